@@ -1,0 +1,162 @@
+# crun: one flat Makefile. The top half says what there is, in the order of the layers;
+# the bottom half is machinery that knows nothing of the project.
+#
+#   make              everything, into build/bin and build/lib
+#   make check        unit and functional tests         T=name  only those that match
+#   make soak         the functional tests over and over, SOAK_MINUTES=30
+#   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
+#   make mutants      every deliberately wrong version must be caught by a test
+#   make lint         layers, format, words
+#   make install      PREFIX=/usr/local DESTDIR=        make uninstall
+#   SAN=asan|tsan     a build tree of its own with that sanitizer
+#   V=1               show the commands
+
+# -- what there is ---------------------------------------------------------------------
+
+# The name under which the launcher is installed: crun is also a container runtime.
+CRUN ?= crun
+
+# A folder is a library. A layer may include itself and those to its left.
+layers := rendezvous/base rendezvous
+main_files := rendezvous/crund.c
+
+crund_src := rendezvous/crund.c
+crunctl_src := $(wildcard launcher/crunctl.c launcher/cmd_*.c)
+crun-sim_src := $(wildcard tests/sim/*.c)
+store-server_src := tests/helpers/store-server.c
+store-load_src := scripts/bench/store-load.c
+agent-load_src := scripts/bench/agent-load.c
+
+programs := crund crunctl crun-sim store-server store-load agent-load
+installed := crund crunctl
+manuals := $(wildcard launcher/man/*.[1-9])
+
+packages := libevent_core libevent_pthreads libcjson zlib
+test_packages := check
+
+# -- machinery -------------------------------------------------------------------------
+
+PREFIX ?= /usr/local
+CC ?= gcc
+V ?= 0
+T ?=
+FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 30
+SAN ?=
+B ?= build$(addprefix -,$(SAN))
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
+
+warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror
+hardening := -fstack-protector-strong -fPIC $(if $(SAN),,-D_FORTIFY_SOURCE=2)
+san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+san_tsan := -fsanitize=thread -fno-omit-frame-pointer
+san := $(san_$(SAN))
+OPT ?= $(if $(SAN),-O1,-O2) -g
+
+pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
+pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
+test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
+
+all_cflags = -std=gnu11 -D_GNU_SOURCE -I. $(warnings) $(hardening) $(OPT) $(san) \
+             -pthread -MMD -MP $(pc_cflags) $(CFLAGS)
+all_ldflags = $(san) -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
+
+# the archive of layer rendezvous/base is build/lib/librendezvous-base.a
+archive = $B/lib/lib$(subst /,-,$1).a
+objects = $(patsubst %.c,$B/obj/%.o,$1)
+archives := $(foreach l,$(layers),$(call archive,$l))
+libs := $(foreach l,$(layers),$(call archive,$l))
+link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs)
+
+present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
+binaries := $(addprefix $B/bin/,$(present))
+unit_src := $(wildcard tests/unit/test_*.c)
+units := $(patsubst tests/unit/%.c,$B/tests/%,$(unit_src))
+helper_src := $(filter-out $(foreach p,$(programs),$($p_src)),$(wildcard tests/helpers/*.c))
+helper_objects := $(call objects,$(filter-out %_main.c %_preload.c,$(helper_src)))
+preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(helper_src)))
+fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+.PHONY: all check soak fuzz fuzzers mutants lint install uninstall clean tests
+all: $(binaries) $(archives)
+tests: all $(units) $(preloads)
+
+define layer_rules
+$(call archive,$1): $(call objects,$(filter-out $(main_files),$(wildcard $1/*.c)))
+endef
+$(foreach l,$(layers),$(eval $(call layer_rules,$l)))
+
+define program_rules
+$B/bin/$1: $(call objects,$($1_src)) $(libs)
+endef
+$(foreach p,$(present),$(eval $(call program_rules,$p)))
+
+$(archives):
+	@mkdir -p $(@D)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+$(binaries):
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
+
+$(units): $B/tests/%: $B/obj/tests/unit/%.o $(helper_objects) $(libs)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $(test_libs)
+
+$(preloads): $B/lib/%.so: $B/obj/tests/helpers/%.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
+
+$B/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(all_cflags) -c -o $@ $<
+
+check: tests
+	$(Q)scripts/run-tests --build $B $(if $(T),--match '$(T)')
+
+soak: tests
+	$(Q)scripts/run-tests --build $B --functional --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
+
+# fuzzers have a tree of their own: everything in it is instrumented
+fuzz:
+	$(Q)$(MAKE) B=build-fuzz CC=clang OPT='-O1 -g' \
+	    CFLAGS='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DFUZZING' \
+	    LDFLAGS='-fsanitize=address,undefined' fuzzers
+	$(Q)scripts/run-fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
+
+fuzzers: $(fuzzers)
+$(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(libs)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -fsanitize=fuzzer $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
+
+mutants:
+	$(Q)scripts/mutants $(if $(T),--match '$(T)')
+
+lint:
+	$(Q)scripts/check-layers && scripts/check-format
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(addprefix $B/bin/,$(filter $(installed),$(present))) $(DESTDIR)$(PREFIX)/bin
+	$(foreach m,$(manuals),install -D -m 644 $m \
+	    $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m) &&) true
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(installed))
+	rm -f $(foreach m,$(manuals),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m))
+
+clean:
+	rm -rf build build-*
+
+-include $(shell find $B/obj -name '*.d' 2>/dev/null)

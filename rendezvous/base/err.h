@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_ERR_H
+#define RENDEZVOUS_BASE_ERR_H
+
+/*
+ * What went wrong, in words a person can act on. A function that can fail for a
+ * reason outside the program takes a `struct err *` (never NULL) as its last
+ * argument, fills it and returns -1. The text is added to on the way up and shown
+ * once, by the caller that decides what to do about it.
+ */
+struct err {
+    char text[512];
+};
+
+/* Set the text. Always returns -1, so `return err_set(e, ...)` reads well. */
+int err_set(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* As err_set, followed by ": " and the text of errno value `errnum`. Returns -1. */
+int err_set_errno(struct err *e, int errnum, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Put "context: " in front of the text that is there. Returns -1. */
+int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+
+#endif

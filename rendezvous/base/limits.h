@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_LIMITS_H
+#define RENDEZVOUS_BASE_LIMITS_H
+
+/*
+ * Every cap and every deadline, in one place: no queue without a bound, no wait
+ * without an end. A number that a user may change is the default of a flag.
+ */
+
+/* names */
+#define RUN_ID_MAX 128
+#define HOST_NAME_MAX_BYTES 255
+#define ADDRESS_MAX_BYTES 64
+#define PROGRAM_MAX_BYTES 255
+#define ERROR_TEXT_MAX_BYTES 511
+#define FAILURE_TEXT_MAX_BYTES 4096
+
+/* a job */
+#define NODES_MAX 16384
+#define WORKERS_PER_NODE_MAX 4096
+#define RESTARTS_MAX 1000000
+#define LEASE_MS_DEFAULT 15000
+#define LEASE_MS_MIN 200
+#define LEASE_MS_MAX 3600000
+#define HEARTBEATS_PER_LEASE 5
+#define RECONNECT_GRACE_MS_MAX 1000
+#define OUTAGE_GRACE_MS_DEFAULT 300000
+#define JOIN_TIMEOUT_MS_DEFAULT 600000
+#define LAST_CALL_MS_DEFAULT 30000
+#define SHUTDOWN_GRACE_MS_DEFAULT 30000
+#define FAILURE_GRACE_MS_DEFAULT 5000
+#define STOP_MARGIN_MS 30000      /* past the grace, a node that cannot stop is lost */
+#define STORE_START_MS 30000      /* rank 0's node opens the store in this time */
+#define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */
+
+/* the control protocol */
+#define FRAME_BODY_MAX 16384
+#define FRAME_BODY_HELLO_MAX 512
+#define JSON_DEPTH_MAX 8
+#define CONTROL_CONNS_MAX 40000
+#define CONTROL_CONNS_UNKNOWN_MAX 16384 /* of them, those that have not said hello */
+#define CONTROL_OUT_MAX (4u << 20)
+#define HELLO_DEADLINE_MS 5000
+#define FRAME_DEADLINE_MS 10000
+#define ACCEPT_PAUSE_MS 100
+#define LISTEN_BACKLOG 4096
+#define RECONNECT_DELAY_MS_MIN 50
+#define RECONNECT_DELAY_MS_MAX 5000
+#define CONNECT_TIMEOUT_MS 5000
+
+/* the daemon */
+#define JOBS_MAX 4096
+#define EVENTS_KEPT 1024
+#define EVENTS_PER_PAGE 64
+#define STATUS_NODES_PER_PAGE 32
+#define MEMBERS_PER_PAGE 128
+#define JOURNAL_RECORD_MAX 65536
+#define JOURNAL_SNAPSHOT_BYTES (16u << 20)
+#define JOURNAL_RESERVE_BYTES (1u << 20)
+
+/* the store (the keys and values are PyTorch's own limits) */
+#define STORE_KEY_MAX 8192
+#define STORE_VALUE_MAX (8u << 20)
+#define STORE_KEYS_PER_OP_MAX (128u * 1024)
+#define STORE_KEYS_MAX (4u << 20)
+#define STORE_BYTES_MAX (1ull << 30)
+#define STORE_WAITERS_MAX (4u << 20)
+#define STORE_CONNS_MAX 65536
+#define STORE_OUT_MAX (64u << 20)
+#define STORE_HELLO_DEADLINE_MS 5000
+
+#endif

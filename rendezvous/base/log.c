@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+
+#define LINE_MAX_BYTES 2048
+#define LIMIT_INTERVAL_MS 1000
+
+static const char *const level_names[LOG_LEVEL_COUNT] = {
+    [LOG_ERROR] = "error",
+    [LOG_WARN] = "warning",
+    [LOG_INFO] = "info",
+    [LOG_DEBUG] = "debug",
+};
+
+static struct {
+    const char *program;
+    enum log_level level;
+    enum log_format format;
+    void (*sink)(void *arg, enum log_level level, const char *line);
+    void *sink_arg;
+} self = { .program = "crun", .level = LOG_INFO };
+
+void log_init(const char *program, enum log_level level, enum log_format format)
+{
+    self.program = program;
+    self.level = level;
+    self.format = format;
+}
+
+void log_set_sink(void (*sink)(void *, enum log_level, const char *), void *arg)
+{
+    self.sink = sink;
+    self.sink_arg = arg;
+}
+
+bool log_enabled(enum log_level level)
+{
+    return level <= self.level;
+}
+
+/* Copy with everything unprintable as \xNN; UTF-8 passes. JSON also escapes " and \. */
+static void escape(char *out, size_t size, const char *in, bool json)
+{
+    size_t n = 0;
+
+    for (; *in && n + 7 < size; in++) {
+        unsigned char c = (unsigned char)*in;
+
+        if (json && (c == '"' || c == '\\'))
+            n += (size_t)snprintf(out + n, size - n, "\\%c", c);
+        else if (c >= 0x80 || isprint(c))
+            out[n++] = (char)c;
+        else
+            n += (size_t)snprintf(out + n, size - n, json ? "\\u%04x" : "\\x%02x", c);
+    }
+    out[n] = '\0';
+}
+
+static void write_line(enum log_level level, const char *line)
+{
+    char full[LINE_MAX_BYTES + 2];
+    int n;
+
+    if (self.sink) {
+        self.sink(self.sink_arg, level, line);
+        return;
+    }
+    /* one write a line: lines of several processes do not mix */
+    n = snprintf(full, sizeof(full), "%s\n", line);
+    while (n > 0 && write(STDERR_FILENO, full, (size_t)n) < 0 && errno == EINTR)
+        ;
+}
+
+void log_at(enum log_level level, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    char message[LINE_MAX_BYTES / 2], safe[LINE_MAX_BYTES - 256], line[LINE_MAX_BYTES];
+    va_list ap;
+
+    if (!log_enabled(level))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    escape(safe, sizeof(safe), message, self.format == LOG_JSON);
+    if (self.format == LOG_JSON)
+        snprintf(
+            line, sizeof(line),
+            "{\"time_ms\":%llu,\"program\":\"%s\",\"level\":\"%s\",\"message\":\"%s\"}",
+            (unsigned long long)clock_wall_ms(), self.program, level_names[level],
+            safe);
+    else
+        snprintf(line, sizeof(line), "%s: %s%s", self.program,
+                 level == LOG_DEBUG ? "debug: " : "", safe);
+    write_line(level, line);
+    errno = saved_errno;
+}
+
+bool log_limit_pass(struct log_limit *limit, uint64_t source, uint64_t now_ms,
+                    unsigned *held_back)
+{
+    unsigned count = sizeof(limit->slot) / sizeof(limit->slot[0]);
+    unsigned i = (unsigned)((source * 0x9e3779b97f4a7c15u) >> 32) % count;
+
+    /* a slot shared by two sources limits them together: memory stays bounded */
+    if (limit->slot[i].last_ms && now_ms - limit->slot[i].last_ms < LIMIT_INTERVAL_MS) {
+        limit->slot[i].held_back++;
+        return false;
+    }
+    *held_back = limit->slot[i].held_back;
+    limit->slot[i].last_ms = now_ms ? now_ms : 1;
+    limit->slot[i].held_back = 0;
+    return true;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_LOG_H
+#define RENDEZVOUS_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * What a program says about itself, on standard error, one line each:
+ * "crund: message" for people, or one JSON object a line. Messages are lower case,
+ * without a full stop, values last (rank=3 pid=411). Bytes that are not printable
+ * are escaped, so that nothing a peer sends can steer a terminal.
+ */
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVEL_COUNT };
+enum log_format { LOG_TEXT, LOG_JSON };
+
+void log_init(const char *program, enum log_level level, enum log_format format);
+
+/* Send finished lines to `sink` instead of standard error; NULL puts it back. */
+void log_set_sink(void (*sink)(void *arg, enum log_level level, const char *line),
+                  void *arg);
+
+bool log_enabled(enum log_level level);
+void log_at(enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_at(LOG_INFO, __VA_ARGS__)
+#define log_debug(...)                                                                 \
+    do {                                                                               \
+        if (log_enabled(LOG_DEBUG))                                                    \
+            log_at(LOG_DEBUG, __VA_ARGS__);                                            \
+    } while (0)
+
+/*
+ * At most one line a second for each source. Zero-initialise. log_limit_pass is true
+ * when a line may be written now, and then says how many were held back before it.
+ */
+struct log_limit {
+    struct {
+        uint64_t last_ms;
+        unsigned held_back;
+    } slot[64];
+};
+
+bool log_limit_pass(struct log_limit *limit, uint64_t source, uint64_t now_ms,
+                    unsigned *held_back);
+
+#endif
