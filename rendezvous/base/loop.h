@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_LOOP_H
+#define RENDEZVOUS_BASE_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event_base;
+struct loop;
+
+/*
+ * The event loop of a program: libevent, plus the three things libevent leaves to its
+ * users. A turn is one pass over everything that was ready. Callbacks never free what
+ * may be in use further up their stack: they defer it to the end of the turn.
+ */
+struct loop *loop_create(void);
+void loop_destroy(struct loop *loop); /* NULL is fine */
+struct event_base *loop_base(struct loop *loop);
+
+/* Run turns until loop_stop. */
+void loop_run(struct loop *loop);
+void loop_stop(struct loop *loop);
+/* One turn that waits at most wait_ms. For tests and for short foreground waits. */
+void loop_turn(struct loop *loop, uint64_t wait_ms);
+
+/* Call destroy(object) when this turn's callbacks and end-of-turn work are done. */
+void loop_defer(struct loop *loop, void (*destroy)(void *object), void *object);
+
+/*
+ * Work for the end of every turn, in the order of adding: what many callbacks of one
+ * turn leave to be done once (sync the journal, then flush connections).
+ */
+void loop_on_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
+void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
+
+/* SIGPIPE is ignored from loop_create on. One handler for each signal. */
+void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *arg, int signo),
+                    void *arg);
+
+/* A one-shot timer. Embed it; loop_timer_init once; fini before its memory goes. */
+struct loop_timer {
+    struct event *event;
+    void (*fn)(void *arg);
+    void *arg;
+    bool armed;
+    uint64_t at_ms;
+};
+
+void loop_timer_init(struct loop_timer *t, struct loop *loop, void (*fn)(void *arg),
+                     void *arg);
+void loop_timer_fini(struct loop_timer *t);
+/* Fire at clock_ms() >= at_ms; arming again moves it. */
+void loop_timer_arm(struct loop_timer *t, uint64_t at_ms);
+void loop_timer_cancel(struct loop_timer *t);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_NET_H
+#define RENDEZVOUS_BASE_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "rendezvous/base/err.h"
+
+/* TCP addresses and sockets. Every descriptor from here is non-blocking and
+ * close-on-exec. */
+struct net_addr {
+    struct sockaddr_storage sa;
+    socklen_t len;
+};
+
+#define NET_TEXT_SIZE 80 /* "[ipv6%scope]:port" */
+
+/*
+ * Split "HOST", "HOST:PORT", "[V6]:PORT" or ":PORT". HOST may be empty (then host is
+ * ""). Without a port, default_port; a default of -1 means that a port must be given.
+ */
+int net_split(const char *text, int default_port, char *host, size_t host_size,
+              uint16_t *port, struct err *e) MUST_CHECK;
+
+/* All addresses of a name or number, numeric ones without asking a resolver. Blocks. */
+int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
+                size_t *count, struct err *e) MUST_CHECK;
+
+/* A socket listening on addr, or -1. "port in use" names the holder where it can. */
+int net_listen(const struct net_addr *addr, int backlog, struct err *e) MUST_CHECK;
+
+/* A socket whose connection to addr is under way (EINPROGRESS), or -1. */
+int net_connect(const struct net_addr *addr, struct err *e) MUST_CHECK;
+
+/* accept4; -1 with errno. TCP_NODELAY is set. */
+int net_accept(int listener, struct net_addr *peer);
+
+int net_local_addr(int fd, struct net_addr *addr);
+int net_peer_addr(int fd, struct net_addr *addr);
+uint16_t net_port(const struct net_addr *addr);
+void net_set_port(struct net_addr *addr, uint16_t port);
+/* The host alone, "10.0.0.1" or "fe80::1%eth0"; v4-mapped v6 shows as v4. Returns buf.
+ */
+char *net_format_host(const struct net_addr *addr, char *buf, size_t size);
+/* Host and port, "10.0.0.1:29500" or "[::1]:29500". Returns buf. */
+char *net_format(const struct net_addr *addr, char *buf, size_t size);
+
+bool net_is_loopback(const struct net_addr *addr);
+bool net_is_any(const struct net_addr *addr);
+/* Same host, ports apart; v4-mapped v6 equals v4. */
+bool net_same_host(const struct net_addr *a, const struct net_addr *b);
+/* Whether an interface of this machine has the address. */
+bool net_is_local(const struct net_addr *addr);
+/* A number that is the same for the same host, ports apart. */
+uint64_t net_hash_host(const struct net_addr *addr);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_OPT_H
+#define RENDEZVOUS_BASE_OPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rendezvous/base/err.h"
+
+/*
+ * Command lines from one table a program: parsing, --help, environment defaults and
+ * the manual's list all read it, so they cannot drift apart. Dashes and underscores
+ * are the same in long names; unique prefixes are understood; a wrong name gets a
+ * suggestion; --name=value and --name value are the same; "--" ends the flags.
+ */
+struct opt {
+    const char *name; /* "state-dir"; NULL ends the table */
+    char letter;      /* 'v' for -v, or 0 */
+    const char *arg;  /* "DIR" as shown in --help; NULL: a switch */
+    const char *help; /* one sentence, wrapped by --help; NULL: accepted, not shown */
+    int (*set)(void *target, const struct opt *opt, const char *value, struct err *e);
+    size_t offset;      /* of the field in target that the common setters write */
+    long long min, max; /* for opt_set_int and opt_set_ms */
+};
+
+/*
+ * Parse argv[1..] into target. Defaults from the environment first: variable
+ * PREFIX_NAME_IN_CAPITALS for each prefix of env_prefixes (NULL-ended, weakest first;
+ * may be NULL). Stops at the first word that is no flag when stop_at_word, else
+ * collects words. *first_word is the index of the first word in argv (words are moved
+ * to the end, in order). "--help" is the caller's table's business (opt_set_true).
+ */
+int opt_parse(const struct opt *table, const char *const *env_prefixes,
+              bool stop_at_word, int argc, char **argv, void *target, int *first_word,
+              struct err *e) MUST_CHECK;
+
+/* The list of flags for --help, wrapped to 80 columns. */
+void opt_print(const struct opt *table, FILE *out);
+
+/* Common setters; each names flag, value and what is allowed when it refuses. */
+int opt_set_true(void *target, const struct opt *, const char *,
+                 struct err *); /* bool */
+int opt_set_text(void *target, const struct opt *, const char *,
+                 struct err *); /* const char * */
+int opt_set_int(void *target, const struct opt *, const char *,
+                struct err *); /* long long */
+/* Seconds, with fraction, into uint64_t milliseconds; min and max in milliseconds. */
+int opt_set_seconds(void *target, const struct opt *, const char *, struct err *);
+
+#endif
