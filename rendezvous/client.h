@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_CLIENT_H
+#define RENDEZVOUS_CLIENT_H
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/member.h"
+
+struct client;
+struct loop;
+struct server;
+
+/*
+ * An agent's connection to its rendezvous: a member on an event loop. Asynchronous
+ * throughout; name resolution happens in a thread of its own with a deadline.
+ */
+struct client_config {
+    struct member_config member;
+    /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
+    const char *endpoints;
+    /* The rendezvous is in this process: no socket, no frames. */
+    struct registry *local;
+};
+
+/* As in member_calls; the client may be destroyed from within any of them. */
+struct client_calls {
+    void (*order)(void *arg, const struct msg *m);
+    void (*outage)(void *arg, bool out, const char *why);
+    void (*abandoned)(void *arg, const char *why);
+    void *arg;
+};
+
+struct client *client_create(struct loop *loop, const struct client_config *config,
+                             const struct client_calls *calls,
+                             struct err *e) MUST_CHECK;
+void client_destroy(struct client *c); /* NULL is fine */
+
+void client_report(struct client *c, const struct msg *msg);
+void client_set_progress(struct client *c, const struct msg_heartbeat *progress);
+void client_bye(struct client *c);
+struct member *client_member(struct client *c);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOURNAL_H
+#define RENDEZVOUS_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/disk.h"
+
+/*
+ * What a daemon must remember through its own death: records, in order, in one file.
+ * Records are gathered into a batch; a commit writes and syncs the batch, and a batch
+ * is there after a crash in whole or not at all. It knows nothing of what records mean.
+ *
+ * A batch on disk: magic, length, batch number, checksum chained to the batch before;
+ * then its records. Blocks are reserved ahead of the tail, so that a full disk is known
+ * while there is still room to go on.
+ */
+struct journal;
+
+/* Called for every record, in order. A -1 refuses the journal (e is filled). */
+typedef int journal_record_fn(void *arg, unsigned type, const void *data, size_t size,
+                              struct err *e);
+
+/*
+ * Lock the directory, read the journal (an empty one is made) and give every record of
+ * every whole batch to fn. A torn last batch is cut off: *cut_bytes says how much of
+ * the tail was thrown away. Damage before the tail is an error that names the offset.
+ * The disk is the caller's and must outlive the journal.
+ */
+struct journal *journal_open(struct disk *disk, journal_record_fn *fn, void *arg,
+                             uint64_t *cut_bytes, struct err *e) MUST_CHECK;
+void journal_close(struct journal *j); /* NULL is fine; does not commit */
+
+/* Add to the batch under construction. */
+void journal_append(struct journal *j, unsigned type, const void *data, size_t size);
+
+/* Whether there is anything to commit. */
+bool journal_pending(const struct journal *j);
+
+/*
+ * Write and sync the batch. After -1 the journal takes nothing more and the program
+ * must end: what a failed sync left on the disk is not known.
+ */
+int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
+
+/* True when the reserve could not be had: take on nothing new. Clears itself. */
+bool journal_is_full(const struct journal *j);
+
+/* Whether a snapshot is worth its while. */
+bool journal_wants_snapshot(const struct journal *j);
+
+/*
+ * Start again with a file that holds only what `dump` appends (by journal_append), and
+ * replace the old one with it atomically. A -1 with journal_is_full() leaves the old
+ * file in use and is harmless; any other -1 is as for journal_commit.
+ */
+int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *j),
+                     void *arg, struct err *e) MUST_CHECK;
+
+#endif

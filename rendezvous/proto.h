@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_PROTO_H
+#define RENDEZVOUS_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/message.h"
+
+/*
+ * Messages to frames and back, as JSON: the only file that knows cJSON on the wire. One table a message describes its fields;
+ * encoding, decoding, bounds and PROTOCOL.md all follow it.
+ */
+#define PROTO_VERSION_MIN 1
+#define PROTO_VERSION_MAX 1
+
+/* Who may send what when. A connection is in exactly one of these. */
+enum proto_phase {
+    PROTO_NEW,    /* nothing but a HELLO */
+    PROTO_AGENT,  /* an agent that has no place yet */
+    PROTO_JOINED, /* an agent that has one */
+    PROTO_CTL,
+    PROTO_PHASE_COUNT
+};
+
+/* NULL if no message has the number. */
+const char *proto_name(unsigned type);
+bool proto_allowed(unsigned type, enum proto_phase phase);
+/* The longest body a message of the type may have. */
+uint32_t proto_body_max(enum proto_phase phase);
+
+/*
+ * The whole frame into out. Returns its size. Messages made by us always fit in
+ * FRAME_HEADER_SIZE + FRAME_BODY_MAX (texts are cut where they would not).
+ */
+size_t proto_encode(const struct msg *m, uint8_t *out, size_t size);
+
+/*
+ * Fill *m from a frame. Strict: JSON in full, depth, no duplicate keys, every required
+ * field, every bound; unknown fields are passed over, so that a newer peer may add
+ * some.
+ */
+struct frame_header;
+int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
+                 struct err *e) MUST_CHECK;
+
+const char *proto_refusal_name(enum refusal why);
+const char *proto_failure_kind_name(enum failure_kind kind);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SERVER_H
+#define RENDEZVOUS_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/net.h"
+
+struct loop;
+struct registry;
+struct server;
+
+/*
+ * The rendezvous on the network: a listener, the connections, and the registry they
+ * speak to. At the end of every turn of the loop it commits the registry and only then
+ * lets the answers out. Embedded by the agent of one job, and the whole of crund.
+ */
+struct server_config {
+    struct net_addr listen; /* port 0: any */
+    bool standalone;
+    const char *state_dir; /* NULL: nothing is kept */
+    unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or what descriptors allow */
+    /* A store client has connected to the same port: its socket, nothing read. NULL:
+     * such connections are refused. The callee owns fd. */
+    void (*store_client)(void *arg, int fd);
+    /* The registry cannot go on (the journal's disk): the program must end. */
+    void (*fatal)(void *arg, const char *why);
+    void *arg;
+};
+
+struct server *server_create(struct loop *loop, const struct server_config *config,
+                             struct err *e) MUST_CHECK;
+/* Closes the listener and all connections. */
+void server_destroy(struct server *s); /* NULL is fine */
+
+/* Take no more connections, commit, flush what is queued. For an orderly end. */
+void server_shut(struct server *s);
+
+const struct net_addr *server_address(const struct server *s);
+struct registry *server_registry(struct server *s);
+unsigned server_connections(const struct server *s);
+
+#endif
