@@ -67,7 +67,7 @@ enum round_node_state {
     ROUND_NODE_ACTIVE,   /* member of the epoch */
     ROUND_NODE_FINISHED, /* member whose workers have all exited 0 */
     ROUND_NODE_STOPPED,  /* member that has said that nothing of the epoch lives */
-    ROUND_NODE_TOLD,     /* knows the result, or that it may go; has not said goodbye */
+    ROUND_NODE_TOLD, /* told the result, or (leaving) that it may go; no goodbye yet */
     ROUND_NODE_STATE_COUNT
 };
 
@@ -85,10 +85,12 @@ struct round_node {
     bool connected;
     bool started; /* told to start the current epoch */
     bool leaving;
+    /* will not be in the next epoch */ /* will not be in the next epoch */
     bool checkpointed;
     uint64_t heard_at;   /* round's own time, as all stamps here */
     uint64_t gone_at;    /* when the connection went, while not connected */
     uint64_t deadline;   /* lost at this time */
+    uint64_t joined;     /* the how-manieth join it was */
     uint32_t prev, next; /* all nodes in the order of joining */
     uint32_t next_in_bucket;
 };
@@ -108,11 +110,18 @@ struct round {
     uint32_t grace_ms; /* of the stop under way */
 
     uint32_t group_size, world_size, leader;
-    uint32_t live;          /* nodes that are not free */
-    uint32_t unfinished;    /* members that keep this state from ending */
     uint32_t root_node;     /* whose failure is the root cause of this stop */
+    uint32_t conflict;      /* who holds the slot that a join was refused for */
     uint64_t root_at;       /* when it failed, by its own clock */
     uint64_t root_heard_at; /* when we learned of it */
+
+    struct round_tally {     /* kept as nodes change, so that no event counts them */
+        uint32_t live;       /* not free */
+        uint32_t here, away; /* waiting for a place, connected or not, not leaving */
+        uint32_t active, finished;
+        uint32_t leaving; /* going, or told that they may */
+        uint32_t disconnected;
+    } tally;
 
     uint64_t state_since;
     uint64_t last_call_at;  /* 0: not running */
@@ -122,9 +131,11 @@ struct round {
 
     struct round_node *node; /* lent */
     uint32_t capacity;
-    uint32_t *slot_node; /* lent, max_nodes entries: who is in which slot */
+    uint32_t *slot_node; /* lent, max_nodes entries: this epoch's member in a slot */
     uint32_t *bucket;    /* lent, capacity entries: nodes by incarnation */
+    uint32_t used;       /* records ever used are below this */
     uint32_t first, last, first_free;
+    uint64_t joins;
 };
 
 enum round_event_type {
@@ -186,6 +197,7 @@ enum round_action_type {
     ROUND_ACT_RELEASED,   /* tell the node that it has left in good order */
     ROUND_ACT_EVICTED,    /* the node is lost; whatever it says from now on is late */
     ROUND_ACT_ROOT_CAUSE, /* the failure being reported is the root cause so far */
+    ROUND_ACT_ROOT_LOST,  /* the root cause is that this node is lost */
     ROUND_ACT_AFTERWARDS, /* the failure being reported is not */
     ROUND_ACT_ENTERED,    /* the state has changed; from, and round.state and cause */
     ROUND_ACT_COUNT
