@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_DISK_H
 #define RENDEZVOUS_DISK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,21 +17,28 @@ struct disk {
 };
 
 struct disk_ops {
-    /* Exclusive use of the directory until close; EWOULDBLOCK if another has it. */
-    int (*lock)(struct disk *d);
-    /* Open, or create empty; returns a handle >= 0. */
-    int (*open)(struct disk *d, const char *name);
+    /* Exclusive use of the directory until unlock or destroy. If another has it, e says
+     * who, as far as that can be known. */
+    int (*lock)(struct disk *d, struct err *e);
+    void (*unlock)(struct disk *d);
+    /* Returns a handle >= 0. ENOENT if it is not there and not to be created. */
+    int (*open)(struct disk *d, const char *name, bool create);
     int (*close)(struct disk *d, int file);
+    int64_t (*size)(struct disk *d, int file);
     /* As pread and pwrite; short counts happen. */
     int64_t (*read)(struct disk *d, int file, void *data, size_t size, uint64_t at);
     int64_t (*write)(struct disk *d, int file, const void *data, size_t size,
                      uint64_t at);
-    /* Reserve blocks from `at` on without changing what a read sees within the file. */
+    /* Make sure that writes to [at, at + size) find room. What is in the file stays; a
+     * file system that has no other way grows it with zeros. */
     int (*reserve)(struct disk *d, int file, uint64_t at, uint64_t size);
     int (*truncate)(struct disk *d, int file, uint64_t size);
+    /* Make the file's data and its size last. */
     int (*sync)(struct disk *d, int file);
-    /* Replace `to` with `from`, durably (the directory is synced). */
+    /* Put `from`, which was synced, in the place of `to`; when it returns, that lasts.
+     */
     int (*replace)(struct disk *d, const char *from, const char *to);
+    /* Need not last. */
     int (*remove)(struct disk *d, const char *name);
     void (*destroy)(struct disk *d);
 };

@@ -14,9 +14,8 @@
  * Records are gathered into a batch; a commit writes and syncs the batch, and a batch
  * is there after a crash in whole or not at all. It knows nothing of what records mean.
  *
- * A batch on disk: magic, length, batch number, checksum chained to the batch before;
- * then its records. Blocks are reserved ahead of the tail, so that a full disk is known
- * while there is still room to go on.
+ * Blocks are reserved ahead of the tail, so that a full disk is known while there is
+ * still room to go on. journal_format.h says what stands on the disk.
  */
 struct journal;
 
@@ -26,15 +25,15 @@ typedef int journal_record_fn(void *arg, unsigned type, const void *data, size_t
 
 /*
  * Lock the directory, read the journal (an empty one is made) and give every record of
- * every whole batch to fn. A torn last batch is cut off: *cut_bytes says how much of
- * the tail was thrown away. Damage before the tail is an error that names the offset.
- * The disk is the caller's and must outlive the journal.
+ * every whole batch to fn. A torn last batch is cut off: *cut_bytes says how much was
+ * thrown away. Damage before the last batch is an error that names the offset; fn may
+ * have been called by then. The disk is the caller's and must outlive the journal.
  */
 struct journal *journal_open(struct disk *disk, journal_record_fn *fn, void *arg,
                              uint64_t *cut_bytes, struct err *e) MUST_CHECK;
-void journal_close(struct journal *j); /* NULL is fine; does not commit */
+void journal_close(struct journal *j); /* NULL is fine; does not commit; unlocks */
 
-/* Add to the batch under construction. */
+/* Add to the batch under construction: at most JOURNAL_RECORD_MAX bytes. */
 void journal_append(struct journal *j, unsigned type, const void *data, size_t size);
 
 /* Whether there is anything to commit. */
@@ -46,16 +45,20 @@ bool journal_pending(const struct journal *j);
  */
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 
-/* True when the reserve could not be had: take on nothing new. Clears itself. */
-bool journal_is_full(const struct journal *j);
+/*
+ * True while the reserve cannot be had: take on nothing new. Asks the disk again each
+ * time, so that it ends even where nothing is committed.
+ */
+bool journal_is_full(struct journal *j);
 
 /* Whether a snapshot is worth its while. */
 bool journal_wants_snapshot(const struct journal *j);
 
 /*
  * Start again with a file that holds only what `dump` appends (by journal_append), and
- * replace the old one with it atomically. A -1 with journal_is_full() leaves the old
- * file in use and is harmless; any other -1 is as for journal_commit.
+ * replace the old one with it atomically. What was pending is committed first. Returns
+ * 0, or 1 where there was no room for it (e says so; the old file goes on in use and
+ * all is well), or -1 as journal_commit.
  */
 int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *j),
                      void *arg, struct err *e) MUST_CHECK;
