@@ -47,6 +47,7 @@
 #define RECONNECT_DELAY_MS_MIN 50
 #define RECONNECT_DELAY_MS_MAX 5000
 #define CONNECT_TIMEOUT_MS 5000
+#define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
 
 /* the daemon */
 #define JOBS_MAX 4096

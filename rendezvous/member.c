@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/member.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/proto.h"
+
+/*
+ * How a step goes: whatever happens is an event, transitions[state][event] has its
+ * handler, and pairs that are not there mean nothing. Only enter() changes the state.
+ *
+ * Three times stand in every state, and member_next_tick is the earliest of them:
+ * when to do what the state is for (connect, heartbeat), when to give the connection
+ * up, and when to give everything up.
+ *
+ * What proves that our lease runs is not that we heard something but that something we
+ * sent was answered: the rendezvous extended the lease no earlier than we sent it. The
+ * strict fence counts from there, so that a late answer never makes it later.
+ */
+#define NEVER UINT64_MAX
+#define BEATS_OPEN_MAX (2 * HEARTBEATS_PER_LEASE)
+
+enum event {
+    EV_STRANGE, /* a message that means nothing to an agent */
+    EV_CONNECTED,
+    EV_LOST,
+    EV_WELCOME,
+    EV_REFUSED,
+    EV_ACK,
+    EV_JOINED,
+    EV_BEAT,
+    EV_START,
+    EV_STOP,
+    EV_NOTICE, /* MEMBERS, ASK_CHECKPOINT: passed on as they come */
+    EV_DONE,
+    EV_REPORT,
+    EV_BYE,
+    EV_DUE,
+    EV_TIMEOUT,
+    EV_GIVE_UP,
+    EV_COUNT
+};
+
+struct report {
+    struct report *next;
+    struct msg msg;
+};
+
+struct member {
+    struct member_config config;
+    struct member_calls calls;
+    enum member_state state;
+    uint64_t entered_at, created_at;
+    uint64_t random;
+
+    /* APART */
+    bool connecting;
+    uint64_t retry_at;
+    unsigned attempts; /* since a heartbeat was last answered */
+    bool out;          /* the log was told so */
+    uint64_t out_since;
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+
+    /* from the first JOINED on */
+    bool known;
+    struct id128 instance;
+    struct msg_joined joined;
+
+    /* ATTACHED */
+    uint64_t heard_at, proven_at, asked_at, beat_at;
+    uint64_t beats_open[BEATS_OPEN_MAX]; /* when those without an answer were sent */
+    unsigned beats_open_count;
+    struct msg_heartbeat progress;
+
+    /* orders given */
+    uint64_t epoch, started_epoch, stopped_epoch;
+    uint32_t stop_grace_ms;
+    bool done;
+
+    /* reports without an answer, in order */
+    uint64_t sequence;
+    struct report *first, **last;
+    unsigned unanswered;
+    bool report_again; /* one was refused for now: all go with the next heartbeat */
+};
+
+struct step {
+    struct member *m;
+    const struct msg *msg;
+    const char *why;
+    uint64_t now;
+};
+
+typedef void handler(struct step *s);
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* splitmix64: spreads retries and heartbeats of agents that were started together */
+static uint64_t random_below(struct member *m, uint64_t limit)
+{
+    uint64_t z = m->random += 0x9e3779b97f4a7c15;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    z ^= z >> 31;
+    return limit ? z % limit : 0;
+}
+
+static uint64_t heartbeat_ms(const struct member *m)
+{
+    return m->joined.lease_ms / HEARTBEATS_PER_LEASE;
+}
+
+/* The first retry comes almost at once, later ones back off between the two limits. */
+static uint64_t retry_delay(struct member *m)
+{
+    uint64_t most = RECONNECT_DELAY_MS_MAX;
+    unsigned n = m->attempts++;
+
+    if (n == 0)
+        return random_below(m, RECONNECT_DELAY_MS_MIN + 1);
+    if (n < 16)
+        most = earlier(most, (uint64_t)RECONNECT_DELAY_MS_MIN << n);
+    return RECONNECT_DELAY_MS_MIN + random_below(m, most - RECONNECT_DELAY_MS_MIN + 1);
+}
+
+static void enter(struct member *m, enum member_state to, uint64_t now)
+{
+    assert(m->state != MEMBER_OVER);
+    if (m->state == MEMBER_ATTACHED)
+        m->out_since = now;
+    m->state = to;
+    m->entered_at = now;
+    m->connecting = false;
+    if (to != MEMBER_ATTACHED)
+        return;
+    m->heard_at = now;
+    m->proven_at = m->asked_at;
+    m->beats_open_count = 0;
+    m->beat_at = now + 1 + random_below(m, heartbeat_ms(m));
+}
+
+static void send_msg(struct member *m, struct msg *msg)
+{
+    msg->instance = m->instance;
+    m->calls.send(m->calls.arg, msg);
+}
+
+/* -- the end ---------------------------------------------------------------------- */
+
+static void forget_reports(struct member *m)
+{
+    while (m->first) {
+        struct report *r = m->first;
+
+        m->first = r->next;
+        free(r);
+    }
+    m->last = &m->first;
+    m->unanswered = 0;
+}
+
+static bool has_connection(const struct member *m)
+{
+    return m->state != MEMBER_APART || m->connecting;
+}
+
+/* The caller's last order, if any, follows. */
+static void end(struct step *s)
+{
+    struct member *m = s->m;
+    bool connected = has_connection(m);
+
+    forget_reports(m);
+    enter(m, MEMBER_OVER, s->now);
+    if (connected)
+        m->calls.disconnect(m->calls.arg);
+}
+
+static void on_give_up(struct step *s)
+{
+    struct member *m = s->m;
+    bool fenced = m->config.strict_fence && m->state == MEMBER_ATTACHED;
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    if (!m->known)
+        snprintf(text, sizeof(text), "rendezvous not reachable for %.1f s%s%s",
+                 m->config.connect_for_ms / 1e3, *m->why ? ": " : "", m->why);
+    else if (fenced)
+        snprintf(text, sizeof(text), "rendezvous silent for 0.8 of the lease of %.1f s",
+                 m->joined.lease_ms / 1e3);
+    else
+        snprintf(text, sizeof(text), "rendezvous out of reach for %.1f s: %s",
+                 (double)(s->now - m->out_since) / 1e3, m->why);
+    end(s);
+    m->calls.abandoned(m->calls.arg, text);
+}
+
+static void on_bye(struct step *s)
+{
+    struct msg bye = { .type = MSG_BYE, .epoch = s->m->epoch };
+
+    if (s->m->state == MEMBER_ATTACHED)
+        send_msg(s->m, &bye);
+    end(s);
+}
+
+/* -- the connection --------------------------------------------------------------- */
+
+/* The connection, or the attempt at one, is gone. */
+static void on_lost(struct step *s)
+{
+    struct member *m = s->m;
+
+    if (!has_connection(m))
+        return;
+    if (m->done) { /* nothing is left to be said */
+        enter(m, MEMBER_OVER, s->now);
+        return;
+    }
+    snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
+    m->retry_at = s->now + retry_delay(m);
+    enter(m, MEMBER_APART, s->now);
+    if (!m->out)
+        m->calls.outage(m->calls.arg, true, m->why);
+    m->out = true;
+}
+
+static void drop_connection(struct step *s, const char *why)
+{
+    s->m->calls.disconnect(s->m->calls.arg);
+    s->why = why;
+    on_lost(s);
+}
+
+static void on_no_answer(struct step *s)
+{
+    drop_connection(s, "no answer from the rendezvous");
+}
+
+static void on_no_connection(struct step *s)
+{
+    drop_connection(s, "cannot connect in time");
+}
+
+static void on_silence(struct step *s)
+{
+    drop_connection(s, "the rendezvous has been silent for a whole lease");
+}
+
+static void on_retry(struct step *s)
+{
+    s->m->connecting = true;
+    s->m->entered_at = s->now;
+    s->m->calls.connect(s->m->calls.arg);
+}
+
+static void on_connected(struct step *s)
+{
+    struct member *m = s->m;
+    struct msg hello = { .type = MSG_HELLO,
+                         .hello = { .version_min = PROTO_VERSION_MIN,
+                                    .version_max = PROTO_VERSION_MAX,
+                                    .role = "agent" } };
+
+    if (!m->connecting)
+        return;
+    snprintf(hello.hello.software, sizeof(hello.hello.software), "%s",
+             m->config.software ? m->config.software : "");
+    enter(m, MEMBER_GREETING, s->now);
+    send_msg(m, &hello);
+}
+
+static void on_welcome(struct step *s)
+{
+    struct member *m = s->m;
+    struct msg ask = { .type = MSG_JOIN, .epoch = m->epoch };
+    uint32_t version = s->msg->welcome.version;
+
+    if (version < PROTO_VERSION_MIN || version > PROTO_VERSION_MAX) {
+        drop_connection(s, "the rendezvous speaks another version of the protocol");
+        return;
+    }
+    if (m->known) {
+        ask.type = MSG_RESUME;
+        ask.resume.incarnation = m->config.join.incarnation;
+        ask.resume.node = m->joined.node;
+        memcpy(ask.resume.run_id, m->config.join.run_id, sizeof(ask.resume.run_id));
+    } else {
+        ask.join = m->config.join;
+    }
+    m->asked_at = s->now;
+    enter(m, MEMBER_JOINING, s->now);
+    send_msg(m, &ask);
+}
+
+/* HELLO, JOIN or RESUME is not taken. */
+static void on_entry_refused(struct step *s)
+{
+    if (s->msg->refused.retry) {
+        drop_connection(s, s->msg->refused.text);
+        return;
+    }
+    end(s);
+    s->m->calls.order(s->m->calls.arg, s->msg);
+}
+
+/* -- reports ---------------------------------------------------------------------- */
+
+static void send_reports(struct member *m)
+{
+    m->report_again = false;
+    for (struct report *r = m->first; r; r = r->next)
+        send_msg(m, &r->msg);
+}
+
+static void keep_report(struct step *s)
+{
+    struct member *m = s->m;
+    struct report *r;
+
+    /* the first failures are those that count */
+    if (s->msg->type == MSG_FAILED && m->unanswered >= WORKERS_PER_NODE_MAX)
+        return;
+    r = xmalloc(sizeof(*r));
+    r->msg = *s->msg;
+    r->msg.sequence = ++m->sequence;
+    r->next = NULL;
+    *m->last = r;
+    m->last = &r->next;
+    m->unanswered++;
+    if (m->state == MEMBER_ATTACHED)
+        send_msg(m, &r->msg);
+}
+
+static struct report **find_report(struct member *m, uint64_t sequence)
+{
+    struct report **at = &m->first;
+
+    while (*at && (*at)->msg.sequence != sequence)
+        at = &(*at)->next;
+    return *at ? at : NULL;
+}
+
+static void on_ack(struct step *s)
+{
+    struct member *m = s->m;
+    struct report **at = find_report(m, s->msg->sequence), *r;
+
+    if (!at)
+        return;
+    r = *at;
+    *at = r->next;
+    if (m->last == &r->next)
+        m->last = at;
+    m->unanswered--;
+    free(r);
+}
+
+/*
+ * A report that was refused is answered, whatever the reason: mostly it is about an
+ * epoch that is over. Sequence 0 is about ourselves.
+ */
+static void on_refused(struct step *s)
+{
+    if (find_report(s->m, s->msg->sequence)) {
+        if (s->msg->refused.retry)
+            s->m->report_again = true;
+        else
+            on_ack(s);
+    } else if (s->msg->sequence == 0 && s->msg->refused.why == REFUSED_FENCED) {
+        end(s);
+        s->m->calls.order(s->m->calls.arg, s->msg);
+    }
+}
+
+/* -- attached --------------------------------------------------------------------- */
+
+static bool same_place(const struct msg_joined *a, const struct msg_joined *b)
+{
+    return a->node == b->node && a->slot == b->slot && a->spare == b->spare &&
+           a->lease_ms == b->lease_ms;
+}
+
+/* Our place in the job, given or changed; a repeat says nothing new. */
+static void on_placed(struct step *s)
+{
+    struct member *m = s->m;
+    bool news = !m->known || !same_place(&m->joined, &s->msg->joined);
+
+    m->known = true;
+    m->instance = s->msg->instance;
+    m->joined = s->msg->joined;
+    if (m->joined.lease_ms < LEASE_MS_MIN)
+        m->joined.lease_ms = LEASE_MS_MIN;
+    if (news)
+        m->calls.order(m->calls.arg, s->msg);
+}
+
+static void on_joined(struct step *s)
+{
+    struct member *m = s->m;
+
+    if (m->out)
+        m->calls.outage(m->calls.arg, false, "");
+    m->out = false;
+    on_placed(s);
+    enter(m, MEMBER_ATTACHED, s->now);
+    send_reports(m);
+}
+
+static void on_heartbeat_due(struct step *s)
+{
+    struct member *m = s->m;
+    struct msg beat = { .type = MSG_HEARTBEAT,
+                        .epoch = m->epoch,
+                        .heartbeat = m->progress };
+
+    m->beat_at = s->now + heartbeat_ms(m);
+    if (m->beats_open_count < BEATS_OPEN_MAX)
+        m->beats_open[m->beats_open_count++] = s->now;
+    send_msg(m, &beat);
+    if (m->report_again)
+        send_reports(m);
+}
+
+/* Answers come in the order of the heartbeats. */
+static void on_beat(struct step *s)
+{
+    struct member *m = s->m;
+
+    m->attempts = 0;
+    if (m->beats_open_count > 0) {
+        m->proven_at = m->beats_open[0];
+        memmove(&m->beats_open[0], &m->beats_open[1],
+                --m->beats_open_count * sizeof(m->beats_open[0]));
+    }
+    if (s->msg->beat.waiting)
+        m->calls.order(m->calls.arg, s->msg);
+}
+
+/* -- orders ----------------------------------------------------------------------- */
+
+/* About an epoch that is over, or after the end of the job. */
+static bool is_moot(struct step *s)
+{
+    if (s->m->done || s->msg->epoch < s->m->epoch)
+        return true;
+    s->m->epoch = s->msg->epoch;
+    return false;
+}
+
+static void give_order(struct step *s)
+{
+    s->m->calls.order(s->m->calls.arg, s->msg);
+}
+
+static void on_start(struct step *s)
+{
+    struct member *m = s->m;
+
+    if (is_moot(s) || m->started_epoch == m->epoch || m->stopped_epoch == m->epoch)
+        return;
+    m->started_epoch = m->epoch;
+    give_order(s);
+}
+
+/* A repeat counts if it leaves less time than before. */
+static void on_stop(struct step *s)
+{
+    struct member *m = s->m;
+    uint32_t grace_ms = s->msg->stop.grace_ms;
+
+    if (is_moot(s) || (m->stopped_epoch == m->epoch && grace_ms >= m->stop_grace_ms))
+        return;
+    m->stopped_epoch = m->epoch;
+    m->stop_grace_ms = grace_ms;
+    give_order(s);
+}
+
+static void on_notice(struct step *s)
+{
+    if (!is_moot(s))
+        give_order(s);
+}
+
+static void on_done(struct step *s)
+{
+    if (s->m->done)
+        return;
+    s->m->done = true;
+    give_order(s);
+}
+
+/* -- the table -------------------------------------------------------------------- */
+
+static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
+    [MEMBER_APART] = {
+        [EV_DUE] = on_retry,
+        [EV_CONNECTED] = on_connected,
+        [EV_LOST] = on_lost,
+        [EV_TIMEOUT] = on_no_connection,
+        [EV_REPORT] = keep_report,
+        [EV_BYE] = on_bye,
+        [EV_GIVE_UP] = on_give_up,
+    },
+    [MEMBER_GREETING] = {
+        [EV_WELCOME] = on_welcome,
+        [EV_REFUSED] = on_entry_refused,
+        [EV_LOST] = on_lost,
+        [EV_TIMEOUT] = on_no_answer,
+        [EV_REPORT] = keep_report,
+        [EV_BYE] = on_bye,
+        [EV_GIVE_UP] = on_give_up,
+    },
+    [MEMBER_JOINING] = {
+        [EV_JOINED] = on_joined,
+        [EV_REFUSED] = on_entry_refused,
+        [EV_LOST] = on_lost,
+        [EV_TIMEOUT] = on_no_answer,
+        [EV_REPORT] = keep_report,
+        [EV_BYE] = on_bye,
+        [EV_GIVE_UP] = on_give_up,
+    },
+    [MEMBER_ATTACHED] = {
+        [EV_DUE] = on_heartbeat_due,
+        [EV_BEAT] = on_beat,
+        [EV_JOINED] = on_placed,
+        [EV_START] = on_start,
+        [EV_STOP] = on_stop,
+        [EV_NOTICE] = on_notice,
+        [EV_DONE] = on_done,
+        [EV_ACK] = on_ack,
+        [EV_REFUSED] = on_refused,
+        [EV_LOST] = on_lost,
+        [EV_TIMEOUT] = on_silence,
+        [EV_REPORT] = keep_report,
+        [EV_BYE] = on_bye,
+        [EV_GIVE_UP] = on_give_up,
+    },
+};
+
+static void post(struct member *m, enum event event, struct step s)
+{
+    handler *fn = transitions[m->state][event];
+
+    s.m = m;
+    if (fn)
+        fn(&s);
+}
+
+/* -- time ------------------------------------------------------------------------- */
+
+static uint64_t due_at(const struct member *m)
+{
+    if (m->state == MEMBER_APART && !m->connecting)
+        return m->retry_at;
+    return m->state == MEMBER_ATTACHED ? m->beat_at : NEVER;
+}
+
+/* A connection is dead if a heartbeat finds no answer, or nothing at all is heard. */
+static uint64_t silent_at(const struct member *m)
+{
+    uint64_t since = m->heard_at;
+
+    if (m->beats_open_count > 0)
+        since = earlier(since, m->beats_open[0]);
+    return since + m->joined.lease_ms;
+}
+
+static uint64_t timeout_at(const struct member *m)
+{
+    switch (m->state) {
+    case MEMBER_APART:
+        return m->connecting ? m->entered_at + 2 * CONNECT_TIMEOUT_MS : NEVER;
+    case MEMBER_GREETING:
+    case MEMBER_JOINING:
+        return m->entered_at + ENTRY_DEADLINE_MS;
+    case MEMBER_ATTACHED:
+        return silent_at(m);
+    default:
+        return NEVER;
+    }
+}
+
+static uint64_t give_up_at(const struct member *m)
+{
+    uint64_t at = NEVER;
+
+    if (m->state == MEMBER_OVER || m->done)
+        return NEVER;
+    if (!m->known)
+        return m->created_at + m->config.connect_for_ms;
+    if (m->state != MEMBER_ATTACHED)
+        at = m->out_since + m->config.outage_grace_ms;
+    if (m->config.strict_fence)
+        at = earlier(at, m->proven_at + (uint64_t)m->joined.lease_ms * 8 / 10);
+    return at;
+}
+
+/* The last resort first. */
+static const struct {
+    enum event event;
+    uint64_t (*at)(const struct member *m);
+} timers[] = {
+    { EV_GIVE_UP, give_up_at },
+    { EV_TIMEOUT, timeout_at },
+    { EV_DUE, due_at },
+};
+
+void member_tick(struct member *m, uint64_t now_ms)
+{
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        if (now_ms >= timers[i].at(m))
+            post(m, timers[i].event, (struct step){ .now = now_ms });
+}
+
+uint64_t member_next_tick(const struct member *m)
+{
+    uint64_t at = NEVER;
+
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        at = earlier(at, timers[i].at(m));
+    return at;
+}
+
+/* -- what happens ----------------------------------------------------------------- */
+
+static const enum event event_of[MSG_TYPE_MAX] = {
+    [MSG_WELCOME] = EV_WELCOME,
+    [MSG_REFUSED] = EV_REFUSED,
+    [MSG_ACK] = EV_ACK,
+    [MSG_JOINED] = EV_JOINED,
+    [MSG_BEAT] = EV_BEAT,
+    [MSG_START] = EV_START,
+    [MSG_STOP] = EV_STOP,
+    [MSG_MEMBERS] = EV_NOTICE,
+    [MSG_ASK_CHECKPOINT] = EV_NOTICE,
+    [MSG_DONE] = EV_DONE,
+};
+
+/* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */
+static bool is_foreign(const struct member *m, const struct msg *msg)
+{
+    return m->known && msg->type != MSG_WELCOME && msg->type != MSG_REFUSED &&
+           !id128_equal(&msg->instance, &m->instance);
+}
+
+void member_received(struct member *m, const struct msg *msg, uint64_t now_ms)
+{
+    if (msg->type >= MSG_TYPE_MAX || is_foreign(m, msg))
+        return;
+    m->heard_at = now_ms;
+    post(m, event_of[msg->type], (struct step){ .msg = msg, .now = now_ms });
+}
+
+void member_connected(struct member *m, uint64_t now_ms)
+{
+    post(m, EV_CONNECTED, (struct step){ .now = now_ms });
+}
+
+void member_connection_lost(struct member *m, const char *why, uint64_t now_ms)
+{
+    post(m, EV_LOST, (struct step){ .why = why, .now = now_ms });
+}
+
+void member_report(struct member *m, const struct msg *msg, uint64_t now_ms)
+{
+    post(m, EV_REPORT, (struct step){ .msg = msg, .now = now_ms });
+}
+
+void member_bye(struct member *m, uint64_t now_ms)
+{
+    post(m, EV_BYE, (struct step){ .now = now_ms });
+}
+
+void member_set_progress(struct member *m, const struct msg_heartbeat *progress)
+{
+    m->progress = *progress;
+}
+
+/* -- life ------------------------------------------------------------------------- */
+
+struct member *member_create(const struct member_config *config,
+                             const struct member_calls *calls, uint64_t now_ms)
+{
+    struct member *m = xcalloc(1, sizeof(*m));
+
+    m->config = *config;
+    m->calls = *calls;
+    m->random = config->seed;
+    m->state = MEMBER_APART;
+    m->created_at = m->retry_at = now_ms;
+    m->last = &m->first;
+    return m;
+}
+
+void member_destroy(struct member *m)
+{
+    if (!m)
+        return;
+    forget_reports(m);
+    free(m);
+}
+
+enum member_state member_state(const struct member *m)
+{
+    return m->state;
+}
+
+unsigned member_unanswered(const struct member *m)
+{
+    return m->unanswered;
+}
+
+const struct id128 *member_instance(const struct member *m)
+{
+    return &m->instance;
+}
+
+uint64_t member_epoch(const struct member *m)
+{
+    return m->epoch;
+}
