@@ -42,7 +42,13 @@
 #define CONTROL_OUT_MAX (4u << 20)
 #define HELLO_DEADLINE_MS 5000
 #define FRAME_DEADLINE_MS 10000
+#define SEND_DEADLINE_MS 30000 /* a peer that takes nothing of what is sent to it */
+#define HANG_UP_MS 1000        /* for the last answer to arrive */
+#define READ_SHARE_BYTES 8192  /* of one connection in one turn */
+#define KEEPALIVE_S 60
+#define ACCEPT_SHARE 64 /* connections in one turn */
 #define ACCEPT_PAUSE_MS 100
+#define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
 #define LISTEN_BACKLOG 4096
 #define RECONNECT_DELAY_MS_MIN 50
 #define RECONNECT_DELAY_MS_MAX 5000

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The rendezvous on the network: takes connections from the listener, carries messages
+ * between them and the registry, and at the end of every turn commits what the registry
+ * has decided before any answer leaves. It decides nothing about jobs itself.
+ *
+ * A guest that has not shown yet that it belongs here (said hello, and as an agent also
+ * joined) has a deadline, and is the first to go when connections run out.
+ */
+#include "rendezvous/server.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/conn.h"
+#include "rendezvous/disk.h"
+#include "rendezvous/listener.h"
+#include "rendezvous/registry.h"
+
+struct guest {
+    TAILQ_ENTRY(guest) entry; /* in server.known or server.unknown, oldest first */
+    STAILQ_ENTRY(guest) unsent_entry;
+    struct server *server;
+    struct conn *conn; /* NULL once it is closed */
+    struct registry_peer *peer;
+    bool known;
+    bool unsent; /* something is queued: in server.unsent */
+};
+
+struct server {
+    struct loop *loop;
+    struct server_config config;
+    struct disk *disk;
+    struct registry *registry;
+    struct listener *listener; /* NULL once it takes no more */
+    struct net_addr address;
+    TAILQ_HEAD(guests, guest) known, unknown;
+    STAILQ_HEAD(, guest) unsent;
+    unsigned known_count, unknown_count;
+    struct loop_timer tick;
+    bool touched; /* the registry was given something in this turn */
+    bool failed;  /* nothing may leave any more */
+    struct log_limit limit;
+};
+
+/* -- the end of a turn ----------------------------------------------------------- */
+
+static void send_all(struct server *s)
+{
+    struct guest *g;
+
+    while ((g = STAILQ_FIRST(&s->unsent))) {
+        STAILQ_REMOVE_HEAD(&s->unsent, unsent_entry);
+        g->unsent = false;
+        conn_flush(g->conn);
+    }
+}
+
+static void commit(struct server *s)
+{
+    struct err e;
+
+    if (s->failed)
+        return;
+    if (registry_commit(s->registry, &e) == 0) {
+        send_all(s);
+        return;
+    }
+    s->failed = true;
+    s->config.fatal(s->config.arg, e.text);
+}
+
+static void on_turn_end(void *arg)
+{
+    struct server *s = arg;
+    uint64_t now = clock_ms();
+
+    if (s->failed || (!s->touched && now < s->tick.at_ms))
+        return;
+    s->touched = false;
+    loop_timer_arm(&s->tick, registry_tick(s->registry, now, clock_wall_ms()));
+    commit(s);
+}
+
+static void on_tick(void *arg)
+{
+    ((struct server *)arg)->touched = true;
+}
+
+/* -- guests ---------------------------------------------------------------------- */
+
+static struct guests *list_of(struct guest *g)
+{
+    return g->known ? &g->server->known : &g->server->unknown;
+}
+
+static unsigned *count_of(struct guest *g)
+{
+    return g->known ? &g->server->known_count : &g->server->unknown_count;
+}
+
+static void enlist(struct guest *g, bool known)
+{
+    g->known = known;
+    TAILQ_INSERT_TAIL(list_of(g), g, entry);
+    ++*count_of(g);
+}
+
+static void delist(struct guest *g)
+{
+    TAILQ_REMOVE(list_of(g), g, entry);
+    --*count_of(g);
+}
+
+/* Its connection is gone already, or goes now. */
+static void dismiss(struct guest *g)
+{
+    struct server *s = g->server;
+
+    delist(g);
+    if (g->unsent)
+        STAILQ_REMOVE(&s->unsent, g, guest, unsent_entry);
+    conn_destroy(g->conn);
+    g->conn = NULL;
+    registry_disconnect(s->registry, g->peer, clock_ms());
+    s->touched = true;
+    free(g);
+}
+
+static void recognise(struct guest *g)
+{
+    enum proto_phase phase = registry_phase(g->peer);
+
+    if (g->known || (phase != PROTO_JOINED && phase != PROTO_CTL))
+        return;
+    delist(g);
+    enlist(g, true);
+    conn_set_deadline(g->conn, 0, NULL);
+}
+
+static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
+{
+    struct guest *g = arg;
+    struct server *s = g->server;
+
+    (void)c;
+    s->touched = true;
+    if (registry_message(s->registry, g->peer, m, clock_ms(), clock_wall_ms(), e) < 0)
+        return -1;
+    recognise(g);
+    return 0;
+}
+
+static uint32_t on_body_max(void *arg, struct conn *c)
+{
+    struct guest *g = arg;
+
+    (void)c;
+    return proto_body_max(registry_phase(g->peer));
+}
+
+/* One line a second for each source, whatever it does. */
+__attribute__((format(printf, 3, 4))) static void
+log_about(struct server *s, const struct net_addr *source, const char *fmt, ...)
+{
+    char from[NET_TEXT_SIZE], what[1024];
+    unsigned held_back;
+    va_list ap;
+
+    if (!log_limit_pass(&s->limit, net_hash_host(source), clock_ms(), &held_back))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    net_format(source, from, sizeof(from));
+    if (held_back)
+        log_info("%s: %s (%u more lines about it held back)", from, what, held_back);
+    else
+        log_info("%s: %s", from, what);
+}
+
+static void on_closed(void *arg, struct conn *c, const char *why)
+{
+    struct guest *g = arg;
+    char who[256];
+
+    if (why[0])
+        log_about(g->server, conn_peer(c), "%s: closed: %s",
+                  registry_describe(g->peer, who, sizeof(who)), why);
+    dismiss(g);
+}
+
+static void take_guest(struct server *s, int fd, const struct net_addr *from,
+                       uint64_t since_ms)
+{
+    struct guest *g = xcalloc(1, sizeof(*g));
+    struct conn_calls calls = {
+        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = g
+    };
+    char host[NET_TEXT_SIZE];
+
+    g->server = s;
+    g->conn = conn_create(s->loop, fd, true, &calls);
+    g->peer = registry_connect(s->registry, g,
+                               net_format_host(from, host, sizeof(host)));
+    enlist(g, false);
+    conn_set_deadline(g->conn, since_ms + HELLO_DEADLINE_MS,
+                      "it has not joined in time");
+}
+
+/* -- what the listener calls ----------------------------------------------------- */
+
+static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *first,
+                       const struct net_addr *from, uint64_t since_ms)
+{
+    static const char *const refused[] = {
+        [FRAME_KIND_STORE] = "a PyTorch store client; there is no store on this port",
+        [FRAME_KIND_TLS] = "a TLS hello; this port does not speak TLS",
+    };
+    struct server *s = arg;
+
+    if (kind == FRAME_KIND_CONTROL) {
+        take_guest(s, fd, from, since_ms);
+        return;
+    }
+    if (kind == FRAME_KIND_STORE && s->config.store_client) {
+        s->config.store_client(s->config.arg, fd);
+        return;
+    }
+    log_about(s, from, "refused: %s",
+              kind == FRAME_KIND_UNKNOWN ? first : refused[kind]);
+    close(fd);
+}
+
+static bool drop_oldest_unknown(struct server *s)
+{
+    struct guest *g = TAILQ_FIRST(&s->unknown);
+
+    if (listener_drop_oldest(s->listener))
+        return true;
+    if (g)
+        dismiss(g);
+    return g != NULL;
+}
+
+static bool on_make_room(void *arg, const struct net_addr *from)
+{
+    struct server *s = arg;
+    unsigned unknown = listener_waiting(s->listener) + s->unknown_count;
+
+    if (unknown < CONTROL_CONNS_UNKNOWN_MAX &&
+        unknown + s->known_count < s->config.conns_max)
+        return true;
+    if (drop_oldest_unknown(s))
+        return true;
+    log_about(s, from, "refused: all of the %u connections there may be are in use",
+              s->config.conns_max);
+    return false;
+}
+
+/* -- what the registry calls ----------------------------------------------------- */
+
+static void on_send(void *arg, void *conn, const struct msg *m)
+{
+    struct server *s = arg;
+    struct guest *g = conn;
+
+    if (!g->conn)
+        return;
+    conn_send(g->conn, m);
+    if (!g->unsent)
+        STAILQ_INSERT_TAIL(&s->unsent, g, unsent_entry);
+    g->unsent = true;
+}
+
+static void on_hang_up(void *arg, void *conn)
+{
+    struct guest *g = conn;
+
+    (void)arg;
+    if (g->conn)
+        conn_hang_up(g->conn);
+}
+
+static void on_event(void *arg, const struct msg_event *event)
+{
+    (void)arg;
+    log_info("job \"%s\": %s%s%s", event->run_id, event->host,
+             event->host[0] ? ": " : "", event->text);
+}
+
+static struct id128 on_random_id(void *arg)
+{
+    (void)arg;
+    return id128_random();
+}
+
+/* -- the whole ------------------------------------------------------------------- */
+
+/* What descriptors allow, with some kept for everything else. */
+static unsigned conns_allowed(unsigned wanted)
+{
+    unsigned max = wanted ? wanted : CONTROL_CONNS_MAX;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        limit.rlim_cur >= max + DESCRIPTORS_RESERVED)
+        return max;
+    return limit.rlim_cur > 2 * DESCRIPTORS_RESERVED
+               ? (unsigned)limit.rlim_cur - DESCRIPTORS_RESERVED
+               : DESCRIPTORS_RESERVED;
+}
+
+static int open_registry(struct server *s, struct err *e)
+{
+    struct registry_config config = {
+        .standalone = s->config.standalone,
+        .software = "crund " CRUN_VERSION,
+        .random_id = on_random_id,
+        .send = on_send,
+        .hang_up = on_hang_up,
+        .event = on_event,
+        .arg = s,
+    };
+
+    if (s->config.state_dir) {
+        s->disk = disk_open_directory(s->config.state_dir, e);
+        if (!s->disk)
+            return -1;
+        config.disk = s->disk;
+    }
+    s->registry = registry_create(&config, clock_ms(), clock_wall_ms(), e);
+    return s->registry ? 0 : -1;
+}
+
+struct server *server_create(struct loop *loop, const struct server_config *config,
+                             struct err *e)
+{
+    struct server *s = xcalloc(1, sizeof(*s));
+    struct listener_calls calls = { .arrived = on_arrived,
+                                    .make_room = on_make_room,
+                                    .arg = s };
+
+    s->loop = loop;
+    s->config = *config;
+    s->config.conns_max = conns_allowed(config->conns_max);
+    TAILQ_INIT(&s->known);
+    TAILQ_INIT(&s->unknown);
+    STAILQ_INIT(&s->unsent);
+    loop_timer_init(&s->tick, loop, on_tick, s);
+    loop_on_turn_end(loop, on_turn_end, s);
+    if (open_registry(s, e) < 0)
+        goto fail;
+    s->listener = listener_create(loop, &config->listen, &calls, e);
+    if (!s->listener)
+        goto fail;
+    s->address = *listener_address(s->listener);
+    s->touched = true;
+    loop_timer_arm(&s->tick, 0);
+    return s;
+fail:
+    server_destroy(s);
+    return NULL;
+}
+
+void server_destroy(struct server *s)
+{
+    struct guest *g;
+
+    if (!s)
+        return;
+    listener_destroy(s->listener);
+    while ((g = TAILQ_FIRST(&s->known)) || (g = TAILQ_FIRST(&s->unknown)))
+        dismiss(g);
+    loop_off_turn_end(s->loop, on_turn_end, s);
+    loop_timer_fini(&s->tick);
+    registry_destroy(s->registry);
+    disk_destroy(s->disk);
+    free(s);
+}
+
+void server_shut(struct server *s)
+{
+    listener_destroy(s->listener);
+    s->listener = NULL;
+    commit(s);
+}
+
+const struct net_addr *server_address(const struct server *s)
+{
+    return &s->address;
+}
+
+struct registry *server_registry(struct server *s)
+{
+    return s->registry;
+}
+
+unsigned server_connections(const struct server *s)
+{
+    return s->known_count + s->unknown_count +
+           (s->listener ? listener_waiting(s->listener) : 0);
+}
