@@ -10,8 +10,9 @@
 #include "rendezvous/message.h"
 
 /*
- * Messages to frames and back, as JSON: the only file that knows cJSON on the wire. One table a message describes its fields;
- * encoding, decoding, bounds and PROTOCOL.md all follow it.
+ * Messages to frames and back, as JSON: the only file that knows cJSON on the wire. One
+ * table a message describes its fields; encoding, decoding, bounds and PROTOCOL.md all
+ * follow it.
  */
 #define PROTO_VERSION_MIN 1
 #define PROTO_VERSION_MAX 1

@@ -57,6 +57,9 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
 /* Let time pass. Returns when to call again at the latest. */
 uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms);
 
+/* When registry_tick is next due; what came in since may have made it sooner. */
+uint64_t registry_next_tick(const struct registry *g);
+
 /*
  * Make everything since the last commit durable; after 0 the sends may leave. -1 is
  * fatal: nothing may be sent any more.
@@ -69,8 +72,8 @@ bool registry_is_idle(const struct registry *g);
 /* Bytes that were cut off a torn journal at the start. */
 uint64_t registry_cut_bytes(const struct registry *g);
 
-struct round;
-/* For tests and the simulator: the round of a job, or NULL. */
-const struct round *registry_round(const struct registry *g, const char *run_id);
+struct job;
+/* The jobs, linked by next: to show them, and for tests. */
+const struct job *registry_jobs(const struct registry *g);
 
 #endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/job.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+
+/* Spares that a job can hold beside its members. */
+static uint32_t spares_max(uint32_t max_nodes)
+{
+    return max_nodes < 64 ? 64 : max_nodes;
+}
+
+static const char *const scale_names[] = {
+    [ROUND_SCALE_NOW] = "now",
+    [ROUND_SCALE_CHECKPOINT] = "checkpoint",
+    [ROUND_SCALE_NEVER] = "never",
+};
+#define SCALE_COUNT (sizeof(scale_names) / sizeof(scale_names[0]))
+
+static unsigned scale_index(const char *name)
+{
+    unsigned i = 0;
+
+    while (i < SCALE_COUNT && strcmp(name, scale_names[i]) != 0)
+        i++;
+    return i;
+}
+
+static struct round_config round_config_of(const struct job_config *c)
+{
+    uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
+
+    return (struct round_config){
+        .min_nodes = c->min_nodes,
+        .max_nodes = c->max_nodes,
+        .max_restarts = c->max_restarts,
+        .lease_ms = c->lease_ms,
+        .reconnect_grace_ms = grace < RECONNECT_GRACE_MS_MAX ? grace
+                                                             : RECONNECT_GRACE_MS_MAX,
+        .join_timeout_ms = c->join_timeout_ms,
+        .last_call_ms = c->last_call_ms,
+        .shutdown_grace_ms = c->shutdown_grace_ms,
+        .failure_grace_ms = c->failure_grace_ms,
+        .scale = (enum round_scale)scale_index(c->scale),
+    };
+}
+
+struct job *job_create(const char *run_id, const struct job_config *config,
+                       const struct id128 *instance, uint64_t now_ms)
+{
+    struct job *j = xcalloc(1, sizeof(*j));
+    struct round_config rc = round_config_of(config);
+    uint32_t capacity = rc.max_nodes + spares_max(rc.max_nodes);
+
+    snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
+    j->config = *config;
+    j->node = xcalloc(capacity, sizeof(*j->node));
+    j->created_ms = now_ms;
+    round_init(&j->round, &rc, instance, xcalloc(capacity, sizeof(struct round_node)),
+               capacity, xcalloc(rc.max_nodes, sizeof(uint32_t)),
+               xcalloc(capacity, sizeof(uint32_t)), now_ms);
+    return j;
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j)
+        return;
+    for (uint32_t i = 0; i < j->round.capacity; i++)
+        free(j->node[i]);
+    free(j->node);
+    free(j->round.node);
+    free(j->round.slot_node);
+    free(j->round.bucket);
+    free(j);
+}
+
+struct job_node *job_add_node(struct job *j, uint32_t index)
+{
+    if (!j->node[index])
+        j->node[index] = xcalloc(1, sizeof(struct job_node));
+    return j->node[index];
+}
+
+void job_drop_node(struct job *j, uint32_t index)
+{
+    free(j->node[index]);
+    j->node[index] = NULL;
+}
+
+/* The settings of a job: how each is called, and what it may be. */
+static const struct setting {
+    const char *flag;
+    size_t offset;
+    uint32_t min, max;
+} settings[] = {
+    { "the smallest number of nodes", offsetof(struct job_config, min_nodes), 1,
+      NODES_MAX },
+    { "the largest number of nodes", offsetof(struct job_config, max_nodes), 1,
+      NODES_MAX },
+    { "--max-restarts", offsetof(struct job_config, max_restarts), 0, RESTARTS_MAX },
+    { "the lease (ms)", offsetof(struct job_config, lease_ms), LEASE_MS_MIN,
+      LEASE_MS_MAX },
+    { "the join timeout (ms)", offsetof(struct job_config, join_timeout_ms), 1,
+      UINT32_MAX },
+    { "the last call (ms)", offsetof(struct job_config, last_call_ms), 0, UINT32_MAX },
+    { "--shutdown-timeout (ms)", offsetof(struct job_config, shutdown_grace_ms), 0,
+      UINT32_MAX },
+    { "--failure-grace (ms)", offsetof(struct job_config, failure_grace_ms), 0,
+      UINT32_MAX },
+};
+#define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))
+
+static uint32_t setting_value(const struct job_config *c, const struct setting *s)
+{
+    return *(const uint32_t *)(const void *)((const char *)c + s->offset);
+}
+
+char *job_config_difference(const struct job_config *ours,
+                            const struct job_config *theirs, char *buf, size_t size)
+{
+    buf[0] = '\0';
+    for (unsigned i = 0; i < SETTING_COUNT; i++) {
+        uint32_t a = setting_value(ours, &settings[i]);
+        uint32_t b = setting_value(theirs, &settings[i]);
+
+        if (a != b) {
+            snprintf(buf, size, "%s is %" PRIu32 " in the job and %" PRIu32 " here",
+                     settings[i].flag, a, b);
+            return buf;
+        }
+    }
+    if (strcmp(ours->scale, theirs->scale) != 0)
+        snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
+                 ours->scale, theirs->scale);
+    else if (strcmp(ours->program, theirs->program) != 0)
+        snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
+                 theirs->program);
+    else if (strcmp(ours->arguments_hash, theirs->arguments_hash) != 0)
+        snprintf(buf, size,
+                 "the arguments of %s differ (their hash is %.12s in the job and "
+                 "%.12s here)",
+                 ours->program, ours->arguments_hash, theirs->arguments_hash);
+    return buf;
+}
+
+bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
+{
+    for (unsigned i = 0; i < SETTING_COUNT; i++) {
+        uint32_t v = setting_value(c, &settings[i]);
+
+        if (v < settings[i].min || v > settings[i].max) {
+            snprintf(why, size, "%s is %" PRIu32 ", allowed is %" PRIu32 " to %" PRIu32,
+                     settings[i].flag, v, settings[i].min, settings[i].max);
+            return false;
+        }
+    }
+    if (c->min_nodes > c->max_nodes) {
+        snprintf(why, size,
+                 "%" PRIu32 ":%" PRIu32 " nodes: the minimum is above the maximum",
+                 c->min_nodes, c->max_nodes);
+        return false;
+    }
+    if (scale_index(c->scale) == SCALE_COUNT) {
+        snprintf(why, size, "scale-up policy %s is not now, checkpoint or never",
+                 c->scale);
+        return false;
+    }
+    return true;
+}
+
+char *job_describe_failure(const struct failure *f, char *buf, size_t size)
+{
+    const char *host = *f->host ? f->host : "?";
+
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        snprintf(buf, size, "rank %" PRIu32 " on %s exited with code %" PRId32, f->rank,
+                 host, f->code);
+        break;
+    case FAILURE_SIGNAL:
+        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by SIG%s%s", f->rank,
+                 host, sigabbrev_np(f->code) ? sigabbrev_np(f->code) : "?",
+                 f->out_of_memory ? ", out of memory" : "");
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "rank %" PRIu32 " on %s could not be started: %s", f->rank,
+                 host, strerror(f->code));
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "node %s was lost", host);
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "rank %" PRIu32 " on %s made no progress", f->rank, host);
+        break;
+    case FAILURE_AGENT:
+        snprintf(buf, size, "the agent on %s failed: %s", host, f->what);
+        break;
+    default:
+        snprintf(buf, size, "no failure");
+    }
+    return buf;
+}

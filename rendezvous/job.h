@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_H
+#define RENDEZVOUS_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/message.h"
+#include "rendezvous/round.h"
+
+struct registry_peer;
+
+/*
+ * One job: its round, and everything the round does not decide about: names, addresses,
+ * the text of failures, who is connected. Data only; registry.c steps it, record.c
+ * keeps it, status.c shows it.
+ */
+struct job_node {
+    char host[HOST_NAME_MAX_BYTES + 1];
+    char address[ADDRESS_MAX_BYTES + 1]; /* as the node gave it; may be "" */
+    char seen[ADDRESS_MAX_BYTES + 1];    /* where its connection comes from */
+    char containment[32];
+    uint32_t pid;
+    struct msg_heartbeat progress;
+    struct registry_peer *peer; /* NULL while it is away */
+};
+
+struct job {
+    char run_id[RUN_ID_MAX + 1];
+    struct job_config config;
+    struct round round;
+    struct job_node **node; /* by the round's index */
+    char store_address[ADDRESS_MAX_BYTES + 1];
+    uint32_t store_port;
+    struct failure failure;              /* the root cause of the last stop */
+    char text[ERROR_TEXT_MAX_BYTES + 1]; /* the same, or the result, as one sentence */
+    uint64_t created_ms;
+    uint64_t done_ms;
+    struct job *next;
+};
+
+struct job *job_create(const char *run_id, const struct job_config *config,
+                       const struct id128 *instance, uint64_t now_ms);
+void job_destroy(struct job *j); /* NULL is fine */
+
+/* The record of a node that has just joined or is restored. */
+struct job_node *job_add_node(struct job *j, uint32_t index);
+void job_drop_node(struct job *j, uint32_t index);
+
+/* "" if the same, else which setting differs, with both values. Returns buf. */
+char *job_config_difference(const struct job_config *ours,
+                            const struct job_config *theirs, char *buf, size_t size);
+
+/* "rank 5 on a100-04 exited with code 85". Returns buf. */
+char *job_describe_failure(const struct failure *f, char *buf, size_t size);
+
+/* False, with the reason, if no job can have this configuration. */
+bool job_config_is_valid(const struct job_config *c, char *why, size_t size);
+
+#endif

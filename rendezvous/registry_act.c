@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/journal.h"
+#include "rendezvous/record.h"
+
+/*
+ * What the round wants done, one function for each action: save it, tell a node, tell
+ * people. Nothing here decides anything.
+ */
+typedef void actor(struct registry_step *s, const struct round_action *a);
+
+static struct registry_peer *peer_of(const struct registry_step *s, uint32_t node)
+{
+    return s->job->node[node] ? s->job->node[node]->peer : NULL;
+}
+
+/* A node that has just been taken in: who it is stands in the message that is stepped.
+ */
+static void adopt(struct registry_step *s, uint32_t node)
+{
+    const struct msg_join *join = &s->msg->join;
+    struct job_node *n = job_add_node(s->job, node);
+
+    snprintf(n->host, sizeof(n->host), "%s", join->host);
+    snprintf(n->address, sizeof(n->address), "%s", join->address);
+    snprintf(n->containment, sizeof(n->containment), "%s", join->containment);
+    n->pid = join->pid;
+    registry_bind(s->peer, s->job, node);
+    if (s->registry->journal)
+        record_node(s->registry->journal, s->job, node);
+    registry_tell(s->registry, s->job, "joined", n->host,
+                  "%s joined (pid %" PRIu32 ", %" PRIu32 " workers)", n->host, n->pid,
+                  join->workers);
+}
+
+static void save_job(struct registry_step *s, const struct round_action *a)
+{
+    (void)a;
+    if (s->registry->journal)
+        record_state(s->registry->journal, s->job);
+}
+
+static void save_node(struct registry_step *s, const struct round_action *a)
+{
+    if (!s->job->node[a->node])
+        adopt(s, a->node);
+    if (s->registry->journal)
+        record_place(s->registry->journal, s->job, a->node);
+}
+
+static void drop_node(struct registry_step *s, const struct round_action *a)
+{
+    struct registry_peer *p = peer_of(s, a->node);
+
+    if (p)
+        registry_unbind(p);
+    if (s->registry->journal)
+        record_drop(s->registry->journal, s->job, a->node);
+    job_drop_node(s->job, a->node);
+}
+
+static void joined(struct registry_step *s, const struct round_action *a)
+{
+    const struct round *r = &s->job->round;
+    const struct round_node *n = &r->node[a->node];
+    struct msg m = { .type = MSG_JOINED };
+
+    if (s->peer)
+        registry_bind(s->peer, s->job, a->node);
+    m.joined.node = a->node;
+    m.joined.slot = n->slot == ROUND_NONE ? -1 : (int32_t)n->slot;
+    m.joined.spare = n->state == ROUND_NODE_WAITING &&
+                     (r->state != ROUND_FORMING || r->tally.here > r->config.max_nodes);
+    m.joined.lease_ms = r->config.lease_ms;
+    if (peer_of(s, a->node))
+        registry_send(peer_of(s, a->node), &m);
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/*
+ * Rank 0's node serves the store to the members alone: it is told where they come from,
+ * page by page, so that no message grows with the number of nodes. Loopback needs no
+ * leave, and neighbours in the list that share an address are named once.
+ */
+static void send_members(struct registry_step *s, struct registry_peer *leader)
+{
+    const struct round *r = &s->job->round;
+    struct msg m = { .type = MSG_MEMBERS };
+    const char *previous = "";
+    size_t used = 0;
+
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
+        const char *seen;
+
+        if (r->slot_node[slot] == ROUND_NONE)
+            continue;
+        seen = s->job->node[r->slot_node[slot]]->seen;
+        if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
+            continue;
+        previous = seen;
+        if (used + strlen(seen) + 2 > sizeof(m.members.addresses)) {
+            registry_send(leader, &m);
+            used = 0;
+        }
+        used += (size_t)snprintf(m.members.addresses + used,
+                                 sizeof(m.members.addresses) - used, "%s%s",
+                                 used ? " " : "", seen);
+    }
+    if (used)
+        registry_send(leader, &m);
+}
+
+static void start(struct registry_step *s, const struct round_action *a)
+{
+    const struct round *r = &s->job->round;
+    const struct round_node *n = &r->node[a->node];
+    struct registry_peer *p = peer_of(s, a->node);
+    struct msg m = { .type = MSG_START };
+
+    if (!p)
+        return;
+    m.start = (struct msg_start){ .group_rank = n->group_rank,
+                                  .group_size = r->group_size,
+                                  .first_rank = n->first_rank,
+                                  .world_size = r->world_size,
+                                  .workers = n->workers,
+                                  .slot = n->slot,
+                                  .restarts = r->restarts,
+                                  .max_restarts = r->config.max_restarts,
+                                  .host_store = a->node == r->leader };
+    if (!m.start.host_store) {
+        m.start.port = s->job->store_port;
+        memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
+    }
+    snprintf(m.start.cause, sizeof(m.start.cause), "%s",
+             r->epoch == 1 ? "first" : round_cause_name(r->cause));
+    registry_send(p, &m);
+    if (m.start.host_store)
+        send_members(s, p);
+}
+
+/* Why an epoch stops, for the agents to say. */
+static const char *stop_text(const struct job *job)
+{
+    switch (job->round.cause) {
+    case ROUND_CAUSE_SCALE_UP:
+        return "another node has joined";
+    case ROUND_CAUSE_DRAIN:
+        return "a node leaves";
+    case ROUND_CAUSE_USER:
+        return "ended by the user";
+    default: /* the failure's or the lost node's own words */
+        return job->text;
+    }
+}
+
+static void stop(struct registry_step *s, const struct round_action *a)
+{
+    struct msg m = { .type = MSG_STOP };
+
+    if (!peer_of(s, a->node))
+        return;
+    m.stop.grace_ms = s->job->round.grace_ms;
+    snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
+             round_cause_name(s->job->round.cause));
+    snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
+    registry_send(peer_of(s, a->node), &m);
+}
+
+static void ask_checkpoint(struct registry_step *s, const struct round_action *a)
+{
+    struct msg m = { .type = MSG_ASK_CHECKPOINT };
+
+    if (!peer_of(s, a->node))
+        return;
+    m.ask_checkpoint.within_ms = CHECKPOINT_WAIT_MS;
+    registry_send(peer_of(s, a->node), &m);
+}
+
+void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
+{
+    const struct round *r = &job->round;
+    struct msg m = { .type = MSG_DONE, .instance = r->instance, .epoch = r->epoch };
+
+    m.done.restarts = r->restarts;
+    m.done.max_restarts = r->config.max_restarts;
+    if (released) {
+        snprintf(m.done.reason, sizeof(m.done.reason), "released");
+        snprintf(m.done.text, sizeof(m.done.text), "this node has left the job");
+    } else {
+        m.done.exit_code = r->exit_code;
+        snprintf(m.done.reason, sizeof(m.done.reason), "%s",
+                 round_reason_name(r->reason));
+        memcpy(m.done.text, job->text, sizeof(m.done.text));
+        if (r->reason == ROUND_REASON_FAILURE || r->reason == ROUND_REASON_LOST)
+            m.done.failure = job->failure;
+    }
+    registry_send(p, &m);
+}
+
+static void done(struct registry_step *s, const struct round_action *a)
+{
+    if (peer_of(s, a->node))
+        registry_send_done(peer_of(s, a->node), s->job, false);
+}
+
+static void released(struct registry_step *s, const struct round_action *a)
+{
+    const char *host = s->job->node[a->node]->host;
+
+    registry_tell(s->registry, s->job, "left", host, "%s left in good order", host);
+    if (peer_of(s, a->node))
+        registry_send_done(peer_of(s, a->node), s->job, true);
+}
+
+static void evicted(struct registry_step *s, const struct round_action *a)
+{
+    struct registry_peer *p = peer_of(s, a->node);
+    const char *host = s->job->node[a->node]->host;
+
+    registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
+                  s->job->round.node[a->node].connected
+                      ? "nothing was heard from it for a whole lease"
+                      : "its connection did not come back");
+    if (!p)
+        return;
+    registry_refuse(p, NULL, REFUSED_FENCED, false,
+                    "this node was taken for lost and is no longer part of the job");
+    s->registry->config.hang_up(s->registry->config.arg, p->conn);
+}
+
+static void keep_failure(struct registry_step *s, const struct failure *f)
+{
+    struct job *job = s->job;
+
+    job->failure = *f;
+    job_describe_failure(f, job->text, sizeof(job->text));
+    if (s->registry->journal)
+        record_failure(s->registry->journal, job);
+}
+
+static void root_cause(struct registry_step *s, const struct round_action *a)
+{
+    struct failure f = s->msg->failed;
+
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    keep_failure(s, &f);
+    registry_tell(s->registry, s->job, "failed", f.host, "%s", s->job->text);
+}
+
+static void root_lost(struct registry_step *s, const struct round_action *a)
+{
+    const struct round_node *n = &s->job->round.node[a->node];
+    struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
+
+    if (n->group_rank != ROUND_NONE)
+        f.rank = n->first_rank;
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    keep_failure(s, &f);
+}
+
+static void afterwards(struct registry_step *s, const struct round_action *a)
+{
+    struct failure f = s->msg->failed;
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    registry_tell(s->registry, s->job, "afterwards", f.host, "%s",
+                  job_describe_failure(&f, text, sizeof(text)));
+}
+
+/* -- a new state ------------------------------------------------------------------ */
+
+static void say_running(struct registry_step *s)
+{
+    const struct round *r = &s->job->round;
+
+    registry_tell(s->registry, s->job, "formed", "",
+                  "epoch %" PRIu64 " formed: %" PRIu32 " nodes, %" PRIu32
+                  " workers, rank 0 on %s",
+                  r->epoch, r->group_size, r->world_size,
+                  s->job->node[r->leader]->host);
+}
+
+static void say_stopping(struct registry_step *s)
+{
+    const struct round *r = &s->job->round;
+    const char *next = r->ending          ? "the job ends"
+                       : r->restart_spent ? "a restart follows"
+                                          : "it re-forms, which costs no restart";
+
+    registry_tell(s->registry, s->job, "stopping", "",
+                  "epoch %" PRIu64 " stops (%s): %s", r->epoch,
+                  round_cause_name(r->cause), next);
+}
+
+/* What the job's text says once it is over, where no failure is its cause. */
+static void set_result_text(struct job *job)
+{
+    const struct round *r = &job->round;
+    char *text = job->text;
+    size_t size = sizeof(job->text);
+
+    switch (r->reason) {
+    case ROUND_REASON_SUCCESS:
+        snprintf(text, size, "all workers have exited 0");
+        break;
+    case ROUND_REASON_NOT_FORMED:
+        snprintf(text, size,
+                 "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
+                 r->tally.live - r->tally.leaving, r->config.min_nodes,
+                 r->config.join_timeout_ms / 1000);
+        break;
+    case ROUND_REASON_USER:
+        snprintf(text, size, "ended by the user");
+        break;
+    default: /* the failure's own words stand there already */
+        break;
+    }
+}
+
+static void say_done(struct registry_step *s)
+{
+    struct job *job = s->job;
+
+    job->done_ms = s->registry->now_ms;
+    set_result_text(job);
+    if (s->registry->journal) /* with the text */
+        record_state(s->registry->journal, job);
+    registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
+                  round_reason_name(job->round.reason), job->round.exit_code,
+                  job->text);
+}
+
+static void entered(struct registry_step *s, const struct round_action *a)
+{
+    (void)a;
+    switch (s->job->round.state) {
+    case ROUND_RUNNING:
+        s->job->store_port = 0;
+        s->job->store_address[0] = '\0';
+        say_running(s);
+        break;
+    case ROUND_STOPPING:
+        say_stopping(s);
+        break;
+    case ROUND_DONE:
+        say_done(s);
+        break;
+    default:
+        break;
+    }
+}
+
+static actor *const actors[ROUND_ACT_COUNT] = {
+    [ROUND_ACT_SAVE_JOB] = save_job,
+    [ROUND_ACT_SAVE_NODE] = save_node,
+    [ROUND_ACT_DROP_NODE] = drop_node,
+    [ROUND_ACT_JOINED] = joined,
+    [ROUND_ACT_START] = start,
+    [ROUND_ACT_STOP] = stop,
+    [ROUND_ACT_ASK_CHECKPOINT] = ask_checkpoint,
+    [ROUND_ACT_DONE] = done,
+    [ROUND_ACT_RELEASED] = released,
+    [ROUND_ACT_EVICTED] = evicted,
+    [ROUND_ACT_ROOT_CAUSE] = root_cause,
+    [ROUND_ACT_ROOT_LOST] = root_lost,
+    [ROUND_ACT_AFTERWARDS] = afterwards,
+    [ROUND_ACT_ENTERED] = entered,
+};
+
+static void on_action(void *arg, const struct round *r, const struct round_action *a)
+{
+    struct registry_step *s = arg;
+
+    (void)r;
+    actors[a->type](s, a);
+}
+
+enum round_verdict registry_step(struct registry *g, struct job *job,
+                                 const struct round_event *ev,
+                                 struct registry_peer *peer, const struct msg *msg,
+                                 uint32_t *node_out)
+{
+    struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
+    struct round_sink sink = { .act = on_action, .arg = &s };
+
+    return round_step(&job->round, ev, g->now_ms, &sink, node_out);
+}
