@@ -136,6 +136,9 @@ fuzz:
 	    LDFLAGS='-fsanitize=address,undefined' fuzzers
 	$(Q)scripts/run-fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
 
+# the disk that forgets, for the simulator and the fuzzers too
+$B/bin/crun-sim $(fuzzers): $(call objects,tests/helpers/memdisk.c tests/helpers/memfile.c)
+
 fuzzers: $(fuzzers)
 $(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(libs)
 	@mkdir -p $(@D)
