@@ -156,9 +156,13 @@ install: all
 	install -m 755 $(addprefix $B/bin/,$(filter $(installed),$(present))) $(DESTDIR)$(PREFIX)/bin
 	$(foreach m,$(manuals),install -D -m 644 $m \
 	    $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m) &&) true
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
+	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(installed))
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 	rm -f $(foreach m,$(manuals),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m))
 
 clean:

@@ -84,12 +84,15 @@ static void commit(struct server *s)
 static void on_turn_end(void *arg)
 {
     struct server *s = arg;
-    uint64_t now = clock_ms();
+    uint64_t now = clock_ms(), next;
 
-    if (s->failed || (!s->touched && now < s->tick.at_ms))
+    if (s->failed || !s->touched)
         return;
     s->touched = false;
-    loop_timer_arm(&s->tick, registry_tick(s->registry, now, clock_wall_ms()));
+    next = registry_next_tick(s->registry);
+    if (now >= next)
+        next = registry_tick(s->registry, now, clock_wall_ms());
+    loop_timer_arm(&s->tick, next);
     commit(s);
 }
 
@@ -193,11 +196,13 @@ log_about(struct server *s, const struct net_addr *source, const char *fmt, ...)
 static void on_closed(void *arg, struct conn *c, const char *why)
 {
     struct guest *g = arg;
-    char who[256];
+    char who[256] = "";
 
+    if (g->known)
+        registry_describe(g->peer, who, sizeof(who));
     if (why[0])
-        log_about(g->server, conn_peer(c), "%s: closed: %s",
-                  registry_describe(g->peer, who, sizeof(who)), why);
+        log_about(g->server, conn_peer(c), "closed: %s%s%s", who, who[0] ? ": " : "",
+                  why);
     dismiss(g);
 }
 
