@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/backoff.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/lease.h"
+#include "rendezvous/orders.h"
+#include "rendezvous/outbox.h"
 #include "rendezvous/proto.h"
 
 /*
@@ -16,13 +20,8 @@
  * Three times stand in every state, and member_next_tick is the earliest of them:
  * when to do what the state is for (connect, heartbeat), when to give the connection
  * up, and when to give everything up.
- *
- * What proves that our lease runs is not that we heard something but that something we
- * sent was answered: the rendezvous extended the lease no earlier than we sent it. The
- * strict fence counts from there, so that a late answer never makes it later.
  */
 #define NEVER UINT64_MAX
-#define BEATS_OPEN_MAX (2 * HEARTBEATS_PER_LEASE)
 
 enum event {
     EV_STRANGE, /* a message that means nothing to an agent */
@@ -33,10 +32,7 @@ enum event {
     EV_ACK,
     EV_JOINED,
     EV_BEAT,
-    EV_START,
-    EV_STOP,
-    EV_NOTICE, /* MEMBERS, ASK_CHECKPOINT: passed on as they come */
-    EV_DONE,
+    EV_ORDER,
     EV_REPORT,
     EV_BYE,
     EV_DUE,
@@ -45,23 +41,17 @@ enum event {
     EV_COUNT
 };
 
-struct report {
-    struct report *next;
-    struct msg msg;
-};
-
 struct member {
     struct member_config config;
     struct member_calls calls;
     enum member_state state;
     uint64_t entered_at, created_at;
-    uint64_t random;
+    struct backoff backoff;
 
     /* APART */
     bool connecting;
     uint64_t retry_at;
-    unsigned attempts; /* since a heartbeat was last answered */
-    bool out;          /* the log was told so */
+    bool out; /* the log was told so */
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -71,20 +61,12 @@ struct member {
     struct msg_joined joined;
 
     /* ATTACHED */
-    uint64_t heard_at, proven_at, asked_at, beat_at;
-    uint64_t beats_open[BEATS_OPEN_MAX]; /* when those without an answer were sent */
-    unsigned beats_open_count;
+    struct lease lease;
+    uint64_t asked_at, beat_at;
     struct msg_heartbeat progress;
 
-    /* orders given */
-    uint64_t epoch, started_epoch, stopped_epoch;
-    uint32_t stop_grace_ms;
-    bool done;
-
-    /* reports without an answer, in order */
-    uint64_t sequence;
-    struct report *first, **last;
-    unsigned unanswered;
+    struct orders orders;
+    struct outbox reports;
     bool report_again; /* one was refused for now: all go with the next heartbeat */
 };
 
@@ -102,35 +84,6 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* splitmix64: spreads retries and heartbeats of agents that were started together */
-static uint64_t random_below(struct member *m, uint64_t limit)
-{
-    uint64_t z = m->random += 0x9e3779b97f4a7c15;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    z ^= z >> 31;
-    return limit ? z % limit : 0;
-}
-
-static uint64_t heartbeat_ms(const struct member *m)
-{
-    return m->joined.lease_ms / HEARTBEATS_PER_LEASE;
-}
-
-/* The first retry comes almost at once, later ones back off between the two limits. */
-static uint64_t retry_delay(struct member *m)
-{
-    uint64_t most = RECONNECT_DELAY_MS_MAX;
-    unsigned n = m->attempts++;
-
-    if (n == 0)
-        return random_below(m, RECONNECT_DELAY_MS_MIN + 1);
-    if (n < 16)
-        most = earlier(most, (uint64_t)RECONNECT_DELAY_MS_MIN << n);
-    return RECONNECT_DELAY_MS_MIN + random_below(m, most - RECONNECT_DELAY_MS_MIN + 1);
-}
-
 static void enter(struct member *m, enum member_state to, uint64_t now)
 {
     assert(m->state != MEMBER_OVER);
@@ -141,31 +94,19 @@ static void enter(struct member *m, enum member_state to, uint64_t now)
     m->connecting = false;
     if (to != MEMBER_ATTACHED)
         return;
-    m->heard_at = now;
-    m->proven_at = m->asked_at;
-    m->beats_open_count = 0;
-    m->beat_at = now + 1 + random_below(m, heartbeat_ms(m));
+    lease_begin(&m->lease, m->joined.lease_ms, m->asked_at, now);
+    m->beat_at = now + 1 + backoff_below(&m->backoff, lease_beat_ms(&m->lease));
 }
 
-static void send_msg(struct member *m, struct msg *msg)
+static void send_msg(void *arg, struct msg *msg)
 {
+    struct member *m = arg;
+
     msg->instance = m->instance;
     m->calls.send(m->calls.arg, msg);
 }
 
 /* -- the end ---------------------------------------------------------------------- */
-
-static void forget_reports(struct member *m)
-{
-    while (m->first) {
-        struct report *r = m->first;
-
-        m->first = r->next;
-        free(r);
-    }
-    m->last = &m->first;
-    m->unanswered = 0;
-}
 
 static bool has_connection(const struct member *m)
 {
@@ -178,7 +119,7 @@ static void end(struct step *s)
     struct member *m = s->m;
     bool connected = has_connection(m);
 
-    forget_reports(m);
+    outbox_clear(&m->reports);
     enter(m, MEMBER_OVER, s->now);
     if (connected)
         m->calls.disconnect(m->calls.arg);
@@ -205,7 +146,7 @@ static void on_give_up(struct step *s)
 
 static void on_bye(struct step *s)
 {
-    struct msg bye = { .type = MSG_BYE, .epoch = s->m->epoch };
+    struct msg bye = { .type = MSG_BYE, .epoch = s->m->orders.epoch };
 
     if (s->m->state == MEMBER_ATTACHED)
         send_msg(s->m, &bye);
@@ -221,12 +162,12 @@ static void on_lost(struct step *s)
 
     if (!has_connection(m))
         return;
-    if (m->done) { /* nothing is left to be said */
+    if (m->orders.done) { /* nothing is left to be said */
         enter(m, MEMBER_OVER, s->now);
         return;
     }
     snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
-    m->retry_at = s->now + retry_delay(m);
+    m->retry_at = s->now + backoff_delay_ms(&m->backoff);
     enter(m, MEMBER_APART, s->now);
     if (!m->out)
         m->calls.outage(m->calls.arg, true, m->why);
@@ -240,19 +181,16 @@ static void drop_connection(struct step *s, const char *why)
     on_lost(s);
 }
 
-static void on_no_answer(struct step *s)
+static void on_timeout(struct step *s)
 {
-    drop_connection(s, "no answer from the rendezvous");
-}
+    static const char *const why[MEMBER_STATE_COUNT] = {
+        [MEMBER_APART] = "cannot connect in time",
+        [MEMBER_GREETING] = "no answer from the rendezvous",
+        [MEMBER_JOINING] = "no answer from the rendezvous",
+        [MEMBER_ATTACHED] = "the rendezvous has been silent for a whole lease",
+    };
 
-static void on_no_connection(struct step *s)
-{
-    drop_connection(s, "cannot connect in time");
-}
-
-static void on_silence(struct step *s)
-{
-    drop_connection(s, "the rendezvous has been silent for a whole lease");
+    drop_connection(s, why[s->m->state]);
 }
 
 static void on_retry(struct step *s)
@@ -281,7 +219,7 @@ static void on_connected(struct step *s)
 static void on_welcome(struct step *s)
 {
     struct member *m = s->m;
-    struct msg ask = { .type = MSG_JOIN, .epoch = m->epoch };
+    struct msg ask = { .type = MSG_JOIN, .epoch = m->orders.epoch };
     uint32_t version = s->msg->welcome.version;
 
     if (version < PROTO_VERSION_MIN || version > PROTO_VERSION_MAX) {
@@ -317,51 +255,26 @@ static void on_entry_refused(struct step *s)
 static void send_reports(struct member *m)
 {
     m->report_again = false;
-    for (struct report *r = m->first; r; r = r->next)
-        send_msg(m, &r->msg);
+    outbox_each(&m->reports, send_msg, m);
 }
 
 static void keep_report(struct step *s)
 {
     struct member *m = s->m;
-    struct report *r;
+    struct msg *kept;
 
     /* the first failures are those that count */
-    if (s->msg->type == MSG_FAILED && m->unanswered >= WORKERS_PER_NODE_MAX)
+    if (s->msg->type == MSG_FAILED && m->reports.count >= WORKERS_PER_NODE_MAX)
         return;
-    r = xmalloc(sizeof(*r));
-    r->msg = *s->msg;
-    r->msg.sequence = ++m->sequence;
-    r->next = NULL;
-    *m->last = r;
-    m->last = &r->next;
-    m->unanswered++;
+    orders_reported(&m->orders, s->msg);
+    kept = outbox_add(&m->reports, s->msg);
     if (m->state == MEMBER_ATTACHED)
-        send_msg(m, &r->msg);
-}
-
-static struct report **find_report(struct member *m, uint64_t sequence)
-{
-    struct report **at = &m->first;
-
-    while (*at && (*at)->msg.sequence != sequence)
-        at = &(*at)->next;
-    return *at ? at : NULL;
+        send_msg(m, kept);
 }
 
 static void on_ack(struct step *s)
 {
-    struct member *m = s->m;
-    struct report **at = find_report(m, s->msg->sequence), *r;
-
-    if (!at)
-        return;
-    r = *at;
-    *at = r->next;
-    if (m->last == &r->next)
-        m->last = at;
-    m->unanswered--;
-    free(r);
+    outbox_settle(&s->m->reports, s->msg->sequence);
 }
 
 /*
@@ -370,15 +283,14 @@ static void on_ack(struct step *s)
  */
 static void on_refused(struct step *s)
 {
-    if (find_report(s->m, s->msg->sequence)) {
-        if (s->msg->refused.retry)
-            s->m->report_again = true;
-        else
-            on_ack(s);
-    } else if (s->msg->sequence == 0 && s->msg->refused.why == REFUSED_FENCED) {
-        end(s);
-        s->m->calls.order(s->m->calls.arg, s->msg);
-    }
+    const struct msg *msg = s->msg;
+
+    if (msg->refused.retry && outbox_has(&s->m->reports, msg->sequence))
+        s->m->report_again = true;
+    else if (msg->sequence > 0)
+        on_ack(s);
+    else if (msg->refused.why == REFUSED_FENCED)
+        on_entry_refused(s);
 }
 
 /* -- attached --------------------------------------------------------------------- */
@@ -398,8 +310,6 @@ static void on_placed(struct step *s)
     m->known = true;
     m->instance = s->msg->instance;
     m->joined = s->msg->joined;
-    if (m->joined.lease_ms < LEASE_MS_MIN)
-        m->joined.lease_ms = LEASE_MS_MIN;
     if (news)
         m->calls.order(m->calls.arg, s->msg);
 }
@@ -420,83 +330,30 @@ static void on_heartbeat_due(struct step *s)
 {
     struct member *m = s->m;
     struct msg beat = { .type = MSG_HEARTBEAT,
-                        .epoch = m->epoch,
+                        .epoch = m->orders.epoch,
                         .heartbeat = m->progress };
 
-    m->beat_at = s->now + heartbeat_ms(m);
-    if (m->beats_open_count < BEATS_OPEN_MAX)
-        m->beats_open[m->beats_open_count++] = s->now;
+    m->beat_at = s->now + lease_beat_ms(&m->lease);
+    lease_beat_sent(&m->lease, s->now);
     send_msg(m, &beat);
     if (m->report_again)
         send_reports(m);
 }
 
-/* Answers come in the order of the heartbeats. */
 static void on_beat(struct step *s)
 {
     struct member *m = s->m;
 
-    m->attempts = 0;
-    if (m->beats_open_count > 0) {
-        m->proven_at = m->beats_open[0];
-        memmove(&m->beats_open[0], &m->beats_open[1],
-                --m->beats_open_count * sizeof(m->beats_open[0]));
-    }
+    backoff_reset(&m->backoff);
+    lease_beat_answered(&m->lease);
     if (s->msg->beat.waiting)
         m->calls.order(m->calls.arg, s->msg);
 }
 
-/* -- orders ----------------------------------------------------------------------- */
-
-/* About an epoch that is over, or after the end of the job. */
-static bool is_moot(struct step *s)
+static void on_order(struct step *s)
 {
-    if (s->m->done || s->msg->epoch < s->m->epoch)
-        return true;
-    s->m->epoch = s->msg->epoch;
-    return false;
-}
-
-static void give_order(struct step *s)
-{
-    s->m->calls.order(s->m->calls.arg, s->msg);
-}
-
-static void on_start(struct step *s)
-{
-    struct member *m = s->m;
-
-    if (is_moot(s) || m->started_epoch == m->epoch || m->stopped_epoch == m->epoch)
-        return;
-    m->started_epoch = m->epoch;
-    give_order(s);
-}
-
-/* A repeat counts if it leaves less time than before. */
-static void on_stop(struct step *s)
-{
-    struct member *m = s->m;
-    uint32_t grace_ms = s->msg->stop.grace_ms;
-
-    if (is_moot(s) || (m->stopped_epoch == m->epoch && grace_ms >= m->stop_grace_ms))
-        return;
-    m->stopped_epoch = m->epoch;
-    m->stop_grace_ms = grace_ms;
-    give_order(s);
-}
-
-static void on_notice(struct step *s)
-{
-    if (!is_moot(s))
-        give_order(s);
-}
-
-static void on_done(struct step *s)
-{
-    if (s->m->done)
-        return;
-    s->m->done = true;
-    give_order(s);
+    if (orders_take(&s->m->orders, s->msg))
+        s->m->calls.order(s->m->calls.arg, s->msg);
 }
 
 /* -- the table -------------------------------------------------------------------- */
@@ -506,7 +363,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_DUE] = on_retry,
         [EV_CONNECTED] = on_connected,
         [EV_LOST] = on_lost,
-        [EV_TIMEOUT] = on_no_connection,
+        [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = keep_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
@@ -515,7 +372,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_WELCOME] = on_welcome,
         [EV_REFUSED] = on_entry_refused,
         [EV_LOST] = on_lost,
-        [EV_TIMEOUT] = on_no_answer,
+        [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = keep_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
@@ -524,7 +381,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_JOINED] = on_joined,
         [EV_REFUSED] = on_entry_refused,
         [EV_LOST] = on_lost,
-        [EV_TIMEOUT] = on_no_answer,
+        [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = keep_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
@@ -533,14 +390,11 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_DUE] = on_heartbeat_due,
         [EV_BEAT] = on_beat,
         [EV_JOINED] = on_placed,
-        [EV_START] = on_start,
-        [EV_STOP] = on_stop,
-        [EV_NOTICE] = on_notice,
-        [EV_DONE] = on_done,
+        [EV_ORDER] = on_order,
         [EV_ACK] = on_ack,
         [EV_REFUSED] = on_refused,
         [EV_LOST] = on_lost,
-        [EV_TIMEOUT] = on_silence,
+        [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = keep_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
@@ -565,16 +419,6 @@ static uint64_t due_at(const struct member *m)
     return m->state == MEMBER_ATTACHED ? m->beat_at : NEVER;
 }
 
-/* A connection is dead if a heartbeat finds no answer, or nothing at all is heard. */
-static uint64_t silent_at(const struct member *m)
-{
-    uint64_t since = m->heard_at;
-
-    if (m->beats_open_count > 0)
-        since = earlier(since, m->beats_open[0]);
-    return since + m->joined.lease_ms;
-}
-
 static uint64_t timeout_at(const struct member *m)
 {
     switch (m->state) {
@@ -584,7 +428,7 @@ static uint64_t timeout_at(const struct member *m)
     case MEMBER_JOINING:
         return m->entered_at + ENTRY_DEADLINE_MS;
     case MEMBER_ATTACHED:
-        return silent_at(m);
+        return lease_silent_at(&m->lease);
     default:
         return NEVER;
     }
@@ -594,14 +438,14 @@ static uint64_t give_up_at(const struct member *m)
 {
     uint64_t at = NEVER;
 
-    if (m->state == MEMBER_OVER || m->done)
+    if (m->state == MEMBER_OVER || m->orders.done)
         return NEVER;
     if (!m->known)
         return m->created_at + m->config.connect_for_ms;
     if (m->state != MEMBER_ATTACHED)
         at = m->out_since + m->config.outage_grace_ms;
-    if (m->config.strict_fence)
-        at = earlier(at, m->proven_at + (uint64_t)m->joined.lease_ms * 8 / 10);
+    if (m->config.strict_fence && m->orders.live)
+        at = earlier(at, lease_fence_at(&m->lease));
     return at;
 }
 
@@ -639,11 +483,11 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_ACK] = EV_ACK,
     [MSG_JOINED] = EV_JOINED,
     [MSG_BEAT] = EV_BEAT,
-    [MSG_START] = EV_START,
-    [MSG_STOP] = EV_STOP,
-    [MSG_MEMBERS] = EV_NOTICE,
-    [MSG_ASK_CHECKPOINT] = EV_NOTICE,
-    [MSG_DONE] = EV_DONE,
+    [MSG_START] = EV_ORDER,
+    [MSG_MEMBERS] = EV_ORDER,
+    [MSG_STOP] = EV_ORDER,
+    [MSG_ASK_CHECKPOINT] = EV_ORDER,
+    [MSG_DONE] = EV_ORDER,
 };
 
 /* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */
@@ -657,7 +501,7 @@ void member_received(struct member *m, const struct msg *msg, uint64_t now_ms)
 {
     if (msg->type >= MSG_TYPE_MAX || is_foreign(m, msg))
         return;
-    m->heard_at = now_ms;
+    lease_heard(&m->lease, now_ms);
     post(m, event_of[msg->type], (struct step){ .msg = msg, .now = now_ms });
 }
 
@@ -695,10 +539,10 @@ struct member *member_create(const struct member_config *config,
 
     m->config = *config;
     m->calls = *calls;
-    m->random = config->seed;
+    backoff_init(&m->backoff, config->seed);
     m->state = MEMBER_APART;
     m->created_at = m->retry_at = now_ms;
-    m->last = &m->first;
+    outbox_init(&m->reports);
     return m;
 }
 
@@ -706,7 +550,7 @@ void member_destroy(struct member *m)
 {
     if (!m)
         return;
-    forget_reports(m);
+    outbox_clear(&m->reports);
     free(m);
 }
 
@@ -717,7 +561,7 @@ enum member_state member_state(const struct member *m)
 
 unsigned member_unanswered(const struct member *m)
 {
-    return m->unanswered;
+    return m->reports.count;
 }
 
 const struct id128 *member_instance(const struct member *m)
@@ -727,5 +571,5 @@ const struct id128 *member_instance(const struct member *m)
 
 uint64_t member_epoch(const struct member *m)
 {
-    return m->epoch;
+    return m->orders.epoch;
 }

@@ -32,7 +32,7 @@ struct member_config {
     uint32_t connect_for_ms; /* give up if never attached in this time */
     uint32_t
         outage_grace_ms; /* once attached: how long workers outlive the rendezvous */
-    bool strict_fence;   /* ...or until 0.8 of the lease */
+    bool strict_fence;   /* ...or only until 0.8 of the lease, while workers run */
     uint64_t seed;       /* for jitter */
     const char *software;
 };
