@@ -80,7 +80,7 @@ binaries := $(addprefix $B/bin/,$(present))
 unit_src := $(wildcard tests/unit/test_*.c)
 units := $(patsubst tests/unit/%.c,$B/tests/%,$(unit_src))
 helper_src := $(filter-out $(foreach p,$(programs),$($p_src)),$(wildcard tests/helpers/*.c))
-helper_objects := $(call objects,$(filter-out %_main.c %_preload.c,$(helper_src)))
+helper_objects := $(call objects,$(filter-out %_preload.c,$(helper_src)))
 preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(helper_src)))
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 

@@ -356,6 +356,13 @@ static void on_order(struct step *s)
         s->m->calls.order(s->m->calls.arg, s->msg);
 }
 
+/* To RESUME, a finished job that has let the node go answers with the result alone. */
+static void on_early_order(struct step *s)
+{
+    if (s->msg->type == MSG_DONE)
+        on_order(s);
+}
+
 /* -- the table -------------------------------------------------------------------- */
 
 static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
@@ -379,6 +386,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
     },
     [MEMBER_JOINING] = {
         [EV_JOINED] = on_joined,
+        [EV_ORDER] = on_early_order,
         [EV_REFUSED] = on_entry_refused,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
