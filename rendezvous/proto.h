@@ -10,9 +10,9 @@
 #include "rendezvous/message.h"
 
 /*
- * Messages to frames and back, as JSON: the only file that knows cJSON on the wire. One
- * table a message describes its fields; encoding, decoding, bounds and PROTOCOL.md all
- * follow it.
+ * Messages to frames and back, as JSON. One table a message describes its fields
+ * (proto_fields.c); encoding (proto_encode.c), decoding (proto.c), bounds, tests and
+ * PROTOCOL.md all follow it. Not for several threads at once, because cJSON is not.
  */
 #define PROTO_VERSION_MIN 1
 #define PROTO_VERSION_MAX 1
@@ -29,7 +29,7 @@ enum proto_phase {
 /* NULL if no message has the number. */
 const char *proto_name(unsigned type);
 bool proto_allowed(unsigned type, enum proto_phase phase);
-/* The longest body a message of the type may have. */
+/* The longest body that the rendezvous takes in the phase. */
 uint32_t proto_body_max(enum proto_phase phase);
 
 /*
@@ -46,6 +46,12 @@ size_t proto_encode(const struct msg *m, uint8_t *out, size_t size);
 struct frame_header;
 int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
                  struct err *e) MUST_CHECK;
+
+/*
+ * Whether text can be a run id, a host or another name: one or more letters, digits
+ * and . _ : @ % + -. How long it may be is the field's business.
+ */
+bool proto_is_name(const char *text);
 
 const char *proto_refusal_name(enum refusal why);
 const char *proto_failure_kind_name(enum failure_kind kind);

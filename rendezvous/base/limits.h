@@ -37,6 +37,7 @@
 #define FRAME_BODY_MAX 16384
 #define FRAME_BODY_HELLO_MAX 512
 #define JSON_DEPTH_MAX 8
+#define JSON_MEMBERS_MAX 64 /* of one object, unknown ones included */
 #define CONTROL_CONNS_MAX 40000
 #define CONTROL_CONNS_UNKNOWN_MAX 16384 /* of them, those that have not said hello */
 #define CONTROL_OUT_MAX (4u << 20)
