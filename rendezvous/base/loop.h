@@ -17,7 +17,10 @@ struct loop *loop_create(void);
 void loop_destroy(struct loop *loop); /* NULL is fine */
 struct event_base *loop_base(struct loop *loop);
 
-/* Run turns until loop_stop. */
+/*
+ * Run turns until loop_stop. What was left to be done for a turn's end since the last
+ * one is done first, before anything is waited for.
+ */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 /* One turn that waits at most wait_ms. For tests and for short foreground waits. */
