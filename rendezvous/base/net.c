@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/port_holder.h"
+
+#define ADDRESSES_SHOWN_SIZE 200
+
+/* An address without its port, in the one form that compares: v4-mapped v6 is v4. */
+struct host {
+    int family;
+    size_t size;
+    uint8_t byte[16];
+    uint32_t scope;
+};
+
+static const struct sockaddr_in *as_v4(const struct net_addr *addr)
+{
+    return (const struct sockaddr_in *)(const void *)&addr->sa;
+}
+
+static const struct sockaddr_in6 *as_v6(const struct net_addr *addr)
+{
+    return (const struct sockaddr_in6 *)(const void *)&addr->sa;
+}
+
+static const struct sockaddr *as_any(const struct net_addr *addr)
+{
+    return (const struct sockaddr *)(const void *)&addr->sa;
+}
+
+static struct host host_of(const struct net_addr *addr)
+{
+    struct host h = { .family = addr->sa.ss_family };
+
+    if (h.family == AF_INET) {
+        h.size = 4;
+        memcpy(h.byte, &as_v4(addr)->sin_addr, 4);
+    } else if (h.family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&as_v6(addr)->sin6_addr)) {
+        h.family = AF_INET;
+        h.size = 4;
+        memcpy(h.byte, as_v6(addr)->sin6_addr.s6_addr + 12, 4);
+    } else if (h.family == AF_INET6) {
+        h.size = 16;
+        memcpy(h.byte, &as_v6(addr)->sin6_addr, 16);
+        h.scope = as_v6(addr)->sin6_scope_id;
+    }
+    return h;
+}
+
+static bool is_v6_number(const char *text)
+{
+    char number[NET_TEXT_SIZE];
+    struct in6_addr v6;
+    size_t length = strcspn(text, "%"); /* the scope is an interface's name */
+
+    if (length >= sizeof(number))
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    return inet_pton(AF_INET6, number, &v6) == 1;
+}
+
+static int parse_port(const char *text, const char *digits, uint16_t *port,
+                      struct err *e)
+{
+    unsigned long value = 0;
+    size_t n = strspn(digits, "0123456789");
+
+    if (n > 0 && n <= 5)
+        value = strtoul(digits, NULL, 10);
+    if (n == 0 || n > 5 || digits[n] != '\0' || value > UINT16_MAX)
+        return err_set(e, "\"%s\": \"%s\" is not a port from 0 to 65535", text, digits);
+    *port = (uint16_t)value;
+    return 0;
+}
+
+static int copy_host(const char *text, const char *start, size_t length, char *host,
+                     size_t host_size, struct err *e)
+{
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)start[i] <= ' ' || strchr("[]/\x7f", start[i]))
+            return err_set(e, "\"%s\" is not HOST:PORT", text);
+    if (length >= host_size)
+        return err_set(e, "\"%.40s...\": the host is longer than %zu bytes", text,
+                       host_size - 1);
+    memcpy(host, start, length);
+    host[length] = '\0';
+    return 0;
+}
+
+/* "[V6]" or "[V6]:PORT" */
+static int split_bracketed(const char *text, char *host, size_t host_size,
+                           const char **port_digits, struct err *e)
+{
+    const char *close = strchr(text, ']');
+
+    if (!close || (close[1] != '\0' && close[1] != ':'))
+        return err_set(e, "\"%s\" is not [IPV6]:PORT", text);
+    *port_digits = close[1] == ':' ? close + 2 : NULL;
+    if (copy_host(text, text + 1, (size_t)(close - text - 1), host, host_size, e) < 0)
+        return -1;
+    if (!is_v6_number(host))
+        return err_set(e, "\"%s\": \"%s\" is not an IPv6 address", text, host);
+    return 0;
+}
+
+/* "HOST", "HOST:PORT", ":PORT", and a bare IPv6 number, which has no port */
+static int split_plain(const char *text, char *host, size_t host_size,
+                       const char **port_digits, struct err *e)
+{
+    const char *colon = strchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : strlen(text);
+
+    *port_digits = colon ? colon + 1 : NULL;
+    if (colon && strchr(colon + 1, ':')) {
+        if (!is_v6_number(text))
+            return err_set(e, "\"%s\" is not HOST:PORT (IPv6 is [ADDRESS]:PORT)", text);
+        length = strlen(text);
+        *port_digits = NULL;
+    }
+    return copy_host(text, text, length, host, host_size, e);
+}
+
+int net_split(const char *text, int default_port, char *host, size_t host_size,
+              uint16_t *port, struct err *e)
+{
+    const char *digits = NULL;
+    int rc;
+
+    if (*text == '\0')
+        return err_set(e, "\"\" is not HOST:PORT");
+    rc = *text == '[' ? split_bracketed(text, host, host_size, &digits, e)
+                      : split_plain(text, host, host_size, &digits, e);
+    if (rc < 0)
+        return -1;
+    if (digits)
+        return parse_port(text, digits, port, e);
+    if (default_port < 0)
+        return err_set(e, "\"%s\" has no port (HOST:PORT)", text);
+    *port = (uint16_t)default_port;
+    return 0;
+}
+
+static bool have_family(int family)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* No host: every address of this machine, with one socket where v6 takes v4 as well. */
+static size_t any_addresses(uint16_t port, struct net_addr *list, size_t max)
+{
+    size_t n = 0;
+
+    memset(list, 0, max * sizeof(*list));
+    if (n < max && have_family(AF_INET6)) {
+        list[n].sa.ss_family = AF_INET6;
+        list[n++].len = sizeof(struct sockaddr_in6);
+    }
+    if (n < max) {
+        list[n].sa.ss_family = AF_INET;
+        list[n++].len = sizeof(struct sockaddr_in);
+    }
+    for (size_t i = 0; i < n; i++)
+        net_set_port(&list[i], port);
+    return n;
+}
+
+static int lookup(const char *host, int flags, struct addrinfo **found)
+{
+    struct addrinfo hints = { .ai_family = AF_UNSPEC,
+                              .ai_socktype = SOCK_STREAM,
+                              .ai_flags = flags };
+
+    return getaddrinfo(host, NULL, &hints, found);
+}
+
+int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
+                size_t *count, struct err *e)
+{
+    struct addrinfo *found = NULL;
+    int rc;
+
+    if (*host == '\0') {
+        *count = any_addresses(port, list, max);
+        return 0;
+    }
+    rc = lookup(host, AI_NUMERICHOST, &found);
+    if (rc == EAI_NONAME)
+        rc = lookup(host, 0, &found);
+    if (rc != 0)
+        return err_set(e, "cannot find host \"%s\": %s", host,
+                       rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+    *count = 0;
+    for (struct addrinfo *a = found; a && *count < max; a = a->ai_next) {
+        struct net_addr *addr = &list[*count];
+
+        if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
+            continue;
+        memset(addr, 0, sizeof(*addr));
+        memcpy(&addr->sa, a->ai_addr, a->ai_addrlen);
+        addr->len = a->ai_addrlen;
+        net_set_port(addr, port);
+        ++*count;
+    }
+    freeaddrinfo(found);
+    if (*count == 0)
+        return err_set(e, "host \"%s\" has no IP address", host);
+    return 0;
+}
+
+static struct net_addr addr_from(const struct sockaddr *sa)
+{
+    struct net_addr addr = { .len = sa->sa_family == AF_INET6
+                                        ? sizeof(struct sockaddr_in6)
+                                        : sizeof(struct sockaddr_in) };
+
+    memcpy(&addr.sa, sa, addr.len);
+    return addr;
+}
+
+static bool is_inet(const struct ifaddrs *i)
+{
+    return i->ifa_addr &&
+           (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+}
+
+/* "10.0.0.1, 192.168.1.5": what a person would name, so neither loopback nor links */
+static void list_addresses(char *text, size_t size)
+{
+    struct ifaddrs *all = NULL;
+    char one[NET_TEXT_SIZE];
+    size_t used = 0;
+
+    snprintf(text, size, "only loopback");
+    if (getifaddrs(&all) < 0)
+        return;
+    for (struct ifaddrs *i = all; i && used < size; i = i->ifa_next) {
+        struct net_addr addr;
+
+        if (!is_inet(i))
+            continue;
+        addr = addr_from(i->ifa_addr);
+        if (net_is_loopback(&addr) || host_of(&addr).scope != 0)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                 net_format_host(&addr, one, sizeof(one)));
+    }
+    freeifaddrs(all);
+}
+
+static int refuse_listen(const struct net_addr *addr, int errnum, struct err *e)
+{
+    char text[NET_TEXT_SIZE], more[ADDRESSES_SHOWN_SIZE];
+
+    if (errnum == EADDRINUSE && port_holder_find(net_port(addr), more, sizeof(more)))
+        return err_set(e, "port %u is in use by %s", net_port(addr), more);
+    if (errnum == EADDRINUSE)
+        return err_set(e, "port %u is in use", net_port(addr));
+    if (errnum == EADDRNOTAVAIL) {
+        list_addresses(more, sizeof(more));
+        return err_set(e, "%s is not an address of this machine; it has %s",
+                       net_format_host(addr, text, sizeof(text)), more);
+    }
+    return err_set_errno(e, errnum, "cannot listen on %s",
+                         net_format(addr, text, sizeof(text)));
+}
+
+static void set_flag(int fd, int level, int option, int value)
+{
+    /* none of the options set here can fail on a fresh TCP socket */
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static int open_socket(const struct net_addr *addr)
+{
+    return socket(addr->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+int net_listen(const struct net_addr *addr, int backlog, struct err *e)
+{
+    int fd = open_socket(addr), errnum;
+
+    if (fd >= 0) {
+        /* a daemon that starts again need not wait for its own old connections */
+        set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+        if (addr->sa.ss_family == AF_INET6)
+            set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        if (bind(fd, as_any(addr), addr->len) == 0 && listen(fd, backlog) == 0)
+            return fd;
+    }
+    errnum = errno;
+    if (fd >= 0)
+        close(fd);
+    return refuse_listen(addr, errnum, e);
+}
+
+int net_connect(const struct net_addr *addr, struct err *e)
+{
+    int fd = open_socket(addr), errnum;
+    char text[NET_TEXT_SIZE];
+
+    if (fd >= 0) {
+        set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        if (connect(fd, as_any(addr), addr->len) == 0 || errno == EINPROGRESS)
+            return fd;
+    }
+    errnum = errno;
+    if (fd >= 0)
+        close(fd);
+    return err_set_errno(e, errnum, "cannot connect to %s",
+                         net_format(addr, text, sizeof(text)));
+}
+
+int net_accept(int listener, struct net_addr *peer)
+{
+    int fd;
+
+    memset(peer, 0, sizeof(*peer));
+    do {
+        peer->len = sizeof(peer->sa);
+        fd = accept4(listener, (struct sockaddr *)(void *)&peer->sa, &peer->len,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    if (fd >= 0)
+        set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    return fd;
+}
+
+int net_local_addr(int fd, struct net_addr *addr)
+{
+    memset(addr, 0, sizeof(*addr));
+    addr->len = sizeof(addr->sa);
+    return getsockname(fd, (struct sockaddr *)(void *)&addr->sa, &addr->len);
+}
+
+int net_peer_addr(int fd, struct net_addr *addr)
+{
+    memset(addr, 0, sizeof(*addr));
+    addr->len = sizeof(addr->sa);
+    return getpeername(fd, (struct sockaddr *)(void *)&addr->sa, &addr->len);
+}
+
+/* the port stands at the same place in both kinds of address */
+_Static_assert(offsetof(struct sockaddr_in, sin_port) ==
+                   offsetof(struct sockaddr_in6, sin6_port),
+               "sin_port and sin6_port");
+
+uint16_t net_port(const struct net_addr *addr)
+{
+    return ntohs(as_v4(addr)->sin_port);
+}
+
+void net_set_port(struct net_addr *addr, uint16_t port)
+{
+    ((struct sockaddr_in *)(void *)&addr->sa)->sin_port = htons(port);
+}
+
+char *net_format_host(const struct net_addr *addr, char *buf, size_t size)
+{
+    char number[INET6_ADDRSTRLEN] = "?", interface[IF_NAMESIZE];
+    struct host h = host_of(addr);
+
+    if (h.size > 0)
+        inet_ntop(h.family, h.byte, number, sizeof(number));
+    if (h.scope == 0)
+        snprintf(buf, size, "%s", number);
+    else if (if_indextoname(h.scope, interface))
+        snprintf(buf, size, "%s%%%s", number, interface);
+    else
+        snprintf(buf, size, "%s%%%u", number, h.scope);
+    return buf;
+}
+
+char *net_format(const struct net_addr *addr, char *buf, size_t size)
+{
+    char host[NET_TEXT_SIZE];
+
+    net_format_host(addr, host, sizeof(host));
+    snprintf(buf, size, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, net_port(addr));
+    return buf;
+}
+
+bool net_is_loopback(const struct net_addr *addr)
+{
+    struct host h = host_of(addr);
+
+    if (h.family == AF_INET)
+        return h.byte[0] == 127;
+    return h.family == AF_INET6 &&
+           memcmp(h.byte, &in6addr_loopback, sizeof(in6addr_loopback)) == 0;
+}
+
+bool net_is_any(const struct net_addr *addr)
+{
+    static const uint8_t zero[16];
+    struct host h = host_of(addr);
+
+    return h.size > 0 && memcmp(h.byte, zero, h.size) == 0;
+}
+
+bool net_same_host(const struct net_addr *a, const struct net_addr *b)
+{
+    struct host x = host_of(a), y = host_of(b);
+
+    /* a link-local address may come without the interface it belongs to */
+    return x.size > 0 && x.family == y.family &&
+           memcmp(x.byte, y.byte, sizeof(x.byte)) == 0 &&
+           (x.scope == y.scope || x.scope == 0 || y.scope == 0);
+}
+
+bool net_is_local(const struct net_addr *addr)
+{
+    bool found = net_is_loopback(addr); /* all of 127/8, though one address is listed */
+    struct ifaddrs *all = NULL;
+
+    if (found || getifaddrs(&all) < 0)
+        return found;
+    for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+        struct net_addr mine;
+
+        if (!is_inet(i))
+            continue;
+        mine = addr_from(i->ifa_addr);
+        found = net_same_host(addr, &mine);
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+/* FNV-1a, 64 bits. The scope stays out of it, as net_same_host may ignore it. */
+uint64_t net_hash_host(const struct net_addr *addr)
+{
+    struct host h = host_of(addr);
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < h.size; i++)
+        hash = (hash ^ h.byte[i]) * 0x100000001b3u;
+    return hash;
+}
