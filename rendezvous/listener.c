@@ -62,7 +62,7 @@ static const char *describe(const char *data, size_t size)
         { "HEAD ", "an HTTP request" },    { "PUT ", "an HTTP request" },
         { "OPTIONS ", "an HTTP request" }, { "CONNECT ", "an HTTP request" },
         { "PRI * ", "an HTTP/2 request" }, { "SSH-", "an SSH client" },
-        { "PROXY ", "a proxy header" },    { "\r\n\r\n\0\r\nQUIT", "a proxy header" },
+        { "PROXY ", "a proxy header" },    { "\r\n\r\n", "a proxy header" },
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
