@@ -212,11 +212,16 @@ static int directory_sync(struct disk *d, int file)
     return r;
 }
 
+static int directory_sync_names(struct disk *d)
+{
+    return fsync(directory_of(d)->fd);
+}
+
 static int directory_replace(struct disk *d, const char *from, const char *to)
 {
     int fd = directory_of(d)->fd;
 
-    return renameat(fd, from, fd, to) < 0 ? -1 : fsync(fd);
+    return renameat(fd, from, fd, to) < 0 ? -1 : directory_sync_names(d);
 }
 
 static int directory_remove(struct disk *d, const char *name)
@@ -247,6 +252,7 @@ static const struct disk_ops directory_ops = {
     .sync = directory_sync,
     .replace = directory_replace,
     .remove = directory_remove,
+    .sync_names = directory_sync_names,
     .destroy = directory_destroy,
 };
 

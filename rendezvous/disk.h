@@ -40,6 +40,8 @@ struct disk_ops {
     int (*replace)(struct disk *d, const char *from, const char *to);
     /* Need not last. */
     int (*remove)(struct disk *d, const char *name);
+    /* Make the names last as they are now seen. */
+    int (*sync_names)(struct disk *d);
     void (*destroy)(struct disk *d);
 };
 

@@ -165,8 +165,9 @@ static int make_empty(struct disk *d, struct tail *t, struct err *e)
 }
 
 /*
- * A batch found in the file may never have been synced by the life that wrote it. It is
- * synced before anybody hears of it: whoever acts on it must not see it go.
+ * What is found may never have been synced by the life that wrote it, be it a batch or
+ * the name of the whole file. It is synced before anybody can act on it, and then see
+ * it go.
  */
 static int read_existing(struct journal *j, journal_record_fn *fn, void *arg,
                          uint64_t *cut_bytes, struct err *e)
@@ -175,8 +176,6 @@ static int read_existing(struct journal *j, journal_record_fn *fn, void *arg,
     struct tail *t = &j->tail;
     struct journal_extent x;
 
-    if (d->ops->sync(d, t->file) < 0)
-        return err_set_errno(e, errno, "journal: cannot sync");
     if (journal_load(d, t->file, fn, arg, &x, e) < 0)
         return -1;
     *t = (struct tail){ .file = t->file,
@@ -185,8 +184,10 @@ static int read_existing(struct journal *j, journal_record_fn *fn, void *arg,
                         .number = x.number,
                         .end = x.end };
     *cut_bytes = x.cut_bytes;
-    if (d->ops->truncate(d, t->file, x.end) < 0 || d->ops->sync(d, t->file) < 0)
+    if (d->ops->truncate(d, t->file, x.end) < 0)
         return err_set_errno(e, errno, "journal: cannot cut its tail");
+    if (d->ops->sync(d, t->file) < 0 || d->ops->sync_names(d) < 0)
+        return err_set_errno(e, errno, "journal: cannot sync");
     return 0;
 }
 

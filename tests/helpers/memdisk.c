@@ -335,6 +335,16 @@ static int mem_remove(struct disk *d, const char *name)
     return power_fails(m) ? fail(EIO) : 0;
 }
 
+static int mem_sync_names(struct disk *d)
+{
+    struct memdisk *m = memdisk_of(d);
+
+    if (m->power_off || power_fails(m))
+        return fail(EIO);
+    names_last(m, m->changes);
+    return 0;
+}
+
 static void mem_destroy(struct disk *d)
 {
     memdisk_destroy(memdisk_of(d));
@@ -353,6 +363,7 @@ static const struct disk_ops memdisk_ops = {
     .sync = mem_sync,
     .replace = mem_replace,
     .remove = mem_remove,
+    .sync_names = mem_sync_names,
     .destroy = mem_destroy,
 };
 

@@ -35,7 +35,7 @@ void memdisk_crash(struct memdisk *m, uint64_t seed);
 void memdisk_kill(struct memdisk *m);
 
 /* Faults. Counts are of changing operations: open that creates, write, truncate, sync,
- * replace, remove. */
+ * replace, remove, sync_names. */
 void memdisk_cut_power_after(struct memdisk *m, unsigned operations);
 unsigned memdisk_operations(const struct memdisk *m);
 /* The next sync fails with EIO; what it should have kept never lasts. */
