@@ -22,15 +22,17 @@ struct opt {
     const char *help; /* one sentence, wrapped by --help; NULL: accepted, not shown */
     int (*set)(void *target, const struct opt *opt, const char *value, struct err *e);
     size_t offset;      /* of the field in target that the common setters write */
-    long long min, max; /* for opt_set_int and opt_set_ms */
+    long long min, max; /* for opt_set_int and opt_set_seconds */
 };
 
 /*
  * Parse argv[1..] into target. Defaults from the environment first: variable
  * PREFIX_NAME_IN_CAPITALS for each prefix of env_prefixes (NULL-ended, weakest first;
- * may be NULL). Stops at the first word that is no flag when stop_at_word, else
- * collects words. *first_word is the index of the first word in argv (words are moved
- * to the end, in order). "--help" is the caller's table's business (opt_set_true).
+ * may be NULL). An empty variable counts as not set, a switch's is 1 or 0, and those
+ * of --help and --version are not read. Stops at the first word that is no flag when
+ * stop_at_word, else collects words. *first_word is the index of the first word in argv
+ * (words are moved to the end, in order). "--help" is the caller's table's business
+ * (opt_set_true).
  */
 int opt_parse(const struct opt *table, const char *const *env_prefixes,
               bool stop_at_word, int argc, char **argv, void *target, int *first_word,
@@ -39,7 +41,10 @@ int opt_parse(const struct opt *table, const char *const *env_prefixes,
 /* The list of flags for --help, wrapped to 80 columns. */
 void opt_print(const struct opt *table, FILE *out);
 
-/* Common setters; each names flag, value and what is allowed when it refuses. */
+/*
+ * Common setters. One that refuses says `"value" is not ...` and what is allowed;
+ * opt_parse puts the name of the flag, or of the variable, in front.
+ */
 int opt_set_true(void *target, const struct opt *, const char *,
                  struct err *); /* bool */
 int opt_set_text(void *target, const struct opt *, const char *,

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define HELP_WIDTH 80
+#define HELP_INDENT_MAX 30 /* flags longer than this have their help below */
+#define NAME_SIZE 64
+
+/* One run of opt_parse. */
+struct parse {
+    const struct opt *table;
+    void *target;
+    char **argv;
+    int argc;
+    int next;   /* the first word of argv not looked at yet */
+    int *words; /* indices of those that are no flags */
+    int word_count;
+};
+
+static char canonical(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+static bool same_start(const char *name, const char *typed, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (name[i] == '\0' || canonical(name[i]) != canonical(typed[i]))
+            return false;
+    return true;
+}
+
+/* How many letters must be added, dropped, changed or swapped (restricted Damerau). */
+static size_t distance(const char *a, const char *b, size_t b_length)
+{
+    size_t row[3][NAME_SIZE + 1], a_length = strlen(a);
+    size_t *before = row[0], *above = row[1], *now = row[2], *free_row;
+
+    if (a_length > NAME_SIZE || b_length > NAME_SIZE)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= b_length; j++)
+        above[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        now[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            char x = canonical(a[i - 1]), y = canonical(b[j - 1]);
+            size_t best = above[j - 1] + (x != y);
+
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && x == canonical(b[j - 2]) &&
+                canonical(a[i - 2]) == y && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            now[j] = best;
+        }
+        free_row = before;
+        before = above;
+        above = now;
+        now = free_row;
+    }
+    return above[b_length];
+}
+
+static int refuse_name(const struct opt *table, const char *typed, size_t length,
+                       struct err *e)
+{
+    const struct opt *nearest = NULL;
+    size_t least = length / 3 + 2; /* further away is no help */
+
+    for (const struct opt *o = table; o->name; o++) {
+        size_t d = o->help ? distance(o->name, typed, length) : SIZE_MAX;
+
+        if (d < least) {
+            least = d;
+            nearest = o;
+        }
+    }
+    if (nearest)
+        return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
+                       nearest->name);
+    return err_set(e, "unknown flag --%.*s", (int)length, typed);
+}
+
+/* The row that `typed` names in full or by a prefix that no other row has. */
+static const struct opt *find_long(const struct opt *table, const char *typed,
+                                   size_t length, struct err *e)
+{
+    const struct opt *found = NULL, *second = NULL;
+
+    for (const struct opt *o = table; o->name; o++) {
+        if (length == 0 || !same_start(o->name, typed, length))
+            continue;
+        if (o->name[length] == '\0')
+            return o;
+        if (!found)
+            found = o;
+        else if (!second)
+            second = o;
+    }
+    if (second) {
+        (void)err_set(e, "--%.*s could be --%s or --%s", (int)length, typed,
+                      found->name, second->name);
+        return NULL;
+    }
+    if (!found)
+        (void)refuse_name(table, typed, length, e);
+    return found;
+}
+
+static const struct opt *find_letter(const struct opt *table, char letter)
+{
+    for (const struct opt *o = table; o->name; o++)
+        if (o->letter == letter)
+            return o;
+    return NULL;
+}
+
+static int apply(struct parse *p, const struct opt *o, const char *value, struct err *e)
+{
+    if (o->set(p->target, o, value, e) < 0)
+        return err_wrap(e, "--%s", o->name);
+    return 0;
+}
+
+/* The value of o that is the next word. */
+static int apply_next(struct parse *p, const struct opt *o, struct err *e)
+{
+    if (p->next == p->argc)
+        return err_set(e, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
+    return apply(p, o, p->argv[p->next++], e);
+}
+
+static int parse_long(struct parse *p, const char *typed, struct err *e)
+{
+    size_t length = strcspn(typed, "=");
+    const char *value = typed[length] == '=' ? typed + length + 1 : NULL;
+    const struct opt *o = find_long(p->table, typed, length, e);
+
+    if (!o)
+        return -1;
+    if (!o->arg && value)
+        return err_set(e, "--%s takes no value (it was given \"%s\")", o->name, value);
+    if (!o->arg || value)
+        return apply(p, o, value, e);
+    return apply_next(p, o, e);
+}
+
+/* "-vq", "-pVALUE", "-p VALUE" */
+static int parse_letters(struct parse *p, const char *letters, struct err *e)
+{
+    for (; *letters; letters++) {
+        const struct opt *o = find_letter(p->table, *letters);
+
+        if (!o)
+            return err_set(e, "unknown flag -%c", *letters);
+        if (o->arg && letters[1])
+            return apply(p, o, letters + 1, e);
+        if (o->arg)
+            return apply_next(p, o, e);
+        if (apply(p, o, NULL, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_flags(struct parse *p, bool stop_at_word, struct err *e)
+{
+    bool flags_end = false;
+
+    while (p->next < p->argc) {
+        const char *word = p->argv[p->next];
+
+        if (flags_end || word[0] != '-' || word[1] == '\0') {
+            p->words[p->word_count++] = p->next++;
+            flags_end |= stop_at_word;
+            continue;
+        }
+        p->next++;
+        if (strcmp(word, "--") == 0)
+            flags_end = true;
+        else if ((word[1] == '-' ? parse_long(p, word + 2, e)
+                                 : parse_letters(p, word + 1, e)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Flags and their values first, then the words, each in their order. */
+static int move_words_back(struct parse *p)
+{
+    char **sorted = xcalloc((size_t)p->argc + 1, sizeof(*sorted));
+    int flag = 0, word = p->argc - p->word_count, w = 0;
+
+    for (int i = 0; i < p->argc; i++) {
+        if (w < p->word_count && p->words[w] == i) {
+            sorted[word++] = p->argv[i];
+            w++;
+        } else {
+            sorted[flag++] = p->argv[i];
+        }
+    }
+    memcpy(p->argv, sorted, (size_t)p->argc * sizeof(*sorted));
+    free(sorted);
+    return p->argc - p->word_count;
+}
+
+/* A switch in the environment: a word, as there is no "given or not given". */
+static int read_truth(const char *text, bool *truth, struct err *e)
+{
+    static const struct {
+        const char *text;
+        bool truth;
+    } words[] = {
+        { "1", true },  { "true", true },   { "yes", true }, { "on", true },
+        { "0", false }, { "false", false }, { "no", false }, { "off", false }
+    };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasecmp(text, words[i].text) == 0) {
+            *truth = words[i].truth;
+            return 0;
+        }
+    return err_set(e, "\"%s\" is not 1 or 0", text);
+}
+
+static int apply_variable(struct parse *p, const struct opt *o, const char *value,
+                          struct err *e)
+{
+    bool truth = false;
+
+    if (o->arg)
+        return o->set(p->target, o, value, e);
+    if (read_truth(value, &truth, e) < 0)
+        return -1;
+    return truth ? o->set(p->target, o, NULL, e) : 0;
+}
+
+/* These ask a question; a variable of that name says something else. */
+static bool is_question(const struct opt *o)
+{
+    return strcmp(o->name, "help") == 0 || strcmp(o->name, "version") == 0;
+}
+
+/* The strongest variable that has something to say about o, and its name; or NULL. */
+static const char *find_variable(const struct opt *o, const char *const *prefixes,
+                                 char *name, size_t size)
+{
+    const char *found = NULL;
+    char candidate[2 * NAME_SIZE];
+
+    for (; prefixes && *prefixes && !is_question(o); prefixes++) {
+        const char *value;
+
+        snprintf(candidate, sizeof(candidate), "%s_%s", *prefixes, o->name);
+        for (char *c = candidate; *c; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        value = getenv(candidate);
+        /* empty is how a shell or a unit file says "not set" */
+        if (value && *value) {
+            found = value;
+            snprintf(name, size, "%s", candidate);
+        }
+    }
+    return found;
+}
+
+static int read_environment(struct parse *p, const char *const *prefixes, struct err *e)
+{
+    char name[2 * NAME_SIZE];
+
+    for (const struct opt *o = p->table; o->name; o++) {
+        const char *value = find_variable(o, prefixes, name, sizeof(name));
+
+        if (value && apply_variable(p, o, value, e) < 0)
+            return err_wrap(e, "%s", name);
+    }
+    return 0;
+}
+
+int opt_parse(const struct opt *table, const char *const *env_prefixes,
+              bool stop_at_word, int argc, char **argv, void *target, int *first_word,
+              struct err *e)
+{
+    struct parse p = {
+        .table = table, .target = target, .argv = argv, .argc = argc, .next = 1
+    };
+    int rc;
+
+    p.words = xcalloc((size_t)argc + 1, sizeof(*p.words));
+    rc = read_environment(&p, env_prefixes, e);
+    if (rc == 0)
+        rc = parse_flags(&p, stop_at_word, e);
+    if (rc == 0)
+        *first_word = move_words_back(&p);
+    free(p.words);
+    return rc;
+}
+
+/* "  -v, --verbose" or "      --lease SECONDS"; returns how long it is */
+static int flag_text(const struct opt *o, char *text, size_t size)
+{
+    char letter[8] = "    ";
+
+    if (o->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    return snprintf(text, size, "  %s--%s%s%s", letter, o->name, o->arg ? " " : "",
+                    o->arg ? o->arg : "");
+}
+
+static void print_wrapped(const char *text, int indent, FILE *out)
+{
+    int column = indent;
+
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+
+        if (column > indent && column + 1 + length > HELP_WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(out, "%s%.*s", column > indent ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+void opt_print(const struct opt *table, FILE *out)
+{
+    char text[2 * NAME_SIZE];
+    int indent = 0;
+
+    for (const struct opt *o = table; o->name; o++) {
+        int length = o->help ? flag_text(o, text, sizeof(text)) + 2 : 0;
+
+        if (length > indent && length <= HELP_INDENT_MAX)
+            indent = length;
+    }
+    for (const struct opt *o = table; o->name; o++) {
+        if (!o->help)
+            continue;
+        if (flag_text(o, text, sizeof(text)) + 2 <= indent)
+            fprintf(out, "%-*s", indent, text);
+        else
+            fprintf(out, "%s\n%*s", text, indent, "");
+        print_wrapped(o->help, indent, out);
+    }
+}
+
+static void *field(void *target, const struct opt *o)
+{
+    return (char *)target + o->offset;
+}
+
+int opt_set_true(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    *(bool *)field(target, o) = true;
+    return 0;
+}
+
+int opt_set_text(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    (void)e;
+    *(const char **)field(target, o) = value;
+    return 0;
+}
+
+int opt_set_int(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    const char *digits = *value == '-' ? value + 1 : value;
+    size_t n = strspn(digits, "0123456789");
+    long long number;
+
+    errno = 0;
+    number = strtoll(value, NULL, 10);
+    if (n == 0 || digits[n] != '\0' || errno == ERANGE || number < o->min ||
+        number > o->max)
+        return err_set(e, "\"%s\" is not a whole number from %lld to %lld", value,
+                       o->min, o->max);
+    *(long long *)field(target, o) = number;
+    return 0;
+}
+
+/* "15", "0.2": milliseconds as a person writes seconds */
+static const char *seconds_text(long long ms, char *text, size_t size)
+{
+    int n = snprintf(text, size, "%lld.%03lld", ms / 1000, ms % 1000);
+
+    while (text[n - 1] == '0')
+        text[--n] = '\0';
+    if (text[n - 1] == '.')
+        text[n - 1] = '\0';
+    return text;
+}
+
+/* "S" or "S.F", up to three digits of F; -1 for anything else */
+static long long parse_seconds(const char *text)
+{
+    size_t whole = strspn(text, "0123456789"), fraction = 0;
+    long long ms = 0;
+
+    if (whole == 0 || whole > 15) /* so that it cannot overflow */
+        return -1;
+    if (text[whole] == '.') {
+        fraction = strspn(text + whole + 1, "0123456789");
+        if (fraction == 0 || fraction > 3 || text[whole + 1 + fraction] != '\0')
+            return -1;
+    } else if (text[whole] != '\0') {
+        return -1;
+    }
+    for (size_t i = 0; i < whole; i++)
+        ms = ms * 10 + (text[i] - '0');
+    for (size_t i = 0; i < 3; i++)
+        ms = ms * 10 + (i < fraction ? text[whole + 1 + i] - '0' : 0);
+    return ms;
+}
+
+int opt_set_seconds(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    long long ms = parse_seconds(value);
+    char min[32], max[32];
+
+    if (ms < 0 || ms < o->min || ms > o->max)
+        return err_set(e, "\"%s\" is not a number of seconds from %s to %s", value,
+                       seconds_text(o->min, min, sizeof(min)),
+                       seconds_text(o->max, max, sizeof(max)));
+    *(uint64_t *)field(target, o) = (uint64_t)ms;
+    return 0;
+}
