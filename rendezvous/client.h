@@ -18,11 +18,11 @@ struct client_config {
     struct member_config member;
     /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
     const char *endpoints;
-    /* The rendezvous is in this process: no socket, no frames. */
-    struct registry *local;
+    /* The rendezvous is in this process: reached without the network. */
+    struct server *local;
 };
 
-/* As in member_calls; the client may be destroyed from within any of them. */
+/* As in member_calls; from within any of them the client may be used or destroyed. */
 struct client_calls {
     void (*order)(void *arg, const struct msg *m);
     void (*outage)(void *arg, bool out, const char *why);

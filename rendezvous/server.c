@@ -9,12 +9,14 @@
  */
 #include "rendezvous/server.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -206,22 +208,30 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     dismiss(g);
 }
 
-static void take_guest(struct server *s, int fd, const struct net_addr *from,
-                       uint64_t since_ms)
+/* `host` is where it comes from, "" for this process, whose preface nobody needs. */
+static void take_guest(struct server *s, int fd, const char *host, uint64_t since_ms)
 {
     struct guest *g = xcalloc(1, sizeof(*g));
     struct conn_calls calls = {
         .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = g
     };
-    char host[NET_TEXT_SIZE];
 
     g->server = s;
-    g->conn = conn_create(s->loop, fd, true, &calls);
-    g->peer = registry_connect(s->registry, g,
-                               net_format_host(from, host, sizeof(host)));
+    g->conn = conn_create(s->loop, fd, *host != '\0', &calls);
+    g->peer = registry_connect(s->registry, g, host);
     enlist(g, false);
     conn_set_deadline(g->conn, since_ms + HELLO_DEADLINE_MS,
                       "it has not joined in time");
+}
+
+int server_connect_local(struct server *s, struct err *e)
+{
+    int end[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
+        return err_set_errno(e, errno, "cannot make a socket pair");
+    take_guest(s, end[0], "", clock_ms());
+    return end[1];
 }
 
 /* -- what the listener calls ----------------------------------------------------- */
@@ -234,9 +244,10 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
         [FRAME_KIND_TLS] = "a TLS hello; this port does not speak TLS",
     };
     struct server *s = arg;
+    char host[NET_TEXT_SIZE];
 
     if (kind == FRAME_KIND_CONTROL) {
-        take_guest(s, fd, from, since_ms);
+        take_guest(s, fd, net_format_host(from, host, sizeof(host)), since_ms);
         return;
     }
     if (kind == FRAME_KIND_STORE && s->config.store_client) {
@@ -367,10 +378,12 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     loop_on_turn_end(loop, on_turn_end, s);
     if (open_registry(s, e) < 0)
         goto fail;
-    s->listener = listener_create(loop, &config->listen, &calls, e);
-    if (!s->listener)
-        goto fail;
-    s->address = *listener_address(s->listener);
+    if (config->listen.len > 0) {
+        s->listener = listener_create(loop, &config->listen, &calls, e);
+        if (!s->listener)
+            goto fail;
+        s->address = *listener_address(s->listener);
+    }
     s->touched = true;
     loop_timer_arm(&s->tick, 0);
     return s;

@@ -18,7 +18,7 @@ struct server;
  * lets the answers out. Embedded by the agent of one job, and the whole of crund.
  */
 struct server_config {
-    struct net_addr listen; /* port 0: any */
+    struct net_addr listen; /* port 0: any; zeroes: nobody comes over the network */
     bool standalone;
     const char *state_dir; /* NULL: nothing is kept */
     unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or what descriptors allow */
@@ -34,6 +34,9 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
                              struct err *e) MUST_CHECK;
 /* Closes the listener and all connections. */
 void server_destroy(struct server *s); /* NULL is fine */
+
+/* A connection to it from within this process: the client's end, or -1. */
+int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
 
 /* Take no more connections, commit, flush what is queued. For an orderly end. */
 void server_shut(struct server *s);

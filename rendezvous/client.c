@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/conn.h"
+#include "rendezvous/dialer.h"
+#include "rendezvous/server.h"
+
+/*
+ * The member decides, this carries out. Whatever the loop brings goes to the member,
+ * and then settle() does what is left: what the member could not be told while it was
+ * calling us, what its owner must be told, the flush, the timer. The owner is only
+ * called from there, so it may report or destroy the client from within.
+ */
+enum upcall_kind { UPCALL_ORDER, UPCALL_OUT, UPCALL_BACK, UPCALL_ABANDONED };
+
+struct upcall {
+    STAILQ_ENTRY(upcall) entry;
+    enum upcall_kind kind;
+    union {
+        struct msg order;
+        char why[ERROR_TEXT_MAX_BYTES + 1];
+    };
+};
+
+/* One connection. One that was given up still sends what is queued, unheard. */
+struct link {
+    LIST_ENTRY(link) entry;
+    struct client *client;
+    struct conn *conn;
+};
+
+struct client {
+    struct loop *loop;
+    struct client_calls calls;
+    struct member *member;
+    struct server *local;  /* or */
+    struct dialer *dialer; /* where it is */
+    LIST_HEAD(, link) links;
+    struct link *link; /* the member's, or NULL */
+    bool opened, lost; /* not yet told to the member */
+    char lost_why[ERROR_TEXT_MAX_BYTES + 1];
+    STAILQ_HEAD(, upcall) upcalls;
+    struct loop_timer timer;
+    bool settling, destroyed;
+};
+
+static void settle(struct client *c);
+
+/* -- the owner -------------------------------------------------------------------- */
+
+static struct upcall *queue_upcall(struct client *c, enum upcall_kind kind)
+{
+    struct upcall *u = xmalloc(sizeof(*u));
+
+    u->kind = kind;
+    STAILQ_INSERT_TAIL(&c->upcalls, u, entry);
+    return u;
+}
+
+static void give_upcall(struct client *c, const struct upcall *u)
+{
+    const struct client_calls *calls = &c->calls;
+
+    switch (u->kind) {
+    case UPCALL_ORDER:
+        calls->order(calls->arg, &u->order);
+        break;
+    case UPCALL_OUT:
+    case UPCALL_BACK:
+        calls->outage(calls->arg, u->kind == UPCALL_OUT, u->why);
+        break;
+    case UPCALL_ABANDONED:
+        calls->abandoned(calls->arg, u->why);
+        break;
+    }
+}
+
+static void give_upcalls(struct client *c)
+{
+    struct upcall *u;
+
+    while (!c->destroyed && (u = STAILQ_FIRST(&c->upcalls))) {
+        STAILQ_REMOVE_HEAD(&c->upcalls, entry);
+        give_upcall(c, u);
+        free(u);
+    }
+}
+
+/* -- connections ------------------------------------------------------------------ */
+
+static void note_lost(struct client *c, const struct net_addr *where, const char *why)
+{
+    char place[NET_TEXT_SIZE];
+
+    c->lost = true;
+    if (where)
+        snprintf(c->lost_why, sizeof(c->lost_why), "%s: %s",
+                 net_format(where, place, sizeof(place)), why);
+    else
+        snprintf(c->lost_why, sizeof(c->lost_why), "%s", why);
+}
+
+static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
+{
+    struct link *l = arg;
+    struct client *c = l->client;
+
+    (void)conn;
+    (void)e;
+    if (c->link != l)
+        return 0;
+    member_received(c->member, m, clock_ms());
+    settle(c);
+    return 0;
+}
+
+static uint32_t on_body_max(void *arg, struct conn *conn)
+{
+    (void)arg;
+    (void)conn;
+    return FRAME_BODY_MAX;
+}
+
+static void forget_link(struct link *l)
+{
+    if (l->client->link == l)
+        l->client->link = NULL;
+    LIST_REMOVE(l, entry);
+    free(l);
+}
+
+static void on_closed(void *arg, struct conn *conn, const char *why)
+{
+    struct link *l = arg;
+    struct client *c = l->client;
+    bool current = c->link == l;
+
+    forget_link(l);
+    if (!current)
+        return;
+    note_lost(c, c->local ? NULL : conn_peer(conn),
+              *why ? why : "the rendezvous has closed the connection");
+    settle(c);
+}
+
+static void on_connected(void *arg, struct conn *conn)
+{
+    struct link *l = arg;
+
+    (void)conn;
+    if (l->client->link != l)
+        return;
+    l->client->opened = true;
+    settle(l->client);
+}
+
+static struct link *new_link(struct client *c)
+{
+    struct link *l = xcalloc(1, sizeof(*l));
+
+    l->client = c;
+    LIST_INSERT_HEAD(&c->links, l, entry);
+    return l;
+}
+
+static struct conn_calls calls_of(struct link *l)
+{
+    return (struct conn_calls){
+        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = l
+    };
+}
+
+static void on_found(void *arg, const struct net_addr *addr, const char *why)
+{
+    struct client *c = arg;
+    struct conn_calls calls;
+    struct link *l;
+    struct err e;
+
+    if (addr) {
+        l = new_link(c);
+        calls = calls_of(l);
+        l->conn = conn_connect(c->loop, addr, on_connected, &calls, &e);
+        if (l->conn)
+            c->link = l;
+        else
+            forget_link(l);
+        why = e.text;
+    }
+    if (!c->link)
+        note_lost(c, addr, why);
+    settle(c);
+}
+
+static void connect_locally(struct client *c)
+{
+    struct conn_calls calls;
+    struct err e;
+    int fd = server_connect_local(c->local, &e);
+
+    if (fd < 0) {
+        note_lost(c, NULL, e.text);
+        return;
+    }
+    c->link = new_link(c);
+    calls = calls_of(c->link);
+    c->link->conn = conn_create(c->loop, fd, false, &calls);
+    c->opened = true;
+}
+
+/* -- what the member calls -------------------------------------------------------- */
+
+static void on_disconnect(void *arg)
+{
+    struct client *c = arg;
+
+    if (c->dialer)
+        dialer_cancel(c->dialer);
+    c->opened = c->lost = false;
+    if (!c->link)
+        return;
+    conn_flush(c->link->conn);
+    conn_hang_up(c->link->conn);
+    c->link = NULL;
+}
+
+static void on_connect(void *arg)
+{
+    struct client *c = arg;
+
+    on_disconnect(c);
+    if (c->local)
+        connect_locally(c);
+    else
+        dialer_next(c->dialer, on_found, c);
+}
+
+static void on_send(void *arg, const struct msg *m)
+{
+    struct client *c = arg;
+
+    if (c->link)
+        conn_send(c->link->conn, m);
+}
+
+static void on_order(void *arg, const struct msg *m)
+{
+    queue_upcall(arg, UPCALL_ORDER)->order = *m;
+}
+
+static void queue_text(struct client *c, enum upcall_kind kind, const char *why)
+{
+    struct upcall *u = queue_upcall(c, kind);
+
+    snprintf(u->why, sizeof(u->why), "%s", why);
+}
+
+static void on_outage(void *arg, bool out, const char *why)
+{
+    queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
+}
+
+static void on_abandoned(void *arg, const char *why)
+{
+    queue_text(arg, UPCALL_ABANDONED, why);
+}
+
+/* -- settling --------------------------------------------------------------------- */
+
+static void tell_member(struct client *c)
+{
+    if (c->lost) {
+        c->lost = c->opened = false;
+        member_connection_lost(c->member, c->lost_why, clock_ms());
+    }
+    if (c->opened) {
+        c->opened = false;
+        member_connected(c->member, clock_ms());
+    }
+}
+
+static void arm(struct client *c)
+{
+    uint64_t at = member_next_tick(c->member);
+
+    if (at == UINT64_MAX)
+        loop_timer_cancel(&c->timer);
+    else if (!c->timer.armed || c->timer.at_ms != at)
+        loop_timer_arm(&c->timer, at);
+}
+
+static void settle(struct client *c)
+{
+    if (c->settling || c->destroyed)
+        return;
+    c->settling = true;
+    tell_member(c);
+    give_upcalls(c);
+    c->settling = false;
+    if (c->destroyed)
+        return;
+    if (c->link)
+        conn_flush(c->link->conn);
+    arm(c);
+}
+
+static void on_timer(void *arg)
+{
+    struct client *c = arg;
+
+    c->settling = true; /* an address may be found at once */
+    member_tick(c->member, clock_ms());
+    c->settling = false;
+    settle(c);
+}
+
+/* -- the whole -------------------------------------------------------------------- */
+
+struct client *client_create(struct loop *loop, const struct client_config *config,
+                             const struct client_calls *calls, struct err *e)
+{
+    struct client *c = xcalloc(1, sizeof(*c));
+    struct member_calls member_calls = {
+        .connect = on_connect,
+        .disconnect = on_disconnect,
+        .send = on_send,
+        .order = on_order,
+        .outage = on_outage,
+        .abandoned = on_abandoned,
+        .arg = c,
+    };
+
+    c->loop = loop;
+    c->calls = *calls;
+    c->local = config->local;
+    LIST_INIT(&c->links);
+    STAILQ_INIT(&c->upcalls);
+    if (!c->local && !(c->dialer = dialer_create(loop, config->endpoints, e))) {
+        free(c);
+        return NULL;
+    }
+    c->member = member_create(&config->member, &member_calls, clock_ms());
+    loop_timer_init(&c->timer, loop, on_timer, c);
+    arm(c);
+    return c;
+}
+
+void client_destroy(struct client *c)
+{
+    struct upcall *u;
+    struct link *l;
+
+    if (!c || c->destroyed)
+        return;
+    c->destroyed = true;
+    while ((l = LIST_FIRST(&c->links))) {
+        conn_destroy(l->conn);
+        forget_link(l);
+    }
+    while ((u = STAILQ_FIRST(&c->upcalls))) {
+        STAILQ_REMOVE_HEAD(&c->upcalls, entry);
+        free(u);
+    }
+    dialer_destroy(c->dialer);
+    loop_timer_fini(&c->timer);
+    member_destroy(c->member);
+    loop_defer(c->loop, free, c);
+}
+
+void client_report(struct client *c, const struct msg *msg)
+{
+    member_report(c->member, msg, clock_ms());
+    settle(c);
+}
+
+void client_set_progress(struct client *c, const struct msg_heartbeat *progress)
+{
+    member_set_progress(c->member, progress);
+}
+
+void client_bye(struct client *c)
+{
+    member_bye(c->member, clock_ms());
+    settle(c);
+}
+
+struct member *client_member(struct client *c)
+{
+    return c->member;
+}
