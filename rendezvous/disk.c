@@ -78,16 +78,15 @@ static void lock_write_pid(int fd)
         errno = 0;
 }
 
-static int lock_refused(struct directory *dir, int fd, struct err *e)
+static int lock_refused(int fd, struct err *e)
 {
     char text[16] = "";
 
     if (errno != EAGAIN && errno != EACCES)
-        return err_set_errno(e, errno, "state directory %s: cannot lock", dir->path);
+        return err_set_errno(e, errno, "cannot lock");
     if (pread(fd, text, sizeof(text) - 1, 0) > 0 && atoi(text) > 0)
-        return err_set(e, "state directory %s is in use by pid %d", dir->path,
-                       atoi(text));
-    return err_set(e, "state directory %s is in use by another process", dir->path);
+        return err_set(e, "in use by pid %d", atoi(text));
+    return err_set(e, "in use by another process");
 }
 
 static int directory_lock(struct disk *d, struct err *e)
@@ -97,10 +96,9 @@ static int directory_lock(struct disk *d, struct err *e)
     int fd = open_file(dir, LOCK_NAME, true);
 
     if (fd < 0)
-        return err_set_errno(e, errno, "state directory %s: cannot open %s", dir->path,
-                             LOCK_NAME);
+        return err_set_errno(e, errno, "cannot open %s", LOCK_NAME);
     if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
-        lock_refused(dir, fd, e);
+        lock_refused(fd, e);
         close(fd);
         return -1;
     }

@@ -357,6 +357,8 @@ static int open_registry(struct server *s, struct err *e)
         config.disk = s->disk;
     }
     s->registry = registry_create(&config, clock_ms(), clock_wall_ms(), e);
+    if (!s->registry && s->config.state_dir)
+        return err_wrap(e, "state directory %s", s->config.state_dir);
     return s->registry ? 0 : -1;
 }
 

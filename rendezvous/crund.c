@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * crund: the rendezvous as a daemon of its own, for any number of jobs. This file is
+ * its command line, its signals and its last words; the rest is server.c.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/base/opt.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
+#include "rendezvous/server.h"
+
+#define DEFAULT_LISTEN "127.0.0.1:29400"
+#define DEFAULT_PORT 29400
+#define EXIT_USAGE 2
+#define ADDRESSES_MAX 16
+
+struct options {
+    const char *listen, *state_dir;
+    long long conns_max;
+    enum log_format format;
+    bool verbose, help, version;
+};
+
+struct daemon {
+    struct loop *loop;
+    int exit_code;
+};
+
+static int set_format(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
+{
+    struct options *o = target;
+
+    if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
+        return err_set(e, "--%s: \"%s\" is not text or json", opt->name, value);
+    o->format = strcmp(value, "json") == 0 ? LOG_JSON : LOG_TEXT;
+    return 0;
+}
+
+static int set_directory(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    if (!*value)
+        return err_set(e, "--%s: \"\" is not a directory", opt->name);
+    return opt_set_text(target, opt, value, e);
+}
+
+static const struct opt table[] = {
+    { .name = "listen",
+      .arg = "HOST:PORT",
+      .help =
+          "Where agents and crunctl connect to. Without HOST: every address of this "
+          "machine. Port 0: any free one. Default: " DEFAULT_LISTEN ".",
+      .set = opt_set_text,
+      .offset = offsetof(struct options, listen) },
+    { .name = "state-dir",
+      .arg = "DIR",
+      .help = "Keep the jobs in DIR, so that they go on when crund is started again. "
+              "Without it they end with crund.",
+      .set = set_directory,
+      .offset = offsetof(struct options, state_dir) },
+    { .name = "max-connections",
+      .arg = "N",
+      .help = "Take at most N connections at a time. Default: as many as the limit of "
+              "open files allows, up to 40000.",
+      .set = opt_set_int,
+      .offset = offsetof(struct options, conns_max),
+      .min = 1,
+      .max = CONTROL_CONNS_MAX },
+    { .name = "log-format",
+      .arg = "text|json",
+      .help = "How lines on standard error look. Default: text.",
+      .set = set_format },
+    { .name = "verbose",
+      .letter = 'v',
+      .help = "Say more.",
+      .set = opt_set_true,
+      .offset = offsetof(struct options, verbose) },
+    { .name = "version",
+      .help = "Print the version and exit.",
+      .set = opt_set_true,
+      .offset = offsetof(struct options, version) },
+    { .name = "help",
+      .letter = 'h',
+      .help = "Print this and exit.",
+      .set = opt_set_true,
+      .offset = offsetof(struct options, help) },
+    { .name = NULL }
+};
+
+static void print_help(void)
+{
+    printf("usage: crund [--listen HOST:PORT] [--state-dir DIR] [flags]\n\n"
+           "The rendezvous of crun jobs as a daemon. Flags can also be given as\n"
+           "environment variables: --state-dir is CRUND_STATE_DIR.\n\n");
+    opt_print(table, stdout);
+}
+
+/* Descriptors 0 to 2 are there, whoever started us: no socket must become one. */
+static void keep_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+static void set_limits(void)
+{
+    struct rlimit files, none = { 0, 0 };
+
+    (void)!setrlimit(RLIMIT_CORE, &none);
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    (void)!setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Tell a service manager that is waiting for it. */
+static void notify_ready(void)
+{
+    static const char ready[] = "READY=1";
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    size_t size = path ? strlen(path) : 0;
+    int fd;
+
+    if (size == 0 || size >= sizeof(to.sun_path))
+        return;
+    memcpy(to.sun_path, path, size);
+    if (path[0] == '@')
+        to.sun_path[0] = '\0';
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    (void)!sendto(fd, ready, sizeof(ready) - 1, MSG_NOSIGNAL, (struct sockaddr *)&to,
+                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size));
+    close(fd);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct daemon *d = arg;
+
+    log_info("%s: ending", strsignal(signo));
+    loop_stop(d->loop);
+}
+
+static void on_fatal(void *arg, const char *why)
+{
+    struct daemon *d = arg;
+
+    log_error("%s", why);
+    d->exit_code = EX_IOERR;
+    loop_stop(d->loop);
+}
+
+static void watch_signals(struct daemon *d)
+{
+    struct sigaction hangup;
+
+    loop_on_signal(d->loop, SIGTERM, on_signal, d);
+    loop_on_signal(d->loop, SIGINT, on_signal, d);
+    /* under nohup it stays ignored */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        loop_on_signal(d->loop, SIGHUP, on_signal, d);
+}
+
+static void say_hello(struct server *server, const struct options *o)
+{
+    const struct net_addr *addr = server_address(server);
+    uint64_t cut = registry_cut_bytes(server_registry(server));
+    unsigned jobs = 0;
+    char text[NET_TEXT_SIZE];
+
+    net_format(addr, text, sizeof(text));
+    for (const struct job *j = registry_jobs(server_registry(server)); j; j = j->next)
+        jobs++;
+    if (cut)
+        log_warn("%s: the journal's last %" PRIu64 " bytes were torn and are cut off: "
+                 "nothing that was acknowledged is lost",
+                 o->state_dir, cut);
+    if (o->state_dir)
+        log_info("listening on %s (state in %s, %u job%s resumed)", text, o->state_dir,
+                 jobs, jobs == 1 ? "" : "s");
+    else
+        log_info("listening on %s (no --state-dir: jobs end with this process)", text);
+    if (!net_is_loopback(addr))
+        log_warn("whoever reaches %s can join and stop jobs: the rendezvous is not "
+                 "authenticated",
+                 text);
+    notify_ready();
+}
+
+static int find_address(const char *text, struct net_addr *addr, struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    char host[HOST_NAME_MAX_BYTES + 1];
+    uint16_t port;
+    size_t count;
+
+    if (net_split(text, DEFAULT_PORT, host, sizeof(host), &port, e) < 0 ||
+        net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
+        return err_wrap(e, "--listen");
+    *addr = list[0];
+    return 0;
+}
+
+static int serve(const struct options *o)
+{
+    struct daemon d = { .exit_code = EXIT_SUCCESS };
+    struct server_config config = { .standalone = true,
+                                    .state_dir = o->state_dir,
+                                    .conns_max = (unsigned)o->conns_max,
+                                    .fatal = on_fatal,
+                                    .arg = &d };
+    struct server *server;
+    struct err e;
+
+    if (find_address(o->listen, &config.listen, &e) < 0) {
+        log_error("%s", e.text);
+        return EXIT_USAGE;
+    }
+    d.loop = loop_create();
+    watch_signals(&d);
+    server = server_create(d.loop, &config, &e);
+    if (!server) {
+        log_error("%s", e.text);
+        loop_destroy(d.loop);
+        return EXIT_FAILURE;
+    }
+    say_hello(server, o);
+    loop_run(d.loop);
+    /* a second signal does not wait for the disk */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    server_shut(server);
+    server_destroy(server);
+    loop_destroy(d.loop);
+    return d.exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const prefixes[] = { "CRUND", NULL };
+    struct options o = { .listen = DEFAULT_LISTEN };
+    struct err e;
+    int first_word;
+
+    keep_standard_descriptors();
+    log_init("crund", LOG_INFO, LOG_TEXT);
+    if (opt_parse(table, prefixes, false, argc, argv, &o, &first_word, &e) < 0) {
+        log_error("%s", e.text);
+        return EXIT_USAGE;
+    }
+    if (o.help || o.version) {
+        if (o.help)
+            print_help();
+        else
+            printf("crund " CRUN_VERSION "\n");
+        return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    }
+    log_init("crund", o.verbose ? LOG_DEBUG : LOG_INFO, o.format);
+    if (first_word < argc) {
+        log_error("\"%s\": crund takes flags only", argv[first_word]);
+        return EXIT_USAGE;
+    }
+    set_limits();
+    return serve(&o);
+}
