@@ -98,13 +98,13 @@ enum round_verdict round_step(struct round *r, const struct round_event *ev,
 
 uint64_t round_next_tick(const struct round *r)
 {
-    uint64_t next = r->last_now + scan_ms(r);
+    uint64_t next = r->ticked_at + scan_ms(r);
     uint64_t last_call = r->last_call_at + r->stalled;
 
     if (r->tally.live == 0 && r->state == ROUND_DONE)
         return UINT64_MAX;
-    return r->last_call_at && last_call < next && last_call > r->last_now ? last_call
-                                                                          : next;
+    return r->last_call_at && last_call < next && last_call > r->ticked_at ? last_call
+                                                                           : next;
 }
 
 uint64_t round_time_left(const struct round *r, uint64_t now)
@@ -134,6 +134,7 @@ void round_init(struct round *r, const struct round_config *config,
         .root_node = ROUND_NONE,
         .conflict = ROUND_NONE,
         .last_now = now,
+        .ticked_at = now,
         .state_since = now,
     };
     round_table_init(r);
@@ -160,7 +161,7 @@ static void restore_ranks(struct round *r)
 
 void round_restored(struct round *r, uint64_t now)
 {
-    r->last_now = now;
+    r->last_now = r->ticked_at = now;
     r->stalled = 0;
     r->state_since = now;
     r->last_call_at = r->checkpoint_at = 0;

@@ -127,6 +127,7 @@ struct round {
     uint64_t last_call_at;  /* 0: not running */
     uint64_t checkpoint_at; /* 0: not asked for */
     uint64_t last_now;      /* the owner's time at the last step */
+    uint64_t ticked_at;     /* the same at the last tick */
     uint64_t stalled;       /* time in which nobody stepped us: it counts for nobody */
 
     struct round_node *node; /* lent */

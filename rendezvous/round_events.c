@@ -122,6 +122,7 @@ static enum round_verdict on_tick(struct step *s)
     struct round *r = s->r;
     uint32_t next;
 
+    r->ticked_at = r->last_now;
     for (uint32_t i = r->first; i != ROUND_NONE; i = next) {
         next = r->node[i].next;
         if (is_overdue(s, &r->node[i]))
