@@ -4,8 +4,8 @@
  * between them and the registry, and at the end of every turn commits what the registry
  * has decided before any answer leaves. It decides nothing about jobs itself.
  *
- * A guest that has not shown yet that it belongs here (said hello, and as an agent also
- * joined) has a deadline, and is the first to go when connections run out.
+ * When connections run out, the least that is lost goes first: a stranger, then a
+ * visitor, the oldest first. A member's connection is never given up for another's.
  */
 #include "rendezvous/server.h"
 
@@ -30,13 +30,21 @@
 #include "rendezvous/listener.h"
 #include "rendezvous/registry.h"
 
+enum standing {
+    STRANGER, /* has not said hello, or is an agent that has not joined: has a deadline
+               */
+    VISITOR,  /* crunctl */
+    MEMBER,   /* an agent that has joined a job */
+    STANDING_COUNT
+};
+
 struct guest {
-    TAILQ_ENTRY(guest) entry; /* in server.known or server.unknown, oldest first */
+    TAILQ_ENTRY(guest) entry; /* in the list of its standing, oldest first */
     STAILQ_ENTRY(guest) unsent_entry;
     struct server *server;
     struct conn *conn; /* NULL once it is closed */
     struct registry_peer *peer;
-    bool known;
+    enum standing standing;
     bool unsent; /* something is queued: in server.unsent */
 };
 
@@ -47,9 +55,9 @@ struct server {
     struct registry *registry;
     struct listener *listener; /* NULL once it takes no more */
     struct net_addr address;
-    TAILQ_HEAD(guests, guest) known, unknown;
+    TAILQ_HEAD(guests, guest) guests[STANDING_COUNT];
+    unsigned count[STANDING_COUNT];
     STAILQ_HEAD(, guest) unsent;
-    unsigned known_count, unknown_count;
     struct loop_timer tick;
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
@@ -105,27 +113,17 @@ static void on_tick(void *arg)
 
 /* -- guests ---------------------------------------------------------------------- */
 
-static struct guests *list_of(struct guest *g)
+static void enlist(struct guest *g, enum standing standing)
 {
-    return g->known ? &g->server->known : &g->server->unknown;
-}
-
-static unsigned *count_of(struct guest *g)
-{
-    return g->known ? &g->server->known_count : &g->server->unknown_count;
-}
-
-static void enlist(struct guest *g, bool known)
-{
-    g->known = known;
-    TAILQ_INSERT_TAIL(list_of(g), g, entry);
-    ++*count_of(g);
+    g->standing = standing;
+    TAILQ_INSERT_TAIL(&g->server->guests[standing], g, entry);
+    g->server->count[standing]++;
 }
 
 static void delist(struct guest *g)
 {
-    TAILQ_REMOVE(list_of(g), g, entry);
-    --*count_of(g);
+    TAILQ_REMOVE(&g->server->guests[g->standing], g, entry);
+    g->server->count[g->standing]--;
 }
 
 /* Its connection is gone already, or goes now. */
@@ -143,14 +141,15 @@ static void dismiss(struct guest *g)
     free(g);
 }
 
+/* A standing once gained is kept: an agent that was told to go is to hear it. */
 static void recognise(struct guest *g)
 {
     enum proto_phase phase = registry_phase(g->peer);
 
-    if (g->known || (phase != PROTO_JOINED && phase != PROTO_CTL))
+    if (g->standing != STRANGER || (phase != PROTO_JOINED && phase != PROTO_CTL))
         return;
     delist(g);
-    enlist(g, true);
+    enlist(g, phase == PROTO_CTL ? VISITOR : MEMBER);
     conn_set_deadline(g->conn, 0, NULL);
 }
 
@@ -200,7 +199,7 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     struct guest *g = arg;
     char who[256] = "";
 
-    if (g->known)
+    if (g->standing != STRANGER)
         registry_describe(g->peer, who, sizeof(who));
     if (why[0])
         log_about(g->server, conn_peer(c), "closed: %s%s%s", who, who[0] ? ": " : "",
@@ -219,7 +218,7 @@ static void take_guest(struct server *s, int fd, const char *host, uint64_t sinc
     g->server = s;
     g->conn = conn_create(s->loop, fd, *host != '\0', &calls);
     g->peer = registry_connect(s->registry, g, host);
-    enlist(g, false);
+    enlist(g, STRANGER);
     conn_set_deadline(g->conn, since_ms + HELLO_DEADLINE_MS,
                       "it has not joined in time");
 }
@@ -259,12 +258,14 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     close(fd);
 }
 
-static bool drop_oldest_unknown(struct server *s)
+static bool drop_one(struct server *s)
 {
-    struct guest *g = TAILQ_FIRST(&s->unknown);
+    struct guest *g = TAILQ_FIRST(&s->guests[STRANGER]);
 
     if (listener_drop_oldest(s->listener))
         return true;
+    if (!g)
+        g = TAILQ_FIRST(&s->guests[VISITOR]);
     if (g)
         dismiss(g);
     return g != NULL;
@@ -273,12 +274,11 @@ static bool drop_oldest_unknown(struct server *s)
 static bool on_make_room(void *arg, const struct net_addr *from)
 {
     struct server *s = arg;
-    unsigned unknown = listener_waiting(s->listener) + s->unknown_count;
+    unsigned strangers = listener_waiting(s->listener) + s->count[STRANGER];
 
-    if (unknown < CONTROL_CONNS_UNKNOWN_MAX &&
-        unknown + s->known_count < s->config.conns_max)
-        return true;
-    if (drop_oldest_unknown(s))
+    if ((strangers < CONTROL_CONNS_UNKNOWN_MAX &&
+         server_connections(s) < s->config.conns_max) ||
+        drop_one(s))
         return true;
     log_about(s, from, "refused: all of the %u connections there may be are in use",
               s->config.conns_max);
@@ -373,8 +373,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     s->loop = loop;
     s->config = *config;
     s->config.conns_max = conns_allowed(config->conns_max);
-    TAILQ_INIT(&s->known);
-    TAILQ_INIT(&s->unknown);
+    for (int i = 0; i < STANDING_COUNT; i++)
+        TAILQ_INIT(&s->guests[i]);
     STAILQ_INIT(&s->unsent);
     loop_timer_init(&s->tick, loop, on_tick, s);
     loop_on_turn_end(loop, on_turn_end, s);
@@ -401,8 +401,9 @@ void server_destroy(struct server *s)
     if (!s)
         return;
     listener_destroy(s->listener);
-    while ((g = TAILQ_FIRST(&s->known)) || (g = TAILQ_FIRST(&s->unknown)))
-        dismiss(g);
+    for (int i = 0; i < STANDING_COUNT; i++)
+        while ((g = TAILQ_FIRST(&s->guests[i])))
+            dismiss(g);
     loop_off_turn_end(s->loop, on_turn_end, s);
     loop_timer_fini(&s->tick);
     registry_destroy(s->registry);
@@ -429,6 +430,9 @@ struct registry *server_registry(struct server *s)
 
 unsigned server_connections(const struct server *s)
 {
-    return s->known_count + s->unknown_count +
-           (s->listener ? listener_waiting(s->listener) : 0);
+    unsigned count = s->listener ? listener_waiting(s->listener) : 0;
+
+    for (int i = 0; i < STANDING_COUNT; i++)
+        count += s->count[i];
+    return count;
 }

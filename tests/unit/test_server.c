@@ -115,17 +115,22 @@ static void say_hello(int fd, const char *role)
     say_message(fd, &m);
 }
 
-/* True once a whole message is there; it stays there. */
-static bool peek_message(int fd, struct msg *m)
+/* True once that many whole messages are there, m the last of them. They stay there. */
+static bool peek_messages(int fd, int count, struct msg *m)
 {
-    uint8_t data[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+    uint8_t data[4 * (FRAME_HEADER_SIZE + FRAME_BODY_MAX)];
     ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT | MSG_PEEK);
+    size_t at = 0;
     struct frame_header h;
     struct err e;
 
-    if (n <= 0 || frame_get_header(data, (size_t)n, FRAME_BODY_MAX, &h, &e) <= 0)
-        return false;
-    ck_assert_int_eq(proto_decode(&h, data + FRAME_HEADER_SIZE, m, &e), 0);
+    for (; count > 0; count--) {
+        if (n <= (ssize_t)at ||
+            frame_get_header(data + at, (size_t)n - at, FRAME_BODY_MAX, &h, &e) <= 0)
+            return false;
+        ck_assert_int_eq(proto_decode(&h, data + at + FRAME_HEADER_SIZE, m, &e), 0);
+        at += FRAME_HEADER_SIZE + h.body_size;
+    }
     return true;
 }
 
@@ -137,6 +142,17 @@ static bool is_closed(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
+/* Closed, after whatever was there to be read. */
+static bool is_reset(int fd)
+{
+    char data[4096];
+    ssize_t n;
+
+    while ((n = recv(fd, data, sizeof(data), MSG_DONTWAIT)) > 0)
+        ;
+    return n == 0 || errno == ECONNRESET;
+}
+
 /* A connection the server knows: crunctl's, greeted. */
 static int dial_known(void)
 {
@@ -144,8 +160,35 @@ static int dial_known(void)
     int fd = dial();
 
     say_hello(fd, "ctl");
-    WAIT_FOR(peek_message(fd, &m));
+    WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_WELCOME);
+    return fd;
+}
+
+/* An agent that has joined a job. */
+static int dial_member(void)
+{
+    struct msg m = { .type = MSG_JOIN, .sequence = 2 };
+    struct msg_join *j = &m.join;
+    int fd = dial();
+
+    strcpy(j->run_id, "job");
+    j->incarnation = id128_random();
+    strcpy(j->host, "node");
+    j->workers = 1;
+    j->node_rank = -1;
+    j->config = (struct job_config){ .min_nodes = 9,
+                                     .max_nodes = 9,
+                                     .lease_ms = LEASE_MS_DEFAULT,
+                                     .join_timeout_ms = JOIN_TIMEOUT_MS_DEFAULT,
+                                     .last_call_ms = LAST_CALL_MS_DEFAULT,
+                                     .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
+                                     .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT,
+                                     .scale = "now" };
+    say_hello(fd, "agent");
+    say_message(fd, &m);
+    WAIT_FOR(peek_messages(fd, 2, &m));
+    ck_assert_int_eq(m.type, MSG_JOINED);
     return fd;
 }
 
@@ -180,7 +223,7 @@ START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
         say(fd, data + i, 1);
         loop_turn(loop, 1);
     }
-    WAIT_FOR(peek_message(fd, &m));
+    WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_WELCOME);
     close(fd);
 }
@@ -274,34 +317,49 @@ START_TEST(a_store_client_is_handed_on_unread)
 }
 END_TEST
 
-START_TEST(when_connections_run_out_the_oldest_unknown_one_goes)
+START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
 {
-    int known, silent, greeted, newest;
+    int visitor, silent, greeted, newest;
     struct msg m;
 
     start(3, false);
-    known = dial_known();
+    visitor = dial_known();
     greeted = dial();
     say_hello(greeted, "agent");
-    WAIT_FOR(peek_message(greeted, &m));
+    WAIT_FOR(peek_messages(greeted, 1, &m));
     silent = dial();
     WAIT_FOR(server_connections(server) == 3);
     newest = dial();
     WAIT_FOR(is_closed(silent));
-    close(dial());
-    ck_assert(!is_closed(known));
-    ck_assert(!is_closed(greeted));
-    /* an agent that has not joined is next, what is known is never */
-    close(newest);
-    WAIT_FOR(server_connections(server) == 2);
-    int more = dial_known(), most = dial_known();
-    WAIT_FOR(recv(greeted, &m, sizeof(m), MSG_DONTWAIT) == 0);
-    int refused = dial();
+    ck_assert(!is_closed(visitor) && !is_closed(newest));
+    ck_assert(peek_messages(greeted, 1, &m));
+    say_hello(newest, "ctl");
+    WAIT_FOR(peek_messages(newest, 1, &m));
+    close(silent);
+    silent = dial();
+    WAIT_FOR(is_reset(greeted));
+    ck_assert(!is_closed(visitor) && !is_closed(newest) && !is_closed(silent));
+    close(visitor), close(silent), close(greeted), close(newest);
+}
+END_TEST
+
+START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
+{
+    int member, first, second, third, refused;
+
+    start(2, false);
+    first = dial_known();
+    member = dial_member();
+    second = dial_member();
+    WAIT_FOR(is_reset(first));
+    refused = dial();
     WAIT_FOR(is_closed(refused));
-    ck_assert(!is_closed(known) && !is_closed(more) && !is_closed(most));
     ck_assert(strstr(log_last, "in use"));
-    close(known), close(silent), close(greeted), close(more), close(most);
-    close(refused);
+    ck_assert(!is_closed(member) && !is_closed(second));
+    close(second);
+    WAIT_FOR(server_connections(server) == 1);
+    third = dial_known();
+    close(member), close(first), close(third), close(refused);
 }
 END_TEST
 
@@ -333,7 +391,7 @@ START_TEST(another_version_is_told_both_versions)
     strcpy(m.hello.role, "agent");
     say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
-    WAIT_FOR(peek_message(fd, &m));
+    WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_REFUSED);
     ck_assert_int_eq(m.refused.why, REFUSED_VERSION);
     ck_assert(strstr(m.refused.text, "77"));
@@ -371,7 +429,9 @@ int main(void)
     tcase_add_test(t, a_port_scan_leaves_no_trace);
     tcase_add_test(t, half_a_first_word_and_a_close_is_a_close);
     tcase_add_test(t, a_store_client_is_handed_on_unread);
-    tcase_add_test(t, when_connections_run_out_the_oldest_unknown_one_goes);
+    tcase_add_test(t,
+                   when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
+    tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
     tcase_add_test(t, a_message_out_of_place_ends_the_connection);
     tcase_add_test(t, another_version_is_told_both_versions);
     tcase_add_test(t, a_port_in_use_is_said);
