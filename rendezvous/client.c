@@ -117,6 +117,8 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     (void)e;
     if (c->link != l)
         return 0;
+    if (c->calls.heard)
+        c->calls.heard(c->calls.arg, m);
     member_received(c->member, m, clock_ms());
     settle(c);
     return 0;

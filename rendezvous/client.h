@@ -27,6 +27,9 @@ struct client_calls {
     void (*order)(void *arg, const struct msg *m);
     void (*outage)(void *arg, bool out, const char *why);
     void (*abandoned)(void *arg, const char *why);
+    /* Every message as it comes in, for tools that count; may be NULL and must not use
+     * the client. */
+    void (*heard)(void *arg, const struct msg *m);
     void *arg;
 };
 
