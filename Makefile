@@ -6,7 +6,7 @@
 #   make soak         the functional tests over and over, SOAK_MINUTES=30
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      every deliberately wrong version must be caught by a test
-#   make lint         layers, format, words
+#   make lint         layers, format
 #   make install      PREFIX=/usr/local DESTDIR=        make uninstall
 #   SAN=asan|tsan     a build tree of its own with that sanitizer
 #   V=1               show the commands
