@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: MIT */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
+#include "tests/helpers/check_main.h"
+#include "tests/helpers/memdisk.h"
+
+/*
+ * A registry whose connections are played by the test: what is sent to each is kept.
+ */
+#define CONNS 8
+#define KEPT 64
+
+struct link {
+    struct registry_peer *peer;
+    struct msg got[KEPT];
+    unsigned count;
+    bool hung_up;
+};
+
+static struct registry *g;
+static struct memdisk *disk;
+static struct link link_of[CONNS];
+static uint64_t now = 1000, sequence;
+static uint8_t next_id;
+
+static void on_send(void *arg, void *conn, const struct msg *m)
+{
+    struct link *l = conn;
+
+    (void)arg;
+    ck_assert_uint_lt(l->count, KEPT);
+    l->got[l->count++] = *m;
+}
+
+static void on_hang_up(void *arg, void *conn)
+{
+    (void)arg;
+    ((struct link *)conn)->hung_up = true;
+}
+
+static struct id128 on_random_id(void *arg)
+{
+    (void)arg;
+    return (struct id128){ { 0x1d, ++next_id } };
+}
+
+static void begin(bool standalone)
+{
+    struct registry_config c = { .standalone = standalone,
+                                 .disk = disk ? memdisk_disk(disk) : NULL,
+                                 .software = "crun test",
+                                 .random_id = on_random_id,
+                                 .send = on_send,
+                                 .hang_up = on_hang_up };
+    struct err e;
+
+    memset(link_of, 0, sizeof(link_of));
+    g = registry_create(&c, now, now, &e);
+    ck_assert_msg(g != NULL, "%s", g ? "" : e.text);
+}
+
+static void commit(void)
+{
+    struct err e = { "" };
+
+    ck_assert_msg(registry_commit(g, &e) == 0, "%s", e.text);
+}
+
+/* Give a message to the registry; -1 as registry_message. */
+static int tell(unsigned c, struct msg *m)
+{
+    struct err e;
+    int rc;
+
+    link_of[c].count = 0;
+    m->sequence = ++sequence;
+    rc = registry_message(g, link_of[c].peer, m, now, now, &e);
+    commit();
+    return rc;
+}
+
+/* The only message of that type since the connection last spoke, or NULL. */
+static const struct msg *got(unsigned c, enum msg_type type)
+{
+    for (unsigned i = 0; i < link_of[c].count; i++)
+        if (link_of[c].got[i].type == type)
+            return &link_of[c].got[i];
+    return NULL;
+}
+
+static void hello(unsigned c, const char *role)
+{
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = { .version_min = 1, .version_max = 1 } };
+
+    snprintf(m.hello.role, sizeof(m.hello.role), "%s", role);
+    if (!link_of[c].peer) {
+        char address[16];
+
+        snprintf(address, sizeof(address), "10.0.0.%u", c + 1);
+        link_of[c].peer = registry_connect(g, &link_of[c], address);
+    }
+    ck_assert_int_eq(tell(c, &m), 0);
+}
+
+static struct msg join_message(unsigned c, const char *run_id)
+{
+    struct msg m = { .type = MSG_JOIN };
+    struct msg_join *j = &m.join;
+
+    snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
+    snprintf(j->host, sizeof(j->host), "node-%u", c);
+    j->incarnation = (struct id128){ { (uint8_t)(c + 1), 9, 9 } };
+    j->pid = 100 + c;
+    j->workers = 2;
+    j->node_rank = -1;
+    j->config = (struct job_config){ .min_nodes = 2,
+                                     .max_nodes = 2,
+                                     .max_restarts = 1,
+                                     .lease_ms = 3000,
+                                     .join_timeout_ms = 60000,
+                                     .last_call_ms = 1000,
+                                     .shutdown_grace_ms = 30000,
+                                     .failure_grace_ms = 5000,
+                                     .scale = "now",
+                                     .program = "train.py",
+                                     .arguments_hash = "abc" };
+    return m;
+}
+
+static void join(unsigned c)
+{
+    struct msg m = join_message(c, "resnet");
+
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_JOINED));
+}
+
+static void report(unsigned c, enum msg_type type)
+{
+    struct msg m = { .type = type, .epoch = registry_jobs(g)->round.epoch };
+
+    if (type == MSG_STORE_READY) {
+        strcpy(m.store_ready.address, "10.0.0.1");
+        m.store_ready.port = 1234;
+    } else if (type == MSG_FAILED) {
+        m.failed = (struct failure){ .kind = FAILURE_EXIT, .rank = 3, .code = 85 };
+        strcpy(m.failed.said, "it broke");
+    }
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_ACK));
+    ck_assert_uint_eq(got(c, MSG_ACK)->sequence, sequence);
+}
+
+static void run_job(void)
+{
+    join(0);
+    join(1);
+    report(0, MSG_STORE_READY);
+}
+
+static const struct msg *refusal(unsigned c, enum refusal why, const char *words)
+{
+    const struct msg *m = got(c, MSG_REFUSED);
+
+    ck_assert_msg(m != NULL, "not refused");
+    ck_assert_int_eq(m->refused.why, why);
+    ck_assert_msg(strstr(m->refused.text, words) != NULL, "\"%s\" is not in \"%s\"",
+                  words, m->refused.text);
+    return m;
+}
+
+static void end(void)
+{
+    for (unsigned c = 0; c < CONNS; c++)
+        if (link_of[c].peer)
+            registry_disconnect(g, link_of[c].peer, now);
+    registry_destroy(g);
+    g = NULL;
+}
+
+/* The daemon dies and comes back on its disk; what it learned last was not committed. */
+static void restart(void)
+{
+    end();
+    memdisk_crash(disk, 1);
+    begin(true);
+}
+
+/* -- hello and join --------------------------------------------------------------- */
+
+START_TEST(a_foreign_version_is_told_both_ranges)
+{
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = { .version_min = 7, .version_max = 9 } };
+
+    begin(true);
+    link_of[0].peer = registry_connect(g, &link_of[0], "10.0.0.1");
+    ck_assert_int_eq(tell(0, &m), 0);
+    refusal(0, REFUSED_VERSION, "7 to 9");
+    refusal(0, REFUSED_VERSION, "1 to 1");
+    ck_assert(link_of[0].hung_up);
+    end();
+}
+END_TEST
+
+START_TEST(a_message_out_of_turn_breaks_the_protocol)
+{
+    struct msg m = { .type = MSG_HEARTBEAT };
+
+    begin(true);
+    hello(0, "agent");
+    ck_assert_int_eq(tell(0, &m), -1);
+    end();
+}
+END_TEST
+
+START_TEST(a_full_job_is_told_its_ranks)
+{
+    const struct msg *m;
+
+    begin(true);
+    join(0);
+    ck_assert_ptr_null(got(0, MSG_START));
+    link_of[0].count = 0;
+    join(1);
+    m = got(0, MSG_START);
+    ck_assert_ptr_nonnull(m);
+    ck_assert(m->start.host_store);
+    ck_assert_uint_eq(m->start.world_size, 4);
+    ck_assert_uint_eq(m->epoch, 1);
+    ck_assert_str_eq(got(0, MSG_MEMBERS)->members.addresses, "10.0.0.1 10.0.0.2");
+    ck_assert_ptr_null(got(1, MSG_START));
+    link_of[1].count = 0;
+    report(0, MSG_STORE_READY);
+    m = got(1, MSG_START);
+    ck_assert_ptr_nonnull(m);
+    ck_assert_str_eq(m->start.address, "10.0.0.1");
+    ck_assert_uint_eq(m->start.port, 1234);
+    ck_assert_uint_eq(m->start.first_rank, 2);
+    end();
+}
+END_TEST
+
+START_TEST(what_cannot_be_a_member_is_told_why)
+{
+    struct msg m;
+
+    begin(true);
+    join(0);
+    for (unsigned c = 1; c < 6; c++)
+        hello(c, "agent");
+    m = join_message(1, "none");
+    tell(1, &m);
+    refusal(1, REFUSED_RUN_ID, "--rdzv-id");
+    m = join_message(1, "resnet");
+    m.join.config.max_restarts = 3;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--max-restarts is 1 in the job and 3 here");
+    m = join_message(1, "resnet");
+    strcpy(m.join.config.program, "eval.py");
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "train.py in the job and eval.py here");
+    m = join_message(1, "resnet");
+    m.join.config.min_nodes = 3;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "minimum is above the maximum");
+    m = join_message(1, "resnet");
+    m.join.node_rank = 2;
+    tell(1, &m);
+    refusal(1, REFUSED_SLOT, "0 to 1");
+    m = join_message(1, "resnet");
+    m.join.workers = 0;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "0 workers");
+    ck_assert_uint_eq(registry_jobs(g)->round.tally.live, 1);
+    end();
+}
+END_TEST
+
+START_TEST(a_taken_node_rank_names_its_holder)
+{
+    struct msg m;
+
+    begin(true);
+    hello(0, "agent");
+    hello(1, "agent");
+    m = join_message(0, "resnet");
+    m.join.node_rank = 1;
+    tell(0, &m);
+    m = join_message(1, "resnet");
+    m.join.node_rank = 1;
+    tell(1, &m);
+    refusal(1, REFUSED_SLOT, "taken by node-0 (pid 100)");
+    end();
+}
+END_TEST
+
+START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
+{
+    struct msg m;
+
+    begin(false);
+    hello(0, "agent");
+    m = join_message(0, "none");
+    tell(0, &m);
+    ck_assert_ptr_nonnull(got(0, MSG_JOINED));
+    hello(1, "agent");
+    m = join_message(1, "other");
+    tell(1, &m);
+    refusal(1, REFUSED_FULL, "it serves none");
+    end();
+}
+END_TEST
+
+START_TEST(an_empty_first_forming_is_forgotten)
+{
+    begin(true);
+    join(0);
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    for (int i = 0; i < 100; i++)
+        registry_tick(g, now + 50u * (unsigned)i, now);
+    ck_assert_ptr_null(registry_jobs(g));
+    end();
+}
+END_TEST
+
+/* -- the course of a job ---------------------------------------------------------- */
+
+START_TEST(a_waiting_node_is_told_what_is_missing)
+{
+    struct msg m = { .type = MSG_HEARTBEAT };
+    const struct msg *beat;
+
+    begin(true);
+    join(0);
+    ck_assert_int_eq(tell(0, &m), 0);
+    beat = got(0, MSG_BEAT);
+    ck_assert(beat->beat.waiting);
+    ck_assert_uint_eq(beat->beat.present, 1);
+    ck_assert_uint_eq(beat->beat.wanted, 2);
+    ck_assert_uint_gt(beat->beat.left_ms, 50000);
+    end();
+}
+END_TEST
+
+START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
+{
+    const struct msg *m;
+
+    begin(true);
+    run_job();
+    for (int round = 0; round < 2; round++) {
+        link_of[0].count = 0;
+        report(1, MSG_FAILED);
+        ck_assert_str_eq(got(0, MSG_STOP)->stop.text,
+                         "rank 3 on node-1 exited with code 85");
+        report(0, MSG_STOPPED);
+        link_of[0].count = 0;
+        report(1, MSG_STOPPED);
+        if (round == 0)
+            ck_assert_uint_eq(got(0, MSG_START)->start.restarts, 1);
+    }
+    m = got(1, MSG_DONE);
+    ck_assert_int_eq(m->done.exit_code, 85);
+    ck_assert_str_eq(m->done.failure.said, "it broke");
+    ck_assert_str_eq(m->done.failure.host, "node-1");
+    ck_assert_ptr_nonnull(got(0, MSG_DONE));
+    end();
+}
+END_TEST
+
+START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
+{
+    struct id128 first;
+    struct msg bye = { .type = MSG_BYE };
+
+    begin(true);
+    run_job();
+    first = registry_jobs(g)->round.instance;
+    report(0, MSG_FINISHED);
+    report(1, MSG_FINISHED);
+    ck_assert(!registry_is_idle(g));
+    tell(0, &bye);
+    tell(1, &bye);
+    ck_assert(registry_is_idle(g));
+    join(2);
+    ck_assert(!id128_equal(&first, &registry_jobs(g)->round.instance));
+    end();
+}
+END_TEST
+
+START_TEST(an_agent_of_an_older_launch_is_fenced)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    begin(true);
+    run_job();
+    hello(2, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    m.instance = (struct id128){ { 0xee } };
+    tell(2, &m);
+    refusal(2, REFUSED_FENCED, "older launch");
+    m.instance = registry_jobs(g)->round.instance;
+    m.resume.incarnation = (struct id128){ { 0x77 } };
+    tell(2, &m);
+    refusal(2, REFUSED_FENCED, "no longer part");
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
+    end();
+}
+END_TEST
+
+START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    begin(true);
+    run_job();
+    hello(2, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    m.instance = registry_jobs(g)->round.instance;
+    tell(2, &m);
+    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
+    ck_assert_ptr_nonnull(got(2, MSG_START));
+    ck_assert(link_of[0].hung_up);
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    ck_assert_uint_eq(registry_jobs(g)->round.tally.disconnected, 0);
+    end();
+}
+END_TEST
+
+/* -- crunctl ---------------------------------------------------------------------- */
+
+START_TEST(status_shows_jobs_and_nodes)
+{
+    struct msg m = { .type = MSG_STATUS, .status = { .nodes = true } };
+    unsigned nodes = 0;
+
+    begin(true);
+    run_job();
+    hello(4, "ctl");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.state, "running");
+    ck_assert_uint_eq(got(4, MSG_JOB_STATUS)->job_status.workers, 4);
+    for (unsigned i = 0; i < link_of[4].count; i++)
+        nodes += link_of[4].got[i].type == MSG_NODE_STATUS;
+    ck_assert_uint_eq(nodes, 2);
+    ck_assert_str_eq(got(4, MSG_NODE_STATUS)->node_status.state, "running");
+    ck_assert_int_eq(link_of[4].got[link_of[4].count - 1].type, MSG_END_OF_LIST);
+    strcpy(m.status.run_id, "nosuch");
+    tell(4, &m);
+    refusal(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
+    end();
+}
+END_TEST
+
+START_TEST(events_are_told_and_followed)
+{
+    struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
+
+    begin(true);
+    join(0);
+    hello(4, "ctl");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_EVENT)->event.kind, "joined");
+    ck_assert_uint_eq(got(4, MSG_END_OF_LIST)->end_of_list.next, 1);
+    link_of[4].count = 0;
+    join(1);
+    ck_assert_str_eq(link_of[4].got[0].event.kind, "joined");
+    ck_assert_str_eq(link_of[4].got[1].event.kind, "formed");
+    end();
+}
+END_TEST
+
+START_TEST(an_operator_stops_and_drains)
+{
+    struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
+
+    begin(true);
+    run_job();
+    join(2); /* a spare */
+    hello(4, "ctl");
+    strcpy(drain.drain.node, "node-9");
+    tell(4, &drain);
+    refusal(4, REFUSED_UNKNOWN, "no node \"node-9\"");
+    strcpy(drain.drain.node, "1"); /* a slot */
+    tell(4, &drain);
+    ck_assert_ptr_nonnull(got(4, MSG_ACK));
+    ck_assert_str_eq(got(1, MSG_STOP)->stop.cause, "drain");
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    ck_assert_str_eq(got(1, MSG_DONE)->done.reason, "released");
+    strcpy(drain.drain.node, "node-0");
+    tell(4, &drain);
+    refusal(4, REFUSED_MIN, "fewer than 2 nodes");
+    tell(4, &stop);
+    ck_assert_ptr_nonnull(got(4, MSG_ACK));
+    ck_assert_str_eq(got(0, MSG_STOP)->stop.cause, "user");
+    end();
+}
+END_TEST
+
+/* -- a daemon's death ------------------------------------------------------------- */
+
+START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
+{
+    struct msg m = { .type = MSG_RESUME };
+    struct id128 instance;
+    const struct msg *start;
+
+    disk = memdisk_create();
+    begin(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STORE_READY);
+    instance = registry_jobs(g)->round.instance;
+    restart();
+    ck_assert(id128_equal(&instance, &registry_jobs(g)->round.instance));
+    ck_assert_uint_eq(registry_jobs(g)->round.epoch, 2);
+    ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
+    ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
+    hello(3, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 2, 9, 9 } };
+    m.resume.node = 1;
+    m.instance = instance;
+    tell(3, &m);
+    start = got(3, MSG_START);
+    ck_assert_ptr_nonnull(start);
+    ck_assert_uint_eq(start->start.port, 1234);
+    ck_assert_uint_eq(start->start.first_rank, 2);
+    end();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(a_result_outlives_the_daemon)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    disk = memdisk_create();
+    begin(true);
+    run_job();
+    report(0, MSG_FINISHED);
+    report(1, MSG_FINISHED);
+    m.instance = registry_jobs(g)->round.instance;
+    restart();
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_DONE);
+    hello(0, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    tell(0, &m);
+    ck_assert_str_eq(got(0, MSG_DONE)->done.reason, "success");
+    end();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+static Suite *registry_suite(void)
+{
+    Suite *s = suite_create("registry");
+    TCase *tc = tcase_create("registry");
+
+    tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
+    tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
+    tcase_add_test(tc, a_full_job_is_told_its_ranks);
+    tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
+    tcase_add_test(tc, a_taken_node_rank_names_its_holder);
+    tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
+    tcase_add_test(tc, an_empty_first_forming_is_forgotten);
+    tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
+    tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
+    tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
+    tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
+    tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
+    tcase_add_test(tc, status_shows_jobs_and_nodes);
+    tcase_add_test(tc, events_are_told_and_followed);
+    tcase_add_test(tc, an_operator_stops_and_drains);
+    tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
+    tcase_add_test(tc, a_result_outlives_the_daemon);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(registry_suite());
+}
