@@ -24,7 +24,8 @@ struct conn_calls {
     int (*message)(void *arg, struct conn *c, const struct msg *m, struct err *e);
     /* The longest body that may come now. */
     uint32_t (*body_max)(void *arg, struct conn *c);
-    /* The end, for whatever reason; "" means that the peer closed in good order. The
+    /* The end, once, for whatever reason; "" means that the peer closed in good order
+     * or that we hung up. Always from the loop, never from within a call of conn_*. The
      * connection frees itself at the end of the turn. */
     void (*closed)(void *arg, struct conn *c, const char *why);
     void *arg;

@@ -162,7 +162,7 @@ static void on_signal(void *arg, int signo)
 {
     struct daemon *d = arg;
 
-    log_info("%s: ending", strsignal(signo));
+    log_info("SIG%s: ending", sigabbrev_np(signo));
     loop_stop(d->loop);
 }
 

@@ -312,8 +312,7 @@ static void on_hang_up(void *arg, void *conn)
 static void on_event(void *arg, const struct msg_event *event)
 {
     (void)arg;
-    log_info("job \"%s\": %s%s%s", event->run_id, event->host,
-             event->host[0] ? ": " : "", event->text);
+    log_info("job \"%s\": %s", event->run_id, event->text);
 }
 
 static struct id128 on_random_id(void *arg)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -83,13 +84,17 @@ static void teardown(void)
     log_set_sink(NULL, NULL);
 }
 
-static int dial(void)
+static int dial_with(int fd)
 {
     const struct net_addr *to = server_address(server);
-    int fd = socket(to->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     ck_assert_int_eq(connect(fd, (const struct sockaddr *)&to->sa, to->len), 0);
     return fd;
+}
+
+static int dial(void)
+{
+    return dial_with(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
 static void say(int fd, const void *data, size_t size)
@@ -363,6 +368,47 @@ START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
 }
 END_TEST
 
+static void count_turn(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+START_TEST(out_of_descriptors_it_rests_serves_and_goes_on)
+{
+    struct rlimit limit = { 64, 64 };
+    struct msg m = { .type = MSG_STATUS };
+    int known, waiting[4], hoard[64], hoarded = 0;
+    uint64_t rested;
+    unsigned turns = 0;
+
+    start(0, false);
+    known = dial_known();
+    for (int i = 0; i < 4; i++)
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while ((hoard[hoarded] = dup(0)) >= 0)
+        hoarded++;
+    for (int i = 0; i < 4; i++)
+        dial_with(waiting[i]);
+    WAIT_FOR(log_lines > 0);
+    ck_assert_msg(strstr(log_last, strerror(EMFILE)), "%s", log_last);
+    loop_on_turn_end(loop, count_turn, &turns);
+    rested = clock_ms() + 50;
+    while (clock_ms() < rested)
+        loop_turn(loop, 10);
+    ck_assert_uint_lt(turns, 40);
+    say_message(known, &m);
+    WAIT_FOR(peek_messages(known, 2, &m));
+    while (hoarded > 0)
+        close(hoard[--hoarded]);
+    WAIT_FOR(server_connections(server) >= 3);
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(known);
+    WAIT_FOR(server_connections(server) == 0);
+}
+END_TEST
+
 START_TEST(a_message_out_of_place_ends_the_connection)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
@@ -432,6 +478,7 @@ int main(void)
     tcase_add_test(t,
                    when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
     tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
+    tcase_add_test(t, out_of_descriptors_it_rests_serves_and_goes_on);
     tcase_add_test(t, a_message_out_of_place_ends_the_connection);
     tcase_add_test(t, another_version_is_told_both_versions);
     tcase_add_test(t, a_port_in_use_is_said);
