@@ -23,7 +23,7 @@ from control import (BEAT, Crund, END_OF_LIST, HEADER, HEARTBEAT, HELLO, JOINED,
 
 SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
 HELLO_DEADLINE, FRAME_DEADLINE = 5, 10
-LATENCY_MAX = 0.25 * SLOW
+LATENCY_MAX = 0.5 * SLOW
 RSS_MAX_KIB = 64 * 1024
 
 
