@@ -46,20 +46,54 @@ bool log_enabled(enum log_level level)
     return level <= self.level;
 }
 
-/* Copy with everything unprintable as \xNN; UTF-8 passes. JSON also escapes " and \. */
+/*
+ * How many bytes the printable character at s takes: ASCII, or well-formed UTF-8 but
+ * for the controls at U+0080 to U+009F, which some terminals obey. 0: escape the byte.
+ */
+static size_t printable(const char *s)
+{
+    static const struct {
+        unsigned char first_min, first_max, second_min, second_max, length;
+    } forms[] = {
+        { 0xc2, 0xc2, 0xa0, 0xbf, 2 }, { 0xc3, 0xdf, 0x80, 0xbf, 2 },
+        { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
+        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
+        { 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 },
+        { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+    };
+    const unsigned char *c = (const unsigned char *)s;
+    size_t length = 1;
+
+    if (c[0] < 0x80)
+        return isprint(c[0]) ? 1 : 0;
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (c[0] >= forms[i].first_min && c[0] <= forms[i].first_max &&
+            c[1] >= forms[i].second_min && c[1] <= forms[i].second_max)
+            length = forms[i].length;
+    for (size_t i = 2; i < length; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    return length > 1 ? length : 0;
+}
+
+/* Copy with everything unprintable as \xNN. JSON also escapes " and \. */
 static void escape(char *out, size_t size, const char *in, bool json)
 {
-    size_t n = 0;
+    size_t n = 0, length;
 
-    for (; *in && n + 7 < size; in++) {
+    for (; *in && n + 7 < size; in += length) {
         unsigned char c = (unsigned char)*in;
 
-        if (json && (c == '"' || c == '\\'))
-            n += (size_t)snprintf(out + n, size - n, "\\%c", c);
-        else if (c >= 0x80 || isprint(c))
-            out[n++] = (char)c;
-        else
+        length = printable(in);
+        if (length == 0) {
             n += (size_t)snprintf(out + n, size - n, json ? "\\u%04x" : "\\x%02x", c);
+            length = 1;
+            continue;
+        }
+        if (json && (c == '"' || c == '\\'))
+            out[n++] = '\\';
+        memcpy(out + n, in, length);
+        n += length;
     }
     out[n] = '\0';
 }
