@@ -94,13 +94,16 @@ def closed_within(sock, seconds):
 
 
 class Crund:
-    """A crund on any port of 127.0.0.1. Its standard error goes to a file."""
+    """
+    A crund on any port of 127.0.0.1, which does not outlive the test. Its standard error
+    goes to a file.
+    """
 
     def __init__(self, directory, *flags, name="crund", prefix=(), env=None):
         program = os.path.join(os.environ.get("BUILD", "build"), "bin", "crund")
         self.log_path = os.path.join(directory, name + ".log")
         self.process = subprocess.Popen(
-            [*prefix, program, "--listen", "127.0.0.1:0", *flags],
+            ["setpriv", "--pdeathsig", "KILL", *prefix, program, "--listen", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=open(self.log_path, "w", encoding="utf-8"),
             env={**os.environ, **(env or {})})
