@@ -131,7 +131,7 @@ soak: tests
 
 # fuzzers have a tree of their own: everything in it is instrumented
 fuzz:
-	$(Q)$(MAKE) B=build-fuzz CC=clang OPT='-O1 -g' \
+	$(Q)$(MAKE) --no-print-directory B=build-fuzz CC=clang OPT='-O1 -g' \
 	    CFLAGS='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DFUZZING' \
 	    LDFLAGS='-fsanitize=address,undefined' fuzzers
 	$(Q)scripts/run-fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
