@@ -288,9 +288,8 @@ int registry_commit(struct registry *g, struct err *e)
         return -1;
     if (!journal_wants_snapshot(g->journal))
         return 0;
-    if (journal_snapshot(g->journal, dump, g, e) < 0 && !journal_is_full(g->journal))
-        return -1;
-    return 0;
+    /* 1: there was no room for it, and all is well */
+    return journal_snapshot(g->journal, dump, g, e) < 0 ? -1 : 0;
 }
 
 bool registry_is_idle(const struct registry *g)
