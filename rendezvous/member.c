@@ -321,6 +321,7 @@ static void on_joined(struct step *s)
     if (m->out)
         m->calls.outage(m->calls.arg, false, "");
     m->out = false;
+    backoff_reset(&m->backoff);
     on_placed(s);
     enter(m, MEMBER_ATTACHED, s->now);
     send_reports(m);
@@ -344,7 +345,6 @@ static void on_beat(struct step *s)
 {
     struct member *m = s->m;
 
-    backoff_reset(&m->backoff);
     lease_beat_answered(&m->lease);
     if (s->msg->beat.waiting)
         m->calls.order(m->calls.arg, s->msg);
