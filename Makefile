@@ -21,7 +21,7 @@ layers := rendezvous/base rendezvous
 main_files := rendezvous/crund.c
 
 crund_src := rendezvous/crund.c
-crunctl_src := $(wildcard launcher/crunctl.c launcher/cmd_*.c)
+crunctl_src := $(addprefix launcher/,crunctl.c ctl.c table.c) $(wildcard launcher/cmd_*.c)
 crun-sim_src := $(wildcard tests/sim/*.c)
 store-server_src := tests/helpers/store-server.c
 store-load_src := scripts/bench/store-load.c

@@ -155,9 +155,10 @@ struct msg_end {
     bool now;
 };
 
+/* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
 struct msg_status {
-    char run_id[RUN_ID_MAX + 1]; /* "": all jobs */
-    bool nodes;
+    char run_id[RUN_ID_MAX + 1];
+    uint32_t from; /* how many jobs, or nodes of the job, to pass over */
 };
 
 struct msg_events {
@@ -279,8 +280,9 @@ struct msg_event {
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
+/* For EVENTS: the last number sent. For STATUS: where the next page begins, 0: none. */
 struct msg_end_of_list {
-    uint64_t next; /* for EVENTS: the last number sent */
+    uint64_t next;
 };
 
 /* One message. The first four fields travel in the frame's header. */

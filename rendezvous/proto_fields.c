@@ -194,7 +194,7 @@ static const struct proto_field end[] = {
 
 static const struct proto_field status[] = {
     NAME(msg_status, run_id, OPTIONAL),
-    BOOL(msg_status, nodes),
+    ANY_U32(msg_status, from, OPTIONAL),
 };
 
 static const struct proto_field events[] = {

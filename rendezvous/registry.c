@@ -193,7 +193,8 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
 
 /* -- messages --------------------------------------------------------------------- */
 
-static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
+static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m,
+                    struct err *e)
 {
     const struct msg_hello *h = &m->hello;
     struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
@@ -210,6 +211,8 @@ static int on_hello(struct registry *g, struct registry_peer *p, const struct ms
         g->config.hang_up(g->config.arg, p->conn);
         return 0;
     }
+    if (!is_ctl && strcmp(h->role, "agent") != 0)
+        return err_set(e, "\"%s\" is not the role of an agent or of crunctl", h->role);
     p->phase = is_ctl ? PROTO_CTL : PROTO_AGENT;
     reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
                                                                : PROTO_VERSION_MAX;
@@ -232,7 +235,7 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
                        proto_name(m->type) ? proto_name(m->type)
                                            : "an unknown message");
     if (p->phase == PROTO_NEW)
-        return on_hello(g, p, m);
+        return on_hello(g, p, m, e);
     fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]
                                : registry_agent_handlers[m->type];
     return fn(g, p, m, e);

@@ -93,7 +93,7 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
 }
 
 static void send_job(struct registry *g, struct registry_peer *p, const struct msg *to,
-                     const struct job *job)
+                     const struct job *job, bool in_full)
 {
     const struct round *r = &job->round;
     struct msg m = { .type = MSG_JOB_STATUS, .sequence = to->sequence };
@@ -107,8 +107,11 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     snprintf(s->reason, sizeof(s->reason), "%s", round_reason_name(r->reason));
     s->instance = r->instance;
     s->epoch = r->epoch;
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
-        *(is_spare(r, &r->node[i]) ? &s->spares : &s->nodes) += 1;
+    s->nodes = r->tally.live;
+    s->spares = r->state == ROUND_RUNNING || r->state == ROUND_STOPPING
+                    ? round_present(r)
+                    : 0;
+    s->nodes -= s->spares;
     s->workers = r->state == ROUND_RUNNING ? r->world_size : 0;
     s->min_nodes = r->config.min_nodes;
     s->max_nodes = r->config.max_nodes;
@@ -117,27 +120,54 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     s->exit_code = r->exit_code;
     s->age_ms = g->now_ms - job->created_ms;
     s->state_ms = g->now_ms - r->stalled - r->state_since;
-    s->failure = job->failure;
+    if (in_full)
+        s->failure = job->failure;
     registry_send(p, &m);
+}
+
+/* The jobs from the from-th on, in brief. Returns where the next page begins, or 0. */
+static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
+                          const struct msg *m)
+{
+    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+
+    for (const struct job *j = g->jobs; j; j = j->next, at++) {
+        if (at == end)
+            return at;
+        if (at >= m->status.from)
+            send_job(g, p, m, j, false);
+    }
+    return 0;
+}
+
+/* The same for the nodes of a job; the job itself comes with the first page. */
+static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
+                           const struct msg *m, const struct job *job)
+{
+    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+
+    if (m->status.from == 0)
+        send_job(g, p, m, job, true);
+    for (uint32_t i = job->round.first; i != ROUND_NONE;
+         i = job->round.node[i].next, at++) {
+        if (at == end)
+            return at;
+        if (at >= m->status.from)
+            send_node(g, p, m, job, i);
+    }
+    return 0;
 }
 
 static int on_status(struct registry *g, struct registry_peer *p, const struct msg *m,
                      struct err *e)
 {
-    const char *run_id = m->status.run_id;
+    const struct job *job;
 
     (void)e;
-    if (*run_id && !wanted_job(g, p, m, run_id))
-        return 0;
-    for (const struct job *j = g->jobs; j; j = j->next) {
-        if (*run_id && strcmp(run_id, j->run_id) != 0)
-            continue;
-        send_job(g, p, m, j);
-        for (uint32_t i = j->round.first; m->status.nodes && i != ROUND_NONE;
-             i = j->round.node[i].next)
-            send_node(g, p, m, j, i);
-    }
-    end_list(p, m, 0);
+    if (!*m->status.run_id)
+        end_list(p, m, send_jobs(g, p, m));
+    else if ((job = wanted_job(g, p, m, m->status.run_id)))
+        end_list(p, m, send_nodes(g, p, m, job));
     return 0;
 }
 
@@ -154,15 +184,20 @@ static int on_events(struct registry *g, struct registry_peer *p, const struct m
                      struct err *e)
 {
     uint64_t last = m->events.since;
+    const char *run_id = m->events.run_id;
     const struct msg_event *event;
 
     (void)e;
-    while ((event = history_next(g->history, last, m->events.run_id))) {
+    /* who follows may wait for a job that is yet to come */
+    if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
+        !wanted_job(g, p, m, run_id))
+        return 0;
+    while ((event = history_next(g->history, last, run_id))) {
         send_event(p, event);
         last = event->number;
     }
     end_list(p, m, last);
-    memcpy(p->run_id, m->events.run_id, sizeof(p->run_id));
+    memcpy(p->run_id, run_id, sizeof(p->run_id));
     if (m->events.follow && !p->following) {
         p->following = true;
         p->next_follower = g->followers;

@@ -60,8 +60,7 @@
 /* the daemon */
 #define JOBS_MAX 4096
 #define EVENTS_KEPT 1024
-#define EVENTS_PER_PAGE 64
-#define STATUS_NODES_PER_PAGE 32
+#define STATUS_PER_PAGE 256
 #define MEMBERS_PER_PAGE 128
 #define JOURNAL_RECORD_MAX 65536
 #define JOURNAL_BATCH_MAX (64u << 20)

@@ -106,7 +106,7 @@ def bad_frames(port):
                 frame(0), frame(2), frame(65535), frame(HEARTBEAT), frame(STATUS),
                 hello("agent") + hello("agent"),
                 hello("ctl") + frame(STATUS, b'{"a":' + deep + b"}"),
-                hello("ctl") + frame(STATUS, b'{"nodes":true,"nodes":true}')]
+                hello("ctl") + frame(STATUS, b'{"from":1,"from":1}')]
     assert_closed([dial(port, PREFACE + s) for s in streams], 2, "bad frames")
 
 

@@ -185,7 +185,8 @@ static void end(void)
     g = NULL;
 }
 
-/* The daemon dies and comes back on its disk; what it learned last was not committed. */
+/* The daemon dies and comes back on its disk; what it learned last was not committed.
+ */
 static void restart(void)
 {
     end();
@@ -212,9 +213,12 @@ END_TEST
 
 START_TEST(a_message_out_of_turn_breaks_the_protocol)
 {
-    struct msg m = { .type = MSG_HEARTBEAT };
+    struct msg m = { .type = MSG_HEARTBEAT }, odd = { .type = MSG_HELLO };
 
     begin(true);
+    odd.hello = (struct msg_hello){ 1, 1, "boss", "" };
+    link_of[1].peer = registry_connect(g, &link_of[1], "10.0.0.2");
+    ck_assert_int_eq(tell(1, &odd), -1);
     hello(0, "agent");
     ck_assert_int_eq(tell(0, &m), -1);
     end();
@@ -443,12 +447,16 @@ END_TEST
 
 START_TEST(status_shows_jobs_and_nodes)
 {
-    struct msg m = { .type = MSG_STATUS, .status = { .nodes = true } };
+    struct msg m = { .type = MSG_STATUS };
     unsigned nodes = 0;
 
     begin(true);
     run_job();
     hello(4, "ctl");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.run_id, "resnet");
+    ck_assert_ptr_null(got(4, MSG_NODE_STATUS));
+    strcpy(m.status.run_id, "resnet");
     tell(4, &m);
     ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.state, "running");
     ck_assert_uint_eq(got(4, MSG_JOB_STATUS)->job_status.workers, 4);
