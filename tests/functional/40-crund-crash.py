@@ -297,7 +297,7 @@ def check(known, port):
         job = status.of(name)
         assert job, f"{name} is forgotten"
         assert job["instance"] == instance.hex(), (name, job)
-        assert int(job.get("epoch", 0)) >= epoch, (name, epoch, job)
+        assert int(job.get("epoch", "0"), 16) >= epoch, (name, epoch, job)
         assert job.get("restarts", 0) >= min(restarts, RESTARTS), (name, restarts, job)
         if result:
             assert outcome(job) == result, (name, result, job)
