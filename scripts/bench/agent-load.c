@@ -63,6 +63,8 @@ __attribute__((format(printf, 2, 3))) static void complain(struct load *l,
 {
     va_list ap;
 
+    if (l->failed) /* the first is the one that counts */
+        return;
     fprintf(stderr, "agent-load: ");
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -171,12 +173,21 @@ static void print_round(const struct load *l)
     fflush(stdout);
 }
 
+static void end_agents(struct load *l)
+{
+    for (long long i = 0; i < l->o.agents; i++) {
+        client_destroy(l->agent[i].client);
+        conn_destroy(l->agent[i].conn);
+        l->agent[i].client = NULL;
+        l->agent[i].conn = NULL;
+    }
+}
+
 static void next_round(void *arg)
 {
     struct load *l = arg;
 
-    for (long long i = 0; i < l->o.agents; i++)
-        client_destroy(l->agent[i].client);
+    end_agents(l);
     if (++l->round == l->o.rounds)
         loop_stop(l->loop);
     else
@@ -335,6 +346,7 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     struct agent *a = arg;
 
     (void)c;
+    a->conn = NULL;
     complain(a->load, "connection %td closed: %s", a - a->load->agent, why);
 }
 
@@ -502,7 +514,11 @@ static int run(const struct options *o)
         begin_round(&l);
     if (!l.failed)
         loop_run(l.loop);
-    /* the process ends: what is left goes with it */
+    end_agents(&l);
+    loop_timer_fini(&l.limit);
+    loop_destroy(l.loop);
+    free(l.agent);
+    free(l.rank_taken);
     return l.failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

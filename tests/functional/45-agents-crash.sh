@@ -35,7 +35,7 @@ start_daemon()
 }
 
 start_daemon 127.0.0.1:0
-until endpoint=$(grep -oE '127\.0\.0\.1:[0-9]+' "$dir/crund.err" | head -n 1) &&
+until endpoint=$(grep -oE '127\.0\.0\.1:[0-9]+' "$dir/crund.err" 2>/dev/null | head -n 1) &&
     [ -n "$endpoint" ]; do
     kill -0 "$daemon" || fail "crund does not start"
     sleep 0.02
