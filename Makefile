@@ -17,21 +17,22 @@
 CRUN ?= crun
 
 # A folder is a library. A layer may include itself and those to its left.
-layers := rendezvous/base rendezvous
-main_files := rendezvous/crund.c
+layers := rendezvous/base rendezvous agent launcher
+main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c
 
 crund_src := rendezvous/crund.c
-crunctl_src := $(addprefix launcher/,crunctl.c ctl.c table.c) $(wildcard launcher/cmd_*.c)
+crunctl_src := launcher/crunctl.c
+crun_src := launcher/crun.c
 crun-sim_src := $(wildcard tests/sim/*.c)
 store-server_src := tests/helpers/store-server.c
 store-load_src := scripts/bench/store-load.c
 agent-load_src := scripts/bench/agent-load.c
 
-programs := crund crunctl crun-sim store-server store-load agent-load
-installed := crund crunctl
+programs := crun crund crunctl crun-sim store-server store-load agent-load
+installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 
-packages := libevent_core libevent_pthreads libcjson zlib
+packages := libevent_core libevent_pthreads libcjson zlib libcrypto
 test_packages := check
 
 # -- machinery -------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_FAILURE_H
+#define AGENT_FAILURE_H
+
+#include <stdio.h>
+
+#include "agent/guard.h"
+#include "rendezvous/message.h"
+
+/*
+ * What went wrong, for people and for programs: from a worker's exit to the words, from
+ * its error file to the traceback, and the report at the end of a job.
+ */
+
+/* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
+char *failure_what(const struct failure *f, char *buf, size_t size);
+
+/* The exit code that crun takes over from such a failure. */
+int failure_exit_code(const struct failure *f);
+
+/*
+ * Read a worker's TORCHELASTIC_ERROR_FILE: either form that torch writes. True if it
+ * was there and understood: message and traceback are put in, bounded, cut at the
+ * front.
+ */
+bool failure_read_error_file(const char *path, char *text, size_t size,
+                             uint64_t *time_ms);
+
+/* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
+void failure_write_error_file(const char *path, const struct failure *f);
+
+/* Failures of this node's workers after the root cause, a line each in the report. */
+struct failure_list {
+    struct failure *item;
+    unsigned count;
+};
+
+/*
+ * The report at the end: the first failure, what it said last, then the others in a
+ * line each, then where to look; see the launcher's manual for an example. Colour where
+ * asked.
+ */
+struct failure_report {
+    const char *run_id;
+    const struct msg_done *done;
+    const struct failure_list *others;
+    uint64_t epoch;
+    const char *log_directory; /* "" : none */
+    const char *own_host;
+    bool colour;
+};
+
+void failure_print_report(const struct failure_report *r, FILE *out);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_GUARD_H
+#define AGENT_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "rendezvous/base/err.h"
+
+struct loop;
+struct guard;
+
+/*
+ * The agent's handle on its guard: a small process, started by exec before the agent
+ * has any thread, that is the parent of the workers. It starts and signals them, reaps
+ * whatever is orphaned below it, and ends them all when the agent is gone. No network,
+ * no policy. (guard_main.c is the guard itself, guard_wire.h what the two say.)
+ */
+struct guard_exit {
+    uint32_t local_rank;
+    pid_t pid;
+    int status;         /* as waitpid gives it */
+    bool out_of_memory; /* the kernel's doing, where a cgroup tells */
+    uint64_t at_ms;     /* clock_ms */
+};
+
+struct guard_calls {
+    void (*started)(void *arg, uint32_t local_rank, pid_t pid);
+    /* The program could not be executed: errnum, and in `what` which call failed. An
+     * exit follows all the same. */
+    void (*exec_failed)(void *arg, uint32_t local_rank, int errnum, const char *what);
+    void (*exited)(void *arg, const struct guard_exit *exit);
+    /* No worker and no descendant of one is left alive. */
+    void (*empty)(void *arg);
+    /* The guard itself has died; its workers have died with it. Last. */
+    void (*died)(void *arg, const char *why);
+    void *arg;
+};
+
+struct guard_spawn {
+    uint32_t local_rank;
+    const char *const *argv; /* argv[0] is the file to execute, found already */
+    const char *const *env;
+    int fd[3];        /* become 0, 1 and 2; still the caller's */
+    bool is_tty;      /* fd[1] or fd[2] is a pty: it becomes the controlling one */
+    const void *cpus; /* cpu_set_t to run on, or NULL: as crun was started */
+    size_t cpus_size;
+    int numa_node; /* memory of this node only; -1: anywhere */
+};
+
+/*
+ * Called in main before anything else: if this process was executed to be a guard, it
+ * becomes one and does not return.
+ */
+void guard_main_if_asked(int argc, char **argv);
+
+/* Start it. The process must have no threads yet. Remembers rlimits, umask, affinity
+ * and signal dispositions that the workers are to have: those of now. */
+struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
+                          struct err *e) MUST_CHECK;
+
+/* Ask for a worker; started or exec_failed and exited come later. */
+int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
+                struct err *e) MUST_CHECK;
+
+#define GUARD_ALL UINT32_MAX
+/* To the process group of a worker, or of each. */
+void guard_signal(struct guard *g, uint32_t local_rank, int signo);
+/* KILL every worker and every descendant, until none is left: then empty is called. */
+void guard_kill(struct guard *g);
+/* After the last exit: is anything left? empty is called when not; leftovers are killed
+ * after grace_ms. */
+void guard_sweep(struct guard *g, uint32_t grace_ms);
+
+/* "cgroup" or "session": how strong the containment is. */
+const char *guard_containment(const struct guard *g);
+pid_t guard_pid(const struct guard *g);
+
+/* End it and wait for it; workers still alive are killed. */
+void guard_stop(struct guard *g); /* NULL is fine */
+
+#endif
