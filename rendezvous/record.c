@@ -127,6 +127,9 @@ static void describe_state(struct stream *s, struct job *j)
     field_bool(s, &r->store_ready);
     field_i32(s, &r->exit_code);
     field_u32(s, &r->grace_ms);
+    field_u32(s, &r->group_size);
+    field_u32(s, &r->world_size);
+    field_u32(s, &r->leader);
     field_u32(s, &r->root_node);
     field_u64(s, &r->root_at);
     FIELD_TEXT(s, j->store_address);
@@ -169,6 +172,8 @@ static void describe_place(struct stream *s, struct round_node *n)
     field_u32(s, &n->workers);
     field_u32(s, &n->wanted_slot);
     field_u32(s, &n->slot);
+    field_u32(s, &n->group_rank);
+    field_u32(s, &n->first_rank);
     field_u64(s, &n->joined);
     field_bool(s, &n->host);
     field_bool(s, &n->leaving);
@@ -362,9 +367,11 @@ int record_read(void *arg, unsigned type, const void *data, size_t size, struct 
         if (in.bad || index >= job->round.capacity)
             return err_set(e, "record of type %u is about no node", type);
         read_about_node(&s, type, job, index);
-    } else if (type == RECORD_STATE)
+    } else if (type == RECORD_STATE) {
         describe_state(&s, job);
-    else if (type == RECORD_FAILURE)
+        if (job->round.leader != ROUND_NONE && job->round.leader >= job->round.capacity)
+            in.bad = true;
+    } else if (type == RECORD_FAILURE)
         describe_failure(&s, &job->failure);
     else if (type == RECORD_END) {
         *at = job->next;

@@ -57,8 +57,10 @@ static void drop_node(struct registry_step *s, const struct round_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
 
-    if (p)
+    if (p) { /* nothing it still says can mean anything */
         registry_unbind(p);
+        s->registry->config.hang_up(s->registry->config.arg, p->conn);
+    }
     if (s->registry->journal)
         record_drop(s->registry->journal, s->job, a->node);
     job_drop_node(s->job, a->node);
@@ -231,11 +233,10 @@ static void evicted(struct registry_step *s, const struct round_action *a)
                   s->job->round.node[a->node].connected
                       ? "nothing was heard from it for a whole lease"
                       : "its connection did not come back");
-    if (!p)
-        return;
-    registry_refuse(p, NULL, REFUSED_FENCED, false,
-                    "this node was taken for lost and is no longer part of the job");
-    s->registry->config.hang_up(s->registry->config.arg, p->conn);
+    if (p)
+        registry_refuse(
+            p, NULL, REFUSED_FENCED, false,
+            "this node was taken for lost and is no longer part of the job");
 }
 
 static void keep_failure(struct registry_step *s, const struct failure *f)

@@ -10,7 +10,6 @@
 #define SCAN_MS_MIN 20
 #define SCAN_MS_MAX 500
 #define SCAN_MS_DISCONNECTED 50
-#define STALL_MS_MIN 250
 
 /* Who may speak, and about which epoch. */
 static const struct {
@@ -64,11 +63,9 @@ static uint32_t scan_ms(const struct round *r)
 static void credit_stall(struct round *r, uint64_t now)
 {
     uint64_t gap = now > r->last_now ? now - r->last_now : 0;
-    uint64_t limit = 4ull * scan_ms(r);
 
-    if (limit < STALL_MS_MIN)
-        limit = STALL_MS_MIN;
-    if (gap > limit && r->tally.live > 0)
+    /* no longer gap may go uncredited: the shortest grace is two scans */
+    if (gap > 2ull * scan_ms(r) && r->tally.live > 0)
         r->stalled += gap - scan_ms(r);
     r->last_now += gap;
 }
@@ -148,15 +145,17 @@ void round_restore_node(struct round *r, uint32_t index, const struct round_node
     round_table_put(r, index, &n);
 }
 
-/* Ranks follow from the slots of the members; they are not saved. */
-static void restore_ranks(struct round *r)
+/* Ranks are saved: members that have gone since the start are missing in the slots. */
+static void restore_places(struct round *r)
 {
-    r->group_size = r->world_size = 0;
-    r->leader = ROUND_NONE;
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
-        if (round_is_member(&r->node[i]) && r->node[i].slot < r->config.max_nodes)
-            r->slot_node[r->node[i].slot] = i;
-    round_table_rank(r);
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        struct round_node *n = &r->node[i];
+
+        if (round_is_member(n) && n->slot < r->config.max_nodes)
+            r->slot_node[n->slot] = i;
+        else
+            n->group_rank = ROUND_NONE;
+    }
 }
 
 void round_restored(struct round *r, uint64_t now)
@@ -172,7 +171,7 @@ void round_restored(struct round *r, uint64_t now)
     }
     round_table_rebuild(r);
     if (r->state == ROUND_RUNNING || r->state == ROUND_STOPPING)
-        restore_ranks(r);
+        restore_places(r);
 }
 
 void round_sane(const struct round *r)

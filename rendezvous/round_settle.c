@@ -88,6 +88,9 @@ static void form(struct step *s)
     struct round *r = s->r;
 
     round_table_place(r);
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (round_table_forget_lost_slot(r, i))
+            round_act(s, ROUND_ACT_SAVE_NODE, i);
     r->epoch++;
     r->store_ready = r->restart_spent = false;
     r->last_call_at = r->checkpoint_at = 0;

@@ -170,15 +170,16 @@ static bool can_be_member(const struct round_node *n)
     return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving;
 }
 
-/* The order in which nodes are served; PLACE_ANY takes the lowest free slot. */
-enum place { PLACE_HELD, PLACE_NAMED, PLACE_HOST, PLACE_ANY, PLACE_COUNT };
+/* The order in which nodes are served; PLACE_ANY takes the lowest free slot. A spare
+ * may hold the slot that a node asked for by name, but only while that node is away. */
+enum place { PLACE_NAMED, PLACE_HELD, PLACE_HOST, PLACE_ANY, PLACE_COUNT };
 
 static enum place place_of(const struct round_node *n)
 {
-    if (n->slot != ROUND_NONE)
-        return PLACE_HELD;
     if (n->wanted_slot != ROUND_NONE)
         return PLACE_NAMED;
+    if (n->slot != ROUND_NONE)
+        return PLACE_HELD;
     return n->host ? PLACE_HOST : PLACE_ANY;
 }
 
@@ -221,19 +222,18 @@ static void assign_slots(struct round *r)
         }
 }
 
-/* Who was away, or came too late, when its slot was given to another, has none. */
-static void forget_lost_slots(struct round *r)
+bool round_table_forget_lost_slot(struct round *r, uint32_t index)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-        struct round_node *n = &r->node[i];
+    struct round_node *n = &r->node[index];
 
-        if (n->slot != ROUND_NONE && r->slot_node[n->slot] != ROUND_NONE &&
-            r->slot_node[n->slot] != i)
-            n->slot = ROUND_NONE;
-    }
+    if (n->slot == ROUND_NONE || r->slot_node[n->slot] == ROUND_NONE ||
+        r->slot_node[n->slot] == index)
+        return false;
+    n->slot = ROUND_NONE;
+    return true;
 }
 
-void round_table_rank(struct round *r)
+static void assign_ranks(struct round *r)
 {
     r->group_size = r->world_size = 0;
     r->leader = ROUND_NONE;
@@ -255,8 +255,7 @@ void round_table_place(struct round *r)
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
         r->node[i].group_rank = ROUND_NONE;
     assign_slots(r);
-    forget_lost_slots(r);
-    round_table_rank(r);
+    assign_ranks(r);
 }
 
 void round_table_sane(const struct round *r)

@@ -29,14 +29,14 @@ uint32_t round_table_holder(const struct round *r, uint32_t slot);
 
 /*
  * Choose the members of the next epoch among the connected, waiting nodes: slot_node,
- * each one's slot and ranks, group_size, world_size and leader. Those who have held a
- * slot keep it; then those who asked for one by name; then the rendezvous' own node
- * takes slot 0; then the others, in the order they came, the lowest free one.
+ * each one's slot and ranks, group_size, world_size and leader. Those who asked for a
+ * slot by name have it; then those who have held one keep it; then the rendezvous' own
+ * node takes slot 0; then the others, in the order they came, the lowest free one.
  */
 void round_table_place(struct round *r);
-
-/* Ranks, sizes and leader from the members that slot_node names. */
-void round_table_rank(struct round *r);
+/* Who was away, or came too late, when its slot was given to another, has none: true if
+ * that is so. */
+bool round_table_forget_lost_slot(struct round *r, uint32_t index);
 
 /* Asserts list, buckets and tally. */
 void round_table_sane(const struct round *r);
