@@ -24,6 +24,9 @@ crund_src := rendezvous/crund.c
 crunctl_src := launcher/crunctl.c
 crun_src := launcher/crun.c
 crun-sim_src := $(wildcard tests/sim/*.c)
+# the disk of the unit tests serves the simulator too, which looks at every step
+crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
+crun-sim_ldflags := -Wl,--wrap=round_step
 store-server_src := tests/helpers/store-server.c
 store-load_src := scripts/bench/store-load.c
 agent-load_src := scripts/bench/agent-load.c
@@ -95,7 +98,8 @@ endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 
 define program_rules
-$B/bin/$1: $(call objects,$($1_src)) $(libs)
+$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(libs)
+$B/bin/$1: all_ldflags += $($1_ldflags)
 endef
 $(foreach p,$(present),$(eval $(call program_rules,$p)))
 

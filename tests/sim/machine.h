@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SIM_MACHINE_H
+#define TESTS_SIM_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/sim/world.h"
+
+struct agent;
+struct deferred;
+struct machine_plan;
+struct path;
+struct sim;
+
+/* A computer with its clock and its path to the rendezvous; runs one agent at a time.
+ */
+struct machine {
+    struct sim *sim;
+    unsigned number;
+    char address[16];
+    struct machine_clock clock;
+    struct path *path;
+    const struct machine_plan *plan;
+    struct agent *agent; /* NULL: none runs */
+    bool paused;
+    bool crash_loop; /* its workers fail at every start */
+    bool stubborn;   /* its workers do not stop in time */
+    bool no_store;
+    bool starting; /* an agent is about to be started */
+    bool given_up; /* nobody starts another */
+    unsigned starts;
+    struct deferred *deferred, **last_deferred;
+};
+
+struct machine *machine_create(struct sim *s, unsigned number);
+void machine_start_agent(struct machine *m, uint64_t delay_us);
+void machine_pause(struct machine *m, uint64_t for_us);
+/* A fault touches it. */
+void machine_trouble(struct machine *m);
+/* From now on, for that long. */
+void machine_trouble_for(struct machine *m, uint64_t for_us);
+/* While the machine is paused: true, and fn is called when it wakes. */
+bool machine_defer(struct machine *m, world_fn *fn, void *obj, uint64_t token);
+
+#endif

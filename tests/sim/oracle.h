@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SIM_ORACLE_H
+#define TESTS_SIM_ORACLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/round.h"
+
+struct agent;
+struct link;
+struct msg;
+struct sim;
+
+/*
+ * Knows what must never happen, and looks at everything that does: what agents truly
+ * did, what the daemon was told and when it slept, what it decided, what reached whom,
+ * and what was left of it after a crash.
+ */
+struct oracle;
+
+struct oracle *oracle_create(struct sim *s);
+
+/* Agents. */
+void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m);
+void oracle_arrives(struct oracle *o, struct agent *a, const struct msg *m);
+
+/* The daemon: a NULL for somebody who is no agent. */
+void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
+                  const struct msg *m);
+void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
+                      const struct msg *m);
+void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m);
+void oracle_gone(struct oracle *o, struct agent *a, struct link *l);
+void oracle_committed(struct oracle *o);
+void oracle_commit_unknown(struct oracle *o); /* a crash in the middle of one */
+void oracle_crashed(struct oracle *o);
+void oracle_restored(struct oracle *o);
+
+/* Each step of a round, before and after; between them what the round wants done. */
+void oracle_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
+                 const struct round_action *a);
+void oracle_stepped(struct oracle *o, const struct round *before,
+                    const struct round *after, const struct round_event *ev);
+
+#endif

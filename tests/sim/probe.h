@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SIM_PROBE_H
+#define TESTS_SIM_PROBE_H
+
+#include <stdint.h>
+
+struct sim;
+
+/*
+ * Sits between the registry and the round (the linker puts it there: --wrap), sees each
+ * step, and counts how often each edge of the state machine is taken.
+ */
+#define PROBE_EDGES_MAX 64
+
+void probe_watch(struct sim *s);
+extern uint64_t probe_edges[PROBE_EDGES_MAX];
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/sim/seed.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/opt.h"
+#include "rendezvous/round.h"
+#include "tests/sim/probe.h"
+
+/*
+ * crun-sim: runs seeds in several processes, adds up what they report, and tells the
+ * story of the first one that violates an invariant.
+ */
+#define JOBS_RUN_MAX 64
+#define SEED_SECONDS_MAX 60
+#define STORY_LINES 60
+#define EDGES_EXPECTED_FROM 1000 /* seeds, from which no edge may be missing */
+
+struct options {
+    long long seeds, from, jobs, seed;
+    bool trace, help;
+};
+
+/* Shared between the processes. Each writes its own. */
+struct worker {
+    uint64_t at_seed, done, events, simulated_ms;
+    bool violated;
+    struct seed_result result;
+    uint64_t edges[PROBE_EDGES_MAX];
+};
+
+static const struct opt table[] = {
+    { "seeds", 0, "N", "how many seeds to run", opt_set_int,
+      offsetof(struct options, seeds), 1, 1000000000 },
+    { "from", 0, "K", "the first of them", opt_set_int, offsetof(struct options, from),
+      0, INT64_MAX },
+    { "jobs", 'j', "J", "processes to run them in", opt_set_int,
+      offsetof(struct options, jobs), 1, JOBS_RUN_MAX },
+    { "seed", 0, "K", "run this one alone", opt_set_int, offsetof(struct options, seed),
+      0, INT64_MAX },
+    { "trace", 't', NULL, "tell what happens in it", opt_set_true,
+      offsetof(struct options, trace), 0, 0 },
+    { "help", 'h', NULL, "this list", opt_set_true, offsetof(struct options, help), 0,
+      0 },
+    { 0 },
+};
+
+/* -- a seed that failed ------------------------------------------------------------ */
+
+static void print_last_lines(const char *text, size_t size, unsigned lines)
+{
+    const char *at = text + size;
+
+    while (at > text && lines > 0)
+        if (*--at == '\n' && at < text + size - 1)
+            lines--;
+    fwrite(*at == '\n' ? at + 1 : at, 1, (size_t)(text + size - at) - (*at == '\n'),
+           stdout);
+}
+
+/* Run it once more, and show how it ended. */
+static void tell_story(uint64_t seed, const char *invariant)
+{
+    struct seed_result again;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    seed_run(seed, out, &again);
+    fclose(out);
+    print_last_lines(text, size, STORY_LINES);
+    free(text);
+    printf("seed %" PRIu64 " violates: %s\n", seed, invariant);
+    if (strcmp(again.invariant, invariant) != 0)
+        printf("but the second run says: %s\n",
+               again.violated ? again.invariant : "nothing");
+    printf("replay: crun-sim --seed %" PRIu64 " --trace\n", seed);
+    fflush(stdout);
+}
+
+/* -- many -------------------------------------------------------------------------- */
+
+static void work(struct worker *w, const struct options *o, long long index)
+{
+    for (long long i = index; i < o->seeds && !w->violated; i += o->jobs) {
+        w->at_seed = (uint64_t)(o->from + i);
+        alarm(SEED_SECONDS_MAX);
+        seed_run(w->at_seed, NULL, &w->result);
+        w->violated = w->result.violated;
+        w->events += w->result.events;
+        w->simulated_ms += w->result.simulated_ms;
+        w->done++;
+    }
+    alarm(0);
+    memcpy(w->edges, probe_edges, sizeof(w->edges));
+    if (w->violated)
+        tell_story(w->at_seed, w->result.invariant);
+    _exit(w->violated);
+}
+
+static bool run_all(struct worker *workers, const struct options *o)
+{
+    pid_t pids[JOBS_RUN_MAX];
+    bool good = true;
+
+    fflush(stdout);
+    for (long long i = 0; i < o->jobs; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            work(&workers[i], o, i);
+    }
+    for (long long i = 0; i < o->jobs; i++) {
+        int status = 0;
+
+        if (pids[i] < 0 || waitpid(pids[i], &status, 0) < 0)
+            return false;
+        if (WIFSIGNALED(status))
+            printf("seed %" PRIu64 " died of signal %d (%s)\n", workers[i].at_seed,
+                   WTERMSIG(status), strsignal(WTERMSIG(status)));
+        good = good && status == 0;
+    }
+    return good;
+}
+
+static unsigned print_edges(const uint64_t *edges)
+{
+    unsigned missing = 0;
+
+    for (unsigned i = 0; i < round_edge_count; i++) {
+        printf("%12" PRIu64 "  %-8s --%s--> %s\n", edges[i],
+               round_state_name(round_edges[i].from),
+               round_event_name(round_edges[i].event),
+               round_state_name(round_edges[i].to));
+        missing += edges[i] == 0;
+    }
+    return missing;
+}
+
+static int run_seeds(const struct options *o)
+{
+    size_t size = JOBS_RUN_MAX * sizeof(struct worker);
+    struct worker *workers = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct worker sum = { 0 };
+    uint64_t start_ms = clock_ms(), took_ms;
+    unsigned missing;
+    bool good;
+
+    if (workers == MAP_FAILED)
+        return 1;
+    good = run_all(workers, o);
+    took_ms = clock_ms() - start_ms;
+    for (long long i = 0; i < o->jobs; i++) {
+        sum.done += workers[i].done;
+        sum.events += workers[i].events;
+        sum.simulated_ms += workers[i].simulated_ms;
+        for (unsigned e = 0; e < PROBE_EDGES_MAX; e++)
+            sum.edges[e] += workers[i].edges[e];
+    }
+    missing = print_edges(sum.edges);
+    printf("%" PRIu64 " seeds, %" PRIu64 " events, %" PRIu64 " a seed, %.1f simulated "
+           "hours, in %.1f s on %lld processes\n",
+           sum.done, sum.events, sum.done ? sum.events / sum.done : 0,
+           (double)sum.simulated_ms / 3.6e6, (double)took_ms / 1e3, o->jobs);
+    if (missing && good && o->seeds >= EDGES_EXPECTED_FROM) {
+        printf("%u edges of the state machine were never taken\n", missing);
+        good = false;
+    }
+    return good ? 0 : 1;
+}
+
+/* -- one --------------------------------------------------------------------------- */
+
+static int run_one(const struct options *o)
+{
+    struct seed_result result;
+
+    seed_run((uint64_t)o->seed, o->trace ? stdout : NULL, &result);
+    printf("seed %lld: %" PRIu64 " events, %.1f simulated s: %s\n", o->seed,
+           result.events, (double)result.simulated_ms / 1e3,
+           result.violated ? result.invariant : "all invariants hold");
+    return result.violated;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { .seeds = 1000,
+                         .jobs = sysconf(_SC_NPROCESSORS_ONLN),
+                         .seed = -1 };
+    struct err e;
+    int first;
+
+    if (opt_parse(table, NULL, false, argc, argv, &o, &first, &e) < 0 || first < argc) {
+        fprintf(stderr, "crun-sim: %s\n", first < argc ? "takes no words" : e.text);
+        return 2;
+    }
+    if (o.help) {
+        printf(
+            "usage: crun-sim [--seeds N] [--from K] [--jobs J] | --seed K [--trace]\n");
+        opt_print(table, stdout);
+        return 0;
+    }
+    if (o.jobs > JOBS_RUN_MAX)
+        o.jobs = JOBS_RUN_MAX;
+    return o.seed >= 0 ? run_one(&o) : run_seeds(&o);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/sim/view.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "rendezvous/job.h"
+
+static bool is_member(const struct round_node *n)
+{
+    return n->state >= ROUND_NODE_ACTIVE && n->state <= ROUND_NODE_STOPPED;
+}
+
+void view_take(struct view *v, const struct job *job)
+{
+    const struct round *r = job ? &job->round : NULL;
+
+    v->exists = job != NULL;
+    v->count = 0;
+    if (!job)
+        return;
+    v->state = r->state;
+    v->reason = r->reason;
+    v->exit_code = r->exit_code;
+    v->epoch = r->epoch;
+    v->restarts = r->restarts;
+    v->store_ready = r->store_ready;
+    v->group_size = r->group_size;
+    v->world_size = r->world_size;
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        const struct round_node *n = &r->node[i];
+
+        assert(v->count < VIEW_NODES_MAX);
+        v->node[v->count++] = (struct view_node){
+            .incarnation = n->incarnation,
+            .state = n->state,
+            .slot = n->slot,
+            .group_rank = is_member(n) ? n->group_rank : 0,
+            .first_rank = is_member(n) ? n->first_rank : 0,
+            .leaving = n->leaving
+        };
+    }
+}
+
+static char *node_difference(const struct view_node *a, const struct view_node *b,
+                             char *buf, size_t size)
+{
+    if (!id128_equal(&a->incarnation, &b->incarnation))
+        snprintf(buf, size, "another node");
+    else if (a->state != b->state)
+        snprintf(buf, size, "node state %d, was %d", b->state, a->state);
+    else if (a->slot != b->slot)
+        snprintf(buf, size, "slot %d, was %d", (int)b->slot, (int)a->slot);
+    else if (a->group_rank != b->group_rank || a->first_rank != b->first_rank)
+        snprintf(buf, size, "ranks from %u, were from %u", b->first_rank,
+                 a->first_rank);
+    else if (a->leaving != b->leaving)
+        snprintf(buf, size, "leaving %d, was %d", b->leaving, a->leaving);
+    return buf;
+}
+
+char *view_difference(const struct view *a, const struct view *b, char *buf,
+                      size_t size)
+{
+    buf[0] = '\0';
+    if (a->exists != b->exists)
+        snprintf(buf, size, "the job is %s", b->exists ? "back" : "gone");
+    else if (!a->exists)
+        return buf;
+    else if (a->state != b->state)
+        snprintf(buf, size, "state %s, was %s", round_state_name(b->state),
+                 round_state_name(a->state));
+    else if (a->epoch != b->epoch)
+        snprintf(buf, size, "epoch %" PRIu64 ", was %" PRIu64, b->epoch, a->epoch);
+    else if (a->restarts != b->restarts)
+        snprintf(buf, size, "%u restarts, were %u", b->restarts, a->restarts);
+    else if (a->reason != b->reason || a->exit_code != b->exit_code)
+        snprintf(buf, size, "result %s %d, was %s %d", round_reason_name(b->reason),
+                 b->exit_code, round_reason_name(a->reason), a->exit_code);
+    else if (a->state == ROUND_RUNNING && a->store_ready != b->store_ready)
+        snprintf(buf, size, "store ready %d, was %d", b->store_ready, a->store_ready);
+    else if (a->state == ROUND_RUNNING &&
+             (a->group_size != b->group_size || a->world_size != b->world_size))
+        snprintf(buf, size, "world of %u, was of %u", b->world_size, a->world_size);
+    else if (a->count != b->count)
+        snprintf(buf, size, "%u nodes, were %u", b->count, a->count);
+    for (unsigned i = 0; i < a->count && !buf[0]; i++)
+        node_difference(&a->node[i], &b->node[i], buf, size);
+    return buf;
+}

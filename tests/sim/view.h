@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SIM_VIEW_H
+#define TESTS_SIM_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/round.h"
+
+struct agent;
+struct job;
+
+/*
+ * What of a job must be the same after a crash of the daemon as it was when it last
+ * said that it was durable; and beside it what the oracle itself knows of that moment.
+ */
+#define VIEW_NODES_MAX 128
+
+struct view_node {
+    struct id128 incarnation;
+    enum round_node_state state;
+    uint32_t slot;
+    uint32_t group_rank, first_rank; /* of a member */
+    bool leaving;
+};
+
+/* The root cause of the last stop, as the rendezvous learned it. */
+struct view_root {
+    bool failure; /* else none, or a lost node */
+    uint32_t pid;
+    struct agent *agent;
+    uint64_t at_ms;
+};
+
+struct view {
+    bool exists;
+    enum round_state state;
+    enum round_reason reason;
+    int32_t exit_code;
+    uint64_t epoch;
+    uint32_t restarts;
+    bool store_ready;
+    uint32_t group_size, world_size;
+    unsigned count;
+    struct view_node node[VIEW_NODES_MAX];
+
+    /* the oracle's */
+    uint32_t restarts_at_start; /* of the epoch */
+    struct view_root root;
+};
+
+/* The daemon's part of a view, from its job; NULL: there is none. */
+void view_take(struct view *v, const struct job *job);
+
+/* "" if the daemon's part is the same, else what differs. Returns buf. */
+char *view_difference(const struct view *a, const struct view *b, char *buf,
+                      size_t size);
+
+#endif

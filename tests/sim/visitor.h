@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SIM_VISITOR_H
+#define TESTS_SIM_VISITOR_H
+
+#include "rendezvous/message.h"
+
+struct agent;
+struct sim;
+
+/*
+ * Whoever else connects to the rendezvous: a person with crunctl, or a ghost: an agent
+ * that was evicted, or is of another launch. Says its one thing and goes.
+ */
+void visitor_ask(struct sim *s, const struct msg *question);
+/* Comes back as `a` and wants to go on; `instance`: believes to be in that launch. */
+void visitor_haunt(struct sim *s, const struct agent *a, const struct id128 *instance);
+
+#endif
