@@ -19,7 +19,7 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal_format.h"
 
-#define SNAPSHOT_BATCH_BYTES (1u << 20)
+#define SNAPSHOT_BATCH_BYTES (256u * 1024)
 #define SNAPSHOT_RETRY_BYTES (JOURNAL_RESERVE_BYTES / 4)
 
 /* A file that grows, and where. */

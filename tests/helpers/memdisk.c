@@ -441,14 +441,14 @@ void memdisk_set_room(struct memdisk *m, size_t bytes)
     m->room = bytes;
 }
 
-/* A file that only an open handle or a name not yet gone for good holds still counts.
- */
+/* A file without a name gives its room back when its last handle is closed. */
 size_t memdisk_used(const struct memdisk *m)
 {
     size_t used = 0;
 
-    for (int i = 0; i < FILES_MAX; i++)
-        used += m->file[i] ? m->file[i]->blocks_end : 0;
+    for (int f = 0; f < FILES_MAX; f++)
+        if (names_hold(&m->seen, f) || handles_hold(m, f))
+            used += m->file[f]->blocks_end;
     return used;
 }
 
