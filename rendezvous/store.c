@@ -400,7 +400,7 @@ static int enqueue(struct store *s, struct store_node *n, struct blob *value,
     struct store_queue *q = n->queue;
 
     if (!q) {
-        if (need_key(s, e) < 0)
+        if (need_key(s, e) < 0 || need_bytes(s, sizeof(*q), e) < 0)
             goto fail;
         q = calloc(1, sizeof(*q));
         if (!q) {
