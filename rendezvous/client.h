@@ -18,7 +18,8 @@ struct client_config {
     struct member_config member;
     /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
     const char *endpoints;
-    /* The rendezvous is in this process: reached without the network. */
+    /* The rendezvous is in this process: reached without the network. Must outlive the
+     * client. */
     struct server *local;
 };
 

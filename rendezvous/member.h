@@ -30,11 +30,12 @@ enum member_state {
 struct member_config {
     struct msg_join join;    /* the incarnation is drawn by the caller */
     uint32_t connect_for_ms; /* give up if never attached in this time */
-    uint32_t
-        outage_grace_ms; /* once attached: how long workers outlive the rendezvous */
-    bool strict_fence;   /* ...or only until 0.8 of the lease, while workers run */
-    uint64_t seed;       /* for jitter */
-    const char *software;
+    /* Once attached: how long workers outlive the rendezvous. */
+    uint32_t outage_grace_ms;
+    /* While workers run, give up at 0.8 of the lease if that is earlier. */
+    bool strict_fence;
+    uint64_t seed;        /* for jitter */
+    const char *software; /* must outlive the member */
 };
 
 struct member;
@@ -72,7 +73,7 @@ void member_report(struct member *m, const struct msg *msg, uint64_t now_ms);
 /* What the next heartbeats carry. */
 void member_set_progress(struct member *m, const struct msg_heartbeat *progress);
 
-/* After DONE: say goodbye (it needs no answer). */
+/* After DONE: say goodbye (it needs no answer). Ends the member in any state. */
 void member_bye(struct member *m, uint64_t now_ms);
 
 void member_tick(struct member *m, uint64_t now_ms);
