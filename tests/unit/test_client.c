@@ -35,7 +35,7 @@ struct agent {
 static struct loop *loop;
 static struct server *server;
 static uint16_t port;
-static struct agent agent;
+static struct agent agent, other;
 static char state_dir[64];
 
 static const char *name_of(enum msg_type type)
@@ -153,15 +153,20 @@ static struct client_config config_for(const char *endpoints)
     return config;
 }
 
-static void start_agent(const struct client_config *config)
+static void start(struct agent *a, const struct client_config *config)
 {
     struct client_calls calls = {
-        .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = &agent
+        .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
     };
     struct err e;
 
-    agent.client = client_create(loop, config, &calls, &e);
-    ck_assert_msg(agent.client != NULL, "%s", agent.client ? "" : e.text);
+    a->client = client_create(loop, config, &calls, &e);
+    ck_assert_msg(a->client != NULL, "%s", a->client ? "" : e.text);
+}
+
+static void start_agent(const struct client_config *config)
+{
+    start(&agent, config);
 }
 
 static void join_over_the_network(void)
@@ -218,6 +223,7 @@ static void setup(void)
     server = NULL;
     port = 0;
     memset(&agent, 0, sizeof(agent));
+    memset(&other, 0, sizeof(other));
     state_dir[0] = '\0';
 }
 
@@ -226,6 +232,7 @@ static void teardown(void)
     char command[128];
 
     client_destroy(agent.client);
+    client_destroy(other.client);
     server_destroy(server);
     loop_destroy(loop);
     snprintf(command, sizeof(command), "rm -rf '%s'", state_dir);
@@ -264,6 +271,38 @@ START_TEST(a_job_of_one_node_runs_within_the_process)
     start_server(false, NULL);
     join_within_the_process();
     live_a_whole_life();
+}
+END_TEST
+
+static void join_with_two(struct agent *a, const char *endpoint)
+{
+    struct client_config config = config_for(endpoint);
+
+    config.member.join.config.min_nodes = config.member.join.config.max_nodes = 2;
+    config.local = endpoint ? NULL : server;
+    start(a, &config);
+}
+
+START_TEST(an_embedded_rendezvous_starts_its_own_node_first)
+{
+    char endpoint[64];
+
+    start_server(true, NULL);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", port);
+    join_with_two(&other, endpoint);
+    while (!strstr(other.told, "JOINED"))
+        loop_turn(loop, 100);
+    join_with_two(&agent, NULL);
+    wait_until_told("START");
+    ck_assert(agent.order.start.host_store);
+    ck_assert_uint_eq(agent.order.start.slot, 0);
+    ck_assert_str_eq(other.told, "JOINED; ");
+    report(MSG_STORE_READY);
+    while (!strstr(other.told, "START"))
+        loop_turn(loop, 100);
+    ck_assert_uint_eq(other.order.start.slot, 1);
+    ck_assert_uint_eq(other.order.start.first_rank, 2);
+    ck_assert_uint_eq(other.order.start.port, 29500);
 }
 END_TEST
 
@@ -513,6 +552,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_job_of_one_node_runs_over_the_network);
     tcase_add_test(t, a_job_of_one_node_runs_within_the_process);
+    tcase_add_test(t, an_embedded_rendezvous_starts_its_own_node_first);
     tcase_add_test(t, a_heartbeat_keeps_the_connection);
     tcase_add_test(t, endpoints_are_tried_in_turn);
     tcase_add_test(t, nobody_there_is_told_and_given_up);
