@@ -39,6 +39,7 @@ struct journal {
     size_t size;
     uint64_t reserved_end; /* of the room that was reserved */
     uint64_t snapshot_at;  /* the tail's end past which a snapshot is worth its while */
+    uint64_t retry_at;     /* and before which none is tried, however tight it gets */
     bool full;
     bool failed;
     bool dumping; /* a snapshot takes the records; dump_errno says how it goes */
@@ -293,9 +294,15 @@ bool journal_is_full(struct journal *j)
     return j->full;
 }
 
+/* The disk is full and half of the reserve is gone: time to make room of the past. */
+static bool is_tight(const struct journal *j)
+{
+    return j->full && j->reserved_end < j->tail.end + JOURNAL_RESERVE_BYTES / 2;
+}
+
 bool journal_wants_snapshot(const struct journal *j)
 {
-    return j->tail.end > j->snapshot_at;
+    return j->tail.end > j->retry_at && (j->tail.end > j->snapshot_at || is_tight(j));
 }
 
 static bool no_room(int errnum)
@@ -322,15 +329,35 @@ static int write_snapshot(struct journal *j, void (*dump)(void *arg, struct jour
     return j->disk->ops->sync(j->disk, j->tail.file);
 }
 
-/* The old file holds everything and was not touched. */
-static int keep_old(struct journal *j, const struct tail *old, struct err *e)
+/*
+ * On a full disk the reserve is the only room that is left for a snapshot: give it
+ * back. Returns how much that was, to be had again if it did not do.
+ */
+static uint64_t lend_reserve(struct journal *j)
 {
+    uint64_t end = j->tail.end,
+             lent = j->reserved_end > end ? j->reserved_end - end : 0;
+
+    if (!j->full || j->disk->ops->truncate(j->disk, j->tail.file, end) < 0)
+        return 0;
+    j->reserved_end = end;
+    return lent;
+}
+
+/* The old file holds everything and was not touched. */
+static int keep_old(struct journal *j, const struct tail *old, uint64_t lent,
+                    struct err *e)
+{
+    struct disk *d = j->disk;
+
     err_set_errno(e, errno, "journal: no room for a snapshot");
-    tail_close(j->disk, &j->tail);
+    tail_close(d, &j->tail);
     j->tail = *old;
-    j->snapshot_at = j->tail.end + SNAPSHOT_RETRY_BYTES;
-    if (j->disk->ops->remove(j->disk, JOURNAL_NEW_NAME) < 0 && errno != ENOENT)
+    j->retry_at = j->tail.end + SNAPSHOT_RETRY_BYTES;
+    if (d->ops->remove(d, JOURNAL_NEW_NAME) < 0 && errno != ENOENT)
         return fail(j, e, "remove a snapshot that had no room");
+    if (lent > 0 && d->ops->reserve(d, j->tail.file, j->tail.end, lent) == 0)
+        j->reserved_end = j->tail.end + lent;
     return 1;
 }
 
@@ -338,14 +365,15 @@ int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *
                      void *arg, struct err *e)
 {
     struct tail old;
-    uint64_t worth;
+    uint64_t lent, worth;
 
     if (journal_commit(j, e) < 0)
         return -1;
+    lent = lend_reserve(j);
     old = j->tail;
     if (write_snapshot(j, dump, arg) < 0) {
         if (no_room(errno))
-            return keep_old(j, &old, e);
+            return keep_old(j, &old, lent, e);
         tail_close(j->disk, &old);
         return fail(j, e, "write a snapshot");
     }
@@ -355,6 +383,7 @@ int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *
     worth = 4 * j->tail.end;
     j->snapshot_at = j->tail.end +
                      (worth > JOURNAL_SNAPSHOT_BYTES ? worth : JOURNAL_SNAPSHOT_BYTES);
+    j->retry_at = j->tail.end + SNAPSHOT_RETRY_BYTES;
     j->reserved_end = 0;
     reserve_ahead(j);
     return 0;

@@ -51,7 +51,8 @@ int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
  */
 bool journal_is_full(struct journal *j);
 
-/* Whether a snapshot is worth its while. */
+/* Whether a snapshot is worth its while: the file has grown, or the disk is full and
+ * only a shorter file lets the program go on. */
 bool journal_wants_snapshot(const struct journal *j);
 
 /*

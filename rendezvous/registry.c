@@ -283,16 +283,21 @@ static void dump(void *arg, struct journal *journal)
         record_all(journal, j);
 }
 
+/* A snapshot, if it is time for one. Without room for it all is well. */
+static int shorten_journal(struct registry *g, struct err *e)
+{
+    if (!journal_wants_snapshot(g->journal))
+        return 0;
+    return journal_snapshot(g->journal, dump, g, e) < 0 ? -1 : 0;
+}
+
 int registry_commit(struct registry *g, struct err *e)
 {
     if (!g->journal || !journal_pending(g->journal))
         return 0;
     if (journal_commit(g->journal, e) < 0)
         return -1;
-    if (!journal_wants_snapshot(g->journal))
-        return 0;
-    /* 1: there was no room for it, and all is well */
-    return journal_snapshot(g->journal, dump, g, e) < 0 ? -1 : 0;
+    return shorten_journal(g, e);
 }
 
 bool registry_is_idle(const struct registry *g)
@@ -322,7 +327,7 @@ static int open_journal(struct registry *g, struct err *e)
     for (struct job *j = g->jobs; j; j = j->next)
         if (j->round.state == ROUND_DONE)
             j->done_ms = g->now_ms;
-    return g->journal ? 0 : -1;
+    return g->journal ? shorten_journal(g, e) : -1;
 }
 
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,

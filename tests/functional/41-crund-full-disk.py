@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-A state directory without room: new jobs are refused in words, those that run go on from
-the reserve, and all is well again when there is room. When even the reserve is used up
-crund ends, saying why, and has lost nothing; it starts again on the disk that is full.
+A state directory without room: new jobs are refused in words, those that run go on, and
+all is well again when there is room. Snapshots give back the room of the past, so that
+this lasts. Where the present is too large for that crund ends, saying why, and has lost
+nothing; it starts again on the disk that is full.
 
 On a tmpfs of its own, in a mount namespace of its own.
 """
@@ -18,6 +19,7 @@ from control import (ACK, Crund, FAILED, JOB_STATUS, JOINED, REFUSED, START, STA
 
 ROOM_KIB = 6 * 1024
 CYCLES_MAX = 3000
+ENDED_JOBS = 250  # some 4 KiB each to be remembered: more than half of the reserve
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -44,11 +46,19 @@ class Agent:
 
     def cycle(self):
         """One epoch: some 5 KiB of journal."""
-        self.report(FAILED, {"kind": "exit", "code": 1, "said": "x" * 4000})
+        self.fail()
         self.session.expect(STOP)
         self.report(STOPPED)
         self.cycles += 1
         self.start()
+
+    def fail(self, final=False):
+        self.report(FAILED, {"kind": "exit", "code": 1, "said": "x" * 4000, "final": final})
+
+
+def mount(directory, option, kib):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"{option}={kib}k", "none", directory],
+                   check=True)
 
 
 def join_or_refusal(port, run_id):
@@ -95,10 +105,20 @@ def new_jobs_are_refused_while_others_go_on(crund, agent, filler):
     assert join_or_refusal(crund.port, "again") is None
 
 
-def without_reserve_it_ends(crund, agent, filler):
+def it_goes_on_for_much_longer_than_the_reserve(crund, agent, filler):
     fill(filler)
+    for _ in range(ROOM_KIB * 2 // 5):
+        agent.cycle()
+    assert crund.process.poll() is None, crund.log()
+    os.remove(filler)
+
+
+def without_room_for_the_present_it_ends(crund, agent, filler):
+    for i in range(ENDED_JOBS):
+        Agent(crund.port, f"ended{i}").fail(final=True)
     try:
-        while agent.cycles < 2 * CYCLES_MAX:
+        while agent.cycles < 10 * CYCLES_MAX:
+            fill(filler)
             agent.cycle()
     except (Session.Closed, BrokenPipeError):
         pass
@@ -110,20 +130,21 @@ def it_starts_again_on_a_full_disk(crund, agent, filler):
     assert int(status(crund.port, agent.run_id)["epoch"], 16) >= agent.epoch
     assert join_or_refusal(crund.port, "refused")["why"] == "no-space"
     os.remove(filler)
+    mount(os.path.dirname(filler), "remount,size", 2 * ROOM_KIB)
     assert join_or_refusal(crund.port, "welcome") is None
 
 
 def inside(directory):
     disk = os.path.join(directory, "disk")
     os.mkdir(disk)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM_KIB}k,mode=700", "none", disk],
-                   check=True)
+    mount(disk, "size", ROOM_KIB)
     state, filler = os.path.join(disk, "state"), os.path.join(disk, "filler")
     crund = Crund(directory, "--state-dir", state)
     try:
         agent = Agent(crund.port, "runs")
         new_jobs_are_refused_while_others_go_on(crund, agent, filler)
-        without_reserve_it_ends(crund, agent, filler)
+        it_goes_on_for_much_longer_than_the_reserve(crund, agent, filler)
+        without_room_for_the_present_it_ends(crund, agent, filler)
         crund = Crund(directory, "--state-dir", state, name="again")
         it_starts_again_on_a_full_disk(crund, agent, filler)
         assert crund.stop() == 0

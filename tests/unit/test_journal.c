@@ -687,6 +687,51 @@ START_TEST(a_snapshot_without_room_is_wanted_again_soon)
 }
 END_TEST
 
+/* A disk that stays full: what the snapshots give back is enough to go on for ever. */
+START_TEST(on_a_full_disk_snapshots_keep_it_going)
+{
+    unsigned count, snapshots = 0;
+    struct journal *j = must_open(&count);
+
+    memdisk_set_room(m, memdisk_used(m));
+    for (uint64_t written = 0; written < 20 * JOURNAL_RESERVE_BYTES; written += 32000) {
+        for (int k = 0; k < 4; k++)
+            journal_append(j, TYPE_PADDING, big, 8000);
+        append_record(j, count++);
+        must_commit(j);
+        if (journal_wants_snapshot(j)) {
+            ck_assert_int_eq(journal_snapshot(j, dump_count, &count, &e), 0);
+            snapshots++;
+        }
+    }
+    ck_assert_uint_ge(snapshots, 5);
+    ck_assert_uint_le(snapshots, 30);
+    journal_close(j);
+    memdisk_crash(m, 9);
+    expect_count(count);
+}
+END_TEST
+
+START_TEST(a_reserve_that_did_not_do_for_a_snapshot_is_kept)
+{
+    unsigned count, taken;
+    struct journal *j = must_open(&count);
+
+    memdisk_set_room(m, memdisk_used(m));
+    while (!journal_wants_snapshot(j)) {
+        journal_append(j, TYPE_PADDING, big, 8000);
+        append_record(j, count++);
+        must_commit(j);
+    }
+    ck_assert_int_eq(journal_snapshot(j, dump_much, &count, &e), 1);
+    ck_assert(!journal_wants_snapshot(j));
+    taken = commit_until_failure(j, count);
+    ck_assert_uint_ge((taken - count) * 32000, JOURNAL_RESERVE_BYTES / 2 - 80000);
+    journal_close(j);
+    expect_count(taken);
+}
+END_TEST
+
 START_TEST(a_snapshot_left_unfinished_is_removed)
 {
     struct sample s = sample_make();
@@ -827,6 +872,8 @@ static Suite *journal_suite(void)
     tcase_add_test(t, a_snapshot_without_room_leaves_all_as_it_was);
     tcase_add_test(t, a_snapshot_without_room_is_wanted_again_soon);
     tcase_add_test(t, a_snapshot_has_its_own_reserve);
+    tcase_add_test(t, on_a_full_disk_snapshots_keep_it_going);
+    tcase_add_test(t, a_reserve_that_did_not_do_for_a_snapshot_is_kept);
     tcase_add_test(t, a_snapshot_left_unfinished_is_removed);
     tcase_add_test(t, a_crash_at_any_point_loses_nothing_acknowledged);
     tcase_add_test(t, many_lives_that_end_badly_lose_nothing_acknowledged);
