@@ -28,7 +28,7 @@ crun-sim_src := $(wildcard tests/sim/*.c)
 crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
 crun-sim_ldflags := -Wl,--wrap=round_step
 store-server_src := tests/helpers/store-server.c
-store-load_src := scripts/bench/store-load.c
+store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 
 programs := crun crund crunctl crun-sim store-server store-load agent-load

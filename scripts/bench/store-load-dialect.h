@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SCRIPTS_BENCH_STORE_LOAD_DIALECT_H
+#define SCRIPTS_BENCH_STORE_LOAD_DIALECT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * What a client of the load generator says and what it must hear, worked out byte by
+ * byte before the clock starts: the same operations in the words of three servers.
+ * Counters go up and down, so that an answer never depends on how often it was asked.
+ */
+enum dialect { DIALECT_TCPSTORE, DIALECT_REDIS, DIALECT_ECHO, DIALECT_COUNT };
+enum operation { OP_SET, OP_GET, OP_ADD, OP_WAIT, OP_PYGET, OP_COUNT };
+
+extern const char *const dialect_names[DIALECT_COUNT];
+extern const char *const operation_names[OP_COUNT];
+
+struct bytes {
+    uint8_t *data;
+    size_t size, room;
+};
+
+/*
+ * One turn of a client. It has a second connection, its partner, for OP_WAIT: the first
+ * waits and the partner writes. The turn is over when both have heard all of `reply`.
+ */
+struct exchange {
+    struct bytes request[2], reply[2];
+    unsigned operations; /* completed by this turn */
+};
+
+#define SCRIPT_TURNS_MAX 2
+
+struct script {
+    struct exchange prepare;
+    struct exchange turn[SCRIPT_TURNS_MAX];
+    unsigned turns; /* repeated for as long as the run lasts */
+};
+
+/* The first words of every connection and their answer, in request[0] and reply[0]. */
+void dialect_hello(enum dialect d, struct exchange *hello);
+
+/* `depth` operations are sent at once; OP_WAIT and OP_PYGET know only a depth of 1. */
+void dialect_script(enum dialect d, enum operation op, const char *key,
+                    const struct bytes *value, unsigned depth, struct script *script);
+
+void script_fini(struct script *script);
+void exchange_fini(struct exchange *exchange);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SCRIPTS_BENCH_STORE_LOAD_ECHO_H
+#define SCRIPTS_BENCH_STORE_LOAD_ECHO_H
+
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+
+/* A request begins with its own size, this head included, and that of its answer. */
+struct echo_head {
+    uint32_t request_bytes, reply_bytes;
+};
+
+#define ECHO_BYTE 'e' /* all that an answer consists of */
+
+/* Serve on 127.0.0.1 and say the port on standard output. Returns only with an error.
+ */
+int echo_serve(uint16_t port, struct err *e) MUST_CHECK;
+
+#endif
