@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
 # The newest PyTorch from PyPI works with the store server: see tests/helpers/interop.py.
 cd "$(dirname "$0")/../.." || exit 1
 scripts/interop newest
