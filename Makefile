@@ -57,7 +57,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
 
 # snprintf cuts on purpose: what is shown to people is bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
-            -Wno-format-truncation $(if $(findstring clang,$(CC)),-Wno-unknown-warning-option)
+            -Wno-format-truncation -Wno-unknown-warning-option
 hardening := -fstack-protector-strong -fPIC $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer

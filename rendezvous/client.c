@@ -398,3 +398,13 @@ struct member *client_member(struct client *c)
 {
     return c->member;
 }
+
+bool client_local_address(const struct client *c, char *buf, size_t size)
+{
+    struct net_addr addr;
+
+    if (!c->link || !c->link->conn || !conn_local(c->link->conn, &addr))
+        return false;
+    net_format_host(&addr, buf, size);
+    return true;
+}

@@ -43,5 +43,7 @@ void client_report(struct client *c, const struct msg *msg);
 void client_set_progress(struct client *c, const struct msg_heartbeat *progress);
 void client_bye(struct client *c);
 struct member *client_member(struct client *c);
+/* Our address as the way to the rendezvous shows it; false while there is none. */
+bool client_local_address(const struct client *c, char *buf, size_t size);
 
 #endif

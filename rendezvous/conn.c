@@ -472,3 +472,8 @@ const struct net_addr *conn_peer(const struct conn *c)
 {
     return &c->peer;
 }
+
+bool conn_local(const struct conn *c, struct net_addr *addr)
+{
+    return net_local_addr(c->fd, addr) == 0 && addr->sa.ss_family != AF_UNIX;
+}

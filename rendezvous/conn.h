@@ -52,5 +52,7 @@ void conn_destroy(struct conn *c); /* NULL is fine */
 /* Close if not true by then: the owner's hello deadline. 0 cancels. */
 void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why);
 const struct net_addr *conn_peer(const struct conn *c);
+/* Our own end of it. False if there is none that the network knows. */
+bool conn_local(const struct conn *c, struct net_addr *addr);
 
 #endif

@@ -226,15 +226,16 @@ static void released(struct registry_step *s, const struct round_action *a)
 
 static void evicted(struct registry_step *s, const struct round_action *a)
 {
+    struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
 
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
                   s->job->round.node[a->node].connected
                       ? "nothing was heard from it for a whole lease"
                       : "its connection did not come back");
-    if (peer_of(s, a->node))
+    if (p)
         registry_refuse(
-            peer_of(s, a->node), NULL, REFUSED_FENCED, false,
+            p, NULL, REFUSED_FENCED, false,
             "this node was taken for lost and is no longer part of the job");
 }
 

@@ -57,6 +57,10 @@
 #define ADDRESSES_PER_NAME_MAX 8
 #define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
 
+/* the agent */
+#define WORKER_DRAIN_MS 2000 /* for the streams of a worker that has exited 0 */
+#define FAILED_DRAIN_MS 100  /* of one that has failed: others wait for the news */
+
 /* the daemon */
 #define JOBS_MAX 4096
 #define EVENTS_KEPT 1024

@@ -1,0 +1,691 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/agent.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "agent/agent_state.h"
+#include "agent/events.h"
+#include "agent/failure.h"
+#include "agent/group.h"
+#include "agent/guard.h"
+#include "agent/hosting.h"
+#include "agent/logs.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/client.h"
+#include "rendezvous/registry.h"
+#include "rendezvous/server.h"
+#include "rendezvous/store_server.h"
+
+/*
+ * The agent ties its parts together: what happens is turned into an event, the table in
+ * agent_state.c says what to do, and one function for each act does it.
+ */
+#define EXIT_USAGE 2
+#define EXIT_EVICTED EX_TEMPFAIL
+#define WAIT_SAID_FIRST_MS 5000
+#define WAIT_SAID_AGAIN_MS 30000
+#define HOST_LINGER_MS 5000 /* for other nodes to hear the result */
+
+struct agent {
+    const struct config *config;
+    struct loop *loop;
+    struct guard *guard;
+    struct logs *logs;
+    struct group *group;
+    struct events *events;
+    struct hosting hosting;
+    struct client *client;
+    struct store_server *store; /* while an epoch runs and rank 0 is here */
+
+    enum agent_state state;
+    struct msg_start start;
+    struct msg_stop stop;
+    uint64_t epoch;
+    uint64_t stop_began_ms;
+    struct failure_list failures; /* of this node, in this epoch */
+
+    char host[HOST_NAME_MAX_BYTES + 1];
+    bool attached;
+    int signo; /* the user's or the scheduler's last one */
+    unsigned signals;
+    struct msg_done result;
+    int exit_code;
+    uint64_t linger_until_ms;
+    struct loop_timer linger;
+    uint64_t waiting_since_ms, said_waiting_ms;
+};
+
+static void happen(struct agent *a, enum agent_event event);
+
+/* -- saying things to the rendezvous ---------------------------------------------- */
+
+static void report(struct agent *a, struct msg *m)
+{
+    m->epoch = a->epoch;
+    if (a->client)
+        client_report(a->client, m);
+}
+
+static void report_plain(struct agent *a, enum msg_type type)
+{
+    struct msg m = { .type = type };
+
+    report(a, &m);
+}
+
+/* -- the store of an epoch -------------------------------------------------------- */
+
+/* A store client came in on the rendezvous' port. */
+static void on_store_client(void *arg, int fd)
+{
+    struct agent *a = arg;
+
+    if (a->store)
+        store_server_adopt(a->store, fd);
+    else
+        close(fd); /* of an epoch that is over, or not begun */
+}
+
+/* Whether store clients reach us through the port of the rendezvous. */
+static bool shares_port(const struct agent *a)
+{
+    return a->hosting.server && a->hosting.port;
+}
+
+/* What the others, and our own workers, are to call this node. */
+static void say_own_address(const struct agent *a, char *buf, size_t size)
+{
+    if (a->config->local_addr)
+        snprintf(buf, size, "%s", a->config->local_addr);
+    else if (shares_port(a))
+        snprintf(buf, size, "%s", a->hosting.address);
+    else if (a->config->rendezvous == CONFIG_LOCAL ||
+             !client_local_address(a->client, buf, size))
+        snprintf(buf, size, "127.0.0.1");
+}
+
+static int open_store(struct agent *a, struct msg_store_ready *ready, struct err *e)
+{
+    const char *where = a->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
+    struct store_server_config sc = { .listen = NULL };
+    struct net_addr listen;
+    size_t count;
+
+    if (!shares_port(a)) {
+        if (net_resolve(where, a->config->store_port, &listen, 1, &count, e) < 0)
+            return -1;
+        sc.listen = &listen;
+    }
+    a->store = store_server_create(&sc, e);
+    if (!a->store)
+        return -1;
+    say_own_address(a, ready->address, sizeof(ready->address));
+    ready->port = shares_port(a) ? a->hosting.port : store_server_port(a->store);
+    return 0;
+}
+
+static void close_store(struct agent *a)
+{
+    store_server_destroy(a->store);
+    a->store = NULL;
+}
+
+/* Spaces between addresses; those that cannot be read are no addresses. */
+static void allow_members(struct agent *a, const struct msg_members *members)
+{
+    char list[sizeof(members->addresses)], *rest = list, *word;
+
+    memcpy(list, members->addresses, sizeof(list));
+    while (a->store && (word = strsep(&rest, " "))) {
+        struct net_addr addr;
+        struct err e;
+        size_t count;
+
+        if (*word && net_resolve(word, 0, &addr, 1, &count, &e) == 0)
+            store_server_allow(a->store, &addr);
+    }
+}
+
+/* -- acts ------------------------------------------------------------------------- */
+
+static void forget_failures(struct agent *a)
+{
+    free(a->failures.item);
+    a->failures = (struct failure_list){ NULL, 0 };
+}
+
+static void say_formed(struct agent *a)
+{
+    const struct msg_start *s = &a->start;
+
+    events_add(a->events, "formed", a->epoch, "%" PRIu32 " nodes, %" PRIu32 " workers",
+               s->group_size, s->world_size);
+    if (a->epoch > 1)
+        log_info("%s%s: epoch %" PRIu64 " formed, %" PRIu32 " workers running",
+                 strcmp(s->cause, "failure") == 0 ? "restart" : "re-formed after ",
+                 strcmp(s->cause, "failure") == 0 ? "" : s->cause, a->epoch,
+                 s->world_size);
+    else if (s->group_size > 1)
+        log_info("job \"%s\" formed: %" PRIu32 " nodes, %" PRIu32
+                 " workers, this is node %" PRIu32 " (epoch %" PRIu64 ")",
+                 a->config->run_id, s->group_size, s->world_size, s->group_rank,
+                 a->epoch);
+}
+
+static void fail_to_start(struct agent *a, const char *why)
+{
+    struct msg m = { .type = MSG_FAILED };
+
+    m.failed.kind = FAILURE_AGENT;
+    m.failed.final = true;
+    m.failed.rank = a->start.first_rank;
+    m.failed.at_ms = clock_ms();
+    m.failed.wall_ms = clock_wall_ms();
+    snprintf(m.failed.what, sizeof(m.failed.what), "%s", why);
+    report(a, &m);
+}
+
+static void act_start(struct agent *a)
+{
+    struct msg ready = { .type = MSG_STORE_READY };
+    struct err e;
+
+    forget_failures(a);
+    if (a->start.host_store) {
+        if (open_store(a, &ready.store_ready, &e) < 0) {
+            err_wrap(&e, "the store of rank 0");
+            fail_to_start(a, e.text);
+            return;
+        }
+        memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
+        a->start.port = ready.store_ready.port;
+        report(a, &ready);
+    }
+    say_formed(a);
+    if (group_start(a->group, &a->start, a->epoch, &e) < 0)
+        fail_to_start(a, e.text);
+}
+
+/* Which signal the workers get: here the one we got, elsewhere TERM. */
+static int stop_signal(const struct agent *a)
+{
+    return a->signo ? a->signo : SIGTERM;
+}
+
+static void act_stop(struct agent *a)
+{
+    uint32_t alive = group_alive(a->group);
+
+    if (!a->stop_began_ms) {
+        a->stop_began_ms = clock_ms();
+        events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
+        if (strcmp(a->stop.cause, "user") != 0)
+            log_info("%s", a->stop.text);
+        if (alive)
+            log_info("stopping %" PRIu32 " worker%s, %.0f s to finish", alive,
+                     alive == 1 ? "" : "s", a->stop.grace_ms / 1000.0);
+    }
+    group_stop(a->group, stop_signal(a), a->stop.grace_ms);
+}
+
+static void act_say_stopped(struct agent *a)
+{
+    if (a->stop_began_ms)
+        log_info("all gone in %.1f s", (double)(clock_ms() - a->stop_began_ms) / 1000);
+    a->stop_began_ms = 0;
+    close_store(a);
+    report_plain(a, MSG_STOPPED);
+}
+
+static void act_say_failed(struct agent *a)
+{
+    struct msg m = { .type = MSG_FAILED };
+
+    m.failed = a->failures.item[a->failures.count - 1];
+    report(a, &m);
+}
+
+static void act_say_finished(struct agent *a)
+{
+    report_plain(a, MSG_FINISHED);
+}
+
+static void act_say_guard_died(struct agent *a)
+{
+    fail_to_start(a, "the guard of the workers was killed, and they with it");
+}
+
+static void act_end(struct agent *a)
+{
+    group_stop(a->group, stop_signal(a), a->config->job.failure_grace_ms);
+}
+
+/* The host goes last: the other nodes are told first. */
+static void linger(void *arg)
+{
+    struct agent *a = arg;
+
+    if (!a->hosting.server || registry_is_idle(server_registry(a->hosting.server)) ||
+        clock_ms() >= a->linger_until_ms)
+        loop_stop(a->loop);
+    else
+        loop_timer_arm(&a->linger, clock_ms() + 5);
+}
+
+static void act_leave(struct agent *a)
+{
+    close_store(a);
+    if (a->client)
+        client_bye(a->client);
+    a->linger_until_ms = clock_ms() + HOST_LINGER_MS;
+    loop_timer_arm(&a->linger, clock_ms());
+}
+
+static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
+    [AGENT_ACT_START] = act_start,
+    [AGENT_ACT_STOP] = act_stop,
+    [AGENT_ACT_SAY_STOPPED] = act_say_stopped,
+    [AGENT_ACT_SAY_FAILED] = act_say_failed,
+    [AGENT_ACT_SAY_FINISHED] = act_say_finished,
+    [AGENT_ACT_SAY_GUARD_DIED] = act_say_guard_died,
+    [AGENT_ACT_END] = act_end,
+    [AGENT_ACT_LEAVE] = act_leave,
+};
+
+static void happen(struct agent *a, enum agent_event event)
+{
+    struct agent_edge edge = agent_edge(a->state, event);
+
+    log_debug("%s --%s--> %s", agent_state_name(a->state), agent_event_name(event),
+              agent_state_name(edge.to));
+    a->state = edge.to;
+    if (edge.act != AGENT_ACT_NONE)
+        acts[edge.act](a);
+}
+
+/* -- orders of the rendezvous ----------------------------------------------------- */
+
+/* After five seconds, and then every thirty: what is waited for. */
+static void say_waiting(struct agent *a, const struct msg_beat *beat)
+{
+    uint64_t now = clock_ms();
+
+    if (!a->waiting_since_ms)
+        a->waiting_since_ms = now;
+    if (now - a->waiting_since_ms < WAIT_SAID_FIRST_MS ||
+        (a->said_waiting_ms && now - a->said_waiting_ms < WAIT_SAID_AGAIN_MS))
+        return;
+    a->said_waiting_ms = now;
+    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32 " have joined%s%s%s, %" PRIu64
+             " s left, rendezvous %s",
+             beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
+             beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
+             a->config->endpoints ? a->config->endpoints : "inside");
+}
+
+static void on_start(struct agent *a, const struct msg *m)
+{
+    a->epoch = m->epoch;
+    a->start = m->start;
+    a->waiting_since_ms = a->said_waiting_ms = 0;
+    happen(a, AGENT_EV_START);
+}
+
+static void on_done(struct agent *a, const struct msg *m)
+{
+    a->result = m->done;
+    a->exit_code = m->done.exit_code;
+    if (strcmp(m->done.reason, "released") == 0 && a->signo)
+        a->exit_code = 128 + a->signo;
+    happen(a, AGENT_EV_DONE);
+}
+
+static void on_refused(struct agent *a, const struct msg *m)
+{
+    log_error("%s", m->refused.text);
+    a->exit_code = m->refused.why == REFUSED_FENCED  ? EXIT_EVICTED
+                   : m->refused.why == REFUSED_ENDED ? EXIT_FAILURE
+                                                     : EXIT_USAGE;
+    happen(a, AGENT_EV_REFUSED);
+}
+
+static void on_order(void *arg, const struct msg *m)
+{
+    struct agent *a = arg;
+
+    a->attached = true;
+    switch (m->type) {
+    case MSG_START:
+        on_start(a, m);
+        break;
+    case MSG_STOP:
+        a->stop = m->stop;
+        happen(a, AGENT_EV_STOP);
+        break;
+    case MSG_MEMBERS:
+        allow_members(a, &m->members);
+        break;
+    case MSG_BEAT:
+        say_waiting(a, &m->beat);
+        break;
+    case MSG_DONE:
+        on_done(a, m);
+        break;
+    case MSG_REFUSED:
+        on_refused(a, m);
+        break;
+    default: /* JOINED; ASK_CHECKPOINT, which is the workers' wish to hear */
+        break;
+    }
+}
+
+static void on_outage(void *arg, bool out, const char *why)
+{
+    struct agent *a = arg;
+
+    if (!a->attached)
+        return;
+    if (out)
+        log_warn("the rendezvous is out of reach (%s): workers go on, trying again",
+                 why);
+    else
+        log_info("the rendezvous is back");
+}
+
+static void on_abandoned(void *arg, const char *why)
+{
+    struct agent *a = arg;
+
+    log_error("%s", why);
+    if (a->attached)
+        log_error("the job ends here; a standalone crund on a machine of its own would "
+                  "outlive any node (crund(8))");
+    a->exit_code = a->attached ? EXIT_FAILURE : EX_UNAVAILABLE;
+    happen(a, AGENT_EV_ABANDONED);
+}
+
+/* -- the group and its guard ------------------------------------------------------ */
+
+static void on_group_failed(void *arg, const struct failure *f)
+{
+    struct agent *a = arg;
+    unsigned n = a->failures.count++;
+
+    a->failures.item = xrealloc(a->failures.item,
+                                a->failures.count * sizeof(*a->failures.item));
+    a->failures.item[n] = *f;
+    snprintf(a->failures.item[n].host, sizeof(a->failures.item[n].host), "%s", a->host);
+    events_add(a->events, "failed", a->epoch,
+               "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
+               f->rank, f->local_rank, f->pid, f->what);
+    happen(a, AGENT_EV_FAILED);
+}
+
+static void on_group_finished(void *arg)
+{
+    happen(arg, AGENT_EV_ALL_EXITED);
+}
+
+static void on_group_stopped(void *arg)
+{
+    happen(arg, AGENT_EV_ALL_STOPPED);
+}
+
+static void on_worker_started(void *arg, uint32_t local_rank, pid_t pid)
+{
+    group_on_started(((struct agent *)arg)->group, local_rank, pid);
+}
+
+static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
+{
+    group_on_exec_failed(((struct agent *)arg)->group, local_rank, errnum, what);
+}
+
+static void on_worker_exited(void *arg, const struct guard_exit *exit)
+{
+    group_on_exited(((struct agent *)arg)->group, exit);
+}
+
+static void on_empty(void *arg)
+{
+    group_on_empty(((struct agent *)arg)->group);
+}
+
+static void on_logs_ended(void *arg, uint32_t local_rank)
+{
+    group_on_logs_ended(((struct agent *)arg)->group, local_rank);
+}
+
+static int start_guard(struct agent *a, struct err *e);
+
+static void make_group(struct agent *a)
+{
+    struct group_calls calls = { .failed = on_group_failed,
+                                 .finished = on_group_finished,
+                                 .stopped = on_group_stopped,
+                                 .arg = a };
+
+    group_destroy(a->group);
+    a->group = group_create(a->loop, a->config, a->guard, a->logs, &calls);
+}
+
+static void on_guard_died(void *arg, const char *why)
+{
+    struct agent *a = arg;
+    struct err e;
+
+    log_error("%s", why);
+    guard_stop(a->guard);
+    a->guard = NULL;
+    if (start_guard(a, &e) < 0) {
+        log_error("%s", e.text);
+        a->exit_code = EXIT_FAILURE;
+        a->state = AGENT_ENDING;
+    }
+    make_group(a);
+    happen(a, AGENT_EV_GUARD_DIED);
+}
+
+static int start_guard(struct agent *a, struct err *e)
+{
+    struct guard_calls calls = { .started = on_worker_started,
+                                 .exec_failed = on_exec_failed,
+                                 .exited = on_worker_exited,
+                                 .empty = on_empty,
+                                 .died = on_guard_died,
+                                 .arg = a };
+
+    a->guard = guard_start(a->loop, &calls, e);
+    return a->guard ? 0 : -1;
+}
+
+/* -- signals ---------------------------------------------------------------------- */
+
+/* The whole job: asked for by a person at any node, or because it hangs on this node.
+ */
+static void end_job(struct agent *a, int signo, bool now)
+{
+    struct msg m = { .type = MSG_END };
+
+    m.end.exit_code = 128 + signo;
+    m.end.now = now;
+    snprintf(m.end.reason, sizeof(m.end.reason), "%s", strsignal(signo));
+    report(a, &m);
+}
+
+static void leave_job(struct agent *a, int signo)
+{
+    struct msg m = { .type = MSG_LEAVE };
+
+    m.leave.exit_code = 128 + signo;
+    snprintf(m.leave.reason, sizeof(m.leave.reason), "%s", strsignal(signo));
+    report(a, &m);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct agent *a = arg;
+
+    a->signo = signo;
+    a->exit_code = 128 + signo;
+    if (!a->attached || a->state == AGENT_OVER) {
+        loop_stop(a->loop);
+        return;
+    }
+    if (++a->signals > 1) {
+        end_job(a, signo, true);
+        group_stop(a->group, SIGKILL, 0);
+    } else if (signo == SIGINT || a->hosting.server) {
+        if (signo == SIGINT && isatty(STDERR_FILENO))
+            log_info("ending the job (Ctrl-C again to kill)");
+        end_job(a, signo, false);
+    } else {
+        leave_job(a, signo);
+    }
+}
+
+static void watch_signals(struct agent *a)
+{
+    for (const int *s = a->config->signals; *s; s++) {
+        struct sigaction old;
+
+        /* under nohup it stays ignored */
+        if (*s == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 &&
+            old.sa_handler == SIG_IGN)
+            continue;
+        loop_on_signal(a->loop, *s, on_signal, a);
+    }
+    signal(SIGTSTP, SIG_IGN); /* a stopped agent would be taken for a dead node */
+    signal(SIGTTOU, SIG_IGN);
+}
+
+/* -- from beginning to end -------------------------------------------------------- */
+
+static void on_fatal(void *arg, const char *why)
+{
+    struct agent *a = arg;
+
+    log_error("%s", why);
+    a->exit_code = EX_SOFTWARE;
+    loop_stop(a->loop);
+}
+
+static int join(struct agent *a, struct err *e)
+{
+    const struct config *c = a->config;
+    struct client_calls calls = {
+        .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
+    };
+    struct client_config cc = { .endpoints = c->endpoints };
+    struct msg_join *join = &cc.member.join;
+
+    if (c->rendezvous == CONFIG_LOCAL)
+        cc.local = a->hosting.server, cc.endpoints = NULL;
+    else if (a->hosting.server)
+        cc.local = a->hosting.server, cc.endpoints = NULL;
+    memcpy(join->run_id, c->run_id, sizeof(join->run_id));
+    join->incarnation = id128_random();
+    snprintf(join->host, sizeof(join->host), "%s", a->host);
+    snprintf(join->address, sizeof(join->address), "%s",
+             c->local_addr ? c->local_addr : "");
+    snprintf(join->containment, sizeof(join->containment), "%s",
+             guard_containment(a->guard));
+    join->pid = (uint32_t)getpid();
+    join->workers = c->workers;
+    join->node_rank = c->node_rank;
+    join->config = c->job;
+    cc.member.connect_for_ms = c->job.join_timeout_ms;
+    cc.member.outage_grace_ms = c->outage_grace_ms;
+    cc.member.strict_fence = c->strict_fence;
+    memcpy(&cc.member.seed, join->incarnation.byte, sizeof(cc.member.seed));
+    cc.member.software = "crun " CRUN_VERSION;
+    a->client = client_create(a->loop, &cc, &calls, e);
+    return a->client ? 0 : -1;
+}
+
+static int begin(struct agent *a, struct err *e)
+{
+    struct logs_calls logs_calls = { .ended = on_logs_ended, .arg = a };
+
+    if (start_guard(a, e) < 0) /* before any thread is there */
+        return -1;
+    a->logs = logs_create(a->loop, a->config, &logs_calls);
+    a->events = events_create(a->config);
+    make_group(a);
+    loop_timer_init(&a->linger, a->loop, linger, a);
+    watch_signals(a);
+    if (hosting_decide(a->loop, a->config, on_store_client, on_fatal, a, &a->hosting,
+                       e) < 0)
+        return -1;
+    return join(a, e);
+}
+
+static void say_result(struct agent *a)
+{
+    struct failure_report r = { .run_id = a->config->run_id,
+                                .done = &a->result,
+                                .others = &a->failures,
+                                .epoch = a->epoch,
+                                .log_directory = "",
+                                .own_host = a->host,
+                                .colour = isatty(STDERR_FILENO) &&
+                                          !getenv("NO_COLOR") };
+    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+
+    events_add(a->events, "done", a->epoch, "%s, exit code %d", a->result.reason,
+               a->exit_code);
+    if (a->result.failure.kind == FAILURE_NONE) {
+        if (*a->result.reason && a->exit_code && strcmp(a->result.reason, "user") != 0)
+            log_error("job \"%s\": %s", a->config->run_id, a->result.text);
+        return;
+    }
+    failure_print_report(&r, stderr);
+    if (error_file && *error_file)
+        failure_write_error_file(error_file, &a->result.failure);
+}
+
+static void finish(struct agent *a)
+{
+    client_destroy(a->client);
+    close_store(a);
+    server_destroy(a->hosting.server);
+    if (a->linger.event)
+        loop_timer_fini(&a->linger);
+    group_destroy(a->group);
+    guard_stop(a->guard);
+    logs_destroy(a->logs);
+    say_result(a);
+    events_destroy(a->events);
+    forget_failures(a);
+    loop_destroy(a->loop);
+}
+
+int agent_run(const struct config *config)
+{
+    struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
+    struct err e;
+
+    if (gethostname(a.host, sizeof(a.host)) < 0)
+        snprintf(a.host, sizeof(a.host), "localhost");
+    a.loop = loop_create();
+    if (begin(&a, &e) < 0) {
+        log_error("%s", e.text);
+        a.exit_code = EXIT_USAGE;
+    } else {
+        loop_run(a.loop);
+    }
+    finish(&a);
+    return a.exit_code;
+}
