@@ -12,8 +12,8 @@
  * The envelope of the control protocol. A connection begins with the eight bytes of
  * FRAME_PREFACE, sent by the side that connects; then frames both ways:
  *
- *   u32 body length | u16 type | u16 flags (0) | u64 sequence | u64 epoch | instance
- * (16)
+ *   u32 body length | u16 type | u16 flags (0) | u64 sequence | u64 epoch |
+ * instance[16]
  *
  * little-endian, and a body of that length (a JSON object). Pure: bytes in, frames out.
  */

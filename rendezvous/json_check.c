@@ -22,8 +22,7 @@ static bool next_is(const struct scan *s, const char *set)
     return s->at < s->end && *s->at && strchr(set, *s->at);
 }
 
-/* -- strings ------------------------------------------------------------------------
- */
+/* -- strings ------------------------------------------------------------------- */
 
 /*
  * How a character of two to four bytes begins: the second byte's range keeps out forms
@@ -100,8 +99,7 @@ static int check_string(struct scan *s)
     return 0;
 }
 
-/* -- numbers ------------------------------------------------------------------------
- */
+/* -- numbers ------------------------------------------------------------------- */
 
 static size_t skip_digits(struct scan *s)
 {
@@ -137,8 +135,7 @@ static bool is_number(struct scan *s)
     return true;
 }
 
-/* -- all ----------------------------------------------------------------------------
- */
+/* -- all ----------------------------------------------------------------------- */
 
 static int check_token(struct scan *s, unsigned depth_max)
 {

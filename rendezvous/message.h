@@ -11,7 +11,8 @@
 /*
  * The vocabulary of the control protocol: what each message carries. Plain structs with
  * bounded texts and no pointers, so that a message can be kept, copied and compared.
- * How they look on the wire is proto's business; what they mean is in PROTOCOL.md.
+ * How they look on the wire is proto's business, where the tables of proto_fields.c
+ * follow every change here; what they mean is in PROTOCOL.md.
  */
 enum msg_type {
     /* anybody to the rendezvous */
@@ -209,14 +210,15 @@ struct msg_start {
     uint32_t first_rank, world_size, workers;
     uint32_t slot;
     uint32_t restarts, max_restarts;
-    bool
-        host_store; /* open the store, answer STORE_READY; address and port are unset */
+    /* open the store and answer STORE_READY; address and port are unset */
+    bool host_store;
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
     char cause[64]; /* of this epoch: "first", "failure", "lost", ... */
 };
 
-/* To rank 0's node: who may use the store. Several of these; spaces between addresses.
+/*
+ * To rank 0's node: who may use the store. Several of these; spaces between addresses.
  */
 struct msg_members {
     char addresses[MEMBERS_PER_PAGE * 46];

@@ -40,8 +40,7 @@ bool proto_is_name(const char *text)
     return *text && text[strspn(text, NAME_CHARACTERS)] == '\0';
 }
 
-/* -- fields -------------------------------------------------------------------------
- */
+/* -- fields -------------------------------------------------------------------- */
 
 static int decode_number(const struct proto_field *f, const cJSON *item, int64_t *v,
                          struct err *e)
@@ -194,8 +193,7 @@ static int decode_fields(const struct proto_table *table, const cJSON *object,
     return 0;
 }
 
-/* -- bodies -------------------------------------------------------------------------
- */
+/* -- bodies -------------------------------------------------------------------- */
 
 /* In all objects, known and unknown. So few members that comparing each pair is cheap.
  */

@@ -43,8 +43,7 @@ static void put_quoted(struct writer *w, const char *plain)
     put_char(w, '"');
 }
 
-/* -- texts --------------------------------------------------------------------------
- */
+/* -- texts --------------------------------------------------------------------- */
 
 /* One character, as it is and as it is written. */
 struct character {
@@ -123,8 +122,7 @@ static void put_text(struct writer *w, const char *text, size_t length)
     put_char(w, '"');
 }
 
-/* -- fields -------------------------------------------------------------------------
- */
+/* -- fields -------------------------------------------------------------------- */
 
 static void put_fields(struct writer *w, const struct proto_table *table,
                        const char *base);
@@ -267,8 +265,7 @@ static void put_fields(struct writer *w, const struct proto_table *table,
     put_char(w, '}');
 }
 
-/* -- the frame ----------------------------------------------------------------------
- */
+/* -- the frame ----------------------------------------------------------------- */
 
 /* Where not all of it fits, the longest texts give way. */
 static size_t encode_body(const struct proto_table *table, const char *base, char *out,

@@ -70,8 +70,7 @@
         fields, sizeof(fields) / sizeof((fields)[0])                                   \
     }
 
-/* -- names --------------------------------------------------------------------------
- */
+/* -- names --------------------------------------------------------------------- */
 
 static const char *const refusal_names[REFUSED_COUNT] = {
     [REFUSED_NONE] = "none",           [REFUSED_VERSION] = "version",
@@ -99,8 +98,7 @@ const char *proto_failure_kind_name(enum failure_kind kind)
     return failure_kind_names[kind];
 }
 
-/* -- anybody to the rendezvous ------------------------------------------------------
- */
+/* -- anybody to the rendezvous ------------------------------------------------- */
 
 /* Versions come first: see decode_hello. */
 static const struct proto_field hello[] = {
@@ -110,8 +108,7 @@ static const struct proto_field hello[] = {
     TEXT(msg_hello, software, OPTIONAL),
 };
 
-/* -- agent to the rendezvous --------------------------------------------------------
- */
+/* -- agent to the rendezvous --------------------------------------------------- */
 
 static const struct proto_field job_config[] = {
     ANY_U32(job_config, min_nodes, NEED),
@@ -189,12 +186,11 @@ static const struct proto_field end[] = {
     BOOL(msg_end, now),
 };
 
-/* -- crunctl to the rendezvous ------------------------------------------------------
- */
+/* -- crunctl to the rendezvous ------------------------------------------------- */
 
 static const struct proto_field status[] = {
     NAME(msg_status, run_id, OPTIONAL),
-    ANY_U32(msg_status, from, OPTIONAL),
+    U32(msg_status, from, OPTIONAL, 0, INT32_MAX),
 };
 
 static const struct proto_field events[] = {
@@ -213,8 +209,7 @@ static const struct proto_field drain[] = {
     NAME(msg_drain, node, NEED),
 };
 
-/* -- the rendezvous to anybody ------------------------------------------------------
- */
+/* -- the rendezvous to anybody ------------------------------------------------- */
 
 static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
@@ -228,8 +223,7 @@ static const struct proto_field refused[] = {
     TEXT(msg_refused, text, OPTIONAL),
 };
 
-/* -- the rendezvous to an agent -----------------------------------------------------
- */
+/* -- the rendezvous to an agent ------------------------------------------------ */
 
 static const struct proto_field joined[] = {
     ANY_U32(msg_joined, node, NEED),
@@ -284,8 +278,7 @@ static const struct proto_field done[] = {
     OBJECT(msg_done, failure, OPTIONAL, failure_table),
 };
 
-/* -- the rendezvous to crunctl ------------------------------------------------------
- */
+/* -- the rendezvous to crunctl ------------------------------------------------- */
 
 static const struct proto_field job_status[] = {
     NAME(msg_job_status, run_id, NEED),
@@ -336,8 +329,7 @@ static const struct proto_field end_of_list[] = {
     U64(msg_end_of_list, next, OPTIONAL),
 };
 
-/* -- all of them --------------------------------------------------------------------
- */
+/* -- all of them --------------------------------------------------------------- */
 
 /* Who may send what when: a connection is in one phase, and these are the phases. */
 #define FROM_NEW (1u << PROTO_NEW)
