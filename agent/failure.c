@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/failure.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+
+#define ERROR_FILE_MAX_BYTES (1 << 20)
+#define SAID_LINES 20
+
+/* -- in words --------------------------------------------------------------------- */
+
+char *failure_what(const struct failure *f, char *buf, size_t size)
+{
+    const char *name;
+
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        snprintf(buf, size, "exit code %" PRId32, f->code);
+        break;
+    case FAILURE_SIGNAL:
+        name = sigabbrev_np(f->code);
+        snprintf(buf, size, "killed by %s%s%s%s", name ? "SIG" : "signal ",
+                 name ? name : "?", f->out_of_memory ? ", out of memory" : "",
+                 f->core_dumped ? ", core dumped" : "");
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "could not be started: %s",
+                 *f->what ? f->what : strerror(f->code));
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "the node was lost");
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "no progress");
+        break;
+    default:
+        snprintf(buf, size, "%s", *f->what ? f->what : "the agent failed");
+    }
+    return buf;
+}
+
+int failure_exit_code(const struct failure *f)
+{
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        return f->code;
+    case FAILURE_SIGNAL:
+        return 128 + f->code;
+    default:
+        return 1;
+    }
+}
+
+/* -- error files ------------------------------------------------------------------ */
+
+/* The whole file as text, or NULL. A symbolic link is not followed. */
+static char *read_file(const char *path)
+{
+    int fd = *path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    char *text;
+    ssize_t n;
+
+    if (fd < 0)
+        return NULL;
+    text = xmalloc(ERROR_FILE_MAX_BYTES + 1);
+    n = read(fd, text, ERROR_FILE_MAX_BYTES);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
+
+    return text ? text : "";
+}
+
+/* The end of a long text says most: cut at the front, on a line. */
+static void keep_end(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(text);
+    const char *start = len < size ? text : text + len - (size - 1);
+    const char *line = start == text ? start : strchr(start, '\n');
+
+    snprintf(out, size, "%s", line && line > text && line[1] ? line + 1 : start);
+}
+
+/* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
+ */
+static bool understand(const cJSON *root, char *text, size_t size, uint64_t *time_ms)
+{
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
+    const cJSON *extra;
+    char *both;
+
+    if (cJSON_IsString(message)) {
+        keep_end(text, size, message->valuestring);
+        *time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
+        return true;
+    }
+    if (!cJSON_IsObject(message))
+        return false;
+    extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
+    *time_ms = strtoull(text_of(extra, "timestamp"), NULL, 10) * 1000;
+    both = *text_of(extra, "py_callstack") ? xstrdup(text_of(extra, "py_callstack"))
+                                           : xstrdup(text_of(message, "message"));
+    keep_end(text, size, both);
+    free(both);
+    return true;
+}
+
+bool failure_read_error_file(const char *path, char *text, size_t size,
+                             uint64_t *time_ms)
+{
+    char *raw = read_file(path);
+    cJSON *root = raw ? cJSON_Parse(raw) : NULL;
+    bool understood = root && understand(root, text, size, time_ms) && *text;
+
+    cJSON_Delete(root);
+    free(raw);
+    return understood;
+}
+
+void failure_write_error_file(const char *path, const struct failure *f)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *message = cJSON_AddObjectToObject(root, "message");
+    cJSON *extra;
+    char *text, seconds[32];
+    FILE *out;
+
+    cJSON_AddStringToObject(message, "message", f->what);
+    extra = cJSON_AddObjectToObject(message, "extraInfo");
+    cJSON_AddStringToObject(extra, "py_callstack", f->said);
+    snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
+    cJSON_AddStringToObject(extra, "timestamp", seconds);
+    cJSON_AddNumberToObject(message, "errorCode", failure_exit_code(f));
+    text = cJSON_PrintUnformatted(root);
+    out = text ? fopen(path, "we") : NULL;
+    if (out) {
+        fputs(text, out);
+        fclose(out);
+    }
+    free(text);
+    cJSON_Delete(root);
+}
+
+/* -- the report ------------------------------------------------------------------- */
+
+struct style {
+    const char *bold, *red, *dim, *off;
+};
+
+static struct style style_of(bool colour)
+{
+    if (colour)
+        return (struct style){ "\033[1m", "\033[31m", "\033[2m", "\033[0m" };
+    return (struct style){ "", "", "", "" };
+}
+
+/* What a program wrote may hold anything: nothing of it may steer the terminal. */
+static void print_plain(FILE *out, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (c == '\t' || c >= 0x80 || isprint(c))
+            fputc(c, out);
+        else if (c != '\r')
+            fprintf(out, "\\x%02x", c);
+    }
+}
+
+/* The last lines of what it said, each behind a bar. */
+static void print_said(FILE *out, const struct style *st, const char *said)
+{
+    const char *label = "it said";
+    const char *start = said + strlen(said);
+    unsigned lines = 0;
+
+    if (start > said && start[-1] == '\n')
+        start--;
+    while (start > said && lines < SAID_LINES)
+        if (*--start == '\n' && ++lines == SAID_LINES)
+            start++;
+    while (*start) {
+        size_t len = strcspn(start, "\n");
+
+        fprintf(out, "  %-14s  %s|%s ", label, st->dim, st->off);
+        print_plain(out, start, len);
+        fputc('\n', out);
+        label = "";
+        start += len + (start[len] == '\n');
+        if (*start == '\n' && !start[1])
+            break;
+    }
+}
+
+static void print_others(FILE *out, const struct failure_report *r)
+{
+    const struct failure *root = &r->done->failure;
+    const char *label = "afterwards";
+
+    for (unsigned i = 0; i < r->others->count; i++) {
+        const struct failure *f = &r->others->item[i];
+        char what[256];
+
+        if (f->rank == root->rank && f->pid == root->pid)
+            continue;
+        fprintf(out, "  %-14s  rank %" PRIu32 ": %s", label, f->rank,
+                failure_what(f, what, sizeof(what)));
+        if (f->wall_ms > root->wall_ms)
+            fprintf(out, ", %.1f s later", (double)(f->wall_ms - root->wall_ms) / 1000);
+        fputc('\n', out);
+        label = "";
+    }
+}
+
+static void print_first(FILE *out, const struct failure_report *r)
+{
+    const struct failure *f = &r->done->failure;
+    char when[32], age[32];
+
+    fprintf(out, "  %-14s  ", "first failure");
+    if (f->kind != FAILURE_LOST && f->kind != FAILURE_AGENT)
+        fprintf(out, "rank %" PRIu32 " · local rank %" PRIu32 " · ", f->rank,
+                f->local_rank);
+    fprintf(out, "node %s", f->host);
+    if (f->pid)
+        fprintf(out, " · pid %" PRIu32, f->pid);
+    fprintf(out, " · %s", clock_format_time(f->wall_ms, when, sizeof(when)));
+    if (f->ran_ms)
+        fprintf(out, ", %s into epoch %" PRIu64,
+                clock_format_duration(f->ran_ms, age, sizeof(age)), r->epoch);
+    fputc('\n', out);
+}
+
+void failure_print_report(const struct failure_report *r, FILE *out)
+{
+    const struct failure *f = &r->done->failure;
+    struct style st = style_of(r->colour);
+    int code = failure_exit_code(f);
+    char what[600];
+
+    fprintf(out, "%scrun: job \"%s\" failed: %s%s%s\n\n", st.bold, r->run_id, st.red,
+            r->done->text, st.off);
+    print_first(out, r);
+    fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));
+    print_said(out, &st, f->said);
+    print_others(out, r);
+    fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
+            r->done->restarts, r->done->max_restarts);
+    if (*f->log)
+        fprintf(out, "  %-14s  %s%s%s%s\n", "log", f->log,
+                strcmp(f->host, r->own_host) ? "   (on " : "",
+                strcmp(f->host, r->own_host) ? f->host : "",
+                strcmp(f->host, r->own_host) ? ")" : "");
+    fprintf(out, "\ncrun: exit code %d", r->done->exit_code);
+    if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
+        fprintf(out, ", as rank %" PRIu32 "'s%s", f->rank,
+                r->done->exit_code == code ? "" : " was before");
+    fputs("\n", out);
+    fflush(out);
+}
