@@ -26,7 +26,7 @@ crun_src := launcher/crun.c
 crun-sim_src := $(wildcard tests/sim/*.c)
 # the disk of the unit tests serves the simulator too, which looks at every step
 crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
-crun-sim_ldflags := -Wl,--wrap=round_step
+crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/helpers/store-server.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c

@@ -102,6 +102,11 @@ struct parcel **parcel_link(struct parcel *p)
     return &p->next;
 }
 
+static enum link_end other(enum link_end end)
+{
+    return end == LINK_CLIENT ? LINK_SERVER : LINK_CLIENT;
+}
+
 /* -- arrival ----------------------------------------------------------------------- */
 
 static uint64_t some_delay(struct link *l)
@@ -215,6 +220,13 @@ void network_wake(struct network *n)
     }
 }
 
+static void remember(struct link *l, enum link_end from, const struct parcel *p)
+{
+    l->end[from].last_frame = xrealloc(l->end[from].last_frame, p->size);
+    memcpy(l->end[from].last_frame, p->bytes, p->size);
+    l->end[from].last_size = p->size;
+}
+
 void parcel_post(struct parcel *p)
 {
     struct link *l = p->link;
@@ -222,6 +234,8 @@ void parcel_post(struct parcel *p)
     uint64_t at = world_now(w) + some_delay(l);
 
     p->next = NULL;
+    if (p->kind == PARCEL_FRAME)
+        remember(l, other(p->to), p);
     if (at < l->end[p->to].arrives_us)
         at = l->end[p->to].arrives_us;
     l->end[p->to].arrives_us = at;
@@ -309,11 +323,6 @@ struct link *network_connect(struct network *n, struct path *path, const char *n
     return l;
 }
 
-static enum link_end other(enum link_end end)
-{
-    return end == LINK_CLIENT ? LINK_SERVER : LINK_CLIENT;
-}
-
 struct parcel *link_pack(struct link *l, enum link_end from, const struct msg *m)
 {
     struct network *n = l->network;
@@ -325,9 +334,6 @@ struct parcel *link_pack(struct link *l, enum link_end from, const struct msg *m
                         size);
     else
         parcel_fill(p, n->scratch, size);
-    l->end[from].last_frame = xrealloc(l->end[from].last_frame, p->size);
-    memcpy(l->end[from].last_frame, p->bytes, p->size);
-    l->end[from].last_size = p->size;
     return p;
 }
 

@@ -316,7 +316,6 @@ void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
         begin_anew(a);
     if (!a || a->facts.attached != l)
         return;
-    a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
     job = job_of(o, a);
     a->facts.state_before = job ? job->round.state : ROUND_DONE;
 }
@@ -339,6 +338,9 @@ void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
 {
     const struct job *job = a ? job_of(o, a) : NULL;
 
+    if (a && a->facts.attached == l &&
+        m->type != MSG_END) /* which is no sign of life */
+        a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
     if (!job)
         return;
     if ((m->type == MSG_JOIN || m->type == MSG_RESUME) &&

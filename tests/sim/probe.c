@@ -3,10 +3,13 @@
 
 #include <stddef.h>
 
+#include "rendezvous/journal.h"
 #include "rendezvous/round.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
+
+#define SNAPSHOT_PER_MILLE 20
 
 uint64_t probe_edges[PROBE_EDGES_MAX];
 
@@ -24,6 +27,16 @@ enum round_verdict __real_round_step(struct round *r, const struct round_event *
 enum round_verdict __wrap_round_step(struct round *r, const struct round_event *ev,
                                      uint64_t now, const struct round_sink *sink,
                                      uint32_t *node_out);
+
+bool __real_journal_wants_snapshot(const struct journal *j);
+bool __wrap_journal_wants_snapshot(const struct journal *j);
+
+/* A journal grows for days before it wants one. */
+bool __wrap_journal_wants_snapshot(const struct journal *j)
+{
+    return world_chance(watched->world, SNAPSHOT_PER_MILLE) ||
+           __real_journal_wants_snapshot(j);
+}
 
 void probe_watch(struct sim *s)
 {
