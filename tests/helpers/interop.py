@@ -16,6 +16,7 @@ Started by scripts/interop with the Python of that version's environment:
 
 import concurrent.futures
 import datetime
+import faulthandler
 import multiprocessing
 import os
 import re
@@ -32,6 +33,7 @@ import torch.distributed as dist
 
 HOST = "127.0.0.1"
 PATIENCE = datetime.timedelta(seconds=10)  # nothing here takes this long
+HANG_S = 90  # a check that takes longer ends the run, with the stack of every thread
 SHORT = datetime.timedelta(milliseconds=100)  # for what has to time out
 RANKS = 4
 
@@ -43,9 +45,8 @@ class OurServer:
     name = "store-server"
 
     def __init__(self, program):
-        self.process = subprocess.Popen(
-            [program, "--listen", f"{HOST}:0"], stdout=subprocess.PIPE, text=True
-        )
+        argv = ["setpriv", "--pdeathsig", "KILL", program, "--listen", f"{HOST}:0"]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         port = re.search(r"(\d+)\s*$", line)
         if not port:
@@ -603,6 +604,7 @@ def run_on(make_server, kind, function):
 
 def run_check(score, program, kind, function):
     what = f"{kind}: {function.__name__.replace('_', ' ')}"
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
     start = time.monotonic()
     try:
         expected = run_on(TorchServer, kind, function)
@@ -619,6 +621,7 @@ def run_check(score, program, kind, function):
 
 def run_gloo(score, program):
     what = f"env:// with the agent's store: gloo with {RANKS} ranks"
+    faulthandler.dump_traceback_later(2 * HANG_S, exit=True)
     start = time.monotonic()
     server = OurServer(program)
     try:
