@@ -57,6 +57,7 @@ struct member {
 
     /* from the first JOINED on */
     bool known;
+    bool durable; /* the rendezvous outlives its own death */
     struct id128 instance;
     struct msg_joined joined;
 
@@ -234,6 +235,7 @@ static void on_welcome(struct step *s)
     } else {
         ask.join = m->config.join;
     }
+    m->durable = s->msg->welcome.durable;
     m->asked_at = s->now;
     enter(m, MEMBER_JOINING, s->now);
     send_msg(m, &ask);
@@ -442,6 +444,18 @@ static uint64_t timeout_at(const struct member *m)
     }
 }
 
+/* A rendezvous that keeps nothing does not come back: only a connection may. */
+static uint32_t outage_grace_ms(const struct member *m)
+{
+    uint32_t reconnect_ms = m->joined.lease_ms / HEARTBEATS_PER_LEASE;
+
+    if (reconnect_ms > RECONNECT_GRACE_MS_MAX)
+        reconnect_ms = RECONNECT_GRACE_MS_MAX;
+    return m->durable || m->config.outage_grace_ms < reconnect_ms
+               ? m->config.outage_grace_ms
+               : reconnect_ms;
+}
+
 static uint64_t give_up_at(const struct member *m)
 {
     uint64_t at = NEVER;
@@ -451,7 +465,7 @@ static uint64_t give_up_at(const struct member *m)
     if (!m->known)
         return m->created_at + m->config.connect_for_ms;
     if (m->state != MEMBER_ATTACHED)
-        at = m->out_since + m->config.outage_grace_ms;
+        at = m->out_since + outage_grace_ms(m);
     if (m->config.strict_fence && m->orders.live)
         at = earlier(at, lease_fence_at(&m->lease));
     return at;

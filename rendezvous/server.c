@@ -311,8 +311,11 @@ static void on_hang_up(void *arg, void *conn)
 
 static void on_event(void *arg, const struct msg_event *event)
 {
-    (void)arg;
-    log_info("job \"%s\": %s", event->run_id, event->text);
+    const struct server *s = arg;
+
+    /* embedded, the agent says what its user should know */
+    log_at(s->config.standalone ? LOG_INFO : LOG_DEBUG, "job \"%s\": %s", event->run_id,
+           event->text);
 }
 
 static struct id128 on_random_id(void *arg)

@@ -134,9 +134,12 @@ void script_receive_plain(enum msg_type type, uint64_t epoch)
     script_receive(script_message(type, epoch));
 }
 
+bool script_durable = true;
+
 void script_receive_welcome(void)
 {
-    struct msg m = { .type = MSG_WELCOME, .welcome = { .version = 1 } };
+    struct msg m = { .type = MSG_WELCOME,
+                     .welcome = { .version = 1, .durable = script_durable } };
 
     script_receive(m);
 }

@@ -316,6 +316,23 @@ START_TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
 }
 END_TEST
 
+START_TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
+{
+    uint64_t lost_at;
+
+    script_durable = false;
+    script_attach();
+    lost_at = script_now;
+    script_lose("gone");
+    while (member_state(script_member) != MEMBER_OVER)
+        script_tick();
+    script_durable = true;
+    ck_assert_uint_eq(script_now - lost_at, LEASE_MS / HEARTBEATS_PER_LEASE < 1000
+                                                ? LEASE_MS / HEARTBEATS_PER_LEASE
+                                                : 1000);
+}
+END_TEST
+
 START_TEST(a_new_attachment_starts_a_new_grace)
 {
     script_attach();
@@ -435,6 +452,7 @@ static Suite *suite(void)
     tcase_add_test(t, after_the_result_nobody_misses_the_rendezvous);
     tcase_add_test(t, a_finished_job_may_answer_with_the_result_alone);
     tcase_add_test(t, workers_outlive_the_rendezvous_for_the_outage_grace);
+    tcase_add_test(t, workers_do_not_outlive_a_rendezvous_that_keeps_nothing);
     tcase_add_test(t, a_new_attachment_starts_a_new_grace);
     tcase_add_test(t, the_strict_fence_ends_workers_before_the_lease);
     tcase_add_test(t, the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent);
