@@ -56,10 +56,8 @@ struct config {
 
     /* the workers of this node */
     uint32_t workers;
-    const char *const
-        *argv; /* what to execute, NULL-ended; ${local_rank} not replaced */
-    bool
-        pass_local_rank; /* --local-rank=N after the program, as the old launcher did */
+    /* what to execute, NULL-ended; ${local_rank} not replaced, in what follows [0] */
+    const char *const *argv;
     const char *role;
     bool virtual_local_rank;
     enum config_numa numa;

@@ -19,11 +19,12 @@ struct workerenv_facts {
     bool agent_store;       /* the store is served by an agent */
 };
 
-/* NULL-ended, in one allocation: free() it. base is environ, or the like. */
+/* NULL-ended, in one allocation: free() it. base is environ, or the like; its texts
+ * are pointed to. */
 const char **workerenv_build(const struct workerenv_facts *f, const char *const *base);
 
-/* argv with ${local_rank} replaced and --local-rank=N put in where asked for; likewise.
- */
+/* config's argv with $local_rank and ${local_rank} replaced, and "$$" by "$", as
+ * torchrun does; likewise. */
 const char **workerenv_argv(const struct workerenv_facts *f);
 
 #endif
