@@ -234,6 +234,8 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         return err_set(e, "%s is not allowed now",
                        proto_name(m->type) ? proto_name(m->type)
                                            : "an unknown message");
+    if (p->phase == PROTO_JOINED && !id128_equal(&m->instance, &p->job->round.instance))
+        return err_set(e, "%s is of another launch of the job", proto_name(m->type));
     if (p->phase == PROTO_NEW)
         return on_hello(g, p, m, e);
     fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]

@@ -26,6 +26,7 @@ struct daemon {
     struct registry *registry; /* NULL: it is down */
     struct memdisk *disk;      /* NULL: embedded */
     bool paused, dying, starting;
+    bool rebooted;
     bool disk_fails; /* the next sync */
     uint64_t paused_at_ms, slept_ms;
     uint64_t tick_at_us, turn_at_us;
@@ -318,6 +319,9 @@ void daemon_start(struct daemon *d)
                                  .arg = d };
     struct err e;
 
+    if (d->rebooted)
+        machine_clock_init(&d->clock, d->sim->world);
+    d->rebooted = false;
     d->registry = registry_create(&c, now_ms(d), wall_ms(d), &e);
     if (!d->registry) {
         trace_line(&d->sim->trace, "daemon", "does not start: %s", e.text);
@@ -356,6 +360,7 @@ void daemon_crash(struct daemon *d, bool quiet, uint64_t restart_us)
         return;
     trace_line(&d->sim->trace, "daemon", "dies%s", quiet ? " with its machine" : "");
     d->dying = true;
+    d->rebooted = quiet;
     while (d->outbox) {
         struct parcel *p = d->outbox;
 

@@ -142,6 +142,8 @@ static void crash(struct sim *s, bool quiet)
     if (a->machine->path->local) /* the rendezvous dies with it */
         daemon_crash(s->daemon, quiet, restart_us / 2);
     agent_crash(a, quiet);
+    if (quiet)
+        machine_clock_init(&a->machine->clock, s->world);
     if (s->plan.rejoin)
         machine_start_agent(a->machine, restart_us);
 }

@@ -343,6 +343,9 @@ void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
         a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
     if (!job)
         return;
+    if (a->facts.attached == l && m->type >= MSG_HEARTBEAT &&
+        !id128_equal(&m->instance, &job->round.instance))
+        VIOLATION(o, "a message of another launch is taken from %s", a->name);
     if ((m->type == MSG_JOIN || m->type == MSG_RESUME) &&
         round_find(&job->round, &a->incarnation) != ROUND_NONE) {
         a->facts.attached = l;

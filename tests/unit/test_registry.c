@@ -19,6 +19,7 @@ struct link {
     struct registry_peer *peer;
     struct msg got[KEPT];
     unsigned count;
+    struct id128 instance; /* as JOINED told it */
     bool hung_up;
 };
 
@@ -35,6 +36,8 @@ static void on_send(void *arg, void *conn, const struct msg *m)
     (void)arg;
     ck_assert_uint_lt(l->count, KEPT);
     l->got[l->count++] = *m;
+    if (m->type == MSG_JOINED)
+        l->instance = m->instance;
 }
 
 static void on_hang_up(void *arg, void *conn)
@@ -79,6 +82,8 @@ static int tell(unsigned c, struct msg *m)
 
     link_of[c].count = 0;
     m->sequence = ++sequence;
+    if (id128_is_zero(&m->instance))
+        m->instance = link_of[c].instance;
     rc = registry_message(g, link_of[c].peer, m, now, now, &e);
     commit();
     return rc;
@@ -221,6 +226,21 @@ START_TEST(a_message_out_of_turn_breaks_the_protocol)
     ck_assert_int_eq(tell(1, &odd), -1);
     hello(0, "agent");
     ck_assert_int_eq(tell(0, &m), -1);
+    end();
+}
+END_TEST
+
+START_TEST(a_message_of_another_launch_breaks_the_protocol)
+{
+    struct msg m = { .type = MSG_FAILED,
+                     .epoch = 1,
+                     .instance = { { 0xee } },
+                     .failed = { .kind = FAILURE_EXIT, .code = 1 } };
+
+    begin(true);
+    run_job();
+    ck_assert_int_eq(tell(0, &m), -1);
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
     end();
 }
 END_TEST
@@ -585,6 +605,7 @@ static Suite *registry_suite(void)
 
     tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
     tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
+    tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_taken_node_rank_names_its_holder);
