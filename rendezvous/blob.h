@@ -2,8 +2,10 @@
 #ifndef RENDEZVOUS_BLOB_H
 #define RENDEZVOUS_BLOB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/queue.h>
 
 /* Bytes that belong to somebody else. */
@@ -11,6 +13,11 @@ struct span {
     const uint8_t *data;
     size_t size;
 };
+
+static inline bool span_equal(struct span a, struct span b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
 
 /*
  * A value of the store: counted references, so that a reply can send it while the key

@@ -45,9 +45,6 @@ static uint64_t node_cost(size_t key_size)
     return sizeof(struct store_node) + key_size;
 }
 
-/* -- room ----------------------------------------------------------------------------
- */
-
 static int no_memory(struct err *e)
 {
     return err_set(e, "out of memory");
@@ -67,9 +64,6 @@ static int need_key(const struct store *s, struct err *e)
         return 0;
     return err_set(e, "the store is full: %" PRIu64 " keys", s->limits.keys_max);
 }
-
-/* -- nodes ---------------------------------------------------------------------------
- */
 
 static struct store_node *find(const struct store *s, struct span key)
 {
@@ -107,9 +101,6 @@ static void let_go(struct store *s, struct store_node *n)
     s->stats.bytes -= node_cost(n->key_size);
     store_table_remove(&s->table, n);
 }
-
-/* -- waits ---------------------------------------------------------------------------
- */
 
 static void drop_wait(struct store *s, struct store_wait *w)
 {
@@ -177,9 +168,6 @@ static int add_wait(struct store *s, struct store_client *client, struct store_n
     s->stats.bytes += sizeof(*w);
     return 0;
 }
-
-/* -- values --------------------------------------------------------------------------
- */
 
 /* Takes over the reference. */
 static int put_blob(struct store *s, struct store_node *n, struct blob *value,
@@ -320,16 +308,11 @@ struct blob *store_get(const struct store *s, struct span key)
     return n ? n->value : NULL;
 }
 
-static bool equal(struct span a, struct span b)
-{
-    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
-}
-
 int store_compare_set(struct store *s, struct span key, struct span expected,
                       struct span desired, struct blob **now, struct err *e)
 {
     *now = store_get(s, key);
-    if (*now ? !equal(blob_span(*now), expected) : expected.size > 0)
+    if (*now ? !span_equal(blob_span(*now), expected) : expected.size > 0)
         return 0;
     if (store_set(s, key, desired, e) < 0)
         return -1;
@@ -359,9 +342,6 @@ void store_each(const struct store *s, void (*fn)(void *arg, struct span key),
                 fn(arg, (struct span){ n->key, n->key_size });
 }
 
-/* -- numbers -------------------------------------------------------------------------
- */
-
 /* Add to the number at n, which is 0 where there is no value. */
 static int count(struct store *s, struct store_node *n, int64_t delta, int64_t *sum,
                  struct err *e)
@@ -389,9 +369,6 @@ int store_add(struct store *s, struct span key, int64_t delta, int64_t *sum,
     wake_all(s, n);
     return 0;
 }
-
-/* -- queues --------------------------------------------------------------------------
- */
 
 /* Takes over the reference. */
 static int enqueue(struct store *s, struct store_node *n, struct blob *value,
@@ -491,9 +468,6 @@ uint64_t store_queue_length(const struct store *s, struct span key)
     return n && n->queue ? n->queue->length : 0;
 }
 
-/* -- clients that wait ---------------------------------------------------------------
- */
-
 bool store_exists(const struct store *s, struct span key)
 {
     return is_there(find(s, key));
@@ -550,9 +524,6 @@ void store_forget(struct store *s, struct store_client *client)
         let_go(s, n);
     }
 }
-
-/* -- the store -----------------------------------------------------------------------
- */
 
 struct store *store_create(const struct store_limits *limits, const struct id128 *seed,
                            void (*woken)(void *arg, struct store_client *client),
