@@ -10,13 +10,14 @@
 
 /*
  * --numa-binding without the numactl program: which CPUs and which memory a worker
- * gets, from sysfs. GPU local ranks are bound near their GPU; without GPUs, nodes are
- * dealt out. `root` is "/" but in tests.
+ * gets. A worker is put near the GPU of its local rank; without GPUs the nodes are
+ * dealt out. No CPU that crun itself may not use is ever given. `root` is "/" but in
+ * tests.
  */
 struct numa_place {
-    cpu_set_t *cpus; /* CPU_ALLOC; the caller frees with CPU_FREE */
+    cpu_set_t *cpus; /* CPU_ALLOC; the caller frees with CPU_FREE; NULL on failure */
     size_t cpus_size;
-    int node;
+    int node; /* memory of this node only; -1: as the kernel does it, nearest first */
 };
 
 int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,
