@@ -77,7 +77,7 @@ archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$1)
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
-link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs)
+link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs) -ldl
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
