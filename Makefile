@@ -28,10 +28,12 @@ crun-sim_src := $(wildcard tests/sim/*.c)
 crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
 crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/helpers/store-server.c
+test-worker_src := tests/helpers/test-worker.c
+guard-driver_src := tests/helpers/guard-driver.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 
-programs := crun crund crunctl crun-sim store-server store-load agent-load
+programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load agent-load
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 

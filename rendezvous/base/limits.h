@@ -33,6 +33,9 @@
 #define STORE_START_MS 30000      /* rank 0's node opens the store in this time */
 #define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */
 
+/* the guard */
+#define GUARD_END_MS 5000 /* from its last order to its end */
+
 /* the control protocol */
 #define FRAME_BODY_MAX 16384
 #define FRAME_BODY_HELLO_MAX 512

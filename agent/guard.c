@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The agent's side of the guard: its start, the asks, the tells, and what is left to do
+ * when the guard has died. Then the workers are dead already (PDEATHSIG), and what they
+ * left behind has been adopted by the agent, which is a subreaper for this: all of it
+ * is killed, round by round, until nothing is left.
+ *
+ * SIGCHLD of the agent is ours, and so is every child: the agent has no other ones than
+ * the guard, what it adopts, and perhaps some that it had when it was executed. These
+ * last are reaped, but never killed.
+ */
+#include "agent/guard.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/cgroup.h"
+#include "agent/guard_wire.h"
+#include "agent/kin.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+#define KIN_PER_ROUND 256
+#define AFTERMATH_ROUND_MS 2
+
+struct waiting_ask { /* that the socket had no room for */
+    struct waiting_ask *next;
+    struct guard_ask ask;
+    int fd[GUARD_ASK_FDS]; /* ours; -1: none */
+};
+
+struct guard {
+    struct loop *loop;
+    struct guard_calls calls;
+    pid_t pid;
+    int socket;
+    struct event *readable, *writable;
+    struct waiting_ask *first, **last;
+
+    struct cgroup cgroup;
+    bool in_session; /* the cgroup is of no use */
+
+    uint32_t asked, answered; /* tickets */
+    pid_t strangers[KIN_PER_ROUND];
+    size_t stranger_count;
+
+    bool reaped, stopped, over;
+    char why[96];
+    struct loop_timer round;
+};
+
+/* -- the start --------------------------------------------------------------------- */
+
+/* Moves `fd` out of the way of the fixed numbers. */
+static int move_up(int fd)
+{
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, GUARD_FD_COUNT);
+}
+
+/* In the child: all signals are blocked, and stay so. */
+static void become_guard(const struct guard *g, int socket)
+{
+    char *argv[] = { (char *)GUARD_ARGV0, (char *)g->cgroup.name, NULL };
+    int from[] = { move_up(socket), move_up(g->cgroup.dir), move_up(g->cgroup.parent) };
+    int null = open("/dev/null", O_RDWR);
+
+    for (int i = 0; i < 3; i++)
+        if (from[i] >= 0)
+            dup2(from[i], GUARD_FD_SOCKET + i);
+    /* standard error stays: who waits for its end knows then that all is over */
+    for (int fd = 0; fd < 3; fd++)
+        if (fd < 2 || fcntl(fd, F_GETFD) < 0)
+            dup2(null, fd);
+    spawn_close_from(g->cgroup.dir < 0 ? GUARD_FD_CGROUP : GUARD_FD_COUNT);
+    execv("/proc/self/exe", argv);
+    execv((const char *)getauxval(AT_EXECFN), argv);
+    _exit(127);
+}
+
+static int fork_guard(struct guard *g, int socket)
+{
+    sigset_t all, before;
+
+    /* a handler of the agent's must not run in the child */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    g->pid = fork();
+    if (g->pid == 0)
+        become_guard(g, socket);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return g->pid < 0 ? -1 : 0;
+}
+
+static void make_cgroup(struct guard *g)
+{
+    const char *off = getenv("CRUN_NO_CGROUP");
+    struct err e;
+
+    g->cgroup = CGROUP_NONE;
+    if (off && off[0] != '\0' && strcmp(off, "0") != 0)
+        return;
+    if (cgroup_create(&g->cgroup, &e) < 0)
+        log_debug("no cgroup for the workers: %s", e.text);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg);
+static void on_writable(evutil_socket_t fd, short what, void *arg);
+static void on_child(void *arg, int signo);
+static void on_round(void *arg);
+
+static void *must(void *from_libevent)
+{
+    if (!from_libevent)
+        abort();
+    return from_libevent;
+}
+
+static void listen_to_guard(struct guard *g)
+{
+    struct event_base *base = loop_base(g->loop);
+
+    g->readable = must(
+        event_new(base, g->socket, EV_READ | EV_PERSIST, on_readable, g));
+    g->writable = must(event_new(base, g->socket, EV_WRITE, on_writable, g));
+    event_add(g->readable, NULL);
+    loop_timer_init(&g->round, g->loop, on_round, g);
+    loop_on_signal(g->loop, SIGCHLD, on_child, g);
+}
+
+struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
+                          struct err *e)
+{
+    struct guard *g = xcalloc(1, sizeof(*g));
+    int pair[2];
+
+    g->loop = loop;
+    g->calls = *calls;
+    g->last = &g->first;
+    g->stranger_count = kin_children(g->strangers, KIN_PER_ROUND);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        log_debug("prctl(PR_SET_CHILD_SUBREAPER): %s", strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        err_set_errno(e, errno, "start the guard: socketpair");
+        free(g);
+        return NULL;
+    }
+    make_cgroup(g);
+    g->socket = pair[0];
+    if (fork_guard(g, pair[1]) < 0) {
+        err_set_errno(e, errno, "start the guard: fork");
+        close(pair[0]);
+        close(pair[1]);
+        cgroup_remove(&g->cgroup);
+        free(g);
+        return NULL;
+    }
+    close(pair[1]);
+    listen_to_guard(g);
+    return g;
+}
+
+/* -- asks -------------------------------------------------------------------------- */
+
+/* 0, or -1 and errno; EAGAIN: no room. */
+static int send_ask(const struct guard *g, const struct guard_ask *ask, const int *fd)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(GUARD_ASK_FDS * sizeof(int))];
+    } control = { 0 };
+    struct iovec iov = { (void *)ask, sizeof(*ask) };
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+    if (fd && fd[0] >= 0) {
+        msg.msg_control = &control;
+        msg.msg_controllen = sizeof(control);
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(GUARD_ASK_FDS * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fd, GUARD_ASK_FDS * sizeof(int));
+    }
+    while (sendmsg(g->socket, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        if (errno == ENOBUFS || errno == ETOOMANYREFS)
+            errno = EAGAIN;
+        if (errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+static void put_waiting(struct guard *g, const struct guard_ask *ask, const int *fd)
+{
+    struct waiting_ask *w = xcalloc(1, sizeof(*w));
+
+    w->ask = *ask;
+    for (int i = 0; i < GUARD_ASK_FDS; i++)
+        w->fd[i] = fd ? fcntl(fd[i], F_DUPFD_CLOEXEC, 0) : -1;
+    *g->last = w;
+    g->last = &w->next;
+    event_add(g->writable, NULL);
+}
+
+static void drop_first_waiting(struct guard *g)
+{
+    struct waiting_ask *w = g->first;
+
+    g->first = w->next;
+    if (!g->first)
+        g->last = &g->first;
+    for (int i = 0; i < GUARD_ASK_FDS; i++)
+        if (w->fd[i] >= 0)
+            close(w->fd[i]);
+    free(w);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct guard *g = arg;
+
+    (void)fd;
+    (void)what;
+    while (g->first) {
+        if (send_ask(g, &g->first->ask, g->first->fd) < 0 && errno == EAGAIN) {
+            event_add(g->writable, NULL);
+            return;
+        }
+        drop_first_waiting(g);
+    }
+}
+
+/* A guard that is gone is told of by died: no ask fails for it. */
+static void ask_guard(struct guard *g, const struct guard_ask *ask, const int *fd)
+{
+    if (g->socket < 0)
+        return;
+    if (g->first || (send_ask(g, ask, fd) < 0 && errno == EAGAIN))
+        put_waiting(g, ask, fd);
+}
+
+int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
+{
+    struct guard_ask ask = {
+        .type = GUARD_ASK_SPAWN,
+        .local_rank = spawn->local_rank,
+        .numa_node = spawn->numa_node,
+        .is_tty = spawn->is_tty,
+        .cpus_size = spawn->cpus ? (uint32_t)spawn->cpus_size : 0,
+    };
+    int fd[GUARD_ASK_FDS] = { spawn->fd[0], spawn->fd[1], spawn->fd[2], -1 };
+
+    assert(spawn->local_rank < WORKERS_PER_NODE_MAX);
+    fd[3] = guard_world_pack(spawn->argv, spawn->env, spawn->cpus, &ask, e);
+    if (fd[3] < 0)
+        return err_wrap(e, "start a worker");
+    ask_guard(g, &ask, fd);
+    close(fd[3]);
+    return 0;
+}
+
+void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+{
+    struct guard_ask ask = { .type = GUARD_ASK_SIGNAL,
+                             .local_rank = local_rank,
+                             .signo = signo };
+
+    ask_guard(g, &ask, NULL);
+}
+
+void guard_kill(struct guard *g)
+{
+    struct guard_ask ask = { .type = GUARD_ASK_KILL, .ticket = ++g->asked };
+
+    ask_guard(g, &ask, NULL);
+}
+
+void guard_sweep(struct guard *g, uint32_t grace_ms)
+{
+    struct guard_ask ask = { .type = GUARD_ASK_SWEEP,
+                             .ticket = ++g->asked,
+                             .grace_ms = grace_ms };
+
+    ask_guard(g, &ask, NULL);
+}
+
+/* -- tells ------------------------------------------------------------------------- */
+
+static void told_exited(struct guard *g, const struct guard_tell *t)
+{
+    struct guard_exit worker = { .local_rank = t->local_rank,
+                                 .pid = t->pid,
+                                 .status = t->status,
+                                 .out_of_memory = t->out_of_memory,
+                                 .at_ms = t->at_ms };
+
+    g->calls.exited(g->calls.arg, &worker);
+}
+
+static void told(struct guard *g, const struct guard_tell *t)
+{
+    switch ((enum guard_tell_type)t->type) {
+    case GUARD_TELL_STARTED:
+        g->calls.started(g->calls.arg, t->local_rank, t->pid);
+        break;
+    case GUARD_TELL_EXEC_FAILED:
+        g->calls.exec_failed(g->calls.arg, t->local_rank, t->status,
+                             spawn_stage_name((enum spawn_stage)t->stage));
+        break;
+    case GUARD_TELL_EXITED:
+        told_exited(g, t);
+        break;
+    case GUARD_TELL_EMPTY: /* only the answer to the latest question counts */
+        if (t->local_rank != g->asked || g->answered == g->asked)
+            break;
+        g->answered = g->asked;
+        g->calls.empty(g->calls.arg);
+        break;
+    case GUARD_TELL_SESSION:
+        g->in_session = true;
+        break;
+    }
+}
+
+/* False when there is nothing more to read now. */
+static bool read_tells(struct guard *g)
+{
+    struct guard_tell tells[GUARD_TELLS_PER_PACKET];
+    ssize_t n = recv(g->socket, tells, sizeof(tells), MSG_DONTWAIT);
+
+    if (n == 0 || (n < 0 && errno == ECONNRESET))
+        event_del(g->readable); /* SIGCHLD tells the rest */
+    if (n <= 0)
+        return n < 0 && errno == EINTR;
+    for (size_t i = 0; i < (size_t)n / sizeof(tells[0]) && !g->stopped; i++)
+        told(g, &tells[i]);
+    return !g->stopped;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    read_tells(arg);
+}
+
+/* -- the guard's death ------------------------------------------------------------- */
+
+static void explain(struct guard *g, int status)
+{
+    if (WIFSIGNALED(status))
+        snprintf(g->why, sizeof(g->why), "killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(g->why, sizeof(g->why), "exited with status %d", WEXITSTATUS(status));
+}
+
+static void reap(struct guard *g)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid != g->pid)
+            continue;
+        g->reaped = true;
+        explain(g, status);
+    }
+}
+
+static bool is_stranger(const struct guard *g, pid_t pid)
+{
+    for (size_t i = 0; i < g->stranger_count; i++)
+        if (g->strangers[i] == pid)
+            return true;
+    return false;
+}
+
+/* True when nothing is left of what the guard had. */
+static bool end_orphans(struct guard *g)
+{
+    pid_t pids[KIN_PER_ROUND];
+    size_t count, left = 0;
+
+    cgroup_kill(&g->cgroup);
+    count = kin_any() ? kin_children(pids, KIN_PER_ROUND) : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_stranger(g, pids[i]))
+            continue;
+        kill(pids[i], SIGKILL);
+        left++;
+    }
+    reap(g);
+    return left == 0 && !cgroup_populated(&g->cgroup) && cgroup_remove(&g->cgroup);
+}
+
+static void on_round(void *arg)
+{
+    struct guard *g = arg;
+
+    if (!end_orphans(g)) {
+        loop_timer_arm(&g->round, clock_ms() + AFTERMATH_ROUND_MS);
+        return;
+    }
+    g->over = true;
+    g->calls.died(g->calls.arg, g->why);
+}
+
+static void on_child(void *arg, int signo)
+{
+    struct guard *g = arg;
+
+    (void)signo;
+    if (g->reaped) {
+        reap(g);
+        return;
+    }
+    reap(g);
+    if (!g->reaped)
+        return;
+    while (read_tells(g)) /* what it still said is true */
+        ;
+    if (!g->stopped)
+        on_round(g);
+}
+
+/* -- the end ----------------------------------------------------------------------- */
+
+const char *guard_containment(const struct guard *g)
+{
+    return g->cgroup.dir >= 0 && !g->in_session ? "cgroup" : "session";
+}
+
+pid_t guard_pid(const struct guard *g)
+{
+    return g->pid;
+}
+
+static void nap(void)
+{
+    struct timespec ms = { .tv_nsec = 1000000 };
+
+    nanosleep(&ms, NULL);
+}
+
+/* It ends by itself as its socket is closed; one that does not is killed. */
+static void wait_for_end(struct guard *g)
+{
+    uint64_t until_ms = clock_ms() + GUARD_END_MS;
+    struct pollfd p = { .events = POLLIN };
+
+    reap(g);
+    p.fd = g->reaped ? -1 : (int)syscall(SYS_pidfd_open, g->pid, 0u);
+    if (p.fd >= 0)
+        poll(&p, 1, GUARD_END_MS);
+    for (reap(g); !g->reaped; reap(g)) {
+        if (clock_ms() >= until_ms)
+            kill(g->pid, SIGKILL);
+        nap();
+    }
+    if (p.fd >= 0)
+        close(p.fd);
+    for (until_ms = clock_ms() + GUARD_END_MS;
+         !end_orphans(g) && clock_ms() < until_ms;)
+        nap();
+}
+
+static void ignore_child(void *arg, int signo)
+{
+    (void)arg;
+    (void)signo;
+}
+
+void guard_stop(struct guard *g)
+{
+    int saved_errno = errno;
+
+    if (!g)
+        return;
+    g->stopped = true;
+    event_free(g->readable);
+    event_free(g->writable);
+    loop_timer_fini(&g->round);
+    loop_on_signal(g->loop, SIGCHLD, ignore_child, NULL);
+    close(g->socket);
+    while (g->first)
+        drop_first_waiting(g);
+    if (!g->over)
+        wait_for_end(g);
+    cgroup_close(&g->cgroup);
+    loop_defer(g->loop, free, g); /* a callback of ours may be further up the stack */
+    errno = saved_errno;
+}

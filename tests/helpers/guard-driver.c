@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The smallest agent there can be: a guard and N workers, started anew whenever one of
+ * them ends. For tests that kill it.
+ *
+ *   guard-driver [--once] N program [arg...]
+ *
+ * Its first line is "guard PID CONTAINMENT", then "started RANK PID", "exited RANK PID
+ * STATUS", "empty", "died WHY"; with --once it ends with "empty", having swept.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/guard.h"
+#include "rendezvous/base/loop.h"
+
+static struct {
+    struct loop *loop;
+    struct guard *guard;
+    struct guard_spawn spawn;
+    uint32_t workers, alive;
+    bool once, stopping;
+} driver;
+
+static void start_group(void)
+{
+    struct err e;
+
+    driver.stopping = false;
+    driver.alive = driver.workers;
+    for (uint32_t i = 0; i < driver.workers; i++) {
+        driver.spawn.local_rank = i;
+        if (guard_spawn(driver.guard, &driver.spawn, &e) < 0) {
+            fprintf(stderr, "guard-driver: %s\n", e.text);
+            exit(EXIT_FAILURE);
+        }
+    }
+}
+
+static void on_started(void *arg, uint32_t local_rank, pid_t pid)
+{
+    (void)arg;
+    printf("started %u %d\n", local_rank, (int)pid);
+}
+
+static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
+{
+    (void)arg;
+    printf("failed %u %s: %s\n", local_rank, what, strerror(errnum));
+}
+
+static void on_exited(void *arg, const struct guard_exit *worker)
+{
+    (void)arg;
+    printf("exited %u %d %d\n", worker->local_rank, (int)worker->pid, worker->status);
+    driver.alive--;
+    if (driver.once && driver.alive == 0) {
+        guard_sweep(driver.guard, 100);
+    } else if (!driver.once && !driver.stopping) {
+        driver.stopping = true;
+        guard_kill(driver.guard);
+    }
+}
+
+static void on_empty(void *arg)
+{
+    (void)arg;
+    printf("empty\n");
+    if (driver.once)
+        loop_stop(driver.loop);
+    else
+        start_group();
+}
+
+static void on_died(void *arg, const char *why)
+{
+    (void)arg;
+    printf("died %s\n", why);
+    exit(3);
+}
+
+int main(int argc, char **argv)
+{
+    const struct guard_calls calls = {
+        .started = on_started,
+        .exec_failed = on_exec_failed,
+        .exited = on_exited,
+        .empty = on_empty,
+        .died = on_died,
+    };
+    struct err e;
+
+    guard_main_if_asked(argc, argv);
+    driver.once = argc > 1 && strcmp(argv[1], "--once") == 0;
+    argv += 1 + driver.once;
+    if (argc < 3 + driver.once)
+        return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    driver.workers = (uint32_t)atoi(argv[0]);
+    driver.spawn = (struct guard_spawn){ .argv = (const char *const *)argv + 1,
+                                         .env = (const char *const *)environ,
+                                         .fd = { 0, 1, 2 },
+                                         .numa_node = -1 };
+    driver.loop = loop_create();
+    driver.guard = guard_start(driver.loop, &calls, &e);
+    if (!driver.guard) {
+        fprintf(stderr, "guard-driver: %s\n", e.text);
+        return EXIT_FAILURE;
+    }
+    printf("guard %d %s\n", (int)guard_pid(driver.guard),
+           guard_containment(driver.guard));
+    start_group();
+    loop_run(driver.loop);
+    guard_stop(driver.guard);
+    loop_destroy(driver.loop);
+    return EXIT_SUCCESS;
+}
