@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/member.h"
+#include "rendezvous/proto.h"
 #include "tests/sim/group.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"
@@ -147,7 +148,7 @@ void agent_report(struct agent *a, const struct msg *m)
     if (a->end != AGENT_LIVES || a->machine->paused)
         return;
     oracle_reports(a->sim->oracle, a, m);
-    trace_line(&a->sim->trace, a->name, "reports type %d, epoch %llu", m->type,
+    trace_line(&a->sim->trace, a->name, "reports %s, epoch %llu", proto_name(m->type),
                (unsigned long long)m->epoch);
     member_report(a->member, m, now_ms(a));
     after(a);

@@ -398,7 +398,7 @@ static void go_on(void *obj, uint64_t token)
     (void)token;
     if (s->healed)
         return;
-    if (!s->plan.weight[FAULT_DRAIN] || !drain_missing(s))
+    if (!world_chance(s->world, 500) || !drain_missing(s))
         strikes[choose(s)](s);
     world_after(s->world, world_below(s->world, 2 * s->plan.fault_gap_us), go_on, s, 0);
 }

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/sim/oracle.h"
+
+#include <inttypes.h>
+
+#include "rendezvous/job.h"
+#include "rendezvous/member.h"
+#include "tests/sim/agent.h"
+#include "tests/sim/daemon.h"
+#include "tests/sim/facts.h"
+#include "tests/sim/machine.h"
+#include "tests/sim/sim.h"
+
+/*
+ * The oracle's view of the daemon: what it heard from whom and when, and whether what
+ * it decides follows from that.
+ */
+/* -- what the daemon hears --------------------------------------------------------- */
+
+/* Who joins anew was never told that it had joined, and knows of nothing to go on with.
+ */
+static void begin_anew(struct agent *a)
+{
+    if (!a->facts.joined)
+        a->facts.evicted = a->facts.evicted_for_good = false;
+}
+
+void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
+                  const struct msg *m)
+{
+    const struct job *job;
+
+    if (a && m->type == MSG_JOIN)
+        begin_anew(a);
+    if (!a || a->facts.attached != l)
+        return;
+    job = facts_current_job(o, a);
+    a->facts.state_before = job ? job->round.state : ROUND_DONE;
+}
+
+/* Which failure is the root cause follows from what was reported in which order. */
+static void learn_failure(struct agent *a, const struct round *r, struct job_facts *f,
+                          const struct msg *m)
+{
+    struct view_root *root = &f->now.root;
+    bool first = a->facts.state_before == ROUND_RUNNING && r->state != ROUND_RUNNING;
+    bool earlier = a->facts.state_before == ROUND_STOPPING && root->failure &&
+                   root->agent == a && m->failed.at_ms < root->at_ms;
+
+    if (m->epoch == r->epoch && r->cause == ROUND_CAUSE_FAILURE && (first || earlier))
+        *root = (struct view_root){ true, m->failed.pid, a, m->failed.at_ms };
+}
+
+void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
+                      const struct msg *m)
+{
+    const struct job *job = a ? facts_current_job(o, a) : NULL;
+
+    if (a && a->facts.attached == l &&
+        m->type != MSG_END) /* which is no sign of life */
+        a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
+    if (!job)
+        return;
+    if (a->facts.attached == l && m->type >= MSG_HEARTBEAT &&
+        !id128_equal(&m->instance, &job->round.instance))
+        VIOLATION(o, "a message of another launch is taken from %s", a->name);
+    if ((m->type == MSG_JOIN || m->type == MSG_RESUME) &&
+        round_find(&job->round, &a->incarnation) != ROUND_NONE) {
+        a->facts.attached = l;
+        a->facts.connected = true;
+        a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
+    }
+    if (m->type == MSG_FAILED && a->facts.attached == l)
+        learn_failure(a, &job->round, facts_of_job(o, &job->round.instance), m);
+}
+
+void oracle_gone(struct oracle *o, struct agent *a, struct link *l)
+{
+    if (!a || a->facts.attached != l)
+        return;
+    a->facts.connected = false;
+    a->facts.gone_ms = daemon_awake_ms(o->sim->daemon);
+}
+
+/* What was on its way when a node was evicted still arrives; nothing may follow. */
+void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m)
+{
+    if (a && a->facts.evicted && m->type != MSG_REFUSED && m->type != MSG_WELCOME &&
+        m->type != MSG_DONE)
+        VIOLATION(o, "message of type %d to %s, which was evicted", m->type, a->name);
+}
+
+/* -- what the daemon decides ------------------------------------------------------- */
+
+static uint64_t slack_ms(const struct round *r)
+{
+    uint64_t scan = r->config.lease_ms / 30;
+
+    /* each pause may cost one */
+    return 2 + 5 * (scan < 20 ? 20 : scan > 500 ? 500 : scan);
+}
+
+/* It had its time and did not do what it was told. */
+static bool is_disobedient(struct oracle *o, const struct round *r, uint32_t node)
+{
+    uint64_t age = daemon_awake_ms(o->sim->daemon) -
+                   facts_of_job(o, &r->instance)->entered_ms + 5 * slack_ms(r);
+
+    if (r->state == ROUND_STOPPING)
+        return age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
+    return r->state == ROUND_RUNNING && node == r->leader && !r->store_ready &&
+           age >= STORE_START_MS;
+}
+
+static void check_eviction(struct oracle *o, const struct round *r, uint32_t node)
+{
+    struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
+    uint64_t now = daemon_awake_ms(o->sim->daemon);
+    uint64_t calm_us, patience_us;
+
+    if (!a) {
+        VIOLATION(o, "a node is evicted that never was");
+        return;
+    }
+    a->facts.evicted = true;
+    if (is_disobedient(o, r, node))
+        return;
+    if (now - a->facts.heard_ms + slack_ms(r) < r->config.lease_ms &&
+        (a->facts.connected ||
+         now - a->facts.gone_ms + slack_ms(r) < r->config.reconnect_grace_ms))
+        VIOLATION(o, "%s is evicted, though heard %" PRIu64 " ms ago, %s", a->name,
+                  now - a->facts.heard_ms,
+                  a->facts.connected ? "connected"
+                                     : "and gone for less than the grace");
+    calm_us = world_now(o->sim->world) - a->facts.trouble_us;
+    patience_us = 3000ull * r->config.lease_ms;
+    if (member_state(a->member) != MEMBER_ATTACHED) /* one that waits for an answer */
+        patience_us += 2000ull * (ENTRY_DEADLINE_MS + CONNECT_TIMEOUT_MS);
+    if (a->end == AGENT_LIVES && !a->machine->paused &&
+        world_now(o->sim->world) > a->facts.trouble_us && calm_us > patience_us)
+        VIOLATION(o, "%s is evicted, though nothing has befallen it for %" PRIu64 " ms",
+                  a->name, calm_us / 1000);
+}
+
+/* A new epoch: nothing of an older one may live, but on nodes that were given up. */
+static void check_nothing_lives(struct oracle *o, const struct round *r)
+{
+    for (const struct agent *a = o->sim->agents; a; a = a->next)
+        if (a->alive > 0 && !a->facts.evicted && a->epoch < r->epoch &&
+            id128_equal(member_instance(a->member), &r->instance))
+            VIOLATION(o, "epoch %" PRIu64 " starts, %s has workers of %" PRIu64,
+                      r->epoch, a->name, a->epoch);
+}
+
+static void check_budget(struct oracle *o, const struct round *r, struct job_facts *f)
+{
+    uint32_t due = f->now.restarts_at_start + (r->cause == ROUND_CAUSE_FAILURE);
+
+    if (r->epoch > 1 && r->restarts != due)
+        VIOLATION(o, "%u restarts are spent after epoch %" PRIu64 " (%s), not %u",
+                  r->restarts, r->epoch - 1, round_cause_name(r->cause), due);
+    f->now.restarts_at_start = r->restarts;
+}
+
+static void check_failed(struct oracle *o, const struct round *r,
+                         const struct round_event *ev)
+{
+    const struct agent *a = agent_find(o->sim, &ev->incarnation);
+
+    if (!a || a->facts.failed_epoch != r->epoch)
+        VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",
+                  r->epoch, a ? a->name : "nobody");
+}
+
+static void check_success(struct oracle *o, const struct round *r)
+{
+    const struct epoch_facts *e = facts_of_epoch(o, facts_of_job(o, &r->instance),
+                                                 r->epoch);
+
+    for (uint32_t i = 0; i < r->group_size; i++)
+        if (!e->node[i].agent || e->node[i].agent->facts.finished_epoch != r->epoch)
+            VIOLATION(
+                o, "success, but group rank %u of epoch %" PRIu64 " has not finished",
+                i, r->epoch);
+}
+
+static void check_entered(struct oracle *o, const struct round *r,
+                          const struct round_event *ev, enum round_state from)
+{
+    struct job_facts *f = facts_of_job(o, &r->instance);
+
+    f->entered_ms = daemon_awake_ms(o->sim->daemon);
+    trace_line(o->trace, "round", "epoch %" PRIu64 ": %s --%s--> %s (%s)", r->epoch,
+               round_state_name(from), round_event_name(ev->type),
+               round_state_name(r->state), round_cause_name(r->cause));
+    if (r->state == ROUND_RUNNING) {
+        check_nothing_lives(o, r);
+        check_budget(o, r, f);
+    } else if (r->state == ROUND_STOPPING) {
+        f->now.root.failure = false; /* learned when the report has been taken */
+        if (r->cause == ROUND_CAUSE_FAILURE)
+            check_failed(o, r, ev);
+    } else if (r->state == ROUND_DONE && r->reason == ROUND_REASON_SUCCESS) {
+        check_success(o, r);
+    }
+}
+
+void oracle_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
+                 const struct round_action *a)
+{
+    if (a->type == ROUND_ACT_ENTERED)
+        check_entered(o, r, ev, a->from);
+    else if (a->type == ROUND_ACT_EVICTED)
+        check_eviction(o, r, a->node);
+    else if (a->type == ROUND_ACT_START && r->node[a->node].state != ROUND_NODE_ACTIVE)
+        VIOLATION(o, "START to a node that is no member");
+}
+
+void oracle_stepped(struct oracle *o, const struct round *before,
+                    const struct round *after, const struct round_event *ev)
+{
+    struct job_facts *f = facts_of_job(o, &after->instance);
+    uint32_t most = f->now.restarts_at_start + 1;
+
+    (void)ev;
+    if (after->epoch < before->epoch)
+        VIOLATION(o, "the epoch went from %" PRIu64 " to %" PRIu64, before->epoch,
+                  after->epoch);
+    if (after->restarts > most || after->restarts < f->now.restarts_at_start)
+        VIOLATION(o, "%u restarts are spent, the epoch started with %u",
+                  after->restarts, f->now.restarts_at_start);
+}
