@@ -32,8 +32,14 @@ test-worker_src := tests/helpers/test-worker.c
 guard-driver_src := tests/helpers/guard-driver.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
+# no more than libc: what it measures begins with loading it
+spawn-loop_src := scripts/bench/spawn-loop.c
+spawn-loop_ldflags := -Wl,--as-needed
+start-stamp_src := scripts/bench/start-stamp.c
+start-stamp_ldflags := -Wl,--as-needed
 
-programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load agent-load
+programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
+            agent-load spawn-loop start-stamp
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 
