@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which file a command line means. A Python program is sought in the working directory
+ * first, as the interpreter would; any other program as a shell does; both in the end
+ * beside crun itself, so that a build tree works without being installed.
+ */
+#include "launcher/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define PREFIX_MAX 5 /* python -u -c CODE, and the file */
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+/* As runpy in torchrun's own process: the program's folder is not on sys.path. */
+static const char run_path_code[] = "import runpy, sys; sys.argv = sys.argv[1:]; "
+                                    "runpy.run_path(sys.argv[0], run_name='__main__')";
+
+/* Where a file was looked for, and what was there instead. */
+struct search {
+    const char *name;
+    int mode;    /* R_OK or X_OK */
+    char *found; /* or NULL */
+    char *unfit; /* a file of that name which cannot be used */
+    int unfit_errno;
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), n = strlen(end);
+
+    return length > n && strcmp(text + length - n, end) == 0;
+}
+
+static bool is_python(const char *name)
+{
+    return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
+}
+
+/* 0, or why path cannot be used. */
+static int unfitness(const char *path, int mode)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return errno;
+    if (S_ISDIR(st.st_mode))
+        return EISDIR;
+    return access(path, mode) < 0 ? errno : 0;
+}
+
+/* Takes path over. */
+static void try(struct search *s, char *path)
+{
+    int why = s->found ? ENOENT : unfitness(path, s->mode);
+
+    if (why == 0) {
+        s->found = path;
+        return;
+    }
+    if (why != ENOENT && why != ENOTDIR && !s->unfit) {
+        s->unfit = path;
+        s->unfit_errno = why;
+        return;
+    }
+    free(path);
+}
+
+static void try_path(struct search *s, const char *path)
+{
+    for (path = path ? path : DEFAULT_PATH; !s->found; path++) {
+        int length = (int)strcspn(path, ":");
+
+        /* an empty entry is the working directory */
+        try(s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
+        path += length;
+        if (*path == '\0')
+            return;
+    }
+}
+
+static int refuse(const struct search *s, const char *looked, struct err *e)
+{
+    if (!s->unfit)
+        return err_set(e, "%s: no such file%s", s->name, looked);
+    if (s->unfit_errno == EISDIR)
+        return err_set(e, "%s is a directory", s->unfit);
+    if (s->unfit_errno == EACCES && s->mode == X_OK)
+        return err_set(e, "%s is not executable (chmod +x; Python programs end in .py)",
+                       s->unfit);
+    return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
+}
+
+/* The file that name means, to be freed; NULL with e. */
+static char *find_file(const struct command *c, const char *name, bool python,
+                       struct err *e)
+{
+    struct search s = { .name = name, .mode = python ? R_OK : X_OK };
+    bool script = is_python(name);
+
+    if (strchr(name, '/') || script)
+        try(&s, xstrdup(name));
+    if (!strchr(name, '/')) {
+        /* execve does not look in PATH: the working directory needs its dot */
+        if (s.found && !python) {
+            free(s.found);
+            s.found = xasprintf("./%s", name);
+        }
+        try_path(&s, c->path);
+        if (c->beside)
+            try(&s, xasprintf("%s/%s", c->beside, name));
+    }
+    if (!s.found)
+        (void)refuse(&s,
+                     strchr(name, '/') ? ""
+                     : script ? " (looked in the working directory, in PATH and beside "
+                                "crun)"
+                              : " (looked in PATH and beside crun)",
+                     e);
+    free(s.unfit);
+    return s.found;
+}
+
+/* The interpreter, to be freed. */
+static char *find_python(const struct command *c, const char *program, struct err *e)
+{
+    const char *name = c->python && *c->python ? c->python : "python3";
+    struct search s = { .name = name, .mode = X_OK };
+
+    if (strchr(name, '/'))
+        try(&s, xstrdup(name));
+    else
+        try_path(&s, c->path);
+    if (!s.found && name == c->python)
+        (void)err_set(e, "PYTHON_EXEC: %s is not a program%s", name,
+                      strchr(name, '/') ? "" : " of PATH");
+    else if (!s.found)
+        (void)err_set(e,
+                      "%s needs python3, which is not in PATH (PYTHON_EXEC names "
+                      "another)",
+                      program);
+    free(s.unfit);
+    return s.found;
+}
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list[n])
+        n++;
+    return n;
+}
+
+/* The lists one after another, NULL-ended, texts and all in one allocation. */
+static const char **join(const char *const *first, const char *const *second)
+{
+    const char *const *const lists[] = { first, second };
+    size_t slots = count(first) + count(second) + 1, bytes = 0, used = 0;
+    const char **joined;
+    char *text;
+
+    for (unsigned l = 0; l < 2; l++)
+        for (const char *const *w = lists[l]; *w; w++)
+            bytes += strlen(*w) + 1;
+    joined = xmalloc(slots * sizeof(*joined) + bytes);
+    text = (char *)(joined + slots);
+    for (unsigned l = 0; l < 2; l++)
+        for (const char *const *w = lists[l]; *w; w++) {
+            joined[used++] = text;
+            text = stpcpy(text, *w) + 1;
+        }
+    joined[used] = NULL;
+    return joined;
+}
+
+/* What stands before the arguments; NULL-ended. Its file and python are to be freed. */
+static int find_program(const struct command *c, const char *program,
+                        const char *prefix[PREFIX_MAX + 2], char **file, char **python,
+                        struct err *e)
+{
+    bool interpreted = c->module || c->run_path ||
+                       (is_python(program) && !c->no_python);
+    unsigned n = 0;
+
+    if (!c->module) {
+        *file = find_file(c, program, interpreted, e);
+        if (!*file)
+            return -1;
+    }
+    if (interpreted) {
+        *python = find_python(c, program, e);
+        if (!*python)
+            return -1;
+        prefix[n++] = *python;
+        prefix[n++] = "-u";
+    }
+    if (c->run_path) {
+        prefix[n++] = "-c";
+        prefix[n++] = run_path_code;
+    } else if (c->module) {
+        prefix[n++] = "-m";
+    }
+    prefix[n++] = c->module ? program : *file;
+    if (c->local_rank_argument)
+        prefix[n++] = "--local-rank=${local_rank}";
+    prefix[n] = NULL;
+    return 0;
+}
+
+const char **command_find(const struct command *c, const char *const *words,
+                          struct err *e)
+{
+    const char *prefix[PREFIX_MAX + 2], **argv = NULL;
+    char *file = NULL, *python = NULL;
+
+    if (c->module && (c->no_python || c->run_path))
+        (void)err_set(e, "--module and --%s exclude each other",
+                      c->run_path ? "run-path" : "no-python");
+    else if (!*words[0])
+        (void)err_set(e, "the program's name is empty");
+    else if (find_program(c, words[0], prefix, &file, &python, e) == 0)
+        argv = join(prefix, words + 1);
+    free(file);
+    free(python);
+    return argv;
+}

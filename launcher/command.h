@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_COMMAND_H
+#define LAUNCHER_COMMAND_H
+
+#include <stdbool.h>
+
+#include "rendezvous/base/err.h"
+
+/* From the words of a command line to what a worker executes. */
+struct command {
+    bool module, no_python, run_path; /* as torchrun's flags */
+    bool local_rank_argument;         /* --local-rank=N after the program */
+    const char *python;               /* PYTHON_EXEC; NULL: python3 of PATH */
+    const char *path;                 /* PATH; NULL: not set */
+    const char *beside;               /* crun's own folder; NULL: not known */
+};
+
+/*
+ * words: the program and its arguments, NULL-ended. The answer is NULL-ended too, in
+ * one allocation, with the file to execute as [0] and "${local_rank}" where each
+ * worker's own is to stand. Its texts are copies.
+ */
+const char **command_find(const struct command *c, const char *const *words,
+                          struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completions from the table of flags: the words that a value may be are read from how
+ * the table shows it, "bash|zsh".
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "launcher/options.h"
+
+/* What can be typed as it stands: "none|0|all" is, "N|cpu|gpu" is in part. */
+static void print_choices(const char *arg, FILE *out)
+{
+    const char *separator = "";
+
+    while (*arg) {
+        int length = (int)strcspn(arg, "|");
+
+        if (islower((unsigned char)*arg) || isdigit((unsigned char)*arg)) {
+            fprintf(out, "%s%.*s", separator, length, arg);
+            separator = " ";
+        }
+        arg += length;
+        arg += *arg == '|';
+    }
+}
+
+static bool is_file(const struct opt *o)
+{
+    return strcmp(o->arg, "FILE") == 0;
+}
+
+static bool is_folder(const struct opt *o)
+{
+    return strcmp(o->arg, "DIR") == 0;
+}
+
+static void print_bash_values(const struct opt *o, FILE *out)
+{
+    fprintf(out, "    --%s", o->name);
+    if (o->letter)
+        fprintf(out, "|-%c", o->letter);
+    fputs(") ", out);
+    if (is_folder(o)) {
+        fputs("COMPREPLY=($(compgen -d -- \"$cur\"))", out);
+    } else if (is_file(o)) {
+        fputs("COMPREPLY=($(compgen -f -- \"$cur\"))", out);
+    } else {
+        fputs("COMPREPLY=($(compgen -W '", out);
+        print_choices(o->arg, out);
+        fputs("' -- \"$cur\"))", out);
+    }
+    fputs("; return ;;\n", out);
+}
+
+static void print_bash_flags(const char *variable, bool with_value, FILE *out)
+{
+    fprintf(out, "    local %s='", variable);
+    for (const struct opt *o = options_table; o->name; o++)
+        if ((o->arg != NULL) == with_value) {
+            fprintf(out, " --%s", o->name);
+            if (o->letter)
+                fprintf(out, " -%c", o->letter);
+        }
+    fputs("'\n", out);
+}
+
+/* Up to the program crun's flags; from there on what the shell does by itself. */
+static void print_bash(const char *command, FILE *out)
+{
+    fputs("# bash completion, printed by crun --print-completion bash\n"
+          "_crun()\n{\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}"
+          " i\n",
+          out);
+    print_bash_flags("switches", false, out);
+    print_bash_flags("valued", true, out);
+    fputs(
+        "    COMPREPLY=()\n"
+        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+        "        case \" $valued \" in *\" ${COMP_WORDS[i]//_/-} \"*) ((++i)); "
+        "continue ;; esac\n"
+        "        [[ ${COMP_WORDS[i]} == -?* && ${COMP_WORDS[i]} != -- ]] && continue\n"
+        "        [[ ${COMP_WORDS[i]} == '=' ]] && { ((++i)); continue; }\n"
+        "        compopt -o default\n"
+        "        return\n"
+        "    done\n"
+        "    case ${prev//_/-} in\n",
+        out);
+    for (const struct opt *o = options_table; o->name; o++)
+        if (o->arg)
+            print_bash_values(o, out);
+    fputs("    esac\n"
+          "    if [[ $cur == -* ]]; then\n"
+          "        COMPREPLY=($(compgen -W \"$switches $valued\" -- \"${cur//_/-}\"))\n"
+          "    else\n"
+          "        COMPREPLY=($(compgen -c -f -- \"$cur\"))\n"
+          "    fi\n"
+          "}\n",
+          out);
+    fprintf(out, "complete -o filenames -F _crun %s\n", command);
+}
+
+/* In single quotes, and without what _arguments reads in a description. */
+static void print_zsh_text(const char *text, FILE *out)
+{
+    for (; *text; text++)
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else if (strchr("[]:\\", *text))
+            fprintf(out, "\\%c", *text);
+        else
+            fputc(*text, out);
+}
+
+static void print_zsh_value(const struct opt *o, FILE *out)
+{
+    fputc(':', out);
+    print_zsh_text(o->arg, out);
+    fputc(':', out);
+    if (is_folder(o)) {
+        fputs("_files -/", out);
+    } else if (is_file(o)) {
+        fputs("_files", out);
+    } else {
+        fputc('(', out);
+        print_choices(o->arg, out);
+        fputc(')', out);
+    }
+}
+
+static void print_zsh_flag(const struct opt *o, const char *flag, FILE *out)
+{
+    fprintf(out, "    '%s%s[", flag, !o->arg ? "" : flag[1] == '-' ? "=" : "+");
+    print_zsh_text(o->help, out);
+    fputc(']', out);
+    if (o->arg)
+        print_zsh_value(o, out);
+    fputs("' \\\n", out);
+}
+
+static void print_zsh(const char *command, FILE *out)
+{
+    fprintf(out, "#compdef %s\n", command);
+    fputs("# zsh completion, printed by crun --print-completion zsh\n"
+          "_arguments -s -S \\\n",
+          out);
+    for (const struct opt *o = options_table; o->name; o++) {
+        char flag[64];
+
+        snprintf(flag, sizeof(flag), "--%s", o->name);
+        print_zsh_flag(o, flag, out);
+        snprintf(flag, sizeof(flag), "-%c", o->letter);
+        if (o->letter)
+            print_zsh_flag(o, flag, out);
+    }
+    fputs("    '1:program:{ _command_names -e; _files }' \\\n"
+          "    '*::arguments:_normal'\n",
+          out);
+}
+
+void options_print_completion(enum options_shell shell, const char *command, FILE *out)
+{
+    if (shell == SHELL_BASH)
+        print_bash(command, out);
+    else
+        print_zsh(command, out);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table of crun's flags, and the setters that check each value by itself.
+ * torchrun's flags are all there under their names; those that only mean something to
+ * Python are taken and leave a note.
+ */
+#include "launcher/options.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/values.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/opt.h"
+#include "rendezvous/base/xalloc.h"
+
+#define GRACE_MS_MAX UINT32_MAX
+#define DEFAULT_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+
+#define FIELD(name) offsetof(struct options, name)
+
+/* The order is that of --help; options_print_help names where each group begins. */
+const struct opt options_table[] = {
+    { .name = "nnodes",
+      .arg = "N|MIN:MAX",
+      .help = "Number of nodes, or its range. Default: 1.",
+      .set = value_set_nnodes },
+    { .name = "nproc-per-node",
+      .arg = "N|cpu|gpu|auto",
+      .help = "Workers on this node; auto: one for each GPU, or else CPU. Default: 1.",
+      .set = value_set_nproc },
+    { .name = "node-rank",
+      .arg = "N",
+      .help = "This node's place among the nodes, from 0. Default: 0 with a static "
+              "rendezvous, else any free place.",
+      .set = opt_set_int,
+      .offset = FIELD(node_rank),
+      .min = 0,
+      .max = NODES_MAX - 1 },
+    { .name = "numa-binding",
+      .arg = "MODE",
+      .help = "Bind workers to CPUs and memory near their GPU: node, socket, exclusive "
+              "or core-complex.",
+      .set = value_set_numa },
+    { .name = "virtual-local-rank",
+      .help = "Each worker sees one GPU, as device 0, and LOCAL_RANK 0.",
+      .set = opt_set_true,
+      .offset = FIELD(virtual_local_rank) },
+    { .name = "role",
+      .arg = "NAME",
+      .help = "ROLE_NAME of the workers, and in the prefix of --tee. Default: default.",
+      .set = opt_set_text,
+      .offset = FIELD(role) },
+
+    { .name = "standalone",
+      .help = "One node with a rendezvous of its own, which is what --nnodes 1 is "
+              "anyway unless an address or a port is given.",
+      .set = opt_set_true,
+      .offset = FIELD(standalone) },
+    { .name = "master-addr",
+      .arg = "HOST",
+      .help = "Node rank 0's address: it hosts the rendezvous. Default: 127.0.0.1.",
+      .set = value_set_some_text,
+      .offset = FIELD(master_addr) },
+    { .name = "master-port",
+      .arg = "PORT",
+      .help = "Its port. Default: 29500.",
+      .set = opt_set_int,
+      .offset = FIELD(master_port),
+      .min = 0,
+      .max = UINT16_MAX },
+    { .name = "rdzv-endpoint",
+      .arg = "HOST[:PORT]",
+      .help =
+          "Where the rendezvous is: the node that has this address hosts it, unless "
+          "a crund is there already. Port: 29400.",
+      .set = value_set_some_text,
+      .offset = FIELD(endpoint) },
+    { .name = "rdzv-backend",
+      .arg = "static|c10d",
+      .help =
+          "Which of the two. Default: c10d with --rdzv-endpoint and no --node-rank, "
+          "else static.",
+      .set = value_set_backend },
+    { .name = "rdzv-id",
+      .arg = "NAME",
+      .help = "The job's name, the same on all its nodes.",
+      .set = value_set_run_id,
+      .offset = FIELD(run_id) },
+    { .name = "rdzv-conf",
+      .arg = "KEY=VALUE,...",
+      .help = "join_timeout, last_call_timeout, lease, is_host, scale and others: see "
+              "the manual.",
+      .set = value_set_rdzv_conf },
+    { .name = "local-addr",
+      .arg = "ADDRESS",
+      .help = "How other nodes reach this one. Default: the address it has towards the "
+              "rendezvous.",
+      .set = value_set_local_addr,
+      .offset = FIELD(local_addr) },
+    { .name = "store-port",
+      .arg = "PORT",
+      .help = "MASTER_PORT where this node has rank 0. Default: any free one.",
+      .set = opt_set_int,
+      .offset = FIELD(store_port),
+      .min = 0,
+      .max = UINT16_MAX },
+
+    { .name = "module",
+      .letter = 'm',
+      .help = "PROGRAM is a Python module, as in python -m.",
+      .set = opt_set_true,
+      .offset = FIELD(module) },
+    { .name = "no-python",
+      .help = "Execute PROGRAM itself, even if it is a .py file.",
+      .set = opt_set_true,
+      .offset = FIELD(no_python) },
+    { .name = "run-path",
+      .help = "Run PROGRAM, a Python file, with runpy.run_path.",
+      .set = opt_set_true,
+      .offset = FIELD(run_path) },
+    { .name = "launch-compat",
+      .help = "Pass --local-rank=N to PROGRAM, as torch.distributed.launch did.",
+      .set = opt_set_true,
+      .offset = FIELD(launch_compat) },
+    { .name = "use-env",
+      .help = "Take --launch-compat back: LOCAL_RANK is in the environment only.",
+      .set = opt_set_true,
+      .offset = FIELD(use_env) },
+    { .name = "stdin",
+      .arg = "none|0|all",
+      .help = "Who reads crun's standard input: nobody, local rank 0, or every worker. "
+              "Default: 0 on one node, else none.",
+      .set = value_set_stdin },
+    { .name = "start-method",
+      .arg = "METHOD",
+      .help = "Taken for torchrun's sake; no effect.",
+      .set = value_take_start_method },
+
+    { .name = "log-dir",
+      .arg = "DIR",
+      .help = "Where the logs are. Default: a new folder below TMPDIR, made when "
+              "something is written there.",
+      .set = value_set_some_text,
+      .offset = FIELD(log_dir) },
+    { .name = "redirects",
+      .letter = 'r',
+      .arg = "STREAMS",
+      .help = "Write to files instead of the console: 1 stdout, 2 stderr, 3 both, or "
+              "for each local rank, as in 0:1,1:3.",
+      .set = value_set_streams,
+      .offset = FIELD(redirects) },
+    { .name = "tee",
+      .letter = 't',
+      .arg = "STREAMS",
+      .help = "Write to files and to the console, each line with a prefix; as "
+              "--redirects.",
+      .set = value_set_streams,
+      .offset = FIELD(tee) },
+    { .name = "local-ranks-filter",
+      .arg = "RANKS",
+      .help = "Only these local ranks write to the console, as in 0,1.",
+      .set = value_set_rank_filter,
+      .offset = FIELD(local_ranks_filter) },
+    { .name = "duplicate-stdout-filters",
+      .arg = "TEXTS",
+      .help = "Lines of standard output that hold one of these texts (a,b; \",,\" is a "
+              "comma) also go to one file for the node.",
+      .set = opt_set_text,
+      .offset = FIELD(stdout_filters) },
+    { .name = "duplicate-stderr-filters",
+      .arg = "TEXTS",
+      .help = "The same for standard error.",
+      .set = opt_set_text,
+      .offset = FIELD(stderr_filters) },
+    { .name = "log-line-prefix-template",
+      .arg = "TEXT",
+      .help = "Prefix of --tee, with ${role_name}, ${rank}, ${local_rank} and "
+              "${hostname}. Default: [${role_name}${local_rank}]:",
+      .set = opt_set_text,
+      .offset = FIELD(prefix_template) },
+    { .name = "events-file",
+      .arg = "FILE",
+      .help = "Append what happens to FILE, a JSON object a line.",
+      .set = value_set_some_text,
+      .offset = FIELD(events_file) },
+    { .name = "event-log-handler",
+      .arg = "console|null",
+      .help = "Where else events go. Default: null.",
+      .set = value_set_event_handler },
+    { .name = "logs-specs",
+      .arg = "NAME",
+      .help = "Taken for torchrun's sake; no effect.",
+      .set = value_take_logs_specs },
+
+    { .name = "max-restarts",
+      .arg = "N",
+      .help = "Start the job's workers again after a failure, at most N times. "
+              "Default: 0.",
+      .set = opt_set_int,
+      .offset = FIELD(max_restarts),
+      .min = 0,
+      .max = RESTARTS_MAX },
+    { .name = "shutdown-timeout",
+      .arg = "SECONDS",
+      .help = "Time for the workers to end when the job is ended, before they are "
+              "killed. Default: 30.",
+      .set = opt_set_seconds,
+      .offset = FIELD(shutdown_timeout_ms),
+      .min = 0,
+      .max = GRACE_MS_MAX },
+    { .name = "failure-grace",
+      .arg = "SECONDS",
+      .help = "The same after another worker's failure. Default: 5.",
+      .set = opt_set_seconds,
+      .offset = FIELD(failure_grace_ms),
+      .min = 0,
+      .max = GRACE_MS_MAX },
+    { .name = "outage-grace",
+      .arg = "SECONDS",
+      .help = "How long workers go on while the rendezvous cannot be reached. "
+              "Default: 300.",
+      .set = opt_set_seconds,
+      .offset = FIELD(outage_grace_ms),
+      .min = 1,
+      .max = GRACE_MS_MAX },
+    { .name = "fence",
+      .arg = "grace|strict",
+      .help = "strict: end them before the rendezvous may give their ranks to others. "
+              "Default: grace.",
+      .set = value_set_fence },
+    { .name = "signals-to-handle",
+      .arg = "NAMES",
+      .help = "Signals that are passed on to the workers and end the job. "
+              "Default: " DEFAULT_SIGNALS ".",
+      .set = value_set_signals,
+      .offset = FIELD(signals_text) },
+    { .name = "monitor-interval",
+      .arg = "SECONDS",
+      .help = "Taken for torchrun's sake; no effect.",
+      .set = value_take_monitor_interval },
+
+    { .name = "dry-run",
+      .help = "Print what would be started, with its environment.",
+      .set = opt_set_true,
+      .offset = FIELD(dry_run) },
+    { .name = "print-completion",
+      .arg = "bash|zsh",
+      .help = "Print a script that completes these flags, and exit.",
+      .set = value_set_completion },
+    { .name = "verbose",
+      .letter = 'v',
+      .help = "Say more.",
+      .set = opt_set_true,
+      .offset = FIELD(verbose) },
+    { .name = "version",
+      .help = "Print the version and exit.",
+      .set = opt_set_true,
+      .offset = FIELD(version) },
+    { .name = "help",
+      .letter = 'h',
+      .help = "Print this and exit.",
+      .set = opt_set_true,
+      .offset = FIELD(help) },
+    { .name = NULL }
+};
+
+static const struct opt *find(const char *name)
+{
+    for (const struct opt *o = options_table; o->name; o++)
+        if (strcmp(o->name, name) == 0)
+            return o;
+    return NULL;
+}
+
+/* torchrun's variable for --shutdown-timeout, weaker than those named after the flag.
+ */
+static int read_shutdown_timeout(struct options *o, struct err *e)
+{
+    static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+    const char *value = getenv(name);
+    const struct opt *opt = find("shutdown-timeout");
+
+    if (!value || !*value)
+        return 0;
+    return opt->set(o, opt, value, e) < 0 ? err_wrap(e, "%s", name) : 0;
+}
+
+int options_parse(int argc, char **argv, struct options *o, int *first_word,
+                  struct err *e)
+{
+    static const char *const prefixes[] = { "PET", "CRUN", NULL };
+
+    *o = (struct options){ .min_nodes = 1,
+                           .max_nodes = 1,
+                           .nproc_number = 1,
+                           .node_rank = -1,
+                           .role = "default",
+                           .master_port = -1,
+                           .redirects = "0",
+                           .tee = "0",
+                           .local_ranks_filter = "",
+                           .stdout_filters = "",
+                           .stderr_filters = "",
+                           .prefix_template = getenv(
+                               "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                           .shutdown_timeout_ms = SHUTDOWN_GRACE_MS_DEFAULT,
+                           .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT };
+    rdzv_conf_init(&o->conf);
+    if (value_set_signals(o, find("signals-to-handle"), DEFAULT_SIGNALS, e) < 0 ||
+        read_shutdown_timeout(o, e) < 0)
+        return -1;
+    return opt_parse(options_table, prefixes, true, argc, argv, o, first_word, e);
+}
+
+/* The rows from first up to, not with, last, as a table of their own. */
+static void print_rows(const struct opt *first, const struct opt *last, FILE *out)
+{
+    size_t count = (size_t)(last - first);
+    struct opt *rows = xcalloc(count + 1, sizeof(*rows));
+
+    memcpy(rows, first, count * sizeof(*rows));
+    opt_print(rows, out);
+    free(rows);
+}
+
+void options_print_help(FILE *out)
+{
+    static const struct {
+        const char *title, *first;
+    } groups[] = { { "Nodes and workers", "nnodes" },
+                   { "Where the rendezvous is", "standalone" },
+                   { "The program", "module" },
+                   { "What it writes", "log-dir" },
+                   { "Failures and the end", "max-restarts" },
+                   { "crun itself", "dry-run" } };
+    const size_t count = sizeof(groups) / sizeof(groups[0]);
+
+    fputs(
+        "usage: crun [flags] [--] PROGRAM [ARGUMENTS]\n\n"
+        "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
+        "A .py file runs by Python, anything else as it is. ${local_rank} in\n"
+        "ARGUMENTS is replaced. torchrun's flags mean what they mean there. Flags can\n"
+        "be given as environment variables too: --max-restarts is CRUN_MAX_RESTARTS,\n"
+        "or PET_MAX_RESTARTS.\n",
+        out);
+    for (size_t i = 0; i < count; i++) {
+        const struct opt *end = i + 1 < count ? find(groups[i + 1].first)
+                                              : find("help");
+
+        fprintf(out, "\n%s:\n", groups[i].title);
+        print_rows(find(groups[i].first), end + (i + 1 == count), out);
+    }
+}

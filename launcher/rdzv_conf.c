@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* The keys of --rdzv-conf: a table of options with another syntax. */
+#include "launcher/rdzv_conf.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/opt.h"
+#include "rendezvous/base/xalloc.h"
+
+#define A_YEAR_MS (365ll * 24 * 3600 * 1000)
+#define TIMEOUT_MS_MAX UINT32_MAX
+
+static int parse_truth(const char *text, bool *truth)
+{
+    static const char *const yes[] = { "1", "true", "t", "yes", "y" };
+    static const char *const no[] = { "0", "false", "f", "no", "n" };
+
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+        *truth = strcasecmp(text, yes[i]) == 0;
+        if (*truth || strcasecmp(text, no[i]) == 0)
+            return 0;
+    }
+    return -1;
+}
+
+static int set_is_host(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
+{
+    bool truth;
+
+    (void)opt;
+    if (parse_truth(value, &truth) < 0)
+        return err_set(e, "\"%s\" is not true or false", value);
+    ((struct rdzv_conf *)target)->is_host = truth;
+    return 0;
+}
+
+static int check_truth(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
+{
+    bool truth;
+
+    (void)target;
+    (void)opt;
+    if (parse_truth(value, &truth) < 0)
+        return err_set(e, "\"%s\" is not true or false", value);
+    return 0;
+}
+
+static int set_last_call(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    ((struct rdzv_conf *)target)->last_call_given = true;
+    return opt_set_seconds(target, opt, value, e);
+}
+
+static int set_scale(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
+{
+    static const char *const policies[] = { "now", "checkpoint", "never" };
+
+    (void)opt;
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
+        if (strcmp(value, policies[i]) == 0) {
+            ((struct rdzv_conf *)target)->scale = policies[i];
+            return 0;
+        }
+    return err_set(e, "\"%s\" is not now, checkpoint or never", value);
+}
+
+static int check_store_type(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    (void)target;
+    (void)opt;
+    if (strcasecmp(value, "tcp") != 0)
+        return err_set(e, "\"%s\" is not tcp, the only one crun has", value);
+    return 0;
+}
+
+#define SECONDS(key, field, least, most)                                               \
+    {                                                                                  \
+        .name = key, .set = opt_set_seconds,                                           \
+        .offset = offsetof(struct rdzv_conf, field), .min = least, .max = most         \
+    }
+#define UNUSED(key) SECONDS(key, unused_ms, 0, A_YEAR_MS)
+
+static const struct opt keys[] = {
+    SECONDS("join_timeout", join_timeout_ms, 1, TIMEOUT_MS_MAX),
+    { .name = "last_call_timeout",
+      .set = set_last_call,
+      .offset = offsetof(struct rdzv_conf, last_call_ms),
+      .min = 0,
+      .max = TIMEOUT_MS_MAX },
+    SECONDS("timeout", timeout_ms, 1, TIMEOUT_MS_MAX),
+    SECONDS("keep_alive_interval", keep_alive_interval_ms, 1, LEASE_MS_MAX),
+    { .name = "keep_alive_max_attempt",
+      .set = opt_set_int,
+      .offset = offsetof(struct rdzv_conf, keep_alive_attempts),
+      .min = 1,
+      .max = LEASE_MS_MAX },
+    { .name = "is_host", .set = set_is_host },
+    SECONDS("lease", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX),
+    SECONDS("outage_grace", outage_grace_ms, 1, TIMEOUT_MS_MAX),
+    { .name = "scale", .set = set_scale },
+    UNUSED("close_timeout"),
+    UNUSED("heartbeat_timeout"),
+    UNUSED("read_timeout"),
+    { .name = "use_libuv", .set = check_truth },
+    { .name = "store_type", .set = check_store_type },
+    { .name = NULL }
+};
+
+void rdzv_conf_init(struct rdzv_conf *c)
+{
+    *c = (struct rdzv_conf){ .is_host = -1 };
+}
+
+static int refuse_key(const char *key, struct err *e)
+{
+    char known[256] = "";
+
+    for (const struct opt *o = keys; o->name; o++) {
+        size_t used = strlen(known);
+
+        snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", o->name);
+    }
+    return err_set(e, "\"%s\" is not a key; there are %s", key, known);
+}
+
+static int set_key(struct rdzv_conf *c, const char *key, const char *value,
+                   struct err *e)
+{
+    for (const struct opt *o = keys; o->name; o++) {
+        if (strcmp(o->name, key) != 0)
+            continue;
+        return o->set(c, o, value, e) < 0 ? err_wrap(e, "%s", key) : 0;
+    }
+    return refuse_key(key, e);
+}
+
+static char *trim(char *text)
+{
+    char *end;
+
+    while (isspace((unsigned char)*text))
+        text++;
+    end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    return text;
+}
+
+static int set_pair(struct rdzv_conf *c, char *pair, struct err *e)
+{
+    char *value = strchr(pair, '=');
+
+    if (!value)
+        return err_set(e, "\"%s\" is not KEY=VALUE", trim(pair));
+    *value++ = '\0';
+    value = trim(value);
+    if (!*value)
+        return err_set(e, "%s: a value is missing", trim(pair));
+    return set_key(c, trim(pair), value, e);
+}
+
+int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e)
+{
+    char *copy = xstrdup(text), *rest = trim(copy), *pair;
+    int rc = 0;
+
+    while (rc == 0 && *rest && (pair = strsep(&rest, ",")) != NULL) {
+        rc = set_pair(c, pair, e);
+        if (!rest)
+            break;
+    }
+    free(copy);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_RDZV_CONF_H
+#define LAUNCHER_RDZV_CONF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+
+/*
+ * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. What only torchrun's
+ * way of doing it needs is checked and has no effect. 0 and NULL: not given.
+ */
+struct rdzv_conf {
+    uint64_t join_timeout_ms, last_call_ms, timeout_ms;
+    uint64_t lease_ms, outage_grace_ms;
+    uint64_t keep_alive_interval_ms;
+    long long keep_alive_attempts;
+    bool last_call_given; /* it may be 0 */
+    int is_host;          /* -1: not given */
+    const char *scale;    /* "now", "checkpoint", "never" */
+    uint64_t unused_ms;
+};
+
+void rdzv_conf_init(struct rdzv_conf *c);
+
+/* Lay what text says over c. */
+int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e) MUST_CHECK;
+
+#endif
