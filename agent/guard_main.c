@@ -144,6 +144,9 @@ static void flush(void)
     }
     if (guard.tell_first == guard.tell_end)
         guard.tell_first = guard.tell_end = 0;
+    if (blocked == guard.tells_wait)
+        return;
+    guard.tells_wait = blocked;
     watch(EPOLL_CTL_MOD, GUARD_FD_SOCKET,
           EPOLLIN | EPOLLRDHUP | (blocked ? EPOLLOUT : 0), TAG_SOCKET);
 }
@@ -431,8 +434,7 @@ static void dispatch(const struct epoll_event *event)
     case TAG_CHILD:
         on_sigchld();
         break;
-    case TAG_CGROUP: /* the turn's end looks at it; reading is what quiets it */
-        cgroup_populated(&guard.cgroup);
+    case TAG_CGROUP: /* wakes up the turn's end, which looks at it */
         break;
     case TAG_ERRORS:
         read_errors();
@@ -558,8 +560,9 @@ static void prepare(const char *cgroup_name)
     watch(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
     watch(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
     watch(EPOLL_CTL_ADD, guard.errors, EPOLLIN, TAG_ERRORS);
-    if (guard.cgroup.dir >= 0)
-        watch(EPOLL_CTL_ADD, cgroup_watch(&guard.cgroup), EPOLLPRI, TAG_CGROUP);
+    if (guard.cgroup.dir >= 0) /* only changes count: nobody reads this very file */
+        watch(EPOLL_CTL_ADD, cgroup_watch(&guard.cgroup), EPOLLPRI | EPOLLET,
+              TAG_CGROUP);
 }
 
 static bool asked(int argc, char **argv)
