@@ -37,6 +37,7 @@ struct job_facts {
     struct view now, committed, maybe;
     bool in_doubt; /* `maybe` may have become durable */
     uint64_t entered_ms;
+    bool loses; /* somebody, in the step under way */
     struct epoch_facts *epochs;
     bool ended;
     struct msg_done result; /* what the first agent was told */

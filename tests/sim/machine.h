@@ -27,6 +27,7 @@ struct machine {
     bool crash_loop; /* its workers fail at every start */
     bool stubborn;   /* its workers do not stop in time */
     bool no_store;
+    bool drained;  /* whoever runs on it then may be let go */
     bool starting; /* an agent is about to be started */
     bool given_up; /* nobody starts another */
     unsigned starts;

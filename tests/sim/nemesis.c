@@ -275,6 +275,7 @@ static void drain_machine(struct sim *s, const char *run_id, unsigned machine)
 {
     struct msg m = { .type = MSG_DRAIN };
 
+    s->machine[machine]->drained = true;
     snprintf(m.drain.run_id, sizeof(m.drain.run_id), "%s", run_id);
     snprintf(m.drain.node, sizeof(m.drain.node), "host%u", machine);
     visitor_ask(s, &m);

@@ -22,6 +22,8 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
 
     if (m->type == MSG_FAILED)
         a->facts.failed_epoch = m->epoch;
+    if (m->type == MSG_LEAVE)
+        a->facts.leaves = true;
     if (m->type == MSG_FINISHED)
         a->facts.finished_epoch = m->epoch;
     if (m->type != MSG_STORE_READY)
@@ -169,15 +171,33 @@ static void check_root_cause(struct oracle *o, const struct job_facts *f,
         VIOLATION(o, "the root cause is pid %u, not pid %u", root->pid, d->failure.pid);
 }
 
+/* A job ends with its root cause's own code; what could not be executed has none. */
+static void check_exit_code(struct oracle *o, const struct msg_done *d)
+{
+    int32_t due = d->failure.kind == FAILURE_EXIT ? d->failure.code : 1;
+
+    if (strcmp(d->reason, "success") == 0)
+        due = 0;
+    else if (strcmp(d->reason, "failure") != 0)
+        return;
+    if (d->exit_code != due)
+        VIOLATION(o, "the job ends (%s) with code %d, not %d", d->reason, d->exit_code,
+                  due);
+}
+
 static void check_done(struct oracle *o, struct agent *a, const struct msg *m)
 {
     struct job_facts *f = facts_of_job(o, &m->instance);
     const struct msg_done *d = &m->done;
 
     a->facts.done = true;
-    if (strcmp(d->reason, "released") == 0)
+    if (strcmp(d->reason, "released") == 0) {
+        if (!a->facts.leaves && !a->machine->drained)
+            VIOLATION(o, "%s is let go and never asked for it", a->name);
         return;
+    }
     check_root_cause(o, f, d);
+    check_exit_code(o, d);
     if (d->restarts > facts_config(a)->max_restarts)
         VIOLATION(o, "the job ended with %u restarts of %u", d->restarts,
                   facts_config(a)->max_restarts);

@@ -48,7 +48,11 @@ static void learn_failure(struct agent *a, const struct round *r, struct job_fac
                    root->agent == a && m->failed.at_ms < root->at_ms;
 
     if (m->epoch == r->epoch && r->cause == ROUND_CAUSE_FAILURE && (first || earlier))
-        *root = (struct view_root){ true, m->failed.pid, a, m->failed.at_ms };
+        *root = (struct view_root){ .failure = true,
+                                    .final = first ? m->failed.final : root->final,
+                                    .pid = m->failed.pid,
+                                    .agent = a,
+                                    .at_ms = m->failed.at_ms };
 }
 
 void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
@@ -123,6 +127,7 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
         return;
     }
     a->facts.evicted = true;
+    facts_of_job(o, &r->instance)->loses = true;
     if (is_disobedient(o, r, node))
         return;
     if (now - a->facts.heard_ms + slack_ms(r) < r->config.lease_ms &&
@@ -162,6 +167,30 @@ static void check_budget(struct oracle *o, const struct round *r, struct job_fac
     f->now.restarts_at_start = r->restarts;
 }
 
+/* What must not be followed by another epoch. */
+static void check_goes_on(struct oracle *o, const struct round *r,
+                          const struct job_facts *f)
+{
+    if (r->ending)
+        VIOLATION(o, "epoch %" PRIu64 " starts, and the job is to end", r->epoch);
+    if (r->cause == ROUND_CAUSE_FAILURE && f->now.root.failure && f->now.root.final)
+        VIOLATION(o, "epoch %" PRIu64 " starts after a failure that is final",
+                  r->epoch);
+}
+
+/* A running epoch is stopped for a reason. */
+static void check_stop(struct oracle *o, const struct round *r,
+                       const struct round_event *ev, const struct job_facts *f)
+{
+    if (r->cause == ROUND_CAUSE_LOST && !f->loses && ev->type != ROUND_EV_STOPPED)
+        VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
+                  r->epoch);
+    if (r->cause == ROUND_CAUSE_SCALE_UP &&
+        (r->config.scale == ROUND_SCALE_NEVER || r->tally.here == 0))
+        VIOLATION(o, "epoch %" PRIu64 " stops for nodes that are not to be taken in",
+                  r->epoch);
+}
+
 static void check_failed(struct oracle *o, const struct round *r,
                          const struct round_event *ev)
 {
@@ -196,8 +225,10 @@ static void check_entered(struct oracle *o, const struct round *r,
     if (r->state == ROUND_RUNNING) {
         check_nothing_lives(o, r);
         check_budget(o, r, f);
+        check_goes_on(o, r, f);
     } else if (r->state == ROUND_STOPPING) {
         f->now.root.failure = false; /* learned when the report has been taken */
+        check_stop(o, r, ev, f);
         if (r->cause == ROUND_CAUSE_FAILURE)
             check_failed(o, r, ev);
     } else if (r->state == ROUND_DONE && r->reason == ROUND_REASON_SUCCESS) {
@@ -223,6 +254,7 @@ void oracle_stepped(struct oracle *o, const struct round *before,
     uint32_t most = f->now.restarts_at_start + 1;
 
     (void)ev;
+    f->loses = false;
     if (after->epoch < before->epoch)
         VIOLATION(o, "the epoch went from %" PRIu64 " to %" PRIu64, before->epoch,
                   after->epoch);

@@ -28,6 +28,7 @@ struct view_node {
 /* The root cause of the last stop, as the rendezvous learned it. */
 struct view_root {
     bool failure; /* else none, or a lost node */
+    bool final;   /* the first one that was learned of */
     uint32_t pid;
     struct agent *agent;
     uint64_t at_ms;
