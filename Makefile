@@ -131,6 +131,9 @@ $(preloads): $B/lib/%.so: $B/obj/tests/helpers/%.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
 
+# it is found under the name of what it stands in for
+$B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
+
 $B/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)

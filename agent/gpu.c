@@ -4,6 +4,7 @@
  * names, where the first entry says which; the list ends before the first entry that
  * names nothing, and a list that names one thing twice is empty. A name may be cut
  * short as long as it fits one only. Of parts, CUDA shows a process the first alone.
+ * Numbers go by PCI address, as CUDA's do unless the GPUs differ (CUDA_DEVICE_ORDER).
  */
 #include "agent/gpu.h"
 
@@ -47,7 +48,7 @@ static bool next_entry(const char **at, char *entry, size_t size)
 
 static const struct gpu *find_number(const struct gpu_list *list, const char *entry)
 {
-    unsigned long number = 0;
+    unsigned long number;
 
     if (!isdigit((unsigned char)*entry))
         return NULL;
@@ -153,9 +154,12 @@ char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *
     snprintf(buf, size, "%u", index);
     if (!cuda_visible_devices)
         return buf;
-    for (uint32_t i = 0; i <= index; i++)
-        if (!next_entry(&cuda_visible_devices, buf, size))
+    do {
+        if (!next_entry(&cuda_visible_devices, buf, size)) {
             buf[0] = '\0';
+            break;
+        }
+    } while (index-- > 0);
     return buf;
 }
 
