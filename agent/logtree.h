@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGTREE_H
+#define AGENT_LOGTREE_H
+
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+
+/*
+ * The folders of a run's logs, as torchrun has them:
+ *
+ *     <log-dir>/<run-id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+ *     <log-dir>/latest-<host> -> <run-id>_<random>
+ *
+ * Nothing that is there is erased. Without a log-dir it is a fresh one below TMPDIR,
+ * "crun_XXXXXX", and the folders into which nothing was written go with the run. Below
+ * the log-dir no symbolic link is followed.
+ */
+struct logtree;
+
+/* log_dir NULL: a temporary one. NULL with e if it cannot be made. */
+struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e);
+void logtree_destroy(struct logtree *t); /* NULL is fine */
+
+/* Absolute. */
+const char *logtree_path(const struct logtree *t);
+
+/* The folders of an attempt, which is the current one from now on. */
+int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers,
+                  struct err *e) MUST_CHECK;
+
+/* Folder of a worker in the current attempt; the caller frees. */
+char *logtree_worker_path(const struct logtree *t, uint32_t local_rank);
+
+/* A file of the current attempt, to append to, of a worker or (LOGTREE_NODE) of the
+ * node: a descriptor, or -1. */
+#define LOGTREE_NODE UINT32_MAX
+int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
+                 struct err *e) MUST_CHECK;
+
+#endif
