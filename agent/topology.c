@@ -172,16 +172,11 @@ int topology_core(const struct topology *t, int cpu, struct id_set *cpus, struct
     return 0;
 }
 
-/* The level of a cache of a CPU: 0 for one of instructions, -1 if there is none. */
+/* The level of a cache of a CPU; -1 if there is none of that index. */
 static int cache_level(const struct topology *t, int cpu, int index)
 {
     char line[32];
 
-    if (!read_line(t, line, sizeof(line), CPU_PATH "/cpu%d/cache/index%d/type", cpu,
-                   index))
-        return -1;
-    if (strncmp(line, "Instruction", 11) == 0)
-        return 0;
     if (!read_line(t, line, sizeof(line), CPU_PATH "/cpu%d/cache/index%d/level", cpu,
                    index))
         return -1;

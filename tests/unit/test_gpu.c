@@ -52,6 +52,8 @@ static const struct {
     { PARTS, "MIG-2", 1, "3d" },
     { PARTS, "MIG-1b,MIG-2,MIG-1a", 1, "1b 3d 1b" },
     { PARTS, "MIG-1", 0, "" },
+    { PARTS, "MIG-1b,GPU-2", 1, "1b" },
+    { PARTS, "GPU-2,MIG-1b", 1, "3d" },
     { PARTS, "MIG-1a,MIG-1a", 0, "" },
     { "1b:GPU-1 3d:? 9a:GPU-3", NULL, 3, "1b . 9a" },
     { "1b:GPU-1 3d:? 9a:GPU-3", "2,1", 2, "9a ." },

@@ -77,10 +77,8 @@ static const char *cpus_of(const struct machine *m, int first, int count)
     return text;
 }
 
-static void put_cache(int cpu, int index, const char *type, const char *level,
-                      const char *cpus)
+static void put_cache(int cpu, int index, const char *level, const char *cpus)
 {
-    tree_put(type, "sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, index);
     tree_put(level, "sys/devices/system/cpu/cpu%d/cache/index%d/level", cpu, index);
     tree_put(cpus, "sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
              index);
@@ -95,11 +93,9 @@ static void put_cpu(const struct machine *m, int cpu)
     tree_put(socket, "sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
     tree_put(cpus_of(m, core, 1),
              "sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    put_cache(cpu, 0, "Data\n", "1\n", cpus_of(m, core, 1));
-    put_cache(cpu, 1, "Instruction\n", "1\n", cpus_of(m, core, 1));
-    put_cache(cpu, 2, "Unified\n", "3\n",
-              cpus_of(m, core - core % m->complex, m->complex));
-    put_cache(cpu, 3, "Unified\n", "2\n", cpus_of(m, core, 1));
+    put_cache(cpu, 0, "1\n", cpus_of(m, core, 1));
+    put_cache(cpu, 1, "3\n", cpus_of(m, core - core % m->complex, m->complex));
+    put_cache(cpu, 2, "2\n", cpus_of(m, core, 1));
 }
 
 static void allow(const char *cpus, const char *memory)
@@ -135,8 +131,8 @@ static const struct machine amd = { 2, 1, 8, 2, 2 };        /* 4 complexes a nod
 
 /* -- asking ------------------------------------------------------------------------ */
 
-static void expect(enum config_numa binding, uint32_t local_rank, uint32_t workers,
-                   const char *cpus, int node)
+static void expect(const char *what, enum config_numa binding, uint32_t local_rank,
+                   uint32_t workers, const char *cpus, int node)
 {
     struct id_set set = { { 0 } };
     struct numa_place place;
@@ -148,8 +144,7 @@ static void expect(enum config_numa binding, uint32_t local_rank, uint32_t worke
     for (int cpu = 0; cpu < ID_SET_MAX; cpu++)
         ck_assert_msg(!CPU_ISSET_S((size_t)cpu, place.cpus_size, place.cpus) ==
                           !id_set_has(&set, cpu),
-                      "rank %u of %u: CPU %d, expected %s", local_rank, workers, cpu,
-                      cpus);
+                      "%s: CPU %d, expected %s", what, cpu, cpus);
     ck_assert_int_eq(place.node, node);
     CPU_FREE(place.cpus);
 }
@@ -198,6 +193,7 @@ static const struct {
     ROW("node of the GPU", two_by_two, NULL, G(3, 0), NODE, 0, 2, "12-15,28-31", 3),
     ROW("node of the GPU", two_by_two, NULL, G(3, 0), NODE, 1, 2, "0-3,16-19", 0),
     ROW("third of two GPUs", two_by_two, NULL, G(3, 0), NODE, 2, 4, "12-15,28-31", 3),
+    ROW("fourth of two", two_by_two, NULL, G(3, 0), NODE, 3, 4, "0-3,16-19", 0),
     ROW("dealt out", two_by_two, NULL, NO_GPU, NODE, 0, 2, "0-3,16-19", 0),
     ROW("dealt out", two_by_two, NULL, NO_GPU, NODE, 1, 2, "8-11,24-27", 2),
     ROW("dealt out", two_by_two, NULL, NO_GPU, NODE, 1, 8, "0-3,16-19", 0),
@@ -241,8 +237,8 @@ START_TEST(a_worker_gets_its_cpus_and_its_memory)
         allow(cases[_i].allowed, "0-3");
     for (const int *node = cases[_i].gpu_node; *node != -2; node++)
         add_gpu(*node);
-    expect(cases[_i].binding, cases[_i].rank, cases[_i].workers, cases[_i].cpus,
-           cases[_i].node);
+    expect(cases[_i].name, cases[_i].binding, cases[_i].rank, cases[_i].workers,
+           cases[_i].cpus, cases[_i].node);
 }
 END_TEST
 
@@ -277,10 +273,20 @@ START_TEST(offline_cpus_and_empty_nodes_do_not_exist)
     tree_put("\n", "sys/devices/system/node/node2/cpulist");
     tree_remove("sys/devices/system/cpu/cpu20");
     tree_put("4\n", "sys/devices/system/cpu/cpu4/topology/thread_siblings_list");
-    expect(CONFIG_NUMA_NODE, 1, 3, "4-7,21-23", 1);
-    expect(CONFIG_NUMA_NODE, 2, 3, "12-15,28-31", 3);
-    expect(CONFIG_NUMA_EXCLUSIVE, 4, 12, "4", 1);
-    expect(CONFIG_NUMA_SOCKET, 2, 3, "12-15,28-31", 3);
+    expect("a CPU that is off", CONFIG_NUMA_NODE, 1, 3, "4-7,21-23", 1);
+    expect("the last node with CPUs", CONFIG_NUMA_NODE, 2, 3, "12-15,28-31", 3);
+    expect("a core with one thread on", CONFIG_NUMA_EXCLUSIVE, 4, 12, "4", 1);
+    expect("a socket with an empty node", CONFIG_NUMA_SOCKET, 2, 3, "12-15,28-31", 3);
+}
+END_TEST
+
+START_TEST(a_cpu_shares_with_itself_at_least)
+{
+    make(&small);
+    tree_put("0\n", "sys/devices/system/cpu/cpu2/topology/thread_siblings_list");
+    tree_put("\n", "sys/devices/system/cpu/cpu0/cache/index1/shared_cpu_list");
+    expect("a core", CONFIG_NUMA_EXCLUSIVE, 2, 4, "2", 0);
+    expect("a complex", CONFIG_NUMA_CORE_COMPLEX, 1, 4, "0", 0);
 }
 END_TEST
 
@@ -288,10 +294,10 @@ START_TEST(memory_that_is_not_there_is_not_asked_for)
 {
     make(&two_by_two);
     allow("0-31", "0,2-3");
-    expect(CONFIG_NUMA_NODE, 1, 4, "4-7,20-23", -1);
-    expect(CONFIG_NUMA_NODE, 2, 4, "8-11,24-27", 2);
+    expect("no memory", CONFIG_NUMA_NODE, 1, 4, "4-7,20-23", -1);
+    expect("memory", CONFIG_NUMA_NODE, 2, 4, "8-11,24-27", 2);
     tree_put("Cpus_allowed_list:\t0-31\n", "proc/self/status");
-    expect(CONFIG_NUMA_NODE, 1, 4, "4-7,20-23", 1);
+    expect("not restricted", CONFIG_NUMA_NODE, 1, 4, "4-7,20-23", 1);
 }
 END_TEST
 
@@ -300,8 +306,8 @@ START_TEST(a_kernel_without_nodes_has_one)
     make(&small);
     tree_remove("sys/devices/system/node");
     tree_put("0-2\n", "sys/devices/system/cpu/online");
-    expect(CONFIG_NUMA_NODE, 1, 2, "0-2", -1);
-    expect(CONFIG_NUMA_EXCLUSIVE, 1, 2, "2", -1);
+    expect("no nodes", CONFIG_NUMA_NODE, 1, 2, "0-2", -1);
+    expect("a core without nodes", CONFIG_NUMA_EXCLUSIVE, 1, 2, "2", -1);
     tree_remove("sys/devices/system/cpu/online");
     expect_refusal(CONFIG_NUMA_NODE, 0, 1,
                    "--numa-binding: this machine does not say which CPUs it has "
@@ -314,7 +320,7 @@ START_TEST(a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node)
     make(&small);
     gpus = 1;
     gpu_address[0] = NULL;
-    expect(CONFIG_NUMA_NODE, 0, 1, "0-3", 0);
+    expect("one node", CONFIG_NUMA_NODE, 0, 1, "0-3", 0);
     tree_teardown();
     tree_setup();
     make(&two_by_two);
@@ -347,7 +353,7 @@ START_TEST(what_is_missing_is_named)
         "4 on their NUMA node");
     add_gpu(0);
     add_gpu(-1);
-    expect(CONFIG_NUMA_NODE, 0, 1, "0-3,16-19", 0);
+    expect("a GPU that says", CONFIG_NUMA_NODE, 0, 1, "0-3,16-19", 0);
     expect_refusal(CONFIG_NUMA_NODE, 1, 2,
                    "--numa-binding: this machine does not say which NUMA node GPU 1 is "
                    "near");
@@ -426,6 +432,7 @@ int main(void)
                         sizeof(cases) / sizeof(*cases));
     tcase_add_test(t, exclusive_shares_are_disjoint_and_leave_nothing);
     tcase_add_test(t, offline_cpus_and_empty_nodes_do_not_exist);
+    tcase_add_test(t, a_cpu_shares_with_itself_at_least);
     tcase_add_test(t, memory_that_is_not_there_is_not_asked_for);
     tcase_add_test(t, a_kernel_without_nodes_has_one);
     tcase_add_test(t, a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node);
