@@ -167,19 +167,29 @@ mutants:
 lint:
 	$(Q)scripts/check-layers && scripts/check-format
 
+# only the launcher has a name that others use too
+installed_name = $(if $(filter crun,$1),$(CRUN),$1)
+installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(call \
+    installed_name,$(basename $(notdir $1)))$(suffix $1)
+completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
+               $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(addprefix $B/bin/,$(filter $(installed),$(present))) $(DESTDIR)$(PREFIX)/bin
-	$(foreach m,$(manuals),install -D -m 644 $m \
-	    $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m) &&) true
+	$(foreach p,$(filter $(installed),$(present)),install -m 755 $B/bin/$p \
+	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
+	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
+	install -d $(dir $(completions))
+	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion bash > $(word 1,$(completions))
+	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion zsh > $(word 2,$(completions))
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(installed))
+	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
-	rm -f $(foreach m,$(manuals),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $m))/$(notdir $m))
+	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(completions)
 
 clean:
 	rm -rf build build-*

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * crun: launches a training job and keeps it alive. This file is its command line, from
+ * argv to the agent's configuration; the agent does the rest.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/gpu.h"
+#include "agent/guard.h"
+#include "launcher/command.h"
+#include "launcher/dryrun.h"
+#include "launcher/options.h"
+#include "launcher/understand.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/version.h"
+
+#define EXIT_USAGE 2
+
+/* Descriptors 0 to 2 are there, whoever started us: no socket must become one. */
+static void keep_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+/* As torch counts them: those that this process may run on. */
+static uint32_t count_cpus(void)
+{
+    size_t size = CPU_ALLOC_SIZE(8192);
+    cpu_set_t *set = CPU_ALLOC(8192);
+    int count = 1;
+
+    if (set && sched_getaffinity(0, size, set) == 0)
+        count = CPU_COUNT_S(size, set);
+    CPU_FREE(set);
+    return (uint32_t)count;
+}
+
+static uint32_t count_gpus(void)
+{
+    return gpu_count(getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+/* The folder that this program is in, or NULL. */
+static const char *own_folder(char *buf, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", buf, size - 1);
+    char *slash;
+
+    if (length <= 0)
+        return NULL;
+    buf[length] = '\0';
+    slash = strrchr(buf, '/');
+    if (slash)
+        *slash = '\0';
+    return slash ? buf : NULL;
+}
+
+static int find_command(const struct options *o, const char *const *words,
+                        struct config *config, struct err *e)
+{
+    char folder[PATH_MAX];
+    struct command c = { .module = o->module,
+                         .no_python = o->no_python,
+                         .run_path = o->run_path,
+                         .local_rank_argument = o->launch_compat && !o->use_env,
+                         .python = getenv("PYTHON_EXEC"),
+                         .path = getenv("PATH"),
+                         .beside = own_folder(folder, sizeof(folder)) };
+
+    config->argv = command_find(&c, words, e);
+    return config->argv ? 0 : -1;
+}
+
+static int understand_all(const struct options *o, const char *const *words,
+                          struct config *config, struct err *e)
+{
+    struct machine machine = { .cpus = count_cpus,
+                               .gpus = count_gpus,
+                               .cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
+                               .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES") };
+
+    memset(config, 0, sizeof(*config));
+    if (!words[0])
+        return err_set(e, "a program is missing (crun --help)");
+    if (understand(o, words, &machine, config, e) < 0)
+        return -1;
+    return find_command(o, words, config, e);
+}
+
+static int run(const struct options *o, const char *const *words)
+{
+    struct config config;
+    struct err e;
+    int code;
+
+    if (understand_all(o, words, &config, &e) < 0) {
+        log_error("%s", e.text);
+        code = EXIT_USAGE;
+    } else if (o->dry_run) {
+        dryrun_print(&config, (const char *const *)environ, stdout);
+        code = fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    } else {
+        code = agent_run(&config);
+    }
+    understand_release(&config);
+    return code;
+}
+
+/* --help and the like. False: there is none of them. */
+static bool answer_question(const struct options *o)
+{
+    if (o->help)
+        options_print_help(stdout);
+    else if (o->version)
+        printf("crun " CRUN_VERSION "\n");
+    else if (o->completion)
+        options_print_completion(o->completion, program_invocation_short_name, stdout);
+    else
+        return false;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct err e;
+    int word;
+
+    guard_main_if_asked(argc, argv);
+    keep_standard_descriptors();
+    log_init("crun", LOG_INFO, LOG_TEXT);
+    if (options_parse(argc, argv, &o, &word, &e) < 0) {
+        log_error("%s", e.text);
+        return EXIT_USAGE;
+    }
+    if (answer_question(&o))
+        return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    log_init("crun", o.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
+    for (unsigned i = 0; i < o.note_count; i++)
+        log_info("%s", o.notes[i]);
+    return run(&o, (const char *const *)argv + word);
+}
