@@ -32,11 +32,8 @@ test-worker_src := tests/helpers/test-worker.c
 guard-driver_src := tests/helpers/guard-driver.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
-# no more than libc: what it measures begins with loading it
 spawn-loop_src := scripts/bench/spawn-loop.c
-spawn-loop_ldflags := -Wl,--as-needed
 start-stamp_src := scripts/bench/start-stamp.c
-start-stamp_ldflags := -Wl,--as-needed
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
             agent-load spawn-loop start-stamp
@@ -78,7 +75,8 @@ test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS)
-all_ldflags = $(san) -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
+# a library that is not used is not loaded: that is what starting a program takes
+all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
 # the archive of layer rendezvous/base is build/lib/librendezvous-base.a
 archive = $B/lib/lib$(subst /,-,$1).a

@@ -3,9 +3,9 @@
 #include "launcher/understand.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "launcher/rank_lists.h"
 #include "launcher/where.h"
@@ -110,28 +110,22 @@ static const char *last_component(const char *path)
 }
 
 /*
- * The same on all nodes of a job exactly if they mean the same program with the same
- * arguments. Folders are left out: they may differ between machines.
+ * The same on all nodes of a job if they mean the same program with the same arguments;
+ * if they do not, it is so by one chance in four thousand million. It is for mistakes:
+ * a digest against forgery needs libcrypto, and loading that takes milliseconds, in
+ * crun and once more in its guard. Folders are left out, for they may differ between
+ * machines.
  */
 static void hash_arguments(const struct options *o, const char *const *words,
                            char hex[65])
 {
-    const bool how[] = { o->module, o->no_python, o->run_path, o->launch_compat };
-    const char *program = last_component(words[0]);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    unsigned size = 0;
+    const Bytef how[] = { o->module, o->no_python, o->run_path, o->launch_compat };
+    uLong crc = crc32_z(0, how, sizeof(how));
+    const char *word = last_component(words[0]);
 
-    if (!md || !EVP_DigestInit_ex(md, EVP_sha256(), NULL))
-        abort();
-    EVP_DigestUpdate(md, how, sizeof(how));
-    EVP_DigestUpdate(md, program, strlen(program) + 1);
-    for (words++; *words; words++)
-        EVP_DigestUpdate(md, *words, strlen(*words) + 1);
-    EVP_DigestFinal_ex(md, digest, &size);
-    EVP_MD_CTX_free(md);
-    for (unsigned i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    for (; word; word = *++words)
+        crc = crc32_z(crc, (const Bytef *)word, strlen(word) + 1);
+    snprintf(hex, 65, "%08lx", crc);
 }
 
 static uint32_t given_or(uint64_t given_ms, uint64_t default_ms)
