@@ -34,6 +34,7 @@ struct agent_facts {
     uint64_t heard_ms, gone_ms;
     bool joined;
     bool evicted;
+    bool evicted_silent;           /* while its connection stood */
     bool evicted_for_good;         /* and that is durable */
     enum round_state state_before; /* of its job, before the message at hand */
     bool done;                     /* was told the result */
@@ -69,6 +70,7 @@ struct agent {
     uint32_t first_rank;
     bool started; /* all of them run */
     bool stopping;
+    bool disobeys;    /* its workers do not stop in time */
     bool was_at_rest; /* when all had healed */
 
     struct agent_facts facts;

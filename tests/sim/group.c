@@ -134,6 +134,7 @@ void group_start(struct agent *a, const struct msg *start)
     if (start->start.host_store) {
         bool late = a->machine->no_store && !a->sim->healed;
 
+        a->disobeys = late;
         later(a, late ? 2 * STORE_START_MS * 1000ull : delay / 2, store_up);
     }
     later(a, delay, workers_run);
@@ -174,7 +175,8 @@ void group_stop(struct agent *a, const struct msg *stop)
     a->stopping = true;
     if (delay > grace_us)
         delay = grace_us; /* killed */
-    if (a->machine->stubborn && !a->sim->healed)
+    a->disobeys = a->machine->stubborn && !a->sim->healed;
+    if (a->disobeys)
         delay = grace_us + 2 * STOP_MARGIN_MS * 1000ull;
     later(a, a->alive ? delay : 0, workers_gone);
 }

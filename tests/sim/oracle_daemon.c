@@ -127,6 +127,7 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
         return;
     }
     a->facts.evicted = true;
+    a->facts.evicted_silent = a->facts.connected;
     facts_of_job(o, &r->instance)->loses = true;
     if (is_disobedient(o, r, node))
         return;
@@ -147,11 +148,22 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
                   a->name, calm_us / 1000);
 }
 
+/*
+ * Given up, but able to end its workers in time: under the strict fence it must have,
+ * unless it was its connection that did not come back, which ends a place sooner.
+ */
+static bool must_be_fenced(const struct oracle *o, const struct agent *a)
+{
+    return o->sim->plan.strict_fence && a->facts.evicted_silent &&
+           !a->machine->paused && !a->disobeys;
+}
+
 /* A new epoch: nothing of an older one may live, but on nodes that were given up. */
 static void check_nothing_lives(struct oracle *o, const struct round *r)
 {
     for (const struct agent *a = o->sim->agents; a; a = a->next)
-        if (a->alive > 0 && !a->facts.evicted && a->epoch < r->epoch &&
+        if (a->alive > 0 && (!a->facts.evicted || must_be_fenced(o, a)) &&
+            a->epoch < r->epoch &&
             id128_equal(member_instance(a->member), &r->instance))
             VIOLATION(o, "epoch %" PRIu64 " starts, %s has workers of %" PRIu64,
                       r->epoch, a->name, a->epoch);
