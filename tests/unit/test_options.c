@@ -539,7 +539,7 @@ static bool same_job(const char *a, const char *b)
     memcpy(hash, c.job.arguments_hash, sizeof(hash));
     understand_release(&c);
     accept(b, &o, &c);
-    ck_assert_uint_eq(strlen(hash), 64);
+    ck_assert_str_ne(hash, "");
     same = strcmp(hash, c.job.arguments_hash) == 0;
     understand_release(&c);
     return same;
