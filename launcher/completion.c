@@ -71,22 +71,25 @@ static void print_bash(const char *command, FILE *out)
     fputs("# bash completion, printed by crun --print-completion bash\n"
           "_crun()\n{\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}"
-          " i\n",
+          " i word\n",
           out);
     print_bash_flags("switches", false, out);
     print_bash_flags("valued", true, out);
-    fputs(
-        "    COMPREPLY=()\n"
-        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-        "        case \" $valued \" in *\" ${COMP_WORDS[i]//_/-} \"*) ((++i)); "
-        "continue ;; esac\n"
-        "        [[ ${COMP_WORDS[i]} == -?* && ${COMP_WORDS[i]} != -- ]] && continue\n"
-        "        [[ ${COMP_WORDS[i]} == '=' ]] && { ((++i)); continue; }\n"
-        "        compopt -o default\n"
-        "        return\n"
-        "    done\n"
-        "    case ${prev//_/-} in\n",
-        out);
+    fputs("    COMPREPLY=()\n"
+          "    [[ $cur == '=' ]] && cur=\n"
+          "    [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD - 2]}\n"
+          "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+          "        word=${COMP_WORDS[i]//_/-}\n"
+          "        if [[ \" $valued \" == *\" $word \"* ]]; then\n"
+          "            [[ ${COMP_WORDS[i + 1]} == '=' ]] && ((++i))\n"
+          "            ((++i))\n"
+          "        elif [[ $word != -?* || $word == -- ]]; then\n"
+          "            compopt -o default # the program's own\n"
+          "            return\n"
+          "        fi\n"
+          "    done\n"
+          "    case ${prev//_/-} in\n",
+          out);
     for (const struct opt *o = options_table; o->name; o++)
         if (o->arg)
             print_bash_values(o, out);

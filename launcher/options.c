@@ -39,9 +39,8 @@ const struct opt options_table[] = {
       .min = 0,
       .max = NODES_MAX - 1 },
     { .name = "numa-binding",
-      .arg = "MODE",
-      .help = "Bind workers to CPUs and memory near their GPU: node, socket, exclusive "
-              "or core-complex.",
+      .arg = "node|socket|exclusive|core-complex",
+      .help = "Bind workers to CPUs and memory near their GPU.",
       .set = value_set_numa },
     { .name = "virtual-local-rank",
       .help = "Each worker sees one GPU, as device 0, and LOCAL_RANK 0.",
@@ -134,7 +133,7 @@ const struct opt options_table[] = {
               "Default: 0 on one node, else none.",
       .set = value_set_stdin },
     { .name = "start-method",
-      .arg = "METHOD",
+      .arg = "spawn|fork|forkserver",
       .help = "Taken for torchrun's sake; no effect.",
       .set = value_take_start_method },
 
