@@ -88,8 +88,6 @@ static void obey(struct agent *a, const struct msg *m)
         group_ask_checkpoint(a, m->epoch);
         break;
     case MSG_DONE:
-        a->exit_code = m->done.exit_code;
-        memcpy(a->reason, m->done.reason, sizeof(a->reason));
         member_bye(a->member, now_ms(a));
         end(a, AGENT_TOLD, false);
         start_another(a);

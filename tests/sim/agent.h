@@ -38,10 +38,10 @@ struct agent_facts {
     bool evicted_for_good;         /* and that is durable */
     enum round_state state_before; /* of its job, before the message at hand */
     bool done;                     /* was told the result */
-    bool leaves;                   /* has asked to go, or was asked to */
+    bool leaves;                   /* has asked to go */
     uint64_t epoch;                /* of the last START that arrived */
     uint64_t told;                 /* the greatest epoch in anything that arrived */
-    uint32_t slot, restarts;
+    uint32_t slot;                 /* it had then */
     uint64_t failed_epoch, finished_epoch; /* what it truly reported */
     uint64_t trouble_us;                   /* when a fault last touched it */
 };
@@ -57,8 +57,6 @@ struct agent {
     struct link *link;
     enum agent_end end;
     enum refusal refusal;
-    int32_t exit_code;
-    char reason[16]; /* of DONE */
     uint64_t tick_at_us;
     struct order *orders;
 
@@ -70,7 +68,8 @@ struct agent {
     uint32_t first_rank;
     bool started; /* all of them run */
     bool stopping;
-    bool disobeys;    /* its workers do not stop in time */
+    /* its workers do not stop, or its store does not start, in time */
+    bool disobeys;
     bool was_at_rest; /* when all had healed */
 
     struct agent_facts facts;

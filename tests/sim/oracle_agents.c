@@ -14,6 +14,7 @@
  * The oracle's view of the agents: what they truly did, and whether what reaches them
  * may reach them.
  */
+
 /* -- what agents truly do ---------------------------------------------------------- */
 
 void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)

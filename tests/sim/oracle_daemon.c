@@ -15,6 +15,7 @@
  * The oracle's view of the daemon: what it heard from whom and when, and whether what
  * it decides follows from that.
  */
+
 /* -- what the daemon hears --------------------------------------------------------- */
 
 /* Who joins anew was never told that it had joined, and knows of nothing to go on with.
