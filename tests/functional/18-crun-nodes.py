@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+crun on several nodes, each a network namespace with an address and a host name of its
+own: where the rendezvous runs, which ranks come out, how failures, signals and losses end.
+"""
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+import nodes  # noqa: E402
+
+BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
+CRUN = BIN / "crun"
+
+# what a worker says of itself, a word each
+SHOW = ("echo rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK/"
+        "$GROUP_WORLD_SIZE restart=$TORCHELASTIC_RESTART_COUNT epoch=$CRUN_EPOCH "
+        "master=$MASTER_ADDR:$MASTER_PORT;")
+
+
+def fail(*what):
+    sys.exit("FAILED: " + " ".join(map(str, what)))
+
+
+def expect(p, code, *texts, seconds=30):
+    got = p.wait(seconds)
+    said = p.out + p.err
+    if got != code:
+        fail(f"{p}: exit code {got}, not {code}:\n{said}")
+    for text in texts:
+        if text not in said:
+            fail(f"{p}: {text!r} is not in:\n{said}")
+
+
+def ranks(*processes):
+    """{rank: {name: value}} of all workers, the last line of each."""
+    found = {}
+    for p in processes:
+        for line in p.out.splitlines():
+            if line.startswith("rank="):
+                facts = dict(word.split("=", 1) for word in line.split())
+                found[int(facts["rank"])] = facts
+    return found
+
+
+def static(cluster, index, workers, *rest, nnodes=2, flags=()):
+    return cluster[index].start(
+        [CRUN, f"--nnodes={nnodes}", f"--node_rank={index}",
+         f"--master_addr={cluster[0].address}", "--master_port=29500",
+         f"--nproc_per_node={workers}", *flags, *rest])
+
+
+def dynamic(node, endpoint, workers, *rest, nnodes="2", flags=()):
+    return node.start(
+        [CRUN, f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+         "--rdzv-id=job", f"--nproc-per-node={workers}", *flags, *rest])
+
+
+def sh(script):
+    return ["sh", "-c", script]
+
+
+def check_ranks(found, world, master):
+    if sorted(found) != list(range(world)):
+        fail("ranks", sorted(found), "not 0 to", world - 1)
+    for rank, facts in found.items():
+        if facts["world"] != str(world) or facts["master"] != master:
+            fail("rank", rank, "has", facts, "not world", world, "master", master)
+
+
+# -- the command lines as typed -------------------------------------------------------
+
+
+def two_nodes_static(cluster):
+    b = static(cluster, 1, 3, *sh(SHOW))  # who comes first retries
+    a = static(cluster, 0, 1, *sh(SHOW))
+    expect(a, 0, "formed: 2 nodes, 4 workers")
+    expect(b, 0)
+    found = ranks(a, b)
+    check_ranks(found, 4, f"{cluster[0].address}:29500")
+    if found[0]["group"] != "0/2" or found[3]["group"] != "1/2":
+        fail("group ranks", found)
+    if [found[r]["local"] for r in range(4)] != ["0", "0", "1", "2"]:
+        fail("local ranks", found)
+
+
+def two_nodes_dynamic(cluster):
+    endpoint = cluster[0].address
+    b = dynamic(cluster[1], endpoint, 2, *sh(SHOW))
+    a = dynamic(cluster[0], endpoint, 2, *sh(SHOW))
+    expect(a, 0)
+    expect(b, 0)
+    check_ranks(ranks(a, b), 4, f"{endpoint}:29400")
+    if {r for r, f in ranks(a).items()} != {0, 1}:
+        fail("the node of the rendezvous does not have rank 0")
+
+
+def with_a_daemon(cluster):
+    crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
+    nodes.until(lambda: "listening" in crund.err, "crund")
+    flag = cluster.directory + "/once"
+    again = SHOW + (f"if [ $RANK = 1 ] && mkdir {flag} 2>/dev/null; then kill -9 $$; fi;"
+                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 60")
+    both = [dynamic(cluster[i], cluster[2].address, 2, *sh(again),
+                    flags=["--max-restarts=2"]) for i in (0, 1)]
+    for p in both:
+        expect(p, 0, "killed by SIGKILL", "epoch 2 formed")
+    found = ranks(*both)
+    if sorted(found) != [0, 1, 2, 3] or any(f["restart"] != "1" for f in found.values()):
+        fail("after the restart:", found)
+    leader = found[0]["master"].split(":")[0]
+    if leader not in (cluster[0].address, cluster[1].address):
+        fail("MASTER_ADDR is", leader)
+    crund.kill(signal.SIGTERM)
+    expect(crund, 0)
+
+
+# -- how it ends ----------------------------------------------------------------------
+
+
+def a_failure_ends_all_nodes_with_its_code(cluster):
+    script = "[ $RANK = 2 ] && { echo broken >&2; exit 85; }; exec sleep 60"
+    a = static(cluster, 0, 2, *sh(script))
+    b = static(cluster, 1, 2, *sh(script))
+    for p in (a, b):
+        expect(p, 85, "rank 2 on node-1 exited with code 85", "| broken",
+               "exit code 85, as rank 2's")
+
+
+def ctrl_c_at_any_node_ends_the_job(cluster):
+    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
+    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
+    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    b.kill(signal.SIGINT)
+    expect(a, 130)
+    expect(b, 130)
+
+
+def sigterm_lets_one_node_leave(cluster):
+    crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
+    nodes.until(lambda: "listening" in crund.err, "crund")
+    script = SHOW + "[ $WORLD_SIZE = 1 ] || exec sleep 60"
+    both = [dynamic(cluster[i], cluster[2].address, 1, *sh(script), nnodes="1:2",
+                    flags=["--rdzv-conf=last_call_timeout=30"]) for i in (0, 1)]
+    nodes.until(lambda: all("world=2" in p.out for p in both), "both run")
+    both[1].kill(signal.SIGTERM)
+    expect(both[1], 143)
+    expect(both[0], 0, "world=1", "a node leaves")
+    crund.kill(signal.SIGTERM)
+    expect(crund, 0)
+
+
+def a_lost_node_ends_a_job_of_fixed_size(cluster):
+    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
+    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
+    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    b.kill(signal.SIGKILL)
+    begun = time.monotonic()
+    expect(a, 1, "node node-1 was lost")
+    if time.monotonic() - begun > 8:
+        fail("the survivor took", time.monotonic() - begun, "s")
+
+
+def the_loss_of_the_host_ends_all(cluster):
+    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
+    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
+    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    a.kill(signal.SIGKILL)
+    expect(b, 1, "a standalone crund", seconds=15)
+
+
+# -- mistakes -------------------------------------------------------------------------
+
+
+def mistakes_are_told_where_they_can_be_mended(cluster):
+    a = cluster[0].start([CRUN, "--nnodes=2", "--node_rank=0", "--master_addr=10.77.0.99",
+                          "--master_port=29500", "true"])
+    expect(a, 2, "10.77.0.99:29500 is not an address of this machine", "10.77.0.1")
+    a = static(cluster, 0, 1, *sh("true"))
+    nodes.until(lambda: a.popen.poll() is None, "it waits", 1)
+    dup = cluster[1].start([CRUN, "--nnodes=2", "--node_rank=0",
+                            f"--master_addr={cluster[1].address}", "--master_port=29501",
+                            "true"])
+    other = static(cluster, 1, 1, "false")  # another program
+    expect(other, 2, "runs with another configuration")
+    b = static(cluster, 1, 1, *sh("true"))
+    expect(a, 0)
+    expect(b, 0)
+    dup.kill(signal.SIGINT)
+    expect(dup, 130)
+    taken = cluster[0].start(["python3", "-c", "import socket, time; "
+                              "s = socket.create_server(('0.0.0.0', 29500)); "
+                              "print('up', flush=True); time.sleep(60)"])
+    nodes.until(lambda: "up" in taken.out, "the port is taken")
+    a = static(cluster, 0, 1, "true")
+    expect(a, 2, "29500", "in use")
+    taken.kill()
+
+
+TESTS = [
+    two_nodes_static,
+    two_nodes_dynamic,
+    with_a_daemon,
+    a_failure_ends_all_nodes_with_its_code,
+    ctrl_c_at_any_node_ends_the_job,
+    sigterm_lets_one_node_leave,
+    a_lost_node_ends_a_job_of_fixed_size,
+    the_loss_of_the_host_ends_all,
+    mistakes_are_told_where_they_can_be_mended,
+]
+
+
+def main():
+    why = nodes.available()
+    if why:
+        print(f"SKIPPED: several nodes on one machine: {why}")
+        sys.exit(77)
+    wanted = sys.argv[1:]
+    with nodes.Cluster(3) as cluster:
+        for test in TESTS:
+            if wanted and test.__name__ not in wanted:
+                continue
+            begun = time.monotonic()
+            test(cluster)
+            print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)")
+
+
+main()
