@@ -16,6 +16,7 @@
 #include "agent/guard.h"
 #include "agent/hosting.h"
 #include "agent/logs.h"
+#include "agent/say.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -34,8 +35,6 @@
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
-#define WAIT_SAID_FIRST_MS 5000
-#define WAIT_SAID_AGAIN_MS 30000
 #define HOST_LINGER_MS 5000 /* for other nodes to hear the result */
 
 struct agent {
@@ -45,6 +44,7 @@ struct agent {
     struct logs *logs;
     struct group *group;
     struct events *events;
+    struct say *say;
     struct hosting hosting;
     struct client *client;
     struct store_server *store; /* while an epoch runs and rank 0 is here */
@@ -53,7 +53,6 @@ struct agent {
     struct msg_start start;
     struct msg_stop stop;
     uint64_t epoch;
-    uint64_t stop_began_ms;
     struct failure_list failures; /* of this node, in this epoch */
 
     char host[HOST_NAME_MAX_BYTES + 1];
@@ -64,7 +63,6 @@ struct agent {
     int exit_code;
     uint64_t linger_until_ms;
     struct loop_timer linger;
-    uint64_t waiting_since_ms, said_waiting_ms;
 };
 
 static void happen(struct agent *a, enum agent_event event);
@@ -166,24 +164,6 @@ static void forget_failures(struct agent *a)
     a->failures = (struct failure_list){ NULL, 0 };
 }
 
-static void say_formed(struct agent *a)
-{
-    const struct msg_start *s = &a->start;
-
-    events_add(a->events, "formed", a->epoch, "%" PRIu32 " nodes, %" PRIu32 " workers",
-               s->group_size, s->world_size);
-    if (a->epoch > 1)
-        log_info("%s%s: epoch %" PRIu64 " formed, %" PRIu32 " workers running",
-                 strcmp(s->cause, "failure") == 0 ? "restart" : "re-formed after ",
-                 strcmp(s->cause, "failure") == 0 ? "" : s->cause, a->epoch,
-                 s->world_size);
-    else if (s->group_size > 1)
-        log_info("job \"%s\" formed: %" PRIu32 " nodes, %" PRIu32
-                 " workers, this is node %" PRIu32 " (epoch %" PRIu64 ")",
-                 a->config->run_id, s->group_size, s->world_size, s->group_rank,
-                 a->epoch);
-}
-
 static void fail_to_start(struct agent *a, const char *why)
 {
     struct msg m = { .type = MSG_FAILED };
@@ -213,7 +193,9 @@ static void act_start(struct agent *a)
         a->start.port = ready.store_ready.port;
         report(a, &ready);
     }
-    say_formed(a);
+    say_formed(a->say, &a->start, a->epoch);
+    events_add(a->events, "formed", a->epoch, "%" PRIu32 " nodes, %" PRIu32 " workers",
+               a->start.group_size, a->start.world_size);
     if (group_start(a->group, &a->start, a->epoch, &e) < 0)
         fail_to_start(a, e.text);
 }
@@ -226,25 +208,14 @@ static int stop_signal(const struct agent *a)
 
 static void act_stop(struct agent *a)
 {
-    uint32_t alive = group_alive(a->group);
-
-    if (!a->stop_began_ms) {
-        a->stop_began_ms = clock_ms();
-        events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
-        if (strcmp(a->stop.cause, "user") != 0)
-            log_info("%s", a->stop.text);
-        if (alive)
-            log_info("stopping %" PRIu32 " worker%s, %.0f s to finish", alive,
-                     alive == 1 ? "" : "s", a->stop.grace_ms / 1000.0);
-    }
+    say_stopping(a->say, &a->stop, group_alive(a->group));
+    events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
     group_stop(a->group, stop_signal(a), a->stop.grace_ms);
 }
 
 static void act_say_stopped(struct agent *a)
 {
-    if (a->stop_began_ms)
-        log_info("all gone in %.1f s", (double)(clock_ms() - a->stop_began_ms) / 1000);
-    a->stop_began_ms = 0;
+    say_stopped(a->say);
     close_store(a);
     report_plain(a, MSG_STOPPED);
 }
@@ -317,29 +288,10 @@ static void happen(struct agent *a, enum agent_event event)
 
 /* -- orders of the rendezvous ----------------------------------------------------- */
 
-/* After five seconds, and then every thirty: what is waited for. */
-static void say_waiting(struct agent *a, const struct msg_beat *beat)
-{
-    uint64_t now = clock_ms();
-
-    if (!a->waiting_since_ms)
-        a->waiting_since_ms = now;
-    if (now - a->waiting_since_ms < WAIT_SAID_FIRST_MS ||
-        (a->said_waiting_ms && now - a->said_waiting_ms < WAIT_SAID_AGAIN_MS))
-        return;
-    a->said_waiting_ms = now;
-    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32 " have joined%s%s%s, %" PRIu64
-             " s left, rendezvous %s",
-             beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
-             beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
-             a->config->endpoints ? a->config->endpoints : "inside");
-}
-
 static void on_start(struct agent *a, const struct msg *m)
 {
     a->epoch = m->epoch;
     a->start = m->start;
-    a->waiting_since_ms = a->said_waiting_ms = 0;
     happen(a, AGENT_EV_START);
 }
 
@@ -378,7 +330,7 @@ static void on_order(void *arg, const struct msg *m)
         allow_members(a, &m->members);
         break;
     case MSG_BEAT:
-        say_waiting(a, &m->beat);
+        say_waiting(a->say, &m->beat);
         break;
     case MSG_DONE:
         on_done(a, m);
@@ -548,8 +500,6 @@ static void on_signal(void *arg, int signo)
         end_job(a, signo, true);
         group_stop(a->group, SIGKILL, 0);
     } else if (signo == SIGINT || a->hosting.server) {
-        if (signo == SIGINT && isatty(STDERR_FILENO))
-            log_info("ending the job (Ctrl-C again to kill)");
         end_job(a, signo, false);
     } else {
         leave_job(a, signo);
@@ -623,6 +573,7 @@ static int begin(struct agent *a, struct err *e)
         return -1;
     a->logs = logs_create(a->loop, a->config, &logs_calls);
     a->events = events_create(a->config);
+    a->say = say_create(a->loop, a->config);
     make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);
     watch_signals(a);
@@ -634,7 +585,7 @@ static int begin(struct agent *a, struct err *e)
 
 static void say_result(struct agent *a)
 {
-    struct failure_report r = { .run_id = a->config->run_id,
+    struct failure_report r = { .job = say_job(a->say),
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
@@ -648,7 +599,7 @@ static void say_result(struct agent *a)
                a->exit_code);
     if (a->result.failure.kind == FAILURE_NONE) {
         if (*a->result.reason && a->exit_code && strcmp(a->result.reason, "user") != 0)
-            log_error("job \"%s\": %s", a->config->run_id, a->result.text);
+            log_error("%s has failed: %s", say_job(a->say), a->result.text);
         return;
     }
     failure_print_report(&r, stderr);
@@ -668,6 +619,7 @@ static void finish(struct agent *a)
     logs_destroy(a->logs);
     say_result(a);
     events_destroy(a->events);
+    say_destroy(a->say);
     forget_failures(a);
     loop_destroy(a->loop);
 }

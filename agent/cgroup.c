@@ -21,8 +21,9 @@
 #include "rendezvous/base/id128.h"
 
 #define NAME_PREFIX "crun-"
-#define FILE_TEXT_SIZE 65536 /* of a file in /proc; more mounts than fit are not seen  \
-                              */
+#define FILE_TEXT_SIZE                                                                 \
+    65536 /* of a file in /proc; more mounts than fit are not seen                     \
+           */
 #define CREATE_TRIES 3
 #define STALE_ROUNDS 50
 #define STALE_ROUND_US 2000

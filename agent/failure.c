@@ -252,7 +252,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
     int code = failure_exit_code(f);
     char what[600];
 
-    fprintf(out, "%scrun: job \"%s\" failed: %s%s%s\n\n", st.bold, r->run_id, st.red,
+    fprintf(out, "%scrun: %s has failed: %s%s%s\n\n", st.bold, r->job, st.red,
             r->done->text, st.off);
     print_first(out, r);
     fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));

@@ -41,7 +41,7 @@ struct failure_list {
  * asked.
  */
 struct failure_report {
-    const char *run_id;
+    const char *job; /* "job \"resnet\"", or "the job" */
     const struct msg_done *done;
     const struct failure_list *others;
     uint64_t epoch;

@@ -240,35 +240,33 @@ static size_t name_length(const char *text)
     return n;
 }
 
-/*
- * Text at a "$": how many of its bytes are a word that value stands for, and whether
- * that is a dollar sign. As Python's Template.safe_substitute, which torchrun uses.
- */
-static size_t macro_length(const char *text, bool *dollar)
+/* Text at a "$": how many of its bytes value stands for, or 0. */
+static size_t macro_length(const char *text)
 {
     static const char name[] = "local_rank";
     bool braced = text[1] == '{';
     size_t length = name_length(text + 1 + braced);
 
-    *dollar = text[1] == '$';
-    if (*dollar)
-        return 2;
     if (length != sizeof(name) - 1 || memcmp(text + 1 + braced, name, length) != 0 ||
         (braced && text[2 + length] != '}'))
         return 0;
     return 1 + length + (braced ? 2 : 0);
 }
 
-/* Into out, unless that is NULL. Returns the size with the NUL. */
+/*
+ * Into out, unless that is NULL. Returns the size with the NUL. A second dollar sign
+ * keeps the word from being replaced; any other dollar signs, a shell's $$ among them,
+ * are left alone (torchrun halves them).
+ */
 static size_t substitute(const char *text, const char *value, char *out)
 {
     size_t used = 0, value_length = strlen(value);
 
     while (*text) {
-        bool dollar = false;
-        size_t skip = *text == '$' ? macro_length(text, &dollar) : 0;
-        const char *piece = skip == 0 ? text : dollar ? "$" : value;
-        size_t length = skip == 0 || dollar ? 1 : value_length;
+        bool escaped = text[0] == '$' && text[1] == '$' && macro_length(text + 1);
+        size_t skip = escaped ? 2 : *text == '$' ? macro_length(text) : 0;
+        const char *piece = skip == 0 || escaped ? text : value;
+        size_t length = skip == 0 || escaped ? 1 : value_length;
 
         if (out)
             memcpy(out + used, piece, length);

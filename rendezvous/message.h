@@ -226,6 +226,7 @@ struct msg_members {
 
 struct msg_stop {
     uint32_t grace_ms;
+    bool last; /* the job ends with this stop, as far as is known */
     char cause[16];
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };

@@ -261,6 +261,7 @@ static const struct proto_field members[] = {
 
 static const struct proto_field stop[] = {
     ANY_U32(msg_stop, grace_ms, NEED),
+    BOOL(msg_stop, last),
     NAME(msg_stop, cause, OPTIONAL),
     TEXT(msg_stop, text, OPTIONAL),
 };

@@ -172,6 +172,7 @@ static void stop(struct registry_step *s, const struct round_action *a)
     if (!peer_of(s, a->node))
         return;
     m.stop.grace_ms = s->job->round.grace_ms;
+    m.stop.last = s->job->round.ending;
     snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
              round_cause_name(s->job->round.cause));
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));

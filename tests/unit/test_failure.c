@@ -166,7 +166,7 @@ START_TEST(the_report_begins_with_the_first_failure)
     };
     struct failure_list others = { &second, 1 };
     struct msg_done done = { .exit_code = 85, .restarts = 3, .max_restarts = 3 };
-    struct failure_report r = { .run_id = "resnet",
+    struct failure_report r = { .job = "job \"resnet\"",
                                 .done = &done,
                                 .others = &others,
                                 .epoch = 2,
@@ -185,7 +185,8 @@ START_TEST(the_report_begins_with_the_first_failure)
                                      .said = "Traceback\n  boom \033[2J\nError: NaN\n",
                                      .log = "/logs/1/stderr.log" };
     text = print(&r);
-    ck_assert_ptr_nonnull(strstr(text, "crun: job \"resnet\" failed: rank 5 on there"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "crun: job \"resnet\" has failed: rank 5 on there"));
     ck_assert_ptr_nonnull(strstr(text, "node there · pid 81422"));
     ck_assert_ptr_nonnull(strstr(text, "it said         | Traceback\n"));
     ck_assert_ptr_nonnull(strstr(text, "| Error: NaN\n"));
@@ -208,7 +209,7 @@ START_TEST(the_report_shows_the_last_lines_only)
     struct failure_list none = { NULL, 0 };
     struct msg_done done = { .exit_code = 1 };
     struct failure_report r = {
-        .run_id = "j", .done = &done, .others = &none, .own_host = "here"
+        .job = "the job", .done = &done, .others = &none, .own_host = "here"
     };
     char *text;
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/say.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+#define WAITING_FIRST_MS 5000
+#define WAITING_AGAIN_MS 30000
+#define SLOW_STOP_MS 1000 /* worth a line of its own */
+
+struct say {
+    const struct config *config;
+    char job[RUN_ID_MAX + 8];
+    bool stopping, counting;
+    uint32_t alive;
+    uint64_t stop_began, stop_ends;
+    uint64_t waiting_since, waiting_said;
+    struct loop_timer countdown;
+};
+
+static const char *plural(uint32_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* One line that is written again every second, at the foot of a terminal. */
+static void show_countdown(void *arg)
+{
+    struct say *s = arg;
+    uint64_t now = clock_ms();
+    uint64_t left = s->stop_ends > now ? s->stop_ends - now : 0;
+
+    fprintf(stderr,
+            "\r\033[Kcrun: stopping %" PRIu32 " worker%s, %" PRIu64
+            " s to finish (Ctrl-C again to kill)",
+            s->alive, plural(s->alive), (left + 999) / 1000);
+    fflush(stderr);
+    s->counting = true;
+    if (left)
+        loop_timer_arm(&s->countdown, now + 1000);
+}
+
+static void end_countdown(struct say *s)
+{
+    loop_timer_cancel(&s->countdown);
+    if (s->counting)
+        fputs("\n", stderr);
+    s->counting = false;
+}
+
+struct say *say_create(struct loop *loop, const struct config *config)
+{
+    struct say *s = xcalloc(1, sizeof(*s));
+
+    s->config = config;
+    if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
+        snprintf(s->job, sizeof(s->job), "the job");
+    else
+        snprintf(s->job, sizeof(s->job), "job \"%s\"", config->run_id);
+    loop_timer_init(&s->countdown, loop, show_countdown, s);
+    return s;
+}
+
+void say_destroy(struct say *s)
+{
+    if (!s)
+        return;
+    end_countdown(s);
+    loop_timer_fini(&s->countdown);
+    free(s);
+}
+
+const char *say_job(const struct say *s)
+{
+    return s->job;
+}
+
+void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
+{
+    const char *nodes = start->group_size == 1 ? "node" : "nodes";
+
+    s->waiting_since = s->waiting_said = 0;
+    if (epoch > 1 && strcmp(start->cause, "failure") == 0)
+        log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
+                 " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
+                 start->restarts, start->max_restarts, epoch, start->world_size,
+                 plural(start->world_size), start->group_size, nodes);
+    else if (epoch > 1)
+        log_info("re-formed (%s): epoch %" PRIu64 ", %" PRIu32 " worker%s on %" PRIu32
+                 " %s",
+                 start->cause, epoch, start->world_size, plural(start->world_size),
+                 start->group_size, nodes);
+    else if (s->config->job.max_nodes > 1)
+        log_info("%s formed: %" PRIu32 " %s, %" PRIu32 " workers, this is node %" PRIu32
+                 " (epoch %" PRIu64 ")",
+                 s->job, start->group_size, nodes, start->world_size, start->group_rank,
+                 epoch);
+}
+
+void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
+{
+    bool by_user = strcmp(stop->cause, "user") == 0;
+
+    s->alive = alive;
+    s->stop_ends = clock_ms() + stop->grace_ms;
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    s->stop_began = clock_ms();
+    if (!by_user && !stop->last) /* the last one is in the report */
+        log_info("%s", stop->text);
+    if (!by_user || alive == 0)
+        return;
+    if (isatty(STDERR_FILENO))
+        show_countdown(s);
+    else
+        log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
+                 plural(alive), stop->grace_ms / 1000);
+}
+
+void say_stopped(struct say *s)
+{
+    uint64_t took = clock_ms() - s->stop_began;
+
+    end_countdown(s);
+    if (s->stopping && took >= SLOW_STOP_MS)
+        log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive, plural(s->alive),
+                 (double)took / 1000);
+    s->stopping = false;
+}
+
+void say_waiting(struct say *s, const struct msg_beat *beat)
+{
+    uint64_t now = clock_ms();
+
+    if (!s->waiting_since)
+        s->waiting_since = now;
+    if (now - s->waiting_since < WAITING_FIRST_MS ||
+        (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS))
+        return;
+    s->waiting_said = now;
+    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
+             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s",
+             beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
+             beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
+             s->config->endpoints ? s->config->endpoints : "inside");
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_SAY_H
+#define AGENT_SAY_H
+
+#include "agent/config.h"
+#include "rendezvous/message.h"
+
+struct loop;
+struct say;
+
+/*
+ * What crun tells a person while a job runs: nothing when all is well on one node, one
+ * line for each change of membership and its cause, and what is waited for.
+ */
+struct say *say_create(struct loop *loop, const struct config *config);
+void say_destroy(struct say *s); /* NULL is fine */
+
+/* The nodes are complete, for the first time or again. */
+void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch);
+
+/* The workers are told to stop, or to hurry; on a terminal with a countdown where a
+ * person has asked for it. */
+void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive);
+/* They are gone. */
+void say_stopped(struct say *s);
+
+/* After five seconds, and then every thirty: which nodes are missing. */
+void say_waiting(struct say *s, const struct msg_beat *beat);
+
+/* The job's name in quotes, or "the job" where nobody named it. */
+const char *say_job(const struct say *s);
+
+#endif
