@@ -61,9 +61,9 @@
 #define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
 
 /* the agent */
-#define WORKER_DRAIN_MS 2000 /* for the streams of a worker that has exited 0 */
-#define FAILED_DRAIN_MS 100  /* of one that has failed: others wait for the news */
-#define LOG_TAIL_BYTES 65536 /* of standard error, kept for the failure report */
+#define WORKER_DRAIN_MS 2000  /* for the streams of a worker that has exited 0 */
+#define FAILED_DRAIN_MS 100   /* of one that has failed: others wait for the news */
+#define LOG_TAIL_BYTES 65536  /* of standard error, kept for the failure report */
 #define LOG_READ_BYTES 262144 /* of one stream in one turn */
 #define LOG_PIPE_BYTES 1048576
 #define LOG_LINE_MAX 65536    /* a longer line may be cut on a shared console */
