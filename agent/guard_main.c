@@ -491,6 +491,8 @@ static void run(void)
             reap_others();
         wait_ms = advance();
         flush();
+        if (guard.agent_gone && !guard.killing)
+            wait_ms = 0; /* that came out just now, and nothing else would wake us */
     }
 }
 
