@@ -112,8 +112,13 @@ class Launch:
             if not guard:
                 return False
             os.kill(guard, signal.SIGSTOP)
+            holders = [guard] + children(guard)
             self.agent.kill()
             os.kill(guard, signal.SIGKILL)
+            # what says that the cgroup is in use goes with the guard, and with workers
+            # that had not come to be the program yet
+            while any(read(f"/proc/{pid}/cmdline").startswith(b"crun-guard") for pid in holders):
+                time.sleep(0.001)
         return True
 
     def gone(self):
