@@ -158,7 +158,9 @@ int hosting_decide(struct loop *loop, const struct config *config,
                    void (*fatal)(void *arg, const char *why), void *arg,
                    struct hosting *h, struct err *e)
 {
-    struct server_config sc = { .store_client = store_client,
+    struct server_config sc = { .run_id = config->run_id,
+                                .job = &config->job,
+                                .store_client = store_client,
                                 .fatal = fatal,
                                 .arg = arg };
 

@@ -62,7 +62,7 @@ static bool is_forgettable(const struct registry *g, const struct job *job)
     if (r->tally.live > 0)
         return false;
     if (r->state == ROUND_FORMING)
-        return r->epoch == 0;
+        return r->epoch == 0 && !g->config.job;
     return r->state == ROUND_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
 }
 
@@ -345,6 +345,8 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
         registry_destroy(g);
         return NULL;
     }
+    if (config->job)
+        registry_add(g, config->run_id, config->job);
     return g;
 }
 

@@ -22,6 +22,9 @@ struct disk;
 struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */
     struct disk *disk; /* where to keep a journal, or NULL */
+    /* Embedded: the one job there is, as its host knows it; NULL: the first join's. */
+    const char *run_id;
+    const struct job_config *job;
     const char *software;
     struct id128 (*random_id)(void *arg);
     /* m is the callee's to encode before it returns; conn as given to registry_connect

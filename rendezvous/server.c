@@ -344,6 +344,8 @@ static int open_registry(struct server *s, struct err *e)
 {
     struct registry_config config = {
         .standalone = s->config.standalone,
+        .run_id = s->config.run_id,
+        .job = s->config.job,
         .software = "crund " CRUN_VERSION,
         .random_id = on_random_id,
         .send = on_send,

@@ -8,6 +8,7 @@
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
 
+struct job_config;
 struct loop;
 struct registry;
 struct server;
@@ -20,6 +21,8 @@ struct server;
 struct server_config {
     struct net_addr listen; /* port 0: any; zeroes: nobody comes over the network */
     bool standalone;
+    const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
+    const struct job_config *job;
     const char *state_dir; /* NULL: nothing is kept */
     unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or what descriptors allow */
     /* A store client has connected to the same port: its socket, nothing read. NULL:

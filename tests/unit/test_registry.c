@@ -343,6 +343,28 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 }
 END_TEST
 
+START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
+{
+    struct msg m = join_message(1, "resnet");
+    struct registry_config c = { .software = "crun test",
+                                 .run_id = "resnet",
+                                 .job = &m.join.config,
+                                 .random_id = on_random_id,
+                                 .send = on_send,
+                                 .hang_up = on_hang_up };
+    struct err e;
+
+    g = registry_create(&c, now, now, &e);
+    registry_tick(g, now + 5000, now);
+    ck_assert_ptr_nonnull(registry_jobs(g));
+    hello(1, "agent");
+    m.join.config.max_restarts++;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--max-restarts");
+    end();
+}
+END_TEST
+
 START_TEST(an_empty_first_forming_is_forgotten)
 {
     begin(true);
@@ -610,6 +632,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_taken_node_rank_names_its_holder);
     tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
+    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
     tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
