@@ -98,10 +98,10 @@ static int fork_guard(struct guard *g, int socket)
 {
     sigset_t all, before;
 
-    /* a handler of the agent's must not run in the child */
+    /* a handler of the agent's must not run in the child, which shares our memory */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    g->pid = fork();
+    g->pid = vfork();
     if (g->pid == 0)
         become_guard(g, socket);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -178,8 +178,12 @@ static void reap_worker(uint32_t local_rank)
         return;
     read_errors(); /* of this child too: it wrote before it died */
     tell_exited(local_rank, w->pid, status);
-    if (w->pidfd >= 0)
+    if (w->pidfd >= 0) {
+        /* a child that is not at its exec yet has a copy: closing it alone would leave
+         * it in the set, and ready */
+        watch(EPOLL_CTL_DEL, w->pidfd, 0, local_rank);
         close(w->pidfd);
+    }
     w->pid = 0;
 }
 
