@@ -12,6 +12,7 @@
 
 #include "agent/console.h"
 #include "agent/logfilter.h"
+#include "agent/logplan.h"
 #include "agent/logprefix.h"
 #include "agent/logstream.h"
 #include "agent/logtail.h"
@@ -24,21 +25,21 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * Ties the parts together: which stream of which worker goes where (plan_stream), and
- * what happens when one has data, ends, or must wait. Reading is on the loop, writing
- * on the writers' threads: one for all files, one for each console.
+ * Ties the parts together: the plan says which stream of which worker goes where,
+ * here is what happens when one has data, ends, or must wait. Reading is on the loop,
+ * writing on the writers' threads: one for all files, one for each console.
  *
  * crun's own messages go through the console of standard error while this lives, so
  * that they begin on a line of their own and a blocked terminal blocks nobody.
  */
-enum { OUT, ERR, STREAMS };
-
 static const struct {
     const char *file, *filtered, *console;
-    uint8_t bit;
-} names[STREAMS] = {
-    [OUT] = { "stdout.log", "filtered_stdout.log", "standard output", CONFIG_STDOUT },
-    [ERR] = { "stderr.log", "filtered_stderr.log", "standard error", CONFIG_STDERR },
+    int fd;
+} own[LOG_STREAMS] = {
+    [LOG_OUT] = { "stdout.log", "filtered_stdout.log", "standard output",
+                  STDOUT_FILENO },
+    [LOG_ERR] = { "stderr.log", "filtered_stderr.log", "standard error",
+                  STDERR_FILENO },
 };
 
 struct worker;
@@ -56,7 +57,7 @@ struct stream {
 struct worker {
     struct logs *logs;
     uint32_t local_rank;
-    struct stream stream[STREAMS];
+    struct stream stream[LOG_STREAMS];
     unsigned open; /* streams that have not ended */
     bool told;     /* that all have */
     struct logtail tail;
@@ -66,11 +67,7 @@ struct worker {
 
 /* One of crun's own two streams. */
 struct sink {
-    bool is_tty, is_file;
-    bool is_device; /* that is no terminal: /dev/null */
-    dev_t device;
-    ino_t inode;
-    struct writer *writer; /* made when first needed */
+    struct writer *writer; /* both are made when first needed */
     struct console *console;
 };
 
@@ -79,106 +76,51 @@ struct logs {
     const struct config *config;
     struct logs_calls calls;
     struct worker *worker;
-    struct sink sink[STREAMS];
-    bool one_sink; /* standard output and error are the same thing */
+    struct sink sink[LOG_STREAMS];
+    struct logplan_sinks sinks;
     struct logtree *tree;
     bool has_begun;
     struct writer *files;
-    struct outlet *filtered[STREAMS];
+    struct outlet *filtered[LOG_STREAMS];
     struct loop_timer partial, slow, loss;
 };
 
-/* -- where a stream goes ---------------------------------------------------------- */
-
-struct plan {
-    bool file, prefix, console, filter, pty;
-    bool passed;  /* the worker gets crun's own descriptor */
-    bool nowhere; /* it gets /dev/null */
-};
-
-static bool has_filter(const struct config *c, int which)
+static struct logplan plan_for(const struct worker *w, int which)
 {
-    const char *const *f = which == OUT ? c->stdout_filters : c->stderr_filters;
-
-    return f && *f;
-}
-
-static uint8_t bits_of(const uint8_t *list, uint32_t local_rank)
-{
-    return list ? list[local_rank] : 0;
-}
-
-/* With --tee, filters look at what is teed; without, at everything. */
-static bool is_filtered(const struct config *c, uint32_t local_rank, int which)
-{
-    uint8_t any = 0;
-
-    for (uint32_t i = 0; i < c->workers; i++)
-        any |= bits_of(c->streams.tee, i);
-    return has_filter(c, which) &&
-           (!(any & names[which].bit) ||
-            bits_of(c->streams.tee, local_rank) & names[which].bit);
-}
-
-static bool has_no_files(const struct config *c)
-{
-    return c->log_dir && strcmp(c->log_dir, "/dev/null") == 0;
-}
-
-static struct plan plan_stream(const struct logs *l, uint32_t local_rank, int which)
-{
-    const struct config *c = l->config;
-    const struct sink *k = &l->sink[which];
-    bool tee = bits_of(c->streams.tee, local_rank) & names[which].bit;
-    bool redirect = bits_of(c->streams.redirect, local_rank) & names[which].bit;
-    bool shown = !c->streams.shown || c->streams.shown[local_rank];
-    struct plan p = { .file = (tee || redirect) && !has_no_files(c),
-                      .prefix = tee,
-                      .console = shown && (tee || !redirect),
-                      .filter = is_filtered(c, local_rank, which) };
-
-    p.pty = p.console && k->is_tty;
-    /* standard error is always seen: its end belongs into the report of a failure */
-    if (which == OUT && !p.file && !p.filter) {
-        p.nowhere = !p.console;
-        p.passed = p.console && (k->is_file || k->is_device);
-    }
-    return p;
-}
-
-/* Both streams through one pipe or pty, which keeps their order: where both go to the
- * same place and to no file of their own. */
-static bool is_one_stream(const struct logs *l, const struct plan p[STREAMS])
-{
-    return l->one_sink && !l->sink[ERR].is_device && p[OUT].console && p[ERR].console &&
-           !p[OUT].prefix && !p[ERR].prefix && !p[OUT].filter && !p[ERR].filter;
+    return logplan_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
 }
 
 /* -- consoles --------------------------------------------------------------------- */
 
-static void look_at_sink(struct sink *k, int fd)
+static enum log_sink kind_of(const struct stat *st, int fd)
 {
-    struct stat st;
+    if (S_ISREG(st->st_mode))
+        return LOG_SINK_FILE;
+    if (!S_ISCHR(st->st_mode))
+        return LOG_SINK_PIPE;
+    return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
+}
 
-    if (fstat(fd, &st) < 0)
-        return;
-    k->is_tty = isatty(fd);
-    k->is_file = S_ISREG(st.st_mode);
-    k->is_device = S_ISCHR(st.st_mode) && !k->is_tty;
-    k->device = st.st_dev;
-    k->inode = st.st_ino;
+static void look_at_sinks(struct logplan_sinks *sinks)
+{
+    struct stat st[LOG_STREAMS] = { 0 };
+
+    for (int i = 0; i < LOG_STREAMS; i++)
+        if (fstat(own[i].fd, &st[i]) == 0)
+            sinks->kind[i] = kind_of(&st[i], own[i].fd);
+    sinks->same = st[LOG_OUT].st_dev == st[LOG_ERR].st_dev &&
+                  st[LOG_OUT].st_ino == st[LOG_ERR].st_ino;
 }
 
 static void on_news(void *arg);
 
 static struct console *console_for(struct logs *l, int which)
 {
-    struct sink *k = &l->sink[l->one_sink ? ERR : which];
+    struct sink *k = &l->sink[l->sinks.same ? LOG_ERR : which];
     struct writer_calls calls = { .news = on_news, .arg = l };
-    struct outlet_options options = { .fd = which == OUT ? STDOUT_FILENO
-                                                         : STDERR_FILENO,
+    struct outlet_options options = { .fd = own[which].fd,
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
-                                      .name = names[which].console };
+                                      .name = own[which].console };
 
     if (!k->console) {
         k->writer = writer_create(l->loop, &calls);
@@ -192,7 +134,7 @@ static void on_log_line(void *arg, enum log_level level, const char *line)
     struct logs *l = arg;
 
     (void)level;
-    console_say(l->sink[ERR].console, line);
+    console_say(l->sink[LOG_ERR].console, line);
 }
 
 /* -- data ------------------------------------------------------------------------- */
@@ -200,7 +142,7 @@ static void on_log_line(void *arg, enum log_level level, const char *line)
 static void for_each_stream(struct logs *l, void (*fn)(struct stream *))
 {
     for (uint32_t i = 0; i < l->config->workers; i++)
-        for (int k = 0; k < STREAMS; k++)
+        for (int k = 0; k < LOG_STREAMS; k++)
             if (l->worker[i].stream[k].in)
                 fn(&l->worker[i].stream[k]);
 }
@@ -228,7 +170,7 @@ static bool on_ready(void *arg)
     struct logs *l = s->logs;
     struct outlet *o[] = {
         s->file,
-        s->source ? console_outlet(l->sink[l->one_sink ? ERR : s->which].console)
+        s->source ? console_outlet(l->sink[l->sinks.same ? LOG_ERR : s->which].console)
                   : NULL,
         s->filter ? l->filtered[s->which] : NULL,
     };
@@ -246,7 +188,7 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
 {
     struct stream *s = arg;
 
-    if (s->which == ERR)
+    if (s->which == LOG_ERR)
         logtail_add(&s->worker->tail, data, size);
     if (s->file)
         outlet_put(s->file, data, size);
@@ -263,7 +205,7 @@ static void on_partial_time(void *arg)
 
 static struct writer *writer_at(const struct logs *l, int i)
 {
-    return i < STREAMS ? l->sink[i].writer : l->files;
+    return i < LOG_STREAMS ? l->sink[i].writer : l->files;
 }
 
 static void on_slow_time(void *arg)
@@ -272,7 +214,7 @@ static void on_slow_time(void *arg)
     uint64_t now = clock_ms();
     bool again = false;
 
-    for (int i = 0; i <= STREAMS; i++)
+    for (int i = 0; i <= LOG_STREAMS; i++)
         if (writer_at(l, i))
             again |= writer_check(writer_at(l, i), now);
     for_each_stream(l, resume);
@@ -282,7 +224,7 @@ static void on_slow_time(void *arg)
 
 static void on_loss_time(void *arg)
 {
-    for (int i = 0; i <= STREAMS; i++)
+    for (int i = 0; i <= LOG_STREAMS; i++)
         if (writer_at(arg, i))
             writer_tell_losses(writer_at(arg, i));
 }
@@ -292,7 +234,7 @@ static void on_news(void *arg)
     struct logs *l = arg;
 
     for_each_stream(l, resume);
-    for (int i = 0; i <= STREAMS; i++)
+    for (int i = 0; i <= LOG_STREAMS; i++)
         if (writer_at(l, i) && writer_has_losses(writer_at(l, i)))
             arm_in(&l->loss, LOG_LOSS_TOLD_MS);
 }
@@ -340,7 +282,7 @@ static void on_drain_time(void *arg)
 {
     struct worker *w = arg;
 
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < LOG_STREAMS; i++) {
         if (w->stream[i].in)
             logstream_finish(w->stream[i].in);
         close_stream(&w->stream[i]);
@@ -374,40 +316,36 @@ static struct outlet *open_file(struct logs *l, uint32_t local_rank, const char 
                                       .mark = true,
                                       .queue_max = LOG_FILE_QUEUE_MAX };
     struct outlet *o;
-    char *folder, *path;
 
     options.fd = logtree_open(l->tree, local_rank, name, e);
     if (options.fd < 0)
         return NULL;
-    folder = local_rank == LOGTREE_NODE ? xstrdup(logtree_path(l->tree))
-                                        : logtree_worker_path(l->tree, local_rank);
-    path = xasprintf("%s/%s", folder, name);
-    options.name = path;
+    options.name = logtree_file_path(l->tree, local_rank, name);
     o = outlet_create(files_writer(l), &options);
-    free(path);
-    free(folder);
+    free((char *)options.name);
     return o;
 }
 
-static int open_outlets(struct stream *s, const struct plan *p, struct err *e)
+static int open_outlets(struct stream *s, const struct logplan *p, struct err *e)
 {
     struct logs *l = s->logs;
     const struct config *c = l->config;
     int which = s->which;
 
     if (p->file && l->tree) {
-        s->file = open_file(l, s->worker->local_rank, names[which].file, e);
+        s->file = open_file(l, s->worker->local_rank, own[which].file, e);
         if (!s->file)
             return -1;
     }
     if (p->filter && l->tree) {
         if (!l->filtered[which])
-            l->filtered[which] = open_file(l, LOGTREE_NODE, names[which].filtered, e);
+            l->filtered[which] = open_file(l, LOGTREE_NODE, own[which].filtered, e);
         if (!l->filtered[which])
             return -1;
-        s->filter = logfilter_create(
-            l->filtered[which], which == OUT ? c->stdout_filters : c->stderr_filters,
-            s->worker->prefix);
+        s->filter = logfilter_create(l->filtered[which],
+                                     which == LOG_OUT ? c->stdout_filters
+                                                      : c->stderr_filters,
+                                     s->worker->prefix);
     }
     if (p->console)
         s->source = console_source_create(console_for(l, which),
@@ -416,7 +354,7 @@ static int open_outlets(struct stream *s, const struct plan *p, struct err *e)
 }
 
 /* *fd becomes what the worker writes to. */
-static int open_stream(struct worker *w, int which, const struct plan *p, int *fd,
+static int open_stream(struct worker *w, int which, const struct logplan *p, int *fd,
                        struct err *e)
 {
     struct stream *s = &w->stream[which];
@@ -433,7 +371,7 @@ static int open_stream(struct worker *w, int which, const struct plan *p, int *f
         return -1;
     w->open++;
     if (p->pty)
-        logstream_resize(s->in, which == OUT ? STDOUT_FILENO : STDERR_FILENO,
+        logstream_resize(s->in, own[which].fd,
                          p->prefix ? (unsigned)strlen(w->prefix) : 0);
     return open_outlets(s, p, e);
 }
@@ -454,16 +392,16 @@ static int open_stdin(const struct logs *l, uint32_t local_rank, struct err *e)
 
 static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e)
 {
-    struct plan p[STREAMS];
+    struct logplan p[LOG_STREAMS];
 
-    for (int i = 0; i < STREAMS; i++)
-        p[i] = plan_stream(w->logs, w->local_rank, i);
-    *is_tty = p[OUT].pty || p[ERR].pty;
+    for (int i = 0; i < LOG_STREAMS; i++)
+        p[i] = plan_for(w, i);
+    *is_tty = p[LOG_OUT].pty || p[LOG_ERR].pty;
     fd[0] = open_stdin(w->logs, w->local_rank, e);
-    if (fd[0] < 0 || open_stream(w, ERR, &p[ERR], &fd[2], e) < 0)
+    if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
-    if (!is_one_stream(w->logs, p))
-        return open_stream(w, OUT, &p[OUT], &fd[1], e);
+    if (!logplan_is_one_stream(p, &w->logs->sinks))
+        return open_stream(w, LOG_OUT, &p[LOG_OUT], &fd[1], e);
     fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
 }
@@ -476,7 +414,7 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
     fd[0] = fd[1] = fd[2] = -1;
     if (open_streams(w, fd, is_tty, e) == 0)
         return 0;
-    for (int i = 0; i < STREAMS; i++)
+    for (int i = 0; i < LOG_STREAMS; i++)
         close_stream(&w->stream[i]);
     for (int i = 0; i < 3; i++)
         if (fd[i] > STDERR_FILENO)
@@ -486,19 +424,9 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
 
 /* -- attempts --------------------------------------------------------------------- */
 
-/* Whether anything but error files is to be written. */
-static bool needs_files(const struct config *c)
-{
-    bool any = has_filter(c, OUT) || has_filter(c, ERR);
-
-    for (uint32_t i = 0; i < c->workers; i++)
-        any |= bits_of(c->streams.redirect, i) || bits_of(c->streams.tee, i);
-    return any;
-}
-
 const char *logs_directory(struct logs *l, struct err *e)
 {
-    if (!l->tree && has_no_files(l->config)) {
+    if (!l->tree && logplan_has_no_files(l->config)) {
         err_set(e, "there are no logs");
         return NULL;
     }
@@ -511,11 +439,11 @@ const char *logs_directory(struct logs *l, struct err *e)
  * somebody is there to be told. */
 static int begin_tree(struct logs *l, uint64_t attempt, struct err *e)
 {
-    if (has_no_files(l->config) ||
+    if (logplan_has_no_files(l->config) ||
         (logs_directory(l, e) &&
          logtree_begin(l->tree, attempt, l->config->workers, e) == 0))
         return 0;
-    if (!l->has_begun && (l->config->log_dir || needs_files(l->config)))
+    if (!l->has_begun && (l->config->log_dir || logplan_needs_files(l->config)))
         return -1;
     log_warn("no logs are kept: %s", e->text);
     logtree_destroy(l->tree);
@@ -529,7 +457,7 @@ static void end_attempt(struct logs *l)
         struct worker *w = &l->worker[i];
 
         loop_timer_cancel(&w->drain);
-        for (int k = 0; k < STREAMS; k++)
+        for (int k = 0; k < LOG_STREAMS; k++)
             close_stream(&w->stream[k]);
         logtail_fini(&w->tail);
         free(w->prefix);
@@ -538,7 +466,7 @@ static void end_attempt(struct logs *l)
         w->prefix = w->error_file = w->stderr_file = NULL;
         w->told = false;
     }
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < LOG_STREAMS; i++) {
         outlet_close(l->filtered[i]);
         l->filtered[i] = NULL;
     }
@@ -546,16 +474,13 @@ static void end_attempt(struct logs *l)
 
 static void name_files(struct worker *w)
 {
-    struct plan p = plan_stream(w->logs, w->local_rank, ERR);
-    char *folder;
+    const struct logtree *t = w->logs->tree;
 
-    if (!w->logs->tree)
+    if (!t)
         return;
-    folder = logtree_worker_path(w->logs->tree, w->local_rank);
-    w->error_file = xasprintf("%s/error.json", folder);
-    if (p.file)
-        w->stderr_file = xasprintf("%s/%s", folder, names[ERR].file);
-    free(folder);
+    w->error_file = logtree_file_path(t, w->local_rank, "error.json");
+    if (plan_for(w, LOG_ERR).file)
+        w->stderr_file = logtree_file_path(t, w->local_rank, own[LOG_ERR].file);
 }
 
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err *e)
@@ -597,10 +522,9 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 
 static void resize(struct stream *s)
 {
-    logstream_resize(s->in, s->which == OUT ? STDOUT_FILENO : STDERR_FILENO,
-                     plan_stream(s->logs, s->worker->local_rank, s->which).prefix
-                         ? (unsigned)strlen(s->worker->prefix)
-                         : 0);
+    logstream_resize(
+        s->in, own[s->which].fd,
+        plan_for(s->worker, s->which).prefix ? (unsigned)strlen(s->worker->prefix) : 0);
 }
 
 static void on_resized(void *arg, int signo)
@@ -615,7 +539,7 @@ static void init_worker(struct logs *l, uint32_t local_rank)
 
     w->logs = l;
     w->local_rank = local_rank;
-    for (int i = 0; i < STREAMS; i++)
+    for (int i = 0; i < LOG_STREAMS; i++)
         w->stream[i] = (struct stream){ .logs = l, .worker = w, .which = i };
     loop_timer_init(&w->drain, l->loop, on_drain_time, w);
 }
@@ -624,24 +548,21 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls)
 {
     struct logs *l = xcalloc(1, sizeof(*l));
-    struct sink *k = l->sink;
 
     l->loop = loop;
     l->config = config;
     l->calls = *calls;
-    look_at_sink(&k[OUT], STDOUT_FILENO);
-    look_at_sink(&k[ERR], STDERR_FILENO);
-    l->one_sink = k[OUT].inode && k[OUT].device == k[ERR].device &&
-                  k[OUT].inode == k[ERR].inode;
+    look_at_sinks(&l->sinks);
     l->worker = xcalloc(config->workers, sizeof(*l->worker));
     for (uint32_t i = 0; i < config->workers; i++)
         init_worker(l, i);
     loop_timer_init(&l->partial, loop, on_partial_time, l);
     loop_timer_init(&l->slow, loop, on_slow_time, l);
     loop_timer_init(&l->loss, loop, on_loss_time, l);
-    if (k[OUT].is_tty || k[ERR].is_tty)
+    if (l->sinks.kind[LOG_OUT] == LOG_SINK_TTY ||
+        l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
         loop_on_signal(loop, SIGWINCH, on_resized, l);
-    console_for(l, ERR);
+    console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;
 }
@@ -655,7 +576,7 @@ void logs_destroy(struct logs *l)
     end_attempt(l);
     writer_destroy(l->files, until); /* its losses are told on the console */
     log_set_sink(NULL, NULL);
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < LOG_STREAMS; i++) {
         console_destroy(l->sink[i].console);
         writer_destroy(l->sink[i].writer, until);
     }

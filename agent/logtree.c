@@ -220,6 +220,25 @@ static int make_at(int dir, const char *name)
     return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
 }
 
+char *logtree_file_path(const struct logtree *t, uint32_t local_rank, const char *name)
+{
+    if (local_rank == LOGTREE_NODE)
+        return xasprintf("%s/attempt_%" PRIu64 "/%s", t->path, t->attempt, name);
+    return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32 "/%s", t->path, t->attempt,
+                     local_rank, name);
+}
+
+static int fail(const struct logtree *t, uint32_t local_rank, const char *name,
+                struct err *e)
+{
+    int errnum = errno;
+    char *path = logtree_file_path(t, local_rank, name);
+
+    err_set_errno(e, errnum, "cannot make %s", path);
+    free(path);
+    return -1;
+}
+
 int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct err *e)
 {
     char name[32];
@@ -230,40 +249,28 @@ int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct 
     attempt_name(attempt, name, sizeof(name));
     if (make_at(t->run_fd, name) < 0 ||
         (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
-        return err_set_errno(e, errno, "cannot make folder %s/%s", t->path, name);
+        return fail(t, LOGTREE_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
         snprintf(name, sizeof(name), "%" PRIu32, i);
         if (make_at(t->attempt_fd, name) < 0)
-            return err_set_errno(e, errno,
-                                 "cannot make folder %s/attempt_%" PRIu64 "/%" PRIu32,
-                                 t->path, attempt, i);
+            return fail(t, i, "", e);
     }
     return 0;
-}
-
-char *logtree_worker_path(const struct logtree *t, uint32_t local_rank)
-{
-    return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32, t->path, t->attempt,
-                     local_rank);
 }
 
 int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
                  struct err *e)
 {
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY;
     char folder[32] = ".";
     int dir, fd;
 
     if (local_rank != LOGTREE_NODE)
         snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
     dir = openat(t->attempt_fd, folder, FOLDER | O_NOFOLLOW);
-    fd = dir < 0
-             ? -1
-             : openat(dir, name,
-                      O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY,
-                      0666);
+    fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);
     if (fd < 0)
-        err_set_errno(e, errno, "cannot open %s/attempt_%" PRIu64 "/%s/%s", t->path,
-                      t->attempt, folder, name);
+        fail(t, local_rank, name, e);
     if (dir >= 0)
         close(dir);
     return fd;

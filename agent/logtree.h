@@ -29,12 +29,10 @@ const char *logtree_path(const struct logtree *t);
 int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers,
                   struct err *e) MUST_CHECK;
 
-/* Folder of a worker in the current attempt; the caller frees. */
-char *logtree_worker_path(const struct logtree *t, uint32_t local_rank);
-
-/* A file of the current attempt, to append to, of a worker or (LOGTREE_NODE) of the
- * node: a descriptor, or -1. */
+/* A file of the current attempt, of a worker or (LOGTREE_NODE) of the node: its path,
+ * which the caller frees; and open to append to, or -1. */
 #define LOGTREE_NODE UINT32_MAX
+char *logtree_file_path(const struct logtree *t, uint32_t local_rank, const char *name);
 int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
                  struct err *e) MUST_CHECK;
 
