@@ -28,6 +28,7 @@ struct console_source {
     char *prefix;
     size_t prefix_size;
     bool wants_prefix; /* before its next byte */
+    bool after_return; /* the last one was a carriage return */
     char *held;        /* the beginning of a line; room for LOG_LINE_MAX */
     size_t held_size;
 };
@@ -42,55 +43,58 @@ static void add(struct console *c, const char *data, size_t size)
     c->out_size += size;
 }
 
-/* The text of one line, after each carriage return the prefix anew. */
-static void add_line(struct console_source *s, const char *text, size_t size)
+static void add_prefix(struct console_source *s)
 {
-    struct console *c = s->console;
+    if (s->wants_prefix)
+        add(s->console, s->prefix, s->prefix_size);
+    s->wants_prefix = false;
+}
 
-    while (size > 0) {
-        const char *ret = *text == '\r' ? text : memchr(text, '\r', size);
-        size_t n = ret ? (size_t)(ret - text) : size;
+/* How far it is to the next newline or carriage return. */
+static size_t run_size(const char *text, size_t size)
+{
+    const char *newline = memchr(text, '\n', size);
+    size_t n = newline ? (size_t)(newline - text) : size;
+    const char *ret = memchr(text, '\r', n);
 
-        if (n == 0) { /* a carriage return: it belongs in front of the prefix */
-            bool ends_line = size > 1 && text[1] == '\n';
+    return ret ? (size_t)(ret - text) : n;
+}
 
-            if (ends_line && s->wants_prefix)
-                add(c, s->prefix, s->prefix_size);
-            add(c, text, 1);
-            s->wants_prefix = !ends_line;
-            n = 1;
+/* A carriage return goes in front of the prefix, unless all it does is end the line. */
+static void add_return(struct console_source *s, bool ends_line)
+{
+    if (ends_line)
+        add_prefix(s);
+    add(s->console, "\r", 1);
+    s->wants_prefix = true;
+    s->after_return = true;
+}
+
+static void add_newline(struct console_source *s)
+{
+    if (!s->after_return)
+        add_prefix(s);
+    add(s->console, "\n", 1);
+    s->wants_prefix = true;
+    s->after_return = false;
+}
+
+static void add_text(struct console_source *s, const char *text, size_t size)
+{
+    size_t n;
+
+    for (; size > 0; text += n, size -= n) {
+        n = 1;
+        if (*text == '\r') {
+            add_return(s, size > 1 && text[1] == '\n' && !s->after_return);
+        } else if (*text == '\n') {
+            add_newline(s);
         } else {
-            if (s->wants_prefix)
-                add(c, s->prefix, s->prefix_size);
-            s->wants_prefix = false;
-            add(c, text, n);
+            n = run_size(text, size);
+            add_prefix(s);
+            add(s->console, text, n);
+            s->after_return = false;
         }
-        text += n;
-        size -= n;
-    }
-}
-
-static bool ends_in_return(const struct console *c)
-{
-    return c->out_size > 0 && c->out[c->out_size - 1] == '\r';
-}
-
-static void add_lines(struct console_source *s, const char *text, size_t size)
-{
-    while (size > 0) {
-        const char *newline = memchr(text, '\n', size);
-        size_t n = newline ? (size_t)(newline - text) + 1 : size;
-
-        /* an empty line has one too, but not the end of one that ends in \r\n */
-        if (n == 1 && newline && s->wants_prefix && !ends_in_return(s->console)) {
-            add(s->console, s->prefix, s->prefix_size);
-            s->wants_prefix = false;
-        }
-        add_line(s, text, n);
-        if (newline)
-            s->wants_prefix = true;
-        text += n;
-        size -= n;
     }
 }
 
@@ -101,8 +105,10 @@ static void take_over(struct console *c, struct console_source *s, char first)
         return;
     if (!c->fresh && first != '\r')
         add(c, "\n", 1);
-    if (s)
+    if (s) {
         s->wants_prefix = true;
+        s->after_return = false;
+    }
 }
 
 /* Under the lock. */
@@ -141,8 +147,8 @@ static void write_out(struct console_source *s, const char *data, size_t size)
     pthread_mutex_lock(&c->lock);
     if (s->prefix) {
         take_over(c, s, s->held_size ? *s->held : *data);
-        add_line(s, s->held, s->held_size);
-        add_lines(s, data, size);
+        add_text(s, s->held, s->held_size);
+        add_text(s, data, size);
     } else {
         add(c, s->held, s->held_size);
         add(c, data, size);

@@ -51,7 +51,7 @@ static char *unroll(const struct logtail *t)
 }
 
 /* How many bytes an escape sequence takes: ESC [ ... final, ESC ] ... BEL or ESC \, or
- * ESC and one byte. */
+ * ESC, some of " " to "/", and one byte more. */
 static size_t escape_size(const char *s, size_t size)
 {
     size_t n = 2;
@@ -67,7 +67,8 @@ static size_t escape_size(const char *s, size_t size)
         if (n + 1 < size && s[n] == ESC)
             n++;
     } else {
-        return 2;
+        for (n = 1; n < size && s[n] >= ' ' && s[n] < '0';)
+            n++;
     }
     return n < size ? n + (s[n] != '\n') : size;
 }
