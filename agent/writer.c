@@ -29,6 +29,8 @@
  * A thread that hangs in write() cannot be stopped. At the end it is left behind: then
  * the writer is its own, and it frees it should it ever return.
  */
+#define MARK_MAX 256
+
 struct block {
     TAILQ_ENTRY(block) link;
     size_t used;
@@ -47,8 +49,10 @@ struct outlet {
     bool closing, done;
     bool dead; /* nothing will ever be taken: a closed pipe, a terminal hung up */
     uint64_t retry_ms;
-    uint64_t lost, told, marked; /* bytes, as totals */
-    int lost_errno;              /* 0: it was too slow */
+    uint64_t lost, told;        /* bytes, as totals */
+    uint64_t unmarked_in_queue; /* lost for want of room, */
+    uint64_t unmarked_in_file;  /* and refused by the file, since the last mark */
+    int lost_errno;             /* 0: it was too slow */
     TAILQ_ENTRY(outlet) ready_link;
     TAILQ_ENTRY(outlet) link;
 };
@@ -131,16 +135,12 @@ static int write_all(int fd, const char *data, size_t *size)
     return 0;
 }
 
-/* Says in the file itself that something is missing here. */
-static int write_mark(const struct outlet *o, uint64_t bytes, int errnum)
+/* Says in the file itself that something is missing here. Returns its size. */
+static size_t make_mark(char *text, size_t size, uint64_t bytes, int errnum)
 {
-    char text[256];
-    size_t size;
-
-    snprintf(text, sizeof(text), "\n[crun: %" PRIu64 " bytes of output lost: %s]\n",
-             bytes, errnum ? strerror(errnum) : "too slow");
-    size = strlen(text);
-    return write_all(o->options.fd, text, &size);
+    return (size_t)snprintf(text, size,
+                            "\n[crun: %" PRIu64 " bytes of output lost: %s]\n", bytes,
+                            errnum ? strerror(errnum) : "too slow");
 }
 
 static void lose(struct outlet *o, size_t bytes, int errnum)
@@ -155,29 +155,41 @@ static bool is_final(int errnum)
     return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
 }
 
-/* Under the lock, which is let go of while the block is written. */
+/* Under the lock, which is let go of while it writes. What was lost before in this
+ * place is marked first. */
+static int write_unlocked(struct writer *w, struct outlet *o, const char *data,
+                          size_t *size)
+{
+    uint64_t unmarked = o->options.mark ? o->unmarked_in_file : 0;
+    int errnum = o->lost_errno, fd = o->options.fd;
+    char mark[MARK_MAX];
+    size_t mark_size = unmarked ? make_mark(mark, sizeof(mark), unmarked, errnum) : 0;
+
+    pthread_mutex_unlock(&w->lock);
+    errnum = write_all(fd, mark, &mark_size);
+    if (!errnum)
+        errnum = write_all(fd, data, size);
+    pthread_mutex_lock(&w->lock);
+    if (mark_size == 0)
+        o->unmarked_in_file -= unmarked;
+    return errnum;
+}
+
 static void write_block(struct writer *w, struct outlet *o, struct block *b)
 {
-    uint64_t unmarked = o->options.mark ? o->lost - o->marked : 0, lost = o->lost;
     bool skip = o->dead || (o->retry_ms && clock_ms() < o->retry_ms);
-    int errnum = o->lost_errno, fd = o->options.fd;
+    int errnum = o->lost_errno;
     size_t left = b->used;
 
     if (!skip) {
-        pthread_mutex_unlock(&w->lock);
-        errnum = unmarked ? write_mark(o, unmarked, errnum) : 0;
-        if (!errnum) {
-            unmarked = 0;
-            errnum = write_all(fd, b->data, &left);
-        }
-        pthread_mutex_lock(&w->lock);
-        if (!unmarked)
-            o->marked = lost;
+        errnum = write_unlocked(w, o, b->data, &left);
         o->retry_ms = errnum ? clock_ms() + WRITER_RETRY_MS : 0;
         o->dead = is_final(errnum);
     }
-    if (left > 0)
+    if (left > 0) {
         lose(o, left, errnum);
+        o->unmarked_in_file += left;
+    }
     o->queued -= b->used;
     w->queued -= b->used;
     w->taken += b->used;
@@ -390,12 +402,12 @@ void writer_destroy(struct writer *w, uint64_t until_ms)
 
     pthread_mutex_lock(&w->lock);
     w->orphan = orphan;
+    if (orphan)
+        pthread_detach(w->thread);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (orphan) {
-        pthread_detach(w->thread);
+    if (orphan) /* it is the thread's now */
         return;
-    }
     if (w->running)
         pthread_join(w->thread, NULL);
     free_writer(w);
@@ -413,20 +425,6 @@ struct outlet *outlet_create(struct writer *w, const struct outlet_options *opti
     TAILQ_INSERT_TAIL(&w->outlets, o, link);
     pthread_mutex_unlock(&w->lock);
     return o;
-}
-
-void outlet_close(struct outlet *o)
-{
-    struct writer *w;
-
-    if (!o)
-        return;
-    w = o->writer;
-    pthread_mutex_lock(&w->lock);
-    o->closing = true;
-    o->done = o->queued == 0;
-    pthread_mutex_unlock(&w->lock);
-    free_done(w);
 }
 
 /* Under the lock. */
@@ -455,12 +453,16 @@ bool outlet_ready(struct outlet *o)
 
 static void append(struct outlet *o, const char *data, size_t size)
 {
+    struct writer *w = o->writer;
+
+    o->queued += size;
+    w->queued += size;
     while (size > 0) {
         struct block *b = TAILQ_LAST(&o->blocks, blocks);
         size_t n;
 
         if (!b || b->used == sizeof(b->data)) {
-            b = take_block(o->writer);
+            b = take_block(w);
             TAILQ_INSERT_TAIL(&o->blocks, b, link);
         }
         n = sizeof(b->data) - b->used < size ? sizeof(b->data) - b->used : size;
@@ -469,6 +471,22 @@ static void append(struct outlet *o, const char *data, size_t size)
         data += n;
         size -= n;
     }
+    if (!o->ready) {
+        o->ready = true;
+        TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
+        pthread_cond_signal(&w->work);
+    }
+}
+
+/* Under the lock: what was lost for want of room is missing here. */
+static void append_mark(struct outlet *o)
+{
+    char mark[MARK_MAX];
+
+    if (o->options.mark && o->unmarked_in_queue && o->writer->running)
+        append(o, mark,
+               make_mark(mark, sizeof(mark), o->unmarked_in_queue, o->lost_errno));
+    o->unmarked_in_queue = 0;
 }
 
 void outlet_put(struct outlet *o, const char *data, size_t size)
@@ -481,17 +499,27 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
     ensure_thread(w);
     if (o->dead || !w->running || !has_room(o)) {
         lose(o, size, o->dead ? EPIPE : 0);
+        o->unmarked_in_queue += size;
     } else {
+        append_mark(o);
         append(o, data, size);
-        o->queued += size;
-        w->queued += size;
-        if (!o->ready) {
-            o->ready = true;
-            TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
-            pthread_cond_signal(&w->work);
-        }
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+void outlet_close(struct outlet *o)
+{
+    struct writer *w;
+
+    if (!o)
+        return;
+    w = o->writer;
+    pthread_mutex_lock(&w->lock);
+    append_mark(o);
+    o->closing = true;
+    o->done = o->queued == 0;
+    pthread_mutex_unlock(&w->lock);
+    free_done(w);
 }
 
 bool writer_check(struct writer *w, uint64_t now_ms)
