@@ -249,7 +249,7 @@ void group_on_logs_ended(struct group *g, uint32_t local_rank)
 {
     struct worker *w = &g->worker[local_rank];
 
-    if (w->drained)
+    if (!g->running || w->drained) /* not of this group: its guard died with its own */
         return;
     w->drained = true;
     g->undrained--;
