@@ -59,6 +59,7 @@ struct agent {
     bool attached;
     int signo; /* the user's or the scheduler's last one */
     unsigned signals;
+    char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
     uint64_t linger_until_ms;
@@ -164,12 +165,12 @@ static void forget_failures(struct agent *a)
     a->failures = (struct failure_list){ NULL, 0 };
 }
 
-static void fail_to_start(struct agent *a, const char *why)
+static void report_own_failure(struct agent *a, const char *why, bool final)
 {
     struct msg m = { .type = MSG_FAILED };
 
     m.failed.kind = FAILURE_AGENT;
-    m.failed.final = true;
+    m.failed.final = final;
     m.failed.rank = a->start.first_rank;
     m.failed.at_ms = clock_ms();
     m.failed.wall_ms = clock_wall_ms();
@@ -186,7 +187,7 @@ static void act_start(struct agent *a)
     if (a->start.host_store) {
         if (open_store(a, &ready.store_ready, &e) < 0) {
             err_wrap(&e, "the store of rank 0");
-            fail_to_start(a, e.text);
+            report_own_failure(a, e.text, true);
             return;
         }
         memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
@@ -197,7 +198,7 @@ static void act_start(struct agent *a)
     events_add(a->events, "formed", a->epoch, "%" PRIu32 " nodes, %" PRIu32 " workers",
                a->start.group_size, a->start.world_size);
     if (group_start(a->group, &a->start, a->epoch, &e) < 0)
-        fail_to_start(a, e.text);
+        report_own_failure(a, e.text, true);
 }
 
 /* Which signal the workers get: here the one we got, elsewhere TERM. */
@@ -235,7 +236,7 @@ static void act_say_finished(struct agent *a)
 
 static void act_say_guard_died(struct agent *a)
 {
-    fail_to_start(a, "the guard of the workers was killed, and they with it");
+    report_own_failure(a, a->guard_died_why, false);
 }
 
 static void act_end(struct agent *a)
@@ -324,6 +325,7 @@ static void on_order(void *arg, const struct msg *m)
         break;
     case MSG_STOP:
         a->stop = m->stop;
+        say_cause(a->say, &m->stop, m->epoch);
         happen(a, AGENT_EV_STOP);
         break;
     case MSG_MEMBERS:
@@ -438,7 +440,8 @@ static void on_guard_died(void *arg, const char *why)
     struct agent *a = arg;
     struct err e;
 
-    log_error("%s", why);
+    snprintf(a->guard_died_why, sizeof(a->guard_died_why),
+             "the guard of the workers died (%s), and they with it", why);
     guard_stop(a->guard);
     a->guard = NULL;
     if (start_guard(a, &e) < 0) {

@@ -21,7 +21,7 @@ struct say {
     char job[RUN_ID_MAX + 8];
     bool stopping, counting;
     uint32_t alive;
-    uint64_t stop_began, stop_ends;
+    uint64_t stop_began, stop_ends, caused_epoch;
     uint64_t waiting_since, waiting_said;
     struct loop_timer countdown;
 };
@@ -105,6 +105,13 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
                  epoch);
 }
 
+void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)
+{
+    if (epoch != s->caused_epoch && !stop->last && strcmp(stop->cause, "user") != 0)
+        log_info("%s", stop->text);
+    s->caused_epoch = epoch;
+}
+
 void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
 {
     bool by_user = strcmp(stop->cause, "user") == 0;
@@ -115,8 +122,6 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
         return;
     s->stopping = true;
     s->stop_began = clock_ms();
-    if (!by_user && !stop->last) /* the last one is in the report */
-        log_info("%s", stop->text);
     if (!by_user || alive == 0)
         return;
     if (isatty(STDERR_FILENO))

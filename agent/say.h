@@ -18,6 +18,9 @@ void say_destroy(struct say *s); /* NULL is fine */
 /* The nodes are complete, for the first time or again. */
 void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch);
 
+/* Why the epoch stops; told once for each, and not where the report will say it. */
+void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch);
+
 /* The workers are told to stop, or to hurry; on a terminal with a countdown where a
  * person has asked for it. */
 void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive);
