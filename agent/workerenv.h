@@ -23,8 +23,8 @@ struct workerenv_facts {
  * are pointed to. */
 const char **workerenv_build(const struct workerenv_facts *f, const char *const *base);
 
-/* config's argv with $local_rank and ${local_rank} replaced, and "$$" by "$", as
- * torchrun does; likewise. */
+/* config's argv with $local_rank and ${local_rank} replaced, unless another "$" stands
+ * before it, which is dropped; likewise. */
 const char **workerenv_argv(const struct workerenv_facts *f);
 
 #endif
