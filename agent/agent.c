@@ -561,7 +561,7 @@ static int join(struct agent *a, struct err *e)
     join->config = c->job;
     cc.member.connect_for_ms = c->job.join_timeout_ms;
     cc.member.outage_grace_ms = c->outage_grace_ms;
-    cc.member.strict_fence = c->strict_fence;
+    cc.member.strict_fence = c->job.strict_fence;
     memcpy(&cc.member.seed, join->incarnation.byte, sizeof(cc.member.seed));
     cc.member.software = "crun " CRUN_VERSION;
     a->client = client_create(a->loop, &cc, &calls, e);

@@ -52,7 +52,6 @@ struct config {
     const char *local_addr; /* what this node says its address is; NULL: found out */
     uint16_t store_port;    /* 0: any */
     uint32_t outage_grace_ms;
-    bool strict_fence;
 
     /* the workers of this node */
     uint32_t workers;

@@ -200,7 +200,7 @@ static void understand_end(const struct options *o, struct config *c)
 {
     c->outage_grace_ms = given_or(
         o->outage_grace_ms, given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));
-    c->strict_fence = o->strict_fence;
+    c->job.strict_fence = o->strict_fence;
     memcpy(c->signals, o->signals, sizeof(c->signals));
     c->signals_text = o->signals_text;
 }

@@ -31,17 +31,27 @@ static unsigned scale_index(const char *name)
     return i;
 }
 
-static struct round_config round_config_of(const struct job_config *c)
+/*
+ * How long a node may be without a connection. Under the strict fence agents end their
+ * workers at a part of the lease; its place is given away no sooner.
+ */
+static uint32_t reconnect_grace_of(const struct job_config *c)
 {
     uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
 
+    if (c->strict_fence)
+        return c->lease_ms;
+    return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
+}
+
+static struct round_config round_config_of(const struct job_config *c)
+{
     return (struct round_config){
         .min_nodes = c->min_nodes,
         .max_nodes = c->max_nodes,
         .max_restarts = c->max_restarts,
         .lease_ms = c->lease_ms,
-        .reconnect_grace_ms = grace < RECONNECT_GRACE_MS_MAX ? grace
-                                                             : RECONNECT_GRACE_MS_MAX,
+        .reconnect_grace_ms = reconnect_grace_of(c),
         .join_timeout_ms = c->join_timeout_ms,
         .last_call_ms = c->last_call_ms,
         .shutdown_grace_ms = c->shutdown_grace_ms,
@@ -138,6 +148,10 @@ char *job_config_difference(const struct job_config *ours,
     if (strcmp(ours->scale, theirs->scale) != 0)
         snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
                  ours->scale, theirs->scale);
+    else if (ours->strict_fence != theirs->strict_fence)
+        snprintf(buf, size, "--fence is %s in the job and %s here",
+                 ours->strict_fence ? "strict" : "grace",
+                 theirs->strict_fence ? "strict" : "grace");
     else if (strcmp(ours->program, theirs->program) != 0)
         snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
                  theirs->program);

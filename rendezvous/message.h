@@ -111,7 +111,9 @@ struct job_config {
     uint32_t min_nodes, max_nodes, max_restarts;
     uint32_t lease_ms, join_timeout_ms, last_call_ms;
     uint32_t shutdown_grace_ms, failure_grace_ms;
-    char scale[16];                      /* "now", "checkpoint", "never" */
+    bool strict_fence; /* a place is not given away before its node has ended its
+                          workers */
+    char scale[16];    /* "now", "checkpoint", "never" */
     char program[PROGRAM_MAX_BYTES + 1]; /* for people */
     char arguments_hash[65];             /* of program and arguments; any text */
 };

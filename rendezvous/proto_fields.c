@@ -119,6 +119,7 @@ static const struct proto_field job_config[] = {
     ANY_U32(job_config, last_call_ms, NEED),
     ANY_U32(job_config, shutdown_grace_ms, NEED),
     ANY_U32(job_config, failure_grace_ms, NEED),
+    BOOL(job_config, strict_fence),
     NAME(job_config, scale, NEED),
     TEXT(job_config, program, OPTIONAL),
     TEXT(job_config, arguments_hash, OPTIONAL),

@@ -108,6 +108,7 @@ static void describe_config(struct stream *s, struct job_config *c)
     field_u32(s, &c->last_call_ms);
     field_u32(s, &c->shutdown_grace_ms);
     field_u32(s, &c->failure_grace_ms);
+    field_bool(s, &c->strict_fence);
     FIELD_TEXT(s, c->scale);
     FIELD_TEXT(s, c->program);
     FIELD_TEXT(s, c->arguments_hash);

@@ -34,7 +34,6 @@ struct agent_facts {
     uint64_t heard_ms, gone_ms;
     bool joined;
     bool evicted;
-    bool evicted_silent;           /* while its connection stood */
     bool evicted_for_good;         /* and that is durable */
     enum round_state state_before; /* of its job, before the message at hand */
     bool done;                     /* was told the result */

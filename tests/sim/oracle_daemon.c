@@ -128,7 +128,6 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
         return;
     }
     a->facts.evicted = true;
-    a->facts.evicted_silent = a->facts.connected;
     facts_of_job(o, &r->instance)->loses = true;
     if (is_disobedient(o, r, node))
         return;
@@ -149,14 +148,11 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
                   a->name, calm_us / 1000);
 }
 
-/*
- * Given up, but able to end its workers in time: under the strict fence it must have,
- * unless it was its connection that did not come back, which ends a place sooner.
+/* Given up, but able to end its workers in time: under the strict fence it must have.
  */
 static bool must_be_fenced(const struct oracle *o, const struct agent *a)
 {
-    return o->sim->plan.strict_fence && a->facts.evicted_silent &&
-           !a->machine->paused && !a->disobeys;
+    return o->sim->plan.strict_fence && !a->machine->paused && !a->disobeys;
 }
 
 /* A new epoch: nothing of an older one may live, but on nodes that were given up. */

@@ -73,6 +73,7 @@ static void draw_job(struct plan *p, unsigned j, struct world *w)
     c->last_call_ms = (uint32_t)world_below(w, 2 * lease);
     c->shutdown_grace_ms = (uint32_t)world_below(w, 2 * lease);
     c->failure_grace_ms = (uint32_t)world_below(w, lease);
+    c->strict_fence = p->strict_fence;
     snprintf(c->scale, sizeof(c->scale), "%s", scales[world_below(w, 3)]);
     snprintf(c->program, sizeof(c->program), "train.py");
     snprintf(c->arguments_hash, sizeof(c->arguments_hash), "%016llx",

@@ -278,7 +278,7 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_int_eq(c.numa, CONFIG_NUMA_NONE);
     ck_assert_mem_eq(c.signals, signals, sizeof(signals));
     ck_assert_str_eq(c.signals_text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-    ck_assert(!c.verbose && !c.strict_fence && !c.events_console);
+    ck_assert(!c.verbose && !c.job.strict_fence && !c.events_console);
     ck_assert_uint_eq(o.note_count, 0);
     understand_release(&c);
 }
@@ -302,7 +302,7 @@ START_TEST(every_flag_reaches_its_place)
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 1500);
     ck_assert_uint_eq(c.job.failure_grace_ms, 0);
     ck_assert_uint_eq(c.outage_grace_ms, 7000);
-    ck_assert(c.strict_fence && c.virtual_local_rank && c.verbose);
+    ck_assert(c.job.strict_fence && c.virtual_local_rank && c.verbose);
     ck_assert_int_eq(c.numa, CONFIG_NUMA_CORE_COMPLEX);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_ALL);
     ck_assert_uint_eq(c.job.lease_ms, 2000);
