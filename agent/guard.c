@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -68,6 +69,35 @@ struct guard {
 
 /* -- the start --------------------------------------------------------------------- */
 
+/* What the first guard was started with, so that the next one is too, whatever the
+ * agent has changed for itself since. */
+static struct {
+    bool known;
+    sigset_t ignored;
+    struct rlimit files;
+} origin;
+
+static void remember_origin(void)
+{
+    struct sigaction action;
+
+    if (origin.known)
+        return;
+    origin.known = true;
+    sigemptyset(&origin.ignored);
+    for (int signo = 1; signo < NSIG; signo++)
+        if (sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            sigaddset(&origin.ignored, signo);
+    getrlimit(RLIMIT_NOFILE, &origin.files);
+}
+
+static void return_to_origin(void)
+{
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo, sigismember(&origin.ignored, signo) ? SIG_IGN : SIG_DFL);
+    setrlimit(RLIMIT_NOFILE, &origin.files);
+}
+
 /* Moves `fd` out of the way of the fixed numbers. */
 static int move_up(int fd)
 {
@@ -81,6 +111,7 @@ static void become_guard(const struct guard *g, int socket)
     int from[] = { move_up(socket), move_up(g->cgroup.dir), move_up(g->cgroup.parent) };
     int null = open("/dev/null", O_RDWR);
 
+    return_to_origin();
     for (int i = 0; i < 3; i++)
         if (from[i] >= 0)
             dup2(from[i], GUARD_FD_SOCKET + i);
@@ -153,6 +184,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
     g->loop = loop;
     g->calls = *calls;
     g->last = &g->first;
+    remember_origin();
     g->stranger_count = kin_children(g->strangers, KIN_PER_ROUND);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         log_debug("prctl(PR_SET_CHILD_SUBREAPER): %s", strerror(errno));

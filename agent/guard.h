@@ -55,29 +55,40 @@ struct guard_spawn {
  */
 void guard_main_if_asked(int argc, char **argv);
 
-/* Start it. The process must have no threads yet. Remembers rlimits, umask, affinity
- * and signal dispositions that the workers are to have: those of now. */
+/*
+ * Start it, at first before the agent changes anything of its own that the workers are
+ * to have as crun was started with: rlimits, umask, affinity, ignored signals. (SIGPIPE
+ * and SIGCHLD are never ignored in a worker.) After died and guard_stop another one may
+ * be started; it finds the ignored signals and the limit of open files as the first
+ * did.
+ *
+ * From here on SIGCHLD of the agent and its children are the guard's: the agent may
+ * have no other child that it waits for. CRUN_NO_CGROUP=1 leaves cgroups alone.
+ */
 struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
                           struct err *e) MUST_CHECK;
 
-/* Ask for a worker; started or exec_failed and exited come later. */
+/* Ask for a worker; started, perhaps exec_failed, and exited come later. Where there
+ * was no process at all (what is "clone" or "receive") started does not, and pid is 0.
+ */
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
                 struct err *e) MUST_CHECK;
 
 #define GUARD_ALL UINT32_MAX
-/* To the process group of a worker, or of each. */
+/* To the process group of a worker, or of each; those that ask for an end are followed
+ * by CONT. Nobody gets it whose worker has exited: see guard_sweep. */
 void guard_signal(struct guard *g, uint32_t local_rank, int signo);
 /* KILL every worker and every descendant, until none is left: then empty is called. */
 void guard_kill(struct guard *g);
-/* After the last exit: is anything left? empty is called when not; leftovers are killed
- * after grace_ms. */
+/* After the last exit: is anything left? empty is called when not; leftovers get TERM,
+ * and KILL after grace_ms. Of several questions only the last one is answered. */
 void guard_sweep(struct guard *g, uint32_t grace_ms);
 
 /* "cgroup" or "session": how strong the containment is. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
 
-/* End it and wait for it; workers still alive are killed. */
+/* End it and wait for it; workers still alive are killed. A callback may do this. */
 void guard_stop(struct guard *g); /* NULL is fine */
 
 #endif

@@ -81,10 +81,10 @@ class Launch:
         env = {**os.environ, "GUARD_CHAOS": self.cookie.decode().partition("=")[2]}
         if mode != "cgroup":
             env["CRUN_NO_CGROUP"] = "1"
+        worker = [os.path.join(PROGRAMS, "test-worker"), *random.choice(WORLDS).split()]
         self.agent = subprocess.Popen(
-            [os.path.join(PROGRAMS, "guard-driver"), str(WORKERS),
-             os.path.join(PROGRAMS, "test-worker"), *random.choice(WORLDS).split()],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=env,
+            random.choice(AGENTS) + worker, env=env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             user=NOBODY if mode == "nobody" else None)
         Launch.agents.add(self.agent.pid)
 
@@ -103,7 +103,8 @@ class Launch:
         if victim == "agent":
             self.agent.kill()
         elif victim == "guard":
-            return kill(self.guard())
+            self.killed_guard = self.guard()
+            return kill(self.killed_guard)
         elif victim == "worker":
             workers = self.workers()
             return kill(random.choice(workers)) if workers else False
@@ -120,6 +121,16 @@ class Launch:
             while any(read(f"/proc/{pid}/cmdline").startswith(b"crun-guard") for pid in holders):
                 time.sleep(0.001)
         return True
+
+    def goes_on(self):
+        """After its guard was killed: whether the agent lives, with another guard."""
+        deadline = time.monotonic() + 10 * SLOW
+        while self.agent.poll() is None:
+            if self.guard() not in (None, self.killed_guard):
+                return True
+            assert time.monotonic() < deadline, f"{self.mode}: no guard, and no end"
+            time.sleep(0.001)
+        return False
 
     def gone(self):
         """How long it takes until nothing is left; the agent must end by itself."""
@@ -158,6 +169,8 @@ def one(victim, mode):
             return None
         if victim == "worker":  # the group is started anew; then all of it goes
             time.sleep(random.random() * 0.01)
+            launch.kill("agent")
+        if victim == "guard" and launch.goes_on():
             launch.kill("agent")
         if victim == "both":  # what is left is the next agent's to end, in its cgroup
             launch.agent.wait()
@@ -202,7 +215,7 @@ def programs_for_all():
     """A folder of the programs that an ordinary user can get at."""
     folder = tempfile.mkdtemp(prefix="guard-chaos-")
     os.chmod(folder, 0o755)
-    for name in ("guard-driver", "test-worker"):
+    for name in ("crun", "guard-driver", "test-worker"):
         shutil.copy(os.path.join(BUILD, "bin", name), folder)
     return folder
 
@@ -230,6 +243,11 @@ def main():
 
 
 PROGRAMS = programs_for_all()
+AGENTS = [  # crun, and the least that can have a guard
+    [os.path.join(PROGRAMS, "crun"), "--standalone", f"--nproc-per-node={WORKERS}",
+     "--max-restarts=1000"],
+    [os.path.join(PROGRAMS, "guard-driver"), str(WORKERS)],
+]
 try:
     main()
 finally:

@@ -408,6 +408,32 @@ START_TEST(a_worker_gets_back_what_crun_was_started_with)
 }
 END_TEST
 
+START_TEST(so_does_a_worker_of_the_next_guard)
+{
+    struct rlimit files, own;
+    const char *text;
+    char line[64];
+    struct err e;
+
+    getrlimit(RLIMIT_NOFILE, &files);
+    begin(_i);
+    signal(SIGTSTP, SIG_IGN); /* the agent's own affair */
+    own = files;
+    own.rlim_cur -= 1;
+    setrlimit(RLIMIT_NOFILE, &own);
+    kill(guard_pid(t.guard), SIGKILL);
+    wait_until(&t.died, 1);
+    guard_stop(t.guard);
+    t.guard = guard_start(t.loop, &calls, &e);
+    ck_assert_msg(t.guard != NULL, "%s", e.text);
+    text = report();
+    expect_line(text, "SigIgn:\t0000000000000000\n");
+    snprintf(line, sizeof(line), "nofile: %lu\n", (unsigned long)files.rlim_cur);
+    expect_line(text, line);
+    end();
+}
+END_TEST
+
 START_TEST(a_worker_runs_on_the_cpus_it_is_given)
 {
     const char *argv[] = { procs_program("test-worker"), "report", NULL };
@@ -818,6 +844,7 @@ int main(int argc, char **argv)
     IN_EACH_MODE(exits_are_told_in_the_order_in_which_they_happened);
     IN_EACH_MODE(a_worker_finds_a_clean_world);
     IN_EACH_MODE(a_worker_gets_back_what_crun_was_started_with);
+    IN_EACH_MODE(so_does_a_worker_of_the_next_guard);
     IN_EACH_MODE(arguments_and_environment_of_any_size_arrive);
     IN_EACH_MODE(a_signal_reaches_one_group_or_all);
     IN_EACH_MODE(a_stopped_worker_obeys_term);
