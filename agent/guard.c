@@ -375,8 +375,11 @@ static bool read_tells(struct guard *g)
     struct guard_tell tells[GUARD_TELLS_PER_PACKET];
     ssize_t n = recv(g->socket, tells, sizeof(tells), MSG_DONTWAIT);
 
-    if (n == 0 || (n < 0 && errno == ECONNRESET))
-        event_del(g->readable); /* SIGCHLD tells the rest */
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) {
+        event_del(g->readable);
+        on_child(g, SIGCHLD); /* which may have come before there was a handler */
+        return false;
+    }
     if (n <= 0)
         return n < 0 && errno == EINTR;
     for (size_t i = 0; i < (size_t)n / sizeof(tells[0]) && !g->stopped; i++)

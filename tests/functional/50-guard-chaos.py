@@ -128,7 +128,7 @@ class Launch:
         while self.agent.poll() is None:
             if self.guard() not in (None, self.killed_guard):
                 return True
-            assert time.monotonic() < deadline, f"{self.mode}: no guard, and no end"
+            assert time.monotonic() < deadline, f"{self.mode}: no guard, and no end: {self.agent.args}"
             time.sleep(0.001)
         return False
 

@@ -714,6 +714,20 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
 }
 END_TEST
 
+START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
+{
+    siginfo_t info;
+
+    begin(_i);
+    signal(SIGCHLD, SIG_DFL); /* as if it had been told before anybody listened */
+    kill(guard_pid(t.guard), SIGKILL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)guard_pid(t.guard), &info, WEXITED | WNOWAIT),
+                     0);
+    wait_until(&t.died, 1);
+    end();
+}
+END_TEST
+
 /* The agent's end of the guard's socket. */
 static int find_socket(void)
 {
@@ -858,6 +872,7 @@ int main(int argc, char **argv)
     IN_EACH_MODE(stopping_the_guard_ends_all);
     IN_EACH_MODE(an_idle_guard_does_not_wake_up);
     IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told);
+    IN_EACH_MODE(a_guard_that_dies_while_it_is_started_is_missed);
     IN_EACH_MODE(a_guard_that_finds_nobody_to_tell_ends_all);
     IN_EACH_MODE(an_older_child_of_the_agent_survives_the_guard);
     IN_EACH_MODE(when_the_agent_is_killed_nothing_lives_a_moment_later);
