@@ -3,7 +3,7 @@
 #
 #   make              everything, into build/bin and build/lib
 #   make check        unit and functional tests         T=name  only those that match
-#   make soak         the functional tests over and over, SOAK_MINUTES=30
+#   make soak         the functional tests over and over beside busy cores, SOAK_MINUTES=30
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      every deliberately wrong version must be caught by a test
 #   make lint         layers, format
@@ -141,7 +141,7 @@ check: tests
 	$(Q)scripts/run-tests --build $B $(if $(T),--match '$(T)')
 
 soak: tests
-	$(Q)scripts/run-tests --build $B --functional --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
+	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
 
 # fuzzers have a tree of their own: everything in it is instrumented
 fuzz:
