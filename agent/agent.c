@@ -59,6 +59,7 @@ struct agent {
     bool attached;
     int signo; /* the user's or the scheduler's last one */
     unsigned signals;
+    sigset_t ignored; /* when crun was started */
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
@@ -201,10 +202,14 @@ static void act_start(struct agent *a)
         report_own_failure(a, e.text, true);
 }
 
-/* Which signal the workers get: here the one we got, elsewhere TERM. */
+/*
+ * Which signal the workers get: the one that we got, elsewhere TERM; and TERM as well
+ * where the one we got was ignored when crun was started (a shell's job in the
+ * background ignores INT), because then it means nothing to the workers either.
+ */
 static int stop_signal(const struct agent *a)
 {
-    return a->signo ? a->signo : SIGTERM;
+    return a->signo && !sigismember(&a->ignored, a->signo) ? a->signo : SIGTERM;
 }
 
 static void act_stop(struct agent *a)
@@ -511,14 +516,14 @@ static void on_signal(void *arg, int signo)
 
 static void watch_signals(struct agent *a)
 {
+    sigemptyset(&a->ignored);
     for (const int *s = a->config->signals; *s; s++) {
         struct sigaction old;
 
-        /* under nohup it stays ignored */
-        if (*s == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 &&
-            old.sa_handler == SIG_IGN)
-            continue;
-        loop_on_signal(a->loop, *s, on_signal, a);
+        if (sigaction(*s, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+            sigaddset(&a->ignored, *s);
+        if (*s != SIGHUP || !sigismember(&a->ignored, SIGHUP)) /* but under nohup */
+            loop_on_signal(a->loop, *s, on_signal, a);
     }
     signal(SIGTSTP, SIG_IGN); /* a stopped agent would be taken for a dead node */
     signal(SIGTTOU, SIG_IGN);
