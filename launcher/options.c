@@ -286,6 +286,16 @@ static int read_shutdown_timeout(struct options *o, struct err *e)
     return opt->set(o, opt, value, e) < 0 ? err_wrap(e, "%s", name) : 0;
 }
 
+static void note_file_timer(struct options *o)
+{
+    const char *value = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
+
+    if (value && strcmp(value, "1") == 0)
+        o->notes[o->note_count++] =
+            "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: crun "
+            "has no watchdog by timers in a file";
+}
+
 int options_parse(int argc, char **argv, struct options *o, int *first_word,
                   struct err *e)
 {
@@ -307,6 +317,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                            .shutdown_timeout_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                            .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT };
     rdzv_conf_init(&o->conf);
+    note_file_timer(o);
     if (value_set_signals(o, find("signals-to-handle"), DEFAULT_SIGNALS, e) < 0 ||
         read_shutdown_timeout(o, e) < 0)
         return -1;

@@ -6,6 +6,7 @@ The flags are read from --help, so that one which this file does not know is a f
 """
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -263,6 +264,15 @@ def check_closed_descriptors():
         fail(f"without descriptors: exit code {r.returncode}")
 
 
+def check_limits():
+    """crun takes all descriptors that it may have; its workers have what it had."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    r = run("sh", "-c", "ulimit -Sn; ulimit -Hn", preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_NOFILE, (200, hard)))
+    if r.stdout.split() != ["200", str(hard)]:
+        fail(f"a worker's limits of descriptors: {r.stdout} {r.stderr}")
+
+
 def main():
     directory = tempfile.mkdtemp()
     os.chdir(directory)
@@ -280,6 +290,7 @@ def main():
         check_completion(flags)
         check_manual(flags)
         check_closed_descriptors()
+        check_limits()
     finally:
         shutil.rmtree(directory)
     sys.exit(1 if failures else 0)
