@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 #define TEMPLATE_DEFAULT "[${role_name}${local_rank}]:"
@@ -42,10 +44,11 @@ static size_t match(const char *text, const struct variable *v, const char **val
 char *logprefix_make(const char *template, const char *role, uint32_t rank,
                      uint32_t local_rank)
 {
-    char ranks[2][16], *text = NULL;
+    char ranks[2][16], host[HOST_NAME_MAX_BYTES + 1] = "", *text = NULL;
     const struct variable variables[] = { { "role_name", role },
                                           { "rank", ranks[0] },
                                           { "local_rank", ranks[1] },
+                                          { "hostname", host },
                                           { NULL, NULL } };
     size_t size, n;
     FILE *out = open_memstream(&text, &size);
@@ -54,6 +57,7 @@ char *logprefix_make(const char *template, const char *role, uint32_t rank,
     snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32, local_rank);
     if (!out)
         return xstrdup("");
+    (void)!gethostname(host, sizeof(host) - 1);
     for (const char *t = template ? template : TEMPLATE_DEFAULT; *t; t += n) {
         const char *value;
 

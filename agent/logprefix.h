@@ -6,8 +6,8 @@
 
 /*
  * What stands before each line of a worker: "[<role><local rank>]:", or what the
- * template says, in which ${role_name}, ${rank} and ${local_rank}, with or without
- * braces, are replaced and $$ is a dollar. The caller frees.
+ * template says, in which ${role_name}, ${rank}, ${local_rank} and ${hostname}, with or
+ * without braces, are replaced and $$ is a dollar. The caller frees.
  */
 char *logprefix_make(const char *template, const char *role, uint32_t rank,
                      uint32_t local_rank);
