@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_state.h"
+#include "agent/descriptors.h"
 #include "agent/events.h"
 #include "agent/failure.h"
 #include "agent/group.h"
@@ -467,7 +468,9 @@ static int start_guard(struct agent *a, struct err *e)
                                  .died = on_guard_died,
                                  .arg = a };
 
+    descriptors_restore(); /* which the guard passes on */
     a->guard = guard_start(a->loop, &calls, e);
+    descriptors_raise();
     return a->guard ? 0 : -1;
 }
 

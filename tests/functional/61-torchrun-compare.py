@@ -64,6 +64,9 @@ def cases(port):
                "--rdzv-id=pair", "--local-addr=127.0.0.1", "--max-restarts=2"]
     three = ["--nnodes=3", "--master_addr=127.0.0.1", f"--master_port={port[2]}",
              "--max_restarts=1"]
+    three_dynamic = ["--nnodes=3:3", "--rdzv_backend", "c10d", "--rdzv_endpoint",
+                     f"localhost:{port[4]}", "--rdzv_id", "trio", "--nproc_per_node", "2",
+                     "--local_addr", "127.0.0.1", "probe.py"]
     fails = {"PROBE_EXIT": "3", "PROBE_FAILS": "1"}
     return [
         Case("plain", [["--nproc-per-node=2", "--log-dir=logs", "-r", "0:1,1:2",
@@ -84,7 +87,9 @@ def cases(port):
              [[f"--master-port={port[3]}", "--run-path",
                os.path.join(os.getcwd(), "probe.py"), "y"]], {}, False, True),
         Case("static", [static + ["--node-rank=0", "--nproc-per-node=2", "probe.py"],
-                        static + ["--node-rank=1", "--nproc-per-node=2", "probe.py"]],
+                        static + ["--node-rank=1", "--nproc-per-node=2", "--tee=3",
+                                  "--log-line-prefix-template=${hostname}-$rank|${x}$$ ",
+                                  "probe.py"]],
              {}, False, True),
         Case("static, unequal, restart",
              [three + [f"--node_rank={n}", f"--nproc_per_node={w}", "probe.py"]
@@ -220,7 +225,7 @@ def by_place(probes):
 
 
 def compare_probes(case, theirs, ours):
-    if "c10d" in case.name:
+    if "c10d, unequal" in case.name:
         theirs, ours = by_place(theirs), by_place(ours)
     if set(theirs) != set(ours):
         fail(f"{case.name}: (start, rank): {sorted(theirs)} with torchrun, "
@@ -300,7 +305,7 @@ def main():
     os.chdir(directory)
     base = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": directory, "LC_ALL": "C.UTF-8",
             "PYTHON_EXEC": f"{venv}/bin/python", "KEPT": "yes"}
-    lines = cases(free_ports(4))
+    lines = cases(free_ports(5))
     try:
         # torchrun needs seconds to begin: all its cases at a time
         with concurrent.futures.ThreadPoolExecutor(len(lines)) as pool:
