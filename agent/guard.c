@@ -425,7 +425,8 @@ static bool is_stranger(const struct guard *g, pid_t pid)
     return false;
 }
 
-/* True when nothing is left of what the guard had. */
+/* True when nothing is left of what the guard had. A list that is empty though there is
+ * a child was made while they came and went: it says nothing. */
 static bool end_orphans(struct guard *g)
 {
     pid_t pids[KIN_PER_ROUND];
@@ -440,7 +441,9 @@ static bool end_orphans(struct guard *g)
         left++;
     }
     reap(g);
-    return left == 0 && !cgroup_populated(&g->cgroup) && cgroup_remove(&g->cgroup);
+    if (left > 0 || (count == 0 && kin_any()))
+        return false;
+    return !cgroup_populated(&g->cgroup) && cgroup_remove(&g->cgroup);
 }
 
 static void on_round(void *arg)

@@ -126,7 +126,8 @@ class Launch:
         """After its guard was killed: whether the agent lives, with another guard."""
         deadline = time.monotonic() + 10 * SLOW
         while self.agent.poll() is None:
-            if self.guard() not in (None, self.killed_guard):
+            guard = self.guard()  # or a worker on its way, of the old guard: has no child
+            if guard not in (None, self.killed_guard) and children(guard):
                 return True
             assert time.monotonic() < deadline, f"{self.mode}: no guard, and no end: {self.agent.args}"
             time.sleep(0.001)
