@@ -4,7 +4,6 @@
  * argv to the agent's configuration; the agent does the rest.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -21,21 +20,10 @@
 #include "launcher/understand.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/std_fds.h"
 #include "rendezvous/base/version.h"
 
 #define EXIT_USAGE 2
-
-/* Descriptors 0 to 2 are there, whoever started us: no socket must become one. */
-static void keep_standard_descriptors(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
 
 /* As torch counts them: those that this process may run on. */
 static uint32_t count_cpus(void)
@@ -142,7 +130,7 @@ int main(int argc, char **argv)
     int word;
 
     guard_main_if_asked(argc, argv);
-    keep_standard_descriptors();
+    std_fds_keep();
     log_init("crun", LOG_INFO, LOG_TEXT);
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);

@@ -3,7 +3,6 @@
  * crund: the rendezvous as a daemon of its own, for any number of jobs. This file is
  * its command line, its signals and its last words; the rest is server.c.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
@@ -21,6 +20,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
+#include "rendezvous/base/std_fds.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/job.h"
 #include "rendezvous/registry.h"
@@ -111,18 +111,6 @@ static void print_help(void)
            "The rendezvous of crun jobs as a daemon. Flags can also be given as\n"
            "environment variables: --state-dir is CRUND_STATE_DIR.\n\n");
     opt_print(table, stdout);
-}
-
-/* Descriptors 0 to 2 are there, whoever started us: no socket must become one. */
-static void keep_standard_descriptors(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO)
-        close(fd);
 }
 
 static void set_limits(void)
@@ -267,7 +255,7 @@ int main(int argc, char **argv)
     struct err e;
     int first_word;
 
-    keep_standard_descriptors();
+    std_fds_keep();
     log_init("crund", LOG_INFO, LOG_TEXT);
     if (opt_parse(table, prefixes, false, argc, argv, &o, &first_word, &e) < 0) {
         log_error("%s", e.text);
