@@ -264,6 +264,7 @@ static void linger(void *arg)
 
 static void act_leave(struct agent *a)
 {
+    guard_let_go(a->guard); /* it takes its time, and has nobody left to guard */
     close_store(a);
     if (a->client)
         client_bye(a->client);

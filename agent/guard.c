@@ -59,6 +59,8 @@ struct guard {
     bool in_session; /* the cgroup is of no use */
 
     uint32_t asked, answered; /* tickets */
+    uint32_t running;         /* spawned, and not exited as far as is told */
+    bool nothing_left;        /* after the last exit that was told */
     pid_t strangers[KIN_PER_ROUND];
     size_t stranger_count;
 
@@ -303,6 +305,7 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
         return err_wrap(e, "start a worker");
     ask_guard(g, &ask, fd);
     close(fd[3]);
+    g->running++;
     return 0;
 }
 
@@ -328,6 +331,11 @@ void guard_sweep(struct guard *g, uint32_t grace_ms)
                              .ticket = ++g->asked,
                              .grace_ms = grace_ms };
 
+    if (g->running == 0 && g->nothing_left) {
+        g->answered = g->asked;
+        g->calls.empty(g->calls.arg);
+        return;
+    }
     ask_guard(g, &ask, NULL);
 }
 
@@ -341,6 +349,8 @@ static void told_exited(struct guard *g, const struct guard_tell *t)
                                  .out_of_memory = t->out_of_memory,
                                  .at_ms = t->at_ms };
 
+    g->running--;
+    g->nothing_left = t->nothing_left;
     g->calls.exited(g->calls.arg, &worker);
 }
 
@@ -523,11 +533,9 @@ static void ignore_child(void *arg, int signo)
     (void)signo;
 }
 
-void guard_stop(struct guard *g)
+void guard_let_go(struct guard *g)
 {
-    int saved_errno = errno;
-
-    if (!g)
+    if (!g || g->stopped)
         return;
     g->stopped = true;
     event_free(g->readable);
@@ -535,8 +543,18 @@ void guard_stop(struct guard *g)
     loop_timer_fini(&g->round);
     loop_on_signal(g->loop, SIGCHLD, ignore_child, NULL);
     close(g->socket);
+    g->socket = -1;
     while (g->first)
         drop_first_waiting(g);
+}
+
+void guard_stop(struct guard *g)
+{
+    int saved_errno = errno;
+
+    if (!g)
+        return;
+    guard_let_go(g);
     if (!g->over)
         wait_for_end(g);
     cgroup_close(&g->cgroup);

@@ -80,14 +80,17 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
 void guard_signal(struct guard *g, uint32_t local_rank, int signo);
 /* KILL every worker and every descendant, until none is left: then empty is called. */
 void guard_kill(struct guard *g);
-/* After the last exit: is anything left? empty is called when not; leftovers get TERM,
- * and KILL after grace_ms. Of several questions only the last one is answered. */
+/* After the last exit: is anything left? empty is called when not, perhaps before this
+ * returns; leftovers get TERM, and KILL after grace_ms. Of several questions only the
+ * last one is answered. */
 void guard_sweep(struct guard *g, uint32_t grace_ms);
 
 /* "cgroup" or "session": how strong the containment is. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
 
+/* It may end, and is heard of no more: guard_stop is left to wait for it. */
+void guard_let_go(struct guard *g); /* NULL is fine */
 /* End it and wait for it; workers still alive are killed. A callback may do this. */
 void guard_stop(struct guard *g); /* NULL is fine */
 

@@ -108,12 +108,18 @@ static void tell_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
                               .status = errnum });
 }
 
+static bool is_empty(void)
+{
+    return !kin_any() && !cgroup_populated(&guard.cgroup);
+}
+
 static void tell_exited(uint32_t local_rank, pid_t pid, int status)
 {
     struct guard_tell t = { .type = GUARD_TELL_EXITED,
                             .local_rank = local_rank,
                             .pid = pid,
                             .status = status,
+                            .nothing_left = is_empty(),
                             .at_ms = clock_ms() };
 
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
@@ -446,11 +452,6 @@ static void dispatch(const struct epoll_event *event)
     default:
         reap_worker(event->data.u32);
     }
-}
-
-static bool is_empty(void)
-{
-    return !kin_any() && !cgroup_populated(&guard.cgroup);
 }
 
 /* How long the next turn may wait; -1 for ever. */

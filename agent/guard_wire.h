@@ -56,6 +56,7 @@ struct guard_tell {
     int32_t status; /* EXEC_FAILED: errno */
     uint32_t stage; /* EXEC_FAILED: enum spawn_stage */
     uint32_t out_of_memory;
+    uint32_t nothing_left; /* EXITED: what a SWEEP now would find */
     uint64_t at_ms;
 };
 
