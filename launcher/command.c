@@ -42,22 +42,23 @@ static bool is_python(const char *name)
     return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
 }
 
-/* 0, or why path cannot be used. */
-static int unfitness(const char *path, int mode)
+/* 0, or why path cannot be used. A folder of PATH that we may not look into is like
+ * one that is not there. */
+static int unfitness(const struct search *s, const char *path)
 {
     struct stat st;
 
     if (stat(path, &st) < 0)
-        return errno;
+        return errno == EACCES && !strchr(s->name, '/') ? ENOENT : errno;
     if (S_ISDIR(st.st_mode))
         return EISDIR;
-    return access(path, mode) < 0 ? errno : 0;
+    return access(path, s->mode) < 0 ? errno : 0;
 }
 
 /* Takes path over. */
 static void try(struct search *s, char *path)
 {
-    int why = s->found ? ENOENT : unfitness(path, s->mode);
+    int why = s->found ? ENOENT : unfitness(s, path);
 
     if (why == 0) {
         s->found = path;
@@ -90,7 +91,7 @@ static int refuse(const struct search *s, const char *looked, struct err *e)
         return err_set(e, "%s: no such file%s", s->name, looked);
     if (s->unfit_errno == EISDIR)
         return err_set(e, "%s is a directory", s->unfit);
-    if (s->unfit_errno == EACCES && s->mode == X_OK)
+    if (s->unfit_errno == EACCES && s->mode == X_OK && access(s->unfit, F_OK) == 0)
         return err_set(e, "%s is not executable (chmod +x; Python programs end in .py)",
                        s->unfit);
     return err_set_errno(e, s->unfit_errno, "%s", s->unfit);

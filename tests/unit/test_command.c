@@ -35,6 +35,7 @@ static void setup(void)
     ck_assert_int_eq(chdir(root), 0);
     for (int i = 0; i < COUNT(folders); i++)
         ck_assert_int_eq(mkdir(folders[i], 0755), 0);
+    ck_assert_int_eq(mkdir("locked", 0000), 0);
     make_file("train.py", 0644);
     make_file("local", 0755);
     make_file("plain", 0644);
@@ -186,6 +187,27 @@ START_TEST(a_missing_interpreter_is_named)
 }
 END_TEST
 
+START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
+{
+    struct err e;
+    const char **argv;
+
+    if (geteuid() == 0) /* to whom none is closed; in this process alone */
+        ck_assert_int_eq(chmod(".", 0755) | setresuid(65534, 65534, 0), 0);
+    command.path = "locked:bin";
+    argv = find("train", 0, NULL, &e);
+    ck_assert_msg(argv, "%s", e.text);
+    ck_assert_str_eq(argv[0], "bin/train");
+    free(argv);
+    command.path = "locked";
+    ck_assert_ptr_null(find("other", 0, NULL, &e));
+    ck_assert_str_eq(e.text, "other: no such file (looked in PATH and beside crun)");
+    ck_assert_ptr_null(find("locked/x", 0, NULL, &e));
+    ck_assert_str_eq(e.text, "locked/x: Permission denied");
+    (void)!setresuid(0, 0, 0); /* root again, if it was */
+}
+END_TEST
+
 START_TEST(an_empty_entry_of_path_is_the_working_directory)
 {
     static const char *const paths[] = { "", ":nowhere", "nowhere:", "nowhere::own" };
@@ -211,6 +233,7 @@ int main(void)
     tcase_add_loop_test(t, what_cannot_be_run_is_said_with_the_places_looked_in, 0,
                         COUNT(missing));
     tcase_add_test(t, a_missing_interpreter_is_named);
+    tcase_add_test(t, a_folder_of_path_that_is_closed_is_passed_over);
     tcase_add_loop_test(t, an_empty_entry_of_path_is_the_working_directory, 0, 4);
     suite_add_tcase(s, t);
     return check_main(s);
