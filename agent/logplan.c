@@ -2,11 +2,37 @@
 #include "agent/logplan.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const uint8_t bit[LOG_STREAMS] = {
     [LOG_OUT] = CONFIG_STDOUT,
     [LOG_ERR] = CONFIG_STDERR,
 };
+
+static enum log_sink kind_of(const struct stat *st, int fd)
+{
+    if (S_ISREG(st->st_mode))
+        return LOG_SINK_FILE;
+    if (!S_ISCHR(st->st_mode))
+        return LOG_SINK_PIPE;
+    return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
+}
+
+struct logplan_sinks logplan_look_at(int out, int err)
+{
+    struct logplan_sinks sinks = { .same = false };
+    struct stat st[LOG_STREAMS];
+
+    /* one that is closed is like a pipe that nobody reads */
+    if (fstat(out, &st[LOG_OUT]) < 0 || fstat(err, &st[LOG_ERR]) < 0)
+        return sinks;
+    sinks.kind[LOG_OUT] = kind_of(&st[LOG_OUT], out);
+    sinks.kind[LOG_ERR] = kind_of(&st[LOG_ERR], err);
+    sinks.same = st[LOG_OUT].st_dev == st[LOG_ERR].st_dev &&
+                 st[LOG_OUT].st_ino == st[LOG_ERR].st_ino;
+    return sinks;
+}
 
 static bool has_filter(const struct config *c, int which)
 {

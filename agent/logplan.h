@@ -7,8 +7,8 @@
 #include "agent/config.h"
 
 /*
- * Where each stream of each worker goes, and through what: a pure function of the
- * configuration and of what crun's own two streams are.
+ * Where each stream of each worker goes, and through what: a function of the
+ * configuration and of what crun's own two streams are, and of nothing else.
  */
 enum { LOG_OUT, LOG_ERR, LOG_STREAMS };
 
@@ -18,6 +18,9 @@ struct logplan_sinks {
     enum log_sink kind[LOG_STREAMS]; /* a device that is no terminal is /dev/null */
     bool same;                       /* both are one and the same */
 };
+
+/* What these two descriptors are. */
+struct logplan_sinks logplan_look_at(int out, int err);
 
 struct logplan {
     bool file, filter;    /* copied to the worker's file, to the filtered one */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/console.h"
@@ -91,26 +90,6 @@ static struct logplan plan_for(const struct worker *w, int which)
 }
 
 /* -- consoles --------------------------------------------------------------------- */
-
-static enum log_sink kind_of(const struct stat *st, int fd)
-{
-    if (S_ISREG(st->st_mode))
-        return LOG_SINK_FILE;
-    if (!S_ISCHR(st->st_mode))
-        return LOG_SINK_PIPE;
-    return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
-}
-
-static void look_at_sinks(struct logplan_sinks *sinks)
-{
-    struct stat st[LOG_STREAMS] = { 0 };
-
-    for (int i = 0; i < LOG_STREAMS; i++)
-        if (fstat(own[i].fd, &st[i]) == 0)
-            sinks->kind[i] = kind_of(&st[i], own[i].fd);
-    sinks->same = st[LOG_OUT].st_dev == st[LOG_ERR].st_dev &&
-                  st[LOG_OUT].st_ino == st[LOG_ERR].st_ino;
-}
 
 static void on_news(void *arg);
 
@@ -351,7 +330,7 @@ static int open_outlets(struct stream *s, const struct logplan *p, struct err *e
 }
 
 /* *fd becomes what the worker writes to. */
-static int open_stream(struct worker *w, int which, const struct logplan *p, int *fd,
+static int open_stream(struct worker *w, int which, struct logplan *p, int *fd,
                        struct err *e)
 {
     struct stream *s = &w->stream[which];
@@ -364,6 +343,11 @@ static int open_stream(struct worker *w, int which, const struct logplan *p, int
         return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
     }
     s->in = logstream_create(w->logs->loop, p->pty, &calls, fd, e);
+    if (!s->in && p->pty) { /* no more terminals to be had: better a pipe than no job */
+        log_debug("%s", e->text);
+        p->pty = false;
+        s->in = logstream_create(w->logs->loop, false, &calls, fd, e);
+    }
     if (!s->in)
         return -1;
     w->open++;
@@ -393,14 +377,18 @@ static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e
 
     for (int i = 0; i < LOG_STREAMS; i++)
         p[i] = plan_for(w, i);
-    *is_tty = p[LOG_OUT].pty || p[LOG_ERR].pty;
     fd[0] = open_stdin(w->logs, w->local_rank, e);
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
-    if (!logplan_is_one_stream(p, &w->logs->sinks))
-        return open_stream(w, LOG_OUT, &p[LOG_OUT], &fd[1], e);
-    fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
+    *is_tty = p[LOG_ERR].pty;
+    if (logplan_is_one_stream(p, &w->logs->sinks)) {
+        fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
+    }
+    if (open_stream(w, LOG_OUT, &p[LOG_OUT], &fd[1], e) < 0)
+        return -1;
+    *is_tty |= p[LOG_OUT].pty;
+    return 0;
 }
 
 int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
@@ -564,7 +552,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     l->loop = loop;
     l->config = config;
     l->calls = *calls;
-    look_at_sinks(&l->sinks);
+    l->sinks = logplan_look_at(STDOUT_FILENO, STDERR_FILENO);
     l->worker = xcalloc(config->workers, sizeof(*l->worker));
     for (uint32_t i = 0; i < config->workers; i++)
         init_worker(l, i);

@@ -104,6 +104,16 @@ static int open_pipe(int end[2], struct err *e)
     return 0;
 }
 
+static int open_peer(int master)
+{
+    int fd = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char name[64];
+
+    if (fd < 0 && ptsname_r(master, name, sizeof(name)) == 0) /* before Linux 4.13 */
+        fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return fd;
+}
+
 /* Raw: the real terminal does with the bytes what a terminal does. */
 static int open_pty(int end[2], struct err *e)
 {
@@ -113,7 +123,7 @@ static int open_pty(int end[2], struct err *e)
     if (end[0] < 0)
         return err_set_errno(e, errno, "cannot make a terminal for a worker");
     if (grantpt(end[0]) < 0 || unlockpt(end[0]) < 0 ||
-        (end[1] = ioctl(end[0], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0) {
+        (end[1] = open_peer(end[0])) < 0) {
         err_set_errno(e, errno, "cannot open a terminal for a worker");
         close(end[0]);
         return -1;

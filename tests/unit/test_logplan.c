@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logplan.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/helpers/check_main.h"
 
@@ -131,6 +134,29 @@ START_TEST(files_are_needed_by_redirects_tees_and_filters)
 }
 END_TEST
 
+START_TEST(a_look_tells_files_devices_and_pipes_apart)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC), pipe_end[2];
+    int file = memfd_create("test", MFD_CLOEXEC), copy = dup(file);
+    struct logplan_sinks sinks = logplan_look_at(file, null);
+
+    ck_assert_int_eq(pipe2(pipe_end, O_CLOEXEC), 0);
+    ck_assert_int_eq(sinks.kind[LOG_OUT], LOG_SINK_FILE);
+    ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_DEVICE);
+    ck_assert(!sinks.same);
+    ck_assert(logplan_look_at(file, copy).same);
+    sinks = logplan_look_at(pipe_end[1], pipe_end[1]);
+    ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_PIPE);
+    ck_assert(sinks.same);
+    close(copy);
+    ck_assert(!logplan_look_at(file, copy).same); /* closed */
+    close(null);
+    close(file);
+    close(pipe_end[0]);
+    close(pipe_end[1]);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("logplan");
@@ -138,6 +164,7 @@ static Suite *suite(void)
 
     tcase_add_loop_test(c, logplan_makes_each_case, 0,
                         sizeof(cases) / sizeof(cases[0]));
+    tcase_add_test(c, a_look_tells_files_devices_and_pipes_apart);
     tcase_add_test(c, files_are_needed_by_redirects_tees_and_filters);
     suite_add_tcase(s, c);
     return s;
