@@ -54,7 +54,7 @@
 #define ACCEPT_PAUSE_MS 100
 #define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
 #define LISTEN_BACKLOG 4096
-#define RECONNECT_DELAY_MS_MIN 50
+#define RECONNECT_DELAY_MS_MIN 4
 #define RECONNECT_DELAY_MS_MAX 5000
 #define CONNECT_TIMEOUT_MS 5000
 #define ADDRESSES_PER_NAME_MAX 8

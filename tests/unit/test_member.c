@@ -269,7 +269,7 @@ START_TEST(retries_back_off_between_the_limits)
     uint64_t longest = 0;
 
     script_create(false, (uint64_t)_i);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 14; i++) {
         uint64_t limit = (uint64_t)RECONNECT_DELAY_MS_MIN << i, delay;
 
         script_tick();
