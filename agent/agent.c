@@ -601,7 +601,6 @@ static void say_result(struct agent *a)
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
-                                .log_directory = "",
                                 .own_host = a->host,
                                 .colour = isatty(STDERR_FILENO) &&
                                           !getenv("NO_COLOR") };

@@ -45,7 +45,6 @@ struct failure_report {
     const struct msg_done *done;
     const struct failure_list *others;
     uint64_t epoch;
-    const char *log_directory; /* "" : none */
     const char *own_host;
     bool colour;
 };

@@ -2,6 +2,7 @@
 #include "agent/say.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,18 +32,28 @@ static const char *plural(uint32_t n)
     return n == 1 ? "" : "s";
 }
 
+/* Only if the terminal takes it at once: one that is stopped must not stop us. */
+static void write_now(const char *text)
+{
+    struct pollfd terminal = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    if (poll(&terminal, 1, 0) == 1 && terminal.revents == POLLOUT)
+        (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
 /* One line that is written again every second, at the foot of a terminal. */
 static void show_countdown(void *arg)
 {
     struct say *s = arg;
     uint64_t now = clock_ms();
     uint64_t left = s->stop_ends > now ? s->stop_ends - now : 0;
+    char line[128];
 
-    fprintf(stderr,
-            "\r\033[Kcrun: stopping %" PRIu32 " worker%s, %" PRIu64
-            " s to finish (Ctrl-C again to kill)",
-            s->alive, plural(s->alive), (left + 999) / 1000);
-    fflush(stderr);
+    snprintf(line, sizeof(line),
+             "\r\033[Kcrun: stopping %" PRIu32 " worker%s, %" PRIu64
+             " s to finish (Ctrl-C again to kill)",
+             s->alive, plural(s->alive), (left + 999) / 1000);
+    write_now(line);
     s->counting = true;
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
@@ -52,7 +63,7 @@ static void end_countdown(struct say *s)
 {
     loop_timer_cancel(&s->countdown);
     if (s->counting)
-        fputs("\n", stderr);
+        write_now("\n");
     s->counting = false;
 }
 
