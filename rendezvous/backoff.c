@@ -25,7 +25,7 @@ uint64_t backoff_delay_ms(struct backoff *b)
     unsigned n = b->attempts++;
 
     if (n == 0)
-        return backoff_below(b, least + 1);
+        return 1 + backoff_below(b, least); /* never at once */
     if (n < 16 && least << n < most)
         most = least << n;
     return least + backoff_below(b, most - least + 1);
