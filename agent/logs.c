@@ -93,20 +93,16 @@ static struct logplan plan_for(const struct worker *w, int which)
 
 static void on_news(void *arg);
 
-static struct writer *make_writer(struct logs *l)
-{
-    return writer_create(l->loop, &(struct writer_calls){ .news = on_news, .arg = l });
-}
-
 static struct console *console_for(struct logs *l, int which)
 {
     struct sink *k = &l->sink[l->sinks.same ? LOG_ERR : which];
+    struct writer_calls calls = { .news = on_news, .arg = l };
     struct outlet_options options = { .fd = own[which].fd,
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
                                       .name = own[which].console };
 
     if (!k->console) {
-        k->writer = make_writer(l);
+        k->writer = writer_create(l->loop, &calls);
         k->console = console_create(outlet_create(k->writer, &options));
     }
     return k->console;
@@ -283,6 +279,15 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 
 /* -- opening ---------------------------------------------------------------------- */
 
+static struct writer *files_writer(struct logs *l)
+{
+    struct writer_calls calls = { .news = on_news, .arg = l };
+
+    if (!l->files)
+        l->files = writer_create(l->loop, &calls);
+    return l->files;
+}
+
 static struct outlet *open_file(struct logs *l, uint32_t local_rank, const char *name,
                                 struct err *e)
 {
@@ -295,9 +300,7 @@ static struct outlet *open_file(struct logs *l, uint32_t local_rank, const char 
     if (options.fd < 0)
         return NULL;
     options.name = logtree_file_path(l->tree, local_rank, name);
-    if (!l->files)
-        l->files = make_writer(l);
-    o = outlet_create(l->files, &options);
+    o = outlet_create(files_writer(l), &options);
     free((char *)options.name);
     return o;
 }
@@ -420,30 +423,15 @@ const char *logs_directory(struct logs *l, struct err *e)
     return l->tree ? logtree_path(l->tree) : NULL;
 }
 
-static int make_folders(struct logs *l, uint64_t attempt, struct err *e)
-{
-    uint32_t workers = l->config->workers;
-    bool *wants_log = xcalloc(workers, sizeof(*wants_log));
-    int rc;
-
-    for (uint32_t i = 0; i < workers; i++)
-        for (int k = 0; k < LOG_STREAMS; k++)
-            wants_log[i] |= plan_for(&l->worker[i], k).file;
-    rc = logtree_begin(l->tree, attempt, workers, wants_log, e);
-    free(wants_log);
-    return rc;
-}
-
 /* A worker goes on without logs rather than not at all, but for the first start, where
  * somebody is there to be told. */
 static int begin_tree(struct logs *l, uint64_t attempt, struct err *e)
 {
-    const struct config *c = l->config;
-
-    if (logplan_has_no_files(c) ||
-        (logs_directory(l, e) && make_folders(l, attempt, e) == 0))
+    if (logplan_has_no_files(l->config) ||
+        (logs_directory(l, e) &&
+         logtree_begin(l->tree, attempt, l->config->workers, e) == 0))
         return 0;
-    if (!l->has_begun && (c->log_dir || logplan_needs_files(c)))
+    if (!l->has_begun && (l->config->log_dir || logplan_needs_files(l->config)))
         return -1;
     log_warn("no logs are kept: %s", e->text);
     logtree_destroy(l->tree);
@@ -478,7 +466,7 @@ static void name_files(struct worker *w)
 
     if (!t)
         return;
-    w->error_file = logtree_error_path(t, w->local_rank);
+    w->error_file = logtree_file_path(t, w->local_rank, "error.json");
     if (plan_for(w, LOG_ERR).file)
         w->stderr_file = logtree_file_path(t, w->local_rank, own[LOG_ERR].file);
 }

@@ -27,7 +27,6 @@ struct logtree {
     bool temporary;
     uint64_t attempt;
     uint32_t workers;
-    bool *has_folder; /* of each worker, in the current attempt */
 };
 
 /* Something that nobody can guess, for a name. */
@@ -188,8 +187,6 @@ static void end_attempt(struct logtree *t)
         return;
     if (t->temporary) {
         for (uint32_t i = 0; i < t->workers; i++) {
-            if (!t->has_folder[i])
-                continue;
             snprintf(name, sizeof(name), "%" PRIu32, i);
             unlinkat(t->attempt_fd, name, AT_REMOVEDIR);
         }
@@ -214,7 +211,6 @@ void logtree_destroy(struct logtree *t)
     free(t->base);
     free(t->name);
     free(t->path);
-    free(t->has_folder);
     free(t);
     errno = saved_errno;
 }
@@ -243,35 +239,21 @@ static int fail(const struct logtree *t, uint32_t local_rank, const char *name,
     return -1;
 }
 
-char *logtree_error_path(const struct logtree *t, uint32_t local_rank)
-{
-    if (t->has_folder[local_rank])
-        return logtree_file_path(t, local_rank, "error.json");
-    return xasprintf("%s/attempt_%" PRIu64 "/error_%" PRIu32 ".json", t->path,
-                     t->attempt, local_rank);
-}
-
-int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers,
-                  const bool *wants_log, struct err *e)
+int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct err *e)
 {
     char name[32];
 
     end_attempt(t);
     t->attempt = attempt;
     t->workers = workers;
-    free(t->has_folder);
-    t->has_folder = xcalloc(workers, sizeof(*t->has_folder));
     attempt_name(attempt, name, sizeof(name));
     if (make_at(t->run_fd, name) < 0 ||
         (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
         return fail(t, LOGTREE_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
-        if (t->temporary && !wants_log[i])
-            continue;
         snprintf(name, sizeof(name), "%" PRIu32, i);
         if (make_at(t->attempt_fd, name) < 0)
             return fail(t, i, "", e);
-        t->has_folder[i] = true;
     }
     return 0;
 }

@@ -2,7 +2,6 @@
 #ifndef AGENT_LOGTREE_H
 #define AGENT_LOGTREE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "rendezvous/base/err.h"
@@ -13,13 +12,9 @@
  *     <log-dir>/<run-id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
  *     <log-dir>/latest-<host> -> <run-id>_<random>
  *
- * Nothing that is there is erased. Below the log-dir no symbolic link is followed.
- *
- * Without a log-dir it is a fresh one below TMPDIR, "crun_XXXXXX", and the folders into
- * which nothing was written go with the run. As most runs write nothing, and making and
- * removing a folder for each worker takes as long as a good part of a launch, a worker
- * has one there only if it has a log; else its error file is attempt_<n>/error_<local
- * rank>.json.
+ * Nothing that is there is erased. Without a log-dir it is a fresh one below TMPDIR,
+ * "crun_XXXXXX", and the folders into which nothing was written go with the run. Below
+ * the log-dir no symbolic link is followed.
  */
 struct logtree;
 
@@ -30,13 +25,9 @@ void logtree_destroy(struct logtree *t); /* NULL is fine */
 /* Absolute. */
 const char *logtree_path(const struct logtree *t);
 
-/* The folder of an attempt, which is the current one from now on, and those of workers
- * where not even a temporary tree can do without: wants_log[local rank]. */
+/* The folders of an attempt, which is the current one from now on. */
 int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers,
-                  const bool *wants_log, struct err *e) MUST_CHECK;
-
-/* Where a worker may leave its error; the caller frees. */
-char *logtree_error_path(const struct logtree *t, uint32_t local_rank);
+                  struct err *e) MUST_CHECK;
 
 /* A file of the current attempt, of a worker or (LOGTREE_NODE) of the node: its path,
  * which the caller frees; and open to append to, or -1. */

@@ -39,14 +39,11 @@ static struct logtree *create(const char *dir, const char *run_id)
     return t;
 }
 
-/* At most three workers; the second one wants a log. */
-static const bool wants_log[] = { false, true, false };
-
 static void begin(struct logtree *t, uint64_t attempt, uint32_t workers)
 {
     struct err e;
 
-    ck_assert_msg(logtree_begin(t, attempt, workers, wants_log, &e) == 0, "%s", e.text);
+    ck_assert_msg(logtree_begin(t, attempt, workers, &e) == 0, "%s", e.text);
 }
 
 static void append(struct logtree *t, uint32_t local_rank, const char *text)
@@ -76,10 +73,6 @@ START_TEST(the_tree_is_torchruns)
     ck_assert_int_eq(strncmp(logtree_path(t) + strlen(log_dir), "/run_", 5), 0);
     begin(t, 3, 2);
     append(t, 1, "hello");
-    path = logtree_error_path(t, 0);
-    snprintf(wanted, sizeof(wanted), "%s/attempt_3/0/error.json", logtree_path(t));
-    ck_assert_str_eq(path, wanted);
-    free(path);
     snprintf(wanted, sizeof(wanted), "%s/attempt_3/1/stdout.log", logtree_path(t));
     path = logtree_file_path(t, 1, "stdout.log");
     ck_assert_str_eq(path, wanted);
@@ -148,24 +141,17 @@ END_TEST
 START_TEST(a_temporary_tree_stays_where_something_was_written)
 {
     struct logtree *t = create(NULL, "run");
-    char *file, *error[2];
+    char path[512], *file;
 
     begin(t, 0, 3);
     append(t, 1, "hello");
     file = logtree_file_path(t, 1, "stdout.log");
-    for (uint32_t i = 0; i < 2; i++) {
-        error[i] = logtree_error_path(t, i);
-        close(open(error[i], O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    }
-    ck_assert_ptr_nonnull(strstr(error[0], "/attempt_0/error_0.json"));
-    ck_assert_ptr_nonnull(strstr(error[1], "/attempt_0/1/error.json"));
+    snprintf(path, sizeof(path), "%s/attempt_0/0", logtree_path(t));
+    ck_assert_int_ge(size_of(path), 0);
     begin(t, 1, 3);
+    ck_assert_int_eq(size_of(path), -1);
     logtree_destroy(t);
     ck_assert_int_eq(size_of(file), 5);
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(size_of(error[i]), 0);
-        free(error[i]);
-    }
     free(file);
 }
 END_TEST
@@ -200,7 +186,7 @@ START_TEST(no_symbolic_link_is_followed)
     ck_assert_int_eq(size_of(target), -1);
     snprintf(path, sizeof(path), "%s/attempt_1", logtree_path(t));
     ck_assert_int_eq(symlink(folder, path), 0);
-    ck_assert_int_eq(logtree_begin(t, 1, 1, wants_log, &e), -1);
+    ck_assert_int_eq(logtree_begin(t, 1, 1, &e), -1);
     logtree_destroy(t);
 }
 END_TEST
