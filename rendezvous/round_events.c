@@ -300,6 +300,8 @@ static enum round_verdict on_end(struct step *s)
         round_begin_stop(s, ROUND_CAUSE_USER,
                          s->ev->now ? 0 : r->config.shutdown_grace_ms);
     else if (r->state == ROUND_STOPPING) {
+        r->root_heard_at =
+            0; /* whatever explains the failure, the job goes no further */
         round_act(s, ROUND_ACT_SAVE_JOB, ROUND_NONE);
         if (s->ev->now && r->grace_ms > 0) {
             r->grace_ms = 0;

@@ -576,6 +576,22 @@ START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 }
 END_TEST
 
+START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
+{
+    begin(2, 3, 0);
+    run(3);
+    say(ROUND_EV_DISCONNECT, 2);
+    w.now += 10;
+    fail_at(0, 5, 1);
+    step((struct round_event){ .type = ROUND_EV_END, .node = ROUND_NONE }, NULL);
+    say(ROUND_EV_STOPPED, 0);
+    say(ROUND_EV_STOPPED, 1);
+    pass(700, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, ROUND_DONE);
+    ck_assert_int_eq(w.r.reason, ROUND_REASON_FAILURE);
+}
+END_TEST
+
 START_TEST(the_loss_of_a_finished_node_stops_nobody)
 {
     begin(2, 2, 1);
@@ -1000,6 +1016,7 @@ static Suite *round_suite(void)
         a_spare_takes_the_slot_of_a_lost_node,
         too_few_nodes_wait_for_a_replacement_and_form_at_once_with_it,
         a_failure_that_a_lost_node_explains_costs_no_restart,
+        a_loss_does_not_undo_the_end_that_somebody_asked_for,
         the_loss_of_a_finished_node_stops_nobody,
         a_node_that_gave_up_while_cut_off_costs_no_restart,
         no_node_is_lost_because_the_rendezvous_slept,
