@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/job.h"
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define SAID_LINES 20
@@ -45,18 +46,6 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
         snprintf(buf, size, "%s", *f->what ? f->what : "the agent failed");
     }
     return buf;
-}
-
-int failure_exit_code(const struct failure *f)
-{
-    switch (f->kind) {
-    case FAILURE_EXIT:
-        return f->code;
-    case FAILURE_SIGNAL:
-        return 128 + f->code;
-    default:
-        return 1;
-    }
 }
 
 /* -- error files ------------------------------------------------------------------ */
@@ -144,7 +133,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     cJSON_AddStringToObject(extra, "py_callstack", f->said);
     snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
     cJSON_AddStringToObject(extra, "timestamp", seconds);
-    cJSON_AddNumberToObject(message, "errorCode", failure_exit_code(f));
+    cJSON_AddNumberToObject(message, "errorCode", job_exit_code(f));
     text = cJSON_PrintUnformatted(root);
     out = text ? fopen(path, "we") : NULL;
     if (out) {
@@ -249,7 +238,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
 {
     const struct failure *f = &r->done->failure;
     struct style st = style_of(r->colour);
-    int code = failure_exit_code(f);
+    int code = job_exit_code(f);
     char what[600];
 
     fprintf(out, "%scrun: %s has failed: %s%s%s\n\n", st.bold, r->job, st.red,

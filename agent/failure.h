@@ -15,9 +15,6 @@
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
-/* The exit code that crun takes over from such a failure. */
-int failure_exit_code(const struct failure *f);
-
 /*
  * Read a worker's TORCHELASTIC_ERROR_FILE: either form that torch writes. True if it
  * was there and understood: message and traceback are put in, bounded, cut at the

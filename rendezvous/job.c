@@ -188,9 +188,30 @@ bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
     return true;
 }
 
+int job_exit_code(const struct failure *f)
+{
+    if (f->kind == FAILURE_EXIT && f->code >= 1 && f->code <= 255)
+        return f->code;
+    if (f->kind == FAILURE_SIGNAL && f->code >= 1 && f->code <= 127)
+        return 128 + f->code;
+    return 1;
+}
+
+/* "SIGKILL", or "signal 34" where it has no name. */
+static void describe_signal(int32_t signo, char *buf, size_t size)
+{
+    const char *name = sigabbrev_np(signo);
+
+    if (name)
+        snprintf(buf, size, "SIG%s", name);
+    else
+        snprintf(buf, size, "signal %" PRId32, signo);
+}
+
 char *job_describe_failure(const struct failure *f, char *buf, size_t size)
 {
     const char *host = *f->host ? f->host : "?";
+    char signal[32];
 
     switch (f->kind) {
     case FAILURE_EXIT:
@@ -198,9 +219,9 @@ char *job_describe_failure(const struct failure *f, char *buf, size_t size)
                  host, f->code);
         break;
     case FAILURE_SIGNAL:
-        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by SIG%s%s", f->rank,
-                 host, sigabbrev_np(f->code) ? sigabbrev_np(f->code) : "?",
-                 f->out_of_memory ? ", out of memory" : "");
+        describe_signal(f->code, signal, sizeof(signal));
+        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by %s%s", f->rank, host,
+                 signal, f->out_of_memory ? ", out of memory" : "");
         break;
     case FAILURE_EXEC:
         snprintf(buf, size, "rank %" PRIu32 " on %s could not be started: %s", f->rank,

@@ -55,6 +55,9 @@ char *job_config_difference(const struct job_config *ours,
 /* "rank 5 on a100-04 exited with code 85". Returns buf. */
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
 
+/* What `crun` ends with if this failure ends the job: 1 to 255, whatever it says. */
+int job_exit_code(const struct failure *f);
+
 /* False, with the reason, if no job can have this configuration. */
 bool job_config_is_valid(const struct job_config *c, char *why, size_t size);
 

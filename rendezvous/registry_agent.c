@@ -75,13 +75,21 @@ static bool is_acceptable(struct registry *g, struct registry_peer *p,
     return false;
 }
 
-static unsigned count_jobs(const struct registry *g)
+/* Where there are as many jobs as there may be, the one that ended longest ago goes. */
+static bool make_room(struct registry *g)
 {
-    unsigned n = 0;
+    struct job *oldest = NULL;
+    unsigned count = 0;
 
-    for (const struct job *j = g->jobs; j; j = j->next)
-        n++;
-    return n;
+    for (struct job *j = g->jobs; j; j = j->next) {
+        count++;
+        if (j->round.state == ROUND_DONE && j->round.tally.live == 0 &&
+            (!oldest || j->done_ms < oldest->done_ms))
+            oldest = j;
+    }
+    if (count >= JOBS_MAX && oldest)
+        registry_forget(g, oldest);
+    return count < JOBS_MAX || oldest;
 }
 
 /* A first join makes the job, unless there is no room for one. */
@@ -91,7 +99,7 @@ static struct job *new_job(struct registry *g, struct registry_peer *p,
     if (g->journal && journal_is_full(g->journal))
         registry_refuse(p, m, REFUSED_NO_SPACE, true,
                         "the disk of the rendezvous is full: it takes no new jobs");
-    else if (count_jobs(g) >= JOBS_MAX || (!g->config.standalone && g->jobs))
+    else if ((!g->config.standalone && g->jobs) || !make_room(g))
         registry_refuse(p, m, REFUSED_FULL, false,
                         "this rendezvous takes no more jobs%s%s",
                         g->config.standalone ? "" : "; it serves ",
@@ -258,19 +266,6 @@ static int on_store_ready(struct registry *g, struct registry_peer *p,
     return report(g, p, m, &ev);
 }
 
-/* The code that `crun` ends with if this failure ends the job. */
-static int32_t exit_code_of(const struct failure *f)
-{
-    switch (f->kind) {
-    case FAILURE_EXIT:
-        return f->code;
-    case FAILURE_SIGNAL:
-        return 128 + f->code;
-    default:
-        return 1;
-    }
-}
-
 static int on_failed(struct registry *g, struct registry_peer *p, const struct msg *m,
                      struct err *e)
 {
@@ -279,7 +274,7 @@ static int on_failed(struct registry *g, struct registry_peer *p, const struct m
     (void)e;
     ev.at_ms = m->failed.at_ms;
     ev.final = m->failed.final;
-    ev.exit_code = exit_code_of(&m->failed);
+    ev.exit_code = job_exit_code(&m->failed);
     return report(g, p, m, &ev);
 }
 

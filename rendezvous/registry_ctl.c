@@ -258,7 +258,8 @@ static uint32_t find_node(const struct job *job, const char *name)
     bool is_number = *name && !*end;
 
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
-        if (is_number ? r->node[i].slot == slot : strcmp(job->node[i]->host, name) == 0)
+        if (is_number ? r->node[i].slot == slot && slot < r->config.max_nodes
+                      : strcmp(job->node[i]->host, name) == 0)
             return i;
     return ROUND_NONE;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/job.h"
 #include "tests/helpers/check_main.h"
 
 static char path[64];
@@ -56,7 +57,7 @@ START_TEST(a_failure_has_words_and_an_exit_code)
     char what[256];
 
     ck_assert_str_eq(failure_what(&cases[_i].f, what, sizeof(what)), cases[_i].what);
-    ck_assert_int_eq(failure_exit_code(&cases[_i].f), cases[_i].exit_code);
+    ck_assert_int_eq(job_exit_code(&cases[_i].f), cases[_i].exit_code);
 }
 END_TEST
 

@@ -443,6 +443,62 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 }
 END_TEST
 
+static void ask_status(unsigned c, const char *run_id)
+{
+    struct msg m = { .type = MSG_STATUS };
+
+    strcpy(m.status.run_id, run_id);
+    tell(c, &m);
+}
+
+START_TEST(finished_jobs_give_way_to_new_ones)
+{
+    begin(true);
+    hello(0, "agent");
+    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+        struct msg bye = { .type = MSG_BYE }, m;
+        char run_id[16];
+
+        snprintf(run_id, sizeof(run_id), "job-%u", i);
+        m = join_message(0, run_id);
+        m.join.config.min_nodes = m.join.config.max_nodes = 1;
+        now++;
+        tell(0, &m);
+        ck_assert_msg(got(0, MSG_JOINED) != NULL, "%s was refused", run_id);
+        report(0, MSG_FINISHED);
+        tell(0, &bye);
+        link_of[0].instance = (struct id128){ { 0 } };
+    }
+    hello(1, "ctl");
+    ask_status(1, "job-0");
+    refusal(1, REFUSED_UNKNOWN, "job-0");
+    ask_status(1, "job-1");
+    ck_assert_ptr_nonnull(got(1, MSG_JOB_STATUS));
+    end();
+}
+END_TEST
+
+START_TEST(what_a_failure_ends_the_job_with_is_an_exit_code)
+{
+    static const struct {
+        enum failure_kind kind;
+        int32_t code, exit_code;
+    } cases[] = {
+        { FAILURE_EXIT, 85, 85 },         { FAILURE_EXIT, 0, 1 },
+        { FAILURE_EXIT, 256, 1 },         { FAILURE_EXIT, INT32_MIN, 1 },
+        { FAILURE_SIGNAL, 9, 137 },       { FAILURE_SIGNAL, 0, 1 },
+        { FAILURE_SIGNAL, INT32_MAX, 1 }, { FAILURE_EXEC, 2, 1 },
+        { FAILURE_HANG, 7, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct failure f = { .kind = cases[i].kind, .code = cases[i].code };
+
+        ck_assert_int_eq(job_exit_code(&f), cases[i].exit_code);
+    }
+}
+END_TEST
+
 START_TEST(an_agent_of_an_older_launch_is_fenced)
 {
     struct msg m = { .type = MSG_RESUME };
@@ -637,6 +693,8 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
     tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
     tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
+    tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
+    tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
     tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
