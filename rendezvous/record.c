@@ -317,7 +317,7 @@ static int read_job(struct record_reader *reader, struct stream *s,
                     const struct id128 *instance, struct err *e)
 {
     char run_id[RUN_ID_MAX + 1], why[128];
-    struct job_config config;
+    struct job_config config = { 0 }; /* a field's old value is read before it is set */
     struct job **at = find(reader, instance);
 
     FIELD_TEXT(s, run_id);
