@@ -143,7 +143,20 @@ static void close_store(struct agent *a)
     a->store = NULL;
 }
 
-/* Spaces between addresses; those that cannot be read are no addresses. */
+/* One word of MEMBERS. False if it cannot be read, or names this very process. */
+static bool read_member(const struct agent *a, const char *word, struct net_addr *addr)
+{
+    size_t count;
+    struct err e;
+
+    if (strcmp(word, MEMBERS_RENDEZVOUS) != 0)
+        return *word && net_resolve(word, 0, addr, 1, &count, &e) == 0;
+    if (!client_peer(a->client))
+        return false;
+    *addr = *client_peer(a->client);
+    return true;
+}
+
 static void allow_members(struct agent *a, const struct msg_members *members)
 {
     char list[sizeof(members->addresses)], *rest = list, *word;
@@ -151,10 +164,8 @@ static void allow_members(struct agent *a, const struct msg_members *members)
     memcpy(list, members->addresses, sizeof(list));
     while (a->store && (word = strsep(&rest, " "))) {
         struct net_addr addr;
-        struct err e;
-        size_t count;
 
-        if (*word && net_resolve(word, 0, &addr, 1, &count, &e) == 0)
+        if (read_member(a, word, &addr))
             store_server_allow(a->store, &addr);
     }
 }

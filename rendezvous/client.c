@@ -408,3 +408,8 @@ bool client_local_address(const struct client *c, char *buf, size_t size)
     net_format_host(&addr, buf, size);
     return true;
 }
+
+const struct net_addr *client_peer(const struct client *c)
+{
+    return c->link && c->link->conn && !c->local ? conn_peer(c->link->conn) : NULL;
+}

@@ -45,5 +45,7 @@ void client_bye(struct client *c);
 struct member *client_member(struct client *c);
 /* Our address as the way to the rendezvous shows it; false while there is none. */
 bool client_local_address(const struct client *c, char *buf, size_t size);
+/* Where the rendezvous is; NULL while there is no way to it, or in this process. */
+const struct net_addr *client_peer(const struct client *c);
 
 #endif

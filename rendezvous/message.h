@@ -221,7 +221,10 @@ struct msg_start {
 
 /*
  * To rank 0's node: who may use the store. Several of these; spaces between addresses.
+ * One word is none: the node that the rendezvous runs in, wherever it was reached.
  */
+#define MEMBERS_RENDEZVOUS "rendezvous"
+
 struct msg_members {
     char addresses[MEMBERS_PER_PAGE * 46];
 };

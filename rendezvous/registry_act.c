@@ -91,7 +91,8 @@ static bool is_loopback(const char *address)
 /*
  * Rank 0's node serves the store to the members alone: it is told where they come from,
  * page by page, so that no message grows with the number of nodes. Loopback needs no
- * leave, and neighbours in the list that share an address are named once.
+ * leave, and neighbours in the list that share an address are named once. Where the
+ * node that we run in comes from, only the other side can see.
  */
 static void send_members(struct registry_step *s, struct registry_peer *leader)
 {
@@ -106,7 +107,9 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         if (r->slot_node[slot] == ROUND_NONE)
             continue;
         seen = s->job->node[r->slot_node[slot]]->seen;
-        if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
+        if (!*seen)
+            seen = MEMBERS_RENDEZVOUS;
+        if (is_loopback(seen) || strcmp(seen, previous) == 0)
             continue;
         previous = seen;
         if (used + strlen(seen) + 2 > sizeof(m.members.addresses)) {

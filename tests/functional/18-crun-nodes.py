@@ -99,6 +99,24 @@ def two_nodes_dynamic(cluster):
         fail("the node of the rendezvous does not have rank 0")
 
 
+# VALIDATE, then PING, which comes back
+ASK_STORE = ["--no-python", "python3", "-c", """
+import os, socket, struct
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+s.settimeout(10)
+s.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + struct.pack("<BI", 13, 4711))
+print("store", "answers" if s.recv(4) == struct.pack("<I", 4711) else "is closed", flush=True)
+"""]
+
+
+def the_host_need_not_be_rank_0(cluster):
+    endpoint = cluster[0].address + ":29400"
+    b = dynamic(cluster[1], endpoint, 1, *ASK_STORE, flags=["--node-rank=0"])
+    a = dynamic(cluster[0], endpoint, 1, *ASK_STORE, flags=["--node-rank=1"])
+    for p in (a, b):
+        expect(p, 0, "store answers")
+
+
 def with_a_daemon(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
     nodes.until(lambda: "listening" in crund.err, "crund")
@@ -204,6 +222,7 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
 TESTS = [
     two_nodes_static,
     two_nodes_dynamic,
+    the_host_need_not_be_rank_0,
     with_a_daemon,
     a_failure_ends_all_nodes_with_its_code,
     ctrl_c_at_any_node_ends_the_job,

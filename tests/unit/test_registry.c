@@ -343,6 +343,22 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 }
 END_TEST
 
+START_TEST(rank_0_on_another_node_is_told_of_the_host)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin(false);
+    link_of[0].peer = registry_connect(g, &link_of[0], "");
+    join(0);
+    hello(1, "agent");
+    m.join.node_rank = 0;
+    tell(1, &m);
+    ck_assert(got(1, MSG_START)->start.host_store);
+    ck_assert_str_eq(got(1, MSG_MEMBERS)->members.addresses, "10.0.0.2 rendezvous");
+    end();
+}
+END_TEST
+
 START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
 {
     struct msg m = join_message(1, "resnet");
@@ -688,6 +704,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_taken_node_rank_names_its_holder);
     tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
+    tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
     tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
