@@ -107,9 +107,9 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         if (r->slot_node[slot] == ROUND_NONE)
             continue;
         seen = s->job->node[r->slot_node[slot]]->seen;
-        if (!*seen)
+        if (!*seen && r->slot_node[slot] != r->leader)
             seen = MEMBERS_RENDEZVOUS;
-        if (is_loopback(seen) || strcmp(seen, previous) == 0)
+        if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
             continue;
         previous = seen;
         if (used + strlen(seen) + 2 > sizeof(m.members.addresses)) {
