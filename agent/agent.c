@@ -651,6 +651,10 @@ int agent_run(const struct config *config)
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
     struct err e;
 
+    if (descriptors_suffice(config, &e) < 0) {
+        log_error("%s", e.text);
+        return EXIT_USAGE;
+    }
     if (gethostname(a.host, sizeof(a.host)) < 0)
         snprintf(a.host, sizeof(a.host), "localhost");
     a.loop = loop_create();

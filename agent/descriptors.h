@@ -2,6 +2,10 @@
 #ifndef AGENT_DESCRIPTORS_H
 #define AGENT_DESCRIPTORS_H
 
+#include "rendezvous/base/err.h"
+
+struct config;
+
 /*
  * How many descriptors this process may have: an agent that hosts a rendezvous and a
  * store needs many, and the guard and its workers are to have the limit that crun was
@@ -9,5 +13,11 @@
  */
 void descriptors_raise(void);
 void descriptors_restore(void); /* as before the first raise */
+
+/*
+ * Whether the hard limit leaves enough for the job's workers: told before one of them
+ * starts, instead of a group that starts by half. -1: it does not, e says so.
+ */
+int descriptors_suffice(const struct config *config, struct err *e) MUST_CHECK;
 
 #endif

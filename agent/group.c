@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/group.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,26 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
 
 /* -- ending ----------------------------------------------------------------------- */
 
+/* What a person can do about it, where the error's own name does not say. */
+static const struct {
+    int errnum;
+    const char *text;
+} exec_hints[] = {
+    { ENOENT, " (the interpreter or loader that it asks for is missing)" },
+    { ENOEXEC, " (neither a program for this machine nor a script with a #! line)" },
+    { EACCES, " (its interpreter is not executable, or is mounted noexec)" },
+    { EAGAIN, " (no more processes: ulimit -u, or the cgroup's pids.max)" },
+    { E2BIG, " (arguments and environment are too long)" },
+};
+
+static const char *exec_hint(int errnum)
+{
+    for (size_t i = 0; i < sizeof(exec_hints) / sizeof(*exec_hints); i++)
+        if (exec_hints[i].errnum == errnum)
+            return exec_hints[i].text;
+    return "";
+}
+
 static void report_failure(struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
@@ -175,8 +196,8 @@ static void report_failure(struct group *g, uint32_t local_rank)
         f.kind = FAILURE_EXEC;
         f.code = w->exec_errno;
         f.final = true;
-        snprintf(f.what, sizeof(f.what), "%s: %s", w->exec_what,
-                 strerror(w->exec_errno));
+        snprintf(f.what, sizeof(f.what), "%s: %s%s", w->exec_what,
+                 strerror(w->exec_errno), exec_hint(w->exec_errno));
     } else if (WIFSIGNALED(w->exit.status)) {
         f.kind = FAILURE_SIGNAL;
         f.code = WTERMSIG(w->exit.status);

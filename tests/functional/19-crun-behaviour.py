@@ -1,0 +1,511 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+crun as a person and a machine meet it: exit codes, Ctrl-C and other signals, standard
+input, low limits, being process 1, what a worker finds around itself, restarts. After
+each check nothing of it lives, and no file or cgroup of it is left.
+"""
+import json
+import os
+import pty
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+CRUN = os.path.join(BUILD, "bin", "crun")
+CRUNCTL = os.path.join(BUILD, "bin", "crunctl")
+SANITIZED = "san" in os.path.basename(BUILD)
+TIMEOUT = 60 if SANITIZED else 15
+NOBODY = 65534
+
+
+def until(what, condition):
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"timed out: {what}")
+        time.sleep(0.005)
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def same(got, wanted):
+    if got != wanted:
+        raise AssertionError(f"{got!r} is not {wanted!r}")
+
+
+class Place:
+    """A folder, an environment with a cookie, and all that was started there."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="crun-behaviour-")
+        self.tmp = os.path.join(self.path, "tmp")
+        os.mkdir(self.tmp)
+        self.cookie = f"CRUN_TEST_COOKIE={os.path.basename(self.path)}"
+        name, _, value = self.cookie.partition("=")
+        self.env = dict(os.environ, TMPDIR=self.tmp, **{name: value})
+        self.started = []
+
+    def file(self, name, text="", mode=0o755):
+        path = os.path.join(self.path, name)
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def start(self, *words, **options):
+        out = options.pop("stdout", subprocess.PIPE)
+        err = options.pop("stderr", subprocess.PIPE)
+        env = options.pop("env", self.env)
+        p = subprocess.Popen(words, stdout=out, stderr=err, env=env, cwd=self.path,
+                             **options)
+        self.started.append(p)
+        return p
+
+    def end(self, p, code, *said):
+        out, err = p.communicate(timeout=TIMEOUT)
+        out, err = (out or b"").decode(), (err or b"").decode()
+        if p.returncode != code:
+            raise AssertionError(f"exit code {p.returncode}, not {code}:\n{out}{err}")
+        for text in said:
+            if text not in out + err:
+                raise AssertionError(f"{text!r} is not in:\n{out}{err}")
+        return out
+
+    def crun(self, words, code, *said, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        return self.end(self.start(CRUN, *words, **options), code, *said)
+
+    def living(self):
+        return [p for p in os.listdir("/proc") if p.isdigit() and
+                self.cookie.encode() in read(f"/proc/{p}/environ")]
+
+    def cgroups(self):
+        mounts = [line.split()[1] for line in read("/proc/mounts").decode().splitlines()
+                  if line.split()[2] == "cgroup2"]
+        return [d for m in mounts for d in os.listdir(m)
+                if any(d.startswith(f"crun-{p.pid}-") for p in self.started)]
+
+    def nothing_is_left(self):
+        until(f"alive: {self.living()}", lambda: not self.living())
+        until(f"cgroups: {self.cgroups()}", lambda: not self.cgroups())
+        same(os.listdir(self.tmp), [])
+
+    def close(self):
+        for p in self.started:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
+        shutil.rmtree(self.path)
+
+
+def sh(script):
+    return ["sh", "-c", script]
+
+
+class Terminal:
+    """crun as a session of its own on a terminal."""
+
+    def __init__(self, place, *words):
+        self.place, self.said = place, b""
+        self.master, slave = pty.openpty()
+        self.p = place.start(CRUN, *words, stdin=slave, stdout=slave, stderr=slave,
+                             start_new_session=True, preexec_fn=self.control)
+        os.close(slave)
+
+    @staticmethod
+    def control():
+        import fcntl
+        import termios
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def wait_for(self, text):
+        def look():
+            if select.select([self.master], [], [], 0)[0]:
+                try:
+                    self.said += os.read(self.master, 65536)
+                except OSError:
+                    pass
+            return text in self.said
+        until(f"{text} in {self.said}", look)
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def hang_up(self):
+        os.close(self.master)
+        self.master = -1
+
+    def end(self, code):
+        def over():
+            if self.master >= 0 and select.select([self.master], [], [], 0)[0]:
+                try:
+                    self.said += os.read(self.master, 65536)
+                except OSError:
+                    pass
+            return self.p.poll() is not None
+        until("crun's end", over)
+        if self.master >= 0:
+            os.close(self.master)
+        if self.p.returncode != code:
+            raise AssertionError(f"{self.p.returncode} is not {code}: {self.said}")
+
+
+# -- exit codes -----------------------------------------------------------------------
+
+
+def exit_codes(p):
+    p.crun(["true"], 0)
+    p.crun(sh("exit 7"), 7, "exit code 7, as rank 0's")
+    p.crun(sh("kill -SEGV $$"), 139, "killed by SIGSEGV")
+    p.crun(["--max-restarts=2", *sh("exit 4")], 4, "restart 2 of 2", "2 of 2 used")
+    p.crun([], 2, "a program is missing")
+    p.crun(["--nproc", "1", "true", "--no-such"], 0)  # a unique prefix
+    p.crun(["--no-such", "true"], 2, "unknown flag --no-such")
+
+
+def programs_that_cannot_be_executed(p):
+    again = "--max-restarts=3"
+    p.crun([again, "./none"], 2, "./none: no such file")
+    p.file("plain", mode=0o644)
+    p.crun([again, "./plain"], 2, "not executable")
+    p.file("garbage", "garbage")
+    p.crun([again, "./garbage"], 1, "neither a program", "0 of 3 used")
+    p.file("lost", "#!/no/interpreter\n")
+    p.crun([again, "./lost"], 1, "is missing", "0 of 3 used")
+
+
+# -- signals --------------------------------------------------------------------------
+
+# each says which signal it got, after it has said that it is ready
+DUTIFUL = ("for s in INT TERM HUP QUIT; do trap \"echo got $s; exit 0\" $s; done;"
+           "echo ready; while :; do sleep 0.02; done")
+DEAF = "trap '' INT TERM HUP QUIT; echo ready; while :; do sleep 0.02; done"
+
+
+def signals_end_the_job(p):
+    for signo, name in ((signal.SIGINT, "INT"), (signal.SIGTERM, "TERM"),
+                        (signal.SIGHUP, "HUP"), (signal.SIGQUIT, "QUIT")):
+        with open(os.path.join(p.path, name), "wb") as out:
+            c = p.start(CRUN, *sh(DUTIFUL), stdin=subprocess.DEVNULL, stdout=out)
+        until("ready", lambda: b"ready" in read(out.name))
+        c.send_signal(signo)
+        p.end(c, 128 + signo)
+        if f"got {name}".encode() not in read(out.name):
+            raise AssertionError(f"the worker did not get {name}: {read(out.name)}")
+
+
+def the_deaf_are_killed_after_the_grace(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh(DEAF), stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143)
+
+
+def the_stopped_are_ended(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo $$; kill -STOP $$"),
+                stdin=subprocess.DEVNULL)
+    pid = int(c.stdout.readline())
+    until("stopped", lambda: b"State:\tT" in read(f"/proc/{pid}/status"))
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143)
+
+
+def ctrl_c_once(p):
+    t = Terminal(p, "--nproc-per-node=2", *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.wait_for(b"ready\r\nready")
+    t.type(b"\x03")
+    t.end(130)
+    if b"stopping 2 workers" not in t.said or b"got INT" not in t.said:
+        raise AssertionError(t.said)
+
+
+def ctrl_c_twice(p):
+    t = Terminal(p, *sh(DEAF))
+    t.wait_for(b"ready")
+    t.type(b"\x03")
+    t.wait_for(b"Ctrl-C again to kill")
+    t.type(b"\x03")
+    t.end(130)
+
+
+def ctrl_z_does_nothing(p):
+    t = Terminal(p, *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.type(b"\x1a")
+    t.type(b"\x03")
+    t.end(130)
+
+
+def a_terminal_that_closes(p):
+    t = Terminal(p, *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.hang_up()
+    t.end(129)
+
+
+def nohup(p):
+    c = p.start("nohup", CRUN, *sh("echo ready; read x; exit 5"), stdin=subprocess.PIPE)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGHUP)
+    c.stdin.write(b"go\n")
+    p.end(c, 5)
+
+
+def other_signals_as_asked(p):
+    """As torchrun: those of the list are passed on and end the job; others kill crun."""
+    script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done"
+    c = p.start(CRUN, "--signals-to-handle=SIGUSR1", *sh(script),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGUSR1)
+    p.end(c, 128 + signal.SIGUSR1, "got USR1", "stopping 1 worker")
+
+
+# -- what workers leave behind --------------------------------------------------------
+
+
+def daemons_are_gone(p):
+    daemon = "setsid sh -c 'exec <&- >&- 2>&-; sleep 1000 & sleep 1000' & "
+    grace = "--failure-grace=0.3"
+    p.crun([grace, "--nproc-per-node=2", *sh(daemon + "exit 0")], 0)
+    p.nothing_is_left()
+    p.crun([grace, *sh(daemon + "sleep 0.01; exit 3")], 3)
+
+
+def pipes_that_are_held(p):
+    began = time.monotonic()
+    p.crun(sh("setsid sleep 1000 & echo said"), 0, "said")
+    if time.monotonic() - began > (20 if SANITIZED else 6):
+        raise AssertionError("waited for a pipe that a grandchild holds")
+
+
+# -- standard input -------------------------------------------------------------------
+
+
+def standard_input(p):
+    for flags, out in (([], "x\n"), (["--nproc-per-node=2"], "x\n"),
+                       (["--stdin=0"], "x\n"), (["--stdin=none"], ""),
+                       (["--nproc-per-node=2", "--stdin=all"], "x\n")):
+        given = p.file("given", "x\n")
+        with open(given) as f:
+            same(p.crun([*flags, "cat"], 0, stdin=f), out)
+
+
+# -- a job of two nodes, steered ------------------------------------------------------
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def two_nodes(p, *words):
+    port = free_port()
+    pair = [p.start(CRUN, "--nnodes=2", f"--node_rank={i}", "--master_addr=127.0.0.1",
+                    f"--master_port={port}", "--rdzv-id=pair", *words,
+                    stdin=subprocess.DEVNULL) for i in (0, 1)]
+    for c in pair:
+        same(c.stdout.readline(), b"ready\n")
+    return f"127.0.0.1:{port}", pair
+
+
+def steered_from_outside(p):
+    endpoint, pair = two_nodes(p, *sh(DUTIFUL))
+    said = p.end(p.start(CRUNCTL, "status", "-e", endpoint), 0)
+    for text in ("pair", "running", "2 workers on 2 nodes"):
+        if text not in said:
+            raise AssertionError(f"{text!r} is not in:\n{said}")
+    p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
+    for c in pair:
+        p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 1 worker")
+
+
+# -- odd places to start in -----------------------------------------------------------
+
+
+def closed_descriptors(p):
+    c = p.start("sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", CRUN,
+                *sh("ls /proc/self/fd > fds"))
+    p.end(c, 0)
+    same(read(os.path.join(p.path, "fds")).split(), [b"0", b"1", b"2", b"3"])
+
+
+def long_words(p):
+    env = dict(p.env, **{f"BIG{i}": "x" * 100000 for i in range(10)})
+    out = p.crun(["sh", "-c", "echo $# ${#BIG9}", "sh", *["word"] * 10000], 0, env=env)
+    same(out, "10000 100000\n")
+
+
+def bare_environment(p):
+    name, _, value = p.cookie.partition("=")
+    p.crun(["/bin/true"], 0, env={name: value})
+
+
+def no_working_directory(p):
+    c = p.start("sh", "-c", 'mkdir g; cd g; rmdir ../g; exec "$@"', "sh", CRUN, "true",
+                stdin=subprocess.DEVNULL)
+    p.end(c, 0)
+
+
+def few_descriptors(p):
+    for limit in (12, 16, 24, 32, 40, 64, 256):
+        def lower(limit=limit):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        c = p.start(CRUN, "--nproc-per-node=4", "true", preexec_fn=lower,
+                    stdin=subprocess.DEVNULL)
+        if limit < 36:
+            p.end(c, 2, f"4 workers need 36 descriptors, the limit is {limit}; raise")
+        else:
+            p.end(c, 0)
+
+
+def few_processes(p):
+    if os.getuid() != 0 or SANITIZED:
+        return  # nobody's other processes count too; ASan's threads as well
+    os.chmod(p.path, 0o755)
+    os.chmod(p.tmp, 0o777)
+    c = p.start("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+                "prlimit", "--nproc=3", CRUN, "--nproc-per-node=8", "sleep", "100",
+                stdin=subprocess.DEVNULL)
+    p.end(c, 1, "could not be started", "ulimit -u")
+
+
+def process_one(p):
+    if os.getuid() != 0:
+        return  # there is no pid namespace to be had
+    space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", CRUN]
+    c = p.start(*space, *sh("setsid sleep 0.01 & exit 3"), stdin=subprocess.DEVNULL)
+    p.end(c, 3)
+
+
+# -- a worker's world -----------------------------------------------------------------
+
+
+def a_workers_world(p):
+    show = ("grep -E 'Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd; umask; "
+            "ulimit -Sn; ulimit -Hn; pwd; ps -o sid= -p $$ | grep -qw $$ && echo own")
+
+    def odd():
+        os.umask(0o31)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (333, 444))
+    got = p.crun(sh(show), 0, preexec_fn=odd, restore_signals=True).split()
+    same(got, ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "0", "1", "2", "3", "0031",
+               "333", "444", p.path, "own"])
+
+
+def the_environment(p):
+    for workers, omp in ((1, None), (2, "1")):
+        env = {k: v for k, v in p.env.items() if k != "OMP_NUM_THREADS"}
+        out = p.crun([f"--nproc-per-node={workers}", "--max-restarts=3", "--redirects=0",
+                      *sh("[ $RANK != 0 ] || env")], 0, env=env)
+        got = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        wanted = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(workers),
+                  "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0",
+                  "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "ROLE_RANK": "0",
+                  "ROLE_WORLD_SIZE": str(workers), "NODE_RANK": "0", "CRUN_EPOCH": "1",
+                  "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "3",
+                  "TORCHELASTIC_USE_AGENT_STORE": "True",
+                  "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": omp}
+        same({k: got.get(k) for k in wanted}, wanted)
+
+
+# -- reports and restarts -------------------------------------------------------------
+
+
+def error_files(p):
+    own = os.path.join(p.path, "own.json")
+    for text in ('{"message":{"message":"Oops: both","extraInfo":{"py_callstack":'
+                 '"Traceback\\n  Oops: both","timestamp":"1"}}}',
+                 '{"message":"Oops: both","timestamp":1}'):
+        given = p.file("given.json", text)
+        p.crun([f"--log-dir={p.path}/logs",
+                *sh(f"cat {given} > $TORCHELASTIC_ERROR_FILE; exit 9")], 9, "Oops: both",
+               env=dict(p.env, TORCHELASTIC_ERROR_FILE=own))
+        if "message" not in json.loads(read(own)):
+            raise AssertionError(read(own))
+
+
+def restarts_and_events(p):
+    log = os.path.join(p.path, "events")
+    began = time.monotonic()
+    out = p.crun(["--max-restarts=20", f"--events-file={log}",
+                  *sh("echo $TORCHELASTIC_RESTART_COUNT $CRUN_EPOCH; exit 1")], 1,
+                 "restart 20 of 20")
+    if time.monotonic() - began > 8:  # 0.2 s where nothing else runs: no back-off
+        raise AssertionError("20 restarts took longer than 8 s")
+    same(out, "".join(f"{i} {i + 1}\n" for i in range(21)))
+    kinds = [json.loads(line)["kind"] for line in read(log).splitlines()]
+    same((kinds.count("formed"), kinds.count("failed"), kinds[-1]), (21, 21, "done"))
+
+
+def nothing_grows(p):
+    """Descriptors and memory of crun after 350 restarts, by which time the
+    rendezvous' history of events is full, and after 100 more."""
+    hold = os.path.join(p.path, "hold")
+    os.mkfifo(hold)
+    c = p.start(CRUN, "--max-restarts=500", *sh(
+        f"case $TORCHELASTIC_RESTART_COUNT in 350|450) read x < {hold};; esac; exit 1"),
+        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    figures = []
+    for _ in range(2):
+        with open(hold, "w") as f:  # waits for the reader
+            figures.append((len(os.listdir(f"/proc/{c.pid}/fd")), next(
+                int(line.split()[1]) for line in
+                read(f"/proc/{c.pid}/smaps_rollup").decode().splitlines()
+                if line.startswith("Pss_Anon") or line.startswith("Anonymous"))))
+            f.write("go\n")
+    (fds, kib), (fds_later, kib_later) = figures
+    p.end(c, 1)
+    if fds_later > fds + 4:  # some are on their way out when crun is looked at
+        raise AssertionError(f"{fds} descriptors have become {fds_later}")
+    if not SANITIZED and kib_later > kib + 200:
+        raise AssertionError(f"{kib} KiB have become {kib_later}")
+
+
+CHECKS = [
+    exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
+    the_deaf_are_killed_after_the_grace, the_stopped_are_ended, ctrl_c_once,
+    ctrl_c_twice, other_signals_as_asked, ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
+    pipes_that_are_held, standard_input, steered_from_outside, closed_descriptors, long_words,
+    bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
+    a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,
+]
+
+
+def main():
+    failed = 0
+    for check in CHECKS:
+        if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
+            continue
+        place = Place()
+        began = time.monotonic()
+        try:
+            check(place)
+            place.nothing_is_left()
+        except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError) as e:
+            failed += 1
+            print(f"FAILED: {check.__name__}: {e}", file=sys.stderr)
+        finally:
+            place.close()
+        print(f"{check.__name__}: {time.monotonic() - began:.2f} s")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
