@@ -315,9 +315,9 @@ def free_port():
         return s.getsockname()[1]
 
 
-def two_nodes(p, *words):
+def two_nodes(p, nnodes, *words):
     port = free_port()
-    pair = [p.start(CRUN, "--nnodes=2", f"--node_rank={i}", "--master_addr=127.0.0.1",
+    pair = [p.start(CRUN, f"--nnodes={nnodes}", f"--node_rank={i}", "--master_addr=127.0.0.1",
                     f"--master_port={port}", "--rdzv-id=pair", *words,
                     stdin=subprocess.DEVNULL) for i in (0, 1)]
     for c in pair:
@@ -326,7 +326,7 @@ def two_nodes(p, *words):
 
 
 def steered_from_outside(p):
-    endpoint, pair = two_nodes(p, *sh(DUTIFUL))
+    endpoint, pair = two_nodes(p, "2", *sh(DUTIFUL))
     said = p.end(p.start(CRUNCTL, "status", "-e", endpoint), 0)
     for text in ("pair", "running", "2 workers on 2 nodes"):
         if text not in said:
@@ -334,6 +334,17 @@ def steered_from_outside(p):
     p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
     for c in pair:
         p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 1 worker")
+
+
+def drained_from_outside(p):
+    endpoint, (a, b) = two_nodes(p, "1:2", *sh(DUTIFUL))
+    p.end(p.start(CRUNCTL, "drain", "1", "-e", endpoint), 0)
+    same(a.stdout.readline(), b"got TERM\n")
+    same(a.stdout.readline(), b"ready\n")  # alone
+    p.end(p.start(CRUNCTL, "drain", "0", "-e", endpoint), 1, "fewer than 1 node")
+    p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
+    p.end(b, 0, "a node leaves")
+    p.end(a, 143, "epoch 2, 1 worker on 1 node")
 
 
 # -- odd places to start in -----------------------------------------------------------
@@ -392,6 +403,18 @@ def process_one(p):
     space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", CRUN]
     c = p.start(*space, *sh("setsid sleep 0.01 & exit 3"), stdin=subprocess.DEVNULL)
     p.end(c, 3)
+
+
+def process_one_is_ended(p):
+    """The signal reaches crun as process 1, which has no default action for it."""
+    if os.getuid() != 0:
+        return
+    c = p.start("unshare", "--pid", "--fork", "--mount-proc", CRUN, *sh(DUTIFUL),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    inner, = read(f"/proc/{c.pid}/task/{c.pid}/children").split()
+    os.kill(int(inner), signal.SIGTERM)
+    p.end(c, 143, "got TERM")
 
 
 # -- a worker's world -----------------------------------------------------------------
@@ -457,14 +480,15 @@ def restarts_and_events(p):
 def nothing_grows(p):
     """Descriptors and memory of crun after 350 restarts, by which time the
     rendezvous' history of events is full, and after 100 more."""
-    hold = os.path.join(p.path, "hold")
-    os.mkfifo(hold)
+    hold = [os.path.join(p.path, n) for n in ("350", "450")]  # the restarts that wait
+    for name in hold:
+        os.mkfifo(name)
     c = p.start(CRUN, "--max-restarts=500", *sh(
-        f"case $TORCHELASTIC_RESTART_COUNT in 350|450) read x < {hold};; esac; exit 1"),
+        "n=$TORCHELASTIC_RESTART_COUNT; [ ! -p $n ] || read x < $n; exit 1"),
         stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     figures = []
-    for _ in range(2):
-        with open(hold, "w") as f:  # waits for the reader
+    for name in hold:
+        with open(name, "w") as f:  # waits for the reader
             figures.append((len(os.listdir(f"/proc/{c.pid}/fd")), next(
                 int(line.split()[1]) for line in
                 read(f"/proc/{c.pid}/smaps_rollup").decode().splitlines()
@@ -482,8 +506,9 @@ CHECKS = [
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended, ctrl_c_once,
     ctrl_c_twice, other_signals_as_asked, ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
-    pipes_that_are_held, standard_input, steered_from_outside, closed_descriptors, long_words,
+    pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
+    process_one_is_ended,
     a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,
 ]
 
