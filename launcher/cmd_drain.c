@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "launcher/ctl.h"
+#include "rendezvous/proto.h"
 
 /* crunctl drain: let a node leave in good order; the others go on without it. */
 static int run(struct ctl *c, const struct ctl_options *o, const char *word,
@@ -11,7 +12,7 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
 {
     struct msg m = { .type = MSG_DRAIN };
 
-    if (!*word || strlen(word) >= sizeof(m.drain.node)) {
+    if (!proto_is_name(word) || strlen(word) >= sizeof(m.drain.node)) {
         err_set(e, "\"%s\" is not a node's name or slot", word);
         return CTL_EXIT_USAGE;
     }

@@ -7,6 +7,7 @@
 
 #include "launcher/ctl.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 
 /* crunctl events: what has happened, and what happens, a line each. */
 static void print_json(const struct msg_event *event)
@@ -27,27 +28,39 @@ static void print_json(const struct msg_event *event)
     cJSON_Delete(o);
 }
 
+static void print_line(const struct msg_event *event)
+{
+    char when[32], text[2 * sizeof(event->text)];
+
+    printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
+           clock_format_time(event->wall_ms, when, sizeof(when)), event->run_id,
+           event->epoch, event->kind, log_printable(event->text, text, sizeof(text)));
+}
+
+struct reader {
+    struct ctl *c;
+    bool json;
+};
+
 static void on_event(void *arg, const struct msg *m)
 {
-    const struct ctl_options *o = arg;
-    char when[32];
+    const struct reader *r = arg;
 
     if (m->type != MSG_EVENT)
         return;
-    if (o->json)
+    if (r->json)
         print_json(&m->event);
     else
-        printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
-               clock_format_time(m->event.wall_ms, when, sizeof(when)), m->event.run_id,
-               m->event.epoch, m->event.kind, m->event.text);
-    fflush(stdout);
+        print_line(&m->event);
+    if (fflush(stdout) != 0)
+        ctl_stop_listening(r->c);
 }
 
 static int run(struct ctl *c, const struct ctl_options *o, const char *word,
                struct err *e)
 {
     struct msg m = { .type = MSG_EVENTS };
-    void *arg = (void *)(uintptr_t)o;
+    struct reader r = { .c = c, .json = o->json };
     int rc;
 
     (void)word;
@@ -55,8 +68,8 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
              o->run_id ? o->run_id : "");
     m.events.since = (uint64_t)o->since;
     m.events.follow = o->follow;
-    rc = ctl_ask(c, &m, on_event, arg, NULL, e);
-    return rc == CTL_EXIT_OK && o->follow ? ctl_listen(c, on_event, arg, e) : rc;
+    rc = ctl_ask(c, &m, on_event, &r, NULL, e);
+    return rc == CTL_EXIT_OK && o->follow ? ctl_listen(c, on_event, &r, e) : rc;
 }
 
 static const struct opt table[] = {

@@ -9,6 +9,7 @@
 #include "launcher/ctl.h"
 #include "launcher/table.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/proto.h"
 
 /* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
@@ -33,10 +34,11 @@ static const char *const headings[] = {
 
 static void print_result(const struct msg_job_status *s)
 {
-    char age[32];
+    char age[32], text[2 * sizeof(s->text)];
 
     if (strcmp(s->state, "done") == 0)
-        printf("   %s, exit code %" PRId32 ": %s", s->reason, s->exit_code, s->text);
+        printf("   %s, exit code %" PRId32 ": %s", s->reason, s->exit_code,
+               log_printable(s->text, text, sizeof(text)));
     else if (strcmp(s->state, "forming") == 0)
         printf("   %" PRIu32 " of %" PRIu32 " nodes for %s", s->nodes,
                s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes,
@@ -54,7 +56,7 @@ static const char *plural(uint32_t n)
 static void print_job(const struct msg_job_status *s)
 {
     bool done = strcmp(s->state, "done") == 0;
-    char age[32];
+    char age[32], text[2 * sizeof(s->text)];
 
     printf("job %s   %s   epoch %" PRIu64, s->run_id, s->state, s->epoch);
     if (strcmp(s->state, "running") == 0)
@@ -67,7 +69,7 @@ static void print_job(const struct msg_job_status *s)
     printf(done ? "   ended %s ago" : "   up %s", age);
     printf("   restarts %" PRIu32 " of %" PRIu32 "\n", s->restarts, s->max_restarts);
     if (!done && s->failure.kind != FAILURE_NONE)
-        printf("last failure: %s\n", s->text);
+        printf("last failure: %s\n", log_printable(s->text, text, sizeof(text)));
 }
 
 static void print_ranks(struct table *t, const struct msg_node_status *s)

@@ -12,6 +12,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/proto.h"
 
 #define DEFAULT_ENDPOINT "127.0.0.1:29400"
 #define DEFAULT_TIMEOUT_MS 10000
@@ -73,11 +74,21 @@ static int check_words(const struct ctl_command *c, int words, const char *extra
 
 static int check_run_id(const struct ctl_options *o, struct err *e)
 {
-    if (o->run_id && (!*o->run_id || strlen(o->run_id) > RUN_ID_MAX))
+    if (o->run_id && (!proto_is_name(o->run_id) || strlen(o->run_id) > RUN_ID_MAX))
         return err_set(e,
-                       "--rdzv-id: \"%s\" is not the name of a job (1 to %d letters)",
+                       "--rdzv-id: \"%s\" is not the name of a job (1 to %d letters, "
+                       "digits and . _ : @ %% + -)",
                        o->run_id, RUN_ID_MAX);
     return 0;
+}
+
+/* Whatever was printed is out, or the exit code says that it is not. */
+static int finish(int rc)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return rc;
+    log_error("standard output cannot be written");
+    return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
 }
 
 static int run(const struct ctl_command *command, const struct ctl_options *o,
@@ -92,10 +103,6 @@ static int run(const struct ctl_command *command, const struct ctl_options *o,
     if (rc != CTL_EXIT_OK)
         log_error("%s", e.text);
     ctl_close(c);
-    if (fflush(stdout) != 0 && rc == CTL_EXIT_OK) {
-        log_error("standard output cannot be written");
-        rc = CTL_EXIT_REFUSED;
-    }
     return rc;
 }
 
@@ -133,7 +140,7 @@ int main(int argc, char **argv)
             printf("crunctl " CRUN_VERSION "\n");
         else
             print_help();
-        return CTL_EXIT_OK;
+        return finish(CTL_EXIT_OK);
     }
     if (word == argc)
         return usage("a command is missing: status, events, stop or drain "
@@ -144,5 +151,5 @@ int main(int argc, char **argv)
                   argv[word]);
         return CTL_EXIT_USAGE;
     }
-    return run_command(c, argc - word, argv + word, &o);
+    return finish(run_command(c, argc - word, argv + word, &o));
 }

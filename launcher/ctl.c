@@ -23,7 +23,7 @@ struct ctl {
     const char *endpoint;
     uint64_t timeout_ms;
     struct loop_timer timer;
-    bool connected, ended, timed_out, interrupted;
+    bool connected, ended, timed_out, listening, interrupted;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint64_t asked; /* the question's sequence number */
@@ -91,13 +91,17 @@ static void on_timeout(void *arg)
     loop_stop(c->loop);
 }
 
+void ctl_stop_listening(struct ctl *c)
+{
+    c->interrupted = true;
+    if (c->listening)
+        loop_stop(c->loop);
+}
+
 static void on_interrupt(void *arg, int signo)
 {
-    struct ctl *c = arg;
-
     (void)signo;
-    c->interrupted = true;
-    loop_stop(c->loop);
+    ctl_stop_listening(arg);
 }
 
 static int unreachable(const struct ctl *c, struct err *e, const char *why)
@@ -155,7 +159,8 @@ int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e)
     c->arg = arg;
     loop_on_signal(c->loop, SIGINT, on_interrupt, c);
     loop_on_signal(c->loop, SIGTERM, on_interrupt, c);
-    if (!c->ended)
+    c->listening = true;
+    if (!c->ended && !c->interrupted)
         loop_run(c->loop);
     return c->interrupted ? CTL_EXIT_OK : unreachable(c, e, c->why);
 }

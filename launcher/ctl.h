@@ -98,5 +98,7 @@ int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *
 /* After ctl_ask: give whatever else comes to fn, until the rendezvous or a signal ends
  * it. */
 int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e) MUST_CHECK;
+/* From within fn: nobody reads any more; ctl_listen returns, or will at once. */
+void ctl_stop_listening(struct ctl *c);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 
 #define GAP 2
@@ -39,7 +40,7 @@ void table_destroy(struct table *t)
 
 void table_cell(struct table *t, const char *fmt, ...)
 {
-    char text[512];
+    char text[512], shown[1024];
     va_list ap;
 
     va_start(ap, fmt);
@@ -48,7 +49,8 @@ void table_cell(struct table *t, const char *fmt, ...)
     /* room grows by doubling: whenever the count is a power of two */
     if ((t->cells & (t->cells - 1)) == 0)
         t->cell = xrealloc(t->cell, (t->cells ? 2 * t->cells : 1) * sizeof(*t->cell));
-    t->cell[t->cells++] = xstrdup(*text ? text : "-");
+    t->cell[t->cells++] = xstrdup(*text ? log_printable(text, shown, sizeof(shown))
+                                        : "-");
 }
 
 /* The width of a column, or 0 if no row says anything in it. */

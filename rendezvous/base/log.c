@@ -98,6 +98,12 @@ static void escape(char *out, size_t size, const char *in, bool json)
     out[n] = '\0';
 }
 
+char *log_printable(const char *text, char *buf, size_t size)
+{
+    escape(buf, size, text, false);
+    return buf;
+}
+
 static void write_line(enum log_level level, const char *line)
 {
     char full[LINE_MAX_BYTES + 2];

@@ -3,6 +3,7 @@
 #define RENDEZVOUS_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -23,6 +24,9 @@ void log_set_sink(void (*sink)(void *arg, enum log_level level, const char *line
 bool log_enabled(enum log_level level);
 void log_at(enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The text as a line may show it: what is not printable is \xNN. Returns buf. */
+char *log_printable(const char *text, char *buf, size_t size);
 
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)

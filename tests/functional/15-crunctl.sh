@@ -65,6 +65,7 @@ expect 2 '--timeout' "$bin/crunctl" status --timeout 0
 expect 2 '--timeout' "$bin/crunctl" status --timeout soon
 expect 2 '--since' "$bin/crunctl" events --since -1
 expect 2 '--rdzv-id' "$bin/crunctl" status --rdzv-id ''
+expect 2 '"a b" is not the name of a job' "$bin/crunctl" status --rdzv-id 'a b'
 expect 69 'no rendezvous answers at 127.0.0.1:1' "$bin/crunctl" -e 127.0.0.1:1 status
 expect 2 '--rdzv-endpoint' "$bin/crunctl" -e 127.0.0.1:99999 status
 
@@ -73,6 +74,7 @@ ctl=("$bin/crunctl" --rdzv-endpoint "$endpoint")
 expect 0 'no jobs' "${ctl[@]}" status
 expect 0 '[]' "${ctl[@]}" status --json
 expect 1 'there is no job here' "${ctl[@]}" stop
+expect 2 '"no de" is not a node' "${ctl[@]}" drain 'no de'
 
 load alpha 3
 expect 0 'job alpha-0   running   epoch 1   24 workers on 3 nodes' "${ctl[@]}" status
@@ -114,6 +116,30 @@ kill -INT $follower
 rc=0
 wait $follower || rc=$?
 [ $rc -eq 0 ] || fail "events --follow ended with $rc at Ctrl-C"
+
+# what nobody reads any more ends; what a node says of itself does not steer a terminal
+"${ctl[@]}" events --follow > >(true) 2>"$dir/unread.log" &
+unread=$!
+pids+=($unread)
+for flags in --help "status --help" "status" "events"; do
+    # shellcheck disable=SC2086
+    if "${ctl[@]}" $flags >/dev/full 2>&1; then fail "$flags: a full disk is a success"; fi
+done
+PYTHONPATH=$(dirname "$0")/../helpers python3 - "${endpoint##*:}" <<'EOS'
+import sys
+from control import *
+s = Session(int(sys.argv[1]))
+s.send(hello("agent"))
+s.expect(WELCOME)
+s.send(join(nodes=2))
+instance = s.expect(JOINED)[1][5]
+s.send(frame(LEAVE, {"reason": "\x1b[2J gone", "exit_code": 1}, instance=instance))
+s.expect(ACK)
+s.expect(DONE)
+EOS
+expect 0 'wants to leave: \x1b[2J gone' "${ctl[@]}" events
+timeout 10 tail --pid=$unread -f /dev/null ||
+    fail "events --follow goes on for nobody"
 
 # more nodes than one page of the answer holds
 load wide 300

@@ -697,6 +697,7 @@ static Suite *registry_suite(void)
     Suite *s = suite_create("registry");
     TCase *tc = tcase_create("registry");
 
+    tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
     tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
     tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
