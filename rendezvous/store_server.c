@@ -129,11 +129,20 @@ static void conn_refuse(struct store_server *s, struct conn *c, const char *why)
     conn_close(s, c);
 }
 
-static bool may_come(struct store_server *s, const struct net_addr *peer)
+/* Over loopback, or from this machine's own address to itself: as near as loopback. */
+static bool comes_from_here(int fd, const struct net_addr *peer)
+{
+    struct net_addr own;
+
+    return net_is_loopback(peer) ||
+           (net_local_addr(fd, &own) == 0 && net_same_host(&own, peer));
+}
+
+static bool may_come(struct store_server *s, int fd, const struct net_addr *peer)
 {
     bool ok;
 
-    if (s->config.open || net_is_loopback(peer))
+    if (s->config.open || comes_from_here(fd, peer))
         return true;
     pthread_mutex_lock(&s->lock);
     ok = host_set_has(s->allowed, peer);
@@ -157,7 +166,7 @@ static void admit(struct store_server *s, int fd, const struct net_addr *peer)
     struct conn *c;
     const char *why = NULL;
 
-    if (!may_come(s, peer))
+    if (!may_come(s, fd, peer))
         why = "not from a member of the job";
     else if (!make_room(s))
         why = "too many connections";

@@ -373,50 +373,72 @@ START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
 }
 END_TEST
 
+static struct net_addr give_address(int fd, const char *interface, uint32_t ip)
+{
+    struct ifreq more = { .ifr_addr.sa_family = AF_INET };
+    struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(ip) };
+    struct net_addr addr = { .len = sizeof(sin) };
+
+    snprintf(more.ifr_name, sizeof(more.ifr_name), "%s", interface);
+    memcpy(&more.ifr_addr, &sin, sizeof(sin));
+    ck_assert_int_eq(ioctl(fd, SIOCSIFADDR, &more), 0);
+    memcpy(&addr.sa, &sin, sizeof(sin));
+    return addr;
+}
+
 /*
- * A network of our own, whose loopback interface also has an address that is not a
- * loopback address. False if we may not make one.
+ * A network of our own, whose loopback interface also has two addresses that are not
+ * loopback addresses. False if we may not make one.
  */
-static bool outer_address(struct net_addr *here)
+static bool outer_addresses(struct net_addr *here, struct net_addr *there)
 {
     struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP };
-    struct ifreq more = { .ifr_name = "lo:1" };
-    struct sockaddr_in sin = { .sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(0x0a090807) };
     int fd;
 
     if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
         return false;
     fd = socket(AF_INET, SOCK_DGRAM, 0);
-    memcpy(&more.ifr_addr, &sin, sizeof(sin));
     ck_assert_int_eq(ioctl(fd, SIOCSIFFLAGS, &up), 0);
-    ck_assert_int_eq(ioctl(fd, SIOCSIFADDR, &more), 0);
+    *here = give_address(fd, "lo:1", 0x0a090807);
+    *there = give_address(fd, "lo:2", 0x0a090809);
     close(fd);
-    *here = (struct net_addr){ .len = sizeof(sin) };
-    memcpy(&here->sa, &sin, sizeof(sin));
     return true;
 }
 
-START_TEST(only_allowed_hosts_may_come)
+static int connect_from(const struct net_addr *from, const struct net_addr *to)
 {
-    struct net_addr here;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    ck_assert_int_eq(
+        bind(fd, (const struct sockaddr *)(const void *)&from->sa, from->len), 0);
+    ck_assert_int_eq(
+        connect(fd, (const struct sockaddr *)(const void *)&to->sa, to->len), 0);
+    return fd;
+}
+
+START_TEST(only_this_machine_and_allowed_hosts_may_come)
+{
+    struct net_addr here, there, own;
     struct err e;
     struct store_server_config config = { .listen = &here };
     int fd;
 
     stop();
-    if (!outer_address(&here))
+    if (!outer_addresses(&here, &there))
         return;
+    own = here;
     server = store_server_create(&config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
     net_set_port(&here, store_server_port(server));
-    fd = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)(void *)&here.sa, here.len), 0);
+    fd = connect_from(&there, &here);
     expect_closed(fd);
     expect_line("not from a member of the job");
-    store_server_allow(server, &here);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)(void *)&here.sa, here.len), 0);
+    fd = connect_from(&own, &here); /* rank 0's own node, by its address */
+    SAY(fd, HELLO PING);
+    HEAR(fd, "1234");
+    close(fd);
+    store_server_allow(server, &there);
+    fd = connect_from(&there, &here);
     SAY(fd, HELLO PING);
     HEAR(fd, "1234");
     close(fd);
@@ -609,7 +631,7 @@ static Suite *suite(void)
     tcase_add_test(t, sockets_can_be_handed_over_with_their_first_bytes_unread);
     tcase_add_loop_test(t, whoever_is_not_a_client_is_cut_off_with_one_line, 0, 6);
     tcase_add_test(t, a_client_that_says_nothing_is_cut_off_in_time);
-    tcase_add_test(t, only_allowed_hosts_may_come);
+    tcase_add_test(t, only_this_machine_and_allowed_hosts_may_come);
     tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
     tcase_add_test(t, the_silent_make_room_for_newcomers);
     tcase_add_test(t, a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on);
