@@ -86,16 +86,16 @@ class Node:
         self.name = f"node-{index}"
         self.ns = f"crun{os.getpid()}n{index}"
         self.address = f"10.77.0.{index + 1}"
-        self._link = f"v{os.getpid() % 100000}x{index}"
+        self.interface = f"v{os.getpid() % 100000}x{index}"
         self._peer = f"p{os.getpid() % 100000}x{index}"
 
     def make(self):
         _ip("netns", "add", self.ns)
-        _ip("link", "add", self._link, "netns", self.ns, "type", "veth", "peer", "name",
+        _ip("link", "add", self.interface, "netns", self.ns, "type", "veth", "peer", "name",
             self._peer, "netns", self.cluster.switch)
         _ip("link", "set", self._peer, "master", "br0", "up", ns=self.cluster.switch)
-        _ip("addr", "add", self.address + "/24", "dev", self._link, ns=self.ns)
-        _ip("link", "set", self._link, "up", ns=self.ns)
+        _ip("addr", "add", self.address + "/24", "dev", self.interface, ns=self.ns)
+        _ip("link", "set", self.interface, "up", ns=self.ns)
         _ip("link", "set", "lo", "up", ns=self.ns)
 
     def start(self, command, **options):
