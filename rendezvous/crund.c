@@ -48,8 +48,9 @@ static int set_format(void *target, const struct opt *opt, const char *value,
 {
     struct options *o = target;
 
+    (void)opt;
     if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
-        return err_set(e, "--%s: \"%s\" is not text or json", opt->name, value);
+        return err_set(e, "\"%s\" is not text or json", value);
     o->format = strcmp(value, "json") == 0 ? LOG_JSON : LOG_TEXT;
     return 0;
 }
@@ -58,7 +59,7 @@ static int set_directory(void *target, const struct opt *opt, const char *value,
                          struct err *e)
 {
     if (!*value)
-        return err_set(e, "--%s: \"\" is not a directory", opt->name);
+        return err_set(e, "\"\" is not a directory");
     return opt_set_text(target, opt, value, e);
 }
 

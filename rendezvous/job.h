@@ -13,8 +13,8 @@ struct registry_peer;
 
 /*
  * One job: its round, and everything the round does not decide about: names, addresses,
- * the text of failures, who is connected. Data only; registry.c steps it, record.c
- * keeps it, status.c shows it.
+ * the text of failures, who is connected. Data only; the registry steps and
+ * shows it, record.c keeps it.
  */
 struct job_node {
     char host[HOST_NAME_MAX_BYTES + 1];

@@ -7,7 +7,8 @@
 
 /*
  * What stands where in which message: the tables that encoding, decoding, the tests and
- * PROTOCOL.md follow. Used by proto.c and by tests.
+ * PROTOCOL.md follow. Used by proto.c, proto_encode.c
+ * and tests.
  */
 enum proto_kind {
     PROTO_U32,  /* a number, min to max */

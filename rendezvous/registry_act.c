@@ -228,15 +228,26 @@ static void released(struct registry_step *s, const struct round_action *a)
         registry_send_done(peer_of(s, a->node), s->job, true);
 }
 
+/* What the node did not do in time. */
+static const char *why_lost(const struct round *r, const struct round_node *n)
+{
+    bool overdue = r->last_now - r->stalled >= n->deadline;
+
+    if (overdue && n->connected)
+        return "nothing was heard from it for a whole lease";
+    if (overdue)
+        return "its connection did not come back";
+    return r->state == ROUND_STOPPING ? "its workers did not end in time"
+                                      : "it did not open the store in time";
+}
+
 static void evicted(struct registry_step *s, const struct round_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
 
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
-                  s->job->round.node[a->node].connected
-                      ? "nothing was heard from it for a whole lease"
-                      : "its connection did not come back");
+                  why_lost(&s->job->round, &s->job->round.node[a->node]));
     if (p)
         registry_refuse(
             p, NULL, REFUSED_FENCED, false,

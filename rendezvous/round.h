@@ -84,8 +84,7 @@ struct round_node {
     bool host; /* the rendezvous runs inside this node's agent */
     bool connected;
     bool started; /* told to start the current epoch */
-    bool leaving;
-    /* will not be in the next epoch */ /* will not be in the next epoch */
+    bool leaving; /* will not be in the next epoch */
     bool checkpointed;
     uint64_t heard_at;   /* round's own time, as all stamps here */
     uint64_t gone_at;    /* when the connection went, while not connected */

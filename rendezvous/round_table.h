@@ -7,7 +7,8 @@
 /*
  * The nodes of a round: who is there, in which order they came, how many are in which
  * state, and who gets which slot. The only writer of node.state, connected and leaving,
- * because the tally must follow them. Used by round.c alone.
+ * because the tally must follow them. Used by the round's own
+ * files alone.
  */
 void round_table_init(struct round *r);
 

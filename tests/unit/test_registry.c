@@ -439,6 +439,34 @@ START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
 }
 END_TEST
 
+START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
+{
+    struct msg follow = { .type = MSG_EVENTS, .events = { .follow = true } };
+    char said[4096] = "";
+
+    begin(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(1, MSG_STOPPED);
+    hello(2, "ctl");
+    tell(2, &follow);
+    for (int i = 0; i < 360; i++) {
+        struct msg beat = { .type = MSG_HEARTBEAT };
+
+        now += 100;
+        for (unsigned c = 0; c < 2 && !link_of[0].hung_up; c++)
+            ck_assert_int_eq(tell(c, &beat), 0);
+        registry_tick(g, now, now);
+    }
+    for (unsigned i = 0; i < link_of[2].count; i++)
+        if (link_of[2].got[i].type == MSG_EVENT)
+            strcat(strcat(said, link_of[2].got[i].event.text), "; ");
+    ck_assert_msg(strstr(said, "node-0 was lost: its workers did not end in time"),
+                  "\"%s\"", said);
+    end();
+}
+END_TEST
+
 START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 {
     struct id128 first;
@@ -710,6 +738,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
     tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
+    tcase_add_test(tc, a_node_whose_workers_do_not_end_is_lost_for_that);
     tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
     tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
     tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
