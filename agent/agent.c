@@ -26,6 +26,7 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
+#include "rendezvous/proto.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/server.h"
 #include "rendezvous/store_server.h"
@@ -646,6 +647,17 @@ static void finish(struct agent *a)
     loop_destroy(a->loop);
 }
 
+/* A host may be called anything, also "(none)"; what is no letter of a name is a _. */
+static void name_host(char *host, size_t size)
+{
+    if (gethostname(host, size) < 0 || !*host)
+        snprintf(host, size, "localhost");
+    host[size - 1] = '\0';
+    for (char *c = host; *c; c++)
+        if (!proto_is_name((const char[]){ *c, '\0' }))
+            *c = '_';
+}
+
 int agent_run(const struct config *config)
 {
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
@@ -655,8 +667,7 @@ int agent_run(const struct config *config)
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    if (gethostname(a.host, sizeof(a.host)) < 0)
-        snprintf(a.host, sizeof(a.host), "localhost");
+    name_host(a.host, sizeof(a.host));
     a.loop = loop_create();
     if (begin(&a, &e) < 0) {
         log_error("%s", e.text);

@@ -137,6 +137,15 @@ def with_a_daemon(cluster):
     expect(crund, 0)
 
 
+def a_host_may_be_called_anything(cluster):
+    # (none) is what Linux calls a machine that nobody has named
+    for name, shown in (("(none)", "_none_"), ("", "localhost")):
+        rename = (f"import os, socket; socket.sethostname({name!r}); "
+                  f"os.execv('{CRUN}', ['crun', 'sh', '-c', 'exit 3'])")
+        expect(cluster[0].start(["python3", "-c", rename]), 3,
+               f"rank 0 on {shown} exited with code 3")
+
+
 # -- how it ends ----------------------------------------------------------------------
 
 
@@ -224,6 +233,7 @@ TESTS = [
     two_nodes_dynamic,
     the_host_need_not_be_rank_0,
     with_a_daemon,
+    a_host_may_be_called_anything,
     a_failure_ends_all_nodes_with_its_code,
     ctrl_c_at_any_node_ends_the_job,
     sigterm_lets_one_node_leave,
