@@ -428,6 +428,8 @@ def a_workers_world(p):
         os.umask(0o31)
         resource.setrlimit(resource.RLIMIT_NOFILE, (333, 444))
     got = p.crun(sh(show), 0, preexec_fn=odd, restore_signals=True).split()
+    # 32 and 33 belong to glibc: whoever was started by posix_spawn, as by make, ignores them
+    got[3] = f"{int(got[3], 16) & ~(3 << 31):016x}"
     same(got, ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "0", "1", "2", "3", "0031",
                "333", "444", p.path, "own"])
 
