@@ -18,7 +18,7 @@ struct store_server;
 
 struct store_server_config {
     const struct net_addr *listen; /* NULL: clients are only handed over */
-    bool open;                     /* to any address; else to this one and the allowed */
+    bool open; /* to any address; else to this one and the allowed */
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
