@@ -10,6 +10,7 @@
 #include "launcher/options.h"
 #include "launcher/rank_lists.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/proto.h"
 
 /* Which of the words value is, or -1. */
 static int find_word(const char *value, const char *const *words, size_t count)
@@ -112,14 +113,11 @@ int value_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
 int value_set_run_id(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    size_t length = strlen(value);
-
-    for (const char *c = value; *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127 || *c == '/')
-            return err_set(e, "an id of a job holds no \"/\" and no control character");
-    if (length == 0 || length > RUN_ID_MAX)
-        return err_set(e, "\"%s\" is not an id of a job (1 to %d letters)", value,
-                       RUN_ID_MAX);
+    if (!proto_is_name(value) || strlen(value) > RUN_ID_MAX)
+        return err_set(e,
+                       "\"%s\" is not an id of a job (1 to %d letters, digits and "
+                       ". _ : @ %% + -)",
+                       value, RUN_ID_MAX);
     return opt_set_text(target, opt, value, e);
 }
 
@@ -134,7 +132,7 @@ int value_set_some_text(void *target, const struct opt *opt, const char *value,
 int value_set_local_addr(void *target, const struct opt *opt, const char *value,
                          struct err *e)
 {
-    if (!*value || strlen(value) > ADDRESS_MAX_BYTES)
+    if (!proto_is_name(value) || strlen(value) > ADDRESS_MAX_BYTES)
         return err_set(e, "\"%s\" is not an address (1 to %d letters)", value,
                        ADDRESS_MAX_BYTES);
     return opt_set_text(target, opt, value, e);
