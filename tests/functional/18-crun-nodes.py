@@ -146,6 +146,19 @@ def a_host_may_be_called_anything(cluster):
                f"rank 0 on {shown} exited with code 3")
 
 
+# what Kubernetes calls a pod of a job
+LONG_NAME = "trainer-worker-0.trainer-headless.machine-learning.svc.cluster.local"
+
+
+def an_address_may_be_a_long_name(cluster):
+    hosts = cluster.directory + "/hosts"
+    pathlib.Path(hosts).write_text(f"127.0.0.1 localhost\n127.0.0.1 {LONG_NAME}\n")
+    p = cluster[0].start(
+        ["unshare", "--mount", "sh", "-c", f"mount --bind {hosts} /etc/hosts && exec \"$@\"",
+         "sh", CRUN, f"--master-addr={LONG_NAME}", "--master-port=29500", *sh(SHOW)])
+    expect(p, 0, f"master={LONG_NAME}:29500")
+
+
 # -- how it ends ----------------------------------------------------------------------
 
 
@@ -234,6 +247,7 @@ TESTS = [
     the_host_need_not_be_rank_0,
     with_a_daemon,
     a_host_may_be_called_anything,
+    an_address_may_be_a_long_name,
     a_failure_ends_all_nodes_with_its_code,
     ctrl_c_at_any_node_ends_the_job,
     sigterm_lets_one_node_leave,
