@@ -152,10 +152,12 @@ char *job_config_difference(const struct job_config *ours,
         snprintf(buf, size, "--fence is %s in the job and %s here",
                  ours->strict_fence ? "strict" : "grace",
                  theirs->strict_fence ? "strict" : "grace");
+    else if (strcmp(ours->arguments_hash, theirs->arguments_hash) == 0)
+        return buf; /* of the program too, whose name may have been cut on its way */
     else if (strcmp(ours->program, theirs->program) != 0)
         snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
                  theirs->program);
-    else if (strcmp(ours->arguments_hash, theirs->arguments_hash) != 0)
+    else
         snprintf(buf, size,
                  "the arguments of %s differ (their hash is %.12s in the job and "
                  "%.12s here)",

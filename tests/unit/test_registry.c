@@ -289,6 +289,7 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     refusal(1, REFUSED_CONFIG, "--max-restarts is 1 in the job and 3 here");
     m = join_message(1, "resnet");
     strcpy(m.join.config.program, "eval.py");
+    strcpy(m.join.config.arguments_hash, "def");
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "train.py in the job and eval.py here");
     m = join_message(1, "resnet");
@@ -304,6 +305,20 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "0 workers");
     ck_assert_uint_eq(registry_jobs(g)->round.tally.live, 1);
+    end();
+}
+END_TEST
+
+START_TEST(a_programs_name_may_be_lost_on_its_way)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin(true);
+    join(0);
+    hello(1, "agent");
+    strcpy(m.join.config.program, "tr?in.py"); /* it was not UTF-8 */
+    tell(1, &m);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
     end();
 }
 END_TEST
@@ -731,6 +746,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
+    tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
     tcase_add_test(tc, a_taken_node_rank_names_its_holder);
     tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
     tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
