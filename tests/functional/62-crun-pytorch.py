@@ -81,7 +81,8 @@ class Job:
     """What a test needs: where checkpoints go, and how a worker finds its Python."""
 
     def __init__(self, venv, directory):
-        self.env = {"PYTHON_EXEC": f"{venv}/bin/python", "PYTHONWARNINGS": "ignore"}
+        self.env = {"PYTHON_EXEC": f"{venv}/bin/python", "PYTHONWARNINGS": "ignore",
+                    "TMPDIR": directory}
         self.directory = directory
         self.count = 0
 
