@@ -40,7 +40,7 @@ programs := crun crund crunctl crun-sim store-server test-worker guard-driver st
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 
-packages := libevent_core libevent_pthreads libcjson zlib libcrypto
+packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
 
 # -- machinery -------------------------------------------------------------------------
