@@ -11,25 +11,23 @@
 
 #include "agent/agent_state.h"
 #include "agent/descriptors.h"
+#include "agent/epoch_store.h"
 #include "agent/events.h"
 #include "agent/failure.h"
 #include "agent/group.h"
 #include "agent/guard.h"
 #include "agent/hosting.h"
+#include "agent/joining.h"
 #include "agent/logs.h"
 #include "agent/say.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
-#include "rendezvous/proto.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/server.h"
-#include "rendezvous/store_server.h"
 
 /*
  * The agent ties its parts together: what happens is turned into an event, the table in
@@ -49,7 +47,7 @@ struct agent {
     struct say *say;
     struct hosting hosting;
     struct client *client;
-    struct store_server *store; /* while an epoch runs and rank 0 is here */
+    struct epoch_store store; /* while an epoch runs and rank 0 is here */
 
     enum agent_state state;
     struct msg_start start;
@@ -87,88 +85,9 @@ static void report_plain(struct agent *a, enum msg_type type)
     report(a, &m);
 }
 
-/* -- the store of an epoch -------------------------------------------------------- */
-
-/* A store client came in on the rendezvous' port. */
 static void on_store_client(void *arg, int fd)
 {
-    struct agent *a = arg;
-
-    if (a->store)
-        store_server_adopt(a->store, fd);
-    else
-        close(fd); /* of an epoch that is over, or not begun */
-}
-
-/* Whether store clients reach us through the port of the rendezvous. */
-static bool shares_port(const struct agent *a)
-{
-    return a->hosting.server && a->hosting.port;
-}
-
-/* What the others, and our own workers, are to call this node. */
-static void say_own_address(const struct agent *a, char *buf, size_t size)
-{
-    if (a->config->local_addr)
-        snprintf(buf, size, "%s", a->config->local_addr);
-    else if (shares_port(a))
-        snprintf(buf, size, "%s", a->hosting.address);
-    else if (a->config->rendezvous == CONFIG_LOCAL ||
-             !client_local_address(a->client, buf, size))
-        snprintf(buf, size, "127.0.0.1");
-}
-
-static int open_store(struct agent *a, struct msg_store_ready *ready, struct err *e)
-{
-    const char *where = a->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
-    struct store_server_config sc = { .listen = NULL };
-    struct net_addr listen;
-    size_t count;
-
-    if (!shares_port(a)) {
-        if (net_resolve(where, a->config->store_port, &listen, 1, &count, e) < 0)
-            return -1;
-        sc.listen = &listen;
-    }
-    a->store = store_server_create(&sc, e);
-    if (!a->store)
-        return -1;
-    say_own_address(a, ready->address, sizeof(ready->address));
-    ready->port = shares_port(a) ? a->hosting.port : store_server_port(a->store);
-    return 0;
-}
-
-static void close_store(struct agent *a)
-{
-    store_server_destroy(a->store);
-    a->store = NULL;
-}
-
-/* One word of MEMBERS. False if it cannot be read, or names this very process. */
-static bool read_member(const struct agent *a, const char *word, struct net_addr *addr)
-{
-    size_t count;
-    struct err e;
-
-    if (strcmp(word, MEMBERS_RENDEZVOUS) != 0)
-        return *word && net_resolve(word, 0, addr, 1, &count, &e) == 0;
-    if (!client_peer(a->client))
-        return false;
-    *addr = *client_peer(a->client);
-    return true;
-}
-
-static void allow_members(struct agent *a, const struct msg_members *members)
-{
-    char list[sizeof(members->addresses)], *rest = list, *word;
-
-    memcpy(list, members->addresses, sizeof(list));
-    while (a->store && (word = strsep(&rest, " "))) {
-        struct net_addr addr;
-
-        if (read_member(a, word, &addr))
-            store_server_allow(a->store, &addr);
-    }
+    epoch_store_adopt(&((struct agent *)arg)->store, fd);
 }
 
 /* -- acts ------------------------------------------------------------------------- */
@@ -199,7 +118,7 @@ static void act_start(struct agent *a)
 
     forget_failures(a);
     if (a->start.host_store) {
-        if (open_store(a, &ready.store_ready, &e) < 0) {
+        if (epoch_store_open(&a->store, a->client, &ready.store_ready, &e) < 0) {
             err_wrap(&e, "the store of rank 0");
             report_own_failure(a, e.text, true);
             return;
@@ -235,7 +154,7 @@ static void act_stop(struct agent *a)
 static void act_say_stopped(struct agent *a)
 {
     say_stopped(a->say);
-    close_store(a);
+    epoch_store_close(&a->store);
     report_plain(a, MSG_STOPPED);
 }
 
@@ -277,7 +196,7 @@ static void linger(void *arg)
 static void act_leave(struct agent *a)
 {
     guard_let_go(a->guard); /* it takes its time, and has nobody left to guard */
-    close_store(a);
+    epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
     a->linger_until_ms = clock_ms() + HOST_LINGER_MS;
@@ -348,7 +267,7 @@ static void on_order(void *arg, const struct msg *m)
         happen(a, AGENT_EV_STOP);
         break;
     case MSG_MEMBERS:
-        allow_members(a, &m->members);
+        epoch_store_allow(&a->store, a->client, &m->members);
         break;
     case MSG_BEAT:
         say_waiting(a->say, &m->beat);
@@ -558,33 +477,13 @@ static void on_fatal(void *arg, const char *why)
 
 static int join(struct agent *a, struct err *e)
 {
-    const struct config *c = a->config;
     struct client_calls calls = {
         .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
     };
-    struct client_config cc = { .endpoints = c->endpoints };
-    struct msg_join *join = &cc.member.join;
+    struct client_config cc;
 
-    if (c->rendezvous == CONFIG_LOCAL)
-        cc.local = a->hosting.server, cc.endpoints = NULL;
-    else if (a->hosting.server)
-        cc.local = a->hosting.server, cc.endpoints = NULL;
-    memcpy(join->run_id, c->run_id, sizeof(join->run_id));
-    join->incarnation = id128_random();
-    snprintf(join->host, sizeof(join->host), "%s", a->host);
-    snprintf(join->address, sizeof(join->address), "%s",
-             c->local_addr ? c->local_addr : "");
-    snprintf(join->containment, sizeof(join->containment), "%s",
-             guard_containment(a->guard));
-    join->pid = (uint32_t)getpid();
-    join->workers = c->workers;
-    join->node_rank = c->node_rank;
-    join->config = c->job;
-    cc.member.connect_for_ms = c->job.join_timeout_ms;
-    cc.member.outage_grace_ms = c->outage_grace_ms;
-    cc.member.strict_fence = c->job.strict_fence;
-    memcpy(&cc.member.seed, join->incarnation.byte, sizeof(cc.member.seed));
-    cc.member.software = "crun " CRUN_VERSION;
+    joining_fill(&cc, a->config, a->hosting.server, a->host,
+                 guard_containment(a->guard));
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
 }
@@ -633,7 +532,7 @@ static void say_result(struct agent *a)
 static void finish(struct agent *a)
 {
     client_destroy(a->client);
-    close_store(a);
+    epoch_store_close(&a->store);
     server_destroy(a->hosting.server);
     if (a->linger.event)
         loop_timer_fini(&a->linger);
@@ -647,17 +546,6 @@ static void finish(struct agent *a)
     loop_destroy(a->loop);
 }
 
-/* A host may be called anything, also "(none)"; what is no letter of a name is a _. */
-static void name_host(char *host, size_t size)
-{
-    if (gethostname(host, size) < 0 || !*host)
-        snprintf(host, size, "localhost");
-    host[size - 1] = '\0';
-    for (char *c = host; *c; c++)
-        if (!proto_is_name((const char[]){ *c, '\0' }))
-            *c = '_';
-}
-
 int agent_run(const struct config *config)
 {
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
@@ -667,7 +555,8 @@ int agent_run(const struct config *config)
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    name_host(a.host, sizeof(a.host));
+    a.store = (struct epoch_store){ .config = config, .hosting = &a.hosting };
+    joining_name_host(a.host, sizeof(a.host));
     a.loop = loop_create();
     if (begin(&a, &e) < 0) {
         log_error("%s", e.text);

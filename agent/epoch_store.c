@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/epoch_store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/net.h"
+#include "rendezvous/client.h"
+#include "rendezvous/store_server.h"
+
+/* Whether store clients reach us through the port of the rendezvous. */
+static bool shares_port(const struct epoch_store *s)
+{
+    return s->hosting->server && s->hosting->port;
+}
+
+/* What the others, and our own workers, are to call this node. */
+static void say_own_address(const struct epoch_store *s, const struct client *client,
+                            char *buf, size_t size)
+{
+    if (s->config->local_addr)
+        snprintf(buf, size, "%s", s->config->local_addr);
+    else if (shares_port(s))
+        snprintf(buf, size, "%s", s->hosting->address);
+    else if (s->config->rendezvous == CONFIG_LOCAL ||
+             !client_local_address(client, buf, size))
+        snprintf(buf, size, "127.0.0.1");
+}
+
+int epoch_store_open(struct epoch_store *s, const struct client *client,
+                     struct msg_store_ready *ready, struct err *e)
+{
+    const char *where = s->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
+    struct store_server_config sc = { .listen = NULL };
+    struct net_addr listen;
+    size_t count;
+
+    if (!shares_port(s)) {
+        if (net_resolve(where, s->config->store_port, &listen, 1, &count, e) < 0)
+            return -1;
+        sc.listen = &listen;
+    }
+    s->server = store_server_create(&sc, e);
+    if (!s->server)
+        return -1;
+    say_own_address(s, client, ready->address, sizeof(ready->address));
+    ready->port = shares_port(s) ? s->hosting->port : store_server_port(s->server);
+    return 0;
+}
+
+void epoch_store_close(struct epoch_store *s)
+{
+    store_server_destroy(s->server);
+    s->server = NULL;
+}
+
+void epoch_store_adopt(struct epoch_store *s, int fd)
+{
+    if (s->server)
+        store_server_adopt(s->server, fd);
+    else
+        close(fd); /* of an epoch that is over, or not begun */
+}
+
+/* One word of MEMBERS. False if it cannot be read, or names this very process. */
+static bool read_member(const struct client *client, const char *word,
+                        struct net_addr *addr)
+{
+    size_t count;
+    struct err e;
+
+    if (strcmp(word, MEMBERS_RENDEZVOUS) != 0)
+        return *word && net_resolve(word, 0, addr, 1, &count, &e) == 0;
+    if (!client_peer(client))
+        return false;
+    *addr = *client_peer(client);
+    return true;
+}
+
+void epoch_store_allow(struct epoch_store *s, const struct client *client,
+                       const struct msg_members *members)
+{
+    char list[sizeof(members->addresses)], *rest = list, *word;
+
+    memcpy(list, members->addresses, sizeof(list));
+    while (s->server && (word = strsep(&rest, " "))) {
+        struct net_addr addr;
+
+        if (read_member(client, word, &addr))
+            store_server_allow(s->server, &addr);
+    }
+}
