@@ -16,8 +16,9 @@
 # The name under which the launcher is installed: crun is also a container runtime.
 CRUN ?= crun
 
-# A folder is a library. A layer may include itself and those to its left.
-layers := rendezvous/base rendezvous agent launcher
+# A folder is a library. A layer may include itself and those to its left; worker-lib stands
+# beside them, on rendezvous/base and the store (scripts/check-layers).
+layers := rendezvous/base rendezvous agent launcher worker-lib
 main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c
 
 crund_src := rendezvous/crund.c
@@ -34,9 +35,11 @@ store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 spawn-loop_src := scripts/bench/spawn-loop.c
 start-stamp_src := scripts/bench/start-stamp.c
+train_src := $(wildcard worker-lib/train/*.c)
+coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
-            agent-load spawn-loop start-stamp
+            agent-load spawn-loop start-stamp train coll-bench
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKEND_H
+#define WORKER_LIB_BACKEND_H
+
+#include <stdatomic.h>
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+#include "worker-lib/store_client.h"
+
+/*
+ * How ranks talk. A backend serves one team: some ranks of the world, each with a place
+ * of its own in it. It runs one operation at a time, in the order of the calls, in
+ * whichever thread calls it; queues, threads and work handles are the engine's. So a
+ * backend over shared memory serves the ranks of a node, one over TCP those of several,
+ * and a hierarchical one is made of the two.
+ */
+enum op_kind {
+    OP_ALL_REDUCE,
+    OP_BROADCAST,
+    OP_REDUCE_SCATTER,
+    OP_ALL_GATHER,
+    OP_ALL_TO_ALL,
+    OP_BARRIER,
+    OP_SEND,
+    OP_RECEIVE,
+    OP_KIND_COUNT
+};
+
+struct op {
+    enum op_kind kind;
+    crun_dtype type;
+    crun_op op;
+    int peer; /* root, or the other rank; a rank of the team */
+    const void *in;
+    void *out;
+    size_t count;
+    uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
+    uint64_t deadline_ms; /* by clock_ms() */
+};
+
+/* Why everything ends: set once, looked at wherever somebody waits. In the world; of
+ * local ranks also where they can see each other's. */
+struct abort_word {
+    _Atomic uint32_t set; /* 0, or a crun_status */
+    char reason[256];     /* written before `set` */
+};
+
+struct team {
+    unsigned rank, size;
+    const unsigned *world_rank; /* of each place, for messages: rank 5, not place 1 */
+    struct store_client *store; /* to meet; keys begin with the prefix */
+    const char *prefix;
+    struct abort_word *aborted;
+    const char *address; /* what the others reach this node by */
+};
+
+struct backend;
+
+struct backend_calls {
+    const char *name;
+    /* All ranks of the team together. */
+    crun_status (*open)(struct backend **b, const struct team *team,
+                        uint64_t deadline_ms, struct err *e);
+    /* Waits at most until op->deadline_ms, and looks at the abort word while it waits.
+     * After any failure but CRUN_BAD_ARGUMENT the backend is broken: only close. */
+    crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
+    /* Memory that needs no copying, all ranks together; NULL where there is no such. */
+    crun_status (*alloc)(struct backend *b, size_t bytes, void **memory, struct err *e);
+    void (*free)(struct backend *b, void *memory);
+    void (*close)(struct backend *b);
+};
+
+struct backend {
+    const struct backend_calls *calls;
+};
+
+extern const struct backend_calls backend_self, backend_shm, backend_tcp;
+
+#endif

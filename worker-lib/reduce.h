@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_REDUCE_H
+#define WORKER_LIB_REDUCE_H
+
+#include <stddef.h>
+
+#include "worker-lib/crun/worker.h"
+
+/*
+ * out[i] = in[0][i] op in[1][i] op ..., in this order; MEAN divides the sum by
+ * `divisor` at the end. f16 and bf16 are added in f32 and rounded once. out may be one
+ * of in. The same inputs give the same bits, whatever the count, the alignment and the
+ * machine's vector width.
+ */
+void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
+            crun_dtype type, crun_op op, unsigned divisor);
+
+#endif
