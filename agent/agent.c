@@ -401,7 +401,7 @@ static int start_guard(struct agent *a, struct err *e)
                                  .arg = a };
 
     descriptors_restore(); /* which the guard passes on */
-    a->guard = guard_start(a->loop, &calls, e);
+    a->guard = guard_start(a->loop, &calls, a->config->workers, e);
     descriptors_raise();
     return a->guard ? 0 : -1;
 }

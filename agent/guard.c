@@ -32,6 +32,7 @@
 #include "agent/cgroup.h"
 #include "agent/guard_wire.h"
 #include "agent/kin.h"
+#include "agent/pages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -57,6 +58,7 @@ struct guard {
 
     struct cgroup cgroup;
     bool in_session; /* the cgroup is of no use */
+    struct pages pages;
 
     uint32_t asked, answered; /* tickets */
     uint32_t running;         /* spawned, and not exited as far as is told */
@@ -100,28 +102,44 @@ static void return_to_origin(void)
     setrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
-/* Moves `fd` out of the way of the fixed numbers. */
-static int move_up(int fd)
+/* Pages may have higher numbers than crun was started with a limit for. */
+static void lift_limit(void)
 {
-    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, GUARD_FD_COUNT);
+    struct rlimit files = origin.files;
+
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Moves `fd` out of the way of the fixed numbers. */
+static int move_up(const struct guard *g, int fd)
+{
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, pages_end(&g->pages));
 }
 
 /* In the child: all signals are blocked, and stay so. */
 static void become_guard(const struct guard *g, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)g->cgroup.name, NULL };
-    int from[] = { move_up(socket), move_up(g->cgroup.dir), move_up(g->cgroup.parent) };
-    int null = open("/dev/null", O_RDWR);
+    int from[3], null;
 
-    return_to_origin();
+    lift_limit();
+    from[0] = move_up(g, socket);
+    from[1] = move_up(g, g->cgroup.dir);
+    from[2] = move_up(g, g->cgroup.parent);
+    null = move_up(g, open("/dev/null", O_RDWR));
     for (int i = 0; i < 3; i++)
         if (from[i] >= 0)
             dup2(from[i], GUARD_FD_SOCKET + i);
+        else
+            close(GUARD_FD_SOCKET + i);
+    pages_place(&g->pages);
     /* standard error stays: who waits for its end knows then that all is over */
     for (int fd = 0; fd < 3; fd++)
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);
-    spawn_close_from(g->cgroup.dir < 0 ? GUARD_FD_CGROUP : GUARD_FD_COUNT);
+    spawn_close_from(pages_end(&g->pages));
+    return_to_origin();
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv);
     _exit(127);
@@ -178,7 +196,7 @@ static void listen_to_guard(struct guard *g)
 }
 
 struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
-                          struct err *e)
+                          uint32_t workers, struct err *e)
 {
     struct guard *g = xcalloc(1, sizeof(*g));
     int pair[2];
@@ -196,16 +214,19 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         return NULL;
     }
     make_cgroup(g);
+    pages_make(&g->pages, workers, GUARD_FD_PAGES);
     g->socket = pair[0];
     if (fork_guard(g, pair[1]) < 0) {
         err_set_errno(e, errno, "start the guard: fork");
         close(pair[0]);
         close(pair[1]);
         cgroup_remove(&g->cgroup);
+        pages_fini(&g->pages);
         free(g);
         return NULL;
     }
     close(pair[1]);
+    pages_given(&g->pages, g->pid);
     listen_to_guard(g);
     return g;
 }
@@ -498,6 +519,11 @@ pid_t guard_pid(const struct guard *g)
     return g->pid;
 }
 
+const struct pages *guard_pages(const struct guard *g)
+{
+    return &g->pages;
+}
+
 static void nap(void)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
@@ -558,6 +584,7 @@ void guard_stop(struct guard *g)
     if (!g->over)
         wait_for_end(g);
     cgroup_close(&g->cgroup);
+    pages_fini(&g->pages);
     loop_defer(g->loop, free, g); /* a callback of ours may be further up the stack */
     errno = saved_errno;
 }

@@ -10,6 +10,7 @@
 
 struct loop;
 struct guard;
+struct pages;
 
 /*
  * The agent's handle on its guard: a small process, started by exec before the agent
@@ -56,17 +57,17 @@ struct guard_spawn {
 void guard_main_if_asked(int argc, char **argv);
 
 /*
- * Start it, at first before the agent changes anything of its own that the workers are
- * to have as crun was started with: rlimits, umask, affinity, ignored signals. (SIGPIPE
- * and SIGCHLD are never ignored in a worker.) After died and guard_stop another one may
- * be started; it finds the ignored signals and the limit of open files as the first
- * did.
+ * Start it, with a status page for each of so many workers, at first before the agent
+ * changes anything of its own that the workers are to have as crun was started with:
+ * rlimits, umask, affinity, ignored signals. (SIGPIPE and SIGCHLD are never ignored in
+ * a worker.) After died and guard_stop another one may be started; it finds the ignored
+ * signals and the limit of open files as the first did.
  *
  * From here on SIGCHLD of the agent and its children are the guard's: the agent may
  * have no other child that it waits for. CRUN_NO_CGROUP=1 leaves cgroups alone.
  */
 struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
-                          struct err *e) MUST_CHECK;
+                          uint32_t workers, struct err *e) MUST_CHECK;
 
 /* Ask for a worker; started, perhaps exec_failed, and exited come later. Where there
  * was no process at all (what is "clone" or "receive") started does not, and pid is 0.
@@ -88,6 +89,8 @@ void guard_sweep(struct guard *g, uint32_t grace_ms);
 /* "cgroup" or "session": how strong the containment is. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
+/* Until guard_stop; perhaps none. */
+const struct pages *guard_pages(const struct guard *g);
 
 /* It may end, and is heard of no more: guard_stop is left to wait for it. */
 void guard_let_go(struct guard *g); /* NULL is fine */

@@ -549,8 +549,9 @@ static void prepare(const char *cgroup_name)
         guard.cgroup.parent = GUARD_FD_CGROUP_PARENT;
         snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", cgroup_name);
     }
-    for (int fd = GUARD_FD_SOCKET; fd < GUARD_FD_COUNT; fd++)
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    for (int fd = GUARD_FD_SOCKET;
+         fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 || fd < GUARD_FD_PAGES; fd++)
+        ;
     if (pipe2(errors, O_CLOEXEC) < 0)
         _exit(EXIT_FAILURE);
     fcntl(errors[0], F_SETFL, O_NONBLOCK);

@@ -19,6 +19,8 @@
 /* The guard's descriptors from its first moment on; it inherits nothing else but 0-2.
  * The two of the cgroup are not there in session mode. */
 enum { GUARD_FD_SOCKET = 3, GUARD_FD_CGROUP, GUARD_FD_CGROUP_PARENT, GUARD_FD_COUNT };
+/* and the workers' status pages from here on, see pages.h */
+#define GUARD_FD_PAGES GUARD_FD_COUNT
 
 enum guard_ask_type {
     GUARD_ASK_SPAWN,

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
                                          .fd = { 0, 1, 2 },
                                          .numa_node = -1 };
     driver.loop = loop_create();
-    driver.guard = guard_start(driver.loop, &calls, &e);
+    driver.guard = guard_start(driver.loop, &calls, driver.workers, &e);
     if (!driver.guard) {
         fprintf(stderr, "guard-driver: %s\n", e.text);
         return EXIT_FAILURE;

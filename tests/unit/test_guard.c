@@ -21,8 +21,10 @@
 #include <unistd.h>
 
 #include "agent/kin.h"
+#include "agent/pages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/progress_page.h"
 #include "rendezvous/base/xalloc.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/procs.h"
@@ -124,7 +126,7 @@ static void begin_here(void)
     putenv(t.cookie);
     t.worker = procs_program("test-worker");
     t.loop = loop_create();
-    t.guard = guard_start(t.loop, &calls, &e);
+    t.guard = guard_start(t.loop, &calls, WORKERS, &e);
     ck_assert_msg(t.guard != NULL, "%s", e.text);
 }
 
@@ -424,12 +426,53 @@ START_TEST(so_does_a_worker_of_the_next_guard)
     kill(guard_pid(t.guard), SIGKILL);
     wait_until(&t.died, 1);
     guard_stop(t.guard);
-    t.guard = guard_start(t.loop, &calls, &e);
+    t.guard = guard_start(t.loop, &calls, WORKERS, &e);
     ck_assert_msg(t.guard != NULL, "%s", e.text);
     text = report();
     expect_line(text, "SigIgn:\t0000000000000000\n");
     snprintf(line, sizeof(line), "nofile: %lu\n", (unsigned long)files.rlim_cur);
     expect_line(text, line);
+    end();
+}
+END_TEST
+
+START_TEST(a_worker_finds_its_status_page)
+{
+    char path[64], script[256];
+    const char *argv[] = { "/bin/sh", "-c", script, NULL };
+    const struct pages *pages;
+    int out = open("/dev/null", O_RDWR);
+
+    begin(_i);
+    pages = guard_pages(t.guard);
+    ck_assert_uint_eq(pages->count, WORKERS);
+    pages_clear(pages, 3);
+    pages_path(pages, guard_pid(t.guard), 3, path, sizeof(path));
+    snprintf(script, sizeof(script),
+             "test \"$(head -c 4 %s)\" = crpg && printf 0123 | dd of=%s bs=1 seek=12 "
+             "conv=notrunc 2>/dev/null",
+             path, path);
+    spawn_to(3, argv, out);
+    close(out);
+    wait_until(&t.exited, 1);
+    ck_assert_int_eq(t.exit[0].status, 0);
+    ck_assert_uint_eq(pages->page[3]->magic, PROGRESS_MAGIC);
+    ck_assert_int_eq(memcmp(&pages->page[3]->phase, "0123", 4), 0);
+    ck_assert_uint_eq(pages->page[2]->phase, 0);
+    ck_assert_str_eq(pages_path(pages, 1, WORKERS, path, sizeof(path)), "");
+    end();
+}
+END_TEST
+
+/* A worker that cuts its page short would end the agent by SIGBUS. */
+START_TEST(a_page_cannot_be_cut_short)
+{
+    char path[64];
+
+    begin(_i);
+    pages_path(guard_pages(t.guard), guard_pid(t.guard), 0, path, sizeof(path));
+    ck_assert_int_lt(truncate(path, 0), 0);
+    ck_assert_int_lt(truncate(path, 1 << 20), 0);
     end();
 }
 END_TEST
@@ -859,6 +902,8 @@ int main(int argc, char **argv)
     IN_EACH_MODE(a_worker_finds_a_clean_world);
     IN_EACH_MODE(a_worker_gets_back_what_crun_was_started_with);
     IN_EACH_MODE(so_does_a_worker_of_the_next_guard);
+    IN_EACH_MODE(a_worker_finds_its_status_page);
+    IN_EACH_MODE(a_page_cannot_be_cut_short);
     IN_EACH_MODE(arguments_and_environment_of_any_size_arrive);
     IN_EACH_MODE(a_signal_reaches_one_group_or_all);
     IN_EACH_MODE(a_stopped_worker_obeys_term);
