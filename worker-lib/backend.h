@@ -39,16 +39,27 @@ struct op {
     uint64_t deadline_ms; /* by clock_ms() */
 };
 
-/* Why everything ends: set once, looked at wherever somebody waits. In the world; of
- * local ranks also where they can see each other's. */
+/*
+ * Why everything ends: set once, looked at wherever somebody waits. One is the world's,
+ * and what its ranks see first of all others' comes into it: backend_calls.abort takes
+ * it to them.
+ */
+#define ABORT_REASON_SIZE 256
 struct abort_word {
-    _Atomic uint32_t set; /* 0, or a crun_status */
-    char reason[256];     /* written before `set` */
+    _Atomic uint32_t set; /* 0, ABORT_CLAIMED, or a crun_status */
+    char reason[ABORT_REASON_SIZE];
 };
+#define ABORT_CLAIMED UINT32_MAX /* somebody writes the reason */
+
+/* The first one wins; true for it. Safe in a signal handler. */
+bool abort_set(struct abort_word *a, crun_status s, const char *reason);
+/* CRUN_OK: not set. */
+crun_status abort_get(const struct abort_word *a);
 
 struct team {
     unsigned rank, size;
     const unsigned *world_rank; /* of each place, for messages: rank 5, not place 1 */
+    const unsigned *node;       /* of each place: equal ones can share memory */
     struct store_client *store; /* to meet; keys begin with the prefix */
     const char *prefix;
     struct abort_word *aborted;
@@ -65,9 +76,13 @@ struct backend_calls {
     /* Waits at most until op->deadline_ms, and looks at the abort word while it waits.
      * After any failure but CRUN_BAD_ARGUMENT the backend is broken: only close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
+    /* The team's abort word is set: tell the others now, and let who waits in run, here
+     * or there, see it. From any thread and from a signal handler, beside run. */
+    void (*abort)(struct backend *b);
     /* Memory that needs no copying, all ranks together; NULL where there is no such. */
     crun_status (*alloc)(struct backend *b, size_t bytes, void **memory, struct err *e);
-    void (*free)(struct backend *b, void *memory);
+    /* This rank alone; false: it is not from here. */
+    bool (*free)(struct backend *b, void *memory);
     void (*close)(struct backend *b);
 };
 
@@ -75,6 +90,7 @@ struct backend {
     const struct backend_calls *calls;
 };
 
-extern const struct backend_calls backend_self, backend_shm, backend_tcp;
+/* backend_nodes: shm within each node and tcp between them, "shm+tcp". */
+extern const struct backend_calls backend_self, backend_shm, backend_tcp, backend_nodes;
 
 #endif
