@@ -14,6 +14,7 @@
 #include "agent/epoch_store.h"
 #include "agent/events.h"
 #include "agent/failure.h"
+#include "agent/foot.h"
 #include "agent/group.h"
 #include "agent/guard.h"
 #include "agent/hosting.h"
@@ -44,6 +45,7 @@ struct agent {
     struct logs *logs;
     struct group *group;
     struct events *events;
+    struct foot *foot;
     struct say *say;
     struct hosting hosting;
     struct client *client;
@@ -496,7 +498,8 @@ static int begin(struct agent *a, struct err *e)
         return -1;
     a->logs = logs_create(a->loop, a->config, &logs_calls);
     a->events = events_create(a->config);
-    a->say = say_create(a->loop, a->config);
+    a->foot = foot_create(a->loop, logs_console(a->logs));
+    a->say = say_create(a->loop, a->config, a->foot);
     make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);
     watch_signals(a);
@@ -538,6 +541,7 @@ static void finish(struct agent *a)
         loop_timer_fini(&a->linger);
     group_destroy(a->group);
     guard_stop(a->guard);
+    foot_destroy(a->foot);
     logs_destroy(a->logs);
     say_result(a);
     events_destroy(a->events);

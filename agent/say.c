@@ -2,12 +2,12 @@
 #include "agent/say.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/foot.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -20,7 +20,8 @@
 struct say {
     const struct config *config;
     char job[RUN_ID_MAX + 8];
-    bool stopping, counting;
+    struct foot *foot;
+    bool stopping;
     uint32_t alive;
     uint64_t stop_began, stop_ends, caused_epoch;
     uint64_t waiting_since, waiting_said;
@@ -32,16 +33,6 @@ static const char *plural(uint32_t n)
     return n == 1 ? "" : "s";
 }
 
-/* Only if the terminal takes it at once: one that is stopped must not stop us. */
-static void write_now(const char *text)
-{
-    struct pollfd terminal = { .fd = STDERR_FILENO, .events = POLLOUT };
-
-    if (poll(&terminal, 1, 0) == 1 && terminal.revents == POLLOUT)
-        (void)!write(STDERR_FILENO, text, strlen(text));
-}
-
-/* One line that is written again every second, at the foot of a terminal. */
 static void show_countdown(void *arg)
 {
     struct say *s = arg;
@@ -50,11 +41,10 @@ static void show_countdown(void *arg)
     char line[128];
 
     snprintf(line, sizeof(line),
-             "\r\033[Kcrun: stopping %" PRIu32 " worker%s, %" PRIu64
+             "crun: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
              s->alive, plural(s->alive), (left + 999) / 1000);
-    write_now(line);
-    s->counting = true;
+    foot_urgent(s->foot, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
 }
@@ -62,15 +52,15 @@ static void show_countdown(void *arg)
 static void end_countdown(struct say *s)
 {
     loop_timer_cancel(&s->countdown);
-    if (s->counting)
-        write_now("\n");
-    s->counting = false;
+    foot_urgent(s->foot, "");
 }
 
-struct say *say_create(struct loop *loop, const struct config *config)
+struct say *say_create(struct loop *loop, const struct config *config,
+                       struct foot *foot)
 {
     struct say *s = xcalloc(1, sizeof(*s));
 
+    s->foot = foot;
     s->config = config;
     if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
         snprintf(s->job, sizeof(s->job), "the job");
@@ -84,7 +74,6 @@ void say_destroy(struct say *s)
 {
     if (!s)
         return;
-    end_countdown(s);
     loop_timer_fini(&s->countdown);
     free(s);
 }

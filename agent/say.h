@@ -5,6 +5,7 @@
 #include "agent/config.h"
 #include "rendezvous/message.h"
 
+struct foot;
 struct loop;
 struct say;
 
@@ -12,7 +13,8 @@ struct say;
  * What crun tells a person while a job runs: nothing when all is well on one node, one
  * line for each change of membership and its cause, and what is waited for.
  */
-struct say *say_create(struct loop *loop, const struct config *config);
+struct say *say_create(struct loop *loop, const struct config *config,
+                       struct foot *foot);
 void say_destroy(struct say *s); /* NULL is fine */
 
 /* The nodes are complete, for the first time or again. */

@@ -70,6 +70,7 @@
 #define LOG_PARTIAL_MS 50     /* then a line without an end is shown all the same */
 #define LOG_FLUSH_MS 1000     /* at the end */
 #define LOG_LOSS_TOLD_MS 1000 /* after the first byte lost */
+#define FOOT_AGAIN_MS 1000
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536
