@@ -25,6 +25,7 @@ struct say {
     uint32_t alive;
     uint64_t stop_began, stop_ends, caused_epoch;
     uint64_t waiting_since, waiting_said;
+    char refused[NOTICE_MAX_BYTES + 1]; /* said last */
     struct loop_timer countdown;
 };
 
@@ -105,6 +106,12 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
                  epoch);
 }
 
+void say_joined(struct say *s, const struct msg_joined *joined)
+{
+    if (joined->spare)
+        log_info("%s runs; this node waits as a spare", s->job);
+}
+
 void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)
 {
     if (epoch != s->caused_epoch && !stop->last && strcmp(stop->cause, "user") != 0)
@@ -146,15 +153,19 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
 
+    bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
+
     if (!s->waiting_since)
         s->waiting_since = now;
-    if (now - s->waiting_since < WAITING_FIRST_MS ||
-        (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS))
+    if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
+                     (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS)))
         return;
     s->waiting_said = now;
+    memcpy(s->refused, beat->refused, sizeof(s->refused));
     log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
-             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s",
+             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s%s%s",
              beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
              beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
-             s->config->endpoints ? s->config->endpoints : "inside");
+             s->config->endpoints ? s->config->endpoints : "inside",
+             *beat->refused ? " · " : "", beat->refused);
 }

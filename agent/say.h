@@ -29,7 +29,11 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive);
 /* They are gone. */
 void say_stopped(struct say *s);
 
-/* After five seconds, and then every thirty: which nodes are missing. */
+/* Our place in the job, where it is one to wait in. */
+void say_joined(struct say *s, const struct msg_joined *joined);
+
+/* After five seconds, and then every thirty: which nodes are missing. At once: who was
+ * not let in. */
 void say_waiting(struct say *s, const struct msg_beat *beat);
 
 /* The job's name in quotes, or "the job" where nobody named it. */
