@@ -35,8 +35,7 @@
 #define STORE_START_MS 30000      /* rank 0's node opens the store in this time */
 #define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */
 #define RESTART_BACKOFF_MS_DEFAULT 60000
-#define RESTART_BACKOFF_FIRST_MS 1000 /* of the third failure in a row; then twice it  \
-                                       */
+#define RESTART_BACKOFF_FIRST_MS 1000 /* then twice it, again and again */
 #define RESTARTS_AT_ONCE 2
 #define CRASH_LOOP_MS 5000 /* an epoch that failed in this time is part of one */
 #define QUARANTINE_DEFAULT 3
