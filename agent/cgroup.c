@@ -316,6 +316,22 @@ void cgroup_kill(const struct cgroup *g)
         kill_each(g->dir);
 }
 
+int cgroup_make_below(const struct cgroup *g, int old)
+{
+    static unsigned count;
+    char name[32];
+
+    if (old >= 0) {
+        snprintf(name, sizeof(name), "after-kill-%u", count);
+        unlinkat(g->dir, name, AT_REMOVEDIR);
+        close(old);
+    }
+    snprintf(name, sizeof(name), "after-kill-%u", ++count);
+    if (mkdirat(g->dir, name, 0755) < 0)
+        return -1;
+    return openat(g->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 bool cgroup_populated(const struct cgroup *g)
 {
     uint64_t populated = 0;

@@ -38,6 +38,14 @@ void cgroup_close(struct cgroup *g);
  * repeating until it is not populated. */
 void cgroup_kill(const struct cgroup *g);
 
+/*
+ * Into a group that cgroup_kill was called for nobody can be born any more: kernels
+ * from 6.14 on kill such a child at its birth. This makes a group below it for those
+ * who come next: its directory, or -1 and errno. `old` is the one before, or -1: it is
+ * empty, and goes.
+ */
+int cgroup_make_below(const struct cgroup *g, int old);
+
 bool cgroup_populated(const struct cgroup *g);
 
 /* A descriptor that has EPOLLPRI when `populated` changes; -1 if there is none. */

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "agent/cgroup.h"
+#include "agent/guard_asks.h"
 #include "agent/guard_wire.h"
 #include "agent/kin.h"
 #include "agent/pages.h"
@@ -42,19 +43,13 @@
 #define KIN_PER_ROUND 256
 #define AFTERMATH_ROUND_MS 2
 
-struct waiting_ask { /* that the socket had no room for */
-    struct waiting_ask *next;
-    struct guard_ask ask;
-    int fd[GUARD_ASK_FDS]; /* ours; -1: none */
-};
-
 struct guard {
     struct loop *loop;
     struct guard_calls calls;
     pid_t pid;
     int socket;
-    struct event *readable, *writable;
-    struct waiting_ask *first, **last;
+    struct event *readable;
+    struct guard_asks asks;
 
     struct cgroup cgroup;
     bool in_session; /* the cgroup is of no use */
@@ -172,8 +167,8 @@ static void make_cgroup(struct guard *g)
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
-static void on_writable(evutil_socket_t fd, short what, void *arg);
 static void on_child(void *arg, int signo);
+static void on_ask_lost(void *arg, const struct guard_ask *ask, int errnum);
 static void on_round(void *arg);
 
 static void *must(void *from_libevent)
@@ -189,7 +184,9 @@ static void listen_to_guard(struct guard *g)
 
     g->readable = must(
         event_new(base, g->socket, EV_READ | EV_PERSIST, on_readable, g));
-    g->writable = must(event_new(base, g->socket, EV_WRITE, on_writable, g));
+    guard_asks_init(&g->asks, base, g->socket);
+    g->asks.lost = on_ask_lost;
+    g->asks.arg = g;
     event_add(g->readable, NULL);
     loop_timer_init(&g->round, g->loop, on_round, g);
     loop_on_signal(g->loop, SIGCHLD, on_child, g);
@@ -203,7 +200,6 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 
     g->loop = loop;
     g->calls = *calls;
-    g->last = &g->first;
     remember_origin();
     g->stranger_count = kin_children(g->strangers, KIN_PER_ROUND);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
@@ -233,80 +229,11 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 
 /* -- asks -------------------------------------------------------------------------- */
 
-/* 0, or -1 and errno; EAGAIN: no room. */
-static int send_ask(const struct guard *g, const struct guard_ask *ask, const int *fd)
+/* Nothing but a worker's start can fail: it alone has descriptors. */
+static void ask_guard(struct guard *g, const struct guard_ask *ask)
 {
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(GUARD_ASK_FDS * sizeof(int))];
-    } control = { 0 };
-    struct iovec iov = { (void *)ask, sizeof(*ask) };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-    if (fd && fd[0] >= 0) {
-        msg.msg_control = &control;
-        msg.msg_controllen = sizeof(control);
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(GUARD_ASK_FDS * sizeof(int));
-        memcpy(CMSG_DATA(&control.header), fd, GUARD_ASK_FDS * sizeof(int));
-    }
-    while (sendmsg(g->socket, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        if (errno == ENOBUFS || errno == ETOOMANYREFS)
-            errno = EAGAIN;
-        if (errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
-
-static void put_waiting(struct guard *g, const struct guard_ask *ask, const int *fd)
-{
-    struct waiting_ask *w = xcalloc(1, sizeof(*w));
-
-    w->ask = *ask;
-    for (int i = 0; i < GUARD_ASK_FDS; i++)
-        w->fd[i] = fd ? fcntl(fd[i], F_DUPFD_CLOEXEC, 0) : -1;
-    *g->last = w;
-    g->last = &w->next;
-    event_add(g->writable, NULL);
-}
-
-static void drop_first_waiting(struct guard *g)
-{
-    struct waiting_ask *w = g->first;
-
-    g->first = w->next;
-    if (!g->first)
-        g->last = &g->first;
-    for (int i = 0; i < GUARD_ASK_FDS; i++)
-        if (w->fd[i] >= 0)
-            close(w->fd[i]);
-    free(w);
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *arg)
-{
-    struct guard *g = arg;
-
-    (void)fd;
-    (void)what;
-    while (g->first) {
-        if (send_ask(g, &g->first->ask, g->first->fd) < 0 && errno == EAGAIN) {
-            event_add(g->writable, NULL);
-            return;
-        }
-        drop_first_waiting(g);
-    }
-}
-
-/* A guard that is gone is told of by died: no ask fails for it. */
-static void ask_guard(struct guard *g, const struct guard_ask *ask, const int *fd)
-{
-    if (g->socket < 0)
-        return;
-    if (g->first || (send_ask(g, ask, fd) < 0 && errno == EAGAIN))
-        put_waiting(g, ask, fd);
+    if (guard_asks_put(&g->asks, ask, NULL) < 0)
+        log_error("the guard cannot be asked: %s", strerror(errno));
 }
 
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
@@ -319,15 +246,19 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
         .cpus_size = spawn->cpus ? (uint32_t)spawn->cpus_size : 0,
     };
     int fd[GUARD_ASK_FDS] = { spawn->fd[0], spawn->fd[1], spawn->fd[2], -1 };
+    int rc;
 
     assert(spawn->local_rank < WORKERS_PER_NODE_MAX);
     fd[3] = guard_world_pack(spawn->argv, spawn->env, spawn->cpus, &ask, e);
     if (fd[3] < 0)
         return err_wrap(e, "start a worker");
-    ask_guard(g, &ask, fd);
+    rc = guard_asks_put(&g->asks, &ask, fd);
+    if (rc < 0)
+        err_set_errno(e, errno, "start a worker: ask the guard");
+    else
+        g->running++;
     close(fd[3]);
-    g->running++;
-    return 0;
+    return rc;
 }
 
 void guard_signal(struct guard *g, uint32_t local_rank, int signo)
@@ -336,14 +267,14 @@ void guard_signal(struct guard *g, uint32_t local_rank, int signo)
                              .local_rank = local_rank,
                              .signo = signo };
 
-    ask_guard(g, &ask, NULL);
+    ask_guard(g, &ask);
 }
 
 void guard_kill(struct guard *g)
 {
     struct guard_ask ask = { .type = GUARD_ASK_KILL, .ticket = ++g->asked };
 
-    ask_guard(g, &ask, NULL);
+    ask_guard(g, &ask);
 }
 
 void guard_sweep(struct guard *g, uint32_t grace_ms)
@@ -357,7 +288,17 @@ void guard_sweep(struct guard *g, uint32_t grace_ms)
         g->calls.empty(g->calls.arg);
         return;
     }
-    ask_guard(g, &ask, NULL);
+    ask_guard(g, &ask);
+}
+
+void guard_fence(struct guard *g, const struct fence_terms *terms)
+{
+    struct guard_ask ask = { .type = GUARD_ASK_FENCE,
+                             .until_ms = terms->until_ms,
+                             .grace_ms = terms->grace_ms,
+                             .patience_ms = terms->patience_ms };
+
+    guard_asks_try(&g->asks, &ask);
 }
 
 /* -- tells ------------------------------------------------------------------------- */
@@ -397,7 +338,34 @@ static void told(struct guard *g, const struct guard_tell *t)
     case GUARD_TELL_SESSION:
         g->in_session = true;
         break;
+    case GUARD_TELL_AGAIN:
+        log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
+                 strerror(t->status));
+        break;
+    case GUARD_TELL_FENCED:
+        g->calls.fenced(g->calls.arg);
+        break;
     }
+}
+
+/* A worker whose start was promised, and of whom the guard will never know. */
+static void on_ask_lost(void *arg, const struct guard_ask *ask, int errnum)
+{
+    struct guard_tell failed = { .type = GUARD_TELL_EXEC_FAILED,
+                                 .local_rank = ask->local_rank,
+                                 .stage = SPAWN_WORLD,
+                                 .status = errnum };
+    struct guard_tell exited = { .type = GUARD_TELL_EXITED,
+                                 .local_rank = ask->local_rank,
+                                 .status = 127 << 8,
+                                 .at_ms = clock_ms() };
+
+    if (ask->type != GUARD_ASK_SPAWN) {
+        log_error("the guard cannot be asked: %s", strerror(errnum));
+        return;
+    }
+    told(arg, &failed);
+    told(arg, &exited);
 }
 
 /* False when there is nothing more to read now. */
@@ -565,13 +533,11 @@ void guard_let_go(struct guard *g)
         return;
     g->stopped = true;
     event_free(g->readable);
-    event_free(g->writable);
+    guard_asks_fini(&g->asks);
     loop_timer_fini(&g->round);
     loop_on_signal(g->loop, SIGCHLD, ignore_child, NULL);
     close(g->socket);
     g->socket = -1;
-    while (g->first)
-        drop_first_waiting(g);
 }
 
 void guard_stop(struct guard *g)

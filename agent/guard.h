@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/fence.h"
 #include "rendezvous/base/err.h"
 
 struct loop;
@@ -34,6 +35,8 @@ struct guard_calls {
     void (*exited)(void *arg, const struct guard_exit *exit);
     /* No worker and no descendant of one is left alive. */
     void (*empty)(void *arg);
+    /* The fence has passed: the workers are being ended, and none is started. */
+    void (*fenced)(void *arg);
     /* The guard itself has died; its workers have died with it. Last. */
     void (*died)(void *arg, const char *why);
     void *arg;
@@ -85,6 +88,9 @@ void guard_kill(struct guard *g);
  * returns; leftovers get TERM, and KILL after grace_ms. Of several questions only the
  * last one is answered. */
 void guard_sweep(struct guard *g, uint32_t grace_ms);
+
+/* Until when the workers may live if nothing more is said; once at every heartbeat. */
+void guard_fence(struct guard *g, const struct fence_terms *terms);
 
 /* "cgroup" or "session": how strong the containment is. */
 const char *guard_containment(const struct guard *g);

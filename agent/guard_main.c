@@ -9,7 +9,6 @@
  * the dispositions that crun was started with without anybody having to remember them.
  * It allocates nothing: what it touches is copied for each worker.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,58 +19,42 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "agent/cgroup.h"
+#include "agent/fence.h"
 #include "agent/guard.h"
+#include "agent/guard_ending.h"
+#include "agent/guard_tells.h"
 #include "agent/guard_wire.h"
-#include "agent/kin.h"
+#include "agent/guard_workers.h"
 #include "agent/spawn.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 
-#define OOM_SCORE_ADJ "-500" /* the guard is the last that should go */
 #define ASKS_PER_TURN 16
 #define EVENTS_PER_TURN 64
-#define KIN_PER_ROUND 1024
-#define KILL_ROUND_MS_MIN 1
-#define KILL_ROUND_MS_MAX 50
-/* started, exec failed, exited for each; the answers to a few sweeps; rounded up */
-#define TELLS_MAX (4 * WORKERS_PER_NODE_MAX)
+#define REMOVE_ROUND_MS 5 /* of a cgroup whose last process is not quite gone */
 
 /* What an event of the epoll set is about: one of these, or a worker's local rank. */
-enum { TAG_SOCKET = WORKERS_PER_NODE_MAX, TAG_CHILD, TAG_CGROUP, TAG_ERRORS };
-
-struct worker {
-    pid_t pid; /* 0: none */
-    int pidfd;
+enum {
+    TAG_SOCKET = WORKERS_PER_NODE_MAX,
+    TAG_CHILD,
+    TAG_CGROUP,
+    TAG_ERRORS,
+    TAG_FENCE
 };
 
 static struct {
-    int epoll, sigchld, errors;
+    int epoll, sigchld, timer;
     struct cgroup cgroup;
-    struct spawn_home home;
-    char oom_score_adj[16];
-    uint64_t oom_kills;
-
-    struct worker worker[WORKERS_PER_NODE_MAX];
-    uint32_t worker_end; /* above the highest local rank there was */
-
+    struct fence fence;
+    bool fenced;     /* it has passed, and what lives is being ended */
     bool child_died; /* somebody is to be reaped who may not be a worker */
     bool agent_gone; /* end, then exit */
-    bool killing;    /* until nothing is left */
-    uint32_t kill_round_ms;
-    bool sweeping; /* the agent wants to be told when nothing is left */
-    uint32_t ticket;
-    uint64_t sweep_until_ms;
-
-    struct guard_tell tell[TELLS_MAX];
-    uint32_t tell_first, tell_end;
     bool tells_wait; /* for room in the socket */
 } guard;
-
-/* -- telling the agent ------------------------------------------------------------- */
 
 static void watch(int op, int fd, uint32_t events, uint32_t tag)
 {
@@ -86,230 +69,62 @@ static void agent_is_gone(void)
     watch(EPOLL_CTL_DEL, GUARD_FD_SOCKET, 0, TAG_SOCKET); /* it would never be quiet */
 }
 
-static void tell(struct guard_tell t)
-{
-    if (guard.tell_end == TELLS_MAX && guard.tell_first > 0) {
-        memmove(guard.tell, guard.tell + guard.tell_first,
-                (guard.tell_end - guard.tell_first) * sizeof(guard.tell[0]));
-        guard.tell_end -= guard.tell_first;
-        guard.tell_first = 0;
-    }
-    if (guard.tell_end == TELLS_MAX)
-        agent_is_gone(); /* or as good as: it has not listened for a whole epoch */
-    else
-        guard.tell[guard.tell_end++] = t;
-}
-
-static void tell_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
-{
-    tell((struct guard_tell){ .type = GUARD_TELL_EXEC_FAILED,
-                              .local_rank = local_rank,
-                              .stage = stage,
-                              .status = errnum });
-}
-
-static bool is_empty(void)
-{
-    return !kin_any() && !cgroup_populated(&guard.cgroup);
-}
-
-static void tell_exited(uint32_t local_rank, pid_t pid, int status)
-{
-    struct guard_tell t = { .type = GUARD_TELL_EXITED,
-                            .local_rank = local_rank,
-                            .pid = pid,
-                            .status = status,
-                            .nothing_left = is_empty(),
-                            .at_ms = clock_ms() };
-
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-        uint64_t kills = cgroup_oom_kills(&guard.cgroup);
-
-        t.out_of_memory = kills > guard.oom_kills;
-        guard.oom_kills += t.out_of_memory;
-    }
-    tell(t);
-}
-
 static void flush(void)
 {
-    bool blocked = false;
+    enum guard_tells_state state = guard.agent_gone ? GUARD_TELLS_SENT
+                                                    : guard_tells_flush();
+    bool wait = state == GUARD_TELLS_WAIT;
 
-    while (guard.tell_first < guard.tell_end && !blocked && !guard.agent_gone) {
-        uint32_t n = guard.tell_end - guard.tell_first;
-
-        if (n > GUARD_TELLS_PER_PACKET)
-            n = GUARD_TELLS_PER_PACKET;
-        if (send(GUARD_FD_SOCKET, guard.tell + guard.tell_first,
-                 n * sizeof(guard.tell[0]), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-            guard.tell_first += n;
-        else if (errno == EAGAIN || errno == ENOBUFS)
-            blocked = true;
-        else if (errno != EINTR)
-            agent_is_gone();
-    }
-    if (guard.tell_first == guard.tell_end)
-        guard.tell_first = guard.tell_end = 0;
-    if (blocked == guard.tells_wait)
+    if (state == GUARD_TELLS_LOST)
+        agent_is_gone();
+    if (guard.agent_gone || wait == guard.tells_wait)
         return;
-    guard.tells_wait = blocked;
-    watch(EPOLL_CTL_MOD, GUARD_FD_SOCKET,
-          EPOLLIN | EPOLLRDHUP | (blocked ? EPOLLOUT : 0), TAG_SOCKET);
+    guard.tells_wait = wait;
+    watch(EPOLL_CTL_MOD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP | (wait ? EPOLLOUT : 0),
+          TAG_SOCKET);
 }
 
-/* -- reaping ----------------------------------------------------------------------- */
+/* -- the fence --------------------------------------------------------------------- */
 
-/* What children wrote who did not get to their exec. */
-static void read_errors(void)
+/* A timer of the clock that counts a suspend: after one it is due at once. */
+static void arm_fence(void)
 {
-    struct spawn_failure f[64];
-    ssize_t n;
+    uint64_t at_ms = fence_next_ms(&guard.fence);
+    struct itimerspec at = { .it_value = { .tv_sec = (time_t)(at_ms / 1000),
+                                           .tv_nsec = (long)(at_ms % 1000) *
+                                                      1000000 } };
 
-    while ((n = read(guard.errors, f, sizeof(f))) > 0) {
-        for (size_t i = 0; i < (size_t)n / sizeof(f[0]); i++) {
-            if (f[i].stage != SPAWN_CGROUP)
-                tell_failed(f[i].local_rank, (enum spawn_stage)f[i].stage, f[i].errnum);
-            else
-                tell((struct guard_tell){ .type = GUARD_TELL_SESSION });
-        }
-    }
+    timerfd_settime(guard.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
-static void reap_worker(uint32_t local_rank)
+static void ask_fence(const struct guard_ask *ask)
 {
-    struct worker *w = &guard.worker[local_rank];
-    int status;
+    const struct fence_terms terms = { .until_ms = ask->until_ms,
+                                       .grace_ms = ask->grace_ms,
+                                       .patience_ms = ask->patience_ms };
 
-    if (w->pid == 0 || waitpid(w->pid, &status, WNOHANG) != w->pid)
+    fence_renew(&guard.fence, &terms);
+    arm_fence();
+}
+
+static void on_fence(void)
+{
+    uint64_t times;
+
+    while (read(guard.timer, &times, sizeof(times)) > 0)
+        ;
+    if (!fence_passed(&guard.fence, clock_ms())) {
+        arm_fence();
         return;
-    read_errors(); /* of this child too: it wrote before it died */
-    tell_exited(local_rank, w->pid, status);
-    if (w->pidfd >= 0) {
-        /* a child that is not at its exec yet has a copy: closing it alone would leave
-         * it in the set, and ready */
-        watch(EPOLL_CTL_DEL, w->pidfd, 0, local_rank);
-        close(w->pidfd);
     }
-    w->pid = 0;
-}
-
-static uint32_t worker_of(pid_t pid)
-{
-    for (uint32_t i = 0; i < guard.worker_end; i++)
-        if (guard.worker[i].pid == pid)
-            return i;
-    return UINT32_MAX;
-}
-
-/*
- * Orphans that were adopted, and workers without a pidfd. Workers with one are left to
- * their event, for epoll hands these out in the order in which they died; that event
- * may hide others behind it, so it is looked again when it has come.
- */
-static void reap_others(void)
-{
-    siginfo_t info = { 0 };
-
-    guard.child_died = false;
-    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid > 0) {
-        uint32_t local_rank = worker_of(info.si_pid);
-
-        if (local_rank == UINT32_MAX) {
-            waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
-        } else if (guard.worker[local_rank].pidfd < 0) {
-            reap_worker(local_rank);
-        } else {
-            guard.child_died = true;
-            return;
-        }
-        info.si_pid = 0;
-    }
-}
-
-/* -- signals ----------------------------------------------------------------------- */
-
-/* A stopped process would not act on these. */
-static bool wants_cont(int signo)
-{
-    return signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT;
-}
-
-/*
- * To the process group of a worker that is not reaped: until then neither its pid nor
- * its group's number can belong to anybody else.
- */
-static void signal_worker(const struct worker *w, int signo)
-{
-    if (w->pid == 0)
-        return;
-    if (kill(-w->pid, signo) < 0)
-        kill(w->pid, signo); /* not far enough yet to have a group */
-    if (wants_cont(signo))
-        signal_worker(w, SIGCONT);
-}
-
-static void signal_workers(int signo)
-{
-    for (uint32_t i = 0; i < guard.worker_end; i++)
-        signal_worker(&guard.worker[i], signo);
-}
-
-/* To every child, workers and adopted orphans alike. */
-static void signal_children(int signo)
-{
-    static pid_t pids[KIN_PER_ROUND];
-    size_t count = kin_children(pids, KIN_PER_ROUND);
-
-    for (size_t i = 0; i < count; i++) {
-        kill(pids[i], signo);
-        if (wants_cont(signo))
-            kill(pids[i], SIGCONT);
-    }
-}
-
-static void kill_all(void)
-{
-    cgroup_kill(&guard.cgroup);
-    signal_workers(SIGKILL);
-    signal_children(SIGKILL);
-}
-
-static void start_killing(void)
-{
-    if (!guard.killing)
-        guard.kill_round_ms = KILL_ROUND_MS_MIN;
-    guard.killing = true;
+    if (guard_workers_none())
+        return; /* whoever comes now is refused */
+    guard.fenced = true;
+    guard_tells_add((struct guard_tell){ .type = GUARD_TELL_FENCED });
+    guard_ending_fence(guard.fence.terms.grace_ms);
 }
 
 /* -- what the agent asks for ------------------------------------------------------- */
-
-static void spawn_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
-{
-    tell_failed(local_rank, stage, errnum);
-    tell((struct guard_tell){ .type = GUARD_TELL_EXITED,
-                              .local_rank = local_rank,
-                              .status = 127 << 8,
-                              .at_ms = clock_ms() });
-}
-
-static void spawn(const struct spawn *s)
-{
-    struct worker *w = &guard.worker[s->local_rank];
-
-    w->pid = spawn_worker(s, &guard.home, &w->pidfd);
-    if (w->pid < 0) {
-        w->pid = 0;
-        spawn_failed(s->local_rank, SPAWN_CLONE, errno);
-        return;
-    }
-    if (s->local_rank >= guard.worker_end)
-        guard.worker_end = s->local_rank + 1;
-    if (w->pidfd >= 0)
-        watch(EPOLL_CTL_ADD, w->pidfd, EPOLLIN, s->local_rank);
-    tell((struct guard_tell){
-        .type = GUARD_TELL_STARTED, .local_rank = s->local_rank, .pid = w->pid });
-}
 
 static void ask_spawn(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
 {
@@ -318,41 +133,22 @@ static void ask_spawn(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
                        .numa_node = ask->numa_node };
     struct guard_world world;
 
-    if (guard.worker[ask->local_rank].pid != 0) {
-        spawn_failed(ask->local_rank, SPAWN_WORLD, EEXIST);
+    if (guard.fenced || fence_passed(&guard.fence, clock_ms())) {
+        guard_workers_spawn_failed(ask->local_rank, SPAWN_FENCE, ETIME);
+        return;
+    }
+    if (guard_workers_taken(ask->local_rank)) {
+        guard_workers_spawn_failed(ask->local_rank, SPAWN_WORLD, EEXIST);
         return;
     }
     memcpy(s.fd, fd, sizeof(s.fd));
     if (fd[3] < 0 || guard_world_open(&world, fd[3], ask, &s) < 0) {
-        spawn_failed(ask->local_rank, SPAWN_WORLD, fd[3] < 0 ? EMFILE : errno);
+        guard_workers_spawn_failed(ask->local_rank, SPAWN_WORLD,
+                                   fd[3] < 0 ? EMFILE : errno);
         return;
     }
-    spawn(&s);
+    guard_workers_spawn(&s);
     guard_world_close(&world);
-}
-
-static void ask_signal(const struct guard_ask *ask)
-{
-    if (ask->local_rank == GUARD_ALL)
-        signal_workers(ask->signo);
-    else
-        signal_worker(&guard.worker[ask->local_rank], ask->signo);
-}
-
-static void ask_sweep(const struct guard_ask *ask)
-{
-    guard.sweeping = true;
-    guard.ticket = ask->ticket;
-    guard.sweep_until_ms = clock_ms() + ask->grace_ms;
-    if (kin_any())
-        signal_children(SIGTERM);
-}
-
-static void ask_kill(const struct guard_ask *ask)
-{
-    guard.sweeping = true;
-    guard.ticket = ask->ticket;
-    start_killing();
 }
 
 static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
@@ -364,13 +160,16 @@ static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
         ask_spawn(ask, fd);
         break;
     case GUARD_ASK_SIGNAL:
-        ask_signal(ask);
+        guard_workers_signal(ask->local_rank, ask->signo);
         break;
     case GUARD_ASK_KILL:
-        ask_kill(ask);
+        guard_ending_kill(ask->ticket);
         break;
     case GUARD_ASK_SWEEP:
-        ask_sweep(ask);
+        guard_ending_sweep(ask->ticket, ask->grace_ms);
+        break;
+    case GUARD_ASK_FENCE:
+        ask_fence(ask);
         break;
     }
 }
@@ -447,39 +246,33 @@ static void dispatch(const struct epoll_event *event)
     case TAG_CGROUP: /* wakes up the turn's end, which looks at it */
         break;
     case TAG_ERRORS:
-        read_errors();
+        guard_workers_read_errors();
+        break;
+    case TAG_FENCE:
+        on_fence();
         break;
     default:
-        reap_worker(event->data.u32);
+        guard_workers_reap(event->data.u32);
     }
 }
 
 /* How long the next turn may wait; -1 for ever. */
 static int advance(void)
 {
-    if (guard.agent_gone)
-        start_killing();
-    if ((guard.sweeping || guard.killing) && is_empty()) {
-        if (guard.agent_gone && cgroup_remove(&guard.cgroup))
-            _exit(EXIT_SUCCESS);
-        if (guard.sweeping)
-            tell((struct guard_tell){ .type = GUARD_TELL_EMPTY,
-                                      .local_rank = guard.ticket });
-        guard.sweeping = guard.killing = false;
-    }
-    if (guard.sweeping && !guard.killing) {
-        uint64_t now_ms = clock_ms();
+    int wait_ms;
 
-        if (now_ms < guard.sweep_until_ms)
-            return (int)(guard.sweep_until_ms - now_ms);
-        start_killing();
+    if (guard.agent_gone)
+        guard_ending_kill_unasked();
+    wait_ms = guard_ending_advance();
+    if (guard_ending_goes_on())
+        return wait_ms;
+    guard.fenced = false;
+    if (guard.agent_gone) {
+        if (cgroup_remove(&guard.cgroup))
+            _exit(EXIT_SUCCESS);
+        return REMOVE_ROUND_MS;
     }
-    if (!guard.killing && !guard.agent_gone)
-        return guard.child_died ? 0 : -1;
-    kill_all();
-    if (guard.kill_round_ms < KILL_ROUND_MS_MAX)
-        guard.kill_round_ms *= 2;
-    return (int)guard.kill_round_ms;
+    return guard.child_died ? 0 : -1;
 }
 
 static void run(void)
@@ -493,10 +286,10 @@ static void run(void)
         for (int i = 0; i < n; i++)
             dispatch(&events[i]);
         if (guard.child_died)
-            reap_others();
+            guard.child_died = guard_workers_reap_others();
         wait_ms = advance();
         flush();
-        if (guard.agent_gone && !guard.killing)
+        if (guard.agent_gone && !guard_ending_goes_on())
             wait_ms = 0; /* that came out just now, and nothing else would wake us */
     }
 }
@@ -512,62 +305,37 @@ static void block_signals(void)
     signal(SIGCHLD, SIG_DFL); /* ignored, there would be nothing to reap */
 }
 
-/* As many descriptors as there can be; the workers get back the limit that was. */
-static void raise_nofile(void)
+static void take_cgroup(const char *name)
 {
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &guard.home.nofile) < 0)
+    guard.cgroup = CGROUP_NONE;
+    if (name[0] == '\0')
         return;
-    limit = guard.home.nofile;
-    limit.rlim_cur = limit.rlim_max;
-    guard.home.restore_nofile = limit.rlim_cur != guard.home.nofile.rlim_cur &&
-                                setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-static void lower_oom_score(void)
-{
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0
-                       : read(fd, guard.oom_score_adj, sizeof(guard.oom_score_adj) - 1);
-
-    if (n > 0 && atoi(guard.oom_score_adj) > atoi(OOM_SCORE_ADJ) &&
-        pwrite(fd, OOM_SCORE_ADJ, strlen(OOM_SCORE_ADJ), 0) > 0)
-        guard.home.oom_score_adj = guard.oom_score_adj;
-    if (fd >= 0)
-        close(fd);
+    guard.cgroup.dir = GUARD_FD_CGROUP;
+    guard.cgroup.parent = GUARD_FD_CGROUP_PARENT;
+    snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", name);
 }
 
 static void prepare(const char *cgroup_name)
 {
-    int errors[2];
     sigset_t child;
 
-    guard.cgroup = CGROUP_NONE;
-    if (cgroup_name[0] != '\0') {
-        guard.cgroup.dir = GUARD_FD_CGROUP;
-        guard.cgroup.parent = GUARD_FD_CGROUP_PARENT;
-        snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", cgroup_name);
-    }
+    take_cgroup(cgroup_name);
     for (int fd = GUARD_FD_SOCKET;
          fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 || fd < GUARD_FD_PAGES; fd++)
         ;
-    if (pipe2(errors, O_CLOEXEC) < 0)
-        _exit(EXIT_FAILURE);
-    fcntl(errors[0], F_SETFL, O_NONBLOCK);
-    guard.errors = errors[0];
-    guard.home.errors = errors[1];
-    guard.home.cgroup = guard.cgroup.dir;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     guard.sigchld = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    guard.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     guard.epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (guard.sigchld < 0 || guard.epoll < 0)
+    if (guard.sigchld < 0 || guard.timer < 0 || guard.epoll < 0 ||
+        !guard_workers_init(guard.epoll, &guard.cgroup))
         _exit(EXIT_FAILURE);
-    guard.oom_kills = cgroup_oom_kills(&guard.cgroup);
+    guard_ending_init(&guard.cgroup);
     watch(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
     watch(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
-    watch(EPOLL_CTL_ADD, guard.errors, EPOLLIN, TAG_ERRORS);
+    watch(EPOLL_CTL_ADD, guard.timer, EPOLLIN, TAG_FENCE);
+    watch(EPOLL_CTL_ADD, guard_workers_errors(), EPOLLIN, TAG_ERRORS);
     if (guard.cgroup.dir >= 0) /* only changes count: nobody reads this very file */
         watch(EPOLL_CTL_ADD, cgroup_watch(&guard.cgroup), EPOLLPRI | EPOLLET,
               TAG_CGROUP);
@@ -591,8 +359,6 @@ void guard_main_if_asked(int argc, char **argv)
     setsid();
     prctl(PR_SET_NAME, GUARD_ARGV0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    raise_nofile();
-    lower_oom_score();
     prepare(argv[1]);
     run();
 }

@@ -26,14 +26,16 @@ enum guard_ask_type {
     GUARD_ASK_SPAWN,
     GUARD_ASK_SIGNAL,
     GUARD_ASK_KILL,
-    GUARD_ASK_SWEEP
+    GUARD_ASK_SWEEP,
+    GUARD_ASK_FENCE /* its terms */
 };
 
 struct guard_ask {
     uint32_t type;
     uint32_t local_rank;
     uint32_t ticket; /* of KILL and SWEEP: stands in the EMPTY that answers it */
-    uint32_t grace_ms;
+    uint32_t grace_ms, patience_ms;
+    uint64_t until_ms;
     int32_t signo;
     /* SPAWN, with four descriptors: 0, 1, 2 and the world (see below) */
     int32_t numa_node;
@@ -49,6 +51,8 @@ enum guard_tell_type {
     GUARD_TELL_EXITED,
     GUARD_TELL_EMPTY,
     GUARD_TELL_SESSION, /* the cgroup cannot be used after all */
+    GUARD_TELL_AGAIN,   /* no room for a worker; status: errno. It is tried again */
+    GUARD_TELL_FENCED,  /* the fence has passed: what lives is being ended */
 };
 
 struct guard_tell {

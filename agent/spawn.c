@@ -47,6 +47,7 @@ static const char *const stage_names[SPAWN_STAGE_COUNT] = {
     [SPAWN_TTY] = "TIOCSCTTY",
     [SPAWN_EXEC] = "execve",
     [SPAWN_WORLD] = "receive",
+    [SPAWN_FENCE] = "fence",
 };
 
 const char *spawn_stage_name(enum spawn_stage stage)
@@ -192,7 +193,7 @@ static pid_t make_child(const struct way *way, int cgroup, int *pidfd)
 
 static unsigned first_way(const struct spawn_home *home)
 {
-    return home->way == 0 && home->cgroup < 0 ? 1 : home->way;
+    return home->way == 0 && (home->cgroup < 0 || home->keep_out) ? 1 : home->way;
 }
 
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)

@@ -35,7 +35,9 @@ enum spawn_stage {
     SPAWN_STDIO,
     SPAWN_TTY,
     SPAWN_EXEC,
-    SPAWN_WORLD, /* what the worker is to get did not arrive: never from here */
+    /* never from here: */
+    SPAWN_WORLD, /* what the worker is to get did not arrive */
+    SPAWN_FENCE, /* the time in which workers may live has passed */
     SPAWN_STAGE_COUNT
 };
 
@@ -49,6 +51,7 @@ struct spawn_failure {
 /* What is the same for all workers of a guard. */
 struct spawn_home {
     int cgroup;                /* directory of the group they are born into, or -1 */
+    bool keep_out;             /* nobody can be born into it, only move there */
     int errors;                /* the pipe for records */
     bool restore_nofile;       /* this limit was changed */
     struct rlimit nofile;      /* what it was */

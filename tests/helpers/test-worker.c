@@ -66,6 +66,19 @@ static void do_child(const char *arg)
         sleep_for_ever();
 }
 
+/* Daemons, each the child of the one before; all would end on TERM. */
+static void do_chain(const char *arg)
+{
+    int left = atoi(arg);
+
+    if (fork() != 0)
+        return;
+    setsid();
+    while (--left > 0 && fork() == 0)
+        ;
+    sleep_for_ever();
+}
+
 /* What a daemon does: fork, setsid, fork, no descriptors, deaf to every signal. */
 static void do_orphan(const char *arg)
 {
@@ -185,6 +198,7 @@ static const struct word {
     { "child", 0, do_child },   { "orphan", 1, do_orphan },
     { "storm", 1, do_storm },   { "zombies", 1, do_zombies },
     { "stop", 0, do_stop },     { "report", 0, do_report },
+    { "chain", 1, do_chain },
 };
 
 static const struct word *find_word(const char *name)

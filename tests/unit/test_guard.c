@@ -5,6 +5,7 @@
  */
 #include "agent/guard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -42,7 +43,7 @@ static struct {
     char cookie[64];
     const char *worker; /* the program */
 
-    uint32_t started, exited, failed, empty, died;
+    uint32_t started, exited, failed, empty, fenced, died;
     struct guard_exit exit[WORKERS]; /* in the order told */
     pid_t pid[WORKERS];
     int errnum;
@@ -81,6 +82,12 @@ static void on_empty(void *arg)
     t.empty++;
 }
 
+static void on_fenced(void *arg)
+{
+    (void)arg;
+    t.fenced++;
+}
+
 static void on_died(void *arg, const char *why)
 {
     (void)arg;
@@ -93,6 +100,7 @@ static const struct guard_calls calls = {
     .exec_failed = on_exec_failed,
     .exited = on_exited,
     .empty = on_empty,
+    .fenced = on_fenced,
     .died = on_died,
 };
 
@@ -638,6 +646,18 @@ START_TEST(leftovers_that_end_on_term_cost_no_grace)
 }
 END_TEST
 
+/* Each comes up when the one before has ended. */
+START_TEST(leftovers_that_come_up_later_get_their_term_too)
+{
+    begin(_i);
+    spawn_ready(0, "chain", "5", "say", "ready", "exit", "0", NULL);
+    wait_until(&t.exited, 1);
+    guard_sweep(t.guard, 60000);
+    wait_until(&t.empty, 1);
+    end();
+}
+END_TEST
+
 START_TEST(a_kill_cuts_the_grace_of_a_sweep_short)
 {
     begin(_i);
@@ -692,7 +712,7 @@ START_TEST(one_group_follows_another)
     begin(_i);
     for (uint32_t epoch = 1; epoch <= 5; epoch++) {
         for (uint32_t i = 0; i < 4; i++)
-            spawn(i, "orphan", "1", "sleep", NULL);
+            spawn_ready(i, "orphan", "1", "say", "ready", "sleep", NULL);
         expect_empty_by_kill();
         ck_assert_uint_eq(t.exited, 4);
         ck_assert_uint_eq(procs_with(t.cookie), 1);
@@ -862,6 +882,159 @@ START_TEST(when_the_agent_is_killed_nothing_lives_a_moment_later)
 }
 END_TEST
 
+/* -- the fence --------------------------------------------------------------------- */
+
+static void fence_in(uint64_t ms, uint32_t grace_ms)
+{
+    const struct fence_terms terms = { .until_ms = clock_ms() + ms,
+                                       .grace_ms = grace_ms };
+
+    guard_fence(t.guard, &terms);
+}
+
+START_TEST(past_the_fence_workers_are_ended_and_none_is_started)
+{
+    begin(_i);
+    spawn_ready(0, "orphan", "1", "ignore", "15", "say", "ready", "sleep", NULL);
+    spawn_ready(1, "say", "ready", "sleep", NULL);
+    fence_in(50, 100);
+    wait_until(&t.fenced, 1);
+    wait_until(&t.exited, 2);
+    ck_assert_int_eq(t.exit[0].status, SIGTERM);
+    ck_assert_uint_eq(t.exit[0].local_rank, 1);
+    ck_assert_int_eq(t.exit[1].status, SIGKILL);
+    spawn(2, "sleep", NULL);
+    wait_until(&t.failed, 1);
+    ck_assert_str_eq(t.what, "fence");
+    wait_until(&t.exited, 3);
+    expect_empty_by_kill();
+    ck_assert_uint_eq(procs_with(t.cookie), 1); /* the guard stays, and guards */
+    fence_in(60000, 100);
+    spawn_ready(3, "say", "ready", "sleep", NULL);
+    expect_empty_by_kill();
+    ck_assert_uint_eq(t.fenced, 1);
+    end();
+}
+END_TEST
+
+START_TEST(a_fence_that_is_moved_on_never_passes)
+{
+    uint64_t until_ms = clock_ms() + 300;
+
+    begin(_i);
+    spawn_ready(0, "say", "ready", "sleep", NULL);
+    while (clock_ms() < until_ms) {
+        fence_in(procs_patience(2000), 0);
+        loop_turn(t.loop, 10);
+    }
+    fence_in(1, 0); /* earlier: changes nothing */
+    loop_turn(t.loop, 50);
+    ck_assert_uint_eq(t.fenced, 0);
+    ck_assert_uint_eq(t.exited, 0);
+    end();
+}
+END_TEST
+
+/* The agent asks for nothing and reads nothing: it might as well be frozen. */
+START_TEST(the_fence_needs_no_agent)
+{
+    begin(_i);
+    spawn_ready(0, "orphan", "1", "say", "ready", "sleep", NULL);
+    fence_in(50, 100);
+    while (procs_with(t.cookie) > 1)
+        usleep(1000);
+    wait_until(&t.exited, 1);
+    ck_assert_uint_eq(t.fenced, 1);
+    end();
+}
+END_TEST
+
+/* -- a machine that is full -------------------------------------------------------- */
+
+static rlim_t descriptors_of(pid_t pid)
+{
+    rlim_t count = 0;
+    char path[64];
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 2;
+}
+
+/* From none of an ask's descriptors arriving up to all of them. */
+START_TEST(every_worker_is_answered_where_descriptors_run_out)
+{
+    struct rlimit few;
+    uint64_t until_ms = clock_ms() + procs_patience(PATIENCE_MS);
+
+    enter_mode(AS_NOBODY);
+    begin_here();
+    spawn_ready(0, "say", "ready", "sleep", NULL); /* the guard is up */
+    few.rlim_cur = few.rlim_max = descriptors_of(guard_pid(t.guard)) + (rlim_t)_i;
+    ck_assert_int_eq(prlimit(guard_pid(t.guard), RLIMIT_NOFILE, &few, NULL), 0);
+    for (uint32_t i = 1; i < WORKERS; i++)
+        spawn(i, "sleep", NULL);
+    while (t.started + t.exited < WORKERS && clock_ms() < until_ms)
+        loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.started + t.exited, WORKERS);
+    ck_assert_uint_eq(t.failed, t.exited);
+    ck_assert_int_eq(t.errnum, t.failed > 0 ? EMFILE : 0);
+    expect_empty_by_kill();
+    ck_assert_uint_eq(t.exited, WORKERS);
+    end();
+}
+END_TEST
+
+/* Where there is no room for another process for a moment. */
+START_TEST(a_worker_is_tried_again_while_the_machine_is_full)
+{
+    struct rlimit none, before;
+
+    enter_mode(AS_NOBODY);
+    begin_here();
+    spawn_ready(1, "say", "ready", "sleep", NULL); /* the guard is up */
+    ck_assert_int_eq(prlimit(guard_pid(t.guard), RLIMIT_NPROC, NULL, &before), 0);
+    none = before;
+    none.rlim_cur = 1;
+    ck_assert_int_eq(prlimit(guard_pid(t.guard), RLIMIT_NPROC, &none, NULL), 0);
+    spawn(0, "exit", "0", NULL);
+    usleep(20000);
+    ck_assert_int_eq(prlimit(guard_pid(t.guard), RLIMIT_NPROC, &before, NULL), 0);
+    wait_until(&t.exited, 1);
+    ck_assert_uint_eq(t.failed, 0);
+    ck_assert_int_eq(t.exit[0].status, 0);
+    expect_empty_by_kill();
+    end();
+}
+END_TEST
+
+START_TEST(a_machine_that_stays_full_is_told_once_for_all)
+{
+    const struct rlimit none = { 1, 1 };
+    uint64_t begun_ms;
+
+    enter_mode(AS_NOBODY);
+    begin_here();
+    spawn_ready(WORKERS - 1, "say", "ready", "sleep", NULL);
+    ck_assert_int_eq(prlimit(guard_pid(t.guard), RLIMIT_NPROC, &none, NULL), 0);
+    begun_ms = clock_ms();
+    for (uint32_t i = 0; i < WORKERS - 1; i++)
+        spawn(i, "sleep", NULL);
+    wait_until(&t.failed, WORKERS - 1);
+    ck_assert_int_eq(t.errnum, EAGAIN);
+    ck_assert_uint_ge(clock_ms() - begun_ms, 1000);
+    ck_assert_uint_lt(clock_ms() - begun_ms, procs_patience(PATIENCE_MS));
+    expect_empty_by_kill();
+    ck_assert_uint_eq(t.exited, WORKERS);
+    end();
+}
+END_TEST
+
 /* -- kin --------------------------------------------------------------------------- */
 
 START_TEST(children_are_found_with_and_without_a_list)
@@ -910,7 +1083,11 @@ int main(int argc, char **argv)
     IN_EACH_MODE(a_worker_that_ignores_term_is_killed);
     IN_EACH_MODE(leftovers_get_the_grace_and_no_more);
     IN_EACH_MODE(leftovers_that_end_on_term_cost_no_grace);
+    IN_EACH_MODE(leftovers_that_come_up_later_get_their_term_too);
     IN_EACH_MODE(a_kill_cuts_the_grace_of_a_sweep_short);
+    IN_EACH_MODE(past_the_fence_workers_are_ended_and_none_is_started);
+    IN_EACH_MODE(a_fence_that_is_moved_on_never_passes);
+    IN_EACH_MODE(the_fence_needs_no_agent);
     IN_EACH_MODE(processes_that_fork_all_the_time_are_ended);
     IN_EACH_MODE(the_dead_of_others_are_reaped);
     IN_EACH_MODE(one_group_follows_another);
@@ -923,10 +1100,14 @@ int main(int argc, char **argv)
     IN_EACH_MODE(when_the_agent_is_killed_nothing_lives_a_moment_later);
     suite_add_tcase(suite, tc);
     tc = tcase_create("workers");
+    tcase_set_timeout(tc, 20);
     tcase_add_loop_test(tc, a_program_that_cannot_be_executed_is_told_with_its_errno, 0,
                         sizeof(programs) / sizeof(programs[0]));
     tcase_add_test(tc, a_directory_is_not_a_program);
     tcase_add_test(tc, a_place_that_is_taken_is_refused);
+    tcase_add_loop_test(tc, every_worker_is_answered_where_descriptors_run_out, 0, 7);
+    tcase_add_test(tc, a_worker_is_tried_again_while_the_machine_is_full);
+    tcase_add_test(tc, a_machine_that_stays_full_is_told_once_for_all);
     tcase_add_test(tc, a_worker_runs_on_the_cpus_it_is_given);
     tcase_add_test(tc, a_terminal_becomes_the_controlling_one);
     tcase_add_test(tc, children_are_found_with_and_without_a_list);
