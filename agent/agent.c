@@ -309,6 +309,18 @@ static void on_outage(void *arg, bool out, const char *why)
         log_info("the rendezvous is back");
 }
 
+/* A job of one node has nobody to be cut off from. */
+static void on_fence(void *arg, uint64_t until_ms)
+{
+    struct agent *a = arg;
+    const struct job_config *job = &a->config->job;
+    struct fence_terms terms = fence_terms_of(job->strict_fence, until_ms,
+                                              job->lease_ms, job->failure_grace_ms);
+
+    if (a->config->rendezvous != CONFIG_LOCAL && a->guard)
+        guard_fence(a->guard, &terms);
+}
+
 static void on_abandoned(void *arg, const char *why)
 {
     struct agent *a = arg;
@@ -317,7 +329,22 @@ static void on_abandoned(void *arg, const char *why)
     if (a->attached)
         log_error("the job ends here; a standalone crund on a machine of its own would "
                   "outlive any node (crund(8))");
-    a->exit_code = a->attached ? EXIT_FAILURE : EX_UNAVAILABLE;
+    a->exit_code = !a->attached                  ? EX_UNAVAILABLE
+                   : a->config->job.strict_fence ? EXIT_EVICTED
+                                                 : EXIT_FAILURE;
+    happen(a, AGENT_EV_ABANDONED);
+}
+
+/* The guard has not waited for us: we were asleep, or busy for far too long. */
+static void on_fenced(void *arg)
+{
+    struct agent *a = arg;
+
+    if (a->state == AGENT_ENDING || a->state == AGENT_OVER)
+        return;
+    log_error(
+        "the rendezvous was not heard from in time: this node's workers are ended");
+    a->exit_code = EXIT_EVICTED;
     happen(a, AGENT_EV_ABANDONED);
 }
 
@@ -411,6 +438,7 @@ static int start_guard(struct agent *a, struct err *e)
                                  .exec_failed = on_exec_failed,
                                  .exited = on_worker_exited,
                                  .empty = on_empty,
+                                 .fenced = on_fenced,
                                  .died = on_guard_died,
                                  .arg = a };
 
@@ -491,9 +519,11 @@ static void on_fatal(void *arg, const char *why)
 
 static int join(struct agent *a, struct err *e)
 {
-    struct client_calls calls = {
-        .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
-    };
+    struct client_calls calls = { .order = on_order,
+                                  .outage = on_outage,
+                                  .abandoned = on_abandoned,
+                                  .fence = on_fence,
+                                  .arg = a };
     struct client_config cc;
 
     joining_fill(&cc, a->config, a->hosting.server, a->host,

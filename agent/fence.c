@@ -3,6 +3,19 @@
 
 #include "rendezvous/base/limits.h"
 
+struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease_ms,
+                                  uint32_t failure_grace_ms)
+{
+    uint32_t hurry_ms = lease_ms / 10;
+
+    if (!strict)
+        return (struct fence_terms){ until_ms + FENCE_MARGIN_MS, failure_grace_ms,
+                                     FENCE_PATIENCE_MS };
+    return (struct fence_terms){
+        until_ms, hurry_ms < failure_grace_ms ? hurry_ms : failure_grace_ms, 0
+    };
+}
+
 void fence_renew(struct fence *f, const struct fence_terms *terms)
 {
     if (terms->until_ms > f->terms.until_ms)

@@ -19,6 +19,14 @@ struct fence_terms {
     uint32_t patience_ms; /* after a sleep; 0: none */
 };
 
+/*
+ * Of an agent that gives up at until_ms itself. Strictly, the workers must be gone
+ * before the lease has run out, of which until_ms leaves a fifth, and no sleep is an
+ * excuse; else the agent is left some time to end them in good order.
+ */
+struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease_ms,
+                                  uint32_t failure_grace_ms);
+
 struct fence { /* zeroes: there is none */
     struct fence_terms terms;
     uint64_t patient_until_ms;

@@ -270,6 +270,14 @@ static void on_outage(void *arg, bool out, const char *why)
     queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
 }
 
+static void on_fence(void *arg, uint64_t until_ms)
+{
+    struct client *c = arg;
+
+    if (c->calls.fence)
+        c->calls.fence(c->calls.arg, until_ms);
+}
+
 static void on_abandoned(void *arg, const char *why)
 {
     queue_text(arg, UPCALL_ABANDONED, why);
@@ -336,6 +344,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
         .send = on_send,
         .order = on_order,
         .outage = on_outage,
+        .fence = on_fence,
         .abandoned = on_abandoned,
         .arg = c,
     };

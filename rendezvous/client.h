@@ -28,6 +28,8 @@ struct client_calls {
     void (*order)(void *arg, const struct msg *m);
     void (*outage)(void *arg, bool out, const char *why);
     void (*abandoned)(void *arg, const char *why);
+    /* As in member_calls, at once: it must not use the client. May be NULL. */
+    void (*fence)(void *arg, uint64_t until_ms);
     /* Every message as it comes in, for tools that count; may be NULL and must not use
      * the client. */
     void (*heard)(void *arg, const struct msg *m);

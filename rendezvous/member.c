@@ -317,6 +317,29 @@ static void on_placed(struct step *s)
         m->calls.order(m->calls.arg, s->msg);
 }
 
+/* A rendezvous that keeps nothing does not come back: only a connection may. */
+static uint32_t outage_grace_ms(const struct member *m)
+{
+    uint32_t reconnect_ms = m->joined.lease_ms / HEARTBEATS_PER_LEASE;
+
+    if (reconnect_ms > RECONNECT_GRACE_MS_MAX)
+        reconnect_ms = RECONNECT_GRACE_MS_MAX;
+    return m->durable || m->config.outage_grace_ms < reconnect_ms
+               ? m->config.outage_grace_ms
+               : reconnect_ms;
+}
+
+/* When we would give up ourselves. */
+static void say_fence(const struct member *m)
+{
+    uint64_t at = lease_silent_at(&m->lease) + outage_grace_ms(m);
+
+    if (m->config.strict_fence)
+        at = earlier(at, lease_fence_at(&m->lease));
+    if (m->calls.fence)
+        m->calls.fence(m->calls.arg, at);
+}
+
 static void on_joined(struct step *s)
 {
     struct member *m = s->m;
@@ -327,6 +350,7 @@ static void on_joined(struct step *s)
     backoff_reset(&m->backoff);
     on_placed(s);
     enter(m, MEMBER_ATTACHED, s->now);
+    say_fence(m);
     send_reports(m);
 }
 
@@ -349,6 +373,7 @@ static void on_beat(struct step *s)
     struct member *m = s->m;
 
     lease_beat_answered(&m->lease);
+    say_fence(m);
     if (s->msg->beat.waiting)
         m->calls.order(m->calls.arg, s->msg);
 }
@@ -449,18 +474,6 @@ static uint64_t timeout_at(const struct member *m)
     default:
         return NEVER;
     }
-}
-
-/* A rendezvous that keeps nothing does not come back: only a connection may. */
-static uint32_t outage_grace_ms(const struct member *m)
-{
-    uint32_t reconnect_ms = m->joined.lease_ms / HEARTBEATS_PER_LEASE;
-
-    if (reconnect_ms > RECONNECT_GRACE_MS_MAX)
-        reconnect_ms = RECONNECT_GRACE_MS_MAX;
-    return m->durable || m->config.outage_grace_ms < reconnect_ms
-               ? m->config.outage_grace_ms
-               : reconnect_ms;
 }
 
 static uint64_t give_up_at(const struct member *m)

@@ -51,6 +51,9 @@ struct member_calls {
     void (*order)(void *arg, const struct msg *m);
     /* The rendezvous is out of reach (true) or back (false): for the log. */
     void (*outage)(void *arg, bool out, const char *why);
+    /* Heard from the rendezvous: workers may live until then if it is for the last
+     * time. Once for each answered heartbeat; may be NULL. */
+    void (*fence)(void *arg, uint64_t until_ms);
     /* The workers must end now: the outage grace or the fence has passed. Last. */
     void (*abandoned)(void *arg, const char *why);
     void *arg;

@@ -84,6 +84,21 @@ START_TEST(without_patience_a_sleep_is_no_excuse)
 }
 END_TEST
 
+START_TEST(a_strict_fence_leaves_part_of_the_lease)
+{
+    struct fence_terms t = fence_terms_of(true, UNTIL, 10000, 5000);
+
+    ck_assert_uint_eq(t.until_ms, UNTIL);
+    ck_assert_uint_eq(t.grace_ms, 1000);
+    ck_assert_uint_eq(t.patience_ms, 0);
+    ck_assert_uint_eq(fence_terms_of(true, UNTIL, 10000, 10).grace_ms, 10);
+    t = fence_terms_of(false, UNTIL, 10000, 5000);
+    ck_assert_uint_eq(t.until_ms, UNTIL + FENCE_MARGIN_MS);
+    ck_assert_uint_eq(t.grace_ms, 5000);
+    ck_assert_uint_eq(t.patience_ms, FENCE_PATIENCE_MS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("fence");
@@ -95,6 +110,7 @@ int main(void)
     tcase_add_test(tc, who_was_asleep_gets_time_to_hear_once);
     tcase_add_test(tc, who_hears_in_that_time_goes_on);
     tcase_add_test(tc, without_patience_a_sleep_is_no_excuse);
+    tcase_add_test(tc, a_strict_fence_leaves_part_of_the_lease);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
