@@ -18,8 +18,8 @@ CRUN ?= crun
 
 # A folder is a library. A layer may include itself and those to its left; worker-lib stands
 # beside them, on rendezvous/base and the store (scripts/check-layers).
-layers := rendezvous/base rendezvous agent launcher worker-lib
-main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c
+layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train
+main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c worker-lib/train/main.c
 
 crund_src := rendezvous/crund.c
 crunctl_src := launcher/crunctl.c
@@ -35,7 +35,8 @@ store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 spawn-loop_src := scripts/bench/spawn-loop.c
 start-stamp_src := scripts/bench/start-stamp.c
-train_src := $(wildcard worker-lib/train/*.c)
+train_src := $(wildcard worker-lib/train/main.c)
+train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
@@ -120,17 +121,23 @@ $(archives):
 $(binaries):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
+	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
 
 $(units): $B/tests/%: $B/obj/tests/unit/%.o $(helper_objects) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $(test_libs)
+	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $(test_libs) $($(@F)_ldlibs)
 
 $(preloads): $B/lib/%.so: $B/obj/tests/helpers/%.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
+
+# what the trainer needs besides is for it and its tests alone
+$(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(train_ldlibs)))
+# loops over numbers are worth more trouble
+$B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
+$B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2>/dev/null)
 
 # it is found under the name of what it stands in for
 $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1

@@ -5,7 +5,6 @@
 #include "agent/config.h"
 #include "rendezvous/message.h"
 
-struct foot;
 struct loop;
 struct say;
 
@@ -13,8 +12,7 @@ struct say;
  * What crun tells a person while a job runs: nothing when all is well on one node, one
  * line for each change of membership and its cause, and what is waited for.
  */
-struct say *say_create(struct loop *loop, const struct config *config,
-                       struct foot *foot);
+struct say *say_create(struct loop *loop, const struct config *config);
 void say_destroy(struct say *s); /* NULL is fine */
 
 /* The nodes are complete, for the first time or again. */
@@ -29,11 +27,7 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive);
 /* They are gone. */
 void say_stopped(struct say *s);
 
-/* Our place in the job, where it is one to wait in. */
-void say_joined(struct say *s, const struct msg_joined *joined);
-
-/* After five seconds, and then every thirty: which nodes are missing. At once: who was
- * not let in. */
+/* After five seconds, and then every thirty: which nodes are missing. */
 void say_waiting(struct say *s, const struct msg_beat *beat);
 
 /* The job's name in quotes, or "the job" where nobody named it. */

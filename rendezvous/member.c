@@ -33,7 +33,6 @@ enum event {
     EV_JOINED,
     EV_BEAT,
     EV_ORDER,
-    EV_NOTICE,
     EV_REPORT,
     EV_BYE,
     EV_DUE,
@@ -384,11 +383,6 @@ static void on_order(struct step *s)
         s->m->calls.order(s->m->calls.arg, s->msg);
 }
 
-static void on_notice(struct step *s)
-{
-    s->m->calls.order(s->m->calls.arg, s->msg);
-}
-
 /* To RESUME, a finished job that has let the node go answers with the result alone. */
 static void on_early_order(struct step *s)
 {
@@ -432,7 +426,6 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_BEAT] = on_beat,
         [EV_JOINED] = on_placed,
         [EV_ORDER] = on_order,
-        [EV_NOTICE] = on_notice,
         [EV_ACK] = on_ack,
         [EV_REFUSED] = on_refused,
         [EV_LOST] = on_lost,
@@ -530,7 +523,6 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_STOP] = EV_ORDER,
     [MSG_ASK_CHECKPOINT] = EV_ORDER,
     [MSG_DONE] = EV_ORDER,
-    [MSG_NOTICE] = EV_NOTICE,
 };
 
 /* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */

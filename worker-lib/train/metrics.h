@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_METRICS_H
+#define WORKER_LIB_TRAIN_METRICS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rendezvous/base/err.h"
+
+/* What is known after a pass. */
+struct metrics {
+    uint64_t pass, step; /* passes are counted from 1 */
+    double train_loss, train_accuracy, test_loss, test_accuracy;
+    double samples_per_s, seconds;
+    int ranks, restarts;
+    const char *backend;
+};
+
+/* Append one line of JSON to the file. */
+int metrics_append(const char *path, const struct metrics *m, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Checkpoints hold all that a training needs to go on as if nothing had happened, to
+ * the last bit; and the score of the pass so far, so that its line is right too.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "worker-lib/train/trainer.h"
+
+enum { LOSS, RIGHT, SAMPLES, EXTRAS };
+
+static void keys(crun_extra extra[EXTRAS])
+{
+    static const char *const names[EXTRAS] = { "pass.loss", "pass.right",
+                                               "pass.samples" };
+
+    for (unsigned i = 0; i < EXTRAS; i++)
+        extra[i] = (crun_extra){ .key = names[i] };
+}
+
+int saves_write(struct trainer *t, bool safe, struct err *e)
+{
+    const double values[EXTRAS] = { t->score.loss, t->score.right, t->score.samples };
+    crun_extra extra[EXTRAS];
+
+    keys(extra);
+    for (unsigned i = 0; i < EXTRAS; i++) /* every bit of them */
+        snprintf(extra[i].value, sizeof(extra[i].value), "%a", values[i]);
+    crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->own, 0);
+    if (trainer_check(t,
+                      crun_checkpoint_save(t->checkpoints, t->step, t->ddp, t->optim,
+                                           t->sampler, extra, EXTRAS),
+                      e) < 0)
+        return -1;
+    return safe ? trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) : 0;
+}
+
+static void take_up(struct trainer *t, const crun_extra extra[EXTRAS])
+{
+    crun_sampler_state s;
+    char restarts[48] = "";
+
+    t->score.loss = strtod(extra[LOSS].value, NULL);
+    t->score.right = strtod(extra[RIGHT].value, NULL);
+    t->score.samples = strtod(extra[SAMPLES].value, NULL);
+    crun_sampler_save(t->sampler, &s);
+    t->pass = s.pass;
+    if (crun_restarts(t->world) > 0)
+        snprintf(restarts, sizeof(restarts), " · restart %d", crun_restarts(t->world));
+    screen_line(t->screen,
+                "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
+                " of %lld, from %s%s",
+                t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
+                t->flags->passes, t->flags->checkpoints, restarts);
+}
+
+static int resume(struct trainer *t, struct err *e)
+{
+    const char *file = t->flags->resume;
+    crun_extra extra[EXTRAS];
+    crun_status status;
+
+    keys(extra);
+    status = crun_checkpoint_load(t->checkpoints, file, &t->step, t->ddp, t->optim,
+                                  t->sampler, extra, EXTRAS);
+    if (status == CRUN_NOT_FOUND && *file == '\0')
+        return 0;
+    if (trainer_check(t, status, e) < 0)
+        return err_wrap(e, "cannot go on from %s",
+                        *file ? file : t->flags->checkpoints);
+    take_up(t, extra);
+    return 0;
+}
+
+static void warn(void *arg, const char *text)
+{
+    screen_line(((struct trainer *)arg)->screen, "train: %s", text);
+}
+
+int saves_open(struct trainer *t, struct err *e)
+{
+    crun_checkpoint_options options = { .directory = t->flags->checkpoints,
+                                        .warn = warn,
+                                        .arg = t };
+
+    if (trainer_check(t, crun_checkpoints_open(&t->checkpoints, t->world, &options),
+                      e) < 0)
+        return -1;
+    return t->flags->resume ? resume(t, e) : 0;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+#include "worker-lib/train/stop.h"
+#include "worker-lib/train/trainer.h"
+
+#define DRAWN_TRAIN 60000
+#define DRAWN_TEST 10000
+#define TEST_BATCH 64
+
+int trainer_check(struct trainer *t, crun_status status, struct err *e)
+{
+    if (status == CRUN_OK)
+        return 0;
+    t->status = status;
+    return err_set(e, "%s", crun_error_text());
+}
+
+static int open_data(struct trainer *t, struct err *e)
+{
+    const struct flags *f = t->flags;
+    size_t limit = (size_t)f->train_limit;
+
+    if (f->data) {
+        t->train = data_read(f->data, DATA_TRAIN, e);
+        t->test = t->train ? data_read(f->data, DATA_TEST, e) : NULL;
+        if (!t->test)
+            return err_wrap(e, "--data");
+    } else {
+        /* another seed, so that none of one set is in the other */
+        t->train = data_draw((uint64_t)f->seed, DRAWN_TRAIN);
+        t->test = data_draw(~(uint64_t)f->seed, DRAWN_TEST);
+    }
+    if (limit) {
+        data_limit(t->train, limit);
+        data_limit(t->test, limit);
+    }
+    return 0;
+}
+
+static int open_world(struct trainer *t, struct err *e)
+{
+    crun_options options = { .backend = t->flags->backend };
+
+    if (trainer_check(t, crun_init(&t->world, &options), e) < 0)
+        return -1;
+    stop_watch(t->world);
+    t->vote.world = t->world;
+    crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, 0);
+    return 0;
+}
+
+static void build_net(struct trainer *t)
+{
+    size_t batch = (size_t)t->flags->batch;
+
+    t->net = model_create(t->flags->model, batch > TEST_BATCH ? batch : TEST_BATCH);
+    t->sample = xcalloc(batch * (size_t)t->flags->accumulate + TEST_BATCH,
+                        sizeof(*t->sample));
+    t->label = xcalloc(batch + TEST_BATCH, sizeof(*t->label));
+}
+
+/* The parameters live in ddp's memory; gradients too, unless they are smaller there. */
+static void bind_net(struct trainer *t)
+{
+    float *own = NULL;
+
+    if (t->flags->precision != CRUN_F32)
+        own = t->gradients = xcalloc(net_parameter_count(t->net), sizeof(*own));
+    for (unsigned i = 0; i < net_parameters(t->net); i++) {
+        struct parameter *p = net_parameter(t->net, i);
+
+        p->value = crun_ddp_value(t->ddp, (int)i);
+        p->gradient = own ? own : crun_ddp_gradient(t->ddp, (int)i);
+        if (own)
+            own += p->count;
+    }
+    net_initialize(t->net, (uint64_t)t->flags->seed);
+}
+
+static int open_ddp(struct trainer *t, struct err *e)
+{
+    crun_ddp_options options = { .bucket_bytes = (size_t)t->flags->bucket_mb << 20,
+                                 .grad_type = t->flags->precision,
+                                 .shard = t->flags->zero };
+
+    if (trainer_check(t, crun_ddp_create(&t->ddp, t->world, &options), e) < 0)
+        return -1;
+    for (unsigned i = 0; i < net_parameters(t->net); i++) {
+        const struct parameter *p = net_parameter(t->net, i);
+
+        if (crun_ddp_parameter(t->ddp, p->name, p->count) < 0)
+            return trainer_check(t, CRUN_NO_MEMORY, e);
+    }
+    if (trainer_check(t, crun_ddp_seal(t->ddp), e) < 0)
+        return -1;
+    bind_net(t);
+    return trainer_check(t, crun_ddp_broadcast(t->ddp, 0), e);
+}
+
+static int open_optimizer(struct trainer *t, struct err *e)
+{
+    crun_optim_options optim = { .kind = t->flags->optimizer,
+                                 .lr = t->flags->lr,
+                                 .momentum = .9f,
+                                 .weight_decay = t->flags->optimizer == CRUN_ADAMW
+                                                     ? .01f
+                                                     : 0,
+                                 .loss_scaling = t->flags->precision == CRUN_F16 };
+    crun_sampler_options sampler = { .samples = data_count(t->train),
+                                     .seed = (uint64_t)t->flags->seed,
+                                     .rank = crun_rank(t->world),
+                                     .size = crun_size(t->world),
+                                     .remainder = CRUN_PAD };
+
+    if (trainer_check(t, crun_optim_create(&t->optim, t->ddp, &optim), e) < 0)
+        return -1;
+    return trainer_check(t, crun_sampler_create(&t->sampler, &sampler), e);
+}
+
+static void introduce(struct trainer *t)
+{
+    const struct flags *f = t->flags;
+    char parameters[32], samples[32], accumulate[32] = "";
+    int nodes = crun_nodes(t->world), ranks = crun_size(t->world);
+
+    screen_number(net_parameter_count(t->net), parameters, sizeof(parameters));
+    screen_number(data_count(t->train), samples, sizeof(samples));
+    if (f->accumulate > 1)
+        snprintf(accumulate, sizeof(accumulate), "×%lld", f->accumulate);
+    screen_line(t->screen,
+                "train: %s, %s parameters · %d rank%s on %d node%s · %s · %s · batch "
+                "%d×%lld%s · %s%s · seed %lld",
+                f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
+                nodes == 1 ? "" : "s", crun_backend(t->world),
+                crun_dtype_name(f->precision), ranks, f->batch, accumulate,
+                f->optimizer_name, f->zero ? " (sharded)" : "", f->seed);
+    screen_line(t->screen, "train: %s samples %s%s", samples,
+                f->data ? "of " : "drawn here", f->data ? f->data : "");
+}
+
+int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
+{
+    t->flags = f;
+    openblas_set_num_threads((int)f->threads);
+    if (open_data(t, e) < 0 || open_world(t, e) < 0)
+        return -1;
+    t->screen = screen_create(crun_rank(t->world) == 0);
+    build_net(t);
+    if (open_ddp(t, e) < 0 || open_optimizer(t, e) < 0)
+        return -1;
+    introduce(t);
+    return f->checkpoints ? saves_open(t, e) : 0;
+}
+
+void trainer_close(struct trainer *t)
+{
+    if (t->vote.work)
+        (void)!crun_wait(t->vote.work);
+    crun_checkpoints_close(t->checkpoints);
+    crun_sampler_destroy(t->sampler);
+    crun_optim_destroy(t->optim);
+    crun_ddp_destroy(t->ddp);
+    crun_finalize(t->world);
+    screen_destroy(t->screen);
+    net_destroy(t->net);
+    data_destroy(t->train);
+    data_destroy(t->test);
+    free(t->gradients);
+    free(t->sample);
+    free(t->label);
+}

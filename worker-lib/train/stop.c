@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/train/stop.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+
+/* Ticks of a second without a sign of life after which the world is given up; more
+ * where batches are slow. */
+#define TICKS_MIN 2
+#define BATCHES 4
+
+static crun_world *watched;
+static volatile sig_atomic_t came;
+static atomic_uint signs, ticks_allowed = TICKS_MIN;
+static unsigned signs_seen, ticks; /* the handler's own */
+
+static void on_stop(int number)
+{
+    if (came && number == SIGINT)
+        _exit(128 + number);
+    came = number;
+    alarm(1);
+}
+
+static void on_tick(int number)
+{
+    unsigned now = atomic_load(&signs);
+
+    (void)number;
+    ticks = now == signs_seen ? ticks + 1 : 0;
+    signs_seen = now;
+    if (ticks >= atomic_load(&ticks_allowed))
+        crun_abort_signal(watched);
+    else
+        alarm(1);
+}
+
+void stop_watch(crun_world *world)
+{
+    struct sigaction stop = { .sa_handler = on_stop, .sa_flags = SA_RESTART };
+    struct sigaction tick = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
+
+    watched = world;
+    sigfillset(&stop.sa_mask);
+    sigfillset(&tick.sa_mask);
+    sigaction(SIGALRM, &tick, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+}
+
+int stop_signal(void)
+{
+    return came;
+}
+
+void stop_alive(void)
+{
+    static uint64_t before_ms;
+    uint64_t now = clock_ms(), allowed;
+
+    allowed = TICKS_MIN + BATCHES * (before_ms ? now - before_ms : 0) / 1000;
+    if (allowed > atomic_load(&ticks_allowed))
+        atomic_store(&ticks_allowed, (unsigned)allowed);
+    before_ms = now;
+    atomic_fetch_add(&signs, 1);
+}
+
+int stop_signal_within(unsigned ms)
+{
+    const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
+
+    for (uint64_t end = clock_ms() + ms; !came && clock_ms() < end;)
+        nanosleep(&pause, NULL);
+    return came;
+}

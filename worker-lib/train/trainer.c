@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/train/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/train/digest.h"
+#include "worker-lib/train/metrics.h"
+#include "worker-lib/train/stop.h"
+
+/* What all ranks have agreed to do after a step. */
+struct agreed {
+    bool checkpoint, stop;
+};
+
+static double seconds_since(uint64_t ms)
+{
+    return (double)(clock_ms() - ms + 1) / 1000;
+}
+
+static double rate(const struct trainer *t)
+{
+    return t->here / seconds_since(t->pass_began_ms);
+}
+
+static uint64_t steps_in_all(const struct trainer *t)
+{
+    uint64_t step = (uint64_t)(t->flags->batch * t->flags->accumulate);
+    uint64_t size = (uint64_t)crun_size(t->world);
+    uint64_t share = (data_count(t->train) + size - 1) / size;
+
+    return (share + step - 1) / step * (uint64_t)t->flags->passes;
+}
+
+static void show_progress(struct trainer *t)
+{
+    double samples = (double)data_count(t->train), seen = t->score.samples;
+    double left = ((double)t->flags->passes - (double)t->pass) * samples - seen;
+    struct progress p = { .pass = t->pass + 1,
+                          .passes = (uint64_t)t->flags->passes,
+                          .part = fmin(seen / samples, 1),
+                          .loss = t->score.loss / seen,
+                          .accuracy = t->score.right / seen,
+                          .samples_per_s = rate(t),
+                          .left_s = left / rate(t) };
+
+    if (seen > 0 && t->here > 0)
+        screen_progress(t->screen, &p);
+}
+
+/* Take in what the ranks told each other. */
+static int absorb(struct trainer *t, struct agreed *agreed, struct err *e)
+{
+    struct vote_result all;
+
+    if (trainer_check(t, vote_end(&t->vote, &all), e) < 0)
+        return -1;
+    t->score.loss += all.score.loss;
+    t->score.right += all.score.right;
+    t->score.samples += all.score.samples;
+    t->here += all.score.samples;
+    agreed->checkpoint |= all.checkpoint;
+    agreed->stop |= all.stop;
+    if (!isfinite(t->score.loss))
+        return err_set(e,
+                       "the loss is not a number after step %" PRIu64
+                       "; a smaller --lr may help (it is %g)",
+                       t->step, (double)t->flags->lr);
+    return 0;
+}
+
+/* Tell the others how the step went, and hear how the one before it did. */
+static int exchange(struct trainer *t, const struct score *own, struct agreed *agreed,
+                    struct err *e)
+{
+    bool wanted = t->checkpoints && crun_checkpoint_wanted(t->world, NULL);
+
+    if (absorb(t, agreed, e) < 0)
+        return -1;
+    return trainer_check(t, vote_begin(&t->vote, own, wanted, stop_signal() != 0), e);
+}
+
+/* After a step: what was agreed, or is due. Returns 1 to stop. */
+static int keep(struct trainer *t, struct agreed *agreed, struct err *e)
+{
+    uint64_t every = (uint64_t)t->flags->checkpoint_every;
+    bool now;
+
+    if (!agreed->checkpoint && !agreed->stop && !(every && t->step % every == 0))
+        return 0;
+    /* the score that is saved is that of all steps */
+    if (absorb(t, agreed, e) < 0)
+        return -1;
+    now = agreed->checkpoint || agreed->stop;
+    if (t->checkpoints && saves_write(t, now, e) < 0)
+        return -1;
+    if (t->checkpoints && now) {
+        crun_checkpoint_done(t->world);
+        screen_line(t->screen, "train: checkpoint of step %" PRIu64 " is written",
+                    t->step);
+    }
+    return agreed->stop;
+}
+
+/* The rest of a pass. Returns 1 to stop. */
+static int run_pass(struct trainer *t, struct err *e)
+{
+    size_t most = (size_t)(t->flags->batch * t->flags->accumulate), count;
+    uint64_t steps = steps_in_all(t);
+    struct agreed agreed = { 0 };
+    int rc = 0;
+
+    t->pass_began_ms = clock_ms();
+    t->here = 0;
+    while (rc == 0 && (count = crun_sampler_next(t->sampler, t->sample, most)) > 0) {
+        struct score own = { 0 };
+
+        if (step_run(t, count, &own, e) < 0)
+            return -1;
+        t->step++;
+        crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->own,
+                      own.loss / own.samples);
+        if (exchange(t, &own, &agreed, e) < 0)
+            return -1;
+        rc = keep(t, &agreed, e);
+        agreed = (struct agreed){ 0 };
+        show_progress(t);
+    }
+    if (rc == 0 && absorb(t, &agreed, e) < 0)
+        return -1;
+    return rc;
+}
+
+static int report_pass(struct trainer *t, const struct score *test,
+                       double samples_per_s, struct err *e)
+{
+    struct metrics m = { .pass = t->pass + 1,
+                         .step = t->step,
+                         .train_loss = t->score.loss / t->score.samples,
+                         .train_accuracy = t->score.right / t->score.samples,
+                         .test_loss = test->loss / test->samples,
+                         .test_accuracy = test->right / test->samples,
+                         .samples_per_s = samples_per_s,
+                         .seconds = seconds_since(t->pass_began_ms),
+                         .ranks = crun_size(t->world),
+                         .restarts = crun_restarts(t->world),
+                         .backend = crun_backend(t->world) };
+
+    screen_line(t->screen,
+                "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", m.pass,
+                m.train_loss, 100 * m.test_accuracy, m.seconds);
+    if (!t->flags->metrics || crun_rank(t->world) != 0)
+        return 0;
+    return metrics_append(t->flags->metrics, &m, e);
+}
+
+static int finish_pass(struct trainer *t, struct err *e)
+{
+    double samples_per_s = rate(t);
+    struct score test;
+
+    if (examine(t, &test, e) < 0 || report_pass(t, &test, samples_per_s, e) < 0)
+        return -1;
+    t->pass++;
+    t->score = (struct score){ 0 };
+    crun_sampler_set_pass(t->sampler, t->pass);
+    return t->checkpoints ? saves_write(t, false, e) : 0;
+}
+
+static int finish(struct trainer *t, struct err *e)
+{
+    char digest[DIGEST_TEXT_SIZE];
+
+    if (t->checkpoints && trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) < 0)
+        return -1;
+    if (digest_parameters(t->net, digest) < 0)
+        return err_set(e, "libcrypto cannot compute SHA-256");
+    screen_line(t->screen, "parameters sha256 %s", digest);
+    crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->own, 0);
+    return 0;
+}
+
+int trainer_run(struct trainer *t, struct err *e)
+{
+    while (t->pass < (uint64_t)t->flags->passes) {
+        int rc = run_pass(t, e);
+
+        if (rc < 0)
+            return -1;
+        if (rc > 0) /* the signal may have been another rank's */
+            return stop_signal() ? stop_signal() : SIGTERM;
+        if (finish_pass(t, e) < 0)
+            return -1;
+    }
+    return finish(t, e);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_TRAINER_H
+#define WORKER_LIB_TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+#include "worker-lib/train/data.h"
+#include "worker-lib/train/flags.h"
+#include "worker-lib/train/loss.h"
+#include "worker-lib/train/net.h"
+#include "worker-lib/train/screen.h"
+#include "worker-lib/train/vote.h"
+
+/*
+ * One rank's training. setup.c puts it together, step.c makes one step, saves.c keeps
+ * it, trainer.c runs through the passes. What stands here after a step is the same on
+ * all ranks but for `own`.
+ */
+struct trainer {
+    const struct flags *flags;
+    struct data *train, *test;
+    struct screen *screen;
+
+    crun_world *world;
+    crun_ddp *ddp;
+    crun_optim *optim;
+    crun_sampler *sampler;
+    crun_checkpoints *checkpoints; /* NULL: none are written */
+    struct vote vote;
+
+    struct net *net;
+    float *gradients; /* NULL: the net computes into those of ddp */
+    uint64_t *sample; /* what this rank's step is made of */
+    uint8_t *label;
+
+    uint64_t step, pass; /* finished ones */
+    uint64_t own;        /* samples that this rank has seen in this life */
+    struct score score;  /* of this pass, over all ranks */
+    uint64_t pass_began_ms;
+    double here; /* samples of this pass in this life, over all ranks */
+
+    crun_status status; /* of what failed last */
+};
+
+/* What the caller reads and writes is zero before. -1: see *e and t->status; in any
+ * case trainer_close. */
+int trainer_open(struct trainer *t, const struct flags *f, struct err *e) MUST_CHECK;
+void trainer_close(struct trainer *t);
+
+/* All that is left of the training. 0, or the signal that stopped it; -1: see *e. */
+int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
+
+/* -- for the trainer's own files ------------------------------------------------------
+ */
+
+/* Note why a call of the library failed: -1, or 0 where it did not. */
+int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;
+
+/* One step of the optimizer from `count` samples of this rank, in t->sample. */
+int step_run(struct trainer *t, size_t count, struct score *score,
+             struct err *e) MUST_CHECK;
+
+/* Open the folder of checkpoints and take up what is there, as the flags say. */
+int saves_open(struct trainer *t, struct err *e) MUST_CHECK;
+/* `safe`: return when it is on disk. */
+int saves_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
+
+/* Over the whole test set, by all ranks together. */
+int examine(struct trainer *t, struct score *score, struct err *e) MUST_CHECK;
+
+#endif
