@@ -87,7 +87,7 @@ archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$1)
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
-link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs) -ldl
+link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs) -ldl -lm
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
@@ -141,6 +141,11 @@ $B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2
 
 # it is found under the name of what it stands in for
 $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
+
+# Loops over numbers become vectors, and every operation is rounded on its own: the same bits
+# on every machine.
+numeric := worker-lib/optim_kernels.c
+$(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 
 $B/obj/%.o: %.c
 	@mkdir -p $(@D)

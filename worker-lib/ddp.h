@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_DDP_H
+#define WORKER_LIB_DDP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "worker-lib/state.h"
+
+/*
+ * What the files of the reducer and the optimizers share.
+ *
+ * Positions are elements. Parameter i lies at `at` in both arenas, a multiple of
+ * DDP_ALIGN after its predecessor, so positions depend on the registered sizes alone.
+ * Buckets cut the arenas into ranges, each a multiple of DDP_ALIGN * size, so that
+ * every rank's slice of every bucket is as long and as aligned; a cut may go through a
+ * parameter, which then belongs to two buckets. Only the padding behind the last
+ * parameter depends on the world's size.
+ */
+#define DDP_ALIGN 32 /* elements: 64 bytes of f16, 128 of f32 */
+
+struct ddp_parameter {
+    char *name;
+    size_t count, at;
+    unsigned first_bucket, last_bucket;
+    _Atomic uint64_t ready; /* the last step in which it was; 0 before */
+    _Atomic unsigned place; /* in the order of the step that is watched */
+};
+
+struct ddp_bucket {
+    size_t at, count;
+    unsigned parameters; /* that lie in it, in whole or in part */
+    _Atomic unsigned pending;
+    struct crun_work *work; /* under way */
+};
+
+/*
+ * A step: begin opens it, and ready, from any thread, counts down the buckets of its
+ * parameter. Whoever completes a bucket takes the lock and launches, in `order`, all
+ * that are complete and next; so every rank launches the same ones in the same order.
+ */
+struct crun_ddp {
+    crun_world *world;
+    crun_ddp_options options;
+    unsigned rank, size;
+    size_t element; /* bytes of one gradient element */
+
+    struct ddp_parameter *parameter, *buffer;
+    unsigned parameters, buffers;
+    bool sealed;
+
+    float *values, *buffer_values;
+    char *gradients;
+    size_t length;        /* of the arenas, with padding */
+    size_t buffer_length; /* of the buffers, with padding */
+    size_t count;         /* of all parameters' elements */
+
+    struct ddp_bucket *bucket; /* from the arena's end to its begin */
+    unsigned buckets;
+
+    _Atomic bool open, sync;
+    _Atomic uint64_t step; /* counts every begin */
+    uint64_t since;        /* the step that began what the gradients hold */
+    uint64_t synced;       /* steps that were communicated */
+    _Atomic unsigned places;
+
+    pthread_mutex_t lock; /* guards what follows */
+    unsigned *order;      /* buckets as they are launched */
+    unsigned launched;
+    crun_status status; /* of this step's launches: the first that failed */
+    char text[512];
+
+    double communication_s, exposed_s;
+    char *unused; /* names */
+    struct state_part *part;
+    struct state_range *part_range;
+};
+
+/* This rank's slice of a bucket: what it keeps of a sharded optimizer, and what it
+ * looks at for all in any case. */
+static inline size_t ddp_slice_count(const crun_ddp *ddp, const struct ddp_bucket *b)
+{
+    return b->count / ddp->size;
+}
+
+static inline size_t ddp_slice_at(const crun_ddp *ddp, const struct ddp_bucket *b)
+{
+    return b->at + ddp->rank * ddp_slice_count(ddp, b);
+}
+
+/* Remembers the first failure of a step, with its words. */
+void ddp_note(crun_ddp *ddp, crun_status s);
+/* For all that is under way, whatever becomes of it, and `last` (may be NULL). Returns
+ * the first failure of the step. */
+crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last);
+
+/* Seconds since some moment, for measuring. */
+double ddp_seconds(void);
+
+/* The arenas' layout and the buckets; CRUN_NO_MEMORY, or CRUN_BAD_ARGUMENT for two of a
+ * name. */
+crun_status ddp_lay_out(crun_ddp *ddp);
+/* The first difference between the ranks' registrations, if any. */
+crun_status ddp_compare(crun_ddp *ddp);
+/* After the first step: launch buckets as rank 0 saw them become complete. */
+crun_status ddp_reorder(crun_ddp *ddp);
+
+#endif

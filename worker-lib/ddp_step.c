@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-lib/ddp.h"
+#include "worker-lib/status.h"
+
+/* One step of the reducer: begin, ready from any thread, finish. */
+
+static char *gradient_at(const crun_ddp *ddp, size_t at)
+{
+    return ddp->gradients + at * ddp->element;
+}
+
+void crun_ddp_zero(crun_ddp *ddp)
+{
+    if (!ddp->sealed)
+        return;
+    memset(ddp->gradients, 0, ddp->length * ddp->element);
+    ddp->since = atomic_load(&ddp->step) + !atomic_load(&ddp->open);
+}
+
+crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
+{
+    if (!ddp->sealed)
+        return fail(CRUN_BAD_ARGUMENT, "begin of a reducer that is not sealed");
+    if (atomic_load(&ddp->open))
+        return fail(CRUN_BAD_ARGUMENT, "begin of a step while another is under way");
+    for (unsigned i = 0; i < ddp->buckets; i++)
+        atomic_store_explicit(&ddp->bucket[i].pending, ddp->bucket[i].parameters,
+                              memory_order_relaxed);
+    atomic_store(&ddp->places, 0);
+    pthread_mutex_lock(&ddp->lock);
+    ddp->launched = 0;
+    ddp->status = CRUN_OK;
+    pthread_mutex_unlock(&ddp->lock);
+    atomic_fetch_add(&ddp->step, 1);
+    atomic_store(&ddp->sync, sync);
+    atomic_store(&ddp->open, true);
+    return CRUN_OK;
+}
+
+/* In the thread that launched, nobody may see the words: finish says them again. */
+void ddp_note(crun_ddp *ddp, crun_status s)
+{
+    if (s == CRUN_OK || ddp->status != CRUN_OK)
+        return;
+    ddp->status = s;
+    snprintf(ddp->text, sizeof(ddp->text), "%s", crun_error_text());
+}
+
+/* -- launching, with the lock held ----------------------------------------------- */
+
+static void launch(crun_ddp *ddp, struct ddp_bucket *b)
+{
+    char *whole = gradient_at(ddp, b->at),
+         *slice = gradient_at(ddp, ddp_slice_at(ddp, b));
+    crun_dtype type = ddp->options.grad_type;
+    crun_status s;
+
+    if (ddp->size == 1 || ddp->status != CRUN_OK)
+        return;
+    if (ddp->options.shard)
+        s = crun_reduce_scatter(ddp->world, whole, slice, ddp_slice_count(ddp, b), type,
+                                CRUN_MEAN, &b->work);
+    else
+        s = crun_all_reduce(ddp->world, whole, whole, b->count, type, CRUN_MEAN,
+                            &b->work);
+    if (s != CRUN_OK)
+        b->work = NULL;
+    ddp_note(ddp, s);
+}
+
+/* All that are complete and next, or the rest. */
+static crun_status launch_next(crun_ddp *ddp, bool all)
+{
+    crun_status s;
+
+    pthread_mutex_lock(&ddp->lock);
+    while (ddp->launched < ddp->buckets) {
+        struct ddp_bucket *b = &ddp->bucket[ddp->order[ddp->launched]];
+
+        if (!all && atomic_load(&b->pending) != 0)
+            break;
+        launch(ddp, b);
+        ddp->launched++;
+    }
+    s = ddp->status;
+    pthread_mutex_unlock(&ddp->lock);
+    return s;
+}
+
+crun_status crun_ddp_ready(crun_ddp *ddp, int parameter)
+{
+    struct ddp_parameter *p;
+    uint64_t step = atomic_load(&ddp->step);
+    bool complete = false;
+
+    if (!atomic_load(&ddp->open))
+        return fail(CRUN_BAD_ARGUMENT, "parameter %d is ready outside of a step",
+                    parameter);
+    if (parameter < 0 || parameter >= (int)ddp->parameters)
+        return fail(CRUN_BAD_ARGUMENT, "there is no parameter %d: %u were registered",
+                    parameter, ddp->parameters);
+    p = &ddp->parameter[parameter];
+    if (atomic_exchange(&p->ready, step) == step)
+        return fail(CRUN_BAD_ARGUMENT, "parameter %d \"%s\" is ready twice in one step",
+                    parameter, p->name);
+    if (!atomic_load(&ddp->sync))
+        return CRUN_OK;
+    if (ddp->synced == 0)
+        atomic_store(&p->place, atomic_fetch_add(&ddp->places, 1));
+    for (unsigned b = p->first_bucket; b <= p->last_bucket; b++)
+        complete |= atomic_fetch_sub(&ddp->bucket[b].pending, 1) == 1;
+    return complete ? launch_next(ddp, false) : CRUN_OK;
+}
+
+/* -- the end of a step ----------------------------------------------------------- */
+
+static bool is_unused(const crun_ddp *ddp, const struct ddp_parameter *p)
+{
+    return atomic_load_explicit(&p->ready, memory_order_relaxed) < ddp->since;
+}
+
+/* What they hold is of some earlier step. */
+static int32_t zero_unused(crun_ddp *ddp)
+{
+    int32_t n = 0;
+
+    for (unsigned i = 0; i < ddp->parameters; i++) {
+        const struct ddp_parameter *p = &ddp->parameter[i];
+
+        if (!is_unused(ddp, p))
+            continue;
+        memset(gradient_at(ddp, p->at), 0, p->count * ddp->element);
+        n++;
+    }
+    return n;
+}
+
+crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
+{
+    for (unsigned i = 0; i < ddp->buckets; i++) {
+        struct ddp_bucket *b = &ddp->bucket[i];
+
+        if (b->work)
+            ddp_note(ddp, crun_wait(b->work));
+        b->work = NULL;
+    }
+    if (last)
+        ddp_note(ddp, crun_wait(last));
+    return ddp->status == CRUN_OK ? CRUN_OK : fail(ddp->status, "%s", ddp->text);
+}
+
+static crun_status communicate(crun_ddp *ddp, int32_t *unused)
+{
+    double begin = ddp_seconds();
+    crun_work *work = NULL;
+    crun_status s = launch_next(ddp, true);
+
+    if (ddp->size > 1 && s == CRUN_OK)
+        s = crun_all_reduce(ddp->world, unused, unused, 1, CRUN_I32, CRUN_SUM, &work);
+    ddp_note(ddp, s);
+    s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
+    ddp->exposed_s += ddp_seconds() - begin;
+    return s;
+}
+
+/* The lowest rank without a gradient for each parameter; INT32_MAX: all have one. */
+static int32_t *find_unused(crun_ddp *ddp, crun_status *s)
+{
+    int32_t *rank = malloc(ddp->parameters * sizeof(*rank));
+
+    if (!rank) {
+        *s = fail(CRUN_NO_MEMORY, "no memory to name the unused parameters");
+        return NULL;
+    }
+    for (unsigned i = 0; i < ddp->parameters; i++)
+        rank[i] = is_unused(ddp, &ddp->parameter[i]) ? (int32_t)ddp->rank : INT32_MAX;
+    *s = ddp->size == 1 ? CRUN_OK
+                        : crun_all_reduce(ddp->world, rank, rank, ddp->parameters,
+                                          CRUN_I32, CRUN_MIN, NULL);
+    return rank;
+}
+
+#define NAMES_BYTES 4096
+
+static crun_status name_unused(crun_ddp *ddp)
+{
+    crun_status s;
+    int32_t *rank = find_unused(ddp, &s);
+    size_t used = 0;
+    unsigned more = 0;
+    int32_t first = -1;
+
+    if (!ddp->unused)
+        ddp->unused = malloc(NAMES_BYTES);
+    if (s == CRUN_OK && !ddp->unused)
+        s = fail(CRUN_NO_MEMORY, "no memory to name the unused parameters");
+    for (unsigned i = 0; s == CRUN_OK && i < ddp->parameters; i++) {
+        const char *name = ddp->parameter[i].name;
+
+        if (rank[i] == INT32_MAX)
+            continue;
+        if (first < 0)
+            first = rank[i];
+        if (used + strlen(name) + 32 > NAMES_BYTES)
+            more++;
+        else
+            used += (size_t)sprintf(ddp->unused + used, "%s%s", used ? ", " : "", name);
+    }
+    if (more)
+        sprintf(ddp->unused + used, " and %u more", more);
+    free(rank);
+    if (s != CRUN_OK || ddp->options.find_unused)
+        return s;
+    return fail(CRUN_BAD_ARGUMENT,
+                "no gradient in this step on rank %d for %.300s (if that is meant, "
+                "find_unused takes it for zero)",
+                first, ddp->unused);
+}
+
+crun_status crun_ddp_finish(crun_ddp *ddp)
+{
+    crun_status s;
+    int32_t unused;
+
+    if (!atomic_exchange(&ddp->open, false))
+        return fail(CRUN_BAD_ARGUMENT, "finish of a step that was not begun");
+    if (!atomic_load(&ddp->sync))
+        return CRUN_OK;
+    unused = zero_unused(ddp);
+    s = communicate(ddp, &unused);
+    if (ddp->unused)
+        ddp->unused[0] = '\0';
+    if (s == CRUN_OK && ddp->synced == 0)
+        s = ddp_reorder(ddp);
+    if (s == CRUN_OK && unused > 0)
+        s = name_unused(ddp);
+    ddp->synced++;
+    ddp->since = atomic_load(&ddp->step) + 1;
+    return s;
+}
