@@ -38,9 +38,10 @@ start-stamp_src := scripts/bench/start-stamp.c
 train_src := $(wildcard worker-lib/train/main.c)
 train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
+example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
-            agent-load spawn-loop start-stamp train coll-bench
+            agent-load spawn-loop start-stamp train coll-bench example-all-reduce
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 
@@ -77,7 +78,7 @@ pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
 test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
-all_cflags = -std=gnu11 -D_GNU_SOURCE -I. $(warnings) $(hardening) $(OPT) $(san) \
+all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS)
 # a library that is not used is not loaded: that is what starting a program takes
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
@@ -151,6 +152,14 @@ $B/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
+
+# loops over numbers; each width of vectors is a file, chosen when it runs
+$(call objects,$(wildcard worker-lib/reduce*.c)): all_cflags += -O3 -ffp-contract=off
+ifeq ($(shell uname -m),x86_64)
+$(call objects,worker-lib/reduce_avx2.c): all_cflags += -mavx2 -mf16c
+$(call objects,worker-lib/reduce_avx512.c): all_cflags += -mavx512f -mavx512bw -mavx512vl \
+    -mf16c
+endif
 
 check: tests
 	$(Q)scripts/run-tests --build $B $(if $(T),--match '$(T)')

@@ -37,7 +37,13 @@ struct op {
     size_t count;
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */
+    uint64_t timeout_ms;  /* how long that was from the start, for messages */
 };
+
+const char *op_name(enum op_kind kind); /* "all_reduce" */
+/* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5". Returns text. */
+char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
+                  size_t size);
 
 /*
  * Why everything ends: set once, looked at wherever somebody waits. One is the world's,
@@ -55,6 +61,11 @@ struct abort_word {
 bool abort_set(struct abort_word *a, crun_status s, const char *reason);
 /* CRUN_OK: not set. */
 crun_status abort_get(const struct abort_word *a);
+
+/* What another rank has told in the store that it ended by; set in `into`. For a
+ * backend whose connection ends. False: nothing is known. The prefix is the world's. */
+bool failure_heard(struct store_client *store, const char *prefix,
+                   struct abort_word *into);
 
 struct team {
     unsigned rank, size;
@@ -80,7 +91,8 @@ struct backend_calls {
      * or there, see it. From any thread and from a signal handler, beside run. */
     void (*abort)(struct backend *b);
     /* Memory that needs no copying, all ranks together; NULL where there is no such. */
-    crun_status (*alloc)(struct backend *b, size_t bytes, void **memory, struct err *e);
+    crun_status (*alloc)(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                         void **memory, struct err *e);
     /* This rank alone; false: it is not from here. */
     bool (*free)(struct backend *b, void *memory);
     void (*close)(struct backend *b);

@@ -36,12 +36,13 @@ static void self_abort(struct backend *b)
     (void)b;
 }
 
-static crun_status self_alloc(struct backend *b, size_t bytes, void **memory,
-                              struct err *e)
+static crun_status self_alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                              void **memory, struct err *e)
 {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
 
     (void)b;
+    (void)deadline_ms;
     *memory = whole < bytes ? NULL : aligned_alloc(PAGE, whole);
     if (!*memory) {
         err_set(e, "no memory for %zu bytes", bytes);

@@ -10,7 +10,8 @@
  * out[i] = in[0][i] op in[1][i] op ..., in this order; MEAN divides the sum by
  * `divisor` at the end. f16 and bf16 are added in f32 and rounded once. out may be one
  * of in. The same inputs give the same bits, whatever the count, the alignment and the
- * machine's vector width.
+ * machine's vector width. MIN and MAX of a NaN and anything is a NaN, of equal numbers
+ * the later one. Integers wrap around, their mean is rounded towards zero.
  */
 void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
             crun_dtype type, crun_op op, unsigned divisor);

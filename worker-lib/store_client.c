@@ -230,8 +230,8 @@ static crun_status wait_key(struct store_client *s, struct request_text *r,
     return status == CRUN_OK ? take(s, &byte, 1, deadline_ms, e) : status;
 }
 
-crun_status store_set(struct store_client *s, const char *key, const void *value,
-                      size_t size, uint64_t deadline_ms, struct err *e)
+crun_status store_client_set(struct store_client *s, const char *key, const void *value,
+                             size_t size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
     crun_status status = begin(s, &r, SET, key, deadline_ms, e);
@@ -281,8 +281,8 @@ static crun_status take_value(struct store_client *s, const char *key, void *val
     return status;
 }
 
-crun_status store_get(struct store_client *s, const char *key, void *value,
-                      size_t *size, uint64_t deadline_ms, struct err *e)
+crun_status store_client_get(struct store_client *s, const char *key, void *value,
+                             size_t *size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
     crun_status status = begin(s, &r, WAIT, key, deadline_ms, e);
@@ -304,7 +304,7 @@ crun_status store_get(struct store_client *s, const char *key, void *value,
     return end(s, status);
 }
 
-int store_has(struct store_client *s, const char *key, uint64_t deadline_ms)
+int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms)
 {
     struct request_text r;
     struct err e;
@@ -319,8 +319,8 @@ int store_has(struct store_client *s, const char *key, uint64_t deadline_ms)
     return status == CRUN_OK ? byte == 0 : -1;
 }
 
-crun_status store_add(struct store_client *s, const char *key, int64_t amount,
-                      int64_t *sum, uint64_t deadline_ms, struct err *e)
+crun_status store_client_add(struct store_client *s, const char *key, int64_t amount,
+                             int64_t *sum, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
     uint64_t answer = 0;
@@ -335,8 +335,8 @@ crun_status store_add(struct store_client *s, const char *key, int64_t amount,
     return status;
 }
 
-crun_status store_delete(struct store_client *s, const char *key, uint64_t deadline_ms,
-                         struct err *e)
+crun_status store_client_delete(struct store_client *s, const char *key,
+                                uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
     uint64_t erased;
@@ -435,6 +435,15 @@ crun_status store_client_open(struct store_client **out, const char *host,
     }
     *out = s;
     return CRUN_OK;
+}
+
+char *store_client_address(const struct store_client *s, char *buf, size_t size)
+{
+    struct net_addr addr;
+
+    if (size > 0)
+        buf[0] = '\0';
+    return net_local_addr(s->fd, &addr) == 0 ? net_format_host(&addr, buf, size) : buf;
 }
 
 void store_client_close(struct store_client *s)

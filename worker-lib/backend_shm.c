@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backend_shm.h"
+
+#include <stdlib.h>
+
+#define RANKS_MAX 4096 /* on one node */
+
+static struct shm *shm_of(struct backend *b)
+{
+    return (struct shm *)(void *)b;
+}
+
+static void close_shm(struct backend *b)
+{
+    struct shm *s = shm_of(b);
+
+    shm_area_close(s);
+    shm_region_close(s);
+    free(s);
+}
+
+static crun_status open_shm(struct backend **b, const struct team *team,
+                            uint64_t deadline_ms, struct err *e)
+{
+    struct shm *s;
+    crun_status status;
+
+    if (team->size > RANKS_MAX) {
+        err_set(e, "%u ranks on one node: shared memory is for up to %d", team->size,
+                RANKS_MAX);
+        return CRUN_UNSUPPORTED;
+    }
+    s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    s->backend.calls = &backend_shm;
+    s->team = *team;
+    s->fd = -1;
+    status = shm_region_open(s, deadline_ms, e);
+    if (status != CRUN_OK)
+        close_shm(&s->backend);
+    else
+        *b = &s->backend;
+    return status;
+}
+
+static crun_status run_shm(struct backend *b, const struct op *op, struct err *e)
+{
+    struct shm *s = shm_of(b);
+    crun_status status = shm_check_abort(s, e);
+
+    if (status != CRUN_OK)
+        return status;
+    if (op->kind == OP_SEND)
+        return shm_send(s, op, e);
+    if (op->kind == OP_RECEIVE)
+        return shm_receive(s, op, e);
+    return shm_collective(s, op, e);
+}
+
+/* "rank 12: reason", as the others are to read it; with nothing but what may be called
+ * in a signal handler. */
+static void name_rank(unsigned rank, const char *reason, char *text, size_t size)
+{
+    char digits[10];
+    size_t used = 0, n = 0;
+
+    for (const char *c = "rank "; *c; c++)
+        text[used++] = *c;
+    do
+        digits[n++] = (char)('0' + rank % 10);
+    while ((rank /= 10) > 0);
+    while (n > 0)
+        text[used++] = digits[--n];
+    text[used++] = ':';
+    text[used++] = ' ';
+    while (*reason && used < size - 1)
+        text[used++] = *reason++;
+    text[used] = '\0';
+}
+
+static void abort_shm(struct backend *b)
+{
+    struct shm *s = shm_of(b);
+    crun_status status = abort_get(s->team.aborted);
+    char text[ABORT_REASON_SIZE];
+
+    if (status == CRUN_OK)
+        return;
+    name_rank(s->team.world_rank[s->team.rank], s->team.aborted->reason, text,
+              sizeof(text));
+    abort_set(&shm_head(s)->aborted, status, text);
+    shm_wake_all(s);
+}
+
+static crun_status alloc_shm(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                             void **memory, struct err *e)
+{
+    return shm_area_add(shm_of(b), bytes, deadline_ms, memory, e);
+}
+
+static bool free_shm(struct backend *b, void *memory)
+{
+    return shm_area_remove(shm_of(b), memory);
+}
+
+const struct backend_calls backend_shm = {
+    .name = "shm",
+    .open = open_shm,
+    .run = run_shm,
+    .abort = abort_shm,
+    .alloc = alloc_shm,
+    .free = free_shm,
+    .close = close_shm,
+};

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/engine.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/status.h"
+
+/*
+ * `running` is the right to use the backend. Whoever has it runs one operation without
+ * the lock; the sequence numbers are given out by the one that runs, so their order is
+ * that of the operations. A work is owned by its caller from submit to wait, and is
+ * kept in `all`, so that those nobody waited for can be freed at the end.
+ */
+struct crun_work {
+    struct engine *engine;
+    struct op op;
+    crun_status status;
+    _Atomic bool done;
+    crun_work *next; /* in the queue, or of the spare ones */
+    crun_work *next_of_all;
+    struct err e;
+};
+
+struct engine {
+    struct engine_config config;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something was queued, is done, or `running` is free */
+    pthread_t thread;
+    bool started, stopping, running;
+    unsigned waiting; /* threads in pthread_cond_wait */
+    crun_work *first, *last;
+    crun_work *spare, *all;
+    _Atomic bool told;
+    uint64_t collectives;
+    uint64_t *pairs; /* operations with each rank: sent at 2 * rank, received beside */
+};
+
+/* -- failures -----------------------------------------------------------------------
+ */
+
+void engine_abort(struct engine *g, crun_status s, const char *reason, bool quiet)
+{
+    abort_set(g->config.aborted, s, reason);
+    g->config.backend->calls->abort(g->config.backend);
+    if (!quiet && !atomic_exchange(&g->told, true))
+        g->config.failed(g->config.arg);
+}
+
+/* The status and the words of what ended this world. */
+static crun_status ended(struct engine *g, struct err *e)
+{
+    crun_status s = abort_get(g->config.aborted);
+
+    err_set(e, "%s", g->config.aborted->reason);
+    if (!atomic_exchange(&g->told, true)) /* it was a signal handler */
+        g->config.failed(g->config.arg);
+    return s;
+}
+
+/* The caller's mistake changes nothing; all else is the end of this world. */
+static crun_status settle(struct engine *g, crun_status s, struct err *e)
+{
+    if (s == CRUN_OK || s == CRUN_BAD_ARGUMENT)
+        return s;
+    engine_abort(g, s, e->text, false);
+    return abort_get(g->config.aborted) ? ended(g, e) : s;
+}
+
+/* -- running ------------------------------------------------------------------------
+ */
+
+static void number_op(struct engine *g, struct op *op)
+{
+    if (op->kind == OP_SEND)
+        op->sequence = ++g->pairs[2 * op->peer];
+    else if (op->kind == OP_RECEIVE)
+        op->sequence = ++g->pairs[2 * op->peer + 1];
+    else
+        op->sequence = ++g->collectives;
+}
+
+/* With `running`, without the lock. */
+static crun_status run(struct engine *g, struct op *op, struct err *e)
+{
+    uint64_t now = clock_us();
+    crun_status s;
+
+    if (abort_get(g->config.aborted))
+        return ended(g, e);
+    number_op(g, op);
+    op->timeout_ms = g->config.timeout_ms;
+    op->deadline_ms = now / 1000 + op->timeout_ms;
+    flight_begin(g->config.flight, op, now);
+    s = g->config.backend->calls->run(g->config.backend, op, e);
+    flight_end(g->config.flight, s, clock_us());
+    return settle(g, s, e);
+}
+
+static void wait_change(struct engine *g)
+{
+    g->waiting++;
+    pthread_cond_wait(&g->changed, &g->lock);
+    g->waiting--;
+}
+
+static void changed(struct engine *g)
+{
+    if (g->waiting > 0)
+        pthread_cond_broadcast(&g->changed);
+}
+
+/* Under the lock, given up while it runs. */
+static void run_first(struct engine *g)
+{
+    crun_work *w = g->first;
+
+    g->first = w->next;
+    if (!g->first)
+        g->last = NULL;
+    g->running = true;
+    pthread_mutex_unlock(&g->lock);
+    w->status = run(g, &w->op, &w->e);
+    pthread_mutex_lock(&g->lock);
+    g->running = false;
+    atomic_store_explicit(&w->done, true, memory_order_release);
+    changed(g);
+}
+
+static void *communicate(void *arg)
+{
+    struct engine *g = arg;
+
+    pthread_mutex_lock(&g->lock);
+    while (!g->stopping || g->first)
+        if (g->first && !g->running)
+            run_first(g);
+        else
+            wait_change(g);
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static bool start_thread(struct engine *g)
+{
+    sigset_t all, old;
+
+    if (g->started)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    g->started = pthread_create(&g->thread, NULL, communicate, g) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return g->started;
+}
+
+/* -- submitting ---------------------------------------------------------------------
+ */
+
+static void take_turn(struct engine *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->first || g->running)
+        wait_change(g);
+    g->running = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void end_turn(struct engine *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->running = false;
+    changed(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static crun_work *new_work(struct engine *g)
+{
+    crun_work *w = g->spare;
+
+    if (w) {
+        g->spare = w->next;
+        return w;
+    }
+    w = calloc(1, sizeof(*w));
+    if (w) {
+        w->engine = g;
+        w->next_of_all = g->all;
+        g->all = w;
+    }
+    return w;
+}
+
+static crun_status enqueue(struct engine *g, const struct op *op, crun_work **work)
+{
+    crun_work *w = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    if (start_thread(g))
+        w = new_work(g);
+    if (w) {
+        w->op = *op;
+        w->next = NULL;
+        atomic_store_explicit(&w->done, false, memory_order_relaxed);
+        if (g->last)
+            g->last->next = w;
+        else
+            g->first = w;
+        g->last = w;
+        changed(g);
+    }
+    pthread_mutex_unlock(&g->lock);
+    *work = w;
+    return w ? CRUN_OK
+             : fail(CRUN_NO_MEMORY, "no memory or thread for %s", op_name(op->kind));
+}
+
+crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
+{
+    struct err e;
+    crun_status s;
+
+    if (abort_get(g->config.aborted)) {
+        if (work)
+            *work = NULL;
+        s = ended(g, &e);
+        return fail_with(s, &e);
+    }
+    if (work)
+        return enqueue(g, op, work);
+    take_turn(g);
+    s = run(g, op, &e);
+    end_turn(g);
+    return s == CRUN_OK ? s : fail_with(s, &e);
+}
+
+crun_status crun_wait(crun_work *w)
+{
+    struct engine *g;
+    crun_status s;
+
+    if (!w)
+        return fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
+    g = w->engine;
+    pthread_mutex_lock(&g->lock);
+    while (!atomic_load_explicit(&w->done, memory_order_relaxed))
+        if (g->first && !g->running)
+            run_first(g);
+        else
+            wait_change(g);
+    s = w->status;
+    if (s != CRUN_OK)
+        fail_with(s, &w->e);
+    w->next = g->spare;
+    g->spare = w;
+    pthread_mutex_unlock(&g->lock);
+    return s;
+}
+
+bool crun_is_done(const crun_work *w)
+{
+    return !w || atomic_load_explicit(&w->done, memory_order_acquire);
+}
+
+crun_status engine_alloc(struct engine *g, size_t bytes, void **memory)
+{
+    struct backend *b = g->config.backend;
+    struct err e;
+    crun_status s;
+
+    take_turn(g);
+    if (abort_get(g->config.aborted))
+        s = ended(g, &e);
+    else
+        s = b->calls->alloc(b, bytes, clock_ms() + g->config.timeout_ms, memory, &e);
+    if (s != CRUN_NO_MEMORY)
+        s = settle(g, s, &e);
+    end_turn(g);
+    return s == CRUN_OK ? s : fail_with(s, &e);
+}
+
+/* -- life ---------------------------------------------------------------------------
+ */
+
+struct engine *engine_create(const struct engine_config *config)
+{
+    struct engine *g = calloc(1, sizeof(*g));
+
+    if (!g)
+        return NULL;
+    g->config = *config;
+    g->pairs = calloc(2 * (size_t)config->size, sizeof(*g->pairs));
+    if (!g->pairs) {
+        free(g);
+        return NULL;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    return g;
+}
+
+void engine_destroy(struct engine *g)
+{
+    crun_work *next;
+
+    if (!g)
+        return;
+    pthread_mutex_lock(&g->lock);
+    if (g->first || g->running)
+        engine_abort(g, CRUN_ABORTED, "crun_finalize with work under way", true);
+    g->stopping = true;
+    changed(g);
+    pthread_mutex_unlock(&g->lock);
+    if (g->started)
+        pthread_join(g->thread, NULL);
+    for (crun_work *w = g->all; w; w = next) {
+        next = w->next_of_all;
+        free(w);
+    }
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+    free(g->pairs);
+    free(g);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Blocks that stay in the nearest cache go through all inputs, one after another, in a
+ * buffer of their own until the last: the output may be one of the inputs.
+ */
+#include "worker-lib/reduce.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "worker-lib/reduce_kernels.h"
+
+#define BLOCK_BYTES 8192
+#define BLOCK_HALVES (BLOCK_BYTES / sizeof(float))
+
+static const struct {
+    enum reduce_number number; /* it is added as */
+    int half;                  /* and -1, or how it lies in memory */
+} types[CRUN_DTYPE_COUNT] = {
+    [CRUN_F32] = { NUMBER_F32, -1 },       [CRUN_F64] = { NUMBER_F64, -1 },
+    [CRUN_F16] = { NUMBER_F32, HALF_F16 }, [CRUN_BF16] = { NUMBER_F32, HALF_BF16 },
+    [CRUN_I32] = { NUMBER_I32, -1 },       [CRUN_I64] = { NUMBER_I64, -1 },
+    [CRUN_U8] = { NUMBER_U8, -1 },
+};
+
+static const enum reduce_step steps[CRUN_OP_COUNT] = {
+    [CRUN_SUM] = STEP_SUM, [CRUN_MEAN] = STEP_SUM,        [CRUN_MIN] = STEP_MIN,
+    [CRUN_MAX] = STEP_MAX, [CRUN_PRODUCT] = STEP_PRODUCT,
+};
+
+static const struct reduce_kernels *best(void)
+{
+#if defined(__x86_64__)
+    if (reduce_avx512 && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return reduce_avx512;
+    if (reduce_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+        return reduce_avx2;
+#endif
+    return reduce_plain;
+}
+
+struct job {
+    const struct reduce_kernels *kernels;
+    const void *const *in;
+    unsigned inputs;
+    crun_dtype type;
+    crun_op op;
+    unsigned divisor;
+};
+
+static void reduce_block(const struct job *j, char *out, size_t offset, size_t count)
+{
+    _Alignas(64) char sum[BLOCK_BYTES];
+    enum reduce_number number = types[j->type].number;
+    void (*combine)(void *, const void *, const void *,
+                    size_t) = j->kernels->combine[number][steps[j->op]];
+    const void *so_far = (const char *)j->in[0] + offset;
+
+    for (unsigned p = 1; p < j->inputs; p++) {
+        char *to = p + 1 == j->inputs ? out + offset : sum;
+
+        combine(to, so_far, (const char *)j->in[p] + offset, count);
+        so_far = to;
+    }
+    if (j->op == CRUN_MEAN)
+        j->kernels->divide[number](out + offset, so_far, count, j->divisor);
+    else if (so_far != out + offset)
+        memcpy(out + offset, so_far, count * crun_dtype_size(j->type));
+}
+
+static void reduce_halves(const struct job *j, char *out, size_t offset, size_t count)
+{
+    float sum[BLOCK_HALVES], next[BLOCK_HALVES];
+    int half = types[j->type].half;
+
+    j->kernels->widen[half](
+        sum, (const uint16_t *)(const void *)((const char *)j->in[0] + offset), count);
+    for (unsigned p = 1; p < j->inputs; p++) {
+        j->kernels->widen[half](
+            next, (const uint16_t *)(const void *)((const char *)j->in[p] + offset),
+            count);
+        j->kernels->combine[NUMBER_F32][steps[j->op]](sum, sum, next, count);
+    }
+    if (j->op == CRUN_MEAN)
+        j->kernels->divide[NUMBER_F32](sum, sum, count, j->divisor);
+    j->kernels->narrow[half]((uint16_t *)(void *)(out + offset), sum, count);
+}
+
+void reduce_with(const struct reduce_kernels *kernels, void *out,
+                 const void *const in[], unsigned inputs, size_t count, crun_dtype type,
+                 crun_op op, unsigned divisor)
+{
+    const struct job j = { kernels, in, inputs, type, op, divisor };
+    size_t size = crun_dtype_size(type);
+    bool half = types[type].half >= 0;
+    size_t block = half ? BLOCK_HALVES : BLOCK_BYTES / size;
+
+    for (size_t done = 0; done < count; done += block) {
+        size_t n = count - done < block ? count - done : block;
+
+        if (half)
+            reduce_halves(&j, out, done * size, n);
+        else
+            reduce_block(&j, out, done * size, n);
+    }
+}
+
+void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
+            crun_dtype type, crun_op op, unsigned divisor)
+{
+    static const struct reduce_kernels *_Atomic kernels;
+    const struct reduce_kernels *k = atomic_load_explicit(&kernels,
+                                                          memory_order_relaxed);
+
+    if (!k) {
+        k = best();
+        atomic_store_explicit(&kernels, k, memory_order_relaxed);
+    }
+    reduce_with(k, out, in, inputs, count, type, op, divisor);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_WORLD_H
+#define WORKER_LIB_WORLD_H
+
+#include "worker-lib/engine.h"
+#include "worker-lib/environment.h"
+#include "worker-lib/progress.h"
+
+struct store_server;
+
+struct crun_world {
+    struct environment env;
+    uint64_t timeout_ms, init_deadline_ms;
+    struct store_client *store;  /* NULL in a world of one */
+    struct store_server *server; /* rank 0's, where nobody else serves */
+    char prefix[400];
+    unsigned *world_rank, *node; /* of each rank */
+    char address[80];
+    struct team team;
+    struct abort_word aborted;
+    struct backend *backend;
+    struct flight *flight;
+    struct engine *engine;
+    struct progress *progress;
+};
+
+/* crun_init for a rank that is told who it is: several may be in one process. */
+crun_status world_create(crun_world **world, const struct environment *env,
+                         const crun_options *options, struct err *e);
+
+/* -- world_store.c: where the ranks meet -- */
+crun_status world_meet(crun_world *w, struct err *e);
+void world_leave(crun_world *w);
+/* Fills node, and env's local and node numbers. */
+crun_status world_map(crun_world *w, struct err *e);
+
+/* What this rank ended by, for those of other nodes: see failure_heard(). */
+void world_tell_failure(crun_world *w);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the ranks meet: the store, which the launcher serves or rank 0, and what they
+ * tell each other there: who shares a node with whom, and what one of them failed by.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/store_server.h"
+#include "worker-lib/world.h"
+
+#define TRY_MS_MIN 20 /* one port, before the next is tried */
+#define TRY_MS_MAX 1000
+#define ADDRESSES_MAX 8
+#define LEAVE_MS 5000
+#define TELL_MS 500
+#define MACHINE_SIZE 320
+
+/* -- the server ---------------------------------------------------------------------
+ */
+
+/* On the named address where it is ours; else it is a name by which others reach us
+ * through something in between, and all of ours are listened on. */
+static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
+                       struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count = 0;
+
+    if (net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (net_is_local(&list[i])) {
+            *addr = list[i];
+            return 0;
+        }
+    return net_resolve("", port, addr, 1, &count, e);
+}
+
+static int serve(crun_world *w, uint16_t port, struct err *e)
+{
+    struct net_addr addr;
+
+    if (find_listen(w->env.host, port, &addr, e) < 0)
+        return -1;
+    w->server = store_server_create(
+        &(struct store_server_config){ .listen = &addr,
+                                       .open = !net_is_loopback(&addr) },
+        e);
+    return w->server ? 0 : -1;
+}
+
+/* -- meeting ------------------------------------------------------------------------
+ */
+
+static void job_key(const crun_world *w, char *key, size_t size)
+{
+    snprintf(key, size, "%shere", w->prefix);
+}
+
+static crun_status connect_fixed(crun_world *w, struct err *e)
+{
+    struct err refused;
+
+    /* a port that is taken is somebody's who serves already, or the connection fails */
+    if (w->env.rank == 0 && !w->env.agent_store)
+        (void)!serve(w, w->env.port, &refused);
+    return store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms,
+                             e);
+}
+
+static crun_status serve_somewhere(crun_world *w, struct err *e)
+{
+    char key[sizeof(w->prefix) + 8];
+    crun_status s;
+
+    for (unsigned turn = 0; turn < ENVIRONMENT_PORTS && w->env.port == 0; turn++)
+        if (serve(w, environment_port(&w->env, turn), e) == 0)
+            w->env.port = store_server_port(w->server);
+    if (w->env.port == 0)
+        return CRUN_SYSTEM;
+    s = store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms, e);
+    job_key(w, key, sizeof(key));
+    return s == CRUN_OK ? store_client_set(w->store, key, "", 0, w->init_deadline_ms, e)
+                        : s;
+}
+
+/* Rank 0 is at one of the ports; another job's may be at another of them. */
+static crun_status look_for_rank_0(crun_world *w, struct err *e)
+{
+    uint64_t patience = TRY_MS_MIN;
+    char key[sizeof(w->prefix) + 8];
+    struct err last;
+
+    job_key(w, key, sizeof(key));
+    for (unsigned turn = 0; clock_ms() < w->init_deadline_ms; turn++) {
+        uint16_t port = environment_port(&w->env, turn);
+        uint64_t until = clock_ms() + patience;
+
+        if (store_client_open(&w->store, w->env.host, port, until, &last) == CRUN_OK &&
+            store_client_has(w->store, key, until) == 1)
+            return CRUN_OK;
+        store_client_close(w->store);
+        w->store = NULL;
+        /* often at the first ones, where it is likely to be */
+        if (turn % ENVIRONMENT_PORTS == ENVIRONMENT_PORTS - 1 && patience < TRY_MS_MAX)
+            patience *= 2;
+    }
+    err_set(e, "rank 0 of job %s was not found at %s, ports %u and others: %s",
+            w->env.job, w->env.host, environment_port(&w->env, 0), last.text);
+    return CRUN_TIMEOUT;
+}
+
+crun_status world_meet(crun_world *w, struct err *e)
+{
+    snprintf(w->prefix, sizeof(w->prefix), "crun/%s/", w->env.job);
+    if (w->env.port)
+        return connect_fixed(w, e);
+    return w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
+}
+
+/* The store is needed until the last has left. */
+void world_leave(crun_world *w)
+{
+    uint64_t until = clock_ms() + LEAVE_MS;
+    char key[sizeof(w->prefix) + 8];
+    struct err e;
+    int64_t left = 0;
+    size_t size = 0;
+
+    if (w->store && !w->env.agent_store && abort_get(&w->aborted) == CRUN_OK) {
+        snprintf(key, sizeof(key), "%sleft", w->prefix);
+        if (store_client_add(w->store, key, 1, &left, until, &e) == CRUN_OK) {
+            snprintf(key, sizeof(key), "%sgone", w->prefix);
+            if (left == (int64_t)w->env.size)
+                (void)!store_client_set(w->store, key, "", 0, until, &e);
+            if (w->server)
+                (void)!store_client_get(w->store, key, NULL, &size, until, &e);
+        }
+    }
+    store_client_close(w->store);
+    store_server_destroy(w->server);
+}
+
+/* -- the map ------------------------------------------------------------------------
+ */
+
+/* What ranks of one node have in common. */
+static void name_machine(const crun_world *w, char *name, size_t size)
+{
+    char host[256] = "", boot[40] = "";
+    FILE *f;
+
+    if (w->env.nodes > 0) {
+        snprintf(name, size, "%u", w->env.node);
+        return;
+    }
+    gethostname(host, sizeof(host) - 1);
+    f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (!fgets(boot, sizeof(boot), f))
+            boot[0] = '\0';
+        fclose(f);
+    }
+    snprintf(name, size, "%s %s", host, boot);
+}
+
+/* Rank 0 numbers the nodes in the order of their first ranks. */
+static crun_status draw_map(crun_world *w, struct err *e)
+{
+    char(*machines)[MACHINE_SIZE] = calloc(w->env.size, MACHINE_SIZE);
+    char key[sizeof(w->prefix) + 24];
+    unsigned nodes = 0;
+    crun_status s = CRUN_OK;
+
+    if (!machines) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    for (unsigned r = 0; r < w->env.size && s == CRUN_OK; r++) {
+        size_t size = MACHINE_SIZE - 1;
+        unsigned n = 0;
+
+        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
+        memset(machines[nodes], 0, MACHINE_SIZE);
+        s = store_client_get(w->store, key, machines[nodes], &size, w->init_deadline_ms,
+                             e);
+        while (strcmp(machines[n], machines[nodes]) != 0)
+            n++;
+        w->node[r] = n;
+        nodes += n == nodes;
+    }
+    free(machines);
+    snprintf(key, sizeof(key), "%smap", w->prefix);
+    if (s == CRUN_OK)
+        s = store_client_set(w->store, key, w->node, w->env.size * sizeof(*w->node),
+                             w->init_deadline_ms, e);
+    return s;
+}
+
+static crun_status read_map(crun_world *w, struct err *e)
+{
+    size_t size = w->env.size * sizeof(*w->node);
+    char key[sizeof(w->prefix) + 8];
+
+    snprintf(key, sizeof(key), "%smap", w->prefix);
+    return store_client_get(w->store, key, w->node, &size, w->init_deadline_ms, e);
+}
+
+/* Where the launcher did not say, we are who we are by the map. */
+static void find_on_map(crun_world *w)
+{
+    unsigned before = 0, nodes = 0, here = 0;
+
+    for (unsigned r = 0; r < w->env.size; r++) {
+        bool local = w->node[r] == w->node[w->env.rank];
+
+        here += local;
+        before += local && r < w->env.rank;
+        nodes = w->node[r] + 1 > nodes ? w->node[r] + 1 : nodes;
+    }
+    w->env.node = w->node[w->env.rank];
+    w->env.nodes = nodes;
+    w->env.local_size = here;
+    if (!w->env.local_rank_given)
+        w->env.local_rank = before;
+}
+
+crun_status world_map(crun_world *w, struct err *e)
+{
+    char machine[MACHINE_SIZE], key[sizeof(w->prefix) + 24];
+    crun_status s;
+
+    if (w->env.local_size != w->env.size) {
+        name_machine(w, machine, sizeof(machine));
+        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, w->env.rank);
+        s = store_client_set(w->store, key, machine, strlen(machine),
+                             w->init_deadline_ms, e);
+        if (s == CRUN_OK)
+            s = w->env.rank == 0 ? draw_map(w, e) : read_map(w, e);
+        if (s != CRUN_OK)
+            return s;
+    }
+    find_on_map(w);
+    return CRUN_OK;
+}
+
+/* -- failure ------------------------------------------------------------------------
+ */
+
+struct failure {
+    uint32_t status;
+    char text[ABORT_REASON_SIZE];
+};
+
+void world_tell_failure(crun_world *w)
+{
+    uint64_t until = clock_ms() + TELL_MS;
+    struct failure f = { .status = abort_get(&w->aborted) };
+    char key[sizeof(w->prefix) + 8];
+    struct err e;
+
+    if (!w->store)
+        return;
+    snprintf(key, sizeof(key), "%sfailure", w->prefix);
+    snprintf(f.text, sizeof(f.text), "rank %u: %.230s", w->env.rank, w->aborted.reason);
+    if (store_client_has(w->store, key, until) == 0)
+        (void)!store_client_set(w->store, key, &f, sizeof(f), until, &e);
+}
+
+bool failure_heard(struct store_client *store, const char *prefix,
+                   struct abort_word *into)
+{
+    uint64_t until = clock_ms() + TELL_MS;
+    struct failure f;
+    size_t size = sizeof(f);
+    char key[420];
+    struct err e;
+
+    snprintf(key, sizeof(key), "%sfailure", prefix);
+    if (store_client_has(store, key, until) != 1 ||
+        store_client_get(store, key, &f, &size, until, &e) != CRUN_OK ||
+        size != sizeof(f) || f.status == CRUN_OK || f.status >= CRUN_STATUS_COUNT)
+        return false;
+    f.text[sizeof(f.text) - 1] = '\0';
+    abort_set(into, (crun_status)f.status, f.text);
+    return true;
+}
