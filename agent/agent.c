@@ -14,6 +14,7 @@
 #include "agent/epoch_store.h"
 #include "agent/events.h"
 #include "agent/failure.h"
+#include "agent/foot.h"
 #include "agent/group.h"
 #include "agent/guard.h"
 #include "agent/hosting.h"
@@ -44,6 +45,7 @@ struct agent {
     struct logs *logs;
     struct group *group;
     struct events *events;
+    struct foot *foot;
     struct say *say;
     struct hosting hosting;
     struct client *client;
@@ -128,8 +130,10 @@ static void act_start(struct agent *a)
         report(a, &ready);
     }
     say_formed(a->say, &a->start, a->epoch);
-    events_add(a->events, "formed", a->epoch, "%" PRIu32 " nodes, %" PRIu32 " workers",
-               a->start.group_size, a->start.world_size);
+    events_add(a->events, "formed", a->epoch,
+               "%" PRIu32 " node%s, %" PRIu32 " worker%s", a->start.group_size,
+               a->start.group_size == 1 ? "" : "s", a->start.world_size,
+               a->start.world_size == 1 ? "" : "s");
     if (group_start(a->group, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
 }
@@ -278,7 +282,16 @@ static void on_order(void *arg, const struct msg *m)
     case MSG_REFUSED:
         on_refused(a, m);
         break;
-    default: /* JOINED; ASK_CHECKPOINT, which is the workers' wish to hear */
+    case MSG_JOINED:
+        say_joined(a->say, &m->joined);
+        break;
+    case MSG_NOTICE:
+        log_info("%s", m->notice.text);
+        break;
+    case MSG_ASK_CHECKPOINT: /* nobody can ask the workers yet */
+        report_plain(a, MSG_CHECKPOINTED);
+        break;
+    default:
         break;
     }
 }
@@ -346,6 +359,7 @@ static void on_group_failed(void *arg, const struct failure *f)
                                 a->failures.count * sizeof(*a->failures.item));
     a->failures.item[n] = *f;
     snprintf(a->failures.item[n].host, sizeof(a->failures.item[n].host), "%s", a->host);
+    a->failures.item[n].final |= failure_is_final(f, &a->config->job);
     events_add(a->events, "failed", a->epoch,
                "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
                f->rank, f->local_rank, f->pid, f->what);
@@ -526,7 +540,8 @@ static int begin(struct agent *a, struct err *e)
         return -1;
     a->logs = logs_create(a->loop, a->config, &logs_calls);
     a->events = events_create(a->config);
-    a->say = say_create(a->loop, a->config);
+    a->foot = foot_create(a->loop, logs_console(a->logs));
+    a->say = say_create(a->loop, a->config, a->foot);
     make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);
     watch_signals(a);
@@ -568,6 +583,7 @@ static void finish(struct agent *a)
         loop_timer_fini(&a->linger);
     group_destroy(a->group);
     guard_stop(a->guard);
+    foot_destroy(a->foot);
     logs_destroy(a->logs);
     say_result(a);
     events_destroy(a->events);

@@ -17,8 +17,10 @@
 struct console {
     struct outlet *outlet;
     pthread_mutex_t lock;
+    unsigned sources;
     struct console_source *open; /* whose line is open, or NULL */
     bool fresh;                  /* no line is open at all */
+    bool foot;                   /* the foot stands there */
     char *out;
     size_t out_size, out_room;
 };
@@ -98,6 +100,16 @@ static void add_text(struct console_source *s, const char *text, size_t size)
     }
 }
 
+#define ERASE_LINE "\r\033[K"
+
+/* Under the lock, before anything else is added. */
+static void lift_foot(struct console *c)
+{
+    if (c->foot)
+        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+    c->foot = false;
+}
+
 /* Under the lock: begin text that is not a continuation of the open line. */
 static void take_over(struct console *c, struct console_source *s, char first)
 {
@@ -127,6 +139,9 @@ static void write_plain(struct console_source *s, const char *data, size_t size)
     struct console *c = s->console;
 
     pthread_mutex_lock(&c->lock);
+    lift_foot(c);
+    if (c->out_size)
+        flush_out(c, NULL);
     outlet_put(c->outlet, data, size);
     c->fresh = data[size - 1] == '\n';
     c->open = c->fresh ? NULL : s;
@@ -145,6 +160,7 @@ static void write_out(struct console_source *s, const char *data, size_t size)
         return;
     }
     pthread_mutex_lock(&c->lock);
+    lift_foot(c);
     if (s->prefix) {
         take_over(c, s, s->held_size ? *s->held : *data);
         add_text(s, s->held, s->held_size);
@@ -183,7 +199,7 @@ bool console_put(struct console_source *s, const char *data, size_t size, bool m
 
     if (size == 0)
         return s->held_size > 0;
-    if (s->prefix || more)
+    if (s->prefix || more || s->console->sources > 1)
         whole = whole_part(data, size);
     if ((whole > 0 ? 0 : s->held_size) + size - whole > LOG_LINE_MAX)
         whole = size; /* too long to be held: cut where it happens to be */
@@ -202,10 +218,24 @@ void console_source_flush(struct console_source *s)
 void console_say(struct console *c, const char *line)
 {
     pthread_mutex_lock(&c->lock);
+    lift_foot(c);
     take_over(c, NULL, *line);
     add(c, line, strlen(line));
     add(c, "\n", 1);
     flush_out(c, NULL);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void console_foot(struct console *c, const char *text)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->foot || (c->fresh && *text)) {
+        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        add(c, text, strlen(text));
+        outlet_put(c->outlet, c->out, c->out_size);
+        c->out_size = 0;
+        c->foot = *text != '\0';
+    }
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -238,6 +268,7 @@ struct console_source *console_source_create(struct console *c, const char *pref
     struct console_source *s = xcalloc(1, sizeof(*s));
 
     s->console = c;
+    c->sources++;
     s->prefix = prefix ? xstrdup(prefix) : NULL;
     s->prefix_size = prefix ? strlen(prefix) : 0;
     return s;
@@ -251,6 +282,7 @@ void console_source_destroy(struct console_source *s)
     pthread_mutex_lock(&s->console->lock);
     if (s->console->open == s)
         s->console->open = NULL; /* its line stays open, but is nobody's */
+    s->console->sources--;
     pthread_mutex_unlock(&s->console->lock);
     free(s->prefix);
     free(s->held);

@@ -14,10 +14,11 @@ struct console_source;
  * crun says itself. What a worker wrote in one piece comes out in one piece.
  *
  * A source without a prefix is passed on byte for byte. With a prefix, every line and
- * every redrawing of one (after a carriage return) begins with it; a line without an
- * end is held back until LOG_PARTIAL_MS later, or LOG_LINE_MAX. If another source has
- * to write while a line is open, that line is ended first, unless what comes draws over
- * it.
+ * every redrawing of one (after a carriage return) begins with it; if another source
+ * has to write while a line is open, that line is ended first, unless what comes draws
+ * over it. A line without an end is held back until LOG_PARTIAL_MS later, or
+ * LOG_LINE_MAX, so that lines of several do not mix; only that of a lone source without
+ * a prefix is shown at once.
  */
 struct console *console_create(struct outlet *outlet);
 void console_destroy(struct console *c); /* after its sources; NULL is fine */
@@ -34,5 +35,12 @@ void console_source_flush(struct console_source *s);
 
 /* A line of crun's own, without its newline. From any thread. */
 void console_say(struct console *c, const char *line);
+
+/*
+ * The foot: a line without an end that stands below all others on a terminal. Whatever
+ * is written takes its place; it comes back with the next call, unless somebody's line
+ * is open then. "" takes it away.
+ */
+void console_foot(struct console *c, const char *text);
 
 #endif

@@ -48,6 +48,23 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
     return buf;
 }
 
+/* The list is made of exit codes as crun's own would be: "2,137". */
+bool failure_is_final(const struct failure *f, const struct job_config *job)
+{
+    const char *at = job->no_restart_on;
+
+    if (f->kind != FAILURE_EXIT && f->kind != FAILURE_SIGNAL)
+        return false;
+    while (*at) {
+        char *end;
+
+        if (strtol(at, &end, 10) == job_exit_code(f))
+            return true;
+        at = *end ? end + 1 : end;
+    }
+    return false;
+}
+
 /* -- error files ------------------------------------------------------------------ */
 
 /* The whole file as text, or NULL. A symbolic link is not followed. */
@@ -195,6 +212,28 @@ static void print_said(FILE *out, const struct style *st, const char *said)
     }
 }
 
+/* Those of other nodes, as the rendezvous tells them: HOST RANK WHAT. */
+static void print_elsewhere(FILE *out, const struct failure_report *r,
+                            const char *label)
+{
+    size_t length;
+
+    for (const char *at = r->done->afterwards; *at; at += length + (at[length] != 0)) {
+        size_t host = strcspn(at, " \n"), rank;
+
+        length = strcspn(at, "\n");
+        rank = host < length ? strcspn(at + host + 1, " \n") : 0;
+        if (host + 1 + rank >= length ||
+            (host == strlen(r->own_host) && strncmp(at, r->own_host, host) == 0))
+            continue;
+        fprintf(out, "  %-14s  rank %.*s on %.*s: ", label, (int)rank, at + host + 1,
+                (int)host, at);
+        print_plain(out, at + host + rank + 2, length - host - rank - 2);
+        fputc('\n', out);
+        label = "";
+    }
+}
+
 static void print_others(FILE *out, const struct failure_report *r)
 {
     const struct failure *root = &r->done->failure;
@@ -213,6 +252,7 @@ static void print_others(FILE *out, const struct failure_report *r)
         fputc('\n', out);
         label = "";
     }
+    print_elsewhere(out, r, label);
 }
 
 static void print_first(FILE *out, const struct failure_report *r)

@@ -26,6 +26,9 @@ bool failure_read_error_file(const char *path, char *text, size_t size,
 /* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
 void failure_write_error_file(const char *path, const struct failure *f);
 
+/* Whether the job is to end with it, whatever is left of its restarts. */
+bool failure_is_final(const struct failure *f, const struct job_config *job);
+
 /* Failures of this node's workers after the root cause, a line each in the report. */
 struct failure_list {
     struct failure *item;

@@ -116,6 +116,11 @@ static void on_log_line(void *arg, enum log_level level, const char *line)
     console_say(l->sink[LOG_ERR].console, line);
 }
 
+struct console *logs_console(const struct logs *l)
+{
+    return l->sink[LOG_ERR].console;
+}
+
 /* -- data ------------------------------------------------------------------------- */
 
 static void for_each_stream(struct logs *l, void (*fn)(struct stream *))

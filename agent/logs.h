@@ -9,6 +9,7 @@
 #include "agent/config.h"
 #include "rendezvous/base/err.h"
 
+struct console;
 struct logs;
 struct loop;
 
@@ -37,6 +38,9 @@ struct logs_calls {
 struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
 void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
+
+/* Where crun's own messages go. */
+struct console *logs_console(const struct logs *l);
 
 /* The run's folder <log-dir>/<run-id>_<random>, and `latest-<host>` pointing to it.
  * Made at the first use. NULL with e if it cannot be, or if log-dir is /dev/null. */

@@ -2,12 +2,12 @@
 #include "agent/say.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/foot.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -20,10 +20,12 @@
 struct say {
     const struct config *config;
     char job[RUN_ID_MAX + 8];
-    bool stopping, counting;
+    struct foot *foot;
+    bool stopping;
     uint32_t alive;
     uint64_t stop_began, stop_ends, caused_epoch;
     uint64_t waiting_since, waiting_said;
+    char refused[NOTICE_MAX_BYTES + 1]; /* said last */
     struct loop_timer countdown;
 };
 
@@ -32,16 +34,6 @@ static const char *plural(uint32_t n)
     return n == 1 ? "" : "s";
 }
 
-/* Only if the terminal takes it at once: one that is stopped must not stop us. */
-static void write_now(const char *text)
-{
-    struct pollfd terminal = { .fd = STDERR_FILENO, .events = POLLOUT };
-
-    if (poll(&terminal, 1, 0) == 1 && terminal.revents == POLLOUT)
-        (void)!write(STDERR_FILENO, text, strlen(text));
-}
-
-/* One line that is written again every second, at the foot of a terminal. */
 static void show_countdown(void *arg)
 {
     struct say *s = arg;
@@ -50,11 +42,10 @@ static void show_countdown(void *arg)
     char line[128];
 
     snprintf(line, sizeof(line),
-             "\r\033[Kcrun: stopping %" PRIu32 " worker%s, %" PRIu64
+             "crun: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
              s->alive, plural(s->alive), (left + 999) / 1000);
-    write_now(line);
-    s->counting = true;
+    foot_urgent(s->foot, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
 }
@@ -62,15 +53,15 @@ static void show_countdown(void *arg)
 static void end_countdown(struct say *s)
 {
     loop_timer_cancel(&s->countdown);
-    if (s->counting)
-        write_now("\n");
-    s->counting = false;
+    foot_urgent(s->foot, "");
 }
 
-struct say *say_create(struct loop *loop, const struct config *config)
+struct say *say_create(struct loop *loop, const struct config *config,
+                       struct foot *foot)
 {
     struct say *s = xcalloc(1, sizeof(*s));
 
+    s->foot = foot;
     s->config = config;
     if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
         snprintf(s->job, sizeof(s->job), "the job");
@@ -84,7 +75,6 @@ void say_destroy(struct say *s)
 {
     if (!s)
         return;
-    end_countdown(s);
     loop_timer_fini(&s->countdown);
     free(s);
 }
@@ -114,6 +104,12 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
                  " (epoch %" PRIu64 ")",
                  s->job, start->group_size, nodes, start->world_size, start->group_rank,
                  epoch);
+}
+
+void say_joined(struct say *s, const struct msg_joined *joined)
+{
+    if (joined->spare)
+        log_info("%s runs; this node waits as a spare", s->job);
 }
 
 void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)
@@ -157,15 +153,19 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
 
+    bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
+
     if (!s->waiting_since)
         s->waiting_since = now;
-    if (now - s->waiting_since < WAITING_FIRST_MS ||
-        (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS))
+    if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
+                     (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS)))
         return;
     s->waiting_said = now;
+    memcpy(s->refused, beat->refused, sizeof(s->refused));
     log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
-             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s",
+             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s%s%s",
              beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
              beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
-             s->config->endpoints ? s->config->endpoints : "inside");
+             s->config->endpoints ? s->config->endpoints : "inside",
+             *beat->refused ? " · " : "", beat->refused);
 }

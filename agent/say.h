@@ -5,6 +5,7 @@
 #include "agent/config.h"
 #include "rendezvous/message.h"
 
+struct foot;
 struct loop;
 struct say;
 
@@ -12,7 +13,8 @@ struct say;
  * What crun tells a person while a job runs: nothing when all is well on one node, one
  * line for each change of membership and its cause, and what is waited for.
  */
-struct say *say_create(struct loop *loop, const struct config *config);
+struct say *say_create(struct loop *loop, const struct config *config,
+                       struct foot *foot);
 void say_destroy(struct say *s); /* NULL is fine */
 
 /* The nodes are complete, for the first time or again. */
@@ -27,7 +29,11 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive);
 /* They are gone. */
 void say_stopped(struct say *s);
 
-/* After five seconds, and then every thirty: which nodes are missing. */
+/* Our place in the job, where it is one to wait in. */
+void say_joined(struct say *s, const struct msg_joined *joined);
+
+/* After five seconds, and then every thirty: which nodes are missing. At once: who was
+ * not let in. */
 void say_waiting(struct say *s, const struct msg_beat *beat);
 
 /* The job's name in quotes, or "the job" where nobody named it. */

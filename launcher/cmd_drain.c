@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "launcher/ctl.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/proto.h"
 
 /* crunctl drain: let a node leave in good order; the others go on without it. */
@@ -11,6 +12,8 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
                struct err *e)
 {
     struct msg m = { .type = MSG_DRAIN };
+    char text[2 * sizeof(m.ack.text)];
+    int rc;
 
     if (!proto_is_name(word) || strlen(word) >= sizeof(m.drain.node)) {
         err_set(e, "\"%s\" is not a node's name or slot", word);
@@ -18,7 +21,10 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
     }
     snprintf(m.drain.run_id, sizeof(m.drain.run_id), "%s", o->run_id ? o->run_id : "");
     snprintf(m.drain.node, sizeof(m.drain.node), "%s", word);
-    return ctl_ask(c, &m, NULL, NULL, NULL, e);
+    rc = ctl_ask(c, &m, NULL, NULL, NULL, e);
+    if (rc == CTL_EXIT_OK && *ctl_answer_text(c))
+        printf("%s\n", log_printable(ctl_answer_text(c), text, sizeof(text)));
+    return rc;
 }
 
 static const struct opt table[] = { CTL_COMMON_FLAGS, { .name = NULL } };

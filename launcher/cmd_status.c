@@ -68,6 +68,8 @@ static void print_job(const struct msg_job_status *s)
     clock_format_duration(done ? s->state_ms : s->age_ms, age, sizeof(age));
     printf(done ? "   ended %s ago" : "   up %s", age);
     printf("   restarts %" PRIu32 " of %" PRIu32 "\n", s->restarts, s->max_restarts);
+    if (*s->notice)
+        printf("%s\n", log_printable(s->notice, text, sizeof(text)));
     if (!done && s->failure.kind != FAILURE_NONE)
         printf("last failure: %s\n", log_printable(s->text, text, sizeof(text)));
 }
@@ -135,6 +137,7 @@ static cJSON *job_object(const struct msg_job_status *s)
     cJSON_AddStringToObject(o, "cause", s->cause);
     cJSON_AddStringToObject(o, "result", s->reason);
     cJSON_AddStringToObject(o, "text", s->text);
+    cJSON_AddStringToObject(o, "notice", s->notice);
     cJSON_AddStringToObject(o, "program", s->program);
     cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
     add_number(o, "epoch", s->epoch);

@@ -165,6 +165,11 @@ int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e)
     return c->interrupted ? CTL_EXIT_OK : unreachable(c, e, c->why);
 }
 
+const char *ctl_answer_text(const struct ctl *c)
+{
+    return c->last.type == MSG_ACK ? c->last.ack.text : "";
+}
+
 /* A name may have several addresses; the first that takes the connection is it. */
 static int connect_any(struct ctl *c, const struct net_addr *list, size_t count,
                        struct err *e)

@@ -95,6 +95,9 @@ typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *arg,
             uint64_t *next, struct err *e) MUST_CHECK;
 
+/* What came with the acknowledgement, for people; may be "". */
+const char *ctl_answer_text(const struct ctl *c);
+
 /* After ctl_ask: give whatever else comes to fn, until the rendezvous or a signal ends
  * it. */
 int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e) MUST_CHECK;

@@ -52,6 +52,9 @@ struct options {
 
     /* failures and the end */
     long long max_restarts;
+    const char *no_restart_on;
+    uint64_t restart_min_uptime_ms, restart_backoff_ms;
+    long long spares; /* -1: not given */
     uint64_t shutdown_timeout_ms, failure_grace_ms;
     uint64_t outage_grace_ms; /* 0: not given */
     bool strict_fence;

@@ -63,9 +63,7 @@ static int set_last_call(void *target, const struct opt *opt, const char *value,
 static int set_scale(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    /* the rendezvous knows "checkpoint" too; nothing here can ask workers for one yet
-     */
-    static const char *const policies[] = { "now", "never" };
+    static const char *const policies[] = { "now", "checkpoint", "never" };
 
     (void)opt;
     for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
@@ -73,7 +71,7 @@ static int set_scale(void *target, const struct opt *opt, const char *value,
             ((struct rdzv_conf *)target)->scale = policies[i];
             return 0;
         }
-    return err_set(e, "\"%s\" is not now or never", value);
+    return err_set(e, "\"%s\" is not now, checkpoint or never", value);
 }
 
 static int check_store_type(void *target, const struct opt *opt, const char *value,
@@ -111,6 +109,11 @@ static const struct opt keys[] = {
     SECONDS("lease", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX),
     SECONDS("outage_grace", outage_grace_ms, 1, TIMEOUT_MS_MAX),
     { .name = "scale", .set = set_scale },
+    { .name = "quarantine",
+      .set = opt_set_int,
+      .offset = offsetof(struct rdzv_conf, quarantine),
+      .min = 0,
+      .max = QUARANTINE_MAX },
     UNUSED("close_timeout"),
     UNUSED("heartbeat_timeout"),
     UNUSED("read_timeout"),
@@ -121,7 +124,7 @@ static const struct opt keys[] = {
 
 void rdzv_conf_init(struct rdzv_conf *c)
 {
-    *c = (struct rdzv_conf){ .is_host = -1 };
+    *c = (struct rdzv_conf){ .is_host = -1, .quarantine = QUARANTINE_DEFAULT };
 }
 
 static int refuse_key(const char *key, struct err *e)

@@ -18,7 +18,8 @@ struct rdzv_conf {
     long long keep_alive_attempts;
     bool last_call_given; /* it may be 0 */
     int is_host;          /* -1: not given */
-    const char *scale;    /* "now", "never" */
+    const char *scale;    /* "now", "checkpoint", "never" */
+    long long quarantine;
     uint64_t unused_ms;
 };
 

@@ -172,6 +172,12 @@ static int understand_job(const struct options *o, const char *const *words,
                                             : LAST_CALL_MS_DEFAULT;
     j->shutdown_grace_ms = (uint32_t)o->shutdown_timeout_ms;
     j->failure_grace_ms = (uint32_t)o->failure_grace_ms;
+    j->restart_min_uptime_ms = (uint32_t)o->restart_min_uptime_ms;
+    j->restart_backoff_ms = (uint32_t)o->restart_backoff_ms;
+    j->quarantine = (uint32_t)conf->quarantine;
+    j->limit_spares = o->spares >= 0;
+    j->spares = j->limit_spares ? (uint32_t)o->spares : 0;
+    snprintf(j->no_restart_on, sizeof(j->no_restart_on), "%s", o->no_restart_on);
     snprintf(j->scale, sizeof(j->scale), "%s", conf->scale ? conf->scale : "now");
     snprintf(j->program, sizeof(j->program), "%s", last_component(words[0]));
     hash_arguments(o, words, j->arguments_hash);

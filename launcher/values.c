@@ -201,6 +201,27 @@ int value_set_rank_filter(void *target, const struct opt *opt, const char *value
     return opt_set_text(target, opt, value, e);
 }
 
+int value_set_exit_codes(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    const char *at = value;
+    uint32_t code = 1;
+
+    while (*at && code > 0) {
+        code = read_number(at, 255, &at);
+        if (*at == ',' && at[1])
+            at++;
+        else if (*at)
+            code = 0;
+    }
+    if (code == 0)
+        return err_set(
+            e, "\"%s\" is not a list of exit codes from 1 to 255, as in 2,127", value);
+    if (strlen(value) > NO_RESTART_ON_MAX_BYTES)
+        return err_set(e, "a list of more than %d letters", NO_RESTART_ON_MAX_BYTES);
+    return opt_set_text(target, opt, value, e);
+}
+
 /* "SIGTERM", or "TERM"; -1 if it is none that a program can handle. */
 static int find_signal(const char *name, size_t length)
 {

@@ -23,6 +23,7 @@ VALUE_SETTER(value_set_stdin);
 VALUE_SETTER(value_set_fence);
 VALUE_SETTER(value_set_streams);
 VALUE_SETTER(value_set_rank_filter);
+VALUE_SETTER(value_set_exit_codes);
 VALUE_SETTER(value_set_signals);
 VALUE_SETTER(value_set_event_handler);
 VALUE_SETTER(value_take_monitor_interval);

@@ -10,6 +10,7 @@
 #include "rendezvous/proto.h"
 
 struct conn;
+struct frame_header;
 struct loop;
 
 /*
@@ -22,6 +23,10 @@ struct loop;
 struct conn_calls {
     /* A message; -1 closes the connection with e's text (-> closed). */
     int (*message)(void *arg, struct conn *c, const struct msg *m, struct err *e);
+    /* A message that cannot be read; the connection is closed. True if an answer was
+     * sent all the same, which it then takes with it. May be NULL. */
+    bool (*unreadable)(void *arg, struct conn *c, const struct frame_header *h,
+                       const char *why);
     /* The longest body that may come now. */
     uint32_t (*body_max)(void *arg, struct conn *c);
     /* The end, once, for whatever reason; "" means that the peer closed in good order

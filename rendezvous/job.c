@@ -10,9 +10,11 @@
 #include "rendezvous/base/xalloc.h"
 
 /* Spares that a job can hold beside its members. */
-static uint32_t spares_max(uint32_t max_nodes)
+static uint32_t spares_max(const struct job_config *c)
 {
-    return max_nodes < 64 ? 64 : max_nodes;
+    uint32_t most = c->max_nodes < 64 ? 64 : c->max_nodes;
+
+    return c->limit_spares && c->spares > most ? c->spares : most;
 }
 
 static const char *const scale_names[] = {
@@ -50,6 +52,11 @@ static struct round_config round_config_of(const struct job_config *c)
         .min_nodes = c->min_nodes,
         .max_nodes = c->max_nodes,
         .max_restarts = c->max_restarts,
+        .limit_spares = c->limit_spares,
+        .spares = c->spares,
+        .min_uptime_ms = c->restart_min_uptime_ms,
+        .backoff_ms = c->restart_backoff_ms,
+        .quarantine = c->quarantine,
         .lease_ms = c->lease_ms,
         .reconnect_grace_ms = reconnect_grace_of(c),
         .join_timeout_ms = c->join_timeout_ms,
@@ -65,7 +72,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
 {
     struct job *j = xcalloc(1, sizeof(*j));
     struct round_config rc = round_config_of(config);
-    uint32_t capacity = rc.max_nodes + spares_max(rc.max_nodes);
+    uint32_t capacity = rc.max_nodes + spares_max(config);
 
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->config = *config;
@@ -73,7 +80,8 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     j->created_ms = now_ms;
     round_init(&j->round, &rc, instance, xcalloc(capacity, sizeof(struct round_node)),
                capacity, xcalloc(rc.max_nodes, sizeof(uint32_t)),
-               xcalloc(capacity, sizeof(uint32_t)), now_ms);
+               xcalloc(capacity, sizeof(uint32_t)),
+               xcalloc(rc.max_nodes, sizeof(uint64_t)), now_ms);
     return j;
 }
 
@@ -87,6 +95,7 @@ void job_destroy(struct job *j)
     free(j->round.node);
     free(j->round.slot_node);
     free(j->round.bucket);
+    free(j->round.slot_identity);
     free(j);
 }
 
@@ -123,12 +132,60 @@ static const struct setting {
       UINT32_MAX },
     { "--failure-grace (ms)", offsetof(struct job_config, failure_grace_ms), 0,
       UINT32_MAX },
+    { "--restart-min-uptime (ms)", offsetof(struct job_config, restart_min_uptime_ms),
+      0, UINT32_MAX },
+    { "--restart-backoff (ms)", offsetof(struct job_config, restart_backoff_ms), 0,
+      UINT32_MAX },
+    { "quarantine", offsetof(struct job_config, quarantine), 0, QUARANTINE_MAX },
+    { "--spares", offsetof(struct job_config, spares), 0, NODES_MAX },
 };
 #define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))
 
 static uint32_t setting_value(const struct job_config *c, const struct setting *s)
 {
     return *(const uint32_t *)(const void *)((const char *)c + s->offset);
+}
+
+static const char *or_none(const char *text)
+{
+    return *text ? text : "not given";
+}
+
+static const char *spares_text(const struct job_config *c, char buf[16])
+{
+    snprintf(buf, 16, c->limit_spares ? "%" PRIu32 : "not given", c->spares);
+    return buf;
+}
+
+/* "" if the same but for the numbers. */
+static void compare_words(const struct job_config *ours,
+                          const struct job_config *theirs, char *buf, size_t size)
+{
+    char a[16], b[16];
+
+    if (strcmp(ours->scale, theirs->scale) != 0)
+        snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
+                 ours->scale, theirs->scale);
+    else if (ours->strict_fence != theirs->strict_fence)
+        snprintf(buf, size, "--fence is %s in the job and %s here",
+                 ours->strict_fence ? "strict" : "grace",
+                 theirs->strict_fence ? "strict" : "grace");
+    else if (ours->limit_spares != theirs->limit_spares)
+        snprintf(buf, size, "--spares is %s in the job and %s here",
+                 spares_text(ours, a), spares_text(theirs, b));
+    else if (strcmp(ours->no_restart_on, theirs->no_restart_on) != 0)
+        snprintf(buf, size, "--no-restart-on is %s in the job and %s here",
+                 or_none(ours->no_restart_on), or_none(theirs->no_restart_on));
+    else if (strcmp(ours->program, theirs->program) != 0 &&
+             !job_has_same_arguments(ours, theirs)) /* its name may have been cut */
+        snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
+                 theirs->program);
+}
+
+bool job_has_same_arguments(const struct job_config *ours,
+                            const struct job_config *theirs)
+{
+    return strcmp(ours->arguments_hash, theirs->arguments_hash) == 0;
 }
 
 char *job_config_difference(const struct job_config *ours,
@@ -145,23 +202,7 @@ char *job_config_difference(const struct job_config *ours,
             return buf;
         }
     }
-    if (strcmp(ours->scale, theirs->scale) != 0)
-        snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
-                 ours->scale, theirs->scale);
-    else if (ours->strict_fence != theirs->strict_fence)
-        snprintf(buf, size, "--fence is %s in the job and %s here",
-                 ours->strict_fence ? "strict" : "grace",
-                 theirs->strict_fence ? "strict" : "grace");
-    else if (strcmp(ours->arguments_hash, theirs->arguments_hash) == 0)
-        return buf; /* of the program too, whose name may have been cut on its way */
-    else if (strcmp(ours->program, theirs->program) != 0)
-        snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
-                 theirs->program);
-    else
-        snprintf(buf, size,
-                 "the arguments of %s differ (their hash is %.12s in the job and "
-                 "%.12s here)",
-                 ours->program, ours->arguments_hash, theirs->arguments_hash);
+    compare_words(ours, theirs, buf, size);
     return buf;
 }
 
@@ -210,20 +251,49 @@ static void describe_signal(int32_t signo, char *buf, size_t size)
         snprintf(buf, size, "signal %" PRId32, signo);
 }
 
-char *job_describe_failure(const struct failure *f, char *buf, size_t size)
+char *job_describe_end(const struct failure *f, char *buf, size_t size)
 {
-    const char *host = *f->host ? f->host : "?";
     char signal[32];
 
     switch (f->kind) {
     case FAILURE_EXIT:
-        snprintf(buf, size, "rank %" PRIu32 " on %s exited with code %" PRId32, f->rank,
-                 host, f->code);
+        snprintf(buf, size, "exit code %" PRId32, f->code);
         break;
     case FAILURE_SIGNAL:
         describe_signal(f->code, signal, sizeof(signal));
-        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by %s%s", f->rank, host,
-                 signal, f->out_of_memory ? ", out of memory" : "");
+        snprintf(buf, size, "killed by %s%s", signal,
+                 f->out_of_memory ? ", out of memory" : "");
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "could not be started");
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "the node was lost");
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "no progress");
+        break;
+    default:
+        snprintf(buf, size, "the agent failed");
+    }
+    return buf;
+}
+
+char *job_describe_failure(const struct failure *f, char *buf, size_t size)
+{
+    const char *host = *f->host ? f->host : "?";
+    const char *final = f->final ? JOB_FINAL_WORDS : "";
+    char signal[32];
+
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        snprintf(buf, size, "rank %" PRIu32 " on %s exited with code %" PRId32 "%s",
+                 f->rank, host, f->code, final);
+        break;
+    case FAILURE_SIGNAL:
+        describe_signal(f->code, signal, sizeof(signal));
+        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by %s%s%s", f->rank,
+                 host, signal, f->out_of_memory ? ", out of memory" : "", final);
         break;
     case FAILURE_EXEC:
         snprintf(buf, size, "rank %" PRIu32 " on %s could not be started: %s", f->rank,

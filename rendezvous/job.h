@@ -23,6 +23,7 @@ struct job_node {
     char containment[32];
     uint32_t pid;
     struct msg_heartbeat progress;
+    bool same_arguments;        /* as the job's first node; not known after a restart */
     struct registry_peer *peer; /* NULL while it is away */
 };
 
@@ -35,6 +36,9 @@ struct job {
     uint32_t store_port;
     struct failure failure;              /* the root cause of the last stop */
     char text[ERROR_TEXT_MAX_BYTES + 1]; /* the same, or the result, as one sentence */
+    char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
+    char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, while it forms */
+    bool told_of_arguments;             /* people were, that they differ */
     uint64_t created_ms;
     uint64_t done_ms;
     struct job *next;
@@ -52,8 +56,17 @@ void job_drop_node(struct job *j, uint32_t index);
 char *job_config_difference(const struct job_config *ours,
                             const struct job_config *theirs, char *buf, size_t size);
 
+/* They may differ between nodes, but seldom on purpose. */
+bool job_has_same_arguments(const struct job_config *ours,
+                            const struct job_config *theirs);
+
+/* Behind a worker's end that is final: only this flag makes it so. */
+#define JOB_FINAL_WORDS " (final by --no-restart-on)"
+
 /* "rank 5 on a100-04 exited with code 85". Returns buf. */
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
+/* The same without rank and host: "exit code 85". Returns buf. */
+char *job_describe_end(const struct failure *f, char *buf, size_t size);
 
 /* What `crun` ends with if this failure ends the job: 1 to 255, whatever it says. */
 int job_exit_code(const struct failure *f);

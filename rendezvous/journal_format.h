@@ -25,7 +25,7 @@
  */
 #define JOURNAL_NAME "journal"
 #define JOURNAL_NEW_NAME "journal.new"
-#define JOURNAL_VERSION 1u
+#define JOURNAL_VERSION 2u
 #define JOURNAL_FILE_HEADER_SIZE 32
 #define JOURNAL_BATCH_HEADER_SIZE 28
 #define JOURNAL_BATCH_MAGIC 0x4a6e7263u

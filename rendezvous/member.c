@@ -33,6 +33,7 @@ enum event {
     EV_JOINED,
     EV_BEAT,
     EV_ORDER,
+    EV_NOTICE,
     EV_REPORT,
     EV_BYE,
     EV_DUE,
@@ -383,6 +384,11 @@ static void on_order(struct step *s)
         s->m->calls.order(s->m->calls.arg, s->msg);
 }
 
+static void on_notice(struct step *s)
+{
+    s->m->calls.order(s->m->calls.arg, s->msg);
+}
+
 /* To RESUME, a finished job that has let the node go answers with the result alone. */
 static void on_early_order(struct step *s)
 {
@@ -426,6 +432,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_BEAT] = on_beat,
         [EV_JOINED] = on_placed,
         [EV_ORDER] = on_order,
+        [EV_NOTICE] = on_notice,
         [EV_ACK] = on_ack,
         [EV_REFUSED] = on_refused,
         [EV_LOST] = on_lost,
@@ -523,6 +530,7 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_STOP] = EV_ORDER,
     [MSG_ASK_CHECKPOINT] = EV_ORDER,
     [MSG_DONE] = EV_ORDER,
+    [MSG_NOTICE] = EV_NOTICE,
 };
 
 /* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */

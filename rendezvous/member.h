@@ -45,8 +45,9 @@ struct member_calls {
     void (*connect)(void *arg); /* open a connection, close any */
     void (*disconnect)(void *arg);
     void (*send)(void *arg, const struct msg *m);
-    /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting): obey. DONE
-     * and REFUSED are last. Repeats of an order already given are held back here. */
+    /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting), NOTICE: obey.
+     * DONE and REFUSED are last. Repeats of an order already given are held back here.
+     */
     void (*order)(void *arg, const struct msg *m);
     /* The rendezvous is out of reach (true) or back (false): for the log. */
     void (*outage)(void *arg, bool out, const char *why);

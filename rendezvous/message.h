@@ -46,6 +46,7 @@ enum msg_type {
     MSG_STOP,
     MSG_ASK_CHECKPOINT,
     MSG_DONE,
+    MSG_NOTICE,
     /* the rendezvous to crunctl */
     MSG_JOB_STATUS = 80,
     MSG_NODE_STATUS,
@@ -111,11 +112,17 @@ struct job_config {
     uint32_t min_nodes, max_nodes, max_restarts;
     uint32_t lease_ms, join_timeout_ms, last_call_ms;
     uint32_t shutdown_grace_ms, failure_grace_ms;
+    uint32_t restart_min_uptime_ms; /* a younger epoch's failure ends the job; 0: off */
+    uint32_t restart_backoff_ms;    /* the longest wait of a crash loop; 0: none */
+    uint32_t quarantine;            /* root causes that put a node last; 0: off */
+    bool limit_spares;              /* at most `spares` are kept, and are waited for */
+    uint32_t spares;
     bool strict_fence; /* a place is not given away before its node has ended its
                           workers */
     char scale[16];    /* "now", "checkpoint", "never" */
-    char program[PROGRAM_MAX_BYTES + 1]; /* for people */
-    char arguments_hash[65];             /* of program and arguments; any text */
+    char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
+    char program[PROGRAM_MAX_BYTES + 1];             /* for people */
+    char arguments_hash[65]; /* of program and arguments; any text */
 };
 
 struct msg_join {
@@ -199,12 +206,18 @@ struct msg_joined {
     uint32_t lease_ms;
 };
 
+/* To an order of crunctl it may say what comes of it. */
+struct msg_ack {
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
 /* Answers a heartbeat; while nodes are missing it says so. */
 struct msg_beat {
     bool waiting;
     uint32_t present, wanted;
     uint64_t left_ms;
-    char missing[128]; /* node ranks asked for by nobody yet, "2, 5" */
+    char missing[128];                  /* node ranks asked for by nobody yet, "2, 5" */
+    char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, and why */
 };
 
 struct msg_start {
@@ -238,7 +251,17 @@ struct msg_stop {
 
 struct msg_ask_checkpoint {
     uint32_t within_ms;
+    char cause[16]; /* of the stop that follows: "scale-up", "drain" */
 };
+
+/* What people at every node are to know: one line. */
+struct msg_notice {
+    char text[NOTICE_MAX_BYTES + 1];
+};
+
+/* Failures that came after the root cause, a line each: HOST RANK WHAT. */
+#define AFTERWARDS_LINES_MAX 8
+#define AFTERWARDS_MAX_BYTES 1023
 
 struct msg_done {
     int32_t exit_code;
@@ -246,6 +269,7 @@ struct msg_done {
     char text[ERROR_TEXT_MAX_BYTES + 1];
     uint32_t restarts, max_restarts;
     struct failure failure; /* kind FAILURE_NONE: none */
+    char afterwards[AFTERWARDS_MAX_BYTES + 1];
 };
 
 struct msg_job_status {
@@ -260,6 +284,7 @@ struct msg_job_status {
     uint64_t age_ms;   /* since the job was created */
     uint64_t state_ms; /* in this state */
     char text[ERROR_TEXT_MAX_BYTES + 1];
+    char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for just now */
     struct failure failure;
 };
 
@@ -314,6 +339,7 @@ struct msg {
         struct msg_drain drain;
         struct msg_welcome welcome;
         struct msg_refused refused;
+        struct msg_ack ack;
         struct msg_joined joined;
         struct msg_beat beat;
         struct msg_start start;
@@ -321,6 +347,7 @@ struct msg {
         struct msg_stop stop;
         struct msg_ask_checkpoint ask_checkpoint;
         struct msg_done done;
+        struct msg_notice notice;
         struct msg_job_status job_status;
         struct msg_node_status node_status;
         struct msg_event event;

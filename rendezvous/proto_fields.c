@@ -119,8 +119,14 @@ static const struct proto_field job_config[] = {
     ANY_U32(job_config, last_call_ms, NEED),
     ANY_U32(job_config, shutdown_grace_ms, NEED),
     ANY_U32(job_config, failure_grace_ms, NEED),
+    ANY_U32(job_config, restart_min_uptime_ms, OPTIONAL),
+    ANY_U32(job_config, restart_backoff_ms, OPTIONAL),
+    ANY_U32(job_config, quarantine, OPTIONAL),
+    BOOL(job_config, limit_spares),
+    ANY_U32(job_config, spares, OPTIONAL),
     BOOL(job_config, strict_fence),
     NAME(job_config, scale, NEED),
+    TEXT(job_config, no_restart_on, OPTIONAL),
     TEXT(job_config, program, OPTIONAL),
     TEXT(job_config, arguments_hash, OPTIONAL),
 };
@@ -224,6 +230,10 @@ static const struct proto_field refused[] = {
     TEXT(msg_refused, text, OPTIONAL),
 };
 
+static const struct proto_field ack[] = {
+    TEXT(msg_ack, text, OPTIONAL),
+};
+
 /* -- the rendezvous to an agent ------------------------------------------------ */
 
 static const struct proto_field joined[] = {
@@ -239,6 +249,7 @@ static const struct proto_field beat[] = {
     ANY_U32(msg_beat, wanted, OPTIONAL),
     U64(msg_beat, left_ms, OPTIONAL),
     TEXT(msg_beat, missing, OPTIONAL),
+    TEXT(msg_beat, refused, OPTIONAL),
 };
 
 static const struct proto_field start[] = {
@@ -269,6 +280,11 @@ static const struct proto_field stop[] = {
 
 static const struct proto_field ask_checkpoint[] = {
     ANY_U32(msg_ask_checkpoint, within_ms, NEED),
+    NAME(msg_ask_checkpoint, cause, OPTIONAL),
+};
+
+static const struct proto_field notice[] = {
+    TEXT(msg_notice, text, NEED),
 };
 
 static const struct proto_field done[] = {
@@ -278,6 +294,7 @@ static const struct proto_field done[] = {
     ANY_U32(msg_done, restarts, NEED),
     ANY_U32(msg_done, max_restarts, NEED),
     OBJECT(msg_done, failure, OPTIONAL, failure_table),
+    TEXT(msg_done, afterwards, OPTIONAL),
 };
 
 /* -- the rendezvous to crunctl ------------------------------------------------- */
@@ -301,6 +318,7 @@ static const struct proto_field job_status[] = {
     U64(msg_job_status, age_ms, OPTIONAL),
     U64(msg_job_status, state_ms, OPTIONAL),
     TEXT(msg_job_status, text, OPTIONAL),
+    TEXT(msg_job_status, notice, OPTIONAL),
     OBJECT(msg_job_status, failure, OPTIONAL, failure_table),
 };
 
@@ -371,7 +389,7 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, drain),
     [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, welcome),
     [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, refused),
-    [MSG_ACK] = EMPTY("ACK", TO_PEERS),
+    [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ack),
     [MSG_JOINED] = MESSAGE("JOINED", TO_PEERS, joined),
     [MSG_BEAT] = MESSAGE("BEAT", TO_PEERS, beat),
     [MSG_START] = MESSAGE("START", TO_PEERS, start),
@@ -379,6 +397,7 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_STOP] = MESSAGE("STOP", TO_PEERS, stop),
     [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ask_checkpoint),
     [MSG_DONE] = MESSAGE("DONE", TO_PEERS, done),
+    [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, notice),
     [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, job_status),
     [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, node_status),
     [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, event),

@@ -17,6 +17,8 @@ enum record_type {
     RECORD_PLACE,
     RECORD_DROP,
     RECORD_END,
+    RECORD_SLOT,
+    RECORD_PAST,
     RECORD_TYPE_COUNT
 };
 
@@ -108,8 +110,14 @@ static void describe_config(struct stream *s, struct job_config *c)
     field_u32(s, &c->last_call_ms);
     field_u32(s, &c->shutdown_grace_ms);
     field_u32(s, &c->failure_grace_ms);
+    field_u32(s, &c->restart_min_uptime_ms);
+    field_u32(s, &c->restart_backoff_ms);
+    field_u32(s, &c->quarantine);
+    field_bool(s, &c->limit_spares);
+    field_u32(s, &c->spares);
     field_bool(s, &c->strict_fence);
     FIELD_TEXT(s, c->scale);
+    FIELD_TEXT(s, c->no_restart_on);
     FIELD_TEXT(s, c->program);
     FIELD_TEXT(s, c->arguments_hash);
 }
@@ -125,6 +133,9 @@ static void describe_state(struct stream *s, struct job *j)
     field_u32(s, &r->restarts);
     field_bool(s, &r->ending);
     field_bool(s, &r->restart_spent);
+    field_bool(s, &r->too_young);
+    field_bool(s, &r->short_lived);
+    field_u32(s, &r->crash_loop);
     field_bool(s, &r->store_ready);
     field_i32(s, &r->exit_code);
     field_u32(s, &r->grace_ms);
@@ -132,6 +143,7 @@ static void describe_state(struct stream *s, struct job *j)
     field_u32(s, &r->world_size);
     field_u32(s, &r->leader);
     field_u32(s, &r->root_node);
+    field_u64(s, &r->root_identity);
     field_u64(s, &r->root_at);
     FIELD_TEXT(s, j->store_address);
     field_u32(s, &j->store_port);
@@ -169,6 +181,7 @@ static void describe_node(struct stream *s, struct job_node *n)
 static void describe_place(struct stream *s, struct round_node *n)
 {
     field_id(s, &n->incarnation);
+    field_u64(s, &n->identity);
     FIELD_ENUM(s, n->state, ROUND_NODE_STATE_COUNT);
     field_u32(s, &n->workers);
     field_u32(s, &n->wanted_slot);
@@ -178,6 +191,22 @@ static void describe_place(struct stream *s, struct round_node *n)
     field_u64(s, &n->joined);
     field_bool(s, &n->host);
     field_bool(s, &n->leaving);
+}
+
+/* Times as ages: after a restart the clock may be another. */
+static void describe_past(struct stream *s, struct round_past *p, uint64_t now)
+{
+    field_u64(s, &p->identity);
+    field_bool(s, &p->quarantined);
+    field_u32(s, &p->count);
+    if (p->count > QUARANTINE_MAX)
+        s->in->bad = true;
+    for (uint32_t i = 0; i < p->count && p->count <= QUARANTINE_MAX; i++) {
+        uint64_t age = s->out ? now - p->at[i] : 0;
+
+        field_u64(s, &age);
+        p->at[i] = now - age;
+    }
 }
 
 /* -- writing ---------------------------------------------------------------------- */
@@ -234,6 +263,7 @@ void record_failure(struct journal *j, const struct job *job)
 
     record_begin(&rec, job);
     describe_failure(&rec.s, &changeable(job)->failure);
+    FIELD_TEXT(&rec.s, changeable(job)->afterwards);
     record_write(j, RECORD_FAILURE, &rec);
 }
 
@@ -266,6 +296,29 @@ void record_drop(struct journal *j, const struct job *job, uint32_t index)
     record_write(j, RECORD_DROP, &rec);
 }
 
+/* Who had a slot last is known from the PLACE of each member, as long as it is there.
+ */
+static void record_slot(struct journal *j, const struct job *job, uint32_t slot)
+{
+    struct record rec;
+
+    record_begin(&rec, job);
+    wire_put_u32(&rec.out, slot);
+    wire_put_u64(&rec.out, job->round.slot_identity[slot]);
+    record_write(j, RECORD_SLOT, &rec);
+}
+
+void record_past(struct journal *j, const struct job *job, uint32_t index)
+{
+    const struct round *r = &job->round;
+    struct round_past past = r->past[index];
+    struct record rec;
+
+    record_begin(&rec, job);
+    describe_past(&rec.s, &past, r->last_now - r->stalled);
+    record_write(j, RECORD_PAST, &rec);
+}
+
 void record_end(struct journal *j, const struct job *job)
 {
     struct record rec;
@@ -286,6 +339,11 @@ void record_all(struct journal *j, const struct job *job)
         record_node(j, job, i);
         record_place(j, job, i);
     }
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
+        if (r->slot_identity[slot] != 0)
+            record_slot(j, job, slot);
+    for (uint32_t i = 0; i < r->pasts; i++)
+        record_past(j, job, i);
 }
 
 /* -- reading ---------------------------------------------------------------------- */
@@ -341,10 +399,34 @@ static void read_about_node(struct stream *s, unsigned type, struct job *job,
         describe_place(s, n);
         if (n->slot != ROUND_NONE && n->slot >= job->round.config.max_nodes)
             s->in->bad = true;
+        else if (n->state == ROUND_NODE_ACTIVE && n->slot != ROUND_NONE)
+            job->round.slot_identity[n->slot] = n->identity;
     } else if (type == RECORD_DROP) {
         n->state = ROUND_NODE_FREE;
         job_drop_node(job, index);
     }
+}
+
+static void read_slot(struct stream *s, struct job *job)
+{
+    uint32_t slot = 0;
+    uint64_t identity = 0;
+
+    field_u32(s, &slot);
+    field_u64(s, &identity);
+    if (slot >= job->round.config.max_nodes)
+        s->in->bad = true;
+    else if (!s->in->bad)
+        job->round.slot_identity[slot] = identity;
+}
+
+static void read_past(struct stream *s, struct job *job, uint64_t now)
+{
+    struct round_past past = { 0 };
+
+    describe_past(s, &past, now);
+    if (!s->in->bad)
+        round_past_put(&job->round, &past);
 }
 
 int record_read(void *arg, unsigned type, const void *data, size_t size, struct err *e)
@@ -372,8 +454,13 @@ int record_read(void *arg, unsigned type, const void *data, size_t size, struct 
         describe_state(&s, job);
         if (job->round.leader != ROUND_NONE && job->round.leader >= job->round.capacity)
             in.bad = true;
-    } else if (type == RECORD_FAILURE)
+    } else if (type == RECORD_FAILURE) {
         describe_failure(&s, &job->failure);
+        FIELD_TEXT(&s, job->afterwards);
+    } else if (type == RECORD_SLOT)
+        read_slot(&s, job);
+    else if (type == RECORD_PAST)
+        read_past(&s, job, reader->now_ms);
     else if (type == RECORD_END) {
         *at = job->next;
         job_destroy(job);

@@ -13,11 +13,13 @@ struct journal;
  *
  *   JOB      run id, configuration, instance: at creation
  *   STATE    epoch, state, budget, result, store: at every change
- *   FAILURE  the root cause: when one is known
+ *   FAILURE  the root cause and what followed: when it is known
  *   NODE     who it is: at joining
  *   PLACE    its state and slot: at every change
  *   DROP     the node is gone
  *   END      the job is forgotten
+ *   SLOT     who had it last: in a snapshot, else the members' PLACE says it
+ *   PAST     what troubles a host has made: at each
  */
 void record_job(struct journal *j, const struct job *job);
 void record_state(struct journal *j, const struct job *job);
@@ -25,6 +27,7 @@ void record_failure(struct journal *j, const struct job *job);
 void record_node(struct journal *j, const struct job *job, uint32_t index);
 void record_place(struct journal *j, const struct job *job, uint32_t index);
 void record_drop(struct journal *j, const struct job *job, uint32_t index);
+void record_past(struct journal *j, const struct job *job, uint32_t index);
 void record_end(struct journal *j, const struct job *job);
 /* All of a job, for a snapshot. */
 void record_all(struct journal *j, const struct job *job);

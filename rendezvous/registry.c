@@ -166,6 +166,21 @@ void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal
     registry_send(p, &m);
 }
 
+void registry_notice(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
+{
+    struct msg m = { .type = MSG_NOTICE };
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
+    va_end(ap);
+    registry_tell(g, job, kind, host, "%s", m.notice.text);
+    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next)
+        if (job->node[i]->peer)
+            registry_send(job->node[i]->peer, &m);
+}
+
 void registry_acknowledge(struct registry_peer *p, const struct msg *to)
 {
     struct msg m = { .type = MSG_ACK, .sequence = to->sequence };
@@ -241,6 +256,18 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]
                                : registry_agent_handlers[m->type];
     return fn(g, p, m, e);
+}
+
+bool registry_unreadable(struct registry *g, struct registry_peer *p,
+                         const struct msg *m, const char *why)
+{
+    if (m->type != MSG_JOIN || p->phase != PROTO_AGENT)
+        return false;
+    registry_refuse(p, m, REFUSED_MALFORMED, false,
+                    "%s cannot read what this node asks for: %s (are both of the same "
+                    "version?)",
+                    g->config.software, why);
+    return true;
 }
 
 /* -- time and durability ---------------------------------------------------------- */

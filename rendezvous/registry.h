@@ -57,6 +57,10 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size);
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
 
+/* One that cannot be read. True if it is answered; the peer is to be closed anyway. */
+bool registry_unreadable(struct registry *g, struct registry_peer *p,
+                         const struct msg *m, const char *why);
+
 /* Let time pass. Returns when to call again at the latest. */
 uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms);
 

@@ -19,6 +19,11 @@ static struct registry_peer *peer_of(const struct registry_step *s, uint32_t nod
     return s->job->node[node] ? s->job->node[node]->peer : NULL;
 }
 
+static const char *plural(uint32_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* A node that has just been taken in: who it is stands in the message that is stepped.
  */
 static void adopt(struct registry_step *s, uint32_t node)
@@ -33,9 +38,11 @@ static void adopt(struct registry_step *s, uint32_t node)
     registry_bind(s->peer, s->job, node);
     if (s->registry->journal)
         record_node(s->registry->journal, s->job, node);
+    n->same_arguments = job_has_same_arguments(&s->job->config, &join->config);
     registry_tell(s->registry, s->job, "joined", n->host,
-                  "%s joined (pid %" PRIu32 ", %" PRIu32 " workers)", n->host, n->pid,
-                  join->workers);
+                  "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
+                  n->pid, join->workers, plural(join->workers),
+                  s->job->round.node[node].quarantined ? ", in quarantine" : "");
 }
 
 static void save_job(struct registry_step *s, const struct round_action *a)
@@ -51,6 +58,12 @@ static void save_node(struct registry_step *s, const struct round_action *a)
         adopt(s, a->node);
     if (s->registry->journal)
         record_place(s->registry->journal, s->job, a->node);
+}
+
+static void save_past(struct registry_step *s, const struct round_action *a)
+{
+    if (s->registry->journal)
+        record_past(s->registry->journal, s->job, a->node);
 }
 
 static void drop_node(struct registry_step *s, const struct round_action *a)
@@ -184,11 +197,16 @@ static void stop(struct registry_step *s, const struct round_action *a)
 
 static void ask_checkpoint(struct registry_step *s, const struct round_action *a)
 {
+    const struct round *r = &s->job->round;
+    uint64_t now = r->last_now - r->stalled;
     struct msg m = { .type = MSG_ASK_CHECKPOINT };
 
     if (!peer_of(s, a->node))
         return;
-    m.ask_checkpoint.within_ms = CHECKPOINT_WAIT_MS;
+    if (r->checkpoint_at > now)
+        m.ask_checkpoint.within_ms = (uint32_t)(r->checkpoint_at - now);
+    snprintf(m.ask_checkpoint.cause, sizeof(m.ask_checkpoint.cause), "%s",
+             round_cause_name(r->checkpoint_cause));
     registry_send(peer_of(s, a->node), &m);
 }
 
@@ -209,6 +227,7 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
         memcpy(m.done.text, job->text, sizeof(m.done.text));
         if (r->reason == ROUND_REASON_FAILURE || r->reason == ROUND_REASON_LOST)
             m.done.failure = job->failure;
+        memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
     }
     registry_send(p, &m);
 }
@@ -254,12 +273,41 @@ static void evicted(struct registry_step *s, const struct round_action *a)
             "this node was taken for lost and is no longer part of the job");
 }
 
+/* One line more of what followed, as long as there is room; the rest is in the events.
+ */
+static void add_afterwards(struct job *job, const struct failure *f)
+{
+    size_t used = strlen(job->afterwards);
+    char line[256], what[64];
+    unsigned lines = 0;
+    size_t size;
+
+    for (const char *at = job->afterwards; (at = strchr(at, '\n')); at++)
+        lines++;
+    size = (size_t)snprintf(line, sizeof(line), "%s %" PRIu32 " %s\n", f->host, f->rank,
+                            job_describe_end(f, what, sizeof(what)));
+    if (lines < AFTERWARDS_LINES_MAX && size < sizeof(line) &&
+        used + size < sizeof(job->afterwards))
+        memcpy(job->afterwards + used, line, size + 1);
+}
+
+/* A root cause that is found later than another was has that one behind it. */
 static void keep_failure(struct registry_step *s, const struct failure *f)
 {
     struct job *job = s->job;
+    size_t used;
 
+    if (job->round.state == ROUND_RUNNING)
+        job->afterwards[0] = '\0';
+    else
+        add_afterwards(job, &job->failure);
     job->failure = *f;
     job_describe_failure(f, job->text, sizeof(job->text));
+    used = strlen(job->text);
+    if (job->round.too_young)
+        snprintf(job->text + used, sizeof(job->text) - used,
+                 ", and its epoch was younger than --restart-min-uptime (%g s)",
+                 job->config.restart_min_uptime_ms / 1e3);
     if (s->registry->journal)
         record_failure(s->registry->journal, job);
 }
@@ -290,8 +338,26 @@ static void afterwards(struct registry_step *s, const struct round_action *a)
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    add_afterwards(s->job, &f);
+    if (s->registry->journal)
+        record_failure(s->registry->journal, s->job);
     registry_tell(s->registry, s->job, "afterwards", f.host, "%s",
                   job_describe_failure(&f, text, sizeof(text)));
+}
+
+static void quarantined(struct registry_step *s, const struct round_action *a)
+{
+    const struct job_config *c = &s->job->config;
+    const char *host = s->job->failure.host;
+
+    (void)a;
+    registry_notice(
+        s->registry, s->job, "quarantined", host,
+        "%s is in quarantine: it was the root cause of %" PRIu32
+        " stops within %d minutes; it has a part in the next epochs only if "
+        "fewer than %" PRIu32 " other node%s there",
+        host, c->quarantine, QUARANTINE_WINDOW_MS / 60000, c->min_nodes,
+        c->min_nodes == 1 ? " is" : "s are");
 }
 
 /* -- a new state ------------------------------------------------------------------ */
@@ -301,10 +367,10 @@ static void say_running(struct registry_step *s)
     const struct round *r = &s->job->round;
 
     registry_tell(s->registry, s->job, "formed", "",
-                  "epoch %" PRIu64 " formed: %" PRIu32 " nodes, %" PRIu32
-                  " workers, rank 0 on %s",
-                  r->epoch, r->group_size, r->world_size,
-                  s->job->node[r->leader]->host);
+                  "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
+                  " worker%s, rank 0 on %s",
+                  r->epoch, r->group_size, plural(r->group_size), r->world_size,
+                  plural(r->world_size), s->job->node[r->leader]->host);
 }
 
 static void say_stopping(struct registry_step *s)
@@ -357,11 +423,37 @@ static void say_done(struct registry_step *s)
                   job->text);
 }
 
+char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
+                             size_t size)
+{
+    const struct round *r = &job->round;
+    uint64_t left = round_backoff_left(r, g->now_ms);
+
+    buf[0] = '\0';
+    if (left > 0)
+        snprintf(buf, size, "restart %" PRIu32 " of %" PRIu32 " in %" PRIu64 " s: %s",
+                 r->restarts, r->config.max_restarts, (left + 999) / 1000, job->text);
+    return buf;
+}
+
+static void say_forming(struct registry_step *s)
+{
+    char text[NOTICE_MAX_BYTES + 1];
+
+    registry_describe_wait(s->registry, s->job, text, sizeof(text));
+    if (*text)
+        registry_notice(s->registry, s->job, "waiting", "", "%s", text);
+}
+
 static void entered(struct registry_step *s, const struct round_action *a)
 {
     (void)a;
     switch (s->job->round.state) {
+    case ROUND_FORMING:
+        say_forming(s);
+        break;
     case ROUND_RUNNING:
+        s->job->refused[0] = '\0';
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         say_running(s);
@@ -381,6 +473,7 @@ static actor *const actors[ROUND_ACT_COUNT] = {
     [ROUND_ACT_SAVE_JOB] = save_job,
     [ROUND_ACT_SAVE_NODE] = save_node,
     [ROUND_ACT_DROP_NODE] = drop_node,
+    [ROUND_ACT_SAVE_PAST] = save_past,
     [ROUND_ACT_JOINED] = joined,
     [ROUND_ACT_START] = start,
     [ROUND_ACT_STOP] = stop,
@@ -391,6 +484,7 @@ static actor *const actors[ROUND_ACT_COUNT] = {
     [ROUND_ACT_ROOT_CAUSE] = root_cause,
     [ROUND_ACT_ROOT_LOST] = root_lost,
     [ROUND_ACT_AFTERWARDS] = afterwards,
+    [ROUND_ACT_QUARANTINED] = quarantined,
     [ROUND_ACT_ENTERED] = entered,
 };
 

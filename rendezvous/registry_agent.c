@@ -2,6 +2,7 @@
 #include "rendezvous/registry_internal.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,35 +15,58 @@
 
 /* -- joining ---------------------------------------------------------------------- */
 
-static void refuse_slot_taken(struct registry_peer *p, const struct msg *m,
-                              const struct job *job)
-{
-    uint32_t holder = job->round.conflict;
+/* A node is not let into the job: it is told, and so is everybody who waits for it. */
+static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
+                      enum refusal why, bool retry, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 
-    registry_refuse(p, m, REFUSED_SLOT, !job->round.node[holder].connected,
-                    "node rank %" PRId32 " is taken by %s (pid %" PRIu32
-                    "); start this node with another --node-rank",
-                    m->join.node_rank, job->node[holder]->host, job->node[holder]->pid);
+static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
+                      enum refusal why, bool retry, const char *fmt, ...)
+{
+    char text[ERROR_TEXT_MAX_BYTES + 1], news[NOTICE_MAX_BYTES + 1];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    registry_refuse(p, m, why, retry, "%s", text);
+    snprintf(news, sizeof(news), "%.100s was refused: %.400s", m->join.host, text);
+    if (strcmp(news, job->refused) == 0) /* it tries again and again */
+        return;
+    memcpy(job->refused, news, sizeof(job->refused));
+    registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
 }
 
-static void refuse_join(struct registry_peer *p, const struct msg *m,
-                        const struct job *job, enum round_verdict verdict)
+static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
+                        enum round_verdict verdict)
 {
+    const struct round *r = &job->round;
+
     switch (verdict) {
     case ROUND_REFUSED_SLOT_TAKEN:
-        refuse_slot_taken(p, m, job);
+        turn_away(p, m, job, REFUSED_SLOT, !r->node[r->conflict].connected,
+                  "node rank %" PRId32 " is taken by %s (pid %" PRIu32
+                  "); start this node with another --node-rank",
+                  m->join.node_rank, job->node[r->conflict]->host,
+                  job->node[r->conflict]->pid);
         break;
     case ROUND_REFUSED_SLOT_RANGE:
-        registry_refuse(p, m, REFUSED_SLOT, false,
-                        "--node-rank %" PRId32 ": the job has at most %" PRIu32
-                        " nodes, 0 to %" PRIu32,
-                        m->join.node_rank, job->config.max_nodes,
-                        job->config.max_nodes - 1);
+        turn_away(p, m, job, REFUSED_SLOT, false,
+                  "--node-rank %" PRId32 ": the job has at most %" PRIu32
+                  " nodes, 0 to %" PRIu32,
+                  m->join.node_rank, job->config.max_nodes, job->config.max_nodes - 1);
+        break;
+    case ROUND_REFUSED_SPARES: /* one that is away may make room when it is lost */
+        turn_away(p, m, job, REFUSED_FULL, r->tally.disconnected > 0,
+                  "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
+                  " spare%s of --spares; no more are kept",
+                  job->run_id, job->config.max_nodes, job->config.spares,
+                  job->config.spares == 1 ? "" : "s");
         break;
     case ROUND_REFUSED_FULL:
-        registry_refuse(p, m, REFUSED_FULL, true,
-                        "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
-                        job->run_id, job->round.tally.live);
+        turn_away(p, m, job, REFUSED_FULL, true,
+                  "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
+                  job->run_id, r->tally.live);
         break;
     default:
         registry_refuse(p, m, REFUSED_ENDED, p->registry->config.standalone,
@@ -125,9 +149,43 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
         return new_job(g, p, m);
     if (!*job_config_difference(&job->config, &m->join.config, why, sizeof(why)))
         return job;
-    registry_refuse(p, m, REFUSED_CONFIG, false,
-                    "job \"%s\" runs with another configuration: %s", job->run_id, why);
+    turn_away(p, m, job, REFUSED_CONFIG, false,
+              "job \"%s\" runs with another configuration: %s", job->run_id, why);
     return NULL;
+}
+
+/* Who a node is beyond one life of its agent: its host and where it is reached. Any
+ * number but 0, the same for the same. */
+static uint64_t identity_of(const struct registry_peer *p, const struct msg_join *join)
+{
+    const char *parts[] = { join->host, *join->address ? join->address : p->address };
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+
+    for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        for (const char *c = parts[i];; c++) {
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+            if (!*c)
+                break;
+        }
+    return hash ? hash : 1;
+}
+
+/* Other arguments than the job's are allowed (each node's own rank may be one), but
+ * they are mostly a mistake: said once, with both hosts. */
+static void compare_arguments(struct registry *g, struct job *job, const struct msg *m)
+{
+    const char *other = "the job's first node";
+
+    if (job->told_of_arguments || job_has_same_arguments(&job->config, &m->join.config))
+        return;
+    for (uint32_t i = job->round.last; i != ROUND_NONE; i = job->round.node[i].prev)
+        if (job->node[i]->same_arguments)
+            other = job->node[i]->host;
+    job->told_of_arguments = true;
+    registry_notice(g, job, "arguments", m->join.host,
+                    "%s was started with other arguments for %s than %s; if that is a "
+                    "mistake, end the job",
+                    m->join.host, job->config.program, other);
 }
 
 static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
@@ -145,9 +203,12 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
     ev.join.wanted_slot = m->join.node_rank < 0 ? ROUND_NONE
                                                 : (uint32_t)m->join.node_rank;
     ev.join.host = !g->config.standalone && !*p->address;
+    ev.join.identity = identity_of(p, &m->join);
     verdict = registry_step(g, job, &ev, p, m, NULL);
     if (verdict != ROUND_OK)
         refuse_join(p, m, job, verdict);
+    else
+        compare_arguments(g, job, m);
     return 0;
 }
 
@@ -243,6 +304,7 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
     if (p->job->round.state == ROUND_FORMING) {
         say_waiting(g, &p->job->round, &beat.beat);
         say_missing(p->job, &beat.beat);
+        memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
     }
     registry_send(p, &beat);
     return 0;

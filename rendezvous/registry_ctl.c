@@ -48,6 +48,8 @@ static const char *node_state_name(const struct round *r, const struct round_nod
 {
     if (n->leaving)
         return "leaving";
+    if (n->quarantined && n->state == ROUND_NODE_WAITING)
+        return "quarantined";
     if (is_spare(r, n))
         return "spare";
     switch (n->state) {
@@ -120,6 +122,7 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     s->exit_code = r->exit_code;
     s->age_ms = g->now_ms - job->created_ms;
     s->state_ms = g->now_ms - r->stalled - r->state_since;
+    registry_describe_wait(g, job, s->notice, sizeof(s->notice));
     if (in_full)
         s->failure = job->failure;
     registry_send(p, &m);
@@ -264,11 +267,37 @@ static uint32_t find_node(const struct job *job, const char *name)
     return ROUND_NONE;
 }
 
+/* What becomes of it, in the words of who asked for it. */
+static void describe_drain(const struct job *job, uint32_t node, char *text,
+                           size_t size)
+{
+    const struct round *r = &job->round;
+    const struct round_node *n = &r->node[node];
+    const char *host = job->node[node]->host;
+    uint32_t workers = n->workers;
+    char ranks[64] = "";
+
+    if (n->group_rank != ROUND_NONE && workers > 1)
+        snprintf(ranks, sizeof(ranks), ", ranks %" PRIu32 " to %" PRIu32, n->first_rank,
+                 n->first_rank + workers - 1);
+    else if (n->group_rank != ROUND_NONE)
+        snprintf(ranks, sizeof(ranks), ", rank %" PRIu32, n->first_rank);
+    if (n->slot == ROUND_NONE)
+        snprintf(text, size, "%s leaves", host);
+    else
+        snprintf(text, size, "%s (slot %" PRIu32 "%s) leaves%s", host, n->slot, ranks,
+                 r->state != ROUND_RUNNING || n->state == ROUND_NODE_WAITING ? ""
+                 : r->checkpoint_at ? " when the workers have written a checkpoint"
+                                    : "");
+}
+
 static int on_drain(struct registry *g, struct registry_peer *p, const struct msg *m,
                     struct err *e)
 {
     struct job *job = wanted_job(g, p, m, m->drain.run_id);
     struct round_event ev = { .type = ROUND_EV_DRAIN };
+    struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
+    const char *host;
 
     (void)e;
     if (!job)
@@ -280,18 +309,19 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
         return 0;
     }
     ev.incarnation = job->round.node[ev.node].incarnation;
+    host = job->node[ev.node]->host;
     switch (registry_step(g, job, &ev, p, m, NULL)) {
     case ROUND_OK:
-        registry_acknowledge(p, m);
+        describe_drain(job, ev.node, ack.ack.text, sizeof(ack.ack.text));
+        registry_send(p, &ack);
         break;
     case ROUND_REFUSED_MIN:
         registry_refuse(p, m, REFUSED_MIN, false,
-                        "without %s fewer than %" PRIu32 " nodes would remain",
-                        m->drain.node, job->config.min_nodes);
+                        "without %s fewer than %" PRIu32 " nodes would remain", host,
+                        job->config.min_nodes);
         break;
     default:
-        registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already",
-                        m->drain.node);
+        registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already", host);
         break;
     }
     return 0;

@@ -64,7 +64,15 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
                    const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* The same, said by every node of the job as well. */
+void registry_notice(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
 /* registry_act.c */
+/* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
+char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
+                             size_t size);
 enum round_verdict registry_step(struct registry *g, struct job *job,
                                  const struct round_event *ev,
                                  struct registry_peer *peer, const struct msg *msg,

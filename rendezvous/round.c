@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "rendezvous/round_past.h"
 #include "rendezvous/round_step.h"
 
 /* A step: who may speak, what time it is, the event, and what has become of it. */
@@ -96,19 +97,43 @@ enum round_verdict round_step(struct round *r, const struct round_event *ev,
 uint64_t round_next_tick(const struct round *r)
 {
     uint64_t next = r->ticked_at + scan_ms(r);
-    uint64_t last_call = r->last_call_at + r->stalled;
+    uint64_t due = r->last_call_at;
 
     if (r->tally.live == 0 && r->state == ROUND_DONE)
         return UINT64_MAX;
-    return r->last_call_at && last_call < next && last_call > r->ticked_at ? last_call
-                                                                           : next;
+    if (r->state == ROUND_FORMING && round_backoff_ms(r) > 0)
+        due = r->state_since + round_backoff_ms(r);
+    due += due ? r->stalled : 0;
+    return due < next && due > r->ticked_at ? due : next;
+}
+
+uint32_t round_backoff_ms(const struct round *r)
+{
+    uint64_t wait = RESTART_BACKOFF_FIRST_MS;
+
+    if (r->cause != ROUND_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
+        return 0;
+    for (uint32_t i = RESTARTS_AT_ONCE + 1;
+         i < r->crash_loop && wait < r->config.backoff_ms; i++)
+        wait *= 2;
+    return wait < r->config.backoff_ms ? (uint32_t)wait : r->config.backoff_ms;
+}
+
+static uint64_t left(const struct round *r, uint64_t end, uint64_t now)
+{
+    end += r->stalled;
+    return r->state == ROUND_FORMING && end > now ? end - now : 0;
+}
+
+uint64_t round_backoff_left(const struct round *r, uint64_t now)
+{
+    return left(r, r->state_since + round_backoff_ms(r), now);
 }
 
 uint64_t round_time_left(const struct round *r, uint64_t now)
 {
-    uint64_t end = r->state_since + r->config.join_timeout_ms + r->stalled;
-
-    return r->state == ROUND_FORMING && end > now ? end - now : 0;
+    return left(r, r->state_since + round_backoff_ms(r) + r->config.join_timeout_ms,
+                now);
 }
 
 uint32_t round_present(const struct round *r)
@@ -118,7 +143,8 @@ uint32_t round_present(const struct round *r)
 
 void round_init(struct round *r, const struct round_config *config,
                 const struct id128 *instance, struct round_node *node,
-                uint32_t capacity, uint32_t *slot_node, uint32_t *bucket, uint64_t now)
+                uint32_t capacity, uint32_t *slot_node, uint32_t *bucket,
+                uint64_t *slot_identity, uint64_t now)
 {
     *r = (struct round){
         .config = *config,
@@ -127,6 +153,7 @@ void round_init(struct round *r, const struct round_config *config,
         .capacity = capacity,
         .slot_node = slot_node,
         .bucket = bucket,
+        .slot_identity = slot_identity,
         .leader = ROUND_NONE,
         .root_node = ROUND_NONE,
         .conflict = ROUND_NONE,
@@ -142,6 +169,7 @@ void round_restore_node(struct round *r, uint32_t index, const struct round_node
     struct round_node n = *saved;
 
     n.connected = n.started = n.checkpointed = false;
+    n.quarantined = round_past_is_quarantined(r, n.identity);
     round_table_put(r, index, &n);
 }
 
@@ -163,7 +191,7 @@ void round_restored(struct round *r, uint64_t now)
     r->last_now = r->ticked_at = now;
     r->stalled = 0;
     r->state_since = now;
-    r->last_call_at = r->checkpoint_at = 0;
+    r->last_call_at = r->checkpoint_at = r->formed_at = 0;
     r->root_heard_at = 0; /* what fell silent before what is not known any more */
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
         r->node[i].heard_at = r->node[i].gone_at = now;

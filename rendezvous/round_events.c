@@ -2,18 +2,26 @@
 #include "rendezvous/round_step.h"
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/round_past.h"
 
 /*
  * What each event changes. Handlers change facts and send orders to the node that the
  * event is about; that the facts have become another state is found by round_settle.
  */
 
-/* A job of fixed size without restarts does not wait for a replacement of a lost node.
- */
+/* A job of fixed size without restarts does not wait for a replacement of a lost node,
+ * unless spares are to be kept. */
 static bool is_hopeless(const struct round *r)
 {
     return r->config.min_nodes == r->config.max_nodes && r->config.max_restarts == 0 &&
-           r->epoch > 0 && round_candidates(r) < r->config.min_nodes;
+           !(r->config.limit_spares && r->config.spares > 0) && r->epoch > 0 &&
+           round_candidates(r) < r->config.min_nodes;
+}
+
+static bool has_all_spares(const struct round *r)
+{
+    return r->config.limit_spares &&
+           round_candidates(r) >= (uint64_t)r->config.max_nodes + r->config.spares;
 }
 
 static bool may_start(const struct round *r, const struct round_node *n)
@@ -57,7 +65,7 @@ static void excuse_failure(struct round *r)
     r->cause = ROUND_CAUSE_LOST;
     if (r->restart_spent)
         r->restarts--;
-    r->restart_spent = false;
+    r->restart_spent = r->too_young = false;
     if (r->reason == ROUND_REASON_FAILURE) {
         r->ending = false;
         r->reason = ROUND_REASON_NONE;
@@ -91,6 +99,7 @@ static void lose(struct step *s, uint32_t i)
         s->lost_member = i;
     if (explains || s->lost_member == i) {
         r->root_node = i;
+        r->root_identity = n->identity;
         round_act(s, ROUND_ACT_ROOT_LOST, i);
     }
     if (n->state != ROUND_NODE_TOLD)
@@ -169,6 +178,8 @@ static enum round_verdict on_join(struct step *s)
     if (wanted != ROUND_NONE &&
         (r->conflict = round_table_holder(r, wanted)) != ROUND_NONE)
         return ROUND_REFUSED_SLOT_TAKEN;
+    if (has_all_spares(r))
+        return ROUND_REFUSED_SPARES;
     i = round_table_add(r, &s->ev->incarnation);
     if (i == ROUND_NONE)
         return ROUND_REFUSED_FULL;
@@ -176,6 +187,8 @@ static enum round_verdict on_join(struct step *s)
     n->workers = s->ev->join.workers;
     n->wanted_slot = wanted;
     n->host = s->ev->join.host;
+    n->identity = s->ev->join.identity;
+    round_table_set_quarantined(r, n, round_past_is_quarantined(r, n->identity));
     round_hear(s, n);
     round_act(s, ROUND_ACT_SAVE_NODE, i);
     round_act(s, ROUND_ACT_JOINED, i);
@@ -217,6 +230,7 @@ static enum round_verdict on_store_ready(struct step *s)
 static void take_as_root(struct step *s)
 {
     s->r->root_node = round_index(s->r, s->node);
+    s->r->root_identity = s->node->identity;
     s->r->root_at = s->ev->at_ms;
     round_act(s, ROUND_ACT_ROOT_CAUSE, s->r->root_node);
 }
@@ -224,12 +238,14 @@ static void take_as_root(struct step *s)
 static enum round_verdict on_failed_running(struct step *s)
 {
     struct round *r = s->r;
+    bool is_left = r->restarts < r->config.max_restarts && !s->ev->final;
 
     if (s->node->state != ROUND_NODE_ACTIVE)
         return ROUND_IGNORED;
     r->root_heard_at = s->t;
+    r->too_young = is_left && round_age(r) < r->config.min_uptime_ms;
     take_as_root(s);
-    r->restart_spent = !s->ev->final && r->restarts < r->config.max_restarts;
+    r->restart_spent = is_left && !r->too_young;
     if (r->restart_spent)
         r->restarts++;
     else
@@ -260,6 +276,8 @@ static enum round_verdict on_finished(struct step *s)
     if (s->node->state != ROUND_NODE_ACTIVE)
         return ROUND_IGNORED;
     round_set_state(s, s->node, ROUND_NODE_FINISHED);
+    if (s->node->leaving && !is_vital(s->r, s->node)) /* it need not wait any longer */
+        round_release(s, s->node);
     return ROUND_OK;
 }
 
@@ -270,6 +288,7 @@ static enum round_verdict on_stopped_running(struct step *s)
         return ROUND_IGNORED;
     round_set_state(s, s->node, ROUND_NODE_STOPPED);
     s->lost_member = s->r->root_node = round_index(s->r, s->node);
+    s->r->root_identity = s->node->identity;
     round_act(s, ROUND_ACT_ROOT_LOST, s->lost_member);
     return ROUND_OK;
 }
@@ -311,7 +330,8 @@ static enum round_verdict on_end(struct step *s)
     return ROUND_OK;
 }
 
-/* LEAVE and DRAIN: the node goes if enough remain; if not, the one ends the job. */
+/* LEAVE and DRAIN: the node goes if enough remain; if not, the one ends the job. A
+ * member goes when the epoch has stopped for it: see settle_running. */
 static enum round_verdict on_leave(struct step *s)
 {
     struct round *r = s->r;
@@ -331,8 +351,6 @@ static enum round_verdict on_leave(struct step *s)
     }
     round_table_set_leaving(r, n, true);
     round_act(s, ROUND_ACT_SAVE_NODE, round_index(r, n));
-    if (r->state == ROUND_RUNNING)
-        round_begin_stop(s, ROUND_CAUSE_DRAIN, r->config.shutdown_grace_ms);
     return ROUND_OK;
 }
 

@@ -49,6 +49,7 @@ static const char *const verdict_names[ROUND_VERDICT_COUNT] = {
     [ROUND_FENCED] = "fenced",
     [ROUND_REFUSED_DONE] = "refused: the job has a result",
     [ROUND_REFUSED_FULL] = "refused: too many nodes",
+    [ROUND_REFUSED_SPARES] = "refused: enough spares",
     [ROUND_REFUSED_SLOT_RANGE] = "refused: no such node rank",
     [ROUND_REFUSED_SLOT_TAKEN] = "refused: the node rank is taken",
     [ROUND_REFUSED_MIN] = "refused: too few nodes would remain",

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/round_past.h"
 
 /*
  * What the facts have become: the edges of the state machine and what is done on each.
@@ -79,6 +80,7 @@ void round_begin_stop(struct step *s, enum round_cause cause, uint32_t grace_ms)
     r->cause = cause;
     r->grace_ms = grace_ms;
     r->checkpoint_at = 0;
+    r->short_lived = round_age(r) < CRASH_LOOP_MS;
     enter(s, ROUND_STOPPING);
     round_tell_all_to_stop(s);
 }
@@ -92,9 +94,11 @@ static void form(struct step *s)
         if (round_table_forget_lost_slot(r, i))
             round_act(s, ROUND_ACT_SAVE_NODE, i);
     r->epoch++;
-    r->store_ready = r->restart_spent = false;
+    r->formed_at = r->last_now;
+    r->store_ready = r->restart_spent = r->too_young = false;
     r->last_call_at = r->checkpoint_at = 0;
     r->root_node = ROUND_NONE;
+    r->root_identity = 0;
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         struct round_node *n;
 
@@ -136,11 +140,46 @@ void round_release(struct step *s, struct round_node *n)
     tell(s, n, ROUND_ACT_RELEASED);
 }
 
+/* One more trouble of whoever was the root cause. */
+static void blame(struct step *s)
+{
+    struct round *r = s->r;
+    uint32_t past, there = ROUND_NONE;
+    bool news;
+
+    past = round_past_blame(r, r->root_identity, s->t, &news);
+    if (past == ROUND_NONE)
+        return;
+    round_act(s, ROUND_ACT_SAVE_PAST, past);
+    if (!news)
+        return;
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (r->node[i].identity == r->root_identity) {
+            round_table_set_quarantined(r, &r->node[i], true);
+            there = i;
+        }
+    round_act(s, ROUND_ACT_QUARANTINED, there);
+}
+
+/* What the stop says about the time to come. */
+static void learn_from_stop(struct step *s)
+{
+    struct round *r = s->r;
+
+    if (!r->short_lived)
+        r->crash_loop = 0;
+    else if (r->cause == ROUND_CAUSE_FAILURE)
+        r->crash_loop++;
+    if (r->cause == ROUND_CAUSE_FAILURE || r->cause == ROUND_CAUSE_LOST)
+        blame(s);
+}
+
 /* Every member has stopped or is lost. */
 static void complete_stop(struct step *s)
 {
     struct round *r = s->r;
 
+    learn_from_stop(s);
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
         if (round_is_member(&r->node[i])) {
             if (r->node[i].leaving)
@@ -158,28 +197,41 @@ static bool is_complete(struct step *s)
 {
     struct round *r = s->r;
     const struct round_tally *t = &r->tally;
+    uint32_t willing = t->here - t->barred_here;
 
-    if (t->here >= r->config.max_nodes)
+    if (willing >= r->config.max_nodes)
         return true;
     if (t->here < r->config.min_nodes) {
         r->last_call_at = 0;
         return false;
     }
     if (r->epoch > 0) /* who is alive is known: no last call, but no one left behind */
-        return t->away == 0;
+        return t->away == (willing < r->config.min_nodes ? 0 : t->barred_away);
     if (!r->last_call_at)
         r->last_call_at = s->t + r->config.last_call_ms;
     return s->ev->type == ROUND_EV_TICK && s->t >= r->last_call_at;
 }
 
+/* The wait of a crash loop; it ends with a tick. */
+static bool is_held_back(const struct step *s)
+{
+    uint32_t wait_ms = round_backoff_ms(s->r);
+
+    return wait_ms > 0 &&
+           (s->ev->type != ROUND_EV_TICK || s->t < s->r->state_since + wait_ms);
+}
+
 static void settle_forming(struct step *s)
 {
     struct round *r = s->r;
-    bool late = s->ev->type == ROUND_EV_TICK &&
-                s->t >= r->state_since + r->config.join_timeout_ms;
+    bool late = s->ev->type == ROUND_EV_TICK && s->t >= r->state_since +
+                                                            round_backoff_ms(r) +
+                                                            r->config.join_timeout_ms;
 
     if (r->ending)
         finish(s);
+    else if (is_held_back(s))
+        return;
     else if (is_complete(s))
         form(s);
     else if (late) {
@@ -190,8 +242,9 @@ static void settle_forming(struct step *s)
 
 static bool wants_newcomers(const struct round *r)
 {
-    return r->tally.here > 0 && r->group_size < r->config.max_nodes &&
-           r->tally.finished == 0 && r->config.scale != ROUND_SCALE_NEVER;
+    return r->tally.here > r->tally.barred_here &&
+           r->group_size < r->config.max_nodes && r->tally.finished == 0 &&
+           r->config.scale != ROUND_SCALE_NEVER;
 }
 
 static bool has_checkpointed(const struct round *r)
@@ -202,11 +255,11 @@ static bool has_checkpointed(const struct round *r)
     return true;
 }
 
-static void ask_checkpoint(struct step *s)
+static void ask_checkpoint(struct step *s, uint64_t until)
 {
     struct round *r = s->r;
 
-    r->checkpoint_at = s->t + CHECKPOINT_WAIT_MS;
+    r->checkpoint_at = until;
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
         r->node[i].checkpointed = false;
         if (r->node[i].state == ROUND_NODE_ACTIVE && r->node[i].started)
@@ -214,18 +267,44 @@ static void ask_checkpoint(struct step *s)
     }
 }
 
+/*
+ * A stop that can be chosen waits for the workers' checkpoint, but not for ever; true
+ * when it may come. Where workers have not started there is nothing to wait for.
+ */
+static bool has_waited(struct step *s, enum round_cause cause, uint32_t within_ms)
+{
+    struct round *r = s->r;
+    bool all, tick = s->ev->type == ROUND_EV_TICK;
+
+    if (!r->store_ready || within_ms == 0)
+        return true;
+    r->checkpoint_cause = cause;
+    if (!r->checkpoint_at)
+        ask_checkpoint(s, s->t + within_ms);
+    else if (r->checkpoint_at > s->t + within_ms) /* they were asked for another stop */
+        r->checkpoint_at = s->t + within_ms;
+    all = has_checkpointed(r) && (tick || s->ev->type == ROUND_EV_CHECKPOINTED);
+    return all || (tick && s->t >= r->checkpoint_at);
+}
+
+static void settle_drain(struct step *s)
+{
+    uint32_t grace_ms = s->r->config.shutdown_grace_ms;
+
+    if (has_waited(s, ROUND_CAUSE_DRAIN, grace_ms))
+        round_begin_stop(s, ROUND_CAUSE_DRAIN, grace_ms);
+}
+
 static void settle_scale_up(struct step *s)
 {
     struct round *r = s->r;
 
-    if (r->config.scale == ROUND_SCALE_CHECKPOINT && r->store_ready) {
-        if (!r->checkpoint_at)
-            ask_checkpoint(s);
-        if (!has_checkpointed(r) &&
-            (s->ev->type != ROUND_EV_TICK || s->t < r->checkpoint_at))
-            return;
-    }
-    round_begin_stop(s, ROUND_CAUSE_SCALE_UP, r->config.shutdown_grace_ms);
+    if (s->ev->type ==
+        ROUND_EV_FINISHED) /* of one that left with it: the tick's turn */
+        return;
+    if (r->config.scale == ROUND_SCALE_NOW ||
+        has_waited(s, ROUND_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
+        round_begin_stop(s, ROUND_CAUSE_SCALE_UP, r->config.shutdown_grace_ms);
 }
 
 static void settle_running(struct step *s)
@@ -237,7 +316,9 @@ static void settle_running(struct step *s)
     else if (r->tally.active == 0) {
         round_decide(r, ROUND_REASON_SUCCESS, 0);
         finish(s);
-    } else if (wants_newcomers(r))
+    } else if (r->tally.departing > 0)
+        settle_drain(s);
+    else if (wants_newcomers(r))
         settle_scale_up(s);
     else
         r->checkpoint_at = 0;

@@ -77,6 +77,12 @@ static inline uint32_t round_candidates(const struct round *r)
     return r->tally.live - r->tally.leaving;
 }
 
+/* How long the epoch has run, also while the owner slept. */
+static inline uint64_t round_age(const struct round *r)
+{
+    return r->formed_at ? r->last_now - r->formed_at : UINT64_MAX;
+}
+
 /* The result is decided; the job ends with this stop, or now. */
 static inline void round_decide(struct round *r, enum round_reason reason,
                                 int32_t exit_code)

@@ -26,6 +26,11 @@ static void count(struct round *r, const struct round_node *n, uint32_t sign)
         t->leaving += sign;
     else if (n->state == ROUND_NODE_WAITING)
         *(n->connected ? &t->here : &t->away) += sign;
+    if (!n->leaving && n->state == ROUND_NODE_WAITING && n->quarantined)
+        *(n->connected ? &t->barred_here : &t->barred_away) += sign;
+    if (n->leaving &&
+        (n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED))
+        t->departing += sign;
     if (n->state == ROUND_NODE_ACTIVE)
         t->active += sign;
     if (n->state == ROUND_NODE_FINISHED)
@@ -54,6 +59,13 @@ void round_table_set_leaving(struct round *r, struct round_node *n, bool leaving
     count(r, n, 1);
 }
 
+void round_table_set_quarantined(struct round *r, struct round_node *n, bool on)
+{
+    count(r, n, -1u);
+    n->quarantined = on;
+    count(r, n, 1);
+}
+
 void round_table_init(struct round *r)
 {
     r->first = r->last = r->first_free = ROUND_NONE;
@@ -61,8 +73,10 @@ void round_table_init(struct round *r)
     memset(&r->tally, 0, sizeof(r->tally));
     for (uint32_t i = 0; i < r->capacity; i++)
         r->bucket[i] = ROUND_NONE;
-    for (uint32_t i = 0; i < r->config.max_nodes; i++)
+    for (uint32_t i = 0; i < r->config.max_nodes; i++) {
         r->slot_node[i] = ROUND_NONE;
+        r->slot_identity[i] = 0;
+    }
 }
 
 /* Into the list, its bucket and the tally; the record is filled already. */
@@ -170,9 +184,17 @@ static bool can_be_member(const struct round_node *n)
     return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving;
 }
 
-/* The order in which nodes are served; PLACE_ANY takes the lowest free slot. A spare
- * may hold the slot that a node asked for by name, but only while that node is away. */
-enum place { PLACE_NAMED, PLACE_HELD, PLACE_HOST, PLACE_ANY, PLACE_COUNT };
+/* The order in which nodes are served. A spare may hold the slot that a node asked for
+ * by name, but only while that node is away. */
+enum place {
+    PLACE_NAMED,
+    PLACE_HELD,
+    PLACE_HOST,
+    PLACE_OLD, /* the one that its host had */
+    PLACE_NEW, /* the lowest that nobody absent has had */
+    PLACE_ANY, /* the lowest */
+    PLACE_COUNT
+};
 
 static enum place place_of(const struct round_node *n)
 {
@@ -183,43 +205,89 @@ static enum place place_of(const struct round_node *n)
     return n->host ? PLACE_HOST : PLACE_ANY;
 }
 
+/* The lowest free slot from *from on that was last held by `identity`. */
+static uint32_t next_free(const struct round *r, uint32_t from, uint64_t identity)
+{
+    while (from < r->config.max_nodes &&
+           (r->slot_node[from] != ROUND_NONE || r->slot_identity[from] != identity))
+        from++;
+    return from < r->config.max_nodes ? from : ROUND_NONE;
+}
+
+struct placing {
+    uint32_t left;               /* that may still be placed */
+    uint32_t lowest_new, lowest; /* below them no slot is free */
+};
+
 /* The slot the node is to have on this pass, or ROUND_NONE if it must wait for a later
  * one. */
 static uint32_t slot_for(const struct round *r, const struct round_node *n,
-                         enum place pass, uint32_t *lowest)
+                         enum place pass, struct placing *p)
 {
     uint32_t slot = pass == PLACE_HELD    ? n->slot
                     : pass == PLACE_NAMED ? n->wanted_slot
                                           : 0;
 
-    if (pass != PLACE_ANY)
+    if (pass < PLACE_OLD)
         return place_of(n) == pass && r->slot_node[slot] == ROUND_NONE ? slot
                                                                        : ROUND_NONE;
-    while (*lowest < r->config.max_nodes && r->slot_node[*lowest] != ROUND_NONE)
-        (*lowest)++;
-    return *lowest < r->config.max_nodes ? *lowest : ROUND_NONE;
+    if (pass == PLACE_OLD) /* at the first forming nobody has had one */
+        return n->identity && r->epoch > 0 ? next_free(r, 0, n->identity) : ROUND_NONE;
+    if (pass == PLACE_NEW) {
+        slot = next_free(r, p->lowest_new, 0);
+        p->lowest_new = slot == ROUND_NONE ? r->config.max_nodes : slot;
+        return slot;
+    }
+    while (p->lowest < r->config.max_nodes && r->slot_node[p->lowest] != ROUND_NONE)
+        p->lowest++;
+    return p->lowest < r->config.max_nodes ? p->lowest : ROUND_NONE;
 }
 
-static void assign_slots(struct round *r)
+static bool is_placed(const struct round *r, uint32_t i)
 {
-    uint32_t lowest = 0;
+    return r->node[i].slot != ROUND_NONE && r->slot_node[r->node[i].slot] == i;
+}
 
-    for (uint32_t i = 0; i < r->config.max_nodes; i++)
-        r->slot_node[i] = ROUND_NONE;
+/* At most p->left of those who are in quarantine, or of those who are not. */
+static void place_some(struct round *r, bool quarantined, struct placing *p)
+{
     for (enum place pass = 0; pass < PLACE_COUNT; pass++)
-        for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        for (uint32_t i = r->first; i != ROUND_NONE && p->left > 0;
+             i = r->node[i].next) {
             struct round_node *n = &r->node[i];
             uint32_t slot;
 
-            if (!can_be_member(n) ||
-                (n->slot != ROUND_NONE && r->slot_node[n->slot] == i))
+            if (!can_be_member(n) || n->quarantined != quarantined || is_placed(r, i))
                 continue;
-            slot = slot_for(r, n, pass, &lowest);
+            slot = slot_for(r, n, pass, p);
             if (slot == ROUND_NONE)
                 continue;
             r->slot_node[slot] = i;
             n->slot = slot;
+            p->left--;
         }
+}
+
+static void assign_slots(struct round *r)
+{
+    struct placing p = { .left = r->config.max_nodes };
+    uint32_t placed;
+
+    for (uint32_t i = 0; i < r->config.max_nodes; i++)
+        r->slot_node[i] = ROUND_NONE;
+    place_some(r, false, &p);
+    placed = r->config.max_nodes - p.left;
+    p = (struct placing){ .left = 0 };
+    if (placed < r->config.min_nodes)
+        p.left = r->config.min_nodes - placed;
+    place_some(r, true, &p);
+}
+
+static void remember_slots(struct round *r)
+{
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
+        if (r->slot_node[slot] != ROUND_NONE)
+            r->slot_identity[slot] = r->node[r->slot_node[slot]].identity;
 }
 
 bool round_table_forget_lost_slot(struct round *r, uint32_t index)
@@ -255,6 +323,7 @@ void round_table_place(struct round *r)
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
         r->node[i].group_rank = ROUND_NONE;
     assign_slots(r);
+    remember_slots(r);
     assign_ranks(r);
 }
 

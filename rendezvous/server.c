@@ -166,6 +166,17 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
     return 0;
 }
 
+static bool on_unreadable(void *arg, struct conn *c, const struct frame_header *h,
+                          const char *why)
+{
+    struct guest *g = arg;
+    struct msg m = { .type = (enum msg_type)h->type, .sequence = h->sequence };
+
+    (void)c;
+    g->server->touched = true;
+    return registry_unreadable(g->server->registry, g->peer, &m, why);
+}
+
 static uint32_t on_body_max(void *arg, struct conn *c)
 {
     struct guest *g = arg;
@@ -211,9 +222,11 @@ static void on_closed(void *arg, struct conn *c, const char *why)
 static void take_guest(struct server *s, int fd, const char *host, uint64_t since_ms)
 {
     struct guest *g = xcalloc(1, sizeof(*g));
-    struct conn_calls calls = {
-        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = g
-    };
+    struct conn_calls calls = { .message = on_message,
+                                .unreadable = on_unreadable,
+                                .body_max = on_body_max,
+                                .closed = on_closed,
+                                .arg = g };
 
     g->server = s;
     g->conn = conn_create(s->loop, fd, *host != '\0', &calls);

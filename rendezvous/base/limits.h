@@ -14,6 +14,8 @@
 #define PROGRAM_MAX_BYTES 255
 #define ERROR_TEXT_MAX_BYTES 511
 #define FAILURE_TEXT_MAX_BYTES 4096
+#define NOTICE_MAX_BYTES 511
+#define NO_RESTART_ON_MAX_BYTES 255
 
 /* a job */
 #define NODES_MAX 16384
@@ -32,6 +34,14 @@
 #define STOP_MARGIN_MS 30000      /* past the grace, a node that cannot stop is lost */
 #define STORE_START_MS 30000      /* rank 0's node opens the store in this time */
 #define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */
+#define RESTART_BACKOFF_MS_DEFAULT 60000
+#define RESTART_BACKOFF_FIRST_MS 1000 /* then twice it, again and again */
+#define RESTARTS_AT_ONCE 2
+#define CRASH_LOOP_MS 5000 /* an epoch that failed in this time is part of one */
+#define QUARANTINE_DEFAULT 3
+#define QUARANTINE_MAX 8
+#define QUARANTINE_WINDOW_MS 600000
+#define PASTS_MAX 64 /* nodes whose troubles are remembered */
 
 /* the guard */
 #define GUARD_END_MS 5000 /* from its last order to its end */
@@ -80,6 +90,7 @@
 #define LOG_PARTIAL_MS 50     /* then a line without an end is shown all the same */
 #define LOG_FLUSH_MS 1000     /* at the end */
 #define LOG_LOSS_TOLD_MS 1000 /* after the first byte lost */
+#define FOOT_AGAIN_MS 1000
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536

@@ -469,7 +469,7 @@ def error_files(p):
 def restarts_and_events(p):
     log = os.path.join(p.path, "events")
     began = time.monotonic()
-    out = p.crun(["--max-restarts=20", f"--events-file={log}",
+    out = p.crun(["--max-restarts=20", "--restart-backoff=0", f"--events-file={log}",
                   *sh("echo $TORCHELASTIC_RESTART_COUNT $CRUN_EPOCH; exit 1")], 1,
                  "restart 20 of 20")
     if time.monotonic() - began > 8:  # 0.2 s where nothing else runs: no back-off
@@ -485,7 +485,7 @@ def nothing_grows(p):
     hold = [os.path.join(p.path, n) for n in ("350", "450")]  # the restarts that wait
     for name in hold:
         os.mkfifo(name)
-    c = p.start(CRUN, "--max-restarts=500", *sh(
+    c = p.start(CRUN, "--max-restarts=500", "--restart-backoff=0", *sh(
         "n=$TORCHELASTIC_RESTART_COUNT; [ ! -p $n ] || read x < $n; exit 1"),
         stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     figures = []

@@ -248,7 +248,7 @@ def main():
 PROGRAMS = programs_for_all()
 AGENTS = [  # crun, and the least that can have a guard
     [os.path.join(PROGRAMS, "crun"), "--standalone", f"--nproc-per-node={WORKERS}",
-     "--max-restarts=1000"],
+     "--max-restarts=1000", "--restart-backoff=0"],
     [os.path.join(PROGRAMS, "guard-driver"), str(WORKERS)],
 ]
 try:

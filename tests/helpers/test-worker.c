@@ -98,19 +98,25 @@ static void do_orphan(const char *arg)
     }
 }
 
-/* Processes that fork and exit faster than anybody can look at them. */
+/*
+ * Processes that fork and exit faster than anybody can look at them. They end by
+ * themselves after some seconds: where a test fails, nobody could end them by hand.
+ */
+#define STORM_LIVES 4000
+
 static void do_storm(const char *arg)
 {
     for (int i = 0; i < atoi(arg); i++) {
         if (fork() != 0)
             continue;
-        for (int life = 0;; life++) {
+        for (int life = 0; life < STORM_LIVES; life++) {
             if (life % 16 == 0)
                 setsid();
             if (fork() > 0)
                 _exit(0);
             usleep(100);
         }
+        _exit(0);
     }
 }
 

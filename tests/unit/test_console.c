@@ -8,9 +8,11 @@
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/written.h"
 
-/* Who writes: two workers with a prefix, one without, the same when more is to follow
- * at once, crun itself. */
-enum { NOBODY, P0, P1, PLAIN, SOURCES, PLAIN_CUT = SOURCES, CRUN };
+/* Who writes: two workers with a prefix, two without, the first of them when more is to
+ * follow at once, crun itself, and what crun has at the foot. */
+enum { NOBODY, P0, P1, PLAIN, OTHER, SOURCES, PLAIN_CUT = SOURCES, CRUN, FOOT };
+
+#define ERASE "\r\033[K"
 
 struct piece {
     int who;
@@ -69,27 +71,52 @@ static const struct {
       { { PLAIN, "a" }, { PLAIN, "b" }, { PLAIN, "\n" } },
       "ab\n" },
     { "a prefixed line begins on a line of its own",
-      { { PLAIN, "open" }, { P0, "one\n" } },
+      { { PLAIN, "open" }, { PLAIN, NULL }, { P0, "one\n" } },
       "open\n[0]:one\n" },
+    { "lines of two without a prefix stay whole",
+      { { PLAIN, "on" }, { OTHER, "two\nthr" }, { PLAIN, "e\n" }, { OTHER, "ee\n" } },
+      "two\none\nthree\n" },
+    { "a prompt of one of several is shown when it is quiet",
+      { { OTHER, "two\n" }, { PLAIN, "why? " }, { PLAIN, NULL } },
+      "two\nwhy? " },
     { "crun speaks on a line of its own",
       { { PLAIN, "open" }, { CRUN, "crun: hello" }, { PLAIN, "more\n" } },
       "open\ncrun: hello\nmore\n" },
     { "crun ends no line that is not open",
       { { P0, "one\n" }, { CRUN, "crun: hello" }, { CRUN, "crun: you" } },
       "[0]:one\ncrun: hello\ncrun: you\n" },
+    { "the foot is drawn over",
+      { { FOOT, "1 s" }, { FOOT, "2 s" }, { FOOT, "" } },
+      ERASE "1 s" ERASE "2 s" ERASE },
+    { "what is written takes the place of the foot",
+      { { FOOT, "1 s" }, { PLAIN, "one\n" }, { FOOT, "2 s" }, { CRUN, "crun: hello" } },
+      ERASE "1 s" ERASE "one\n" ERASE "2 s" ERASE "crun: hello\n" },
+    { "also with a prefix",
+      { { FOOT, "1 s" }, { P0, "one\n" } },
+      ERASE "1 s" ERASE "[0]:one\n" },
+    { "there is no foot below an open line",
+      { { PLAIN, "one" }, { FOOT, "1 s" }, { PLAIN, "\n" }, { FOOT, "2 s" } },
+      "one\n" ERASE "2 s" },
+    { "no foot leaves no trace", { { FOOT, "" }, { PLAIN, "one\n" } }, "one\n" },
 };
 
 static const char *play(const struct piece *p)
 {
     static const char *const prefixes[SOURCES] = { [P0] = "[0]:", [P1] = "[1]:" };
     struct console *c = console_create(written_begin());
-    struct console_source *s[SOURCES];
+    struct console_source *s[SOURCES] = { NULL };
 
-    for (int i = P0; i < SOURCES; i++)
-        s[i] = console_source_create(c, prefixes[i]);
+    for (const struct piece *q = p; q->who != NOBODY; q++) {
+        int i = q->who == PLAIN_CUT ? PLAIN : q->who;
+
+        if (i < SOURCES && !s[i])
+            s[i] = console_source_create(c, prefixes[i]);
+    }
     for (; p->who != NOBODY; p++) {
         if (p->who == CRUN)
             console_say(c, p->text);
+        else if (p->who == FOOT)
+            console_foot(c, p->text);
         else if (p->text)
             console_put(s[p->who == PLAIN_CUT ? PLAIN : p->who], p->text,
                         strlen(p->text), p->who == PLAIN_CUT);

@@ -467,12 +467,12 @@ START_TEST(a_file_of_another_kind_or_format_is_refused)
 
     memdisk_put(m, JOURNAL_NAME, text, sizeof(text));
     expect_refused("not a journal of crund");
-    s.data[8] = 2;
+    s.data[8] = JOURNAL_VERSION + 1;
     check = journal_checksum(s.data, JOURNAL_FILE_HEADER_SIZE - 4);
     for (int i = 0; i < 4; i++)
         s.data[JOURNAL_FILE_HEADER_SIZE - 4 + i] = (uint8_t)(check >> (8 * i));
     memdisk_put(m, JOURNAL_NAME, s.data, s.size);
-    expect_refused("has format 2; this crund reads format 1");
+    expect_refused("has format 3; this crund reads format 2");
     free(s.data);
 }
 END_TEST

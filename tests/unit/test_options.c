@@ -191,8 +191,15 @@ static const struct {
     { "--rdzv-conf join_timout=3 x", "\"join_timout\" is not a key; there are join_" },
     { "--rdzv-conf is_host=maybe x", "is_host: \"maybe\" is not true or false" },
     { "--rdzv-conf store_type=file x", "store_type: \"file\" is not tcp" },
-    { "--rdzv-conf scale=up x", "scale: \"up\" is not now or never" },
-    { "--rdzv-conf scale=checkpoint x", "scale: \"checkpoint\" is not now or never" },
+    { "--rdzv-conf scale=up x", "scale: \"up\" is not now, checkpoint or never" },
+    { "--rdzv-conf quarantine=9 x",
+      "quarantine: \"9\" is not a whole number from 0 to 8" },
+    { "--no-restart-on 0 x", "--no-restart-on: \"0\" is not a list of exit codes" },
+    { "--no-restart-on 2, x", "\"2,\" is not a list of exit codes from 1 to 255" },
+    { "--no-restart-on 2,256 x", "\"2,256\" is not a list of exit codes" },
+    { "--no-restart-on TERM x", "\"TERM\" is not a list of exit codes" },
+    { "--restart-backoff x y", "--restart-backoff: \"x\" is not a number of seconds" },
+    { "--spares -1 x", "--spares: \"-1\" is not a whole number from 0 to 16384" },
     { "--rdzv-conf lease=0.1 x", "lease: \"0.1\" is not a number of seconds" },
     { "--rdzv-conf keep_alive_interval=3600,keep_alive_max_attempt=2 x",
       "keep_alive_interval x keep_alive_max_attempt is 7200 s" },
@@ -266,6 +273,11 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_uint_eq(c.job.failure_grace_ms, 5000);
     ck_assert_uint_eq(c.outage_grace_ms, 300000);
     ck_assert_str_eq(c.job.scale, "now");
+    ck_assert_str_eq(c.job.no_restart_on, "");
+    ck_assert_uint_eq(c.job.restart_min_uptime_ms, 0);
+    ck_assert_uint_eq(c.job.restart_backoff_ms, 60000);
+    ck_assert_uint_eq(c.job.quarantine, 3);
+    ck_assert(!c.job.limit_spares);
     ck_assert_str_eq(c.job.program, "train");
     ck_assert_str_eq(c.role, "default");
     ck_assert_int_eq(c.is_host, -1);
@@ -293,7 +305,8 @@ START_TEST(every_flag_reaches_its_place)
     accept("--nnodes=2:4 --nproc_per_node=3 --max-restarts=5 --role=trainer "
            "--shutdown-timeout=1.5 --failure-grace=0 --outage-grace=7 --fence=strict "
            "--numa-binding=core-complex --virtual-local-rank --stdin=all -v "
-           "--rdzv-conf=lease=2,scale=never train",
+           "--no-restart-on=2,127 --restart-min-uptime=3 --restart-backoff=0 "
+           "--spares=1 --rdzv-conf=lease=2,scale=checkpoint,quarantine=0 train",
            &o, &c);
     ck_assert_uint_eq(c.workers, 3);
     ck_assert_uint_eq(c.job.min_nodes, 2);
@@ -307,7 +320,12 @@ START_TEST(every_flag_reaches_its_place)
     ck_assert_int_eq(c.numa, CONFIG_NUMA_CORE_COMPLEX);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_ALL);
     ck_assert_uint_eq(c.job.lease_ms, 2000);
-    ck_assert_str_eq(c.job.scale, "never");
+    ck_assert_str_eq(c.job.scale, "checkpoint");
+    ck_assert_str_eq(c.job.no_restart_on, "2,127");
+    ck_assert_uint_eq(c.job.restart_min_uptime_ms, 3000);
+    ck_assert_uint_eq(c.job.restart_backoff_ms, 0);
+    ck_assert_uint_eq(c.job.quarantine, 0);
+    ck_assert(c.job.limit_spares && c.job.spares == 1);
     understand_release(&c);
 }
 END_TEST

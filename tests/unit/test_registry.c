@@ -660,7 +660,13 @@ START_TEST(an_operator_stops_and_drains)
     refusal(4, REFUSED_UNKNOWN, "no node \"node-9\"");
     strcpy(drain.drain.node, "1"); /* a slot */
     tell(4, &drain);
-    ck_assert_ptr_nonnull(got(4, MSG_ACK));
+    ck_assert_str_eq(got(4, MSG_ACK)->ack.text,
+                     "node-1 (slot 1, ranks 2 to 3) leaves when the workers have "
+                     "written a checkpoint");
+    ck_assert_str_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause, "drain");
+    ck_assert_uint_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.within_ms, 30000);
+    report(0, MSG_CHECKPOINTED);
+    report(1, MSG_CHECKPOINTED);
     ck_assert_str_eq(got(1, MSG_STOP)->stop.cause, "drain");
     report(0, MSG_STOPPED);
     report(1, MSG_STOPPED);

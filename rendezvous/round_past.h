@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_ROUND_PAST_H
+#define RENDEZVOUS_ROUND_PAST_H
+
+#include "rendezvous/round.h"
+
+/*
+ * What is remembered of nodes beyond one life of an agent, by their identity: how often
+ * they brought an epoch down of late, and whether that is too often. Used by the
+ * round's own files alone.
+ */
+
+/* The node was the root cause of a stop. Returns its record (an index of round.past),
+ * or ROUND_NONE if none is kept; *news: it is in quarantine from now on. */
+uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *news);
+
+bool round_past_is_quarantined(const struct round *r, uint64_t identity);
+
+#endif
