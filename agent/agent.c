@@ -421,9 +421,10 @@ static void on_guard_died(void *arg, const char *why)
 
     snprintf(a->guard_died_why, sizeof(a->guard_died_why),
              "the guard of the workers died (%s), and they with it", why);
+    guard_left_behind(a->guard, &e);
     guard_stop(a->guard);
     a->guard = NULL;
-    if (start_guard(a, &e) < 0) {
+    if (*e.text || start_guard(a, &e) < 0) {
         log_error("%s", e.text);
         a->exit_code = EXIT_FAILURE;
         a->state = AGENT_ENDING;

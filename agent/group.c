@@ -14,6 +14,7 @@
 #include "agent/workerenv.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -40,15 +41,31 @@ struct group {
     struct worker *worker;
     uint32_t started; /* spawned in this epoch: all of them, or those before an error */
     uint32_t alive, undrained;
-    bool running, stopping, failed, sweeping;
+    bool running, stopping, failed, sweeping, killed;
     struct msg_start start;
     uint64_t epoch, started_ms;
     struct loop_timer kill_timer;
 };
 
+static void kill_now(struct group *g)
+{
+    g->killed = true;
+    guard_kill(g->guard);
+    loop_timer_arm(&g->kill_timer, clock_ms() + GUARD_LAST_MS);
+}
+
 static void on_kill_time(void *arg)
 {
-    guard_kill(((struct group *)arg)->guard);
+    struct group *g = arg;
+
+    if (!g->killed) {
+        kill_now(g);
+        return;
+    }
+    log_error("what the workers left does not end within %d s of being killed: "
+              "ending its guard",
+              GUARD_LAST_MS / 1000);
+    guard_force(g->guard);
 }
 
 struct group *group_create(struct loop *loop, const struct config *config,
@@ -150,7 +167,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
     g->start = *start;
     g->epoch = epoch;
     g->started = g->alive = g->undrained = 0;
-    g->stopping = g->failed = g->sweeping = false;
+    g->stopping = g->failed = g->sweeping = g->killed = false;
     g->started_ms = clock_ms();
     if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
         return -1;
@@ -230,6 +247,8 @@ static void sweep_if_over(struct group *g)
         return;
     g->sweeping = true;
     guard_sweep(g->guard, g->config->job.failure_grace_ms);
+    if (g->running && !g->kill_timer.armed)
+        loop_timer_arm(&g->kill_timer, clock_ms() + g->config->job.failure_grace_ms);
 }
 
 static void worker_over(struct group *g, uint32_t local_rank)
@@ -304,8 +323,10 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
         g->calls.stopped(g->calls.arg);
         return;
     }
+    if (g->killed)
+        return;
     if (grace_ms == 0) {
-        guard_kill(g->guard);
+        kill_now(g);
         return;
     }
     guard_signal(g->guard, GUARD_ALL, signo);

@@ -61,7 +61,8 @@ struct guard {
     pid_t strangers[KIN_PER_ROUND];
     size_t stranger_count;
 
-    bool reaped, stopped, over;
+    bool reaped, stopped, over, left_behind;
+    uint64_t give_up_ms; /* on what cannot be killed; 0: no reason yet */
     char why[96];
     struct loop_timer round;
 };
@@ -448,13 +449,38 @@ static bool end_orphans(struct guard *g)
 static void on_round(void *arg)
 {
     struct guard *g = arg;
+    bool ended = g->reaped && end_orphans(g);
 
-    if (!end_orphans(g)) {
+    if (!ended && clock_ms() < g->give_up_ms) {
         loop_timer_arm(&g->round, clock_ms() + AFTERMATH_ROUND_MS);
         return;
     }
+    g->left_behind = !ended;
     g->over = true;
-    g->calls.died(g->calls.arg, g->why);
+    g->calls.died(g->calls.arg, g->reaped ? g->why : "cannot be killed");
+}
+
+static void give_up_in_time(struct guard *g)
+{
+    if (g->give_up_ms == 0)
+        g->give_up_ms = clock_ms() + GUARD_LAST_MS;
+}
+
+void guard_force(struct guard *g)
+{
+    if (g->stopped || g->reaped)
+        return;
+    kill(g->pid, SIGKILL);
+    give_up_in_time(g);
+    loop_timer_arm(&g->round, g->give_up_ms);
+}
+
+bool guard_left_behind(const struct guard *g, struct err *e)
+{
+    *e->text = '\0';
+    if (g->left_behind)
+        err_set(e, "not all of its processes can be ended: this node leaves the job");
+    return g->left_behind;
 }
 
 static void on_child(void *arg, int signo)
@@ -471,6 +497,7 @@ static void on_child(void *arg, int signo)
         return;
     while (read_tells(g)) /* what it still said is true */
         ;
+    give_up_in_time(g);
     if (!g->stopped)
         on_round(g);
 }

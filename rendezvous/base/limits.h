@@ -44,17 +44,11 @@
 #define PASTS_MAX 64 /* nodes whose troubles are remembered */
 
 /* the guard */
-#define GUARD_END_MS 5000 /* from its last order to its end */
-#define GUARD_LAST_MS                                                                  \
-    10000 /* past KILL, it is ended itself; past that, left behind                     \
-           */
-#define FENCE_LATE_MS                                                                  \
-    1000 /* who looks so late was asleep with the whole machine ...                    \
-          */
+#define GUARD_END_MS 5000      /* from its last order to its end */
+#define GUARD_LAST_MS 5000     /* past KILL it is ended itself, then left behind */
+#define FENCE_LATE_MS 1000     /* who looks so late was asleep with its machine ... */
 #define FENCE_PATIENCE_MS 5000 /* ... and hears from the rendezvous first */
-#define FENCE_MARGIN_MS                                                                \
-    1000 /* for the agent to end its workers in good order itself                      \
-          */
+#define FENCE_MARGIN_MS 1000   /* for the agent to end its workers itself */
 
 /* the control protocol */
 #define FRAME_BODY_MAX 16384
