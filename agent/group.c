@@ -98,6 +98,13 @@ uint32_t group_alive(const struct group *g)
     return g->alive;
 }
 
+pid_t group_pid(const struct group *g, uint32_t local_rank)
+{
+    const struct worker *w = &g->worker[local_rank];
+
+    return g->running && !w->exited ? w->pid : 0;
+}
+
 /* -- starting --------------------------------------------------------------------- */
 
 static int spawn(struct group *g, uint32_t local_rank,
@@ -204,17 +211,27 @@ static const char *exec_hint(int errnum)
     return "";
 }
 
+static struct failure failure_of(const struct group *g, uint32_t local_rank,
+                                 uint64_t at_ms)
+{
+    struct failure f = { .rank = g->start.first_rank + local_rank,
+                         .local_rank = local_rank,
+                         .pid = (uint32_t)g->worker[local_rank].pid,
+                         .at_ms = at_ms,
+                         .wall_ms = clock_wall_ms() - (clock_ms() - at_ms),
+                         .ran_ms = at_ms - g->started_ms };
+
+    snprintf(f.log, sizeof(f.log), "%s", logs_stderr_file(g->logs, local_rank));
+    return f;
+}
+
 static void report_failure(struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
-    struct failure f = { .rank = g->start.first_rank + local_rank,
-                         .local_rank = local_rank,
-                         .pid = (uint32_t)w->pid,
-                         .out_of_memory = w->exit.out_of_memory,
-                         .at_ms = w->exit.at_ms,
-                         .wall_ms = clock_wall_ms() - (clock_ms() - w->exit.at_ms),
-                         .ran_ms = w->exit.at_ms - g->started_ms };
+    struct failure f = failure_of(g, local_rank, w->exit.at_ms);
     uint64_t told_ms;
+
+    f.out_of_memory = w->exit.out_of_memory;
 
     if (w->exec_errno) {
         f.kind = FAILURE_EXEC;
@@ -235,7 +252,16 @@ static void report_failure(struct group *g, uint32_t local_rank)
     if (!failure_read_error_file(logs_error_file(g->logs, local_rank), f.said,
                                  sizeof(f.said), &told_ms))
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
-    snprintf(f.log, sizeof(f.log), "%s", logs_stderr_file(g->logs, local_rank));
+    g->failed = true;
+    g->calls.failed(g->calls.arg, &f);
+}
+
+void group_on_hung(struct group *g, uint32_t local_rank, const char *what)
+{
+    struct failure f = failure_of(g, local_rank, clock_ms());
+
+    f.kind = FAILURE_HANG;
+    snprintf(f.what, sizeof(f.what), "%s", what);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);
 }

@@ -98,15 +98,6 @@ static void return_to_origin(void)
     setrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
-/* Pages may have higher numbers than crun was started with a limit for. */
-static void lift_limit(void)
-{
-    struct rlimit files = origin.files;
-
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-}
-
 /* Moves `fd` out of the way of the fixed numbers. */
 static int move_up(const struct guard *g, int fd)
 {
@@ -117,9 +108,11 @@ static int move_up(const struct guard *g, int fd)
 static void become_guard(const struct guard *g, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)g->cgroup.name, NULL };
+    /* the pages may have higher numbers than crun was started with a limit for */
+    const struct rlimit most = { origin.files.rlim_max, origin.files.rlim_max };
     int from[3], null;
 
-    lift_limit();
+    setrlimit(RLIMIT_NOFILE, &most);
     from[0] = move_up(g, socket);
     from[1] = move_up(g, g->cgroup.dir);
     from[2] = move_up(g, g->cgroup.parent);
@@ -262,13 +255,24 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return rc;
 }
 
-void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+static void ask_signal(struct guard *g, uint32_t local_rank, int signo, bool alone)
 {
     struct guard_ask ask = { .type = GUARD_ASK_SIGNAL,
                              .local_rank = local_rank,
+                             .alone = alone,
                              .signo = signo };
 
     ask_guard(g, &ask);
+}
+
+void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+{
+    ask_signal(g, local_rank, signo, false);
+}
+
+void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo)
+{
+    ask_signal(g, local_rank, signo, true);
 }
 
 void guard_kill(struct guard *g)

@@ -82,6 +82,8 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
 /* To the process group of a worker, or of each; those that ask for an end are followed
  * by CONT. Nobody gets it whose worker has exited: see guard_sweep. */
 void guard_signal(struct guard *g, uint32_t local_rank, int signo);
+/* To that process alone. */
+void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo);
 /* KILL every worker and every descendant, until none is left: then empty is called. */
 void guard_kill(struct guard *g);
 /* End the guard itself, which does not answer: died follows. */
