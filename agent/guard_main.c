@@ -160,10 +160,7 @@ static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
         ask_spawn(ask, fd);
         break;
     case GUARD_ASK_SIGNAL:
-        if (ask->alone)
-            guard_workers_signal_alone(ask->local_rank, ask->signo);
-        else
-            guard_workers_signal(ask->local_rank, ask->signo);
+        guard_workers_signal(ask->local_rank, ask->signo);
         break;
     case GUARD_ASK_KILL:
         guard_ending_kill(ask->ticket);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What the caller of a collective may get wrong, and the plain questions. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "worker-lib/status.h"
 #include "worker-lib/world.h"
+
+#define PAGE 4096
 
 int crun_rank(const crun_world *w)
 {
@@ -43,11 +48,6 @@ const char *crun_backend(const crun_world *w)
     return w->backend->calls->name;
 }
 
-uint64_t world_beside_us(crun_world *w)
-{
-    return engine_beside_us(w->engine);
-}
-
 size_t crun_flight_record(crun_world *w, char *text, size_t size)
 {
     return flight_print(w->flight, text, size);
@@ -71,16 +71,28 @@ void crun_checkpoint_done(crun_world *w)
 
 crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
 {
+    size_t whole;
+    crun_status s;
+
     if (!w || !memory)
         return fail(CRUN_BAD_ARGUMENT, "crun_alloc: NULL");
     *memory = NULL;
-    return engine_alloc(w->engine, bytes, memory);
+    s = engine_alloc(w->engine, bytes, memory);
+    if (s != CRUN_OK || *memory)
+        return s;
+    /* this backend has none of its own */
+    whole = (bytes + PAGE) / PAGE * PAGE;
+    *memory = whole < bytes ? NULL : aligned_alloc(PAGE, whole);
+    if (!*memory)
+        return fail(CRUN_NO_MEMORY, "no memory for %zu bytes", bytes);
+    memset(*memory, 0, whole);
+    return CRUN_OK;
 }
 
 void crun_free(crun_world *w, void *memory)
 {
-    if (memory)
-        w->backend->calls->free(w->backend, memory);
+    if (memory && !w->backend->calls->free(w->backend, memory))
+        free(memory);
 }
 
 /* -- collectives --------------------------------------------------------------------

@@ -13,7 +13,7 @@
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
 
-static const struct backend_calls *const backends[] = { &backend_shm };
+static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp };
 
 /* -- options ------------------------------------------------------------------------
  */
@@ -68,7 +68,7 @@ static crun_status find_backend(const crun_world *w, const char *name,
     if (w->env.size == 1)
         return CRUN_OK;
     if (strcmp(name, "auto") == 0)
-        name = one_node ? "shm" : "shm+tcp";
+        name = one_node ? "shm" : w->env.nodes == w->env.size ? "tcp" : "shm+tcp";
     if (strcmp(name, "shm") == 0 && !one_node) {
         err_set(e, "backend \"shm\" is for the ranks of one node, and there are %u",
                 w->env.nodes);
