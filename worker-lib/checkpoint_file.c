@@ -29,9 +29,14 @@ struct checkpoint_copy {
     uint8_t *data;
 };
 
+/* Ranges of one rank do not overlap. */
 static bool is_whole(const struct state_part *p)
 {
-    return p->ranges == 1 && p->range->begin == 0 && p->range->count == p->total;
+    size_t held = 0;
+
+    for (unsigned i = 0; i < p->ranges; i++)
+        held += p->range[i].count;
+    return held == p->total;
 }
 
 bool checkpoint_is_sharded(const struct state_part *part, unsigned parts)
@@ -72,7 +77,7 @@ static void copy_range(struct checkpoint_copy *c, const struct state_part *p,
     size_t bytes = r->count * crun_dtype_size(p->type);
     char *name = c->name[c->items];
 
-    if (is_whole(p))
+    if (r->count == p->total)
         snprintf(name, NAME_ROOM, "%s", p->name);
     else
         snprintf(name, NAME_ROOM, "%s@%zu", p->name, r->begin);

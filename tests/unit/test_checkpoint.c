@@ -332,6 +332,23 @@ START_TEST(parts_of_several_ranks_are_put_together)
 }
 END_TEST
 
+/* State in several ranges is no reason for several files, if one rank has them all. */
+START_TEST(whole_state_in_ranges_is_one_file)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    momentum_range[0] = (struct state_range){ 0, 600, momentum };
+    momentum_range[1] = (struct state_range){ 600, TOTAL - 600, momentum + 600 };
+    state[0].ranges = 2;
+    ck_assert(!checkpoint_is_sharded(state, 1));
+    save(c, 10, 1);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 1), &step), CRUN_OK);
+    expect_filled(1);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
 START_TEST(a_missing_part_makes_it_no_checkpoint)
 {
     crun_checkpoints *c = open_dir();
@@ -463,6 +480,7 @@ int main(void)
     tcase_add_test(t, an_older_life_is_refused);
     tcase_add_test(t, what_a_killed_writer_left_is_removed);
     tcase_add_test(t, parts_of_several_ranks_are_put_together);
+    tcase_add_test(t, whole_state_in_ranges_is_one_file);
     tcase_add_test(t, a_missing_part_makes_it_no_checkpoint);
     tcase_add_test(t, parts_of_different_checkpoints_are_not_mixed);
     tcase_add_loop_test(t, a_checkpoint_of_another_model_is_an_error, 0,
