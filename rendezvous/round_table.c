@@ -214,9 +214,8 @@ static uint32_t next_free(const struct round *r, uint32_t from, uint64_t identit
     return from < r->config.max_nodes ? from : ROUND_NONE;
 }
 
-struct placing {
-    uint32_t left;               /* that may still be placed */
-    uint32_t lowest_new, lowest; /* below them no slot is free */
+struct placing { /* below these no slot is free */
+    uint32_t lowest_new, lowest;
 };
 
 /* The slot the node is to have on this pass, or ROUND_NONE if it must wait for a later
@@ -248,39 +247,43 @@ static bool is_placed(const struct round *r, uint32_t i)
     return r->node[i].slot != ROUND_NONE && r->slot_node[r->node[i].slot] == i;
 }
 
-/* At most p->left of those who are in quarantine, or of those who are not. */
-static void place_some(struct round *r, bool quarantined, struct placing *p)
+/* The last join of those in quarantine who are needed to meet the minimum; 0: none is.
+ */
+static uint64_t last_needed(const struct round *r)
 {
-    for (enum place pass = 0; pass < PLACE_COUNT; pass++)
-        for (uint32_t i = r->first; i != ROUND_NONE && p->left > 0;
-             i = r->node[i].next) {
-            struct round_node *n = &r->node[i];
-            uint32_t slot;
+    uint32_t willing = r->tally.here - r->tally.barred_here;
+    uint64_t joined = 0;
 
-            if (!can_be_member(n) || n->quarantined != quarantined || is_placed(r, i))
-                continue;
-            slot = slot_for(r, n, pass, p);
-            if (slot == ROUND_NONE)
-                continue;
-            r->slot_node[slot] = i;
-            n->slot = slot;
-            p->left--;
+    for (uint32_t i = r->first; i != ROUND_NONE && willing < r->config.min_nodes;
+         i = r->node[i].next)
+        if (can_be_member(&r->node[i]) && r->node[i].quarantined) {
+            joined = r->node[i].joined;
+            willing++;
         }
+    return joined;
 }
 
 static void assign_slots(struct round *r)
 {
-    struct placing p = { .left = r->config.max_nodes };
-    uint32_t placed;
+    uint64_t needed = last_needed(r);
+    struct placing p = { 0, 0 };
 
     for (uint32_t i = 0; i < r->config.max_nodes; i++)
         r->slot_node[i] = ROUND_NONE;
-    place_some(r, false, &p);
-    placed = r->config.max_nodes - p.left;
-    p = (struct placing){ .left = 0 };
-    if (placed < r->config.min_nodes)
-        p.left = r->config.min_nodes - placed;
-    place_some(r, true, &p);
+    for (enum place pass = 0; pass < PLACE_COUNT; pass++)
+        for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+            struct round_node *n = &r->node[i];
+            uint32_t slot;
+
+            if (!can_be_member(n) || (n->quarantined && n->joined > needed) ||
+                is_placed(r, i))
+                continue;
+            slot = slot_for(r, n, pass, &p);
+            if (slot == ROUND_NONE)
+                continue;
+            r->slot_node[slot] = i;
+            n->slot = slot;
+        }
 }
 
 static void remember_slots(struct round *r)

@@ -35,7 +35,8 @@ uint32_t round_table_holder(const struct round *r, uint32_t slot);
  * slot by name have it; then those who have held one keep it; then the rendezvous' own
  * node takes slot 0; then who is back on a host that had one takes that; then the
  * others, in the order they came, the lowest free one that nobody absent has had, or
- * any. Those in quarantine come after all that, and only up to the minimum.
+ * any. Of those in quarantine only as many as the
+ * minimum takes, the oldest.
  */
 void round_table_place(struct round *r);
 /* Who was away, or came too late, when its slot was given to another, has none: true if

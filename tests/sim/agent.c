@@ -62,9 +62,11 @@ void agent_destroy(struct agent *a)
 static void start_another(struct agent *a)
 {
     struct sim *s = a->sim;
+    bool enough = s->plan.job[a->machine->plan->job].config.limit_spares;
     bool hopeless = a->end == AGENT_TOLD ||
                     (a->end == AGENT_REFUSED && a->refusal != REFUSED_FENCED &&
-                     a->refusal != REFUSED_SLOT && a->refusal != REFUSED_FULL);
+                     a->refusal != REFUSED_SLOT &&
+                     (enough || a->refusal != REFUSED_FULL));
 
     if (a->machine->agent != a)
         return;

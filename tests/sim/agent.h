@@ -42,7 +42,9 @@ struct agent_facts {
     uint64_t told;                 /* the greatest epoch in anything that arrived */
     uint32_t slot;                 /* it had then */
     uint64_t failed_epoch, finished_epoch; /* what it truly reported */
-    uint64_t trouble_us;                   /* when a fault last touched it */
+    uint64_t checkpointed_epoch;
+    bool placed;         /* it has had a slot */
+    uint64_t trouble_us; /* when a fault last touched it */
 };
 
 struct agent {

@@ -44,3 +44,11 @@ const struct job *facts_current_job(const struct oracle *o, const struct agent *
 {
     return daemon_job(o->sim->daemon, o->sim->plan.job[a->machine->plan->job].run_id);
 }
+
+uint64_t facts_slack_ms(const struct round *r)
+{
+    uint64_t scan = r->config.lease_ms / 30;
+
+    /* each pause may cost one */
+    return 2 + 5 * (scan < 20 ? 20 : scan > 500 ? 500 : scan);
+}

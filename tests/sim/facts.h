@@ -37,11 +37,17 @@ struct job_facts {
     struct view now, committed, maybe;
     bool in_doubt; /* `maybe` may have become durable */
     uint64_t entered_ms;
-    bool loses; /* somebody, in the step under way */
+    bool loses;                   /* somebody, in the step under way */
+    uint64_t formed_ms;           /* the epoch, by the round's clock; 0: not known */
+    uint64_t asked_ms, leaves_ms; /* for a checkpoint, and somebody to go; 0: nobody */
     struct epoch_facts *epochs;
     bool ended;
     struct msg_done result; /* what the first agent was told */
 };
+
+struct round;
+struct round_action;
+struct round_event;
 
 struct oracle {
     struct sim *sim;
@@ -55,6 +61,15 @@ struct oracle {
 struct job_facts *facts_of_job(struct oracle *o, const struct id128 *instance);
 struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,
                                    uint64_t epoch);
+
+/* oracle_policy.c: the parts of oracle_acts and oracle_stepped about policies. */
+void policy_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
+                 const struct round_action *a);
+void policy_stepped(struct oracle *o, const struct round *before,
+                    const struct round *after);
+
+/* By how much the round may be behind the daemon's clock without its sleeps. */
+uint64_t facts_slack_ms(const struct round *r);
 
 const struct job_config *facts_config(const struct agent *a);
 /* The job of that agent's name as the daemon has it now, or NULL. */

@@ -114,6 +114,7 @@ void oracle_restored(struct oracle *o)
         else
             forget(f);
         f->in_doubt = false;
+        f->formed_ms = 0;
         f->entered_ms = daemon_awake_ms(o->sim->daemon);
     }
     for (struct agent *a = o->sim->agents; a; a = a->next) {

@@ -25,6 +25,8 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
         a->facts.failed_epoch = m->epoch;
     if (m->type == MSG_LEAVE)
         a->facts.leaves = true;
+    if (m->type == MSG_CHECKPOINTED)
+        a->facts.checkpointed_epoch = m->epoch;
     if (m->type == MSG_FINISHED)
         a->facts.finished_epoch = m->epoch;
     if (m->type != MSG_STORE_READY)

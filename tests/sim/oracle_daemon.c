@@ -97,19 +97,11 @@ void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m)
 
 /* -- what the daemon decides ------------------------------------------------------- */
 
-static uint64_t slack_ms(const struct round *r)
-{
-    uint64_t scan = r->config.lease_ms / 30;
-
-    /* each pause may cost one */
-    return 2 + 5 * (scan < 20 ? 20 : scan > 500 ? 500 : scan);
-}
-
 /* It had its time and did not do what it was told. */
 static bool is_disobedient(struct oracle *o, const struct round *r, uint32_t node)
 {
     uint64_t age = daemon_awake_ms(o->sim->daemon) -
-                   facts_of_job(o, &r->instance)->entered_ms + 5 * slack_ms(r);
+                   facts_of_job(o, &r->instance)->entered_ms + 5 * facts_slack_ms(r);
 
     if (r->state == ROUND_STOPPING)
         return age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
@@ -131,9 +123,9 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
     facts_of_job(o, &r->instance)->loses = true;
     if (is_disobedient(o, r, node))
         return;
-    if (now - a->facts.heard_ms + slack_ms(r) < r->config.lease_ms &&
+    if (now - a->facts.heard_ms + facts_slack_ms(r) < r->config.lease_ms &&
         (a->facts.connected ||
-         now - a->facts.gone_ms + slack_ms(r) < r->config.reconnect_grace_ms))
+         now - a->facts.gone_ms + facts_slack_ms(r) < r->config.reconnect_grace_ms))
         VIOLATION(o, "%s is evicted, though heard %" PRIu64 " ms ago, %s", a->name,
                   now - a->facts.heard_ms,
                   a->facts.connected ? "connected"
@@ -195,7 +187,7 @@ static void check_stop(struct oracle *o, const struct round *r,
         VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
                   r->epoch);
     if (r->cause == ROUND_CAUSE_SCALE_UP &&
-        (r->config.scale == ROUND_SCALE_NEVER || r->tally.here == 0))
+        (r->config.scale == ROUND_SCALE_NEVER || r->tally.here == r->tally.barred_here))
         VIOLATION(o, "epoch %" PRIu64 " stops for nodes that are not to be taken in",
                   r->epoch);
 }
@@ -248,6 +240,7 @@ static void check_entered(struct oracle *o, const struct round *r,
 void oracle_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
                  const struct round_action *a)
 {
+    policy_acts(o, r, ev, a);
     if (a->type == ROUND_ACT_ENTERED)
         check_entered(o, r, ev, a->from);
     else if (a->type == ROUND_ACT_EVICTED)
@@ -263,6 +256,7 @@ void oracle_stepped(struct oracle *o, const struct round *before,
     uint32_t most = f->now.restarts_at_start + 1;
 
     (void)ev;
+    policy_stepped(o, before, after);
     f->loses = false;
     if (after->epoch < before->epoch)
         VIOLATION(o, "the epoch went from %" PRIu64 " to %" PRIu64, before->epoch,

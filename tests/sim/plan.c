@@ -26,7 +26,7 @@ static const struct {
     [FAULT_DISK_ERROR] = { "disk error", 6, true },
     [FAULT_WALL_CLOCK] = { "wall clock", 10, false },
     [FAULT_WORKER] = { "worker", 30, false },
-    [FAULT_CRASH_LOOP] = { "crash loop", 4, false },
+    [FAULT_CRASH_LOOP] = { "crash loop", 8, false },
     [FAULT_GIVE_UP] = { "give up", 6, false },
     [FAULT_REPEAT] = { "repeat", 40, false },
     [FAULT_GHOST] = { "ghost", 15, false },
@@ -56,6 +56,20 @@ static void draw_faults(struct plan *p, struct world *w)
     }
 }
 
+/* What is done about nodes and epochs that fail again and again. */
+static void draw_policy(struct job_config *c, uint32_t lease, struct world *w)
+{
+    if (world_chance(w, 600))
+        c->restart_backoff_ms = (uint32_t)world_between(w, 500, 8000);
+    if (world_chance(w, 150))
+        c->restart_min_uptime_ms = (uint32_t)world_below(w, 2 * lease);
+    if (world_chance(w, 700))
+        c->quarantine = (uint32_t)world_between(w, 1, 3);
+    c->limit_spares = world_chance(w, 350);
+    if (c->limit_spares)
+        c->spares = (uint32_t)world_below(w, 3);
+}
+
 static void draw_job(struct plan *p, unsigned j, struct world *w)
 {
     static const char *const scales[] = { "now", "checkpoint", "never" };
@@ -67,7 +81,8 @@ static void draw_job(struct plan *p, unsigned j, struct world *w)
     snprintf(job->run_id, sizeof(job->run_id), "job%u", j);
     c->max_nodes = nodes;
     c->min_nodes = world_chance(w, 400) ? nodes : (uint32_t)world_between(w, 1, nodes);
-    c->max_restarts = (uint32_t)world_below(w, 4);
+    c->max_restarts = (uint32_t)world_below(w, world_chance(w, 250) ? 12 : 4);
+    draw_policy(c, lease, w);
     c->lease_ms = lease;
     c->join_timeout_ms = (uint32_t)(lease * world_between(w, 2, 12));
     c->last_call_ms = (uint32_t)world_below(w, 2 * lease);
@@ -142,6 +157,10 @@ void plan_trace(const struct plan *p, struct trace *t)
         trace_line(t, "plan", "%s: %u:%u nodes, %u restarts, join %u ms, scale %s",
                    p->job[j].run_id, c->min_nodes, c->max_nodes, c->max_restarts,
                    c->join_timeout_ms, c->scale);
+        trace_line(t, "plan",
+                   "%s: back-off %u ms, uptime %u ms, quarantine %u, spares %d",
+                   p->job[j].run_id, c->restart_backoff_ms, c->restart_min_uptime_ms,
+                   c->quarantine, c->limit_spares ? (int)c->spares : -1);
     }
     for (int f = 0; f < FAULT_COUNT; f++)
         if (p->weight[f])

@@ -71,8 +71,9 @@ static bool is_running(const struct sim *s, unsigned job, const struct round *r)
         there += is_alive(m);
     }
     return there == r->tally.live &&
-           (r->tally.here == 0 || r->group_size == r->config.max_nodes ||
-            r->tally.finished > 0 || r->config.scale == ROUND_SCALE_NEVER);
+           (r->tally.here == r->tally.barred_here ||
+            r->group_size == r->config.max_nodes || r->tally.finished > 0 ||
+            r->config.scale == ROUND_SCALE_NEVER);
 }
 
 static bool is_at_rest(const struct sim *s, unsigned job)
@@ -137,9 +138,10 @@ static uint64_t patience_us(const struct sim *s)
 
     for (unsigned j = 0; j < s->plan.jobs; j++) {
         const struct job_config *c = &s->plan.job[j].config;
-        uint64_t ms = c->join_timeout_ms + c->last_call_ms + c->shutdown_grace_ms +
-                      10 * c->lease_ms + s->plan.outage_grace_ms + STOP_MARGIN_MS +
-                      STORE_START_MS + CHECKPOINT_WAIT_MS + 2 * RECONNECT_DELAY_MS_MAX;
+        uint64_t ms = c->restart_backoff_ms + c->join_timeout_ms + c->last_call_ms +
+                      c->shutdown_grace_ms + 10 * c->lease_ms +
+                      s->plan.outage_grace_ms + STOP_MARGIN_MS + STORE_START_MS +
+                      CHECKPOINT_WAIT_MS + 2 * RECONNECT_DELAY_MS_MAX;
 
         most = ms > most ? ms : most;
     }

@@ -12,6 +12,18 @@ static bool is_member(const struct round_node *n)
     return n->state >= ROUND_NODE_ACTIVE && n->state <= ROUND_NODE_STOPPED;
 }
 
+static uint64_t sum_of_memory(const struct round *r)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
+        sum += r->slot_identity[slot] * (2 * slot + 1);
+    for (uint32_t i = 0; i < r->pasts; i++)
+        sum += r->past[i].identity *
+               (r->past[i].count * 4 + r->past[i].quarantined + 1);
+    return sum;
+}
+
 void view_take(struct view *v, const struct job *job)
 {
     const struct round *r = job ? &job->round : NULL;
@@ -28,6 +40,8 @@ void view_take(struct view *v, const struct job *job)
     v->store_ready = r->store_ready;
     v->group_size = r->group_size;
     v->world_size = r->world_size;
+    v->crash_loop = r->crash_loop;
+    v->memory = sum_of_memory(r);
     for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
         const struct round_node *n = &r->node[i];
 
@@ -83,6 +97,11 @@ char *view_difference(const struct view *a, const struct view *b, char *buf,
     else if (a->state == ROUND_RUNNING &&
              (a->group_size != b->group_size || a->world_size != b->world_size))
         snprintf(buf, size, "world of %u, was of %u", b->world_size, a->world_size);
+    else if (a->crash_loop != b->crash_loop)
+        snprintf(buf, size, "a crash loop of %u, was of %u", b->crash_loop,
+                 a->crash_loop);
+    else if (a->memory != b->memory)
+        snprintf(buf, size, "who had which slot, or made what trouble");
     else if (a->count != b->count)
         snprintf(buf, size, "%u nodes, were %u", b->count, a->count);
     for (unsigned i = 0; i < a->count && !buf[0]; i++)

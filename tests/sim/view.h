@@ -10,6 +10,7 @@
 
 struct agent;
 struct job;
+struct machine;
 
 /*
  * What of a job must be the same after a crash of the daemon as it was when it last
@@ -34,6 +35,16 @@ struct view_root {
     uint64_t at_ms;
 };
 
+/* What the oracle knows of a machine in the eyes of one job. */
+#define VIEW_MACHINES_MAX 20
+#define VIEW_TROUBLES_MAX 8
+
+struct view_machine {
+    bool quarantined;                       /* once, and for good */
+    unsigned troubles;                      /* stops of which it was the root cause */
+    uint64_t trouble_ms[VIEW_TROUBLES_MAX]; /* the newest, in a ring */
+};
+
 struct view {
     bool exists;
     enum round_state state;
@@ -43,12 +54,19 @@ struct view {
     uint32_t restarts;
     bool store_ready;
     uint32_t group_size, world_size;
+    uint32_t crash_loop;
+    uint64_t memory; /* a sum of who had which slot and made what trouble */
     unsigned count;
     struct view_node node[VIEW_NODES_MAX];
 
     /* the oracle's */
     uint32_t restarts_at_start; /* of the epoch */
     struct view_root root;
+    struct machine *root_machine; /* of the stop under way; NULL: none */
+    bool short_lived, young;      /* the epoch that was stopped last */
+    uint32_t loop;                /* such failures in a row */
+    struct view_machine machine[VIEW_MACHINES_MAX];
+    struct machine *slot_machine[VIEW_NODES_MAX]; /* who had it last */
 };
 
 /* The daemon's part of a view, from its job; NULL: there is none. */
