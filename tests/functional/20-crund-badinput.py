@@ -17,8 +17,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
-from control import (BEAT, Crund, END_OF_LIST, HEADER, HEARTBEAT, HELLO, JOINED,  # noqa: E402
-                     PREFACE, REFUSED, STATUS, Session, WELCOME, closed_within, frame,
+from control import (BEAT, Crund, END_OF_LIST, HEADER, HEARTBEAT, HELLO, JOIN,  # noqa: E402
+                     JOINED, PREFACE, REFUSED, STATUS, Session, WELCOME, closed_within, frame,
                      hello, join)
 
 SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
@@ -118,6 +118,17 @@ def newer_version(port):
     s.close()
 
 
+def unreadable_join(port):
+    s = Session(port)
+    s.send(hello("agent"))
+    s.expect(WELCOME)
+    s.send(frame(JOIN, {"run_id": "job"}, sequence=9))
+    body, _ = s.expect(REFUSED)
+    assert body["why"] == "malformed" and "incarnation is missing" in body["text"], body
+    assert closed_within(s.socket, 5), "it is still there"
+    s.close()
+
+
 def byte_by_byte(port):
     s = Session(port, preface=False)
     for byte in PREFACE + hello() + frame(STATUS, sequence=2):
@@ -208,8 +219,8 @@ def attack(directory):
     before = crund.descriptors()
     slow = Slow(crund.port)
     agent.check("300 half-open peers")
-    for fn in (other_protocols, bad_frames, newer_version, byte_by_byte, port_scan,
-               greedy, deaf):
+    for fn in (other_protocols, bad_frames, newer_version, unreadable_join,
+               byte_by_byte, port_scan, greedy, deaf):
         fn(crund.port)
         while agent.beats < 20:
             fn(crund.port)

@@ -79,6 +79,26 @@ static const struct {
     { "", NULL, 0 },
 };
 
+START_TEST(some_codes_are_final)
+{
+    struct failure exit = { .kind = FAILURE_EXIT }, killed = { .kind = FAILURE_SIGNAL };
+    struct job_config job = { .no_restart_on = "2,127,137" };
+
+    for (int code = 1; code < 256; code++) {
+        exit.code = code;
+        ck_assert(failure_is_final(&exit, &job) ==
+                  (code == 2 || code == 127 || code == 137));
+    }
+    killed.code = 9;
+    ck_assert(failure_is_final(&killed, &job));
+    killed.code = 15;
+    ck_assert(!failure_is_final(&killed, &job));
+    exit.kind = FAILURE_LOST;
+    exit.code = 2;
+    ck_assert(!failure_is_final(&exit, &job));
+}
+END_TEST
+
 START_TEST(both_forms_of_an_error_file_are_read)
 {
     char text[256] = "";
@@ -175,6 +195,8 @@ START_TEST(the_report_begins_with_the_first_failure)
     char *text;
 
     strcpy(done.text, "rank 5 on there exited with code 85");
+    strcpy(done.afterwards,
+           "here 12 exit code 1\nthere 7 killed by SIGABRT\n\nbad\nx 1");
     done.failure = (struct failure){ .kind = FAILURE_EXIT,
                                      .code = 85,
                                      .rank = 5,
@@ -193,6 +215,9 @@ START_TEST(the_report_begins_with_the_first_failure)
     ck_assert_ptr_nonnull(strstr(text, "| Error: NaN\n"));
     ck_assert_ptr_nonnull(strstr(text, "\\x1b[2J")); /* nothing steers the terminal */
     ck_assert_ptr_nonnull(strstr(text, "rank 12: exit code 1, 1.9 s later"));
+    ck_assert_ptr_nonnull(strstr(text, "  rank 7 on there: killed by SIGABRT\n"));
+    ck_assert_ptr_null(strstr(text, "rank 12 on here")); /* it is told already */
+    ck_assert_ptr_null(strstr(text, "bad"));
     ck_assert_ptr_nonnull(strstr(text, "3 of 3 used"));
     ck_assert_ptr_nonnull(strstr(text, "/logs/1/stderr.log   (on there)"));
     ck_assert_ptr_nonnull(strstr(text, "crun: exit code 85, as rank 5's\n"));
@@ -232,6 +257,7 @@ static Suite *failure_suite(void)
 
     tcase_add_loop_test(tc, a_failure_has_words_and_an_exit_code, 0,
                         sizeof(cases) / sizeof(cases[0]));
+    tcase_add_test(tc, some_codes_are_final);
     tcase_add_loop_test(tc, both_forms_of_an_error_file_are_read, 0,
                         sizeof(files) / sizeof(files[0]));
     tcase_add_test(tc, a_long_traceback_keeps_its_end);

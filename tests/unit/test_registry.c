@@ -681,6 +681,113 @@ START_TEST(an_operator_stops_and_drains)
 }
 END_TEST
 
+/* -- what nodes and people are told ----------------------------------------------- */
+
+START_TEST(a_join_that_cannot_be_read_is_answered)
+{
+    struct msg m = { .type = MSG_JOIN, .sequence = 5 };
+
+    begin(true);
+    hello(0, "agent");
+    link_of[0].count = 0;
+    ck_assert(registry_unreadable(g, link_of[0].peer, &m, "JOIN: host is missing"));
+    ck_assert_uint_eq(refusal(0, REFUSED_MALFORMED, "JOIN: host is missing")->sequence,
+                      5);
+    m.type = MSG_RESUME;
+    ck_assert(!registry_unreadable(g, link_of[0].peer, &m, "x"));
+    hello(1, "ctl");
+    m.type = MSG_JOIN;
+    ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
+    end();
+}
+END_TEST
+
+START_TEST(who_waits_is_told_who_was_refused)
+{
+    struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
+
+    begin(true);
+    join(0);
+    hello(1, "agent");
+    m.join.config.spares = 2;
+    m.join.config.limit_spares = true;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--spares is 0 in the job and 2 here");
+    tell(0, &beat);
+    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused,
+                     "node-1 was refused: job \"resnet\" runs with another "
+                     "configuration: --spares is 0 in the job and 2 here");
+    m.join.config = join_message(1, "").join.config;
+    strcpy(m.join.config.no_restart_on, "2");
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--no-restart-on is not given in the job and 2 here");
+    m = join_message(1, "resnet");
+    tell(1, &m);
+    report(0, MSG_STORE_READY);
+    tell(0, &beat);
+    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused, "");
+    end();
+}
+END_TEST
+
+START_TEST(other_arguments_are_told_once)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin(true);
+    join(0);
+    hello(1, "agent");
+    strcpy(m.join.config.arguments_hash, "other");
+    tell(1, &m);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    ck_assert_str_eq(got(0, MSG_NOTICE)->notice.text,
+                     "node-1 was started with other arguments for train.py than "
+                     "node-0; if that is a mistake, end the job");
+    ck_assert_ptr_nonnull(got(1, MSG_NOTICE));
+    hello(2, "agent");
+    link_of[0].count = 0;
+    m.join.incarnation.byte[0] = 77;
+    tell(2, &m);
+    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
+    ck_assert_ptr_null(got(0, MSG_NOTICE));
+    end();
+}
+END_TEST
+
+START_TEST(the_result_names_what_came_afterwards)
+{
+    disk = memdisk_create();
+    begin(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STORE_READY);
+    report(1, MSG_FAILED);
+    for (unsigned i = 0; i < AFTERWARDS_LINES_MAX + 3; i++)
+        report(0, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    for (unsigned restarted = 0; restarted < 2; restarted++) {
+        const char *at = registry_jobs(g)->afterwards;
+        unsigned lines = 0;
+
+        ck_assert_int_eq(strncmp(at, "node-0 3 exit code 85\n", 22), 0);
+        for (; (at = strchr(at, '\n')); at++)
+            lines++;
+        ck_assert_uint_eq(lines, AFTERWARDS_LINES_MAX);
+        if (restarted == 0) {
+            ck_assert_str_eq(got(0, MSG_DONE)->done.afterwards,
+                             registry_jobs(g)->afterwards);
+            restart();
+        }
+    }
+    end();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
 /* -- a daemon's death ------------------------------------------------------------- */
 
 START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
@@ -769,6 +876,10 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, events_are_told_and_followed);
     tcase_add_test(tc, an_operator_stops_and_drains);
+    tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
+    tcase_add_test(tc, who_waits_is_told_who_was_refused);
+    tcase_add_test(tc, other_arguments_are_told_once);
+    tcase_add_test(tc, the_result_names_what_came_afterwards);
     tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
     tcase_add_test(tc, a_result_outlives_the_daemon);
     suite_add_tcase(s, tc);
