@@ -196,7 +196,7 @@ crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t cou
         .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out, .count = count
     };
 
-    if (in && in == out) {
+    if (in && in == out && count > 0) {
         if (work)
             *work = NULL;
         return bad(&op, "it does not work in place");
