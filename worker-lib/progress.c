@@ -71,14 +71,14 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The agent reads in another process: no store may pass those of `writing`. Odd, also
- * where a writer of this page was killed between the two. */
+/* The agent reads in another process: no store of a field may come before the one that
+ * makes `writing` odd, so all of them release. Odd also where a writer of this page was
+ * killed between the two. */
 static void begin_writing(struct progress_page *page)
 {
     uint32_t n = __atomic_load_n(&page->writing, __ATOMIC_RELAXED);
 
     __atomic_store_n(&page->writing, n | 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 static void end_writing(struct progress_page *page)
@@ -98,12 +98,12 @@ void progress_write(struct progress *p, crun_phase phase, uint64_t step, uint64_
     page = p->page;
     pthread_mutex_lock(&p->lock);
     begin_writing(page);
-    __atomic_store_n(&page->phase, (uint32_t)phase, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->step, step, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->steps, steps, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->samples, samples, __ATOMIC_RELAXED);
-    __atomic_store(&page->loss, &loss, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->changed_ns, now_ns(), __ATOMIC_RELAXED);
+    __atomic_store_n(&page->phase, (uint32_t)phase, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->step, step, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->steps, steps, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->samples, samples, __ATOMIC_RELEASE);
+    __atomic_store(&page->loss, &loss, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->changed_ns, now_ns(), __ATOMIC_RELEASE);
     end_writing(page);
     pthread_mutex_unlock(&p->lock);
 }
@@ -129,7 +129,7 @@ void progress_saved(struct progress *p)
         return;
     pthread_mutex_lock(&p->lock);
     begin_writing(p->page);
-    __atomic_store_n(&p->page->saved, p->wanted, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->page->saved, p->wanted, __ATOMIC_RELEASE);
     end_writing(p->page);
     pthread_mutex_unlock(&p->lock);
 }
