@@ -23,6 +23,13 @@ struct rank {
     pthread_t thread;
 };
 
+static pthread_barrier_t together;
+
+void ranks_sync(void)
+{
+    pthread_barrier_wait(&together);
+}
+
 static void *be_a_rank(void *arg)
 {
     struct rank *r = arg;
@@ -77,6 +84,7 @@ void ranks_run(const struct ranks_config *config, ranks_fn *fn, void *arg)
     ck_assert_int_eq(net_resolve("127.0.0.1", 0, &addr, 1, &count, &e), 0);
     server = store_server_create(&(struct store_server_config){ .listen = &addr }, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
+    pthread_barrier_init(&together, NULL, config->size);
     for (unsigned r = 0; r < config->size; r++) {
         rank[r].config = config;
         rank[r].fn = fn;
@@ -86,5 +94,6 @@ void ranks_run(const struct ranks_config *config, ranks_fn *fn, void *arg)
     }
     for (unsigned r = 0; r < config->size; r++)
         pthread_join(rank[r].thread, NULL);
+    pthread_barrier_destroy(&together);
     store_server_destroy(server);
 }

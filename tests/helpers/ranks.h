@@ -18,6 +18,9 @@ typedef void ranks_fn(crun_world *world, void *arg);
 /* Run it in all ranks, between crun_init and crun_finalize. */
 void ranks_run(const struct ranks_config *config, ranks_fn *fn, void *arg);
 
+/* A barrier that a thread sanitizer sees, unlike what is in shared memory. */
+void ranks_sync(void);
+
 #define ranks_ok(call)                                                                 \
     ck_assert_msg((call) == CRUN_OK, "%s: %s", #call, crun_error_text())
 
