@@ -95,7 +95,9 @@ binaries := $(addprefix $B/bin/,$(present))
 unit_src := $(wildcard tests/unit/test_*.c)
 units := $(patsubst tests/unit/%.c,$B/tests/%,$(unit_src))
 helper_src := $(filter-out $(foreach p,$(programs),$($p_src)),$(wildcard tests/helpers/*.c))
-helper_objects := $(call objects,$(filter-out %_preload.c,$(helper_src)))
+# an archive: a test has what it uses
+helpers := $B/lib/libtest-helpers.a
+$(helpers): $(call objects,$(filter-out %_preload.c,$(helper_src)))
 preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(helper_src)))
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
@@ -114,7 +116,7 @@ $B/bin/$1: all_ldflags += $($1_ldflags)
 endef
 $(foreach p,$(present),$(eval $(call program_rules,$p)))
 
-$(archives):
+$(archives) $(helpers):
 	@mkdir -p $(@D)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -124,10 +126,10 @@ $(binaries):
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
 
-$(units): $B/tests/%: $B/obj/tests/unit/%.o $(helper_objects) $(libs)
+$(units): $B/tests/%: $B/obj/tests/unit/%.o $(helpers) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $(test_libs) $($(@F)_ldlibs)
+	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(helpers) $(link_libs) $(test_libs) $($(@F)_ldlibs)
 
 $(preloads): $B/lib/%.so: $B/obj/tests/helpers/%.o
 	@mkdir -p $(@D)
