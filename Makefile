@@ -31,6 +31,7 @@ crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/helpers/store-server.c
 test-worker_src := tests/helpers/test-worker.c
 guard-driver_src := tests/helpers/guard-driver.c
+ddp-worker_src := tests/helpers/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 spawn-loop_src := scripts/bench/spawn-loop.c
@@ -41,7 +42,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
-            agent-load spawn-loop start-stamp train coll-bench example-all-reduce
+            agent-load spawn-loop start-stamp ddp-worker train coll-bench example-all-reduce
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 

@@ -21,6 +21,8 @@
 #include "agent/joining.h"
 #include "agent/logs.h"
 #include "agent/say.h"
+#include "agent/signals.h"
+#include "agent/watch.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -44,6 +46,7 @@ struct agent {
     struct guard *guard;
     struct logs *logs;
     struct group *group;
+    struct watch *watch;
     struct events *events;
     struct foot *foot;
     struct say *say;
@@ -59,9 +62,10 @@ struct agent {
 
     char host[HOST_NAME_MAX_BYTES + 1];
     bool attached;
+    struct signals signals;
     int signo; /* the user's or the scheduler's last one */
-    unsigned signals;
-    sigset_t ignored; /* when crun was started */
+    unsigned signal_count;
+    bool preempted;
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
@@ -94,12 +98,6 @@ static void on_store_client(void *arg, int fd)
 
 /* -- acts ------------------------------------------------------------------------- */
 
-static void forget_failures(struct agent *a)
-{
-    free(a->failures.item);
-    a->failures = (struct failure_list){ NULL, 0 };
-}
-
 static void report_own_failure(struct agent *a, const char *why, bool final)
 {
     struct msg m = { .type = MSG_FAILED };
@@ -118,7 +116,7 @@ static void act_start(struct agent *a)
     struct msg ready = { .type = MSG_STORE_READY };
     struct err e;
 
-    forget_failures(a);
+    failure_list_clear(&a->failures);
     if (a->start.host_store) {
         if (epoch_store_open(&a->store, a->client, &ready.store_ready, &e) < 0) {
             err_wrap(&e, "the store of rank 0");
@@ -136,22 +134,22 @@ static void act_start(struct agent *a)
                a->start.world_size == 1 ? "" : "s");
     if (group_start(a->group, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
+    else
+        watch_begin(a->watch, a->group, a->guard, &a->start);
 }
 
-/*
- * Which signal the workers get: the one that we got, elsewhere TERM; and TERM as well
- * where the one we got was ignored when crun was started (a shell's job in the
- * background ignores INT), because then it means nothing to the workers either.
- */
 static int stop_signal(const struct agent *a)
 {
-    return a->signo && !sigismember(&a->ignored, a->signo) ? a->signo : SIGTERM;
+    return signals_for_workers(&a->signals, a->signo);
 }
 
 static void act_stop(struct agent *a)
 {
     say_stopping(a->say, &a->stop, group_alive(a->group));
     events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
+    if (a->stop.hang)
+        watch_tell_ranks(a->watch);
+    watch_end(a->watch);
     group_stop(a->group, stop_signal(a), a->stop.grace_ms);
 }
 
@@ -172,6 +170,7 @@ static void act_say_failed(struct agent *a)
 
 static void act_say_finished(struct agent *a)
 {
+    watch_end(a->watch);
     report_plain(a, MSG_FINISHED);
 }
 
@@ -182,6 +181,7 @@ static void act_say_guard_died(struct agent *a)
 
 static void act_end(struct agent *a)
 {
+    watch_end(a->watch);
     group_stop(a->group, stop_signal(a), a->config->job.failure_grace_ms);
 }
 
@@ -288,8 +288,9 @@ static void on_order(void *arg, const struct msg *m)
     case MSG_NOTICE:
         log_info("%s", m->notice.text);
         break;
-    case MSG_ASK_CHECKPOINT: /* nobody can ask the workers yet */
-        report_plain(a, MSG_CHECKPOINTED);
+    case MSG_ASK_CHECKPOINT:
+        if (m->epoch == a->epoch)
+            watch_ask_checkpoint(a->watch, m->ask_checkpoint.within_ms);
         break;
     default:
         break;
@@ -353,17 +354,42 @@ static void on_fenced(void *arg)
 static void on_group_failed(void *arg, const struct failure *f)
 {
     struct agent *a = arg;
-    unsigned n = a->failures.count++;
+    struct failure own = *f;
 
-    a->failures.item = xrealloc(a->failures.item,
-                                a->failures.count * sizeof(*a->failures.item));
-    a->failures.item[n] = *f;
-    snprintf(a->failures.item[n].host, sizeof(a->failures.item[n].host), "%s", a->host);
-    a->failures.item[n].final |= failure_is_final(f, &a->config->job);
+    snprintf(own.host, sizeof(own.host), "%s", a->host);
+    own.final |= failure_is_final(f, &a->config->job);
+    failure_list_add(&a->failures, &own);
     events_add(a->events, "failed", a->epoch,
                "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
                f->rank, f->local_rank, f->pid, f->what);
     happen(a, AGENT_EV_FAILED);
+}
+
+static void on_hung(void *arg, uint32_t local_rank, const char *what)
+{
+    group_on_hung(((struct agent *)arg)->group, local_rank, what);
+}
+
+static void on_remark(void *arg, const char *kind, const char *text)
+{
+    struct agent *a = arg;
+    struct msg m = { .type = MSG_NOTE };
+
+    log_warn("%s", text);
+    events_add(a->events, kind, a->epoch, "%s", text);
+    snprintf(m.note.kind, sizeof(m.note.kind), "%s", kind);
+    snprintf(m.note.text, sizeof(m.note.text), "%s", text);
+    report(a, &m);
+}
+
+static void on_checkpointed(void *arg)
+{
+    report_plain(arg, MSG_CHECKPOINTED);
+}
+
+static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
+{
+    watch_progress(((struct agent *)arg)->watch, progress);
 }
 
 static void on_group_finished(void *arg)
@@ -421,9 +447,11 @@ static void on_guard_died(void *arg, const char *why)
 
     snprintf(a->guard_died_why, sizeof(a->guard_died_why),
              "the guard of the workers died (%s), and they with it", why);
+    guard_left_behind(a->guard, &e);
+    watch_end(a->watch);
     guard_stop(a->guard);
     a->guard = NULL;
-    if (start_guard(a, &e) < 0) {
+    if (*e.text || start_guard(a, &e) < 0) {
         log_error("%s", e.text);
         a->exit_code = EXIT_FAILURE;
         a->state = AGENT_ENDING;
@@ -479,9 +507,7 @@ static void on_signal(void *arg, int signo)
     a->exit_code = 128 + signo;
     if (!a->attached || a->state == AGENT_OVER) {
         loop_stop(a->loop);
-        return;
-    }
-    if (++a->signals > 1) {
+    } else if (++a->signal_count > 1) {
         end_job(a, signo, true);
         group_stop(a->group, SIGKILL, 0);
     } else if (signo == SIGINT || a->hosting.server) {
@@ -491,19 +517,17 @@ static void on_signal(void *arg, int signo)
     }
 }
 
-static void watch_signals(struct agent *a)
+/* As SIGTERM; but who warns us once may do it again, and TERM may follow. */
+static void on_preempted(void *arg)
 {
-    sigemptyset(&a->ignored);
-    for (const int *s = a->config->signals; *s; s++) {
-        struct sigaction old;
+    struct agent *a = arg;
 
-        if (sigaction(*s, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
-            sigaddset(&a->ignored, *s);
-        if (*s != SIGHUP || !sigismember(&a->ignored, SIGHUP)) /* but under nohup */
-            loop_on_signal(a->loop, *s, on_signal, a);
-    }
-    signal(SIGTSTP, SIG_IGN); /* a stopped agent would be taken for a dead node */
-    signal(SIGTTOU, SIG_IGN);
+    if (a->preempted)
+        return;
+    a->preempted = true;
+    log_info("SIGUSR1: this node is to be taken away");
+    on_signal(a, SIGTERM);
+    a->signal_count = 0;
 }
 
 /* -- from beginning to end -------------------------------------------------------- */
@@ -523,6 +547,7 @@ static int join(struct agent *a, struct err *e)
                                   .outage = on_outage,
                                   .abandoned = on_abandoned,
                                   .fence = on_fence,
+                                  .progress = on_progress_asked,
                                   .arg = a };
     struct client_config cc;
 
@@ -535,16 +560,23 @@ static int join(struct agent *a, struct err *e)
 static int begin(struct agent *a, struct err *e)
 {
     struct logs_calls logs_calls = { .ended = on_logs_ended, .arg = a };
+    struct watch_calls watch_calls = {
+        .hung = on_hung, .remark = on_remark, .checkpointed = on_checkpointed, .arg = a
+    };
 
     if (start_guard(a, e) < 0) /* before any thread is there */
         return -1;
     a->logs = logs_create(a->loop, a->config, &logs_calls);
+    a->watch = watch_create(a->loop, a->config, &watch_calls);
     a->events = events_create(a->config);
     a->foot = foot_create(a->loop, logs_console(a->logs));
     a->say = say_create(a->loop, a->config, a->foot);
     make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);
-    watch_signals(a);
+    a->signals = (struct signals){ .fn = on_signal,
+                                   .preempted = on_preempted,
+                                   .arg = a };
+    signals_watch(&a->signals, a->loop, a->config);
     if (hosting_decide(a->loop, a->config, on_store_client, on_fatal, a, &a->hosting,
                        e) < 0)
         return -1;
@@ -557,21 +589,11 @@ static void say_result(struct agent *a)
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
-                                .own_host = a->host,
-                                .colour = isatty(STDERR_FILENO) &&
-                                          !getenv("NO_COLOR") };
-    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+                                .own_host = a->host };
 
     events_add(a->events, "done", a->epoch, "%s, exit code %d", a->result.reason,
                a->exit_code);
-    if (a->result.failure.kind == FAILURE_NONE) {
-        if (*a->result.reason && a->exit_code && strcmp(a->result.reason, "user") != 0)
-            log_error("%s has failed: %s", say_job(a->say), a->result.text);
-        return;
-    }
-    failure_print_report(&r, stderr);
-    if (error_file && *error_file)
-        failure_write_error_file(error_file, &a->result.failure);
+    failure_tell_result(&r, a->exit_code);
 }
 
 static void finish(struct agent *a)
@@ -581,6 +603,7 @@ static void finish(struct agent *a)
     server_destroy(a->hosting.server);
     if (a->linger.event)
         loop_timer_fini(&a->linger);
+    watch_destroy(a->watch);
     group_destroy(a->group);
     guard_stop(a->guard);
     foot_destroy(a->foot);
@@ -588,7 +611,7 @@ static void finish(struct agent *a)
     say_result(a);
     events_destroy(a->events);
     say_destroy(a->say);
-    forget_failures(a);
+    failure_list_clear(&a->failures);
     loop_destroy(a->loop);
 }
 

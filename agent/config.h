@@ -70,6 +70,9 @@ struct config {
     const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or NULL */
 
     /* how it ends */
+    uint32_t hang_timeout_ms;        /* 0: none, or */
+    bool hang_auto;                  /* as long as the steps make likely */
+    int checkpoint_signal;           /* to workers that are to write one; 0: none */
     int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
     const char *signals_text;
     const char *events_file; /* JSON lines; NULL: none */

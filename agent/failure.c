@@ -5,11 +5,13 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/job.h"
 
@@ -40,7 +42,7 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
         snprintf(buf, size, "the node was lost");
         break;
     case FAILURE_HANG:
-        snprintf(buf, size, "no progress");
+        snprintf(buf, size, "%s", *f->what ? f->what : "no progress");
         break;
     default:
         snprintf(buf, size, "%s", *f->what ? f->what : "the agent failed");
@@ -161,6 +163,20 @@ void failure_write_error_file(const char *path, const struct failure *f)
     cJSON_Delete(root);
 }
 
+/* -- the list --------------------------------------------------------------------- */
+
+void failure_list_add(struct failure_list *l, const struct failure *f)
+{
+    l->item = xrealloc(l->item, (l->count + 1) * sizeof(*l->item));
+    l->item[l->count++] = *f;
+}
+
+void failure_list_clear(struct failure_list *l)
+{
+    free(l->item);
+    *l = (struct failure_list){ NULL, 0 };
+}
+
 /* -- the report ------------------------------------------------------------------- */
 
 struct style {
@@ -188,16 +204,16 @@ static void print_plain(FILE *out, const char *text, size_t len)
 }
 
 /* The last lines of what it said, each behind a bar. */
-static void print_said(FILE *out, const struct style *st, const char *said)
+static void print_said(FILE *out, const struct style *st, const char *label,
+                       const char *said, unsigned most)
 {
-    const char *label = "it said";
     const char *start = said + strlen(said);
     unsigned lines = 0;
 
     if (start > said && start[-1] == '\n')
         start--;
-    while (start > said && lines < SAID_LINES)
-        if (*--start == '\n' && ++lines == SAID_LINES)
+    while (start > said && lines < most)
+        if (*--start == '\n' && ++lines == most)
             start++;
     while (*start) {
         size_t len = strcspn(start, "\n");
@@ -285,7 +301,10 @@ void failure_print_report(const struct failure_report *r, FILE *out)
             r->done->text, st.off);
     print_first(out, r);
     fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));
-    print_said(out, &st, f->said);
+    if (f->kind == FAILURE_HANG) /* what all ranks did */
+        print_said(out, &st, "the ranks", f->said, UINT_MAX);
+    else
+        print_said(out, &st, "it said", f->said, SAID_LINES);
     print_others(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
             r->done->restarts, r->done->max_restarts);
@@ -300,4 +319,21 @@ void failure_print_report(const struct failure_report *r, FILE *out)
                 r->done->exit_code == code ? "" : " was before");
     fputs("\n", out);
     fflush(out);
+}
+
+void failure_tell_result(const struct failure_report *r, int exit_code)
+{
+    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+    const struct msg_done *done = r->done;
+    struct failure_report report = *r;
+
+    if (done->failure.kind == FAILURE_NONE) {
+        if (*done->reason && exit_code && strcmp(done->reason, "user") != 0)
+            log_error("%s has failed: %s", r->job, done->text);
+        return;
+    }
+    report.colour = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    failure_print_report(&report, stderr);
+    if (error_file && *error_file)
+        failure_write_error_file(error_file, &done->failure);
 }

@@ -35,6 +35,9 @@ struct failure_list {
     unsigned count;
 };
 
+void failure_list_add(struct failure_list *l, const struct failure *f);
+void failure_list_clear(struct failure_list *l);
+
 /*
  * The report at the end: the first failure, what it said last, then the others in a
  * line each, then where to look; see the launcher's manual for an example. Colour where
@@ -50,5 +53,9 @@ struct failure_report {
 };
 
 void failure_print_report(const struct failure_report *r, FILE *out);
+
+/* The end of a job, whatever it is: a report to standard error and to crun's own error
+ * file where a worker or a node has failed, a line where it failed otherwise. */
+void failure_tell_result(const struct failure_report *r, int exit_code);
 
 #endif

@@ -14,6 +14,7 @@
 #include "agent/workerenv.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -40,15 +41,31 @@ struct group {
     struct worker *worker;
     uint32_t started; /* spawned in this epoch: all of them, or those before an error */
     uint32_t alive, undrained;
-    bool running, stopping, failed, sweeping;
+    bool running, stopping, failed, sweeping, killed;
     struct msg_start start;
     uint64_t epoch, started_ms;
     struct loop_timer kill_timer;
 };
 
+static void kill_now(struct group *g)
+{
+    g->killed = true;
+    guard_kill(g->guard);
+    loop_timer_arm(&g->kill_timer, clock_ms() + GUARD_LAST_MS);
+}
+
 static void on_kill_time(void *arg)
 {
-    guard_kill(((struct group *)arg)->guard);
+    struct group *g = arg;
+
+    if (!g->killed) {
+        kill_now(g);
+        return;
+    }
+    log_error("what the workers left does not end within %d s of being killed: "
+              "ending its guard",
+              GUARD_LAST_MS / 1000);
+    guard_force(g->guard);
 }
 
 struct group *group_create(struct loop *loop, const struct config *config,
@@ -79,6 +96,13 @@ void group_destroy(struct group *g)
 uint32_t group_alive(const struct group *g)
 {
     return g->alive;
+}
+
+pid_t group_pid(const struct group *g, uint32_t local_rank)
+{
+    const struct worker *w = &g->worker[local_rank];
+
+    return g->running && !w->exited ? w->pid : 0;
 }
 
 /* -- starting --------------------------------------------------------------------- */
@@ -150,7 +174,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
     g->start = *start;
     g->epoch = epoch;
     g->started = g->alive = g->undrained = 0;
-    g->stopping = g->failed = g->sweeping = false;
+    g->stopping = g->failed = g->sweeping = g->killed = false;
     g->started_ms = clock_ms();
     if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
         return -1;
@@ -187,17 +211,27 @@ static const char *exec_hint(int errnum)
     return "";
 }
 
+static struct failure failure_of(const struct group *g, uint32_t local_rank,
+                                 uint64_t at_ms)
+{
+    struct failure f = { .rank = g->start.first_rank + local_rank,
+                         .local_rank = local_rank,
+                         .pid = (uint32_t)g->worker[local_rank].pid,
+                         .at_ms = at_ms,
+                         .wall_ms = clock_wall_ms() - (clock_ms() - at_ms),
+                         .ran_ms = at_ms - g->started_ms };
+
+    snprintf(f.log, sizeof(f.log), "%s", logs_stderr_file(g->logs, local_rank));
+    return f;
+}
+
 static void report_failure(struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
-    struct failure f = { .rank = g->start.first_rank + local_rank,
-                         .local_rank = local_rank,
-                         .pid = (uint32_t)w->pid,
-                         .out_of_memory = w->exit.out_of_memory,
-                         .at_ms = w->exit.at_ms,
-                         .wall_ms = clock_wall_ms() - (clock_ms() - w->exit.at_ms),
-                         .ran_ms = w->exit.at_ms - g->started_ms };
+    struct failure f = failure_of(g, local_rank, w->exit.at_ms);
     uint64_t told_ms;
+
+    f.out_of_memory = w->exit.out_of_memory;
 
     if (w->exec_errno) {
         f.kind = FAILURE_EXEC;
@@ -218,7 +252,16 @@ static void report_failure(struct group *g, uint32_t local_rank)
     if (!failure_read_error_file(logs_error_file(g->logs, local_rank), f.said,
                                  sizeof(f.said), &told_ms))
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
-    snprintf(f.log, sizeof(f.log), "%s", logs_stderr_file(g->logs, local_rank));
+    g->failed = true;
+    g->calls.failed(g->calls.arg, &f);
+}
+
+void group_on_hung(struct group *g, uint32_t local_rank, const char *what)
+{
+    struct failure f = failure_of(g, local_rank, clock_ms());
+
+    f.kind = FAILURE_HANG;
+    snprintf(f.what, sizeof(f.what), "%s", what);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);
 }
@@ -230,6 +273,8 @@ static void sweep_if_over(struct group *g)
         return;
     g->sweeping = true;
     guard_sweep(g->guard, g->config->job.failure_grace_ms);
+    if (g->running && !g->kill_timer.armed)
+        loop_timer_arm(&g->kill_timer, clock_ms() + g->config->job.failure_grace_ms);
 }
 
 static void worker_over(struct group *g, uint32_t local_rank)
@@ -304,8 +349,10 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
         g->calls.stopped(g->calls.arg);
         return;
     }
+    if (g->killed)
+        return;
     if (grace_ms == 0) {
-        guard_kill(g->guard);
+        kill_now(g);
         return;
     }
     guard_signal(g->guard, GUARD_ALL, signo);

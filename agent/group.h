@@ -37,6 +37,11 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms);
 
 /* How many workers have not exited. */
 uint32_t group_alive(const struct group *g);
+/* Of a worker that runs, as far as is known; else 0. */
+pid_t group_pid(const struct group *g, uint32_t local_rank);
+
+/* A worker that lives makes no progress, as is said in what: it has failed. */
+void group_on_hung(struct group *g, uint32_t local_rank, const char *what);
 
 /* To be passed on from the guard's calls. */
 void group_on_started(struct group *g, uint32_t local_rank, pid_t pid);

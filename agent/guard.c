@@ -61,7 +61,8 @@ struct guard {
     pid_t strangers[KIN_PER_ROUND];
     size_t stranger_count;
 
-    bool reaped, stopped, over;
+    bool reaped, stopped, over, left_behind;
+    uint64_t give_up_ms; /* on what cannot be killed; 0: no reason yet */
     char why[96];
     struct loop_timer round;
 };
@@ -97,15 +98,6 @@ static void return_to_origin(void)
     setrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
-/* Pages may have higher numbers than crun was started with a limit for. */
-static void lift_limit(void)
-{
-    struct rlimit files = origin.files;
-
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-}
-
 /* Moves `fd` out of the way of the fixed numbers. */
 static int move_up(const struct guard *g, int fd)
 {
@@ -116,9 +108,11 @@ static int move_up(const struct guard *g, int fd)
 static void become_guard(const struct guard *g, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)g->cgroup.name, NULL };
+    /* the pages may have higher numbers than crun was started with a limit for */
+    const struct rlimit most = { origin.files.rlim_max, origin.files.rlim_max };
     int from[3], null;
 
-    lift_limit();
+    setrlimit(RLIMIT_NOFILE, &most);
     from[0] = move_up(g, socket);
     from[1] = move_up(g, g->cgroup.dir);
     from[2] = move_up(g, g->cgroup.parent);
@@ -261,13 +255,24 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return rc;
 }
 
-void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+static void ask_signal(struct guard *g, uint32_t local_rank, int signo, bool alone)
 {
     struct guard_ask ask = { .type = GUARD_ASK_SIGNAL,
                              .local_rank = local_rank,
+                             .alone = alone,
                              .signo = signo };
 
     ask_guard(g, &ask);
+}
+
+void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+{
+    ask_signal(g, local_rank, signo, false);
+}
+
+void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo)
+{
+    ask_signal(g, local_rank, signo, true);
 }
 
 void guard_kill(struct guard *g)
@@ -448,13 +453,38 @@ static bool end_orphans(struct guard *g)
 static void on_round(void *arg)
 {
     struct guard *g = arg;
+    bool ended = g->reaped && end_orphans(g);
 
-    if (!end_orphans(g)) {
+    if (!ended && clock_ms() < g->give_up_ms) {
         loop_timer_arm(&g->round, clock_ms() + AFTERMATH_ROUND_MS);
         return;
     }
+    g->left_behind = !ended;
     g->over = true;
-    g->calls.died(g->calls.arg, g->why);
+    g->calls.died(g->calls.arg, g->reaped ? g->why : "cannot be killed");
+}
+
+static void give_up_in_time(struct guard *g)
+{
+    if (g->give_up_ms == 0)
+        g->give_up_ms = clock_ms() + GUARD_LAST_MS;
+}
+
+void guard_force(struct guard *g)
+{
+    if (g->stopped || g->reaped)
+        return;
+    kill(g->pid, SIGKILL);
+    give_up_in_time(g);
+    loop_timer_arm(&g->round, g->give_up_ms);
+}
+
+bool guard_left_behind(const struct guard *g, struct err *e)
+{
+    *e->text = '\0';
+    if (g->left_behind)
+        err_set(e, "not all of its processes can be ended: this node leaves the job");
+    return g->left_behind;
 }
 
 static void on_child(void *arg, int signo)
@@ -471,6 +501,7 @@ static void on_child(void *arg, int signo)
         return;
     while (read_tells(g)) /* what it still said is true */
         ;
+    give_up_in_time(g);
     if (!g->stopped)
         on_round(g);
 }

@@ -82,8 +82,14 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
 /* To the process group of a worker, or of each; those that ask for an end are followed
  * by CONT. Nobody gets it whose worker has exited: see guard_sweep. */
 void guard_signal(struct guard *g, uint32_t local_rank, int signo);
+/* To that process alone. */
+void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo);
 /* KILL every worker and every descendant, until none is left: then empty is called. */
 void guard_kill(struct guard *g);
+/* End the guard itself, which does not answer: died follows. */
+void guard_force(struct guard *g);
+/* In died: whether something cannot be killed, and lives on; e is set, else emptied. */
+bool guard_left_behind(const struct guard *g, struct err *e);
 /* After the last exit: is anything left? empty is called when not, perhaps before this
  * returns; leftovers get TERM, and KILL after grace_ms. Of several questions only the
  * last one is answered. */

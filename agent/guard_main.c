@@ -160,7 +160,10 @@ static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
         ask_spawn(ask, fd);
         break;
     case GUARD_ASK_SIGNAL:
-        guard_workers_signal(ask->local_rank, ask->signo);
+        if (ask->alone)
+            guard_workers_signal_alone(ask->local_rank, ask->signo);
+        else
+            guard_workers_signal(ask->local_rank, ask->signo);
         break;
     case GUARD_ASK_KILL:
         guard_ending_kill(ask->ticket);

@@ -37,6 +37,7 @@ struct guard_ask {
     uint32_t grace_ms, patience_ms;
     uint64_t until_ms;
     int32_t signo;
+    uint32_t alone; /* SIGNAL: to the worker itself, and not to its group */
     /* SPAWN, with four descriptors: 0, 1, 2 and the world (see below) */
     int32_t numa_node;
     uint32_t is_tty;

@@ -291,6 +291,12 @@ void guard_workers_signal(uint32_t local_rank, int signo)
             signal_worker(&table.worker[i], signo);
 }
 
+void guard_workers_signal_alone(uint32_t local_rank, int signo)
+{
+    if (local_rank != GUARD_ALL && table.worker[local_rank].pid != 0)
+        kill(table.worker[local_rank].pid, signo);
+}
+
 bool guard_workers_taken(uint32_t local_rank)
 {
     return table.worker[local_rank].pid != 0;

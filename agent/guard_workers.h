@@ -32,6 +32,8 @@ bool guard_workers_reap_others(void);
 
 /* To the process group of a worker, or (GUARD_ALL) of each. */
 void guard_workers_signal(uint32_t local_rank, int signo);
+/* To that process alone. */
+void guard_workers_signal_alone(uint32_t local_rank, int signo);
 /* Who asks for an end wants it also of those who are stopped. */
 bool guard_workers_wants_cont(int signo);
 

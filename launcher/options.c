@@ -254,6 +254,19 @@ const struct opt options_table[] = {
       .offset = FIELD(outage_grace_ms),
       .min = 1,
       .max = GRACE_MS_MAX },
+    { .name = "hang-timeout",
+      .arg = "SECONDS|auto|0",
+      .help = "A worker whose status page (CRUN_PROGRESS) has not changed for so long "
+              "hangs, and has failed; ten times as long while it loads, evaluates, "
+              "writes a checkpoint or has not written its page yet as another worker "
+              "of its node has. auto: ten times its longest step of late, at least "
+              "30. Default: 0, never.",
+      .set = value_set_hang_timeout },
+    { .name = "checkpoint-signal",
+      .arg = "NAME",
+      .help = "Sent to each worker that is to write a checkpoint before its group is "
+              "stopped, as in SIGUSR1. Default: none, the status page says it.",
+      .set = value_set_checkpoint_signal },
     { .name = "fence",
       .arg = "grace|strict",
       .help = "strict: end them before the rendezvous may give their ranks to others. "

@@ -58,6 +58,9 @@ struct options {
     uint64_t shutdown_timeout_ms, failure_grace_ms;
     uint64_t outage_grace_ms; /* 0: not given */
     bool strict_fence;
+    uint64_t hang_timeout_ms; /* 0: none */
+    bool hang_auto;
+    int checkpoint_signal; /* 0: none */
     const char *signals_text;
     int signals[CONFIG_SIGNALS_MAX];
 

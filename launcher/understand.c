@@ -206,6 +206,9 @@ static void understand_end(const struct options *o, struct config *c)
 {
     c->outage_grace_ms = given_or(
         o->outage_grace_ms, given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));
+    c->hang_timeout_ms = (uint32_t)o->hang_timeout_ms;
+    c->hang_auto = o->hang_auto;
+    c->checkpoint_signal = o->checkpoint_signal;
     c->job.strict_fence = o->strict_fence;
     memcpy(c->signals, o->signals, sizeof(c->signals));
     c->signals_text = o->signals_text;

@@ -3,6 +3,7 @@
 #include "launcher/values.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -266,6 +267,35 @@ int value_set_signals(void *target, const struct opt *opt, const char *value,
         return err_set(e, "\"%s\" is not a list of signals, as in SIGTERM,SIGUSR1",
                        value);
     return opt_set_text(target, opt, value, e);
+}
+
+int value_set_checkpoint_signal(void *target, const struct opt *opt, const char *value,
+                                struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    o->checkpoint_signal = find_signal(value, strlen(value));
+    return o->checkpoint_signal < 0
+               ? err_set(e, "\"%s\" is not a signal that can be handled", value)
+               : 0;
+}
+
+int value_set_hang_timeout(void *target, const struct opt *opt, const char *value,
+                           struct err *e)
+{
+    static const struct opt seconds = {
+        .offset = offsetof(struct options, hang_timeout_ms), .max = HANG_TIMEOUT_MS_MAX
+    };
+    struct options *o = target;
+
+    (void)opt;
+    o->hang_timeout_ms = 0;
+    o->hang_auto = strcmp(value, "auto") == 0;
+    if (o->hang_auto || opt_set_seconds(o, &seconds, value, e) == 0)
+        return 0;
+    return err_set(e, "\"%s\" is not auto, or a number of seconds from 0 to %d", value,
+                   HANG_TIMEOUT_MS_MAX / 1000);
 }
 
 int value_set_event_handler(void *target, const struct opt *opt, const char *value,

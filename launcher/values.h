@@ -21,6 +21,8 @@ VALUE_SETTER(value_set_local_addr);
 VALUE_SETTER(value_set_numa);
 VALUE_SETTER(value_set_stdin);
 VALUE_SETTER(value_set_fence);
+VALUE_SETTER(value_set_hang_timeout);
+VALUE_SETTER(value_set_checkpoint_signal);
 VALUE_SETTER(value_set_streams);
 VALUE_SETTER(value_set_rank_filter);
 VALUE_SETTER(value_set_exit_codes);

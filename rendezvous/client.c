@@ -322,10 +322,21 @@ static void settle(struct client *c)
     arm(c);
 }
 
+static void ask_progress(struct client *c)
+{
+    struct msg_heartbeat progress = { .step = 0 };
+
+    if (!c->calls.progress)
+        return;
+    c->calls.progress(c->calls.arg, &progress);
+    member_set_progress(c->member, &progress);
+}
+
 static void on_timer(void *arg)
 {
     struct client *c = arg;
 
+    ask_progress(c);
     c->settling = true; /* an address may be found at once */
     member_tick(c->member, clock_ms());
     c->settling = false;
@@ -390,11 +401,6 @@ void client_report(struct client *c, const struct msg *msg)
 {
     member_report(c->member, msg, clock_ms());
     settle(c);
-}
-
-void client_set_progress(struct client *c, const struct msg_heartbeat *progress)
-{
-    member_set_progress(c->member, progress);
 }
 
 void client_bye(struct client *c)

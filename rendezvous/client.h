@@ -30,6 +30,9 @@ struct client_calls {
     void (*abandoned)(void *arg, const char *why);
     /* As in member_calls, at once: it must not use the client. May be NULL. */
     void (*fence)(void *arg, uint64_t until_ms);
+    /* Asked before a heartbeat may go: what it is to say. May be NULL and must not use
+     * the client. */
+    void (*progress)(void *arg, struct msg_heartbeat *progress);
     /* Every message as it comes in, for tools that count; may be NULL and must not use
      * the client. */
     void (*heard)(void *arg, const struct msg *m);
@@ -42,7 +45,6 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
 void client_destroy(struct client *c); /* NULL is fine */
 
 void client_report(struct client *c, const struct msg *msg);
-void client_set_progress(struct client *c, const struct msg_heartbeat *progress);
 void client_bye(struct client *c);
 struct member *client_member(struct client *c);
 /* Our address as the way to the rendezvous shows it; false while there is none. */

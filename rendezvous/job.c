@@ -251,6 +251,14 @@ static void describe_signal(int32_t signo, char *buf, size_t size)
         snprintf(buf, size, "signal %" PRId32, signo);
 }
 
+void job_add_rank_note(struct job *j, const char *host, const char *text)
+{
+    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
+
+    if (j->failure.kind == FAILURE_HANG && strlen(host) + strlen(text) + 4 < room)
+        snprintf(j->failure.said + used, room, "%s: %s\n", host, text);
+}
+
 char *job_describe_end(const struct failure *f, char *buf, size_t size)
 {
     char signal[32];
@@ -303,7 +311,8 @@ char *job_describe_failure(const struct failure *f, char *buf, size_t size)
         snprintf(buf, size, "node %s was lost", host);
         break;
     case FAILURE_HANG:
-        snprintf(buf, size, "rank %" PRIu32 " on %s made no progress", f->rank, host);
+        snprintf(buf, size, "rank %" PRIu32 " on %s hangs: %s", f->rank, host,
+                 *f->what ? f->what : "no progress");
         break;
     case FAILURE_AGENT:
         snprintf(buf, size, "the agent on %s failed: %s", host, f->what);

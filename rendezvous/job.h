@@ -39,6 +39,7 @@ struct job {
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, while it forms */
     bool told_of_arguments;             /* people were, that they differ */
+    uint32_t notes;                     /* that were taken in this epoch */
     uint64_t created_ms;
     uint64_t done_ms;
     struct job *next;
@@ -67,6 +68,9 @@ bool job_has_same_arguments(const struct job_config *ours,
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
 /* The same without rank and host: "exit code 85". Returns buf. */
 char *job_describe_end(const struct failure *f, char *buf, size_t size);
+
+/* A line about a rank of the epoch that hung: into the failure, while there is room. */
+void job_add_rank_note(struct job *j, const char *host, const char *text);
 
 /* What `crun` ends with if this failure ends the job: 1 to 255, whatever it says. */
 int job_exit_code(const struct failure *f);

@@ -267,7 +267,8 @@ static void keep_report(struct step *s)
     struct msg *kept;
 
     /* the first failures are those that count */
-    if (s->msg->type == MSG_FAILED && m->reports.count >= WORKERS_PER_NODE_MAX)
+    if ((s->msg->type == MSG_FAILED || s->msg->type == MSG_NOTE) &&
+        m->reports.count >= WORKERS_PER_NODE_MAX)
         return;
     orders_reported(&m->orders, s->msg);
     kept = outbox_add(&m->reports, s->msg);

@@ -29,6 +29,7 @@ enum msg_type {
     MSG_LEAVE,
     MSG_END,
     MSG_BYE,
+    MSG_NOTE,
     /* crunctl to the rendezvous */
     MSG_STATUS = 30,
     MSG_EVENTS,
@@ -165,6 +166,12 @@ struct msg_end {
     bool now;
 };
 
+/* Of one kind: "rank" (what one does while its epoch hangs), "straggler". */
+struct msg_note {
+    char kind[24];
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
 /* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
 struct msg_status {
     char run_id[RUN_ID_MAX + 1];
@@ -245,6 +252,7 @@ struct msg_members {
 struct msg_stop {
     uint32_t grace_ms;
     bool last; /* the job ends with this stop, as far as is known */
+    bool hang; /* its cause is one: say first, in NOTEs, what every rank does */
     char cause[16];
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
@@ -333,6 +341,7 @@ struct msg {
         struct failure failed;
         struct msg_leave leave;
         struct msg_end end;
+        struct msg_note note;
         struct msg_status status;
         struct msg_events events;
         struct msg_stop_job stop_job;

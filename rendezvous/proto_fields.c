@@ -193,6 +193,11 @@ static const struct proto_field end[] = {
     BOOL(msg_end, now),
 };
 
+static const struct proto_field note[] = {
+    NAME(msg_note, kind, NEED),
+    TEXT(msg_note, text, NEED),
+};
+
 /* -- crunctl to the rendezvous ------------------------------------------------- */
 
 static const struct proto_field status[] = {
@@ -274,6 +279,7 @@ static const struct proto_field members[] = {
 static const struct proto_field stop[] = {
     ANY_U32(msg_stop, grace_ms, NEED),
     BOOL(msg_stop, last),
+    BOOL(msg_stop, hang),
     NAME(msg_stop, cause, OPTIONAL),
     TEXT(msg_stop, text, OPTIONAL),
 };
@@ -382,6 +388,7 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_CHECKPOINTED] = EMPTY("CHECKPOINTED", FROM_JOINED),
     [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, leave),
     [MSG_END] = MESSAGE("END", FROM_JOINED, end),
+    [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, note),
     [MSG_BYE] = EMPTY("BYE", FROM_JOINED),
     [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, status),
     [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, events),

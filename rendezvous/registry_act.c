@@ -189,6 +189,8 @@ static void stop(struct registry_step *s, const struct round_action *a)
         return;
     m.stop.grace_ms = s->job->round.grace_ms;
     m.stop.last = s->job->round.ending;
+    m.stop.hang = s->job->round.cause == ROUND_CAUSE_FAILURE &&
+                  s->job->failure.kind == FAILURE_HANG;
     snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
              round_cause_name(s->job->round.cause));
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
@@ -454,6 +456,7 @@ static void entered(struct registry_step *s, const struct round_action *a)
         break;
     case ROUND_RUNNING:
         s->job->refused[0] = '\0';
+        s->job->notes = 0;
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         say_running(s);

@@ -48,6 +48,11 @@ const char *crun_backend(const crun_world *w)
     return w->backend->calls->name;
 }
 
+uint64_t world_beside_us(crun_world *w)
+{
+    return engine_beside_us(w->engine);
+}
+
 size_t crun_flight_record(crun_world *w, char *text, size_t size)
 {
     return flight_print(w->flight, text, size);

@@ -70,6 +70,7 @@ struct crun_ddp {
     crun_status status; /* of this step's launches: the first that failed */
     char text[512];
 
+    uint64_t beside_us; /* world_beside_us() at the step's begin */
     double communication_s, exposed_s;
     char *unused; /* names */
     struct state_part *part;

@@ -5,6 +5,7 @@
 
 #include "worker-lib/ddp.h"
 #include "worker-lib/status.h"
+#include "worker-lib/world.h"
 
 /* One step of the reducer: begin, ready from any thread, finish. */
 
@@ -35,6 +36,7 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     ddp->launched = 0;
     ddp->status = CRUN_OK;
     pthread_mutex_unlock(&ddp->lock);
+    ddp->beside_us = world_beside_us(ddp->world);
     atomic_fetch_add(&ddp->step, 1);
     atomic_store(&ddp->sync, sync);
     atomic_store(&ddp->open, true);
@@ -164,6 +166,8 @@ static crun_status communicate(crun_ddp *ddp, int32_t *unused)
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
     ddp->exposed_s += ddp_seconds() - begin;
+    ddp->communication_s += 1e-6 *
+                            (double)(world_beside_us(ddp->world) - ddp->beside_us);
     return s;
 }
 

@@ -35,6 +35,7 @@ struct engine {
     crun_work *first, *last;
     crun_work *spare, *all;
     _Atomic bool told;
+    uint64_t beside_us; /* that queued operations took */
     uint64_t collectives;
     uint64_t *pairs; /* operations with each rank: sent at 2 * rank, received beside */
 };
@@ -117,6 +118,7 @@ static void changed(struct engine *g)
 static void run_first(struct engine *g)
 {
     crun_work *w = g->first;
+    uint64_t began_us = clock_us();
 
     g->first = w->next;
     if (!g->first)
@@ -125,6 +127,7 @@ static void run_first(struct engine *g)
     pthread_mutex_unlock(&g->lock);
     w->status = run(g, &w->op, &w->e);
     pthread_mutex_lock(&g->lock);
+    g->beside_us += clock_us() - began_us;
     g->running = false;
     atomic_store_explicit(&w->done, true, memory_order_release);
     changed(g);
@@ -264,6 +267,16 @@ crun_status crun_wait(crun_work *w)
 bool crun_is_done(const crun_work *w)
 {
     return !w || atomic_load_explicit(&w->done, memory_order_acquire);
+}
+
+uint64_t engine_beside_us(struct engine *g)
+{
+    uint64_t us;
+
+    pthread_mutex_lock(&g->lock);
+    us = g->beside_us;
+    pthread_mutex_unlock(&g->lock);
+    return us;
 }
 
 crun_status engine_alloc(struct engine *g, size_t bytes, void **memory)

@@ -31,6 +31,9 @@ void engine_destroy(struct engine *g);
 /* Sets sequence and deadline. `work` as in crun/worker.h; sets this thread's words. */
 crun_status engine_submit(struct engine *g, struct op *op, crun_work **work);
 
+/* How long operations have taken that were not waited for at once, all together. */
+uint64_t engine_beside_us(struct engine *g);
+
 crun_status engine_alloc(struct engine *g, size_t bytes, void **memory);
 
 /* All work ends with this. Any thread; a signal handler if it is `quiet`: nobody but

@@ -34,6 +34,9 @@ void world_leave(crun_world *w);
 /* Fills node, and env's local and node numbers. */
 crun_status world_map(crun_world *w, struct err *e);
 
+/* Microseconds in collectives that ran beside the program, so far. */
+uint64_t world_beside_us(crun_world *w);
+
 /* What this rank ended by, for those of other nodes: see failure_heard(). */
 void world_tell_failure(crun_world *w);
 

@@ -44,17 +44,11 @@
 #define PASTS_MAX 64 /* nodes whose troubles are remembered */
 
 /* the guard */
-#define GUARD_END_MS 5000 /* from its last order to its end */
-#define GUARD_LAST_MS                                                                  \
-    10000 /* past KILL, it is ended itself; past that, left behind                     \
-           */
-#define FENCE_LATE_MS                                                                  \
-    1000 /* who looks so late was asleep with the whole machine ...                    \
-          */
+#define GUARD_END_MS 5000      /* from its last order to its end */
+#define GUARD_LAST_MS 5000     /* past KILL it is ended itself, then left behind */
+#define FENCE_LATE_MS 1000     /* who looks so late was asleep with its machine ... */
 #define FENCE_PATIENCE_MS 5000 /* ... and hears from the rendezvous first */
-#define FENCE_MARGIN_MS                                                                \
-    1000 /* for the agent to end its workers in good order itself                      \
-          */
+#define FENCE_MARGIN_MS 1000   /* for the agent to end its workers itself */
 
 /* the control protocol */
 #define FRAME_BODY_MAX 16384
@@ -99,10 +93,20 @@
 #define WRITER_SLOW_BYTES (1u << 20) /* less than this in this time is */
 #define WRITER_SLOW_MS 500           /* too slow to wait for */
 #define WRITER_RETRY_MS 100          /* after a full disk */
+#define HANG_TIMEOUT_MS_MAX 100000000
+#define HANG_LOOK_MS 1000  /* between two looks at the status pages */
+#define HANG_STALL_MS 2500 /* a longer gap counts as one of those */
+#define HANG_AUTO_STEPS 5  /* before --hang-timeout auto judges anybody */
+#define HANG_AUTO_MS_MIN 30000
+#define HANG_AUTO_LONG_MS_MIN 600000 /* loading, evaluating, writing a checkpoint */
+#define HANG_RANKS_TOLD 64           /* of one node; more would flood the events */
+#define LAG_SAMPLES_MIN 60
+#define CHECKPOINT_LOOK_MS 20 /* while workers are asked for one */
 
 /* the daemon */
 #define JOBS_MAX 4096
 #define EVENTS_KEPT 1024
+#define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
 #define STATUS_PER_PAGE 256
 #define MEMBERS_PER_PAGE 128
 #define JOURNAL_RECORD_MAX 65536

@@ -287,6 +287,24 @@ def daemons_are_gone(p):
     p.crun([grace, *sh(daemon + "sleep 0.01; exit 3")], 3)
 
 
+def daemons_that_obey_cost_no_grace(p):
+    # the shell is a daemon; what it waits for comes up when the shell has ended
+    p.crun(["--failure-grace=1000", *sh("setsid sh -c 'sleep 1000 <&- >&- 2>&-; :' <&- >&- 2>&- & exit 0")],
+           0)
+
+
+def a_guard_that_hangs(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo ready; exec sleep 1000"),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    guard = [int(pid) for pid in p.living()
+             if read(f"/proc/{pid}/comm") == b"crun-guard\n"]
+    same(len(guard), 1)
+    os.kill(guard[0], signal.SIGSTOP)
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143, "ending its guard")
+
+
 def pipes_that_are_held(p):
     began = time.monotonic()
     p.crun(sh("setsid sleep 1000 & echo said"), 0, "said")
@@ -508,6 +526,7 @@ CHECKS = [
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended, ctrl_c_once,
     ctrl_c_twice, other_signals_as_asked, ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
+    daemons_that_obey_cost_no_grace, a_guard_that_hangs,
     pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
     process_one_is_ended,

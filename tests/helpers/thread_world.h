@@ -52,6 +52,12 @@ int crun_rank(const crun_world *w)
     return w->rank;
 }
 
+uint64_t world_beside_us(crun_world *w);
+uint64_t world_beside_us(crun_world *w)
+{
+    return w->launches; /* a microsecond each */
+}
+
 int crun_size(const crun_world *w)
 {
     return w->ranks->size;

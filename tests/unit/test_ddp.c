@@ -380,6 +380,9 @@ static void some_unused(crun_world *w, void *arg)
     ck_assert_str_eq(stats.unused, "");
     ck_assert_uint_eq(stats.steps, 3);
     ck_assert_uint_eq(stats.buckets, ddp->buckets);
+    ck_assert_double_ge(stats.exposed_s, 0);
+    ck_assert_double_eq_tol(stats.communication_s,
+                            alone ? 0 : 3e-6 * (stats.buckets + 1), 1e-9);
     crun_ddp_destroy(ddp);
 }
 

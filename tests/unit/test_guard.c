@@ -777,6 +777,25 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
 }
 END_TEST
 
+START_TEST(a_guard_that_does_not_answer_is_ended_by_force)
+{
+    struct err e;
+
+    begin(_i);
+    spawn_ready(0, "orphan", "1", "say", "ready", "sleep", NULL);
+    kill(guard_pid(t.guard), SIGSTOP);
+    guard_kill(t.guard);
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.empty, 0);
+    guard_force(t.guard);
+    wait_until(&t.died, 1);
+    ck_assert_str_eq(t.why, "killed by signal 9");
+    ck_assert(!guard_left_behind(t.guard, &e));
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
+    end();
+}
+END_TEST
+
 START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
 {
     siginfo_t info;
@@ -1094,6 +1113,7 @@ int main(int argc, char **argv)
     IN_EACH_MODE(stopping_the_guard_ends_all);
     IN_EACH_MODE(an_idle_guard_does_not_wake_up);
     IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told);
+    IN_EACH_MODE(a_guard_that_does_not_answer_is_ended_by_force);
     IN_EACH_MODE(a_guard_that_dies_while_it_is_started_is_missed);
     IN_EACH_MODE(a_guard_that_finds_nobody_to_tell_ends_all);
     IN_EACH_MODE(an_older_child_of_the_agent_survives_the_guard);

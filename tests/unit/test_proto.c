@@ -204,7 +204,8 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
     [PROTO_NEW] = { MSG_HELLO },
     [PROTO_AGENT] = { MSG_JOIN, MSG_RESUME },
     [PROTO_JOINED] = { MSG_HEARTBEAT, MSG_STORE_READY, MSG_FAILED, MSG_FINISHED,
-                       MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE },
+                       MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
+                       MSG_NOTE },
     [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN },
 };
 
@@ -275,6 +276,7 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_FAILED, failed),
     SIZE_OF(MSG_LEAVE, leave),
     SIZE_OF(MSG_END, end),
+    SIZE_OF(MSG_NOTE, note),
     SIZE_OF(MSG_STATUS, status),
     SIZE_OF(MSG_EVENTS, events),
     SIZE_OF(MSG_STOP_JOB, stop_job),

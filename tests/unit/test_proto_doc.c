@@ -221,6 +221,7 @@ static const struct {
     LIMIT(CONTROL_OUT_MAX),
     LIMIT(JOBS_MAX),
     LIMIT(EVENTS_KEPT),
+    LIMIT(NOTES_PER_EPOCH_MAX),
     LIMIT(STATUS_PER_PAGE),
 };
 #define LIMIT_COUNT (sizeof(limits) / sizeof(limits[0]))

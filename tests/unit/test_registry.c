@@ -482,6 +482,53 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
 }
 END_TEST
 
+static void note(unsigned c, uint64_t epoch, const char *text)
+{
+    struct msg m = { .type = MSG_NOTE, .epoch = epoch, .note = { .kind = "rank" } };
+
+    strcpy(m.note.text, text);
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_ACK));
+}
+
+START_TEST(a_hang_is_told_with_what_every_rank_does)
+{
+    struct msg failed = { .type = MSG_FAILED, .epoch = 1 };
+    const struct job *job;
+
+    begin(true);
+    run_job();
+    failed.failed.kind = FAILURE_HANG;
+    failed.failed.rank = 1;
+    note(0, 1, "rank 0 is well");
+    tell(1, &failed);
+    ck_assert(got(0, MSG_STOP)->stop.hang);
+    note(1, 1, "rank 1 sleeps");
+    note(0, 1, "rank 0 waits");
+    note(0, 0, "rank 0 of another epoch");
+    job = registry_jobs(g);
+    ck_assert_str_eq(job->failure.said,
+                     "node-1: rank 1 sleeps\nnode-0: rank 0 waits\n");
+    for (int i = 0; i < NOTES_PER_EPOCH_MAX; i++)
+        note(0, 1, "more and more");
+    ck_assert_uint_lt(strlen(job->failure.said), sizeof(job->failure.said));
+    ck_assert_uint_eq(job->notes, NOTES_PER_EPOCH_MAX);
+    end();
+}
+END_TEST
+
+START_TEST(another_failure_asks_for_no_notes)
+{
+    begin(true);
+    run_job();
+    report(1, MSG_FAILED);
+    ck_assert(!got(0, MSG_STOP)->stop.hang);
+    note(0, 1, "rank 0 waits");
+    ck_assert_str_eq(registry_jobs(g)->failure.said, "it broke");
+    end();
+}
+END_TEST
+
 START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 {
     struct id128 first;
@@ -868,6 +915,8 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
     tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
     tcase_add_test(tc, a_node_whose_workers_do_not_end_is_lost_for_that);
+    tcase_add_test(tc, a_hang_is_told_with_what_every_rank_does);
+    tcase_add_test(tc, another_failure_asks_for_no_notes);
     tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
     tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
     tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
