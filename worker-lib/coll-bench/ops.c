@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/coll-bench/ops.h"
+
+#include <string.h>
+
+#include "worker-lib/coll-bench/values.h"
+
+#define ROOT 0
+
+static crun_status all_reduce(const struct bench *b)
+{
+    return crun_all_reduce(b->world, b->in, b->out, b->count, b->type, b->reduce, NULL);
+}
+
+static crun_status broadcast(const struct bench *b)
+{
+    return crun_broadcast(b->world, b->out, b->count, b->type, ROOT, NULL);
+}
+
+static crun_status reduce_scatter(const struct bench *b)
+{
+    return crun_reduce_scatter(b->world, b->in, b->out, b->count, b->type, b->reduce,
+                               NULL);
+}
+
+static crun_status all_gather(const struct bench *b)
+{
+    return crun_all_gather(b->world, b->in, b->out, b->count, b->type, NULL);
+}
+
+static crun_status all_to_all(const struct bench *b)
+{
+    return crun_all_to_all(b->world, b->in, b->out, b->count, b->type, NULL);
+}
+
+static crun_status barrier(const struct bench *b)
+{
+    return crun_barrier(b->world, NULL);
+}
+
+/* There and back between ranks 0 and 1, 2 and 3, ...; a last one without a partner
+ * looks on. */
+static crun_status send_receive(const struct bench *b)
+{
+    int rank = crun_rank(b->world), other = rank ^ 1;
+    crun_status s;
+
+    if (other >= crun_size(b->world))
+        return CRUN_OK;
+    if (rank < other)
+        s = crun_send(b->world, b->in, b->count, b->type, other);
+    else
+        s = crun_receive(b->world, b->out, b->count, b->type, other);
+    if (s != CRUN_OK)
+        return s;
+    return rank < other ? crun_receive(b->world, b->out, b->count, b->type, other)
+                        : crun_send(b->world, b->in, b->count, b->type, other);
+}
+
+/* -- what is right ------------------------------------------------------------------
+ */
+
+static long reduced(const struct bench *b, size_t i)
+{
+    return (long)value_reduced(crun_size(b->world), i, b->reduce);
+}
+
+static long root_value(const struct bench *b, size_t i)
+{
+    return (long)value_of(ROOT, i, b->reduce);
+}
+
+static long own_part_reduced(const struct bench *b, size_t i)
+{
+    return reduced(b, (size_t)crun_rank(b->world) * b->count + i);
+}
+
+static long gathered(const struct bench *b, size_t i)
+{
+    return (long)value_of((int)(i / b->count), i % b->count, b->reduce);
+}
+
+static long dealt(const struct bench *b, size_t i)
+{
+    size_t place = (size_t)crun_rank(b->world) * b->count + i % b->count;
+
+    return (long)value_of((int)(i / b->count), place, b->reduce);
+}
+
+static long partner_value(const struct bench *b, size_t i)
+{
+    int other = crun_rank(b->world) ^ 1;
+
+    return other < crun_size(b->world) ? (long)value_of(other, i, b->reduce) : -1;
+}
+
+/* -- what a link carries ------------------------------------------------------------
+ */
+
+static double bus_once(int ranks)
+{
+    (void)ranks;
+    return 1;
+}
+
+static double bus_one_way(int ranks)
+{
+    return (double)(ranks - 1) / ranks;
+}
+
+static double bus_both_ways(int ranks)
+{
+    return 2 * bus_one_way(ranks);
+}
+
+static const struct bench_op ops[] = {
+    { .name = "all_reduce",
+      .in_place = true,
+      .run = all_reduce,
+      .expected = reduced,
+      .bus = bus_both_ways,
+      .calls = 1 },
+    { .name = "broadcast",
+      .in_place = true,
+      .alone = true,
+      .run = broadcast,
+      .expected = root_value,
+      .bus = bus_once,
+      .calls = 1 },
+    { .name = "reduce_scatter",
+      .per_rank = true,
+      .wide_in = true,
+      .run = reduce_scatter,
+      .expected = own_part_reduced,
+      .bus = bus_one_way,
+      .calls = 1 },
+    { .name = "all_gather",
+      .per_rank = true,
+      .wide_out = true,
+      .run = all_gather,
+      .expected = gathered,
+      .bus = bus_one_way,
+      .calls = 1 },
+    { .name = "all_to_all",
+      .per_rank = true,
+      .wide_in = true,
+      .wide_out = true,
+      .run = all_to_all,
+      .expected = dealt,
+      .bus = bus_one_way,
+      .calls = 1 },
+    { .name = "barrier", .run = barrier, .bus = bus_once, .calls = 1 },
+    { .name = "sendrecv",
+      .run = send_receive,
+      .expected = partner_value,
+      .bus = bus_once,
+      .calls = 2 },
+};
+
+static bool same_name(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (*a == '_')
+            a++;
+        while (*b == '_' || *b == '-')
+            b++;
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+    }
+}
+
+const struct bench_op *bench_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        if (same_name(ops[i].name, name))
+            return &ops[i];
+    return NULL;
+}
+
+const char *bench_names(void)
+{
+    return "all_reduce, broadcast, reduce_scatter, all_gather, all_to_all, barrier or "
+           "sendrecv";
+}
+
+size_t bench_in_count(const struct bench *b)
+{
+    return b->op->wide_in ? b->count * (size_t)crun_size(b->world) : b->count;
+}
+
+size_t bench_out_count(const struct bench *b)
+{
+    return b->op->wide_out ? b->count * (size_t)crun_size(b->world) : b->count;
+}
+
+void bench_fill(const struct bench *b)
+{
+    int rank = crun_rank(b->world);
+
+    if (b->in != b->out)
+        memset(b->out, 0xff, bench_out_count(b) * crun_dtype_size(b->type));
+    for (size_t i = 0; i < bench_in_count(b); i++)
+        value_store(b->in, i, b->type, value_of(rank, i, b->reduce));
+}
+
+size_t bench_errors(const struct bench *b)
+{
+    size_t errors = 0;
+
+    for (size_t i = 0; b->op->expected && i < bench_out_count(b); i++) {
+        long expected = b->op->expected(b, i);
+
+        if (expected >= 0 && !value_is(b->out, i, b->type, (unsigned)expected))
+            errors++;
+    }
+    return errors;
+}

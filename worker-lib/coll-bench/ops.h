@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_COLL_BENCH_OPS_H
+#define WORKER_LIB_COLL_BENCH_OPS_H
+
+#include "worker-lib/crun/worker.h"
+
+/* What is measured, one row an operation. */
+struct bench {
+    crun_world *world;
+    const struct bench_op *op;
+    crun_dtype type;
+    crun_op reduce;
+    size_t count; /* as the call wants it */
+    void *in, *out;
+};
+
+struct bench_op {
+    const char *name;
+    bool per_rank;          /* the bytes named are of all ranks' parts together */
+    bool in_place;          /* in and out are one buffer */
+    bool wide_in, wide_out; /* these hold a part of every rank */
+    bool alone; /* a rank may be through before others begin: needs a barrier */
+    crun_status (*run)(const struct bench *b);
+    /* What out[i] must be; -1: anything. */
+    long (*expected)(const struct bench *b, size_t i);
+    /* bus bandwidth beside that of the algorithm, as nccl-tests counts it */
+    double (*bus)(int ranks);
+    double calls; /* so many transfers one after another in a run */
+};
+
+/* "allreduce" is "all_reduce". NULL: there is none of this name. */
+const struct bench_op *bench_find(const char *name);
+/* "all_reduce, broadcast, ..." */
+const char *bench_names(void);
+
+size_t bench_in_count(const struct bench *b);
+size_t bench_out_count(const struct bench *b);
+/* Writes this rank's inputs. */
+void bench_fill(const struct bench *b);
+/* How many elements of out are wrong. */
+size_t bench_errors(const struct bench *b);
+
+#endif
