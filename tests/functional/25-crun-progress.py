@@ -202,6 +202,75 @@ def the_events_say_what_every_rank_did(directory, daemon):
             fail(f"{text!r} is not in:\n{events}")
 
 
+# -- checkpoints that are asked for ---------------------------------------------------
+
+
+def elastic(daemon, name, *words):
+    return [f"--rdzv-endpoint={daemon.address}", "--rdzv-backend=c10d", f"--rdzv-id={name}",
+            "--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint", *words]
+
+
+def two_nodes(directory, daemon, name, *words):
+    """Both run in one epoch, the second having been taken in at a checkpoint."""
+    crun = elastic(daemon, name, *words, WRITER, "--until=1000000")
+    a = Job(directory, *crun, workers=2)
+    nodes.until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    b = Job(directory, *crun, workers=2)
+    nodes.until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers", 60)
+    return a, b
+
+
+def end(*jobs):
+    for job in jobs:
+        job.popen.send_signal(signal.SIGINT)
+    for job in jobs:
+        job.expect(130)
+
+
+def saved(job):
+    """How often each rank of it has written a checkpoint."""
+    return sorted(line.split()[1] for line in job.out.splitlines() if line.startswith("saved"))
+
+
+def a_newcomer_is_taken_in_at_a_checkpoint(directory, daemon):
+    a, b = two_nodes(directory, daemon, "grows")
+    if saved(a) != ["0", "1"] or saved(b):
+        fail("checkpoints of the first node and the second:", saved(a), saved(b))
+    end(a, b)
+    if "signalled" in a.out:
+        fail("a signal nobody asked for:", a.out)
+
+
+def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
+    a, b = two_nodes(directory, daemon, "shrinks", "--checkpoint-signal=USR1")
+    b.popen.send_signal(signal.SIGUSR1)
+    b.expect(143, "SIGUSR1: this node is to be taken away")
+    nodes.until(lambda: len(began(a.out)) == 6, "the first node alone")
+    if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
+        fail("checkpoints of the first node and the second:", saved(a), saved(b))
+    end(a)
+    for rank, times in ((0, 2), (1, 2)):
+        if a.out.count(f"signalled {rank}") != times:
+            fail("signals:", a.out)
+
+
+def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
+    job = Job(directory, *elastic(daemon, "ends"), WRITER, "--until=1000000", workers=2)
+    nodes.until(lambda: len(began(job.out)) == 2, "workers")
+    job.popen.send_signal(signal.SIGUSR1)
+    job.popen.send_signal(signal.SIGUSR1)
+    job.expect(143)
+
+
+def workers_that_know_of_no_page_are_not_waited_for(directory, daemon):
+    crun = elastic(daemon, "bare", "sh", "-c", "echo began $RANK 0 $$; exec sleep 1000")
+    a = Job(directory, *crun, workers=2)
+    nodes.until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    b = Job(directory, *crun, workers=2)
+    nodes.until(lambda: len(began(b.out)) == 2, "all workers")
+    end(a, b)
+
+
 # -- two nodes ------------------------------------------------------------------------
 
 
@@ -241,6 +310,10 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             without_the_flag_nobody_is_judged, no_page_no_judgement,
             an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
+ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
+                 a_node_to_be_taken_away_leaves_after_a_checkpoint,
+                 the_last_node_to_be_taken_away_ends_the_job,
+                 workers_that_know_of_no_page_are_not_waited_for]
 TWO_NODES = [all_ranks_of_both_nodes_are_told, the_report_of_each_node_lists_all_ranks]
 
 
@@ -266,6 +339,7 @@ def main():
         daemon = Daemon(directory)
         try:
             run(ASKED, daemon)
+            run(ASKED_AT_ONCE, daemon, at_once=2)
         finally:
             daemon.popen.kill()
             daemon.popen.wait()

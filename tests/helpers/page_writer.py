@@ -11,7 +11,7 @@ life only; RANK may be "all".
     silent    be silent for SECONDS while training
 A rank given by --mute RANK never writes. Ranks wait for nobody, so a job in which one
 hangs must also say what the others do. A checkpoint that is asked for is acknowledged,
-and "saved RANK N" is said.
+and "saved RANK N" is said; so is "signalled RANK" after a SIGUSR1.
 """
 import argparse
 import math
@@ -26,6 +26,11 @@ TRAINING, EVALUATING, CHECKPOINTING, COMMUNICATING, LOADING, DONE = 1, 2, 3, 4, 
 
 RANK = int(os.environ["RANK"])
 LIFE = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def say(*words):
+    """In one piece, whoever else writes there."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 class Page:
@@ -86,8 +91,9 @@ def main():
     parser.add_argument("--mute", type=int, default=-1)
     parser.add_argument("deeds", nargs="*")
     args = parser.parse_args()
+    signal.signal(signal.SIGUSR1, lambda *_: say("signalled", RANK))
     page = Page(args.mute == RANK)
-    print(f"began {RANK} {LIFE} {os.getpid()}", flush=True)
+    say("began", RANK, LIFE, os.getpid())
     page.write(LOADING, 0)
     for step in range(1, args.until + 1):
         page.write(TRAINING, step, 1 / step)
@@ -97,7 +103,7 @@ def main():
         page.write(COMMUNICATING, step, 1 / step)
         if page.save_asked():
             page.write(CHECKPOINTING, step, 1 / step)
-            print(f"saved {RANK} {page.saved}", flush=True)
+            say("saved", RANK, page.saved)
     page.write(DONE, args.until)
 
 
