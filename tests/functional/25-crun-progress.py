@@ -19,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 import nodes  # noqa: E402
+import readme  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
@@ -146,6 +147,77 @@ def mistakes_are_told(directory):
             2, "--hang-timeout: .* is not auto, or a number of seconds from 0 to ")
     Job(directory, "--checkpoint-signal=KILL", "true").expect(
         2, '--checkpoint-signal: "KILL" is not a signal that can be handled')
+
+
+# -- README's writers -----------------------------------------------------------------
+
+PYTHON_MAIN = """
+rank, saved, step = int(os.environ["RANK"]), 0, 0
+assert progress(LOADING, 0) == 0
+while True:
+    step += 1
+    wanted = progress(TRAINING, step, loss=0.25, saved=saved)
+    time.sleep(0.01)
+    if wanted != saved:
+        saved = wanted
+        os.write(1, b"saved\\n")
+    progress(COMMUNICATING, step, loss=0.25, saved=saved)
+    if rank == 1 and step == 50:
+        progress(TRAINING, step)
+        time.sleep(1000)
+    if rank == 0 and step == 51:
+        time.sleep(1000)
+"""
+
+C_MAIN = """
+#include <unistd.h>
+int main(void)
+{
+    int second = atoi(getenv("RANK"));
+    progress_open();
+    for (uint64_t step = 1;; step++) {
+        progress(1, step, 0.25);
+        usleep(10000);
+        if (second && step == 50)
+            pause();
+        progress(4, step, 0.25);
+        if (!second && step == 51)
+            pause();
+    }
+}
+"""
+
+HANGS = (r"rank 1 on \S+ hangs: no progress for \S+ s at step 50, training",
+         r"rank 0 \(pid \d+\): step 51, communicating, ",
+         r"rank 1 \(pid \d+\): step 50, training, ")
+
+
+def the_python_of_readme_works(directory):
+    script = pathlib.Path(directory) / "w.py"
+    script.write_text(readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
+    Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *HANGS)
+    alone = subprocess.Popen([sys.executable, script], stdin=subprocess.DEVNULL,
+                             env={**os.environ, "RANK": "2"})  # without a page
+    time.sleep(0.3)
+    if alone.poll() is not None:
+        fail("does not run without crun")
+    alone.kill()
+    alone.wait()
+
+
+def the_c_of_readme_works(directory):
+    source, program = pathlib.Path(directory) / "w.c", pathlib.Path(directory) / "w"
+    source.write_text(readme.blocks("Progress", "c")[0] + C_MAIN)
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *HANGS)
+
+
+def the_command_of_readme_shows_a_hang(_):
+    command, = readme.commands("Progress")
+    command = command.replace("build/bin/crun", str(CRUN))
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    if shown.returncode != 1 or "hangs: no progress for 2" not in shown.stderr:
+        fail(command, shown)
 
 
 # -- with a rendezvous to be asked ----------------------------------------------------
@@ -308,7 +380,9 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             one_that_never_writes_is_found_beside_others_that_do,
             silence_for_a_reason_is_no_hang, a_worker_that_is_done_may_stay,
             without_the_flag_nobody_is_judged, no_page_no_judgement,
-            an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told]
+            an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told,
+            the_python_of_readme_works, the_c_of_readme_works,
+            the_command_of_readme_shows_a_hang]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
 ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
                  a_node_to_be_taken_away_leaves_after_a_checkpoint,
