@@ -36,13 +36,16 @@ store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 spawn-loop_src := scripts/bench/spawn-loop.c
 start-stamp_src := scripts/bench/start-stamp.c
+ddp-load_src := scripts/bench/ddp-load.c
+slow-link_src := scripts/bench/slow-link.c
 train_src := $(wildcard worker-lib/train/main.c)
 train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
-            agent-load spawn-loop start-stamp ddp-worker train coll-bench example-all-reduce
+            agent-load spawn-loop start-stamp ddp-worker ddp-load slow-link train coll-bench \
+            example-all-reduce
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 
