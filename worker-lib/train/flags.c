@@ -251,10 +251,11 @@ int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
 
 void flags_print_help(FILE *out)
 {
-    fputs("usage: train [flags]\n"
-          "       crun --nproc-per-node=4 --max-restarts=3 train --ckpt-dir DIR ...\n"
-          "\n"
-          "Teaches a small net to read digits, on one rank or on many together.\n\n",
-          out);
+    fputs(
+        "usage: train [flags]\n"
+        "       crun --nproc-per-node=4 --max-restarts=3 train --ckpt-dir=DIR [flags]\n"
+        "\n"
+        "Teaches a small net to read digits, on one rank or on many together.\n\n",
+        out);
     opt_print(table, out);
 }

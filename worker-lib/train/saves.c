@@ -39,20 +39,22 @@ int saves_write(struct trainer *t, bool safe, struct err *e)
 static void take_up(struct trainer *t, const crun_extra extra[EXTRAS])
 {
     crun_sampler_state s;
-    char restarts[48] = "";
 
     t->score.loss = strtod(extra[LOSS].value, NULL);
     t->score.right = strtod(extra[RIGHT].value, NULL);
     t->score.samples = strtod(extra[SAMPLES].value, NULL);
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
-    if (crun_restarts(t->world) > 0)
-        snprintf(restarts, sizeof(restarts), " · restart %d", crun_restarts(t->world));
+    if (t->pass >= (uint64_t)t->flags->passes) {
+        screen_line(t->screen, "train: all %lld passes are done already (in %s)",
+                    t->flags->passes, t->flags->checkpoints);
+        return;
+    }
     screen_line(t->screen,
                 "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
-                " of %lld, from %s%s",
+                "/%lld, from %s",
                 t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
-                t->flags->passes, t->flags->checkpoints, restarts);
+                t->flags->passes, t->flags->checkpoints);
 }
 
 static int resume(struct trainer *t, struct err *e)

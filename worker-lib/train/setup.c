@@ -153,7 +153,8 @@ int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
     build_net(t);
     if (open_ddp(t, e) < 0 || open_optimizer(t, e) < 0)
         return -1;
-    introduce(t);
+    if (crun_restarts(t->world) == 0)
+        introduce(t);
     return f->checkpoints ? saves_open(t, e) : 0;
 }
 

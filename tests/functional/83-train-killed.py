@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+The example trainer when it is killed, stopped or told to end: what comes back is, to the
+last bit, what would have been without. Workers are killed at random moments, which
+SEED=N repeats as far as moments can be.
+"""
+import functools
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
+from train_runs import Run, finished, main  # noqa: E402
+
+SEED = int(os.environ.get("SEED") or random.randrange(10**6))
+KILLS = 5
+LONG = ["--model=mlp", "--batch=8", "--train-limit=6400", "--passes=3"]
+
+
+@functools.cache
+def undisturbed():
+    return finished(*LONG, ranks=4).sha
+
+
+def saved(folder):
+    return [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+
+
+def five_kills(folder):
+    rng = random.Random(SEED)
+    whole = undisturbed()
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=20", ranks=4,
+             crun=["--max-restarts=20", "--restart-backoff=0"]) as run:
+        for _ in range(KILLS):
+            run.until(lambda: len(run.workers()) == 4, "four workers")
+            time.sleep(rng.uniform(0, 0.5))  # the random moment
+            workers = set(run.workers().values())
+            os.kill(rng.choice(sorted(workers)), signal.SIGKILL)
+            run.until(lambda: not workers & set(run.workers().values()), "the others' end")
+        run.ends_with(0).says("restart 5 of 20")
+        assert run.sha == whole, f"SEED={SEED}: {whole} without kills: {run}"
+
+
+def told_to_end(folder):
+    """SIGTERM leaves a checkpoint, from which other numbers of ranks go on too."""
+    whole = undisturbed()
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=4) as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGTERM)
+        run.ends_with(143).says(r"^train: checkpoint of step \d+ is written$", "out")
+    with Run(*LONG, f"--ckpt-dir={folder}", ranks=4) as run:
+        run.ends_with(0).says(r"^train: goes on after step \d+, \d+% of pass \d/3, from ", "out")
+        assert run.sha == whole, f"{whole} without SIGTERM: {run}"
+    again = finished(*LONG, f"--ckpt-dir={folder}", ranks=4)
+    again.says("^train: all 3 passes are done already", "out")
+    assert again.sha == whole, again
+
+
+def another_world(folder):
+    flags = [*LONG, f"--ckpt-dir={folder}"]
+    with Run(*flags, "--ckpt-every=10", ranks=4) as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGTERM)
+        run.ends_with(143)
+    run = finished(*flags, "--batch=32")  # one rank, without a launcher
+    run.says("^train: goes on after step", "out").says("^pass 3 ", "out")
+
+
+def interrupted(folder):
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10") as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGINT)
+        run.ends_with(130).says("^train: checkpoint of step", "out")
+
+
+def no_answer(folder):
+    """A rank that waits for one that does not answer leaves on SIGTERM all the same."""
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=2,
+             crun=["--failure-grace=1"]) as run:
+        run.until(lambda: saved(folder) and len(run.workers()) == 2, "two workers")
+        workers = run.workers()
+        os.kill(workers[1], signal.SIGSTOP)
+        os.kill(workers[0], signal.SIGTERM)
+        run.ends_with(143)
+
+
+def other_model(folder):
+    finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
+    with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
+        run.ends_with(1).says("^train: rank 0: cannot go on from " + folder)
+        assert run.err.count("\n") == 1, run
+    run = finished(*LONG, "--model=cnn", "--passes=1", "--train-limit=64", "--resume=none",
+                   f"--ckpt-dir={folder}")
+    assert "goes on" not in run.out, run
+
+
+main({"five_kills": five_kills, "told_to_end": told_to_end, "another_world": another_world,
+      "interrupted": interrupted, "no_answer": no_answer, "other_model": other_model})
