@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,6 +30,7 @@
 
 #include "agent/cgroup.h"
 #include "agent/guard_asks.h"
+#include "agent/guard_process.h"
 #include "agent/guard_wire.h"
 #include "agent/kin.h"
 #include "agent/pages.h"
@@ -46,7 +46,7 @@
 struct guard {
     struct loop *loop;
     struct guard_calls calls;
-    pid_t pid;
+    struct guard_process process;
     int socket;
     struct event *readable;
     struct guard_asks asks;
@@ -68,85 +68,6 @@ struct guard {
 };
 
 /* -- the start --------------------------------------------------------------------- */
-
-/* What the first guard was started with, so that the next one is too, whatever the
- * agent has changed for itself since. */
-static struct {
-    bool known;
-    sigset_t ignored;
-    struct rlimit files;
-} origin;
-
-static void remember_origin(void)
-{
-    struct sigaction action;
-
-    if (origin.known)
-        return;
-    origin.known = true;
-    sigemptyset(&origin.ignored);
-    for (int signo = 1; signo < NSIG; signo++)
-        if (sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
-            sigaddset(&origin.ignored, signo);
-    getrlimit(RLIMIT_NOFILE, &origin.files);
-}
-
-static void return_to_origin(void)
-{
-    for (int signo = 1; signo < NSIG; signo++)
-        signal(signo, sigismember(&origin.ignored, signo) ? SIG_IGN : SIG_DFL);
-    setrlimit(RLIMIT_NOFILE, &origin.files);
-}
-
-/* Moves `fd` out of the way of the fixed numbers. */
-static int move_up(const struct guard *g, int fd)
-{
-    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, pages_end(&g->pages));
-}
-
-/* In the child: all signals are blocked, and stay so. */
-static void become_guard(const struct guard *g, int socket)
-{
-    char *argv[] = { (char *)GUARD_ARGV0, (char *)g->cgroup.name, NULL };
-    /* the pages may have higher numbers than crun was started with a limit for */
-    const struct rlimit most = { origin.files.rlim_max, origin.files.rlim_max };
-    int from[3], null;
-
-    setrlimit(RLIMIT_NOFILE, &most);
-    from[0] = move_up(g, socket);
-    from[1] = move_up(g, g->cgroup.dir);
-    from[2] = move_up(g, g->cgroup.parent);
-    null = move_up(g, open("/dev/null", O_RDWR));
-    for (int i = 0; i < 3; i++)
-        if (from[i] >= 0)
-            dup2(from[i], GUARD_FD_SOCKET + i);
-        else
-            close(GUARD_FD_SOCKET + i);
-    pages_place(&g->pages);
-    /* standard error stays: who waits for its end knows then that all is over */
-    for (int fd = 0; fd < 3; fd++)
-        if (fd < 2 || fcntl(fd, F_GETFD) < 0)
-            dup2(null, fd);
-    spawn_close_from(pages_end(&g->pages));
-    return_to_origin();
-    execv("/proc/self/exe", argv);
-    execv((const char *)getauxval(AT_EXECFN), argv);
-    _exit(127);
-}
-
-static int fork_guard(struct guard *g, int socket)
-{
-    sigset_t all, before;
-
-    /* a handler of the agent's must not run in the child, which shares our memory */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    g->pid = vfork();
-    if (g->pid == 0)
-        become_guard(g, socket);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return g->pid < 0 ? -1 : 0;
-}
 
 static void make_cgroup(struct guard *g)
 {
@@ -194,7 +115,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 
     g->loop = loop;
     g->calls = *calls;
-    remember_origin();
+    guard_process_remember_origin();
     g->stranger_count = kin_children(g->strangers, KIN_PER_ROUND);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         log_debug("prctl(PR_SET_CHILD_SUBREAPER): %s", strerror(errno));
@@ -205,8 +126,10 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
     }
     make_cgroup(g);
     pages_make(&g->pages, workers, GUARD_FD_PAGES);
+    g->process.cgroup = &g->cgroup;
+    g->process.pages = &g->pages;
     g->socket = pair[0];
-    if (fork_guard(g, pair[1]) < 0) {
+    if (guard_process_start(&g->process, pair[1]) < 0) {
         err_set_errno(e, errno, "start the guard: fork");
         close(pair[0]);
         close(pair[1]);
@@ -216,7 +139,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         return NULL;
     }
     close(pair[1]);
-    pages_given(&g->pages, g->pid);
+    pages_given(&g->pages, g->process.guard);
     listen_to_guard(g);
     return g;
 }
@@ -400,10 +323,15 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 /* -- the guard's death ------------------------------------------------------------- */
 
+/* A warden ends with the guard's signal as its exit code. */
 static void explain(struct guard *g, int status)
 {
-    if (WIFSIGNALED(status))
-        snprintf(g->why, sizeof(g->why), "killed by signal %d", WTERMSIG(status));
+    int signo = WIFSIGNALED(status)         ? WTERMSIG(status)
+                : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128
+                                            : 0;
+
+    if (signo > 0)
+        snprintf(g->why, sizeof(g->why), "killed by signal %d", signo);
     else
         snprintf(g->why, sizeof(g->why), "exited with status %d", WEXITSTATUS(status));
 }
@@ -414,7 +342,7 @@ static void reap(struct guard *g)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (pid != g->pid)
+        if (pid != g->process.child)
             continue;
         g->reaped = true;
         explain(g, status);
@@ -474,7 +402,7 @@ void guard_force(struct guard *g)
 {
     if (g->stopped || g->reaped)
         return;
-    kill(g->pid, SIGKILL);
+    kill(g->process.guard, SIGKILL);
     give_up_in_time(g);
     loop_timer_arm(&g->round, g->give_up_ms);
 }
@@ -515,7 +443,7 @@ const char *guard_containment(const struct guard *g)
 
 pid_t guard_pid(const struct guard *g)
 {
-    return g->pid;
+    return g->process.guard;
 }
 
 const struct pages *guard_pages(const struct guard *g)
@@ -537,12 +465,12 @@ static void wait_for_end(struct guard *g)
     struct pollfd p = { .events = POLLIN };
 
     reap(g);
-    p.fd = g->reaped ? -1 : (int)syscall(SYS_pidfd_open, g->pid, 0u);
+    p.fd = g->reaped ? -1 : (int)syscall(SYS_pidfd_open, g->process.child, 0u);
     if (p.fd >= 0)
         poll(&p, 1, GUARD_END_MS);
     for (reap(g); !g->reaped; reap(g)) {
         if (clock_ms() >= until_ms)
-            kill(g->pid, SIGKILL);
+            kill(g->process.child, SIGKILL); /* a guard below it becomes ours */
         nap();
     }
     if (p.fd >= 0)

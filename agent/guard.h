@@ -54,8 +54,8 @@ struct guard_spawn {
 };
 
 /*
- * Called in main before anything else: if this process was executed to be a guard, it
- * becomes one and does not return.
+ * Called in main before anything else: if this process was executed to be a guard, or
+ * a warden (warden.h), it becomes one and does not return.
  */
 void guard_main_if_asked(int argc, char **argv);
 

@@ -30,6 +30,7 @@
 #include "agent/guard_wire.h"
 #include "agent/guard_workers.h"
 #include "agent/spawn.h"
+#include "agent/warden.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 
@@ -356,6 +357,7 @@ static bool asked(int argc, char **argv)
 
 void guard_main_if_asked(int argc, char **argv)
 {
+    warden_main_if_asked(argc, argv);
     if (!asked(argc, argv))
         return;
     block_signals();

@@ -89,7 +89,9 @@ class Launch:
         Launch.agents.add(self.agent.pid)
 
     def guard(self):
-        for pid in children(self.agent.pid):
+        """Perhaps there is a warden in between."""
+        below = children(self.agent.pid)
+        for pid in below + [grandchild for pid in below for grandchild in children(pid)]:
             if read(f"/proc/{pid}/comm").strip() == b"crun-guard":
                 return pid
         return None
@@ -173,9 +175,10 @@ def one(victim, mode):
             launch.kill("agent")
         if victim == "guard" and launch.goes_on():
             launch.kill("agent")
-        if victim == "both":  # what is left is the next agent's to end, in its cgroup
-            launch.agent.wait()
-            finish(Launch(mode))
+        if victim == "both":  # what is left is the warden's to end, or in a cgroup the
+            launch.agent.wait()  # next agent's
+            if mode == "cgroup":
+                finish(Launch(mode))
         return launch.gone()
     finally:
         launch.agent.kill()
@@ -229,8 +232,6 @@ def main():
     took, hits = [], dict.fromkeys(VICTIMS, 0)
     while sum(hits.values()) < KILLS:
         victim, mode = random.choice(VICTIMS), random.choice(MODES)
-        if victim == "both" and (mode != "cgroup" or not contained):
-            continue  # with both gone at once, only a cgroup remembers
         seconds = one(victim, mode)
         if seconds is not None:
             hits[victim] += 1

@@ -629,7 +629,7 @@ START_TEST(leftovers_get_the_grace_and_no_more)
     wait_until(&t.empty, 1);
     took_ms = clock_ms() - begun_ms;
     ck_assert_uint_ge(took_ms, 150);
-    ck_assert_uint_lt(took_ms, procs_patience(150 + SOON_MS));
+    ck_assert_uint_lt(took_ms, procs_patience(PATIENCE_MS));
     ck_assert_uint_eq(procs_with(t.cookie), 1);
     end();
 }
@@ -803,8 +803,7 @@ START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
     begin(_i);
     signal(SIGCHLD, SIG_DFL); /* as if it had been told before anybody listened */
     kill(guard_pid(t.guard), SIGKILL);
-    ck_assert_int_eq(waitid(P_PID, (id_t)guard_pid(t.guard), &info, WEXITED | WNOWAIT),
-                     0);
+    ck_assert_int_eq(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0); /* or its warden */
     wait_until(&t.died, 1);
     end();
 }
@@ -1054,6 +1053,86 @@ START_TEST(a_machine_that_stays_full_is_told_once_for_all)
 }
 END_TEST
 
+/* -- any one of the three is enough ------------------------------------------------ */
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512];
+    int parent = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), f));
+    fclose(f);
+    ck_assert_int_eq(sscanf(strrchr(text, ')'), ") %*c %d", &parent), 1);
+    return parent;
+}
+
+/* Tells its cookie and its guard's pid when its workers have started. */
+static void be_an_agent_in_session(int mode, int out)
+{
+    pid_t guard;
+
+    begin(mode);
+    guard = guard_pid(t.guard);
+    for (uint32_t i = 0; i < 3; i++)
+        spawn_ready(i, "orphan", "2", "child", "ignore", "15", "say", "ready", "sleep",
+                    NULL);
+    if (write(out, t.cookie, sizeof(t.cookie)) != sizeof(t.cookie) ||
+        write(out, &guard, sizeof(guard)) != sizeof(guard))
+        _exit(1);
+    for (;;)
+        loop_turn(t.loop, 1000);
+}
+
+enum { KILL_AGENT = 1, KILL_GUARD = 2, KILL_WARDEN = 4 };
+
+/* All pairs and each alone, in sessions. They are stopped first: none sees another end.
+ */
+START_TEST(without_a_cgroup_one_of_three_is_enough)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* who reaps what nobody else does */
+    for (int mode = IN_SESSION; mode < MODE_COUNT; mode++) {
+        char cookie[sizeof(t.cookie)];
+        pid_t agent, guard, warden;
+        int out[2];
+
+        ck_assert_int_eq(pipe(out), 0);
+        agent = fork();
+        if (agent == 0)
+            be_an_agent_in_session(mode, out[1]);
+        ck_assert_int_eq(read(out[0], cookie, sizeof(cookie)), sizeof(cookie));
+        ck_assert_int_eq(read(out[0], &guard, sizeof(guard)), sizeof(guard));
+        warden = parent_of(guard);
+        ck_assert_int_ne(warden, agent);
+        if (_i & KILL_GUARD)
+            kill(guard, SIGSTOP);
+        if (_i & KILL_WARDEN)
+            kill(warden, SIGKILL);
+        if (_i & KILL_AGENT)
+            kill(agent, SIGKILL);
+        if (_i & KILL_GUARD)
+            kill(guard, SIGKILL);
+        if (!(_i & KILL_AGENT)) { /* it lives on, and is told: its workers end */
+            uint64_t until_ms = clock_ms() + procs_patience(PATIENCE_MS);
+
+            while (procs_with(cookie) > 0 && clock_ms() < until_ms)
+                usleep(1000);
+            ck_assert_uint_eq(procs_with(cookie), 0);
+            kill(agent, SIGKILL);
+        }
+        ck_assert_uint_ne(procs_wait_none(cookie, procs_patience(PATIENCE_MS)),
+                          UINT64_MAX);
+        while (waitpid(-1, NULL, 0) > 0) /* nor does the warden outlive its work */
+            ;
+        close(out[0]);
+        close(out[1]);
+    }
+}
+END_TEST
+
 /* -- kin --------------------------------------------------------------------------- */
 
 START_TEST(children_are_found_with_and_without_a_list)
@@ -1130,6 +1209,8 @@ int main(int argc, char **argv)
     tcase_add_test(tc, a_machine_that_stays_full_is_told_once_for_all);
     tcase_add_test(tc, a_worker_runs_on_the_cpus_it_is_given);
     tcase_add_test(tc, a_terminal_becomes_the_controlling_one);
+    tcase_add_loop_test(tc, without_a_cgroup_one_of_three_is_enough, KILL_AGENT,
+                        KILL_AGENT + KILL_GUARD + KILL_WARDEN);
     tcase_add_test(tc, children_are_found_with_and_without_a_list);
     suite_add_tcase(suite, tc);
     return check_main(suite);
