@@ -87,7 +87,7 @@ struct shm {
     uint32_t round, step; /* meetings and steps so far */
     uint64_t end;         /* of the file */
     struct shm_area *areas;
-    unsigned spins;
+    bool crowded; /* more ranks than cores */
 };
 
 /* -- layout -- */

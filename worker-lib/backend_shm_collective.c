@@ -16,7 +16,7 @@
 
 #define SMALL_ALL_BYTES 65536u /* of all ranks, where each reduces everything */
 #define RANKS_MAX 4096
-#define BLOCK_BYTES 16384u /* reduced, then copied to the others while it is near */
+#define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
 struct pass {
     struct shm *s;

@@ -25,8 +25,6 @@
 
 #define MAGIC 0x31306d68736e7572u /* "runshm01" */
 #define PAGE 4096u
-#define SPINS_ALONE 4000 /* with a core for each rank */
-#define SPINS_SHARED 10  /* more ranks than cores */
 #define CELL_BYTES 16384u
 #define CELL_BYTES_MANY 4096u
 #define MANY 64 /* ranks: their rings are many times more */
@@ -348,7 +346,7 @@ static void count_cores(struct shm *s)
     CPU_ZERO(&all);
     for (unsigned p = 0; p < s->team.size; p++)
         CPU_OR(&all, &all, &shm_seat(s, p)->cpus);
-    s->spins = CPU_COUNT(&all) >= (int)s->team.size ? SPINS_ALONE : SPINS_SHARED;
+    s->crowded = CPU_COUNT(&all) < (int)s->team.size;
 }
 
 static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_ms,
@@ -391,7 +389,7 @@ crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
 
     s->at = shm_layout_of(s->team.size);
     s->end = s->at.bytes;
-    s->spins = SPINS_SHARED;
+    s->crowded = true;
     snprintf(key, sizeof(key), "%sshm", s->team.prefix);
     if (s->team.rank == 0)
         status = come_first(s, key, deadline_ms, e);

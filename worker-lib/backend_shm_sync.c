@@ -17,7 +17,10 @@
 #include "worker-lib/backend_shm.h"
 #include "worker-lib/flight.h"
 
-#define YIELD_US 1000
+#define SPINS 4000      /* with a core for each rank */
+#define SPINS_SHARED 10 /* the one that is waited for may need this core */
+#define YIELD_US 500
+#define YIELD_SHARED_US 50 /* where others need the core: awake, one is run sooner */
 #define LOOK_UP_MS 50
 #define LOOK_AT 8 /* other ranks at a time */
 #define NAMES_MAX 8
@@ -244,7 +247,7 @@ static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
 
 static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *e)
 {
-    uint64_t yield_until = clock_us() + YIELD_US;
+    uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
     crun_status status = CRUN_OK;
 
     while (status == CRUN_OK && !reached(f, w->target)) {
@@ -265,7 +268,7 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
     struct shm_flag *f = flag_of(s, stage, place);
     struct wait w = { s, op, stage, place, target, place };
 
-    for (unsigned i = 0; i < s->spins; i++) {
+    for (unsigned i = s->crowded ? SPINS_SHARED : SPINS; i > 0; i--) {
         if (reached(f, target))
             return CRUN_OK;
         pause_cpu();

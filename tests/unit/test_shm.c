@@ -59,7 +59,7 @@ static void call_at_random(crun_world *w, void *arg)
 
 START_TEST(collectives_are_right_in_worlds_of_1_to_8)
 {
-    struct dose d = { .seed = (unsigned)_i, .calls = 120, .count_max = 3000 };
+    struct dose d = { .seed = (unsigned)_i, .calls = 60, .count_max = 3000 };
 
     ranks_run(&(struct ranks_config){ .size = (unsigned)_i }, call_at_random, &d);
 }
@@ -67,7 +67,7 @@ END_TEST
 
 START_TEST(large_collectives_are_right)
 {
-    struct dose d = { .seed = (unsigned)_i, .calls = 16, .count_max = 300000 };
+    struct dose d = { .seed = (unsigned)_i, .calls = 10, .count_max = 200000 };
 
     ranks_run(&(struct ranks_config){ .size = (unsigned)_i }, call_at_random, &d);
 }
