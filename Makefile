@@ -30,6 +30,7 @@ crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
 crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/helpers/store-server.c
 test-worker_src := tests/helpers/test-worker.c
+worker-calls_src := tests/helpers/worker-calls.c
 guard-driver_src := tests/helpers/guard-driver.c
 ddp-worker_src := tests/helpers/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
@@ -43,9 +44,9 @@ train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
-programs := crun crund crunctl crun-sim store-server test-worker guard-driver store-load \
-            agent-load spawn-loop start-stamp ddp-worker ddp-load slow-link train coll-bench \
-            example-all-reduce
+programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
+            store-load agent-load spawn-loop start-stamp ddp-worker ddp-load slow-link train \
+            coll-bench example-all-reduce
 installed := crun crund crunctl
 manuals := $(wildcard launcher/man/*.[1-9])
 

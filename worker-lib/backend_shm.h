@@ -49,6 +49,7 @@ struct shm_seat {
     alignas(2 * SHM_LINE) struct shm_flag step;
     alignas(2 * SHM_LINE) _Atomic uint32_t state;
     int32_t pid;
+    uint64_t pids; /* what its pid is a number of */
     cpu_set_t cpus;
 };
 

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -109,9 +110,10 @@ static struct flock byte_of(unsigned place)
 /* Our own locks are not shown to us: ranks of one process live as long as it does. */
 bool shm_is_alive(const struct shm *s, unsigned place)
 {
+    const struct shm_seat *seat = shm_seat(s, place), *own = shm_seat(s, s->team.rank);
     struct flock lock = byte_of(place);
 
-    if (shm_seat(s, place)->pid == shm_seat(s, s->team.rank)->pid)
+    if (seat->pid == own->pid && seat->pids == own->pids)
         return true;
     return fcntl(s->fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
@@ -285,6 +287,13 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
 /* -- coming together ----------------------------------------------------------------
  */
 
+static uint64_t pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
 static crun_status take_seat(struct shm *s, struct err *e)
 {
     struct shm_seat *seat = shm_seat(s, s->team.rank);
@@ -293,6 +302,7 @@ static crun_status take_seat(struct shm *s, struct err *e)
     if (fcntl(s->fd, F_SETLK, &lock) < 0)
         return refused(e, "a lock");
     seat->pid = getpid();
+    seat->pids = pid_namespace();
     if (sched_getaffinity(0, sizeof(seat->cpus), &seat->cpus) < 0)
         CPU_ZERO(&seat->cpus);
     atomic_store(&seat->state, SHM_JOINED);
