@@ -106,8 +106,7 @@ void reduce_with(const struct reduce_kernels *kernels, void *out,
     }
 }
 
-void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
-            crun_dtype type, crun_op op, unsigned divisor)
+static const struct reduce_kernels *chosen(void)
 {
     static const struct reduce_kernels *_Atomic kernels;
     const struct reduce_kernels *k = atomic_load_explicit(&kernels,
@@ -117,5 +116,21 @@ void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
         k = best();
         atomic_store_explicit(&kernels, k, memory_order_relaxed);
     }
-    reduce_with(k, out, in, inputs, count, type, op, divisor);
+    return k;
+}
+
+void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
+            crun_dtype type, crun_op op, unsigned divisor)
+{
+    reduce_with(chosen(), out, in, inputs, count, type, op, divisor);
+}
+
+void reduce_widen(float *to, const void *from, size_t count, crun_dtype type)
+{
+    chosen()->widen[types[type].half](to, from, count);
+}
+
+void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type)
+{
+    chosen()->narrow[types[type].half](to, from, count);
 }

@@ -16,4 +16,8 @@
 void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
             crun_dtype type, crun_op op, unsigned divisor);
 
+/* f16 or bf16 to f32, and back, rounded to the nearest. */
+void reduce_widen(float *to, const void *from, size_t count, crun_dtype type);
+void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type);
+
 #endif

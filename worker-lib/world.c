@@ -13,7 +13,8 @@
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
 
-static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp };
+static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
+                                                        &backend_nodes };
 
 /* -- options ------------------------------------------------------------------------
  */
