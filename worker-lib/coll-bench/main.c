@@ -149,6 +149,7 @@ static void print_head(const struct flags *f, crun_world *w)
            f->own_buffers ? "ordinary" : "the library's");
     printf("# %12s %12s %12s %9s %9s %7s\n", "bytes", "elements", "us", "GB/s",
            "bus GB/s", "errors");
+    fflush(stdout);
 }
 
 static void print_result(const struct flags *f, const struct bench *b, uint64_t bytes,
