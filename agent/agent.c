@@ -287,6 +287,7 @@ static void on_order(void *arg, const struct msg *m)
         break;
     case MSG_NOTICE:
         log_info("%s", m->notice.text);
+        events_add(a->events, "notice", a->epoch, "%s", m->notice.text);
         break;
     case MSG_ASK_CHECKPOINT:
         if (m->epoch == a->epoch)

@@ -109,7 +109,7 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
 void say_joined(struct say *s, const struct msg_joined *joined)
 {
     if (joined->spare)
-        log_info("%s runs; this node waits as a spare", s->job);
+        log_info("this node waits as a spare of %s", s->job);
 }
 
 void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)

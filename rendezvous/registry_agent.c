@@ -301,7 +301,8 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
     (void)e;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
-    if (p->job->round.state == ROUND_FORMING) {
+    if (p->job->round.state == ROUND_FORMING &&
+        round_backoff_left(&p->job->round, g->now_ms) == 0) {
         say_waiting(g, &p->job->round, &beat.beat);
         say_missing(p->job, &beat.beat);
         memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));

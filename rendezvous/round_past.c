@@ -55,6 +55,14 @@ void round_past_put(struct round *r, const struct round_past *saved)
         r->past[i] = *saved;
 }
 
+static bool has_other_host(const struct round *r, uint64_t identity)
+{
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (r->node[i].identity != identity)
+            return true;
+    return false;
+}
+
 /* The oldest ones fall out of the window, or of the room there is. */
 static void add_trouble(struct round_past *p, uint64_t t)
 {
@@ -86,7 +94,8 @@ uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *
     }
     p = &r->past[i];
     add_trouble(p, t);
-    *news = !p->quarantined && p->count >= r->config.quarantine;
+    *news = !p->quarantined && p->count >= r->config.quarantine &&
+            has_other_host(r, identity);
     p->quarantined = p->quarantined || *news;
     return i;
 }

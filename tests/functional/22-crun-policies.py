@@ -72,7 +72,7 @@ def a_spare_takes_the_place_of_a_lost_node(cluster):
     said_of(a, "epoch=1")
     said_of(b, "epoch=1")
     c = job.script(2, script)
-    said_of(c, "this node waits as a spare")
+    said_of(c, "this node waits as a spare of job \"spare\"")
     expect(job.script(3, script), 2, "has all its 2 nodes and the 1 spare of --spares")
     b.kill()
     expect(a, 0, "node node-1 was lost", "world=2 group=0 epoch=2 restart=0")

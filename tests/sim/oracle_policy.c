@@ -73,6 +73,15 @@ static void check_wait(struct oracle *o, const struct round *r, struct job_facts
 
 /* -- quarantine -------------------------------------------------------------------- */
 
+static bool has_other(const struct oracle *o, const struct round *r,
+                      const struct machine *m)
+{
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (machine_of(o, r, i) != m)
+            return true;
+    return false;
+}
+
 /* Too often of late? Our clock does not stand still while the round is not stepped, so
  * that what is late for the round may be in time for us, but not the other way. */
 static void learn_trouble(struct oracle *o, const struct round *r, struct job_facts *f)
@@ -87,6 +96,7 @@ static void learn_trouble(struct oracle *o, const struct round *r, struct job_fa
     v = &f->now.machine[f->now.root_machine->number];
     v->trouble_ms[v->troubles++ % VIEW_TROUBLES_MAX] = at_ms;
     if (most > 0 && r->config.max_nodes > 1 && v->troubles >= most &&
+        has_other(o, r, f->now.root_machine) &&
         at_ms - v->trouble_ms[(v->troubles - most) % VIEW_TROUBLES_MAX] <=
             QUARANTINE_WINDOW_MS)
         v->quarantined = true;

@@ -320,6 +320,26 @@ START_TEST(nobody_waits_for_a_node_in_quarantine)
 }
 END_TEST
 
+START_TEST(the_only_host_there_is_is_never_in_quarantine)
+{
+    struct round_config c = config(1, 2, 20);
+    uint32_t node;
+
+    c.quarantine = 3;
+    begin_with(c);
+    for (unsigned i = 1; i <= 2; i++)
+        ck_assert_int_eq(try_join_from(i, 1001, &node), ROUND_OK);
+    for (unsigned i = 0; i < 4; i++)
+        bring_down(1);
+    ck_assert(!w.node[1].quarantined);
+    ck_assert_uint_eq(w.r.group_size, 2);
+    ck_assert_int_eq(try_join_from(3, 1002, &node), ROUND_OK);
+    bring_down(1);
+    ck_assert(w.node[0].quarantined && w.node[1].quarantined);
+    ck_assert_uint_eq(w.r.leader, node);
+}
+END_TEST
+
 START_TEST(one_node_alone_is_never_in_quarantine)
 {
     begin_blaming(1, 1, 1);
@@ -476,6 +496,7 @@ static Suite *policy_suite(void)
         a_lost_node_is_known_again_by_its_host,
         nobody_waits_for_a_node_in_quarantine,
         one_node_alone_is_never_in_quarantine,
+        the_only_host_there_is_is_never_in_quarantine,
         no_more_spares_are_kept_than_asked_for,
         a_drain_waits_for_a_checkpoint_of_all,
         a_drain_waits_no_longer_than_a_shutdown,
