@@ -61,7 +61,7 @@ void events_add(struct events *ev, const char *kind, uint64_t epoch, const char 
     char *line;
     va_list ap;
 
-    if (ev->file < 0 && !ev->config->events_console)
+    if (!ev || (ev->file < 0 && !ev->config->events_console))
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);

@@ -23,7 +23,6 @@ CRUN = os.path.join(BUILD, "bin", "crun")
 CRUNCTL = os.path.join(BUILD, "bin", "crunctl")
 SANITIZED = "san" in os.path.basename(BUILD)
 TIMEOUT = 60 if SANITIZED else 15
-NOBODY = 65534
 
 
 def until(what, condition):
@@ -409,10 +408,13 @@ def few_processes(p):
         return  # nobody's other processes count too; ASan's threads as well
     os.chmod(p.path, 0o755)
     os.chmod(p.tmp, 0o777)
-    c = p.start("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
-                "prlimit", "--nproc=3", CRUN, "--nproc-per-node=8", "sleep", "100",
-                stdin=subprocess.DEVNULL)
-    p.end(c, 1, "could not be started", "ulimit -u")
+    user = 100000 + os.getpid()  # whose processes nobody else starts
+    for most, code, words in ((5, 1, ("could not be started", "ulimit -u")),
+                              (1, 2, ("start the guard: fork",))):
+        c = p.start("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups",
+                    "prlimit", f"--nproc={most}", CRUN, "--nproc-per-node=8", "sleep",
+                    "100", stdin=subprocess.DEVNULL)
+        p.end(c, code, *words)
 
 
 def process_one(p):
