@@ -19,9 +19,9 @@ uint64_t backoff_below(struct backoff *b, uint64_t limit)
     return limit ? z % limit : 0;
 }
 
-uint64_t backoff_delay_ms(struct backoff *b)
+uint64_t backoff_delay_ms(struct backoff *b, uint64_t most)
 {
-    uint64_t least = RECONNECT_DELAY_MS_MIN, most = RECONNECT_DELAY_MS_MAX;
+    uint64_t least = RECONNECT_DELAY_MS_MIN;
     unsigned n = b->attempts++;
 
     if (n == 0)

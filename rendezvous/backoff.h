@@ -6,7 +6,7 @@
 
 /*
  * How long to wait before trying again: the first retry within RECONNECT_DELAY_MS_MIN,
- * later ones between that and a limit that doubles up to RECONNECT_DELAY_MS_MAX. Where
+ * later ones between that and a limit that doubles up to `most`. Where
  * in between is random, so that thousands that failed together do not return together.
  */
 struct backoff {
@@ -15,7 +15,7 @@ struct backoff {
 };
 
 void backoff_init(struct backoff *b, uint64_t seed);
-uint64_t backoff_delay_ms(struct backoff *b);
+uint64_t backoff_delay_ms(struct backoff *b, uint64_t most);
 /* It worked: the next delay is a first one. */
 void backoff_reset(struct backoff *b);
 /* A random number below limit; 0 for 0. */

@@ -157,6 +157,13 @@ static void on_bye(struct step *s)
 
 /* -- the connection --------------------------------------------------------------- */
 
+/* A rendezvous that has begun again gives everybody one lease to come back: several
+ * attempts fit in it. */
+static uint64_t within_lease(const struct member *m, uint64_t ms, unsigned parts)
+{
+    return m->known ? earlier(ms, m->joined.lease_ms / parts) : ms;
+}
+
 /* The connection, or the attempt at one, is gone. */
 static void on_lost(struct step *s)
 {
@@ -169,7 +176,9 @@ static void on_lost(struct step *s)
         return;
     }
     snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
-    m->retry_at = s->now + backoff_delay_ms(&m->backoff);
+    m->retry_at = s->now +
+                  backoff_delay_ms(&m->backoff, within_lease(m, RECONNECT_DELAY_MS_MAX,
+                                                             HEARTBEATS_PER_LEASE));
     enter(m, MEMBER_APART, s->now);
     if (!m->out)
         m->calls.outage(m->calls.arg, true, m->why);
@@ -466,7 +475,9 @@ static uint64_t timeout_at(const struct member *m)
 {
     switch (m->state) {
     case MEMBER_APART:
-        return m->connecting ? m->entered_at + 2 * CONNECT_TIMEOUT_MS : NEVER;
+        return m->connecting
+                   ? m->entered_at + within_lease(m, 2 * CONNECT_TIMEOUT_MS, 2)
+                   : NEVER;
     case MEMBER_GREETING:
     case MEMBER_JOINING:
         return m->entered_at + ENTRY_DEADLINE_MS;

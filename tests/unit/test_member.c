@@ -319,6 +319,22 @@ START_TEST(only_being_taken_in_forgets_the_failures_before)
 }
 END_TEST
 
+/* Which gives everybody one lease to come back. */
+START_TEST(several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants)
+{
+    script_attach();
+    for (int i = 0; i < 20; i++) {
+        uint64_t begun = script_now;
+
+        script_lose("gone");
+        script_tick();
+        ck_assert_uint_le(script_now - begun, BEAT_MS);
+    }
+    script_pass_until(script_now + LEASE_MS / 2);
+    ck_assert_ptr_nonnull(strstr(script_called, "disconnect; "));
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("member");
@@ -337,6 +353,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, retries_back_off_between_the_limits, 0, 20);
     tcase_add_test(t, agents_that_fail_together_do_not_return_together);
     tcase_add_test(t, only_being_taken_in_forgets_the_failures_before);
+    tcase_add_test(t, several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants);
     suite_add_tcase(s, t);
     return s;
 }
