@@ -24,6 +24,8 @@ main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c worker-lib/t
 crund_src := rendezvous/crund.c
 crunctl_src := launcher/crunctl.c
 crun_src := launcher/crun.c
+chaos-relay_src := $(wildcard tests/chaos/relay*.c)
+chain-worker_src := $(wildcard tests/chaos/chain*.c)
 crun-sim_src := $(wildcard tests/sim/*.c)
 # the disk of the unit tests serves the simulator too, which looks at every step
 crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
@@ -48,6 +50,7 @@ programs := crun crund crunctl crun-sim store-server test-worker worker-calls gu
             store-load agent-load spawn-loop start-stamp ddp-worker ddp-load slow-link train \
             coll-bench example-all-reduce
 installed := crun crund crunctl
+programs += chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9])
 
 packages := libevent_core libevent_pthreads libcjson zlib

@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: MIT
+"""
+What can go wrong, one row each: what it is called, what it needs, what it may cost, how
+it is done and undone. A row that this machine cannot make says why.
+
+on     what it takes hold of, so that two faults do not fight for it: worker, agent, net,
+       disk of one node, or crund
+cost   restarts that it may be charged for; None: any number, as when the network makes
+       workers fail
+seen   what may be seen of it besides a pause
+"""
+import os
+import random
+import signal
+import socket
+import time
+
+from hosts import ip
+
+CRUND_PORT = 29400
+CUT_OFF = {75, 1}  # evicted; or ended by its own fence
+
+
+class Kind:
+    def __init__(self, name, on, inject, cost=0, seconds=(0.3, 0.6), leases=None, seen="",
+                 needs=None, fails=False):
+        self.name, self.on, self.inject, self.cost = name, on, inject, cost
+        self.span, self.leases, self.seen, self.needs = seconds, leases, seen, needs
+        self.fails = fails  # workers must fail by it, for else they would wait for ever
+
+    def seconds(self, run):
+        """A span is in seconds, or in leases where these matter."""
+        if self.leases:
+            return run.rng.uniform(*self.leases) * run.plan.lease
+        return run.rng.uniform(*self.span)
+
+    def missing(self, net):
+        """Why this machine cannot make it, or None."""
+        return self.needs(net) if self.needs else None
+
+    def fits(self, run):
+        if self.missing(run.net) or (self.fails and run.plan.on_loss != "exit"):
+            return False
+        return self.on != "crund" or run.plan.mode == "daemon"
+
+    def choose(self, run):
+        """A node that it can happen to. One that hosts the rendezvous is left alone where
+        its loss would be the job's end."""
+        if self.on == "crund":
+            return run.daemon_host
+        nodes = [h for h, a in run.agents.items() if a.alive]
+        if run.plan.mode != "daemon" and self.on in ("agent", "net"):
+            nodes = [h for h in nodes if h is not run.nodes[0]]
+        return run.rng.choice(nodes) if nodes else None
+
+    def claims(self, host):
+        return {("crund",) if self.on == "crund" else (self.on, host)} if host else None
+
+
+def remove(path):
+    if os.path.exists(path):
+        os.remove(path)
+
+
+def kill_quietly(pid, signo):
+    try:
+        os.kill(pid, signo)
+    except ProcessLookupError:
+        pass
+
+
+# -- workers ---------------------------------------------------------------------------
+
+
+def order(*texts):
+    """A worker is told to do something wrong, or several of a node, one each."""
+    def inject(run, host, _seconds):
+        ranks = run.plan.workers[host.index]
+        first = run.rng.randrange(ranks)
+        paths = [run.order(host, (first + i) % ranks, text)
+                 for i, text in enumerate(texts[-ranks:])]
+        return lambda: [remove(path) for path in paths]
+    return inject
+
+
+def signal_worker(signo, undo=None, everyone=False):
+    def inject(run, host, _seconds):
+        pids = run.workers(host)
+        chosen = pids if everyone else pids[:1]
+        for pid in chosen:
+            kill_quietly(pid, signo)
+        return (lambda: [kill_quietly(pid, undo) for pid in chosen]) if undo else None
+    return inject
+
+
+def hang(run, host, _seconds):
+    path = run.order(host, 0, "hang")
+
+    def heal():
+        remove(path)
+        for pid in run.workers(host):
+            kill_quietly(pid, signal.SIGKILL)
+    return heal
+
+
+def crash_loop(run, host, _seconds):
+    """Three times in a row, as soon as it runs again."""
+    path = run.order(host, 0, "exit 1")
+
+    def heal():
+        for _ in range(2):
+            if run.wait(20, lambda: not os.path.exists(path)):
+                run.order(host, 0, "exit 1")
+        run.wait(20, lambda: not os.path.exists(path))
+        remove(path)
+    return heal
+
+
+# -- agents and guards -----------------------------------------------------------------
+
+
+def kill_agent(run, host, _seconds):
+    run.excuse([host], -signal.SIGKILL)
+    run.agents[host].process.kill()
+
+
+def kill_guard(run, host, _seconds):
+    pid = run.guard(host)
+    if pid:
+        kill_quietly(pid, signal.SIGKILL)
+
+
+def kill_both(run, host, _seconds):
+    guard = run.guard(host)
+    run.excuse([host], -signal.SIGKILL)
+    if guard:
+        kill_quietly(guard, signal.SIGSTOP)
+    run.agents[host].process.kill()
+    if guard:
+        kill_quietly(guard, signal.SIGKILL)
+
+
+def cut_off(run, hosts, seconds):
+    """After so long without the rendezvous these may be taken for lost."""
+    if seconds > run.plan.lease * (0.2 if run.plan.strict else 0.5):
+        run.excuse(hosts, *CUT_OFF)
+
+
+def stop_agent(run, host, seconds):
+    agent = run.agents[host]
+    cut_off(run, [host], seconds)
+    agent.process.kill(signal.SIGSTOP)
+    return lambda: agent.process.kill(signal.SIGCONT)
+
+
+def stop_guard(run, host, _seconds):
+    pid = run.guard(host)
+    if pid is None:
+        return None
+    kill_quietly(pid, signal.SIGSTOP)
+    return lambda: kill_quietly(pid, signal.SIGCONT)
+
+
+def leave(signo):
+    def inject(run, host, _seconds):
+        if len(run.healthy()) <= run.plan.min:
+            return
+        run.excuse([host], 128 + signo)
+        run.agents[host].process.kill(signo)
+    return inject
+
+
+def drain(run, host, _seconds):
+    if len(run.healthy()) <= run.plan.min:
+        return
+    run.excuse([host], 0)
+    run.crunctl("drain", host.name)
+
+
+def freeze(run, host, seconds):
+    cut_off(run, [host], seconds)
+    host.freeze(True)
+    return lambda: host.freeze(False)
+
+
+def same_slot(run, host, _seconds):
+    # while the other lives it is refused, and else it is a node as any
+    if run.plan.ranks and run.plan.mode == "daemon":
+        run.start_stranger(run.command(host), {2, 143, 75})
+
+
+def wrong_configuration(run, host, _seconds):
+    if run.plan.mode == "daemon":
+        run.start_stranger(run.command(host)[:-5] + ["true"], {2})
+
+
+def newcomer(run, host, _seconds):
+    if run.plan.mode != "daemon" or run.plan.ranks:
+        return None
+    process = run.start_stranger(run.command(host), {143, 75})
+    return lambda: process.kill(signal.SIGTERM)
+
+
+# -- the rendezvous --------------------------------------------------------------------
+
+
+def kill_crund(signo):
+    def inject(run, _host, seconds):
+        if run.plan.strict:
+            cut_off(run, run.nodes, seconds)
+        run.crund.kill(signo)
+        run.crund.popen.wait(20)
+        return run.start_crund
+    return inject
+
+
+def kill_crund_often(run, _host, _seconds):
+    if run.plan.strict:
+        cut_off(run, run.nodes, 1)
+    for _ in range(4):
+        run.crund.kill()
+        run.crund.popen.wait(20)
+        run.start_crund()
+        time.sleep(run.rng.uniform(0, 0.1))
+
+
+def stop_crund(run, _host, seconds):
+    if run.plan.strict:
+        cut_off(run, run.nodes, seconds)
+    crund = run.crund
+    crund.kill(signal.SIGSTOP)
+    return lambda: crund.kill(signal.SIGCONT)
+
+
+def fill(name):
+    def inject(_run, host, _seconds):
+        host.fill(name, True)
+        return lambda: host.fill(name, False)
+    return inject
+
+
+# -- the network -----------------------------------------------------------------------
+
+
+def bad(*words, cuts=True):
+    """The relay treats one host's frames badly."""
+    def inject(run, host, seconds):
+        hosts = run.nodes if host is run.daemon_host else [host]
+        cut_off(run, hosts, seconds if cuts else 0)
+        run.net.order("set", host.index, *words)
+        return lambda: run.net.order("set", host.index, "both")
+    return inject
+
+
+def carrier(run, host, seconds):
+    cut_off(run, [host], seconds + 0.3)
+    ip("link", "set", host.port, "down", ns=run.net.switch)
+    return lambda: ip("link", "set", host.port, "up", ns=run.net.switch)
+
+
+def reset(port):
+    def inject(run, host, _seconds):
+        run.net.order("reset", host.index, 1, port)
+        return lambda: run.net.order("reset", host.index, 0, 0)
+    return inject
+
+
+def forget(run, host, seconds):
+    cut_off(run, [host], seconds)
+    run.net.order("forget", host.index, CRUND_PORT)
+    return lambda: run.net.order("forget", host.index, 0)
+
+
+def rendezvous(run):
+    host, port = run.endpoint().split(":")
+    return host, int(port)
+
+
+def some_store(run):
+    """What somebody listens on, on a node: a store, or the rendezvous."""
+    host = run.rng.choice(run.nodes)
+    ports = host.listeners()
+    return (host.address, run.rng.choice(ports)) if ports else rendezvous(run)
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b"\xff" * 64,
+    b"\x16\x03\x01\x02\x00\x01", b"\0" * 64, b"\xff\xff\xff\x7f" + b"{" * 64,
+]
+
+
+def throw(where):
+    def inject(run, _host, _seconds):
+        address, rng = where(run), random.Random(run.rng.random())
+
+        def act():
+            for _ in range(100):
+                with socket.create_connection(address, 2) as s:
+                    s.sendall(rng.choice(GARBAGE + [rng.randbytes(500)]))
+                    s.settimeout(0.05)
+                    try:
+                        s.recv(100)
+                    except OSError:
+                        pass
+        run.fork(run.stranger, act)
+    return inject
+
+
+def half_open(run, _host, _seconds):
+    """Connections that say nothing, and whose end nobody hears of."""
+    address = rendezvous(run)
+
+    def act():
+        held = [socket.create_connection(address, 2) for _ in range(300)]
+        time.sleep(600)
+        del held
+    run.fork(run.stranger, act)
+
+
+def flood(run, _host, _seconds):
+    address = rendezvous(run)
+
+    def act():
+        for _ in range(3000):
+            socket.create_connection(address, 2).close()
+    run.fork(run.stranger, act)
+
+
+# -- storage ---------------------------------------------------------------------------
+
+
+def remove_logs(_run, host, _seconds):
+    for path, folders, files in os.walk(host.folder + "/logs", topdown=False):
+        for name in files + [f for f in folders if os.path.islink(f"{path}/{f}")]:
+            remove_quietly(os.remove, f"{path}/{name}")
+        for name in folders:
+            remove_quietly(os.rmdir, f"{path}/{name}")
+
+
+def remove_quietly(how, path):
+    """crun may be making new ones at the same time."""
+    try:
+        how(path)
+    except OSError:
+        pass
+
+
+def full_checkpoints(run, _host, _seconds):
+    path = run.chain + "/filler"
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(b"x" * 4096)
+        except OSError:
+            pass
+    return lambda: os.remove(path)
+
+
+def no_freezer(net):
+    return None if net.freezer else "no cgroup v2 that can be frozen"
+
+
+def no_disks(net):
+    return None if net.disks else "no tmpfs can be mounted"
+
+
+def never(why):
+    return lambda _net: why
+
+
+SHORT, LONG = (0.05, 0.3), (1.5, 2.2)  # in leases
+ANY = (0.5, 3)
+LOST = "may be evicted: 75"
+KILL, TERM, HUP = signal.SIGKILL, signal.SIGTERM, signal.SIGHUP
+STOP, CONT = signal.SIGSTOP, signal.SIGCONT
+
+KINDS = [
+    Kind("W1-exit-7", "worker", order("exit 7"), 1),
+    Kind("W1-crash-loop", "worker", crash_loop, 3),
+    Kind("W2-sigkill", "worker", signal_worker(KILL), 1),
+    Kind("W2-segv", "worker", order("signal 11"), 1),
+    Kind("W2-abort", "worker", order("signal 6"), 1),
+    Kind("W2-all-at-once", "worker", signal_worker(KILL, everyone=True), 1),
+    Kind("W3-memory", "worker", order("memory 300000000"), 1),
+    Kind("W4-hang", "worker", hang, 2, ANY),
+    Kind("W5-deaf-to-term", "worker", order("deaf", "exit 7"), 1, seen="the failure grace"),
+    Kind("W6-stopped", "worker", signal_worker(STOP, CONT), 0, ANY),
+    Kind("W8-zombies", "worker", order("zombies 300")),
+    Kind("W9-orphans", "worker", order("orphans 3")),
+    Kind("W10-orphans-hold-stdout", "worker", order("orphans-and-die 2"), 1),
+    Kind("W-closes-stdout", "worker", order("close")),
+    Kind("W-drops-store", "worker", order("drop"), None, fails=True),
+    Kind("S4-log-spam", "worker", order("spam 20000000")),
+    Kind("S4-nul-bytes", "worker", order("nul 2000000")),
+    Kind("S4-line-without-end", "worker", order("long-line 10000000"), 1),
+    Kind("A1-agent-sigkill", "agent", kill_agent),
+    Kind("A2-guard-sigkill", "agent", kill_guard, 1),
+    Kind("A2-guard-stopped", "agent", stop_guard, seconds=(0.2, 1.5)),
+    Kind("A3-agent-and-guard", "agent", kill_both),
+    Kind("A4-agent-stopped-short", "agent", stop_agent, leases=SHORT),
+    Kind("A4-agent-stopped-long", "agent", stop_agent, leases=LONG, seen=LOST),
+    Kind("A5-node-frozen-short", "agent", freeze, leases=SHORT, needs=no_freezer),
+    Kind("A5-node-frozen-long", "agent", freeze, leases=LONG, needs=no_freezer, seen=LOST),
+    Kind("A-sigterm", "agent", leave(TERM), seen="leaves: 143"),
+    Kind("A13-sighup", "agent", leave(HUP), seen="leaves: 129"),
+    Kind("A-drained", "agent", drain, seen="leaves: 0"),
+    Kind("A6-same-slot", "agent", same_slot, None, seen="refused: 2"),
+    Kind("A10-wrong-configuration", "agent", wrong_configuration, seen="refused: 2"),
+    Kind("A-newcomer", "agent", newcomer, 0, (0.5, 2), seen="a restart free of charge"),
+    Kind("M1-crund-sigkill", "crund", kill_crund(KILL), seconds=(0, 0.05)),
+    Kind("M1-crund-away", "crund", kill_crund(KILL), seconds=(1, 5)),
+    Kind("M1-crund-killed-often", "crund", kill_crund_often),
+    Kind("M16-crund-sigterm", "crund", kill_crund(TERM), seconds=(0, 1)),
+    Kind("M11-crund-stopped", "crund", stop_crund, leases=(0.2, 2.5)),
+    Kind("M4-crund-disk-full", "crund", fill("state"), None, (0.5, 2), needs=no_disks),
+    Kind("N1-cut-short", "net", bad("both", "loss=100"), leases=SHORT),
+    Kind("N2-cut-long", "net", bad("both", "loss=100"), leases=LONG, seen=LOST),
+    Kind("N1-carrier-short", "net", carrier, leases=SHORT),
+    Kind("N2-carrier-long", "net", carrier, leases=LONG, seen=LOST),
+    Kind("N3-mute", "net", bad("out", "loss=100"), leases=LONG, seen=LOST),
+    Kind("N3-deaf", "net", bad("in", "loss=100"), leases=LONG, seen=LOST),
+    Kind("N1-crund-cut-short", "crund", bad("both", "loss=100"), leases=SHORT),
+    Kind("N2-crund-cut-long", "crund", bad("both", "loss=100"), leases=LONG, seen=LOST),
+    Kind("N3-crund-mute", "crund", bad("out", "loss=100"), leases=LONG, seen=LOST),
+    Kind("N5-delay", "net", bad("both", "delay=60", "jitter=60"), None, ANY, seen=LOST),
+    Kind("N5-slow-link", "net", bad("both", "rate=8000"), None, ANY, seen=LOST),
+    Kind("N6-loss-10", "net", bad("both", "loss=10"), None, ANY, seen=LOST),
+    Kind("N6-loss-30", "net", bad("both", "loss=30"), None, ANY, seen=LOST),
+    Kind("N6-duplicates", "net", bad("both", "dup=30", cuts=False), 0, ANY),
+    Kind("N6-reordering", "net", bad("both", "swap=30", cuts=False), 0, ANY),
+    Kind("N8-reset-control", "net", reset(CRUND_PORT), None),
+    Kind("N8-reset-any", "net", reset(0), None, fails=True),
+    Kind("N8-forgotten-by-firewall", "net", forget, 0, leases=(1.2, 1.8), seen=LOST),
+    Kind("N10-garbage", "crund", throw(rendezvous)),
+    Kind("N10-garbage-at-a-store", "disk", throw(some_store)),
+    Kind("N12-half-open", "crund", half_open),
+    Kind("N12-flood", "crund", flood),
+    Kind("S1-logs-full", "disk", fill("logs"), 0, ANY, needs=no_disks),
+    Kind("S1-tmp-full", "disk", fill("tmp"), 0, ANY, needs=no_disks),
+    Kind("S10-logs-removed", "disk", remove_logs),
+    Kind("S5-checkpoints-full", "disk", full_checkpoints, 0, ANY, needs=no_disks),
+    Kind("M12-clock-set", "crund", None,
+         needs=never("one program's clock cannot be set without a preloaded library")),
+    Kind("W7-unkillable", "worker", None, needs=never("needs a file system that hangs")),
+    Kind("A7-reboot", "agent", None, needs=never("needs another boot id")),
+]

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: MIT
+"""
+One run of chaos: a job on several hosts, drawn from a seed, faults at random moments,
+healing, an end, and what must hold after it. Everything that happens stands in the
+timeline.
+"""
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import oracle
+from faults import CRUND_PORT
+from hosts import read
+
+SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
+BEGIN_S = 30 * SLOW  # until the first steps
+HEAL_S = 45 * SLOW  # from the last healing until it trains again: the declared bound
+END_S = 30 * SLOW  # from the end of the job to the end of its agents
+LEFT_S = 3 * SLOW  # then nothing is left
+SHED_S = 10 * SLOW  # in which crund sheds connections that say nothing
+BUDGET_UNKNOWN = 100000
+OUR_BUGS = re.compile(r"Assertion|AddressSanitizer|runtime error:|LeakSanitizer|"
+                      r"ThreadSanitizer|stack smashing", re.I)
+
+
+class Plan:
+    """What the seed says of the job."""
+
+    def __init__(self, rng, hosts):
+        self.mode = rng.choices(["daemon", "static", "dynamic"], [8, 1, 1])[0]
+        self.count = rng.randint(3, hosts)
+        self.max = max(2, self.count - rng.choice([0, 0, 0, 1]))
+        self.min = rng.choice([1, 1, 1, 2, self.max]) if self.mode == "daemon" else 1
+        self.lease = rng.choice([1, 1.5, 2, 3])
+        self.workers = [rng.randint(1, 3) for _ in range(hosts)]
+        self.strict = rng.random() < 0.15
+        self.contained = rng.random() < 0.7
+        self.ranks = rng.random() < 0.4 and self.max == self.count
+        self.pace_ms = rng.choice([10, 20, 40])
+        self.interval = rng.choice([3, 5, 10])
+        self.on_loss = rng.choice(["exit", "exit", "stay"])
+        self.logs = rng.choice([[], ["--redirects=3"], ["--tee=3"]])
+        self.scale = rng.choice(["now", "now", "now", "never", "checkpoint"])
+        self.backoff = rng.choice([0, 0, 2])
+        self.ending = rng.choices(["finish", "interrupt", "stop", "failure", "host-lost"],
+                                  [5, 1, 1, 2, 2])[0]
+        if self.ending == "host-lost" and self.mode == "daemon":
+            self.ending = "finish"
+        if self.mode == "static":
+            self.ranks, self.max = True, self.count
+
+    def __str__(self):
+        return " ".join(f"{k}={v}" for k, v in vars(self).items())
+
+
+class Agent:
+    """A crun that the run looks after. `codes`: how it may end before the job does."""
+
+    def __init__(self, process):
+        self.process, self.codes = process, set()
+        self.seen = False  # its end
+
+    @property
+    def alive(self):
+        return self.process.poll() is None
+
+
+class Run:
+    def __init__(self, net, build, seed, count, kinds, folder):
+        self.net, self.build, self.seed, self.folder = net, build, seed, folder
+        self.rng = random.Random(seed)
+        self.plan = Plan(self.rng, len(net.hosts) - 2)
+        self.nodes = net.hosts[:self.plan.count]
+        self.stranger, self.daemon_host = net.hosts[-2:]
+        self.chain = folder + "/chain"
+        self.cookie = f"CRUN_CHAOS={os.getpid()}.{seed}.{time.monotonic_ns()}"
+        self.begun = time.monotonic()
+        self.timeline, self.violations = [], []
+        self.agents, self.returns = {}, []  # by host; [(when, host)]
+        self.strangers, self.forked = [], []
+        self.crund = None
+        self.claims, self.injected = set(), []
+        self.cost, self.spent = 0, 0
+        self.kinds = [k for k in kinds if k.fits(self)]
+        self.count, self.ended = count, False
+
+    # -- saying ---------------------------------------------------------------------
+
+    def say(self, *what):
+        self.timeline.append(f"{time.monotonic() - self.begun:8.3f} {' '.join(map(str, what))}")
+
+    def wrong(self, *what):
+        text = " ".join(map(str, what))
+        self.violations.append(text)
+        self.say("VIOLATION", text)
+
+    # -- the programs ---------------------------------------------------------------
+
+    def environment(self):
+        key, _, value = self.cookie.partition("=")
+        env = {**os.environ, key: value}
+        if not self.plan.contained:
+            env["CRUN_NO_CGROUP"] = "1"
+        return env
+
+    def endpoint(self):
+        host = self.daemon_host if self.plan.mode == "daemon" else self.nodes[0]
+        return f"{host.address}:{CRUND_PORT}"
+
+    def start_crund(self):
+        host = self.daemon_host
+        self.crund = host.start("crund", [
+            self.build + "/bin/crund", "--listen", f"{host.address}:{CRUND_PORT}",
+            "--state-dir", host.folder + "/state"], self.environment())
+        self.say("crund begins, pid", self.crund.pid)
+
+    def flags(self, host):
+        p = self.plan
+        flags = [f"--nnodes={p.min}:{p.max}", f"--nproc-per-node={p.workers[host.index]}",
+                 f"--max-restarts={self.budget}", "--failure-grace=1",
+                 f"--restart-backoff={p.backoff}", "--shutdown-timeout=2",
+                 f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,scale={p.scale}",
+                 *p.logs,
+                 "--log-dir=" + host.folder + "/logs"]
+        if p.mode == "static":
+            flags += [f"--node-rank={host.index}", f"--master-addr={self.nodes[0].address}",
+                      f"--master-port={CRUND_PORT}"]
+        else:
+            flags += [f"--rdzv-endpoint={self.endpoint()}", "--rdzv-id=chain"]
+            flags += [f"--node-rank={host.index}"] if p.ranks else []
+            flags += ["--rdzv-backend=c10d"]
+        return flags + (["--fence=strict"] if p.strict else [])
+
+    def command(self, host, more=()):
+        p = self.plan
+        return [self.build + "/bin/crun", *self.flags(host), *more,
+                self.build + "/bin/chain-worker", self.chain, p.pace_ms, p.interval, p.on_loss]
+
+    def start_agent(self, host):
+        agent = Agent(host.start("crun", self.command(host), self.environment()))
+        self.agents[host] = agent
+        self.say("crun begins on", host.name, "pid", agent.process.pid)
+        return agent
+
+    def start_stranger(self, command, codes):
+        """Somebody else's crun, which is to end with one of the codes."""
+        process = self.stranger.start("stranger", command, self.environment())
+        self.strangers.append((process, codes))
+        return process
+
+    def crunctl(self, *words):
+        self.stranger.start("crunctl", [self.build + "/bin/crunctl", "-e", self.endpoint(),
+                                        "-j", "chain", *words], self.environment())
+
+    # -- what faults ask for --------------------------------------------------------
+
+    def excuse(self, hosts, *codes):
+        """Those agents may end so because of what was done."""
+        for host in hosts:
+            if host in self.agents:
+                self.agents[host].codes.update(codes)
+
+    def order(self, host, local_rank, text):
+        path = f"{self.chain}/order/{host.name}.{local_rank}"
+        with open(path + "~", "w") as f:
+            f.write(text)
+        os.rename(path + "~", path)
+        return path
+
+    def workers(self, host):
+        """Process ids of the workers that live on a host, of its last epoch."""
+        found = [(int(w[2]), int(w[5])) for w in oracle.lines(self.chain, "starts")
+                 if w[1] == host.name]
+        last = max((epoch for epoch, _ in found), default=0)
+        return [pid for epoch, pid in found if epoch == last and
+                read(f"/proc/{pid}/comm").strip() == b"chain-worker"]
+
+    def guard(self, host):
+        pid = self.agents[host].process.pid
+        for child in read(f"/proc/{pid}/task/{pid}/children").split():
+            if read(f"/proc/{int(child)}/comm").strip() == b"crun-guard":
+                return int(child)
+        return None
+
+    def healthy(self):
+        return [h for h, a in self.agents.items() if a.alive and not
+                any(("agent", h) == c or ("net", h) == c for c in self.claims)]
+
+    # -- looking after --------------------------------------------------------------
+
+    def tend(self):
+        """What has ended is looked at, and started anew as a scheduler would."""
+        now = time.monotonic()
+        for host, agent in list(self.agents.items()):
+            if agent.alive or agent.seen:
+                continue
+            agent.seen = True
+            code = agent.process.poll()
+            self.say("crun on", host.name, "pid", agent.process.pid, "ends with", code)
+            if self.ended:
+                continue
+            if code not in agent.codes:
+                last = agent.process.err.strip().splitlines()[-1:]
+                self.wrong(f"crun on {host.name} ends with {code}, not {agent.codes or 'at all'}:"
+                           f" {last}")
+            self.returns.append((now + self.rng.choice([0, 0.3, 1]), host))
+        for entry in [r for r in self.returns if r[0] <= now and not self.ended]:
+            self.returns.remove(entry)
+            self.start_agent(entry[1])
+        if self.crund and self.crund.poll() is not None and ("crund",) not in self.claims:
+            self.wrong("crund ends with", self.crund.poll(), self.crund.err[-300:])
+            self.start_crund()
+
+    def wait(self, seconds, condition=lambda: False):
+        """Whether the condition came true."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            self.tend()
+            time.sleep(0.02)
+        return True
+
+    def steps(self):
+        return len(oracle.lines(self.chain, "steps"))
+
+    def trains(self):
+        """A function that says whether it has trained since."""
+        before = self.steps()
+        return lambda: self.steps() >= before + 3
+
+    # -- the faults -----------------------------------------------------------------
+
+    def plan_faults(self):
+        """[(when, kind)]; only those whose cost is known where the budget is counted."""
+        counted = self.plan.ending == "failure"
+        kinds = [k for k in self.kinds if not counted or k.cost is not None]
+        chosen, cost = [], 0
+        for _ in range(self.count):
+            kind = self.rng.choice(kinds) if kinds else None
+            if kind is None or (counted and cost + kind.cost > 4):
+                continue
+            chosen.append(kind)
+            cost += kind.cost or 0
+        self.budget = cost + 1 if counted else BUDGET_UNKNOWN
+        length = len(chosen) * 1.0
+        return sorted(((self.rng.uniform(0, length), k) for k in chosen),
+                      key=lambda pair: pair[0])
+
+    def inject(self, kind):
+        host = kind.choose(self)
+        claims = kind.claims(host)
+        if claims is None or claims & self.claims:
+            self.say("no place for", kind.name)
+            return None
+        seconds = kind.seconds(self)
+        self.claims |= claims
+        self.say("FAULT", kind.name, "on", host.name if host else "-", f"for {seconds:.2f} s")
+        fault = Injected(kind, host, claims, time.monotonic() + seconds)
+        fault.heal = kind.inject(self, host, seconds)
+        if kind.cost is None:
+            self.cost = None
+        elif self.cost is not None:
+            self.cost += kind.cost
+        self.injected.append(fault)
+        return fault
+
+    def heal(self, fault):
+        if fault.heal:
+            fault.heal()
+        self.say("healed", fault.kind.name, "on", fault.host.name if fault.host else "-")
+        self.claims -= fault.claims
+        fault.healed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+    def disturb(self, planned):
+        begin, active = time.monotonic(), []
+        while planned or active:
+            now = time.monotonic()
+            if planned and now - begin >= planned[0][0]:
+                fault = self.inject(planned.pop(0)[1])
+                if fault:
+                    active.append(fault)
+            for fault in [f for f in active if now >= f.until]:
+                active.remove(fault)
+                self.heal(fault)
+            self.tend()
+            time.sleep(0.01)
+
+    # -- the end --------------------------------------------------------------------
+
+    def end_job(self):
+        """Ask for the end; the code that every crun of the job must end with."""
+        ending = self.plan.ending
+        self.say("END", ending)
+        # a scheduler would not start any more, and who is on its way ends as the others
+        self.returns.clear()
+        if ending == "finish":
+            self.ended = True
+            open(self.chain + "/finish", "w").close()
+            return 0
+        if ending == "interrupt":
+            self.ended = True
+            living = [h for h, a in self.agents.items() if a.alive]
+            self.agents[self.rng.choice(living)].process.kill(signal.SIGINT)
+            return 130
+        if ending == "stop":
+            self.ended = True
+            self.crunctl("stop")
+            return None  # any, the same for all
+        if ending == "host-lost":
+            self.ended = True
+            self.agents[self.nodes[0]].process.kill()
+            del self.agents[self.nodes[0]]
+            return 1
+        self.ended = True
+        return 7
+
+    def exhaust(self):
+        """Fail until no restart is left."""
+        hosts = list(self.agents)
+        for host in hosts:
+            if self.agents[host].alive and not os.path.exists(
+                    f"{self.chain}/order/{host.name}.0"):
+                self.order(host, 0, "exit 7")
+
+    def check_end(self, code):
+        end = time.monotonic() + (END_S * 2 if self.plan.ending == "failure" else END_S)
+        while any(a.alive for a in self.agents.values()):
+            if time.monotonic() > end:
+                late = [h.name for h, a in self.agents.items() if a.alive]
+                self.wrong("the job has ended, and crun still runs on", late)
+                break
+            if self.plan.ending == "failure":
+                self.exhaust()
+            self.tend()
+            time.sleep(0.02)
+        codes = {h.name: a.process.poll() for h, a in self.agents.items() if not a.alive}
+        if len(set(codes.values())) > 1 or (code is not None and code not in codes.values()):
+            self.wrong(f"exit codes {codes}, not {'all the same' if code is None else code}")
+
+    def check_strangers(self):
+        for process, codes in self.strangers:
+            code = process.poll()
+            if code is None:
+                process.kill(signal.SIGTERM)
+                try:
+                    code = process.popen.wait(10 * SLOW)
+                except Exception:  # noqa: BLE001
+                    self.wrong("a stranger does not end by SIGTERM")
+                    continue
+            if code not in codes:
+                self.wrong(f"a stranger ends with {code}, not {codes}: "
+                           f"{process.err.strip().splitlines()[-1:]}")
+
+    def check_crund(self):
+        if not self.crund:
+            return
+        if self.crund.poll() is not None:
+            return
+        self.end_nuisances()
+        deadline = time.monotonic() + SHED_S
+        while (wrong := self.usage.check_growth(oracle.Usage(self.crund.pid))) and \
+                time.monotonic() < deadline:
+            time.sleep(0.05)
+        for line in wrong:
+            self.wrong(line)
+        self.crund.kill(signal.SIGTERM)
+        code = self.crund.popen.wait(20)
+        if code != 0:
+            self.wrong("crund ends with", code)
+
+    def check_words(self):
+        for host in self.net.hosts:
+            for name in os.listdir(host.folder):
+                if name.endswith(".err"):
+                    text = read(f"{host.folder}/{name}").decode(errors="replace")
+                    found = OUR_BUGS.search(text)
+                    if found:
+                        self.wrong(f"{host.name}/{name}: {text[found.start():][:300]}")
+
+    def check(self):
+        for line in (oracle.check_seen(self.chain) + oracle.check_chain(self.chain) +
+                     oracle.check_epochs(self.chain) +
+                     oracle.check_losses(self.chain, self.plan.interval)):
+            self.wrong(line)
+        stale = oracle.lines(self.chain, "stale")
+        if stale and self.plan.strict:
+            self.wrong(f"with a strict fence {len(stale)} of an old epoch were alive: {stale[0]}")
+        self.spent = oracle.restarts(self.chain)
+        if self.cost is not None and self.plan.ending != "failure" and self.spent > self.cost:
+            self.wrong(f"{self.spent} restarts were charged, and {self.cost} failures made")
+        self.check_words()
+
+    # -- the whole ------------------------------------------------------------------
+
+    def go(self):
+        for name in ("alive", "order"):
+            os.makedirs(f"{self.chain}/{name}")
+        planned = self.plan_faults()
+        self.say("seed", self.seed, "plan", self.plan)
+        if self.plan.mode == "daemon":
+            self.start_crund()
+            self.wait(10, lambda: "listening" in self.crund.err)
+            self.usage = oracle.Usage(self.crund.pid)
+        for host in self.nodes:
+            self.start_agent(host)
+        if not self.wait(BEGIN_S, self.trains()):
+            self.wrong(f"no steps within {BEGIN_S} s")
+            return
+        self.disturb(planned)
+        healed = time.monotonic()
+        if not self.wait(HEAL_S, lambda c=self.trains(): c() and self.settled()):
+            self.wrong(f"all is healed, and {HEAL_S} s later it does not train: "
+                       f"{self.steps()} steps, {len(self.healthy())} nodes")
+            return
+        self.say(f"trains again after {time.monotonic() - healed:.2f} s")
+        self.check_end(self.end_job())
+
+    def settled(self):
+        """Every agent is in the job, a member or a spare."""
+        if self.returns or not all(a.alive for a in self.agents.values()):
+            return False
+        command = ["nsenter", f"--net=/run/netns/{self.stranger.ns}", self.build + "/bin/crunctl",
+                   "-e", self.endpoint(), "--timeout=2", "status", "--json"]
+        try:
+            jobs = json.loads(subprocess.run(command, capture_output=True).stdout)
+        except ValueError:
+            return False
+        there = {node["pid"] for job in jobs for node in job["nodes"] if node["connected"]}
+        return all(a.process.pid in there for a in self.agents.values())
+
+    def run(self):
+        try:
+            self.go()
+            self.check_strangers()
+            self.check_crund()
+            if not self.violations:
+                for line in oracle.check_processes(self.cookie.encode(), LEFT_S):
+                    self.wrong(line)
+                for line in oracle.check_hosts(self.net.hosts):
+                    self.wrong(line)
+            self.check()
+        finally:
+            self.sweep()
+        return self.violations
+
+    def sweep(self):
+        for host in self.net.hosts:
+            if host.cgroup:
+                host.freeze(False)
+        ours = ([a.process for a in self.agents.values()] + [p for p, _ in self.strangers] +
+                ([self.crund] if self.crund else []))
+        for process in ours:
+            process.kill()
+        for _ in range(50):
+            left = oracle.living(self.cookie.encode())
+            if not left:
+                break
+            for pid, _ in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
+        for process in ours:
+            process.popen.wait()
+        self.end_nuisances()
+
+    def end_nuisances(self):
+        for pid in self.forked:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.forked = []
+
+    def fork(self, host, action):
+        """A nuisance of our own on a host, which ends with the run."""
+        self.forked.append(host.inside(action))
+
+    def pauses(self):
+        """[(kind, seconds)]: for how long training stood still around each fault."""
+        steps = oracle.lines(self.chain, "steps")
+        return [(f.kind, oracle.longest_pause(steps, f.at, (f.healed or f.at) + 1000000))
+                for f in self.injected]
+
+    def keep(self, where):
+        with open(where + "/timeline", "w") as f:
+            f.write("\n".join(self.timeline) + "\n")
+
+
+class Injected:
+    def __init__(self, kind, host, claims, until):
+        self.kind, self.host, self.claims, self.until = kind, host, claims, until
+        self.heal = None
+        self.at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        self.healed = None
+
