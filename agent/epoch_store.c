@@ -2,10 +2,13 @@
 #include "agent/epoch_store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/limits.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
 #include "rendezvous/store_server.h"
 
@@ -28,6 +31,13 @@ static void say_own_address(const struct epoch_store *s, const struct client *cl
         snprintf(buf, size, "127.0.0.1");
 }
 
+static void forget_early(struct epoch_store *s)
+{
+    free(s->early);
+    s->early = NULL;
+    s->early_count = 0;
+}
+
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
@@ -44,6 +54,9 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     s->server = store_server_create(&sc, e);
     if (!s->server)
         return -1;
+    for (size_t i = 0; i < s->early_count; i++)
+        store_server_allow(s->server, &s->early[i]);
+    forget_early(s);
     say_own_address(s, client, ready->address, sizeof(ready->address));
     ready->port = shares_port(s) ? s->hosting->port : store_server_port(s->server);
     return 0;
@@ -53,6 +66,7 @@ void epoch_store_close(struct epoch_store *s)
 {
     store_server_destroy(s->server);
     s->server = NULL;
+    forget_early(s);
 }
 
 void epoch_store_adopt(struct epoch_store *s, int fd)
@@ -78,16 +92,28 @@ static bool read_member(const struct client *client, const char *word,
     return true;
 }
 
+static void allow(struct epoch_store *s, const struct net_addr *addr)
+{
+    if (s->server) {
+        store_server_allow(s->server, addr);
+        return;
+    }
+    if (s->early_count >= NODES_MAX)
+        return;
+    s->early = xrealloc(s->early, (s->early_count + 1) * sizeof(*s->early));
+    s->early[s->early_count++] = *addr;
+}
+
 void epoch_store_allow(struct epoch_store *s, const struct client *client,
                        const struct msg_members *members)
 {
     char list[sizeof(members->addresses)], *rest = list, *word;
 
     memcpy(list, members->addresses, sizeof(list));
-    while (s->server && (word = strsep(&rest, " "))) {
+    while ((word = strsep(&rest, " "))) {
         struct net_addr addr;
 
         if (read_member(client, word, &addr))
-            store_server_allow(s->server, &addr);
+            allow(s, &addr);
     }
 }

@@ -5,6 +5,7 @@
 #include "agent/config.h"
 #include "agent/hosting.h"
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/net.h"
 #include "rendezvous/message.h"
 
 struct client;
@@ -19,6 +20,8 @@ struct epoch_store {
     const struct config *config;
     const struct hosting *hosting;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
+    struct net_addr *early;      /* let in as soon as it is open */
+    size_t early_count;
 };
 
 /* The client is what knows this node's address; ready is filled. */
@@ -29,7 +32,7 @@ void epoch_store_close(struct epoch_store *s); /* one that is not open is fine *
 /* A store client came in on the rendezvous' port; fd is taken. */
 void epoch_store_adopt(struct epoch_store *s, int fd);
 
-/* Let these in too, as the MEMBERS order has them. */
+/* Let these in too, as the MEMBERS order has them, which comes before the store. */
 void epoch_store_allow(struct epoch_store *s, const struct client *client,
                        const struct msg_members *members);
 

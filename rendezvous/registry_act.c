@@ -161,9 +161,9 @@ static void start(struct registry_step *s, const struct round_action *a)
     }
     snprintf(m.start.cause, sizeof(m.start.cause), "%s",
              r->epoch == 1 ? "first" : round_cause_name(r->cause));
-    registry_send(p, &m);
-    if (m.start.host_store)
+    if (m.start.host_store) /* first: its answer to START is what brings the members */
         send_members(s, p);
+    registry_send(p, &m);
 }
 
 /* Why an epoch stops, for the agents to say. */

@@ -260,6 +260,8 @@ START_TEST(a_full_job_is_told_its_ranks)
     ck_assert_uint_eq(m->start.world_size, 4);
     ck_assert_uint_eq(m->epoch, 1);
     ck_assert_str_eq(got(0, MSG_MEMBERS)->members.addresses, "10.0.0.1 10.0.0.2");
+    ck_assert(got(0, MSG_MEMBERS) <
+              m); /* it knows whom to let in before they can come */
     ck_assert_ptr_null(got(1, MSG_START));
     link_of[1].count = 0;
     report(0, MSG_STORE_READY);
