@@ -388,6 +388,16 @@ static void on_checkpointed(void *arg)
     report_plain(arg, MSG_CHECKPOINTED);
 }
 
+/* How the job stands, as seen from this node. */
+static void on_standing_asked(void *arg, char *text, size_t size)
+{
+    struct agent *a = arg;
+    struct msg_heartbeat progress = { 0 };
+
+    watch_progress(a->watch, &progress);
+    say_standing(a->say, &progress, text, size);
+}
+
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
     watch_progress(((struct agent *)arg)->watch, progress);
@@ -561,6 +571,7 @@ static int join(struct agent *a, struct err *e)
 static int begin(struct agent *a, struct err *e)
 {
     struct logs_calls logs_calls = { .ended = on_logs_ended, .arg = a };
+    struct foot_calls foot_calls = { .standing = on_standing_asked, .arg = a };
     struct watch_calls watch_calls = {
         .hung = on_hung, .remark = on_remark, .checkpointed = on_checkpointed, .arg = a
     };
@@ -570,7 +581,7 @@ static int begin(struct agent *a, struct err *e)
     a->logs = logs_create(a->loop, a->config, &logs_calls);
     a->watch = watch_create(a->loop, a->config, &watch_calls);
     a->events = events_create(a->config);
-    a->foot = foot_create(a->loop, logs_console(a->logs));
+    a->foot = foot_create(a->loop, logs_console(a->logs), &foot_calls);
     a->say = say_create(a->loop, a->config, a->foot);
     make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);

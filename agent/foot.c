@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -18,7 +19,8 @@
 struct foot {
     struct console *console;
     struct loop_timer again;
-    char status[TEXT_MAX], urgent[TEXT_MAX];
+    struct foot_calls calls;
+    char urgent[TEXT_MAX];
     bool shown;
 };
 
@@ -41,43 +43,45 @@ static void cut(char *text, unsigned columns)
         }
 }
 
-static void show(void *arg)
+static void draw(struct foot *f, char *line)
 {
-    struct foot *f = arg;
-    char line[TEXT_MAX];
-
-    snprintf(line, sizeof(line), "%s", *f->urgent ? f->urgent : f->status);
     cut(line, terminal_columns() - 1);
     if (*line || f->shown)
         console_foot(f->console, line);
     f->shown = *line != '\0';
-    if (f->shown)
-        loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
 }
 
-static void set(struct foot *f, char *text, const char *to)
+static void show(void *arg)
 {
-    snprintf(text, TEXT_MAX, "%s", to);
-    if (f->console)
-        show(f);
-}
+    struct foot *f = arg;
+    char line[TEXT_MAX] = "";
 
-void foot_status(struct foot *f, const char *text)
-{
-    set(f, f->status, text);
+    if (*f->urgent)
+        memcpy(line, f->urgent, sizeof(line));
+    else
+        f->calls.standing(f->calls.arg, line, sizeof(line));
+    draw(f, line);
+    loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
 }
 
 void foot_urgent(struct foot *f, const char *text)
 {
-    set(f, f->urgent, text);
+    snprintf(f->urgent, sizeof(f->urgent), "%s", text);
+    if (f->console)
+        show(f);
 }
 
-struct foot *foot_create(struct loop *loop, struct console *console)
+struct foot *foot_create(struct loop *loop, struct console *console,
+                         const struct foot_calls *calls)
 {
     struct foot *f = xcalloc(1, sizeof(*f));
 
-    f->console = isatty(STDERR_FILENO) ? console : NULL;
+    f->calls = *calls;
     loop_timer_init(&f->again, loop, show, f);
+    if (isatty(STDERR_FILENO)) {
+        f->console = console;
+        loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
+    }
     return f;
 }
 
@@ -85,8 +89,8 @@ void foot_destroy(struct foot *f)
 {
     if (!f)
         return;
-    foot_status(f, "");
-    foot_urgent(f, "");
+    if (f->console)
+        draw(f, (char[]){ "" });
     loop_timer_fini(&f->again);
     free(f);
 }

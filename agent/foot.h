@@ -2,6 +2,8 @@
 #ifndef AGENT_FOOT_H
 #define AGENT_FOOT_H
 
+#include <stddef.h>
+
 struct console;
 struct foot;
 struct loop;
@@ -11,11 +13,16 @@ struct loop;
  * is not there where standard error is no terminal, gives way to whatever anybody
  * writes, and comes back within a second.
  */
-struct foot *foot_create(struct loop *loop, struct console *console);
+struct foot_calls {
+    /* How the job stands, asked for every second; "" : nothing to show. */
+    void (*standing)(void *arg, char *text, size_t size);
+    void *arg;
+};
+
+struct foot *foot_create(struct loop *loop, struct console *console,
+                         const struct foot_calls *calls);
 void foot_destroy(struct foot *f); /* takes it away; NULL is fine */
 
-/* "" : nothing to show. */
-void foot_status(struct foot *f, const char *text);
-void foot_urgent(struct foot *f, const char *text);
+void foot_urgent(struct foot *f, const char *text); /* "" : not any more */
 
 #endif

@@ -2,6 +2,7 @@
 #include "agent/say.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,9 @@ struct say {
     struct foot *foot;
     bool stopping;
     uint32_t alive;
+    bool running;
+    struct msg_start start; /* while it runs */
+    uint64_t epoch, began;
     uint64_t stop_began, stop_ends, caused_epoch;
     uint64_t waiting_since, waiting_said;
     char refused[NOTICE_MAX_BYTES + 1]; /* said last */
@@ -89,6 +93,10 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
     const char *nodes = start->group_size == 1 ? "node" : "nodes";
 
     s->waiting_since = s->waiting_said = 0;
+    s->running = true;
+    s->start = *start;
+    s->epoch = epoch;
+    s->began = s->began ? s->began : clock_ms();
     if (epoch > 1 && strcmp(start->cause, "failure") == 0)
         log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
                  " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
@@ -123,6 +131,7 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
 {
     bool by_user = strcmp(stop->cause, "user") == 0;
 
+    s->running = false;
     s->alive = alive;
     s->stop_ends = clock_ms() + stop->grace_ms;
     if (s->stopping)
@@ -168,4 +177,51 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
              beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
              s->config->endpoints ? s->config->endpoints : "inside",
              *beat->refused ? " · " : "", beat->refused);
+}
+
+static int add_word(char *buf, size_t size, int at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Behind a dot, unless it is the first. */
+static int add_word(char *buf, size_t size, int at, const char *format, ...)
+{
+    va_list args;
+    int n = at;
+
+    if ((size_t)n + 4 >= size)
+        return at;
+    n += snprintf(buf + n, size - (size_t)n, at ? " · " : "crun: ");
+    va_start(args, format);
+    n += vsnprintf(buf + n, size - (size_t)n, format, args);
+    va_end(args);
+    return (size_t)n < size ? n : (int)size - 1;
+}
+
+char *say_standing(const struct say *s, const struct msg_heartbeat *p, char *buf,
+                   size_t size)
+{
+    const struct msg_start *m = &s->start;
+    char age[32];
+    int n = 0;
+
+    *buf = '\0';
+    if (!s->running || (s->config->job.max_nodes == 1 && p->step == 0))
+        return buf;
+    n = add_word(buf, size, n, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+                 m->group_size, plural(m->group_size), m->world_size,
+                 plural(m->world_size));
+    if (s->epoch > 1)
+        n = add_word(buf, size, n, "epoch %" PRIu64, s->epoch);
+    if (m->max_restarts)
+        n = add_word(buf, size, n, "%" PRIu32 " of %" PRIu32 " restarts used",
+                     m->restarts, m->max_restarts);
+    if (p->step)
+        n = add_word(buf, size, n, "step %" PRIu64, p->step);
+    if (*p->steps_per_s)
+        n = add_word(buf, size, n, "%s steps/s", p->steps_per_s);
+    if (*p->loss)
+        n = add_word(buf, size, n, "loss %s", p->loss);
+    add_word(buf, size, n, "%s",
+             clock_format_duration(clock_ms() - s->began, age, sizeof(age)));
+    return buf;
 }

@@ -36,6 +36,11 @@ void say_joined(struct say *s, const struct msg_joined *joined);
  * not let in. */
 void say_waiting(struct say *s, const struct msg_beat *beat);
 
+/* How the job stands, in one line: nodes, epoch, restarts, how far it is. "" where that
+ * is not worth a line: one node, whose workers say nothing of their progress. */
+char *say_standing(const struct say *s, const struct msg_heartbeat *progress, char *buf,
+                   size_t size);
+
 /* The job's name in quotes, or "the job" where nobody named it. */
 const char *say_job(const struct say *s);
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+HELPERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "helpers")
 CRUN = os.path.join(BUILD, "bin", "crun")
 CRUNCTL = os.path.join(BUILD, "bin", "crunctl")
 SANITIZED = "san" in os.path.basename(BUILD)
@@ -240,6 +241,21 @@ def ctrl_c_twice(p):
     t.wait_for(b"Ctrl-C again to kill")
     t.type(b"\x03")
     t.end(130)
+
+
+def the_standing_of_the_job_is_shown(p):
+    writer = os.path.join(HELPERS, "page_writer.py")
+    steps = [writer, "--until", "100000", "--step", "0.01"]
+    t = Terminal(p, "--nproc-per-node=2", "python3", *steps)
+    t.wait_for(b"crun: 1 node, 2 workers \xc2\xb7 step ")
+    t.wait_for(b" steps/s")
+    t.type(b"\x03")
+    t.end(130)
+    c = p.start(CRUN, "python3", writer, "--until", "200", "--step", "0.01",
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if b"step" in c.stderr.read():
+        raise AssertionError("a standing line where there is no terminal")
+    p.end(c, 0)
 
 
 def ctrl_z_does_nothing(p):
@@ -527,7 +543,8 @@ def nothing_grows(p):
 CHECKS = [
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended, ctrl_c_once,
-    ctrl_c_twice, other_signals_as_asked, ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
+    ctrl_c_twice, other_signals_as_asked, the_standing_of_the_job_is_shown,
+    ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
     daemons_that_obey_cost_no_grace, a_guard_that_hangs,
     pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
