@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_state.h"
+#include "agent/crew.h"
 #include "agent/descriptors.h"
 #include "agent/epoch_store.h"
 #include "agent/events.h"
@@ -43,10 +44,7 @@
 struct agent {
     const struct config *config;
     struct loop *loop;
-    struct guard *guard;
-    struct logs *logs;
-    struct group *group;
-    struct watch *watch;
+    struct crew crew;
     struct events *events;
     struct foot *foot;
     struct say *say;
@@ -132,10 +130,8 @@ static void act_start(struct agent *a)
                "%" PRIu32 " node%s, %" PRIu32 " worker%s", a->start.group_size,
                a->start.group_size == 1 ? "" : "s", a->start.world_size,
                a->start.world_size == 1 ? "" : "s");
-    if (group_start(a->group, &a->start, a->epoch, &e) < 0)
+    if (crew_start(&a->crew, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
-    else
-        watch_begin(a->watch, a->group, a->guard, &a->start);
 }
 
 static int stop_signal(const struct agent *a)
@@ -145,12 +141,9 @@ static int stop_signal(const struct agent *a)
 
 static void act_stop(struct agent *a)
 {
-    say_stopping(a->say, &a->stop, group_alive(a->group));
+    say_stopping(a->say, &a->stop, group_alive(a->crew.group));
     events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
-    if (a->stop.hang)
-        watch_tell_ranks(a->watch);
-    watch_end(a->watch);
-    group_stop(a->group, stop_signal(a), a->stop.grace_ms);
+    crew_stop(&a->crew, stop_signal(a), a->stop.grace_ms, a->stop.hang);
 }
 
 static void act_say_stopped(struct agent *a)
@@ -170,7 +163,7 @@ static void act_say_failed(struct agent *a)
 
 static void act_say_finished(struct agent *a)
 {
-    watch_end(a->watch);
+    watch_end(a->crew.watch);
     report_plain(a, MSG_FINISHED);
 }
 
@@ -181,8 +174,7 @@ static void act_say_guard_died(struct agent *a)
 
 static void act_end(struct agent *a)
 {
-    watch_end(a->watch);
-    group_stop(a->group, stop_signal(a), a->config->job.failure_grace_ms);
+    crew_stop(&a->crew, stop_signal(a), a->config->job.failure_grace_ms, false);
 }
 
 /* The host goes last: the other nodes are told first. */
@@ -199,7 +191,7 @@ static void linger(void *arg)
 
 static void act_leave(struct agent *a)
 {
-    guard_let_go(a->guard); /* it takes its time, and has nobody left to guard */
+    guard_let_go(a->crew.guard); /* it takes its time, and has nobody left to guard */
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
@@ -291,7 +283,7 @@ static void on_order(void *arg, const struct msg *m)
         break;
     case MSG_ASK_CHECKPOINT:
         if (m->epoch == a->epoch)
-            watch_ask_checkpoint(a->watch, m->ask_checkpoint.within_ms);
+            watch_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
         break;
     default:
         break;
@@ -319,8 +311,8 @@ static void on_fence(void *arg, uint64_t until_ms)
     struct fence_terms terms = fence_terms_of(job->strict_fence, until_ms,
                                               job->lease_ms, job->failure_grace_ms);
 
-    if (a->config->rendezvous != CONFIG_LOCAL && a->guard)
-        guard_fence(a->guard, &terms);
+    if (a->config->rendezvous != CONFIG_LOCAL && a->crew.guard)
+        guard_fence(a->crew.guard, &terms);
 }
 
 static void on_abandoned(void *arg, const char *why)
@@ -350,7 +342,7 @@ static void on_fenced(void *arg)
     happen(a, AGENT_EV_ABANDONED);
 }
 
-/* -- the group and its guard ------------------------------------------------------ */
+/* -- the workers ------------------------------------------------------------------ */
 
 static void on_group_failed(void *arg, const struct failure *f)
 {
@@ -364,11 +356,6 @@ static void on_group_failed(void *arg, const struct failure *f)
                "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
                f->rank, f->local_rank, f->pid, f->what);
     happen(a, AGENT_EV_FAILED);
-}
-
-static void on_hung(void *arg, uint32_t local_rank, const char *what)
-{
-    group_on_hung(((struct agent *)arg)->group, local_rank, what);
 }
 
 static void on_remark(void *arg, const char *kind, const char *text)
@@ -394,13 +381,13 @@ static void on_standing_asked(void *arg, char *text, size_t size)
     struct agent *a = arg;
     struct msg_heartbeat progress = { 0 };
 
-    watch_progress(a->watch, &progress);
+    watch_progress(a->crew.watch, &progress);
     say_standing(a->say, &progress, text, size);
 }
 
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
-    watch_progress(((struct agent *)arg)->watch, progress);
+    watch_progress(((struct agent *)arg)->crew.watch, progress);
 }
 
 static void on_group_finished(void *arg)
@@ -413,78 +400,18 @@ static void on_group_stopped(void *arg)
     happen(arg, AGENT_EV_ALL_STOPPED);
 }
 
-static void on_worker_started(void *arg, uint32_t local_rank, pid_t pid)
-{
-    group_on_started(((struct agent *)arg)->group, local_rank, pid);
-}
-
-static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
-{
-    group_on_exec_failed(((struct agent *)arg)->group, local_rank, errnum, what);
-}
-
-static void on_worker_exited(void *arg, const struct guard_exit *exit)
-{
-    group_on_exited(((struct agent *)arg)->group, exit);
-}
-
-static void on_empty(void *arg)
-{
-    group_on_empty(((struct agent *)arg)->group);
-}
-
-static void on_logs_ended(void *arg, uint32_t local_rank)
-{
-    group_on_logs_ended(((struct agent *)arg)->group, local_rank);
-}
-
-static int start_guard(struct agent *a, struct err *e);
-
-static void make_group(struct agent *a)
-{
-    struct group_calls calls = { .failed = on_group_failed,
-                                 .finished = on_group_finished,
-                                 .stopped = on_group_stopped,
-                                 .arg = a };
-
-    group_destroy(a->group);
-    a->group = group_create(a->loop, a->config, a->guard, a->logs, &calls);
-}
-
-static void on_guard_died(void *arg, const char *why)
+static void on_lost(void *arg, const char *why, const struct err *e)
 {
     struct agent *a = arg;
-    struct err e;
 
     snprintf(a->guard_died_why, sizeof(a->guard_died_why),
              "the guard of the workers died (%s), and they with it", why);
-    guard_left_behind(a->guard, &e);
-    watch_end(a->watch);
-    guard_stop(a->guard);
-    a->guard = NULL;
-    if (*e.text || start_guard(a, &e) < 0) {
-        log_error("%s", e.text);
+    if (*e->text) {
+        log_error("%s", e->text);
         a->exit_code = EXIT_FAILURE;
         a->state = AGENT_ENDING;
     }
-    make_group(a);
     happen(a, AGENT_EV_GUARD_DIED);
-}
-
-static int start_guard(struct agent *a, struct err *e)
-{
-    struct guard_calls calls = { .started = on_worker_started,
-                                 .exec_failed = on_exec_failed,
-                                 .exited = on_worker_exited,
-                                 .empty = on_empty,
-                                 .fenced = on_fenced,
-                                 .died = on_guard_died,
-                                 .arg = a };
-
-    descriptors_restore(); /* which the guard passes on */
-    a->guard = guard_start(a->loop, &calls, a->config->workers, e);
-    descriptors_raise();
-    return a->guard ? 0 : -1;
 }
 
 /* -- signals ---------------------------------------------------------------------- */
@@ -520,7 +447,7 @@ static void on_signal(void *arg, int signo)
         loop_stop(a->loop);
     } else if (++a->signal_count > 1) {
         end_job(a, signo, true);
-        group_stop(a->group, SIGKILL, 0);
+        crew_stop(&a->crew, SIGKILL, 0, false);
     } else if (signo == SIGINT || a->hosting.server) {
         end_job(a, signo, false);
     } else {
@@ -563,27 +490,28 @@ static int join(struct agent *a, struct err *e)
     struct client_config cc;
 
     joining_fill(&cc, a->config, a->hosting.server, a->host,
-                 guard_containment(a->guard));
+                 guard_containment(a->crew.guard));
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
 }
 
 static int begin(struct agent *a, struct err *e)
 {
-    struct logs_calls logs_calls = { .ended = on_logs_ended, .arg = a };
     struct foot_calls foot_calls = { .standing = on_standing_asked, .arg = a };
-    struct watch_calls watch_calls = {
-        .hung = on_hung, .remark = on_remark, .checkpointed = on_checkpointed, .arg = a
-    };
+    struct crew_calls calls = { .failed = on_group_failed,
+                                .finished = on_group_finished,
+                                .stopped = on_group_stopped,
+                                .remark = on_remark,
+                                .checkpointed = on_checkpointed,
+                                .fenced = on_fenced,
+                                .lost = on_lost,
+                                .arg = a };
 
-    if (start_guard(a, e) < 0) /* before any thread is there */
+    if (crew_init(&a->crew, a->loop, a->config, &calls, e) < 0)
         return -1;
-    a->logs = logs_create(a->loop, a->config, &logs_calls);
-    a->watch = watch_create(a->loop, a->config, &watch_calls);
     a->events = events_create(a->config);
-    a->foot = foot_create(a->loop, logs_console(a->logs), &foot_calls);
+    a->foot = foot_create(a->loop, logs_console(a->crew.logs), &foot_calls);
     a->say = say_create(a->loop, a->config, a->foot);
-    make_group(a);
     loop_timer_init(&a->linger, a->loop, linger, a);
     a->signals = (struct signals){ .fn = on_signal,
                                    .preempted = on_preempted,
@@ -615,11 +543,8 @@ static void finish(struct agent *a)
     server_destroy(a->hosting.server);
     if (a->linger.event)
         loop_timer_fini(&a->linger);
-    watch_destroy(a->watch);
-    group_destroy(a->group);
-    guard_stop(a->guard);
     foot_destroy(a->foot);
-    logs_destroy(a->logs);
+    crew_fini(&a->crew);
     say_result(a);
     events_destroy(a->events);
     say_destroy(a->say);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_CREW_H
+#define AGENT_CREW_H
+
+#include "agent/config.h"
+#include "agent/failure.h"
+#include "rendezvous/base/err.h"
+
+struct fence_terms;
+struct loop;
+
+/*
+ * All that belongs to the workers of this node, over all epochs: the guard that is
+ * their parent, what they write, the group of the epoch, and the watch over their
+ * status pages. A guard that dies, and its workers with it, is replaced.
+ */
+struct crew_calls {
+    /* As in group_calls; a worker that hangs has failed too. */
+    void (*failed)(void *arg, const struct failure *f);
+    void (*finished)(void *arg);
+    void (*stopped)(void *arg);
+    /* As in watch_calls. */
+    void (*remark)(void *arg, const char *kind, const char *text);
+    void (*checkpointed)(void *arg);
+    /* The guard has ended the workers of a node that is cut off. */
+    void (*fenced)(void *arg);
+    /* The guard has died; e holds a text if there cannot be another one. */
+    void (*lost)(void *arg, const char *why, const struct err *e);
+    void *arg;
+};
+
+struct crew {
+    struct loop *loop;
+    const struct config *config;
+    struct crew_calls calls;
+    struct logs *logs;
+    struct guard *guard; /* NULL: there cannot be one */
+    struct group *group;
+    struct watch *watch;
+};
+
+/* Before this process has any thread. Fini in any case; zeroed memory is fine. */
+int crew_init(struct crew *c, struct loop *loop, const struct config *config,
+              const struct crew_calls *calls, struct err *e) MUST_CHECK;
+void crew_fini(struct crew *c);
+
+int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
+               struct err *e) MUST_CHECK;
+/* As group_stop; what each does is told first if that is asked for. */
+void crew_stop(struct crew *c, int signo, uint32_t grace_ms, bool tell_ranks);
+
+#endif
