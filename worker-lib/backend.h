@@ -35,6 +35,9 @@ struct op {
     const void *in;
     void *out;
     size_t count;
+    /* How many threads of the program wait for results: if none does, they compute, and
+     * need the core more than we do. NULL: the caller waits. */
+    const _Atomic unsigned *waiting;
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */
     uint64_t timeout_ms;  /* how long that was from the start, for messages */
@@ -76,6 +79,12 @@ struct team {
     struct abort_word *aborted;
     const char *address; /* what the others reach this node by */
 };
+
+/* Is the program busy with something else meanwhile? */
+static inline bool op_is_beside(const struct op *op)
+{
+    return op->waiting && atomic_load_explicit(op->waiting, memory_order_relaxed) == 0;
+}
 
 struct backend;
 

@@ -254,7 +254,7 @@ static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *
         status = shm_check_abort(w->s, e);
         if (status != CRUN_OK)
             break;
-        if (clock_us() < yield_until)
+        if (!op_is_beside(w->op) && clock_us() < yield_until)
             sched_yield();
         else
             status = sleep_once(w, f, e);
@@ -268,7 +268,8 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
     struct shm_flag *f = flag_of(s, stage, place);
     struct wait w = { s, op, stage, place, target, place };
 
-    for (unsigned i = s->crowded ? SPINS_SHARED : SPINS; i > 0; i--) {
+    for (unsigned i = s->crowded || op_is_beside(op) ? SPINS_SHARED : SPINS; i > 0;
+         i--) {
         if (reached(f, target))
             return CRUN_OK;
         pause_cpu();

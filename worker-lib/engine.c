@@ -2,12 +2,17 @@
 #include "worker-lib/engine.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/status.h"
+
+#define SLICE_NS 100000
 
 /*
  * `running` is the right to use the backend. Whoever has it runs one operation without
@@ -31,7 +36,8 @@ struct engine {
     pthread_cond_t changed; /* something was queued, is done, or `running` is free */
     pthread_t thread;
     bool started, stopping, running;
-    unsigned waiting; /* threads in pthread_cond_wait */
+    unsigned waiting;         /* threads in pthread_cond_wait */
+    _Atomic unsigned results; /* that threads wait for */
     crun_work *first, *last;
     crun_work *spare, *all;
     _Atomic bool told;
@@ -133,16 +139,47 @@ static void run_first(struct engine *g)
     changed(g);
 }
 
+/* Linux' struct sched_attr, in the first of its sizes. */
+struct slice {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+/*
+ * This thread has little to do, and other ranks wait for it: where threads that compute
+ * have all cores, it is to get one as soon as it wants one. An ordinary thread asks for
+ * short slices (Linux 6.12; older ones take no notice), one with real-time priority for
+ * the next higher one. What cannot be had is not needed.
+ */
+static void come_first(void)
+{
+    struct slice s = { .size = sizeof(s) };
+
+    if (syscall(SYS_sched_getattr, 0, &s, sizeof(s), 0) < 0)
+        return;
+    if (s.policy == SCHED_OTHER || s.policy == SCHED_BATCH)
+        s.runtime_ns = SLICE_NS;
+    else if (s.policy == SCHED_RR || s.policy == SCHED_FIFO)
+        s.priority++;
+    syscall(SYS_sched_setattr, 0, &s, 0);
+}
+
 static void *communicate(void *arg)
 {
     struct engine *g = arg;
 
+    come_first();
     pthread_mutex_lock(&g->lock);
     while (!g->stopping || g->first)
-        if (g->first && !g->running)
+        if (g->first && !g->running) {
+            g->first->op.waiting = &g->results;
             run_first(g);
-        else
+        } else {
             wait_change(g);
+        }
     pthread_mutex_unlock(&g->lock);
     return NULL;
 }
@@ -166,6 +203,7 @@ static bool start_thread(struct engine *g)
 
 static void take_turn(struct engine *g)
 {
+    g->results++;
     pthread_mutex_lock(&g->lock);
     while (g->first || g->running)
         wait_change(g);
@@ -179,6 +217,7 @@ static void end_turn(struct engine *g)
     g->running = false;
     changed(g);
     pthread_mutex_unlock(&g->lock);
+    g->results--;
 }
 
 static crun_work *new_work(struct engine *g)
@@ -249,6 +288,7 @@ crun_status crun_wait(crun_work *w)
     if (!w)
         return fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
     g = w->engine;
+    g->results++;
     pthread_mutex_lock(&g->lock);
     while (!atomic_load_explicit(&w->done, memory_order_relaxed))
         if (g->first && !g->running)
@@ -261,6 +301,7 @@ crun_status crun_wait(crun_work *w)
     w->next = g->spare;
     g->spare = w;
     pthread_mutex_unlock(&g->lock);
+    g->results--;
     return s;
 }
 

@@ -296,6 +296,8 @@ START_TEST(metrics_are_lines_of_json)
                          .step = 70,
                          .train_loss = .25,
                          .test_accuracy = .9875,
+                         .communication_s = 2.5,
+                         .exposed_s = .125,
                          .backend = "shm" };
     struct err e;
     char path[128], line[512];
@@ -309,6 +311,8 @@ START_TEST(metrics_are_lines_of_json)
         ck_assert_ptr_nonnull(fgets(line, sizeof(line), in));
         ck_assert_ptr_nonnull(strstr(line, "{\"pass\":3,\"step\":70,"));
         ck_assert_ptr_nonnull(strstr(line, "\"test_accuracy\":0.987500,"));
+        ck_assert_ptr_nonnull(
+            strstr(line, "\"communication_s\":2.500,\"exposed_s\":0.125,"));
     }
     ck_assert_ptr_null(fgets(line, sizeof(line), in));
     fclose(in);

@@ -12,6 +12,7 @@ struct metrics {
     uint64_t pass, step; /* passes are counted from 1 */
     double train_loss, train_accuracy, test_loss, test_accuracy;
     double samples_per_s, seconds;
+    double communication_s, exposed_s; /* of gradients, on this rank, in all */
     int ranks, restarts;
     const char *backend;
 };

@@ -136,6 +136,7 @@ static int run_pass(struct trainer *t, struct err *e)
 static int report_pass(struct trainer *t, const struct score *test,
                        double samples_per_s, struct err *e)
 {
+    crun_ddp_stats stats;
     struct metrics m = { .pass = t->pass + 1,
                          .step = t->step,
                          .train_loss = t->score.loss / t->score.samples,
@@ -153,6 +154,9 @@ static int report_pass(struct trainer *t, const struct score *test,
                 m.train_loss, 100 * m.test_accuracy, m.seconds);
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
+    crun_ddp_get_stats(t->ddp, &stats);
+    m.communication_s = stats.communication_s;
+    m.exposed_s = stats.exposed_s;
     return metrics_append(t->flags->metrics, &m, e);
 }
 
