@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker-lib/backend_tcp.h"
+
 /* -- who is where -------------------------------------------------------------------
  */
 
@@ -103,6 +105,8 @@ static crun_status open_both(struct nodes *n, uint64_t deadline_ms, struct err *
     s = n->local_calls->open(&n->local, &local, deadline_ms, e);
     if (s == CRUN_OK)
         s = backend_tcp.open(&n->all, &n->team, deadline_ms, e);
+    if (s == CRUN_OK)
+        tcp_number_by(n->all, NODES_STEPS_MAX);
     return s;
 }
 

@@ -13,6 +13,8 @@
  *   backend_nodes.c       opening, closing, which way an operation takes
  *   backend_nodes_ops.c   the ways
  */
+#define NODES_STEPS_MAX (1u << 20) /* between nodes, of one operation */
+
 struct nodes {
     struct backend base;
     struct backend *local, *all;

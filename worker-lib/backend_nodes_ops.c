@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/backend_nodes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker-lib/backend_tcp.h"
+#include "worker-lib/blame.h"
 #include "worker-lib/reduce.h"
 
 #define SMALL_BYTES 32768 /* not worth to be cut into slices */
 #define ALIGNMENT 64
 #define WIDE_COUNT (1u << 20) /* halves that are made f32 at a time */
-#define STEPS_MAX (1u << 20)  /* between nodes, of one operation */
-/* Who is late is known best on its own node: there time is over first. */
-#define LATER_MS 500
 
 static size_t bytes_of(const struct op *op, size_t count)
 {
@@ -32,6 +31,18 @@ static uint8_t *out_at(const struct op *op, size_t element)
 /* -- the two backends ---------------------------------------------------------------
  */
 
+/* For whom was waited on this node: perhaps it waits for another node. */
+static crun_status settle(struct nodes *n, crun_status s, struct err *e)
+{
+    const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
+    unsigned accused;
+
+    if (!name || sscanf(name, "for rank %u", &accused) != 1)
+        return s;
+    return blame_settle(n->team.store, n->team.prefix, n->team.world_rank[n->team.rank],
+                        accused, n->team.aborted, e);
+}
+
 static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind kind,
                              const void *in, void *out, size_t count, struct err *e)
 {
@@ -44,7 +55,7 @@ static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind 
     o.out = out;
     o.count = count;
     o.sequence = ++n->local_sequence;
-    return n->local_calls->run(n->local, &o, e);
+    return settle(n, n->local_calls->run(n->local, &o, e), e);
 }
 
 static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind kind,
@@ -59,8 +70,7 @@ static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind
     o.in = in;
     o.out = out;
     o.count = count;
-    o.sequence = op->sequence * STEPS_MAX + n->steps++;
-    o.deadline_ms += LATER_MS;
+    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
     return tcp_run_among(n->all, &o, n->across, n->across_size, n->node, e);
 }
 
@@ -68,7 +78,7 @@ crun_status nodes_flat(struct nodes *n, const struct op *op, struct err *e)
 {
     struct op o = *op;
 
-    o.sequence = op->sequence * STEPS_MAX + n->steps++;
+    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
     return n->all->calls->run(n->all, &o, e);
 }
 
@@ -298,5 +308,5 @@ crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e)
     if (n->team.node[op->peer] != n->node)
         return n->all->calls->run(n->all, op, e);
     o.peer = (int)n->place[op->peer];
-    return n->local_calls->run(n->local, &o, e);
+    return settle(n, n->local_calls->run(n->local, &o, e), e);
 }

@@ -12,8 +12,7 @@
 
 #define LOOK_UP_MS 50 /* at the abort word, in a wait */
 #define LOOK_AT_LINKS_MS 1000
-#define DEAD_MS 30000      /* nothing acknowledged: a cut link, or a dead host */
-#define KNOW_BETTER_MS 300 /* past the deadline, for others to say who is late */
+#define DEAD_MS 30000 /* nothing acknowledged: a cut link, or a dead host */
 
 /* One run of an operation: its plan, and what it has come to. */
 struct run {
@@ -22,7 +21,6 @@ struct run {
     crun_status status;
     struct err *e;
     uint64_t deadline_ms, looked_ms;
-    bool late;
 };
 
 /* -- out ----------------------------------------------------------------------------
@@ -239,12 +237,8 @@ static void look_up(struct run *r)
         return;
     }
     if (now >= r->deadline_ms) {
-        if (r->late || tcp_misses_inputs(&r->plan)) {
-            r->status = tcp_fail_timeout(&r->plan, r->e);
-            return;
-        }
-        r->late = true;
-        r->deadline_ms = now + KNOW_BETTER_MS;
+        r->status = tcp_fail_timeout(&r->plan, r->e);
+        return;
     }
     if (now < r->looked_ms + LOOK_AT_LINKS_MS)
         return;
@@ -408,6 +402,11 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
     return let_go(t, status, e);
 }
 
+void tcp_number_by(struct backend *b, uint64_t steps)
+{
+    ((struct tcp *)b)->steps = steps;
+}
+
 static crun_status tcp_run(struct backend *b, const struct op *op, struct err *e)
 {
     struct tcp *t = (struct tcp *)b;
@@ -456,6 +455,7 @@ static bool make(struct tcp *t, const struct team *team)
     *t = (struct tcp){ .base.calls = &backend_tcp,
                        .rank = team->rank,
                        .size = team->size,
+                       .steps = 1,
                        .aborted = team->aborted,
                        .store = team->store,
                        .prefix = team->prefix,

@@ -75,6 +75,7 @@ struct tcp {
     const void **inputs; /* of reduce(), one a rank */
     uint8_t *staging;
     size_t staging_bytes;
+    uint64_t steps;   /* so many sequence numbers make one call of the user's */
     unsigned spin_us; /* 0: there are more ranks than processors here */
     /* Whose the links are: an operation's, or nobody's between two; once whoever ends
      * everything has taken them, nobody else's. */
@@ -98,6 +99,9 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e);
 
+/* Messages count calls: so many sequence numbers of collectives are one. */
+void tcp_number_by(struct backend *b, uint64_t steps);
+
 /* Every rank has a link to every other, or the deadline has passed. */
 crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_ms,
                      struct err *e);
@@ -109,8 +113,6 @@ crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct wor
                               struct err *e);
 crun_status tcp_fail_timeout(struct plan *plan, struct err *e);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
-/* Whether inputs are missing: then others cannot know better who is late. */
-bool tcp_misses_inputs(const struct plan *plan);
 /* The others shall know; then the links are closed. */
 void tcp_tell(struct tcp *t, crun_status status, const char *text);
 /* The same in passing: what is sent at once is enough. Safe in a signal handler. */

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backend_tcp.h"
+#include "worker-lib/blame.h"
 
 _Static_assert(LAST_WORDS_MAX == ABORT_REASON_SIZE, "a reason travels as it is");
 
@@ -34,6 +35,13 @@ static void describe(const struct tcp *t, const struct words *w, unsigned other,
                      .count = w->count };
 
     op_describe(&op, t->world_rank, text, CALL_TEXT_SIZE);
+}
+
+static unsigned long long call_of(const struct tcp *t, const struct words *w)
+{
+    bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
+
+    return w->sequence / (is_pair ? 1 : t->steps);
 }
 
 crun_status tcp_fail_told(const struct last_words *w, struct err *e)
@@ -106,9 +114,8 @@ crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct wor
             "ranks call different things: rank %u %s (call %llu), "
             "rank %u %s (call %llu)",
             first ? here : there, first ? mine : its,
-            (unsigned long long)(first ? plan->words.sequence : w->sequence),
-            first ? there : here, first ? its : mine,
-            (unsigned long long)(first ? w->sequence : plan->words.sequence));
+            call_of(t, first ? &plan->words : w), first ? there : here,
+            first ? its : mine, call_of(t, first ? w : &plan->words));
     return CRUN_MISMATCH;
 }
 
@@ -154,12 +161,13 @@ static unsigned name_late(const struct plan *plan, enum late why, char *text,
     return count;
 }
 
-bool tcp_misses_inputs(const struct plan *plan)
+static unsigned first_late(const struct plan *plan, enum late why)
 {
-    for (unsigned p = 0; p < plan->tcp->size; p++)
-        if (is_late(plan, p, LATE_INPUT))
-            return true;
-    return false;
+    unsigned p = 0;
+
+    while (p < plan->tcp->size - 1 && !is_late(plan, p, why))
+        p++;
+    return p;
 }
 
 crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
@@ -178,8 +186,10 @@ crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
             world_rank(plan->tcp, plan->tcp->rank), (double)plan->op->timeout_ms / 1000,
             count == 1 ? "" : "s", ranks, what[why], call,
-            (unsigned long long)plan->words.sequence);
-    return CRUN_TIMEOUT;
+            call_of(plan->tcp, &plan->words));
+    return blame_settle(
+        plan->tcp->store, plan->tcp->prefix, world_rank(plan->tcp, plan->tcp->rank),
+        world_rank(plan->tcp, first_late(plan, why)), plan->tcp->aborted, e);
 }
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)

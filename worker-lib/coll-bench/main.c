@@ -153,7 +153,7 @@ static void print_head(const struct flags *f, crun_world *w)
 }
 
 static void print_result(const struct flags *f, const struct bench *b, uint64_t bytes,
-                         const struct result *r)
+                         const struct result *r, double init_ms)
 {
     double gb = r->us > 0 ? (double)bytes / r->us / 1e3 : 0;
     double bus = gb * b->op->bus(crun_size(b->world));
@@ -165,10 +165,10 @@ static void print_result(const struct flags *f, const struct bench *b, uint64_t 
         printf(
             "{\"op\": \"%s\", \"backend\": \"%s\", \"ranks\": %d, \"dtype\": \"%s\", "
             "\"bytes\": %llu, \"us\": %.2f, \"gb_per_s\": %.4f, "
-            "\"bus_gb_per_s\": %.4f, \"errors\": %s}\n",
+            "\"bus_gb_per_s\": %.4f, \"errors\": %s, \"init_ms\": %.3f}\n",
             b->op->name, crun_backend(b->world), crun_size(b->world),
-            crun_dtype_name(b->type), (unsigned long long)bytes, r->us, gb, bus,
-            errors);
+            crun_dtype_name(b->type), (unsigned long long)bytes, r->us, gb, bus, errors,
+            init_ms);
     else
         printf("  %12llu %12zu %12.2f %9.3f %9.3f %7s\n", (unsigned long long)bytes,
                b->count, r->us, gb, bus, f->check ? errors : "-");
@@ -189,7 +189,8 @@ static uint64_t fit(struct bench *b, uint64_t bytes)
     return b->count * unit;
 }
 
-static crun_status measure_all(const struct flags *f, crun_world *w, size_t *errors)
+static crun_status measure_all(const struct flags *f, crun_world *w, double init_ms,
+                               size_t *errors)
 {
     uint64_t size = f->one_size ? f->bytes : f->min;
     uint64_t last = f->one_size || !f->op->expected ? size : f->max;
@@ -206,7 +207,7 @@ static crun_status measure_all(const struct flags *f, crun_world *w, size_t *err
         if (s != CRUN_OK)
             return s;
         if (bytes != before && crun_rank(w) == 0)
-            print_result(f, &b, bytes, &r);
+            print_result(f, &b, bytes, &r, init_ms);
         before = bytes;
         *errors += r.errors;
         if (size == 0)
@@ -232,12 +233,17 @@ static int bench(const struct flags *f)
     crun_options options = { .backend = f->backend };
     crun_world *w = NULL;
     size_t errors = 0;
+    double begin = now_us(), init_ms;
     crun_status s = crun_init(&w, &options);
 
+    /* of the rank that came last: the others have waited for it */
+    init_ms = (now_us() - begin) / 1e3;
+    if (s == CRUN_OK)
+        s = crun_all_reduce(w, &init_ms, &init_ms, 1, CRUN_F64, CRUN_MIN, NULL);
     if (s == CRUN_OK) {
         if (crun_rank(w) == 0 && !f->json)
             print_head(f, w);
-        s = measure_all(f, w, &errors);
+        s = measure_all(f, w, init_ms, &errors);
     }
     if (s != CRUN_OK)
         fprintf(stderr, "coll-bench: %s: %s\n", crun_status_name(s), crun_error_text());

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/blame.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "rendezvous/base/clock.h"
+
+#define OTHERS_MS 1000 /* for all whose time is over as well to say so */
+#define LOOK_UP_MS 20
+#define STORE_MS 300
+#define HOPS_MAX 16
+#define KEY_SIZE 430
+
+struct late {
+    uint32_t accused;
+    char text[256];
+};
+
+static const char *late_key(const char *prefix, unsigned rank, char key[KEY_SIZE])
+{
+    snprintf(key, KEY_SIZE, "%slate/%u", prefix, rank);
+    return key;
+}
+
+static bool wait_for_others(const struct abort_word *aborted)
+{
+    const struct timespec pause = { 0, LOOK_UP_MS * 1000000L };
+    uint64_t until = clock_ms() + OTHERS_MS;
+
+    while (clock_ms() < until) {
+        if (abort_get(aborted))
+            return false;
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static bool find(struct store_client *store, const char *prefix, unsigned rank,
+                 struct late *late)
+{
+    uint64_t until = clock_ms() + STORE_MS;
+    size_t size = sizeof(*late);
+    char key[KEY_SIZE];
+    struct err e;
+
+    late_key(prefix, rank, key);
+    if (store_client_has(store, key, until) != 1 ||
+        store_client_get(store, key, late, &size, until, &e) != CRUN_OK)
+        return false;
+    late->text[sizeof(late->text) - 1] = '\0';
+    return size == sizeof(*late);
+}
+
+crun_status blame_settle(struct store_client *store, const char *prefix, unsigned rank,
+                         unsigned accused, const struct abort_word *aborted,
+                         struct err *e)
+{
+    struct late late = { .accused = accused }, last = late;
+    char key[KEY_SIZE];
+    struct err ignored;
+
+    snprintf(late.text, sizeof(late.text), "%s", e->text);
+    (void)!store_client_set(store, late_key(prefix, rank, key), &late, sizeof(late),
+                            clock_ms() + STORE_MS, &ignored);
+    if (!wait_for_others(aborted)) {
+        err_set(e, "%s", aborted->reason);
+        return abort_get(aborted);
+    }
+    for (unsigned hop = 0; hop < HOPS_MAX; hop++) {
+        if (!find(store, prefix, late.accused, &last)) {
+            err_set(e, "%s", late.text);
+            return CRUN_TIMEOUT;
+        }
+        late = last;
+    }
+    return CRUN_TIMEOUT; /* in a circle: a cut between them, both ends are right */
+}
