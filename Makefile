@@ -51,7 +51,12 @@ programs := crun crund crunctl crun-sim store-server test-worker worker-calls gu
             coll-bench example-all-reduce
 installed := crun crund crunctl
 programs += chaos-relay chain-worker
-manuals := $(wildcard launcher/man/*.[1-9])
+manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
+
+# The worker library for programs of others, from what the layers have.
+worker_lib := crun-worker
+worker_lib_layers := rendezvous rendezvous/base
+worker_lib_needs := event_core event_pthreads cjson z m pthread
 
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
@@ -110,7 +115,8 @@ preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(help
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all check soak fuzz fuzzers mutants lint install uninstall clean tests
-all: $(binaries) $(archives)
+worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
+all: $(binaries) $(archives) $(worker_libs)
 tests: all $(units) $(preloads)
 
 define layer_rules
@@ -133,6 +139,29 @@ $(binaries):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
+
+# One object that shows nothing but crun_*: whoever links it may have an err_set as well.
+$B/obj/$(worker_lib).o: $(call objects,$(wildcard worker-lib/*.c)) \
+    $(foreach l,$(worker_lib_layers),$(call archive,$l))
+	$(call say,LINK,$@)
+	$(Q)$(CC) -r -nostdlib -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
+	    -Wl,--end-group
+	$(Q)objcopy --wildcard --keep-global-symbol='crun_*' $@
+
+$B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
+	@mkdir -p $(@D)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# what is there as an archive needs not be there where a program runs
+worker_lib_link = $(foreach l,$(worker_lib_needs),$(or $(filter /%,$(if $(filter-out m \
+    pthread,$l),$(shell $(CC) -print-file-name=lib$l.a))),-l$l))
+
+$B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ \
+	    $(worker_lib_link)
 
 $(units): $B/tests/%: $B/obj/tests/unit/%.o $(helpers) $(libs)
 	@mkdir -p $(@D)
@@ -206,14 +235,24 @@ installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(c
 completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
                $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
 
+version = $(shell sed -n 's/.*CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
+worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
+
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
 	$(foreach p,$(filter $(installed),$(present)),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
 	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	install -d $(dir $(completions))
 	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion bash > $(word 1,$(completions))
 	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion zsh > $(word 2,$(completions))
+	install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
+	install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
+	ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
+	install -d $(dir $(worker_lib_pc))
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' \
+	    -e 's|@NEEDS@|$(addprefix -l,$(worker_lib_needs))|' \
+	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
@@ -222,6 +261,9 @@ uninstall:
 	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(completions)
+	rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
+	    $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so \
+	    $(foreach l,$(worker_libs),$(DESTDIR)$(PREFIX)/lib/$(notdir $l))
 
 clean:
 	rm -rf build build-*

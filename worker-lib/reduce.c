@@ -34,7 +34,7 @@ static const struct reduce_kernels *best(void)
     if (reduce_avx512 && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
         return reduce_avx512;
-    if (reduce_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    if (reduce_avx2 && __builtin_cpu_supports("avx2")) /* with them comes F16C */
         return reduce_avx2;
 #endif
     return reduce_plain;

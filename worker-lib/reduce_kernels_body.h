@@ -23,8 +23,8 @@
 
 #define SUM(a, b) ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
-#define MIN(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
-#define MAX(a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b))
+#define MIN(a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
+#define MAX(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
 
 #define COMBINE(NAME, T, OP)                                                           \
     static void NAME(void *to, const void *a, const void *b, size_t count)             \
