@@ -83,7 +83,8 @@ warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
             -Wno-format-truncation -Wno-unknown-warning-option
 hardening := -fstack-protector-strong -fPIC $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-san_tsan := -fsanitize=thread -fno-omit-frame-pointer
+# fences are not seen by it, which is a warning
+san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 san := $(san_$(SAN))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 

@@ -31,6 +31,7 @@
 #define MANY 64 /* ranks: their rings are many times more */
 #define SERVE_SPIN_US 2000
 #define SERVE_POLL_MS 1
+#define HEAR_MS 200 /* between looks at the store: a rank may fail before it comes */
 
 /* -- layout -------------------------------------------------------------------------
  */
@@ -319,11 +320,21 @@ static bool all_have_come(const struct shm *s)
     return true;
 }
 
+/* One of those that are not there may have said why: tell those that are. */
+static void hear(struct shm *s)
+{
+    if (!failure_heard(s->team.store, s->team.prefix, s->team.aborted))
+        return;
+    abort_set(&shm_head(s)->aborted, abort_get(s->team.aborted),
+              s->team.aborted->reason);
+    shm_wake_all(s);
+}
+
 /* The first rank gives the file to who asks for it until all are there. */
 static void serve(struct shm *s, int listener, uint64_t deadline_ms)
 {
     struct pollfd p = { .fd = listener, .events = POLLIN };
-    uint64_t spin_until = clock_us() + SERVE_SPIN_US;
+    uint64_t spin_until = clock_us() + SERVE_SPIN_US, hear_at = clock_ms() + HEAR_MS;
     struct err ignored;
 
     while (!all_have_come(s) && clock_ms() < deadline_ms &&
@@ -332,6 +343,10 @@ static void serve(struct shm *s, int listener, uint64_t deadline_ms)
             sched_yield();
         else if (poll(&p, 1, SERVE_POLL_MS) > 0)
             hand_out(listener, s->fd);
+        if (clock_ms() < hear_at)
+            continue;
+        hear(s);
+        hear_at = clock_ms() + HEAR_MS;
     }
 }
 

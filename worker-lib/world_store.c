@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/store_server.h"
 #include "worker-lib/world.h"
@@ -41,9 +42,19 @@ static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
     return net_resolve("", port, addr, 1, &count, e);
 }
 
+/* A library does not write to its program's standard error. */
+static void discard(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
 static int serve(crun_world *w, uint16_t port, struct err *e)
 {
     struct net_addr addr;
+
+    log_set_sink(discard, NULL);
 
     if (find_listen(w->env.host, port, &addr, e) < 0)
         return -1;

@@ -182,6 +182,17 @@ def a_stopped_rank_is_waited_for_and_named():
         matches(ranks.said(1), "timeout: ")
 
 
+def a_rank_that_does_not_get_in_is_heard():
+    def one_differs(rank, size):
+        return dict(open_mpi(rank, size), CRUN_BACKEND="nccl" if rank == 2 else "auto")
+
+    with Ranks("who", 3, one_differs) as ranks:
+        for rank in range(3):
+            ranks.ends(rank, 3)
+        matches(ranks.said(0), r'unsupported: rank 2: backend "nccl" ')
+        matches(ranks.said(1), r'unsupported: rank 2: backend "nccl" ')
+
+
 def an_abort_reaches_all():
     with Ranks("abort", 3, hydra) as ranks:
         for rank in range(3):
@@ -236,6 +247,7 @@ CHECKS = [
     a_killed_rank_is_lost_and_named,
     the_last_operations_are_written_down,
     a_stopped_rank_is_waited_for_and_named,
+    a_rank_that_does_not_get_in_is_heard,
     an_abort_reaches_all,
     an_abort_in_a_signal_handler_reaches_all,
     ranks_that_do_not_see_each_others_processes,
