@@ -20,19 +20,29 @@
 
 /* -- in words --------------------------------------------------------------------- */
 
-char *failure_what(const struct failure *f, char *buf, size_t size)
+/* How a worker ended, whatever it said. */
+static char *failure_end(const struct failure *f, char *buf, size_t size)
 {
-    const char *name;
+    const char *name = sigabbrev_np(f->code);
 
-    switch (f->kind) {
-    case FAILURE_EXIT:
+    if (f->kind == FAILURE_EXIT)
         snprintf(buf, size, "exit code %" PRId32, f->code);
-        break;
-    case FAILURE_SIGNAL:
-        name = sigabbrev_np(f->code);
+    else
         snprintf(buf, size, "killed by %s%s%s%s", name ? "SIG" : "signal ",
                  name ? name : "?", f->out_of_memory ? ", out of memory" : "",
                  f->core_dumped ? ", core dumped" : "");
+    return buf;
+}
+
+char *failure_what(const struct failure *f, char *buf, size_t size)
+{
+    switch (f->kind) {
+    case FAILURE_EXIT:
+    case FAILURE_SIGNAL:
+        if (*f->what)
+            snprintf(buf, size, "%s", f->what);
+        else
+            failure_end(f, buf, size);
         break;
     case FAILURE_EXEC:
         snprintf(buf, size, "could not be started: %s",
@@ -104,39 +114,62 @@ static void keep_end(char *out, size_t size, const char *text)
 
 /* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
  */
-static bool understand(const cJSON *root, char *text, size_t size, uint64_t *time_ms)
+static bool understand(const cJSON *root, struct error_told *t)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
     const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
     const cJSON *extra;
-    char *both;
+    const char *words;
 
     if (cJSON_IsString(message)) {
-        keep_end(text, size, message->valuestring);
-        *time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
+        keep_end(t->said, sizeof(t->said), message->valuestring);
+        t->time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
         return true;
     }
     if (!cJSON_IsObject(message))
         return false;
     extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
-    *time_ms = strtoull(text_of(extra, "timestamp"), NULL, 10) * 1000;
-    both = *text_of(extra, "py_callstack") ? xstrdup(text_of(extra, "py_callstack"))
-                                           : xstrdup(text_of(message, "message"));
-    keep_end(text, size, both);
-    free(both);
+    t->time_ms = strtoull(text_of(extra, "timestamp"), NULL, 10) * 1000;
+    words = text_of(message, "message");
+    snprintf(t->message, sizeof(t->message), "%.*s", (int)strcspn(words, "\n"), words);
+    keep_end(t->said, sizeof(t->said),
+             *text_of(extra, "py_callstack") ? text_of(extra, "py_callstack") : words);
     return true;
 }
 
-bool failure_read_error_file(const char *path, char *text, size_t size,
-                             uint64_t *time_ms)
+bool failure_read_error_file(const char *path, struct error_told *told)
 {
     char *raw = read_file(path);
     cJSON *root = raw ? cJSON_Parse(raw) : NULL;
-    bool understood = root && understand(root, text, size, time_ms) && *text;
+    bool understood;
 
+    *told = (struct error_told){ 0 };
+    understood = root && understand(root, told) && *told->said;
     cJSON_Delete(root);
     free(raw);
     return understood;
+}
+
+void failure_put_what(struct failure *f, const char *message)
+{
+    char end[64];
+
+    if (*f->what)
+        return;
+    snprintf(f->what, sizeof(f->what), "%s%s%s", failure_end(f, end, sizeof(end)),
+             *message ? ": " : "", message);
+}
+
+/* What the worker called its error, or how it ended. */
+static const char *own_words(const struct failure *f)
+{
+    char end[64];
+    size_t length = strlen(failure_end(f, end, sizeof(end)));
+
+    if ((f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL) &&
+        strncmp(f->what, end, length) == 0 && strncmp(f->what + length, ": ", 2) == 0)
+        return f->what + length + 2;
+    return f->what;
 }
 
 void failure_write_error_file(const char *path, const struct failure *f)
@@ -147,7 +180,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     char *text, seconds[32];
     FILE *out;
 
-    cJSON_AddStringToObject(message, "message", f->what);
+    cJSON_AddStringToObject(message, "message", own_words(f));
     extra = cJSON_AddObjectToObject(message, "extraInfo");
     cJSON_AddStringToObject(extra, "py_callstack", f->said);
     snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
@@ -210,6 +243,8 @@ static void print_said(FILE *out, const struct style *st, const char *label,
     const char *start = said + strlen(said);
     unsigned lines = 0;
 
+    if (start == said)
+        fprintf(out, "  %-14s  nothing on standard error\n", label);
     if (start > said && start[-1] == '\n')
         start--;
     while (start > said && lines < most)

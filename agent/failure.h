@@ -15,13 +15,22 @@
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
+/* Sets the words for a worker's end, with what the program itself called its error, or
+ * "". Words that are there stay. */
+void failure_put_what(struct failure *f, const char *message);
+
 /*
- * Read a worker's TORCHELASTIC_ERROR_FILE: either form that torch writes. True if it
- * was there and understood: message and traceback are put in, bounded, cut at the
- * front.
+ * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: what it called
+ * its error in one line ("" in the short form), and message or traceback, cut at the
+ * front. True if it was there and understood.
  */
-bool failure_read_error_file(const char *path, char *text, size_t size,
-                             uint64_t *time_ms);
+struct error_told {
+    char message[256];
+    char said[FAILURE_TEXT_MAX_BYTES + 1];
+    uint64_t time_ms;
+};
+
+bool failure_read_error_file(const char *path, struct error_told *told);
 
 /* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
 void failure_write_error_file(const char *path, const struct failure *f);

@@ -229,10 +229,9 @@ static void report_failure(struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
     struct failure f = failure_of(g, local_rank, w->exit.at_ms);
-    uint64_t told_ms;
+    struct error_told told;
 
     f.out_of_memory = w->exit.out_of_memory;
-
     if (w->exec_errno) {
         f.kind = FAILURE_EXEC;
         f.code = w->exec_errno;
@@ -247,11 +246,11 @@ static void report_failure(struct group *g, uint32_t local_rank)
         f.kind = FAILURE_EXIT;
         f.code = WEXITSTATUS(w->exit.status);
     }
-    if (!*f.what)
-        failure_what(&f, f.what, sizeof(f.what));
-    if (!failure_read_error_file(logs_error_file(g->logs, local_rank), f.said,
-                                 sizeof(f.said), &told_ms))
+    if (failure_read_error_file(logs_error_file(g->logs, local_rank), &told))
+        memcpy(f.said, told.said, sizeof(f.said));
+    else
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
+    failure_put_what(&f, told.message);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);
 }

@@ -498,8 +498,10 @@ def error_files(p):
         p.crun([f"--log-dir={p.path}/logs",
                 *sh(f"cat {given} > $TORCHELASTIC_ERROR_FILE; exit 9")], 9, "Oops: both",
                env=dict(p.env, TORCHELASTIC_ERROR_FILE=own))
-        if "message" not in json.loads(read(own)):
-            raise AssertionError(read(own))
+        told = json.loads(read(own))["message"]
+        same(told["message"], "Oops: both" if "extraInfo" in text else "exit code 9")
+        same((told["extraInfo"]["py_callstack"][-10:], told["errorCode"]), ("Oops: both", 9))
+    p.crun(sh("exit 3"), 3, "nothing on standard error")
 
 
 def restarts_and_events(p):
