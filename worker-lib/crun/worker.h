@@ -225,7 +225,8 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int ro
  * One step: begin, compute gradients and say of each when it is ready (any thread, any
  * order), finish. begin with sync false accumulates: nothing is communicated, and the
  * gradients of the next backward are to be added by the caller. finish waits for what
- * is under way; gradients then are the mean over all ranks.
+ * is under way; gradients then are the mean over all ranks (sharded: those of this
+ * rank's part, which is what its optimizer steps).
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_begin(crun_ddp *ddp, bool sync);
 CRUN_API CRUN_CHECK crun_status crun_ddp_ready(crun_ddp *ddp, int parameter);
