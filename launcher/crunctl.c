@@ -68,7 +68,10 @@ static int check_words(const struct ctl_command *c, int words, const char *extra
         return err_set(e, "crunctl %s %s: the %s is missing", c->name, c->words,
                        c->words);
     if (words > (c->words ? 1 : 0))
-        return err_set(e, "\"%s\": crunctl %s takes no such word", extra, c->name);
+        return err_set(e,
+                       "\"%s\": crunctl %s takes no such word (a job is named by "
+                       "--rdzv-id)",
+                       extra, c->name);
     return 0;
 }
 

@@ -36,6 +36,7 @@ struct job {
     uint32_t store_port;
     struct failure failure;              /* the root cause of the last stop */
     char text[ERROR_TEXT_MAX_BYTES + 1]; /* the same, or the result, as one sentence */
+    char change[256]; /* who comes or leaves, where that is why it stops */
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, while it forms */
     bool told_of_arguments;             /* people were, that they differ */

@@ -171,9 +171,8 @@ static const char *stop_text(const struct job *job)
 {
     switch (job->round.cause) {
     case ROUND_CAUSE_SCALE_UP:
-        return "another node has joined";
     case ROUND_CAUSE_DRAIN:
-        return "a node leaves";
+        return job->change;
     case ROUND_CAUSE_USER:
         return "ended by the user";
     default: /* the failure's or the lost node's own words */
@@ -375,6 +374,43 @@ static void say_running(struct registry_step *s)
                   plural(r->world_size), s->job->node[r->leader]->host);
 }
 
+static bool is_newcomer(const struct round_node *n)
+{
+    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving;
+}
+
+static bool is_leaving(const struct round_node *n)
+{
+    return n->leaving && n->state != ROUND_NODE_FREE && n->state != ROUND_NODE_TOLD;
+}
+
+/* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
+static void say_change(struct job *job, bool (*is_one)(const struct round_node *),
+                       const char *one, const char *many)
+{
+    const struct round *r = &job->round;
+    char names[sizeof(job->change) - 64] = "", more[32] = "";
+    unsigned nodes = 0, left_out = 0;
+    size_t at = 0;
+
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        int n = 0;
+
+        if (!is_one(&r->node[i]))
+            continue;
+        n = snprintf(names + at, sizeof(names) - at, "%s%s", nodes++ ? ", " : "",
+                     job->node[i]->host);
+        if (left_out || at + (size_t)n >= sizeof(names))
+            names[at] = '\0', left_out++;
+        else
+            at += (size_t)n;
+    }
+    if (left_out)
+        snprintf(more, sizeof(more), " and %u more", left_out);
+    snprintf(job->change, sizeof(job->change), "%s%s %s", nodes ? names : "a node",
+             more, nodes > 1 ? many : one);
+}
+
 static void say_stopping(struct registry_step *s)
 {
     const struct round *r = &s->job->round;
@@ -382,6 +418,10 @@ static void say_stopping(struct registry_step *s)
                        : r->restart_spent ? "a restart follows"
                                           : "it re-forms, which costs no restart";
 
+    if (r->cause == ROUND_CAUSE_SCALE_UP)
+        say_change(s->job, is_newcomer, "has joined", "have joined");
+    else if (r->cause == ROUND_CAUSE_DRAIN)
+        say_change(s->job, is_leaving, "leaves", "leave");
     registry_tell(s->registry, s->job, "stopping", "",
                   "epoch %" PRIu64 " stops (%s): %s", r->epoch,
                   round_cause_name(r->cause), next);

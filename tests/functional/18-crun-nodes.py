@@ -189,7 +189,7 @@ def sigterm_lets_one_node_leave(cluster):
     nodes.until(lambda: all("world=2" in p.out for p in both), "both run")
     both[1].kill(signal.SIGTERM)
     expect(both[1], 143)
-    expect(both[0], 0, "world=1", "a node leaves")
+    expect(both[0], 0, "world=1", "node-1 leaves")
     crund.kill(signal.SIGTERM)
     expect(crund, 0)
 

@@ -376,7 +376,7 @@ def drained_from_outside(p):
     same(a.stdout.readline(), b"ready\n")  # alone
     p.end(p.start(CRUNCTL, "drain", "0", "-e", endpoint), 1, "fewer than 1 node")
     p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
-    p.end(b, 0, "a node leaves")
+    p.end(b, 0, " leaves")
     p.end(a, 143, "epoch 2, 1 worker on 1 node")
 
 
