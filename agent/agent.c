@@ -258,6 +258,7 @@ static void on_order(void *arg, const struct msg *m)
         on_start(a, m);
         break;
     case MSG_STOP:
+        a->epoch = m->epoch; /* which may have ended before it began here */
         a->stop = m->stop;
         say_cause(a->say, &m->stop, m->epoch);
         happen(a, AGENT_EV_STOP);

@@ -213,6 +213,24 @@ def the_loss_of_the_host_ends_all(cluster):
     expect(b, 1, "a standalone crund", seconds=15)
 
 
+def a_leader_lost_before_it_begins_holds_nobody_up(cluster):
+    crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
+    nodes.until(lambda: "listening" in crund.err, "crund")
+    both = [dynamic(cluster[i], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
+                    flags=[f"--node-rank={i}", "--rdzv-conf=lease=1,last_call_timeout=60"])
+            for i in (0, 1)]
+    nodes.until(lambda: crund.err.count(" joined ") == 2, "both have joined")
+    both[0].kill(signal.SIGSTOP)  # rank 0's, which never opens the store
+    last = dynamic(cluster[2], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
+                   flags=["--node-rank=2", "--rdzv-conf=lease=1,last_call_timeout=60"])
+    expect(both[1], 0, "epoch 2")
+    expect(last, 0)
+    both[0].kill()
+    both[0].wait()
+    crund.kill(signal.SIGTERM)
+    expect(crund, 0)
+
+
 # -- mistakes -------------------------------------------------------------------------
 
 
@@ -253,6 +271,7 @@ TESTS = [
     sigterm_lets_one_node_leave,
     a_lost_node_ends_a_job_of_fixed_size,
     the_loss_of_the_host_ends_all,
+    a_leader_lost_before_it_begins_holds_nobody_up,
     mistakes_are_told_where_they_can_be_mended,
 ]
 
