@@ -14,6 +14,7 @@
 #include "rendezvous/base/clock.h"
 
 #define NAME_SIZE 64
+#define DISK "disk/" /* only checkpoints are there: it may be full */
 
 uint64_t chain_next(uint64_t value, uint64_t step, uint64_t epoch)
 {
@@ -124,7 +125,8 @@ bool chain_commit(const struct chain *c)
 
     if (chain_superseded(c->epoch))
         return false;
-    snprintf(name, sizeof(name), "checkpoint-%" PRIu64 "-%" PRIu64, c->epoch, c->step);
+    snprintf(name, sizeof(name), DISK "checkpoint-%" PRIu64 "-%" PRIu64, c->epoch,
+             c->step);
     snprintf(temp, sizeof(temp), "%s.temp", name);
     if (!write_checkpoint(c, temp) || rename(temp, name) < 0) {
         chain_note("missed", "%" PRIu64 " %s", c->step, strerror(errno));
@@ -162,7 +164,7 @@ static bool read_checkpoint(struct chain *c, const char *name)
 /* The newest by generation, then by step. */
 static bool find_newest(char newest[NAME_SIZE])
 {
-    DIR *dir = opendir(".");
+    DIR *dir = opendir(DISK);
     struct dirent *entry;
     uint64_t epoch, step, best_epoch = 0, best_step = 0;
     char end;
@@ -177,7 +179,7 @@ static bool find_newest(char newest[NAME_SIZE])
     }
     if (dir)
         closedir(dir);
-    snprintf(newest, NAME_SIZE, "checkpoint-%" PRIu64 "-%" PRIu64, best_epoch,
+    snprintf(newest, NAME_SIZE, DISK "checkpoint-%" PRIu64 "-%" PRIu64, best_epoch,
              best_step);
     return best_epoch > 0;
 }

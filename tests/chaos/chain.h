@@ -11,7 +11,7 @@
  * never look alike. What is kept of it is in a folder that all nodes share:
  *
  *   generation-E       claimed by epoch E's rank 0, once
- *   checkpoint-E-S     step S as epoch E made it, with how it came there
+ *   disk/checkpoint-E-S  step S as epoch E made it, with how it came there
  *   steps, commits     a line each, in the order they were made
  *   violations         what must not be and was seen by a worker
  *   alive/NODE.E       locked as long as anything of epoch E lives on the node

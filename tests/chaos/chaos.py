@@ -114,9 +114,9 @@ def tell(run, options, folder, seconds):
 
 def one(net, options, kinds, seed, tally):
     folder = tempfile.mkdtemp(prefix=f"chaos-{seed}-")
-    os.mkdir(folder + "/chain")
+    os.makedirs(folder + "/chain/disk")
     begin = time.monotonic()
-    mounted = net.disks and mount_disk(folder + "/chain", "32m")
+    mounted = net.disks and mount_disk(folder + "/chain/disk", "32m")
     run = Run(net, os.path.realpath(options.build), seed, options.faults, kinds, folder)
     try:
         net.begin(seed, folder)
@@ -129,7 +129,7 @@ def one(net, options, kinds, seed, tally):
             shutil.copytree(folder, folder + "~", symlinks=True)
         net.end()
         if mounted:
-            unmount(folder + "/chain")
+            unmount(folder + "/chain/disk")
         shutil.rmtree(folder, ignore_errors=True)
         if kept:
             os.rename(folder + "~", folder)

@@ -346,7 +346,7 @@ def remove_quietly(how, path):
 
 
 def full_checkpoints(run, _host, _seconds):
-    path = run.chain + "/filler"
+    path = run.chain + "/disk/filler"
     with open(path, "wb", buffering=0) as f:
         try:
             while True:

@@ -33,7 +33,7 @@ class Checkpoint:
     def __init__(self, folder, words):
         self.at, self.epoch, self.step, self.value = words[0], *map(int, words[1:])
         self.name = f"checkpoint-{self.epoch}-{self.step}"
-        with open(f"{folder}/{self.name}") as f:
+        with open(f"{folder}/disk/{self.name}") as f:
             head = f.readline().split()
             self.saved = int(head[0]), int(head[1])
             self.lineage = [tuple(map(int, f.readline().split())) for _ in range(int(head[2]))]

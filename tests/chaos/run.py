@@ -315,7 +315,7 @@ class Run:
             self.ended = True
             self.agents[self.nodes[0]].process.kill()
             del self.agents[self.nodes[0]]
-            return 1
+            return 75 if self.plan.strict else 1  # as it is fenced, or told
         self.ended = True
         return 7
 
