@@ -9,6 +9,7 @@ import functools
 import os
 import random
 import signal
+import struct
 import sys
 import time
 
@@ -87,6 +88,27 @@ def no_answer(folder):
         run.ends_with(143)
 
 
+def on_demand(folder):
+    """The launcher asks for a checkpoint on the page it shares with the worker."""
+    page = os.path.join(folder, "page")
+    with open(page, "wb") as f:  # magic, version
+        f.write(struct.pack("<II", 0x67707263, 1).ljust(4096, b"\0"))
+
+    def number(offset, size="I"):
+        with open(page, "rb") as f:
+            return struct.unpack_from("<" + size, f.read(), offset)[0]
+
+    with Run(*LONG, "--passes=40", f"--ckpt-dir={folder}/saves", env={"CRUN_PROGRESS": page}) as run:
+        run.until(lambda: number(16, "Q") >= 3, "three steps on the page")
+        assert number(24, "Q") == 800 * 40 and 0 < number(48, "Q"), run
+        with open(page, "r+b") as f:
+            f.seek(64)
+            f.write(struct.pack("<II", 1, 5000))  # save, within so many ms
+        run.until(lambda: number(56) == 1, "the word that it is saved")
+        assert saved(folder + "/saves"), run
+        run.says(r"^train: checkpoint of step \d+ is written$", "out")
+
+
 def other_model(folder):
     finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
@@ -98,4 +120,5 @@ def other_model(folder):
 
 
 main({"five_kills": five_kills, "told_to_end": told_to_end, "another_world": another_world,
-      "interrupted": interrupted, "no_answer": no_answer, "other_model": other_model})
+      "interrupted": interrupted, "no_answer": no_answer,
+      "on_demand": on_demand, "other_model": other_model})
