@@ -46,8 +46,8 @@ static void take_up(struct trainer *t, const crun_extra extra[EXTRAS])
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {
-        screen_line(t->screen, "train: all %lld passes are done already (in %s)",
-                    t->flags->passes, t->flags->checkpoints);
+        screen_line(t->screen, "train: all passes are done already, says %s",
+                    t->flags->checkpoints);
         return;
     }
     screen_line(t->screen,
