@@ -161,9 +161,10 @@ void say_stopped(struct say *s)
 void say_waiting(struct say *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
-
     bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
 
+    if (beat->present >= beat->wanted && !refused)
+        return; /* it is not nodes that are waited for */
     if (!s->waiting_since)
         s->waiting_since = now;
     if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
