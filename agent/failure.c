@@ -362,6 +362,10 @@ void failure_tell_result(const struct failure_report *r, int exit_code)
     const struct msg_done *done = r->done;
     struct failure_report report = *r;
 
+    if (strcmp(done->reason, "released") == 0) {
+        log_info("%s", done->text);
+        return;
+    }
     if (done->failure.kind == FAILURE_NONE) {
         if (*done->reason && exit_code && strcmp(done->reason, "user") != 0)
             log_error("%s has failed: %s", r->job, done->text);

@@ -188,7 +188,9 @@ def sigterm_lets_one_node_leave(cluster):
                     flags=["--rdzv-conf=last_call_timeout=30"]) for i in (0, 1)]
     nodes.until(lambda: all("world=2" in p.out for p in both), "both run")
     both[1].kill(signal.SIGTERM)
-    expect(both[1], 143)
+    expect(both[1], 143, "crun: this node has left the job")
+    if "has failed" in both[1].err:
+        fail(f"a node that leaves is told of a failure: {both[1].err}")
     expect(both[0], 0, "world=1", "node-1 leaves")
     crund.kill(signal.SIGTERM)
     expect(crund, 0)
