@@ -59,6 +59,7 @@ struct agent {
     struct failure_list failures; /* of this node, in this epoch */
 
     char host[HOST_NAME_MAX_BYTES + 1];
+    const char *containment; /* as joined */
     bool attached;
     struct signals signals;
     int signo; /* the user's or the scheduler's last one */
@@ -388,7 +389,12 @@ static void on_standing_asked(void *arg, char *text, size_t size)
 
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
-    watch_progress(((struct agent *)arg)->crew.watch, progress);
+    struct agent *a = arg;
+    const char *now = a->crew.guard ? guard_containment(a->crew.guard) : a->containment;
+
+    watch_progress(a->crew.watch, progress);
+    if (strcmp(now, a->containment) != 0)
+        snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }
 
 static void on_group_finished(void *arg)
@@ -490,8 +496,8 @@ static int join(struct agent *a, struct err *e)
                                   .arg = a };
     struct client_config cc;
 
-    joining_fill(&cc, a->config, a->hosting.server, a->host,
-                 guard_containment(a->crew.guard));
+    a->containment = guard_containment(a->crew.guard);
+    joining_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
 }

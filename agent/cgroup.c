@@ -18,9 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/id128.h"
+#include "agent/scratch.h"
 
 #define NAME_PREFIX "crun-"
+#define NAME_RANDOM 4
 #define FILE_TEXT_SIZE                                                                 \
     65536 /* of a file in /proc; more mounts than fit are not seen                     \
            */
@@ -206,6 +207,15 @@ static bool is_locked_by_us(int dir)
     return flock(dir, LOCK_EX | LOCK_NB) == 0;
 }
 
+/* Nobody else is left who knows of that launch's folder. */
+static void remove_scratch(const char *name)
+{
+    char tag[SCRATCH_TAG_LEN + 1];
+
+    if (sscanf(name, NAME_PREFIX "%*d-%8[a-z0-9]-", tag) == 1)
+        scratch_remove_empty(tag);
+}
+
 static void remove_if_stale(int parent, const char *name)
 {
     struct cgroup g = { .parent = parent };
@@ -218,6 +228,7 @@ static void remove_if_stale(int parent, const char *name)
             cgroup_kill(&g);
             usleep(STALE_ROUND_US);
         }
+        remove_scratch(name);
     }
     close(g.dir);
 }
@@ -238,12 +249,12 @@ static void remove_stale(int own)
 /* Between mkdir and lock another agent may have taken it for stale. */
 static bool make(struct cgroup *g)
 {
-    struct id128 id = id128_random();
-    char hex[ID128_HEX_SIZE];
+    char random[NAME_RANDOM + 1];
     struct stat st;
 
-    snprintf(g->name, sizeof(g->name), NAME_PREFIX "%d-%.12s", (int)getpid(),
-             id128_format(&id, hex));
+    scratch_random(random, NAME_RANDOM);
+    snprintf(g->name, sizeof(g->name), NAME_PREFIX "%d-%s-%s", (int)getpid(),
+             scratch_tag(), random);
     if (mkdirat(g->parent, g->name, 0755) < 0)
         return false;
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

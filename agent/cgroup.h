@@ -10,9 +10,10 @@
 
 /*
  * The cgroup that holds the workers of one agent, made below the agent's own one in
- * cgroup v2, wherever that is mounted. Its name is crun-<pid>-<random>; what says that
- * it is in use is a lock on its directory, held by agent and guard together, so it is
- * surely stale when the lock is free, whatever became of the pid.
+ * cgroup v2, wherever that is mounted. Its name is crun-<pid>-<tag>-<random>, the tag
+ * that of scratch.h; what says that it is in use is a lock on its directory, held by
+ * agent and guard together, so it is surely stale when the lock is free, whatever
+ * became of the pid.
  */
 #define CGROUP_NAME_SIZE 48
 
@@ -24,7 +25,8 @@ struct cgroup {
 
 #define CGROUP_NONE ((struct cgroup){ .dir = -1, .parent = -1 })
 
-/* Make one; what other agents left behind and nobody holds is ended and removed. -1
+/* Make one; what other agents left behind and nobody holds is ended and removed, and
+ * their scratch folders where these are empty. -1
  * where cgroups cannot be used, and *g is CGROUP_NONE. */
 int cgroup_create(struct cgroup *g, struct err *e) MUST_CHECK;
 

@@ -264,6 +264,8 @@ static void told(struct guard *g, const struct guard_tell *t)
         g->calls.empty(g->calls.arg);
         break;
     case GUARD_TELL_SESSION:
+        if (!g->in_session)
+            log_warn("the cgroup takes no workers: nothing but sessions hold them");
         g->in_session = true;
         break;
     case GUARD_TELL_AGAIN:
@@ -438,7 +440,9 @@ static void on_child(void *arg, int signo)
 
 const char *guard_containment(const struct guard *g)
 {
-    return g->cgroup.dir >= 0 && !g->in_session ? "cgroup" : "session";
+    if (g->cgroup.dir < 0)
+        return "session+warden";
+    return g->in_session ? "session" : "cgroup";
 }
 
 pid_t guard_pid(const struct guard *g)

@@ -98,7 +98,8 @@ void guard_sweep(struct guard *g, uint32_t grace_ms);
 /* Until when the workers may live if nothing more is said; once at every heartbeat. */
 void guard_fence(struct guard *g, const struct fence_terms *terms);
 
-/* "cgroup" or "session": how strong the containment is. */
+/* How strong the containment is: "cgroup"; "session+warden" where there can be none; or
+ * "session" if that turned out as the first workers came, and no warden stands by. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
 /* Until guard_stop; perhaps none. */

@@ -29,6 +29,7 @@
 #include "agent/guard_tells.h"
 #include "agent/guard_wire.h"
 #include "agent/guard_workers.h"
+#include "agent/scratch.h"
 #include "agent/spawn.h"
 #include "agent/warden.h"
 #include "rendezvous/base/clock.h"
@@ -50,6 +51,7 @@ enum {
 static struct {
     int epoll, sigchld, timer;
     struct cgroup cgroup;
+    const char *scratch;
     struct fence fence;
     bool fenced;     /* it has passed, and what lives is being ended */
     bool child_died; /* somebody is to be reaped who may not be a worker */
@@ -272,9 +274,10 @@ static int advance(void)
         return wait_ms;
     guard.fenced = false;
     if (guard.agent_gone) {
-        if (cgroup_remove(&guard.cgroup))
-            _exit(EXIT_SUCCESS);
-        return REMOVE_ROUND_MS;
+        if (!cgroup_remove(&guard.cgroup))
+            return REMOVE_ROUND_MS;
+        scratch_remove_empty(guard.scratch);
+        _exit(EXIT_SUCCESS);
     }
     return guard.child_died ? 0 : -1;
 }
@@ -350,7 +353,7 @@ static bool asked(int argc, char **argv)
     int type = 0;
     socklen_t size = sizeof(type);
 
-    return argc == 2 && strcmp(argv[0], GUARD_ARGV0) == 0 &&
+    return argc == 3 && strcmp(argv[0], GUARD_ARGV0) == 0 &&
            getsockopt(GUARD_FD_SOCKET, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
            type == SOCK_SEQPACKET;
 }
@@ -364,6 +367,7 @@ void guard_main_if_asked(int argc, char **argv)
     setsid();
     prctl(PR_SET_NAME, GUARD_ARGV0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    guard.scratch = argv[2];
     prepare(argv[1]);
     run();
 }

@@ -10,6 +10,7 @@
 #include "agent/cgroup.h"
 #include "agent/guard_wire.h"
 #include "agent/pages.h"
+#include "agent/scratch.h"
 #include "agent/spawn.h"
 #include "agent/warden.h"
 
@@ -60,7 +61,8 @@ static int move_up(const struct pages *pages, int fd)
 /* In the child: all signals are blocked, and stay so. */
 static void become_guard(const struct guard_process *p, int socket)
 {
-    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, NULL };
+    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, (char *)p->scratch,
+                     NULL };
     int from[3], null;
 
     lift_limit();
@@ -103,7 +105,7 @@ static void become_warden(struct guard_process *p, int socket)
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     spawn_close_from(STDERR_FILENO + 1);
-    warden_become(guard);
+    warden_become(guard, p->agent, p->scratch);
 }
 
 int guard_process_start(struct guard_process *p, int socket)
@@ -111,6 +113,8 @@ int guard_process_start(struct guard_process *p, int socket)
     sigset_t all, before;
     pid_t child;
 
+    p->agent = getpid();
+    p->scratch = scratch_tag();
     /* a handler of the agent's must not run in the child, which shares our memory */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -15,6 +15,8 @@ struct guard_process {
     const struct pages *pages;
     pid_t guard;
     pid_t child; /* the guard, or its warden: whose end is that of both */
+    pid_t agent;
+    const char *scratch; /* the tag of its folder */
 };
 
 /* What crun was started with, which every guard gets: before the agent changes it. */

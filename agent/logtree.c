@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/scratch.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
@@ -28,19 +28,6 @@ struct logtree {
     uint64_t attempt;
     uint32_t workers;
 };
-
-/* Something that nobody can guess, for a name. */
-static void put_random(char *letters, size_t count)
-{
-    static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    unsigned char byte[RANDOM_LETTERS] = { 0 };
-
-    while (getrandom(byte, sizeof(byte), 0) < 0 && errno == EINTR)
-        ;
-    for (size_t i = 0; i < count; i++)
-        letters[i] = alphabet[byte[i % sizeof(byte)] % (sizeof(alphabet) - 1)];
-    letters[count] = '\0';
-}
 
 /* A run id may be any text; a folder's name may not. */
 static char *folder_name(const char *run_id)
@@ -75,30 +62,28 @@ static int make_path(const char *path, struct err *e)
     return rc;
 }
 
-static int open_base(struct logtree *t, const char *log_dir, struct err *e)
+static int open_log_dir(struct logtree *t, const char *log_dir, struct err *e)
 {
-    const char *tmp = getenv("TMPDIR");
+    if (make_path(log_dir, e) < 0)
+        return -1;
+    t->base = realpath(log_dir, NULL);
+    t->base_fd = t->base ? open(t->base, FOLDER) : -1;
+    return t->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
+}
 
-    if (log_dir) {
-        if (make_path(log_dir, e) < 0)
-            return -1;
-        t->base = realpath(log_dir, NULL);
-        if (!t->base)
-            return err_set_errno(e, errno, "log folder %s", log_dir);
-    } else {
-        t->base = xasprintf("%s/crun_XXXXXX", tmp && *tmp ? tmp : "/tmp");
-        if (!mkdtemp(t->base)) {
-            int saved_errno = errno;
+/* It may be there from a try that failed; then it is ours. */
+static int open_scratch(struct logtree *t, struct err *e)
+{
+    struct stat st;
 
-            free(t->base);
-            t->base = NULL;
-            return err_set_errno(e, saved_errno, "cannot make a folder in %s",
-                                 tmp && *tmp ? tmp : "/tmp");
-        }
-    }
-    t->base_fd = open(t->base, FOLDER);
-    if (t->base_fd < 0)
+    t->base = scratch_path(scratch_tag());
+    if (mkdir(t->base, 0700) < 0 && errno != EEXIST)
+        return err_set_errno(e, errno, "cannot make folder %s", t->base);
+    t->base_fd = open(t->base, FOLDER | O_NOFOLLOW);
+    if (t->base_fd < 0 || fstat(t->base_fd, &st) < 0)
         return err_set_errno(e, errno, "log folder %s", t->base);
+    if (st.st_uid != geteuid())
+        return err_set(e, "log folder %s belongs to another user", t->base);
     return 0;
 }
 
@@ -109,7 +94,7 @@ static int make_run(struct logtree *t, const char *run_id, struct err *e)
     int rc = -1;
 
     for (int i = 0; i < NAME_TRIES && rc < 0; i++) {
-        put_random(random, RANDOM_LETTERS);
+        scratch_random(random, RANDOM_LETTERS);
         free(t->name);
         t->name = xasprintf("%s_%s", stem, random);
         rc = mkdirat(t->base_fd, t->name, 0777);
@@ -133,7 +118,7 @@ static void point_latest(const struct logtree *t)
 
     if (gethostname(host, sizeof(host) - 1) < 0)
         snprintf(host, sizeof(host), "localhost");
-    put_random(random, RANDOM_LETTERS);
+    scratch_random(random, RANDOM_LETTERS);
     link = xasprintf("latest-%s", host);
     fresh = xasprintf(".%s-%s", link, random);
     if (symlinkat(t->name, t->base_fd, fresh) == 0 &&
@@ -151,7 +136,8 @@ struct logtree *logtree_create(const char *log_dir, const char *run_id, struct e
 
     t->temporary = !log_dir;
     t->base_fd = t->run_fd = t->attempt_fd = -1;
-    if (open_base(t, log_dir, e) < 0 || make_run(t, run_id, e) < 0) {
+    if ((log_dir ? open_log_dir(t, log_dir, e) : open_scratch(t, e)) < 0 ||
+        make_run(t, run_id, e) < 0) {
         logtree_destroy(t);
         return NULL;
     }

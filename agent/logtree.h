@@ -12,8 +12,8 @@
  *     <log-dir>/<run-id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
  *     <log-dir>/latest-<host> -> <run-id>_<random>
  *
- * Nothing that is there is erased. Without a log-dir it is a fresh one below TMPDIR,
- * "crun_XXXXXX", and the folders into which nothing was written go with the run. Below
+ * Nothing that is there is erased. Without a log-dir it is a fresh one below TMPDIR
+ * (scratch.h), and the folders into which nothing was written go with the run. Below
  * the log-dir no symbolic link is followed.
  */
 struct logtree;

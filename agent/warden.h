@@ -14,15 +14,17 @@
  *     guard    killed: the warden ends them, also with the agent gone
  *     warden   killed: the guard becomes the agent's child; the agent ends both
  *
- * It has neither "crun" in its name nor anything of its environment: who kills all of
- * crun by name does not hit it.
+ * Then it removes what is empty of the agent's scratch folder, if the agent is gone.
+ *
+ * It has neither "crun" in its name nor, but for TMPDIR, anything of its environment:
+ * who kills all of crun by name does not hit it.
  */
 #define WARDEN_ARGV0 "warden"
 
 /* In the child that is to become one, before it has its own child. */
 void warden_prepare(void);
 /* Does not return. */
-void warden_become(pid_t guard);
+void warden_become(pid_t guard, pid_t agent, const char *scratch);
 
 /* Called in main before anything else; does not return if it was executed as one. */
 void warden_main_if_asked(int argc, char **argv);

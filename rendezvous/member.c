@@ -11,6 +11,7 @@
 #include "rendezvous/lease.h"
 #include "rendezvous/orders.h"
 #include "rendezvous/outbox.h"
+#include "rendezvous/place.h"
 #include "rendezvous/proto.h"
 
 /*
@@ -56,11 +57,7 @@ struct member {
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    /* from the first JOINED on */
-    bool known;
-    bool durable; /* the rendezvous outlives its own death */
-    struct id128 instance;
-    struct msg_joined joined;
+    struct place place;
 
     /* ATTACHED */
     struct lease lease;
@@ -96,7 +93,7 @@ static void enter(struct member *m, enum member_state to, uint64_t now)
     m->connecting = false;
     if (to != MEMBER_ATTACHED)
         return;
-    lease_begin(&m->lease, m->joined.lease_ms, m->asked_at, now);
+    lease_begin(&m->lease, m->place.joined.lease_ms, m->asked_at, now);
     m->beat_at = now + 1 + backoff_below(&m->backoff, lease_beat_ms(&m->lease));
 }
 
@@ -104,7 +101,7 @@ static void send_msg(void *arg, struct msg *msg)
 {
     struct member *m = arg;
 
-    msg->instance = m->instance;
+    msg->instance = m->place.instance;
     m->calls.send(m->calls.arg, msg);
 }
 
@@ -133,12 +130,12 @@ static void on_give_up(struct step *s)
     bool fenced = m->config.strict_fence && m->state == MEMBER_ATTACHED;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
-    if (!m->known)
+    if (!m->place.known)
         snprintf(text, sizeof(text), "rendezvous not reachable for %.1f s%s%s",
                  m->config.connect_for_ms / 1e3, *m->why ? ": " : "", m->why);
     else if (fenced)
         snprintf(text, sizeof(text), "rendezvous silent for 0.8 of the lease of %.1f s",
-                 m->joined.lease_ms / 1e3);
+                 m->place.joined.lease_ms / 1e3);
     else
         snprintf(text, sizeof(text), "rendezvous out of reach for %.1f s: %s",
                  (double)(s->now - m->out_since) / 1e3, m->why);
@@ -157,13 +154,6 @@ static void on_bye(struct step *s)
 
 /* -- the connection --------------------------------------------------------------- */
 
-/* A rendezvous that has begun again gives everybody one lease to come back: several
- * attempts fit in it. */
-static uint64_t within_lease(const struct member *m, uint64_t ms, unsigned parts)
-{
-    return m->known ? earlier(ms, m->joined.lease_ms / parts) : ms;
-}
-
 /* The connection, or the attempt at one, is gone. */
 static void on_lost(struct step *s)
 {
@@ -177,8 +167,9 @@ static void on_lost(struct step *s)
     }
     snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
     m->retry_at = s->now +
-                  backoff_delay_ms(&m->backoff, within_lease(m, RECONNECT_DELAY_MS_MAX,
-                                                             HEARTBEATS_PER_LEASE));
+                  backoff_delay_ms(&m->backoff,
+                                   place_within_lease(&m->place, RECONNECT_DELAY_MS_MAX,
+                                                      HEARTBEATS_PER_LEASE));
     enter(m, MEMBER_APART, s->now);
     if (!m->out)
         m->calls.outage(m->calls.arg, true, m->why);
@@ -230,22 +221,15 @@ static void on_connected(struct step *s)
 static void on_welcome(struct step *s)
 {
     struct member *m = s->m;
-    struct msg ask = { .type = MSG_JOIN, .epoch = m->orders.epoch };
+    struct msg ask = { .epoch = m->orders.epoch };
     uint32_t version = s->msg->welcome.version;
 
     if (version < PROTO_VERSION_MIN || version > PROTO_VERSION_MAX) {
         drop_connection(s, "the rendezvous speaks another version of the protocol");
         return;
     }
-    if (m->known) {
-        ask.type = MSG_RESUME;
-        ask.resume.incarnation = m->config.join.incarnation;
-        ask.resume.node = m->joined.node;
-        memcpy(ask.resume.run_id, m->config.join.run_id, sizeof(ask.resume.run_id));
-    } else {
-        ask.join = m->config.join;
-    }
-    m->durable = s->msg->welcome.durable;
+    place_ask(&m->place, &m->config.join, &ask);
+    m->place.durable = s->msg->welcome.durable;
     m->asked_at = s->now;
     enter(m, MEMBER_JOINING, s->now);
     send_msg(m, &ask);
@@ -308,35 +292,17 @@ static void on_refused(struct step *s)
 
 /* -- attached --------------------------------------------------------------------- */
 
-static bool same_place(const struct msg_joined *a, const struct msg_joined *b)
-{
-    return a->node == b->node && a->slot == b->slot && a->spare == b->spare &&
-           a->lease_ms == b->lease_ms;
-}
-
-/* Our place in the job, given or changed; a repeat says nothing new. */
 static void on_placed(struct step *s)
 {
     struct member *m = s->m;
-    bool news = !m->known || !same_place(&m->joined, &s->msg->joined);
 
-    m->known = true;
-    m->instance = s->msg->instance;
-    m->joined = s->msg->joined;
-    if (news)
+    if (place_take(&m->place, s->msg))
         m->calls.order(m->calls.arg, s->msg);
 }
 
-/* A rendezvous that keeps nothing does not come back: only a connection may. */
 static uint32_t outage_grace_ms(const struct member *m)
 {
-    uint32_t reconnect_ms = m->joined.lease_ms / HEARTBEATS_PER_LEASE;
-
-    if (reconnect_ms > RECONNECT_GRACE_MS_MAX)
-        reconnect_ms = RECONNECT_GRACE_MS_MAX;
-    return m->durable || m->config.outage_grace_ms < reconnect_ms
-               ? m->config.outage_grace_ms
-               : reconnect_ms;
+    return place_outage_grace_ms(&m->place, m->config.outage_grace_ms);
 }
 
 /* When we would give up ourselves. */
@@ -476,7 +442,8 @@ static uint64_t timeout_at(const struct member *m)
     switch (m->state) {
     case MEMBER_APART:
         return m->connecting
-                   ? m->entered_at + within_lease(m, 2 * CONNECT_TIMEOUT_MS, 2)
+                   ? m->entered_at +
+                         place_within_lease(&m->place, 2 * CONNECT_TIMEOUT_MS, 2)
                    : NEVER;
     case MEMBER_GREETING:
     case MEMBER_JOINING:
@@ -494,7 +461,7 @@ static uint64_t give_up_at(const struct member *m)
 
     if (m->state == MEMBER_OVER || m->orders.done)
         return NEVER;
-    if (!m->known)
+    if (!m->place.known)
         return m->created_at + m->config.connect_for_ms;
     if (m->state != MEMBER_ATTACHED)
         at = m->out_since + outage_grace_ms(m);
@@ -545,16 +512,9 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_NOTICE] = EV_NOTICE,
 };
 
-/* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */
-static bool is_foreign(const struct member *m, const struct msg *msg)
-{
-    return m->known && msg->type != MSG_WELCOME && msg->type != MSG_REFUSED &&
-           !id128_equal(&msg->instance, &m->instance);
-}
-
 void member_received(struct member *m, const struct msg *msg, uint64_t now_ms)
 {
-    if (msg->type >= MSG_TYPE_MAX || is_foreign(m, msg))
+    if (msg->type >= MSG_TYPE_MAX || place_is_foreign(&m->place, msg))
         return;
     lease_heard(&m->lease, now_ms);
     post(m, event_of[msg->type], (struct step){ .msg = msg, .now = now_ms });
@@ -621,7 +581,7 @@ unsigned member_unanswered(const struct member *m)
 
 const struct id128 *member_instance(const struct member *m)
 {
-    return &m->instance;
+    return &m->place.instance;
 }
 
 uint64_t member_epoch(const struct member *m)

@@ -134,7 +134,7 @@ struct msg_join {
     uint32_t pid;
     uint32_t workers;
     int32_t node_rank;    /* -1: none asked for */
-    char containment[32]; /* for status: "cgroup", "session", ... */
+    char containment[32]; /* for status: "cgroup", "session+warden", ... */
     struct job_config config;
 };
 
@@ -148,6 +148,7 @@ struct msg_heartbeat {
     uint64_t step;                  /* slowest local worker, 0: not known */
     char steps_per_s[16], loss[16]; /* as shown; "" : not known */
     char note[64];
+    char containment[32]; /* where it is not as joined any more */
 };
 
 struct msg_store_ready {

@@ -155,6 +155,7 @@ static const struct proto_field heartbeat[] = {
     TEXT(msg_heartbeat, steps_per_s, OPTIONAL),
     TEXT(msg_heartbeat, loss, OPTIONAL),
     TEXT(msg_heartbeat, note, OPTIONAL),
+    TEXT(msg_heartbeat, containment, OPTIONAL),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
 

@@ -81,7 +81,9 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     memcpy(s->host, info->host, sizeof(s->host));
     snprintf(s->address, sizeof(s->address), "%s",
              *info->address ? info->address : info->seen);
-    memcpy(s->containment, info->containment, sizeof(s->containment));
+    snprintf(s->containment, sizeof(s->containment), "%s",
+             *info->progress.containment ? info->progress.containment
+                                         : info->containment);
     snprintf(s->state, sizeof(s->state), "%s", node_state_name(r, n));
     s->pid = info->pid;
     s->connected = n->connected;
@@ -91,6 +93,7 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     s->workers = n->workers;
     s->heard_ms = g->now_ms - r->stalled - n->heard_at;
     s->progress = info->progress;
+    *s->progress.containment = '\0';
     registry_send(p, &m);
 }
 

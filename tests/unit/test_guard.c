@@ -1053,6 +1053,53 @@ START_TEST(a_machine_that_stays_full_is_told_once_for_all)
 }
 END_TEST
 
+/* -- what holds them --------------------------------------------------------------- */
+
+/* The folder of the agent's group in /sys, or "" where there can be none. */
+static void own_cgroup(char *path, size_t size)
+{
+    char command[256];
+    FILE *found;
+
+    snprintf(
+        command, sizeof(command),
+        "find $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) -maxdepth 9 -type d "
+        "-name 'crun-%d-*' 2>/dev/null",
+        (int)getpid());
+    found = popen(command, "r");
+    ck_assert_ptr_nonnull(found);
+    if (!fgets(path, (int)size, found))
+        *path = '\0';
+    path[strcspn(path, "\n")] = '\0';
+    pclose(found);
+}
+
+/* The group goes before the first worker comes. */
+START_TEST(a_cgroup_that_takes_nobody_is_admitted)
+{
+    char path[512];
+
+    begin(IN_CGROUP);
+    own_cgroup(path, sizeof(path));
+    ck_assert_str_eq(guard_containment(t.guard), *path ? "cgroup" : "session+warden");
+    if (*path)
+        ck_assert_int_eq(rmdir(path), 0);
+    spawn(0, "exit", "0", NULL);
+    wait_until(&t.exited, 1);
+    ck_assert_int_eq(t.exit[0].status, 0);
+    ck_assert_str_eq(guard_containment(t.guard), *path ? "session" : "session+warden");
+    end();
+}
+END_TEST
+
+START_TEST(without_a_cgroup_there_is_a_warden)
+{
+    begin(IN_SESSION);
+    ck_assert_str_eq(guard_containment(t.guard), "session+warden");
+    end();
+}
+END_TEST
+
 /* -- any one of the three is enough ------------------------------------------------ */
 
 static pid_t parent_of(pid_t pid)
@@ -1109,6 +1156,8 @@ START_TEST(without_a_cgroup_one_of_three_is_enough)
         ck_assert_int_ne(warden, agent);
         if (_i & KILL_GUARD)
             kill(guard, SIGSTOP);
+        if (_i & KILL_AGENT)
+            kill(agent, SIGSTOP);
         if (_i & KILL_WARDEN)
             kill(warden, SIGKILL);
         if (_i & KILL_AGENT)
@@ -1200,6 +1249,8 @@ int main(int argc, char **argv)
     suite_add_tcase(suite, tc);
     tc = tcase_create("workers");
     tcase_set_timeout(tc, 20);
+    tcase_add_test(tc, a_cgroup_that_takes_nobody_is_admitted);
+    tcase_add_test(tc, without_a_cgroup_there_is_a_warden);
     tcase_add_loop_test(tc, a_program_that_cannot_be_executed_is_told_with_its_errno, 0,
                         sizeof(programs) / sizeof(programs[0]));
     tcase_add_test(tc, a_directory_is_not_a_program);

@@ -678,6 +678,24 @@ START_TEST(status_shows_jobs_and_nodes)
 }
 END_TEST
 
+START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
+{
+    struct msg m = { .type = MSG_STATUS, .status.run_id = "resnet" };
+    struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat.containment = "session" };
+    const struct msg_node_status *status;
+
+    begin(true);
+    run_job();
+    tell(0, &beat);
+    hello(4, "ctl");
+    tell(4, &m);
+    status = &got(4, MSG_NODE_STATUS)->node_status;
+    ck_assert_str_eq(status->containment, "session");
+    ck_assert_str_eq(status->progress.containment, "");
+    end();
+}
+END_TEST
+
 START_TEST(events_are_told_and_followed)
 {
     struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
@@ -925,6 +943,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
+    tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
     tcase_add_test(tc, events_are_told_and_followed);
     tcase_add_test(tc, an_operator_stops_and_drains);
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
