@@ -364,6 +364,8 @@ def steered_from_outside(p):
     for text in ("pair", "running", "2 workers on 2 nodes"):
         if text not in said:
             raise AssertionError(f"{text!r} is not in:\n{said}")
+    if "cgroup" not in said and "session+warden" not in said:
+        raise AssertionError(f"how the workers are held is not in:\n{said}")
     p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
     for c in pair:
         p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 1 worker")

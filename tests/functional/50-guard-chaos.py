@@ -74,6 +74,31 @@ def own_cgroup():
     return mount[1] + path[1] if path and mount else None
 
 
+class OwnCgroup:
+    """Below the one we are in, where that is allowed: in it, no other agent of the machine
+    sweeps what ours have left, with a TMPDIR of its own."""
+
+    def __init__(self):
+        self.before, self.path = own_cgroup(), None
+        try:
+            path = os.path.join(self.before or "/nonexistent", f"guard-chaos-{os.getpid()}")
+            os.mkdir(path)
+            self.path = path
+            self.move_to(path)
+        except OSError:
+            self.close()
+
+    @staticmethod
+    def move_to(path):
+        with open(os.path.join(path, "cgroup.procs"), "w") as f:
+            f.write(str(os.getpid()))
+
+    def close(self):
+        if self.path:
+            self.move_to(self.before)
+            subprocess.run(["rmdir", self.path], check=False)
+
+
 class Launch:
     """One agent with its guard and workers, which end the moment we leave it."""
 
@@ -318,8 +343,10 @@ AGENTS = [  # crun, and the least that can have a guard
      "--max-restarts=1000", "--restart-backoff=0"],
     [os.path.join(PROGRAMS, "guard-driver"), str(WORKERS)],
 ]
+CGROUP = OwnCgroup()
 try:
     main()
 finally:
+    CGROUP.close()
     shutil.rmtree(PROGRAMS)
     shutil.rmtree(FOLDERS, ignore_errors=True)  # perhaps others are at it

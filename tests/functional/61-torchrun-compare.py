@@ -153,7 +153,7 @@ def run_case(launcher, case, directory, base):
     results = []
     for node in nodes:
         try:
-            out, err = node.communicate(timeout=100)
+            out, err = node.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             node.kill()
             out, err = node.communicate()
