@@ -77,7 +77,6 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->config = *config;
     j->node = xcalloc(capacity, sizeof(*j->node));
-    j->created_ms = now_ms;
     round_init(&j->round, &rc, instance, xcalloc(capacity, sizeof(struct round_node)),
                capacity, xcalloc(rc.max_nodes, sizeof(uint32_t)),
                xcalloc(capacity, sizeof(uint32_t)),

@@ -41,7 +41,7 @@ struct job {
     char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, while it forms */
     bool told_of_arguments;             /* people were, that they differ */
     uint32_t notes;                     /* that were taken in this epoch */
-    uint64_t created_ms;
+    uint64_t created_wall_ms; /* for people, over all lives of the rendezvous */
     uint64_t done_ms;
     struct job *next;
 };

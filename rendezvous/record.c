@@ -244,6 +244,7 @@ void record_job(struct journal *j, const struct job *job)
 
     record_begin(&rec, job);
     FIELD_TEXT(&rec.s, changeable(job)->run_id);
+    field_u64(&rec.s, &changeable(job)->created_wall_ms);
     describe_config(&rec.s, &changeable(job)->config);
     record_write(j, RECORD_JOB, &rec);
 }
@@ -377,14 +378,17 @@ static int read_job(struct record_reader *reader, struct stream *s,
     char run_id[RUN_ID_MAX + 1], why[128];
     struct job_config config = { 0 }; /* a field's old value is read before it is set */
     struct job **at = find(reader, instance);
+    uint64_t created_wall_ms = 0;
 
     FIELD_TEXT(s, run_id);
+    field_u64(s, &created_wall_ms);
     describe_config(s, &config);
     if (s->in->bad || *at)
         return err_set(e, "a job's record makes no sense");
     if (!job_config_is_valid(&config, why, sizeof(why)))
         return err_set(e, "a job's record: %s", why);
     *at = job_create(run_id, &config, instance, reader->now_ms);
+    (*at)->created_wall_ms = created_wall_ms;
     return 0;
 }
 

@@ -11,7 +11,7 @@ struct journal;
  * Jobs as journal records, and back. A record holds the whole of what it is about, so
  * that the last one of its kind wins:
  *
- *   JOB      run id, configuration, instance: at creation
+ *   JOB      run id, configuration, instance, when: at creation
  *   STATE    epoch, state, budget, result, store: at every change
  *   FAILURE  the root cause and what followed: when it is known
  *   NODE     who it is: at joining

@@ -30,6 +30,7 @@ struct job *registry_add(struct registry *g, const char *run_id,
     struct id128 instance = g->config.random_id(g->config.arg);
     struct job *job = job_create(run_id, config, &instance, g->now_ms);
 
+    job->created_wall_ms = g->wall_ms;
     job->next = g->jobs;
     g->jobs = job;
     if (g->journal) {

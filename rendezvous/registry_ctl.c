@@ -123,7 +123,8 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     s->restarts = r->restarts;
     s->max_restarts = r->config.max_restarts;
     s->exit_code = r->exit_code;
-    s->age_ms = g->now_ms - job->created_ms;
+    s->age_ms = g->wall_ms > job->created_wall_ms ? g->wall_ms - job->created_wall_ms
+                                                  : 0;
     s->state_ms = g->now_ms - r->stalled - r->state_since;
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
     if (in_full)

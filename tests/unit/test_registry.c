@@ -871,11 +871,15 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     report(1, MSG_STOPPED);
     report(0, MSG_STORE_READY);
     instance = registry_jobs(g)->round.instance;
+    now += 90000;
     restart();
     ck_assert(id128_equal(&instance, &registry_jobs(g)->round.instance));
     ck_assert_uint_eq(registry_jobs(g)->round.epoch, 2);
     ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
     ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
+    hello(4, "ctl");
+    tell(4, &(struct msg){ .type = MSG_STATUS });
+    ck_assert_uint_ge(got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
     hello(3, "agent");
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 2, 9, 9 } };
