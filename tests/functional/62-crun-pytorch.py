@@ -13,65 +13,17 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
 import nodes  # noqa: E402
+from torch_jobs import Here, SECONDS, TRAIN, fail, said, skip, torch_env  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
-TRAIN = ROOT / "tests" / "helpers" / "ddp_train.py"
 EPOCHS = 6
-SECONDS = 300  # four imports of torch on two cores that are busy with others take a while
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
-
-
-def skip(why, what):
-    print(f"{'*' * 72}\n* SKIPPED: {why}:\n*   {what}\n{'*' * 72}", file=sys.stderr)
-    sys.exit(77)
-
-
-class Here:
-    """This machine as it is, in the shape of a node of nodes.Cluster."""
-
-    class Process:
-        def __init__(self, command, env):
-            self.command = command
-            self.output = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-            self.popen = subprocess.Popen([str(word) for word in command], env=env,
-                                          stdin=subprocess.DEVNULL, stdout=self.output[0],
-                                          stderr=self.output[1], start_new_session=True)
-
-        out = property(lambda self: self._read(0))
-        err = property(lambda self: self._read(1))
-
-        def _read(self, which):
-            fd = self.output[which].fileno()
-            return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
-
-        def __str__(self):
-            return " ".join(map(str, self.command))
-
-    def __init__(self):
-        self.processes = []
-
-    def start(self, command, env=None):
-        p = Here.Process(command, {**os.environ, **(env or {})})
-        self.processes.append(p)
-        return p
-
-    def end(self):
-        for p in self.processes:
-            if p.popen.poll() is None:
-                p.popen.kill()
-                p.popen.wait()
 
 
 # -- running and judging --------------------------------------------------------------
@@ -80,9 +32,8 @@ class Here:
 class Job:
     """What a test needs: where checkpoints go, and how a worker finds its Python."""
 
-    def __init__(self, venv, directory):
-        self.env = {"PYTHON_EXEC": f"{venv}/bin/python", "PYTHONWARNINGS": "ignore",
-                    "TMPDIR": directory}
+    def __init__(self, env, directory):
+        self.env = {**env, "TMPDIR": directory}
         self.directory = directory
         self.count = 0
 
@@ -97,12 +48,6 @@ class Job:
         if not isinstance(node, Here):
             env["GLOO_SOCKET_IFNAME"] = node.interface  # its host name is in no DNS
         return node.start([CRUN, *words], env=env)
-
-
-def said(kind, *processes):
-    """[{name: value}]: what the workers of these crun said in lines of this kind."""
-    return [dict(word.split("=", 1) for word in line.split()[1:])
-            for p in processes for line in p.out.splitlines() if line.split()[:1] == [kind]]
 
 
 def expect(code, *processes):
@@ -251,19 +196,9 @@ def run(tests, job, where):
         print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
 
 
-def torch_venv():
-    found = subprocess.run([ROOT / "scripts" / "torch-venv", "newest"],
-                           stdout=subprocess.PIPE, text=True)
-    if found.returncode == 77:
-        skip("PyPI cannot be reached", "no PyTorch program was run under crun")
-    if found.returncode:
-        fail("scripts/torch-venv")
-    return found.stdout.strip()
-
-
 def main():
     with tempfile.TemporaryDirectory(prefix="crun-pytorch-") as directory:
-        job = Job(torch_venv(), directory)
+        job = Job(torch_env(), directory)
         here = Here()
         try:
             run(ONE_NODE, job, here)

@@ -32,6 +32,9 @@ def arguments():
     parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
     parser.add_argument("--batch-seconds", type=float, default=0.0, help="of made-up work")
     parser.add_argument("--fail-rank", type=int, default=-1, help="raise in this rank")
+    parser.add_argument("--until", help="end before the last epoch once this file is there")
+    parser.add_argument("--new-groups", action="store_true",
+                        help="in each epoch a process group is made, used and destroyed")
     return parser.parse_args()
 
 
@@ -78,6 +81,21 @@ def train_epoch(model, loader, optimizer, seconds):
     return total / len(loader)
 
 
+def is_there(path):
+    """What rank 0 sees, for all."""
+    seen = torch.tensor([os.path.exists(path)])
+    dist.broadcast(seen, 0)
+    return seen.item()
+
+
+def use_a_new_group():
+    group = dist.new_group(backend="gloo")
+    ones = torch.ones(1)
+    dist.all_reduce(ones, group=group)
+    assert ones.item() == dist.get_world_size()
+    dist.destroy_process_group(group)
+
+
 def say(what, **values):
     # one write: lines of several ranks must not run into each other
     line = " ".join([what] + [f"{k}={v}" for k, v in values.items()])
@@ -105,10 +123,14 @@ def main():
         if rank == 0:
             save(args.checkpoint, epoch, model, optimizer)
         dist.barrier()  # nobody is an epoch ahead of the checkpoint
+        if args.new_groups:
+            use_a_new_group()
         say("epoch", rank=rank, world=world, epoch=epoch, loss=f"{loss:.6f}",
             sum=f"{checksum(model):.12f}")
         if rank == args.fail_rank:
             raise ValueError(f"rank {rank} was told to fail")
+        if args.until and is_there(args.until):
+            break
     say("done", rank=rank, world=world, began=begin, sum=f"{checksum(model):.12f}")
     dist.destroy_process_group()
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""
+A training script whose author has put the README's progress() in front of it, this being the
+rest: rank 0 saves after each step, and a restarted group goes on from there.
+
+    ddp_progress.py CHECKPOINT OVER      ends once the file OVER is there
+"""
+import sys
+
+progress(LOADING, 0)  # before the imports, which take a while
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+CHECKPOINT, OVER = sys.argv[1:]
+BATCH, STEP_SECONDS = 16, 0.02
+
+
+def save(model, step):
+    torch.save({"model": model.module.state_dict(), "step": step}, CHECKPOINT + ".new")
+    os.replace(CHECKPOINT + ".new", CHECKPOINT)
+
+
+def load(model):
+    """The step to begin with."""
+    if not os.path.exists(CHECKPOINT):
+        return 1
+    state = torch.load(CHECKPOINT, weights_only=True)
+    model.load_state_dict(state["model"])
+    return state["step"] + 1
+
+
+def is_over():
+    """What rank 0 sees, for all."""
+    seen = torch.tensor([os.path.exists(OVER)])
+    dist.broadcast(seen, 0)
+    return seen.item()
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = nn.Linear(8, 1)
+    step = load(model)
+    model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    os.write(1, f"began rank={rank} pid={os.getpid()} step={step}\n".encode())
+    loss = float("nan")
+    while True:
+        progress(TRAINING, step, samples=BATCH * (step - 1), loss=loss)
+        x = torch.randn(BATCH, 8)
+        time.sleep(STEP_SECONDS)
+        error = nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
+        progress(COMMUNICATING, step, loss=loss)
+        error.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss = error.item()
+        over = is_over()
+        if rank == 0:
+            progress(CHECKPOINTING, step, loss=loss)
+            save(model, step)
+        if over:
+            break
+        step += 1
+    progress(DONE, step, loss=loss)
+    os.write(1, f"done rank={rank} step={step}\n".encode())
+    dist.destroy_process_group()
+
+
+main()
