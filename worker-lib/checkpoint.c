@@ -247,6 +247,10 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = find_sharded(c, &all);
+    if (status == CRUN_OK)
+        status = ddp_state_fetch(ddp);
+    if (status == CRUN_OK && optim)
+        status = optim_state_fetch(optim);
     ours = status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded);
     last = ours ? wait_until_idle(c) : CRUN_OK;
     if (ours && last != CRUN_STALE) {
@@ -428,6 +432,10 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     status = load(c, file, &all, &v, optim, sampler, extra, extras);
+    if (status == CRUN_OK)
+        status = ddp_state_put(ddp);
+    if (status == CRUN_OK && optim)
+        status = optim_state_put(optim);
     free(all.part);
     if (status == CRUN_OK && step)
         *step = v.facts.step;

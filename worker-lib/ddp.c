@@ -32,6 +32,9 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     crun_ddp *d;
 
     *ddp = NULL;
+    if (options && options->keep_half && options->grad_type == CRUN_F32)
+        return fail(CRUN_BAD_ARGUMENT, "a copy of parameters in f32 would be one too "
+                                       "many: keep_half is for bf16 and f16");
     if (options && !is_gradient_type(options->grad_type))
         return fail(CRUN_BAD_ARGUMENT, "gradients cannot be %s: f32, bf16 or f16",
                     crun_dtype_name(options->grad_type));
@@ -45,6 +48,7 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     if (d->options.bucket_bytes == 0)
         d->options.bucket_bytes = BUCKET_BYTES;
     d->world = world;
+    d->ops = world_device(world);
     d->rank = (unsigned)crun_rank(world);
     d->size = (unsigned)crun_size(world);
     d->element = crun_dtype_size(d->options.grad_type);
@@ -68,6 +72,11 @@ void crun_ddp_destroy(crun_ddp *ddp)
     /* a step that was given up: only its end matters */
     if (ddp_wait_all(ddp, NULL) != CRUN_OK)
         ddp->status = CRUN_OK;
+    for (unsigned i = 0; i < DDP_NOTES; i++)
+        ddp->ops->free_note(ddp->unused_note[i]);
+    ddp->ops->free(ddp->unused_sum);
+    ddp->ops->free(ddp->half);
+    free(ddp->mirror);
     crun_free(ddp->world, ddp->buffer_values);
     crun_free(ddp->world, ddp->gradients);
     crun_free(ddp->world, ddp->values);
@@ -142,6 +151,29 @@ static crun_status allocate(crun_ddp *ddp)
     return s;
 }
 
+/* What this rank alone needs, beside the arenas. */
+static crun_status allocate_own(crun_ddp *ddp)
+{
+    const struct device_ops *ops = ddp->ops;
+    crun_status s = CRUN_OK;
+
+    if (ddp->options.keep_half)
+        s = ops->alloc(ddp->length * sizeof(*ddp->half), (void **)&ddp->half);
+    if (s != CRUN_OK || !ops->queued)
+        return s;
+    s = ops->alloc(sizeof(*ddp->unused_sum), (void **)&ddp->unused_sum);
+    for (unsigned i = 0; s == CRUN_OK && i < DDP_NOTES; i++) {
+        ddp->unused_note[i] = ops->make_note();
+        if (!ddp->unused_note[i])
+            s = fail(CRUN_NO_MEMORY, "no pinned memory");
+    }
+    ddp->mirror = calloc(ddp->length + ddp->buffer_length, sizeof(*ddp->mirror));
+    return s == CRUN_OK && !ddp->mirror
+               ? fail(CRUN_NO_MEMORY, "no memory for a copy of %zu parameters",
+                      ddp->count)
+               : s;
+}
+
 static struct state_part whole(const struct ddp_parameter *p, float *arena,
                                struct state_range *range)
 {
@@ -157,6 +189,8 @@ static struct state_part whole(const struct ddp_parameter *p, float *arena,
 
 static crun_status describe_state(crun_ddp *ddp)
 {
+    float *values = ddp->mirror ? ddp->mirror : ddp->values;
+    float *buffers = ddp->mirror ? ddp->mirror + ddp->length : ddp->buffer_values;
     unsigned n = 0;
 
     ddp->part = calloc(ddp->parameters + ddp->buffers, sizeof(*ddp->part));
@@ -165,9 +199,9 @@ static crun_status describe_state(crun_ddp *ddp)
         return fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
                     ddp->parameters);
     for (unsigned i = 0; i < ddp->parameters; i++, n++)
-        ddp->part[n] = whole(&ddp->parameter[i], ddp->values, &ddp->part_range[n]);
+        ddp->part[n] = whole(&ddp->parameter[i], values, &ddp->part_range[n]);
     for (unsigned i = 0; i < ddp->buffers; i++, n++)
-        ddp->part[n] = whole(&ddp->buffer[i], ddp->buffer_values, &ddp->part_range[n]);
+        ddp->part[n] = whole(&ddp->buffer[i], buffers, &ddp->part_range[n]);
     return CRUN_OK;
 }
 
@@ -185,6 +219,8 @@ crun_status crun_ddp_seal(crun_ddp *ddp)
         s = ddp_lay_out(ddp);
     if (s == CRUN_OK)
         s = allocate(ddp);
+    if (s == CRUN_OK)
+        s = allocate_own(ddp);
     if (s == CRUN_OK)
         s = describe_state(ddp);
     ddp->sealed = s == CRUN_OK;
@@ -210,6 +246,13 @@ void *crun_ddp_gradient(const crun_ddp *ddp, int parameter)
     const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
 
     return p ? ddp->gradients + p->at * ddp->element : NULL;
+}
+
+const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter)
+{
+    const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
+
+    return p && ddp->half ? ddp->half + p->at : NULL;
 }
 
 float *crun_ddp_buffer_value(const crun_ddp *ddp, int buffer)
@@ -241,6 +284,8 @@ crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
     if (!ddp->sealed)
         return fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     s = crun_broadcast(ddp->world, ddp->values, ddp->length, CRUN_F32, root, NULL);
+    if (s == CRUN_OK)
+        s = ddp_narrow_values(ddp);
     return s == CRUN_OK ? crun_ddp_broadcast_buffers(ddp, root) : s;
 }
 
@@ -269,4 +314,49 @@ unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
 {
     *parts = ddp->part;
     return ddp->sealed ? ddp->parameters + ddp->buffers : 0;
+}
+
+/* Either way between the arenas and what the host sees of them. */
+static crun_status move_state(crun_ddp *ddp,
+                              crun_status (*move)(crun_ddp *ddp, float *arena,
+                                                  float *host, size_t count))
+{
+    crun_status s;
+
+    if (!ddp->mirror || !ddp->sealed)
+        return CRUN_OK;
+    s = move(ddp, ddp->values, ddp->mirror, ddp->length);
+    if (s == CRUN_OK && ddp->buffers > 0)
+        s = move(ddp, ddp->buffer_values, ddp->mirror + ddp->length,
+                 ddp->buffer_length);
+    return s;
+}
+
+static crun_status fetch(crun_ddp *ddp, float *arena, float *host, size_t count)
+{
+    return ddp->ops->fetch(ddp_queue(ddp), host, arena, count * sizeof(*host));
+}
+
+static crun_status put(crun_ddp *ddp, float *arena, float *host, size_t count)
+{
+    return ddp->ops->put(ddp_queue(ddp), arena, host, count * sizeof(*host));
+}
+
+crun_status ddp_state_fetch(crun_ddp *ddp)
+{
+    return move_state(ddp, fetch);
+}
+
+crun_status ddp_state_put(crun_ddp *ddp)
+{
+    crun_status s = move_state(ddp, put);
+
+    return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
+}
+
+crun_status ddp_narrow_values(crun_ddp *ddp)
+{
+    return ddp->half ? ddp->ops->narrow(ddp_queue(ddp), ddp->half, ddp->values,
+                                        ddp->length, ddp->options.grad_type)
+                     : CRUN_OK;
 }

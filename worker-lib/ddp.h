@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "worker-lib/device.h"
 #include "worker-lib/state.h"
 
 /*
@@ -18,6 +19,9 @@
  * parameter depends on the world's size.
  */
 #define DDP_ALIGN 32 /* elements: 64 bytes of f16, 128 of f32 */
+
+/* Steps that the program may be ahead of its GPU. */
+#define DDP_NOTES 2
 
 struct ddp_parameter {
     char *name;
@@ -41,6 +45,7 @@ struct ddp_bucket {
  */
 struct crun_ddp {
     crun_world *world;
+    const struct device_ops *ops; /* where the arenas are */
     crun_ddp_options options;
     unsigned rank, size;
     size_t element; /* bytes of one gradient element */
@@ -51,7 +56,9 @@ struct crun_ddp {
 
     float *values, *buffer_values;
     char *gradients;
-    size_t length;        /* of the arenas, with padding */
+    uint16_t *half; /* the values in grad_type; or NULL */
+    float *mirror;  /* values, then buffers, as the host sees them; NULL: as they are */
+    size_t length;  /* of the arenas, with padding */
     size_t buffer_length; /* of the buffers, with padding */
     size_t count;         /* of all parameters' elements */
 
@@ -69,6 +76,10 @@ struct crun_ddp {
     unsigned launched;
     crun_status status; /* of this step's launches: the first that failed */
     char text[512];
+
+    /* Where work is queued, the number of unused parameters of all ranks comes late. */
+    int32_t *unused_sum;
+    struct device_note *unused_note[DDP_NOTES];
 
     uint64_t beside_us; /* world_beside_us() at the step's begin */
     double communication_s, exposed_s;
@@ -88,6 +99,14 @@ static inline size_t ddp_slice_at(const crun_ddp *ddp, const struct ddp_bucket *
 {
     return b->at + ddp->rank * ddp_slice_count(ddp, b);
 }
+
+static inline void *ddp_queue(const crun_ddp *ddp)
+{
+    return ddp->ops->queued ? world_queue(ddp->world) : NULL;
+}
+
+/* The values in grad_type, made anew, where they are kept. */
+crun_status ddp_narrow_values(crun_ddp *ddp) CRUN_CHECK;
 
 /* Remembers the first failure of a step, with its words. */
 void ddp_note(crun_ddp *ddp, crun_status s);

@@ -18,7 +18,8 @@ void crun_ddp_zero(crun_ddp *ddp)
 {
     if (!ddp->sealed)
         return;
-    memset(ddp->gradients, 0, ddp->length * ddp->element);
+    ddp_note(ddp, ddp->ops->zero(ddp_queue(ddp), ddp->gradients,
+                                 ddp->length * ddp->element));
     ddp->since = atomic_load(&ddp->step) + !atomic_load(&ddp->open);
 }
 
@@ -135,7 +136,8 @@ static int32_t zero_unused(crun_ddp *ddp)
 
         if (!is_unused(ddp, p))
             continue;
-        memset(gradient_at(ddp, p->at), 0, p->count * ddp->element);
+        ddp_note(ddp, ddp->ops->zero(ddp_queue(ddp), gradient_at(ddp, p->at),
+                                     p->count * ddp->element));
         n++;
     }
     return n;
@@ -155,13 +157,41 @@ crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
     return ddp->status == CRUN_OK ? CRUN_OK : fail(ddp->status, "%s", ddp->text);
 }
 
+/*
+ * Where work is queued, nobody waits for the sum over all ranks: it goes to where the
+ * gradients are, and every rank looks at it DDP_NOTES steps later. So no rank is ever
+ * further ahead of its GPU.
+ */
+static crun_status sum_later(crun_ddp *ddp, int32_t *unused)
+{
+    struct device_note *note = ddp->unused_note[ddp->synced % DDP_NOTES];
+    const int32_t *before = NULL;
+    crun_status s;
+
+    if (ddp->synced >= DDP_NOTES) {
+        before = ddp->ops->read_note(note);
+        if (!before)
+            return fail(CRUN_SYSTEM, "%s", crun_error_text());
+    }
+    s = ddp->ops->put_word(ddp_queue(ddp), ddp->unused_sum, *unused);
+    if (s == CRUN_OK && ddp->size > 1)
+        s = crun_all_reduce(ddp->world, ddp->unused_sum, ddp->unused_sum, 1, CRUN_I32,
+                            CRUN_SUM, NULL);
+    *unused = before ? *before : 0;
+    return s == CRUN_OK ? ddp->ops->write_note(ddp_queue(ddp), note, ddp->unused_sum,
+                                               sizeof(*ddp->unused_sum))
+                        : s;
+}
+
 static crun_status communicate(crun_ddp *ddp, int32_t *unused)
 {
     double begin = ddp_seconds();
     crun_work *work = NULL;
     crun_status s = launch_next(ddp, true);
 
-    if (ddp->size > 1 && s == CRUN_OK)
+    if (ddp->ops->queued && s == CRUN_OK)
+        s = sum_later(ddp, unused);
+    else if (ddp->size > 1 && s == CRUN_OK)
         s = crun_all_reduce(ddp->world, unused, unused, 1, CRUN_I32, CRUN_SUM, &work);
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
@@ -169,6 +199,12 @@ static crun_status communicate(crun_ddp *ddp, int32_t *unused)
     ddp->communication_s += 1e-6 *
                             (double)(world_beside_us(ddp->world) - ddp->beside_us);
     return s;
+}
+
+/* Where the others' are known late, and nothing hangs on them. */
+static bool names_its_own(const crun_ddp *ddp)
+{
+    return ddp->ops->queued && ddp->options.find_unused;
 }
 
 /* The lowest rank without a gradient for each parameter; INT32_MAX: all have one. */
@@ -182,9 +218,10 @@ static int32_t *find_unused(crun_ddp *ddp, crun_status *s)
     }
     for (unsigned i = 0; i < ddp->parameters; i++)
         rank[i] = is_unused(ddp, &ddp->parameter[i]) ? (int32_t)ddp->rank : INT32_MAX;
-    *s = ddp->size == 1 ? CRUN_OK
-                        : crun_all_reduce(ddp->world, rank, rank, ddp->parameters,
-                                          CRUN_I32, CRUN_MIN, NULL);
+    *s = ddp->size == 1 || names_its_own(ddp)
+             ? CRUN_OK
+             : crun_all_reduce(ddp->world, rank, rank, ddp->parameters, CRUN_I32,
+                               CRUN_MIN, NULL);
     return rank;
 }
 
@@ -202,6 +239,8 @@ static crun_status name_unused(crun_ddp *ddp)
         ddp->unused = malloc(NAMES_BYTES);
     if (s == CRUN_OK && !ddp->unused)
         s = fail(CRUN_NO_MEMORY, "no memory to name the unused parameters");
+    if (s == CRUN_OK)
+        ddp->unused[0] = '\0';
     for (unsigned i = 0; s == CRUN_OK && i < ddp->parameters; i++) {
         const char *name = ddp->parameter[i].name;
 
@@ -219,6 +258,10 @@ static crun_status name_unused(crun_ddp *ddp)
     free(rank);
     if (s != CRUN_OK || ddp->options.find_unused)
         return s;
+    if (first < 0)
+        return fail(CRUN_BAD_ARGUMENT, "a parameter had no gradient two steps ago, on "
+                                       "some rank, and has one now (find_unused takes "
+                                       "it for zero)");
     return fail(CRUN_BAD_ARGUMENT,
                 "no gradient in this step on rank %d for %.300s (if that is meant, "
                 "find_unused takes it for zero)",
@@ -228,14 +271,16 @@ static crun_status name_unused(crun_ddp *ddp)
 crun_status crun_ddp_finish(crun_ddp *ddp)
 {
     crun_status s;
-    int32_t unused;
+    int32_t unused, own;
 
     if (!atomic_exchange(&ddp->open, false))
         return fail(CRUN_BAD_ARGUMENT, "finish of a step that was not begun");
     if (!atomic_load(&ddp->sync))
         return CRUN_OK;
-    unused = zero_unused(ddp);
+    unused = own = zero_unused(ddp);
     s = communicate(ddp, &unused);
+    if (names_its_own(ddp))
+        unused = own;
     if (ddp->unused)
         ddp->unused[0] = '\0';
     if (s == CRUN_OK && ddp->synced == 0)

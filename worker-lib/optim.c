@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/optim.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "worker-lib/optim_kernels.h"
 #include "worker-lib/status.h"
 
 /*
  * The optimizers as PyTorch defines them (torch.optim.SGD, Adam, AdamW; amp.GradScaler;
- * clip_grad_norm_). Unscaling and clipping are one factor, applied to the gradient in
- * the pass that steps.
+ * clip_grad_norm_). What one step is made of stands in optim_math.h.
  */
-
-#define SCALE_BEGIN 65536.0f
-#define SCALE_MIN 0x1p-24f
-#define SCALE_MAX 0x1p40f
-#define SCALE_GOOD_STEPS 2000
-
-#define STATE_ALIGN 64
-
-static bool has_moments(const crun_optim *o)
-{
-    return o->options.kind != CRUN_SGD;
-}
 
 /* The decimal that a person wrote, not its nearest f32: of 1 - 0.999, f32 has lost five
  * digits. */
@@ -84,31 +68,32 @@ static crun_status make_pieces(crun_optim *o)
     return CRUN_OK;
 }
 
-static float *zeroed(size_t count)
-{
-    size_t bytes = (count * sizeof(float) + STATE_ALIGN - 1) / STATE_ALIGN *
-                   STATE_ALIGN;
-    float *memory = aligned_alloc(STATE_ALIGN, bytes);
-
-    return memory ? memset(memory, 0, bytes) : NULL;
-}
-
 static crun_status make_state(crun_optim *o)
 {
+    const struct device_ops *ops = o->ddp->ops;
     const struct optim_piece *last = &o->piece[o->pieces - 1];
-    size_t count = last->state + last->count;
+    struct optim_scalars begin = { .scale = o->options.loss_scaling ? SCALE_BEGIN : 1 };
+    crun_status s = ops->alloc(sizeof(*o->control), (void **)&o->control);
 
-    if (has_moments(o) || o->options.momentum != 0) {
-        o->m = zeroed(count);
-        o->parts = 1;
+    o->state = last->state + last->count;
+    o->parts = o->rule == RULE_ADAM ? 2 : o->rule == RULE_MOMENTUM ? 1 : 0;
+    if (s == CRUN_OK)
+        s = ops->alloc(sizeof(*o->work), (void **)&o->work);
+    if (s == CRUN_OK)
+        s = ops->alloc(o->ddp->size * sizeof(*o->sums), (void **)&o->sums);
+    if (s == CRUN_OK && o->parts > 0)
+        s = ops->alloc(o->state * sizeof(*o->m), (void **)&o->m);
+    if (s == CRUN_OK && o->parts > 1)
+        s = ops->alloc(o->state * sizeof(*o->v), (void **)&o->v);
+    if (s != CRUN_OK)
+        return s;
+    if (ops->queued && o->parts > 0) {
+        o->mirror = calloc(o->parts * o->state, sizeof(*o->mirror));
+        if (!o->mirror)
+            return fail(CRUN_NO_MEMORY,
+                        "no memory for the optimizer's state (%zu elements)", o->state);
     }
-    if (has_moments(o)) {
-        o->v = zeroed(count);
-        o->parts = 2;
-    }
-    if (o->parts > 0 && (!o->m || (o->parts > 1 && !o->v)))
-        return fail(CRUN_NO_MEMORY,
-                    "no memory for the optimizer's state (%zu elements)", count);
+    optim_set_scalars(o, &begin);
     return optim_describe_state(o);
 }
 
@@ -141,7 +126,9 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
     o->options = chosen;
     o->beta1 = as_written(chosen.beta1);
     o->beta2 = as_written(chosen.beta2);
-    o->scalars.scale = chosen.loss_scaling ? SCALE_BEGIN : 1;
+    o->rule = chosen.kind != CRUN_SGD ? RULE_ADAM
+              : chosen.momentum != 0  ? RULE_MOMENTUM
+                                      : RULE_SGD;
     s = make_pieces(o);
     if (s == CRUN_OK)
         s = make_state(o);
@@ -155,10 +142,17 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
 
 void crun_optim_destroy(crun_optim *optim)
 {
+    const struct device_ops *ops;
+
     if (!optim)
         return;
-    free(optim->m);
-    free(optim->v);
+    ops = optim->ddp->ops;
+    ops->free(optim->m);
+    ops->free(optim->v);
+    ops->free(optim->control);
+    ops->free(optim->work);
+    ops->free(optim->sums);
+    free(optim->mirror);
     free(optim->piece);
     free(optim->range);
     free(optim);
@@ -171,154 +165,114 @@ void crun_optim_set_lr(crun_optim *optim, float lr)
 
 float crun_optim_scale(const crun_optim *optim)
 {
-    return optim->scalars.scale;
+    struct optim_scalars s = { .scale = 1 };
+
+    if (optim->options.loss_scaling)
+        optim_get_scalars(optim, &s);
+    return s.scale;
 }
 
-void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s)
+const float *crun_optim_scale_on_device(const crun_optim *optim)
 {
-    *s = optim->scalars;
-}
-
-void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s)
-{
-    optim->scalars = *s;
+    return optim->ddp->ops->queued ? &optim->control->scale : NULL;
 }
 
 /* -- one step -------------------------------------------------------------------- */
 
-/* What a pass over a piece needs. */
-struct pass {
-    crun_optim *optim;
-    const struct optim_piece *piece;
-    struct adam_constants adam;
-    struct sgd_constants sgd;
-};
-
-static void fill_sgd(const crun_optim *o, float factor, struct sgd_constants *c)
+static crun_status step_piece(const crun_optim *o, const struct optim_piece *piece)
 {
-    *c = (struct sgd_constants){
-        .factor = factor,
-        .l2 = o->options.weight_decay,
-        .lr = o->options.lr,
-        .momentum = o->options.momentum,
-        .now = o->options.nesterov ? 1 : 0,
-        .later = o->options.nesterov ? o->options.momentum : 1,
-    };
-}
+    const crun_ddp *ddp = o->ddp;
+    struct step_arrays a = { .p = ddp->values + piece->at,
+                             .m = o->m ? o->m + piece->state : NULL,
+                             .v = o->v ? o->v + piece->state : NULL,
+                             .g = ddp->gradients + piece->at * ddp->element,
+                             .type = ddp->options.grad_type };
 
-static void fill_adam(const crun_optim *o, float factor, struct adam_constants *c)
-{
-    double lr = (double)o->options.lr, decay = (double)o->options.weight_decay;
-    double t = (double)o->scalars.steps;
-    bool decoupled = o->options.kind == CRUN_ADAMW;
-
-    *c = (struct adam_constants){
-        .factor = factor,
-        .l2 = decoupled ? 0 : o->options.weight_decay,
-        .decay = decoupled ? (float)(1 - lr * decay) : 1,
-        .weight1 = (float)(1 - o->beta1),
-        .beta2 = (float)o->beta2,
-        .weight2 = (float)(1 - o->beta2),
-        .step = (float)(lr / (1 - pow(o->beta1, t))),
-        .scale2 = (float)(1 / sqrt(1 - pow(o->beta2, t))),
-        .eps = o->options.eps,
-    };
-}
-
-static void step_block(void *arg, size_t at, const float *g, size_t count)
-{
-    struct pass *pass = arg;
-    crun_optim *o = pass->optim;
-    size_t state = pass->piece->state + (at - pass->piece->at);
-    float *p = o->ddp->values + at;
-
-    if (has_moments(o))
-        kernel_adam(&pass->adam, p, o->m + state, o->v + state, g, count);
-    else if (o->m)
-        kernel_momentum(&pass->sgd, p, o->m + state, g, count);
-    else
-        kernel_sgd(&pass->sgd, p, g, count);
+    /* of a sharded one the other ranks' values are still to come */
+    if (ddp->half && !ddp->options.shard)
+        a.half = ddp->half + piece->at;
+    return ddp->ops->step(ddp_queue(ddp), o->control, o->rule, &a, piece->count);
 }
 
 /* A slice that is stepped goes to the others while the next one is stepped: from the
  * arena's begin, as the forward pass needs them. */
-static crun_status step_sharded(crun_optim *o, struct pass *pass)
+static crun_status step_sharded(crun_optim *o)
 {
     crun_ddp *ddp = o->ddp;
+    crun_status s;
 
     for (unsigned i = ddp->buckets; i-- > 0;) {
         struct ddp_bucket *b = &ddp->bucket[i];
-        crun_status s;
 
-        pass->piece = &o->piece[i];
-        optim_each_block(ddp, pass->piece->at, pass->piece->count, step_block, pass);
-        if (ddp->size == 1 || ddp->status != CRUN_OK)
-            continue;
-        s = crun_all_gather(ddp->world, ddp->values + ddp_slice_at(ddp, b),
-                            ddp->values + b->at, ddp_slice_count(ddp, b), CRUN_F32,
-                            &b->work);
-        if (s != CRUN_OK)
-            b->work = NULL;
+        s = step_piece(o, &o->piece[i]);
+        if (s == CRUN_OK && ddp->size > 1 && ddp->status == CRUN_OK) {
+            s = crun_all_gather(ddp->world, ddp->values + ddp_slice_at(ddp, b),
+                                ddp->values + b->at, ddp_slice_count(ddp, b), CRUN_F32,
+                                &b->work);
+            if (s != CRUN_OK)
+                b->work = NULL;
+        }
         ddp_note(ddp, s);
     }
-    return ddp_wait_all(ddp, NULL);
+    s = ddp_wait_all(ddp, NULL);
+    return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
 }
 
-static crun_status step_all(crun_optim *o, float factor)
+static crun_status step_all(crun_optim *o)
 {
-    struct pass pass = { .optim = o, .piece = o->piece };
-
-    o->scalars.steps++;
-    if (has_moments(o))
-        fill_adam(o, factor, &pass.adam);
-    else
-        fill_sgd(o, factor, &pass.sgd);
-    if (o->ddp->options.shard)
-        return step_sharded(o, &pass);
-    optim_each_block(o->ddp, 0, o->ddp->length, step_block, &pass);
-    return CRUN_OK;
+    /* a GPU looks by itself whether the step is skipped */
+    if (!o->ddp->ops->queued && o->control->skip)
+        return CRUN_OK;
+    return o->ddp->options.shard ? step_sharded(o) : step_piece(o, o->piece);
 }
 
-/* Dynamic loss scaling: every overflow halves, a long time without one doubles. */
-static void adapt_scale(crun_optim *o, bool overflow)
+static crun_status tell(const crun_optim *o, crun_step_info *info)
 {
-    struct optim_scalars *s = &o->scalars;
+    struct optim_control c;
+    crun_status s = o->ddp->ops->fetch(ddp_queue(o->ddp), &c, o->control, sizeof(c));
 
-    if (!o->options.loss_scaling)
-        return;
-    s->good = overflow ? 0 : s->good + 1;
-    if (overflow)
-        s->scale = fmaxf(s->scale / 2, SCALE_MIN);
-    if (s->good < SCALE_GOOD_STEPS)
-        return;
-    s->scale = fminf(s->scale * 2, SCALE_MAX);
-    s->good = 0;
+    if (s == CRUN_OK)
+        *info = (crun_step_info){ c.norm, c.skip, c.scale_used };
+    return s;
+}
+
+static struct optim_request request(const crun_optim *o, bool measured)
+{
+    const crun_optim_options *options = &o->options;
+
+    return (struct optim_request){
+        .rule = o->rule,
+        .decoupled = options->kind == CRUN_ADAMW,
+        .nesterov = options->nesterov,
+        .loss_scaling = options->loss_scaling,
+        .lr = options->lr,
+        .momentum = options->momentum,
+        .weight_decay = options->weight_decay,
+        .clip_norm = options->clip_norm,
+        .eps = options->eps,
+        .ranks = measured ? o->ddp->size : 0,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+    };
 }
 
 crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
 {
-    bool guarded = optim->options.clip_norm > 0 || optim->options.loss_scaling;
-    double norm = NAN, factor = 1 / (double)optim->scalars.scale;
-    bool skip = false;
+    const crun_ddp *ddp = optim->ddp;
+    bool measured = info || optim->options.clip_norm > 0 || optim->options.loss_scaling;
+    struct optim_request r = request(optim, measured);
     crun_status s = CRUN_OK;
 
-    if (atomic_load(&optim->ddp->open))
+    if (atomic_load(&ddp->open))
         return fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
                                        "reducer's step is finished");
-    if (optim->ddp->status != CRUN_OK)
-        return fail(optim->ddp->status, "%s", optim->ddp->text);
-    if (guarded || info)
-        s = optim_norm(optim, &norm);
-    if (s != CRUN_OK)
-        return s;
-    norm *= factor;
-    skip = guarded && !isfinite(norm);
-    if (info)
-        *info = (crun_step_info){ (float)norm, skip, optim->scalars.scale };
-    if (optim->options.clip_norm > 0)
-        factor *= fmin(1, (double)optim->options.clip_norm / (norm + 1e-6));
-    if (!skip)
-        s = step_all(optim, (float)factor);
-    adapt_scale(optim, skip);
-    return s;
+    if (ddp->status != CRUN_OK)
+        return fail(ddp->status, "%s", ddp->text);
+    if (measured)
+        s = optim_measure(optim);
+    if (s == CRUN_OK)
+        s = ddp->ops->prepare(ddp_queue(ddp), optim->control, &r, optim->sums);
+    if (s == CRUN_OK && info)
+        s = tell(optim, info);
+    return s == CRUN_OK ? step_all(optim) : s;
 }

@@ -17,10 +17,17 @@ struct optim_piece {
 struct crun_optim {
     crun_ddp *ddp;
     crun_optim_options options;
+    enum optim_rule rule;
     double beta1, beta2;
-    struct optim_scalars scalars;
 
+    /* where the reducer's arrays are: */
+    struct optim_control *control;
     float *m, *v; /* NULL where there is none */
+    struct squares_work *work;
+    double *sums; /* of each rank's squares */
+
+    float *mirror; /* m and v as the host sees them; NULL: they are the host's */
+    size_t state;  /* elements of m, and of v */
     struct optim_piece *piece;
     unsigned pieces;
 
@@ -32,14 +39,8 @@ struct crun_optim {
 /* The pieces as ranges of all parameters one after the other, without padding. */
 crun_status optim_describe_state(crun_optim *optim);
 
-/* The norm of the gradient that all ranks have together, times the loss' scale; the
- * same bits on every rank, sharded or not. Each rank looks at its slices. */
-crun_status optim_norm(const crun_optim *optim, double *norm);
-
-/* Calls `each` with gradients as f32: those of f32 as they are, others a block at a
- * time. */
-void optim_each_block(const crun_ddp *ddp, size_t at, size_t count,
-                      void (*each)(void *arg, size_t at, const float *g, size_t count),
-                      void *arg);
+/* The squares of the gradient that all ranks have together, sharded or not: a sum for
+ * each rank, the same bits on all. Each rank looks at its slices. */
+crun_status optim_measure(const crun_optim *optim);
 
 #endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/optim_kernels.h"
 
-#include <math.h>
-#include <string.h>
-
 /*
  * Plain loops that the compiler makes vectors of: one version for each width, the right
  * one is bound when the program is loaded. The sanitizers cannot run before that.
@@ -29,15 +26,8 @@ void kernel_adam(const struct adam_constants *constants, float *restrict p,
 {
     const struct adam_constants c = *constants;
 
-    for (size_t i = 0; i < count; i++) {
-        float grad = g[i] * c.factor + c.l2 * p[i];
-        float mean = m[i] + c.weight1 * (grad - m[i]);
-        float square = v[i] * c.beta2 + c.weight2 * grad * grad;
-
-        m[i] = mean;
-        v[i] = square;
-        p[i] = p[i] * c.decay - c.step * mean / (sqrtf(square) * c.scale2 + c.eps);
-    }
+    for (size_t i = 0; i < count; i++)
+        p[i] = adam_element(c, p[i], &m[i], &v[i], g[i]);
 }
 
 EACH_WIDTH
@@ -46,13 +36,8 @@ void kernel_momentum(const struct sgd_constants *constants, float *restrict p,
 {
     const struct sgd_constants c = *constants;
 
-    for (size_t i = 0; i < count; i++) {
-        float grad = g[i] * c.factor + c.l2 * p[i];
-        float mean = m[i] * c.momentum + grad;
-
-        m[i] = mean;
-        p[i] -= c.lr * (c.now * grad + c.later * mean);
-    }
+    for (size_t i = 0; i < count; i++)
+        p[i] = momentum_element(c, p[i], &m[i], g[i]);
 }
 
 EACH_WIDTH
@@ -62,7 +47,7 @@ void kernel_sgd(const struct sgd_constants *constants, float *restrict p,
     const struct sgd_constants c = *constants;
 
     for (size_t i = 0; i < count; i++)
-        p[i] -= c.lr * (g[i] * c.factor + c.l2 * p[i]);
+        p[i] = sgd_element(c, p[i], g[i]);
 }
 
 #define LANES 16
@@ -83,30 +68,16 @@ double kernel_squares(const float *g, size_t count)
     return all;
 }
 
-/* The exponent's bias is mended by a multiplication, which is exact and makes normal
- * numbers of subnormal ones; infinity and NaN get the widest exponent there is. */
 EACH_WIDTH
 void kernel_from_f16(float *restrict out, const uint16_t *restrict in, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t h = in[i], bits = (h & 0x7fff) << 13;
-        uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-        float f;
-
-        memcpy(&f, &bits, sizeof(f));
-        f *= 0x1p112f;
-        memcpy(&bits, &f, sizeof(f));
-        bits |= special | (h & 0x8000) << 16;
-        memcpy(&out[i], &bits, sizeof(f));
-    }
+    for (size_t i = 0; i < count; i++)
+        out[i] = float_of_f16(in[i]);
 }
 
 EACH_WIDTH
 void kernel_from_bf16(float *restrict out, const uint16_t *restrict in, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)in[i] << 16;
-
-        memcpy(&out[i], &bits, sizeof(bits));
-    }
+    for (size_t i = 0; i < count; i++)
+        out[i] = float_of_bf16(in[i]);
 }

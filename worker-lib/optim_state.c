@@ -1,69 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "worker-lib/optim.h"
-#include "worker-lib/optim_kernels.h"
 #include "worker-lib/status.h"
 
 /* What is to be known of the gradients, and of the state, of all ranks together. */
 
-#define BLOCK                                                                          \
-    2048 /* elements: beside what a kernel streams, in a first-level cache             \
-          */
-
-void optim_each_block(const crun_ddp *ddp, size_t at, size_t count,
-                      void (*each)(void *arg, size_t at, const float *g, size_t count),
-                      void *arg)
-{
-    _Alignas(64) float block[BLOCK];
-    const void *from = ddp->gradients + at * ddp->element;
-
-    if (ddp->options.grad_type == CRUN_F32) {
-        each(arg, at, from, count);
-        return;
-    }
-    for (size_t done = 0; done < count; done += BLOCK) {
-        size_t n = count - done < BLOCK ? count - done : BLOCK;
-        const uint16_t *half = (const uint16_t *)from + done;
-
-        if (ddp->options.grad_type == CRUN_F16)
-            kernel_from_f16(block, half, n);
-        else
-            kernel_from_bf16(block, half, n);
-        each(arg, at + done, block, n);
-    }
-}
-
-static void add_squares(void *arg, size_t at, const float *g, size_t count)
-{
-    (void)at;
-    *(double *)arg += kernel_squares(g, count);
-}
-
-/*
- * Every rank adds the squares of its slices; the sums are gathered and then added in
- * the order of the ranks, by each rank alike. f64 holds the square of any f32, so the
- * norm is finite exactly if all gradients are.
- */
-crun_status optim_norm(const crun_optim *optim, double *norm)
+crun_status optim_measure(const crun_optim *optim)
 {
     const crun_ddp *ddp = optim->ddp;
-    double *sums = calloc(ddp->size, sizeof(*sums)), all = 0;
-    crun_status s = CRUN_OK;
+    double *own = &optim->sums[ddp->rank];
+    crun_status s = ddp->ops->zero(ddp_queue(ddp), own, sizeof(*own));
 
-    if (!sums)
-        return fail(CRUN_NO_MEMORY, "no memory for the norm");
-    for (unsigned i = 0; i < ddp->buckets; i++)
-        optim_each_block(ddp, ddp_slice_at(ddp, &ddp->bucket[i]),
-                         ddp_slice_count(ddp, &ddp->bucket[i]), add_squares,
-                         &sums[ddp->rank]);
-    if (ddp->size > 1)
-        s = crun_all_gather(ddp->world, &sums[ddp->rank], sums, 1, CRUN_F64, NULL);
-    for (unsigned i = 0; i < ddp->size; i++)
-        all += sums[i];
-    free(sums);
-    *norm = sqrt(all);
+    for (unsigned i = 0; s == CRUN_OK && i < ddp->buckets; i++) {
+        const struct ddp_bucket *b = &ddp->bucket[i];
+
+        s = ddp->ops->squares(ddp_queue(ddp), optim->work, own,
+                              ddp->gradients + ddp_slice_at(ddp, b) * ddp->element,
+                              ddp_slice_count(ddp, b), ddp->options.grad_type);
+    }
+    if (s == CRUN_OK && ddp->size > 1)
+        s = crun_all_gather(ddp->world, own, optim->sums, 1, CRUN_F64, NULL);
     return s;
 }
 
@@ -101,6 +59,13 @@ static unsigned list_ranges(const crun_optim *o, float *state,
     return n;
 }
 
+static float *host_state(const crun_optim *o, unsigned part)
+{
+    if (o->mirror)
+        return o->mirror + part * o->state;
+    return part == 0 ? o->m : o->v;
+}
+
 crun_status optim_describe_state(crun_optim *o)
 {
     static const char *const names[] = { "optimizer.m", "optimizer.v" };
@@ -117,7 +82,7 @@ crun_status optim_describe_state(crun_optim *o)
             .range = o->range + i * (size_t)n,
             .ranges = n,
         };
-        list_ranges(o, i == 0 ? o->m : o->v, o->range + i * (size_t)n);
+        list_ranges(o, host_state(o, i), o->range + i * (size_t)n);
     }
     return CRUN_OK;
 }
@@ -126,4 +91,46 @@ unsigned optim_state(crun_optim *optim, const struct state_part **parts)
 {
     *parts = optim->part;
     return optim->parts;
+}
+
+crun_status optim_state_fetch(crun_optim *o)
+{
+    const crun_ddp *ddp = o->ddp;
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
+        s = ddp->ops->fetch(ddp_queue(ddp), host_state(o, i), i == 0 ? o->m : o->v,
+                            o->state * sizeof(float));
+    return s;
+}
+
+crun_status optim_state_put(crun_optim *o)
+{
+    const crun_ddp *ddp = o->ddp;
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
+        s = ddp->ops->put(ddp_queue(ddp), i == 0 ? o->m : o->v, host_state(o, i),
+                          o->state * sizeof(float));
+    return s;
+}
+
+/* The control begins with them. */
+_Static_assert(offsetof(struct optim_control, good) ==
+                   offsetof(struct optim_scalars, good),
+               "scalars are copied as they are");
+
+void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
+{
+    const crun_ddp *ddp = o->ddp;
+
+    if (ddp->ops->fetch(ddp_queue(ddp), s, o->control, sizeof(*s)) != CRUN_OK)
+        *s = (struct optim_scalars){ .scale = 1 };
+}
+
+void optim_set_scalars(crun_optim *o, const struct optim_scalars *s)
+{
+    const crun_ddp *ddp = o->ddp;
+
+    (void)!ddp->ops->put(ddp_queue(ddp), o->control, s, sizeof(*s));
 }

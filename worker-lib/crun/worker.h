@@ -184,6 +184,11 @@ CRUN_API size_t crun_flight_record(crun_world *world, char *text, size_t size);
  * and one for gradients (in memory of crun_alloc); the caller computes into views of
  * them. Registered order is the order of the forward pass; buckets are filled from its
  * end.
+ *
+ * Where crun_alloc gives memory of a GPU, all that is said here of steps is about their
+ * place in the stream of crun_set_stream; no step waits for the GPU, but
+ * crun_ddp_finish for the step before the last one. So a gradient that is missing is
+ * told two steps later, and find_unused names this rank's own.
  */
 typedef struct crun_ddp crun_ddp;
 
@@ -193,6 +198,7 @@ typedef struct crun_ddp_options {
     crun_dtype grad_type;      /* CRUN_F32, or CRUN_BF16, CRUN_F16 with f32 masters */
     bool shard;       /* ZeRO-1: each rank keeps the optimizer state of its part */
     bool find_unused; /* parameters without a gradient are zero, not an error */
+    bool keep_half;   /* the optimizer keeps a copy of the parameters in grad_type */
 } crun_ddp_options;
 
 CRUN_API CRUN_CHECK crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
@@ -213,6 +219,7 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_seal(crun_ddp *ddp);
  * grad_type. */
 CRUN_API float *crun_ddp_value(const crun_ddp *ddp, int parameter);
 CRUN_API void *crun_ddp_gradient(const crun_ddp *ddp, int parameter);
+CRUN_API const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter);
 CRUN_API float *crun_ddp_buffer_value(const crun_ddp *ddp, int buffer);
 CRUN_API size_t crun_ddp_count(const crun_ddp *ddp);  /* of all parameters' elements */
 CRUN_API float *crun_ddp_values(const crun_ddp *ddp); /* the whole arena, padding 0 */
@@ -267,6 +274,8 @@ CRUN_API void crun_optim_destroy(crun_optim *optim); /* before its ddp */
 CRUN_API void crun_optim_set_lr(crun_optim *optim, float lr);
 /* What the loss is to be multiplied with before backward; 1 without loss scaling. */
 CRUN_API float crun_optim_scale(const crun_optim *optim);
+/* The same for kernels, without waiting for the GPU; NULL where there is none. */
+CRUN_API const float *crun_optim_scale_on_device(const crun_optim *optim);
 
 typedef struct crun_step_info {
     float
@@ -274,7 +283,8 @@ typedef struct crun_step_info {
     bool skipped;  /* a gradient was infinite or NaN: nothing was changed, anywhere */
     float scale;
 } crun_step_info;
-/* After crun_ddp_finish. info may be NULL; asking for the norm costs one more pass. */
+/* After crun_ddp_finish. info may be NULL; asking for the norm costs one more pass, and
+ * waits for a GPU. */
 CRUN_API CRUN_CHECK crun_status crun_optim_step(crun_optim *optim,
                                                 crun_step_info *info);
 
