@@ -80,3 +80,13 @@ uint64_t procs_patience(uint64_t ms)
 
     return text ? ms * (uint64_t)atoi(text) : ms;
 }
+
+unsigned procs_crowd(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double load = 0;
+
+    if (getloadavg(&load, 1) < 1 || load <= (double)cores)
+        return 1;
+    return (unsigned)(load / (double)cores) + 1;
+}

@@ -22,7 +22,7 @@
 #include "rendezvous/base/xalloc.h"
 #include "tests/helpers/check_main.h"
 
-#define PATIENCE_MS 4000
+#define PATIENCE_MS 10000
 #define N(byte) byte "\0\0\0\0\0\0\0"
 #define HELLO "\x00\xce\xf7\x85\x3c"
 #define PING                                                                           \
@@ -334,6 +334,7 @@ START_TEST(whoever_is_not_a_client_is_cut_off_with_one_line)
              "SET: a key of"),
 #undef CASE
     };
+    uint64_t begun_ms = clock_ms();
     int fd = dial(0);
 
     say(fd, cases[_i].says, cases[_i].size);
@@ -347,7 +348,8 @@ START_TEST(whoever_is_not_a_client_is_cut_off_with_one_line)
     }
     EXPECT_STAT(refused, 51);
     EXPECT_STAT(connections, 0);
-    ck_assert_uint_le(lines_seen(), 3); /* at most one a second */
+    /* at most one a second */
+    ck_assert_uint_le(lines_seen(), 3 + (clock_ms() - begun_ms) / 1000);
 }
 END_TEST
 
@@ -485,20 +487,26 @@ END_TEST
 START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
 {
     static const char value[1000];
+    const size_t size = sizeof(GET_K) - 1;
+    struct pollfd writable = { .events = POLLOUT };
     uint64_t length = sizeof(value);
     int greedy, other;
     ssize_t n = 0;
 
     stop();
     start((struct store_server_config){ .out_max = 100000 });
-    greedy = dial(4096);
+    greedy = writable.fd = dial(4096);
     other = connect_client();
     SAY(greedy, HELLO "\x01" N("\x01") "k");
     say(greedy, &length, 8);
     say(greedy, value, sizeof(value));
     /* without ever reading: a few hundred fill the socket, the rest the queue */
-    for (int i = 0; i < 100000 && n >= 0; i++)
-        n = send(greedy, GET_K, sizeof(GET_K) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (size_t sent = 0; n >= 0 && sent < 100000 * size; sent += (size_t)n) {
+        n = send(greedy, GET_K + sent % size, size - sent % size,
+                 MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) /* the server has not come to read them yet */
+            n = poll(&writable, 1, PATIENCE_MS) > 0 ? 0 : -1;
+    }
     expect_line("answers not taken");
     EXPECT_STAT(connections, 1);
     SAY(other, PING);
@@ -621,7 +629,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("sockets");
 
     tcase_add_checked_fixture(t, start_plain, stop);
-    tcase_set_timeout(t, 20);
+    tcase_set_timeout(t, 60);
     tcase_add_test(t, what_one_client_sets_another_gets);
     tcase_add_test(t, a_wait_is_answered_when_the_key_comes);
     tcase_add_test(t, a_client_that_goes_waits_no_more);
