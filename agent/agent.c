@@ -392,7 +392,7 @@ static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
     struct agent *a = arg;
     const char *now = a->crew.guard ? guard_containment(a->crew.guard) : a->containment;
 
-    watch_progress(a->crew.watch, progress);
+    crew_progress(&a->crew, progress);
     if (strcmp(now, a->containment) != 0)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "agent/descriptors.h"
+#include "agent/gpu_care.h"
 #include "agent/group.h"
 #include "agent/guard.h"
 #include "agent/logs.h"
@@ -55,6 +56,29 @@ static void on_remark(void *arg, const char *kind, const char *text)
     c->calls.remark(c->calls.arg, kind, text);
 }
 
+static void on_failed(void *arg, const struct failure *f)
+{
+    struct crew *c = arg;
+    struct failure explained = *f;
+
+    gpu_care_explain(c->gpus, &explained);
+    c->calls.failed(c->calls.arg, &explained);
+}
+
+static void on_finished(void *arg)
+{
+    struct crew *c = arg;
+
+    c->calls.finished(c->calls.arg);
+}
+
+static void on_stopped(void *arg)
+{
+    struct crew *c = arg;
+
+    c->calls.stopped(c->calls.arg);
+}
+
 static void on_checkpointed(void *arg)
 {
     struct crew *c = arg;
@@ -67,10 +91,9 @@ static void on_checkpointed(void *arg)
 
 static void make_group(struct crew *c)
 {
-    struct group_calls calls = { .failed = c->calls.failed,
-                                 .finished = c->calls.finished,
-                                 .stopped = c->calls.stopped,
-                                 .arg = c->calls.arg };
+    struct group_calls calls = {
+        .failed = on_failed, .finished = on_finished, .stopped = on_stopped, .arg = c
+    };
 
     group_destroy(c->group);
     c->group = group_create(c->loop, c->config, c->guard, c->logs, &calls);
@@ -121,8 +144,10 @@ int crew_init(struct crew *c, struct loop *loop, const struct config *config,
     struct watch_calls watch_calls = {
         .hung = on_hung, .remark = on_remark, .checkpointed = on_checkpointed, .arg = c
     };
+    struct gpu_care_calls gpu_calls = { .remark = on_remark, .arg = c };
 
     *c = (struct crew){ .loop = loop, .config = config, .calls = *calls };
+    c->gpus = gpu_care_create(loop, config, &gpu_calls);
     if (start_guard(c, e) < 0)
         return -1;
     c->logs = logs_create(loop, config, &logs_calls);
@@ -133,6 +158,7 @@ int crew_init(struct crew *c, struct loop *loop, const struct config *config,
 
 void crew_fini(struct crew *c)
 {
+    gpu_care_destroy(c->gpus);
     watch_destroy(c->watch);
     group_destroy(c->group);
     guard_stop(c->guard);
@@ -145,7 +171,14 @@ int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
     if (group_start(c->group, start, epoch, e) < 0)
         return -1;
     watch_begin(c->watch, c->group, c->guard, start);
+    gpu_care_begin(c->gpus, start);
     return 0;
+}
+
+void crew_progress(struct crew *c, struct msg_heartbeat *progress)
+{
+    watch_progress(c->watch, progress);
+    gpu_care_progress(c->gpus, progress);
 }
 
 void crew_stop(struct crew *c, int signo, uint32_t grace_ms, bool tell_ranks)

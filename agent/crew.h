@@ -12,14 +12,14 @@ struct loop;
 /*
  * All that belongs to the workers of this node, over all epochs: the guard that is
  * their parent, what they write, the group of the epoch, and the watch over their
- * status pages. A guard that dies, and its workers with it, is replaced.
+ * status pages and their GPUs. A guard that dies, and its workers with it, is replaced.
  */
 struct crew_calls {
     /* As in group_calls; a worker that hangs has failed too. */
     void (*failed)(void *arg, const struct failure *f);
     void (*finished)(void *arg);
     void (*stopped)(void *arg);
-    /* As in watch_calls. */
+    /* As in watch_calls and gpu_care_calls. */
     void (*remark)(void *arg, const char *kind, const char *text);
     void (*checkpointed)(void *arg);
     /* The guard has ended the workers of a node that is cut off. */
@@ -37,6 +37,7 @@ struct crew {
     struct guard *guard; /* NULL: there cannot be one */
     struct group *group;
     struct watch *watch;
+    struct gpu_care *gpus; /* NULL: none */
 };
 
 /* Before this process has any thread. Fini in any case; zeroed memory is fine. */
@@ -46,6 +47,8 @@ void crew_fini(struct crew *c);
 
 int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
                struct err *e) MUST_CHECK;
+/* What the next heartbeat is to say. */
+void crew_progress(struct crew *c, struct msg_heartbeat *progress);
 /* As group_stop; what each does is told first if that is asked for. */
 void crew_stop(struct crew *c, int signo, uint32_t grace_ms, bool tell_ranks);
 

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which GPUs there are. The library is NVML, the one that every NVIDIA driver brings;
- * it is loaded, asked and let go at once, so that nothing of it stays in a process that
- * is to be small and is about to fork. Its few types are declared here, for crun is
- * built where there is no CUDA. Nothing here ever prints.
+ * Which GPUs there are. NVML is loaded, asked and let go at once, so that nothing of it
+ * stays in a process that is to be small and is about to fork. Nothing here ever
+ * prints.
  */
 #include "agent/gpu_list.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/nvml.h"
 #include "rendezvous/base/xalloc.h"
 
 static struct gpu *add(struct gpu_list *list, const char *address, const char *uuid,
@@ -30,56 +28,6 @@ static struct gpu *add(struct gpu_list *list, const char *address, const char *u
 }
 
 /* -- NVML -------------------------------------------------------------------------- */
-
-#define NVML_OK 0
-
-struct nvml_device;
-
-struct nvml_pci { /* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3 */
-    char bus_id_legacy[16];
-    unsigned domain, bus, device;
-    unsigned device_id, subsystem_id;
-    char bus_id[32];
-};
-
-struct nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
-    int (*count)(unsigned *count);
-    int (*device)(unsigned index, struct nvml_device **device);
-    int (*pci)(struct nvml_device *device, struct nvml_pci *pci);
-    int (*uuid)(struct nvml_device *device, char *uuid, unsigned size);
-    /* older drivers know no parts: NULL */
-    int (*part_max)(struct nvml_device *device, unsigned *count);
-    int (*part)(struct nvml_device *device, unsigned index, struct nvml_device **part);
-};
-
-static const struct {
-    const char *name;
-    size_t at;
-    bool optional;
-} symbols[] = {
-    { "nvmlInit_v2", offsetof(struct nvml, init), false },
-    { "nvmlShutdown", offsetof(struct nvml, shutdown), false },
-    { "nvmlDeviceGetCount_v2", offsetof(struct nvml, count), false },
-    { "nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, device), false },
-    { "nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci), false },
-    { "nvmlDeviceGetUUID", offsetof(struct nvml, uuid), false },
-    { "nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, part_max), true },
-    { "nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, part), true },
-};
-
-static bool find_symbols(void *library, struct nvml *nvml)
-{
-    for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
-        void *found = dlsym(library, symbols[i].name);
-
-        if (!found && !symbols[i].optional)
-            return false;
-        memcpy((char *)nvml + symbols[i].at, &found, sizeof(found));
-    }
-    return true;
-}
 
 static void add_parts(const struct nvml *nvml, struct nvml_device *device,
                       const char *address, struct gpu_list *list)
@@ -100,16 +48,13 @@ static void add_parts(const struct nvml *nvml, struct nvml_device *device,
 static void add_device(const struct nvml *nvml, unsigned index, struct gpu_list *list)
 {
     struct nvml_device *device;
-    char address[32] = "", uuid[96] = "";
-    struct nvml_pci pci;
+    char address[32], uuid[96];
 
     if (nvml->device(index, &device) != NVML_OK) {
         add(list, "", "", false);
         return;
     }
-    if (nvml->pci(device, &pci) == NVML_OK)
-        snprintf(address, sizeof(address), "%04x:%02x:%02x.0", pci.domain, pci.bus,
-                 pci.device);
+    nvml_address(nvml, device, address);
     if (nvml->uuid(device, uuid, sizeof(uuid)) != NVML_OK)
         uuid[0] = '\0';
     add(list, address, uuid, false);
@@ -118,21 +63,16 @@ static void add_device(const struct nvml *nvml, unsigned index, struct gpu_list 
 
 static bool read_nvml(struct gpu_list *list)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     unsigned count = 0;
     struct nvml nvml;
     bool ok;
 
-    if (!library)
+    if (!nvml_open(&nvml))
         return false;
-    ok = find_symbols(library, &nvml) && nvml.init() == NVML_OK;
-    if (ok) {
-        ok = nvml.count(&count) == NVML_OK;
-        for (unsigned i = 0; ok && i < count; i++)
-            add_device(&nvml, i, list);
-        nvml.shutdown();
-    }
-    dlclose(library);
+    ok = nvml.count(&count) == NVML_OK;
+    for (unsigned i = 0; ok && i < count; i++)
+        add_device(&nvml, i, list);
+    nvml_close(&nvml);
     return ok;
 }
 

@@ -25,10 +25,10 @@ struct status {
     cJSON *nodes;        /* of the job being shown */
 };
 
-static const char *const headings[] = {
-    "NODE",    "SLOT", "RANKS", "STATE",   "HEARTBEAT", "CONTAINMENT", "STEP",
-    "STEPS/S", "LOSS", "PID",   "ADDRESS", "NOTE",      NULL
-};
+static const char *const headings[] = { "NODE",      "SLOT",        "RANKS", "STATE",
+                                        "HEARTBEAT", "CONTAINMENT", "STEP",  "STEPS/S",
+                                        "LOSS",      "GPU",         "MEM",   "PID",
+                                        "ADDRESS",   "NOTE",        NULL };
 
 /* -- for people ------------------------------------------------------------------- */
 
@@ -85,6 +85,19 @@ static void print_ranks(struct table *t, const struct msg_node_status *s)
                    s->first_rank + s->workers - 1);
 }
 
+/* How busy they are, and how full the fullest one is. */
+static void print_gpus(struct table *t, const struct msg_gpus *g)
+{
+    if (g->count && g->percent >= 0)
+        table_cell(t, "%" PRId32 "%%", g->percent);
+    else
+        table_cell(t, "-");
+    if (g->total_mib)
+        table_cell(t, "%.*fG", g->used_mib < 10 * 1024, g->used_mib / 1024.0);
+    else
+        table_cell(t, "-");
+}
+
 static void add_row(struct table *t, const struct msg_node_status *s)
 {
     char heard[32];
@@ -99,6 +112,7 @@ static void add_row(struct table *t, const struct msg_node_status *s)
     table_cell(t, s->progress.step ? "%" PRIu64 : "-", s->progress.step);
     table_cell(t, "%s", s->progress.steps_per_s);
     table_cell(t, "%s", s->progress.loss);
+    print_gpus(t, &s->progress.gpus);
     table_cell(t, "%" PRIu32, s->pid);
     table_cell(t, "%s", s->address);
     table_cell(t, "%s", s->progress.note);
@@ -155,6 +169,20 @@ static cJSON *job_object(const struct msg_job_status *s)
     return o;
 }
 
+static void add_gpus(cJSON *o, const struct msg_gpus *g)
+{
+    if (g->count == 0)
+        return;
+    o = cJSON_AddObjectToObject(o, "gpus");
+    cJSON_AddNumberToObject(o, "count", g->count);
+    if (g->percent >= 0)
+        cJSON_AddNumberToObject(o, "percent", g->percent);
+    cJSON_AddNumberToObject(o, "used_mib", g->used_mib);
+    cJSON_AddNumberToObject(o, "total_mib", g->total_mib);
+    cJSON_AddNumberToObject(o, "celsius", g->celsius);
+    cJSON_AddNumberToObject(o, "watts", g->watts);
+}
+
 static cJSON *node_object(const struct msg_node_status *s)
 {
     cJSON *o = cJSON_CreateObject();
@@ -174,6 +202,7 @@ static cJSON *node_object(const struct msg_node_status *s)
     cJSON_AddStringToObject(o, "steps_per_s", s->progress.steps_per_s);
     cJSON_AddStringToObject(o, "loss", s->progress.loss);
     cJSON_AddStringToObject(o, "note", s->progress.note);
+    add_gpus(o, &s->progress.gpus);
     return o;
 }
 

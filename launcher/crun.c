@@ -13,6 +13,7 @@
 
 #include "agent/agent.h"
 #include "agent/gpu.h"
+#include "agent/gpu_probe.h"
 #include "agent/guard.h"
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
     int word;
 
     guard_main_if_asked(argc, argv);
+    gpu_probe_main_if_asked(argc, argv);
     std_fds_keep();
     log_init("crun", LOG_INFO, LOG_TEXT);
     if (options_parse(argc, argv, &o, &word, &e) < 0) {

@@ -144,11 +144,21 @@ struct msg_resume {
     uint32_t node;
 };
 
+/* The GPUs of a node's workers, all of them together. */
+struct msg_gpus {
+    uint32_t count;               /* 0: none, or not known */
+    int32_t percent;              /* of the time in use, on average; -1: not known */
+    uint32_t used_mib, total_mib; /* of the fullest one */
+    uint32_t celsius;             /* of the hottest one */
+    uint32_t watts;               /* together */
+};
+
 struct msg_heartbeat {
     uint64_t step;                  /* slowest local worker, 0: not known */
     char steps_per_s[16], loss[16]; /* as shown; "" : not known */
     char note[64];
     char containment[32]; /* where it is not as joined any more */
+    struct msg_gpus gpus;
 };
 
 struct msg_store_ready {
@@ -167,7 +177,7 @@ struct msg_end {
     bool now;
 };
 
-/* Of one kind: "rank" (what one does while its epoch hangs), "straggler". */
+/* Of one kind: "rank" (what one does while its epoch hangs), "straggler", "gpu". */
 struct msg_note {
     char kind[24];
     char text[ERROR_TEXT_MAX_BYTES + 1];

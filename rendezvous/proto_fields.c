@@ -150,12 +150,23 @@ static const struct proto_field resume[] = {
     ANY_U32(msg_resume, node, NEED),
 };
 
+static const struct proto_field gpus[] = {
+    U32(msg_gpus, count, NEED, 1, UINT32_MAX),
+    I32(msg_gpus, percent, OPTIONAL, -1, 100),
+    ANY_U32(msg_gpus, used_mib, OPTIONAL),
+    ANY_U32(msg_gpus, total_mib, OPTIONAL),
+    ANY_U32(msg_gpus, celsius, OPTIONAL),
+    ANY_U32(msg_gpus, watts, OPTIONAL),
+};
+static const struct proto_table gpus_table = TABLE(gpus);
+
 static const struct proto_field heartbeat[] = {
     U64(msg_heartbeat, step, OPTIONAL),
     TEXT(msg_heartbeat, steps_per_s, OPTIONAL),
     TEXT(msg_heartbeat, loss, OPTIONAL),
     TEXT(msg_heartbeat, note, OPTIONAL),
     TEXT(msg_heartbeat, containment, OPTIONAL),
+    OBJECT(msg_heartbeat, gpus, OPTIONAL, gpus_table),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
 

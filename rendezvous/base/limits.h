@@ -101,7 +101,14 @@
 #define HANG_AUTO_LONG_MS_MIN 600000 /* loading, evaluating, writing a checkpoint */
 #define HANG_RANKS_TOLD 64           /* of one node; more would flood the events */
 #define LAG_SAMPLES_MIN 60
-#define CHECKPOINT_LOOK_MS 20 /* while workers are asked for one */
+#define CHECKPOINT_LOOK_MS 20   /* while workers are asked for one */
+#define GPUS_PER_NODE_MAX 64    /* that are looked after */
+#define GPU_LOOK_MS 1000        /* at least, between two looks */
+#define GPU_SILENT_MS 5000      /* a longer look is a driver that hangs */
+#define GPU_FIRST_MS 60000      /* the first one may wake up every GPU */
+#define GPU_XIDS_KEPT 8         /* of one GPU and epoch, each told once */
+#define GPU_XID_BEFORE_MS 30000 /* a failure, to be named in its report */
+#define PREFLIGHT_MEMORY_FREE_PERCENT 80
 
 /* the daemon */
 #define JOBS_MAX 4096

@@ -4,17 +4,32 @@
  * that name finds it. The machine that it shows stands in NVML_GPUS, "1b:GPU-1" for a
  * GPU on that PCI bus, more of them after blanks; a name that begins with "MIG-" is a
  * part of the GPU before it, and one of "?" does not answer. Not set: no driver.
+ *
+ * How they are is read from the file NVML_STATE at every call: "GPU-1 percent=97
+ * used=71 total=80 celsius=60 watts=300 slowed=64 errors=2 rows=1 failed=1 recovery=1
+ * mode=3 processes=1 xid=79", a line for each, MiB. hang=1: a call about it does not
+ * return while that stands there. lost=1: none succeeds.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX 64
-enum { OK, INVALID = 2, NOT_SUPPORTED = 3, NO_DRIVER = 9, LOST = 15 };
+enum {
+    OK,
+    INVALID = 2,
+    NOT_SUPPORTED = 3,
+    INSUFFICIENT_SIZE = 7,
+    NO_DRIVER = 9,
+    TIMEOUT = 10,
+    LOST = 15
+};
 
 struct device {
     unsigned bus, parts;
     char uuid[96];
+    unsigned long xid; /* told last */
 };
 
 struct pci {
@@ -49,17 +64,18 @@ int nvmlInit_v2(void)
 
     if (!text)
         return NO_DRIVER;
+    if (running++) /* as the real one, it counts who uses it */
+        return OK;
     count = gpus = 0;
     snprintf(copy, sizeof(copy), "%s", text);
     for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
         add(w);
-    running = 1;
     return OK;
 }
 
 int nvmlShutdown(void)
 {
-    running = 0;
+    running--;
     return OK;
 }
 
@@ -107,4 +123,200 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct device *d, unsigned index,
         return INVALID;
     *part = d + 1 + index;
     return OK;
+}
+
+/* -- how they are ------------------------------------------------------------------ */
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000 }, NULL);
+}
+
+/* What stands there for it under that name; -1: nothing. */
+static long state_of(const struct device *d, const char *name)
+{
+    const char *path = getenv("NVML_STATE");
+    FILE *in = path ? fopen(path, "re") : NULL;
+    size_t length = strlen(name);
+    char line[1024], *save;
+    long value = -1;
+
+    while (in && fgets(line, sizeof(line), in)) {
+        char *word = strtok_r(line, " \n", &save);
+
+        if (!word || strcmp(word, d->uuid) != 0)
+            continue;
+        while ((word = strtok_r(NULL, " \n", &save)))
+            if (strncmp(word, name, length) == 0 && word[length] == '=')
+                value = atol(word + length + 1);
+    }
+    if (in)
+        fclose(in);
+    return value;
+}
+
+static int get(const struct device *d, const char *name, unsigned long long *out)
+{
+    long value;
+
+    while (state_of(d, "hang") == 1)
+        sleep_ms(10);
+    if (state_of(d, "lost") == 1)
+        return LOST;
+    value = state_of(d, name);
+    *out = value < 0 ? 0 : (unsigned long long)value;
+    return value < 0 ? NOT_SUPPORTED : OK;
+}
+
+static int get_number(const struct device *d, const char *name, unsigned *out)
+{
+    unsigned long long value;
+    int rc = get(d, name, &value);
+
+    *out = (unsigned)value;
+    return rc;
+}
+
+int nvmlDeviceGetName(const struct device *d, char *name, unsigned size)
+{
+    (void)d;
+    snprintf(name, size, "Stand-in");
+    return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(const struct device *d, unsigned use[2])
+{
+    use[1] = 0;
+    return get_number(d, "percent", &use[0]);
+}
+
+int nvmlDeviceGetMemoryInfo(const struct device *d, unsigned long long memory[3])
+{
+    int rc = get(d, "total", &memory[0]);
+
+    if (rc == LOST)
+        return rc;
+    if (rc != OK)
+        memory[0] = 80 * 1024;
+    get(d, "used", &memory[2]);
+    memory[0] <<= 20;
+    memory[2] <<= 20;
+    memory[1] = memory[0] - memory[2];
+    return OK;
+}
+
+int nvmlDeviceGetTemperature(const struct device *d, int sensor, unsigned *celsius)
+{
+    return sensor ? INVALID : get_number(d, "celsius", celsius);
+}
+
+int nvmlDeviceGetPowerUsage(const struct device *d, unsigned *milliwatts)
+{
+    int rc = get_number(d, "watts", milliwatts);
+
+    *milliwatts *= 1000;
+    return rc;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(const struct device *d,
+                                              unsigned long long *reasons)
+{
+    return get(d, "slowed", reasons);
+}
+
+int nvmlDeviceGetTotalEccErrors(const struct device *d, int type, int counter,
+                                unsigned long long *errors)
+{
+    return type == 1 && counter == 0 ? get(d, "errors", errors) : INVALID;
+}
+
+int nvmlDeviceGetRemappedRows(const struct device *d, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed)
+{
+    *corrected = *uncorrected = 0;
+    get_number(d, "failed", failed);
+    return get_number(d, "rows", pending) == LOST ? LOST : OK;
+}
+
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency;
+    int type, result;
+    unsigned long long value;
+};
+
+int nvmlDeviceGetFieldValues(const struct device *d, int fields, struct field *field)
+{
+    for (int i = 0; i < fields; i++) {
+        unsigned action;
+
+        field[i].type = 1;
+        field[i].result = field[i].id == 230 ? get_number(d, "recovery", &action)
+                                             : NOT_SUPPORTED;
+        if (field[i].result == OK)
+            memcpy(&field[i].value, &action, sizeof(action));
+    }
+    return OK;
+}
+
+int nvmlDeviceGetComputeMode(const struct device *d, int *mode)
+{
+    return get_number(d, "mode", (unsigned *)mode);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *number,
+                                            void *list)
+{
+    (void)list;
+    if (get_number(d, "processes", number) == LOST)
+        return LOST;
+    return *number ? INSUFFICIENT_SIZE : OK;
+}
+
+/* -- what happens ------------------------------------------------------------------ */
+
+struct event {
+    struct device *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+int nvmlEventSetCreate(void **set)
+{
+    *set = all;
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(struct device *d, unsigned long long types, void *set)
+{
+    (void)d;
+    return types == 8 && set == all ? OK : INVALID;
+}
+
+/* An XID that was not there the last time. */
+static int find_event(struct event *event)
+{
+    for (unsigned i = 0; i < gpus; i++) {
+        struct device *d = &all[gpu[i]];
+        long xid = state_of(d, "xid");
+
+        if (xid < 0 || (unsigned long)xid == d->xid)
+            continue;
+        d->xid = (unsigned long)xid;
+        *event = (struct event){ .device = d, .type = 8, .data = d->xid };
+        return OK;
+    }
+    return TIMEOUT;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms)
+{
+    (void)set;
+    for (unsigned waited = 0; waited < timeout_ms; waited += 10) {
+        if (find_event(event) == OK)
+            return OK;
+        sleep_ms(10);
+    }
+    return TIMEOUT;
 }

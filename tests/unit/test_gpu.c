@@ -3,7 +3,6 @@
 
 #include <check.h>
 #include <dlfcn.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "agent/gpu_list.h"
 #include "tests/helpers/check_main.h"
+#include "tests/helpers/nvml.h"
 #include "tests/helpers/tree.h"
 
 /* Each test is a process of its own: the machine is asked once in each. */
@@ -208,27 +208,13 @@ END_TEST
 
 /* -- suite ------------------------------------------------------------------------- */
 
-/* From here on, who asks for NVML gets the stand-in. */
-static void load_stand_in(void)
-{
-    char self[512] = "", path[600];
-
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-        abort();
-    snprintf(path, sizeof(path), "%s/../lib/nvml_preload.so", dirname(self));
-    if (!dlopen(path, RTLD_NOW | RTLD_GLOBAL)) {
-        fprintf(stderr, "%s\n", dlerror());
-        abort();
-    }
-    unsetenv("NVML_GPUS");
-}
-
 int main(void)
 {
     Suite *s = suite_create("gpu");
     TCase *t = tcase_create("CUDA_VISIBLE_DEVICES");
 
-    load_stand_in();
+    nvml_stand_in();
+    unsetenv("NVML_GPUS");
     tcase_add_loop_test(t, a_list_shows_what_cuda_shows, 0,
                         sizeof(lists) / sizeof(*lists));
     tcase_add_loop_test(t, a_worker_alone_sees_the_entry_of_its_index, 0,
