@@ -160,7 +160,7 @@ def the_last_operations_are_written_down():
         with open(os.path.join(flight, "flight-rank-0.txt"), encoding="utf-8") as f:
             text = f.read()
         matches(text, r"^rank 0: rank 1 \(pid \d+\) is gone")
-        matches(text, r"#\d+ all_reduce 2000 x f32 sum  ok \d+ us\n")
+        matches(text, r"#\d+ (barrier|all_reduce 2000 x f32 sum)  ok \d+ us\n")
         matches(text, r"#\d+ all_reduce 2000 x f32 sum  peer lost \d+ us\n$")
     finally:
         shutil.rmtree(flight)
