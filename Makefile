@@ -8,6 +8,7 @@
 #   make mutants      every deliberately wrong version must be caught by a test
 #   make lint         layers, format
 #   make install      PREFIX=/usr/local DESTDIR=        make uninstall
+#   CUDA=no           without what needs a CUDA toolkit; CUDA_HOME, CUDA_ARCH
 #   SAN=asan|tsan     a build tree of its own with that sanitizer
 #   V=1               show the commands
 
@@ -58,6 +59,11 @@ worker_lib := crun-worker
 worker_lib_layers := rendezvous rendezvous/base
 worker_lib_needs := event_core event_pthreads cjson z m pthread
 
+# What uses CUDA is compiled by its compiler, where there is one; NCCL is looked for when a
+# program runs. CUDA=no: as if there were none.
+cuda_src := $(wildcard worker-lib/*.cu)
+standin_src := $(wildcard tests/nccl-standin/*.c)
+
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
 
@@ -67,6 +73,8 @@ PREFIX ?= /usr/local
 CC ?= gcc
 V ?= 0
 T ?=
+CUDA ?= auto
+CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 SAN ?=
@@ -75,6 +83,7 @@ B ?= build$(addprefix -,$(SAN))
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
+comma := ,
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
 
@@ -88,21 +97,37 @@ san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 san := $(san_$(SAN))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 
+# -- the toolkit, if there is one
+cuda_homes := $(if $(filter no,$(CUDA)),,$(CUDA_HOME) $(patsubst %/bin/nvcc,%,$(shell \
+    command -v nvcc 2>/dev/null)) $(wildcard /usr/local/cuda /usr/local/cuda-*))
+# static is what a program without a driver can carry along
+cuda_home := $(firstword $(foreach h,$(cuda_homes),$(if $(and $(wildcard $h/bin/nvcc),$(wildcard \
+    $h/include/cuda_runtime.h),$(wildcard $h/lib64/libcudart_static.a)),$h)))
+nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/nccl.h \
+    /usr/local/include/nccl.h /usr/include/nccl.h)))
+cuda_libs := $(if $(cuda_home),$(cuda_home)/lib64/libcudart_static.a)
+gpu_parts := $(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
+    $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a)))
+# no C++ library at run time
+cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
+    -Werror all-warnings $(CUDA_ARCH)
+
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
 test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
-             -pthread -MMD -MP $(pc_cflags) $(CFLAGS)
+             -pthread -MMD -MP $(pc_cflags) $(if $(cuda_home),-DCRUN_CUDA) $(CFLAGS)
 # a library that is not used is not loaded: that is what starting a program takes
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
 # the archive of layer rendezvous/base is build/lib/librendezvous-base.a
 archive = $B/lib/lib$(subst /,-,$1).a
-objects = $(patsubst %.c,$B/obj/%.o,$1)
+objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1))
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
-link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(pc_libs) -ldl -lm
+link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(pc_libs) -ldl -lm
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
@@ -113,17 +138,35 @@ helper_src := $(filter-out $(foreach p,$(programs),$($p_src)),$(wildcard tests/h
 helpers := $B/lib/libtest-helpers.a
 $(helpers): $(call objects,$(filter-out %_preload.c,$(helper_src)))
 preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(helper_src)))
+standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all check soak fuzz fuzzers mutants lint install uninstall clean tests
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 all: $(binaries) $(archives) $(worker_libs)
-tests: all $(units) $(preloads)
+tests: all $(units) $(preloads) $(standin)
 
 define layer_rules
 $(call archive,$1): $(call objects,$(filter-out $(main_files),$(wildcard $1/*.c)))
 endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
+
+# said once, and whoever has looked is made anew when it is another
+$(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
+    echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
+$(call objects,$(wildcard worker-lib/*.c worker-lib/train/*.c)): $B/gpu-parts
+ifneq ($(cuda_home),)
+$(call archive,worker-lib): $(call objects,$(cuda_src))
+cuda_objects := $(call objects,$(cuda_src))
+$(cuda_objects): $B/obj/%.o: %.cu $B/gpu-parts
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(cuda_home)/bin/nvcc $(nvcc_flags) -MMD -MP -c -o $@ $<
+endif
+ifneq ($(nccl_header),)
+$B/obj/worker-lib/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
+    $(foreach d,$(dir $(nccl_header)) $(cuda_home)/include/,-isystem $d)
+endif
 
 define program_rules
 $B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(libs)
@@ -142,8 +185,8 @@ $(binaries):
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
 
 # One object that shows nothing but crun_*: whoever links it may have an err_set as well.
-$B/obj/$(worker_lib).o: $(call objects,$(wildcard worker-lib/*.c)) \
-    $(foreach l,$(worker_lib_layers),$(call archive,$l))
+$B/obj/$(worker_lib).o: $(call objects,$(wildcard worker-lib/*.c)) $(cuda_objects) \
+    $(cuda_libs) $(foreach l,$(worker_lib_layers),$(call archive,$l))
 	$(call say,LINK,$@)
 	$(Q)$(CC) -r -nostdlib -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
 	    -Wl,--end-group
@@ -179,6 +222,12 @@ $(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(tra
 # loops over numbers are worth more trouble
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 $B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2>/dev/null)
+
+# The stand-in for NCCL and CUDA adds with the library's own loops.
+$(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ -lm
 
 # it is found under the name of what it stands in for
 $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1

@@ -70,6 +70,8 @@ crun_status abort_get(const struct abort_word *a);
 bool failure_heard(struct store_client *store, const char *prefix,
                    struct abort_word *into);
 
+struct flight;
+
 struct team {
     unsigned rank, size;
     const unsigned *world_rank; /* of each place, for messages: rank 5, not place 1 */
@@ -78,6 +80,14 @@ struct team {
     const char *prefix;
     struct abort_word *aborted;
     const char *address; /* what the others reach this node by */
+    /* for a backend with `start`: */
+    const char *device; /* as in crun_options */
+    unsigned local_rank, local_size;
+    uint64_t timeout_ms;   /* of an operation */
+    struct flight *flight; /* NULL: nothing is recorded */
+    /* The abort word was set beside all calls: tell the others. Once is enough. */
+    void (*failed)(void *arg);
+    void *failed_arg;
 };
 
 /* Is the program busy with something else meanwhile? */
@@ -87,6 +97,7 @@ static inline bool op_is_beside(const struct op *op)
 }
 
 struct backend;
+struct backend_work; /* an operation that was started */
 
 struct backend_calls {
     const char *name;
@@ -105,6 +116,20 @@ struct backend_calls {
     /* This rank alone; false: it is not from here. */
     bool (*free)(struct backend *b, void *memory);
     void (*close)(struct backend *b);
+    /*
+     * Where a device runs operations beside the host; NULL in other backends.
+     * Operations are started in order, by any thread, and each is finished by one call,
+     * which waits until the caller's stream may use the result, and frees the work. A
+     * failure may come at any time: the backend sets the abort word and calls
+     * team.failed.
+     */
+    crun_status (*start)(struct backend *b, const struct op *op,
+                         struct backend_work **work, struct err *e);
+    crun_status (*finish)(struct backend *b, struct backend_work *work, struct err *e);
+    bool (*is_done)(struct backend *b, struct backend_work *work);
+    uint64_t (*busy_us)(struct backend *b); /* that operations took, all together */
+    void (*set_stream)(struct backend *b, void *stream);
+    int (*device)(const struct backend *b);
 };
 
 struct backend {
@@ -112,6 +137,7 @@ struct backend {
 };
 
 /* backend_nodes: shm within each node and tcp between them, "shm+tcp". */
-extern const struct backend_calls backend_self, backend_shm, backend_tcp, backend_nodes;
+extern const struct backend_calls backend_self, backend_shm, backend_tcp, backend_nodes,
+    backend_nccl;
 
 #endif

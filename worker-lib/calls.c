@@ -48,6 +48,22 @@ const char *crun_backend(const crun_world *w)
     return w->backend->calls->name;
 }
 
+crun_status crun_set_stream(crun_world *w, void *stream)
+{
+    if (!w)
+        return fail(CRUN_BAD_ARGUMENT, "crun_set_stream: there is no world");
+    if (!w->backend->calls->set_stream)
+        return fail(CRUN_UNSUPPORTED, "crun_set_stream: backend %s knows no streams",
+                    w->backend->calls->name);
+    w->backend->calls->set_stream(w->backend, stream);
+    return CRUN_OK;
+}
+
+int crun_device(const crun_world *w)
+{
+    return w->backend->calls->device ? w->backend->calls->device(w->backend) : -1;
+}
+
 uint64_t world_beside_us(crun_world *w)
 {
     return engine_beside_us(w->engine);

@@ -27,6 +27,7 @@ struct crun_work {
     _Atomic bool done;
     crun_work *next; /* in the queue, or of the spare ones */
     crun_work *next_of_all;
+    struct backend_work *beside; /* where the backend runs it, until it is finished */
     struct err e;
 };
 
@@ -41,7 +42,8 @@ struct engine {
     crun_work *first, *last;
     crun_work *spare, *all;
     _Atomic bool told;
-    uint64_t beside_us; /* that queued operations took */
+    unsigned unfinished; /* works that the backend runs */
+    uint64_t beside_us;  /* that queued operations took */
     uint64_t collectives;
     uint64_t *pairs; /* operations with each rank: sent at 2 * rank, received beside */
 };
@@ -80,7 +82,7 @@ static crun_status settle(struct engine *g, crun_status s, struct err *e)
 /* -- running ------------------------------------------------------------------------
  */
 
-static void number_op(struct engine *g, struct op *op)
+static void number_op(struct engine *g, struct op *op, uint64_t now_ms)
 {
     if (op->kind == OP_SEND)
         op->sequence = ++g->pairs[2 * op->peer];
@@ -88,22 +90,22 @@ static void number_op(struct engine *g, struct op *op)
         op->sequence = ++g->pairs[2 * op->peer + 1];
     else
         op->sequence = ++g->collectives;
+    op->timeout_ms = g->config.timeout_ms;
+    op->deadline_ms = now_ms + op->timeout_ms;
 }
 
 /* With `running`, without the lock. */
 static crun_status run(struct engine *g, struct op *op, struct err *e)
 {
-    uint64_t now = clock_us();
+    uint64_t now = clock_us(), entry;
     crun_status s;
 
     if (abort_get(g->config.aborted))
         return ended(g, e);
-    number_op(g, op);
-    op->timeout_ms = g->config.timeout_ms;
-    op->deadline_ms = now / 1000 + op->timeout_ms;
-    flight_begin(g->config.flight, op, now);
+    number_op(g, op, now / 1000);
+    entry = flight_begin(g->config.flight, op, now);
     s = g->config.backend->calls->run(g->config.backend, op, e);
-    flight_end(g->config.flight, s, clock_us());
+    flight_end(g->config.flight, entry, s, clock_us());
     return settle(g, s, e);
 }
 
@@ -261,6 +263,77 @@ static crun_status enqueue(struct engine *g, const struct op *op, crun_work **wo
              : fail(CRUN_NO_MEMORY, "no memory or thread for %s", op_name(op->kind));
 }
 
+/* -- beside the host ----------------------------------------------------------------
+ * Where the backend has a device and a thread of its own, operations are only started
+ * here: nothing is queued, and nobody takes turns.
+ */
+
+static const struct backend_calls *calls_of(const struct engine *g)
+{
+    return g->config.backend->calls;
+}
+
+/* The backend's words are kept: they may say more than why it all ended. */
+static crun_status settle_beside(struct engine *g, crun_status s, const struct err *e)
+{
+    if (s != CRUN_OK && s != CRUN_BAD_ARGUMENT)
+        engine_abort(g, s, e->text, false);
+    return s == CRUN_OK ? s : fail_with(s, e);
+}
+
+static crun_status finish_beside(struct engine *g, struct backend_work *beside)
+{
+    struct err e;
+    crun_status s = calls_of(g)->finish(g->config.backend, beside, &e);
+
+    return settle_beside(g, s, &e);
+}
+
+static crun_status start_beside(struct engine *g, struct op *op, crun_work **work)
+{
+    struct backend_work *beside = NULL;
+    crun_work *w = NULL;
+    struct err e;
+    crun_status s = CRUN_NO_MEMORY;
+
+    pthread_mutex_lock(&g->lock);
+    if (work)
+        w = new_work(g);
+    if (w || !work) {
+        number_op(g, op, clock_ms());
+        s = calls_of(g)->start(g->config.backend, op, &beside, &e);
+    } else
+        err_set(&e, "no memory for %s", op_name(op->kind));
+    if (w && s == CRUN_OK) {
+        w->beside = beside;
+        g->unfinished++;
+    } else if (w) {
+        w->next = g->spare;
+        g->spare = w;
+        w = NULL;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (work)
+        *work = w;
+    if (s == CRUN_OK && !work)
+        return finish_beside(g, beside);
+    return settle_beside(g, s, &e);
+}
+
+static crun_status wait_beside(crun_work *w)
+{
+    struct engine *g = w->engine;
+    crun_status s = finish_beside(g, w->beside);
+
+    pthread_mutex_lock(&g->lock);
+    w->beside = NULL;
+    w->next = g->spare;
+    g->spare = w;
+    g->unfinished--;
+    pthread_mutex_unlock(&g->lock);
+    return s;
+}
+
 crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
 {
     struct err e;
@@ -272,6 +345,8 @@ crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
         s = ended(g, &e);
         return fail_with(s, &e);
     }
+    if (calls_of(g)->start)
+        return start_beside(g, op, work);
     if (work)
         return enqueue(g, op, work);
     take_turn(g);
@@ -288,6 +363,8 @@ crun_status crun_wait(crun_work *w)
     if (!w)
         return fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
     g = w->engine;
+    if (w->beside)
+        return wait_beside(w);
     g->results++;
     pthread_mutex_lock(&g->lock);
     while (!atomic_load_explicit(&w->done, memory_order_relaxed))
@@ -307,6 +384,8 @@ crun_status crun_wait(crun_work *w)
 
 bool crun_is_done(const crun_work *w)
 {
+    if (w && w->beside)
+        return calls_of(w->engine)->is_done(w->engine->config.backend, w->beside);
     return !w || atomic_load_explicit(&w->done, memory_order_acquire);
 }
 
@@ -314,6 +393,8 @@ uint64_t engine_beside_us(struct engine *g)
 {
     uint64_t us;
 
+    if (calls_of(g)->busy_us)
+        return calls_of(g)->busy_us(g->config.backend);
     pthread_mutex_lock(&g->lock);
     us = g->beside_us;
     pthread_mutex_unlock(&g->lock);
@@ -364,7 +445,7 @@ void engine_destroy(struct engine *g)
     if (!g)
         return;
     pthread_mutex_lock(&g->lock);
-    if (g->first || g->running)
+    if (g->first || g->running || g->unfinished > 0)
         engine_abort(g, CRUN_ABORTED, "crun_finalize with work under way", true);
     g->stopping = true;
     changed(g);

@@ -41,7 +41,7 @@ void flight_destroy(struct flight *f)
 #define put(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 #define get(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
-void flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
+uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
 {
     uint64_t n = get(f->entries);
     struct entry *t = &f->entry[n % FLIGHT_KEPT];
@@ -56,12 +56,15 @@ void flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
     put(t->peer, op->peer);
     put(t->status, RUNNING);
     atomic_store_explicit(&f->entries, n + 1, memory_order_release);
+    return n;
 }
 
-void flight_end(struct flight *f, crun_status s, uint64_t now_us)
+void flight_end(struct flight *f, uint64_t entry, crun_status s, uint64_t now_us)
 {
-    struct entry *t = &f->entry[(get(f->entries) - 1) % FLIGHT_KEPT];
+    struct entry *t = &f->entry[entry % FLIGHT_KEPT];
 
+    if (get(f->entries) - entry > FLIGHT_KEPT)
+        return; /* it is another's by now */
     put(t->end_us, now_us);
     put(t->status, s);
 }

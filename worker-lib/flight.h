@@ -15,8 +15,9 @@ struct flight;
 struct flight *flight_create(unsigned rank); /* NULL: no memory */
 void flight_destroy(struct flight *f);
 
-void flight_begin(struct flight *f, const struct op *op, uint64_t now_us);
-void flight_end(struct flight *f, crun_status s, uint64_t now_us);
+/* Returns the entry's number, for its end. */
+uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us);
+void flight_end(struct flight *f, uint64_t entry, crun_status s, uint64_t now_us);
 
 /* As text, oldest first, one line each. Returns what snprintf would. */
 size_t flight_print(const struct flight *f, char *text, size_t size);

@@ -14,7 +14,7 @@
 #define TIMEOUT_S_MAX 1e9
 
 static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
-                                                        &backend_nodes };
+                                                        &backend_nodes, &backend_nccl };
 
 /* -- options ------------------------------------------------------------------------
  */
@@ -57,14 +57,40 @@ static crun_status read_options(crun_world *w, const crun_options *o, struct err
     return CRUN_OK;
 }
 
+/* -- failure ------------------------------------------------------------------------
+ */
+
+static void failed(void *arg)
+{
+    crun_world *w = arg;
+    const char *directory = getenv("CRUN_FLIGHT_DIR");
+
+    if (atomic_exchange(&w->told, true))
+        return;
+    if (directory && *directory)
+        flight_dump(w->flight, directory, w->aborted.reason);
+    world_tell_failure(w);
+}
+
 /* -- the backend --------------------------------------------------------------------
  */
 
-static crun_status find_backend(const crun_world *w, const char *name,
+static crun_status find_backend(crun_world *w, const char *name, const char *device,
                                 const struct backend_calls **calls, struct err *e)
 {
     bool one_node = w->env.nodes == 1;
 
+    *calls = &backend_nccl;
+    if (device && strcmp(name, "auto") == 0) {
+        bool all = false;
+        crun_status s = world_all_have_gpus(w, device, &all, e);
+
+        if (s != CRUN_OK || all)
+            return s;
+    }
+    /* alone, too: its memory is the GPU's */
+    if (strcmp(name, "nccl") == 0)
+        return CRUN_OK;
     *calls = &backend_self;
     if (w->env.size == 1)
         return CRUN_OK;
@@ -99,10 +125,11 @@ static crun_status check_name(const crun_options *o, const char **name, struct e
     return given ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
 }
 
-static crun_status open_backend(crun_world *w, const char *name, struct err *e)
+static crun_status open_backend(crun_world *w, const char *name, const char *device,
+                                struct err *e)
 {
     const struct backend_calls *calls;
-    crun_status s = find_backend(w, name, &calls, e);
+    crun_status s = find_backend(w, name, device, &calls, e);
 
     if (s != CRUN_OK)
         return s;
@@ -115,48 +142,44 @@ static crun_status open_backend(crun_world *w, const char *name, struct err *e)
                              .store = w->store,
                              .prefix = w->prefix,
                              .aborted = &w->aborted,
-                             .address = w->address };
+                             .address = w->address,
+                             .device = device,
+                             .local_rank = w->env.local_rank,
+                             .local_size = w->env.local_size,
+                             .timeout_ms = w->timeout_ms,
+                             .flight = w->flight,
+                             .failed = failed,
+                             .failed_arg = w };
     return calls->open(&w->backend, &w->team, w->init_deadline_ms, e);
 }
 
 /* -- life ---------------------------------------------------------------------------
  */
 
-static void failed(void *arg)
-{
-    crun_world *w = arg;
-    const char *directory = getenv("CRUN_FLIGHT_DIR");
-
-    if (directory && *directory)
-        flight_dump(w->flight, directory, w->aborted.reason);
-    world_tell_failure(w);
-}
-
 static crun_status start_engine(crun_world *w, struct err *e)
 {
-    w->flight = flight_create(w->env.rank);
-    if (w->flight)
-        w->engine = engine_create(&(struct engine_config){ .backend = w->backend,
-                                                           .aborted = &w->aborted,
-                                                           .flight = w->flight,
-                                                           .size = w->env.size,
-                                                           .timeout_ms = w->timeout_ms,
-                                                           .failed = failed,
-                                                           .arg = w });
+    w->engine = engine_create(&(struct engine_config){ .backend = w->backend,
+                                                       .aborted = &w->aborted,
+                                                       .flight = w->flight,
+                                                       .size = w->env.size,
+                                                       .timeout_ms = w->timeout_ms,
+                                                       .failed = failed,
+                                                       .arg = w });
     if (w->engine)
         return CRUN_OK;
     err_set(e, "no memory");
     return CRUN_NO_MEMORY;
 }
 
-static crun_status join(crun_world *w, const char *backend, struct err *e)
+static crun_status join(crun_world *w, const char *backend, const char *device,
+                        struct err *e)
 {
     crun_status s = w->env.size > 1 ? world_meet(w, e) : CRUN_OK;
 
     if (s == CRUN_OK)
         s = world_map(w, e);
     if (s == CRUN_OK)
-        s = open_backend(w, backend, e);
+        s = open_backend(w, backend, device, e);
     if (s == CRUN_OK)
         s = start_engine(w, e);
     if (s != CRUN_OK && w->store && abort_set(&w->aborted, s, e->text))
@@ -175,8 +198,9 @@ crun_status world_create(crun_world **world, const struct environment *env,
         w->env = *env;
         w->world_rank = calloc(env->size, sizeof(*w->world_rank));
         w->node = calloc(env->size, sizeof(*w->node));
+        w->flight = flight_create(env->rank);
     }
-    if (!w || !w->world_rank || !w->node) {
+    if (!w || !w->world_rank || !w->node || !w->flight) {
         err_set(e, "no memory");
         s = CRUN_NO_MEMORY;
     }
@@ -187,7 +211,7 @@ crun_status world_create(crun_world **world, const struct environment *env,
     if (s == CRUN_OK)
         s = read_options(w, options, e);
     if (s == CRUN_OK)
-        s = join(w, backend, e);
+        s = join(w, backend, options ? options->device : NULL, e);
     if (s == CRUN_OK)
         *world = w;
     else

@@ -18,6 +18,7 @@ struct crun_world {
     char address[80];
     struct team team;
     struct abort_word aborted;
+    _Atomic bool told; /* the others, of our failure */
     struct backend *backend;
     struct flight *flight;
     struct engine *engine;
@@ -33,6 +34,10 @@ crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);
 /* Fills node, and env's local and node numbers. */
 crun_status world_map(crun_world *w, struct err *e);
+
+/* A GPU and NCCL for each of all ranks? Those that have none do not wait to hear it. */
+crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
+                                struct err *e);
 
 /* Microseconds in collectives that ran beside the program, so far. */
 uint64_t world_beside_us(crun_world *w);

@@ -184,14 +184,15 @@ def a_stopped_rank_is_waited_for_and_named():
 
 def a_rank_that_does_not_get_in_is_heard():
     def one_differs(rank, size):
-        return dict(open_mpi(rank, size), CRUN_BACKEND="nccl" if rank == 2 else "auto")
+        return dict(open_mpi(rank, size), CRUN_BACKEND="nccl" if rank == 2 else "auto",
+                    CRUN_NCCL_LIBRARY="/nowhere")
 
     with Ranks("who", 3, one_differs) as ranks:
         for rank in range(3):
             ranks.ends(rank, 3)
-        matches(ranks.said(0), r'unsupported: rank 2: backend "nccl" ')
+        matches(ranks.said(0), r'unsupported: rank 2: backend "nccl": ')
         # rank 0 has the store: who comes when it has gone again finds nobody
-        matches(ranks.said(1), r'unsupported: rank 2: backend "nccl" |rank 0 .* was not found')
+        matches(ranks.said(1), r'unsupported: rank 2: backend "nccl": |rank 0 .* was not found')
 
 
 def an_abort_reaches_all():

@@ -57,6 +57,8 @@ void team_run(const struct team_plan *plan)
         place[r].member.arg = plan->arg;
         place[r].member.team = (struct team){ .rank = r,
                                               .size = plan->size,
+                                              .local_rank = r,
+                                              .local_size = plan->size,
                                               .world_rank = numbers,
                                               .node = plan->node ? plan->node : zeros,
                                               .prefix = "team",

@@ -53,7 +53,10 @@ typedef struct crun_world crun_world;
 
 typedef struct crun_options {
     const char *backend; /* "auto", "shm", "tcp", "nccl"; NULL: $CRUN_BACKEND or auto */
-    double timeout_s;    /* of every collective; 0: $CRUN_TIMEOUT or 1800 */
+    /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE or else the local rank's.
+     * NULL: the program computes on the host; "auto" above then is never nccl. */
+    const char *device;
+    double timeout_s;      /* of every collective; 0: $CRUN_TIMEOUT or 1800 */
     double init_timeout_s; /* for all ranks to meet; 0: 300 */
 } crun_options;
 
@@ -81,6 +84,27 @@ CRUN_API int crun_restarts(const crun_world *world);
 CRUN_API const char *crun_backend(const crun_world *world);
 
 /*
+ * With nccl, work is queued on the GPU. Buffers may be its memory or the host's. Calls
+ * on the GPU's memory take their place in the program's CUDA stream: they begin when
+ * what the stream has is done; what is put there after crun_wait, or after a call with
+ * `work` NULL, begins when they are done; and the host goes on meanwhile. Of a failure
+ * the next call tells. Results in the host's memory, and barriers, are waited for by
+ * the host.
+ *
+ * The stream is CUDA's default one until crun_set_stream, which later calls follow
+ * (a cudaStream_t). CRUN_UNSUPPORTED: this backend knows no streams.
+ */
+CRUN_API CRUN_CHECK crun_status crun_set_stream(crun_world *world, void *stream);
+/* The GPU in use, made the current one of the thread that called crun_init; or -1. */
+CRUN_API int crun_device(const crun_world *world);
+/*
+ * 0; or CRUN_EXIT_STUCK once something of this process hangs in NCCL or the GPU and
+ * could not be aborted. exit() may then wait for ever, so leave by _exit() with it.
+ */
+CRUN_API int crun_exit_code(void);
+#define CRUN_EXIT_STUCK 76
+
+/*
  * End all communication of this world, here at once and in the other ranks as soon as
  * they hear of it: everything under way and everything later returns CRUN_ABORTED with
  * this reason. From any thread; the first reason wins. Not from a signal handler: that
@@ -95,7 +119,7 @@ CRUN_API void crun_abort_signal(crun_world *world);
 /*
  * Memory in which collectives need no copy: shared with the ranks of this node, aligned
  * to a page and zeroed. All ranks call it together with the same size. Any other memory
- * works too.
+ * works too. With nccl it is memory of the GPU.
  */
 CRUN_API CRUN_CHECK crun_status crun_alloc(crun_world *world, size_t bytes,
                                            void **memory);
@@ -133,7 +157,8 @@ CRUN_API const char *crun_op_name(crun_op op);      /* "sum" */
  * returns when the result is there; else it returns at once, the buffers belong to the
  * library until crun_wait, and `*work` must be waited for. Buffers of one call are the
  * same memory (in place) or do not overlap. Counts are elements. Sums of f16 and bf16
- * are made in f32 and rounded once. Every rank gets the same bits, on every run.
+ * are made in f32 and rounded once. Every rank gets the same bits, on every run. (With
+ * nccl NCCL adds, in the type itself and in its own order.)
  */
 typedef struct crun_work crun_work;
 
