@@ -183,7 +183,8 @@ static void linger(void *arg)
 {
     struct agent *a = arg;
 
-    if (!a->hosting.server || registry_is_idle(server_registry(a->hosting.server)) ||
+    if (!a->hosting.server || a->config->rendezvous == CONFIG_LOCAL ||
+        registry_is_idle(server_registry(a->hosting.server)) ||
         clock_ms() >= a->linger_until_ms)
         loop_stop(a->loop);
     else
@@ -245,6 +246,7 @@ static void on_refused(struct agent *a, const struct msg *m)
     log_error("%s", m->refused.text);
     a->exit_code = m->refused.why == REFUSED_FENCED  ? EXIT_EVICTED
                    : m->refused.why == REFUSED_ENDED ? EXIT_FAILURE
+                   : m->refused.why == REFUSED_UNFIT ? EX_UNAVAILABLE
                                                      : EXIT_USAGE;
     happen(a, AGENT_EV_REFUSED);
 }
@@ -486,7 +488,7 @@ static void on_fatal(void *arg, const char *why)
     loop_stop(a->loop);
 }
 
-static int join(struct agent *a, struct err *e)
+static int join(struct agent *a, const char *unfit, struct err *e)
 {
     struct client_calls calls = { .order = on_order,
                                   .outage = on_outage,
@@ -498,8 +500,17 @@ static int join(struct agent *a, struct err *e)
 
     a->containment = guard_containment(a->crew.guard);
     joining_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
+    snprintf(cc.member.join.unfit, sizeof(cc.member.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
+}
+
+static void on_checked(void *arg, const char *unfit)
+{
+    struct err e;
+
+    if (join(arg, unfit, &e) < 0)
+        on_fatal(arg, e.text);
 }
 
 static int begin(struct agent *a, struct err *e)
@@ -527,7 +538,10 @@ static int begin(struct agent *a, struct err *e)
     if (hosting_decide(a->loop, a->config, on_store_client, on_fatal, a, &a->hosting,
                        e) < 0)
         return -1;
-    return join(a, e);
+    if (!a->config->preflight)
+        return join(a, "", e);
+    crew_check(&a->crew, on_checked, a);
+    return 0;
 }
 
 static void say_result(struct agent *a)

@@ -175,6 +175,11 @@ int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
     return 0;
 }
 
+void crew_check(struct crew *c, void (*done)(void *arg, const char *unfit), void *arg)
+{
+    gpu_care_check(c->gpus, done, arg);
+}
+
 void crew_progress(struct crew *c, struct msg_heartbeat *progress)
 {
     watch_progress(c->watch, progress);

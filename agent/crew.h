@@ -47,6 +47,8 @@ void crew_fini(struct crew *c);
 
 int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
                struct err *e) MUST_CHECK;
+/* As gpu_care_check. */
+void crew_check(struct crew *c, void (*done)(void *arg, const char *unfit), void *arg);
 /* What the next heartbeat is to say. */
 void crew_progress(struct crew *c, struct msg_heartbeat *progress);
 /* As group_stop; what each does is told first if that is asked for. */

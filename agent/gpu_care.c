@@ -40,6 +40,9 @@ struct gpu_care {
     struct loop_timer deadline; /* armed while a look is under way */
     uint64_t looked_ms;
     bool silent; /* the driver hangs */
+    bool answered;
+    void (*checked)(void *arg, const char *unfit); /* NULL: nobody waits for that */
+    void *checked_arg;
     uint32_t count;
     struct care_gpu gpu[GPUS_PER_NODE_MAX];
     bool placed;
@@ -161,6 +164,36 @@ static void judge(struct gpu_care *c)
     }
 }
 
+/* -- fit for a job ----------------------------------------------------------------- */
+
+static void end_check(struct gpu_care *c)
+{
+    void (*checked)(void *arg, const char *unfit) = c->checked;
+    char text[ERROR_TEXT_MAX_BYTES + 1] = "";
+
+    if (!checked)
+        return;
+    if (!c->answered || c->silent)
+        snprintf(text, sizeof(text), "the driver of its GPUs does not answer");
+    for (uint32_t i = 0; i < c->count && !*text; i++)
+        gpu_sight_unfit(&c->gpu[i].sight, text, sizeof(text));
+    c->checked = NULL;
+    checked(c->checked_arg, text);
+}
+
+void gpu_care_check(struct gpu_care *c, void (*done)(void *arg, const char *unfit),
+                    void *arg)
+{
+    if (!c) {
+        done(arg, "");
+        return;
+    }
+    c->checked = done;
+    c->checked_arg = arg;
+    if (c->answered || c->socket < 0)
+        end_check(c);
+}
+
 /* -- what the probe says ----------------------------------------------------------- */
 
 static void on_sight(struct gpu_care *c, const struct gpu_tell *t)
@@ -177,8 +210,10 @@ static void on_seen(struct gpu_care *c, const struct gpu_tell *t)
 {
     c->count = t->count < GPUS_PER_NODE_MAX ? t->count : GPUS_PER_NODE_MAX;
     c->silent = false;
+    c->answered = true;
     loop_timer_cancel(&c->deadline);
     judge(c);
+    end_check(c);
 }
 
 /* A program at fault brings the same one again and again. */
@@ -216,6 +251,7 @@ static void probe_is_gone(struct gpu_care *c)
         remark(c, "gpu", "the process that looks after this node's GPUs has died");
     c->count = 0;
     c->silent = false;
+    end_check(c);
 }
 
 static void take_in(struct gpu_care *c)
@@ -247,6 +283,7 @@ static void on_deadline(void *arg)
 
     c->silent = true;
     remark(c, "gpu", "the driver of this node's GPUs does not answer");
+    end_check(c);
 }
 
 /* -- the heartbeats ---------------------------------------------------------------- */

@@ -23,6 +23,11 @@ struct gpu_care *gpu_care_create(struct loop *loop, const struct config *config,
                                  const struct gpu_care_calls *calls);
 void gpu_care_destroy(struct gpu_care *c);
 
+/* Calls done once it is known, perhaps at once, whether the GPUs can serve a job that
+ * begins: "" or why not. */
+void gpu_care_check(struct gpu_care *c, void (*done)(void *arg, const char *unfit),
+                    void *arg);
+
 /* An epoch begins: from now on ranks are known, and XIDs are news again. */
 void gpu_care_begin(struct gpu_care *c, const struct msg_start *start);
 

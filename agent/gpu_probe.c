@@ -209,8 +209,12 @@ void gpu_probe_main_if_asked(int argc, char **argv)
     spawn_close_from(PROBE_SOCKET + 1);
     if (nvml_open(&probe.nvml))
         find_all((uint32_t)strtoul(argv[1], NULL, 10));
-    if (probe.count == 0)
+    else
         _exit(EXIT_SUCCESS);
+    if (probe.count == 0) {
+        look_at_all(); /* that there is none is an answer */
+        _exit(EXIT_SUCCESS);
+    }
     watch_xids();
     do
         look_at_all();

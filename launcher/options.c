@@ -52,6 +52,13 @@ const struct opt options_table[] = {
       .set = opt_set_text,
       .offset = FIELD(role) },
 
+    { .name = "preflight",
+      .help =
+          "Before joining, look at the workers' GPUs: with one that is lost, broken "
+          "or in use by others, this node is kept out of the job.",
+      .set = opt_set_true,
+      .offset = FIELD(preflight) },
+
     { .name = "standalone",
       .help = "One node with a rendezvous of its own, which is what --nnodes 1 is "
               "anyway unless an address or a port is given.",

@@ -31,6 +31,7 @@ struct options {
     const char *role;
     bool virtual_local_rank;
     enum config_numa numa;
+    bool preflight;
 
     /* the rendezvous; NULL and -1: not given */
     enum options_backend backend;

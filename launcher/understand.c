@@ -67,6 +67,7 @@ static int understand_workers(const struct options *o, const struct machine *m,
     c->role = o->role;
     c->virtual_local_rank = o->virtual_local_rank;
     c->numa = o->numa;
+    c->preflight = o->preflight;
     if (o->stdin_mode == STDIN_ALL)
         c->stdin_mode = CONFIG_STDIN_ALL;
     else if (o->stdin_mode == STDIN_FIRST ||

@@ -71,6 +71,7 @@ enum refusal {
     REFUSED_UNKNOWN,   /* no such job or node */
     REFUSED_MIN,       /* too few nodes would remain */
     REFUSED_BUSY,      /* later, perhaps */
+    REFUSED_UNFIT,     /* the node has found a fault in itself */
     REFUSED_COUNT
 };
 
@@ -136,6 +137,8 @@ struct msg_join {
     int32_t node_rank;    /* -1: none asked for */
     char containment[32]; /* for status: "cgroup", "session+warden", ... */
     struct job_config config;
+    char unfit[ERROR_TEXT_MAX_BYTES +
+               1]; /* why it should not be let in; "": it should */
 };
 
 struct msg_resume {

@@ -79,7 +79,7 @@ static const char *const refusal_names[REFUSED_COUNT] = {
     [REFUSED_FULL] = "full",           [REFUSED_NO_SPACE] = "no-space",
     [REFUSED_FENCED] = "fenced",       [REFUSED_ENDED] = "ended",
     [REFUSED_UNKNOWN] = "unknown",     [REFUSED_MIN] = "min",
-    [REFUSED_BUSY] = "busy",
+    [REFUSED_BUSY] = "busy",           [REFUSED_UNFIT] = "unfit",
 };
 
 static const char *const failure_kind_names[FAILURE_KIND_COUNT] = {
@@ -142,6 +142,7 @@ static const struct proto_field join[] = {
     I32(msg_join, node_rank, NEED, -1, INT32_MAX),
     TEXT(msg_join, containment, OPTIONAL),
     OBJECT(msg_join, config, NEED, job_config_table),
+    TEXT(msg_join, unfit, OPTIONAL),
 };
 
 static const struct proto_field resume[] = {

@@ -154,6 +154,22 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     return NULL;
 }
 
+/* A node that has looked at itself, and found a fault: the others are to know. */
+static void refuse_unfit(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
+{
+    struct job *job = registry_find(g, m->join.run_id);
+
+    if (job && job->round.state == ROUND_FORMING) {
+        turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
+        return;
+    }
+    registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
+    if (job && job->round.state != ROUND_DONE)
+        registry_notice(g, job, "refused", m->join.host, "%.100s was refused: %.380s",
+                        m->join.host, m->join.unfit);
+}
+
 /* Who a node is beyond one life of its agent: its host and where it is reached. Any
  * number but 0, the same for the same. */
 static uint64_t identity_of(const struct registry_peer *p, const struct msg_join *join)
@@ -197,6 +213,10 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
     struct job *job;
 
     (void)e;
+    if (*m->join.unfit) {
+        refuse_unfit(g, p, m);
+        return 0;
+    }
     if (!is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
         return 0;
     ev.join.workers = m->join.workers;

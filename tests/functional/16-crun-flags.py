@@ -68,6 +68,7 @@ GOOD = {
     "monitor-interval": ("0.1", "--monitor-interval has no effect"),
     "dry-run": (None, "rank 0"),
     "print-completion": ("bash", "complete "),
+    "preflight": (None, None),
     "verbose": (None, None),
     "version": (None, "crun "),
     "help": (None, "usage: crun"),

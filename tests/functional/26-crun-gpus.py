@@ -160,10 +160,34 @@ def a_driver_that_hangs_does_not_cost_the_lease(world):
         fail("events:", world.events())
 
 
+def a_sick_node_is_kept_out_and_named(world):
+    """The others go on without it, whether it comes first, while they wait, or later."""
+    flags = "--preflight", "--nnodes=1:2", "--rdzv-conf=lease=1,last_call_timeout=30"
+    idle = "GPU-a percent=0\nGPU-b percent=0\n"
+    sick = idle.replace("GPU-b", "GPU-b rows=1")
+    what = r"GPU 1 \(0000:5e:00.0\) has broken memory that waits to be mapped out"
+    Node(world, *flags, "true", state=sick, workers=2).expect(69, f"^crun: {what}.*\n$")
+    well = Node(world, *flags, *world.until_go(), state=sick, workers=1)  # not its GPU
+    until(lambda: len(world.nodes()) == 1, world.nodes)
+    Node(world, *flags, "true", state=sick).expect(69, what)
+    until(lambda: re.search(r"\S+ was refused: " + what, well.said), lambda: well.said)
+    other = Node(world, *flags, *world.until_go(), state=idle, workers=1)
+    until(lambda: "formed: 2 nodes" in well.said, lambda: well.said)
+    Node(world, *flags, "true", state=sick).expect(69, what)
+    until(lambda: len(re.findall(r"\S+ was refused: " + what, well.said)) == 2 and
+          "was refused: " in other.said, lambda: well.said + other.said)
+    world.let_go()
+    for node in (well, other):
+        node.expect(0)
+    if sum(e["kind"] == "refused" for e in world.events()) != 2:
+        fail("events:", world.events())
+
+
 def main():
     with tempfile.TemporaryDirectory() as directory:
         for case in (the_status_shows_them, troubles_are_told_once_and_explain_a_failure,
-                     a_driver_that_hangs_does_not_cost_the_lease):
+                     a_driver_that_hangs_does_not_cost_the_lease,
+                     a_sick_node_is_kept_out_and_named):
             world = World(directory)
             case(world)
             world.crund.stop()

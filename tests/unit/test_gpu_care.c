@@ -319,6 +319,66 @@ START_TEST(a_failure_names_the_xid_before_it)
 }
 END_TEST
 
+static char verdict[512];
+static unsigned verdicts;
+
+static void on_checked(void *arg, const char *unfit)
+{
+    (void)arg;
+    verdicts++;
+    snprintf(verdict, sizeof(verdict), "%s", unfit);
+}
+
+static const struct {
+    const char *gpus, *state, *unfit;
+} checks[] = {
+    { TWO, WELL, "" },
+    { TWO, "GPU-b mode=3", "" },
+    { TWO, "GPU-b used=1000 total=10000 processes=1", "" },
+    { "", "", "" },
+    { "1b:?", "", "GPU 0 does not answer" },
+    { TWO, "GPU-b lost=1", "GPU 1 (0000:5e:00.0) does not answer" },
+    { TWO, "GPU-a recovery=2", "GPU 0 (0000:1b:00.0) needs a reboot of the machine" },
+    { TWO, "GPU-a recovery=77",
+      "GPU 0 (0000:1b:00.0) needs to be recovered (nvidia-smi -q says how)" },
+    { TWO, "GPU-a rows=1",
+      "GPU 0 (0000:1b:00.0) has broken memory that waits to be mapped out: it needs a "
+      "reset" },
+    { TWO, "GPU-a failed=1",
+      "GPU 0 (0000:1b:00.0) has memory that can no longer be repaired" },
+    { TWO, "GPU-a mode=2", "GPU 0 (0000:1b:00.0) is in compute mode prohibited" },
+    { TWO, "GPU-a mode=3 processes=1",
+      "GPU 0 (0000:1b:00.0) is in compute mode exclusive, and another process has it" },
+    { TWO, "GPU-b used=5000 total=10000 processes=2",
+      "GPU 1 (0000:5e:00.0) has 5000 of its 10000 MiB in use already (2 processes)" },
+};
+
+START_TEST(a_check_finds_what_is_unfit)
+{
+    create(checks[_i].gpus, 2, checks[_i].state);
+    gpu_care_check(care, on_checked, NULL);
+    UNTIL(verdicts);
+    ck_assert_str_eq(verdict, checks[_i].unfit);
+    verdicts = 0; /* what is known is said at once */
+    gpu_care_check(care, on_checked, NULL);
+    ck_assert_uint_eq(verdicts, 1);
+}
+END_TEST
+
+START_TEST(a_driver_that_is_not_there_is_unfit)
+{
+    create(TWO, 2, "GPU-a hang=1");
+    gpu_care_check(care, on_checked, NULL);
+    loop_turn(loop, 10);
+    ck_assert_uint_eq(verdicts, 0);
+    ck_assert_int_eq(kill(probe_pid(), SIGKILL), 0);
+    UNTIL(verdicts);
+    ck_assert_str_eq(verdict, "the driver of its GPUs does not answer");
+    gpu_care_check(NULL, on_checked, NULL);
+    ck_assert_str_eq(verdict, "");
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
@@ -341,6 +401,9 @@ int main(int argc, char **argv)
     tcase_add_test(t, the_probe_ends_with_its_agent);
     tcase_add_test(t, without_a_gpu_there_is_nothing_to_say);
     tcase_add_test(t, a_failure_names_the_xid_before_it);
+    tcase_add_loop_test(t, a_check_finds_what_is_unfit, 0,
+                        sizeof(checks) / sizeof(*checks));
+    tcase_add_test(t, a_driver_that_is_not_there_is_unfit);
     suite_add_tcase(s, t);
     return check_main(s);
 }
