@@ -2,6 +2,7 @@
 #include "agent/guard_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
@@ -58,7 +59,8 @@ static int move_up(const struct pages *pages, int fd)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD, pages_end(pages));
 }
 
-/* In the child: all signals are blocked, and stay so. */
+/* In the child: all signals are blocked, and stay so. It comes back if there is no
+ * program to execute. */
 static void become_guard(const struct guard_process *p, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, (char *)p->scratch,
@@ -84,7 +86,29 @@ static void become_guard(const struct guard_process *p, int socket)
     return_to_origin();
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv);
-    _exit(127);
+}
+
+struct guard_start_info {
+    const struct guard_process *p;
+    int socket;
+};
+
+static int guard_begins(void *arg)
+{
+    const struct guard_start_info *info = arg;
+
+    become_guard(info->p, info->socket);
+    return 127;
+}
+
+/* As vfork, of which a sanitizer's own cannot be called by a child of vfork. */
+static pid_t fork_guard(const struct guard_process *p, int socket)
+{
+    static _Alignas(16) char stack[256 * 1024];
+    struct guard_start_info info = { p, socket };
+
+    return clone(guard_begins, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD,
+                 &info);
 }
 
 /* Two steps at once: the memory is ours, so both pids are known when they have begun.
@@ -95,9 +119,7 @@ static void become_warden(struct guard_process *p, int socket)
     int null;
 
     warden_prepare();
-    guard = vfork();
-    if (guard == 0)
-        become_guard(p, socket);
+    guard = fork_guard(p, socket);
     p->guard = guard;
     if (guard < 0)
         _exit(127);
@@ -119,10 +141,12 @@ int guard_process_start(struct guard_process *p, int socket)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     child = vfork();
-    if (child == 0 && p->cgroup->dir >= 0)
-        become_guard(p, socket);
-    if (child == 0)
+    if (child == 0 && p->cgroup->dir < 0)
         become_warden(p, socket);
+    if (child == 0) {
+        become_guard(p, socket);
+        _exit(127);
+    }
     p->child = child;
     if (p->cgroup->dir >= 0)
         p->guard = child;
