@@ -318,6 +318,8 @@ def main():
     alone = own_network()
     contained = has_cgroup()
     print("cgroups: " + ("usable" if contained else "not usable here"))
+    for mode in MODES:  # one that dies by itself would be easy to kill
+        finish(Launch(mode))
     took, hits = [], dict.fromkeys(VICTIMS, 0)
     while sum(hits.values()) < KILLS:
         victim, mode = random.choice(VICTIMS), random.choice(MODES)
