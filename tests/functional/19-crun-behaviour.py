@@ -8,6 +8,7 @@ each check nothing of it lives, and no file or cgroup of it is left.
 import json
 import os
 import pty
+import re
 import resource
 import select
 import shutil
@@ -455,6 +456,40 @@ def process_one_is_ended(p):
     p.end(c, 143, "got TERM")
 
 
+def own_cgroup():
+    """The folder of our own cgroup v2 where groups can be made, or None."""
+    group = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
+    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
+                      read("/proc/self/mountinfo").decode(), re.M)
+    folder = mount[1] + group[1].rstrip("/") if group and mount else None
+    return folder if folder and os.access(folder + "/cgroup.procs", os.W_OK) else None
+
+
+def a_cgroup_that_was_killed(p):
+    """Kernels from 6.14 on kill whoever is born from such a group into another one. Workers
+    begin all the same, in a group of their own, and so do the next ones after a failure."""
+    own = own_cgroup()
+    if own is None:
+        return
+    # by a name that no other crun takes for one of its own kind that was left behind
+    path = os.path.join(own, "killed-" + os.path.basename(p.path))
+    os.mkdir(path)
+    try:
+        with open(path + "/cgroup.kill", "w") as f:
+            f.write("1")
+        move = f'echo 0 > {path}/cgroup.procs && exec "$@"'
+        c = p.start("sh", "-c", move, "sh", CRUN, "--nproc-per-node=2", "--max-restarts=1",
+                    "--restart-backoff=0", *sh(
+                        "grep ^0:: /proc/self/cgroup; exit $((1 - TORCHELASTIC_RESTART_COUNT))"),
+                    stdin=subprocess.DEVNULL)
+        groups = p.end(c, 0).split()
+        if len(groups) < 3 or not all(f"/crun-{c.pid}-" in g for g in groups):
+            raise AssertionError(f"workers were in {groups}")
+        until("the group is empty", lambda: b"populated 0" in read(path + "/cgroup.events"))
+    finally:
+        os.rmdir(path)
+
+
 # -- a worker's world -----------------------------------------------------------------
 
 
@@ -552,7 +587,7 @@ CHECKS = [
     daemons_that_obey_cost_no_grace, a_guard_that_hangs,
     pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
-    process_one_is_ended,
+    process_one_is_ended, a_cgroup_that_was_killed,
     a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,
 ]
 
