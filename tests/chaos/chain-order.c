@@ -15,6 +15,8 @@
 
 #include "tests/chaos/chain-store.h"
 
+static const char *my_node;
+
 static void do_exit(unsigned n)
 {
     exit((int)n);
@@ -27,11 +29,17 @@ static void do_signal(unsigned n)
     raise((int)n);
 }
 
+static void wait_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
 static void do_hang(unsigned n)
 {
     (void)n;
-    for (;;)
-        pause();
+    chain_note("hangs", "%s %d", my_node, getpid());
+    wait_for_ever();
 }
 
 static void do_deaf(unsigned n)
@@ -53,7 +61,7 @@ static void leave_children(unsigned n)
                 _exit(0);
             for (int signo = 1; signo < NSIG; signo++)
                 signal(signo, SIG_IGN);
-            do_hang(0);
+            wait_for_ever();
         }
         waitpid(pid, NULL, 0);
     }
@@ -152,6 +160,7 @@ void chain_obey(const char *node, unsigned local_rank)
     unsigned argument = 0;
     FILE *f;
 
+    my_node = node;
     snprintf(path, sizeof(path), "order/%s.%u", node, local_rank);
     f = fopen(path, "re");
     if (!f)

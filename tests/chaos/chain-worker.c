@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "rendezvous/base/progress_page.h"
 #include "tests/chaos/chain-store.h"
 #include "tests/chaos/chain.h"
 
@@ -31,6 +33,7 @@ static struct {
 } my;
 
 static struct chain chain;
+static struct progress_page *page; /* NULL: no crun has started us */
 
 static uint64_t number(const char *name)
 {
@@ -44,6 +47,31 @@ static void lose_store(void)
     while (my.stay)
         pause();
     exit(1);
+}
+
+/* -- the status page ------------------------------------------------------------------
+ */
+
+static void find_page(void)
+{
+    const char *path = getenv(PROGRESS_ENV);
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *p = mmap(NULL, PROGRESS_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                   0);
+
+    page = p == MAP_FAILED ? NULL : p;
+    if (fd >= 0)
+        close(fd);
+}
+
+static void write_page(enum progress_phase phase)
+{
+    if (!page)
+        return;
+    __atomic_add_fetch(&page->writing, 1, __ATOMIC_SEQ_CST);
+    page->phase = phase;
+    page->step = chain.step;
+    __atomic_add_fetch(&page->writing, 1, __ATOMIC_SEQ_CST);
 }
 
 /* -- who else lives on this node ------------------------------------------------------
@@ -195,6 +223,7 @@ static void train(void)
         chain.step++;
         chain.value = chain_next(chain.value, chain.step, my.epoch);
         last = my.rank == 0 ? lead() : follow();
+        write_page(PROGRESS_TRAINING);
     }
 }
 
@@ -212,6 +241,8 @@ int main(int argc, char **argv)
     my.pace_ms = (unsigned)atoi(argv[2]);
     my.interval = (unsigned)atoi(argv[3]);
     my.stay = strcmp(argv[4], "stay") == 0;
+    find_page();
+    write_page(PROGRESS_LOADING); /* who hangs before its first step is seen too */
     appear();
     if (!chain_store_connect(getenv("MASTER_ADDR"), getenv("MASTER_PORT"), CONNECT_S))
         lose_store();

@@ -13,6 +13,7 @@
  *   generation-E       claimed by epoch E's rank 0, once
  *   disk/checkpoint-E-S  step S as epoch E made it, with how it came there
  *   steps, commits     a line each, in the order they were made
+ *   hangs              who has been told to hang and does: NODE PID
  *   violations         what must not be and was seen by a worker
  *   alive/NODE.E       locked as long as anything of epoch E lives on the node
  *   order/NODE.L       what local rank L is to do wrong next

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The command line of chaos, and what it prints: see scripts/chaos --help."""
 import argparse
+import collections
+import json
 import os
 import random
 import shutil
@@ -10,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
+from delays import Delays
 from faults import KINDS
 from hosts import Net, mount_disk, unmount
 from run import Run
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 NODES = 4
+NAMES = [f"node-{i}" for i in range(NODES)] + ["stranger", "rendezvous"]
 SAID_MAX = 8
 
 
@@ -29,6 +34,8 @@ def parse():
     parser.add_argument("--seed", type=int, help="of the first run; the next ones count on")
     parser.add_argument("--minutes", type=float, default=1, help="run after run, for so long")
     parser.add_argument("--runs", type=int, help="so many runs instead")
+    parser.add_argument("--clusters", type=int, default=1, metavar="N",
+                        help="so many at the same time, which share the seeds")
     parser.add_argument("--faults", type=int, default=8, help="in a run (8)")
     parser.add_argument("--only", metavar="KIND,...",
                         help="these kinds of faults; a beginning of their names will do")
@@ -66,37 +73,53 @@ def list_kinds(net):
               + (f"  NOT HERE: {why}" if why else ""))
 
 
+def record(run):
+    """What is told of a run to those who count, as JSON."""
+    return {"seed": run.seed, "bad": bool(run.violations), "starved": run.starved,
+            "faults": run.observed()}
+
+
 class Tally:
     """What was seen of each kind of fault."""
 
     def __init__(self):
-        self.pauses, self.violations = {}, {}
-        self.runs = self.bad = self.faults = 0
+        self.seen = {}  # by kind, of good runs
+        self.bad_kinds = collections.Counter()
+        self.runs = self.bad = self.starved = 0
 
-    def add(self, run):
+    def add(self, told):
         self.runs += 1
-        self.bad += bool(run.violations)
-        pauses = run.pauses()
-        self.faults += len(pauses)
-        for kind, pause in pauses:
-            self.pauses.setdefault(kind.name, []).append(pause)
-        if run.violations:
-            for name in {kind.name for kind, _ in pauses}:
-                self.violations[name] = self.violations.get(name, 0) + 1
+        self.bad += told["bad"]
+        self.starved += told["starved"]
+        for fault in told["faults"]:
+            self.seen.setdefault(fault["kind"], []).append(fault)
+        if told["bad"]:
+            self.bad_kinds.update({fault["kind"] for fault in told["faults"]})
+
+    def row(self, name):
+        seen = self.seen[name]
+        pauses = [fault["pause"] for fault in seen]
+        codes = sum((collections.Counter(fault["codes"]) for fault in seen),
+                    collections.Counter())
+        ends = ", ".join(f"{code}: {n}" for code, n in sorted(codes.items()))
+        return (f"| {name} | {len(seen)} | {sum(not f['epochs'] for f in seen)} | {ends} | "
+                f"{statistics.median(pauses):.2f} | {max(pauses):.2f} | "
+                f"{self.bad_kinds[name] or ''} |")
 
     def print(self, kinds, net):
-        print("| fault | times | pause of the training, median s | longest | in bad runs |")
-        print("|---|---|---|---|---|")
+        print("| fault | times | the epoch went on | its crun ended by | pause of the training,"
+              " median s | longest | in bad runs |")
+        print("|---|---|---|---|---|---|---|")
         for kind in kinds:
-            seen = self.pauses.get(kind.name, [])
-            if seen:
-                print(f"| {kind.name} | {len(seen)} | {statistics.median(seen):.2f} | "
-                      f"{max(seen):.2f} | {self.violations.get(kind.name, '')} |")
+            if kind.name in self.seen:
+                print(self.row(kind.name))
         for kind in kinds:
             if why := kind.missing(net):
                 print(f"not made here: {kind.name}: {why}")
-        print(f"{self.runs} runs, {self.faults} faults of {len(self.pauses)} kinds, "
-              f"{self.bad} runs with violations")
+        if self.starved:
+            print(f"{self.starved} agents were taken for lost because this machine was late")
+        print(f"{self.runs} runs, {sum(map(len, self.seen.values()))} faults of "
+              f"{len(self.seen)} kinds, {self.bad} runs with violations")
 
 
 def tell(run, options, folder, seconds):
@@ -112,16 +135,16 @@ def tell(run, options, folder, seconds):
               f"--faults {options.faults}{only}", flush=True)
 
 
-def one(net, options, kinds, seed, tally):
+def one(net, options, kinds, seed, delays):
     folder = tempfile.mkdtemp(prefix=f"chaos-{seed}-")
     os.makedirs(folder + "/chain/disk")
     begin = time.monotonic()
     mounted = net.disks and mount_disk(folder + "/chain/disk", "32m")
-    run = Run(net, os.path.realpath(options.build), seed, options.faults, kinds, folder)
+    run = Run(net, os.path.realpath(options.build), seed, options.faults, kinds, folder, delays)
     try:
         net.begin(seed, folder)
         run.run()
-        tally.add(run)
+        told = record(run)
     finally:
         run.keep(folder)
         kept = options.keep or run.violations
@@ -134,6 +157,56 @@ def one(net, options, kinds, seed, tally):
         if kept:
             os.rename(folder + "~", folder)
     tell(run, options, folder, time.monotonic() - begin)
+    return told
+
+
+def runs(options, kinds, seed, out):
+    """One cluster's runs; a line to `out` for each."""
+    end, left, delays = time.monotonic() + options.minutes * 60, options.runs, Delays()
+    with Net(options.build + "/bin/chaos-relay", NAMES) as net:
+        while left if options.runs else time.monotonic() < end:
+            json.dump(one(net, options, kinds, seed, delays), out)
+            print(file=out, flush=True)
+            seed += options.clusters
+            left = left and left - 1
+
+
+def start_cluster(options, kinds, seed, write_fd):
+    """A process of its own, for namespaces are named after one."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with os.fdopen(write_fd, "w") as out:
+                runs(options, kinds, seed, out)
+            code = 0
+        except SystemExit as e:
+            code = e.code
+        except Exception:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
+
+
+def count(options, kinds, seed):
+    """The tally of all clusters, and whether they all came to their end."""
+    read_fd, write_fd = os.pipe()
+    sys.stdout.flush()
+    pids = [start_cluster(options, kinds, seed + i, write_fd) for i in range(options.clusters)]
+    os.close(write_fd)
+
+    def end(*_):
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    tally = Tally()
+    with os.fdopen(read_fd) as told:
+        for line in told:
+            tally.add(json.loads(line))
+    ends = [os.waitpid(pid, 0)[1] for pid in pids]
+    return tally, not any(ends)
 
 
 def main():
@@ -141,21 +214,16 @@ def main():
     if why := available():
         print(f"SKIPPED: chaos needs hosts of its own: {why}")
         return 77
-    names = [f"node-{i}" for i in range(NODES)] + ["stranger", "rendezvous"]
     kinds = choose(options.only)
-    net = Net(options.build + "/bin/chaos-relay", names)
+    net = Net(options.build + "/bin/chaos-relay", NAMES)
     if options.list:
         list_kinds(net)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = options.seed if options.seed is not None else random.randrange(1 << 31)
-    tally, end = Tally(), time.monotonic() + options.minutes * 60
-    with net:
-        while tally.runs < options.runs if options.runs else time.monotonic() < end:
-            one(net, options, kinds, seed, tally)
-            seed += 1
+    tally, complete = count(options, kinds, seed)
     tally.print(kinds, net)
-    return 1 if tally.bad else 0
+    return 1 if tally.bad or not complete else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ What can go wrong, one row each: what it is called, what it needs, what it may c
 it is done and undone. A row that this machine cannot make says why.
 
 on     what it takes hold of, so that two faults do not fight for it: worker, agent, net,
-       disk of one node, or crund
+       disk of one node, or crund, or chain, the disk with the checkpoints
 cost   restarts that it may be charged for; None: any number, as when the network makes
        workers fail
 seen   what may be seen of it besides a pause
@@ -18,15 +18,24 @@ import time
 from hosts import ip
 
 CRUND_PORT = 29400
+ORDER_S = 10  # in which a worker takes an order, unless it is a spare's
 CUT_OFF = {75, 1}  # evicted; or ended by its own fence
+
+
+SHARED = {"crund", "chain"}
+
+
+class NotHere(Exception):
+    """It has not happened: nothing to do it to, or nobody took the order."""
 
 
 class Kind:
     def __init__(self, name, on, inject, cost=0, seconds=(0.3, 0.6), leases=None, seen="",
-                 needs=None, fails=False):
+                 needs=None, fails=False, stores=False):
         self.name, self.on, self.inject, self.cost = name, on, inject, cost
         self.span, self.leases, self.seen, self.needs = seconds, leases, seen, needs
         self.fails = fails  # workers must fail by it, for else they would wait for ever
+        self.stores = stores  # the same where the rendezvous' port is the store's too
 
     def seconds(self, run):
         """A span is in seconds, or in leases where these matter."""
@@ -39,7 +48,10 @@ class Kind:
         return self.needs(net) if self.needs else None
 
     def fits(self, run):
-        if self.missing(run.net) or (self.fails and run.plan.on_loss != "exit"):
+        if self.missing(run.net):
+            return False
+        fails = self.fails or (self.stores and run.plan.mode != "daemon")
+        if fails and run.plan.on_loss != "exit" and not run.plan.hang:
             return False
         return self.on != "crund" or run.plan.mode == "daemon"
 
@@ -54,7 +66,7 @@ class Kind:
         return run.rng.choice(nodes) if nodes else None
 
     def claims(self, host):
-        return {("crund",) if self.on == "crund" else (self.on, host)} if host else None
+        return {(self.on,) if self.on in SHARED else (self.on, host)} if host else None
 
 
 def remove(path):
@@ -79,13 +91,21 @@ def order(*texts):
         first = run.rng.randrange(ranks)
         paths = [run.order(host, (first + i) % ranks, text)
                  for i, text in enumerate(texts[-ranks:])]
-        return lambda: [remove(path) for path in paths]
+
+        def heal():
+            if all(os.path.exists(path) for path in paths):
+                [remove(path) for path in paths]
+                raise NotHere("nobody took the order")
+            [remove(path) for path in paths]
+        return heal
     return inject
 
 
 def signal_worker(signo, undo=None, everyone=False):
     def inject(run, host, _seconds):
         pids = run.workers(host)
+        if not pids:
+            raise NotHere("no workers")
         chosen = pids if everyone else pids[:1]
         for pid in chosen:
             kill_quietly(pid, signo)
@@ -93,13 +113,32 @@ def signal_worker(signo, undo=None, everyone=False):
     return inject
 
 
+def taken(path, end):
+    """Wait until an order has been taken; in pieces."""
+    while os.path.exists(path) and time.monotonic() < end:
+        yield
+
+
 def hang(run, host, _seconds):
-    path = run.order(host, 0, "hang")
+    """It is crun that ends it where there is --hang-timeout."""
+    path, before = run.order(host, 0, "hang"), len(run.hung(host))
 
     def heal():
+        yield from taken(path, time.monotonic() + ORDER_S)
         remove(path)
-        for pid in run.workers(host):
-            kill_quietly(pid, signal.SIGKILL)
+        hung = run.hung(host)[before:]
+        if not hung:
+            raise NotHere("nobody took the order")
+        if not run.plan.hang:
+            kill_quietly(hung[0], signal.SIGKILL)
+            return
+        # it may be stopped, cut off or frozen besides, and a node that begins waits longer
+        end = time.monotonic() + 10 * run.plan.hang + 20
+        while run.is_worker(hung[0]):
+            if time.monotonic() > end:
+                run.wrong(f"worker {hung[0]} on {host.name} has hung for too long")
+                kill_quietly(hung[0], signal.SIGKILL)
+            yield
     return heal
 
 
@@ -108,10 +147,13 @@ def crash_loop(run, host, _seconds):
     path = run.order(host, 0, "exit 1")
 
     def heal():
+        end = time.monotonic() + ORDER_S
         for _ in range(2):
-            if run.wait(20, lambda: not os.path.exists(path)):
-                run.order(host, 0, "exit 1")
-        run.wait(20, lambda: not os.path.exists(path))
+            yield from taken(path, end)
+            if os.path.exists(path):
+                break
+            run.order(host, 0, "exit 1")
+        yield from taken(path, end)
         remove(path)
     return heal
 
@@ -126,8 +168,9 @@ def kill_agent(run, host, _seconds):
 
 def kill_guard(run, host, _seconds):
     pid = run.guard(host)
-    if pid:
-        kill_quietly(pid, signal.SIGKILL)
+    if not pid:
+        raise NotHere("no guard")
+    kill_quietly(pid, signal.SIGKILL)
 
 
 def kill_both(run, host, _seconds):
@@ -156,23 +199,23 @@ def stop_agent(run, host, seconds):
 def stop_guard(run, host, _seconds):
     pid = run.guard(host)
     if pid is None:
-        return None
+        raise NotHere("no guard")
     kill_quietly(pid, signal.SIGSTOP)
     return lambda: kill_quietly(pid, signal.SIGCONT)
 
 
 def leave(signo):
     def inject(run, host, _seconds):
-        if len(run.healthy()) <= run.plan.min:
-            return
+        if not run.can_spare_one():
+            raise NotHere("too few nodes")
         run.excuse([host], 128 + signo)
         run.agents[host].process.kill(signo)
     return inject
 
 
 def drain(run, host, _seconds):
-    if len(run.healthy()) <= run.plan.min:
-        return
+    if not run.can_spare_one():
+        raise NotHere("too few nodes")
     run.excuse([host], 0)
     run.crunctl("drain", host.name)
 
@@ -184,21 +227,25 @@ def freeze(run, host, seconds):
 
 
 def same_slot(run, host, _seconds):
-    # while the other lives it is refused, and else it is a node as any
-    if run.plan.ranks and run.plan.mode == "daemon":
-        run.start_stranger(run.command(host), {2, 143, 75})
+    if not run.plan.ranks or run.plan.mode != "daemon":
+        raise NotHere("nodes have no ranks")
+    # while the other lives it is refused, and else it is a node as any, and the other is
+    process = run.start_stranger(run.command(host), {2, 143, 75, -signal.SIGKILL})
+    run.tolerate(host, 2)
+    return lambda: process.kill()
 
 
 def wrong_configuration(run, host, _seconds):
-    if run.plan.mode == "daemon":
-        run.start_stranger(run.command(host)[:-5] + ["true"], {2})
+    if run.plan.mode != "daemon":
+        raise NotHere("the rendezvous may not be there yet")
+    run.start_stranger(run.command(host)[:-5] + ["true"], {2})
 
 
 def newcomer(run, host, _seconds):
     if run.plan.mode != "daemon" or run.plan.ranks:
-        return None
-    process = run.start_stranger(run.command(host), {143, 75})
-    return lambda: process.kill(signal.SIGTERM)
+        raise NotHere("there is no place")
+    process = run.start_stranger(run.command(host), {143, 75, -signal.SIGKILL})
+    return lambda: process.kill(signal.SIGTERM if run.can_spare_one() else signal.SIGKILL)
 
 
 # -- the rendezvous --------------------------------------------------------------------
@@ -428,9 +475,10 @@ KINDS = [
     Kind("N6-loss-30", "net", bad("both", "loss=30"), None, ANY, seen=LOST),
     Kind("N6-duplicates", "net", bad("both", "dup=30", cuts=False), 0, ANY),
     Kind("N6-reordering", "net", bad("both", "swap=30", cuts=False), 0, ANY),
-    Kind("N8-reset-control", "net", reset(CRUND_PORT), None),
+    Kind("N8-reset-control", "net", reset(CRUND_PORT), None, stores=True),
     Kind("N8-reset-any", "net", reset(0), None, fails=True),
-    Kind("N8-forgotten-by-firewall", "net", forget, 0, leases=(1.2, 1.8), seen=LOST),
+    Kind("N8-forgotten-by-firewall", "net", forget, 0, leases=(1.2, 1.8), seen=LOST,
+         stores=True),
     Kind("N10-garbage", "crund", throw(rendezvous)),
     Kind("N10-garbage-at-a-store", "disk", throw(some_store)),
     Kind("N12-half-open", "crund", half_open),
@@ -438,7 +486,7 @@ KINDS = [
     Kind("S1-logs-full", "disk", fill("logs"), 0, ANY, needs=no_disks),
     Kind("S1-tmp-full", "disk", fill("tmp"), 0, ANY, needs=no_disks),
     Kind("S10-logs-removed", "disk", remove_logs),
-    Kind("S5-checkpoints-full", "disk", full_checkpoints, 0, ANY, needs=no_disks),
+    Kind("S5-checkpoints-full", "chain", full_checkpoints, 0, ANY, needs=no_disks),
     Kind("M12-clock-set", "crund", None,
          needs=never("one program's clock cannot be set without a preloaded library")),
     Kind("W7-unkillable", "worker", None, needs=never("needs a file system that hangs")),

@@ -9,6 +9,11 @@ import time
 MASK = (1 << 64) - 1
 
 
+def now_us():
+    """On the clock that workers stamp their lines with."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
 def chain_next(value, step, epoch):
     z = value ^ (step * 0x9E3779B97F4A7C15 & MASK) ^ (epoch << 40 & MASK)
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK

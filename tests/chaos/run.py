@@ -4,6 +4,8 @@ One run of chaos: a job on several hosts, drawn from a seed, faults at random mo
 healing, an end, and what must hold after it. Everything that happens stands in the
 timeline.
 """
+import collections
+import inspect
 import json
 import os
 import random
@@ -13,7 +15,7 @@ import subprocess
 import time
 
 import oracle
-from faults import CRUND_PORT
+from faults import CRUND_PORT, CUT_OFF, NotHere
 from hosts import read
 
 SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
@@ -23,8 +25,14 @@ END_S = 30 * SLOW  # from the end of the job to the end of its agents
 LEFT_S = 3 * SLOW  # then nothing is left
 SHED_S = 10 * SLOW  # in which crund sheds connections that say nothing
 BUDGET_UNKNOWN = 100000
+SPACING_S = 0.7  # from one fault to the next, on average
+LATE_S = 0.2
+STARVED = 0.3  # of a lease, within which the machine let things wait for so long
 OUR_BUGS = re.compile(r"Assertion|AddressSanitizer|runtime error:|LeakSanitizer|"
                       r"ThreadSanitizer|stack smashing", re.I)
+
+
+LEAVES = {0, 129, 143}
 
 
 class Plan:
@@ -35,7 +43,7 @@ class Plan:
         self.count = rng.randint(3, hosts)
         self.max = max(2, self.count - rng.choice([0, 0, 0, 1]))
         self.min = rng.choice([1, 1, 1, 2, self.max]) if self.mode == "daemon" else 1
-        self.lease = rng.choice([1, 1.5, 2, 3])
+        self.lease = rng.choice([2, 2, 3, 4])
         self.workers = [rng.randint(1, 3) for _ in range(hosts)]
         self.strict = rng.random() < 0.15
         self.contained = rng.random() < 0.7
@@ -46,12 +54,16 @@ class Plan:
         self.logs = rng.choice([[], ["--redirects=3"], ["--tee=3"]])
         self.scale = rng.choice(["now", "now", "now", "never", "checkpoint"])
         self.backoff = rng.choice([0, 0, 2])
+        self.quarantine = rng.choice([0, 0, 3])
+        self.hang = rng.choice([0, 0, 3])
         self.ending = rng.choices(["finish", "interrupt", "stop", "failure", "host-lost"],
                                   [5, 1, 1, 2, 2])[0]
         if self.ending == "host-lost" and self.mode == "daemon":
             self.ending = "finish"
         if self.mode == "static":
             self.ranks, self.max = True, self.count
+        if self.ending == "failure":
+            self.hang = 0  # who waits for others looks hung too: nobody can count them
 
     def __str__(self):
         return " ".join(f"{k}={v}" for k, v in vars(self).items())
@@ -70,8 +82,9 @@ class Agent:
 
 
 class Run:
-    def __init__(self, net, build, seed, count, kinds, folder):
+    def __init__(self, net, build, seed, count, kinds, folder, delays):
         self.net, self.build, self.seed, self.folder = net, build, seed, folder
+        self.delays = delays
         self.rng = random.Random(seed)
         self.plan = Plan(self.rng, len(net.hosts) - 2)
         self.nodes = net.hosts[:self.plan.count]
@@ -84,7 +97,9 @@ class Run:
         self.strangers, self.forked = [], []
         self.crund = None
         self.claims, self.injected = set(), []
-        self.cost, self.spent = 0, 0
+        self.exits, self.starved = [], 0
+        self.tolerated = {}  # exit codes by host, for the rest of the run
+        self.cost, self.spent = None if self.plan.hang else 0, 0
         self.kinds = [k for k in kinds if k.fits(self)]
         self.count, self.ended = count, False
 
@@ -123,14 +138,15 @@ class Run:
         flags = [f"--nnodes={p.min}:{p.max}", f"--nproc-per-node={p.workers[host.index]}",
                  f"--max-restarts={self.budget}", "--failure-grace=1",
                  f"--restart-backoff={p.backoff}", "--shutdown-timeout=2",
-                 f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,scale={p.scale}",
-                 *p.logs,
+                 f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,"
+                 f"scale={p.scale},quarantine={p.quarantine}",
+                 f"--hang-timeout={p.hang}", "--rdzv-id=chain", *p.logs,
                  "--log-dir=" + host.folder + "/logs"]
         if p.mode == "static":
             flags += [f"--node-rank={host.index}", f"--master-addr={self.nodes[0].address}",
                       f"--master-port={CRUND_PORT}"]
         else:
-            flags += [f"--rdzv-endpoint={self.endpoint()}", "--rdzv-id=chain"]
+            flags += [f"--rdzv-endpoint={self.endpoint()}"]
             flags += [f"--node-rank={host.index}"] if p.ranks else []
             flags += ["--rdzv-backend=c10d"]
         return flags + (["--fence=strict"] if p.strict else [])
@@ -142,6 +158,7 @@ class Run:
 
     def start_agent(self, host):
         agent = Agent(host.start("crun", self.command(host), self.environment()))
+        agent.codes |= self.tolerated.get(host, set())
         self.agents[host] = agent
         self.say("crun begins on", host.name, "pid", agent.process.pid)
         return agent
@@ -164,6 +181,11 @@ class Run:
             if host in self.agents:
                 self.agents[host].codes.update(codes)
 
+    def tolerate(self, host, code):
+        """So may every crun end that is started there from now on, or runs there."""
+        self.tolerated.setdefault(host, set()).add(code)
+        self.excuse([host], code)
+
     def order(self, host, local_rank, text):
         path = f"{self.chain}/order/{host.name}.{local_rank}"
         with open(path + "~", "w") as f:
@@ -176,8 +198,15 @@ class Run:
         found = [(int(w[2]), int(w[5])) for w in oracle.lines(self.chain, "starts")
                  if w[1] == host.name]
         last = max((epoch for epoch, _ in found), default=0)
-        return [pid for epoch, pid in found if epoch == last and
-                read(f"/proc/{pid}/comm").strip() == b"chain-worker"]
+        return [pid for epoch, pid in found if epoch == last and self.is_worker(pid)]
+
+    @staticmethod
+    def is_worker(pid):
+        return read(f"/proc/{pid}/comm").strip() == b"chain-worker"
+
+    def hung(self, host):
+        """Process ids of the workers of a host that were told to hang."""
+        return [int(w[2]) for w in oracle.lines(self.chain, "hangs") if w[1] == host.name]
 
     def guard(self, host):
         pid = self.agents[host].process.pid
@@ -203,10 +232,9 @@ class Run:
             self.say("crun on", host.name, "pid", agent.process.pid, "ends with", code)
             if self.ended:
                 continue
+            self.exits.append((oracle.now_us(), host, code))
             if code not in agent.codes:
-                last = agent.process.err.strip().splitlines()[-1:]
-                self.wrong(f"crun on {host.name} ends with {code}, not {agent.codes or 'at all'}:"
-                           f" {last}")
+                self.judge_end(host, agent, code)
             self.returns.append((now + self.rng.choice([0, 0.3, 1]), host))
         for entry in [r for r in self.returns if r[0] <= now and not self.ended]:
             self.returns.remove(entry)
@@ -214,6 +242,19 @@ class Run:
         if self.crund and self.crund.poll() is not None and ("crund",) not in self.claims:
             self.wrong("crund ends with", self.crund.poll(), self.crund.err[-300:])
             self.start_crund()
+
+    def judge_end(self, host, agent, code):
+        """It has ended as nothing that was done explains; maybe the machine does."""
+        now = time.monotonic()
+        late = self.delays.worst(now - 3 * self.plan.lease - 2, now, self.plan.lease)
+        what = (f"crun on {host.name} ends with {code}, not {agent.codes or 'at all'}, "
+                f"and the machine was {late:.2f} s late: "
+                f"{agent.process.err.strip().splitlines()[-1:]}")
+        if code == 75 and late > STARVED * self.plan.lease:
+            self.starved += 1
+            self.say("STARVED", what)
+        else:
+            self.wrong(what)
 
     def wait(self, seconds, condition=lambda: False):
         """Whether the condition came true."""
@@ -247,7 +288,7 @@ class Run:
             chosen.append(kind)
             cost += kind.cost or 0
         self.budget = cost + 1 if counted else BUDGET_UNKNOWN
-        length = len(chosen) * 1.0
+        length = len(chosen) * SPACING_S
         return sorted(((self.rng.uniform(0, length), k) for k in chosen),
                       key=lambda pair: pair[0])
 
@@ -261,7 +302,12 @@ class Run:
         self.claims |= claims
         self.say("FAULT", kind.name, "on", host.name if host else "-", f"for {seconds:.2f} s")
         fault = Injected(kind, host, claims, time.monotonic() + seconds)
-        fault.heal = kind.inject(self, host, seconds)
+        try:
+            fault.heal = kind.inject(self, host, seconds)
+        except NotHere as why:
+            self.claims -= claims
+            self.say("not done:", why)
+            return None
         if kind.cost is None:
             self.cost = None
         elif self.cost is not None:
@@ -269,12 +315,31 @@ class Run:
         self.injected.append(fault)
         return fault
 
+    def excuse_late(self, fault):
+        """It has lasted for longer than it should have, as we were busy."""
+        late = time.monotonic() - fault.until
+        if late > LATE_S and fault.kind.on in ("agent", "net", "crund"):
+            self.say(f"{late:.2f} s late:", fault.kind.name)
+            self.excuse(self.nodes if fault.kind.on == "crund" else [fault.host], *CUT_OFF)
+
     def heal(self, fault):
-        if fault.heal:
-            fault.heal()
+        """True when it is healed; until then it is asked again."""
+        try:
+            if fault.healing is None:
+                self.excuse_late(fault)
+                todo = fault.heal() if fault.heal else None
+                fault.healing = todo if inspect.isgenerator(todo) else iter(())
+            next(fault.healing)
+            return False
+        except StopIteration:
+            pass
+        except NotHere as why:
+            self.injected.remove(fault)
+            self.say("not done:", why)
         self.say("healed", fault.kind.name, "on", fault.host.name if fault.host else "-")
         self.claims -= fault.claims
-        fault.healed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        fault.healed = oracle.now_us()
+        return True
 
     def disturb(self, planned):
         begin, active = time.monotonic(), []
@@ -284,9 +349,7 @@ class Run:
                 fault = self.inject(planned.pop(0)[1])
                 if fault:
                     active.append(fault)
-            for fault in [f for f in active if now >= f.until]:
-                active.remove(fault)
-                self.heal(fault)
+            active = [f for f in active if now < f.until or not self.heal(f)]
             self.tend()
             time.sleep(0.01)
 
@@ -338,8 +401,11 @@ class Run:
                 self.exhaust()
             self.tend()
             time.sleep(0.02)
-        codes = {h.name: a.process.poll() for h, a in self.agents.items() if not a.alive}
-        if len(set(codes.values())) > 1 or (code is not None and code not in codes.values()):
+        # one that was told to leave just before may still have been on its way
+        codes = {h.name: a.process.poll() for h, a in self.agents.items()
+                 if not a.alive and a.process.poll() not in a.codes & LEAVES}
+        if len(set(codes.values())) > 1 or (code is not None and codes and
+                                            code not in codes.values()):
             self.wrong(f"exit codes {codes}, not {'all the same' if code is None else code}")
 
     def check_strangers(self):
@@ -424,14 +490,22 @@ class Run:
         """Every agent is in the job, a member or a spare."""
         if self.returns or not all(a.alive for a in self.agents.values()):
             return False
+        there = self.there()
+        return all(a.process.pid in there for a in self.agents.values())
+
+    def there(self):
+        """Process ids of the agents that the rendezvous knows and has a connection to."""
         command = ["nsenter", f"--net=/run/netns/{self.stranger.ns}", self.build + "/bin/crunctl",
                    "-e", self.endpoint(), "--timeout=2", "status", "--json"]
         try:
             jobs = json.loads(subprocess.run(command, capture_output=True).stdout)
         except ValueError:
-            return False
-        there = {node["pid"] for job in jobs for node in job["nodes"] if node["connected"]}
-        return all(a.process.pid in there for a in self.agents.values())
+            return set()
+        return {node["pid"] for job in jobs for node in job["nodes"] if node["connected"]}
+
+    def can_spare_one(self):
+        """One that leaves when fewer would remain than the minimum ends the job."""
+        return ("crund",) not in self.claims and len(self.there()) > self.plan.min
 
     def run(self):
         try:
@@ -480,11 +554,22 @@ class Run:
         """A nuisance of our own on a host, which ends with the run."""
         self.forked.append(host.inside(action))
 
-    def pauses(self):
-        """[(kind, seconds)]: for how long training stood still around each fault."""
+    def observed(self):
+        """[{...}], of each fault: for how long training stood still around it, how many
+        epochs began meanwhile, and how the crun that it happened to has ended."""
         steps = oracle.lines(self.chain, "steps")
-        return [(f.kind, oracle.longest_pause(steps, f.at, (f.healed or f.at) + 1000000))
-                for f in self.injected]
+        begins = oracle.lines(self.chain, "begins")
+        found = []
+        for f in self.injected:
+            end = (f.healed or f.at) + 1000000
+            found.append({
+                "kind": f.kind.name,
+                "pause": oracle.longest_pause(steps, f.at, end),
+                "epochs": sum(f.at <= b[0] <= end for b in begins),
+                "codes": collections.Counter(
+                    str(code) for at, host, code in self.exits
+                    if f.at <= at <= end and (host is f.host or f.kind.on == "crund"))})
+        return found
 
     def keep(self, where):
         with open(where + "/timeline", "w") as f:
@@ -494,7 +579,6 @@ class Run:
 class Injected:
     def __init__(self, kind, host, claims, until):
         self.kind, self.host, self.claims, self.until = kind, host, claims, until
-        self.heal = None
-        self.at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        self.healed = None
+        self.heal = self.healing = None
+        self.at, self.healed = oracle.now_us(), None
 
