@@ -186,7 +186,7 @@ static crun_status look_at_buffers(struct nccl *n, struct backend_work *w,
     bool in = true, out = true;
     int code = GPU_OK;
 
-    w->host = op->kind == OP_BARRIER;
+    w->host = w->device = op->kind == OP_BARRIER;
     if (op->count == 0 || w->host)
         return CRUN_OK;
     if (op->kind != OP_RECEIVE)
@@ -194,6 +194,7 @@ static crun_status look_at_buffers(struct nccl *n, struct backend_work *w,
     if (code == GPU_OK && op->kind != OP_SEND)
         code = n->gpu.cuda->on_device(op->out, &out);
     w->host = !in || !out;
+    w->device = (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
     return code == GPU_OK ? CRUN_OK
                           : gpu_failed(&n->gpu, "cudaPointerGetAttributes", code, e);
 }
@@ -249,6 +250,7 @@ static bool is_done_nccl(struct backend *b, struct backend_work *w)
     struct nccl *n = nccl_of(b);
     bool done;
 
+    n->gpu.cuda->set_device(n->gpu.device);
     pthread_mutex_lock(&n->lock);
     done = n->ended || w->stage == STAGE_OVER ||
            (w->stage == STAGE_LAUNCHED && n->gpu.cuda->event_query(w->done) == GPU_OK);
@@ -347,6 +349,7 @@ static void free_nccl_all(struct nccl *n)
 {
     struct backend_work *next;
 
+    n->gpu.cuda->set_device(n->gpu.device);
     nccl_close_peers(n);
     if (n->wake >= 0)
         close(n->wake);

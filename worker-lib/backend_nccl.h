@@ -30,6 +30,7 @@ struct backend_work {
     struct op op;
     uint64_t timeout_ms;
     bool host;     /* a buffer is not the GPU's, or it is a barrier */
+    bool device;   /* a buffer is, or it is one: what the stream has comes first */
     bool finished; /* nobody will ask for it any more */
     enum nccl_stage stage;
     crun_status status;

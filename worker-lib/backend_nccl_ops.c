@@ -250,8 +250,12 @@ static crun_status run_host(struct nccl *n, struct backend_work *w, struct op *o
                             struct err *e)
 {
     void *back = NULL;
-    crun_status s = nccl_idle(n, e);
+    crun_status s;
 
+    atomic_store(&w->running_ms, 0); /* what is before it has a time of its own */
+    s = nccl_idle(n, e);
+    if (s == CRUN_OK && w->task == TASK_OPERATION && w->device)
+        s = nccl_await(n, w->ready, e);
     atomic_store(&w->running_ms, clock_ms());
     if (s == CRUN_OK)
         s = bring(n, op, &back, e);
@@ -289,8 +293,8 @@ crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e)
         w->entry = flight_begin(n->team.flight, &op, clock_us());
     if (w->task == TASK_OPERATION) {
         s = check(n, &op, e);
-        code = !w->host || barrier ? n->gpu.cuda->stream_wait(n->stream, w->ready)
-                                   : code;
+        if (s == CRUN_OK && !w->host)
+            code = n->gpu.cuda->stream_wait(n->stream, w->ready);
     }
     if (code != GPU_OK)
         return gpu_failed(&n->gpu, "cudaStreamWaitEvent", code, e);

@@ -20,6 +20,7 @@
 #define PAUSE_US_MIN 20
 #define PAUSE_US_MAX 500
 #define ID_PAUSE_MS 20
+#define STORE_MS 5000
 
 /* -- calls of NCCL ------------------------------------------------------------------
  */
@@ -153,13 +154,14 @@ static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note
 }
 
 static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note,
-                           uint64_t deadline_ms, struct err *e)
+                           struct err *e)
 {
     size_t size = sizeof(*note);
     crun_status s;
     int there;
 
-    while ((there = store_client_has(n->team.store, key, deadline_ms)) == 0) {
+    /* the watch says when it is too late */
+    while ((there = store_client_has(n->team.store, key, clock_ms() + STORE_MS)) == 0) {
         if (is_ending(n))
             return ended(n, e);
         usleep(ID_PAUSE_MS * 1000);
@@ -168,7 +170,7 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
         err_set(e, "the store is gone");
         return CRUN_PEER_LOST;
     }
-    s = store_client_get(n->team.store, key, note, &size, deadline_ms, e);
+    s = store_client_get(n->team.store, key, note, &size, clock_ms() + STORE_MS, e);
     if (s != CRUN_OK || note->status == CRUN_OK)
         return s;
     note->why_not[sizeof(note->why_not) - 1] = '\0';
@@ -211,7 +213,7 @@ static crun_status open_comm(struct nccl *n, const struct backend_work *w,
         return gpu_failed(&n->gpu, "cudaStreamCreate", code, e);
     snprintf(key, sizeof(key), "%snccl-id", n->team.prefix);
     s = n->team.rank == 0 ? tell_id(n, key, &note, w->op.deadline_ms, e)
-                          : hear_id(n, key, &note, w->op.deadline_ms, e);
+                          : hear_id(n, key, &note, e);
     return s == CRUN_OK ? init_comm(n, &note.id, e) : s;
 }
 

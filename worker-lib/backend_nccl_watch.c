@@ -2,8 +2,9 @@
 /*
  * The watch: nothing that NCCL or the GPU does may make a rank wait without an end.
  * NCCL tells of no peer that dies on this node, and a call or a kernel of it may never
- * return. So this thread calls neither: it looks at the time, at the processes of the
- * other ranks here, and in the store for what ranks elsewhere ended by.
+ * return. So this thread does not call it, and asks the GPU only for events: it looks
+ * at the time, at the processes of the other ranks here, and in the store for what
+ * ranks elsewhere ended by.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +23,9 @@
 #define TICK_MS 100
 #define RANKS_PER_TICK 256 /* a store is asked by all of them, and not more often */
 #define TELL_MS 500
-#define LATER_MS 250 /* who only waits gives way to a rank whose own call hangs */
+/* Who only waits gives way to a rank whose own call hangs. */
+#define LATER_MS 250
+#define LATER_MEETING_MS 1000
 #define CALM_MS 1000 /* for the communication thread to leave a call */
 #define LEAVE_MS_MIN 1000
 #define LEAVE_MS_MAX 10000
@@ -252,6 +255,13 @@ static void look_at_flight(struct nccl *n, uint64_t now)
         late(n, w, NULL);
 }
 
+static uint64_t patience(const struct backend_work *w, const char *call)
+{
+    if (call || w->task == TASK_CLOSE || w->task == TASK_FREE)
+        return 0;
+    return w->task == TASK_OPEN ? LATER_MEETING_MS : LATER_MS;
+}
+
 static void look_at_time(struct nccl *n)
 {
     const char *call = atomic_load(&n->call);
@@ -261,9 +271,7 @@ static void look_at_time(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
-    if (since && now > since &&
-        now - since >
-            w->timeout_ms + (call || w->task != TASK_OPERATION ? 0 : LATER_MS))
+    if (since && now > since && now - since > w->timeout_ms + patience(w, call))
         late(n, w, call);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
         late(n,
@@ -282,7 +290,8 @@ static void look_at_lost(struct nccl *n)
     struct backend_work *w;
     struct err e;
 
-    if (!lost)
+    /* who leaves because of a failure has told it before */
+    if (!lost || failure_heard(n->team.store, n->team.prefix, n->team.aborted))
         return;
     p = &n->peer[lost - 1];
     pthread_mutex_lock(&n->lock);
@@ -396,6 +405,7 @@ void *nccl_watch(void *arg)
     uint64_t asked_ms = clock_ms();
     uint64_t ask_ms = TICK_MS * (1 + n->team.size / RANKS_PER_TICK);
 
+    n->gpu.cuda->set_device(n->gpu.device);
     while (!atomic_load(&n->stopping)) {
         wait_tick(n);
         if (abort_get(n->team.aborted) == CRUN_OK) {

@@ -2,13 +2,17 @@
 /*
  * A rank that the tests of the worker library start, stop and kill:
  *
- *     worker-calls check            collectives of many sizes against what they should
- * be worker-calls loop             all_reduce until it fails worker-calls abort rank 1
- * aborts while the others wait worker-calls crash            rank 1 aborts in a signal
- * handler worker-calls who              what the world says of itself
+ *   check    collectives of many sizes against what they should be
+ *   every    every call of the library's once
+ *   loop     all_reduce until it fails
+ *   abort    rank 1 aborts while the others wait
+ *   crash    rank 1 aborts in a signal handler
+ *   differ   rank 1 calls something else than the others
+ *   who      what the world says of itself
  *
  * CALLS_TIMEOUT is the timeout of a collective, CALLS_MEET that of crun_init. It ends
- * with 3 and one line, "rank N: STATUS: TEXT", if the library reports a failure.
+ * with 3 and one line, "rank N: STATUS: TEXT", if the library reports a failure, or
+ * with crun_exit_code. CALLS_DEVICE is the GPU, or "auto".
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +24,15 @@
 
 static crun_world *world;
 
+static void leave(int code)
+{
+    crun_finalize(world);
+    fflush(stdout);
+    if (crun_exit_code())
+        _exit(crun_exit_code());
+    exit(code);
+}
+
 static void report(crun_status s)
 {
     if (s == CRUN_OK)
@@ -27,8 +40,7 @@ static void report(crun_status s)
     printf("rank %d: %s: %s\n", world ? crun_rank(world) : -1, crun_status_name(s),
            crun_error_text());
     fflush(stdout);
-    crun_finalize(world);
-    exit(3);
+    leave(3);
 }
 
 static void say_ready(void)
@@ -113,6 +125,63 @@ static void check_all(void)
     printf("rank %d: right\n", crun_rank(world));
 }
 
+/* -- every call ---------------------------------------------------------------------
+ */
+
+#define RANKS_MAX 16
+#define SHARED 1000
+#define PART 5
+
+static void expect(float got, float wanted, const char *what)
+{
+    if (got == wanted)
+        return;
+    printf("rank %d: wrong: %s: %g is not %g\n", crun_rank(world), what, (double)got,
+           (double)wanted);
+    exit(1);
+}
+
+/* Round the ring, rank 0 beginning. */
+static void pass_on(void)
+{
+    int rank = crun_rank(world), size = crun_size(world);
+    float mine = (float)rank, its = -1;
+
+    for (int turn = 0; size > 1 && turn < 2; turn++)
+        if ((turn == 0) == (rank == 0))
+            report(crun_send(world, &mine, 1, CRUN_F32, (rank + 1) % size));
+        else
+            report(crun_receive(world, &its, 1, CRUN_F32, (rank + size - 1) % size));
+    if (size > 1)
+        expect(its, (float)((rank + size - 1) % size), "receive");
+}
+
+static void every(void)
+{
+    float in[RANKS_MAX * PART], out[RANKS_MAX * PART], *shared = NULL;
+    int size = crun_size(world);
+    float all = (float)size;
+
+    for (int i = 0; i < size * PART; i++)
+        in[i] = 1;
+    report(crun_alloc(world, SHARED * sizeof(float), (void **)&shared));
+    report(crun_all_reduce(world, shared, shared, SHARED, CRUN_F32, CRUN_SUM, NULL));
+    report(crun_all_reduce(world, in, out, PART, CRUN_F32, CRUN_SUM, NULL));
+    expect(out[PART - 1], all, "all_reduce");
+    report(crun_broadcast(world, shared, SHARED, CRUN_F32, 0, NULL));
+    report(crun_reduce_scatter(world, in, out, PART, CRUN_F32, CRUN_MAX, NULL));
+    expect(out[PART - 1], 1, "reduce_scatter");
+    report(crun_all_gather(world, in, out, PART, CRUN_F32, NULL));
+    expect(out[size * PART - 1], 1, "all_gather");
+    report(crun_all_to_all(world, in, out, PART, CRUN_F32, NULL));
+    expect(out[size * PART - 1], 1, "all_to_all");
+    pass_on();
+    report(crun_barrier(world, NULL));
+    crun_free(world, shared);
+    report(crun_barrier(world, NULL));
+    printf("rank %d: done\n", crun_rank(world));
+}
+
 /* -- failures -----------------------------------------------------------------------
  */
 
@@ -150,6 +219,15 @@ static void crash(void)
     report(crun_barrier(world, NULL));
 }
 
+static void differ(void)
+{
+    float x[2] = { 0 };
+
+    report(crun_all_reduce(world, x, x, crun_rank(world) == 1 ? 2 : 1, CRUN_F32,
+                           CRUN_SUM, NULL));
+    report(crun_barrier(world, NULL));
+}
+
 static void who(void)
 {
     printf("rank %d of %d, local %d of %d, node %d of %d, %d restarts, %s\n",
@@ -162,14 +240,16 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    { "check", check_all }, { "loop", loop }, { "abort", abort_all },
-    { "crash", crash },     { "who", who },
+    { "check", check_all }, { "every", every }, { "loop", loop },
+    { "abort", abort_all }, { "crash", crash }, { "differ", differ },
+    { "who", who },
 };
 
 int main(int argc, char **argv)
 {
     const char *timeout = getenv("CALLS_TIMEOUT"), *meet = getenv("CALLS_MEET");
     crun_options options = { .timeout_s = timeout ? atof(timeout) : 60,
+                             .device = getenv("CALLS_DEVICE"),
                              .init_timeout_s = meet ? atof(meet) : 60 };
 
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
@@ -177,9 +257,8 @@ int main(int argc, char **argv)
             continue;
         report(crun_init(&world, &options));
         scenarios[i].run();
-        crun_finalize(world);
-        return 0;
+        leave(0);
     }
-    fprintf(stderr, "usage: worker-calls check|loop|abort|crash|who\n");
+    fprintf(stderr, "usage: worker-calls check|every|loop|abort|crash|differ|who\n");
     return 2;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "worker-lib/nccl_calls.h"
 
 #define LATE_US 300000
+#define FAULTS_MAX 4
 
 static const char *last_error = "";
 
@@ -37,6 +39,8 @@ static enum fault happen(const char *kind, int *result)
         *result = NCCL_REMOTE_ERROR;
     else if (strcmp(kind, "hang") == 0)
         hang();
+    else if (strcmp(kind, "kill") == 0)
+        raise(SIGKILL);
     else if (strcmp(kind, "late") == 0)
         usleep(LATE_US);
     else if (strcmp(kind, "async") == 0)
@@ -50,22 +54,30 @@ static enum fault happen(const char *kind, int *result)
     return FAULT_NONE;
 }
 
+/* Of a process, where a call does not say it. */
+static int own_rank(void)
+{
+    return standin_number("RANK", standin_number("OMPI_COMM_WORLD_RANK", 0));
+}
+
 enum fault standin_fault(const char *call, int rank, int *result)
 {
-    static _Atomic int calls;
+    static _Atomic int calls[FAULTS_MAX];
     const char *text = getenv("CRUN_STANDIN_FAULT");
-    const char *own = getenv("RANK");
     char name[64], kind[16];
-    int at = 0, nth = 1;
+    int at, nth;
 
     *result = 0;
-    if (!text || sscanf(text, "%63[^:]:%15[^:]:%d:%d", name, kind, &at, &nth) < 3 ||
-        strcmp(name, call) != 0 ||
-        at != (rank >= 0 ? rank
-               : own     ? atoi(own)
-                         : 0) ||
-        standin_number("TORCHELASTIC_RESTART_COUNT", 0) > 0 ||
-        atomic_fetch_add(&calls, 1) + 1 != nth)
+    if (standin_number("TORCHELASTIC_RESTART_COUNT", 0) > 0)
         return FAULT_NONE;
-    return happen(kind, result);
+    for (int i = 0; text && i < FAULTS_MAX; i++) {
+        nth = 1;
+        if (sscanf(text, "%63[^:]:%15[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
+            strcmp(name, call) == 0 && at == (rank >= 0 ? rank : own_rank()) &&
+            atomic_fetch_add(&calls[i], 1) + 1 == nth)
+            return happen(kind, result);
+        text = strchr(text, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return FAULT_NONE;
 }

@@ -176,18 +176,20 @@ API int ncclCommFinalize(struct nccl_comm *c)
 
 API int ncclCommDestroy(struct nccl_comm *c)
 {
-    begin("ncclCommDestroy", c->rank);
-    (void)fault;
-    destroy(c);
-    return NCCL_OK;
+    int result;
+
+    (void)standin_fault("ncclCommDestroy", c->rank, &result);
+    destroy(c); /* as far as it could */
+    return result;
 }
 
 API int ncclCommAbort(struct nccl_comm *c)
 {
-    begin("ncclCommAbort", c->rank);
-    (void)fault;
-    destroy(c);
-    return NCCL_OK;
+    int result;
+
+    (void)standin_fault("ncclCommAbort", c->rank, &result);
+    destroy(c); /* as far as it could */
+    return result;
 }
 
 API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
@@ -224,6 +226,10 @@ static _Thread_local bool grouped;
 static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
                   struct gpu_stream *stream)
 {
+    int state = atomic_load(&c->state);
+
+    if (state != NCCL_OK && state != NCCL_IN_PROGRESS)
+        return state;
     k.comm = c;
     k.fault = fault;
     kernel_launch(&k, stream);

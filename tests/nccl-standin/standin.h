@@ -11,11 +11,12 @@
  * A test double for NCCL and for what the worker library needs of CUDA, in memory that
  * processes share, so that the backend runs without a GPU and every call can fail:
  *
- *   CRUN_STANDIN_FAULT   CALL:KIND:RANK[:NTH]   ncclAllReduce:hang:1:3, the third one
+ *   CRUN_STANDIN_FAULT   CALL:KIND:RANK[:NTH],...   ncclSend:hang:1:3, the third
  *       error    it returns ncclSystemError
  *       remote   it returns ncclRemoteError
  *       hang     it never returns
  *       late     it takes some time
+ *       kill     the process dies
  *       async    it is done, and the communicator is broken
  *       stall    what it launches never ends, unless it is aborted
  *       deaf     what it launches never ends, aborted or not

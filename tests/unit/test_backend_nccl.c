@@ -227,6 +227,40 @@ START_TEST(the_real_library_makes_an_id)
 }
 END_TEST
 
+/* An id is found by the others as it was made: its bytes are no text. */
+static void exchange_id(struct member *m)
+{
+    static struct nccl_id made;
+    const struct gpu_calls *standin = NULL;
+    const struct nccl_calls *nccl = nccl_open(&standin, &m->e);
+    uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
+    struct nccl_id id = { { 0 } };
+    size_t size = sizeof(id);
+
+    if (!nccl)
+        return; /* told above */
+    if (m->team.rank == 0) {
+        ck_assert_int_eq(nccl->get_unique_id(&made), NCCL_OK);
+        ck_assert_int_eq(
+            store_client_set(m->team.store, "id", &made, sizeof(made), until, &m->e),
+            CRUN_OK);
+        return;
+    }
+    ck_assert_int_eq(store_client_get(m->team.store, "id", &id, &size, until, &m->e),
+                     CRUN_OK);
+    ck_assert_uint_eq(size, sizeof(id));
+    ck_assert_mem_eq(&id, &made, sizeof(id));
+}
+
+START_TEST(the_real_librarys_id_goes_through_the_store)
+{
+    unsetenv("CRUN_NCCL_LIBRARY");
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    team_run(
+        &(struct team_plan){ .calls = &backend_self, .size = 3, .body = exchange_id });
+}
+END_TEST
+
 /* -- suite --------------------------------------------------------------------------
  */
 
@@ -249,6 +283,7 @@ int main(void)
     tcase_add_test(there, no_driver_is_told);
     tcase_add_test(there, the_device_is_chosen);
     tcase_add_test(there, the_real_library_makes_an_id);
+    tcase_add_test(there, the_real_librarys_id_goes_through_the_store);
     suite_add_tcase(suite, there);
     return check_main(suite);
 }

@@ -4,6 +4,7 @@
  * It shows what a program has to do to use crun/worker.h, and measures it.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -63,6 +64,10 @@ static int run(const struct flags *f)
         code = rc < 0 ? fail(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
     trainer_close(&t);
+    if (crun_exit_code()) { /* the GPU hangs, and exit() would wait for it */
+        fflush(stdout);
+        _exit(crun_exit_code());
+    }
     return code;
 }
 
