@@ -37,6 +37,16 @@ static void turn_away(struct registry_peer *p, const struct msg *m, struct job *
     registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
 }
 
+/* The holder of a place may have died without a word, and the place is free before
+ * long; one that lives says so at every heartbeat. */
+static bool may_be_gone(const struct round *r, uint32_t i)
+{
+    uint64_t silent = r->last_now - r->stalled - r->node[i].heard_at;
+
+    return !r->node[i].connected ||
+           silent > MISSED_HEARTBEATS * r->config.lease_ms / HEARTBEATS_PER_LEASE;
+}
+
 static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum round_verdict verdict)
 {
@@ -44,7 +54,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
 
     switch (verdict) {
     case ROUND_REFUSED_SLOT_TAKEN:
-        turn_away(p, m, job, REFUSED_SLOT, !r->node[r->conflict].connected,
+        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(r, r->conflict),
                   "node rank %" PRId32 " is taken by %s (pid %" PRIu32
                   "); start this node with another --node-rank",
                   m->join.node_rank, job->node[r->conflict]->host,

@@ -343,6 +343,32 @@ START_TEST(a_taken_node_rank_names_its_holder)
 }
 END_TEST
 
+START_TEST(a_taken_node_rank_may_be_free_soon_if_its_holder_is_silent)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT }, m = join_message(0, "resnet");
+
+    begin(true);
+    for (unsigned c = 0; c < 3; c++)
+        hello(c, "agent");
+    m.join.node_rank = 1;
+    tell(0, &m);
+    for (int i = 0; i < 13; i++) { /* two heartbeats should have come by then */
+        now += 100;
+        registry_tick(g, now, now);
+    }
+    m = join_message(1, "resnet");
+    m.join.node_rank = 1;
+    tell(1, &m);
+    ck_assert(refusal(1, REFUSED_SLOT, "taken by node-0")->refused.retry);
+    ck_assert_int_eq(tell(0, &beat), 0);
+    m = join_message(2, "resnet");
+    m.join.node_rank = 1;
+    tell(2, &m);
+    ck_assert(!refusal(2, REFUSED_SLOT, "taken by node-0")->refused.retry);
+    end();
+}
+END_TEST
+
 START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 {
     struct msg m;
@@ -932,6 +958,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
     tcase_add_test(tc, a_taken_node_rank_names_its_holder);
+    tcase_add_test(tc, a_taken_node_rank_may_be_free_soon_if_its_holder_is_silent);
     tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
     tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
     tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
