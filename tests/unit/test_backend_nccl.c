@@ -89,19 +89,31 @@ START_TEST(work_is_queued_on_the_gpu)
 }
 END_TEST
 
-/* The host goes on while others have not even come to the operation. */
+/* The host goes on while others have not even come to the operation; what it puts into
+ * its stream does not. */
 static void go_on(crun_world *w, void *arg)
 {
+    struct gpu_event *behind = NULL;
     float *x = NULL;
+    struct gpu g;
+    struct err e;
 
     (void)arg;
+    ck_assert_int_eq(gpu_find(&g, NULL, (unsigned)crun_rank(w), 2, &e), CRUN_OK);
+    ck_assert_int_eq(g.cuda->event_create(&behind), GPU_OK);
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
-    if (crun_rank(w) == 0)
+    if (crun_rank(w) == 0) {
         ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
+        ck_assert_int_eq(g.cuda->event_record(behind, NULL), GPU_OK);
+        for (int i = 0; i < 50; i++, usleep(1000))
+            ck_assert_int_eq(g.cuda->event_query(behind), GPU_NOT_READY);
+    }
     ranks_sync();
     if (crun_rank(w) != 0)
         ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
     ranks_ok(crun_barrier(w, NULL));
+    ck_assert_int_eq(g.cuda->event_query(behind), GPU_OK);
+    g.cuda->event_destroy(behind);
     crun_free(w, x);
 }
 
