@@ -9,6 +9,7 @@
 #   make lint         layers, format
 #   make install      PREFIX=/usr/local DESTDIR=        make uninstall
 #   CUDA=no           without what needs a CUDA toolkit; CUDA_HOME, CUDA_ARCH
+#   CUDA=emulated     a build tree of its own with a GPU that is not there, for tests
 #   SAN=asan|tsan     a build tree of its own with that sanitizer
 #   V=1               show the commands
 
@@ -62,6 +63,8 @@ worker_lib_needs := event_core event_pthreads cjson z m pthread
 # What uses CUDA is compiled by its compiler, where there is one; NCCL is looked for when a
 # program runs. CUDA=no: as if there were none.
 cuda_src := $(wildcard worker-lib/*.cu)
+train_cuda_src := $(wildcard worker-lib/train/*.cu)
+emulated_src := $(wildcard tests/emulated/*.cc)
 standin_src := $(wildcard tests/nccl-standin/*.c)
 
 packages := libevent_core libevent_pthreads libcjson zlib
@@ -74,11 +77,11 @@ CC ?= gcc
 V ?= 0
 T ?=
 CUDA ?= auto
-CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
+CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 SAN ?=
-B ?= build$(addprefix -,$(SAN))
+B ?= build$(if $(filter emulated,$(CUDA)),-emulated)$(addprefix -,$(SAN))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -98,7 +101,8 @@ san := $(san_$(SAN))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 
 # -- the toolkit, if there is one
-cuda_homes := $(if $(filter no,$(CUDA)),,$(CUDA_HOME) $(patsubst %/bin/nvcc,%,$(shell \
+emulated := $(filter emulated,$(CUDA))
+cuda_homes := $(if $(filter no emulated,$(CUDA)),,$(CUDA_HOME) $(patsubst %/bin/nvcc,%,$(shell \
     command -v nvcc 2>/dev/null)) $(wildcard /usr/local/cuda /usr/local/cuda-*))
 # static is what a program without a driver can carry along
 cuda_home := $(firstword $(foreach h,$(cuda_homes),$(if $(and $(wildcard $h/bin/nvcc),$(wildcard \
@@ -106,28 +110,34 @@ cuda_home := $(firstword $(foreach h,$(cuda_homes),$(if $(and $(wildcard $h/bin/
 nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/nccl.h \
     /usr/local/include/nccl.h /usr/include/nccl.h)))
 cuda_libs := $(if $(cuda_home),$(cuda_home)/lib64/libcudart_static.a)
-gpu_parts := $(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
-    $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a)))
+emulated_libs := $(if $(emulated),-lstdc++)
+gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
+    $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))))
 # no C++ library at run time
 cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
-    -Werror all-warnings $(CUDA_ARCH)
+    -Werror all-warnings -fmad=false $(CUDA_ARCH)
+# every operation is rounded on its own, as on the host
+emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -isystem tests/emulated -DCRUN_CUDA \
+    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
 test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
-             -pthread -MMD -MP $(pc_cflags) $(if $(cuda_home),-DCRUN_CUDA) $(CFLAGS)
+             -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
+             $(if $(cuda_home),-DCRUN_CUDA -isystem $(cuda_home)/include) \
+             $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -isystem tests/emulated)
 # a library that is not used is not loaded: that is what starting a program takes
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
 # the archive of layer rendezvous/base is build/lib/librendezvous-base.a
 archive = $B/lib/lib$(subst /,-,$1).a
-objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1))
+objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
-link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(pc_libs) -ldl -lm
+link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
@@ -155,14 +165,23 @@ $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 $(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
     echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
 $(call objects,$(wildcard worker-lib/*.c worker-lib/train/*.c)): $B/gpu-parts
-ifneq ($(cuda_home),)
-$(call archive,worker-lib): $(call objects,$(cuda_src))
-cuda_objects := $(call objects,$(cuda_src))
-$(cuda_objects): $B/obj/%.o: %.cu $B/gpu-parts
-	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
-	$(Q)$(cuda_home)/bin/nvcc $(nvcc_flags) -MMD -MP -c -o $@ $<
+ifneq ($(cuda_home)$(emulated),)
+# what the emulated GPU has no stand-in for is left out
+cuda_objects := $(call objects,$(if $(emulated),$(filter-out %/gpu_cuda.cu,$(cuda_src)) \
+    $(emulated_src),$(cuda_src)))
+$(call archive,worker-lib): $(cuda_objects)
+$(call archive,worker-lib/train): $(call objects,$(train_cuda_src))
 endif
+$B/obj/%.o: %.cu $B/gpu-parts
+	@mkdir -p $(@D)
+	$(call say,$(if $(emulated),C++,NVCC),$<)
+	$(Q)$(if $(emulated),$(CXX) -x c++ $(emulated_flags),$(cuda_home)/bin/nvcc $(nvcc_flags)) \
+	    -MMD -MP -c -o $@ $<
+$B/obj/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,C++,$<)
+	$(Q)$(CXX) $(emulated_flags) -MMD -MP -c -o $@ $<
+
 ifneq ($(nccl_header),)
 $B/obj/worker-lib/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
     $(foreach d,$(dir $(nccl_header)) $(cuda_home)/include/,-isystem $d)
@@ -205,7 +224,7 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ \
-	    $(worker_lib_link)
+	    $(worker_lib_link) $(emulated_libs)
 
 $(units): $B/tests/%: $B/obj/tests/unit/%.o $(helpers) $(libs)
 	@mkdir -p $(@D)

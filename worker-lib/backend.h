@@ -38,6 +38,7 @@ struct op {
     /* How many threads of the program wait for results: if none does, they compute, and
      * need the core more than we do. NULL: the caller waits. */
     const _Atomic unsigned *waiting;
+    void *mark;           /* of backend_calls.mark */
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */
     uint64_t timeout_ms;  /* how long that was from the start, for messages */
@@ -128,6 +129,9 @@ struct backend_calls {
     crun_status (*finish)(struct backend *b, struct backend_work *work, struct err *e);
     bool (*is_done)(struct backend *b, struct backend_work *work);
     uint64_t (*busy_us)(struct backend *b); /* that operations took, all together */
+    /* Of a backend without `start`, or NULL: an operation is called for, by any thread
+     * but in order, and will be run; note in it how far the caller's stream is. */
+    crun_status (*mark)(struct backend *b, struct op *op, struct err *e);
     void (*set_stream)(struct backend *b, void *stream);
     int (*device)(const struct backend *b);
 };
@@ -138,6 +142,6 @@ struct backend {
 
 /* backend_nodes: shm within each node and tcp between them, "shm+tcp". */
 extern const struct backend_calls backend_self, backend_shm, backend_tcp, backend_nodes,
-    backend_nccl;
+    backend_nccl, backend_cuda_host;
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker-lib/device.h"
 #include "worker-lib/status.h"
 #include "worker-lib/world.h"
 
@@ -56,12 +57,23 @@ crun_status crun_set_stream(crun_world *w, void *stream)
         return fail(CRUN_UNSUPPORTED, "crun_set_stream: backend %s knows no streams",
                     w->backend->calls->name);
     w->backend->calls->set_stream(w->backend, stream);
+    w->stream = stream;
     return CRUN_OK;
 }
 
 int crun_device(const crun_world *w)
 {
     return w->backend->calls->device ? w->backend->calls->device(w->backend) : -1;
+}
+
+const struct device_ops *world_device(const crun_world *w)
+{
+    return crun_device(w) < 0 ? &device_cpu : device_gpu();
+}
+
+void *world_queue(const crun_world *w)
+{
+    return w->stream;
 }
 
 uint64_t world_beside_us(crun_world *w)

@@ -49,6 +49,11 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
         d->options.bucket_bytes = BUCKET_BYTES;
     d->world = world;
     d->ops = world_device(world);
+    if (!d->ops) {
+        free(d);
+        return fail(CRUN_UNSUPPORTED, "a reducer on GPUs needs a build with CUDA, and "
+                                      "its driver");
+    }
     d->rank = (unsigned)crun_rank(world);
     d->size = (unsigned)crun_size(world);
     d->element = crun_dtype_size(d->options.grad_type);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/device.h"
 
-#include "worker-lib/world.h"
+#ifdef CRUN_CUDA
+#include "worker-lib/device_cuda.h"
+#endif
 
-const struct device_ops *world_device(const crun_world *w)
+const struct device_ops *device_gpu(void)
 {
-    (void)w;
-    return &device_cpu;
-}
-
-void *world_queue(const crun_world *w)
-{
-    (void)w;
+#ifdef CRUN_CUDA
+    return device_cuda_count() > 0 ? &device_cuda : NULL;
+#else
     return NULL;
+#endif
 }

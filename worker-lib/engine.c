@@ -334,6 +334,13 @@ static crun_status wait_beside(crun_work *w)
     return s;
 }
 
+static crun_status mark(struct engine *g, struct op *op, struct err *e)
+{
+    struct backend *b = g->config.backend;
+
+    return b->calls->mark ? b->calls->mark(b, op, e) : CRUN_OK;
+}
+
 crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
 {
     struct err e;
@@ -347,6 +354,9 @@ crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
     }
     if (calls_of(g)->start)
         return start_beside(g, op, work);
+    s = mark(g, op, &e);
+    if (s != CRUN_OK)
+        return settle_beside(g, s, &e);
     if (work)
         return enqueue(g, op, work);
     take_turn(g);

@@ -8,7 +8,7 @@
 
 #define DEVICES_MAX 1024
 
-#ifndef CRUN_CUDA
+#if !defined(CRUN_CUDA) || defined(CRUN_EMULATED)
 const struct gpu_calls *gpu_cuda(void)
 {
     return NULL;

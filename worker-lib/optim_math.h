@@ -11,7 +11,7 @@
  * the GPU both compile it. Each operation is rounded on its own, without fused
  * multiply-adds (the Makefile says so to both compilers): so both get the same bits.
  */
-#if defined(__CUDACC__) || defined(CRUN_EMULATED)
+#ifdef __CUDACC__
 #define BOTH static __host__ __device__ __forceinline__
 #else
 #define BOTH static inline

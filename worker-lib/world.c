@@ -15,6 +15,9 @@
 
 static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
                                                         &backend_nodes, &backend_nccl };
+/* Those that a world of one has, too: its memory is the GPU's. */
+static const struct backend_calls *const on_gpus[] = { &backend_nccl,
+                                                       &backend_cuda_host };
 
 /* -- options ------------------------------------------------------------------------
  */
@@ -88,9 +91,11 @@ static crun_status find_backend(crun_world *w, const char *name, const char *dev
         if (s != CRUN_OK || all)
             return s;
     }
-    /* alone, too: its memory is the GPU's */
-    if (strcmp(name, "nccl") == 0)
-        return CRUN_OK;
+    for (size_t i = 0; i < sizeof(on_gpus) / sizeof(on_gpus[0]); i++)
+        if (strcmp(on_gpus[i]->name, name) == 0) {
+            *calls = on_gpus[i];
+            return CRUN_OK;
+        }
     *calls = &backend_self;
     if (w->env.size == 1)
         return CRUN_OK;
@@ -112,7 +117,8 @@ static crun_status find_backend(crun_world *w, const char *name, const char *dev
 
 static crun_status check_name(const crun_options *o, const char **name, struct err *e)
 {
-    static const char *const known[] = { "auto", "shm", "tcp", "shm+tcp", "nccl" };
+    static const char *const known[] = { "auto",    "shm",  "tcp",
+                                         "shm+tcp", "nccl", "cuda-host" };
     const char *variable = getenv("CRUN_BACKEND");
     bool given = o && o->backend;
 
@@ -120,7 +126,9 @@ static crun_status check_name(const crun_options *o, const char **name, struct e
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(*name, known[i]) == 0)
             return CRUN_OK;
-    err_set(e, "%s \"%s\" is none of auto, shm, tcp, shm+tcp, nccl",
+    err_set(e,
+            "%s \"%s\" is none of auto, shm, tcp, shm+tcp, nccl, "
+            "cuda-host",
             given ? "crun_init: backend" : "CRUN_BACKEND:", *name);
     return given ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
 }

@@ -9,6 +9,7 @@
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tiny_model.h"
 #undef fail /* Check has another */
+#include "worker-lib/device.h"
 #include "worker-lib/status.h"
 
 /*
@@ -56,6 +57,18 @@ uint64_t world_beside_us(crun_world *w);
 uint64_t world_beside_us(crun_world *w)
 {
     return w->launches; /* a microsecond each */
+}
+
+const struct device_ops *world_device(const crun_world *w)
+{
+    (void)w;
+    return &device_cpu;
+}
+
+void *world_queue(const crun_world *w)
+{
+    (void)w;
+    return NULL;
 }
 
 int crun_size(const crun_world *w)

@@ -52,7 +52,8 @@ CRUN_API const char *crun_version(void);
 typedef struct crun_world crun_world;
 
 typedef struct crun_options {
-    const char *backend; /* "auto", "shm", "tcp", "nccl"; NULL: $CRUN_BACKEND or auto */
+    /* "auto", "shm", "tcp", "nccl", "cuda-host"; NULL: $CRUN_BACKEND or auto */
+    const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE or else the local rank's.
      * NULL: the program computes on the host; "auto" above then is never nccl. */
     const char *device;
@@ -80,7 +81,7 @@ CRUN_API int crun_local_size(const crun_world *world);
 CRUN_API int crun_node(const crun_world *world);
 CRUN_API int crun_nodes(const crun_world *world);
 CRUN_API int crun_restarts(const crun_world *world);
-/* "shm", "tcp", "shm+tcp", "nccl", or "self" in a world of one. */
+/* "shm", "tcp", "shm+tcp", "nccl", "cuda-host", or "self" in a world of one. */
 CRUN_API const char *crun_backend(const crun_world *world);
 
 /*
