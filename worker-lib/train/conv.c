@@ -151,6 +151,11 @@ struct layer *conv_create(const char *name, size_t side, size_t in_channels,
     c->out_channels = out_channels;
     c->rectify = rectify;
     c->layer.calls = &calls;
+    c->layer.shape = (struct layer_shape){ .kind = LAYER_CONV,
+                                           .side = side,
+                                           .in_channels = in_channels,
+                                           .out_channels = out_channels,
+                                           .rectify = rectify };
     c->layer.in = side * side * in_channels;
     c->layer.out = c->out_side * c->out_side * out_channels;
     c->framed = xcalloc(framed_side(c) * framed_side(c) * out_channels, sizeof(float));

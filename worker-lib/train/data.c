@@ -9,10 +9,6 @@
 #include "worker-lib/train/glyph.h"
 #include "worker-lib/train/idx.h"
 
-/* Of MNIST's images, with pixels from 0 to 1. */
-#define MEAN 0.1307f
-#define DEVIATION 0.3081f
-
 struct data {
     uint8_t *images, *labels;
     size_t count;
@@ -94,7 +90,31 @@ struct data *data_draw(uint64_t seed, size_t count)
 static void normalize(const uint8_t *pixels, float *image)
 {
     for (size_t i = 0; i < IMAGE_PIXELS; i++)
-        image[i] = ((float)pixels[i] * (1 / 255.0f) - MEAN) * (1 / DEVIATION);
+        image[i] = ((float)pixels[i] * (1 / 255.0f) - DATA_MEAN) * (1 / DATA_DEVIATION);
+}
+
+static uint8_t *drawn(struct data *d, size_t s)
+{
+    uint8_t *pixels = d->images + s * IMAGE_PIXELS;
+
+    if (d->drawn && !d->drawn[s]) {
+        d->labels[s] = (uint8_t)glyph_draw(d->seed, s, pixels);
+        d->drawn[s] = true;
+    }
+    return pixels;
+}
+
+const uint8_t *data_images(struct data *d)
+{
+    for (size_t s = 0; d->drawn && s < d->count; s++)
+        drawn(d, s);
+    return d->images;
+}
+
+const uint8_t *data_labels(struct data *d)
+{
+    data_images(d);
+    return d->labels;
 }
 
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
@@ -102,13 +122,8 @@ void data_get(struct data *d, const uint64_t *sample, size_t count, float *image
 {
     for (size_t i = 0; i < count; i++) {
         size_t s = (size_t)sample[i];
-        uint8_t *pixels = d->images + s * IMAGE_PIXELS;
 
-        if (d->drawn && !d->drawn[s]) {
-            d->labels[s] = (uint8_t)glyph_draw(d->seed, s, pixels);
-            d->drawn[s] = true;
-        }
-        normalize(pixels, images + i * IMAGE_PIXELS);
+        normalize(drawn(d, s), images + i * IMAGE_PIXELS);
         labels[i] = d->labels[s];
     }
 }

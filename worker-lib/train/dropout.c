@@ -69,5 +69,8 @@ struct layer *dropout_create(size_t width, float probability, uint64_t which)
     d->layer.in_place = true;
     d->dropped = (unsigned)(probability * 256);
     d->which = which;
+    d->layer.shape = (struct layer_shape){ .kind = LAYER_DROPOUT,
+                                           .dropped = d->dropped,
+                                           .which = which };
     return &d->layer;
 }

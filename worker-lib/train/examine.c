@@ -15,6 +15,17 @@ static size_t deal(const struct trainer *t, uint64_t *next, uint64_t *sample)
     return count;
 }
 
+static void examine_batch(struct trainer *t, const uint64_t *sample, size_t count,
+                          struct score *own)
+{
+    struct batch b = { .size = count, .sample = sample };
+    float *out;
+
+    data_get(t->test, sample, count, net_input(t->net), t->label);
+    out = net_forward(t->net, &b);
+    loss_cross_entropy(out, t->label, count, net_out(t->net), 0, NULL, own);
+}
+
 int examine(struct trainer *t, struct score *score, struct err *e)
 {
     struct score own = { 0 };
@@ -25,14 +36,14 @@ int examine(struct trainer *t, struct score *score, struct err *e)
 
     crun_progress(t->world, CRUN_PHASE_EVALUATING, t->step, 0, t->own, 0);
     while ((count = deal(t, &next, sample)) > 0) {
-        struct batch b = { .size = count, .sample = sample };
-        float *out;
-
-        data_get(t->test, sample, count, net_input(t->net), t->label);
-        out = net_forward(t->net, &b);
-        loss_cross_entropy(out, t->label, count, net_out(t->net), 0, NULL, &own);
+        if (t->card && card_examine(t, sample, count, e) < 0)
+            return -1;
+        if (!t->card)
+            examine_batch(t, sample, count, &own);
         stop_alive();
     }
+    if (t->card && card_score(t, &own, e) < 0)
+        return -1;
     if (trainer_check(t, vote_begin(&vote, &own, false, false), e) < 0 ||
         trainer_check(t, vote_end(&vote, &all), e) < 0)
         return -1;

@@ -63,7 +63,7 @@ static int set_precision(void *target, const struct opt *o, const char *value,
 static int set_backend(void *target, const struct opt *o, const char *value,
                        struct err *e)
 {
-    static const char *const backends[] = { "auto", "shm", "tcp", "nccl" };
+    static const char *const backends[] = { "auto", "shm", "tcp", "nccl", "cuda-host" };
 
     (void)o;
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
@@ -71,7 +71,21 @@ static int set_backend(void *target, const struct opt *o, const char *value,
             ((struct flags *)target)->backend = backends[i];
             return 0;
         }
-    return err_set(e, "\"%s\" is not auto, shm, tcp or nccl", value);
+    return err_set(e, "\"%s\" is not auto, shm, tcp, nccl or cuda-host", value);
+}
+
+static int set_device(void *target, const struct opt *o, const char *value,
+                      struct err *e)
+{
+    static const char *const devices[] = { "auto", "cpu", "cuda" };
+
+    (void)o;
+    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
+        if (strcmp(devices[i], value) == 0) {
+            ((struct flags *)target)->device = devices[i];
+            return 0;
+        }
+    return err_set(e, "\"%s\" is not auto, cpu or cuda", value);
 }
 
 static int set_rate(void *target, const struct opt *o, const char *value, struct err *e)
@@ -141,7 +155,8 @@ static const struct opt table[] = {
       .set = set_rate },
     { .name = "precision",
       .arg = "f32|bf16|f16",
-      .help = "Of the gradients that are exchanged; parameters are f32. Default: f32.",
+      .help = "Of the gradients that are exchanged; parameters are f32. A GPU also "
+              "computes in it. Default: f32.",
       .set = set_precision },
     { .name = "seed",
       .arg = "N",
@@ -158,9 +173,24 @@ static const struct opt table[] = {
       .min = 1,
       .max = INT64_MAX },
 
+    { .name = "device",
+      .arg = "auto|cpu|cuda",
+      .help = "Where it is computed; auto: on GPUs, if every rank has one. Default: "
+              "auto.",
+      .set = set_device },
+    { .name = "tf32",
+      .help = "f32 products on a GPU's tensor cores, with 10 bits of fraction.",
+      .set = opt_set_true,
+      .offset = FIELD(tf32) },
+    { .name = "cuda-graph",
+      .help = "Queue a GPU's batches as one graph: less work for the host, but "
+              "gradients travel only after all are there.",
+      .set = opt_set_true,
+      .offset = FIELD(graph) },
     { .name = "backend",
-      .arg = "auto|shm|tcp|nccl",
-      .help = "How ranks talk. Default: auto.",
+      .arg = "auto|shm|tcp|nccl|cuda-host",
+      .help = "How ranks talk; cuda-host: through the host's memory, for GPUs without "
+              "NCCL, and ranks that share one. Default: auto.",
       .set = set_backend },
     { .name = "bucket-mb",
       .arg = "N",
@@ -241,6 +271,7 @@ int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
                          .optimizer = CRUN_ADAM,
                          .optimizer_name = "adam",
                          .precision = CRUN_F32,
+                         .device = "auto",
                          .resume = "" };
     if (opt_parse(table, NULL, false, argc, argv, f, &word, e) < 0)
         return -1;

@@ -19,6 +19,8 @@ struct flags {
     const char *optimizer_name;
     crun_dtype precision;
     const char *backend;
+    const char *device; /* "auto", "cpu", "cuda" */
+    bool tf32, graph;
     const char *checkpoints; /* NULL: none are written */
     long long checkpoint_every;
     const char *resume; /* "": the newest; NULL: begin anew; else a file */

@@ -43,8 +43,20 @@ struct layer_calls {
     void (*destroy)(struct layer *l);
 };
 
+enum layer_kind { LAYER_LINEAR, LAYER_CONV, LAYER_POOL, LAYER_DROPOUT };
+
+/* What a layer is, for who computes it elsewhere. */
+struct layer_shape {
+    enum layer_kind kind;
+    size_t side, in_channels, out_channels; /* of CONV's and POOL's input and output */
+    bool rectify;
+    unsigned dropped; /* of 256 */
+    uint64_t which;
+};
+
 struct layer {
     const struct layer_calls *calls;
+    struct layer_shape shape;
     size_t in, out;
     bool in_place; /* y is x, and dx is dy */
     struct parameter parameter[LAYER_PARAMETERS_MAX];

@@ -75,6 +75,7 @@ struct layer *linear_create(const char *name, size_t in, size_t out, bool rectif
     l->layer.in = in;
     l->layer.out = out;
     l->rectify = rectify;
+    l->layer.shape = (struct layer_shape){ .kind = LAYER_LINEAR, .rectify = rectify };
     layer_add_parameter(&l->layer, name, "weight", in * out, in);
     layer_add_parameter(&l->layer, name, "bias", out, in);
     return &l->layer;

@@ -58,6 +58,17 @@ void net_destroy(struct net *n)
     free(n);
 }
 
+unsigned net_layers(const struct net *n)
+{
+    return n->layers;
+}
+
+const struct layer *net_layer(const struct net *n, unsigned number)
+{
+    assert(number < n->layers);
+    return n->layer[number];
+}
+
 size_t net_in(const struct net *n)
 {
     return n->layer[0]->in;

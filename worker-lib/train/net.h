@@ -16,6 +16,8 @@ struct net;
 struct net *net_create(struct layer *const *layers, unsigned count, size_t capacity);
 void net_destroy(struct net *n);
 
+unsigned net_layers(const struct net *n);
+const struct layer *net_layer(const struct net *n, unsigned number);
 size_t net_in(const struct net *n);
 size_t net_out(const struct net *n);
 unsigned net_parameters(const struct net *n);

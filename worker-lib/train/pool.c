@@ -95,6 +95,10 @@ struct layer *pool_create(size_t side, size_t channels)
     p->side = side;
     p->channels = channels;
     p->layer.calls = &calls;
+    p->layer.shape = (struct layer_shape){ .kind = LAYER_POOL,
+                                           .side = side,
+                                           .in_channels = channels,
+                                           .out_channels = channels };
     p->layer.in = side * side * channels;
     p->layer.out = p->layer.in / 4;
     return &p->layer;

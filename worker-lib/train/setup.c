@@ -44,10 +44,18 @@ static int open_data(struct trainer *t, struct err *e)
 
 static int open_world(struct trainer *t, struct err *e)
 {
-    crun_options options = { .backend = t->flags->backend };
+    const char *device = t->flags->device, *backend = t->flags->backend;
+    bool must = strcmp(device, "cuda") == 0;
+    crun_options options = { .backend = backend ? backend
+                                        : must  ? "nccl"
+                                                : NULL,
+                             .device = strcmp(device, "cpu") == 0 ? NULL : "auto" };
 
     if (trainer_check(t, crun_init(&t->world, &options), e) < 0)
         return -1;
+    if (must && crun_device(t->world) < 0)
+        return err_set(e, "--device=cuda: backend %s has no GPU",
+                       crun_backend(t->world));
     stop_watch(t->world);
     t->vote.world = t->world;
     crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, 0);
@@ -56,9 +64,11 @@ static int open_world(struct trainer *t, struct err *e)
 
 static void build_net(struct trainer *t)
 {
-    size_t batch = (size_t)t->flags->batch;
+    size_t batch = (size_t)t->flags->batch,
+           most = batch > TEST_BATCH ? batch : TEST_BATCH;
 
-    t->net = model_create(t->flags->model, batch > TEST_BATCH ? batch : TEST_BATCH);
+    /* a GPU has memory of its own */
+    t->net = model_create(t->flags->model, crun_device(t->world) < 0 ? most : 1);
     t->sample = xcalloc(batch * (size_t)t->flags->accumulate + TEST_BATCH,
                         sizeof(*t->sample));
     t->label = xcalloc(batch + TEST_BATCH, sizeof(*t->label));
@@ -86,7 +96,9 @@ static int open_ddp(struct trainer *t, struct err *e)
 {
     crun_ddp_options options = { .bucket_bytes = (size_t)t->flags->bucket_mb << 20,
                                  .grad_type = t->flags->precision,
-                                 .shard = t->flags->zero };
+                                 .shard = t->flags->zero,
+                                 .keep_half = t->card &&
+                                              t->flags->precision != CRUN_F32 };
 
     if (trainer_check(t, crun_ddp_create(&t->ddp, t->world, &options), e) < 0)
         return -1;
@@ -98,7 +110,10 @@ static int open_ddp(struct trainer *t, struct err *e)
     }
     if (trainer_check(t, crun_ddp_seal(t->ddp), e) < 0)
         return -1;
-    bind_net(t);
+    if (t->card && card_bind_net(t, e) < 0)
+        return -1;
+    if (!t->card)
+        bind_net(t);
     return trainer_check(t, crun_ddp_broadcast(t->ddp, 0), e);
 }
 
@@ -133,12 +148,12 @@ static void introduce(struct trainer *t)
     if (f->accumulate > 1)
         snprintf(accumulate, sizeof(accumulate), "×%lld", f->accumulate);
     screen_line(t->screen,
-                "train: %s, %s parameters · %d rank%s on %d node%s · %s · %s · batch "
+                "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
                 "%d×%lld%s · %s%s · seed %lld",
                 f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
-                nodes == 1 ? "" : "s", crun_backend(t->world),
-                crun_dtype_name(f->precision), ranks, f->batch, accumulate,
-                f->optimizer_name, f->zero ? " (sharded)" : "", f->seed);
+                nodes == 1 ? "" : "s", t->card ? " · a GPU each" : "",
+                crun_backend(t->world), crun_dtype_name(f->precision), ranks, f->batch,
+                accumulate, f->optimizer_name, f->zero ? " (sharded)" : "", f->seed);
     screen_line(t->screen, "train: %s samples %s%s", samples,
                 f->data ? "of " : "drawn here", f->data ? f->data : "");
 }
@@ -151,6 +166,8 @@ int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
         return -1;
     t->screen = screen_create(crun_rank(t->world) == 0);
     build_net(t);
+    if (crun_device(t->world) >= 0 && card_open(t, e) < 0)
+        return -1;
     if (open_ddp(t, e) < 0 || open_optimizer(t, e) < 0)
         return -1;
     if (crun_restarts(t->world) == 0)
@@ -167,11 +184,13 @@ void trainer_close(struct trainer *t)
     crun_optim_destroy(t->optim);
     crun_ddp_destroy(t->ddp);
     crun_finalize(t->world);
+    card_destroy(t->card);
     screen_destroy(t->screen);
     net_destroy(t->net);
     data_destroy(t->train);
     data_destroy(t->test);
     free(t->gradients);
+    free(t->values);
     free(t->sample);
     free(t->label);
 }

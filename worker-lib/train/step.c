@@ -64,7 +64,15 @@ static double part_done(const struct trainer *t)
            (double)t->flags->passes;
 }
 
-int step_run(struct trainer *t, size_t count, struct score *score, struct err *e)
+/* The rate of this step, from how far the training is. */
+int step_optimizer(struct trainer *t, struct err *e)
+{
+    crun_optim_set_lr(t->optim, schedule_rate(t->flags->lr, part_done(t)));
+    return trainer_check(t, crun_optim_step(t->optim, NULL), e);
+}
+
+static int host_step(struct trainer *t, size_t count, struct score *score,
+                     struct err *e)
 {
     size_t most = (size_t)t->flags->batch;
     float scale = crun_optim_scale(t->optim) / (float)count;
@@ -81,6 +89,12 @@ int step_run(struct trainer *t, size_t count, struct score *score, struct err *e
         t->own += b.size;
         stop_alive();
     }
-    crun_optim_set_lr(t->optim, schedule_rate(t->flags->lr, part_done(t)));
-    return trainer_check(t, crun_optim_step(t->optim, NULL), e);
+    return step_optimizer(t, e);
+}
+
+int step_run(struct trainer *t, size_t count, struct score *score, struct err *e)
+{
+    if (t->card)
+        return card_step(t, count, score, e);
+    return host_step(t, count, score, e) < 0 ? -1 : 1;
 }

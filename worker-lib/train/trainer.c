@@ -82,6 +82,16 @@ static int exchange(struct trainer *t, const struct score *own, struct agreed *a
     return trainer_check(t, vote_begin(&t->vote, own, wanted, stop_signal() != 0), e);
 }
 
+/* Until the score is that of all steps, of all ranks. */
+static int catch_up(struct trainer *t, struct agreed *agreed, struct err *e)
+{
+    struct score own = { 0 };
+
+    if (t->card && (card_score(t, &own, e) < 0 || exchange(t, &own, agreed, e) < 0))
+        return -1;
+    return absorb(t, agreed, e);
+}
+
 /* After a step: what was agreed, or is due. Returns 1 to stop. */
 static int keep(struct trainer *t, struct agreed *agreed, struct err *e)
 {
@@ -91,7 +101,7 @@ static int keep(struct trainer *t, struct agreed *agreed, struct err *e)
     if (!agreed->checkpoint && !agreed->stop && !(every && t->step % every == 0))
         return 0;
     /* the score that is saved is that of all steps */
-    if (absorb(t, agreed, e) < 0)
+    if (catch_up(t, agreed, e) < 0)
         return -1;
     now = agreed->checkpoint || agreed->stop;
     if (t->checkpoints && saves_write(t, now, e) < 0)
@@ -110,25 +120,28 @@ static int run_pass(struct trainer *t, struct err *e)
     size_t most = (size_t)(t->flags->batch * t->flags->accumulate), count;
     uint64_t steps = steps_in_all(t);
     struct agreed agreed = { 0 };
+    double loss = 0;
     int rc = 0;
 
     t->pass_began_ms = clock_ms();
     t->here = 0;
     while (rc == 0 && (count = crun_sampler_next(t->sampler, t->sample, most)) > 0) {
         struct score own = { 0 };
+        int news = step_run(t, count, &own, e);
 
-        if (step_run(t, count, &own, e) < 0)
+        if (news < 0)
             return -1;
         t->step++;
-        crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->own,
-                      own.loss / own.samples);
-        if (exchange(t, &own, &agreed, e) < 0)
+        if (own.samples > 0)
+            loss = own.loss / own.samples;
+        crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->own, loss);
+        if (news && exchange(t, &own, &agreed, e) < 0)
             return -1;
         rc = keep(t, &agreed, e);
         agreed = (struct agreed){ 0 };
         show_progress(t);
     }
-    if (rc == 0 && absorb(t, &agreed, e) < 0)
+    if (rc == 0 && catch_up(t, &agreed, e) < 0)
         return -1;
     return rc;
 }
@@ -178,6 +191,8 @@ static int finish(struct trainer *t, struct err *e)
     char digest[DIGEST_TEXT_SIZE];
 
     if (t->checkpoints && trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) < 0)
+        return -1;
+    if (t->card && card_fetch_values(t, e) < 0)
         return -1;
     if (digest_parameters(t->net, digest) < 0)
         return err_set(e, "libcrypto cannot compute SHA-256");

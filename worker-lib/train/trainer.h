@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/err.h"
 #include "worker-lib/crun/worker.h"
+#include "worker-lib/train/card.h"
 #include "worker-lib/train/data.h"
 #include "worker-lib/train/flags.h"
 #include "worker-lib/train/loss.h"
@@ -32,8 +33,12 @@ struct trainer {
     struct vote vote;
 
     struct net *net;
-    float *gradients; /* NULL: the net computes into those of ddp */
-    uint64_t *sample; /* what this rank's step is made of */
+    float *gradients;       /* NULL: the net computes into those of ddp */
+    struct card *card;      /* NULL: computed on the host */
+    float *values;          /* the parameters on the host, if a card has them */
+    struct score card_seen; /* of the card's sum */
+    uint64_t card_noted;    /* step + 1 whose sum was written down; 0: none */
+    uint64_t *sample;       /* what this rank's step is made of */
     uint8_t *label;
 
     uint64_t step, pass; /* finished ones */
@@ -59,9 +64,25 @@ int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
 /* Note why a call of the library failed: -1, or 0 where it did not. */
 int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;
 
-/* One step of the optimizer from `count` samples of this rank, in t->sample. */
+/* One step of the optimizer from `count` samples of this rank, in t->sample. Returns 1
+ * if *score has news, all since the last ones: of this step, but of a GPU only now and
+ * then. */
 int step_run(struct trainer *t, size_t count, struct score *score,
              struct err *e) MUST_CHECK;
+
+int step_optimizer(struct trainer *t, struct err *e) MUST_CHECK;
+
+/* -- a GPU's part: on_card.c -- */
+int card_open(struct trainer *t, struct err *e) MUST_CHECK;
+int card_bind_net(struct trainer *t, struct err *e) MUST_CHECK;
+int card_step(struct trainer *t, size_t count, struct score *score,
+              struct err *e) MUST_CHECK;
+/* What the host does not know yet of all steps so far. Waits. */
+int card_score(struct trainer *t, struct score *news, struct err *e) MUST_CHECK;
+int card_examine(struct trainer *t, const uint64_t *sample, size_t count,
+                 struct err *e) MUST_CHECK;
+/* The parameters as they are now to where the net has them. Waits. */
+int card_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
 
 /* Open the folder of checkpoints and take up what is there, as the flags say. */
 int saves_open(struct trainer *t, struct err *e) MUST_CHECK;
