@@ -42,6 +42,7 @@ agent-load_src := scripts/bench/agent-load.c
 spawn-loop_src := scripts/bench/spawn-loop.c
 start-stamp_src := scripts/bench/start-stamp.c
 ddp-load_src := scripts/bench/ddp-load.c
+gpu-load_src := scripts/bench/gpu-load.c
 slow-link_src := scripts/bench/slow-link.c
 train_src := $(wildcard worker-lib/train/main.c)
 train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
@@ -49,7 +50,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
-            store-load agent-load spawn-loop start-stamp ddp-worker ddp-load slow-link train \
+            store-load agent-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce
 installed := crun crund crunctl
 programs += chaos-relay chain-worker
