@@ -502,7 +502,7 @@ START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
     say(greedy, value, sizeof(value));
     /* without ever reading: a few hundred fill the socket, the rest the queue */
     for (size_t sent = 0; n >= 0 && sent < 100000 * size; sent += (size_t)n) {
-        n = send(greedy, GET_K + sent % size, size - sent % size,
+        n = send(greedy, &GET_K[sent % size], size - sent % size,
                  MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN) /* the server has not come to read them yet */
             n = poll(&writable, 1, PATIENCE_MS) > 0 ? 0 : -1;
