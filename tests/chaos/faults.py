@@ -206,17 +206,19 @@ def stop_guard(run, host, _seconds):
 
 def leave(signo):
     def inject(run, host, _seconds):
-        if not run.can_spare_one():
+        if not run.can_spare(host):
             raise NotHere("too few nodes")
         run.excuse([host], 128 + signo)
+        run.agents[host].leaving = True
         run.agents[host].process.kill(signo)
     return inject
 
 
 def drain(run, host, _seconds):
-    if not run.can_spare_one():
+    if not run.can_spare(host):
         raise NotHere("too few nodes")
     run.excuse([host], 0)
+    run.agents[host].leaving = True
     run.crunctl("drain", host.name)
 
 
@@ -245,7 +247,7 @@ def newcomer(run, host, _seconds):
     if run.plan.mode != "daemon" or run.plan.ranks:
         raise NotHere("there is no place")
     process = run.start_stranger(run.command(host), {143, 75, -signal.SIGKILL})
-    return lambda: process.kill(signal.SIGTERM if run.can_spare_one() else signal.SIGKILL)
+    return lambda: process.kill(signal.SIGTERM if run.can_spare(None) else signal.SIGKILL)
 
 
 # -- the rendezvous --------------------------------------------------------------------

@@ -75,6 +75,7 @@ class Agent:
     def __init__(self, process):
         self.process, self.codes = process, set()
         self.seen = False  # its end
+        self.leaving = False  # told so; a second signal would end the job
 
     @property
     def alive(self):
@@ -503,9 +504,14 @@ class Run:
             return set()
         return {node["pid"] for job in jobs for node in job["nodes"] if node["connected"]}
 
-    def can_spare_one(self):
-        """One that leaves when fewer would remain than the minimum ends the job."""
-        return ("crund",) not in self.claims and len(self.there()) > self.plan.min
+    def can_spare(self, host):
+        """One that leaves when fewer would remain than the minimum ends the job; and one
+        that is cut off is heard later, when others may be lost. None: a newcomer."""
+        if self.claims & {("crund",), ("net", host)} or (host and self.agents[host].leaving):
+            return False
+        there = self.there()
+        others = [self.agents[h] for h in self.healthy() if h is not host]
+        return sum(a.process.pid in there and not a.leaving for a in others) >= self.plan.min
 
     def run(self):
         try:
