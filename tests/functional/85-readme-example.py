@@ -18,16 +18,13 @@ def main():
     code = re.search(r"^```c\n(#include <crun/worker.h>\n.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     assert code, "the README has no program"
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
-    pkg_config = subprocess.run(["pkg-config", "--libs", "libevent_core", "libevent_pthreads"],
-                                capture_output=True, text=True, check=True).stdout.split()
     sanitizer = SANITIZER.get(BUILD.name.removeprefix("build-"), [])
     with tempfile.TemporaryDirectory() as folder:
         source, program = pathlib.Path(folder, "example.c"), pathlib.Path(folder, "example")
         source.write_text(code[1])
         subprocess.run([compiler, "-Wall", "-Werror", *sanitizer, "-o", program, source,
-                        f"-I{ROOT}/worker-lib", f"-L{BUILD}/lib", "-Wl,--start-group",
-                        "-lworker-lib", "-lrendezvous", "-lrendezvous-base", "-Wl,--end-group",
-                        *pkg_config, "-pthread", "-ldl", "-lm"], check=True)
+                        f"-I{ROOT}/worker-lib", BUILD / "lib/libcrun-worker.so.0",
+                        f"-Wl,-rpath,{BUILD}/lib"], check=True)
         run = subprocess.run([BUILD / "bin/crun", "--nproc-per-node=2", program], timeout=120,
                              capture_output=True, text=True)
     lines = sorted(run.stdout.splitlines())
