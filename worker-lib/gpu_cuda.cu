@@ -175,10 +175,10 @@ static int event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to
 
 /* In the order of struct gpu_calls: this compiler wants it so. */
 static const struct gpu_calls calls = {
-    versions,      count,         set_device,   error_text,   alloc,
-    release,       on_device,     copy,         zero,         divide,
-    stream_create, stream_destroy, stream_wait, event_create, event_destroy,
-    event_record,  event_query,   event_elapsed,
+    versions,      count,          set_device,    error_text,   alloc,
+    release,       on_device,      copy,          zero,         divide,
+    stream_create, stream_destroy, stream_wait,   event_create, event_destroy,
+    event_record,  event_query,    event_elapsed,
 };
 
 extern "C" const struct gpu_calls *gpu_cuda(void)

@@ -32,8 +32,8 @@ static int open_feed(struct card *c, struct feed *f, struct err *e)
                    "pinned memory", e) < 0 ||
         get_memory(&f->there, feed_bytes(c), e) < 0)
         return -1;
-    if (card_check(cudaEventCreateWithFlags(&f->sent, cudaEventDisableTiming), "an event",
-                   e) < 0)
+    if (card_check(cudaEventCreateWithFlags(&f->sent, cudaEventDisableTiming),
+                   "an event", e) < 0)
         return -1;
     return card_check(cudaEventCreateWithFlags(&f->taken, cudaEventDisableTiming),
                       "an event", e);
@@ -42,10 +42,10 @@ static int open_feed(struct card *c, struct feed *f, struct err *e)
 static int open_layers(struct card *c, struct err *e)
 {
     const struct net *n = c->plan.net;
-    size_t widest = 0, unrolled = 0, element = card_element(c);
+    size_t widest = 0, unrolled = 0, column = c->plan.capacity * card_element(c);
 
     c->layers = net_layers(n);
-    if (get_memory(&c->data[0], net_in(n) * c->plan.capacity * element, e) < 0)
+    if (get_memory(&c->data[0], net_in(n) * column, e) < 0)
         return -1;
     for (unsigned i = 0; i < c->layers; i++) {
         const struct layer *l = net_layer(n, i);
@@ -55,11 +55,11 @@ static int open_layers(struct card *c, struct err *e)
         unrolled = rows > unrolled ? rows : unrolled;
         if (l->in_place)
             c->data[i + 1] = c->data[i];
-        else if (get_memory(&c->data[i + 1], l->out * c->plan.capacity * element, e) < 0)
+        else if (get_memory(&c->data[i + 1], l->out * column, e) < 0)
             return -1;
     }
     for (unsigned i = 0; i < 2; i++)
-        if (get_memory(&c->spare[i], widest * c->plan.capacity * element, e) < 0)
+        if (get_memory(&c->spare[i], widest * column, e) < 0)
             return -1;
     return get_memory(&c->unrolled, unrolled, e);
 }
@@ -102,8 +102,8 @@ static int open_card(struct card *c, struct err *e)
     int device = 0;
 
     if (card_check(cudaGetDevice(&device), "the GPU", e) < 0 ||
-        card_check(cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount,
-                                          device),
+        card_check(cudaDeviceGetAttribute(&c->processors,
+                                          cudaDevAttrMultiProcessorCount, device),
                    "the GPU", e) < 0 ||
         card_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
                    "a stream", e) < 0 ||
@@ -152,8 +152,8 @@ static void free_memory(struct card *c)
             cudaFree(c->data[i]);
     if (c->layers && c->data[c->layers] != c->data[c->layers - 1])
         cudaFree(c->data[c->layers]);
-    void *const all[] = { c->spare[0], c->spare[1],      c->unrolled, c->head,
-                          c->label,    c->sample_scores, c->score,    c->part,
+    void *const all[] = { c->spare[0],  c->spare[1],      c->unrolled, c->head,
+                          c->label,     c->sample_scores, c->score,    c->part,
                           c->workspace, c->wide };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -266,7 +266,8 @@ static void record(struct card *c, const struct card_batch *b)
 {
     struct err e;
     cudaGraph_t graph = NULL;
-    cudaError_t code = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
+    cudaError_t code = cudaStreamBeginCapture(c->stream,
+                                              cudaStreamCaptureModeThreadLocal);
 
     if (code == cudaSuccess) {
         int rc = card_compute(c, b, NULL, NULL, &e);

@@ -8,8 +8,8 @@
 const struct blas_calls *blas_open(struct err *)
 {
     static const struct blas_calls calls = { cublasCreate_v2, cublasDestroy_v2,
-                                             cublasSetStream_v2,
-                                             cublasSetWorkspace_v2, cublasGemmEx };
+                                             cublasSetStream_v2, cublasSetWorkspace_v2,
+                                             cublasGemmEx };
 
     return &calls;
 }

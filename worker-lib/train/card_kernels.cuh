@@ -59,7 +59,7 @@ static __device__ __forceinline__ const uint64_t *samples_of(const batch_head *h
     return (const uint64_t *)(head + 1);
 }
 
-/* -- the samples -------------------------------------------------------------------- */
+/* -- the samples ------------------------------------------------------------------ */
 
 template <class T>
 static __global__ void gather_kernel(const batch_head *head, const uint8_t *images,
@@ -78,7 +78,7 @@ static __global__ void gather_kernel(const batch_head *head, const uint8_t *imag
     }
 }
 
-/* -- what follows a product --------------------------------------------------------- */
+/* -- what follows a product ------------------------------------------------------- */
 
 template <class T>
 static __global__ void bias_kernel(T *y, const float *bias, size_t count, size_t width,
@@ -149,7 +149,7 @@ static __global__ void round_kernel(T *to, const float *from, size_t count)
         set(&to[i], from[i]);
 }
 
-/* -- convolution -------------------------------------------------------------------- */
+/* -- convolution ------------------------------------------------------------------ */
 
 #define FILTER 3
 #define TAPS (FILTER * FILTER)
@@ -190,14 +190,14 @@ static __global__ void roll_kernel(const T *rows, T *dx, size_t images, size_t s
             size_t top = y - tap / FILTER, left = x - tap % FILTER; /* wraps around */
 
             if (top < out && left < out)
-                sum += get(
-                    rows[((image * out + top) * out + left) * pitch + tap * channels + c]);
+                sum += get(rows[((image * out + top) * out + left) * pitch +
+                                tap * channels + c]);
         }
         set(&dx[i], sum);
     }
 }
 
-/* -- pool --------------------------------------------------------------------------- */
+/* -- pool ------------------------------------------------------------------------- */
 
 /* Of output number i: its first pixel in the input, and where the other three are. */
 struct square {
@@ -250,7 +250,7 @@ static __global__ void unpool_kernel(const T *x, const T *dy, T *dx, size_t coun
     }
 }
 
-/* -- dropout ------------------------------------------------------------------------ */
+/* -- dropout ---------------------------------------------------------------------- */
 
 #define DROP_BYTES 8 /* of a hash: one for each number */
 
@@ -273,7 +273,7 @@ static __global__ void drop_kernel(const batch_head *head, T *data, size_t count
     }
 }
 
-/* -- loss --------------------------------------------------------------------------- */
+/* -- loss ------------------------------------------------------------------------- */
 
 struct sample_score {
     float loss;

@@ -18,7 +18,7 @@ size_t card_element(const struct card *c)
     return c->plan.type == CRUN_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* -- sizes -------------------------------------------------------------------------- */
+/* -- sizes ------------------------------------------------------------------------ */
 
 /* Elements from one unrolled pixel to the next: aligned for 16 bytes. */
 static size_t pitch_of(const struct layer_shape *s)
@@ -63,7 +63,7 @@ size_t card_part_bytes(const struct card *c)
     return PARTS_MAX * widest * sizeof(float);
 }
 
-/* -- one batch ---------------------------------------------------------------------- */
+/* -- one batch -------------------------------------------------------------------- */
 
 /* What is under way. */
 struct pass {
@@ -140,12 +140,13 @@ static void add_bias(struct pass *p, void *y, const float *bias, size_t rows,
     size_t count = rows * width;
     T *data = (T *)y;
 
-    LAUNCH_ALONE(bias_kernel<T>, blocks_for(p, count), THREADS, p->c->stream, data, bias,
-                 count, width, rectify);
+    LAUNCH_ALONE(bias_kernel<T>, blocks_for(p, count), THREADS, p->c->stream, data,
+                 bias, count, width, rectify);
     note(p, "bias");
 }
 
-/* dy is masked by y where that was rectified; its column sums are the bias' gradient. */
+/* dy is masked by y where that was rectified; its columns' sums are the bias' gradient.
+ */
 template <class T>
 static void bias_gradient(struct pass *p, void *dy, const void *y, size_t rows,
                           size_t width, void *gradient, bool rectify)
@@ -164,8 +165,8 @@ static void bias_gradient(struct pass *p, void *dy, const void *y, size_t rows,
                     width);
     note(p, "bias gradient");
     if (p->c->plan.wide)
-        LAUNCH_ALONE(add_parts_kernel<float>, blocks, THREADS, p->c->stream, part, parts,
-                     width, (float *)gradient, accumulate);
+        LAUNCH_ALONE(add_parts_kernel<float>, blocks, THREADS, p->c->stream, part,
+                     parts, width, (float *)gradient, accumulate);
     else
         LAUNCH_ALONE(add_parts_kernel<T>, blocks, THREADS, p->c->stream, part, parts,
                      width, (T *)gradient, accumulate);
@@ -204,13 +205,13 @@ static void input_gradient(struct pass *p, const struct product &q, const void *
                   dx_pitch, false, true, 0, kind_of<T>(), kind_of<T>() });
 }
 
-/* -- layers ------------------------------------------------------------------------- */
+/* -- layers ----------------------------------------------------------------------- */
 
 /* A layer and what it works on; dy and dx in backward. */
 struct work {
     const struct layer *l;
     struct card_parameter *parameter;
-    void *x, *y, *dy, *dx;
+    void *x, *y, *dy = NULL, *dx = NULL;
 };
 
 template <class T> static struct product linear_product(struct pass *p, struct work &w)
@@ -265,7 +266,8 @@ struct slice {
 };
 
 template <class T>
-static struct product conv_product(struct pass *p, struct work &w, const struct slice &at)
+static struct product conv_product(struct pass *p, struct work &w,
+                                   const struct slice &at)
 {
     const struct layer_shape &s = w.l->shape;
 
@@ -368,10 +370,10 @@ template <class T> struct card_calls {
     void (*backward)(struct pass *p, struct work &w);
 };
 
-template <class T> static struct card_calls<T> calls_of(enum layer_kind kind)
+template <class T> static card_calls<T> calls_of(enum layer_kind kind)
 {
     /* in the order of enum layer_kind */
-    static const struct card_calls<T> calls[] = {
+    static const card_calls<T> calls[] = {
         { linear_forward<T>, linear_backward<T> },
         { conv_forward<T>, conv_backward<T> },
         { pool_forward<T>, pool_backward<T> },
@@ -381,7 +383,7 @@ template <class T> static struct card_calls<T> calls_of(enum layer_kind kind)
     return calls[kind];
 }
 
-/* -- the net ------------------------------------------------------------------------ */
+/* -- the net ---------------------------------------------------------------------- */
 
 template <class T> static void gather(struct pass *p)
 {
@@ -401,8 +403,7 @@ template <class T> static void forward(struct pass *p)
 
     for (unsigned i = 0; i < c->layers; i++) {
         const struct layer *l = net_layer(c->plan.net, i);
-        struct work w = { l, &c->parameter[number], c->data[i], c->data[i + 1],
-                          NULL, NULL };
+        struct work w = { l, &c->parameter[number], c->data[i], c->data[i + 1] };
 
         calls_of<T>(l->shape.kind).forward(p, w);
         number += l->parameters;
@@ -435,8 +436,8 @@ static void backward(struct pass *p, void (*ready)(void *arg, unsigned parameter
     for (unsigned i = c->layers; i-- > 0;) {
         const struct layer *l = net_layer(c->plan.net, i);
         void *dx = l->in_place ? dy : c->spare[turn];
-        struct work w = { l, &c->parameter[number - l->parameters], c->data[i],
-                          c->data[i + 1], dy, i ? dx : NULL };
+        struct card_parameter *own = &c->parameter[number - l->parameters];
+        struct work w = { l, own, c->data[i], c->data[i + 1], dy, i ? dx : NULL };
 
         if (!l->in_place)
             turn = !turn;
