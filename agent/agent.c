@@ -63,8 +63,7 @@ struct agent {
     bool attached;
     struct signals signals;
     int signo; /* the user's or the scheduler's last one */
-    unsigned signal_count;
-    bool preempted;
+    bool hurries;
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
@@ -142,6 +141,10 @@ static int stop_signal(const struct agent *a)
 
 static void act_stop(struct agent *a)
 {
+    uint32_t hurry_ms = a->config->job.failure_grace_ms;
+
+    if (a->hurries && a->stop.grace_ms > hurry_ms)
+        a->stop.grace_ms = hurry_ms;
     say_stopping(a->say, &a->stop, group_alive(a->crew.group));
     events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
     crew_stop(&a->crew, stop_signal(a), a->stop.grace_ms, a->stop.hang);
@@ -425,56 +428,31 @@ static void on_lost(void *arg, const char *why, const struct err *e)
 
 /* -- signals ---------------------------------------------------------------------- */
 
-/* The whole job: asked for by a person at any node, or because it hangs on this node.
- */
-static void end_job(struct agent *a, int signo, bool now)
+static void hurry(struct agent *a)
 {
-    struct msg m = { .type = MSG_END };
-
-    m.end.exit_code = 128 + signo;
-    m.end.now = now;
-    snprintf(m.end.reason, sizeof(m.end.reason), "%s", strsignal(signo));
-    report(a, &m);
+    log_info("a second signal: this node leaves without waiting for a checkpoint");
+    a->hurries = true;
+    if (a->state == AGENT_STOPPING)
+        act_stop(a);
 }
 
-static void leave_job(struct agent *a, int signo)
-{
-    struct msg m = { .type = MSG_LEAVE };
-
-    m.leave.exit_code = 128 + signo;
-    snprintf(m.leave.reason, sizeof(m.leave.reason), "%s", strsignal(signo));
-    report(a, &m);
-}
-
-static void on_signal(void *arg, int signo)
+static void on_signal(void *arg, int signo, enum signal_wish wish)
 {
     struct agent *a = arg;
+    struct msg m;
 
     a->signo = signo;
     a->exit_code = 128 + signo;
     if (!a->attached || a->state == AGENT_OVER) {
         loop_stop(a->loop);
-    } else if (++a->signal_count > 1) {
-        end_job(a, signo, true);
-        crew_stop(&a->crew, SIGKILL, 0, false);
-    } else if (signo == SIGINT || a->hosting.server) {
-        end_job(a, signo, false);
-    } else {
-        leave_job(a, signo);
-    }
-}
-
-/* As SIGTERM; but who warns us once may do it again, and TERM may follow. */
-static void on_preempted(void *arg)
-{
-    struct agent *a = arg;
-
-    if (a->preempted)
         return;
-    a->preempted = true;
-    log_info("SIGUSR1: this node is to be taken away");
-    on_signal(a, SIGTERM);
-    a->signal_count = 0;
+    }
+    if (wish == SIGNAL_HURRY)
+        hurry(a);
+    if (signals_report(wish, signo, &m))
+        report(a, &m);
+    if (wish == SIGNAL_GO || wish == SIGNAL_KILL)
+        crew_stop(&a->crew, SIGKILL, 0, false);
 }
 
 /* -- from beginning to end -------------------------------------------------------- */
@@ -531,13 +509,12 @@ static int begin(struct agent *a, struct err *e)
     a->foot = foot_create(a->loop, logs_console(a->crew.logs), &foot_calls);
     a->say = say_create(a->loop, a->config, a->foot);
     loop_timer_init(&a->linger, a->loop, linger, a);
-    a->signals = (struct signals){ .fn = on_signal,
-                                   .preempted = on_preempted,
-                                   .arg = a };
+    a->signals = (struct signals){ .fn = on_signal, .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
     if (hosting_decide(a->loop, a->config, on_store_client, on_fatal, a, &a->hosting,
                        e) < 0)
         return -1;
+    a->signals.stays = a->hosting.server != NULL;
     if (!a->config->preflight)
         return join(a, "", e);
     crew_check(&a->crew, on_checked, a);

@@ -343,6 +343,8 @@ void group_on_empty(struct group *g)
 
 void group_stop(struct group *g, int signo, uint32_t grace_ms)
 {
+    uint64_t kill_at = clock_ms() + grace_ms;
+
     g->stopping = true;
     if (!g->running) {
         g->calls.stopped(g->calls.arg);
@@ -355,6 +357,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
         return;
     }
     guard_signal(g->guard, GUARD_ALL, signo);
-    loop_timer_arm(&g->kill_timer, clock_ms() + grace_ms);
+    if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
+        loop_timer_arm(&g->kill_timer, kill_at);
     sweep_if_over(g);
 }

@@ -1,23 +1,81 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/signals.h"
 
-#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/message.h"
+
+static enum signal_wish wish_to_leave(struct signals *s)
+{
+    static const enum signal_wish wishes[] = { SIGNAL_LEAVE, SIGNAL_HURRY };
+    unsigned before = s->leaves++;
+
+    if (before == 0 && s->preempted)
+        return SIGNAL_NOTHING_NEW;
+    return before < sizeof(wishes) / sizeof(wishes[0]) ? wishes[before] : SIGNAL_GO;
+}
+
+enum signal_wish signals_wish(struct signals *s, int signo)
+{
+    if (signo != SIGINT && !s->stays && s->ends == 0)
+        return wish_to_leave(s);
+    return s->ends++ == 0 ? SIGNAL_END : SIGNAL_KILL;
+}
+
+enum signal_wish signals_wish_preempted(struct signals *s)
+{
+    bool asked = s->preempted || s->leaves > 0 || s->ends > 0;
+
+    s->preempted = true;
+    if (asked)
+        return SIGNAL_NOTHING_NEW;
+    return s->stays ? SIGNAL_END : SIGNAL_LEAVE;
+}
+
+static const struct {
+    enum msg_type report;
+    bool now;
+} reports[SIGNAL_WISH_COUNT] = {
+    [SIGNAL_LEAVE] = { MSG_LEAVE, false },
+    [SIGNAL_HURRY] = { MSG_LEAVE, true },
+    [SIGNAL_END] = { MSG_END, false },
+    [SIGNAL_KILL] = { MSG_END, true },
+};
+
+bool signals_report(enum signal_wish wish, int signo, struct msg *m)
+{
+    const char *reason = strsignal(signo);
+
+    *m = (struct msg){ .type = reports[wish].report };
+    if (m->type == MSG_LEAVE) {
+        m->leave = (struct msg_leave){ .exit_code = 128 + signo,
+                                       .now = reports[wish].now };
+        snprintf(m->leave.reason, sizeof(m->leave.reason), "%s", reason);
+    } else if (m->type == MSG_END) {
+        m->end = (struct msg_end){ .exit_code = 128 + signo, .now = reports[wish].now };
+        snprintf(m->end.reason, sizeof(m->end.reason), "%s", reason);
+    }
+    return m->type;
+}
 
 static void on_signal(void *arg, int signo)
 {
-    const struct signals *s = arg;
+    struct signals *s = arg;
 
-    s->fn(s->arg, signo);
+    s->fn(s->arg, signo, signals_wish(s, signo));
 }
 
 static void on_preempted(void *arg, int signo)
 {
-    const struct signals *s = arg;
+    struct signals *s = arg;
 
     (void)signo;
-    s->preempted(s->arg);
+    if (!s->preempted)
+        log_info("SIGUSR1: this node is to be taken away");
+    s->fn(s->arg, SIGTERM, signals_wish_preempted(s));
 }
 
 static bool is_ignored(int signo)

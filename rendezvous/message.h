@@ -172,6 +172,7 @@ struct msg_store_ready {
 struct msg_leave {
     char reason[64];
     int32_t exit_code; /* of the job, if it must end with this node */
+    bool now;          /* without a checkpoint */
 };
 
 struct msg_end {

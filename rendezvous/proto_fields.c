@@ -198,6 +198,7 @@ static const struct proto_table failure_table = TABLE(failure);
 static const struct proto_field leave[] = {
     TEXT(msg_leave, reason, OPTIONAL),
     ANY_I32(msg_leave, exit_code, NEED),
+    BOOL(msg_leave, now),
 };
 
 static const struct proto_field end[] = {

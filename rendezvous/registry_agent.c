@@ -406,8 +406,9 @@ static int on_leave(struct registry *g, struct registry_peer *p, const struct ms
 
     (void)e;
     ev.exit_code = m->leave.exit_code;
-    registry_tell(g, p->job, "leaving", host, "%s wants to leave: %s", host,
-                  m->leave.reason);
+    ev.now = m->leave.now;
+    registry_tell(g, p->job, "leaving", host, "%s wants to leave%s: %s", host,
+                  ev.now ? " at once" : "", m->leave.reason);
     return report(g, p, m, &ev);
 }
 

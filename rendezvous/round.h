@@ -191,7 +191,7 @@ struct round_event {
     uint64_t at_ms;
     int32_t exit_code;
     bool final; /* a failure that no restart mends */
-    bool now;   /* END: without grace */
+    bool now;   /* END: without grace; LEAVE: without a checkpoint */
     struct {
         uint32_t workers;
         uint32_t wanted_slot; /* or ROUND_NONE */

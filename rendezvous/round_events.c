@@ -339,8 +339,10 @@ static enum round_verdict on_leave(struct step *s)
     bool drain = s->ev->type == ROUND_EV_DRAIN;
     bool first_forming = r->epoch == 0;
 
-    if (n->state == ROUND_NODE_TOLD || n->leaving)
+    if (n->state == ROUND_NODE_TOLD)
         return ROUND_IGNORED;
+    if (n->leaving) /* it may be in a hurry: see settle_drain */
+        return s->ev->now ? ROUND_OK : ROUND_IGNORED;
     if (!first_forming && round_candidates(r) - 1 < r->config.min_nodes &&
         !(n->state == ROUND_NODE_WAITING && r->state != ROUND_FORMING))
         return drain ? ROUND_REFUSED_MIN : on_end(s);

@@ -290,8 +290,10 @@ static bool has_waited(struct step *s, enum round_cause cause, uint32_t within_m
 static void settle_drain(struct step *s)
 {
     uint32_t grace_ms = s->r->config.shutdown_grace_ms;
+    bool hurry = s->ev->type == ROUND_EV_LEAVE && s->ev->now &&
+                 round_is_member(s->node);
 
-    if (has_waited(s, ROUND_CAUSE_DRAIN, grace_ms))
+    if (has_waited(s, ROUND_CAUSE_DRAIN, hurry ? 0 : grace_ms))
         round_begin_stop(s, ROUND_CAUSE_DRAIN, grace_ms);
 }
 

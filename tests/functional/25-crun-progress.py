@@ -326,6 +326,25 @@ def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
             fail("signals:", a.out)
 
 
+def a_second_signal_hurries_one_node_and_not_the_job(directory, daemon):
+    crun = elastic(daemon, "hurries", "--shutdown-timeout=1000", WRITER,
+                   "--until=1000000", "silent@1:1")
+    a = Job(directory, *crun, workers=1)
+    nodes.until(lambda: len(began(a.out)) == 1, "the first node's worker")
+    b = Job(directory, *crun, workers=1)
+    nodes.until(lambda: re.search(r"\n\S+ +1 +1 +running .* 1 ",
+                                  daemon.ask("status", "--rdzv-id=hurries")),
+                "a worker that will write no checkpoint")
+    b.popen.send_signal(signal.SIGTERM)
+    nodes.until(lambda: "wants to leave" in daemon.ask("events", "--rdzv-id=hurries"),
+                "SIGTERM to count")
+    b.popen.send_signal(signal.SIGUSR1)
+    b.popen.send_signal(signal.SIGTERM)
+    b.expect(143, "a second signal: this node leaves without waiting for a checkpoint")
+    nodes.until(lambda: len(began(a.out)) == 3, "the first node alone")
+    end(a)
+
+
 def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
     job = Job(directory, *elastic(daemon, "ends"), WRITER, "--until=1000000", workers=2)
     nodes.until(lambda: len(began(job.out)) == 2, "workers")
@@ -386,6 +405,7 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
 ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
                  a_node_to_be_taken_away_leaves_after_a_checkpoint,
+                 a_second_signal_hurries_one_node_and_not_the_job,
                  the_last_node_to_be_taken_away_ends_the_job,
                  workers_that_know_of_no_page_are_not_waited_for]
 TWO_NODES = [all_ranks_of_both_nodes_are_told, the_report_of_each_node_lists_all_ranks]

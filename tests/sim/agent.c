@@ -159,6 +159,7 @@ void agent_leave(struct agent *a)
     struct msg m = { .type = MSG_LEAVE, .epoch = member_epoch(a->member) };
 
     m.leave.exit_code = 143;
+    m.leave.now = a->facts.leaves; /* again */
     snprintf(m.leave.reason, sizeof(m.leave.reason), "SIGTERM");
     agent_report(a, &m);
 }

@@ -38,6 +38,7 @@ struct agent_facts {
     enum round_state state_before; /* of its job, before the message at hand */
     bool done;                     /* was told the result */
     bool leaves;                   /* has asked to go */
+    bool hurries;                  /* and again */
     uint64_t epoch;                /* of the last START that arrived */
     uint64_t told;                 /* the greatest epoch in anything that arrived */
     uint32_t slot;                 /* it had then */

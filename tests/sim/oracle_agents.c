@@ -23,8 +23,10 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
 
     if (m->type == MSG_FAILED)
         a->facts.failed_epoch = m->epoch;
-    if (m->type == MSG_LEAVE)
+    if (m->type == MSG_LEAVE) {
         a->facts.leaves = true;
+        a->facts.hurries |= m->leave.now;
+    }
     if (m->type == MSG_CHECKPOINTED)
         a->facts.checkpointed_epoch = m->epoch;
     if (m->type == MSG_FINISHED)

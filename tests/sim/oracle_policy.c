@@ -208,6 +208,18 @@ static void check_places(struct oracle *o, const struct round *r, struct job_fac
 
 /* -- checkpoints ------------------------------------------------------------------- */
 
+/* Who leaves may have asked for it twice, and is not waited for then. */
+static bool is_in_a_hurry(const struct oracle *o, const struct round *r)
+{
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
+
+        if (r->node[i].leaving && a && a->facts.hurries)
+            return true;
+    }
+    return false;
+}
+
 /* A stop that could be chosen waited for all who have work to save. */
 static void check_patience(struct oracle *o, const struct round *r,
                            const struct job_facts *f)
@@ -218,6 +230,8 @@ static void check_patience(struct oracle *o, const struct round *r,
 
     if (!drain &&
         (r->cause != ROUND_CAUSE_SCALE_UP || r->config.scale != ROUND_SCALE_CHECKPOINT))
+        return;
+    if (drain && is_in_a_hurry(o, r))
         return;
     if (!r->store_ready || most == 0 || now_ms(o) - since + facts_slack_ms(r) >= most)
         return;

@@ -585,6 +585,49 @@ START_TEST(a_node_may_leave_if_enough_remain)
 }
 END_TEST
 
+START_TEST(a_node_that_leaves_may_be_in_a_hurry)
+{
+    struct round_event leave = {
+        .type = ROUND_EV_LEAVE, .node = 1, .incarnation = life(2), .exit_code = 143
+    };
+
+    begin(1, 2, 0);
+    run(2);
+    step(leave, NULL);
+    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_uint_eq(asked(ROUND_ACT_ASK_CHECKPOINT, ROUND_NONE), 2);
+    ck_assert_int_eq(step(leave, NULL), ROUND_IGNORED);
+    leave.now = true;
+    ck_assert_int_eq(step(leave, NULL), ROUND_OK);
+    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_DRAIN);
+    ck_assert_uint_eq(w.r.grace_ms, 30000); /* of those who stay */
+    ck_assert(!w.r.ending);
+    step(leave, NULL);
+    all_stop();
+    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_uint_eq(w.r.group_size, 1);
+}
+END_TEST
+
+START_TEST(one_that_hurries_does_not_hurry_another)
+{
+    struct round_event leave = { .type = ROUND_EV_LEAVE, .exit_code = 143 };
+
+    begin(1, 3, 0);
+    run(2);
+    leave.node = 1;
+    leave.incarnation = life(2);
+    step(leave, NULL);
+    leave.node = join(3);
+    leave.incarnation = life(3);
+    leave.now = true;
+    step(leave, NULL); /* it has no part in the epoch, and goes */
+    ck_assert_uint_eq(asked(ROUND_ACT_RELEASED, leave.node), 1);
+    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+}
+END_TEST
+
 START_TEST(the_job_ends_with_a_node_it_cannot_do_without)
 {
     begin(2, 2, 0);
@@ -860,6 +903,8 @@ static Suite *round_suite(void)
         finished_nodes_take_part_in_a_restart,
         a_scale_up_waits_only_so_long_for_a_checkpoint,
         a_node_may_leave_if_enough_remain,
+        a_node_that_leaves_may_be_in_a_hurry,
+        one_that_hurries_does_not_hurry_another,
         the_job_ends_with_a_node_it_cannot_do_without,
         a_spare_leaves_without_a_stop,
         ending_twice_kills,
