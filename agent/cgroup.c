@@ -10,15 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/scratch.h"
@@ -328,25 +325,6 @@ void cgroup_kill(const struct cgroup *g)
 {
     if (g->dir >= 0 && !write_file(g->dir, "cgroup.kill", "1"))
         kill_each(g->dir);
-}
-
-bool cgroup_can_be_born_into(const struct cgroup *g)
-{
-    struct clone_args args = {
-        .flags = CLONE_INTO_CGROUP,
-        .cgroup = (uint64_t)(g->dir < 0 ? 0 : g->dir), /* exit_signal 0: none */
-    };
-    int status = 0;
-    pid_t pid;
-
-    if (g->dir < 0)
-        return true;
-    pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    if (pid == 0)
-        _exit(0);
-    while (pid > 0 && waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
-        ;
-    return !WIFSIGNALED(status);
 }
 
 int cgroup_make_below(const struct cgroup *g, int old)

@@ -43,15 +43,8 @@ void cgroup_kill(const struct cgroup *g);
 /*
  * Into a group that cgroup_kill was called for nobody can be born any more: kernels
  * from 6.14 on kill a child at its birth if its group and its parent's were not killed
- * equally often. Our own may have been, by somebody else, before we came there: this
- * tries. True where it cannot be tried, as in an older kernel.
- */
-bool cgroup_can_be_born_into(const struct cgroup *g);
-
-/*
- * For the same reason: this makes a group below it for those
- * who come next: its directory, or -1 and errno. `old` is the one before, or -1: it is
- * empty, and goes.
+ * equally often. So this makes a group below it for those who come next: its directory,
+ * or -1 and errno. `old` is the one before, or -1: it is empty, and goes.
  */
 int cgroup_make_below(const struct cgroup *g, int old);
 

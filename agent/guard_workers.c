@@ -27,7 +27,6 @@ struct worker {
 static struct {
     int epoll, errors;
     const struct cgroup *cgroup;
-    bool barren; /* nobody can be born into a group, only move there */
     struct spawn_home home;
     char oom_score_adj[16];
     uint64_t oom_kills;
@@ -76,7 +75,6 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     table.cgroup = cgroup;
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
-    table.home.keep_out = table.barren = !cgroup_can_be_born_into(cgroup);
     table.oom_kills = cgroup_oom_kills(cgroup);
     raise_nofile();
     lower_oom_score();
@@ -89,7 +87,7 @@ void guard_workers_move_home(void)
 {
     bool below = table.home.cgroup != table.cgroup->dir;
 
-    if (table.cgroup->dir < 0 || table.barren)
+    if (table.cgroup->dir < 0 || table.home.keep_out)
         return;
     table.home.cgroup = cgroup_make_below(table.cgroup, below ? table.home.cgroup : -1);
     table.home.keep_out = table.home.cgroup < 0;

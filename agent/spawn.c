@@ -19,6 +19,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define EXIT_NOT_EXECUTED 127
@@ -191,6 +192,37 @@ static pid_t make_child(const struct way *way, int cgroup, int *pidfd)
     return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 }
 
+/*
+ * The first one to be born into a group says that it lives: our own group may have been
+ * killed once, by somebody else, before we came there (see cgroup_make_below). -1 and
+ * ESTALE: it was killed at birth, and so would be all others.
+ */
+static pid_t make_first_child(const struct way *way, struct spawn_home *home,
+                              int *pidfd)
+{
+    int life[2];
+    char sign;
+    pid_t pid;
+
+    if (pipe2(life, O_CLOEXEC) < 0)
+        return -1;
+    pid = make_child(way, home->cgroup, pidfd);
+    if (pid == 0) {
+        (void)TEMP_FAILURE_RETRY(write(life[1], "", 1));
+        return 0;
+    }
+    close(life[1]);
+    home->births_work = pid > 0 && TEMP_FAILURE_RETRY(read(life[0], &sign, 1)) == 1;
+    close(life[0]);
+    if (pid < 0 || home->births_work)
+        return pid;
+    TEMP_FAILURE_RETRY(waitpid(pid, NULL, 0));
+    close(*pidfd);
+    home->keep_out = true;
+    errno = ESTALE;
+    return -1;
+}
+
 static unsigned first_way(const struct spawn_home *home)
 {
     return home->way == 0 && (home->cgroup < 0 || home->keep_out) ? 1 : home->way;
@@ -203,9 +235,13 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
     unsigned way;
 
     for (way = first_way(home); way < WAY_COUNT; way++) {
-        bool in_cgroup = home->cgroup < 0 || ways[way].flags & CLONE_INTO_CGROUP;
+        bool is_born_there = ways[way].flags & CLONE_INTO_CGROUP;
+        bool in_cgroup = home->cgroup < 0 || is_born_there;
 
-        pid = make_child(&ways[way], home->cgroup, pidfd);
+        if (is_born_there && !home->births_work)
+            pid = make_first_child(&ways[way], home, pidfd);
+        else
+            pid = make_child(&ways[way], home->cgroup, pidfd);
         if (pid == 0)
             child(s, home, parent, in_cgroup);
         if (pid > 0 || !worth_another_way(errno))

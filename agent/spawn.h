@@ -52,6 +52,7 @@ struct spawn_failure {
 struct spawn_home {
     int cgroup;                /* directory of the group they are born into, or -1 */
     bool keep_out;             /* nobody can be born into it, only move there */
+    bool births_work;          /* somebody was */
     int errors;                /* the pipe for records */
     bool restore_nofile;       /* this limit was changed */
     struct rlimit nofile;      /* what it was */

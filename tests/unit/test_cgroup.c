@@ -3,14 +3,12 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -226,41 +224,11 @@ START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
 }
 END_TEST
 
-/* Whether a child of ours is killed when it is born into the group. */
-static bool is_killed_at_birth(void)
-{
-    struct clone_args args = { .flags = CLONE_INTO_CGROUP,
-                               .exit_signal = SIGCHLD,
-                               .cgroup = (uint64_t)group.dir };
-    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    int status = 0;
-
-    if (pid == 0)
-        _exit(0);
-    if (pid > 0)
-        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    return WIFSIGNALED(status);
-}
-
-START_TEST(it_is_known_whether_children_can_be_born_into_it)
-{
-    if (!made())
-        return;
-    ck_assert(!is_killed_at_birth() == cgroup_can_be_born_into(&group));
-    ck_assert(!cgroup_populated(&group));
-    cgroup_kill(&group);
-    ck_assert(!is_killed_at_birth() == cgroup_can_be_born_into(&group));
-    while (!cgroup_remove(&group))
-        usleep(1000);
-}
-END_TEST
-
 START_TEST(none_is_harmless)
 {
     group = CGROUP_NONE;
     cgroup_kill(&group);
     ck_assert(!cgroup_populated(&group));
-    ck_assert(cgroup_can_be_born_into(&group));
     ck_assert_int_eq(cgroup_watch(&group), -1);
     ck_assert_uint_eq(cgroup_oom_kills(&group), 0);
     ck_assert(cgroup_remove(&group));
@@ -282,7 +250,6 @@ int main(void)
     tcase_add_test(tc, groups_below_go_with_it);
     tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
     tcase_add_test(tc, a_stale_group_with_somebody_in_it_is_emptied);
-    tcase_add_test(tc, it_is_known_whether_children_can_be_born_into_it);
     tcase_add_test(tc, none_is_harmless);
     suite_add_tcase(suite, tc);
     return check_main(suite);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cgroup.h"
 #include "agent/guard_wire.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/procs.h"
@@ -121,6 +122,36 @@ START_TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
     expect_failure(SPAWN_CGROUP, ENOENT);
     ck_assert_uint_ge(t.home.way, 1); /* and the next one does not try it again */
     close(t.home.cgroup);
+}
+END_TEST
+
+/* Of a kernel before 6.14 nobody is. */
+START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
+{
+    char *argv[] = { "/bin/sleep", "1000", NULL };
+    struct cgroup group;
+    struct err e;
+
+    if (cgroup_create(&group, &e) < 0)
+        return;
+    cgroup_kill(&group);
+    t.home.cgroup = group.dir;
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = start(argv);
+
+        ck_assert_int_gt(pid, 0);
+        while (!cgroup_populated(&group))
+            usleep(1000);
+        ck_assert(t.home.births_work != t.home.keep_out);
+        kill(pid, SIGKILL);
+        ck_assert_int_eq(end_of(pid), SIGKILL);
+        ck_assert_int_eq(waitpid(-1, NULL, 0), -1);
+        expect_no_failure();
+        while (cgroup_populated(&group))
+            usleep(1000);
+    }
+    while (!cgroup_remove(&group))
+        usleep(1000);
 }
 END_TEST
 
@@ -258,6 +289,7 @@ int main(void)
                         WAYS);
     tcase_add_test(tc,
                    a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting);
+    tcase_add_test(tc, where_a_worker_is_killed_at_birth_it_moves_in_instead);
     tcase_add_test(tc, no_way_but_fork_is_left_when_nothing_else_works);
     tcase_add_test(tc, a_node_that_is_not_there_is_told);
     tcase_add_test(tc, a_worker_does_not_start_when_its_parent_is_dead_already);
