@@ -196,7 +196,7 @@ static void linger(void *arg)
 
 static void act_leave(struct agent *a)
 {
-    guard_let_go(a->crew.guard); /* it takes its time, and has nobody left to guard */
+    crew_leave(&a->crew);
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);

@@ -156,6 +156,12 @@ int crew_init(struct crew *c, struct loop *loop, const struct config *config,
     return 0;
 }
 
+void crew_leave(struct crew *c)
+{
+    logs_clear(c->logs);
+    guard_let_go(c->guard);
+}
+
 void crew_fini(struct crew *c)
 {
     gpu_care_destroy(c->gpus);

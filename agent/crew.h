@@ -44,6 +44,9 @@ struct crew {
 int crew_init(struct crew *c, struct loop *loop, const struct config *config,
               const struct crew_calls *calls, struct err *e) MUST_CHECK;
 void crew_fini(struct crew *c);
+/* Nobody is left, and nobody comes: the guard may end. It takes its time, and less of
+ * it when it finds no empty folders of logs. */
+void crew_leave(struct crew *c);
 
 int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
                struct err *e) MUST_CHECK;

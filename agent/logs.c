@@ -560,6 +560,11 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     return l;
 }
 
+void logs_clear(struct logs *l)
+{
+    logtree_clear(l->tree);
+}
+
 void logs_destroy(struct logs *l)
 {
     uint64_t until = clock_ms() + LOG_FLUSH_MS;

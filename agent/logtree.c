@@ -24,7 +24,7 @@
 struct logtree {
     char *base, *name, *path; /* log-dir; of the run in it; both together */
     int base_fd, run_fd, attempt_fd;
-    bool temporary;
+    bool temporary, cleared;
     uint64_t attempt;
     uint32_t workers;
 };
@@ -164,21 +164,30 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Leave the current attempt. Of a temporary tree, what stayed empty goes. */
-static void end_attempt(struct logtree *t)
+/* Of a temporary tree, what stayed empty of the current attempt goes. */
+static void clear_attempt(const struct logtree *t)
 {
     char name[32];
 
-    if (t->attempt_fd < 0)
+    if (t->attempt_fd < 0 || !t->temporary)
         return;
-    if (t->temporary) {
-        for (uint32_t i = 0; i < t->workers; i++) {
-            snprintf(name, sizeof(name), "%" PRIu32, i);
-            unlinkat(t->attempt_fd, name, AT_REMOVEDIR);
-        }
-        unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
+    for (uint32_t i = 0; i < t->workers; i++) {
+        snprintf(name, sizeof(name), "%" PRIu32, i);
+        unlinkat(t->attempt_fd, name, AT_REMOVEDIR);
     }
-    close_fd(&t->attempt_fd);
+    unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
+}
+
+void logtree_clear(struct logtree *t)
+{
+    if (!t || !t->temporary || t->cleared)
+        return;
+    t->cleared = true;
+    clear_attempt(t);
+    if (t->name)
+        unlinkat(t->base_fd, t->name, AT_REMOVEDIR);
+    if (t->base)
+        rmdir(t->base);
 }
 
 void logtree_destroy(struct logtree *t)
@@ -187,11 +196,8 @@ void logtree_destroy(struct logtree *t)
 
     if (!t)
         return;
-    end_attempt(t);
-    if (t->temporary && t->name)
-        unlinkat(t->base_fd, t->name, AT_REMOVEDIR);
-    if (t->temporary && t->base)
-        rmdir(t->base);
+    logtree_clear(t);
+    close_fd(&t->attempt_fd);
     close_fd(&t->run_fd);
     close_fd(&t->base_fd);
     free(t->base);
@@ -229,7 +235,8 @@ int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct 
 {
     char name[32];
 
-    end_attempt(t);
+    clear_attempt(t);
+    close_fd(&t->attempt_fd);
     t->attempt = attempt;
     t->workers = workers;
     attempt_name(attempt, name, sizeof(name));

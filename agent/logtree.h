@@ -22,6 +22,9 @@ struct logtree;
 struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e);
 void logtree_destroy(struct logtree *t); /* NULL is fine */
 
+/* No worker comes any more: of a temporary tree, what stayed empty goes already now. */
+void logtree_clear(struct logtree *t); /* NULL is fine */
+
 /* Absolute. */
 const char *logtree_path(const struct logtree *t);
 

@@ -156,6 +156,25 @@ START_TEST(a_temporary_tree_stays_where_something_was_written)
 }
 END_TEST
 
+START_TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
+{
+    for (int i = 0; i < 2; i++) {
+        struct logtree *t = create(i ? log_dir : NULL, "run");
+        char path[512];
+
+        begin(t, 0, 2);
+        append(t, 1, "hello");
+        logtree_clear(t);
+        snprintf(path, sizeof(path), "%s/attempt_0/0", logtree_path(t));
+        ck_assert_int_eq(size_of(path) >= 0, i);
+        snprintf(path, sizeof(path), "%s/attempt_0/1/stdout.log", logtree_path(t));
+        ck_assert_int_eq(size_of(path), 5);
+        logtree_destroy(t);
+        ck_assert_int_eq(size_of(path), 5);
+    }
+}
+END_TEST
+
 START_TEST(a_run_id_of_any_text_makes_one_folder)
 {
     static const struct {
@@ -220,6 +239,7 @@ static Suite *suite(void)
     tcase_add_test(c, nothing_is_erased_by_another_attempt_or_the_same);
     tcase_add_test(c, a_temporary_tree_goes_if_it_stayed_empty);
     tcase_add_test(c, a_temporary_tree_stays_where_something_was_written);
+    tcase_add_test(c, a_temporary_tree_can_go_before_its_end_but_no_other);
     tcase_add_loop_test(c, a_run_id_of_any_text_makes_one_folder, 0, 6);
     tcase_add_test(c, no_symbolic_link_is_followed);
     tcase_add_test(c, a_folder_that_cannot_be_made_is_named);
