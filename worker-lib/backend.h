@@ -27,6 +27,13 @@ enum op_kind {
     OP_KIND_COUNT
 };
 
+/* When an operation begins that nobody waits for yet. */
+enum op_start {
+    OP_SOON,
+    OP_IF_IT_GAINS, /* by running beside the program; else with the wait for it */
+    OP_WHEN_WAITED
+};
+
 struct op {
     enum op_kind kind;
     crun_dtype type;
@@ -38,6 +45,7 @@ struct op {
     /* How many threads of the program wait for results: if none does, they compute, and
      * need the core more than we do. NULL: the caller waits. */
     const _Atomic unsigned *waiting;
+    enum op_start start;
     void *mark;           /* of backend_calls.mark */
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */
@@ -108,6 +116,15 @@ struct backend_calls {
     /* Waits at most until op->deadline_ms, and looks at the abort word while it waits.
      * After any failure but CRUN_BAD_ARGUMENT the backend is broken: only close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
+    /*
+     * An operation in two parts, or both NULL: post does, without waiting, all that the
+     * others need of this rank, and complete the rest; nothing runs in between. False:
+     * not this one.
+     */
+    bool (*post)(struct backend *b, const struct op *op);
+    crun_status (*complete)(struct backend *b, const struct op *op, struct err *e);
+    /* False: what runs beside the program takes the core from it. NULL: true. */
+    bool (*gains_beside)(const struct backend *b);
     /* The team's abort word is set: tell the others now, and let who waits in run, here
      * or there, see it. From any thread and from a signal handler, beside run. */
     void (*abort)(struct backend *b);

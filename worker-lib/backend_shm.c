@@ -60,6 +60,24 @@ static crun_status run_shm(struct backend *b, const struct op *op, struct err *e
     return shm_collective(s, op, e);
 }
 
+static bool post_shm(struct backend *b, const struct op *op)
+{
+    return shm_post(shm_of(b), op);
+}
+
+static crun_status complete_shm(struct backend *b, const struct op *op, struct err *e)
+{
+    struct shm *s = shm_of(b);
+    crun_status status = shm_check_abort(s, e);
+
+    return status == CRUN_OK ? shm_complete(s, op, e) : status;
+}
+
+static bool gains_beside(const struct backend *b)
+{
+    return ((const struct shm *)(const void *)b)->cores_to_spare;
+}
+
 /* "rank 12: reason", as the others are to read it; with nothing but what may be called
  * in a signal handler. */
 static void name_rank(unsigned rank, const char *reason, char *text, size_t size)
@@ -110,6 +128,9 @@ const struct backend_calls backend_shm = {
     .name = "shm",
     .open = open_shm,
     .run = run_shm,
+    .post = post_shm,
+    .complete = complete_shm,
+    .gains_beside = gains_beside,
     .abort = abort_shm,
     .alloc = alloc_shm,
     .free = free_shm,

@@ -88,7 +88,8 @@ struct shm {
     uint32_t round, step; /* meetings and steps so far */
     uint64_t end;         /* of the file */
     struct shm_area *areas;
-    bool crowded; /* more ranks than cores */
+    bool crowded;        /* more ranks than cores */
+    bool cores_to_spare; /* a second one for each rank */
 };
 
 /* -- layout -- */
@@ -140,6 +141,9 @@ const struct shm_call *shm_call_of(const struct shm *s, unsigned place);
 
 /* -- operations -- */
 crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
+/* Those of one meeting in two parts: see backend_calls. */
+bool shm_post(struct shm *s, const struct op *op);
+crun_status shm_complete(struct shm *s, const struct op *op, struct err *e);
 crun_status shm_send(struct shm *s, const struct op *op, struct err *e);
 crun_status shm_receive(struct shm *s, const struct op *op, struct err *e);
 

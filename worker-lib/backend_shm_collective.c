@@ -323,6 +323,8 @@ static bool is_small(const struct pass *x, const struct plan *plan)
 {
     size_t limit = least(SHM_SMALL_BYTES, SMALL_ALL_BYTES / x->size);
 
+    if (x->op->kind == OP_BARRIER)
+        return true;
     return plan->blocks ? x->block <= limit / x->size : x->block <= limit;
 }
 
@@ -339,14 +341,19 @@ static bool is_shared(const struct pass *x, unsigned needs)
     return true;
 }
 
-static crun_status run_small(struct pass *x, const struct plan *plan, struct err *e)
+static void arrive_small(const struct pass *x)
 {
-    crun_status status;
-
-    put_small(x);
+    if (x->op->kind != OP_BARRIER)
+        put_small(x);
     shm_arrive(x->s, x->op, 0, 0);
-    status = shm_meet(x->s, x->op, e);
-    if (status == CRUN_OK)
+}
+
+static crun_status meet_small(const struct pass *x, const struct plan *plan,
+                              struct err *e)
+{
+    crun_status status = shm_meet(x->s, x->op, e);
+
+    if (status == CRUN_OK && plan->small)
         plan->small(x);
     return status;
 }
@@ -395,19 +402,42 @@ static crun_status run_large(struct pass *x, const struct plan *plan, struct err
     return shm_step(x->s, x->op, e);
 }
 
+static struct pass pass_of(struct shm *s, const struct op *op)
+{
+    size_t element = crun_dtype_size(op->type);
+
+    return (struct pass){ .s = s,
+                          .op = op,
+                          .me = s->team.rank,
+                          .size = s->team.size,
+                          .element = element,
+                          .block = op->count * element };
+}
+
 crun_status shm_collective(struct shm *s, const struct op *op, struct err *e)
 {
     const struct plan *plan = &plans[op->kind];
-    struct pass x = { .s = s,
-                      .op = op,
-                      .me = s->team.rank,
-                      .size = s->team.size,
-                      .element = crun_dtype_size(op->type) };
+    struct pass x = pass_of(s, op);
 
-    if (op->kind == OP_BARRIER) {
-        shm_arrive(s, op, 0, 0);
-        return shm_meet(s, op, e);
-    }
-    x.block = op->count * x.element;
-    return is_small(&x, plan) ? run_small(&x, plan, e) : run_large(&x, plan, e);
+    if (!is_small(&x, plan))
+        return run_large(&x, plan, e);
+    arrive_small(&x);
+    return meet_small(&x, plan, e);
+}
+
+bool shm_post(struct shm *s, const struct op *op)
+{
+    const struct pass x = pass_of(s, op);
+    bool small = is_small(&x, &plans[op->kind]);
+
+    if (small)
+        arrive_small(&x);
+    return small;
+}
+
+crun_status shm_complete(struct shm *s, const struct op *op, struct err *e)
+{
+    const struct pass x = pass_of(s, op);
+
+    return meet_small(&x, &plans[op->kind], e);
 }

@@ -372,6 +372,7 @@ static void count_cores(struct shm *s)
     for (unsigned p = 0; p < s->team.size; p++)
         CPU_OR(&all, &all, &shm_seat(s, p)->cpus);
     s->crowded = CPU_COUNT(&all) < (int)s->team.size;
+    s->cores_to_spare = CPU_COUNT(&all) >= 2 * (int)s->team.size;
 }
 
 static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_ms,

@@ -164,7 +164,7 @@ static crun_status check(const crun_world *w, const struct op *op)
     return CRUN_OK;
 }
 
-static crun_status call(crun_world *w, struct op op, crun_work **work)
+crun_status world_call(crun_world *w, struct op op, crun_work **work)
 {
     crun_status s = check(w, &op);
 
@@ -176,46 +176,46 @@ static crun_status call(crun_world *w, struct op op, crun_work **work)
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
 {
-    return call(w,
-                (struct op){ .kind = OP_ALL_REDUCE,
-                             .type = type,
-                             .op = op,
-                             .in = in,
-                             .out = out,
-                             .count = count },
-                work);
+    return world_call(w,
+                      (struct op){ .kind = OP_ALL_REDUCE,
+                                   .type = type,
+                                   .op = op,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count },
+                      work);
 }
 
 crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype type,
                            int root, crun_work **work)
 {
-    return call(w,
-                (struct op){ .kind = OP_BROADCAST,
-                             .type = type,
-                             .peer = root,
-                             .in = buffer,
-                             .out = buffer,
-                             .count = count },
-                work);
+    return world_call(w,
+                      (struct op){ .kind = OP_BROADCAST,
+                                   .type = type,
+                                   .peer = root,
+                                   .in = buffer,
+                                   .out = buffer,
+                                   .count = count },
+                      work);
 }
 
 crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t count,
                                 crun_dtype type, crun_op op, crun_work **work)
 {
-    return call(w,
-                (struct op){ .kind = OP_REDUCE_SCATTER,
-                             .type = type,
-                             .op = op,
-                             .in = in,
-                             .out = out,
-                             .count = count },
-                work);
+    return world_call(w,
+                      (struct op){ .kind = OP_REDUCE_SCATTER,
+                                   .type = type,
+                                   .op = op,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count },
+                      work);
 }
 
 crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    return call(
+    return world_call(
         w,
         (struct op){
             .kind = OP_ALL_GATHER, .type = type, .in = in, .out = out, .count = count },
@@ -234,18 +234,18 @@ crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t cou
             *work = NULL;
         return bad(&op, "it does not work in place");
     }
-    return call(w, op, work);
+    return world_call(w, op, work);
 }
 
 crun_status crun_barrier(crun_world *w, crun_work **work)
 {
-    return call(w, (struct op){ .kind = OP_BARRIER, .type = CRUN_U8 }, work);
+    return world_call(w, (struct op){ .kind = OP_BARRIER, .type = CRUN_U8 }, work);
 }
 
 crun_status crun_send(crun_world *w, const void *buffer, size_t count, crun_dtype type,
                       int to)
 {
-    return call(
+    return world_call(
         w,
         (struct op){
             .kind = OP_SEND, .type = type, .peer = to, .in = buffer, .count = count },
@@ -255,11 +255,11 @@ crun_status crun_send(crun_world *w, const void *buffer, size_t count, crun_dtyp
 crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype type,
                          int from)
 {
-    return call(w,
-                (struct op){ .kind = OP_RECEIVE,
-                             .type = type,
-                             .peer = from,
-                             .out = buffer,
-                             .count = count },
-                NULL);
+    return world_call(w,
+                      (struct op){ .kind = OP_RECEIVE,
+                                   .type = type,
+                                   .peer = from,
+                                   .out = buffer,
+                                   .count = count },
+                      NULL);
 }

@@ -55,29 +55,32 @@ void ddp_note(crun_ddp *ddp, crun_status s)
 
 /* -- launching, with the lock held ----------------------------------------------- */
 
-static void launch(crun_ddp *ddp, struct ddp_bucket *b)
+static void launch(crun_ddp *ddp, struct ddp_bucket *b, enum op_start start)
 {
     char *whole = gradient_at(ddp, b->at),
          *slice = gradient_at(ddp, ddp_slice_at(ddp, b));
-    crun_dtype type = ddp->options.grad_type;
-    crun_status s;
+    struct op op = { .kind = OP_ALL_REDUCE,
+                     .type = ddp->options.grad_type,
+                     .op = CRUN_MEAN,
+                     .in = whole,
+                     .out = whole,
+                     .count = b->count,
+                     .start = start };
 
     if (ddp->size == 1 || ddp->status != CRUN_OK)
         return;
-    if (ddp->options.shard)
-        s = crun_reduce_scatter(ddp->world, whole, slice, ddp_slice_count(ddp, b), type,
-                                CRUN_MEAN, &b->work);
-    else
-        s = crun_all_reduce(ddp->world, whole, whole, b->count, type, CRUN_MEAN,
-                            &b->work);
-    if (s != CRUN_OK)
-        b->work = NULL;
-    ddp_note(ddp, s);
+    if (ddp->options.shard) {
+        op.kind = OP_REDUCE_SCATTER;
+        op.out = slice;
+        op.count = ddp_slice_count(ddp, b);
+    }
+    ddp_note(ddp, world_call(ddp->world, op, &b->work));
 }
 
-/* All that are complete and next, or the rest. */
+/* All that are complete and next, or, with the wait for them, the rest. */
 static crun_status launch_next(crun_ddp *ddp, bool all)
 {
+    enum op_start start = all ? OP_WHEN_WAITED : OP_IF_IT_GAINS;
     crun_status s;
 
     pthread_mutex_lock(&ddp->lock);
@@ -86,7 +89,7 @@ static crun_status launch_next(crun_ddp *ddp, bool all)
 
         if (!all && atomic_load(&b->pending) != 0)
             break;
-        launch(ddp, b);
+        launch(ddp, b, start);
         ddp->launched++;
     }
     s = ddp->status;
@@ -183,6 +186,19 @@ static crun_status sum_later(crun_ddp *ddp, int32_t *unused)
                         : s;
 }
 
+static crun_status sum(crun_ddp *ddp, int32_t *word, crun_work **work)
+{
+    const struct op op = { .kind = OP_ALL_REDUCE,
+                           .type = CRUN_I32,
+                           .op = CRUN_SUM,
+                           .in = word,
+                           .out = word,
+                           .count = 1,
+                           .start = OP_WHEN_WAITED };
+
+    return world_call(ddp->world, op, work);
+}
+
 static crun_status communicate(crun_ddp *ddp, int32_t *unused)
 {
     double begin = ddp_seconds();
@@ -192,7 +208,7 @@ static crun_status communicate(crun_ddp *ddp, int32_t *unused)
     if (ddp->ops->queued && s == CRUN_OK)
         s = sum_later(ddp, unused);
     else if (ddp->size > 1 && s == CRUN_OK)
-        s = crun_all_reduce(ddp->world, unused, unused, 1, CRUN_I32, CRUN_SUM, &work);
+        s = sum(ddp, unused, &work);
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
     ddp->exposed_s += ddp_seconds() - begin;

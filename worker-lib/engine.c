@@ -25,6 +25,8 @@ struct crun_work {
     struct op op;
     crun_status status;
     _Atomic bool done;
+    bool posted; /* the backend has begun it */
+    uint64_t flight;
     crun_work *next; /* in the queue, or of the spare ones */
     crun_work *next_of_all;
     struct backend_work *beside; /* where the backend runs it, until it is finished */
@@ -47,6 +49,11 @@ struct engine {
     uint64_t collectives;
     uint64_t *pairs; /* operations with each rank: sent at 2 * rank, received beside */
 };
+
+static const struct backend_calls *calls_of(const struct engine *g)
+{
+    return g->config.backend->calls;
+}
 
 /* -- failures -----------------------------------------------------------------------
  */
@@ -94,6 +101,19 @@ static void number_op(struct engine *g, struct op *op, uint64_t now_ms)
     op->deadline_ms = now_ms + op->timeout_ms;
 }
 
+/* What was posted; its time begins anew, with the wait for it. */
+static crun_status complete(struct engine *g, crun_work *w)
+{
+    crun_status s;
+
+    if (abort_get(g->config.aborted))
+        return ended(g, &w->e);
+    w->op.deadline_ms = clock_ms() + w->op.timeout_ms;
+    s = calls_of(g)->complete(g->config.backend, &w->op, &w->e);
+    flight_end(g->config.flight, w->flight, s, clock_us());
+    return settle(g, s, &w->e);
+}
+
 /* With `running`, without the lock. */
 static crun_status run(struct engine *g, struct op *op, struct err *e)
 {
@@ -104,7 +124,7 @@ static crun_status run(struct engine *g, struct op *op, struct err *e)
         return ended(g, e);
     number_op(g, op, now / 1000);
     entry = flight_begin(g->config.flight, op, now);
-    s = g->config.backend->calls->run(g->config.backend, op, e);
+    s = calls_of(g)->run(g->config.backend, op, e);
     flight_end(g->config.flight, entry, s, clock_us());
     return settle(g, s, e);
 }
@@ -133,7 +153,7 @@ static void run_first(struct engine *g)
         g->last = NULL;
     g->running = true;
     pthread_mutex_unlock(&g->lock);
-    w->status = run(g, &w->op, &w->e);
+    w->status = w->posted ? complete(g, w) : run(g, &w->op, &w->e);
     pthread_mutex_lock(&g->lock);
     g->beside_us += clock_us() - began_us;
     g->running = false;
@@ -208,7 +228,10 @@ static void take_turn(struct engine *g)
     g->results++;
     pthread_mutex_lock(&g->lock);
     while (g->first || g->running)
-        wait_change(g);
+        if (!g->running)
+            run_first(g);
+        else
+            wait_change(g);
     g->running = true;
     pthread_mutex_unlock(&g->lock);
 }
@@ -239,23 +262,58 @@ static crun_work *new_work(struct engine *g)
     return w;
 }
 
+/* Nothing is before it: it can be begun here. Nobody else needs to know of it. */
+static bool post(struct engine *g, crun_work *w)
+{
+    uint64_t now = clock_us();
+
+    if (g->first || g->running || !calls_of(g)->post ||
+        !calls_of(g)->post(g->config.backend, &w->op))
+        return false;
+    number_op(g, &w->op, now / 1000);
+    w->flight = flight_begin(g->config.flight, &w->op, now);
+    return true;
+}
+
+static void append(struct engine *g, crun_work *w)
+{
+    if (g->last)
+        g->last->next = w;
+    else
+        g->first = w;
+    g->last = w;
+}
+
+static bool is_for_who_waits(const struct engine *g, const struct op *op)
+{
+    bool (*gains)(const struct backend *b) = calls_of(g)->gains_beside;
+
+    return op->start == OP_WHEN_WAITED ||
+           (op->start == OP_IF_IT_GAINS && gains && !gains(g->config.backend));
+}
+
 static crun_status enqueue(struct engine *g, const struct op *op, crun_work **work)
 {
-    crun_work *w = NULL;
+    bool waits = false;
+    crun_work *w;
 
     pthread_mutex_lock(&g->lock);
-    if (start_thread(g))
-        w = new_work(g);
+    w = new_work(g);
     if (w) {
         w->op = *op;
         w->next = NULL;
         atomic_store_explicit(&w->done, false, memory_order_relaxed);
-        if (g->last)
-            g->last->next = w;
-        else
-            g->first = w;
-        g->last = w;
-        changed(g);
+        w->posted = post(g, w);
+        waits = w->posted || is_for_who_waits(g, op);
+    }
+    if (w && (waits || start_thread(g))) {
+        append(g, w);
+        if (!waits)
+            changed(g);
+    } else if (w) {
+        w->next = g->spare;
+        g->spare = w;
+        w = NULL;
     }
     pthread_mutex_unlock(&g->lock);
     *work = w;
@@ -267,11 +325,6 @@ static crun_status enqueue(struct engine *g, const struct op *op, crun_work **wo
  * Where the backend has a device and a thread of its own, operations are only started
  * here: nothing is queued, and nobody takes turns.
  */
-
-static const struct backend_calls *calls_of(const struct engine *g)
-{
-    return g->config.backend->calls;
-}
 
 /* The backend's words are kept: they may say more than why it all ended. */
 static crun_status settle_beside(struct engine *g, crun_status s, const struct err *e)
@@ -392,11 +445,25 @@ crun_status crun_wait(crun_work *w)
     return s;
 }
 
+/* Who asks again and again, and never waits, is to hear of the end all the same. */
+static void hand_over(struct engine *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->first && !g->running && start_thread(g))
+        changed(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
 bool crun_is_done(const crun_work *w)
 {
-    if (w && w->beside)
+    if (!w)
+        return true;
+    if (w->beside)
         return calls_of(w->engine)->is_done(w->engine->config.backend, w->beside);
-    return !w || atomic_load_explicit(&w->done, memory_order_acquire);
+    if (atomic_load_explicit(&w->done, memory_order_acquire))
+        return true;
+    hand_over(w->engine);
+    return false;
 }
 
 uint64_t engine_beside_us(struct engine *g)
@@ -448,6 +515,16 @@ struct engine *engine_create(const struct engine_config *config)
     return g;
 }
 
+/* The others need no more of us for it. */
+static void forget_posted(struct engine *g)
+{
+    if (!g->first || !g->first->posted || g->running)
+        return;
+    g->first = g->first->next;
+    if (!g->first)
+        g->last = NULL;
+}
+
 void engine_destroy(struct engine *g)
 {
     crun_work *next;
@@ -455,6 +532,7 @@ void engine_destroy(struct engine *g)
     if (!g)
         return;
     pthread_mutex_lock(&g->lock);
+    forget_posted(g);
     if (g->first || g->running || g->unfinished > 0)
         engine_abort(g, CRUN_ABORTED, "crun_finalize with work under way", true);
     g->stopping = true;

@@ -8,8 +8,9 @@
 /*
  * In which thread, in which order and until when operations run: one at a time, in the
  * order of the calls. A call that waits for its result runs in the caller's thread,
- * once what is queued before it is done; others run in one thread that is started for
- * the first of them.
+ * and so does what is queued before it, where nobody runs it yet. Others run in one
+ * thread that is started for the first of them; but those that the backend can post
+ * are posted by the caller, and those that need not start soon are left to who waits.
  */
 struct engine;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "worker-lib/status.h"
+#include "worker-lib/world.h"
 
 /*
  * The optimizers as PyTorch defines them (torch.optim.SGD, Adam, AdamW; amp.GradScaler;
@@ -206,11 +207,14 @@ static crun_status step_sharded(crun_optim *o)
 
         s = step_piece(o, &o->piece[i]);
         if (s == CRUN_OK && ddp->size > 1 && ddp->status == CRUN_OK) {
-            s = crun_all_gather(ddp->world, ddp->values + ddp_slice_at(ddp, b),
-                                ddp->values + b->at, ddp_slice_count(ddp, b), CRUN_F32,
-                                &b->work);
-            if (s != CRUN_OK)
-                b->work = NULL;
+            const struct op op = { .kind = OP_ALL_GATHER,
+                                   .type = CRUN_F32,
+                                   .in = ddp->values + ddp_slice_at(ddp, b),
+                                   .out = ddp->values + b->at,
+                                   .count = ddp_slice_count(ddp, b),
+                                   .start = OP_IF_IT_GAINS };
+
+            s = world_call(ddp->world, op, &b->work);
         }
         ddp_note(ddp, s);
     }

@@ -40,6 +40,9 @@ crun_status world_map(crun_world *w, struct err *e);
 crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
                                 struct err *e);
 
+/* A collective as crun_all_reduce and the others describe it; op.start is as given. */
+crun_status world_call(crun_world *w, struct op op, crun_work **work);
+
 /* Microseconds in collectives that ran beside the program, so far. */
 uint64_t world_beside_us(crun_world *w);
 

@@ -9,6 +9,7 @@
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tiny_model.h"
 #undef fail /* Check has another */
+#include "worker-lib/backend.h"
 #include "worker-lib/device.h"
 #include "worker-lib/status.h"
 
@@ -233,6 +234,17 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 
     return together(w, (struct launch){ "all_gather", in, count, false }, out,
                     bytes * (size_t)w->ranks->size, make_gathered, &bytes, work);
+}
+
+/* What the reducer and the optimizers launch. */
+crun_status world_call(crun_world *w, struct op op, crun_work **work);
+crun_status world_call(crun_world *w, struct op op, crun_work **work)
+{
+    if (op.kind == OP_ALL_REDUCE)
+        return crun_all_reduce(w, op.in, op.out, op.count, op.type, op.op, work);
+    if (op.kind == OP_REDUCE_SCATTER)
+        return crun_reduce_scatter(w, op.in, op.out, op.count, op.type, op.op, work);
+    return crun_all_gather(w, op.in, op.out, op.count, op.type, work);
 }
 
 struct root {

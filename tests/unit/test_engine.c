@@ -20,8 +20,9 @@ static struct {
     pthread_cond_t changed;
     struct op op[RUNS_MAX];
     pthread_t thread[RUNS_MAX];
-    unsigned runs, inside, aborts, tellings;
-    bool held; /* run waits */
+    unsigned runs, inside, aborts, tellings, posted, completed;
+    bool held;            /* run waits */
+    bool posts, no_gains; /* barriers are posted; there is no core to spare */
     crun_status next;
 } seen = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -56,7 +57,33 @@ static void abort_it(struct backend *b)
     pthread_mutex_unlock(&seen.lock);
 }
 
-static const struct backend_calls calls = { .run = run_it, .abort = abort_it };
+static bool post_it(struct backend *b, const struct op *op)
+{
+    (void)b;
+    ck_assert_uint_eq(seen.posted, seen.completed);
+    seen.posted += seen.posts && op->kind == OP_BARRIER;
+    return seen.posts && op->kind == OP_BARRIER;
+}
+
+static crun_status complete_it(struct backend *b, const struct op *op, struct err *e)
+{
+    crun_status s = run_it(b, op, e);
+
+    seen.completed++;
+    return s;
+}
+
+static bool does_it_gain(const struct backend *b)
+{
+    (void)b;
+    return !seen.no_gains;
+}
+
+static const struct backend_calls calls = { .run = run_it,
+                                            .post = post_it,
+                                            .complete = complete_it,
+                                            .gains_beside = does_it_gain,
+                                            .abort = abort_it };
 static struct backend backend = { &calls };
 
 static void tell(void *arg)
@@ -160,6 +187,83 @@ START_TEST(a_call_that_is_queued_does_not_wait)
     ck_assert_int_eq(crun_wait(second), CRUN_OK);
     ck_assert(crun_is_done(first));
     ck_assert_int_eq(crun_wait(first), CRUN_OK);
+}
+END_TEST
+
+START_TEST(what_is_posted_is_completed_by_who_waits)
+{
+    crun_work *posted, *again;
+
+    seen.posts = true;
+    ck_assert_int_eq(submit(OP_BARRIER, 0, &posted), CRUN_OK);
+    ck_assert_uint_eq(seen.posted, 1);
+    ck_assert_uint_eq(seen.runs, 0);
+    ck_assert_int_eq(crun_wait(posted), CRUN_OK);
+    ck_assert_uint_eq(seen.completed, 1);
+    ck_assert(pthread_equal(seen.thread[0], pthread_self()));
+    ck_assert_int_eq(submit(OP_BARRIER, 0, &posted), CRUN_OK);
+    ck_assert_int_eq(submit(OP_BARRIER, 0, &again), CRUN_OK); /* one at a time */
+    ck_assert_int_eq(submit(OP_ALL_REDUCE, 1, NULL), CRUN_OK);
+    ck_assert_int_eq(crun_wait(posted), CRUN_OK);
+    ck_assert_int_eq(crun_wait(again), CRUN_OK);
+    ck_assert_uint_eq(seen.posted, 2);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_uint_eq(seen.op[i].sequence, i + 1);
+    ck_assert_int_eq(seen.op[3].kind, OP_ALL_REDUCE);
+}
+END_TEST
+
+START_TEST(who_never_waits_hears_that_it_is_done)
+{
+    struct op late = { .kind = OP_ALL_REDUCE, .start = OP_WHEN_WAITED };
+    crun_work *work[2];
+
+    seen.posts = true;
+    ck_assert_int_eq(submit(OP_BARRIER, 0, &work[0]), CRUN_OK);
+    ck_assert_int_eq(engine_submit(engine, &late, &work[1]), CRUN_OK);
+    ck_assert_uint_eq(seen.runs, 0);
+    while (!crun_is_done(work[1]))
+        usleep(100);
+    ck_assert(crun_is_done(work[0]));
+    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
+    ck_assert_int_eq(crun_wait(work[1]), CRUN_OK);
+}
+END_TEST
+
+START_TEST(what_is_posted_and_forgotten_ends_nothing)
+{
+    crun_work *work;
+
+    seen.posts = true;
+    ck_assert_int_eq(submit(OP_BARRIER, 0, &work), CRUN_OK);
+    engine_destroy(engine);
+    ck_assert_uint_eq(seen.aborts, 0);
+    engine = NULL;
+}
+END_TEST
+
+START_TEST(without_a_core_to_spare_who_waits_runs_it)
+{
+    struct op op = { .kind = OP_ALL_REDUCE, .start = OP_IF_IT_GAINS };
+    crun_work *work[3];
+
+    seen.no_gains = true;
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(engine_submit(engine, &op, &work[i]), CRUN_OK);
+    ck_assert_int_eq(crun_wait(work[1]), CRUN_OK);
+    ck_assert(crun_is_done(work[0]));
+    ck_assert_uint_eq(seen.runs, 2);
+    ck_assert_int_eq(submit(OP_BROADCAST, 1, NULL), CRUN_OK); /* runs what is before */
+    ck_assert_int_eq(seen.op[3].kind, OP_BROADCAST);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert(pthread_equal(seen.thread[i], pthread_self()));
+    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
+    ck_assert_int_eq(crun_wait(work[2]), CRUN_OK);
+    seen.no_gains = false;
+    ck_assert_int_eq(engine_submit(engine, &op, &work[0]), CRUN_OK);
+    until_runs(5);
+    ck_assert(!pthread_equal(seen.thread[4], pthread_self()));
+    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
 }
 END_TEST
 
@@ -286,6 +390,10 @@ int main(void)
     tcase_add_test(tc, what_is_waited_for_at_once_runs_here);
     tcase_add_test(tc, all_runs_in_the_order_of_the_calls);
     tcase_add_test(tc, a_call_that_is_queued_does_not_wait);
+    tcase_add_test(tc, what_is_posted_is_completed_by_who_waits);
+    tcase_add_test(tc, who_never_waits_hears_that_it_is_done);
+    tcase_add_test(tc, what_is_posted_and_forgotten_ends_nothing);
+    tcase_add_test(tc, without_a_core_to_spare_who_waits_runs_it);
     tcase_add_test(tc, messages_are_counted_for_each_pair);
     tcase_add_test(tc, after_a_failure_everything_returns_it);
     tcase_add_test(tc, a_mistake_of_the_caller_ends_nothing);
