@@ -384,7 +384,7 @@ def all_ranks_of_both_nodes_are_told(_, cluster):
 def the_report_of_each_node_lists_all_ranks(_, cluster):
     both = [cluster[i].start(
         [CRUN, "--nnodes=2", f"--node_rank={i}", f"--master_addr={cluster[0].address}",
-         "--master_port=29500", "--nproc_per_node=2", "--hang-timeout=2",
+         "--master_port=29501", "--nproc_per_node=2", "--hang-timeout=2",
          WRITER, "spin@5:2", "wait@6:0", "wait@6:1", "wait@6:3"]) for i in (0, 1)]
     for p in both:
         if p.wait(60) != 1:
@@ -442,7 +442,7 @@ def main():
         print(f"skipped: {why}: hangs were looked for on one node only")
         sys.exit(77)
     with nodes.Cluster(2) as cluster:
-        run(TWO_NODES, cluster)
+        run(TWO_NODES, cluster, at_once=2)
 
 
 main()

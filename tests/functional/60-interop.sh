@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# sanitizers: no, test_tcpstore and the fuzzers have the store's server do the same
 #
 # The newest PyTorch from PyPI works with the store server: see tests/helpers/interop.py.
 cd "$(dirname "$0")/../.." || exit 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# sanitizers: no, 18 and 19 have crun do the same
 """
 An unmodified PyTorch program under crun: tests/helpers/ddp_train.py on one node and on
 two, killed in the middle and resumed, failing with a traceback. PyTorch comes from PyPI

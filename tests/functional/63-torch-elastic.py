@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# sanitizers: no, 22 and 70-chaos have crun do the same
 """
 An unmodified PyTorch program (tests/helpers/ddp_train.py, gloo) on two to three nodes, in
 one training from the first test to the last: the rendezvous dies and comes back, and no
