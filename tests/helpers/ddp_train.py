@@ -81,10 +81,16 @@ def train_epoch(model, loader, optimizer, seconds):
     return total / len(loader)
 
 
+LAST_WORK = []
+
+
 def is_there(path):
     """What rank 0 sees, for all."""
     seen = torch.tensor([os.path.exists(path)])
-    dist.broadcast(seen, 0)
+    # Kept, so that it is not gloo's thread that lets go of it last: where Python is ending
+    # by then, PyTorch 2.15 aborts the process ("terminate called without an active exception").
+    LAST_WORK[:] = [dist.broadcast(seen, 0, async_op=True)]
+    LAST_WORK[0].wait()
     return seen.item()
 
 
