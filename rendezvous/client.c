@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/conn.h"
@@ -18,6 +19,11 @@
  * and then settle() does what is left: what the member could not be told while it was
  * calling us, what its owner must be told, the flush, the timer. The owner is only
  * called from there, so it may report or destroy the client from within.
+ *
+ * One connection that the member asks for may be several tries at it. The kernel asks
+ * again for a connection after a second, and the reconnect grace may be shorter: one
+ * packet that is lost must not cost a node its place. So another try begins beside one
+ * that is not answered, and the first that stands is the connection.
  */
 enum upcall_kind { UPCALL_ORDER, UPCALL_OUT, UPCALL_BACK, UPCALL_ABANDONED };
 
@@ -30,11 +36,13 @@ struct upcall {
     };
 };
 
-/* One connection. One that was given up still sends what is queued, unheard. */
+/* One connection, or a try at one. One that was given up still sends what is queued,
+ * unheard. */
 struct link {
     LIST_ENTRY(link) entry;
     struct client *client;
     struct conn *conn;
+    bool trying;
 };
 
 struct client {
@@ -45,6 +53,9 @@ struct client {
     struct dialer *dialer; /* where it is */
     LIST_HEAD(, link) links;
     struct link *link; /* the member's, or NULL */
+    struct net_addr target;
+    unsigned tries;
+    struct loop_timer again;
     bool opened, lost; /* not yet told to the member */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
     STAILQ_HEAD(, upcall) upcalls;
@@ -139,15 +150,30 @@ static void forget_link(struct link *l)
     free(l);
 }
 
+static void give_up_tries(struct client *c)
+{
+    struct link *next;
+
+    loop_timer_cancel(&c->again);
+    for (struct link *l = LIST_FIRST(&c->links); l; l = next) {
+        next = LIST_NEXT(l, entry);
+        if (!l->trying)
+            continue;
+        conn_destroy(l->conn);
+        forget_link(l);
+    }
+}
+
 static void on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct link *l = arg;
     struct client *c = l->client;
-    bool current = c->link == l;
+    bool current = c->link == l || l->trying;
 
     forget_link(l);
     if (!current)
         return;
+    give_up_tries(c); /* what is refused once is refused */
     note_lost(c, c->local ? NULL : conn_peer(conn),
               *why ? why : "the rendezvous has closed the connection");
     settle(c);
@@ -156,12 +182,16 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
 static void on_connected(void *arg, struct conn *conn)
 {
     struct link *l = arg;
+    struct client *c = l->client;
 
     (void)conn;
-    if (l->client->link != l)
+    if (!l->trying)
         return;
-    l->client->opened = true;
-    settle(l->client);
+    l->trying = false;
+    give_up_tries(c);
+    c->link = l;
+    c->opened = true;
+    settle(c);
 }
 
 static struct link *new_link(struct client *c)
@@ -180,25 +210,45 @@ static struct conn_calls calls_of(struct link *l)
     };
 }
 
+static int try_target(struct client *c, struct err *e)
+{
+    struct link *l = new_link(c);
+    struct conn_calls calls = calls_of(l);
+
+    l->conn = conn_connect(c->loop, &c->target, on_connected, &calls, e);
+    if (!l->conn) {
+        forget_link(l);
+        return -1;
+    }
+    l->trying = true;
+    if (++c->tries < CONNECT_TRIES_MAX)
+        loop_timer_arm(&c->again,
+                       clock_ms() + ((uint64_t)CONNECT_AGAIN_MS << (c->tries - 1)));
+    return 0;
+}
+
+/* That there cannot be one try more is the end of none. */
+static void on_again(void *arg)
+{
+    struct err e;
+
+    if (try_target(arg, &e) < 0)
+        log_debug("%s", e.text);
+}
+
 static void on_found(void *arg, const struct net_addr *addr, const char *why)
 {
     struct client *c = arg;
-    struct conn_calls calls;
-    struct link *l;
     struct err e;
 
-    if (addr) {
-        l = new_link(c);
-        calls = calls_of(l);
-        l->conn = conn_connect(c->loop, addr, on_connected, &calls, &e);
-        if (l->conn)
-            c->link = l;
-        else
-            forget_link(l);
-        why = e.text;
+    if (!addr) {
+        note_lost(c, NULL, why);
+    } else {
+        c->target = *addr;
+        c->tries = 0;
+        if (try_target(c, &e) < 0)
+            note_lost(c, addr, e.text);
     }
-    if (!c->link)
-        note_lost(c, addr, why);
     settle(c);
 }
 
@@ -226,6 +276,7 @@ static void on_disconnect(void *arg)
 
     if (c->dialer)
         dialer_cancel(c->dialer);
+    give_up_tries(c);
     c->opened = c->lost = false;
     if (!c->link)
         return;
@@ -371,6 +422,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     }
     c->member = member_create(&config->member, &member_calls, clock_ms());
     loop_timer_init(&c->timer, loop, on_timer, c);
+    loop_timer_init(&c->again, loop, on_again, c);
     arm(c);
     return c;
 }
@@ -393,6 +445,7 @@ void client_destroy(struct client *c)
     }
     dialer_destroy(c->dialer);
     loop_timer_fini(&c->timer);
+    loop_timer_fini(&c->again);
     member_destroy(c->member);
     loop_defer(c->loop, free, c);
 }

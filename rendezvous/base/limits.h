@@ -72,6 +72,9 @@
 #define RECONNECT_DELAY_MS_MIN 4
 #define RECONNECT_DELAY_MS_MAX 5000
 #define CONNECT_TIMEOUT_MS 5000
+#define CONNECT_AGAIN_MS                                                               \
+    100 /* beside one that is not answered, then after twice that */
+#define CONNECT_TRIES_MAX 4
 #define ADDRESSES_PER_NAME_MAX 8
 #define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
 

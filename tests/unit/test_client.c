@@ -369,6 +369,64 @@ START_TEST(nobody_there_is_told_and_given_up)
 }
 END_TEST
 
+/* A listener that has no room for a connection, and drops what asks for one. */
+static int full_listener(int *filler, uint16_t *number)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct net_addr addr;
+
+    set_loopback(&addr, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr.sa, addr.len), 0);
+    ck_assert_int_eq(listen(fd, 0), 0);
+    ck_assert_int_eq(net_local_addr(fd, &addr), 0);
+    *number = net_port(&addr);
+    *filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(*filler, (struct sockaddr *)&addr.sa, addr.len), 0);
+    return fd;
+}
+
+/* How many connections to that port are asked for and not answered. */
+static unsigned asking(uint16_t number)
+{
+    FILE *table = fopen("/proc/self/net/tcp", "re");
+    char line[256];
+    unsigned count = 0, remote, state;
+
+    ck_assert_ptr_nonnull(table);
+    while (fgets(line, sizeof(line), table))
+        count += sscanf(line, " %*d: %*x:%*x %*x:%x %x", &remote, &state) == 2 &&
+                 remote == number && state == 2;
+    fclose(table);
+    return count;
+}
+
+START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
+{
+    struct client_config config;
+    char endpoint[64], byte;
+    uint16_t number;
+    int filler, fd = full_listener(&filler, &number), taken = -1;
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", number);
+    config = config_for(endpoint);
+    start_agent(&config);
+    while (asking(number) < 2)
+        loop_turn(loop, 10);
+    expect("");
+    close(accept4(fd, NULL, NULL, SOCK_CLOEXEC)); /* the filler: there is room again */
+    while (taken < 0 || recv(taken, &byte, 1, MSG_PEEK) < 0) {
+        loop_turn(loop, 10);
+        if (taken < 0)
+            taken = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }
+    ck_assert_uint_eq(asking(number), 0); /* one is enough */
+    ck_assert(client_local_address(agent.client, endpoint, sizeof(endpoint)));
+    close(taken);
+    close(filler);
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agent)
 {
     snprintf(state_dir, sizeof(state_dir), "/tmp/test-client-XXXXXX");
@@ -556,6 +614,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_heartbeat_keeps_the_connection);
     tcase_add_test(t, endpoints_are_tried_in_turn);
     tcase_add_test(t, nobody_there_is_told_and_given_up);
+    tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
     tcase_add_test(t, a_daemon_that_comes_back_finds_its_agent);
     tcase_add_test(t, a_daemon_that_has_forgotten_ends_its_agent);
     tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
