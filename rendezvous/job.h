@@ -23,7 +23,8 @@ struct job_node {
     char containment[32];
     uint32_t pid;
     struct msg_heartbeat progress;
-    bool same_arguments;        /* as the job's first node; not known after a restart */
+    bool same_arguments; /* as the job's first node; not known after a restart */
+    uint64_t wanted_at;  /* its place, by another; 0: not, or it was heard since */
     struct registry_peer *peer; /* NULL while it is away */
 };
 

@@ -37,14 +37,24 @@ static void turn_away(struct registry_peer *p, const struct msg *m, struct job *
     registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
 }
 
-/* The holder of a place may have died without a word, and the place is free before
- * long; one that lives says so at every heartbeat. */
-static bool may_be_gone(const struct round *r, uint32_t i)
+/*
+ * The holder of a place may have died without a word, and the place is free before
+ * long. One that lives says so at its next heartbeat: until then who asks for the place
+ * is to ask again. Who asked so long ago and did not has given up since.
+ */
+static bool may_be_gone(struct job *job, uint32_t i)
 {
-    uint64_t silent = r->last_now - r->stalled - r->node[i].heard_at;
+    const struct round *r = &job->round;
+    struct job_node *holder = job->node[i];
+    uint64_t now = r->last_now - r->stalled;
 
-    return !r->node[i].connected ||
-           silent > MISSED_HEARTBEATS * r->config.lease_ms / HEARTBEATS_PER_LEASE;
+    if (!holder->wanted_at ||
+        now - holder->wanted_at > r->config.lease_ms + 2ull * RECONNECT_DELAY_MS_MAX)
+        holder->wanted_at = now;
+    if (r->node[i].heard_at <= holder->wanted_at)
+        return true;
+    holder->wanted_at = 0;
+    return !r->node[i].connected;
 }
 
 static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
@@ -54,7 +64,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
 
     switch (verdict) {
     case ROUND_REFUSED_SLOT_TAKEN:
-        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(r, r->conflict),
+        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, r->conflict),
                   "node rank %" PRId32 " is taken by %s (pid %" PRIu32
                   "); start this node with another --node-rank",
                   m->join.node_rank, job->node[r->conflict]->host,

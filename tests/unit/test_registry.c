@@ -325,46 +325,81 @@ START_TEST(a_programs_name_may_be_lost_on_its_way)
 }
 END_TEST
 
-START_TEST(a_taken_node_rank_names_its_holder)
+/* The second connection asks for the place that the first has. */
+static const struct msg_refused *ask_for_a_taken_place(unsigned c)
 {
-    struct msg m;
+    struct msg m = join_message(c, "resnet");
 
-    begin(true);
-    hello(0, "agent");
-    hello(1, "agent");
-    m = join_message(0, "resnet");
     m.join.node_rank = 1;
-    tell(0, &m);
-    m = join_message(1, "resnet");
-    m.join.node_rank = 1;
-    tell(1, &m);
-    refusal(1, REFUSED_SLOT, "taken by node-0 (pid 100)");
-    end();
+    tell(c, &m);
+    return &refusal(c, REFUSED_SLOT, "taken by node-0 (pid 100)")->refused;
 }
-END_TEST
 
-START_TEST(a_taken_node_rank_may_be_free_soon_if_its_holder_is_silent)
+static void take_a_place(void)
 {
-    struct msg beat = { .type = MSG_HEARTBEAT }, m = join_message(0, "resnet");
+    struct msg m = join_message(0, "resnet");
 
-    begin(true);
     for (unsigned c = 0; c < 3; c++)
         hello(c, "agent");
     m.join.node_rank = 1;
     tell(0, &m);
-    for (int i = 0; i < 13; i++) { /* two heartbeats should have come by then */
+}
+
+static void pass_ticks(unsigned ms)
+{
+    for (unsigned i = 0; i < ms; i += 100) {
         now += 100;
         registry_tick(g, now, now);
     }
-    m = join_message(1, "resnet");
+}
+
+START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT };
+
+    begin(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry); /* it may have died just now */
+    pass_ticks(500);
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    ck_assert_int_eq(tell(0, &beat), 0);
+    ck_assert(!ask_for_a_taken_place(1)->retry);
+    ck_assert(ask_for_a_taken_place(2)->retry); /* it may have died since */
+    pass_ticks(100);
+    ck_assert_int_eq(tell(0, &beat), 0);
+    pass_ticks(100);
+    ck_assert(!ask_for_a_taken_place(2)->retry);
+    end();
+}
+END_TEST
+
+START_TEST(a_node_rank_of_one_who_was_lost_is_free)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    pass_ticks(3100);
     m.join.node_rank = 1;
     tell(1, &m);
-    ck_assert(refusal(1, REFUSED_SLOT, "taken by node-0")->refused.retry);
-    ck_assert_int_eq(tell(0, &beat), 0);
-    m = join_message(2, "resnet");
-    m.join.node_rank = 1;
-    tell(2, &m);
-    ck_assert(!refusal(2, REFUSED_SLOT, "taken by node-0")->refused.retry);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    end();
+}
+END_TEST
+
+START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT };
+
+    begin(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    for (int i = 0; i < 30; i++) {
+        pass_ticks(600);
+        ck_assert_int_eq(tell(0, &beat), 0);
+    }
+    ck_assert(ask_for_a_taken_place(2)->retry);
     end();
 }
 END_TEST
@@ -957,8 +992,9 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
-    tcase_add_test(tc, a_taken_node_rank_names_its_holder);
-    tcase_add_test(tc, a_taken_node_rank_may_be_free_soon_if_its_holder_is_silent);
+    tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
+    tcase_add_test(tc, a_node_rank_of_one_who_was_lost_is_free);
+    tcase_add_test(tc, who_asked_for_a_node_rank_long_ago_has_given_up);
     tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
     tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
     tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
