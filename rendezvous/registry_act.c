@@ -376,7 +376,8 @@ static void say_running(struct registry_step *s)
 
 static bool is_newcomer(const struct round_node *n)
 {
-    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving;
+    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving &&
+           !n->quarantined; /* it waits for others to go */
 }
 
 static bool is_leaving(const struct round_node *n)

@@ -775,6 +775,35 @@ START_TEST(events_are_told_and_followed)
 }
 END_TEST
 
+static void join_elastic(unsigned c)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.min_nodes = 1;
+    m.join.config.max_nodes = 3;
+    m.join.config.quarantine = 1;
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+}
+
+START_TEST(a_node_in_quarantine_is_not_who_has_joined)
+{
+    begin(true);
+    join_elastic(0);
+    join_elastic(1);
+    pass_ticks(1100);
+    report(0, MSG_STORE_READY);
+    report(1, MSG_FAILED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STOPPED);
+    ck_assert_uint_eq(registry_jobs(g)->round.group_size, 1);
+    report(0, MSG_STORE_READY);
+    join_elastic(2);
+    ck_assert_str_eq(got(0, MSG_STOP)->stop.text, "node-2 has joined");
+    end();
+}
+END_TEST
+
 START_TEST(an_operator_stops_and_drains)
 {
     struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
@@ -1012,6 +1041,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
     tcase_add_test(tc, events_are_told_and_followed);
+    tcase_add_test(tc, a_node_in_quarantine_is_not_who_has_joined);
     tcase_add_test(tc, an_operator_stops_and_drains);
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
     tcase_add_test(tc, who_waits_is_told_who_was_refused);
