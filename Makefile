@@ -20,8 +20,9 @@ CRUN ?= crun
 
 # A folder is a library. A layer may include itself and those to its left; worker-lib stands
 # beside them, on rendezvous/base and the store (scripts/check-layers).
-layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train
-main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c worker-lib/train/main.c
+layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
+main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c worker-lib/train/main.c \
+              worker-lib/preflight/main.c
 
 crund_src := rendezvous/crund.c
 crunctl_src := launcher/crunctl.c
@@ -46,14 +47,15 @@ gpu-load_src := scripts/bench/gpu-load.c
 slow-link_src := scripts/bench/slow-link.c
 train_src := $(wildcard worker-lib/train/main.c)
 train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
+crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
             store-load agent-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce
-installed := crun crund crunctl
-programs += chaos-relay chain-worker
+installed := crun crund crunctl crun-preflight
+programs += crun-preflight chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
 
 # The worker library for programs of others, from what the layers have.

@@ -62,7 +62,8 @@ struct agent {
     const char *containment; /* as joined */
     bool attached;
     struct signals signals;
-    int signo; /* the user's or the scheduler's last one */
+    int signo;      /* the user's or the scheduler's last one */
+    int leave_code; /* of a node that leaves; 0: it does not */
     bool hurries;
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
@@ -100,12 +101,7 @@ static void report_own_failure(struct agent *a, const char *why, bool final)
 {
     struct msg m = { .type = MSG_FAILED };
 
-    m.failed.kind = FAILURE_AGENT;
-    m.failed.final = final;
-    m.failed.rank = a->start.first_rank;
-    m.failed.at_ms = clock_ms();
-    m.failed.wall_ms = clock_wall_ms();
-    snprintf(m.failed.what, sizeof(m.failed.what), "%s", why);
+    failure_of_agent(&m.failed, a->start.first_rank, why, final);
     report(a, &m);
 }
 
@@ -239,18 +235,15 @@ static void on_done(struct agent *a, const struct msg *m)
 {
     a->result = m->done;
     a->exit_code = m->done.exit_code;
-    if (strcmp(m->done.reason, "released") == 0 && a->signo)
-        a->exit_code = 128 + a->signo;
+    if (strcmp(m->done.reason, "released") == 0 && a->leave_code)
+        a->exit_code = a->leave_code;
     happen(a, AGENT_EV_DONE);
 }
 
 static void on_refused(struct agent *a, const struct msg *m)
 {
     log_error("%s", m->refused.text);
-    a->exit_code = m->refused.why == REFUSED_FENCED  ? EXIT_EVICTED
-                   : m->refused.why == REFUSED_ENDED ? EXIT_FAILURE
-                   : m->refused.why == REFUSED_UNFIT ? EX_UNAVAILABLE
-                                                     : EXIT_USAGE;
+    a->exit_code = joining_exit_code(m->refused.why);
     happen(a, AGENT_EV_REFUSED);
 }
 
@@ -301,13 +294,8 @@ static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
-    if (!a->attached)
-        return;
-    if (out)
-        log_warn("the rendezvous is out of reach (%s): workers go on, trying again",
-                 why);
-    else
-        log_info("the rendezvous is back");
+    if (a->attached)
+        say_outage(out, why);
 }
 
 /* A job of one node has nobody to be cut off from. */
@@ -351,11 +339,48 @@ static void on_fenced(void *arg)
 
 /* -- the workers ------------------------------------------------------------------ */
 
+static void note(struct agent *a, const char *kind, const char *text)
+{
+    struct msg m = { .type = MSG_NOTE };
+
+    snprintf(m.note.kind, sizeof(m.note.kind), "%s", kind);
+    snprintf(m.note.text, sizeof(m.note.text), "%s", text);
+    report(a, &m);
+}
+
+static void on_remark(void *arg, const char *kind, const char *text)
+{
+    struct agent *a = arg;
+
+    log_warn("%s", text);
+    events_add(a->events, kind, a->epoch, "%s", text);
+    note(a, kind, text);
+}
+
+/* Its preflight has found this node at fault, which costs the job no restart. */
+static void leave_as_unfit(struct agent *a, const char *why)
+{
+    struct msg m;
+
+    if (a->leave_code)
+        return;
+    a->exit_code = a->leave_code = EX_UNAVAILABLE;
+    note(a, "preflight", why); /* which all nodes are told, this one too */
+    if (signals_report(a->signals.stays ? SIGNAL_END : SIGNAL_LEAVE, EX_UNAVAILABLE,
+                       "unfit", &m))
+        report(a, &m);
+}
+
 static void on_group_failed(void *arg, const struct failure *f)
 {
     struct agent *a = arg;
     struct failure own = *f;
+    const char *unfit = a->config->preflight ? failure_unfit(f) : NULL;
 
+    if (unfit) {
+        leave_as_unfit(a, unfit);
+        return;
+    }
     snprintf(own.host, sizeof(own.host), "%s", a->host);
     own.final |= failure_is_final(f, &a->config->job);
     failure_list_add(&a->failures, &own);
@@ -363,18 +388,6 @@ static void on_group_failed(void *arg, const struct failure *f)
                "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
                f->rank, f->local_rank, f->pid, f->what);
     happen(a, AGENT_EV_FAILED);
-}
-
-static void on_remark(void *arg, const char *kind, const char *text)
-{
-    struct agent *a = arg;
-    struct msg m = { .type = MSG_NOTE };
-
-    log_warn("%s", text);
-    events_add(a->events, kind, a->epoch, "%s", text);
-    snprintf(m.note.kind, sizeof(m.note.kind), "%s", kind);
-    snprintf(m.note.text, sizeof(m.note.text), "%s", text);
-    report(a, &m);
 }
 
 static void on_checkpointed(void *arg)
@@ -442,14 +455,14 @@ static void on_signal(void *arg, int signo, enum signal_wish wish)
     struct msg m;
 
     a->signo = signo;
-    a->exit_code = 128 + signo;
+    a->exit_code = a->leave_code = 128 + signo;
     if (!a->attached || a->state == AGENT_OVER) {
         loop_stop(a->loop);
         return;
     }
     if (wish == SIGNAL_HURRY)
         hurry(a);
-    if (signals_report(wish, signo, &m))
+    if (signals_report(wish, a->leave_code, strsignal(signo), &m))
         report(a, &m);
     if (wish == SIGNAL_GO || wish == SIGNAL_KILL)
         crew_stop(&a->crew, SIGKILL, 0, false);

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -17,6 +18,7 @@
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define SAID_LINES 20
+#define PREFLIGHT "preflight: "
 
 /* -- in words --------------------------------------------------------------------- */
 
@@ -170,6 +172,25 @@ static const char *own_words(const struct failure *f)
         strncmp(f->what, end, length) == 0 && strncmp(f->what + length, ": ", 2) == 0)
         return f->what + length + 2;
     return f->what;
+}
+
+const char *failure_unfit(const struct failure *f)
+{
+    const char *words = own_words(f);
+    bool unfit = f->kind == FAILURE_EXIT && f->code == EX_UNAVAILABLE &&
+                 strncmp(words, PREFLIGHT, strlen(PREFLIGHT)) == 0;
+
+    return unfit ? words : NULL;
+}
+
+void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)
+{
+    f->kind = FAILURE_AGENT;
+    f->final = final;
+    f->rank = rank;
+    f->at_ms = clock_ms();
+    f->wall_ms = clock_wall_ms();
+    snprintf(f->what, sizeof(f->what), "%s", why);
 }
 
 void failure_write_error_file(const char *path, const struct failure *f)

@@ -32,6 +32,13 @@ struct error_told {
 
 bool failure_read_error_file(const char *path, struct error_told *told);
 
+/* It is of the preflight's finding that this node is unfit: why, in its words; or NULL.
+ */
+const char *failure_unfit(const struct failure *f);
+
+/* One of the agent itself, just now. */
+void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);
+
 /* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
 void failure_write_error_file(const char *path, const struct failure *f);
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "rendezvous/base/version.h"
@@ -40,4 +41,18 @@ void joining_name_host(char *host, size_t size)
     for (char *c = host; *c; c++)
         if (!proto_is_name((const char[]){ *c, '\0' }))
             *c = '_';
+}
+
+int joining_exit_code(enum refusal why)
+{
+    switch (why) {
+    case REFUSED_FENCED:
+        return EX_TEMPFAIL;
+    case REFUSED_ENDED:
+        return 1;
+    case REFUSED_UNFIT:
+        return EX_UNAVAILABLE;
+    default:
+        return 2; /* usage */
+    }
 }

@@ -18,4 +18,7 @@ void joining_fill(struct client_config *cc, const struct config *config,
  * name is a _. */
 void joining_name_host(char *host, size_t size);
 
+/* Of a crun that the rendezvous does not take. */
+int joining_exit_code(enum refusal why);
+
 #endif

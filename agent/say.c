@@ -226,3 +226,12 @@ char *say_standing(const struct say *s, const struct msg_heartbeat *p, char *buf
              clock_format_duration(clock_ms() - s->began, age, sizeof(age)));
     return buf;
 }
+
+void say_outage(bool out, const char *why)
+{
+    if (out)
+        log_warn("the rendezvous is out of reach (%s): workers go on, trying again",
+                 why);
+    else
+        log_info("the rendezvous is back");
+}

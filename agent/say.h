@@ -44,4 +44,7 @@ char *say_standing(const struct say *s, const struct msg_heartbeat *progress, ch
 /* The job's name in quotes, or "the job" where nobody named it. */
 const char *say_job(const struct say *s);
 
+/* The rendezvous is out of reach, or back. */
+void say_outage(bool out, const char *why);
+
 #endif

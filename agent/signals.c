@@ -45,17 +45,16 @@ static const struct {
     [SIGNAL_KILL] = { MSG_END, true },
 };
 
-bool signals_report(enum signal_wish wish, int signo, struct msg *m)
+bool signals_report(enum signal_wish wish, int exit_code, const char *reason,
+                    struct msg *m)
 {
-    const char *reason = strsignal(signo);
-
     *m = (struct msg){ .type = reports[wish].report };
     if (m->type == MSG_LEAVE) {
-        m->leave = (struct msg_leave){ .exit_code = 128 + signo,
+        m->leave = (struct msg_leave){ .exit_code = exit_code,
                                        .now = reports[wish].now };
         snprintf(m->leave.reason, sizeof(m->leave.reason), "%s", reason);
     } else if (m->type == MSG_END) {
-        m->end = (struct msg_end){ .exit_code = 128 + signo, .now = reports[wish].now };
+        m->end = (struct msg_end){ .exit_code = exit_code, .now = reports[wish].now };
         snprintf(m->end.reason, sizeof(m->end.reason), "%s", reason);
     }
     return m->type;

@@ -48,7 +48,8 @@ enum signal_wish signals_wish(struct signals *s, int signo);
 enum signal_wish signals_wish_preempted(struct signals *s);
 
 /* How the rendezvous is told; false where it need not be. */
-bool signals_report(enum signal_wish wish, int signo, struct msg *m);
+bool signals_report(enum signal_wish wish, int exit_code, const char *reason,
+                    struct msg *m);
 
 /*
  * Which signal the workers get to end: the one that we got, elsewhere (0) TERM; and

@@ -14,7 +14,7 @@
 
 #include "rendezvous/base/xalloc.h"
 
-#define PREFIX_MAX 5 /* python -u -c CODE, and the file */
+#define PREFIX_MAX 6 /* what comes before it, python -u -c CODE, and the file */
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
 /* As runpy in torchrun's own process: the program's folder is not on sys.path. */
@@ -189,6 +189,8 @@ static int find_program(const struct command *c, const char *program,
                        (is_python(program) && !c->no_python);
     unsigned n = 0;
 
+    if (c->before)
+        prefix[n++] = c->before;
     if (!c->module) {
         *file = find_file(c, program, interpreted, e);
         if (!*file)

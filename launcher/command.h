@@ -13,6 +13,7 @@ struct command {
     const char *python;               /* PYTHON_EXEC; NULL: python3 of PATH */
     const char *path;                 /* PATH; NULL: not set */
     const char *beside;               /* crun's own folder; NULL: not known */
+    const char *before; /* a program that starts the program; NULL: none */
 };
 
 /*

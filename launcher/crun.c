@@ -59,10 +59,19 @@ static const char *own_folder(char *buf, size_t size)
     return slash ? buf : NULL;
 }
 
+/* What starts the workers' program once all is well: it lies beside crun. */
+static int find_preflight(const char *folder, char *path, size_t size, struct err *e)
+{
+    snprintf(path, size, "%s/crun-preflight", folder ? folder : "?");
+    if (access(path, X_OK) < 0)
+        return err_set_errno(e, errno, "--preflight: %s", path);
+    return 0;
+}
+
 static int find_command(const struct options *o, const char *const *words,
                         struct config *config, struct err *e)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], preflight[PATH_MAX + 16];
     struct command c = { .module = o->module,
                          .no_python = o->no_python,
                          .run_path = o->run_path,
@@ -71,6 +80,11 @@ static int find_command(const struct options *o, const char *const *words,
                          .path = getenv("PATH"),
                          .beside = own_folder(folder, sizeof(folder)) };
 
+    if (o->preflight) {
+        if (find_preflight(c.beside, preflight, sizeof(preflight), e) < 0)
+            return -1;
+        c.before = preflight;
+    }
     config->argv = command_find(&c, words, e);
     return config->argv ? 0 : -1;
 }

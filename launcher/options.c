@@ -55,7 +55,10 @@ const struct opt options_table[] = {
     { .name = "preflight",
       .help =
           "Before joining, look at the workers' GPUs: with one that is lost, broken "
-          "or in use by others, this node is kept out of the job.",
+          "or in use by others, this node is kept out of the job. And before the "
+          "workers run, see that nodes reach each other and an all-reduce works: a "
+          "node "
+          "at fault leaves. For all nodes of a job.",
       .set = opt_set_true,
       .offset = FIELD(preflight) },
 

@@ -447,7 +447,10 @@ static int on_note(struct registry *g, struct registry_peer *p, const struct msg
     (void)e;
     if (m->epoch == job->round.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
         job->notes++;
-        registry_tell(g, job, m->note.kind, host, "%s", m->note.text);
+        if (strcmp(m->note.kind, "preflight") == 0)
+            registry_notice(g, job, m->note.kind, host, "%s", m->note.text);
+        else
+            registry_tell(g, job, m->note.kind, host, "%s", m->note.text);
         if (job->round.state == ROUND_STOPPING && strcmp(m->note.kind, "rank") == 0)
             job_add_rank_note(job, host, m->note.text);
     }

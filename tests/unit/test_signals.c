@@ -85,14 +85,15 @@ START_TEST(the_rendezvous_is_told_what_concerns_it)
 {
     struct msg m;
 
-    ck_assert(!signals_report(SIGNAL_NOTHING_NEW, SIGTERM, &m));
-    ck_assert(!signals_report(SIGNAL_GO, SIGTERM, &m));
-    ck_assert(signals_report(SIGNAL_HURRY, SIGTERM, &m));
+    ck_assert(
+        !signals_report(SIGNAL_NOTHING_NEW, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert(!signals_report(SIGNAL_GO, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert(signals_report(SIGNAL_HURRY, 128 + SIGTERM, strsignal(SIGTERM), &m));
     ck_assert_int_eq(m.type, MSG_LEAVE);
     ck_assert(m.leave.now);
     ck_assert_int_eq(m.leave.exit_code, 143);
     ck_assert_str_eq(m.leave.reason, "Terminated");
-    ck_assert(signals_report(SIGNAL_END, SIGINT, &m));
+    ck_assert(signals_report(SIGNAL_END, 128 + SIGINT, strsignal(SIGINT), &m));
     ck_assert_int_eq(m.type, MSG_END);
     ck_assert(!m.end.now);
     ck_assert_int_eq(m.end.exit_code, 130);

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What crun --preflight starts in every worker's place: it finds out whether the nodes
+ * reach each other and an all-reduce works, and becomes the worker's program. If they
+ * do not, the node at fault ends with EX_UNAVAILABLE, which has crun leave the job, and
+ * the others wait for the order that follows from it.
+ *
+ * The check is made by a child: whatever hangs or crashes in a driver, or is left by a
+ * library, is the child's alone.
+ */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/preflight/reach.h"
+#include "worker-lib/preflight/sum.h"
+
+#define PATIENCE_S 20
+#define PATIENCE_MAX_S 3600
+/* Many times the patience: for all to meet, and until it is clear that it hangs. */
+#define MEET_TIMES 2
+#define WHOLE_TIMES 8
+
+static unsigned patience_s(void)
+{
+    const char *text = getenv("CRUN_PREFLIGHT_TIMEOUT");
+    long given = text ? strtol(text, NULL, 10) : 0;
+
+    return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
+}
+
+/* Where crun looks for what a worker says of its end. */
+static void tell(const char *why)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    cJSON *root = cJSON_CreateObject(),
+          *message = cJSON_AddObjectToObject(root, "message");
+    char line[600], *text;
+    FILE *f;
+
+    snprintf(line, sizeof(line), "preflight: %s", why);
+    cJSON_AddStringToObject(message, "message", line);
+    text = cJSON_PrintUnformatted(root);
+    f = path && *path ? fopen(path, "we") : NULL;
+    if (f && text)
+        fputs(text, f);
+    if (f)
+        fclose(f);
+    else
+        fprintf(stderr, "%s\n", line);
+    cJSON_free(text);
+    cJSON_Delete(root);
+}
+
+/* -- the child -----------------------------------------------------------------------
+ */
+
+struct check {
+    struct environment env;
+    unsigned patience;
+    uint64_t begin_ms;
+    char host[64];
+};
+
+static uint64_t patience_ms(const struct check *c)
+{
+    return 1000ull * c->patience;
+}
+
+/* Until then this worker is ended, if all goes as it should. */
+static void sleep_until(uint64_t ms)
+{
+    uint64_t now;
+
+    while ((now = clock_ms()) < ms)
+        usleep((useconds_t)(ms - now) * 1000);
+}
+
+/* One of the node says it; the others of it are ended with that one. */
+static _Noreturn void is_unfit(const struct check *c, const char *why)
+{
+    if (c->env.local_rank != 0)
+        sleep_until(clock_ms() + patience_ms(c));
+    tell(why);
+    _exit(EX_UNAVAILABLE);
+}
+
+static _Noreturn void others_are_unfit(const struct check *c, const char *why)
+{
+    sleep_until(clock_ms() + patience_ms(c));
+    tell(why);
+    _exit(EXIT_FAILURE);
+}
+
+static void check_reach(const struct check *c)
+{
+    struct reach r = { .env = &c->env,
+                       .begin_ms = c->begin_ms,
+                       .patience_ms = patience_ms(c) };
+    enum reach_result result;
+    char why[600];
+    struct err e;
+
+    if (store_client_open(&r.store, c->env.host, c->env.port,
+                          r.begin_ms + r.patience_ms, &e) != CRUN_OK) {
+        snprintf(why, sizeof(why), "%s does not reach the node of rank 0: %s", c->host,
+                 e.text);
+        /* if that is at fault, it is gone by then */
+        sleep_until(r.begin_ms + r.patience_ms * 3 / 2);
+        is_unfit(c, why);
+    }
+    result = reach_find(&r, why, sizeof(why));
+    store_client_close(r.store);
+    if (result == REACH_UNFIT)
+        is_unfit(c, why);
+    if (result == REACH_OTHERS)
+        others_are_unfit(c, why);
+}
+
+/* What a rank says of itself is its node's trouble; of the others, theirs. */
+static bool is_own_trouble(crun_status s)
+{
+    return s != CRUN_TIMEOUT && s != CRUN_PEER_LOST && s != CRUN_ABORTED &&
+           s != CRUN_MISMATCH && s != CRUN_CORRUPT;
+}
+
+static void check_sum(const struct check *c, struct sum_result *sum)
+{
+    char why[600];
+    struct err e;
+    crun_status s;
+
+    setenv("TORCHELASTIC_RUN_ID", "crun-preflight", 1); /* keys of its own */
+    s = sum_find(c->patience, (double)c->patience * MEET_TIMES, sum, &e);
+    if (s == CRUN_OK)
+        return;
+    snprintf(why, sizeof(why), "%s: an all-reduce over the job: %s", c->host, e.text);
+    if (!is_own_trouble(s))
+        others_are_unfit(c, why);
+    tell(why);
+    _exit(EX_UNAVAILABLE);
+}
+
+static void say_well(const struct check *c, const struct sum_result *sum)
+{
+    char reach[64] = "";
+
+    if (c->env.nodes > 1)
+        snprintf(reach, sizeof(reach), "%u nodes reach each other; ", c->env.nodes);
+    fprintf(
+        stderr,
+        "preflight: %sall-reduce of 1 MiB over %u rank%s (%s): %.2f ms, %.2f GB/s\n",
+        reach, c->env.size, c->env.size == 1 ? "" : "s", sum->backend, sum->ms,
+        sum->ms > 0 ? SUM_BYTES / sum->ms / 1e6 : 0);
+}
+
+static _Noreturn void check_all(unsigned patience)
+{
+    struct check c = { .patience = patience, .begin_ms = clock_ms() };
+    struct sum_result sum = { 0 };
+    struct err e;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    gethostname(c.host, sizeof(c.host) - 1);
+    alarm(patience * WHOLE_TIMES);
+    if (environment_read(&c.env, &e) != CRUN_OK) {
+        tell(e.text);
+        _exit(EXIT_FAILURE);
+    }
+    if (c.env.nodes > 1)
+        check_reach(&c);
+    check_sum(&c, &sum);
+    if (c.env.rank == 0)
+        say_well(&c, &sum);
+    _exit(EXIT_SUCCESS);
+}
+
+/* -- the worker ----------------------------------------------------------------------
+ */
+
+/* Ends this process if the child does not end well. */
+static void await(pid_t child, unsigned patience)
+{
+    char why[128];
+    int status;
+
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            _exit(EX_OSERR);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS)
+        return;
+    if (WIFEXITED(status))
+        _exit(WEXITSTATUS(status));
+    if (WTERMSIG(status) == SIGALRM)
+        snprintf(why, sizeof(why), "does not end within %u s", patience * WHOLE_TIMES);
+    else
+        snprintf(why, sizeof(why), "killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+    tell(why);
+    _exit(EX_UNAVAILABLE);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned patience = patience_s();
+    pid_t child;
+
+    if (argc < 2) {
+        fputs("usage: crun-preflight PROGRAM ARGUMENT...    (started by crun "
+              "--preflight)\n",
+              stderr);
+        return EX_USAGE;
+    }
+    child = fork();
+    if (child < 0) {
+        tell(strerror(errno));
+        return EX_OSERR;
+    }
+    if (child == 0)
+        check_all(patience);
+    await(child, patience);
+    execvp(argv[1], argv + 1);
+    fprintf(stderr, "crun: %s: %s\n", argv[1], strerror(errno));
+    return errno == ENOENT ? 127 : 126;
+}
