@@ -11,6 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import expect, fail, until  # noqa: E402
 import nodes  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
@@ -20,20 +21,6 @@ CRUN = BIN / "crun"
 SHOW = ("echo rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK/"
         "$GROUP_WORLD_SIZE restart=$TORCHELASTIC_RESTART_COUNT epoch=$CRUN_EPOCH "
         "master=$MASTER_ADDR:$MASTER_PORT;")
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
-
-
-def expect(p, code, *texts, seconds=30):
-    got = p.wait(seconds)
-    said = p.out + p.err
-    if got != code:
-        fail(f"{p}: exit code {got}, not {code}:\n{said}")
-    for text in texts:
-        if text not in said:
-            fail(f"{p}: {text!r} is not in:\n{said}")
 
 
 def ranks(*processes):
@@ -119,7 +106,7 @@ def the_host_need_not_be_rank_0(cluster):
 
 def with_a_daemon(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
-    nodes.until(lambda: "listening" in crund.err, "crund")
+    until(lambda: "listening" in crund.err, "crund")
     flag = cluster.directory + "/once"
     again = SHOW + (f"if [ $RANK = 1 ] && mkdir {flag} 2>/dev/null; then kill -9 $$; fi;"
                     "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 60")
@@ -174,7 +161,7 @@ def a_failure_ends_all_nodes_with_its_code(cluster):
 def ctrl_c_at_any_node_ends_the_job(cluster):
     a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
     b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
-    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    until(lambda: "up" in a.out and "up" in b.out, "both run")
     b.kill(signal.SIGINT)
     expect(a, 130)
     expect(b, 130)
@@ -182,11 +169,11 @@ def ctrl_c_at_any_node_ends_the_job(cluster):
 
 def sigterm_lets_one_node_leave(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
-    nodes.until(lambda: "listening" in crund.err, "crund")
+    until(lambda: "listening" in crund.err, "crund")
     script = SHOW + "[ $WORLD_SIZE = 1 ] || exec sleep 60"
     both = [dynamic(cluster[i], cluster[2].address, 1, *sh(script), nnodes="1:2",
                     flags=["--rdzv-conf=last_call_timeout=30"]) for i in (0, 1)]
-    nodes.until(lambda: all("world=2" in p.out for p in both), "both run")
+    until(lambda: all("world=2" in p.out for p in both), "both run")
     both[1].kill(signal.SIGTERM)
     expect(both[1], 143, "crun: this node has left the job")
     if "has failed" in both[1].err:
@@ -199,7 +186,7 @@ def sigterm_lets_one_node_leave(cluster):
 def a_lost_node_ends_a_job_of_fixed_size(cluster):
     a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
     b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
-    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    until(lambda: "up" in a.out and "up" in b.out, "both run")
     b.kill(signal.SIGKILL)
     begun = time.monotonic()
     expect(a, 1, "node node-1 was lost")
@@ -210,18 +197,18 @@ def a_lost_node_ends_a_job_of_fixed_size(cluster):
 def the_loss_of_the_host_ends_all(cluster):
     a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
     b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
-    nodes.until(lambda: "up" in a.out and "up" in b.out, "both run")
+    until(lambda: "up" in a.out and "up" in b.out, "both run")
     a.kill(signal.SIGKILL)
     expect(b, 1, "a standalone crund", seconds=15)
 
 
 def a_leader_lost_before_it_begins_holds_nobody_up(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
-    nodes.until(lambda: "listening" in crund.err, "crund")
+    until(lambda: "listening" in crund.err, "crund")
     both = [dynamic(cluster[i], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
                     flags=[f"--node-rank={i}", "--rdzv-conf=lease=1,last_call_timeout=60"])
             for i in (0, 1)]
-    nodes.until(lambda: crund.err.count(" joined ") == 2, "both have joined")
+    until(lambda: crund.err.count(" joined ") == 2, "both have joined")
     both[0].kill(signal.SIGSTOP)  # rank 0's, which never opens the store
     last = dynamic(cluster[2], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
                    flags=["--node-rank=2", "--rdzv-conf=lease=1,last_call_timeout=60"])
@@ -241,7 +228,7 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
                           "--master_port=29500", "true"])
     expect(a, 2, "10.77.0.99:29500 is not an address of this machine", "10.77.0.1")
     a = static(cluster, 0, 1, *sh("true"))
-    nodes.until(lambda: a.popen.poll() is None, "it waits", 1)
+    until(lambda: a.popen.poll() is None, "it waits", 1)
     dup = cluster[1].start([CRUN, "--nnodes=2", "--node_rank=0",
                             f"--master_addr={cluster[1].address}", "--master_port=29501",
                             "true"])
@@ -255,7 +242,7 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
     taken = cluster[0].start(["python3", "-c", "import socket, time; "
                               "s = socket.create_server(('0.0.0.0', 29500)); "
                               "print('up', flush=True); time.sleep(60)"])
-    nodes.until(lambda: "up" in taken.out, "the port is taken")
+    until(lambda: "up" in taken.out, "the port is taken")
     a = static(cluster, 0, 1, "true")
     expect(a, 2, "29500", "in use")
     taken.kill()

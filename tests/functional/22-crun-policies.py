@@ -12,6 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import expect, fail, until  # noqa: E402
 import nodes  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
@@ -20,22 +21,8 @@ SHOW = ("echo rank=$RANK world=$WORLD_SIZE group=$GROUP_RANK epoch=$CRUN_EPOCH "
         "restart=$TORCHELASTIC_RESTART_COUNT;")
 
 
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
-
-
-def expect(p, code, *texts, seconds=60):
-    got = p.wait(seconds)
-    said = p.out + p.err
-    if got != code:
-        fail(f"{p}: exit code {got}, not {code}:\n{said}")
-    for text in texts:
-        if text not in said:
-            fail(f"{p}: {text!r} is not in:\n{said}")
-
-
 def said_of(p, text):
-    nodes.until(lambda: text in p.err + p.out, f"{text!r} of {p}", 60)
+    until(lambda: text in p.err + p.out, f"{text!r} of {p}", 60)
 
 
 class Job:
@@ -61,7 +48,7 @@ class Job:
     def join(self, index, script):
         p = self.script(index, script)
         joined = f"node-{index} joined"
-        nodes.until(lambda: joined in self.ctl("events")[1], joined, 60)
+        until(lambda: joined in self.ctl("events")[1], joined, 60)
         return p
 
 
@@ -85,7 +72,7 @@ def a_job_with_spares_waits_for_one(cluster):
     a, b = job.join(0, script), job.join(1, script)
     said_of(b, "epoch=1")
     b.kill()
-    nodes.until(lambda: "forming" in job.ctl("status")[1], "the job waits", 60)
+    until(lambda: "forming" in job.ctl("status")[1], "the job waits", 60)
     expect(job.script(2, script), 0, "group=1 epoch=2")
     expect(a, 0)
 
@@ -194,7 +181,7 @@ def main():
     wanted = sys.argv[1:]
     with nodes.Cluster(DAEMON + 1) as cluster:
         crund = cluster[DAEMON].start([BIN / "crund", "--listen", ":29400"])
-        nodes.until(lambda: "listening" in crund.err, "crund")
+        until(lambda: "listening" in crund.err, "crund")
         for test in TESTS:
             if wanted and test.__name__ not in wanted:
                 continue

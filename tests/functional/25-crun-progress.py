@@ -18,16 +18,13 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+from expect import fail, until  # noqa: E402
 import nodes  # noqa: E402
 import readme  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
 WRITER = ROOT / "tests" / "helpers" / "page_writer.py"
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 class Job:
@@ -134,7 +131,7 @@ def no_page_no_judgement(directory):
 
 def an_agent_that_was_stopped_takes_nobody_for_hung(directory):
     job = Job(directory, "--hang-timeout=2", WRITER, "--until=300", workers=2)
-    nodes.until(lambda: len(began(job.out)) == 2, "workers")
+    until(lambda: len(began(job.out)) == 2, "workers")
     os.kill(job.popen.pid, signal.SIGSTOP)
     time.sleep(2.6)
     os.kill(job.popen.pid, signal.SIGCONT)
@@ -229,7 +226,7 @@ class Daemon:
         with open(self.log, "wb") as log:
             self.popen = subprocess.Popen([BIN / "crund", "--listen", "127.0.0.1:0"],
                                           stderr=log, stdin=subprocess.DEVNULL)
-        self.address = nodes.until(self.found, "crund")
+        self.address = until(self.found, "crund")
 
     def found(self):
         with open(self.log) as f:
@@ -252,10 +249,10 @@ def join(daemon, *words):
 
 def the_status_says_how_far_the_workers_are(directory, daemon):
     job = Job(directory, *join(daemon), WRITER, "--until=100000")
-    first = nodes.until(lambda: daemon.node().get("step"), "a step in the status")
-    nodes.until(lambda: daemon.node()["step"] > first, "a later step")
-    node = nodes.until(lambda: daemon.node() if daemon.node()["steps_per_s"] else None,
-                       "steps per second")
+    first = until(lambda: daemon.node().get("step"), "a step in the status")
+    until(lambda: daemon.node()["step"] > first, "a later step")
+    node = until(lambda: daemon.node() if daemon.node()["steps_per_s"] else None,
+                 "steps per second")
     if not 0 < float(node["steps_per_s"]) <= 100 or not 0 < float(node["loss"]) <= 1:
         fail("not what the workers do:", node)
     if not re.search(rf"node-|{node['host']}.* {node['steps_per_s']} ", daemon.ask("status")):
@@ -286,9 +283,9 @@ def two_nodes(directory, daemon, name, *words):
     """Both run in one epoch, the second having been taken in at a checkpoint."""
     crun = elastic(daemon, name, *words, WRITER, "--until=1000000")
     a = Job(directory, *crun, workers=2)
-    nodes.until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    until(lambda: len(began(a.out)) == 2, "the first node's workers")
     b = Job(directory, *crun, workers=2)
-    nodes.until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers", 60)
+    until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers", 60)
     return a, b
 
 
@@ -317,7 +314,7 @@ def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
     a, b = two_nodes(directory, daemon, "shrinks", "--checkpoint-signal=USR1")
     b.popen.send_signal(signal.SIGUSR1)
     b.expect(143, "SIGUSR1: this node is to be taken away")
-    nodes.until(lambda: len(began(a.out)) == 6, "the first node alone")
+    until(lambda: len(began(a.out)) == 6, "the first node alone")
     if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
         fail("checkpoints of the first node and the second:", saved(a), saved(b))
     end(a)
@@ -330,24 +327,24 @@ def a_second_signal_hurries_one_node_and_not_the_job(directory, daemon):
     crun = elastic(daemon, "hurries", "--shutdown-timeout=1000", WRITER,
                    "--until=1000000", "silent@1:1")
     a = Job(directory, *crun, workers=1)
-    nodes.until(lambda: len(began(a.out)) == 1, "the first node's worker")
+    until(lambda: len(began(a.out)) == 1, "the first node's worker")
     b = Job(directory, *crun, workers=1)
-    nodes.until(lambda: re.search(r"\n\S+ +1 +1 +running .* 1 ",
-                                  daemon.ask("status", "--rdzv-id=hurries")),
-                "a worker that will write no checkpoint")
+    until(lambda: re.search(r"\n\S+ +1 +1 +running .* 1 ",
+                            daemon.ask("status", "--rdzv-id=hurries")),
+          "a worker that will write no checkpoint")
     b.popen.send_signal(signal.SIGTERM)
-    nodes.until(lambda: "wants to leave" in daemon.ask("events", "--rdzv-id=hurries"),
-                "SIGTERM to count")
+    until(lambda: "wants to leave" in daemon.ask("events", "--rdzv-id=hurries"),
+          "SIGTERM to count")
     b.popen.send_signal(signal.SIGUSR1)
     b.popen.send_signal(signal.SIGTERM)
     b.expect(143, "a second signal: this node leaves without waiting for a checkpoint")
-    nodes.until(lambda: len(began(a.out)) == 3, "the first node alone")
+    until(lambda: len(began(a.out)) == 3, "the first node alone")
     end(a)
 
 
 def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
     job = Job(directory, *elastic(daemon, "ends"), WRITER, "--until=1000000", workers=2)
-    nodes.until(lambda: len(began(job.out)) == 2, "workers")
+    until(lambda: len(began(job.out)) == 2, "workers")
     job.popen.send_signal(signal.SIGUSR1)
     job.popen.send_signal(signal.SIGUSR1)
     job.expect(143)
@@ -356,9 +353,9 @@ def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
 def workers_that_know_of_no_page_are_not_waited_for(directory, daemon):
     crun = elastic(daemon, "bare", "sh", "-c", "echo began $RANK 0 $$; exec sleep 1000")
     a = Job(directory, *crun, workers=2)
-    nodes.until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    until(lambda: len(began(a.out)) == 2, "the first node's workers")
     b = Job(directory, *crun, workers=2)
-    nodes.until(lambda: len(began(b.out)) == 2, "all workers")
+    until(lambda: len(began(b.out)) == 2, "all workers")
     end(a, b)
 
 

@@ -11,27 +11,15 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+from expect import fail, until  # noqa: E402
 import control  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["BUILD"]).resolve()
 CRUN, CRUNCTL = BUILD / "bin" / "crun", BUILD / "bin" / "crunctl"
 WELL = "GPU-a percent=90 used=71000 total=81920\nGPU-b percent=100 used=1000 total=81920\n"
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
-
-
-def until(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            fail("not within", seconds, "s:", what() if callable(what) else what)
-        time.sleep(0.02)
 
 
 class Node:

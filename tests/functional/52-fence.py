@@ -12,14 +12,11 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import fail, until  # noqa: E402
 import nodes  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 WORKER = ["sh", "-c", "echo pid=$$ epoch=$CRUN_EPOCH world=$WORLD_SIZE; exec sleep 1000"]
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 def read(path):
@@ -70,7 +67,7 @@ class Job:
                  f"--rdzv-id=job{Job.count}", "--nproc-per-node=1",
                  f"--rdzv-conf=lease={lease}", *flags, *WORKER]))
         self.stays, self.goes = self.nodes
-        nodes.until(lambda: all("world=2" in p.out for p in self.nodes), "both run")
+        until(lambda: all("world=2" in p.out for p in self.nodes), "both run")
         self.pid = worker_of(self.goes, 1)
 
     def end(self):
@@ -107,7 +104,7 @@ def cut_off(cluster, job, overlap):
         job.goes.kill(signal.SIGCONT)
     if job.goes.wait() != 75:
         fail("exit code", job.goes.popen.returncode, job.goes.err)
-    nodes.until(lambda: "world=1" in job.stays.out, "the other node goes on alone")
+    until(lambda: "world=1" in job.stays.out, "the other node goes on alone")
     job.end()
 
 
@@ -122,7 +119,7 @@ def strictly_before_anybody_else_starts(cluster):
 def a_stopped_agent_that_comes_back_late(cluster):
     job = Job(cluster, 1)
     job.goes.kill(signal.SIGSTOP)
-    nodes.until(lambda: worker_of(job.stays, 2), "the epoch without it")
+    until(lambda: worker_of(job.stays, 2), "the epoch without it")
     if not alive(job.pid):
         fail("the outage grace is not waited for")
     job.goes.kill(signal.SIGCONT)
@@ -183,7 +180,7 @@ def main():
     with nodes.Cluster(3) as cluster:
         crund = cluster[2].start([BIN / "crund", "--listen", ":29400", "--state-dir",
                                   cluster.directory + "/state"])
-        nodes.until(lambda: "listening" in crund.err, "crund")
+        until(lambda: "listening" in crund.err, "crund")
         for test in TESTS:
             if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
                 continue

@@ -19,8 +19,9 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import fail, until  # noqa: E402
 import nodes  # noqa: E402
-from torch_jobs import Here, SECONDS, TRAIN, fail, said, skip, torch_env  # noqa: E402
+from torch_jobs import Here, SECONDS, TRAIN, said, skip, torch_env  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
@@ -105,8 +106,8 @@ check_trained.sums = []
 
 def kill_in_the_middle(rank, *processes):
     """kill -9 of a worker once the second epoch's checkpoint is written."""
-    nodes.until(lambda: any(f["epoch"] == "1" for f in said("epoch", *processes)),
-                "the second epoch", SECONDS)
+    until(lambda: any(f["epoch"] == "1" for f in said("epoch", *processes)),
+          "the second epoch", SECONDS)
     pid = next(int(f["pid"]) for f in said("env", *processes) if f["RANK"] == str(rank))
     os.kill(pid, signal.SIGKILL)
 
@@ -172,7 +173,7 @@ def two_nodes_static(job, cluster):
 
 def two_nodes_with_a_daemon(job, cluster):
     daemon = cluster[0].start([BIN / "crund", "--listen", ":29400"])
-    nodes.until(lambda: "listening" in daemon.err, "crund")
+    until(lambda: "listening" in daemon.err, "crund")
     training = job.new() + ["--batch-seconds", 0.02]
     both = [job.crun(cluster[i], "--nnodes=2", "--nproc-per-node=2", "--max-restarts=3",
                      "--rdzv-backend=c10d", "--rdzv-id=training",

@@ -18,8 +18,9 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import fail, until  # noqa: E402
 import nodes  # noqa: E402
-from torch_jobs import SECONDS, TRAIN, fail, lives, said, skip, torch_env  # noqa: E402
+from torch_jobs import SECONDS, TRAIN, lives, said, skip, torch_env  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 WORLD = 3
@@ -38,7 +39,7 @@ class Daemon:
     def start(self):
         self.process = self.node.start([BIN / "crund", "--listen", ":29400", "--state-dir",
                                         self.state])
-        nodes.until(lambda: "listening" in self.process.err, "crund listens", SECONDS)
+        until(lambda: "listening" in self.process.err, "crund listens", SECONDS)
 
     def kill(self):
         self.process.kill(signal.SIGKILL)
@@ -54,7 +55,7 @@ class Job:
         self.over = cluster.directory + "/over"
         started = [(node, self.crun(node)) for node in cluster.nodes[:WORLD]]
         for node, p in started:
-            nodes.until(lambda: self.newest(p), f"the worker of {node.name}", SECONDS)
+            until(lambda: self.newest(p), f"the worker of {node.name}", SECONDS)
         started.sort(key=lambda pair: self.rank(pair[1]))
         self.nodes = [node for node, _ in started]
         self.cruns = [p for _, p in started]

@@ -19,9 +19,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
-import nodes  # noqa: E402
+from expect import fail, until  # noqa: E402
 import readme  # noqa: E402
-from torch_jobs import Here, ROOT, SECONDS, fail, said, torch_env  # noqa: E402
+from torch_jobs import Here, ROOT, SECONDS, said, torch_env  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 REST = ROOT / "tests" / "helpers" / "ddp_progress.py"
@@ -42,7 +42,7 @@ def steps_and_loss_are_shown(address, beyond=0):
         node.update(jobs[0]["nodes"][0] if jobs and jobs[0]["nodes"] else {})
         return (node.get("step") or 0) > beyond and float(node.get("steps_per_s") or 0) > 0
 
-    nodes.until(getting_on, f"a step past {beyond}, and steps per second", SECONDS)
+    until(getting_on, f"a step past {beyond}, and steps per second", SECONDS)
     if float(node["steps_per_s"]) > STEPS_PER_S_MAX or not 0 < float(node["loss"]) < 100:
         fail("not what the workers do:", node)
     row = rf"{node['host']}.* \d+ +\d+\.\d+ +\d+\.\d+"
@@ -55,7 +55,7 @@ def stop_one(job):
     """Rank 1 stops in the middle; it is named, and all begin again where they were."""
     found = {f["rank"]: f for f in said("began", job)}
     os.kill(int(found["1"]["pid"]), signal.SIGSTOP)
-    nodes.until(lambda: len(said("began", job)) == 4, "the workers after a restart", SECONDS)
+    until(lambda: len(said("began", job)) == 4, "the workers after a restart", SECONDS)
     for pattern in (r"rank 1 on \S+ hangs: no progress for \S+ s at step \d+",
                     r"rank 0 \(pid \d+\): step \d+, communicating, ",
                     rf"rank 1 \(pid {found['1']['pid']}\): step \d+, .*; process stopped",
@@ -80,8 +80,8 @@ def run(directory, here):
     script.write_text(readme.blocks("Progress", "python")[0] + REST.read_text())
     over = pathlib.Path(directory, "over")
     crund = here.start([BIN / "crund", "--listen", "127.0.0.1:0"])
-    address = nodes.until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", crund.err),
-                          "crund", SECONDS)[1]
+    address = until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", crund.err),
+                    "crund", SECONDS)[1]
     job = here.start([BIN / "crun", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d",
                       f"--rdzv-endpoint={address}", "--rdzv-id=training",
                       "--rdzv-conf=lease=3", "--max-restarts=1", "--hang-timeout=6", script,

@@ -15,16 +15,15 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import fail  # noqa: E402
+
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 WORKER = str(BIN / "ddp-worker")
 STEPS, BATCH = 40, 12
 SECONDS = 200
 # of how far the parameters have moved at most
 TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "f16": 0.02}
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 def run(*command):

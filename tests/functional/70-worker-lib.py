@@ -11,69 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-CRUN = os.path.join(BUILD, "bin", "crun")
-CALLS = os.path.join(BUILD, "bin", "worker-calls")
-PATIENCE = 120
-FORGET = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_|MASTER_|GROUP_|TORCH|CRUN_|OMPI_|PM|SLURM_)")
-PLAIN = {k: v for k, v in os.environ.items() if not FORGET.match(k)}
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
+from worker_ranks import CALLS, CRUN, PATIENCE, PLAIN, Ranks, matches, run  # noqa: E402
 
 
 def same(got, wanted):
     if got != wanted:
         raise AssertionError(f"{got!r} is not {wanted!r}")
-
-
-def matches(text, pattern):
-    if not re.search(pattern, text):
-        raise AssertionError(f"nothing like {pattern!r} in {text!r}")
-
-
-class Ranks:
-    """Processes of which each has its variables; what they write, one file each."""
-
-    def __init__(self, scenario, size, variables, wrap=(), **more):
-        self.path = tempfile.mkdtemp(prefix="crun-worker-")
-        self.processes = []
-        for rank in range(size):
-            env = dict(PLAIN, **{k: str(v) for k, v in variables(rank, size).items()}, **more)
-            with open(self.file(rank), "wb") as out:
-                self.processes.append(
-                    subprocess.Popen([*wrap, CALLS, scenario], env=env, stdout=out, stderr=out)
-                )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(self.path)
-
-    def file(self, rank):
-        return os.path.join(self.path, str(rank))
-
-    def said(self, rank):
-        with open(self.file(rank), encoding="utf-8") as f:
-            return f.read()
-
-    def until_said(self, rank, pattern):
-        end = time.monotonic() + PATIENCE
-        while not re.search(pattern, self.said(rank)):
-            if time.monotonic() > end:
-                raise AssertionError(f"rank {rank} said {self.said(rank)!r}, not {pattern!r}")
-            time.sleep(0.005)
-
-    def ends(self, rank, code):
-        try:
-            got = self.processes[rank].wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"rank {rank} hangs: {self.said(rank)!r}") from None
-        if got != code:
-            raise AssertionError(f"rank {rank} ended with {got}: {self.said(rank)!r}")
 
 
 def open_mpi(rank, size):
@@ -114,11 +59,11 @@ def slurm(rank, size):
 
 def right_under_crun():
     for size in (1, 2, 4, 7):
-        run = subprocess.run(
+        done = subprocess.run(
             [CRUN, f"--nproc_per_node={size}", CALLS, "check"],
             env=PLAIN, capture_output=True, text=True, timeout=PATIENCE,
         )
-        same((run.returncode, sorted(run.stdout.split("\n"))[1:]),
+        same((done.returncode, sorted(done.stdout.split("\n"))[1:]),
              (0, [f"rank {r}: right" for r in range(size)]))
 
 
@@ -257,13 +202,4 @@ CHECKS = [
 ]
 
 
-def main():
-    for check in CHECKS:
-        start = time.monotonic()
-        check()
-        print(f"ok {check.__name__.replace('_', ' ')} ({time.monotonic() - start:.1f} s)", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+run(CHECKS)

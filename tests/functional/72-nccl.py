@@ -7,7 +7,6 @@ and leaves no process behind.
 """
 import concurrent.futures
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,21 +14,14 @@ import sys
 import tempfile
 import time
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-CRUN = os.path.join(BUILD, "bin", "crun")
-CALLS = os.path.join(BUILD, "bin", "worker-calls")
-STANDIN = os.path.join(BUILD, "lib", "libnccl-standin.so")
-PATIENCE = 120
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
+import worker_ranks  # noqa: E402
+from worker_ranks import BUILD, CALLS, CRUN, PATIENCE, matches  # noqa: E402
+
 STUCK = 76
-FORGET = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_|MASTER_|GROUP_|TORCH|CRUN_|OMPI_|PM|SLURM_|CUDA_)")
-PLAIN = {k: v for k, v in os.environ.items() if not FORGET.match(k)}
-PLAIN.update(CRUN_NCCL_LIBRARY=STANDIN, CRUN_BACKEND="nccl")
+NCCL = {"CRUN_NCCL_LIBRARY": os.path.join(BUILD, "lib", "libnccl-standin.so"),
+        "CRUN_BACKEND": "nccl"}
 turn = iter(range(1 << 30))
-
-
-def matches(text, pattern):
-    if not re.search(pattern, text):
-        raise AssertionError(f"nothing like {pattern!r} in {text!r}")
 
 
 class Store:
@@ -38,7 +30,7 @@ class Store:
     def __enter__(self):
         server = os.path.join(BUILD, "bin", "store-server")
         self.process = subprocess.Popen([server], stdout=subprocess.PIPE, text=True)
-        PLAIN["MASTER_PORT"] = self.process.stdout.readline().strip()
+        Store.port = self.process.stdout.readline().strip()
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -46,64 +38,24 @@ class Store:
         self.process.stdout.close()
 
 
-class Ranks:
-    """Processes that no launcher ends; what they write, one file each."""
+class Ranks(worker_ranks.Ranks):
+    """Ranks that no launcher ends."""
 
     def __init__(self, scenario, size, each=None, **more):
-        self.path = tempfile.mkdtemp(prefix="crun-nccl-")
-        self.processes = []
         job = f"nccl-{os.getpid()}-{next(turn)}"
-        for rank in range(size):
-            env = dict(
-                PLAIN,
-                RANK=str(rank), WORLD_SIZE=str(size),
-                LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
-                MASTER_ADDR="127.0.0.1", TORCHELASTIC_USE_AGENT_STORE="True",
-                TORCHELASTIC_RUN_ID=job, **more, **(each(rank) if each else {}),
-            )
-            with open(self.file(rank), "wb") as out:
-                self.processes.append(
-                    subprocess.Popen([CALLS, scenario], env=env, stdout=out, stderr=out)
-                )
 
-    def __enter__(self):
-        return self
+        def variables(rank, size):
+            return {**NCCL, "RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank,
+                    "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": Store.port, "TORCHELASTIC_USE_AGENT_STORE": "True",
+                    "TORCHELASTIC_RUN_ID": job, **more, **(each(rank) if each else {})}
 
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(self.path)
-
-    def file(self, rank):
-        return os.path.join(self.path, str(rank))
-
-    def said(self, rank):
-        with open(self.file(rank), encoding="utf-8") as f:
-            return f.read()
-
-    def until_said(self, rank, pattern):
-        end = time.monotonic() + PATIENCE
-        while not re.search(pattern, self.said(rank)):
-            if time.monotonic() > end:
-                raise AssertionError(f"rank {rank} said {self.said(rank)!r}, not {pattern!r}")
-            time.sleep(0.005)
-
-    def ends(self, rank, code, words=""):
-        try:
-            got = self.processes[rank].wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"rank {rank} hangs: {self.said(rank)!r}") from None
-        if got != code:
-            raise AssertionError(f"rank {rank} ended with {got}: {self.said(rank)!r}")
-        matches(self.said(rank), words)
+        super().__init__(scenario, size, variables)
 
 
 def crun(*args, **env):
-    return subprocess.run(
-        [CRUN, *args], env=dict({k: v for k, v in PLAIN.items() if k != "MASTER_PORT"}, **env), capture_output=True, text=True,
-        timeout=PATIENCE, check=False,
-    )
+    return subprocess.run([CRUN, *args], env={**worker_ranks.PLAIN, **NCCL, **env},
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def nothing_is_left(cookie):
@@ -306,14 +258,5 @@ CHECKS = [
 ]
 
 
-def main():
-    with Store():
-        for check in CHECKS:
-            start = time.monotonic()
-            check()
-            print(f"ok {check.__name__.replace('_', ' ')} ({time.monotonic() - start:.1f} s)", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+with Store():
+    worker_ranks.run(CHECKS)

@@ -14,13 +14,12 @@ import socket
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import fail  # noqa: E402
+
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 BENCH = str(BIN / "coll-bench")
 SIZES = ["--check", "--json", "--min-bytes=4", "--max-bytes=256K", "--factor=256", "--iterations=3"]
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 def run(command, seconds=120, **env):

@@ -12,26 +12,13 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+from expect import expect, fail, until  # noqa: E402
 import nodes  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 BENCH = BIN / "coll-bench"
 SWEEP = ["--check", "--json", "--min-bytes=4", "--max-bytes=1M", "--factor=512",
          "--iterations=3"]
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
-
-
-def expect(p, code, *texts, seconds=90):
-    got = p.wait(seconds)
-    said = p.out + p.err
-    if got != code:
-        fail(f"{p}: exit code {got}, not {code}:\n{said}")
-    for text in texts:
-        if text not in said:
-            fail(f"{p}: {text!r} is not in:\n{said}")
 
 
 def under_crun(cluster, workers, *flags):
@@ -87,7 +74,7 @@ ENDLESS = ["--bytes=1M", "--iterations=1000000", "--warmup=0"]
 
 def at_work(ranks):
     """They have met, and use their processors."""
-    nodes.until(lambda: "# all_reduce" in ranks[0].out, "the ranks' meeting")
+    until(lambda: "# all_reduce" in ranks[0].out, "the ranks' meeting")
     time.sleep(0.2)  # a while into their work, wherever that is
 
 

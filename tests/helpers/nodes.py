@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 _count = itertools.count()
 
@@ -137,13 +136,3 @@ class Cluster:
         for ns in [n.ns for n in self.nodes] + [self.switch]:
             subprocess.run(["ip", "netns", "del", ns], capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def until(condition, what, seconds=20):
-    """Poll; the condition's value once it is true."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > end:
-            sys.exit(f"FAILED: {what}: not within {seconds} s")
-        time.sleep(0.01)
-    return value

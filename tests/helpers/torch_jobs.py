@@ -6,13 +6,11 @@ import subprocess
 import sys
 import tempfile
 
+from expect import fail
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TRAIN = ROOT / "tests" / "helpers" / "ddp_train.py"
 SECONDS = 300  # imports of torch on two cores that are busy with others take a while
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 def skip(why, what):
