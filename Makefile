@@ -306,6 +306,10 @@ lint:
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)
 installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(call \
     installed_name,$(basename $(notdir $1)))$(suffix $1)
+# every function has a page: one that leads to the library's, whose list this is
+library_manual := worker-lib/man/$(worker_lib).3
+function_manuals = $(patsubst %,$(DESTDIR)$(PREFIX)/share/man/man3/%.3,$(shell sed -n \
+    's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' $(library_manual) | sort -u))
 completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
                $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
 
@@ -317,6 +321,7 @@ install: all
 	$(foreach p,$(filter $(installed),$(present)),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
 	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
+	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
 	install -d $(dir $(completions))
 	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion bash > $(word 1,$(completions))
 	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion zsh > $(word 2,$(completions))
@@ -334,7 +339,8 @@ install: all
 uninstall:
 	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
-	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(completions)
+	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(function_manuals) \
+	    $(completions)
 	rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
 	    $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so \
 	    $(foreach l,$(worker_libs),$(DESTDIR)$(PREFIX)/lib/$(notdir $l))

@@ -3,7 +3,7 @@
 #
 # The worker library as others find it: installed, with its example compiled against it
 # in C and in C++, shared and static. It shows nothing but crun_*, needs little, and its
-# manual has every function.
+# manual has every function, by a page of its name; uninstall leaves nothing.
 set -euo pipefail
 build=${BUILD:-$PWD/build}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -40,6 +40,15 @@ sed -n 's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' "$place/usr/share/man/man3/crun-work
 diff "$place/header" "$place/library" || fail "the library lacks functions, or has others"
 diff "$place/header" "$place/manual" || fail "the manual lacks functions, or has others"
 
+# a page for each, which leads to one that is there
+pages=$place/usr/share/man
+find "$pages/man3" -name 'crun_*.3' -printf '%f\n' | sed 's/[.]3$//' | sort >"$place/pages"
+diff "$place/header" "$place/pages" || fail "functions without a page, or pages without one"
+while read -r name; do
+    leads_to=$(sed -n '1s/^[.]so //p' "$pages/man3/$name.3")
+    [ -n "$leads_to" ] && [ -s "$pages/$leads_to" ] || fail "$name.3 leads to \"$leads_to\""
+done <"$place/pages"
+
 run()
 {
     LD_LIBRARY_PATH=$lib "$build/bin/crun" --nproc_per_node=3 "$1" >"$place/out" 2>&1 ||
@@ -58,4 +67,8 @@ read -ra flags < <(pkg-config --cflags crun-worker)
 read -ra needed < <(sed -n 's/^Libs.private://p' "$PKG_CONFIG_PATH/crun-worker.pc")
 "${CC:-cc}" -o "$place/static" "${flags[@]}" "$example" "$lib/libcrun-worker.a" "${needed[@]}"
 run "$place/static"
+
+make -s -C "$root" B="$build" PREFIX="$place/usr" uninstall
+left=$(find "$place/usr" ! -type d)
+[ -z "$left" ] || fail "uninstall leaves $left"
 echo "ok: installed, shared and static, C and C++"
