@@ -187,6 +187,22 @@ def cut_off(run, hosts, seconds):
     """After so long without the rendezvous these may be taken for lost."""
     if seconds > run.plan.lease * (0.2 if run.plan.strict else 0.5):
         run.excuse(hosts, *CUT_OFF)
+    if seconds > reconnect_grace(run):
+        for host in hosts:
+            run.cut_until[host] = time.monotonic() + seconds
+            excuse_without_connection(run, host)
+
+
+def reconnect_grace(run):
+    return min(1, run.plan.lease / 5)
+
+
+def excuse_without_connection(run, host):
+    """A lease outlives a cut, and a connection's end does not, where the cut is longer
+    than the reconnect grace."""
+    now = time.monotonic()
+    if min(run.cut_until.get(host, 0), run.reset_until.get(host, 0)) > now:
+        run.excuse([host], *CUT_OFF)
 
 
 def stop_agent(run, host, seconds):
@@ -204,13 +220,16 @@ def stop_guard(run, host, _seconds):
     return lambda: kill_quietly(pid, signal.SIGCONT)
 
 
-def leave(signo):
+def leave(signo, again=None):
+    """The second signal, while it lasts, hurries the node, and is not the job's end."""
     def inject(run, host, _seconds):
         if not run.can_spare(host):
             raise NotHere("too few nodes")
+        agent = run.agents[host]
         run.excuse([host], 128 + signo)
-        run.agents[host].leaving = True
-        run.agents[host].process.kill(signo)
+        agent.leaving = True
+        agent.process.kill(signo)
+        return (lambda: agent.process.kill(again)) if again else None
     return inject
 
 
@@ -308,7 +327,10 @@ def carrier(run, host, seconds):
 
 
 def reset(port):
-    def inject(run, host, _seconds):
+    def inject(run, host, seconds):
+        # it comes with some frame until then, and the grace begins with it
+        run.reset_until[host] = time.monotonic() + seconds + reconnect_grace(run)
+        excuse_without_connection(run, host)
         run.net.order("reset", host.index, 1, port)
         return lambda: run.net.order("reset", host.index, 0, 0)
     return inject
@@ -451,6 +473,7 @@ KINDS = [
     Kind("A5-node-frozen-short", "agent", freeze, leases=SHORT, needs=no_freezer),
     Kind("A5-node-frozen-long", "agent", freeze, leases=LONG, needs=no_freezer, seen=LOST),
     Kind("A-sigterm", "agent", leave(TERM), seen="leaves: 143"),
+    Kind("A-sigterm-twice", "agent", leave(TERM, TERM), 0, (0, 0.2), seen="leaves: 143"),
     Kind("A13-sighup", "agent", leave(HUP), seen="leaves: 129"),
     Kind("A-drained", "agent", drain, seen="leaves: 0"),
     Kind("A6-same-slot", "agent", same_slot, None, seen="refused: 2"),

@@ -75,7 +75,7 @@ class Agent:
     def __init__(self, process):
         self.process, self.codes = process, set()
         self.seen = False  # its end
-        self.leaving = False  # told so; a second signal would end the job
+        self.leaving = False  # told so, and not asked by another
 
     @property
     def alive(self):
@@ -100,6 +100,8 @@ class Run:
         self.claims, self.injected = set(), []
         self.exits, self.starved = [], 0
         self.tolerated = {}  # exit codes by host, for the rest of the run
+        # by host: until when it has no way to the rendezvous, and its connections may end
+        self.cut_until, self.reset_until = {}, {}
         self.cost, self.spent = None if self.plan.hang else 0, 0
         self.kinds = [k for k in kinds if k.fits(self)]
         self.count, self.ended = count, False
