@@ -16,7 +16,6 @@
 
 #define SMALL_ALL_BYTES 65536u /* of all ranks, where each reduces everything */
 #define RANKS_MAX 4096
-#define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
 struct pass {
     struct shm *s;
@@ -106,12 +105,12 @@ static void reduce_share(const struct pass *x, size_t k)
     const void *in[RANKS_MAX];
     size_t bytes = piece_bytes(x, k), at = share_begin(x, bytes, x->me);
     size_t own = share_bytes(x, bytes, x->me);
-    char *result = shm_result(x->s, k & 1) + at;
+    void *const out[] = { shm_result(x->s, k & 1) + at, out_at(x, k * x->piece + at) };
 
     slots_of(x, k, at, in);
     in[x->me] = in_at(x, k * x->piece + at);
-    reduce_bytes(x, result, in, own);
-    copy(out_at(x, k * x->piece + at), result, own);
+    reduce_to_all(out, 2, in, x->size, own / x->element, x->op->type, x->op->op,
+                  x->size);
 }
 
 /* and theirs are taken. */
@@ -210,18 +209,16 @@ static char *out_of(const struct pass *x, unsigned p)
 static void share_in_place(const struct pass *x)
 {
     const void *in[RANKS_MAX];
+    void *out[RANKS_MAX];
     size_t at = share_begin(x, x->block, x->me);
-    size_t end = at + share_bytes(x, x->block, x->me), bytes;
 
-    for (; at < end; at += bytes) {
-        bytes = least(BLOCK_BYTES, end - at);
-        for (unsigned p = 0; p < x->size; p++)
-            in[p] = in_of(x, p) + at;
-        reduce_bytes(x, out_at(x, at), in, bytes);
-        for (unsigned p = 0; p < x->size; p++)
-            if (p != x->me)
-                copy(out_of(x, p) + at, out_at(x, at), bytes);
+    for (unsigned p = 0; p < x->size; p++) {
+        in[p] = in_of(x, p) + at;
+        out[p] = out_of(x, p) + at;
     }
+    reduce_to_all(out, x->size, in, x->size,
+                  share_bytes(x, x->block, x->me) / x->element, x->op->type, x->op->op,
+                  x->size);
 }
 
 static void block_in_place(const struct pass *x)

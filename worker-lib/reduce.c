@@ -6,6 +6,7 @@
 #include "worker-lib/reduce.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "worker-lib/reduce_kernels.h"
@@ -42,6 +43,8 @@ static const struct reduce_kernels *best(void)
 
 struct job {
     const struct reduce_kernels *kernels;
+    void *const *out;
+    unsigned outputs;
     const void *const *in;
     unsigned inputs;
     crun_dtype type;
@@ -49,27 +52,61 @@ struct job {
     unsigned divisor;
 };
 
-static void reduce_block(const struct job *j, char *out, size_t offset, size_t count)
+static char *out_at(const struct job *j, unsigned which, size_t offset)
+{
+    return (char *)j->out[which] + offset;
+}
+
+static void repeat(const struct job *j, unsigned first, size_t offset, size_t count)
+{
+    for (unsigned i = first; i < j->outputs; i++)
+        if (j->out[i] != j->out[0])
+            memcpy(out_at(j, i, offset), out_at(j, 0, offset),
+                   count * crun_dtype_size(j->type));
+}
+
+/* With the last input, where that can be done at once. */
+static bool finish_at_once(const struct job *j, const void *so_far, size_t offset,
+                           size_t count)
+{
+    enum reduce_number number = types[j->type].number;
+    bool mean = j->op == CRUN_MEAN, both = j->outputs > 1;
+
+    if (j->inputs < 2 || !j->kernels->mean[number] ||
+        !(mean || (both && j->op == CRUN_SUM)))
+        return false;
+    j->kernels->mean[number](out_at(j, 0, offset), out_at(j, both, offset), so_far,
+                             (const char *)j->in[j->inputs - 1] + offset, count,
+                             mean ? j->divisor : 1);
+    repeat(j, 2, offset, count);
+    return true;
+}
+
+static void reduce_block(const struct job *j, size_t offset, size_t count)
 {
     _Alignas(64) char sum[BLOCK_BYTES];
     enum reduce_number number = types[j->type].number;
     void (*combine)(void *, const void *, const void *,
                     size_t) = j->kernels->combine[number][steps[j->op]];
     const void *so_far = (const char *)j->in[0] + offset;
+    char *out = out_at(j, 0, offset);
 
-    for (unsigned p = 1; p < j->inputs; p++) {
-        char *to = p + 1 == j->inputs ? out + offset : sum;
-
-        combine(to, so_far, (const char *)j->in[p] + offset, count);
-        so_far = to;
+    for (unsigned p = 1; p + 1 < j->inputs; p++, so_far = sum)
+        combine(sum, so_far, (const char *)j->in[p] + offset, count);
+    if (finish_at_once(j, so_far, offset, count))
+        return;
+    if (j->inputs > 1) {
+        combine(out, so_far, (const char *)j->in[j->inputs - 1] + offset, count);
+        so_far = out;
     }
     if (j->op == CRUN_MEAN)
-        j->kernels->divide[number](out + offset, so_far, count, j->divisor);
-    else if (so_far != out + offset)
-        memcpy(out + offset, so_far, count * crun_dtype_size(j->type));
+        j->kernels->divide[number](out, so_far, count, j->divisor);
+    else if (so_far != out)
+        memcpy(out, so_far, count * crun_dtype_size(j->type));
+    repeat(j, 1, offset, count);
 }
 
-static void reduce_halves(const struct job *j, char *out, size_t offset, size_t count)
+static void reduce_halves(const struct job *j, size_t offset, size_t count)
 {
     float sum[BLOCK_HALVES], next[BLOCK_HALVES];
     int half = types[j->type].half;
@@ -84,14 +121,15 @@ static void reduce_halves(const struct job *j, char *out, size_t offset, size_t 
     }
     if (j->op == CRUN_MEAN)
         j->kernels->divide[NUMBER_F32](sum, sum, count, j->divisor);
-    j->kernels->narrow[half]((uint16_t *)(void *)(out + offset), sum, count);
+    j->kernels->narrow[half]((uint16_t *)(void *)out_at(j, 0, offset), sum, count);
+    repeat(j, 1, offset, count);
 }
 
-void reduce_with(const struct reduce_kernels *kernels, void *out,
-                 const void *const in[], unsigned inputs, size_t count, crun_dtype type,
-                 crun_op op, unsigned divisor)
+void reduce_with(const struct reduce_kernels *kernels, void *const out[],
+                 unsigned outputs, const void *const in[], unsigned inputs,
+                 size_t count, crun_dtype type, crun_op op, unsigned divisor)
 {
-    const struct job j = { kernels, in, inputs, type, op, divisor };
+    const struct job j = { kernels, out, outputs, in, inputs, type, op, divisor };
     size_t size = crun_dtype_size(type);
     bool half = types[type].half >= 0;
     size_t block = half ? BLOCK_HALVES : BLOCK_BYTES / size;
@@ -100,9 +138,9 @@ void reduce_with(const struct reduce_kernels *kernels, void *out,
         size_t n = count - done < block ? count - done : block;
 
         if (half)
-            reduce_halves(&j, out, done * size, n);
+            reduce_halves(&j, done * size, n);
         else
-            reduce_block(&j, out, done * size, n);
+            reduce_block(&j, done * size, n);
     }
 }
 
@@ -122,7 +160,14 @@ static const struct reduce_kernels *chosen(void)
 void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
             crun_dtype type, crun_op op, unsigned divisor)
 {
-    reduce_with(chosen(), out, in, inputs, count, type, op, divisor);
+    reduce_with(chosen(), &out, 1, in, inputs, count, type, op, divisor);
+}
+
+void reduce_to_all(void *const out[], unsigned outputs, const void *const in[],
+                   unsigned inputs, size_t count, crun_dtype type, crun_op op,
+                   unsigned divisor)
+{
+    reduce_with(chosen(), out, outputs, in, inputs, count, type, op, divisor);
 }
 
 void reduce_widen(float *to, const void *from, size_t count, crun_dtype type)

@@ -16,6 +16,11 @@
 void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
             crun_dtype type, crun_op op, unsigned divisor);
 
+/* The same result in several places. */
+void reduce_to_all(void *const out[], unsigned outputs, const void *const in[],
+                   unsigned inputs, size_t count, crun_dtype type, crun_op op,
+                   unsigned divisor);
+
 /* f16 or bf16 to f32, and back, rounded to the nearest. */
 void reduce_widen(float *to, const void *from, size_t count, crun_dtype type);
 void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type);

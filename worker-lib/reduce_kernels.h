@@ -21,6 +21,10 @@ struct reduce_kernels {
     void (*combine[NUMBER_COUNT][STEP_COUNT])(void *to, const void *a, const void *b,
                                               size_t count);
     void (*divide[NUMBER_COUNT])(void *to, const void *from, size_t count, unsigned by);
+    /* (a[i] + b[i]) / by to two places at once: what is to be fetched from afar, or
+     * written there, is looked at once. NULL: not for these numbers. */
+    void (*mean[NUMBER_COUNT])(void *to, void *also, const void *a, const void *b,
+                               size_t count, unsigned by);
     void (*widen[HALF_COUNT])(float *to, const uint16_t *from, size_t count);
     void (*narrow[HALF_COUNT])(uint16_t *to, const float *from, size_t count);
 };
@@ -29,9 +33,9 @@ struct reduce_kernels {
 extern const struct reduce_kernels *const reduce_plain, *const reduce_avx2,
                                                             *const reduce_avx512;
 
-/* reduce() with these. */
-void reduce_with(const struct reduce_kernels *kernels, void *out,
-                 const void *const in[], unsigned inputs, size_t count, crun_dtype type,
-                 crun_op op, unsigned divisor);
+/* reduce_to_all() with these. */
+void reduce_with(const struct reduce_kernels *kernels, void *const out[],
+                 unsigned outputs, const void *const in[], unsigned inputs,
+                 size_t count, crun_dtype type, crun_op op, unsigned divisor);
 
 #endif

@@ -52,8 +52,25 @@
         out[i] = (T)(x[i] / d);                                                        \
     }
 
+/* By a power of two it is an exact product, of the same bits as the quotient. */
+#define MEAN(NAME, T)                                                                  \
+    static void NAME##_mean(void *to, void *also, const void *a, const void *b,        \
+                            size_t count, unsigned by)                                 \
+    {                                                                                  \
+        T *out = to, *out2 = also;                                                     \
+        const T *x = a, *y = b;                                                        \
+        const T d = (T)by, part = 1 / d;                                               \
+                                                                                       \
+        if ((by & (by - 1)) == 0)                                                      \
+            EACH(i, count)                                                             \
+        out2[i] = out[i] = (x[i] + y[i]) * part;                                       \
+        else EACH(i, count) out2[i] = out[i] = (x[i] + y[i]) / d;                      \
+    }
+
 NUMBER(f32, float, float, float)
 NUMBER(f64, double, double, double)
+MEAN(f32, float)
+MEAN(f64, double)
 NUMBER(i32, int32_t, uint32_t, int32_t)
 NUMBER(i64, int64_t, uint64_t, int64_t)
 NUMBER(u8, uint8_t, uint8_t, unsigned)
@@ -168,6 +185,7 @@ static const struct reduce_kernels kernels = {
                 [NUMBER_I32] = i32_divide,
                 [NUMBER_I64] = i64_divide,
                 [NUMBER_U8] = u8_divide },
+    .mean = { [NUMBER_F32] = f32_mean, [NUMBER_F64] = f64_mean },
     .widen = { [HALF_F16] = widen_f16, [HALF_BF16] = widen_bf16 },
     .narrow = { [HALF_F16] = narrow_f16, [HALF_BF16] = narrow_bf16 },
 };

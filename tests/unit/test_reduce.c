@@ -67,11 +67,20 @@ static void fill(uint8_t *data, size_t count, crun_dtype type, bool nans)
 /* -- cases --------------------------------------------------------------------------
  */
 
+/* Sums and quotients one after the other. */
+static struct reduce_kernels plain_steps(void)
+{
+    struct reduce_kernels k = *reduce_plain;
+
+    memset(k.mean, 0, sizeof(k.mean));
+    return k;
+}
+
 START_TEST(all_widths_give_the_same_bits)
 {
     static uint8_t input[INPUTS_MAX][COUNT_MAX * 8 + 64], out[COUNT_MAX * 8 + 64],
         expected[COUNT_MAX * 8 + 64];
-    const struct reduce_kernels *kernels = kernels_of(_i);
+    const struct reduce_kernels *kernels = kernels_of(_i), steps = plain_steps();
 
     if (!kernels)
         return;
@@ -81,26 +90,34 @@ START_TEST(all_widths_give_the_same_bits)
         crun_op op = (crun_op)(draw() % CRUN_OP_COUNT);
         size_t count = draw() % (turn % 4 ? 70 : COUNT_MAX);
         size_t element = crun_dtype_size(type);
-        unsigned inputs = 1 + (unsigned)(draw() % INPUTS_MAX), alias;
+        unsigned inputs = 1 + (unsigned)(draw() % INPUTS_MAX), outputs;
+        unsigned divisor = 1 + (unsigned)(draw() % 9);
         const void *in[INPUTS_MAX];
+        void *one = out, *all[INPUTS_MAX];
 
         for (unsigned p = 0; p < inputs; p++) {
             uint8_t *at = input[p] + draw() % 8 * element;
 
             fill(at, count, type, p == 0);
             in[p] = at;
+            all[inputs - 1 - p] = at;
         }
-        reduce_with(reduce_plain, expected, in, inputs, count, type, op, 3);
+        one = expected;
+        reduce_with(&steps, &one, 1, in, inputs, count, type, op, divisor);
+        one = out;
         memset(out, 0xa5, sizeof(out));
-        reduce_with(kernels, out, in, inputs, count, type, op, 3);
-        ck_assert_msg(memcmp(out, expected, count * element) == 0, "%zu x %s %s of %u",
-                      count, crun_dtype_name(type), crun_op_name(op), inputs);
+        reduce_with(kernels, &one, 1, in, inputs, count, type, op, divisor);
+        ck_assert_msg(memcmp(out, expected, count * element) == 0,
+                      "%zu x %s %s of %u by %u", count, crun_dtype_name(type),
+                      crun_op_name(op), inputs, divisor);
         ck_assert_uint_eq(out[count * element], 0xa5);
-        alias = (unsigned)(draw() % inputs);
-        reduce_with(kernels, (void *)(uintptr_t)in[alias], in, inputs, count, type, op,
-                    3);
-        ck_assert_msg(memcmp(in[alias], expected, count * element) == 0,
-                      "in place of %u", alias);
+        outputs = 1 + (unsigned)(draw() % inputs);
+        reduce_with(kernels, all, outputs, in, inputs, count, type, op, divisor);
+        for (unsigned p = 0; p < outputs; p++)
+            ck_assert_msg(memcmp(all[p], expected, count * element) == 0,
+                          "%zu x %s %s of %u by %u, in %u of their places", count,
+                          crun_dtype_name(type), crun_op_name(op), inputs, divisor,
+                          outputs);
     }
 }
 END_TEST
