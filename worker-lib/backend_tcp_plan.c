@@ -16,9 +16,9 @@
 #include "worker-lib/backend_tcp.h"
 #include "worker-lib/reduce.h"
 
-#define PIECE_BYTES 262144
+#define PIECE_BYTES 524288
 #define PIECE_BYTES_MIN 16384
-#define WINDOW_PIECES 4
+#define WINDOW_PIECES 2          /* with both an L2 cache is full */
 #define STAGING_BYTES (4u << 20) /* of inputs that wait for those of slower ranks */
 #define SMALL_BYTES 16384        /* to all others together: sent whole to everybody */
 #define RELAY_BYTES_MIN 65536    /* a broadcast in which all help */
