@@ -22,6 +22,7 @@ void joining_fill(struct client_config *cc, const struct config *config,
     snprintf(join->address, sizeof(join->address), "%s",
              config->local_addr ? config->local_addr : "");
     snprintf(join->containment, sizeof(join->containment), "%s", containment);
+    snprintf(join->role, sizeof(join->role), "%s", config->role);
     join->pid = (uint32_t)getpid();
     join->workers = config->workers;
     join->node_rank = config->node_rank;

@@ -111,10 +111,11 @@ static void put_ranks(struct own *o, const struct workerenv_facts *f,
     put(o, "GROUP_RANK=%" PRIu32, s->group_rank);
     put(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
     put(o, "NODE_RANK=%" PRIu32, s->group_rank);
-    /* all nodes of a job have one role */
     put(o, "ROLE_NAME=%s", f->config->role);
-    put(o, "ROLE_RANK=%" PRIu32, rank);
-    put(o, "ROLE_WORLD_SIZE=%" PRIu32, s->world_size);
+    put(o, "ROLE_RANK=%" PRIu32,
+        s->role_world_size ? s->role_first_rank + f->local_rank : rank);
+    put(o, "ROLE_WORLD_SIZE=%" PRIu32,
+        s->role_world_size ? s->role_world_size : s->world_size);
     if (f->config->virtual_local_rank)
         put_virtual_local_rank(o, f->local_rank, base);
     else

@@ -48,7 +48,10 @@ const struct opt options_table[] = {
       .offset = FIELD(virtual_local_rank) },
     { .name = "role",
       .arg = "NAME",
-      .help = "ROLE_NAME of the workers, and in the prefix of --tee. Default: default.",
+      .help =
+          "ROLE_NAME of the node's workers, and in the prefix of --tee; ROLE_RANK and "
+          "ROLE_WORLD_SIZE count the workers of all nodes with the same one. "
+          "Default: default.",
       .set = opt_set_text,
       .offset = FIELD(role) },
 
@@ -361,7 +364,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                            .spares = -1,
                            .no_restart_on = "",
                            .restart_backoff_ms = RESTART_BACKOFF_MS_DEFAULT,
-                           .role = "default",
+                           .role = ROLE_DEFAULT,
                            .master_port = -1,
                            .redirects = "0",
                            .tee = "0",

@@ -64,6 +64,8 @@ static int understand_workers(const struct options *o, const struct machine *m,
     if (count_workers(o, m, &c->workers, e) < 0 ||
         check_virtual_local_rank(o, m, c->workers, e) < 0)
         return -1;
+    if (strlen(o->role) > ROLE_MAX_BYTES)
+        return err_set(e, "--role has more than %d characters", ROLE_MAX_BYTES);
     c->role = o->role;
     c->virtual_local_rank = o->virtual_local_rank;
     c->numa = o->numa;

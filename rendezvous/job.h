@@ -21,6 +21,8 @@ struct job_node {
     char address[ADDRESS_MAX_BYTES + 1]; /* as the node gave it; may be "" */
     char seen[ADDRESS_MAX_BYTES + 1];    /* where its connection comes from */
     char containment[32];
+    char role[ROLE_MAX_BYTES + 1];             /* "": ROLE_DEFAULT */
+    uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
     uint32_t pid;
     struct msg_heartbeat progress;
     bool same_arguments; /* as the job's first node; not known after a restart */
@@ -42,6 +44,7 @@ struct job {
     char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, while it forms */
     bool told_of_arguments;             /* people were, that they differ */
     uint32_t notes;                     /* that were taken in this epoch */
+    uint64_t roles_epoch;               /* for which roles are counted */
     uint64_t created_wall_ms; /* for people, over all lives of the rendezvous */
     uint64_t done_ms;
     struct job *next;

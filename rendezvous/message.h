@@ -127,6 +127,8 @@ struct job_config {
     char arguments_hash[65]; /* of program and arguments; any text */
 };
 
+#define ROLE_DEFAULT "default"
+
 struct msg_join {
     char run_id[RUN_ID_MAX + 1];
     struct id128 incarnation;
@@ -134,8 +136,9 @@ struct msg_join {
     char address[ADDRESS_MAX_BYTES + 1]; /* where others reach this node; may be "" */
     uint32_t pid;
     uint32_t workers;
-    int32_t node_rank;    /* -1: none asked for */
-    char containment[32]; /* for status: "cgroup", "session+warden", ... */
+    int32_t node_rank;             /* -1: none asked for */
+    char containment[32];          /* for status: "cgroup", "session+warden", ... */
+    char role[ROLE_MAX_BYTES + 1]; /* of its workers; "": ROLE_DEFAULT */
     struct job_config config;
     char unfit[ERROR_TEXT_MAX_BYTES +
                1]; /* why it should not be let in; "": it should */
@@ -245,6 +248,7 @@ struct msg_beat {
 struct msg_start {
     uint32_t group_rank, group_size;
     uint32_t first_rank, world_size, workers;
+    uint32_t role_first_rank, role_world_size; /* among its role; 0 workers: not told */
     uint32_t slot;
     uint32_t restarts, max_restarts;
     /* open the store and answer STORE_READY; address and port are unset */

@@ -141,6 +141,7 @@ static const struct proto_field join[] = {
     ANY_U32(msg_join, workers, NEED),
     I32(msg_join, node_rank, NEED, -1, INT32_MAX),
     TEXT(msg_join, containment, OPTIONAL),
+    TEXT(msg_join, role, OPTIONAL),
     OBJECT(msg_join, config, NEED, job_config_table),
     TEXT(msg_join, unfit, OPTIONAL),
 };
@@ -277,6 +278,8 @@ static const struct proto_field start[] = {
     U32(msg_start, first_rank, NEED, 0, RANKS_MAX - 1),
     U32(msg_start, world_size, NEED, 1, RANKS_MAX),
     U32(msg_start, workers, NEED, 1, WORKERS_PER_NODE_MAX),
+    U32(msg_start, role_first_rank, OPTIONAL, 0, RANKS_MAX - 1),
+    U32(msg_start, role_world_size, OPTIONAL, 0, RANKS_MAX),
     U32(msg_start, slot, NEED, 0, NODES_MAX - 1),
     U32(msg_start, restarts, NEED, 0, RESTARTS_MAX),
     U32(msg_start, max_restarts, NEED, 0, RESTARTS_MAX),

@@ -176,6 +176,9 @@ static void describe_node(struct stream *s, struct job_node *n)
     FIELD_TEXT(s, n->seen);
     FIELD_TEXT(s, n->containment);
     field_u32(s, &n->pid);
+    /* only where it says something: readers and writers of before have none */
+    if (s->in ? s->in->left > 0 : *n->role != '\0')
+        FIELD_TEXT(s, n->role);
 }
 
 static void describe_place(struct stream *s, struct round_node *n)

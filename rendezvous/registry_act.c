@@ -7,6 +7,7 @@
 
 #include "rendezvous/journal.h"
 #include "rendezvous/record.h"
+#include "rendezvous/roles.h"
 
 /*
  * What the round wants done, one function for each action: save it, tell a node, tell
@@ -34,6 +35,8 @@ static void adopt(struct registry_step *s, uint32_t node)
     snprintf(n->host, sizeof(n->host), "%s", join->host);
     snprintf(n->address, sizeof(n->address), "%s", join->address);
     snprintf(n->containment, sizeof(n->containment), "%s", join->containment);
+    if (strcmp(join->role, ROLE_DEFAULT) != 0)
+        snprintf(n->role, sizeof(n->role), "%s", join->role);
     n->pid = join->pid;
     registry_bind(s->peer, s->job, node);
     if (s->registry->journal)
@@ -141,16 +144,22 @@ static void start(struct registry_step *s, const struct round_action *a)
 {
     const struct round *r = &s->job->round;
     const struct round_node *n = &r->node[a->node];
+    const struct job_node *info = s->job->node[a->node];
     struct registry_peer *p = peer_of(s, a->node);
     struct msg m = { .type = MSG_START };
 
     if (!p)
         return;
+    if (s->job->roles_epoch != r->epoch)
+        roles_count(s->job);
+    s->job->roles_epoch = r->epoch;
     m.start = (struct msg_start){ .group_rank = n->group_rank,
                                   .group_size = r->group_size,
                                   .first_rank = n->first_rank,
                                   .world_size = r->world_size,
                                   .workers = n->workers,
+                                  .role_first_rank = info->role_first_rank,
+                                  .role_world_size = info->role_world_size,
                                   .slot = n->slot,
                                   .restarts = r->restarts,
                                   .max_restarts = r->config.max_restarts,

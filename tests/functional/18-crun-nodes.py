@@ -86,6 +86,46 @@ def two_nodes_dynamic(cluster):
         fail("the node of the rendezvous does not have rank 0")
 
 
+def each_role_has_its_ranks(cluster):
+    """Counted among the nodes with the same role, also when the next epoch has others."""
+    crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
+    until(lambda: "listening" in crund.err, "crund")
+    show = SHOW.replace(";", " role=$ROLE_NAME:$ROLE_RANK/$ROLE_WORLD_SIZE;")
+    stay = sh(show + "exec sleep 60")
+    common = ["--rdzv-conf=last_call_timeout=1", "--max-restarts=3"]
+    all3 = [dynamic(cluster[i], cluster[2].address, i + 1, *stay, nnodes="2:3",
+                    flags=[f"--role={role}", *common])
+            for i, role in enumerate(("trainer", "reader", "trainer"))]
+    until(lambda: len(ranks(*all3)) == 6, "six workers")
+    check_roles(all3, {0: "trainer", 1: "reader", 2: "trainer"},
+                {"trainer": 4, "reader": 2})
+    all3[2].kill(signal.SIGKILL)
+    left = all3[:2]
+    until(lambda: sorted(f["epoch"] for f in ranks(*left).values()) == ["2"] * 3,
+                "the second epoch")
+    check_roles(left, {0: "trainer", 1: "reader"}, {"trainer": 1, "reader": 2})
+    left[0].kill(signal.SIGINT)
+    for p in left:
+        p.wait(30)
+    crund.kill(signal.SIGTERM)
+    expect(crund, 0)
+
+
+def check_roles(processes, role_of, size_of):
+    """A role's ranks follow those of the job, and each node's are its own role's."""
+    world = ranks(*processes)
+    seen = {role: 0 for role in size_of}
+    mine = {rank: role_of[i] for i, p in enumerate(processes) for rank in ranks(p)}
+    for rank in sorted(world):
+        role = mine[rank]
+        want = f"{role}:{seen[role]}/{size_of[role]}"
+        if world[rank]["role"] != want:
+            fail("rank", rank, "has the role", world[rank]["role"], "not", want)
+        seen[role] += 1
+    if seen != size_of:
+        fail("roles are", seen, "not", size_of)
+
+
 # VALIDATE, then PING, which comes back
 ASK_STORE = ["--no-python", "python3", "-c", """
 import os, socket, struct
@@ -251,6 +291,7 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
 TESTS = [
     two_nodes_static,
     two_nodes_dynamic,
+    each_role_has_its_ranks,
     the_host_need_not_be_rank_0,
     with_a_daemon,
     a_host_may_be_called_anything,

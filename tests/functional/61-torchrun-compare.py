@@ -93,8 +93,8 @@ def cases(port):
                                   "probe.py"]],
              {}, False, True),
         Case("static, unequal, restart",
-             [three + [f"--node_rank={n}", f"--nproc_per_node={w}", "probe.py"]
-              for n, w in ((0, 1), (1, 3), (2, 2))], fails, False, False),
+             [three + [f"--node_rank={n}", f"--nproc_per_node={w}", f"--role={r}", "probe.py"]
+              for n, w, r in ((0, 1, "a"), (1, 3, "b"), (2, 2, "a"))], fails, False, False),
         Case("c10d, unequal, restart",
              [dynamic + ["--nproc-per-node=2", "probe.py"],
               dynamic + ["--nproc-per-node=1", "probe.py"]], fails, False, False),

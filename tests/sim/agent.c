@@ -302,6 +302,8 @@ static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_
     snprintf(j->host, sizeof(j->host), "host%u", m->number);
     snprintf(j->address, sizeof(j->address), "10.0.0.%u", m->number + 1);
     snprintf(j->containment, sizeof(j->containment), "session");
+    if (machine_role(m) > 0)
+        snprintf(j->role, sizeof(j->role), "role %u", machine_role(m));
     j->pid = ++m->sim->pids;
     j->workers = m->plan->workers;
     j->node_rank = node_rank;

@@ -25,6 +25,7 @@ struct epoch_facts {
     struct {
         const struct agent *agent; /* NULL: not heard of */
         uint32_t slot, first_rank, workers;
+        uint32_t role_first_rank, role_world_size;
     } node[EPOCH_NODES_MAX];
     char store_address[ADDRESS_MAX_BYTES + 1]; /* as rank 0's agent reported it */
     uint32_t store_port;

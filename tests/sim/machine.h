@@ -34,6 +34,13 @@ struct machine {
     struct deferred *deferred, **last_deferred;
 };
 
+/* What its agent's workers are called, as a number; 0 is the default. */
+#define MACHINE_ROLES 3
+static inline uint32_t machine_role(const struct machine *m)
+{
+    return m->number % MACHINE_ROLES;
+}
+
 struct machine *machine_create(struct sim *s, unsigned number);
 void machine_start_agent(struct machine *m, uint64_t delay_us);
 void machine_pause(struct machine *m, uint64_t for_us);

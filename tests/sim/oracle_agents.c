@@ -65,6 +65,26 @@ static void check_group(struct oracle *o, struct epoch_facts *e)
     }
 }
 
+/* Those of whom all before are known; the last one knows of all. */
+static void check_roles(struct oracle *o, const struct epoch_facts *e)
+{
+    uint32_t workers[MACHINE_ROLES] = { 0 };
+
+    for (uint32_t i = 0; i < e->group_size && e->node[i].agent; i++) {
+        uint32_t role = machine_role(e->node[i].agent->machine);
+
+        if (e->node[i].role_first_rank != workers[role])
+            VIOLATION(o, "epoch %" PRIu64 ": %s has ranks of its role from %u, not %u",
+                      e->epoch, e->node[i].agent->name, e->node[i].role_first_rank,
+                      workers[role]);
+        workers[role] += e->node[i].workers;
+        if (i + 1 == e->group_size && e->node[i].role_world_size != workers[role])
+            VIOLATION(o, "epoch %" PRIu64 ": %s has a role of %u workers, not %u",
+                      e->epoch, e->node[i].agent->name, e->node[i].role_world_size,
+                      workers[role]);
+    }
+}
+
 static void check_membership(struct oracle *o, struct agent *a, const struct msg *m,
                              struct epoch_facts *e)
 {
@@ -91,9 +111,12 @@ static void check_membership(struct oracle *o, struct agent *a, const struct msg
     e->node[s->group_rank].slot = s->slot;
     e->node[s->group_rank].first_rank = s->first_rank;
     e->node[s->group_rank].workers = s->workers;
+    e->node[s->group_rank].role_first_rank = s->role_first_rank;
+    e->node[s->group_rank].role_world_size = s->role_world_size;
     if (s->workers != a->machine->plan->workers)
         VIOLATION(o, "START to %s: %u workers", a->name, s->workers);
     check_group(o, e);
+    check_roles(o, e);
 }
 
 static void check_store(struct oracle *o, struct agent *a, const struct msg *m,

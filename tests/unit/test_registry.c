@@ -274,6 +274,46 @@ START_TEST(a_full_job_is_told_its_ranks)
 }
 END_TEST
 
+static void join_as(unsigned c, const char *role)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.min_nodes = m.join.config.max_nodes = 5;
+    m.join.workers = c + 1;
+    snprintf(m.join.role, sizeof(m.join.role), "%s", role);
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+}
+
+static void start_is(unsigned c, uint32_t first_rank, uint32_t role_first_rank,
+                     uint32_t role_world_size)
+{
+    const struct msg *m = got(c, MSG_START);
+
+    ck_assert_ptr_nonnull(m);
+    ck_assert_uint_eq(m->start.first_rank, first_rank);
+    ck_assert_uint_eq(m->start.role_first_rank, role_first_rank);
+    ck_assert_uint_eq(m->start.role_world_size, role_world_size);
+    ck_assert_uint_eq(m->start.world_size, 15);
+}
+
+START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
+{
+    static const char *const role[] = { "trainer", "", "trainer", "reader", "default" };
+
+    begin(true);
+    for (unsigned c = 0; c < 5; c++)
+        join_as(c, role[c]);
+    start_is(0, 0, 0, 4);
+    report(0, MSG_STORE_READY);
+    start_is(1, 1, 0, 7);
+    start_is(2, 3, 1, 4);
+    start_is(3, 6, 0, 4);
+    start_is(4, 10, 2, 7);
+    end();
+}
+END_TEST
+
 START_TEST(what_cannot_be_a_member_is_told_why)
 {
     struct msg m;
@@ -986,6 +1026,27 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
 }
 END_TEST
 
+START_TEST(roles_outlive_the_daemon)
+{
+    struct msg m = { .type = MSG_RESUME, .resume = { .run_id = "resnet", .node = 2 } };
+
+    disk = memdisk_create();
+    begin(true);
+    for (unsigned c = 0; c < 5; c++)
+        join_as(c, c % 2 ? "reader" : "trainer");
+    report(0, MSG_STORE_READY);
+    m.instance = registry_jobs(g)->round.instance;
+    m.resume.incarnation = (struct id128){ { 3, 9, 9 } };
+    restart();
+    hello(2, "agent");
+    tell(2, &m);
+    start_is(2, 3, 1, 9);
+    end();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
 START_TEST(a_result_outlives_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME };
@@ -1019,6 +1080,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
+    tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
     tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
@@ -1048,6 +1110,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, other_arguments_are_told_once);
     tcase_add_test(tc, the_result_names_what_came_afterwards);
     tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
+    tcase_add_test(tc, roles_outlive_the_daemon);
     tcase_add_test(tc, a_result_outlives_the_daemon);
     suite_add_tcase(s, tc);
     return s;

@@ -102,6 +102,23 @@ START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
 }
 END_TEST
 
+START_TEST(ranks_of_a_role_are_those_that_were_told)
+{
+    struct msg_start told = *facts.start;
+    struct workerenv_facts mine = facts;
+    const char **env;
+
+    told.role_first_rank = 2;
+    told.role_world_size = 6;
+    mine.start = &told;
+    env = workerenv_build(&mine, no_base);
+    ck_assert_pstr_eq(value(env, "ROLE_RANK"), "3");
+    ck_assert_pstr_eq(value(env, "ROLE_WORLD_SIZE"), "6");
+    ck_assert_pstr_eq(value(env, "RANK"), "5");
+    free(env);
+}
+END_TEST
+
 START_TEST(our_variables_win_over_those_that_were_there)
 {
     char *stale[OWN_COUNT + 1] = { NULL };
@@ -269,6 +286,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, a_worker_is_told_who_it_is_and_nothing_more);
+    tcase_add_test(t, ranks_of_a_role_are_those_that_were_told);
     tcase_add_test(t, our_variables_win_over_those_that_were_there);
     tcase_add_test(t, the_rest_of_the_environment_comes_through);
     tcase_add_test(t, a_large_environment_is_merged_quickly);
