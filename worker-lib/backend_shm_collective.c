@@ -14,7 +14,8 @@
 #include "worker-lib/backend_shm.h"
 #include "worker-lib/reduce.h"
 
-#define SMALL_ALL_BYTES 65536u /* of all ranks, where each reduces everything */
+#define SMALL_ALL_BYTES 65536u    /* of all ranks, where each reduces everything */
+#define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner */
 #define RANKS_MAX 4096
 
 struct pass {
@@ -318,7 +319,8 @@ static const struct plan {
 
 static bool is_small(const struct pass *x, const struct plan *plan)
 {
-    size_t limit = least(SHM_SMALL_BYTES, SMALL_ALL_BYTES / x->size);
+    size_t most = x->op->kind == OP_ALL_REDUCE ? SMALL_REDUCED_BYTES : SHM_SMALL_BYTES;
+    size_t limit = least(most, SMALL_ALL_BYTES / x->size);
 
     if (x->op->kind == OP_BARRIER)
         return true;
