@@ -92,7 +92,7 @@ def each_role_has_its_ranks(cluster):
     until(lambda: "listening" in crund.err, "crund")
     show = SHOW.replace(";", " role=$ROLE_NAME:$ROLE_RANK/$ROLE_WORLD_SIZE;")
     stay = sh(show + "exec sleep 60")
-    common = ["--rdzv-conf=last_call_timeout=1", "--max-restarts=3"]
+    common = ["--rdzv-conf=last_call_timeout=60", "--max-restarts=3"]
     all3 = [dynamic(cluster[i], cluster[2].address, i + 1, *stay, nnodes="2:3",
                     flags=[f"--role={role}", *common])
             for i, role in enumerate(("trainer", "reader", "trainer"))]
