@@ -17,6 +17,7 @@
 #define SMALL_ALL_BYTES 65536u    /* of all ranks, where each reduces everything */
 #define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner */
 #define RANKS_MAX 4096
+#define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
 struct pass {
     struct shm *s;
@@ -106,12 +107,12 @@ static void reduce_share(const struct pass *x, size_t k)
     const void *in[RANKS_MAX];
     size_t bytes = piece_bytes(x, k), at = share_begin(x, bytes, x->me);
     size_t own = share_bytes(x, bytes, x->me);
-    void *const out[] = { shm_result(x->s, k & 1) + at, out_at(x, k * x->piece + at) };
+    char *result = shm_result(x->s, k & 1) + at;
 
     slots_of(x, k, at, in);
     in[x->me] = in_at(x, k * x->piece + at);
-    reduce_to_all(out, 2, in, x->size, own / x->element, x->op->type, x->op->op,
-                  x->size);
+    reduce_bytes(x, result, in, own);
+    copy(out_at(x, k * x->piece + at), result, own);
 }
 
 /* and theirs are taken. */
@@ -206,20 +207,37 @@ static char *out_of(const struct pass *x, unsigned p)
     return p == x->me ? x->op->out : shm_area_at(x->s, shm_call_of(x->s, p)->out);
 }
 
+/* Our share of both inputs into that of both outputs. */
+static void share_of_two(const struct pass *x)
+{
+    size_t at = share_begin(x, x->block, x->me);
+    const void *const in[] = { in_of(x, 0) + at, in_of(x, 1) + at };
+    void *const out[] = { out_of(x, 0) + at, out_of(x, 1) + at };
+
+    reduce_to_all(out, 2, in, 2, share_bytes(x, x->block, x->me) / x->element,
+                  x->op->type, x->op->op, 2);
+}
+
 /* Our share of all inputs into that of all outputs. */
 static void share_in_place(const struct pass *x)
 {
     const void *in[RANKS_MAX];
-    void *out[RANKS_MAX];
     size_t at = share_begin(x, x->block, x->me);
+    size_t end = at + share_bytes(x, x->block, x->me), bytes;
 
-    for (unsigned p = 0; p < x->size; p++) {
-        in[p] = in_of(x, p) + at;
-        out[p] = out_of(x, p) + at;
+    if (x->size == 2) {
+        share_of_two(x);
+        return;
     }
-    reduce_to_all(out, x->size, in, x->size,
-                  share_bytes(x, x->block, x->me) / x->element, x->op->type, x->op->op,
-                  x->size);
+    for (; at < end; at += bytes) {
+        bytes = least(BLOCK_BYTES, end - at);
+        for (unsigned p = 0; p < x->size; p++)
+            in[p] = in_of(x, p) + at;
+        reduce_bytes(x, out_at(x, at), in, bytes);
+        for (unsigned p = 0; p < x->size; p++)
+            if (p != x->me)
+                copy(out_of(x, p) + at, out_at(x, at), bytes);
+    }
 }
 
 static void block_in_place(const struct pass *x)
