@@ -11,15 +11,12 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
+import expect  # noqa: E402
 import nodes  # noqa: E402
 
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 DAEMON = 3  # the host that is no node of the job
 WELL = r"preflight: {} nodes reach each other; all-reduce of 1 MiB over {} ranks \(shm\+tcp\): "
-
-
-def fail(*what):
-    sys.exit("FAILED: " + " ".join(map(str, what)))
 
 
 def job(cluster, name, size, command, patience=4):
@@ -31,17 +28,15 @@ def job(cluster, name, size, command, patience=4):
         env={"CRUN_PREFLIGHT_TIMEOUT": str(patience)}) for i in range(3)]
 
 
-def expect(p, code, *patterns, without=()):
-    got = p.wait(120)
+def ends(p, code, *patterns, without=None):
+    """It has said something like each, and nothing like that."""
+    expect.expect(p, code)
     said = p.out + p.err
-    if got != code:
-        fail(f"{p}: exit code {got}, not {code}:\n{said}")
     for pattern in patterns:
         if not re.search(pattern, said):
-            fail(f"{p}: nothing like {pattern!r} in:\n{said}")
-    for pattern in without:
-        if re.search(pattern, said):
-            fail(f"{p}: there is {pattern!r} in:\n{said}")
+            expect.fail(f"{p}: nothing like {pattern!r} in:\n{said}")
+    if without and re.search(without, said):
+        expect.fail(f"{p}: there is {without!r} in:\n{said}")
 
 
 def set_way(cluster, a, b, there):
@@ -72,7 +67,7 @@ ENV = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE, run $TORCHELASTIC_RUN_ID"]
 
 def all_is_well(cluster):
     for n, p in enumerate(job(cluster, "well", 3, ENV, patience=60)):
-        expect(p, 0, *[f"rank {r} of 6, run well\n" for r in (2 * n, 2 * n + 1)],
+        ends(p, 0, *[f"rank {r} of 6, run well\n" for r in (2 * n, 2 * n + 1)],
                *([WELL.format(3, 6)] if n == 0 else []))
 
 
@@ -80,17 +75,17 @@ def the_program_uses_the_library(cluster):
     """It finds nothing of the check's in the store, and nothing open."""
     command = ["sh", "-c", f"ls /proc/$$/fd; exec {BIN / 'example-all-reduce'}"]
     for p in job(cluster, "library", 3, command, patience=60):
-        expect(p, 0, r"rank \d of 6 \(shm\+tcp\): the sum is 15\n", without=["\n[4-9]\n"])
+        ends(p, 0, r"rank \d of 6 \(shm\+tcp\): the sum is 15\n", without="\n[4-9]\n")
 
 
 def a_node_cut_off_from_the_others_is_kept_out(cluster):
     with Cut(cluster, (0, 2), (1, 2)):
         a, b, c = job(cluster, "cut", "2:3", ENV)
         why = "preflight: node-2 does not reach the node of rank 0: "
-        expect(c, 69, why,
-               without=["rank . of"])
-        expect(a, 0, "rank 0 of 4", WELL.format(2, 4), why, without=["rank . of 6"])
-        expect(b, 0, "rank 3 of 4", why)
+        ends(c, 69, why,
+               without="rank . of")
+        ends(a, 0, "rank 0 of 4", WELL.format(2, 4), why, without="rank . of 6")
+        ends(b, 0, "rank 3 of 4", why)
 
 
 def a_node_that_one_other_misses_is_kept_out(cluster):
@@ -99,20 +94,20 @@ def a_node_that_one_other_misses_is_kept_out(cluster):
     with Cut(cluster, (1, 2)):
         few = job(cluster, "few", 3, ENV)
         a, b, c = job(cluster, "pair", "2:3", ENV)
-        expect(c, 69, why, without=["rank . of"])
-        expect(a, 0, "rank 0 of 4", why)
-        expect(b, 0, "rank 3 of 4", why)
+        ends(c, 69, why, without="rank . of")
+        ends(a, 0, "rank 0 of 4", why)
+        ends(b, 0, "rank 3 of 4", why)
         for p in few:
-            expect(p, 69, why, without=["rank . of"])
+            ends(p, 69, why, without="rank . of")
 
 
 def where_rank_0_is_may_be_at_fault(cluster):
     with Cut(cluster, (0, 1), (0, 2)):
         a, b, c = job(cluster, "first", "2:3", ENV)
         why = "preflight: node-0 has no connection with node 1, node 2\n"
-        expect(a, 69, why, without=["rank . of"])
-        expect(b, 0, "rank 0 of 4", why)
-        expect(c, 0, "rank 3 of 4", why)
+        ends(a, 69, why, without="rank . of")
+        ends(b, 0, "rank 0 of 4", why)
+        ends(c, 0, "rank 3 of 4", why)
 
 
 def main():
@@ -123,7 +118,7 @@ def main():
     with nodes.Cluster(4) as cluster:
         daemon = cluster[DAEMON].start(
             [BIN / "crund", "--listen", f"{cluster[DAEMON].address}:29400"])
-        nodes.until(lambda: "listening" in daemon.err, daemon.__str__)
+        expect.until(lambda: "listening" in daemon.err, daemon.__str__)
         for test in (all_is_well, the_program_uses_the_library,
                      a_node_cut_off_from_the_others_is_kept_out,
                      a_node_that_one_other_misses_is_kept_out,
