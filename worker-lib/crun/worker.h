@@ -257,9 +257,11 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int ro
 /*
  * One step: begin, compute gradients and say of each when it is ready (any thread, any
  * order), finish. begin with sync false accumulates: nothing is communicated, and the
- * gradients of the next backward are to be added by the caller. finish waits for what
- * is under way; gradients then are the mean over all ranks (sharded: those of this
- * rank's part, which is what its optimizer steps).
+ * gradients of the next backward are to be added by the caller. What is ready travels
+ * while the rest is computed; in shared memory only where each rank has a second core,
+ * because there it would take the core from the program. finish waits for what is under
+ * way; gradients then are the mean over all ranks (sharded: those of this rank's part,
+ * which is what its optimizer steps).
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_begin(crun_ddp *ddp, bool sync);
 CRUN_API CRUN_CHECK crun_status crun_ddp_ready(crun_ddp *ddp, int parameter);
@@ -268,7 +270,7 @@ CRUN_API void crun_ddp_zero(crun_ddp *ddp); /* all gradients */
 
 typedef struct crun_ddp_stats {
     uint64_t steps;
-    double communication_s; /* of the communication thread, in all */
+    double communication_s; /* of the collectives, in all */
     double exposed_s;       /* waited for in finish, in all */
     unsigned buckets;
     const char *unused; /* names of the last step's unused parameters, "" : none */
