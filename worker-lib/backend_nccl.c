@@ -459,7 +459,8 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
     uint64_t now = clock_ms();
     struct nccl *n = NULL;
     struct gpu gpu;
-    crun_status s = gpu_find(&gpu, team->device, team->local_rank, team->local_size, e);
+    crun_status s = gpu_find(&gpu, team->device, team->local_rank, team->local_size,
+                             deadline_ms, e);
 
     if (s != CRUN_OK) {
         err_wrap(e, "backend \"nccl\"");

@@ -79,15 +79,19 @@ static crun_status choose(struct gpu *g, const char *device, unsigned local_rank
 }
 
 crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
-                     unsigned local_size, struct err *e)
+                     unsigned local_size, uint64_t deadline_ms, struct err *e)
 {
-    const struct gpu_calls *standin = NULL;
+    const struct gpu_calls *standin;
     int count = 0, code;
     struct err no_nccl;
-    crun_status s;
+    crun_status s, opened;
 
     memset(g, 0, sizeof(*g));
-    g->nccl = nccl_open(&standin, &no_nccl);
+    opened = nccl_open(&g->nccl, &standin, deadline_ms, &no_nccl);
+    if (opened == CRUN_TIMEOUT) {
+        *e = no_nccl;
+        return opened;
+    }
     g->cuda = standin ? standin : gpu_cuda();
     if (!g->cuda) {
         err_set(e, "this build is without GPUs: make found no CUDA toolkit");
@@ -97,9 +101,9 @@ crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
     s = missing(g->cuda, code, code == GPU_OK ? count : 0, e);
     if (s != CRUN_OK)
         return s;
-    if (!g->nccl) {
+    if (opened != CRUN_OK) {
         *e = no_nccl;
-        return CRUN_UNSUPPORTED;
+        return opened;
     }
     return choose(g, device, local_rank, local_size, count, e);
 }

@@ -61,10 +61,11 @@ struct gpu {
 /*
  * The GPU of a rank, with NCCL to use it: `device` is its number, or NULL or "auto" for
  * $CRUN_DEVICE or else the local rank's. CRUN_UNSUPPORTED: e says in one line what is
- * not there. CRUN_BAD_ARGUMENT, CRUN_BAD_ENVIRONMENT: that is no number.
+ * not there. CRUN_BAD_ARGUMENT, CRUN_BAD_ENVIRONMENT: that is no number. CRUN_TIMEOUT:
+ * NCCL hangs when it is opened.
  */
 crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
-                     unsigned local_size, struct err *e);
+                     unsigned local_size, uint64_t deadline_ms, struct err *e);
 
 /* e of a CUDA call that failed: "cudaMalloc: out of memory". */
 crun_status gpu_failed(const struct gpu *g, const char *call, int code, struct err *e);

@@ -3,9 +3,14 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backend_nccl.h"
 
 #define LIBRARY "libnccl.so.2"
 #define STANDIN "crun_standin_gpu"
@@ -39,7 +44,6 @@ static const struct {
     { "ncclCommWindowDeregister", true },
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static union {
     struct nccl_calls calls;
     void *symbol[CALLS];
@@ -47,6 +51,12 @@ static union {
 static const struct gpu_calls *standin_gpu;
 static struct err why_not;
 static bool usable;
+
+/* A library may do anything when it is opened, so that a thread does it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static enum { CLOSED, OPENING, OPENED } state;
+static const char *_Atomic under_way = "";
 
 /* 22809 as people say it; the numbers were others before 2.9. */
 static int say_version(char *text, size_t size, int v)
@@ -70,6 +80,7 @@ static bool take_symbols(void *library, const char *name)
         err_set(&why_not, "%s is not NCCL: it has no ncclGetVersion", name);
         return false;
     }
+    atomic_store(&under_way, symbols[0].symbol);
     if (nccl.calls.get_version(&version) != NCCL_OK) {
         err_set(&why_not, "%s: ncclGetVersion failed", name);
         return false;
@@ -87,8 +98,10 @@ static void open_once(void)
 {
     const char *given = getenv("CRUN_NCCL_LIBRARY");
     const char *name = given && *given ? given : LIBRARY;
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library;
 
+    atomic_store(&under_way, "dlopen of NCCL");
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         err_set(&why_not, "NCCL is not there: %s", dlerror());
         return;
@@ -98,12 +111,76 @@ static void open_once(void)
     usable = take_symbols(library, name);
 }
 
-const struct nccl_calls *nccl_open(const struct gpu_calls **standin, struct err *e)
+static void *open_aside(void *arg)
 {
-    pthread_once(&once, open_once);
+    (void)arg;
+    open_once();
+    pthread_mutex_lock(&lock);
+    state = OPENED;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static bool begin(void)
+{
+    pthread_t thread;
+
+    if (state != CLOSED)
+        return true;
+    if (pthread_create(&thread, NULL, open_aside, NULL) != 0)
+        return false;
+    pthread_detach(thread);
+    state = OPENING;
+    return true;
+}
+
+/* Holds the lock. */
+static void await_opened(uint64_t deadline_ms)
+{
+    uint64_t now;
+
+    while (state == OPENING && (now = clock_ms()) < deadline_ms) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)((deadline_ms - now) / 1000);
+        until.tv_nsec += (long)((deadline_ms - now) % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
+    }
+}
+
+crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
+                      uint64_t deadline_ms, struct err *e)
+{
+    uint64_t begun = clock_ms();
+    bool began, opened;
+
+    *calls = NULL;
+    *standin = NULL;
+    pthread_mutex_lock(&lock);
+    began = begin();
+    await_opened(deadline_ms);
+    opened = state == OPENED;
+    pthread_mutex_unlock(&lock);
+    if (!began) {
+        err_set(e, "no thread to open NCCL with");
+        return CRUN_SYSTEM;
+    }
+    if (!opened) {
+        nccl_set_stuck();
+        err_set(e, "%s has not returned for %.1f s in crun_init",
+                atomic_load(&under_way), (double)(clock_ms() - begun) / 1000);
+        return CRUN_TIMEOUT;
+    }
     *standin = standin_gpu;
     if (usable)
-        return &nccl.calls;
-    *e = why_not;
-    return NULL;
+        *calls = &nccl.calls;
+    else
+        *e = why_not;
+    return usable ? CRUN_OK : CRUN_UNSUPPORTED;
 }

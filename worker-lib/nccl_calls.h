@@ -3,8 +3,10 @@
 #define WORKER_LIB_NCCL_CALLS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
 
 /*
  * What of NCCL is used, as its binary interface is, so that neither its header nor the
@@ -92,10 +94,12 @@ struct nccl_calls {
 };
 
 /*
- * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once; NULL: e says why not. A library that
- * comes with a stand-in for CUDA, as that of the tests does, fills *standin with it.
+ * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once. CRUN_UNSUPPORTED: e says why not;
+ * CRUN_TIMEOUT: it hangs, and with it this process. A library that comes with a
+ * stand-in for CUDA, as that of the tests does, fills *standin with it, else NULL.
  */
 struct gpu_calls;
-const struct nccl_calls *nccl_open(const struct gpu_calls **standin, struct err *e);
+crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
+                      uint64_t deadline_ms, struct err *e);
 
 #endif

@@ -293,7 +293,8 @@ crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
 {
     char with[sizeof(w->prefix) + 16], without[sizeof(w->prefix) + 16];
     struct gpu g;
-    crun_status s = gpu_find(&g, device, w->env.local_rank, w->env.local_size, e);
+    crun_status s = gpu_find(&g, device, w->env.local_rank, w->env.local_size,
+                             w->init_deadline_ms, e);
 
     *all = s == CRUN_OK;
     if (s != CRUN_OK && s != CRUN_UNSUPPORTED)

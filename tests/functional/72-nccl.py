@@ -88,8 +88,9 @@ WORKING = [("ncclMemAlloc", 1), ("ncclCommWindowRegister", 1), ("ncclAllReduce",
            ("ncclGroupEnd", 1)]
 FREEING = [("ncclCommWindowDeregister", 1), ("ncclMemFree", 1)]
 LEAVING = [("ncclCommFinalize", 1), ("ncclCommDestroy", 1)]
-# ncclGetVersion returns a constant, and is called before there is anybody to wait for
-ALL = [("ncclGetVersion", 1)] + MEETING + WORKING + FREEING + LEAVING
+# before anybody is met
+OPENING = [("ncclGetVersion", 1)]
+ALL = OPENING + MEETING + WORKING + FREEING + LEAVING
 
 
 def with_fault(call, kind, nth, expected, also=""):
@@ -119,8 +120,9 @@ def all_cases():
         yield call, "error", nth, (failed, (3, r"system error: rank [01]: "))
     for call, nth in FREEING + LEAVING:
         yield call, "error", nth, (DONE, DONE)
-    for call, nth in MEETING + WORKING + FREEING:
-        hangs = (STUCK, f"timeout: (rank 0: )?({call} has not returned for|waited) .* s in ")
+    for call, nth in OPENING + MEETING + WORKING + FREEING:
+        hangs = (STUCK, f'timeout: (rank 0: |backend "nccl": )?({call} has not returned for|waited) '
+                 ".* s in ")
         yield call, "hang", nth, (hangs, (3, "timeout: "))
     for call, nth in LEAVING:
         yield call, "hang", nth, ((STUCK, "done"), DONE)
