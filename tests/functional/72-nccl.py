@@ -168,6 +168,18 @@ def every_call_under_crun():
         raise AssertionError(run)
 
 
+def the_preflight_sums_up_by_nccl():
+    for fault, code, words in (
+            ("", 0, r"all-reduce of 1 MiB over 2 ranks \(nccl\): .*\n"),
+            ("ncclAllReduce:hang:1", 69, "preflight: .*: ncclAllReduce has not returned for"),
+            ("ncclCommInitRankConfig:error:0", 69, "preflight: .*: ncclCommInitRankConfig: ")):
+        run = crun("--preflight", "--nproc_per_node=2", "echo", "it runs", CRUN_STANDIN_FAULT=fault,
+                   CRUN_PREFLIGHT_TIMEOUT="1" if "hang" in fault else "60")
+        if run.returncode != code or run.stdout.count("it runs\n") != (0 if fault else 2):
+            raise AssertionError(run)
+        worker_ranks.matches(run.stderr, words)
+
+
 def a_killed_rank_is_lost_and_named():
     with Ranks("loop", 3) as ranks:
         for rank in range(3):
@@ -252,6 +264,7 @@ def the_last_operations_are_written_down():
 CHECKS = [
     right_under_crun,
     every_call_under_crun,
+    the_preflight_sums_up_by_nccl,
     every_fault_of_every_call_ends_as_documented,
     a_killed_rank_is_lost_and_named,
     crun_brings_the_group_back,

@@ -28,6 +28,8 @@
 /* Many times the patience: for all to meet, and until it is clear that it hangs. */
 #define MEET_TIMES 2
 #define WHOLE_TIMES 8
+/* At least, for NCCL to be given up in the rank where it hangs, and that to be told. */
+#define LEAVE_S 10
 
 static unsigned patience_s(void)
 {
@@ -75,7 +77,17 @@ static uint64_t patience_ms(const struct check *c)
     return 1000ull * c->patience;
 }
 
-/* Until then this worker is ended, if all goes as it should. */
+static unsigned whole_s(unsigned patience)
+{
+    return patience * WHOLE_TIMES + LEAVE_S;
+}
+
+/* By then this worker is ended, if all goes as it should. */
+static uint64_t others_are_gone(const struct check *c)
+{
+    return clock_ms() + patience_ms(c) + LEAVE_S * 1000;
+}
+
 static void sleep_until(uint64_t ms)
 {
     uint64_t now;
@@ -88,14 +100,14 @@ static void sleep_until(uint64_t ms)
 static _Noreturn void is_unfit(const struct check *c, const char *why)
 {
     if (c->env.local_rank != 0)
-        sleep_until(clock_ms() + patience_ms(c));
+        sleep_until(others_are_gone(c));
     tell(why);
     _exit(EX_UNAVAILABLE);
 }
 
 static _Noreturn void others_are_unfit(const struct check *c, const char *why)
 {
-    sleep_until(clock_ms() + patience_ms(c));
+    sleep_until(others_are_gone(c));
     tell(why);
     _exit(EXIT_FAILURE);
 }
@@ -128,6 +140,8 @@ static void check_reach(const struct check *c)
 /* What a rank says of itself is its node's trouble; of the others, theirs. */
 static bool is_own_trouble(crun_status s)
 {
+    if (crun_exit_code()) /* it hangs here */
+        return true;
     return s != CRUN_TIMEOUT && s != CRUN_PEER_LOST && s != CRUN_ABORTED &&
            s != CRUN_MISMATCH && s != CRUN_CORRUPT;
 }
@@ -170,7 +184,7 @@ static _Noreturn void check_all(unsigned patience)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     gethostname(c.host, sizeof(c.host) - 1);
-    alarm(patience * WHOLE_TIMES);
+    alarm(whole_s(patience));
     if (environment_read(&c.env, &e) != CRUN_OK) {
         tell(e.text);
         _exit(EXIT_FAILURE);
@@ -200,7 +214,7 @@ static void await(pid_t child, unsigned patience)
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
     if (WTERMSIG(status) == SIGALRM)
-        snprintf(why, sizeof(why), "does not end within %u s", patience * WHOLE_TIMES);
+        snprintf(why, sizeof(why), "does not end within %u s", whole_s(patience));
     else
         snprintf(why, sizeof(why), "killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
     tell(why);
