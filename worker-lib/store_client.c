@@ -2,8 +2,8 @@
 /*
  * PyTorch's TCPStore protocol from the client's side: one request at a time, numbers
  * little-endian, keys and values with eight bytes of length in front. A connection
- * whose answer did not come in time is out of step with its server and is not used
- * again.
+ * whose answer did not come in time is out of step with its server: the next request
+ * gets a new one. One that the server has ended is the end.
  */
 #include "worker-lib/store_client.h"
 
@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,10 @@ enum request {
 
 struct store_client {
     pthread_mutex_t lock;
-    int fd; /* -1: lost */
+    int fd;    /* -1: lost */
+    bool late; /* and why: an answer did not come in time */
+    uint16_t port;
+    char host[256];
     char where[300];
 };
 
@@ -115,11 +119,69 @@ static crun_status take(struct store_client *s, void *data, size_t size,
     return CRUN_OK;
 }
 
-static void hang_up(struct store_client *s)
+static void hang_up(struct store_client *s, crun_status why)
 {
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
+    s->late = why == CRUN_TIMEOUT;
+}
+
+/* The greeting of PyTorch's client; the echo proves that a store is listening. */
+static crun_status greet(struct store_client *s, uint64_t deadline_ms, struct err *e)
+{
+    uint8_t hello[10] = { VALIDATE, 0, 0, 0, 0, PING };
+    uint32_t magic = htole32(MAGIC), nonce = (uint32_t)getpid(), echo;
+    crun_status status;
+
+    memcpy(hello + 1, &magic, 4);
+    memcpy(hello + 6, &nonce, 4);
+    status = put(s, hello, sizeof(hello), deadline_ms, e);
+    if (status == CRUN_OK)
+        status = take(s, &echo, sizeof(echo), deadline_ms, e);
+    if (status == CRUN_OK && echo != nonce) {
+        err_set(e, "%s does not speak the store's protocol", s->where);
+        status = CRUN_PEER_LOST;
+    }
+    return status;
+}
+
+static crun_status connect_to(struct store_client *s, const struct net_addr *addr,
+                              uint64_t deadline_ms, struct err *e)
+{
+    int errnum = 0;
+    socklen_t size = sizeof(errnum);
+    crun_status status;
+
+    s->fd = net_connect(addr, e);
+    if (s->fd < 0)
+        return CRUN_SYSTEM;
+    if (!wait_for(s->fd, POLLOUT, deadline_ms))
+        status = late(s, e);
+    else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
+        err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
+        status = CRUN_SYSTEM;
+    } else
+        status = greet(s, deadline_ms, e);
+    if (status != CRUN_OK)
+        hang_up(s, status);
+    return status;
+}
+
+static crun_status try_once(struct store_client *s, uint64_t deadline_ms, struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    crun_status status = CRUN_SYSTEM;
+    size_t count = 0;
+
+    if (net_resolve(s->host, s->port, list, ADDRESSES_MAX, &count, e) < 0)
+        return CRUN_SYSTEM;
+    for (size_t i = 0; i < count && status != CRUN_OK; i++) {
+        uint64_t until = clock_ms() + CONNECT_MS;
+
+        status = connect_to(s, &list[i], until < deadline_ms ? until : deadline_ms, e);
+    }
+    return status;
 }
 
 /* -- requests -----------------------------------------------------------------------
@@ -159,6 +221,20 @@ static crun_status ask(struct store_client *s, const struct request_text *r,
     return status == CRUN_OK ? take(s, answer, size, deadline_ms, e) : status;
 }
 
+/* Under the lock. It is gone if it does not take us back; late, if it is that again. */
+static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
+                             struct err *e)
+{
+    crun_status status;
+
+    if (s->fd >= 0)
+        return CRUN_OK;
+    if (!s->late)
+        return gone(s, 0, e);
+    status = try_once(s, deadline_ms, e);
+    return status == CRUN_OK || status == CRUN_TIMEOUT ? status : gone(s, 0, e);
+}
+
 /* The lock, and a request whose first byte is there. Undone by end(). */
 static crun_status begin(struct store_client *s, struct request_text *r,
                          enum request kind, const char *key, uint64_t deadline_ms,
@@ -166,6 +242,7 @@ static crun_status begin(struct store_client *s, struct request_text *r,
 {
     uint64_t now = clock_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
     struct timespec until;
+    crun_status status;
 
     if (strlen(key) > KEY_MAX) {
         err_set(e, "a key of %zu bytes: the store takes %d", strlen(key), KEY_MAX);
@@ -178,9 +255,10 @@ static crun_status begin(struct store_client *s, struct request_text *r,
     until.tv_nsec %= 1000000000;
     if (pthread_mutex_timedlock(&s->lock, &until) != 0)
         return late(s, e);
-    if (s->fd < 0) {
+    status = come_back(s, deadline_ms, e);
+    if (status != CRUN_OK) {
         pthread_mutex_unlock(&s->lock);
-        return gone(s, 0, e);
+        return status;
     }
     r->used = 0;
     add_byte(r, kind);
@@ -190,7 +268,7 @@ static crun_status begin(struct store_client *s, struct request_text *r,
 static crun_status end(struct store_client *s, crun_status status)
 {
     if (status != CRUN_OK && status != CRUN_BAD_ARGUMENT)
-        hang_up(s);
+        hang_up(s, status);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -209,7 +287,7 @@ static crun_status cancel_wait(struct store_client *s, const char *key, struct e
             break;
     }
     if (status != CRUN_OK)
-        hang_up(s);
+        hang_up(s, status);
     err_set(e, "nobody has set \"%s\" in the store at %s", key, s->where);
     return CRUN_TIMEOUT;
 }
@@ -351,64 +429,6 @@ crun_status store_client_delete(struct store_client *s, const char *key,
 /* -- opening ------------------------------------------------------------------------
  */
 
-/* The greeting of PyTorch's client; the echo proves that a store is listening. */
-static crun_status greet(struct store_client *s, uint64_t deadline_ms, struct err *e)
-{
-    uint8_t hello[10] = { VALIDATE, 0, 0, 0, 0, PING };
-    uint32_t magic = htole32(MAGIC), nonce = (uint32_t)getpid(), echo;
-    crun_status status;
-
-    memcpy(hello + 1, &magic, 4);
-    memcpy(hello + 6, &nonce, 4);
-    status = put(s, hello, sizeof(hello), deadline_ms, e);
-    if (status == CRUN_OK)
-        status = take(s, &echo, sizeof(echo), deadline_ms, e);
-    if (status == CRUN_OK && echo != nonce) {
-        err_set(e, "%s does not speak the store's protocol", s->where);
-        status = CRUN_PEER_LOST;
-    }
-    return status;
-}
-
-static crun_status connect_to(struct store_client *s, const struct net_addr *addr,
-                              uint64_t deadline_ms, struct err *e)
-{
-    int errnum = 0;
-    socklen_t size = sizeof(errnum);
-    crun_status status;
-
-    s->fd = net_connect(addr, e);
-    if (s->fd < 0)
-        return CRUN_SYSTEM;
-    if (!wait_for(s->fd, POLLOUT, deadline_ms))
-        status = late(s, e);
-    else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
-        err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
-        status = CRUN_SYSTEM;
-    } else
-        status = greet(s, deadline_ms, e);
-    if (status != CRUN_OK)
-        hang_up(s);
-    return status;
-}
-
-static crun_status try_once(struct store_client *s, const char *host, uint16_t port,
-                            uint64_t deadline_ms, struct err *e)
-{
-    struct net_addr list[ADDRESSES_MAX];
-    crun_status status = CRUN_SYSTEM;
-    size_t count = 0;
-
-    if (net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
-        return CRUN_SYSTEM;
-    for (size_t i = 0; i < count && status != CRUN_OK; i++) {
-        uint64_t until = clock_ms() + CONNECT_MS;
-
-        status = connect_to(s, &list[i], until < deadline_ms ? until : deadline_ms, e);
-    }
-    return status;
-}
-
 crun_status store_client_open(struct store_client **out, const char *host,
                               uint16_t port, uint64_t deadline_ms, struct err *e)
 {
@@ -421,10 +441,12 @@ crun_status store_client_open(struct store_client **out, const char *host,
         return CRUN_NO_MEMORY;
     }
     s->fd = -1;
+    s->port = port;
+    snprintf(s->host, sizeof(s->host), "%s", host);
     pthread_mutex_init(&s->lock, NULL);
     snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              port);
-    while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
+    while ((status = try_once(s, deadline_ms, e)) != CRUN_OK &&
            clock_ms() + pause < deadline_ms) {
         poll(NULL, 0, (int)pause);
         pause = pause * 2 < RETRY_MS_MAX ? pause * 2 : RETRY_MS_MAX;
@@ -450,7 +472,7 @@ void store_client_close(struct store_client *s)
 {
     if (!s)
         return;
-    hang_up(s);
+    hang_up(s, CRUN_OK);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

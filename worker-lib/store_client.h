@@ -11,7 +11,9 @@
 /*
  * A client of the store at MASTER_ADDR:MASTER_PORT, which speaks PyTorch's TCPStore
  * protocol whoever serves it. One connection; calls are serialised inside, so any
- * thread may make them. Keys are as given: a caller puts its prefix before them.
+ * thread may make them. A call whose time is over fails alone: the next one has a new
+ * connection. Once the server has hung up, all calls fail at once. Keys are as given: a
+ * caller puts its prefix before them.
  */
 struct store_client;
 
