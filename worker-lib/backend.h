@@ -79,6 +79,11 @@ crun_status abort_get(const struct abort_word *a);
 bool failure_heard(struct store_client *store, const char *prefix,
                    struct abort_word *into);
 
+/* store_client_get for something that another rank is to set while the ranks meet: it
+ * ends with the status and the words of whoever fails meanwhile. */
+crun_status await_key(struct store_client *store, const char *prefix, const char *key,
+                      void *value, size_t *size, uint64_t deadline_ms, struct err *e);
+
 struct flight;
 
 struct team {

@@ -166,6 +166,8 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
             return ended(n, e);
         usleep(ID_PAUSE_MS * 1000);
     }
+    if (there < 0 && is_ending(n))
+        return ended(n, e);
     if (there < 0) {
         err_set(e, "the store is gone");
         return CRUN_PEER_LOST;

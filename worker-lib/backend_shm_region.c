@@ -400,8 +400,8 @@ static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_
 {
     struct notice n;
     size_t size = sizeof(n);
-    crun_status status = store_client_get(s->team.store, key, &n, &size, deadline_ms,
-                                          e);
+    crun_status status = await_key(s->team.store, s->team.prefix, key, &n, &size,
+                                   deadline_ms, e);
 
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);

@@ -119,9 +119,8 @@ static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
     m->tokens = (struct tokens){ id128_random(), id128_random() };
     for (unsigned p = 1; p < team->size; p++) {
         size_t room = ADDRESS_SIZE - 1;
-        crun_status status = store_client_get(team->store, key(m, "at", p, name),
-                                              m->address[p], &room, m->deadline_ms,
-                                              m->e);
+        crun_status status = await_key(team->store, team->prefix, key(m, "at", p, name),
+                                       m->address[p], &room, m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
             err_wrap(m->e, "waiting for rank %u to say its address",
@@ -147,8 +146,8 @@ static crun_status learn(struct meeting *m, uint8_t *list, size_t size)
 
     if (status != CRUN_OK)
         return status;
-    status = store_client_get(team->store, key(m, "all", 0, name), list, &room,
-                              m->deadline_ms, m->e);
+    status = await_key(team->store, team->prefix, key(m, "all", 0, name), list, &room,
+                       m->deadline_ms, m->e);
     if (status != CRUN_OK) {
         err_wrap(m->e, "waiting for rank %u to say where all ranks are",
                  team->world_rank[0]);

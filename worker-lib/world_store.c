@@ -19,7 +19,11 @@
 #define TRY_MS_MAX 1000
 #define ADDRESSES_MAX 8
 #define LEAVE_MS 5000
+#define GONE_MS 100 /* between looks whether some leave without a word */
 #define TELL_MS 500
+#define LINGER_MS 2000
+#define LOOK_GONE_MS 5
+#define HEAR_MS 250 /* between looks whether somebody has failed to come */
 #define MACHINE_SIZE 320
 
 /* -- the server ---------------------------------------------------------------------
@@ -129,31 +133,85 @@ static crun_status look_for_rank_0(crun_world *w, struct err *e)
 
 crun_status world_meet(crun_world *w, struct err *e)
 {
+    char key[sizeof(w->prefix) + 8];
+    int64_t came;
+    crun_status s;
+
     snprintf(w->prefix, sizeof(w->prefix), "crun/%s/", w->env.job);
     if (w->env.port)
-        return connect_fixed(w, e);
-    return w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
+        s = connect_fixed(w, e);
+    else
+        s = w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
+    if (s != CRUN_OK || w->env.agent_store)
+        return s;
+    snprintf(key, sizeof(key), "%scame", w->prefix);
+    return store_client_add(w->store, key, 1, &came, w->init_deadline_ms, e);
+}
+
+/* The last one says so; false if that did not come through. */
+static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
+{
+    char key[sizeof(w->prefix) + 8];
+    int64_t left = 0;
+    struct err e;
+
+    snprintf(key, sizeof(key), "%sleft", w->prefix);
+    snprintf(gone_key, size, "%sgone", w->prefix);
+    if (store_client_add(w->store, key, 1, &left, until, &e) != CRUN_OK)
+        return false;
+    return left < (int64_t)w->env.size ||
+           store_client_set(w->store, gone_key, "", 0, until, &e) == CRUN_OK;
+}
+
+/* Who has not come yet may still come to ask; nobody is connected but ourselves. */
+static bool others_are_gone(crun_world *w)
+{
+    char key[sizeof(w->prefix) + 8];
+    int64_t came = 0;
+    struct err e;
+
+    if (store_server_stats(w->server).connections > 1)
+        return false;
+    snprintf(key, sizeof(key), "%scame", w->prefix);
+    return store_client_add(w->store, key, 0, &came, clock_ms() + TELL_MS, &e) ==
+               CRUN_OK &&
+           came == (int64_t)w->env.size;
+}
+
+/* After a good end they say that they leave; those who fail or die only hang up. */
+static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
+{
+    crun_status s = CRUN_TIMEOUT;
+
+    while (s == CRUN_TIMEOUT && clock_ms() < until && !others_are_gone(w)) {
+        size_t size = 0;
+        struct err e;
+
+        s = store_client_get(w->store, gone_key, NULL, &size, clock_ms() + GONE_MS, &e);
+    }
+}
+
+/* After a failure they may still be about to ask why. */
+static void linger(crun_world *w)
+{
+    uint64_t until = clock_ms() + LINGER_MS;
+
+    while (clock_ms() < until && !others_are_gone(w))
+        usleep(LOOK_GONE_MS * 1000);
 }
 
 /* The store is needed until the last has left. */
 void world_leave(crun_world *w)
 {
     uint64_t until = clock_ms() + LEAVE_MS;
-    char key[sizeof(w->prefix) + 8];
-    struct err e;
-    int64_t left = 0;
-    size_t size = 0;
+    char gone_key[sizeof(w->prefix) + 8];
+    bool good = w->store && !w->env.agent_store && abort_get(&w->aborted) == CRUN_OK &&
+                say_left(w, gone_key, sizeof(gone_key), until);
 
-    if (w->store && !w->env.agent_store && abort_get(&w->aborted) == CRUN_OK) {
-        snprintf(key, sizeof(key), "%sleft", w->prefix);
-        if (store_client_add(w->store, key, 1, &left, until, &e) == CRUN_OK) {
-            snprintf(key, sizeof(key), "%sgone", w->prefix);
-            if (left == (int64_t)w->env.size)
-                (void)!store_client_set(w->store, key, "", 0, until, &e);
-            if (w->server)
-                (void)!store_client_get(w->store, key, NULL, &size, until, &e);
-        }
-    }
+    if (w->server && good)
+        await_goodbyes(w, gone_key, until);
+    else if (w->server && w->store)
+        linger(w);
     store_client_close(w->store);
     store_server_destroy(w->server);
 }
@@ -199,8 +257,8 @@ static crun_status draw_map(crun_world *w, struct err *e)
 
         snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
         memset(machines[nodes], 0, MACHINE_SIZE);
-        s = store_client_get(w->store, key, machines[nodes], &size, w->init_deadline_ms,
-                             e);
+        s = await_key(w->store, w->prefix, key, machines[nodes], &size,
+                      w->init_deadline_ms, e);
         while (strcmp(machines[n], machines[nodes]) != 0)
             n++;
         w->node[r] = n;
@@ -220,7 +278,7 @@ static crun_status read_map(crun_world *w, struct err *e)
     char key[sizeof(w->prefix) + 8];
 
     snprintf(key, sizeof(key), "%smap", w->prefix);
-    return store_client_get(w->store, key, w->node, &size, w->init_deadline_ms, e);
+    return await_key(w->store, w->prefix, key, w->node, &size, w->init_deadline_ms, e);
 }
 
 /* Where the launcher did not say, we are who we are by the map. */
@@ -349,4 +407,27 @@ bool failure_heard(struct store_client *store, const char *prefix,
     f.text[sizeof(f.text) - 1] = '\0';
     abort_set(into, (crun_status)f.status, f.text);
     return true;
+}
+
+crun_status await_key(struct store_client *store, const char *prefix, const char *key,
+                      void *value, size_t *size, uint64_t deadline_ms, struct err *e)
+{
+    for (;;) {
+        uint64_t now = clock_ms(), until = now + HEAR_MS;
+        struct abort_word why = { 0 };
+        size_t room = *size;
+        crun_status s = store_client_get(store, key, value, &room,
+                                         until < deadline_ms ? until : deadline_ms, e);
+
+        if (s != CRUN_TIMEOUT) {
+            *size = room;
+            return s;
+        }
+        if (failure_heard(store, prefix, &why)) {
+            err_set(e, "%s", why.reason);
+            return abort_get(&why);
+        }
+        if (now >= deadline_ms)
+            return s;
+    }
 }
