@@ -140,6 +140,17 @@ def a_rank_that_does_not_get_in_is_heard():
         matches(ranks.said(1), r'unsupported: rank 2: backend "nccl": |rank 0 .* was not found')
 
 
+def rank_0_that_does_not_get_in_is_heard():
+    def rank_0_differs(rank, size):
+        return dict(open_mpi(rank, size), CRUN_BACKEND="nccl" if rank == 0 else "auto",
+                    CRUN_NCCL_LIBRARY="/nowhere")
+
+    with Ranks("who", 3, rank_0_differs) as ranks:
+        for rank in range(3):
+            # its store goes with it: those who have come know why before that
+            ranks.ends(rank, 3, r'unsupported: (rank 0: )?backend "nccl": |was not found')
+
+
 def an_abort_reaches_all():
     with Ranks("abort", 3, hydra) as ranks:
         for rank in range(3):
@@ -195,6 +206,7 @@ CHECKS = [
     the_last_operations_are_written_down,
     a_stopped_rank_is_waited_for_and_named,
     a_rank_that_does_not_get_in_is_heard,
+    rank_0_that_does_not_get_in_is_heard,
     an_abort_reaches_all,
     an_abort_in_a_signal_handler_reaches_all,
     ranks_that_do_not_see_each_others_processes,
