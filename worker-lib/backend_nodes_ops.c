@@ -32,7 +32,8 @@ static uint8_t *out_at(const struct op *op, size_t element)
  */
 
 /* For whom was waited on this node: perhaps it waits for another node. */
-static crun_status settle(struct nodes *n, crun_status s, struct err *e)
+static crun_status settle(struct nodes *n, const struct op *op, crun_status s,
+                          struct err *e)
 {
     const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
     unsigned accused;
@@ -40,7 +41,7 @@ static crun_status settle(struct nodes *n, crun_status s, struct err *e)
     if (!name || sscanf(name, "for rank %u", &accused) != 1)
         return s;
     return blame_settle(n->team.store, n->team.prefix, n->team.world_rank[n->team.rank],
-                        accused, n->team.aborted, e);
+                        accused, op->timeout_ms, n->team.aborted, e);
 }
 
 static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind kind,
@@ -55,7 +56,7 @@ static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind 
     o.out = out;
     o.count = count;
     o.sequence = ++n->local_sequence;
-    return settle(n, n->local_calls->run(n->local, &o, e), e);
+    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
 }
 
 static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind kind,
@@ -308,5 +309,5 @@ crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e)
     if (n->team.node[op->peer] != n->node)
         return n->all->calls->run(n->all, op, e);
     o.peer = (int)n->place[op->peer];
-    return settle(n, n->local_calls->run(n->local, &o, e), e);
+    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
 }

@@ -187,9 +187,10 @@ crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
             world_rank(plan->tcp, plan->tcp->rank), (double)plan->op->timeout_ms / 1000,
             count == 1 ? "" : "s", ranks, what[why], call,
             call_of(plan->tcp, &plan->words));
-    return blame_settle(
-        plan->tcp->store, plan->tcp->prefix, world_rank(plan->tcp, plan->tcp->rank),
-        world_rank(plan->tcp, first_late(plan, why)), plan->tcp->aborted, e);
+    return blame_settle(plan->tcp->store, plan->tcp->prefix,
+                        world_rank(plan->tcp, plan->tcp->rank),
+                        world_rank(plan->tcp, first_late(plan, why)),
+                        plan->op->timeout_ms, plan->tcp->aborted, e);
 }
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)

@@ -7,9 +7,10 @@
 
 #include "rendezvous/base/clock.h"
 
-#define OTHERS_MS 1000 /* for all whose time is over as well to say so */
+#define OTHERS_MS_MIN 1000 /* for all whose time is over as well to say so */
+#define OTHERS_MS_MAX 5000
 #define LOOK_UP_MS 20
-#define STORE_MS 300
+#define STORE_MS 1000
 #define HOPS_MAX 16
 #define KEY_SIZE 430
 
@@ -24,10 +25,19 @@ static const char *late_key(const char *prefix, unsigned rank, char key[KEY_SIZE
     return key;
 }
 
-static bool wait_for_others(const struct abort_word *aborted)
+/* Their waits began when they came to the call: the longer one may last, the further
+ * apart that may be. */
+static uint64_t others_ms(uint64_t timeout_ms)
+{
+    uint64_t ms = timeout_ms / 4;
+
+    return ms < OTHERS_MS_MIN ? OTHERS_MS_MIN : ms > OTHERS_MS_MAX ? OTHERS_MS_MAX : ms;
+}
+
+static bool wait_for_others(const struct abort_word *aborted, uint64_t timeout_ms)
 {
     const struct timespec pause = { 0, LOOK_UP_MS * 1000000L };
-    uint64_t until = clock_ms() + OTHERS_MS;
+    uint64_t until = clock_ms() + others_ms(timeout_ms);
 
     while (clock_ms() < until) {
         if (abort_get(aborted))
@@ -54,8 +64,8 @@ static bool find(struct store_client *store, const char *prefix, unsigned rank,
 }
 
 crun_status blame_settle(struct store_client *store, const char *prefix, unsigned rank,
-                         unsigned accused, const struct abort_word *aborted,
-                         struct err *e)
+                         unsigned accused, uint64_t timeout_ms,
+                         const struct abort_word *aborted, struct err *e)
 {
     struct late late = { .accused = accused }, last = late;
     char key[KEY_SIZE];
@@ -64,7 +74,7 @@ crun_status blame_settle(struct store_client *store, const char *prefix, unsigne
     snprintf(late.text, sizeof(late.text), "%s", e->text);
     (void)!store_client_set(store, late_key(prefix, rank, key), &late, sizeof(late),
                             clock_ms() + STORE_MS, &ignored);
-    if (!wait_for_others(aborted)) {
+    if (!wait_for_others(aborted, timeout_ms)) {
         err_set(e, "%s", aborted->reason);
         return abort_get(aborted);
     }
