@@ -111,7 +111,31 @@ def where_rank_0_is_may_be_at_fault(cluster):
         ends(c, 0, "rank 3 of 4", why)
 
 
+def there_are_more_nodes_than_descriptors(cluster):
+    """By the limit that the program is started with, and finds again."""
+    size, limit = 12, 12
+    runs = [cluster[n % 3].start(
+        ["sh", "-c", f'ulimit -Sn {limit}; exec "$@"', "sh", BIN / "crun", "--preflight",
+         f"--nnodes={size}", f"--rdzv-endpoint={cluster[DAEMON].address}:29400",
+         "--rdzv-id=many", "--rdzv-backend=c10d", "sh", "-c", "echo limit $(ulimit -Sn)"],
+        env={"CRUN_PREFLIGHT_TIMEOUT": "60"}) for n in range(size)]
+    for p in runs:
+        ends(p, 0, f"limit {limit}\n", without="has no connection")
+
+
+def a_program_that_cannot_be_executed_is_not_started_again(cluster):
+    """And no shell takes it for one of its own."""
+    program = os.path.join(cluster.directory, "program")
+    with open(program, "w", encoding="ascii") as f:
+        f.write("echo rank $RANK of $WORLD_SIZE\n")
+    os.chmod(program, 0o755)
+    for p in job(cluster, "unrun", 3, ["--max-restarts=3", "--no-python", program], patience=60):
+        ends(p, 126, "could not be started: Exec format error", without="rank . of|restart 1 of")
+
+
 TESTS = (all_is_well, the_program_uses_the_library,
+         there_are_more_nodes_than_descriptors,
+         a_program_that_cannot_be_executed_is_not_started_again,
          a_node_cut_off_from_the_others_is_kept_out,
          a_node_that_one_other_misses_is_kept_out, where_rank_0_is_may_be_at_fault)
 

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/base/clock.h"
 #include "tests/helpers/check_main.h"
+#include "tests/helpers/team.h"
+#include "worker-lib/preflight/reach.h"
 
 /* Who goes, '1', by who reaches whom: a row a node. */
 static const struct {
@@ -104,6 +107,30 @@ START_TEST(why)
 }
 END_TEST
 
+static void hear_a_verdict_without_a_reason(struct member *m)
+{
+    const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
+    const struct reach r = {
+        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 1000
+    };
+    const bool unfit[] = { false, true };
+    char text[64] = "what was here before";
+
+    ck_assert_int_eq(store_client_set(m->team.store, "crun-preflight/verdict/0", unfit,
+                                      sizeof(unfit), clock_ms() + TEAM_DEADLINE_MS,
+                                      &m->e),
+                     CRUN_OK);
+    ck_assert_int_eq(reach_find(&r, text, sizeof(text)), REACH_UNFIT);
+    ck_assert_str_eq(text, "node 1 is said to be at fault");
+}
+
+START_TEST(a_verdict_without_a_reason)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_self, .size = 1, .body = hear_a_verdict_without_a_reason });
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("preflight");
@@ -111,6 +138,7 @@ int main(void)
 
     tcase_add_loop_test(t, who_goes, 0, sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(t, why);
+    tcase_add_test(t, a_verdict_without_a_reason);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }

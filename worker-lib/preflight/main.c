@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -176,6 +177,17 @@ static void say_well(const struct check *c, const struct sum_result *sum)
         sum->ms > 0 ? SUM_BYTES / sum->ms / 1e6 : 0);
 }
 
+/* For a connection with each node at once; the program's limit stays as it is. */
+static void raise_nofile(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static _Noreturn void check_all(unsigned patience)
 {
     struct check c = { .patience = patience, .begin_ms = clock_ms() };
@@ -185,6 +197,7 @@ static _Noreturn void check_all(unsigned patience)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     gethostname(c.host, sizeof(c.host) - 1);
     alarm(whole_s(patience));
+    raise_nofile();
     if (environment_read(&c.env, &e) != CRUN_OK) {
         tell(e.text);
         _exit(EXIT_FAILURE);
@@ -221,6 +234,17 @@ static void await(pid_t child, unsigned patience)
     _exit(EX_UNAVAILABLE);
 }
 
+/* crun knows it by these, and starts nothing again. */
+static int not_executed(const char *program, int errnum)
+{
+    char why[600];
+
+    snprintf(why, sizeof(why), "%s could not be started: %s", program,
+             strerror(errnum));
+    tell(why);
+    return errnum == ENOENT ? 127 : 126;
+}
+
 int main(int argc, char **argv)
 {
     unsigned patience = patience_s();
@@ -240,7 +264,6 @@ int main(int argc, char **argv)
     if (child == 0)
         check_all(patience);
     await(child, patience);
-    execvp(argv[1], argv + 1);
-    fprintf(stderr, "crun: %s: %s\n", argv[1], strerror(errno));
-    return errno == ENOENT ? 127 : 126;
+    execv(argv[1], argv + 1);
+    return not_executed(argv[1], errno);
 }

@@ -208,7 +208,9 @@ static enum reach_result hear(const struct reach *r, char *why, size_t size)
     if (first == nodes)
         return REACH_ALL;
     if (get(r, "why", first, text, sizeof(text), FOR_VERDICT(r)))
-        snprintf(why, size, "%s", text);
+        snprintf(why, size, "%.*s", (int)sizeof(text), text);
+    else
+        snprintf(why, size, "node %u is said to be at fault", first);
     return first == r->env->node ? REACH_UNFIT : REACH_OTHERS;
 }
 
