@@ -45,10 +45,9 @@ enum request {
 
 struct store_client {
     pthread_mutex_t lock;
-    int fd;    /* -1: lost */
-    bool late; /* and why: an answer did not come in time */
-    uint16_t port;
-    char host[256];
+    int fd;               /* -1: lost */
+    bool late;            /* and why: an answer did not come in time */
+    struct net_addr addr; /* of the server, once it was reached */
     char where[300];
 };
 
@@ -163,18 +162,21 @@ static crun_status connect_to(struct store_client *s, const struct net_addr *add
         status = CRUN_SYSTEM;
     } else
         status = greet(s, deadline_ms, e);
-    if (status != CRUN_OK)
+    if (status == CRUN_OK)
+        s->addr = *addr;
+    else
         hang_up(s, status);
     return status;
 }
 
-static crun_status try_once(struct store_client *s, uint64_t deadline_ms, struct err *e)
+static crun_status try_once(struct store_client *s, const char *host, uint16_t port,
+                            uint64_t deadline_ms, struct err *e)
 {
     struct net_addr list[ADDRESSES_MAX];
     crun_status status = CRUN_SYSTEM;
     size_t count = 0;
 
-    if (net_resolve(s->host, s->port, list, ADDRESSES_MAX, &count, e) < 0)
+    if (net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
         return CRUN_SYSTEM;
     for (size_t i = 0; i < count && status != CRUN_OK; i++) {
         uint64_t until = clock_ms() + CONNECT_MS;
@@ -231,7 +233,7 @@ static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
         return CRUN_OK;
     if (!s->late)
         return gone(s, 0, e);
-    status = try_once(s, deadline_ms, e);
+    status = connect_to(s, &s->addr, deadline_ms, e);
     return status == CRUN_OK || status == CRUN_TIMEOUT ? status : gone(s, 0, e);
 }
 
@@ -441,12 +443,10 @@ crun_status store_client_open(struct store_client **out, const char *host,
         return CRUN_NO_MEMORY;
     }
     s->fd = -1;
-    s->port = port;
-    snprintf(s->host, sizeof(s->host), "%s", host);
     pthread_mutex_init(&s->lock, NULL);
     snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              port);
-    while ((status = try_once(s, deadline_ms, e)) != CRUN_OK &&
+    while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
            clock_ms() + pause < deadline_ms) {
         poll(NULL, 0, (int)pause);
         pause = pause * 2 < RETRY_MS_MAX ? pause * 2 : RETRY_MS_MAX;
