@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -133,7 +134,33 @@ def a_program_that_cannot_be_executed_is_not_started_again(cluster):
         ends(p, 126, "could not be started: Exec format error", without="rank . of|restart 1 of")
 
 
-TESTS = (all_is_well, the_program_uses_the_library,
+def check_of(p):
+    """The process that makes the check for the only worker of a crun that looks for NCCL."""
+    mine = f"CRUN_NCCL_LIBRARY={p.fifo}\0".encode()
+    found = {}
+    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+        try:
+            if mine in (status.parent / "environ").read_bytes():
+                text = status.read_text()
+                if text.startswith("Name:\tcrun-preflight"):
+                    found[int(status.parent.name)] = int(re.search(r"PPid:\t(\d+)", text)[1])
+        except OSError:
+            pass
+    return next((pid for pid, parent in found.items() if parent in found), None)
+
+
+def a_check_that_no_signal_ends_is_given_up(cluster):
+    """As one that a driver holds: here one that is stopped, and heeds no alarm either."""
+    fifo = os.path.join(cluster.directory, "library")
+    os.mkfifo(fifo)
+    p = cluster[0].start([BIN / "crun", "--standalone", "--preflight", *ENV],
+                         env={"CRUN_NCCL_LIBRARY": fifo, "CRUN_PREFLIGHT_TIMEOUT": "1"})
+    p.fifo = fifo
+    os.kill(expect.until(lambda: check_of(p), "the check"), signal.SIGSTOP)
+    ends(p, 69, "preflight: does not end within 18 s", without="rank . of")
+
+
+TESTS = (a_check_that_no_signal_ends_is_given_up, all_is_well, the_program_uses_the_library,
          there_are_more_nodes_than_descriptors,
          a_program_that_cannot_be_executed_is_not_started_again,
          a_node_cut_off_from_the_others_is_kept_out,

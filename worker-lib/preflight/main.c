@@ -10,12 +10,14 @@
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -31,6 +33,8 @@
 #define WHOLE_TIMES 8
 /* At least, for NCCL to be given up in the rank where it hangs, and that to be told. */
 #define LEAVE_S 10
+/* For a child to be ended by its alarm. */
+#define ALARM_S 2
 
 static unsigned patience_s(void)
 {
@@ -213,20 +217,37 @@ static _Noreturn void check_all(unsigned patience)
 /* -- the worker ----------------------------------------------------------------------
  */
 
+/* Its alarm sees to that; but what is held by a driver takes no notice of it. */
+static bool ends_in_time(pid_t child, unsigned patience)
+{
+    uint64_t until = clock_ms() + 1000ull * (whole_s(patience) + ALARM_S), now;
+    struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, child, 0u),
+                          .events = POLLIN };
+    bool over = end.fd < 0; /* an old kernel: the alarm has to do */
+
+    while (!over && (now = clock_ms()) < until)
+        over = poll(&end, 1, (int)(until - now)) > 0;
+    if (end.fd >= 0)
+        close(end.fd);
+    return over;
+}
+
 /* Ends this process if the child does not end well. */
 static void await(pid_t child, unsigned patience)
 {
+    bool over = ends_in_time(child, patience);
     char why[128];
-    int status;
+    int status = 0;
 
-    while (waitpid(child, &status, 0) < 0)
+    while (over && waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             _exit(EX_OSERR);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS)
-        return;
-    if (WIFEXITED(status))
+    if (over && WIFEXITED(status)) {
+        if (WEXITSTATUS(status) == EXIT_SUCCESS)
+            return;
         _exit(WEXITSTATUS(status));
-    if (WTERMSIG(status) == SIGALRM)
+    }
+    if (!over || WTERMSIG(status) == SIGALRM)
         snprintf(why, sizeof(why), "does not end within %u s", whole_s(patience));
     else
         snprintf(why, sizeof(why), "killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
