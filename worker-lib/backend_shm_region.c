@@ -403,8 +403,15 @@ static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_
     crun_status status = await_key(s->team.store, s->team.prefix, key, &n, &size,
                                    deadline_ms, e);
 
+    struct abort_word why = { 0 };
+
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
+    /* the first rank may have left meanwhile, for what somebody has told */
+    if (status != CRUN_OK && failure_heard(s->team.store, s->team.prefix, &why)) {
+        err_set(e, "%s", why.reason);
+        return abort_get(&why);
+    }
     return status == CRUN_OK ? take_seat(s, e) : status;
 }
 

@@ -179,23 +179,6 @@ static crun_status start_engine(crun_world *w, struct err *e)
     return CRUN_NO_MEMORY;
 }
 
-/* That somebody is not there, or has left, may be for what he has told. */
-static crun_status settle_join(crun_world *w, crun_status s, struct err *e)
-{
-    bool follows = s == CRUN_PEER_LOST || s == CRUN_TIMEOUT || s == CRUN_SYSTEM;
-    struct abort_word why = { 0 };
-
-    if (s == CRUN_OK || !w->store)
-        return s;
-    if (follows && failure_heard(w->store, w->prefix, &why)) {
-        s = abort_get(&why);
-        err_set(e, "%s", why.reason);
-    }
-    if (abort_set(&w->aborted, s, e->text))
-        world_tell_failure(w);
-    return s;
-}
-
 static crun_status join(crun_world *w, const char *backend, const char *device,
                         struct err *e)
 {
@@ -207,7 +190,9 @@ static crun_status join(crun_world *w, const char *backend, const char *device,
         s = open_backend(w, backend, device, e);
     if (s == CRUN_OK)
         s = start_engine(w, e);
-    return settle_join(w, s, e);
+    if (s != CRUN_OK && w->store && abort_set(&w->aborted, s, e->text))
+        world_tell_failure(w);
+    return s;
 }
 
 crun_status world_create(crun_world **world, const struct environment *env,
