@@ -357,7 +357,8 @@ static void on_remark(void *arg, const char *kind, const char *text)
     note(a, kind, text);
 }
 
-/* Its preflight has found this node at fault, which costs the job no restart. */
+/* Its preflight has found this node at fault, which costs the job no restart. Nobody
+ * has anything to save yet. */
 static void leave_as_unfit(struct agent *a, const char *why)
 {
     struct msg m;
@@ -366,7 +367,7 @@ static void leave_as_unfit(struct agent *a, const char *why)
         return;
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
     note(a, "preflight", why); /* which all nodes are told, this one too */
-    if (signals_report(a->signals.stays ? SIGNAL_END : SIGNAL_LEAVE, EX_UNAVAILABLE,
+    if (signals_report(a->signals.stays ? SIGNAL_END : SIGNAL_HURRY, EX_UNAVAILABLE,
                        "unfit", &m))
         report(a, &m);
 }

@@ -112,6 +112,22 @@ def where_rank_0_is_may_be_at_fault(cluster):
         ends(c, 0, "rank 3 of 4", why)
 
 
+def nothing_is_saved_of_a_program_that_does_not_run_yet(cluster):
+    """The signal by which it would be asked for a checkpoint would end it."""
+    with Cut(cluster, (1, 2)):
+        a, b, c = job(cluster, "unsaved", "2:3", ["--checkpoint-signal=USR1", *ENV], patience=4)
+        ends(c, 69, "preflight: node-2 has no connection with node-1\n")
+        for p, rank in ((a, 0), (b, 3)):
+            ends(p, 0, f"rank {rank} of 4", without="SIGUSR1")
+
+
+def a_signal_to_save_does_not_end_the_check(cluster):
+    p = looks_for_a_library(cluster)
+    check = expect.until(lambda: check_of(p), "the check")
+    os.kill(parent_of(check), signal.SIGUSR1)
+    ends(p, 69, "preflight: .*: dlopen of NCCL has not returned", without="SIGUSR1")
+
+
 def there_are_more_nodes_than_descriptors(cluster):
     """By the limit that the program is started with, and finds again."""
     size, limit = 12, 12
@@ -134,16 +150,29 @@ def a_program_that_cannot_be_executed_is_not_started_again(cluster):
         ends(p, 126, "could not be started: Exec format error", without="rank . of|restart 1 of")
 
 
+def looks_for_a_library(cluster):
+    """A crun with one worker, whose check takes a while to be opened."""
+    fifo = os.path.join(cluster.directory, "library")
+    os.mkfifo(fifo)
+    p = cluster[0].start([BIN / "crun", "--standalone", "--preflight", *ENV],
+                         env={"CRUN_NCCL_LIBRARY": fifo, "CRUN_PREFLIGHT_TIMEOUT": "1"})
+    p.mark = f"CRUN_NCCL_LIBRARY={fifo}\0".encode()
+    return p
+
+
+def parent_of(pid):
+    return int(re.search(r"PPid:\t(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
+
+
 def check_of(p):
-    """The process that makes the check for the only worker of a crun that looks for NCCL."""
-    mine = f"CRUN_NCCL_LIBRARY={p.fifo}\0".encode()
+    """The process that makes it: the program's own is its parent."""
     found = {}
     for status in pathlib.Path("/proc").glob("[0-9]*/status"):
         try:
-            if mine in (status.parent / "environ").read_bytes():
-                text = status.read_text()
-                if text.startswith("Name:\tcrun-preflight"):
-                    found[int(status.parent.name)] = int(re.search(r"PPid:\t(\d+)", text)[1])
+            if status.read_text().startswith("Name:\tcrun-preflight") and \
+                    p.mark in (status.parent / "environ").read_bytes():
+                pid = int(status.parent.name)
+                found[pid] = parent_of(pid)
         except OSError:
             pass
     return next((pid for pid, parent in found.items() if parent in found), None)
@@ -151,17 +180,52 @@ def check_of(p):
 
 def a_check_that_no_signal_ends_is_given_up(cluster):
     """As one that a driver holds: here one that is stopped, and heeds no alarm either."""
-    fifo = os.path.join(cluster.directory, "library")
-    os.mkfifo(fifo)
-    p = cluster[0].start([BIN / "crun", "--standalone", "--preflight", *ENV],
-                         env={"CRUN_NCCL_LIBRARY": fifo, "CRUN_PREFLIGHT_TIMEOUT": "1"})
-    p.fifo = fifo
+    p = looks_for_a_library(cluster)
     os.kill(expect.until(lambda: check_of(p), "the check"), signal.SIGSTOP)
     ends(p, 69, "preflight: does not end within 18 s", without="rank . of")
 
 
+def nothing_is_saved_of_a_program_that_does_not_run_yet(cluster):
+    """The signal by which it would be asked for a checkpoint would end it."""
+    with Cut(cluster, (1, 2)):
+        a, b, c = job(cluster, "unsaved", "2:3", ["--checkpoint-signal=USR1", *ENV], patience=4)
+        ends(c, 69, "preflight: node-2 has no connection with node-1\n")
+        for p, rank in ((a, 0), (b, 3)):
+            ends(p, 0, f"rank {rank} of 4", without="SIGUSR1")
+
+
+def a_signal_to_save_does_not_end_the_check(cluster):
+    p = looks_for_a_library(cluster)
+    check = expect.until(lambda: check_of(p), "the check")
+    os.kill(parent_of(check), signal.SIGUSR1)
+    ends(p, 69, "preflight: .*: dlopen of NCCL has not returned", without="SIGUSR1")
+
+
+def there_are_more_nodes_than_descriptors(cluster):
+    """By the limit that the program is started with, and finds again."""
+    size, limit = 12, 12
+    runs = [cluster[n % 3].start(
+        ["sh", "-c", f'ulimit -Sn {limit}; exec "$@"', "sh", BIN / "crun", "--preflight",
+         f"--nnodes={size}", f"--rdzv-endpoint={cluster[DAEMON].address}:29400",
+         "--rdzv-id=many", "--rdzv-backend=c10d", "sh", "-c", "echo limit $(ulimit -Sn)"],
+        env={"CRUN_PREFLIGHT_TIMEOUT": "60"}) for n in range(size)]
+    for p in runs:
+        ends(p, 0, f"limit {limit}\n", without="has no connection")
+
+
+def a_program_that_cannot_be_executed_is_not_started_again(cluster):
+    """And no shell takes it for one of its own."""
+    program = os.path.join(cluster.directory, "program")
+    with open(program, "w", encoding="ascii") as f:
+        f.write("echo rank $RANK of $WORLD_SIZE\n")
+    os.chmod(program, 0o755)
+    for p in job(cluster, "unrun", 3, ["--max-restarts=3", "--no-python", program], patience=60):
+        ends(p, 126, "could not be started: Exec format error", without="rank . of|restart 1 of")
+
+
 TESTS = (a_check_that_no_signal_ends_is_given_up, all_is_well, the_program_uses_the_library,
-         there_are_more_nodes_than_descriptors,
+         nothing_is_saved_of_a_program_that_does_not_run_yet,
+         a_signal_to_save_does_not_end_the_check, there_are_more_nodes_than_descriptors,
          a_program_that_cannot_be_executed_is_not_started_again,
          a_node_cut_off_from_the_others_is_kept_out,
          a_node_that_one_other_misses_is_kept_out, where_rank_0_is_may_be_at_fault)

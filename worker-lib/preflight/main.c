@@ -255,6 +255,24 @@ static void await(pid_t child, unsigned patience)
     _exit(EX_UNAVAILABLE);
 }
 
+/* By which a program is asked for a checkpoint: it has nothing to save yet. */
+static const int asks[] = { SIGUSR1, SIGUSR2 };
+#define ASKS (sizeof(asks) / sizeof(asks[0]))
+
+static void heed_no_asks(struct sigaction old[ASKS])
+{
+    const struct sigaction ignore = { .sa_handler = SIG_IGN };
+
+    for (size_t i = 0; i < ASKS; i++)
+        sigaction(asks[i], &ignore, &old[i]);
+}
+
+static void heed_asks(const struct sigaction old[ASKS])
+{
+    for (size_t i = 0; i < ASKS; i++)
+        sigaction(asks[i], &old[i], NULL);
+}
+
 /* crun knows it by these, and starts nothing again. */
 static int not_executed(const char *program, int errnum)
 {
@@ -269,6 +287,7 @@ static int not_executed(const char *program, int errnum)
 int main(int argc, char **argv)
 {
     unsigned patience = patience_s();
+    struct sigaction old[ASKS];
     pid_t child;
 
     if (argc < 2) {
@@ -277,6 +296,7 @@ int main(int argc, char **argv)
               stderr);
         return EX_USAGE;
     }
+    heed_no_asks(old);
     child = fork();
     if (child < 0) {
         tell(strerror(errno));
@@ -285,6 +305,7 @@ int main(int argc, char **argv)
     if (child == 0)
         check_all(patience);
     await(child, patience);
+    heed_asks(old);
     execv(argv[1], argv + 1);
     return not_executed(argv[1], errno);
 }
