@@ -296,6 +296,8 @@ static void on_outage(void *arg, bool out, const char *why)
 
     if (a->attached)
         say_outage(out, why);
+    else
+        say_unreached(a->say, out, why);
 }
 
 /* A job of one node has nobody to be cut off from. */

@@ -369,7 +369,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
     fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));
     if (f->kind == FAILURE_HANG) /* what all ranks did */
         print_said(out, &st, "the ranks", f->said, UINT_MAX);
-    else
+    else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
         print_said(out, &st, "it said", f->said, SAID_LINES);
     print_others(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",

@@ -10,6 +10,7 @@
 
 #include "agent/foot.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
@@ -31,6 +32,9 @@ struct say {
     uint64_t waiting_since, waiting_said;
     char refused[NOTICE_MAX_BYTES + 1]; /* said last */
     struct loop_timer countdown;
+    char unreached[ERROR_TEXT_MAX_BYTES + 1]; /* why the rendezvous was not found */
+    uint64_t tried_since;
+    struct loop_timer unreached_again;
 };
 
 static const char *plural(uint32_t n)
@@ -60,6 +64,26 @@ static void end_countdown(struct say *s)
     foot_urgent(s->foot, "");
 }
 
+static void show_unreached(void *arg)
+{
+    struct say *s = arg;
+    uint64_t now = clock_ms(), end = s->tried_since + s->config->job.join_timeout_ms;
+
+    log_info("waiting for the rendezvous (%s) · %" PRIu64 " s left", s->unreached,
+             end > now ? (end - now + 999) / 1000 : 0);
+    loop_timer_arm(&s->unreached_again, now + WAITING_AGAIN_MS);
+}
+
+void say_unreached(struct say *s, bool out, const char *why)
+{
+    if (!out) {
+        loop_timer_cancel(&s->unreached_again);
+        return;
+    }
+    snprintf(s->unreached, sizeof(s->unreached), "%s", why);
+    loop_timer_arm(&s->unreached_again, clock_ms() + WAITING_FIRST_MS);
+}
+
 struct say *say_create(struct loop *loop, const struct config *config,
                        struct foot *foot)
 {
@@ -71,7 +95,9 @@ struct say *say_create(struct loop *loop, const struct config *config,
         snprintf(s->job, sizeof(s->job), "the job");
     else
         snprintf(s->job, sizeof(s->job), "job \"%s\"", config->run_id);
+    s->tried_since = clock_ms();
     loop_timer_init(&s->countdown, loop, show_countdown, s);
+    loop_timer_init(&s->unreached_again, loop, show_unreached, s);
     return s;
 }
 
@@ -80,6 +106,7 @@ void say_destroy(struct say *s)
     if (!s)
         return;
     loop_timer_fini(&s->countdown);
+    loop_timer_fini(&s->unreached_again);
     free(s);
 }
 
@@ -108,10 +135,10 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
                  start->cause, epoch, start->world_size, plural(start->world_size),
                  start->group_size, nodes);
     else if (s->config->job.max_nodes > 1)
-        log_info("%s formed: %" PRIu32 " %s, %" PRIu32 " workers, this is node %" PRIu32
-                 " (epoch %" PRIu64 ")",
-                 s->job, start->group_size, nodes, start->world_size, start->group_rank,
-                 epoch);
+        log_info("%s formed: %" PRIu32 " %s, %" PRIu32
+                 " worker%s, this is node %" PRIu32 " (epoch %" PRIu64 ")",
+                 s->job, start->group_size, nodes, start->world_size,
+                 plural(start->world_size), start->group_rank, epoch);
 }
 
 void say_joined(struct say *s, const struct msg_joined *joined)
@@ -162,6 +189,7 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
     bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
+    char until[64];
 
     if (beat->present >= beat->wanted && !refused)
         return; /* it is not nodes that are waited for */
@@ -172,10 +200,15 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
         return;
     s->waiting_said = now;
     memcpy(s->refused, beat->refused, sizeof(s->refused));
+    if (beat->present < s->config->job.min_nodes)
+        snprintf(until, sizeof(until), "%" PRIu64 " s left", beat->left_ms / 1000);
+    else
+        snprintf(until, sizeof(until), "starts without the others in %" PRIu64 " s",
+                 beat->left_ms / 1000);
     log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
-             " have joined%s%s%s · %" PRIu64 " s left · rendezvous %s%s%s",
+             " have joined%s%s%s · %s · rendezvous %s%s%s",
              beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
-             beat->missing, *beat->missing ? ")" : "", beat->left_ms / 1000,
+             beat->missing, *beat->missing ? ")" : "", until,
              s->config->endpoints ? s->config->endpoints : "inside",
              *beat->refused ? " · " : "", beat->refused);
 }

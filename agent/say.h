@@ -44,7 +44,11 @@ char *say_standing(const struct say *s, const struct msg_heartbeat *progress, ch
 /* The job's name in quotes, or "the job" where nobody named it. */
 const char *say_job(const struct say *s);
 
-/* The rendezvous is out of reach, or back. */
+/* The rendezvous is not found at first (out), with why, or is then: told after five
+ * seconds, and then every thirty. */
+void say_unreached(struct say *s, bool out, const char *why);
+
+/* The rendezvous is out of reach, or back, once we were there. */
 void say_outage(bool out, const char *why);
 
 #endif

@@ -97,6 +97,17 @@ static int refuse(const struct search *s, const char *looked, struct err *e)
     return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
 }
 
+static const char *looked_in(const char *name, bool script)
+{
+    if (strchr(name, '/'))
+        return "";
+    if (script)
+        return " (looked in the working directory, in PATH and beside crun)";
+    if (access(name, F_OK) == 0)
+        return " (looked in PATH and beside crun; ./ before it means the one here)";
+    return " (looked in PATH and beside crun)";
+}
+
 /* The file that name means, to be freed; NULL with e. */
 static char *find_file(const struct command *c, const char *name, bool python,
                        struct err *e)
@@ -117,12 +128,7 @@ static char *find_file(const struct command *c, const char *name, bool python,
             try(&s, xasprintf("%s/%s", c->beside, name));
     }
     if (!s.found)
-        (void)refuse(&s,
-                     strchr(name, '/') ? ""
-                     : script ? " (looked in the working directory, in PATH and beside "
-                                "crun)"
-                              : " (looked in PATH and beside crun)",
-                     e);
+        (void)refuse(&s, looked_in(name, script), e);
     free(s.unfit);
     return s.found;
 }

@@ -132,6 +132,8 @@ uint64_t round_backoff_left(const struct round *r, uint64_t now)
 
 uint64_t round_time_left(const struct round *r, uint64_t now)
 {
+    if (r->last_call_at)
+        return left(r, r->last_call_at, now);
     return left(r, r->state_since + round_backoff_ms(r) + r->config.join_timeout_ms,
                 now);
 }

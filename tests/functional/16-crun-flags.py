@@ -233,6 +233,20 @@ def check_prefixes_and_ends():
         fail(f"letters together: {r.stderr}")
 
 
+def check_every_program():
+    for name in ("crun", "crund", "crunctl", "train", "coll-bench", "crun-preflight"):
+        program = os.path.join(os.path.dirname(CRUN), name)
+        if not os.path.exists(program):
+            continue  # needs a library that is not here
+        for flag, begins in (("--help", "usage: "), ("--version", f"{name} ")):
+            r = subprocess.run([program, flag], capture_output=True, text=True)
+            if r.returncode or r.stderr or not r.stdout.startswith(begins):
+                fail(f"{name} {flag}: {r}")
+        r = subprocess.run([program, "--nonsense"], capture_output=True, text=True)
+        if not r.returncode or r.stdout or "unknown flag --nonsense" not in r.stderr:
+            fail(f"{name} --nonsense: {r}")
+
+
 def check_full_disk():
     for question in ("--help", "--version", "--print-completion=zsh"):
         with open("/dev/full", "w") as full:
@@ -299,6 +313,7 @@ def main():
         check_bad(flags)
         check_prefixes_and_ends()
         check_dry_run()
+        check_every_program()
         check_full_disk()
         check_completion(flags)
         check_manual(flags)

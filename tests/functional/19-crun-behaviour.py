@@ -383,6 +383,38 @@ def drained_from_outside(p):
     p.end(a, 143, "epoch 2, 1 worker on 1 node")
 
 
+def a_rendezvous_that_is_not_there(p):
+    port = free_port()
+    lone = p.start(CRUN, "--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
+                   f"--master_port={port}", "true", stdin=subprocess.DEVNULL)
+    said = lone.stderr.readline().decode()
+    if not said.startswith(f"crun: waiting for the rendezvous (127.0.0.1:{port}: ") \
+            or "refused" not in said or " s left" not in said:
+        raise AssertionError(said)
+    p.crun(["--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
+            f"--master_port={port}", "true"], 0)
+    p.end(lone, 0, "the job formed: 2 nodes")
+
+
+def a_wait_for_more_nodes_than_needed(p):
+    lone = p.start(CRUN, "--nnodes=1:4", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                   "--rdzv-conf=lease=2,last_call_timeout=9", "true", stdin=subprocess.DEVNULL)
+    said = lone.stderr.readline().decode()
+    if not re.search(r"1 of 4 have joined · starts without the others in [0-9] s", said):
+        raise AssertionError(said)
+    p.end(lone, 0, "the job formed: 1 node, 1 worker,")
+
+
+def a_node_that_fails_has_no_last_words(p):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        c = p.start(CRUN, f"--master-port={taken.getsockname()[1]}", "true",
+                    stdin=subprocess.DEVNULL)
+        out, err = c.communicate(timeout=TIMEOUT)
+        same((c.returncode, out), (1, b""))
+        if b"is in use by" not in err or b"it said" in err:
+            raise AssertionError(err)
+
+
 # -- odd places to start in -----------------------------------------------------------
 
 
@@ -585,7 +617,9 @@ CHECKS = [
     ctrl_c_twice, other_signals_as_asked, the_standing_of_the_job_is_shown,
     ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
     daemons_that_obey_cost_no_grace, a_guard_that_hangs,
-    pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside, closed_descriptors, long_words,
+    pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside,
+    a_rendezvous_that_is_not_there, a_wait_for_more_nodes_than_needed,
+    a_node_that_fails_has_no_last_words, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
     process_one_is_ended, a_cgroup_that_was_killed,
     a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,

@@ -147,7 +147,9 @@ static const struct {
       "eval.py: no such file (looked in the working directory, in PATH and beside "
       "crun)" },
     { "eval", 0, "eval: no such file (looked in PATH and beside crun)" },
-    { "local", 0, "local: no such file (looked in PATH and beside crun)" },
+    { "local", 0,
+      "local: no such file (looked in PATH and beside crun; ./ before it means the one "
+      "here)" },
     { "./eval", 0, "./eval: no such file" },
     { "./eval.py", 0, "./eval.py: no such file" },
     { "train.py/x", 0, "train.py/x: no such file" },

@@ -53,9 +53,12 @@ START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
 {
     begin(2, 4, 0);
     join(1);
+    ck_assert_uint_gt(round_time_left(&w.r, w.now), 50000);
     join(2);
     pass(3000, ALL_ALIVE);
+    ck_assert_uint_le(round_time_left(&w.r, w.now), 2000);
     say(ROUND_EV_LEAVE, 1);
+    ck_assert_uint_gt(round_time_left(&w.r, w.now), 50000);
     pass(1000, ALL_ALIVE);
     join(3);
     pass(4000, ALL_ALIVE);

@@ -13,7 +13,7 @@ struct flags {
     uint64_t bytes, min, max; /* bytes 0: from min to max */
     bool one_size;
     long long factor, iterations, warmup; /* iterations 0: as the size asks for */
-    bool own_buffers, check, json, help;
+    bool own_buffers, check, json, help, version;
 };
 
 /* -1: e says what is wrong. */

@@ -268,5 +268,10 @@ int main(int argc, char **argv)
             flags_help();
         return EXIT_SUCCESS;
     }
+    if (f.version) {
+        if (is_first())
+            printf("coll-bench %s\n", crun_version());
+        return EXIT_SUCCESS;
+    }
     return bench(&f);
 }

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/version.h"
 #include "worker-lib/preflight/reach.h"
 #include "worker-lib/preflight/sum.h"
 
@@ -284,18 +285,28 @@ static int not_executed(const char *program, int errnum)
     return errnum == ENOENT ? 127 : 126;
 }
 
+/* By hand: which flag it was, if any. */
+static int usage(const char *flag)
+{
+    bool asked = flag && (strcmp(flag, "--help") == 0 || strcmp(flag, "-h") == 0);
+
+    if (flag && strcmp(flag, "--version") == 0)
+        return puts("crun-preflight " CRUN_VERSION) < 0;
+    if (flag && !asked)
+        fprintf(stderr, "crun-preflight: unknown flag %s\n", flag);
+    fputs("usage: crun-preflight PROGRAM [ARGUMENTS]    (crun --preflight starts it)\n",
+          asked ? stdout : stderr);
+    return asked ? EXIT_SUCCESS : EX_USAGE;
+}
+
 int main(int argc, char **argv)
 {
     unsigned patience = patience_s();
     struct sigaction old[ASKS];
     pid_t child;
 
-    if (argc < 2) {
-        fputs("usage: crun-preflight PROGRAM ARGUMENT...    (started by crun "
-              "--preflight)\n",
-              stderr);
-        return EX_USAGE;
-    }
+    if (argc < 2 || argv[1][0] == '-')
+        return usage(argv[1]);
     heed_no_asks(old);
     child = fork();
     if (child < 0) {
