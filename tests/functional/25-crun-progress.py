@@ -167,7 +167,6 @@ while True:
 """
 
 C_MAIN = """
-#include <unistd.h>
 int main(void)
 {
     int second = atoi(getenv("RANK"));
@@ -202,9 +201,10 @@ def the_python_of_readme_works(directory):
     alone.wait()
 
 
-def the_c_of_readme_works(directory):
+def the_example_in_c_works(directory):
     source, program = pathlib.Path(directory) / "w.c", pathlib.Path(directory) / "w"
-    source.write_text(readme.blocks("Progress", "c")[0] + C_MAIN)
+    example = (ROOT / "worker-lib/examples/progress.c").read_text()
+    source.write_text(example[:example.index("int main(")] + C_MAIN)
     subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
     Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *HANGS)
 
@@ -397,7 +397,7 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             silence_for_a_reason_is_no_hang, a_worker_that_is_done_may_stay,
             without_the_flag_nobody_is_judged, no_page_no_judgement,
             an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told,
-            the_python_of_readme_works, the_c_of_readme_works,
+            the_python_of_readme_works, the_example_in_c_works,
             the_command_of_readme_shows_a_hang]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
 ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
