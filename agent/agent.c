@@ -385,8 +385,7 @@ static void on_group_failed(void *arg, const struct failure *f)
         return;
     }
     snprintf(own.host, sizeof(own.host), "%s", a->host);
-    own.final |= failure_is_final(f, &a->config->job) ||
-                 (a->config->preflight && failure_not_executed(f));
+    own.final |= failure_is_final(f, &a->config->job);
     failure_list_add(&a->failures, &own);
     events_add(a->events, "failed", a->epoch,
                "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",

@@ -19,8 +19,8 @@
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define SAID_LINES 20
 #define PREFLIGHT "preflight: "
-#define EXIT_NOT_EXECUTABLE 126 /* as a shell has it */
-#define EXIT_NOT_FOUND 127
+#define PREFLIGHT_EXEC PREFLIGHT "execve: error "
+#define EXIT_NOT_EXECUTED 127
 
 /* -- in words --------------------------------------------------------------------- */
 
@@ -176,21 +176,24 @@ static const char *own_words(const struct failure *f)
     return f->what;
 }
 
-static bool is_of_preflight(const struct failure *f)
-{
-    return f->kind == FAILURE_EXIT &&
-           strncmp(own_words(f), PREFLIGHT, strlen(PREFLIGHT)) == 0;
-}
-
 const char *failure_unfit(const struct failure *f)
 {
-    return is_of_preflight(f) && f->code == EX_UNAVAILABLE ? own_words(f) : NULL;
+    const char *words = own_words(f);
+    bool unfit = f->kind == FAILURE_EXIT && f->code == EX_UNAVAILABLE &&
+                 strncmp(words, PREFLIGHT, strlen(PREFLIGHT)) == 0;
+
+    return unfit ? words : NULL;
 }
 
-bool failure_not_executed(const struct failure *f)
+int failure_not_executed(const struct failure *f)
 {
-    return is_of_preflight(f) &&
-           (f->code == EXIT_NOT_FOUND || f->code == EXIT_NOT_EXECUTABLE);
+    const char *words = own_words(f);
+    size_t length = strlen(PREFLIGHT_EXEC);
+
+    if (f->kind != FAILURE_EXIT || f->code != EXIT_NOT_EXECUTED ||
+        strncmp(words, PREFLIGHT_EXEC, length) != 0)
+        return 0;
+    return (int)strtol(words + length, NULL, 10);
 }
 
 void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)

@@ -35,8 +35,8 @@ bool failure_read_error_file(const char *path, struct error_told *told);
 /* It is of the preflight's finding that this node is unfit: why, in its words; or NULL.
  */
 const char *failure_unfit(const struct failure *f);
-/* It is of the preflight, which could not execute the program. */
-bool failure_not_executed(const struct failure *f);
+/* It is of the preflight, which could not execute the program: the errno, or 0. */
+int failure_not_executed(const struct failure *f);
 
 /* One of the agent itself, just now. */
 void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);

@@ -225,19 +225,25 @@ static struct failure failure_of(const struct group *g, uint32_t local_rank,
     return f;
 }
 
+static void set_not_executed(struct failure *f, const char *what, int errnum)
+{
+    f->kind = FAILURE_EXEC;
+    f->code = errnum;
+    f->final = true;
+    snprintf(f->what, sizeof(f->what), "%s: %s%s", what, strerror(errnum),
+             exec_hint(errnum));
+}
+
 static void report_failure(struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
     struct failure f = failure_of(g, local_rank, w->exit.at_ms);
     struct error_told told;
+    int errnum;
 
     f.out_of_memory = w->exit.out_of_memory;
     if (w->exec_errno) {
-        f.kind = FAILURE_EXEC;
-        f.code = w->exec_errno;
-        f.final = true;
-        snprintf(f.what, sizeof(f.what), "%s: %s%s", w->exec_what,
-                 strerror(w->exec_errno), exec_hint(w->exec_errno));
+        set_not_executed(&f, w->exec_what, w->exec_errno);
     } else if (WIFSIGNALED(w->exit.status)) {
         f.kind = FAILURE_SIGNAL;
         f.code = WTERMSIG(w->exit.status);
@@ -251,6 +257,9 @@ static void report_failure(struct group *g, uint32_t local_rank)
     else
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
     failure_put_what(&f, told.message);
+    errnum = g->config->preflight ? failure_not_executed(&f) : 0;
+    if (errnum)
+        set_not_executed(&f, "execve", errnum);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);
 }

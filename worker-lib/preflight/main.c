@@ -36,6 +36,7 @@
 #define LEAVE_S 10
 /* For a child to be ended by its alarm. */
 #define ALARM_S 2
+#define EXIT_NOT_EXECUTED 127
 
 static unsigned patience_s(void)
 {
@@ -274,15 +275,14 @@ static void heed_asks(const struct sigaction old[ASKS])
         sigaction(asks[i], &old[i], NULL);
 }
 
-/* crun knows it by these, and starts nothing again. */
-static int not_executed(const char *program, int errnum)
+/* crun tells it as where there is no preflight: see failure_not_executed. */
+static int not_executed(int errnum)
 {
-    char why[600];
+    char why[128];
 
-    snprintf(why, sizeof(why), "%s could not be started: %s", program,
-             strerror(errnum));
+    snprintf(why, sizeof(why), "execve: error %d: %s", errnum, strerror(errnum));
     tell(why);
-    return errnum == ENOENT ? 127 : 126;
+    return EXIT_NOT_EXECUTED;
 }
 
 /* By hand: which flag it was, if any. */
@@ -318,5 +318,5 @@ int main(int argc, char **argv)
     await(child, patience);
     heed_asks(old);
     execv(argv[1], argv + 1);
-    return not_executed(argv[1], errno);
+    return not_executed(errno);
 }
