@@ -185,6 +185,13 @@ void say_stopped(struct say *s)
     s->stopping = false;
 }
 
+/* The default of --master-addr, which no other machine reaches. */
+static bool is_only_here(const char *endpoints)
+{
+    return endpoints && (strncmp(endpoints, "127.", 4) == 0 ||
+                         strncmp(endpoints, "localhost", 9) == 0);
+}
+
 void say_waiting(struct say *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
@@ -206,10 +213,12 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
         snprintf(until, sizeof(until), "starts without the others in %" PRIu64 " s",
                  beat->left_ms / 1000);
     log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
-             " have joined%s%s%s · %s · rendezvous %s%s%s",
+             " have joined%s%s%s · %s · rendezvous %s%s%s%s",
              beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
              beat->missing, *beat->missing ? ")" : "", until,
              s->config->endpoints ? s->config->endpoints : "inside",
+             is_only_here(s->config->endpoints) ? " (for nodes of this machine only)"
+                                                : "",
              *beat->refused ? " · " : "", beat->refused);
 }
 

@@ -3,6 +3,7 @@
  * crunctl: looks at and steers running jobs. This file finds the command and parses its
  * flags; what each command does is in cmd_*.c, and how it is asked for in ctl.c.
  */
+#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +42,8 @@ static void print_help(void)
 
 static void print_command_help(const struct ctl_command *c)
 {
-    printf("usage: crunctl %s%s%s [flags]\n\n%s.\n\n", c->name, c->words ? " " : "",
-           c->words ? c->words : "", c->summary);
+    printf("usage: crunctl %s%s%s [flags]\n\n%c%s.\n\n", c->name, c->words ? " " : "",
+           c->words ? c->words : "", toupper(c->summary[0]), c->summary + 1);
     opt_print(c->table, stdout);
 }
 

@@ -9,6 +9,9 @@
 
 #include "rendezvous/base/xalloc.h"
 
+/* Fewer are letters, not a name. */
+#define NAME_LETTERS_MIN 4
+
 #define HELP_WIDTH 80
 #define HELP_INDENT_MAX 30 /* flags longer than this have their help below */
 #define NAME_SIZE 64
@@ -70,8 +73,9 @@ static size_t distance(const char *a, const char *b, size_t b_length)
     return above[b_length];
 }
 
-static int refuse_name(const struct opt *table, const char *typed, size_t length,
-                       struct err *e)
+/* The row whose name is most like `typed`, or NULL. */
+static const struct opt *find_nearest(const struct opt *table, const char *typed,
+                                      size_t length)
 {
     const struct opt *nearest = NULL;
     size_t least = length / 3 + 2; /* further away is no help */
@@ -84,6 +88,14 @@ static int refuse_name(const struct opt *table, const char *typed, size_t length
             nearest = o;
         }
     }
+    return nearest;
+}
+
+static int refuse_name(const struct opt *table, const char *typed, size_t length,
+                       struct err *e)
+{
+    const struct opt *nearest = find_nearest(table, typed, length);
+
     if (nearest)
         return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
                        nearest->name);
@@ -154,6 +166,20 @@ static int parse_long(struct parse *p, const char *typed, struct err *e)
     return apply_next(p, o, e);
 }
 
+/* "-nproc-per-node=2" may be a name that lacks a dash. */
+static int refuse_letter(const struct opt *table, const char *letters, struct err *e)
+{
+    size_t length = strcspn(letters, "=");
+    const struct opt *nearest = length >= NAME_LETTERS_MIN
+                                    ? find_nearest(table, letters, length)
+                                    : NULL;
+
+    if (nearest)
+        return err_set(e, "unknown flag -%.*s; did you mean --%s?", (int)length,
+                       letters, nearest->name);
+    return err_set(e, "unknown flag -%c", *letters);
+}
+
 /* "-vq", "-pVALUE", "-p VALUE" */
 static int parse_letters(struct parse *p, const char *letters, struct err *e)
 {
@@ -161,7 +187,7 @@ static int parse_letters(struct parse *p, const char *letters, struct err *e)
         const struct opt *o = find_letter(p->table, *letters);
 
         if (!o)
-            return err_set(e, "unknown flag -%c", *letters);
+            return refuse_letter(p->table, letters, e);
         if (o->arg && letters[1])
             return apply(p, o, letters + 1, e);
         if (o->arg)

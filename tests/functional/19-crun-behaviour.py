@@ -400,7 +400,8 @@ def a_wait_for_more_nodes_than_needed(p):
     lone = p.start(CRUN, "--nnodes=1:4", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
                    "--rdzv-conf=lease=2,last_call_timeout=9", "true", stdin=subprocess.DEVNULL)
     said = lone.stderr.readline().decode()
-    if not re.search(r"1 of 4 have joined · starts without the others in [0-9] s", said):
+    if not re.search(r"1 of 4 have joined · starts without the others in [0-9] s"
+                     r" · rendezvous 127.0.0.1:\d+ \(for nodes of this machine only\)", said):
         raise AssertionError(said)
     p.end(lone, 0, "the job formed: 1 node, 1 worker,")
 

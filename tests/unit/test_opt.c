@@ -172,6 +172,9 @@ static const struct {
       "unknown flag --nproc_per_mode; did you mean --nproc-per-node?" },
     { "--sate-dir x", "unknown flag --sate-dir; did you mean --state-dir?" },
     { "--laese 4", "unknown flag --laese; did you mean --lease?" },
+    { "-nproc_per_node=2",
+      "unknown flag -nproc_per_node; did you mean --nproc-per-node?" },
+    { "-zzzzz", "unknown flag -z" },
     { "--old-nome 4", "unknown flag --old-nome" }, /* what is hidden is not offered */
     { "--quite-another", "unknown flag --quite-another" },
     { "--verbosest", "unknown flag --verbosest; did you mean --verbose?" },
