@@ -201,7 +201,7 @@ void say_waiting(struct say *s, const struct msg_beat *beat)
     if (beat->present >= beat->wanted && !refused)
         return; /* it is not nodes that are waited for */
     if (!s->waiting_since)
-        s->waiting_since = now;
+        s->waiting_since = s->epoch ? now : s->tried_since; /* beats come seldom */
     if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
                      (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS)))
         return;
