@@ -15,7 +15,9 @@
 #include "worker-lib/reduce.h"
 
 #define SMALL_ALL_BYTES 65536u    /* of all ranks, where each reduces everything */
-#define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner */
+#define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner, */
+#define SMALL_CROWDED_BYTES                                                            \
+    16384u /* but a meeting of ranks that share cores costs more */
 #define RANKS_MAX 4096
 #define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
@@ -335,10 +337,16 @@ static const struct plan {
                        take_root, NULL },
 };
 
+static size_t small_bytes(const struct pass *x)
+{
+    if (x->op->kind != OP_ALL_REDUCE)
+        return SHM_SMALL_BYTES;
+    return x->s->crowded ? SMALL_CROWDED_BYTES : SMALL_REDUCED_BYTES;
+}
+
 static bool is_small(const struct pass *x, const struct plan *plan)
 {
-    size_t most = x->op->kind == OP_ALL_REDUCE ? SMALL_REDUCED_BYTES : SHM_SMALL_BYTES;
-    size_t limit = least(most, SMALL_ALL_BYTES / x->size);
+    size_t limit = least(small_bytes(x), SMALL_ALL_BYTES / x->size);
 
     if (x->op->kind == OP_BARRIER)
         return true;
