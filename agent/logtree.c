@@ -62,6 +62,21 @@ static int make_path(const char *path, struct err *e)
     return rc;
 }
 
+int logtree_prepare(const char *log_dir, struct err *e)
+{
+    int fd, rc;
+
+    if (make_path(log_dir, e) < 0)
+        return -1;
+    fd = open(log_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    rc = fd < 0 ? -1 : faccessat(fd, ".", W_OK | X_OK, AT_EACCESS);
+    if (rc < 0)
+        err_set_errno(e, errno, "%s", log_dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static int open_log_dir(struct logtree *t, const char *log_dir, struct err *e)
 {
     if (make_path(log_dir, e) < 0)

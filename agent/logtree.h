@@ -18,6 +18,10 @@
  */
 struct logtree;
 
+/* Whether a tree can be made there, as far as it can be known before: the folder itself
+ * is made. */
+int logtree_prepare(const char *log_dir, struct err *e) MUST_CHECK;
+
 /* log_dir NULL: a temporary one. NULL with e if it cannot be made. */
 struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e);
 void logtree_destroy(struct logtree *t); /* NULL is fine */

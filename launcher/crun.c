@@ -15,6 +15,8 @@
 #include "agent/gpu.h"
 #include "agent/gpu_probe.h"
 #include "agent/guard.h"
+#include "agent/logplan.h"
+#include "agent/logtree.h"
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
 #include "launcher/options.h"
@@ -105,6 +107,14 @@ static int understand_all(const struct options *o, const char *const *words,
     return find_command(o, words, config, e);
 }
 
+/* Who asks for a folder of logs that cannot be is told before anything begins. */
+static int prepare_logs(const struct config *config, struct err *e)
+{
+    if (!config->log_dir || logplan_has_no_files(config))
+        return 0;
+    return logtree_prepare(config->log_dir, e);
+}
+
 static int run(const struct options *o, const char *const *words)
 {
     struct config config;
@@ -117,6 +127,9 @@ static int run(const struct options *o, const char *const *words)
     } else if (o->dry_run) {
         dryrun_print(&config, (const char *const *)environ, stdout);
         code = fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    } else if (prepare_logs(&config, &e) < 0) {
+        log_error("--log-dir: %s", e.text);
+        code = EXIT_USAGE;
     } else {
         code = agent_run(&config);
     }

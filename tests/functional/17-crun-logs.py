@@ -139,6 +139,15 @@ def no_logs(p):
     same((r.returncode, r.stdout), (0, b"[default0]:file <>\n"))
 
 
+def a_folder_that_cannot_be_is_told_first(p):
+    for folder, why in (("/proc/nope/logs", b"cannot make folder /proc/nope"),
+                        (p.tmp + "/file", b"Not a directory")):
+        open(p.tmp + "/file", "w").close()
+        r = p.crun(["--log-dir", folder, "-r", "3"], SAY, workers=1)
+        same((r.returncode, r.stdout, r.stderr.count(b"\n")), (2, b"", 1))
+        same(why in r.stderr, True)
+
+
 def restart_keeps_what_was_written(p):
     r = p.crun(["--log-dir", p.logs, "-r", "1", "--max-restarts", "2"],
                "echo attempt $TORCHELASTIC_RESTART_COUNT; "
@@ -335,8 +344,9 @@ def stopped_terminal(p):
 
 
 CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_ranks,
-          filtered, no_logs, restart_keeps_what_was_written,
-          temporary_logs_stay_if_written, stderr_ends_in_the_report, order_is_kept,
+          filtered, no_logs, a_folder_that_cannot_be_is_told_first,
+          restart_keeps_what_was_written, temporary_logs_stay_if_written,
+          stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, reader_goes_away,
           grandchild_holds_the_pipe, full_disk, terminal, terminal_with_prefix,
           redirected_is_no_terminal, stopped_terminal]
