@@ -20,9 +20,14 @@ static enum signal_wish wish_to_leave(struct signals *s)
 
 enum signal_wish signals_wish(struct signals *s, int signo)
 {
+    unsigned before;
+
     if (signo != SIGINT && !s->stays && s->ends == 0)
         return wish_to_leave(s);
-    return s->ends++ == 0 ? SIGNAL_END : SIGNAL_KILL;
+    before = s->ends++;
+    if (before == 0)
+        return SIGNAL_END;
+    return signo == SIGINT || before > 1 ? SIGNAL_KILL : SIGNAL_NOTHING_NEW;
 }
 
 enum signal_wish signals_wish_preempted(struct signals *s)

@@ -16,8 +16,9 @@ struct msg;
  * taken away soon; it is told as SIGTERM, unless it is one of the former.
  *
  * What one asks for hangs on those before it. Schedulers signal twice as a matter of
- * course, so that a node which leaves is only told to hurry, and the job goes on;
- * SIGINT is a person's, at any node, and ends the job.
+ * course, so that a node which leaves is only told to hurry, and the job goes on, and
+ * one that ends its job by it still ends it in good order: the third one kills. SIGINT
+ * is a person's, at any node, and ends the job; the second one kills it.
  */
 enum signal_wish {
     SIGNAL_NOTHING_NEW,

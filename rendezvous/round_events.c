@@ -309,20 +309,19 @@ static enum round_verdict on_checkpointed(struct step *s)
     return ROUND_OK;
 }
 
-static enum round_verdict on_end(struct step *s)
+static enum round_verdict end_job(struct step *s, bool now)
 {
     struct round *r = s->r;
 
     if (!r->ending)
         round_decide(r, ROUND_REASON_USER, s->ev->exit_code);
     if (r->state == ROUND_RUNNING)
-        round_begin_stop(s, ROUND_CAUSE_USER,
-                         s->ev->now ? 0 : r->config.shutdown_grace_ms);
+        round_begin_stop(s, ROUND_CAUSE_USER, now ? 0 : r->config.shutdown_grace_ms);
     else if (r->state == ROUND_STOPPING) {
         r->root_heard_at =
             0; /* whatever explains the failure, the job goes no further */
         round_act(s, ROUND_ACT_SAVE_JOB, ROUND_NONE);
-        if (s->ev->now && r->grace_ms > 0) {
+        if (now && r->grace_ms > 0) {
             r->grace_ms = 0;
             round_tell_all_to_stop(s);
         }
@@ -330,8 +329,14 @@ static enum round_verdict on_end(struct step *s)
     return ROUND_OK;
 }
 
-/* LEAVE and DRAIN: the node goes if enough remain; if not, the one ends the job. A
- * member goes when the epoch has stopped for it: see settle_running. */
+static enum round_verdict on_end(struct step *s)
+{
+    return end_job(s, s->ev->now);
+}
+
+/* LEAVE and DRAIN: the node goes if enough remain; if not, the one ends the job, in
+ * good order: the haste is that node's alone. A member goes when the epoch has stopped
+ * for it: see settle_running. */
 static enum round_verdict on_leave(struct step *s)
 {
     struct round *r = s->r;
@@ -345,7 +350,7 @@ static enum round_verdict on_leave(struct step *s)
         return s->ev->now ? ROUND_OK : ROUND_IGNORED;
     if (!first_forming && round_candidates(r) - 1 < r->config.min_nodes &&
         !(n->state == ROUND_NODE_WAITING && r->state != ROUND_FORMING))
-        return drain ? ROUND_REFUSED_MIN : on_end(s);
+        return drain ? ROUND_REFUSED_MIN : end_job(s, false);
     if (!round_is_member(n) || (n->state == ROUND_NODE_FINISHED && !is_vital(r, n) &&
                                 r->state == ROUND_RUNNING)) {
         round_release(s, n);

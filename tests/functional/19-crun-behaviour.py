@@ -225,6 +225,19 @@ def the_stopped_are_ended(p):
     p.end(c, 143)
 
 
+def a_second_term_takes_no_grace_away(p):
+    c = p.start(CRUN, *sh("trap 'echo got TERM; until [ -e go ]; do sleep 0.02; done;"
+                          " echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGTERM)
+    same(c.stdout.readline(), b"got TERM\n")
+    c.send_signal(signal.SIGTERM)
+    p.file("go")
+    same(c.stdout.readline(), b"saved\n")
+    p.end(c, 143)
+
+
 def ctrl_c_once(p):
     t = Terminal(p, "--nproc-per-node=2", *sh(DUTIFUL))
     t.wait_for(b"ready")
@@ -614,7 +627,8 @@ def nothing_grows(p):
 
 CHECKS = [
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
-    the_deaf_are_killed_after_the_grace, the_stopped_are_ended, ctrl_c_once,
+    the_deaf_are_killed_after_the_grace, the_stopped_are_ended,
+    a_second_term_takes_no_grace_away, ctrl_c_once,
     ctrl_c_twice, other_signals_as_asked, the_standing_of_the_job_is_shown,
     ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
     daemons_that_obey_cost_no_grace, a_guard_that_hangs,
