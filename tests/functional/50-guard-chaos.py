@@ -145,12 +145,15 @@ class Launch:
             if not guard:
                 return False
             os.kill(guard, signal.SIGSTOP)
+            while state(guard) == (b"crun-guard", "runs"):  # it may be making a child
+                time.sleep(0.001)
             holders = [guard] + children(guard)
             self.agent.kill()
             os.kill(guard, signal.SIGKILL)
             # what says that the cgroup is in use goes with the guard, and with workers
             # that had not come to be the program yet
-            while any(read(f"/proc/{pid}/cmdline").startswith(b"crun-guard") for pid in holders):
+            while any(state(pid)[0] == b"crun-guard" and state(pid)[1] != "dead"
+                      for pid in holders):
                 time.sleep(0.001)
         return True
 
@@ -176,6 +179,12 @@ class Launch:
                 return looked
             assert looked < LATEST, f"{self.mode}: after {looked:.3f} s {describe(left)}"
             time.sleep(0.001)
+
+
+def state(pid):
+    """Its name, and whether it is stopped or dead; the dead have closed all they held."""
+    name, _, rest = read(f"/proc/{pid}/stat").partition(b" (")[2].rpartition(b") ")
+    return name, {b"": "dead", b"Z": "dead", b"X": "dead", b"T": "is stopped"}.get(rest[:1], "runs")
 
 
 def kill(pid):
