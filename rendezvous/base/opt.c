@@ -166,7 +166,20 @@ static int parse_long(struct parse *p, const char *typed, struct err *e)
     return apply_next(p, o, e);
 }
 
-/* "-nproc-per-node=2" may be a name that lacks a dash. */
+/* "-nproc-per-node=2" is a name that lacks a dash, though the start of "-rdzv-id=x"
+ * would do as a letter with its value. */
+static bool lacks_dash(const struct opt *table, const char *letters)
+{
+    size_t length = strcspn(letters, "=");
+
+    for (const struct opt *o = table; o->name && length > 1; o++)
+        if (same_start(o->name, letters, length) &&
+            (length >= NAME_LETTERS_MIN || o->name[length] == '\0'))
+            return true;
+    return false;
+}
+
+/* It may be a name that lacks a dash and has a letter too many. */
 static int refuse_letter(const struct opt *table, const char *letters, struct err *e)
 {
     size_t length = strcspn(letters, "=");
@@ -183,6 +196,9 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 /* "-vq", "-pVALUE", "-p VALUE" */
 static int parse_letters(struct parse *p, const char *letters, struct err *e)
 {
+    if (lacks_dash(p->table, letters))
+        return err_set(e, "unknown flag -%.*s; did you mean --%s?",
+                       (int)strcspn(letters, "="), letters, letters);
     for (; *letters; letters++) {
         const struct opt *o = find_letter(p->table, *letters);
 
