@@ -28,6 +28,7 @@ static struct {
     int epoll, errors;
     const struct cgroup *cgroup;
     struct spawn_home home;
+    bool wants_group; /* the last one was killed, and there could be no other yet */
     char oom_score_adj[16];
     uint64_t oom_kills;
     bool tired; /* the machine is full, and was so when we tried again */
@@ -81,17 +82,17 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     return true;
 }
 
-/* Where there can be no new group, or nobody can be born into any, the children move
- * into the old one themselves. */
+/* Until there can be a new group the children move into the old one themselves; where
+ * nobody can be born into any, they do so for good. */
 void guard_workers_move_home(void)
 {
     bool below = table.home.cgroup != table.cgroup->dir;
 
-    if (table.cgroup->dir < 0 || table.home.keep_out)
+    if (table.cgroup->dir < 0 || (table.home.keep_out && !table.wants_group))
         return;
     table.home.cgroup = cgroup_make_below(table.cgroup, below ? table.home.cgroup : -1);
-    table.home.keep_out = table.home.cgroup < 0;
-    if (table.home.keep_out)
+    table.wants_group = table.home.keep_out = table.home.cgroup < 0;
+    if (table.wants_group)
         table.home.cgroup = table.cgroup->dir;
 }
 

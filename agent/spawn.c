@@ -232,9 +232,9 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
 {
     pid_t parent = getpid(), pid = -1;
     bool lasting = true; /* what failed will fail again */
-    unsigned way;
+    unsigned first = first_way(home), way;
 
-    for (way = first_way(home); way < WAY_COUNT; way++) {
+    for (way = first; way < WAY_COUNT; way++) {
         bool is_born_there = ways[way].flags & CLONE_INTO_CGROUP;
         bool in_cgroup = home->cgroup < 0 || is_born_there;
 
@@ -250,7 +250,7 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
     }
     if (pid < 0)
         return -1;
-    if (lasting)
+    if (lasting && way > first)
         home->way = way;
     if (*pidfd < 0) /* the child is not reaped yet, so this is surely it */
         *pidfd = (int)syscall(SYS_pidfd_open, pid, 0u);

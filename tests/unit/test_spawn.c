@@ -155,6 +155,20 @@ START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
 }
 END_TEST
 
+/* Who is kept out once is born into the next group again. */
+START_TEST(the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while)
+{
+    char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
+
+    t.home.cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    t.home.keep_out = true;
+    ck_assert_int_eq(end_of(start(argv)), 0);
+    expect_failure(SPAWN_CGROUP, ENOENT);
+    ck_assert_uint_eq(t.home.way, 0);
+    close(t.home.cgroup);
+}
+END_TEST
+
 START_TEST(no_way_but_fork_is_left_when_nothing_else_works)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
@@ -290,6 +304,8 @@ int main(void)
     tcase_add_test(tc,
                    a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting);
     tcase_add_test(tc, where_a_worker_is_killed_at_birth_it_moves_in_instead);
+    tcase_add_test(tc,
+                   the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while);
     tcase_add_test(tc, no_way_but_fork_is_left_when_nothing_else_works);
     tcase_add_test(tc, a_node_that_is_not_there_is_told);
     tcase_add_test(tc, a_worker_does_not_start_when_its_parent_is_dead_already);
