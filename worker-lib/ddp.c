@@ -310,6 +310,7 @@ void crun_ddp_get_stats(crun_ddp *ddp, crun_ddp_stats *stats)
         .steps = ddp->synced,
         .communication_s = ddp->communication_s,
         .exposed_s = ddp->exposed_s,
+        .skew_s = ddp->skew_s,
         .buckets = ddp->buckets,
         .unused = ddp->unused ? ddp->unused : "",
     };

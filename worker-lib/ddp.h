@@ -38,6 +38,12 @@ struct ddp_bucket {
     struct crun_work *work; /* under way */
 };
 
+/* What this rank saw of a step. The ranks compare it when they are together next. */
+struct ddp_times {
+    int32_t waited_us; /* in finish */
+    int32_t beside_us; /* in its collectives */
+};
+
 /*
  * A step: begin opens it, and ready, from any thread, counts down the buckets of its
  * parameter. Whoever completes a bucket takes the lock and launches, in `order`, all
@@ -82,7 +88,8 @@ struct crun_ddp {
     struct device_note *unused_note[DDP_NOTES];
 
     uint64_t beside_us; /* world_beside_us() at the step's begin */
-    double communication_s, exposed_s;
+    struct ddp_times last;
+    double communication_s, exposed_s, skew_s;
     char *unused; /* names */
     struct state_part *part;
     struct state_range *part_range;

@@ -186,34 +186,64 @@ static crun_status sum_later(crun_ddp *ddp, int32_t *unused)
                         : s;
 }
 
-static crun_status sum(crun_ddp *ddp, int32_t *word, crun_work **work)
+/*
+ * What the ranks tell each other with every step's gradients; of each the least is
+ * kept. What even the last rank to come has waited was for the network: the others'
+ * rest was for that rank.
+ */
+enum { WORD_UNUSED /* negative */, WORD_WAITED, WORD_BESIDE, WORDS };
+
+static crun_status take_least(crun_ddp *ddp, int32_t *word, crun_work **work)
 {
     const struct op op = { .kind = OP_ALL_REDUCE,
                            .type = CRUN_I32,
-                           .op = CRUN_SUM,
+                           .op = CRUN_MIN,
                            .in = word,
                            .out = word,
-                           .count = 1,
+                           .count = WORDS,
                            .start = OP_WHEN_WAITED };
 
     return world_call(ddp->world, op, work);
 }
 
+static void add_times(crun_ddp *ddp, int32_t waited_us, int32_t beside_us)
+{
+    ddp->exposed_s += 1e-6 * waited_us;
+    ddp->skew_s += 1e-6 * (ddp->last.waited_us - waited_us);
+    ddp->communication_s += 1e-6 * beside_us;
+}
+
+static int32_t to_word(double us)
+{
+    return us < INT32_MAX ? (int32_t)us : INT32_MAX;
+}
+
+static void take_times(crun_ddp *ddp, double began)
+{
+    uint64_t beside_us = world_beside_us(ddp->world) - ddp->beside_us;
+
+    ddp->last.waited_us = to_word(1e6 * (ddp_seconds() - began));
+    ddp->last.beside_us = to_word((double)beside_us);
+}
+
 static crun_status communicate(crun_ddp *ddp, int32_t *unused)
 {
-    double begin = ddp_seconds();
+    int32_t word[WORDS] = { -*unused, ddp->last.waited_us, ddp->last.beside_us };
+    double began = ddp_seconds();
     crun_work *work = NULL;
     crun_status s = launch_next(ddp, true);
 
     if (ddp->ops->queued && s == CRUN_OK)
         s = sum_later(ddp, unused);
     else if (ddp->size > 1 && s == CRUN_OK)
-        s = sum(ddp, unused, &work);
+        s = take_least(ddp, word, &work);
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
-    ddp->exposed_s += ddp_seconds() - begin;
-    ddp->communication_s += 1e-6 *
-                            (double)(world_beside_us(ddp->world) - ddp->beside_us);
+    if (!ddp->ops->queued)
+        *unused = -word[WORD_UNUSED];
+    if (s == CRUN_OK)
+        add_times(ddp, word[WORD_WAITED], word[WORD_BESIDE]);
+    take_times(ddp, began);
     return s;
 }
 

@@ -10,9 +10,11 @@ import math
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
 from train_runs import BIN, Run, SMALL, finished, main, metrics  # noqa: E402
@@ -78,6 +80,26 @@ def lines(folder):
     assert (first["pass"], last["pass"], last["step"], last["ranks"]) == (1, 2, 50, 2), last
     assert last["train_loss"] < first["train_loss"] and 0.6 < last["test_accuracy"] <= 1, last
     assert last["samples_per_s"] > 0, last
+    for one in first, last:  # each of its own pass
+        assert 0 < one["communication_s"] < one["seconds"], one
+        assert 0 < one["exposed_s"] + one["skew_s"] < one["seconds"], one
+
+
+def straggler(folder):
+    """What rank 0 waits for a rank that is slow is told from what it waits for data."""
+    path = f"{folder}/metrics"
+    with Run("--model=mlp", "--passes=1", f"--train-limit={40 * FEW}", "--ckpt-every=20",
+             f"--ckpt-dir={folder}", f"--metrics={path}", ranks=2) as run:
+        run.until(lambda: len(run.workers()) == 2, "two workers")
+        pid = run.workers()[1]
+        run.until(lambda: any(n.endswith(".safetensors") for n in os.listdir(folder)),
+                  "a checkpoint")
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(1)  # how long it is slow
+        os.kill(pid, signal.SIGCONT)
+        run.ends_with(0)
+    one, = metrics(path)
+    assert one["skew_s"] > 0.5, one
 
 
 def terminal(_):
@@ -132,6 +154,7 @@ def no_number(_):
         run.ends_with(1).says("^train: rank 0: the loss is not a number after step .*--lr")
 
 
-main({"mistakes": mistakes, "files": files, "lines": lines, "terminal": terminal,
+main({"mistakes": mistakes, "files": files, "lines": lines, "straggler": straggler,
+      "terminal": terminal,
       "same_bits": same_bits, "same_numbers": same_numbers,
       "other_precisions": other_precisions, "no_number": no_number})

@@ -3,8 +3,10 @@
 #define TESTS_HELPERS_THREAD_WORLD_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tiny_model.h"
@@ -34,6 +36,7 @@ struct thread_ranks {
     pthread_barrier_t barrier;
     const void *in[THREADS_MAX];
     struct launch now[THREADS_MAX];
+    _Atomic unsigned came; /* to collectives, all ranks together */
 };
 
 struct crun_world {
@@ -41,7 +44,8 @@ struct crun_world {
     struct thread_ranks *ranks;
     struct launch launch[LAUNCHES_MAX];
     unsigned launches;
-    int fail_after; /* so many more launches, if not 0 */
+    int fail_after;      /* so many more launches, if not 0 */
+    useconds_t takes_us; /* each collective, when all are there */
 };
 
 struct crun_work {
@@ -170,11 +174,13 @@ static crun_status together(crun_world *w, struct launch l, void *out, size_t by
     *kept = l;
     w->ranks->in[w->rank] = l.in;
     w->ranks->now[w->rank] = l;
+    w->ranks->came++;
     pthread_barrier_wait(&w->ranks->barrier);
     for (int r = 0; r < w->ranks->size; r++)
         if (w->ranks->now[r].count != l.count ||
             strcmp(w->ranks->now[r].what, l.what) != 0)
             abort();
+    usleep(w->takes_us);
     make(w, result, arg);
     pthread_barrier_wait(&w->ranks->barrier);
     memcpy(out, result, bytes);

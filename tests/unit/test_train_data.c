@@ -298,6 +298,7 @@ START_TEST(metrics_are_lines_of_json)
                          .test_accuracy = .9875,
                          .communication_s = 2.5,
                          .exposed_s = .125,
+                         .skew_s = .25,
                          .backend = "shm" };
     struct err e;
     char path[128], line[512];
@@ -312,7 +313,8 @@ START_TEST(metrics_are_lines_of_json)
         ck_assert_ptr_nonnull(strstr(line, "{\"pass\":3,\"step\":70,"));
         ck_assert_ptr_nonnull(strstr(line, "\"test_accuracy\":0.987500,"));
         ck_assert_ptr_nonnull(
-            strstr(line, "\"communication_s\":2.500,\"exposed_s\":0.125,"));
+            strstr(line, "\"communication_s\":2.500000,\"exposed_s\":0.125000,"
+                         "\"skew_s\":0.250000,"));
     }
     ck_assert_ptr_null(fgets(line, sizeof(line), in));
     fclose(in);

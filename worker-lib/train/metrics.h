@@ -7,12 +7,12 @@
 
 #include "rendezvous/base/err.h"
 
-/* What is known after a pass. */
+/* What is known of a pass after it. */
 struct metrics {
     uint64_t pass, step; /* passes are counted from 1 */
     double train_loss, train_accuracy, test_loss, test_accuracy;
     double samples_per_s, seconds;
-    double communication_s, exposed_s; /* of gradients, on this rank, in all */
+    double communication_s, exposed_s, skew_s; /* as crun_ddp_stats has them */
     int ranks, restarts;
     const char *backend;
 };

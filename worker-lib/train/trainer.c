@@ -124,6 +124,7 @@ static int run_pass(struct trainer *t, struct err *e)
     int rc = 0;
 
     t->pass_began_ms = clock_ms();
+    crun_ddp_get_stats(t->ddp, &t->before);
     t->here = 0;
     while (rc == 0 && (count = crun_sampler_next(t->sampler, t->sample, most)) > 0) {
         struct score own = { 0 };
@@ -168,8 +169,9 @@ static int report_pass(struct trainer *t, const struct score *test,
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
     crun_ddp_get_stats(t->ddp, &stats);
-    m.communication_s = stats.communication_s;
-    m.exposed_s = stats.exposed_s;
+    m.communication_s = stats.communication_s - t->before.communication_s;
+    m.exposed_s = stats.exposed_s - t->before.exposed_s;
+    m.skew_s = stats.skew_s - t->before.skew_s;
     return metrics_append(t->flags->metrics, &m, e);
 }
 

@@ -45,7 +45,8 @@ struct trainer {
     uint64_t own;        /* samples that this rank has seen in this life */
     struct score score;  /* of this pass, over all ranks */
     uint64_t pass_began_ms;
-    double here; /* samples of this pass in this life, over all ranks */
+    crun_ddp_stats before; /* this pass */
+    double here;           /* samples of this pass in this life, over all ranks */
 
     crun_status status; /* of what failed last */
 };
