@@ -58,8 +58,8 @@ struct agent {
     uint64_t epoch;
     struct failure_list failures; /* of this node, in this epoch */
 
-    char host[HOST_NAME_MAX_BYTES + 1];
-    const char *containment; /* as joined */
+    char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, what the job calls this node */
+    const char *containment;            /* as joined */
     bool attached;
     struct signals signals;
     int signo;      /* the user's or the scheduler's last one */
@@ -275,6 +275,8 @@ static void on_order(void *arg, const struct msg *m)
         on_refused(a, m);
         break;
     case MSG_JOINED:
+        if (*m->joined.host)
+            memcpy(a->host, m->joined.host, sizeof(a->host));
         say_joined(a->say, &m->joined);
         break;
     case MSG_NOTICE:

@@ -77,6 +77,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->config = *config;
     j->node = xcalloc(capacity, sizeof(*j->node));
+    j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     round_init(&j->round, &rc, instance, xcalloc(capacity, sizeof(struct round_node)),
                capacity, xcalloc(rc.max_nodes, sizeof(uint32_t)),
                xcalloc(capacity, sizeof(uint32_t)),
@@ -91,6 +92,7 @@ void job_destroy(struct job *j)
     for (uint32_t i = 0; i < j->round.capacity; i++)
         free(j->node[i]);
     free(j->node);
+    free(j->name_hash);
     free(j->round.node);
     free(j->round.slot_node);
     free(j->round.bucket);
@@ -109,6 +111,41 @@ void job_drop_node(struct job *j, uint32_t index)
 {
     free(j->node[index]);
     j->node[index] = NULL;
+    j->name_hash[index] = 0;
+}
+
+/* FNV-1a; 0 is for none. */
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 0x811c9dc5;
+
+    for (const char *c = name; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x1000193;
+    return hash ? hash : 1;
+}
+
+static bool is_taken(const struct job *j, uint32_t index, const char *name)
+{
+    uint32_t hash = hash_of(name);
+
+    for (uint32_t i = 0; i < j->round.capacity; i++)
+        if (j->name_hash[i] == hash && i != index && j->node[i]->peer &&
+            strcmp(j->node[i]->host, name) == 0)
+            return true;
+    return false;
+}
+
+void job_name_node(struct job *j, uint32_t index, const char *host)
+{
+    enum { NUMBER_LENGTH = sizeof(":4294967295") - 1 };
+    struct job_node *n = j->node[index];
+
+    if (*host && is_taken(j, index, host))
+        snprintf(n->host, sizeof(n->host), "%.*s:%" PRIu32,
+                 HOST_NAME_MAX_BYTES - NUMBER_LENGTH, host, index);
+    else if (*host)
+        snprintf(n->host, sizeof(n->host), "%s", host);
+    j->name_hash[index] = hash_of(n->host);
 }
 
 /* The settings of a job: how each is called, and what it may be. */

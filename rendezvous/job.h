@@ -35,6 +35,7 @@ struct job {
     struct job_config config;
     struct round round;
     struct job_node **node; /* by the round's index */
+    uint32_t *name_hash;    /* of each node's host, 0: none; to find one quickly */
     char store_address[ADDRESS_MAX_BYTES + 1];
     uint32_t store_port;
     struct failure failure;              /* the root cause of the last stop */
@@ -57,6 +58,10 @@ void job_destroy(struct job *j); /* NULL is fine */
 /* The record of a node that has just joined or is restored. */
 struct job_node *job_add_node(struct job *j, uint32_t index);
 void job_drop_node(struct job *j, uint32_t index);
+
+/* What people call it is its host name: "a100-04", or "a100-04:7" with the node's
+ * number where another that is connected has that name already. "": it has its name. */
+void job_name_node(struct job *j, uint32_t index, const char *host);
 
 /* "" if the same, else which setting differs, with both values. Returns buf. */
 char *job_config_difference(const struct job_config *ours,

@@ -229,6 +229,7 @@ struct msg_joined {
     int32_t slot;  /* -1: not placed yet */
     bool spare;
     uint32_t lease_ms;
+    char host[HOST_NAME_MAX_BYTES + 1]; /* what the job calls it */
 };
 
 /* To an order of crunctl it may say what comes of it. */

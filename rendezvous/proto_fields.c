@@ -261,6 +261,7 @@ static const struct proto_field joined[] = {
     I32(msg_joined, slot, NEED, -1, NODES_MAX - 1),
     BOOL(msg_joined, spare),
     U32(msg_joined, lease_ms, NEED, LEASE_MS_MIN, LEASE_MS_MAX),
+    NAME(msg_joined, host, OPTIONAL),
 };
 
 static const struct proto_field beat[] = {

@@ -400,9 +400,10 @@ static void read_about_node(struct stream *s, unsigned type, struct job *job,
 {
     struct round_node *n = &job->round.node[index];
 
-    if (type == RECORD_NODE)
+    if (type == RECORD_NODE) {
         describe_node(s, job_add_node(job, index));
-    else if (type == RECORD_PLACE) {
+        job_name_node(job, index, "");
+    } else if (type == RECORD_PLACE) {
         describe_place(s, n);
         if (n->slot != ROUND_NONE && n->slot >= job->round.config.max_nodes)
             s->in->bad = true;

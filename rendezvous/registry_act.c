@@ -32,7 +32,7 @@ static void adopt(struct registry_step *s, uint32_t node)
     const struct msg_join *join = &s->msg->join;
     struct job_node *n = job_add_node(s->job, node);
 
-    snprintf(n->host, sizeof(n->host), "%s", join->host);
+    job_name_node(s->job, node, join->host);
     snprintf(n->address, sizeof(n->address), "%s", join->address);
     snprintf(n->containment, sizeof(n->containment), "%s", join->containment);
     if (strcmp(join->role, ROLE_DEFAULT) != 0)
@@ -95,6 +95,7 @@ static void joined(struct registry_step *s, const struct round_action *a)
     m.joined.spare = n->state == ROUND_NODE_WAITING &&
                      (r->state != ROUND_FORMING || r->tally.here > r->config.max_nodes);
     m.joined.lease_ms = r->config.lease_ms;
+    memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
     if (peer_of(s, a->node))
         registry_send(peer_of(s, a->node), &m);
 }

@@ -208,9 +208,11 @@ static uint64_t identity_of(const struct registry_peer *p, const struct msg_join
 
 /* Other arguments than the job's are allowed (each node's own rank may be one), but
  * they are mostly a mistake: said once, with both hosts. */
-static void compare_arguments(struct registry *g, struct job *job, const struct msg *m)
+static void compare_arguments(struct registry *g, const struct registry_peer *p,
+                              const struct msg *m)
 {
-    const char *other = "the job's first node";
+    const char *other = "the job's first node", *host = p->job->node[p->node]->host;
+    struct job *job = p->job;
 
     if (job->told_of_arguments || job_has_same_arguments(&job->config, &m->join.config))
         return;
@@ -218,10 +220,10 @@ static void compare_arguments(struct registry *g, struct job *job, const struct 
         if (job->node[i]->same_arguments)
             other = job->node[i]->host;
     job->told_of_arguments = true;
-    registry_notice(g, job, "arguments", m->join.host,
+    registry_notice(g, job, "arguments", host,
                     "%s was started with other arguments for %s than %s; if that is a "
                     "mistake, end the job",
-                    m->join.host, job->config.program, other);
+                    host, job->config.program, other);
 }
 
 static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
@@ -248,7 +250,7 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
     if (verdict != ROUND_OK)
         refuse_join(p, m, job, verdict);
     else
-        compare_arguments(g, job, m);
+        compare_arguments(g, p, m);
     return 0;
 }
 

@@ -198,6 +198,24 @@ def a_failure_ends_all_nodes_with_its_code(cluster):
                "exit code 85, as rank 2's")
 
 
+def nodes_of_one_host_are_told_apart(cluster):
+    """The second to come has its number behind the name, here and in what both say."""
+    crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
+    until(lambda: "listening" in crund.err, "crund")
+    both = []
+    for _ in range(2):
+        both.append(dynamic(cluster[0], cluster[2].address, 1,
+                            *sh("echo up; [ $RANK = 0 ] && exec sleep 60; exit 3"),
+                            flags=["--redirects=3", f"--log-dir={cluster.directory}/one"]))
+        until(lambda: crund.err.count(" joined ") == len(both), "it has joined")
+    for p in both:
+        expect(p, 3, "node node-0:1")
+    if "(on node-0:1)" not in both[0].err or "(on node-0:1)" in both[1].err:
+        fail("whose log it is:", both[0].err, both[1].err)
+    crund.kill(signal.SIGTERM)
+    expect(crund, 0)
+
+
 def ctrl_c_at_any_node_ends_the_job(cluster):
     a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
     b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
@@ -297,6 +315,7 @@ TESTS = [
     a_host_may_be_called_anything,
     an_address_may_be_a_long_name,
     a_failure_ends_all_nodes_with_its_code,
+    nodes_of_one_host_are_told_apart,
     ctrl_c_at_any_node_ends_the_job,
     sigterm_lets_one_node_leave,
     a_lost_node_ends_a_job_of_fixed_size,

@@ -88,6 +88,40 @@ START_TEST(a_full_job_is_told_its_ranks)
 }
 END_TEST
 
+static void join_from(unsigned c, const char *host, const char *name)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.max_nodes = 5;
+    snprintf(m.join.host, sizeof(m.join.host), "%s", host);
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_JOINED));
+    ck_assert_str_eq(got(c, MSG_JOINED)->joined.host, name);
+}
+
+START_TEST(nodes_of_one_host_have_names_of_their_own)
+{
+    char host[HOST_NAME_MAX_BYTES + 1] = "";
+    struct msg m = { .type = MSG_DRAIN, .drain = { .node = "vm:1" } };
+
+    begin_registry(true);
+    join_from(0, "vm", "vm");
+    join_from(1, "vm", "vm:1");
+    memset(host, 'x', sizeof(host) - 1);
+    join_from(2, host, host);
+    memcpy(host + sizeof(host) - sizeof(":4294967295"), ":3", sizeof(":3"));
+    join_from(3, link_of[2].got[0].joined.host, host);
+    hello(5, "ctl");
+    ck_assert_int_eq(tell(5, &m), 0);
+    ck_assert_ptr_nonnull(strstr(got(5, MSG_ACK)->ack.text, "vm:1"));
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    join_from(4, "vm", "vm"); /* it has come back, or nobody else answers to that */
+    end_registry();
+}
+END_TEST
+
 static void join_as(unsigned c, const char *role)
 {
     struct msg m = join_message(c, "resnet");
@@ -305,6 +339,7 @@ START_TEST(an_empty_first_forming_is_forgotten)
     join_node(0);
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
+    link_of[0].peer = NULL;
     for (int i = 0; i < 100; i++)
         registry_tick(g, now + 50u * (unsigned)i, now);
     ck_assert_ptr_null(registry_jobs(g));
@@ -515,6 +550,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
     tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
+    tcase_add_test(tc, nodes_of_one_host_have_names_of_their_own);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
     tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
