@@ -40,6 +40,9 @@ guard-driver_src := tests/helpers/guard-driver.c
 ddp-worker_src := tests/helpers/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
+preflight-load_src := scripts/bench/preflight-load.c
+# who would call the other nodes
+preflight-load_ldflags := -Wl,--wrap=contact_all
 spawn-loop_src := scripts/bench/spawn-loop.c
 start-stamp_src := scripts/bench/start-stamp.c
 ddp-load_src := scripts/bench/ddp-load.c
@@ -52,7 +55,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 
 programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
-            store-load agent-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
+            store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce
 installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker

@@ -103,6 +103,16 @@ def a_node_that_one_other_misses_is_kept_out(cluster):
             ends(p, 69, why, without="rank . of")
 
 
+def a_node_that_large_packets_do_not_reach_is_kept_out(cluster):
+    """All small ones do, and so it has joined."""
+    cluster[2].lose_large()
+    a, b, c = job(cluster, "large", "2:3", ENV)
+    why = r"preflight: node-2 loses large packets \(MTU\?\) to or from node-0, node-1\n"
+    ends(c, 69, why, without="rank . of")
+    ends(a, 0, "rank 0 of 4", WELL.format(2, 4), why)
+    ends(b, 0, "rank 3 of 4", why)
+
+
 def where_rank_0_is_may_be_at_fault(cluster):
     with Cut(cluster, (0, 1), (0, 2)):
         a, b, c = job(cluster, "first", "2:3", ENV)
@@ -191,7 +201,8 @@ TESTS = (a_check_that_no_signal_ends_is_given_up, all_is_well, the_program_uses_
          a_signal_to_save_does_not_end_the_check, there_are_more_nodes_than_descriptors,
          a_program_that_cannot_be_executed_is_not_started_again,
          a_node_cut_off_from_the_others_is_kept_out,
-         a_node_that_one_other_misses_is_kept_out, where_rank_0_is_may_be_at_fault)
+         a_node_that_one_other_misses_is_kept_out,
+         a_node_that_large_packets_do_not_reach_is_kept_out, where_rank_0_is_may_be_at_fault)
 
 
 def alone(test):

@@ -106,6 +106,12 @@ class Node:
         """Take the link away, silently: nobody gets a reset."""
         _ip("link", "set", self._peer, "down", ns=self.cluster.switch)
 
+    def lose_large(self, mtu=1200):
+        """Packets larger than that are lost both ways, silently: nobody is told of it."""
+        for node in self.cluster.nodes:  # one packet at a time, or the size is not looked at
+            _ip("link", "set", node.interface, "gso_max_segs", "1", ns=node.ns)
+        _ip("link", "set", self._peer, "mtu", str(mtu), ns=self.cluster.switch)
+
     def mend(self):
         _ip("link", "set", self._peer, "up", ns=self.cluster.switch)
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/preflight/reach.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
+#include "worker-lib/preflight/contact.h"
 #include "worker-lib/preflight/verdict.h"
 
 #define KEY_SIZE 64
@@ -19,7 +18,8 @@
 
 /* Parts of the patience: the store is the same for all, so whoever is late is late for
  * everybody. */
-#define FOR_ADDRESSES(r) ((r)->begin_ms + (r)->patience_ms / 2)
+#define FOR_COLLECTION(r) ((r)->begin_ms + (r)->patience_ms / 2)
+#define FOR_ADDRESSES(r) ((r)->begin_ms + (r)->patience_ms * 5 / 8)
 #define FOR_CONNECTIONS(r) ((r)->begin_ms + (r)->patience_ms * 3 / 4)
 #define FOR_ROWS(r) ((r)->begin_ms + (r)->patience_ms)
 #define FOR_VERDICT(r) ((r)->begin_ms + (r)->patience_ms * 5 / 4)
@@ -57,100 +57,78 @@ static bool get(const struct reach *r, const char *name, unsigned node, void *va
            got == size;
 }
 
+/* What nodes say, each under the same name, for node 0: false where it has said nothing
+ * by then. One that is awaited in vain keeps nobody from being heard who has spoken. */
+static bool hear_from(const struct reach *r, const char *name, unsigned node,
+                      void *value, size_t size, uint64_t until_ms)
+{
+    char text[KEY_SIZE];
+
+    if (clock_ms() < until_ms)
+        return get(r, name, node, value, size, until_ms);
+    return store_client_has(r->store, key(name, node, text), FOR_VERDICT(r)) == 1 &&
+           get(r, name, node, value, size, FOR_VERDICT(r));
+}
+
 /* -- the first worker of a node ------------------------------------------------------
  */
 
-/* What connects is taken by the system; nobody has anything to say. */
-static int listen_here(const struct reach *r, struct place *own)
+static struct contact_host *listen_here(const struct reach *r, struct place *own)
 {
     char host[NET_TEXT_SIZE];
     struct net_addr addr;
+    struct contact_host *h;
     size_t count;
     struct err e;
-    int fd;
 
+    gethostname(own->host, sizeof(own->host) - 1);
     store_client_address(r->store, host, sizeof(host));
     if (net_resolve(host, 0, &addr, 1, &count, &e) < 0 || count == 0)
-        return -1;
-    fd = net_listen(&addr, SOMAXCONN, &e);
-    if (fd >= 0 && net_local_addr(fd, &addr) == 0)
-        net_format(&addr, own->address, sizeof(own->address));
-    gethostname(own->host, sizeof(own->host) - 1);
-    return fd;
+        return NULL;
+    h = contact_host_start(&addr, &e);
+    if (h)
+        contact_host_address(h, own->address, sizeof(own->address));
+    return h;
 }
 
-static int connect_to(const struct place *p)
-{
-    char host[NET_TEXT_SIZE];
-    struct net_addr addr;
-    uint16_t port;
-    size_t count;
-    struct err e;
-
-    if (!*p->address || net_split(p->address, -1, host, sizeof(host), &port, &e) < 0 ||
-        net_resolve(host, port, &addr, 1, &count, &e) < 0 || count == 0)
-        return -1;
-    return net_connect(&addr, &e);
-}
-
-/* True once nothing is under way any more. */
-static bool settle(struct pollfd *polls, unsigned nodes, char *row)
-{
-    bool over = true;
-
-    for (unsigned i = 0; i < nodes; i++) {
-        int code = 0;
-        socklen_t size = sizeof(code);
-
-        if (polls[i].fd >= 0 && polls[i].revents) {
-            if (getsockopt(polls[i].fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 &&
-                code == 0)
-                row[i] = VERDICT_REACHED;
-            close(polls[i].fd);
-            polls[i].fd = -1;
-        }
-        over &= polls[i].fd < 0;
-    }
-    return over;
-}
-
-static void connect_to_all(const struct reach *r, const struct place *places, char *row)
+/* Calls those at the addresses, a line each, and says who was reached. */
+static void look(const struct reach *r, char *lines)
 {
     unsigned nodes = r->env->nodes;
-    struct pollfd *polls = xcalloc(nodes, sizeof(*polls));
-    uint64_t now;
+    char(*addresses)[NET_TEXT_SIZE] = xcalloc(nodes, sizeof(*addresses));
+    char *row = xcalloc(nodes, 1), *line;
 
-    for (unsigned i = 0; i < nodes; i++) {
-        row[i] = i == r->env->node ? VERDICT_REACHED : VERDICT_UNREACHED;
-        polls[i].fd = i == r->env->node ? -1 : connect_to(&places[i]);
-        polls[i].events = POLLOUT;
-    }
-    while (!settle(polls, nodes, row) && (now = clock_ms()) < FOR_CONNECTIONS(r))
-        (void)poll(polls, nodes, (int)(FOR_CONNECTIONS(r) - now));
-    for (unsigned i = 0; i < nodes; i++)
-        if (polls[i].fd >= 0)
-            close(polls[i].fd);
-    free(polls);
-}
-
-static void look(const struct reach *r, struct place *places)
-{
-    unsigned nodes = r->env->nodes;
-    char *row = xcalloc(nodes, 1);
-
-    for (unsigned i = 0; i < nodes; i++)
-        if (i != r->env->node &&
-            !get(r, "at", i, &places[i], sizeof(*places), FOR_ADDRESSES(r)))
-            places[i] = (struct place){ 0 };
-    for (unsigned i = 0; i < nodes; i++)
-        places[i].address[NET_TEXT_SIZE - 1] = places[i].host[HOST_SIZE - 1] = '\0';
-    connect_to_all(r, places, row);
+    for (unsigned i = 0; i < nodes && (line = strsep(&lines, "\n")); i++)
+        snprintf(addresses[i], sizeof(addresses[i]), "%s", line);
+    memset(row, VERDICT_UNREACHED, nodes);
+    row[r->env->node] = VERDICT_REACHED;
+    contact_all(addresses, nodes, r->env->node, FOR_CONNECTIONS(r), row);
     put(r, "row", r->env->node, row, nodes);
     free(row);
+    free(addresses);
 }
 
-/* -- node 0 judges -------------------------------------------------------------------
+/* -- node 0 collects and judges ------------------------------------------------------
  */
+
+/* All addresses in one value: each node fetches that, and not as many as there are
+ * nodes. */
+static void collect(const struct reach *r, struct place *places)
+{
+    unsigned nodes = r->env->nodes;
+    char *lines = xcalloc(nodes, NET_TEXT_SIZE), *end = lines;
+
+    for (unsigned i = 0; i < nodes; i++) {
+        struct place *p = &places[i];
+
+        if (!hear_from(r, "at", i, p, sizeof(*p), FOR_COLLECTION(r)))
+            *p = (struct place){ 0 };
+        p->address[NET_TEXT_SIZE - 1] = p->host[HOST_SIZE - 1] = '\0';
+        end += sprintf(end, "%s\n", p->address);
+    }
+    put(r, "addresses", 0, lines, (size_t)(end - lines));
+    free(lines);
+}
 
 static const char *name_of(const void *arg, unsigned node, char *buf, size_t size)
 {
@@ -170,7 +148,7 @@ static void judge(const struct reach *r, const struct place *places)
     bool *unfit = xcalloc(nodes, sizeof(*unfit));
 
     for (unsigned i = 0; i < nodes; i++)
-        if (!get(r, "row", i, letters + (size_t)i * nodes, nodes, FOR_ROWS(r)))
+        if (!hear_from(r, "row", i, letters + (size_t)i * nodes, nodes, FOR_ROWS(r)))
             memset(letters + (size_t)i * nodes, VERDICT_SILENT, nodes);
     verdict_find(letters, nodes, unfit);
     for (unsigned i = 0; i < nodes; i++) {
@@ -214,25 +192,41 @@ static enum reach_result hear(const struct reach *r, char *why, size_t size)
     return first == r->env->node ? REACH_UNFIT : REACH_OTHERS;
 }
 
-enum reach_result reach_find(const struct reach *r, char *why, size_t size)
+/* The first worker of a node, after it listens. */
+static void take_part(const struct reach *r, const struct place *own)
 {
     unsigned nodes = r->env->nodes;
-    struct place *places = xcalloc(nodes, sizeof(*places));
-    int listener = -1;
+    size_t size = (size_t)nodes * NET_TEXT_SIZE;
+    char *lines = xcalloc(size + 1, 1), text[KEY_SIZE];
+    struct place *places = NULL;
+    struct err e;
+
+    put(r, "at", r->env->node, own, sizeof(*own));
+    if (r->env->rank == 0) {
+        places = xcalloc(nodes, sizeof(*places));
+        collect(r, places);
+    }
+    if (store_client_get(r->store, key("addresses", 0, text), lines, &size,
+                         FOR_ADDRESSES(r), &e) != CRUN_OK)
+        *lines = '\0'; /* or what came of it before it broke off */
+    look(r, lines);
+    if (places)
+        judge(r, places);
+    free(places);
+    free(lines);
+}
+
+enum reach_result reach_find(const struct reach *r, char *why, size_t size)
+{
+    struct place own = { .address = "" };
+    struct contact_host *h = NULL;
     enum reach_result result;
 
     if (r->env->local_rank == 0) {
-        struct place *own = &places[r->env->node];
-
-        listener = listen_here(r, own);
-        put(r, "at", r->env->node, own, sizeof(*own));
-        look(r, places);
-        if (r->env->rank == 0)
-            judge(r, places);
+        h = listen_here(r, &own);
+        take_part(r, &own);
     }
     result = hear(r, why, size);
-    if (listener >= 0)
-        close(listener);
-    free(places);
+    contact_host_stop(h); /* by now all others have called */
     return result;
 }

@@ -7,8 +7,8 @@
 
 /*
  * Do the nodes of the job reach each other? The first worker of each listens, says
- * where in the store, connects to those of all other nodes, and says whom it has
- * reached; node 0 judges, and every worker hears that.
+ * where in the store, hears from node 0 where all are, calls them (contact.h), and says
+ * whom it has reached; node 0 judges, and every worker hears that.
  */
 struct reach {
     const struct environment *env;

@@ -12,6 +12,7 @@
 enum verdict_letter {
     VERDICT_REACHED = '+',
     VERDICT_UNREACHED = '-',
+    VERDICT_STUCK = '~', /* connected, but what is sent does not all arrive */
     VERDICT_SILENT = '?',
 };
 
@@ -22,7 +23,8 @@ enum verdict_letter {
  */
 void verdict_find(const char *letters, unsigned nodes, bool *unfit);
 
-/* Why that node goes: "has no connection with a, b". Returns buf. */
+/* Why that node goes: "has no connection with a, b; loses large packets (MTU?) to or
+ * from c". Returns buf. */
 typedef const char *verdict_name_fn(const void *arg, unsigned node, char *buf,
                                     size_t size);
 char *verdict_reason(const char *letters, unsigned nodes, unsigned node,
