@@ -348,15 +348,30 @@ const struct job *registry_jobs(const struct registry *g)
     return g->jobs;
 }
 
+/* Not in the log: that says how many jobs there are. */
+static void begin_history(struct registry *g, const struct job *job)
+{
+    struct msg_event event = { .wall_ms = g->wall_ms,
+                               .epoch = job->round.epoch,
+                               .kind = "restored",
+                               .text = "the rendezvous was started again: events of "
+                                       "before are not kept" };
+
+    memcpy(event.run_id, job->run_id, sizeof(event.run_id));
+    history_add(g->history, &event);
+}
+
 static int open_journal(struct registry *g, struct err *e)
 {
     struct record_reader *reader = record_reader_create(g->now_ms);
 
     g->journal = journal_open(g->config.disk, record_read, reader, &g->cut_bytes, e);
     g->jobs = record_reader_finish(reader);
-    for (struct job *j = g->jobs; j; j = j->next)
+    for (struct job *j = g->jobs; j; j = j->next) {
+        begin_history(g, j);
         if (j->round.state == ROUND_DONE)
             j->done_ms = g->now_ms;
+    }
     return g->journal ? shorten_journal(g, e) : -1;
 }
 

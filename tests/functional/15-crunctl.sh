@@ -37,9 +37,9 @@ expect() {
     grep -qF -- "$text" "$dir/out" || fail "$*: \"$text\" is not in: $(cat "$dir/out")"
 }
 
-# serve: start a crund and set $endpoint
+# serve [FLAG...]: start a crund and set $endpoint
 serve() {
-    "$bin/crund" --listen 127.0.0.1:0 2>"$dir/crund.log" &
+    "$bin/crund" --listen 127.0.0.1:0 "$@" 2>"$dir/crund.log" &
     pids+=($!)
     until_true grep -q 'listening on' "$dir/crund.log"
     endpoint=$(grep -oE '127\.0\.0\.1:[0-9]+' "$dir/crund.log" | head -n 1)
@@ -144,3 +144,13 @@ timeout 10 tail --pid=$unread -f /dev/null ||
 # more nodes than one page of the answer holds
 load wide 300
 [ "$("${ctl[@]}" status --rdzv-id wide-0 | grep -c '^node-')" -eq 300 ] || fail "300 nodes"
+
+# after a restart it is said where the events begin
+serve --state-dir "$dir/state"
+daemon=${pids[-1]}
+load gamma 1
+kill -KILL "$daemon"
+wait "$daemon" 2>/dev/null || true
+serve --state-dir "$dir/state"
+expect 0 'restored    the rendezvous was started again: events of before are not kept' \
+    "$bin/crunctl" -e "$endpoint" events

@@ -477,6 +477,10 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
     ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
     hello(4, "ctl");
+    tell(4, &(struct msg){ .type = MSG_EVENTS });
+    ck_assert_str_eq(link_of[4].got[0].event.kind, "restored");
+    ck_assert_str_eq(link_of[4].got[0].event.run_id, "resnet");
+    ck_assert_uint_eq(link_of[4].got[0].event.wall_ms, now);
     tell(4, &(struct msg){ .type = MSG_STATUS });
     ck_assert_uint_ge(got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
     hello(3, "agent");
