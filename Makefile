@@ -143,9 +143,14 @@ archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
+# The archive of library $1, if there is one: in the folder in which pkg-config has that
+# library, else in one of the compiler's own.
+pc_folders := $(patsubst -L%,%,$(filter -L%,$(pc_libs)))
+pc_file = $(firstword $(foreach d,$(pc_folders),$(wildcard $d/lib$1.a $d/lib$1.so)))
+archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -print-file-name=lib$1.a))))
 # A launch executes crun twice, and finding, mapping and linking each shared library costs
 # it a twentieth of a millisecond: where there are archives they come along.
-along = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(l:-l%=%).a)),$l)
+along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz,$l),$(along),$l))
 link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
@@ -227,8 +232,8 @@ $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # what is there as an archive needs not be there where a program runs
-worker_lib_link = $(foreach l,$(worker_lib_needs),$(or $(filter /%,$(if $(filter-out m \
-    pthread,$l),$(shell $(CC) -print-file-name=lib$l.a))),-l$l))
+worker_lib_link = $(pc_folders:%=-L%) $(foreach l,$(worker_lib_needs),$(or $(if \
+    $(filter-out m pthread,$l),$(call archive_of,$l)),-l$l))
 
 $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 	@mkdir -p $(@D)
