@@ -11,6 +11,7 @@
 #define PORT_FIRST 20000 /* below what systems hand out by themselves */
 #define PORT_COUNT 9000
 #define ANCESTORS_MAX 64
+#define NAME_REST 48 /* of a job's name, for the numbers after what launchers say */
 
 /*
  * A launcher: the names of its variables, NULL where it has none. It is known by its
@@ -199,7 +200,7 @@ static void name_by_ancestor(struct environment *env)
 
 static void name_job(struct environment *env, const struct launcher *l)
 {
-    size_t used = 0, room = sizeof(env->job) - 20;
+    size_t used = 0, room = sizeof(env->job) - NAME_REST;
 
     for (size_t i = 0; i < 3; i++) {
         const char *part = value_of(l->job[i]);
@@ -293,6 +294,18 @@ crun_status environment_read(struct environment *env, struct err *e)
         return s;
     name_job(env, l);
     return env->size > 1 ? find_store(env, l, e) : CRUN_OK;
+}
+
+void environment_again(struct environment *env, unsigned worlds)
+{
+    size_t used = strlen(env->job);
+
+    if (env->port != 0 && !env->agent_store) {
+        used += (size_t)snprintf(env->job + used, sizeof(env->job) - used, ".%u",
+                                 env->port);
+        env->port = 0;
+    }
+    snprintf(env->job + used, sizeof(env->job) - used, ".world%u", worlds);
 }
 
 uint16_t environment_port(const struct environment *env, unsigned turn)

@@ -31,6 +31,13 @@ struct environment {
 /* CRUN_BAD_ENVIRONMENT: e names the variable, its value and what it should be. */
 crun_status environment_read(struct environment *env, struct err *e);
 
+/*
+ * The same rank in another world, after `worlds` that this process had before: named
+ * anew, so that nobody meets what is left of those. A store that the launcher serves
+ * is the same one; rank 0's may be about to close, so it serves this one elsewhere.
+ */
+void environment_again(struct environment *env, unsigned worlds);
+
 #define ENVIRONMENT_PORTS 16
 /* The port to try at this turn: the same ones in all ranks of the job. */
 uint16_t environment_port(const struct environment *env, unsigned turn);

@@ -227,8 +227,16 @@ crun_status world_create(crun_world **world, const struct environment *env,
     return s;
 }
 
+/* Ranks that met, or tried to: all of them will count it. */
+static bool was_a_meeting(crun_status s)
+{
+    return s != CRUN_BAD_ARGUMENT && s != CRUN_BAD_ENVIRONMENT;
+}
+
 crun_status crun_init(crun_world **world, const crun_options *options)
 {
+    static _Atomic unsigned worlds; /* of this process so far */
+    unsigned before = worlds;
     struct environment env;
     struct err e;
     crun_status s;
@@ -237,8 +245,12 @@ crun_status crun_init(crun_world **world, const crun_options *options)
         return fail(CRUN_BAD_ARGUMENT, "crun_init: there is nowhere to put the world");
     *world = NULL;
     s = environment_read(&env, &e);
+    if (s == CRUN_OK && before > 0)
+        environment_again(&env, before);
     if (s == CRUN_OK)
         s = world_create(world, &env, options, &e);
+    if (was_a_meeting(s))
+        worlds = before + 1;
     if (s != CRUN_OK)
         return fail_with(s, &e);
     (*world)->progress = progress_open();

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,26 @@ def right_under_other_launchers():
         with Ranks("check", 3, launcher) as ranks:
             for rank in range(3):
                 ranks.ends(rank, 0)
+
+
+def a_process_may_have_several_worlds():
+    def at_a_port(rank, size):
+        return {**open_mpi(rank, size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for backend in ("shm", "tcp"):
+        done = subprocess.run(
+            [CRUN, "--nproc_per_node=3", CALLS, "again"], env={**PLAIN, "CRUN_BACKEND": backend},
+            capture_output=True, text=True, timeout=PATIENCE,
+        )
+        same((done.returncode, sorted(done.stdout.split("\n"))[1:]),
+             (0, [f"rank {r}: 1" for r in range(3)]))
+        for launcher in (open_mpi, at_a_port):
+            with Ranks("again", 3, launcher, CRUN_BACKEND=backend) as ranks:
+                for rank in range(3):
+                    ranks.ends(rank, 0, f"rank {rank}: 1\n")
 
 
 def says_who_it_is():
@@ -201,6 +222,7 @@ def a_bad_environment_is_one_clear_line():
 CHECKS = [
     right_under_crun,
     right_under_other_launchers,
+    a_process_may_have_several_worlds,
     says_who_it_is,
     a_killed_rank_is_lost_and_named,
     the_last_operations_are_written_down,

@@ -23,6 +23,7 @@
 #include "worker-lib/crun/worker.h"
 
 static crun_world *world;
+static crun_options options;
 
 static void leave(int code)
 {
@@ -228,6 +229,22 @@ static void differ(void)
     report(crun_barrier(world, NULL));
 }
 
+/* A world beside the first, and then one after another. */
+static void again(void)
+{
+    crun_world *beside;
+    float x = 1;
+
+    for (int i = 0; i < 3; i++) {
+        report(crun_init(&beside, &options));
+        report(crun_all_reduce(beside, &x, &x, 1, CRUN_F32, CRUN_MEAN, NULL));
+        report(crun_all_reduce(world, &x, &x, 1, CRUN_F32, CRUN_MEAN, NULL));
+        crun_finalize(world);
+        world = beside;
+    }
+    printf("rank %d: %g\n", crun_rank(world), (double)x);
+}
+
 static void who(void)
 {
     printf("rank %d of %d, local %d of %d, node %d of %d, %d restarts, %s\n",
@@ -242,15 +259,16 @@ static const struct {
 } scenarios[] = {
     { "check", check_all }, { "every", every }, { "loop", loop },
     { "abort", abort_all }, { "crash", crash }, { "differ", differ },
-    { "who", who },
+    { "who", who },         { "again", again },
 };
 
 int main(int argc, char **argv)
 {
     const char *timeout = getenv("CALLS_TIMEOUT"), *meet = getenv("CALLS_MEET");
-    crun_options options = { .timeout_s = timeout ? atof(timeout) : 60,
-                             .device = getenv("CALLS_DEVICE"),
-                             .init_timeout_s = meet ? atof(meet) : 60 };
+
+    options = (crun_options){ .timeout_s = timeout ? atof(timeout) : 60,
+                              .device = getenv("CALLS_DEVICE"),
+                              .init_timeout_s = meet ? atof(meet) : 60 };
 
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         if (argc != 2 || strcmp(argv[1], scenarios[i].name) != 0)
@@ -259,6 +277,7 @@ int main(int argc, char **argv)
         scenarios[i].run();
         leave(0);
     }
-    fprintf(stderr, "usage: worker-calls check|every|loop|abort|crash|differ|who\n");
+    fprintf(stderr,
+            "usage: worker-calls check|every|loop|abort|crash|differ|who|again\n");
     return 2;
 }

@@ -89,6 +89,27 @@ START_TEST(each_life_of_a_job_has_a_name_of_its_own)
 }
 END_TEST
 
+START_TEST(each_world_of_a_process_has_a_name_of_its_own)
+{
+    char names[3][sizeof(env.job)];
+
+    for (unsigned i = 0; i < 3; i++) {
+        reads(TORCHRUN);
+        if (i > 0)
+            environment_again(&env, i);
+        memcpy(names[i], env.job, sizeof(env.job));
+        for (unsigned k = 0; k < i; k++)
+            ck_assert_str_ne(names[i], names[k]);
+    }
+    ck_assert_uint_ne(env.port, 0); /* the launcher's store is still there */
+    reads(TORCHRUN "TORCHELASTIC_USE_AGENT_STORE=False ");
+    ck_assert_uint_ne(env.port, 0);
+    environment_again(&env, 1);
+    ck_assert_uint_eq(env.port, 0);
+    ck_assert_str_ne(names[1], env.job); /* that port tells jobs apart */
+}
+END_TEST
+
 START_TEST(with_no_variables_it_is_alone)
 {
     reads("HOME=/root");
@@ -217,6 +238,7 @@ int main(void)
 
     tcase_add_test(tc, torchruns_variables_say_it_all);
     tcase_add_test(tc, each_life_of_a_job_has_a_name_of_its_own);
+    tcase_add_test(tc, each_world_of_a_process_has_a_name_of_its_own);
     tcase_add_test(tc, with_no_variables_it_is_alone);
     tcase_add_test(tc, a_batch_script_of_slurm_is_no_task);
     tcase_add_test(tc, slurm_says_who_and_where);

@@ -52,7 +52,8 @@ CRUN_API const char *crun_version(void);
 typedef struct crun_world crun_world;
 
 typedef struct crun_options {
-    /* "auto", "shm", "tcp", "nccl", "cuda-host"; NULL: $CRUN_BACKEND or auto */
+    /* "auto", "shm", "tcp", "shm+tcp", "nccl", "cuda-host"; NULL: $CRUN_BACKEND or auto
+     */
     const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE or else the local rank's.
      * NULL: the program computes on the host; "auto" above then is never nccl. */
@@ -64,7 +65,8 @@ typedef struct crun_options {
 /*
  * Meet the other ranks. The environment says who we are: torchrun's variables (under
  * crun and torchrun), else those of Open MPI, MPICH's hydra, PMIx or Slurm; with none
- * of them this is a world of one. options may be NULL.
+ * of them this is a world of one. options may be NULL. A process may have worlds one
+ * after another or beside each other: all ranks call this as often, in the same order.
  */
 CRUN_API CRUN_CHECK crun_status crun_init(crun_world **world,
                                           const crun_options *options);
