@@ -66,14 +66,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
           .offset = offsetof(struct ctl_options, timeout_ms),                          \
           .min = 1,                                                                    \
           .max = 3600000 },                                                            \
-        { .name = "version",                                                           \
-          .help = "Print the version and exit.",                                       \
-          .set = opt_set_true,                                                         \
-          .offset = offsetof(struct ctl_options, version) },                           \
-    {                                                                                  \
-        .name = "help", .letter = 'h', .help = "Print this and exit.",                 \
-        .set = opt_set_true, .offset = offsetof(struct ctl_options, help)              \
-    }
+        OPT_VERSION(struct ctl_options), OPT_HELP(struct ctl_options)
 
 #define CTL_JSON_FLAG(what)                                                            \
     {                                                                                  \

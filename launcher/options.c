@@ -309,15 +309,8 @@ const struct opt options_table[] = {
       .help = "Say more.",
       .set = opt_set_true,
       .offset = FIELD(verbose) },
-    { .name = "version",
-      .help = "Print the version and exit.",
-      .set = opt_set_true,
-      .offset = FIELD(version) },
-    { .name = "help",
-      .letter = 'h',
-      .help = "Print this and exit.",
-      .set = opt_set_true,
-      .offset = FIELD(help) },
+    OPT_VERSION(struct options),
+    OPT_HELP(struct options),
     { .name = NULL }
 };
 

@@ -94,15 +94,8 @@ static const struct opt table[] = {
       .help = "Say more.",
       .set = opt_set_true,
       .offset = offsetof(struct options, verbose) },
-    { .name = "version",
-      .help = "Print the version and exit.",
-      .set = opt_set_true,
-      .offset = offsetof(struct options, version) },
-    { .name = "help",
-      .letter = 'h',
-      .help = "Print this and exit.",
-      .set = opt_set_true,
-      .offset = offsetof(struct options, help) },
+    OPT_VERSION(struct options),
+    OPT_HELP(struct options),
     { .name = NULL }
 };
 

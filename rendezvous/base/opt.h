@@ -25,6 +25,18 @@ struct opt {
     long long min, max; /* for opt_set_int and opt_set_seconds */
 };
 
+/* What every program has: into `bool help` and `bool version` of its settings. */
+#define OPT_HELP(type)                                                                 \
+    {                                                                                  \
+        .name = "help", .letter = 'h', .help = "Print this and exit.",                 \
+        .set = opt_set_true, .offset = offsetof(type, help)                            \
+    }
+#define OPT_VERSION(type)                                                              \
+    {                                                                                  \
+        .name = "version", .help = "Print the version and exit.", .set = opt_set_true, \
+        .offset = offsetof(type, version)                                              \
+    }
+
 /*
  * Parse argv[1..] into target. Defaults from the environment first: variable
  * PREFIX_NAME_IN_CAPITALS for each prefix of env_prefixes (NULL-ended, weakest first;

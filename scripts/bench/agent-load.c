@@ -480,11 +480,7 @@ static const struct opt table[] = {
       .help = "Say who is cut off.",
       .set = opt_set_true,
       .offset = offsetof(struct options, verbose) },
-    { .name = "help",
-      .letter = 'h',
-      .help = "Print this and exit.",
-      .set = opt_set_true,
-      .offset = offsetof(struct options, help) },
+    OPT_HELP(struct options),
     { .name = NULL }
 };
 

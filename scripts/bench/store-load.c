@@ -170,11 +170,7 @@ static const struct opt table[] = {
       .help = "Be the echo server. The first line tells the address.",
       .set = opt_set_true,
       .offset = offsetof(struct options, serve_echo) },
-    { .name = "help",
-      .letter = 'h',
-      .help = "Print this and exit.",
-      .set = opt_set_true,
-      .offset = offsetof(struct options, help) },
+    OPT_HELP(struct options),
     { .name = NULL }
 };
 

@@ -326,18 +326,9 @@ TESTS = [
 
 
 def main():
-    why = nodes.available()
-    if why:
-        print(f"SKIPPED: several nodes on one machine: {why}")
-        sys.exit(77)
-    wanted = sys.argv[1:]
+    nodes.need()
     with nodes.Cluster(3) as cluster:
-        for test in TESTS:
-            if wanted and test.__name__ not in wanted:
-                continue
-            begun = time.monotonic()
-            test(cluster)
-            print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)")
+        nodes.run(TESTS, cluster)
 
 
 main()

@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
 from expect import expect, fail, until  # noqa: E402
@@ -174,20 +173,11 @@ TESTS = [
 
 
 def main():
-    why = nodes.available()
-    if why:
-        print(f"SKIPPED: several nodes on one machine: {why}")
-        sys.exit(77)
-    wanted = sys.argv[1:]
+    nodes.need()
     with nodes.Cluster(DAEMON + 1) as cluster:
         crund = cluster[DAEMON].start([BIN / "crund", "--listen", ":29400"])
         until(lambda: "listening" in crund.err, "crund")
-        for test in TESTS:
-            if wanted and test.__name__ not in wanted:
-                continue
-            begun = time.monotonic()
-            test(cluster)
-            print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        nodes.run(TESTS, cluster)
         crund.kill(signal.SIGTERM)
         expect(crund, 0)
 

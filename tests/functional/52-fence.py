@@ -173,20 +173,12 @@ TESTS = [
 
 
 def main():
-    why = nodes.available()
-    if why:
-        print(f"SKIPPED: several nodes on one machine: {why}")
-        sys.exit(77)
+    nodes.need()
     with nodes.Cluster(3) as cluster:
         crund = cluster[2].start([BIN / "crund", "--listen", ":29400", "--state-dir",
                                   cluster.directory + "/state"])
         until(lambda: "listening" in crund.err, "crund")
-        for test in TESTS:
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begun = time.monotonic()
-            test(cluster)
-            print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        nodes.run(TESTS, cluster)
 
 
 main()

@@ -182,12 +182,7 @@ def main():
         skip(why, "PyTorch was not run on nodes that are lost")
     with nodes.Cluster(WORLD + 1) as cluster:
         job = Job(cluster, env, Daemon(cluster))
-        for test in TESTS:
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begun = time.monotonic()
-            test(job)
-            print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        nodes.run(TESTS, job)
 
 
 main()

@@ -114,19 +114,11 @@ def a_node_that_is_cut_off_is_named(cluster):
 
 
 def main():
-    why = nodes.available()
-    if why:
-        print("skipped:", why)
-        sys.exit(77)
+    nodes.need()
     with nodes.Cluster(3) as cluster:
-        for test in (worlds_of_all_shapes, backends_by_name,
-                     a_killed_rank_is_named_by_all, a_stopped_rank_is_named_by_all,
-                     a_node_that_is_cut_off_is_named):
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begin = time.monotonic()
-            test(cluster)
-            print(f"ok {test.__name__} {time.monotonic() - begin:.1f} s", flush=True)
+        nodes.run((worlds_of_all_shapes, backends_by_name,
+                   a_killed_rank_is_named_by_all, a_stopped_rank_is_named_by_all,
+                   a_node_that_is_cut_off_is_named), cluster)
 
 
 main()

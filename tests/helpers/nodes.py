@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 _count = itertools.count()
 
@@ -142,3 +143,21 @@ class Cluster:
         for ns in [n.ns for n in self.nodes] + [self.switch]:
             subprocess.run(["ip", "netns", "del", ns], capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def run(tests, argument):
+    """The tests one after another; only those that the command line names, if it does."""
+    for test in tests:
+        if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+            continue
+        begun = time.monotonic()
+        test(argument)
+        print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+
+
+def need():
+    """Ends a test that has nowhere to run."""
+    why = available()
+    if why:
+        print(f"SKIPPED: several nodes on one machine: {why}")
+        sys.exit(77)

@@ -2,8 +2,11 @@
 #include "tests/helpers/proto_fill.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/frame.h"
 #include "rendezvous/proto.h"
 
 #define BODY_OFFSET offsetof(struct msg, hello)
@@ -119,4 +122,17 @@ bool proto_same_but_texts(const struct msg *a, const struct msg *b)
         each_text(&proto_messages[a->type].body, (char *)&bare[i] + BODY_OFFSET, clear,
                   NULL);
     return memcmp(&bare[0], &bare[1], sizeof(bare[0])) == 0;
+}
+
+int proto_decode_exactly(unsigned type, const char *body, size_t size, struct msg *out,
+                         struct err *e)
+{
+    struct frame_header h = { .type = (uint16_t)type, .body_size = (uint32_t)size };
+    char *exact = xmemdup(body, size);
+    int result;
+
+    e->text[0] = '\0';
+    result = proto_decode(&h, exact, out, e);
+    free(exact);
+    return result;
 }

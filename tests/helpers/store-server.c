@@ -26,8 +26,7 @@ static const struct opt options[] = {
       .set = opt_set_text, .offset = offsetof(struct settings, listen) },
     { "open", 0, NULL, "take connections from any address, not from loopback alone",
       .set = opt_set_true, .offset = offsetof(struct settings, open) },
-    { "help", 'h', NULL, "print this help", .set = opt_set_true,
-      .offset = offsetof(struct settings, help) },
+    OPT_HELP(struct settings),
     { .name = NULL },
 };
 

@@ -48,8 +48,7 @@ static const struct opt table[] = {
       0, INT64_MAX },
     { "trace", 't', NULL, "tell what happens in it", opt_set_true,
       offsetof(struct options, trace), 0, 0 },
-    { "help", 'h', NULL, "this list", opt_set_true, offsetof(struct options, help), 0,
-      0 },
+    OPT_HELP(struct options),
     { 0 },
 };
 

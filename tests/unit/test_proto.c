@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/proto.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
 #include "rendezvous/frame.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/proto_fill.h"
@@ -28,22 +26,9 @@ static uint32_t travel(const struct msg *m, struct msg *back)
     return h.body_size;
 }
 
-/* From memory of exactly that size, so that a sanitizer sees a byte too many read. */
-static int decode_sized(unsigned type, const char *body, size_t size)
-{
-    struct frame_header h = { .type = (uint16_t)type, .body_size = (uint32_t)size };
-    char *exact = xmemdup(body, size);
-    int result;
-
-    e.text[0] = '\0';
-    result = proto_decode(&h, exact, &out, &e);
-    free(exact);
-    return result;
-}
-
 static int decode(unsigned type, const char *body)
 {
-    return decode_sized(type, body, strlen(body));
+    return proto_decode_exactly(type, body, strlen(body), &out, &e);
 }
 
 /* -- round trips --------------------------------------------------------------- */
@@ -167,8 +152,9 @@ START_TEST(a_name_is_made_of_few_characters)
     strcpy(in.resume.run_id, names[_i].text);
     size_t size = proto_encode(&in, frame, sizeof(frame)) - FRAME_HEADER_SIZE;
 
-    ck_assert_int_eq(decode_sized(MSG_RESUME, (char *)frame + BODY_AT, size),
-                     names[_i].ok ? 0 : -1);
+    ck_assert_int_eq(
+        proto_decode_exactly(MSG_RESUME, (char *)frame + BODY_AT, size, &out, &e),
+        names[_i].ok ? 0 : -1);
 }
 END_TEST
 

@@ -12,7 +12,6 @@
 
 #include <cjson/cJSON.h>
 
-#include "rendezvous/base/xalloc.h"
 #include "rendezvous/frame.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/proto_fill.h"
@@ -23,22 +22,9 @@ static uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 static struct msg in, out;
 static struct err e;
 
-/* From memory of exactly that size, so that a sanitizer sees a byte too many read. */
-static int decode_sized(unsigned type, const char *body, size_t size)
-{
-    struct frame_header h = { .type = (uint16_t)type, .body_size = (uint32_t)size };
-    char *exact = xmemdup(body, size);
-    int result;
-
-    e.text[0] = '\0';
-    result = proto_decode(&h, exact, &out, &e);
-    free(exact);
-    return result;
-}
-
 static int decode(unsigned type, const char *body)
 {
-    return decode_sized(type, body, strlen(body));
+    return proto_decode_exactly(type, body, strlen(body), &out, &e);
 }
 
 /* -- every field, wrong -------------------------------------------------------- */
@@ -373,10 +359,11 @@ END_TEST
 
 START_TEST(a_body_holds_no_nul)
 {
-    ck_assert_int_eq(decode_sized(MSG_ACK, "{}\0", 3), -1);
-    ck_assert_int_eq(decode_sized(MSG_ACK, "{}\0{}", 5), -1);
-    ck_assert_int_eq(decode_sized(MSG_ACK, "\0{}", 3), -1);
-    ck_assert_int_eq(decode_sized(MSG_ACK, "{\"a\":\"b\0\"}", 10), -1);
+    ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{}\0", 3, &out, &e), -1);
+    ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{}\0{}", 5, &out, &e), -1);
+    ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "\0{}", 3, &out, &e), -1);
+    ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{\"a\":\"b\0\"}", 10, &out, &e),
+                     -1);
 }
 END_TEST
 
@@ -389,7 +376,8 @@ START_TEST(a_body_cut_anywhere_is_refused)
     proto_fill(&in, _i, PROTO_FILL_TYPICAL);
     size = proto_encode(&in, frame, sizeof(frame)) - FRAME_HEADER_SIZE;
     for (size_t cut = 0; cut < size; cut++)
-        ck_assert_int_eq(decode_sized(_i, (char *)frame + BODY_AT, cut), -1);
+        ck_assert_int_eq(
+            proto_decode_exactly(_i, (char *)frame + BODY_AT, cut, &out, &e), -1);
 }
 END_TEST
 

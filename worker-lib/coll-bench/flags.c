@@ -98,10 +98,8 @@ static const struct opt table[] = {
       offsetof(struct flags, check), 0, 0 },
     { "json", 0, NULL, "one line of JSON for each size", opt_set_true,
       offsetof(struct flags, json), 0, 0 },
-    { "help", 'h', NULL, "show this", opt_set_true, offsetof(struct flags, help), 0,
-      0 },
-    { "version", 0, NULL, "show the version", opt_set_true,
-      offsetof(struct flags, version), 0, 0 },
+    OPT_HELP(struct flags),
+    OPT_VERSION(struct flags),
     { 0 },
 };
 

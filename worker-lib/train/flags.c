@@ -234,15 +234,8 @@ static const struct opt table[] = {
       .help = "Append a line of JSON for each pass.",
       .set = opt_set_text,
       .offset = FIELD(metrics) },
-    { .name = "help",
-      .letter = 'h',
-      .help = "Show this.",
-      .set = opt_set_true,
-      .offset = FIELD(help) },
-    { .name = "version",
-      .help = "Show the version.",
-      .set = opt_set_true,
-      .offset = FIELD(version) },
+    OPT_HELP(struct flags),
+    OPT_VERSION(struct flags),
     { .name = NULL }
 };
 
