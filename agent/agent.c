@@ -30,7 +30,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/job.h"
 #include "rendezvous/server.h"
 
 /*
@@ -68,6 +68,7 @@ struct agent {
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
+    bool serves_on; /* unfit for workers, but the host of the rendezvous */
     uint64_t linger_until_ms;
     struct loop_timer linger;
 };
@@ -182,12 +183,12 @@ static void linger(void *arg)
 {
     struct agent *a = arg;
 
-    if (!a->hosting.server || a->config->rendezvous == CONFIG_LOCAL ||
-        registry_is_idle(server_registry(a->hosting.server)) ||
-        clock_ms() >= a->linger_until_ms)
+    if (a->serves_on && hosting_job_goes_on(&a->hosting))
+        a->linger_until_ms = clock_ms() + HOST_LINGER_MS;
+    if (hosting_is_done(&a->hosting, a->config) || clock_ms() >= a->linger_until_ms)
         loop_stop(a->loop);
     else
-        loop_timer_arm(&a->linger, clock_ms() + 5);
+        loop_timer_arm(&a->linger, clock_ms() + (a->serves_on ? 50 : 5));
 }
 
 static void act_leave(struct agent *a)
@@ -243,6 +244,8 @@ static void on_done(struct agent *a, const struct msg *m)
 static void on_refused(struct agent *a, const struct msg *m)
 {
     log_error("%s", m->refused.text);
+    a->serves_on = m->refused.why == REFUSED_UNFIT && job_can_spare(&a->config->job) &&
+                   hosting_goes_on(&a->hosting, a->config);
     a->exit_code = joining_exit_code(m->refused.why);
     happen(a, AGENT_EV_REFUSED);
 }
@@ -371,8 +374,8 @@ static void leave_as_unfit(struct agent *a, const char *why)
         return;
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
     note(a, "preflight", why); /* which all nodes are told, this one too */
-    if (signals_report(a->signals.stays ? SIGNAL_END : SIGNAL_HURRY, EX_UNAVAILABLE,
-                       "unfit", &m))
+    a->serves_on = hosting_goes_on(&a->hosting, a->config);
+    if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
         report(a, &m);
 }
 
@@ -380,7 +383,7 @@ static void on_group_failed(void *arg, const struct failure *f)
 {
     struct agent *a = arg;
     struct failure own = *f;
-    const char *unfit = a->config->preflight ? failure_unfit(f) : NULL;
+    const char *unfit = a->config->job.preflight ? failure_unfit(f) : NULL;
 
     if (unfit) {
         leave_as_unfit(a, unfit);
@@ -533,7 +536,7 @@ static int begin(struct agent *a, struct err *e)
                        e) < 0)
         return -1;
     a->signals.stays = a->hosting.server != NULL;
-    if (!a->config->preflight)
+    if (!a->config->job.preflight)
         return join(a, "", e);
     crew_check(&a->crew, on_checked, a);
     return 0;

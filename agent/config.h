@@ -61,7 +61,6 @@ struct config {
     bool virtual_local_rank;
     enum config_numa numa;
     enum config_stdin stdin_mode;
-    bool preflight; /* look at the GPUs before joining; argv checks the rest */
 
     /* what they write */
     const char *log_dir; /* NULL: a fresh one below TMPDIR, made when first needed */

@@ -257,7 +257,7 @@ static void report_failure(struct group *g, uint32_t local_rank)
     else
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
     failure_put_what(&f, told.message);
-    errnum = g->config->preflight ? failure_not_executed(&f) : 0;
+    errnum = g->config->job.preflight ? failure_not_executed(&f) : 0;
     if (errnum)
         set_not_executed(&f, "execve", errnum);
     g->failed = true;

@@ -8,6 +8,8 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
 #include "rendezvous/server.h"
 
 #define ADDRESSES_MAX 16
@@ -172,4 +174,26 @@ int hosting_decide(struct loop *loop, const struct config *config,
     if (config->rendezvous == CONFIG_STATIC)
         return config->node_rank == 0 ? host_static(loop, config, &sc, h, e) : 0;
     return config->is_host == 0 ? 0 : host_dynamic(loop, config, &sc, h, e);
+}
+
+bool hosting_is_done(const struct hosting *h, const struct config *config)
+{
+    return !h->server || config->rendezvous == CONFIG_LOCAL ||
+           registry_is_idle(server_registry(h->server));
+}
+
+bool hosting_goes_on(const struct hosting *h, const struct config *config)
+{
+    if (hosting_is_done(h, config))
+        return false;
+    log_info("this node starts no workers any more: it goes on as the host of the "
+             "rendezvous, until the job ends");
+    return true;
+}
+
+bool hosting_job_goes_on(const struct hosting *h)
+{
+    const struct job *job = registry_jobs(server_registry(h->server));
+
+    return job && job->round.state != ROUND_DONE;
 }

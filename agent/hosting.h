@@ -27,4 +27,14 @@ int hosting_decide(struct loop *loop, const struct config *config,
                    void (*fatal)(void *arg, const char *why), void *arg,
                    struct hosting *hosting, struct err *e) MUST_CHECK;
 
+/* Nobody else depends on this node's server: it has none for others, or all of them
+ * know the job's result. */
+bool hosting_is_done(const struct hosting *h, const struct config *config);
+/* This node's workers are not wanted: whether it must go on for the others, which is
+ * said.
+ */
+bool hosting_goes_on(const struct hosting *h, const struct config *config);
+/* The job of this node's server has no result yet. */
+bool hosting_job_goes_on(const struct hosting *h);
+
 #endif

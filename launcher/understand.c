@@ -69,7 +69,6 @@ static int understand_workers(const struct options *o, const struct machine *m,
     c->role = o->role;
     c->virtual_local_rank = o->virtual_local_rank;
     c->numa = o->numa;
-    c->preflight = o->preflight;
     if (o->stdin_mode == STDIN_ALL)
         c->stdin_mode = CONFIG_STDIN_ALL;
     else if (o->stdin_mode == STDIN_FIRST ||
@@ -177,6 +176,7 @@ static int understand_job(const struct options *o, const char *const *words,
     j->failure_grace_ms = (uint32_t)o->failure_grace_ms;
     j->restart_min_uptime_ms = (uint32_t)o->restart_min_uptime_ms;
     j->restart_backoff_ms = (uint32_t)o->restart_backoff_ms;
+    j->preflight = o->preflight;
     j->quarantine = (uint32_t)conf->quarantine;
     j->limit_spares = o->spares >= 0;
     j->spares = j->limit_spares ? (uint32_t)o->spares : 0;

@@ -206,6 +206,10 @@ static void compare_words(const struct job_config *ours,
         snprintf(buf, size, "--fence is %s in the job and %s here",
                  ours->strict_fence ? "strict" : "grace",
                  theirs->strict_fence ? "strict" : "grace");
+    else if (ours->preflight != theirs->preflight)
+        snprintf(buf, size, "--preflight is %s in the job and %s here",
+                 ours->preflight ? "given" : "not given",
+                 theirs->preflight ? "given" : "not given");
     else if (ours->limit_spares != theirs->limit_spares)
         snprintf(buf, size, "--spares is %s in the job and %s here",
                  spares_text(ours, a), spares_text(theirs, b));
@@ -216,6 +220,11 @@ static void compare_words(const struct job_config *ours,
              !job_has_same_arguments(ours, theirs)) /* its name may have been cut */
         snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
                  theirs->program);
+}
+
+bool job_can_spare(const struct job_config *config)
+{
+    return config->min_nodes < config->max_nodes || config->spares > 0;
 }
 
 bool job_has_same_arguments(const struct job_config *ours,

@@ -70,6 +70,8 @@ char *job_config_difference(const struct job_config *ours,
 /* They may differ between nodes, but seldom on purpose. */
 bool job_has_same_arguments(const struct job_config *ours,
                             const struct job_config *theirs);
+/* Fewer nodes than it may have are enough, or more are kept. */
+bool job_can_spare(const struct job_config *config);
 
 /* Behind a worker's end that is final: only this flag makes it so. */
 #define JOB_FINAL_WORDS " (final by --no-restart-on)"

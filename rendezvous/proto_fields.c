@@ -125,6 +125,7 @@ static const struct proto_field job_config[] = {
     BOOL(job_config, limit_spares),
     ANY_U32(job_config, spares, OPTIONAL),
     BOOL(job_config, strict_fence),
+    BOOL(job_config, preflight),
     NAME(job_config, scale, NEED),
     TEXT(job_config, no_restart_on, OPTIONAL),
     TEXT(job_config, program, OPTIONAL),

@@ -120,6 +120,8 @@ static void describe_config(struct stream *s, struct job_config *c)
     FIELD_TEXT(s, c->no_restart_on);
     FIELD_TEXT(s, c->program);
     FIELD_TEXT(s, c->arguments_hash);
+    if (s->out || s->in->left > 0) /* a journal of a version without it ends here */
+        field_bool(s, &c->preflight);
 }
 
 static void describe_state(struct stream *s, struct job *j)

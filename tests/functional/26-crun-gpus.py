@@ -171,11 +171,24 @@ def a_sick_node_is_kept_out_and_named(world):
         fail("events:", world.events())
 
 
+def a_sick_node_that_hosts_the_rendezvous_goes_on_with_that(world):
+    world.crund.stop()
+    flags = "--preflight", "--nnodes=1:2", "--rdzv-backend=c10d"
+    idle = "GPU-a percent=0\nGPU-b percent=0\n"
+    what = r"GPU 1 \(0000:5e:00.0\) has broken memory that waits to be mapped out"
+    host = Node(world, *flags, "--rdzv-conf=is_host=1,last_call_timeout=0", "true",
+                state=idle.replace("GPU-b", "GPU-b rows=1"))
+    until(lambda: "as the host of the rendezvous" in host.said, lambda: host.said)
+    Node(world, *flags, "--rdzv-conf=is_host=0,last_call_timeout=0", "true", state=idle).expect(0)
+    host.expect(69, what)
+
+
 def main():
     with tempfile.TemporaryDirectory() as directory:
         for case in (the_status_shows_them, troubles_are_told_once_and_explain_a_failure,
                      a_driver_that_hangs_does_not_cost_the_lease,
-                     a_sick_node_is_kept_out_and_named):
+                     a_sick_node_is_kept_out_and_named,
+                     a_sick_node_that_hosts_the_rendezvous_goes_on_with_that):
             world = World(directory)
             case(world)
             world.crund.stop()

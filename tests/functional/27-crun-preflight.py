@@ -21,13 +21,17 @@ DAEMON = 3  # the host that is no node of the job
 WELL = r"preflight: {} nodes reach each other; all-reduce of 1 MiB over {} ranks \(shm\+tcp\): "
 
 
-def job(cluster, name, size, command, patience=10):
-    """A crun on each of the three hosts."""
-    return [cluster[i].start(
-        [BIN / "crun", "--preflight", f"--nnodes={size}", f"--node-rank={i}",
-         f"--rdzv-endpoint={cluster[DAEMON].address}:29400", f"--rdzv-id={name}",
+def join(cluster, name, size, i, command, patience=10, host=DAEMON, flag="--preflight"):
+    return cluster[i].start(
+        [BIN / "crun", flag, f"--nnodes={size}", f"--node-rank={i}",
+         f"--rdzv-endpoint={cluster[host].address}:29400", f"--rdzv-id={name}",
          "--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=60", "--nproc-per-node=2", *command],
-        env={"CRUN_PREFLIGHT_TIMEOUT": str(patience)}) for i in range(3)]
+        env={"CRUN_PREFLIGHT_TIMEOUT": str(patience)})
+
+
+def job(cluster, name, size, command, **options):
+    """A crun on each of the three hosts."""
+    return [join(cluster, name, size, i, command, **options) for i in range(3)]
 
 
 def ends(p, code, *patterns, without=None):
@@ -111,6 +115,27 @@ def a_node_that_large_packets_do_not_reach_is_kept_out(cluster):
     ends(c, 69, why, without="rank . of")
     ends(a, 0, "rank 0 of 4", WELL.format(2, 4), why)
     ends(b, 0, "rank 3 of 4", why)
+
+
+def who_hosts_the_rendezvous_goes_on_with_that(cluster):
+    """Its workers do not run; the others' do."""
+    cluster[0].lose_large()
+    a, b, c = job(cluster, "host", "2:3", ENV, host=0)
+    why = r"preflight: node-0 loses large packets \(MTU\?\) to or from node-1, node-2\n"
+    ends(b, 0, "rank 0 of 4", WELL.format(2, 4), why)
+    ends(c, 0, "rank 3 of 4", why)
+    ends(a, 69, why, "it goes on as the host of the rendezvous", without="rank . of")
+
+
+def it_is_for_all_nodes_or_for_none(cluster):
+    a = join(cluster, "all", 2, 0, ENV, patience=60)
+    expect.until(lambda: "1 of 2 have joined" in a.err, a.__str__)
+    why = '"all" runs with another configuration: --preflight is given in the job and not given here'
+    ends(join(cluster, "all", 2, 1, ENV, flag="--verbose"), 2, why, without="rank . of")
+    expect.until(lambda: "node-1 was refused: job " + why in a.err, a.__str__)
+    b = join(cluster, "all", 2, 1, ENV, patience=60)
+    ends(a, 0, "rank 0 of 4")
+    ends(b, 0, "rank 3 of 4")
 
 
 def where_rank_0_is_may_be_at_fault(cluster):
@@ -202,7 +227,8 @@ TESTS = (a_check_that_no_signal_ends_is_given_up, all_is_well, the_program_uses_
          a_program_that_cannot_be_executed_is_not_started_again,
          a_node_cut_off_from_the_others_is_kept_out,
          a_node_that_one_other_misses_is_kept_out,
-         a_node_that_large_packets_do_not_reach_is_kept_out, where_rank_0_is_may_be_at_fault)
+         a_node_that_large_packets_do_not_reach_is_kept_out,
+         who_hosts_the_rendezvous_goes_on_with_that, it_is_for_all_nodes_or_for_none, where_rank_0_is_may_be_at_fault)
 
 
 def alone(test):

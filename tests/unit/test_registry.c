@@ -384,6 +384,10 @@ START_TEST(who_waits_is_told_who_was_refused)
                      "node-1 was refused: job \"resnet\" runs with another "
                      "configuration: --spares is 0 in the job and 2 here");
     m.join.config = join_message(1, "").join.config;
+    m.join.config.preflight = true;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--preflight is not given in the job and given here");
+    m.join.config = join_message(1, "").join.config;
     strcpy(m.join.config.no_restart_on, "2");
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "--no-restart-on is not given in the job and 2 here");
