@@ -46,6 +46,9 @@ struct op {
      * need the core more than we do. NULL: the caller waits. */
     const _Atomic unsigned *waiting;
     enum op_start start;
+    /* Nobody touches its buffers before the next operation of the team has ended, which
+     * then says for both that all ranks are done. */
+    bool followed;
     void *mark;           /* of backend_calls.mark */
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */

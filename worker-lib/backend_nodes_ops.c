@@ -55,6 +55,7 @@ static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind 
     o.in = in;
     o.out = out;
     o.count = count;
+    o.followed = false; /* by one among nodes, perhaps */
     o.sequence = ++n->local_sequence;
     return settle(n, op, n->local_calls->run(n->local, &o, e), e);
 }

@@ -424,7 +424,7 @@ static crun_status run_large(struct pass *x, const struct plan *plan, struct err
     if (!is_shared(x, plan->needs))
         return run_pieces(x, plan, e);
     plan->in_place(x);
-    return shm_step(x->s, x->op, e);
+    return x->op->followed ? CRUN_OK : shm_step(x->s, x->op, e);
 }
 
 static struct pass pass_of(struct shm *s, const struct op *op)

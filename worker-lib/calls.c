@@ -66,6 +66,11 @@ int crun_device(const crun_world *w)
     return w->backend->calls->device ? w->backend->calls->device(w->backend) : -1;
 }
 
+bool world_is_one_memory(const crun_world *w)
+{
+    return w->backend->calls == &backend_shm;
+}
+
 const struct device_ops *world_device(const crun_world *w)
 {
     return crun_device(w) < 0 ? &device_cpu : device_gpu();

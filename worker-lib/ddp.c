@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "worker-lib/status.h"
+#include "worker-lib/world.h"
 
 /* The reducer as an object: what is registered in it, its memory, its views. The step
  * is in ddp_step.c, the layout in ddp_layout.c. */
@@ -56,6 +57,8 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     }
     d->rank = (unsigned)crun_rank(world);
     d->size = (unsigned)crun_size(world);
+    d->divided = d->options.shard || (d->options.share_step && !d->ops->queued &&
+                                      world_is_one_memory(world));
     d->element = crun_dtype_size(d->options.grad_type);
     d->since = 1;
     pthread_mutex_init(&d->lock, NULL);

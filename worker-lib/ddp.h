@@ -54,6 +54,7 @@ struct crun_ddp {
     const struct device_ops *ops; /* where the arenas are */
     crun_ddp_options options;
     unsigned rank, size;
+    bool divided;   /* each rank's optimizer steps its own slices only */
     size_t element; /* bytes of one gradient element */
 
     struct ddp_parameter *parameter, *buffer;

@@ -144,7 +144,9 @@ static void entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
         snprintf(text, ENTRY_BYTES,
                  "%s gradients, buckets of %zu and %zu bytes, %s, %s",
                  crun_dtype_name(o->grad_type), o->first_bucket_bytes, o->bucket_bytes,
-                 o->shard ? "sharded" : "not sharded",
+                 o->shard        ? "sharded"
+                 : o->share_step ? "sharing steps"
+                                 : "not sharded",
                  o->find_unused ? "finding unused" : "all used");
     else if (--i < ddp->parameters)
         snprintf(text, ENTRY_BYTES, "parameter %" PRIu64 " \"%.120s\" of %zu elements",

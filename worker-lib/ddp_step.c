@@ -65,11 +65,12 @@ static void launch(crun_ddp *ddp, struct ddp_bucket *b, enum op_start start)
                      .in = whole,
                      .out = whole,
                      .count = b->count,
-                     .start = start };
+                     .start = start,
+                     .followed = !ddp->ops->queued }; /* by sum() */
 
     if (ddp->size == 1 || ddp->status != CRUN_OK)
         return;
-    if (ddp->options.shard) {
+    if (ddp->divided) {
         op.kind = OP_REDUCE_SCATTER;
         op.out = slice;
         op.count = ddp_slice_count(ddp, b);

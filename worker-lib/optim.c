@@ -50,10 +50,9 @@ static crun_status check(const crun_ddp *ddp, const crun_optim_options *o)
 static crun_status make_pieces(crun_optim *o)
 {
     const crun_ddp *ddp = o->ddp;
-    bool shard = ddp->options.shard;
     size_t state = 0;
 
-    o->pieces = shard ? ddp->buckets : 1;
+    o->pieces = ddp->divided ? ddp->buckets : 1;
     o->piece = calloc(o->pieces, sizeof(*o->piece));
     if (!o->piece)
         return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
@@ -61,8 +60,8 @@ static crun_status make_pieces(crun_optim *o)
         const struct ddp_bucket *b = &ddp->bucket[i];
         struct optim_piece *p = &o->piece[i];
 
-        p->at = shard ? ddp_slice_at(ddp, b) : 0;
-        p->count = shard ? ddp_slice_count(ddp, b) : ddp->length;
+        p->at = ddp->divided ? ddp_slice_at(ddp, b) : 0;
+        p->count = ddp->divided ? ddp_slice_count(ddp, b) : ddp->length;
         p->state = state;
         state += p->count;
     }
@@ -88,11 +87,13 @@ static crun_status make_state(crun_optim *o)
         s = ops->alloc(o->state * sizeof(*o->v), (void **)&o->v);
     if (s != CRUN_OK)
         return s;
-    if (ops->queued && o->parts > 0) {
-        o->mirror = calloc(o->parts * o->state, sizeof(*o->mirror));
+    o->gathered = o->ddp->divided && !o->ddp->options.shard;
+    o->shown = o->gathered ? o->ddp->length : o->state;
+    if ((ops->queued || o->gathered) && o->parts > 0) {
+        o->mirror = calloc(o->parts * o->shown, sizeof(*o->mirror));
         if (!o->mirror)
             return fail(CRUN_NO_MEMORY,
-                        "no memory for the optimizer's state (%zu elements)", o->state);
+                        "no memory for the optimizer's state (%zu elements)", o->shown);
     }
     optim_set_scalars(o, &begin);
     return optim_describe_state(o);
@@ -189,15 +190,15 @@ static crun_status step_piece(const crun_optim *o, const struct optim_piece *pie
                              .g = ddp->gradients + piece->at * ddp->element,
                              .type = ddp->options.grad_type };
 
-    /* of a sharded one the other ranks' values are still to come */
-    if (ddp->half && !ddp->options.shard)
+    /* of a divided one the other ranks' values are still to come */
+    if (ddp->half && !ddp->divided)
         a.half = ddp->half + piece->at;
     return ddp->ops->step(ddp_queue(ddp), o->control, o->rule, &a, piece->count);
 }
 
 /* A slice that is stepped goes to the others while the next one is stepped: from the
  * arena's begin, as the forward pass needs them. */
-static crun_status step_sharded(crun_optim *o)
+static crun_status step_slices(crun_optim *o)
 {
     crun_ddp *ddp = o->ddp;
     crun_status s;
@@ -212,7 +213,8 @@ static crun_status step_sharded(crun_optim *o)
                                    .in = ddp->values + ddp_slice_at(ddp, b),
                                    .out = ddp->values + b->at,
                                    .count = ddp_slice_count(ddp, b),
-                                   .start = OP_IF_IT_GAINS };
+                                   .start = OP_IF_IT_GAINS,
+                                   .followed = i > 0 && !ddp->ops->queued };
 
             s = world_call(ddp->world, op, &b->work);
         }
@@ -227,7 +229,7 @@ static crun_status step_all(crun_optim *o)
     /* a GPU looks by itself whether the step is skipped */
     if (!o->ddp->ops->queued && o->control->skip)
         return CRUN_OK;
-    return o->ddp->options.shard ? step_sharded(o) : step_piece(o, o->piece);
+    return o->ddp->divided ? step_slices(o) : step_piece(o, o->piece);
 }
 
 static crun_status tell(const crun_optim *o, crun_step_info *info)

@@ -26,8 +26,12 @@ struct crun_optim {
     struct squares_work *work;
     double *sums; /* of each rank's squares */
 
-    float *mirror; /* m and v as the host sees them; NULL: they are the host's */
-    size_t state;  /* elements of m, and of v */
+    size_t state; /* elements of m, and of v */
+    /* m and v as checkpoints see them, of all ranks where gathered; NULL: as they are
+     */
+    float *mirror;
+    size_t shown; /* elements of m there, and of v */
+    bool gathered;
     struct optim_piece *piece;
     unsigned pieces;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker-lib/optim.h"
 #include "worker-lib/status.h"
@@ -27,20 +28,31 @@ crun_status optim_measure(const crun_optim *optim)
 
 /* -- state ----------------------------------------------------------------------- */
 
+/* The pieces as a checkpoint sees them: gathered, they are one. */
+static unsigned shown_pieces(const crun_optim *o, struct optim_piece *whole,
+                             const struct optim_piece **piece)
+{
+    *whole = (struct optim_piece){ .at = 0, .count = o->ddp->length, .state = 0 };
+    *piece = o->gathered ? whole : o->piece;
+    return o->gathered ? 1 : o->pieces;
+}
+
 /* Every overlap of a piece and a parameter is a range. With `range` NULL they are only
  * counted. */
 static unsigned list_ranges(const crun_optim *o, float *state,
                             struct state_range *range)
 {
     const crun_ddp *ddp = o->ddp;
+    struct optim_piece whole;
+    const struct optim_piece *pieces;
+    unsigned n = 0, count = shown_pieces(o, &whole, &pieces);
     size_t before = 0;
-    unsigned n = 0;
 
     for (unsigned i = 0; i < ddp->parameters; i++) {
         const struct ddp_parameter *p = &ddp->parameter[i];
 
-        for (unsigned k = o->pieces; k-- > 0;) { /* from the arena's begin */
-            const struct optim_piece *piece = &o->piece[k];
+        for (unsigned k = count; k-- > 0;) { /* from the arena's begin */
+            const struct optim_piece *piece = &pieces[k];
             size_t piece_end = piece->at + piece->count;
             size_t begin = p->at > piece->at ? p->at : piece->at;
             size_t end = p->at + p->count < piece_end ? p->at + p->count : piece_end;
@@ -62,7 +74,7 @@ static unsigned list_ranges(const crun_optim *o, float *state,
 static float *host_state(const crun_optim *o, unsigned part)
 {
     if (o->mirror)
-        return o->mirror + part * o->state;
+        return o->mirror + part * o->shown;
     return part == 0 ? o->m : o->v;
 }
 
@@ -93,26 +105,56 @@ unsigned optim_state(crun_optim *optim, const struct state_part **parts)
     return optim->parts;
 }
 
-crun_status optim_state_fetch(crun_optim *o)
+/* Either way between the arrays and their mirror. */
+typedef crun_status mover(const crun_optim *o, float *state, float *shown);
+
+static crun_status move_state(const crun_optim *o, mover *move)
 {
-    const crun_ddp *ddp = o->ddp;
     crun_status s = CRUN_OK;
 
     for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
-        s = ddp->ops->fetch(ddp_queue(ddp), host_state(o, i), i == 0 ? o->m : o->v,
-                            o->state * sizeof(float));
+        s = move(o, i == 0 ? o->m : o->v, host_state(o, i));
     return s;
+}
+
+static crun_status fetch(const crun_optim *o, float *state, float *shown)
+{
+    return o->ddp->ops->fetch(ddp_queue(o->ddp), shown, state,
+                              o->state * sizeof(*shown));
+}
+
+static crun_status put(const crun_optim *o, float *state, float *shown)
+{
+    return o->ddp->ops->put(ddp_queue(o->ddp), state, shown, o->state * sizeof(*shown));
+}
+
+static crun_status gather(const crun_optim *o, float *state, float *shown)
+{
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && i < o->pieces; i++)
+        s = crun_all_gather(o->ddp->world, state + o->piece[i].state,
+                            shown + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
+                            NULL);
+    return s;
+}
+
+static crun_status take_own(const crun_optim *o, float *state, float *shown)
+{
+    for (unsigned i = 0; i < o->pieces; i++)
+        memcpy(state + o->piece[i].state, shown + o->piece[i].at,
+               o->piece[i].count * sizeof(*state));
+    return CRUN_OK;
+}
+
+crun_status optim_state_fetch(crun_optim *o)
+{
+    return move_state(o, o->gathered ? gather : fetch);
 }
 
 crun_status optim_state_put(crun_optim *o)
 {
-    const crun_ddp *ddp = o->ddp;
-    crun_status s = CRUN_OK;
-
-    for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
-        s = ddp->ops->put(ddp_queue(ddp), i == 0 ? o->m : o->v, host_state(o, i),
-                          o->state * sizeof(float));
-    return s;
+    return move_state(o, o->gathered ? take_own : put);
 }
 
 /* The control begins with them. */

@@ -31,8 +31,9 @@ crun_world *ddp_world(const crun_ddp *ddp);
 /* Momentum and the like; 0 where there is none. */
 unsigned optim_state(crun_optim *optim, const struct state_part **parts);
 
-/* What lives on a GPU is copied to where the parts say before they are read, and back
- * after they were written. Elsewhere they are the state itself. */
+/* What lives on a GPU, or in other ranks, is copied to where the parts say before they
+ * are read, and back after they were written; by all ranks together. Elsewhere they are
+ * the state itself. */
 crun_status ddp_state_fetch(crun_ddp *ddp) CRUN_CHECK;
 crun_status ddp_state_put(crun_ddp *ddp) CRUN_CHECK;
 crun_status optim_state_fetch(crun_optim *optim) CRUN_CHECK;

@@ -43,6 +43,9 @@ crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
 /* A collective as crun_all_reduce and the others describe it; op.start is as given. */
 crun_status world_call(crun_world *w, struct op op, crun_work **work);
 
+/* Do all ranks share memory, so that what is in it costs none of them a copy? */
+bool world_is_one_memory(const crun_world *w);
+
 /* Microseconds in collectives that ran beside the program, so far. */
 uint64_t world_beside_us(crun_world *w);
 

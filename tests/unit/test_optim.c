@@ -222,10 +222,24 @@ static void assert_close(const struct training *t, const struct training *one,
                   t->optimizer->name, p->name, moved, apart);
 }
 
-/* N ranks with a batch of B and one rank with N * B; the same run again; sharded. */
+static void assert_same_divided(const struct training *many, int size,
+                                crun_ddp_options how)
+{
+    static struct training divided;
+
+    divided = *many;
+    divided.ddp.shard = how.shard;
+    divided.ddp.share_step = how.share_step;
+    memset(divided.result, 0, sizeof(divided.result));
+    run_ranks(size, train, &divided);
+    assert_ranks_equal(&divided, size);
+    ck_assert_mem_eq(many->result[0], divided.result[0], sizeof(many->result[0]));
+}
+
+/* N ranks with a batch of B and one rank with N * B; the same run again; divided. */
 START_TEST(any_number_of_ranks_trains_the_same_model)
 {
-    static struct training one, many, again, sharded;
+    static struct training one, many, again;
 
     one = case_of(_i);
     run_ranks(1, train, &one);
@@ -239,11 +253,8 @@ START_TEST(any_number_of_ranks_trains_the_same_model)
         run_ranks(size, train, &again);
         ck_assert_mem_eq(many.result[0], again.result[0], sizeof(many.result[0]));
 
-        sharded = case_of(_i);
-        sharded.ddp.shard = true;
-        run_ranks(size, train, &sharded);
-        assert_ranks_equal(&sharded, size);
-        ck_assert_mem_eq(many.result[0], sharded.result[0], sizeof(many.result[0]));
+        assert_same_divided(&many, size, (crun_ddp_options){ .shard = true });
+        assert_same_divided(&many, size, (crun_ddp_options){ .share_step = true });
     }
 }
 END_TEST
@@ -467,10 +478,13 @@ static void go_on(crun_world *w, void *arg)
     struct tiny t;
 
     must(tiny_open(&t, w, &r->ddp, &r->optimizer->options));
-    if (r->from > 0)
+    if (r->from > 0) {
         load_saved(r, &t);
+        must(optim_state_put(t.optim));
+    }
     for (uint64_t i = r->from; i < r->to; i++)
         must(tiny_step(&t, i, GLOBAL_BATCH / (unsigned)w->ranks->size, 1, NULL));
+    must(optim_state_fetch(t.optim));
     if (r->from == 0 && (w->rank == 0 || r->ddp.shard))
         save(r, &t);
     if (w->rank == 0)
@@ -491,11 +505,15 @@ static void assert_covered(const struct saved *s, size_t count)
 
 static const struct sizes {
     int before, after;
-    bool shard_before, shard_after;
+    enum { WHOLE, SHARD, SHARE } how_before, how_after;
 } sizes[] = {
-    { 4, 3, true, true },  { 3, 4, true, true },  { 2, 1, true, false },
-    { 1, 2, false, true }, { 2, 3, false, true }, { 4, 4, true, false },
+    { 4, 3, SHARD, SHARD }, { 3, 4, SHARD, SHARD }, { 2, 1, SHARD, WHOLE },
+    { 1, 2, WHOLE, SHARD }, { 2, 3, WHOLE, SHARD }, { 4, 4, SHARD, WHOLE },
+    { 4, 3, SHARE, SHARE }, { 2, 1, SHARE, WHOLE }, { 1, 3, WHOLE, SHARE },
+    { 3, 2, SHARE, SHARD }, { 2, 4, SHARD, SHARE },
 };
+
+#define SIZES (int)(sizeof(sizes) / sizeof(*sizes))
 
 #define MODEL_ELEMENTS (12 * 37 + 37 + 37 * 5 + 5)
 
@@ -504,19 +522,21 @@ START_TEST(state_means_the_same_at_any_world_size)
 {
     static struct saved saved;
     static struct resumed first, then, always;
-    const struct sizes *c = &sizes[_i % 6];
-    const struct named *optimizer = &optimizers[_i / 6 == 0 ? 3 : 5];
+    const struct sizes *c = &sizes[_i % SIZES];
+    const struct named *optimizer = &optimizers[_i / SIZES == 0 ? 3 : 5];
     const crun_ddp_options ddp = { .first_bucket_bytes = 256, .bucket_bytes = 700 };
     double apart = 0;
 
     memset(&saved, 0, sizeof(saved));
     first = (struct resumed){ &saved, ddp, optimizer, 0, 30, { 0 } };
-    first.ddp.shard = c->shard_before;
+    first.ddp.shard = c->how_before == SHARD;
+    first.ddp.share_step = c->how_before == SHARE;
     run_ranks(c->before, go_on, &first);
     assert_covered(&saved, MODEL_ELEMENTS);
 
     then = (struct resumed){ &saved, ddp, optimizer, 30, 60, { 0 } };
-    then.ddp.shard = c->shard_after;
+    then.ddp.shard = c->how_after == SHARD;
+    then.ddp.share_step = c->how_after == SHARE;
     run_ranks(c->after, go_on, &then);
 
     always = (struct resumed){ &saved, ddp, optimizer, 0, 60, { 0 } };
@@ -611,7 +631,7 @@ int main(void)
     tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
                         6);
     tcase_add_test(t, without_a_guard_infinities_are_stepped);
-    tcase_add_loop_test(t, state_means_the_same_at_any_world_size, 0, 12);
+    tcase_add_loop_test(t, state_means_the_same_at_any_world_size, 0, 2 * SIZES);
     tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(refused) / sizeof(*refused));
     tcase_add_test(t, a_lost_peer_ends_the_step);
     return check_main(suite);

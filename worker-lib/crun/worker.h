@@ -225,6 +225,8 @@ typedef struct crun_ddp_options {
     size_t bucket_bytes;       /* 0: 25 MiB */
     crun_dtype grad_type;      /* CRUN_F32, or CRUN_BF16, CRUN_F16 with f32 masters */
     bool shard;       /* ZeRO-1: each rank keeps the optimizer state of its part */
+    bool share_step;  /* in shared memory: each rank steps its part for all of them, and
+                       * checkpoints hold what all have together */
     bool find_unused; /* parameters without a gradient are zero, not an error */
     bool keep_half;   /* the optimizer keeps a copy of the parameters in grad_type */
 } crun_ddp_options;
@@ -262,8 +264,8 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int ro
  * gradients of the next backward are to be added by the caller. What is ready travels
  * while the rest is computed; in shared memory only where each rank has a second core,
  * because there it would take the core from the program. finish waits for what is under
- * way; gradients then are the mean over all ranks (sharded: those of this rank's part,
- * which is what its optimizer steps).
+ * way; gradients then are the mean over all ranks (sharded, or with share_step: those
+ * of this rank's part, which is what its optimizer steps).
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_begin(crun_ddp *ddp, bool sync);
 CRUN_API CRUN_CHECK crun_status crun_ddp_ready(crun_ddp *ddp, int parameter);

@@ -97,6 +97,7 @@ static int open_ddp(struct trainer *t, struct err *e)
     crun_ddp_options options = { .bucket_bytes = (size_t)t->flags->bucket_mb << 20,
                                  .grad_type = t->flags->precision,
                                  .shard = t->flags->zero,
+                                 .share_step = true,
                                  .keep_half = t->card &&
                                               t->flags->precision != CRUN_F32 };
 
