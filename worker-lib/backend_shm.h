@@ -108,6 +108,13 @@ void shm_region_close(struct shm *s);
 /* Whether the process of that rank still runs. */
 bool shm_is_alive(const struct shm *s, unsigned place);
 
+/* -- cores: where the ranks run -- */
+/* All have taken their seats: count the cores that they may use, and go to one of them
+ * if there are fewer than ranks. */
+void shm_cores_share(struct shm *s);
+/* Which one that is: as many ranks on each as can be. -1: none. */
+int shm_cores_choose(const struct shm *s);
+
 /* -- areas -- */
 crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
                          void **memory, struct err *e);

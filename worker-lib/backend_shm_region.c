@@ -363,18 +363,6 @@ static crun_status gather(struct shm *s, uint64_t deadline_ms, struct err *e)
     return status;
 }
 
-/* Looking long pays only where the one that is waited for runs meanwhile. */
-static void count_cores(struct shm *s)
-{
-    cpu_set_t all;
-
-    CPU_ZERO(&all);
-    for (unsigned p = 0; p < s->team.size; p++)
-        CPU_OR(&all, &all, &shm_seat(s, p)->cpus);
-    s->crowded = CPU_COUNT(&all) < (int)s->team.size;
-    s->cores_to_spare = CPU_COUNT(&all) >= 2 * (int)s->team.size;
-}
-
 static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_ms,
                               struct err *e)
 {
@@ -431,7 +419,7 @@ crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
     if (status == CRUN_OK)
         status = gather(s, deadline_ms, e);
     if (status == CRUN_OK)
-        count_cores(s);
+        shm_cores_share(s);
     return status;
 }
 

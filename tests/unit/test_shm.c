@@ -3,6 +3,7 @@
 #include "worker-lib/crun/worker.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,9 +312,46 @@ static void sleep_long(crun_world *w, void *arg)
     ck_assert_uint_lt(used_ms, 300);
 }
 
+/* All ranks that are started from now on share one core. */
+static void share_a_core(void)
+{
+    cpu_set_t mask;
+    size_t core = 0;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    while (!CPU_ISSET(core, &mask))
+        core++;
+    CPU_ZERO(&mask);
+    CPU_SET(core, &mask);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(mask), &mask), 0);
+}
+
 START_TEST(a_long_wait_sleeps)
 {
+    if (_i)
+        share_a_core();
     ranks_run(&(struct ranks_config){ .size = 2 }, sleep_long, NULL);
+}
+END_TEST
+
+static void sum_while_crowded(crun_world *w, void *arg)
+{
+    const cpu_set_t *mask = arg;
+    cpu_set_t own;
+
+    call_at_random(w, &(struct dose){ .seed = 5, .calls = 30, .count_max = 3000 });
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(own), &own), 0);
+    ck_assert(CPU_EQUAL(&own, mask));
+}
+
+START_TEST(ranks_may_share_cores_and_keep_their_masks)
+{
+    cpu_set_t mask;
+
+    if (_i)
+        share_a_core();
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    ranks_run(&(struct ranks_config){ .size = 6 }, sum_while_crowded, &mask);
 }
 END_TEST
 
@@ -332,7 +370,8 @@ int main(void)
     tcase_add_test(right, sums_are_made_in_the_order_of_ranks_everywhere);
     tcase_add_test(right, memory_is_zeroed_and_comes_back);
     tcase_add_test(right, ranks_may_use_different_memory);
-    tcase_add_test(right, a_long_wait_sleeps);
+    tcase_add_loop_test(right, a_long_wait_sleeps, 0, 2);
+    tcase_add_loop_test(right, ranks_may_share_cores_and_keep_their_masks, 0, 2);
     suite_add_tcase(suite, right);
     tcase_set_timeout(wrong, 60);
     tcase_add_test(wrong, different_calls_are_a_mismatch_with_both_sides_words);
