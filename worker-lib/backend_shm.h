@@ -67,7 +67,7 @@ struct shm_ring {
 
 /* Where everything is in the file, and how large. */
 struct shm_layout {
-    size_t seats, small, slots, results, rings, cells, cell_bytes, bytes;
+    size_t seats, cores, small, slots, results, rings, cells, cell_bytes, bytes;
 };
 
 /* A range of the file that is mapped: memory of one crun_alloc, of all ranks. */
@@ -114,6 +114,11 @@ bool shm_is_alive(const struct shm *s, unsigned place);
 void shm_cores_share(struct shm *s);
 /* Which one that is: as many ranks on each as can be. -1: none. */
 int shm_cores_choose(const struct shm *s);
+/* Let the others know where this thread runs. */
+void shm_core_say(const struct shm *s);
+/* The first from that place on that was last seen on this thread's core. Team's size:
+ * none. */
+unsigned shm_core_sharer(const struct shm *s, unsigned from);
 
 /* -- areas -- */
 crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the ranks run, when there are more of them than cores. */
+/*
+ * Where the ranks run, when there are more of them than cores: who waits gives its core
+ * away only if somebody that is waited for needs it, since the switch costs more than a
+ * small collective.
+ */
 #include "worker-lib/backend_shm.h"
 
 /* What a thread could choose from when it came here. */
@@ -110,4 +114,32 @@ void shm_cores_share(struct shm *s)
     s->cores_to_spare = cores >= 2 * (int)s->team.size;
     if (s->crowded)
         move_to(shm_cores_choose(s));
+}
+
+/* -- who is where -------------------------------------------------------------------
+ */
+
+static _Atomic uint32_t *core_of(const struct shm *s, unsigned place)
+{
+    return (_Atomic uint32_t *)(void *)(s->base + s->at.cores) + place;
+}
+
+/* All look at what each says: the lines stay in their caches while nobody moves. */
+void shm_core_say(const struct shm *s)
+{
+    uint32_t core = (uint32_t)sched_getcpu();
+    _Atomic uint32_t *said = core_of(s, s->team.rank);
+
+    if (atomic_load_explicit(said, memory_order_relaxed) != core)
+        atomic_store_explicit(said, core, memory_order_relaxed);
+}
+
+unsigned shm_core_sharer(const struct shm *s, unsigned from)
+{
+    uint32_t core = (uint32_t)sched_getcpu();
+
+    while (from < s->team.size &&
+           atomic_load_explicit(core_of(s, from), memory_order_relaxed) != core)
+        from++;
+    return from;
 }

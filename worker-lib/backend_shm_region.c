@@ -51,6 +51,7 @@ struct shm_layout shm_layout_of(unsigned size)
 
     take(&l.bytes, sizeof(struct shm_head));
     l.seats = take(&l.bytes, size * sizeof(struct shm_seat));
+    l.cores = take(&l.bytes, size * sizeof(uint32_t));
     l.small = take(&l.bytes, size * 2 * (size_t)SHM_SMALL_BYTES);
     l.slots = take(&l.bytes, size * 2 * (size_t)SHM_SLOT_BYTES);
     l.results = take(&l.bytes, 2 * (size_t)SHM_SLOT_BYTES);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Waiting for other ranks. First by looking, for as long as an answer of a rank that
- * has a core of its own takes; then by giving the core away; then asleep, to be woken
- * by whoever raises the flag, and looking up now and then whether there still is
- * somebody to wait for.
+ * runs on another core takes; then, or as soon as one that is late needs this core, by
+ * giving the core away; then asleep, to be woken by whoever raises the flag, and
+ * looking up now and then whether there still is somebody to wait for.
  */
 #include <inttypes.h>
 #include <linux/futex.h>
@@ -17,8 +17,9 @@
 #include "worker-lib/backend_shm.h"
 #include "worker-lib/flight.h"
 
-#define SPINS 4000      /* with a core for each rank */
-#define SPINS_SHARED 10 /* the one that is waited for may need this core */
+#define SPINS 4000       /* with a core for each rank */
+#define SPINS_SHARED 400 /* other programs may need this core */
+#define SPINS_BESIDE 10  /* and so does this one */
 #define YIELD_US 500
 #define YIELD_SHARED_US 50 /* where others need the core: awake, one is run sooner */
 #define LOOK_UP_MS 50
@@ -120,7 +121,9 @@ struct wait {
     enum shm_stage stage;
     unsigned place;
     uint32_t target;
-    unsigned next; /* to look at */
+    unsigned next;  /* to look at */
+    unsigned spins; /* that are left */
+    unsigned near;  /* the first that may need this core */
 };
 
 static bool is_common(enum shm_stage stage)
@@ -245,12 +248,56 @@ static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
     return ended == CRUN_OK ? status : ended;
 }
 
+static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage stage,
+                              unsigned place, uint32_t target)
+{
+    bool beside = op_is_beside(op);
+
+    return (struct wait){
+        .s = s,
+        .op = op,
+        .stage = stage,
+        .place = place,
+        .target = target,
+        .next = place,
+        .spins = beside       ? SPINS_BESIDE
+                 : s->crowded ? SPINS_SHARED
+                              : SPINS,
+        .near = s->crowded && !beside ? 0 : s->team.size,
+    };
+}
+
+/* Is one of those that are late to run on this core? Who was found elsewhere, or not
+ * late, is not looked at again: there may be many. */
+static bool core_is_needed(struct wait *w)
+{
+    unsigned size = w->s->team.size;
+
+    while (w->near < size && (w->near = shm_core_sharer(w->s, w->near)) < size) {
+        if (is_late(w, w->near))
+            return true;
+        w->near++;
+    }
+    return false;
+}
+
+/* While those that are late run elsewhere. */
+static bool look(struct wait *w, const struct shm_flag *f)
+{
+    for (; w->spins > 0 && !core_is_needed(w); w->spins--) {
+        if (reached(f, w->target))
+            return true;
+        pause_cpu();
+    }
+    return reached(f, w->target);
+}
+
 static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
     crun_status status = CRUN_OK;
 
-    while (status == CRUN_OK && !reached(f, w->target)) {
+    while (status == CRUN_OK && !look(w, f)) {
         status = shm_check_abort(w->s, e);
         if (status != CRUN_OK)
             break;
@@ -266,15 +313,14 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
                       uint32_t target, const struct op *op, struct err *e)
 {
     struct shm_flag *f = flag_of(s, stage, place);
-    struct wait w = { s, op, stage, place, target, place };
+    struct wait w;
 
-    for (unsigned i = s->crowded || op_is_beside(op) ? SPINS_SHARED : SPINS; i > 0;
-         i--) {
-        if (reached(f, target))
-            return CRUN_OK;
-        pause_cpu();
-    }
-    return await_slowly(&w, f, e);
+    if (s->crowded)
+        shm_core_say(s);
+    if (reached(f, target))
+        return CRUN_OK;
+    w = begin_wait(s, op, stage, place, target);
+    return look(&w, f) ? CRUN_OK : await_slowly(&w, f, e);
 }
 
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e)

@@ -8,6 +8,7 @@
 #include "tests/helpers/check_main.h"
 #include "worker-lib/backend_shm.h"
 
+#define RANKS_MAX 256
 #define ANYWHERE CPU_SETSIZE /* instead of a core: all of them */
 
 /* -- helpers ------------------------------------------------------------------------
@@ -190,6 +191,26 @@ START_TEST(other_threads_are_left_alone)
 }
 END_TEST
 
+START_TEST(who_shares_this_core_is_found)
+{
+    struct shm s = team_of(RANKS_MAX);
+    cpu_set_t here = only(nth_core(CPU_SETSIZE));
+    _Atomic uint32_t *cores = (_Atomic uint32_t *)(void *)(s.base + s.at.cores);
+
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(here), &here), 0);
+    for (unsigned p = 0; p < RANKS_MAX; p++)
+        cores[p] = CPU_SETSIZE;
+    ck_assert_uint_eq(shm_core_sharer(&s, 0), RANKS_MAX);
+    s.team.rank = 3;
+    shm_core_say(&s);
+    s.team.rank = RANKS_MAX - 1;
+    shm_core_say(&s);
+    ck_assert_uint_eq(shm_core_sharer(&s, 0), 3);
+    ck_assert_uint_eq(shm_core_sharer(&s, 4), RANKS_MAX - 1);
+    ck_assert_uint_eq(shm_core_sharer(&s, RANKS_MAX), RANKS_MAX);
+}
+END_TEST
+
 /* -- suite --------------------------------------------------------------------------
  */
 
@@ -205,6 +226,7 @@ int main(void)
     tcase_add_test(t, a_rank_moves_and_is_as_free_as_before);
     tcase_add_test(t, who_was_bound_meanwhile_stays_where_it_is);
     tcase_add_test(t, other_threads_are_left_alone);
+    tcase_add_test(t, who_shares_this_core_is_found);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }
