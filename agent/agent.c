@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/agent.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,10 +122,7 @@ static void act_start(struct agent *a)
         report(a, &ready);
     }
     say_formed(a->say, &a->start, a->epoch);
-    events_add(a->events, "formed", a->epoch,
-               "%" PRIu32 " node%s, %" PRIu32 " worker%s", a->start.group_size,
-               a->start.group_size == 1 ? "" : "s", a->start.world_size,
-               a->start.world_size == 1 ? "" : "s");
+    events_add_formed(a->events, a->epoch, &a->start);
     if (crew_start(&a->crew, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
 }
@@ -156,9 +152,9 @@ static void act_say_stopped(struct agent *a)
 
 static void act_say_failed(struct agent *a)
 {
-    struct msg m = { .type = MSG_FAILED };
+    struct msg m = { .type = MSG_FAILED,
+                     .failed = a->failures.item[a->failures.count - 1] };
 
-    m.failed = a->failures.item[a->failures.count - 1];
     report(a, &m);
 }
 
@@ -250,49 +246,61 @@ static void on_refused(struct agent *a, const struct msg *m)
     happen(a, AGENT_EV_REFUSED);
 }
 
+static void on_stop(struct agent *a, const struct msg *m)
+{
+    a->epoch = m->epoch; /* which may have ended before it began here */
+    a->stop = m->stop;
+    say_cause(a->say, &m->stop, m->epoch);
+    happen(a, AGENT_EV_STOP);
+}
+
+static void on_members(struct agent *a, const struct msg *m)
+{
+    epoch_store_allow(&a->store, a->client, &m->members);
+}
+
+static void on_beat(struct agent *a, const struct msg *m)
+{
+    say_waiting(a->say, &m->beat);
+}
+
+static void on_joined(struct agent *a, const struct msg *m)
+{
+    if (*m->joined.host)
+        memcpy(a->host, m->joined.host, sizeof(a->host));
+    say_joined(a->say, &m->joined);
+}
+
+static void on_notice(struct agent *a, const struct msg *m)
+{
+    log_info("%s", m->notice.text);
+    events_add(a->events, "notice", a->epoch, "%s", m->notice.text);
+}
+
+static void on_checkpoint_asked(struct agent *a, const struct msg *m)
+{
+    if (m->epoch == a->epoch)
+        watch_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
+}
+
 static void on_order(void *arg, const struct msg *m)
 {
+    static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
+        [MSG_JOINED] = on_joined,
+        [MSG_MEMBERS] = on_members,
+        [MSG_START] = on_start,
+        [MSG_STOP] = on_stop,
+        [MSG_ASK_CHECKPOINT] = on_checkpoint_asked,
+        [MSG_BEAT] = on_beat,
+        [MSG_NOTICE] = on_notice,
+        [MSG_DONE] = on_done,
+        [MSG_REFUSED] = on_refused,
+    };
     struct agent *a = arg;
 
     a->attached = true;
-    switch (m->type) {
-    case MSG_START:
-        on_start(a, m);
-        break;
-    case MSG_STOP:
-        a->epoch = m->epoch; /* which may have ended before it began here */
-        a->stop = m->stop;
-        say_cause(a->say, &m->stop, m->epoch);
-        happen(a, AGENT_EV_STOP);
-        break;
-    case MSG_MEMBERS:
-        epoch_store_allow(&a->store, a->client, &m->members);
-        break;
-    case MSG_BEAT:
-        say_waiting(a->say, &m->beat);
-        break;
-    case MSG_DONE:
-        on_done(a, m);
-        break;
-    case MSG_REFUSED:
-        on_refused(a, m);
-        break;
-    case MSG_JOINED:
-        if (*m->joined.host)
-            memcpy(a->host, m->joined.host, sizeof(a->host));
-        say_joined(a->say, &m->joined);
-        break;
-    case MSG_NOTICE:
-        log_info("%s", m->notice.text);
-        events_add(a->events, "notice", a->epoch, "%s", m->notice.text);
-        break;
-    case MSG_ASK_CHECKPOINT:
-        if (m->epoch == a->epoch)
-            watch_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
-        break;
-    default:
-        break;
-    }
+    if (m->type < MSG_TYPE_MAX && handlers[m->type])
+        handlers[m->type](a, m);
 }
 
 static void on_outage(void *arg, bool out, const char *why)
@@ -392,9 +400,7 @@ static void on_group_failed(void *arg, const struct failure *f)
     snprintf(own.host, sizeof(own.host), "%s", a->host);
     own.final |= failure_is_final(f, &a->config->job);
     failure_list_add(&a->failures, &own);
-    events_add(a->events, "failed", a->epoch,
-               "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
-               f->rank, f->local_rank, f->pid, f->what);
+    events_add_failed(a->events, a->epoch, f);
     happen(a, AGENT_EV_FAILED);
 }
 
@@ -515,6 +521,9 @@ static void on_checked(void *arg, const char *unfit)
 static int begin(struct agent *a, struct err *e)
 {
     struct foot_calls foot_calls = { .standing = on_standing_asked, .arg = a };
+    struct hosting_calls hosting_calls = { .store_client = on_store_client,
+                                           .fatal = on_fatal,
+                                           .arg = a };
     struct crew_calls calls = { .failed = on_group_failed,
                                 .finished = on_group_finished,
                                 .stopped = on_group_stopped,
@@ -532,8 +541,7 @@ static int begin(struct agent *a, struct err *e)
     loop_timer_init(&a->linger, a->loop, linger, a);
     a->signals = (struct signals){ .fn = on_signal, .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
-    if (hosting_decide(a->loop, a->config, on_store_client, on_fatal, a, &a->hosting,
-                       e) < 0)
+    if (hosting_decide(&a->hosting, a->loop, a->config, &hosting_calls, e) < 0)
         return -1;
     a->signals.stays = a->hosting.server != NULL;
     if (!a->config->job.preflight)

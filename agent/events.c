@@ -4,6 +4,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,4 +81,18 @@ void events_add(struct events *ev, const char *kind, uint64_t epoch, const char 
     if (line && ev->config->events_console)
         write_line(STDERR_FILENO, line);
     free(line);
+}
+
+void events_add_formed(struct events *ev, uint64_t epoch, const struct msg_start *start)
+{
+    events_add(ev, "formed", epoch, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+               start->group_size, start->group_size == 1 ? "" : "s", start->world_size,
+               start->world_size == 1 ? "" : "s");
+}
+
+void events_add_failed(struct events *ev, uint64_t epoch, const struct failure *f)
+{
+    events_add(ev, "failed", epoch,
+               "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
+               f->rank, f->local_rank, f->pid, f->what);
 }

@@ -14,5 +14,8 @@ struct events *events_create(const struct config *config); /* never NULL */
 void events_destroy(struct events *ev);                    /* NULL is fine */
 void events_add(struct events *ev, const char *kind, uint64_t epoch, const char *fmt,
                 ...) __attribute__((format(printf, 4, 5)));
+void events_add_formed(struct events *ev, uint64_t epoch,
+                       const struct msg_start *start);
+void events_add_failed(struct events *ev, uint64_t epoch, const struct failure *f);
 
 #endif

@@ -244,38 +244,61 @@ static void told_exited(struct guard *g, const struct guard_tell *t)
     g->calls.exited(g->calls.arg, &worker);
 }
 
+static void told_started(struct guard *g, const struct guard_tell *t)
+{
+    g->calls.started(g->calls.arg, t->local_rank, t->pid);
+}
+
+static void told_exec_failed(struct guard *g, const struct guard_tell *t)
+{
+    g->calls.exec_failed(g->calls.arg, t->local_rank, t->status,
+                         spawn_stage_name((enum spawn_stage)t->stage));
+}
+
+/* Only the answer to the latest question counts. */
+static void told_empty(struct guard *g, const struct guard_tell *t)
+{
+    if (t->local_rank != g->asked || g->answered == g->asked)
+        return;
+    g->answered = g->asked;
+    g->calls.empty(g->calls.arg);
+}
+
+static void told_session(struct guard *g, const struct guard_tell *t)
+{
+    (void)t;
+    if (!g->in_session)
+        log_warn("the cgroup takes no workers: nothing but sessions hold them");
+    g->in_session = true;
+}
+
+static void told_again(struct guard *g, const struct guard_tell *t)
+{
+    (void)g;
+    log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
+             strerror(t->status));
+}
+
+static void told_fenced(struct guard *g, const struct guard_tell *t)
+{
+    (void)t;
+    g->calls.fenced(g->calls.arg);
+}
+
 static void told(struct guard *g, const struct guard_tell *t)
 {
-    switch ((enum guard_tell_type)t->type) {
-    case GUARD_TELL_STARTED:
-        g->calls.started(g->calls.arg, t->local_rank, t->pid);
-        break;
-    case GUARD_TELL_EXEC_FAILED:
-        g->calls.exec_failed(g->calls.arg, t->local_rank, t->status,
-                             spawn_stage_name((enum spawn_stage)t->stage));
-        break;
-    case GUARD_TELL_EXITED:
-        told_exited(g, t);
-        break;
-    case GUARD_TELL_EMPTY: /* only the answer to the latest question counts */
-        if (t->local_rank != g->asked || g->answered == g->asked)
-            break;
-        g->answered = g->asked;
-        g->calls.empty(g->calls.arg);
-        break;
-    case GUARD_TELL_SESSION:
-        if (!g->in_session)
-            log_warn("the cgroup takes no workers: nothing but sessions hold them");
-        g->in_session = true;
-        break;
-    case GUARD_TELL_AGAIN:
-        log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
-                 strerror(t->status));
-        break;
-    case GUARD_TELL_FENCED:
-        g->calls.fenced(g->calls.arg);
-        break;
-    }
+    static void (*const handlers[])(struct guard *, const struct guard_tell *) = {
+        [GUARD_TELL_STARTED] = told_started,
+        [GUARD_TELL_EXEC_FAILED] = told_exec_failed,
+        [GUARD_TELL_EXITED] = told_exited,
+        [GUARD_TELL_EMPTY] = told_empty,
+        [GUARD_TELL_SESSION] = told_session,
+        [GUARD_TELL_AGAIN] = told_again,
+        [GUARD_TELL_FENCED] = told_fenced,
+    };
+
+    if (t->type < sizeof(handlers) / sizeof(handlers[0]))
+        handlers[t->type](g, t);
 }
 
 /* A worker whose start was promised, and of whom the guard will never know. */

@@ -155,16 +155,14 @@ static int host_dynamic(struct loop *loop, const struct config *config,
     return 0;
 }
 
-int hosting_decide(struct loop *loop, const struct config *config,
-                   void (*store_client)(void *arg, int fd),
-                   void (*fatal)(void *arg, const char *why), void *arg,
-                   struct hosting *h, struct err *e)
+int hosting_decide(struct hosting *h, struct loop *loop, const struct config *config,
+                   const struct hosting_calls *calls, struct err *e)
 {
     struct server_config sc = { .run_id = config->run_id,
                                 .job = &config->job,
-                                .store_client = store_client,
-                                .fatal = fatal,
-                                .arg = arg };
+                                .store_client = calls->store_client,
+                                .fatal = calls->fatal,
+                                .arg = calls->arg };
 
     memset(h, 0, sizeof(*h));
     if (config->rendezvous == CONFIG_LOCAL) {

@@ -20,12 +20,17 @@ struct hosting {
     uint16_t port;   /* of server; 0: inside */
 };
 
-/* store_client is as in server.h: a worker's store connection came in on the same port.
- */
-int hosting_decide(struct loop *loop, const struct config *config,
-                   void (*store_client)(void *arg, int fd),
-                   void (*fatal)(void *arg, const char *why), void *arg,
-                   struct hosting *hosting, struct err *e) MUST_CHECK;
+/* As in server.h. */
+struct hosting_calls {
+    /* A worker's store connection came in on the same port. */
+    void (*store_client)(void *arg, int fd);
+    void (*fatal)(void *arg, const char *why);
+    void *arg;
+};
+
+int hosting_decide(struct hosting *hosting, struct loop *loop,
+                   const struct config *config, const struct hosting_calls *calls,
+                   struct err *e) MUST_CHECK;
 
 /* Nobody else depends on this node's server: it has none for others, or all of them
  * know the job's result. */

@@ -113,10 +113,11 @@ static int run(const struct ctl_command *command, const struct ctl_options *o,
 static int run_command(const struct ctl_command *c, int argc, char **argv,
                        struct ctl_options *o)
 {
+    const struct opt_rules rules = { .table = c->table };
     struct err e;
     int word;
 
-    if (opt_parse(c->table, NULL, false, argc, argv, o, &word, &e) < 0)
+    if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
         return usage(e.text);
     if (o->help) {
         print_command_help(c);
@@ -130,6 +131,9 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
 int main(int argc, char **argv)
 {
     static const char *const prefixes[] = { "PET", "CRUN", NULL };
+    const struct opt_rules rules = { .table = common_flags,
+                                     .env_prefixes = prefixes,
+                                     .stop_at_word = true };
     struct ctl_options o = { .endpoint = DEFAULT_ENDPOINT,
                              .timeout_ms = DEFAULT_TIMEOUT_MS };
     const struct ctl_command *c;
@@ -137,7 +141,7 @@ int main(int argc, char **argv)
     int word;
 
     log_init("crunctl", LOG_INFO, LOG_TEXT);
-    if (opt_parse(common_flags, prefixes, true, argc, argv, &o, &word, &e) < 0)
+    if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0)
         return usage(e.text);
     if (o.version || (o.help && word == argc)) {
         if (o.version)

@@ -349,6 +349,9 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                   struct err *e)
 {
     static const char *const prefixes[] = { "PET", "CRUN", NULL };
+    const struct opt_rules rules = { .table = options_table,
+                                     .env_prefixes = prefixes,
+                                     .stop_at_word = true };
 
     *o = (struct options){ .min_nodes = 1,
                            .max_nodes = 1,
@@ -373,7 +376,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     if (value_set_signals(o, find("signals-to-handle"), DEFAULT_SIGNALS, e) < 0 ||
         read_shutdown_timeout(o, e) < 0)
         return -1;
-    return opt_parse(options_table, prefixes, true, argc, argv, o, first_word, e);
+    return opt_parse(&rules, argc, argv, o, first_word, e);
 }
 
 /* The rows from first up to, not with, last, as a table of their own. */

@@ -245,13 +245,14 @@ static int serve(const struct options *o)
 int main(int argc, char **argv)
 {
     static const char *const prefixes[] = { "CRUND", NULL };
+    const struct opt_rules rules = { .table = table, .env_prefixes = prefixes };
     struct options o = { .listen = DEFAULT_LISTEN };
     struct err e;
     int first_word;
 
     std_fds_keep();
     log_init("crund", LOG_INFO, LOG_TEXT);
-    if (opt_parse(table, prefixes, false, argc, argv, &o, &first_word, &e) < 0) {
+    if (opt_parse(&rules, argc, argv, &o, &first_word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }

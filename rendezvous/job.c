@@ -73,15 +73,19 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     struct job *j = xcalloc(1, sizeof(*j));
     struct round_config rc = round_config_of(config);
     uint32_t capacity = rc.max_nodes + spares_max(config);
+    struct round_memory memory = {
+        .capacity = capacity,
+        .node = xcalloc(capacity, sizeof(*memory.node)),
+        .bucket = xcalloc(capacity, sizeof(*memory.bucket)),
+        .slot_node = xcalloc(rc.max_nodes, sizeof(*memory.slot_node)),
+        .slot_identity = xcalloc(rc.max_nodes, sizeof(*memory.slot_identity))
+    };
 
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->config = *config;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
-    round_init(&j->round, &rc, instance, xcalloc(capacity, sizeof(struct round_node)),
-               capacity, xcalloc(rc.max_nodes, sizeof(uint32_t)),
-               xcalloc(capacity, sizeof(uint32_t)),
-               xcalloc(rc.max_nodes, sizeof(uint64_t)), now_ms);
+    round_init(&j->round, &rc, instance, &memory, now_ms);
     return j;
 }
 

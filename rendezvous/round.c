@@ -144,18 +144,17 @@ uint32_t round_present(const struct round *r)
 }
 
 void round_init(struct round *r, const struct round_config *config,
-                const struct id128 *instance, struct round_node *node,
-                uint32_t capacity, uint32_t *slot_node, uint32_t *bucket,
-                uint64_t *slot_identity, uint64_t now)
+                const struct id128 *instance, const struct round_memory *memory,
+                uint64_t now)
 {
     *r = (struct round){
         .config = *config,
         .instance = *instance,
-        .node = node,
-        .capacity = capacity,
-        .slot_node = slot_node,
-        .bucket = bucket,
-        .slot_identity = slot_identity,
+        .node = memory->node,
+        .capacity = memory->capacity,
+        .slot_node = memory->slot_node,
+        .bucket = memory->bucket,
+        .slot_identity = memory->slot_identity,
         .leader = ROUND_NONE,
         .root_node = ROUND_NONE,
         .conflict = ROUND_NONE,

@@ -246,12 +246,18 @@ struct round_sink {
     void *arg;
 };
 
-/* Memory is lent for the round's life: node[capacity], slot_node[max_nodes],
- * bucket[capacity], slot_identity[max_nodes]. */
+/* Lent for the round's life. */
+struct round_memory {
+    uint32_t capacity;
+    struct round_node *node; /* capacity */
+    uint32_t *bucket;        /* capacity */
+    uint32_t *slot_node;     /* max_nodes */
+    uint64_t *slot_identity; /* max_nodes */
+};
+
 void round_init(struct round *r, const struct round_config *config,
-                const struct id128 *instance, struct round_node *node,
-                uint32_t capacity, uint32_t *slot_node, uint32_t *bucket,
-                uint64_t *slot_identity, uint64_t now);
+                const struct id128 *instance, const struct round_memory *memory,
+                uint64_t now);
 
 enum round_verdict round_step(struct round *r, const struct round_event *event,
                               uint64_t now, const struct round_sink *sink,

@@ -328,19 +328,18 @@ static int read_environment(struct parse *p, const char *const *prefixes, struct
     return 0;
 }
 
-int opt_parse(const struct opt *table, const char *const *env_prefixes,
-              bool stop_at_word, int argc, char **argv, void *target, int *first_word,
-              struct err *e)
+int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
+              int *first_word, struct err *e)
 {
     struct parse p = {
-        .table = table, .target = target, .argv = argv, .argc = argc, .next = 1
+        .table = rules->table, .target = target, .argv = argv, .argc = argc, .next = 1
     };
     int rc;
 
     p.words = xcalloc((size_t)argc + 1, sizeof(*p.words));
-    rc = read_environment(&p, env_prefixes, e);
+    rc = read_environment(&p, rules->env_prefixes, e);
     if (rc == 0)
-        rc = parse_flags(&p, stop_at_word, e);
+        rc = parse_flags(&p, rules->stop_at_word, e);
     if (rc == 0)
         *first_word = move_words_back(&p);
     free(p.words);

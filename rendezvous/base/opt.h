@@ -37,18 +37,19 @@ struct opt {
         .offset = offsetof(type, version)                                              \
     }
 
-/*
- * Parse argv[1..] into target. Defaults from the environment first: variable
- * PREFIX_NAME_IN_CAPITALS for each prefix of env_prefixes (NULL-ended, weakest first;
- * may be NULL). An empty variable counts as not set, a switch's is 1 or 0, and those
- * of --help and --version are not read. Stops at the first word that is no flag when
- * stop_at_word, else collects words. *first_word is the index of the first word in argv
- * (words are moved to the end, in order). "--help" is the caller's table's business
- * (opt_set_true).
- */
-int opt_parse(const struct opt *table, const char *const *env_prefixes,
-              bool stop_at_word, int argc, char **argv, void *target, int *first_word,
-              struct err *e) MUST_CHECK;
+struct opt_rules {
+    const struct opt *table;
+    /* Defaults come from variable PREFIX_NAME_IN_CAPITALS, for each of these
+     * (NULL-ended, weakest first; may be NULL). An empty variable counts as not set, a
+     * switch's is 1 or 0, and those of --help and --version are not read. */
+    const char *const *env_prefixes;
+    bool stop_at_word; /* what follows the first word that is no flag are words */
+};
+
+/* Parse argv[1..] into target. *first_word is the index of the first word in argv
+ * (words are moved to the end, in order). */
+int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
+              int *first_word, struct err *e) MUST_CHECK;
 
 /* The list of flags for --help, wrapped to 80 columns. */
 void opt_print(const struct opt *table, FILE *out);

@@ -520,6 +520,7 @@ static int run(const struct options *o)
 
 int main(int argc, char **argv)
 {
+    const struct opt_rules rules = { .table = table };
     struct options o = { .agents = 10,
                          .rounds = 1,
                          .run_id = "load",
@@ -528,7 +529,7 @@ int main(int argc, char **argv)
     struct err e;
     int word;
 
-    if (opt_parse(table, NULL, false, argc, argv, &o, &word, &e) < 0) {
+    if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0) {
         fprintf(stderr, "agent-load: %s\n", e.text);
         return 2;
     }

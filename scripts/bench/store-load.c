@@ -454,6 +454,7 @@ static void raise_file_limit(void)
 
 int main(int argc, char **argv)
 {
+    const struct opt_rules rules = { .table = table };
     struct options o = { .dialect = DIALECT_TCPSTORE,
                          .operation = OP_GET,
                          .host = "127.0.0.1",
@@ -464,7 +465,7 @@ int main(int argc, char **argv)
     struct err e;
     int first_word;
 
-    if (opt_parse(table, NULL, false, argc, argv, &o, &first_word, &e) < 0 ||
+    if (opt_parse(&rules, argc, argv, &o, &first_word, &e) < 0 ||
         check_options(&o, &e) < 0) {
         fprintf(stderr, "store-load: %s\n", e.text);
         return EXIT_USAGE;

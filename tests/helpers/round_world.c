@@ -16,6 +16,12 @@ static void on_act(void *arg, const struct round *r, const struct round_action *
 
 static const struct round_sink sink = { .act = on_act };
 
+const struct round_memory memory = { .capacity = CAPACITY,
+                                     .node = w.node,
+                                     .bucket = w.bucket,
+                                     .slot_node = w.slot_node,
+                                     .slot_identity = w.slot_identity };
+
 struct round_config config(uint32_t min, uint32_t max, uint32_t restarts)
 {
     return (struct round_config){ .min_nodes = min,
@@ -35,8 +41,7 @@ void begin_with(struct round_config c)
 
     memset(&w, 0, sizeof(w));
     w.now = 1000;
-    round_init(&w.r, &c, &instance, w.node, CAPACITY, w.slot_node, w.bucket,
-               w.slot_identity, w.now);
+    round_init(&w.r, &c, &instance, &memory, w.now);
 }
 
 void begin(uint32_t min, uint32_t max, uint32_t restarts)

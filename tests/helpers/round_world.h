@@ -22,6 +22,8 @@ extern struct world {
     bool edge_taken[64];
 } w;
 
+extern const struct round_memory memory; /* that of w */
+
 struct round_config config(uint32_t min, uint32_t max, uint32_t restarts);
 void begin_with(struct round_config c);
 void begin(uint32_t min, uint32_t max, uint32_t restarts);

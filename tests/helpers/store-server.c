@@ -83,6 +83,7 @@ static int serve(const struct store_server_config *config)
 
 int main(int argc, char **argv)
 {
+    const struct opt_rules rules = { .table = options, .stop_at_word = true };
     struct settings settings = { .listen = "127.0.0.1:0" };
     struct store_server_config config = { 0 };
     struct net_addr addr;
@@ -90,7 +91,7 @@ int main(int argc, char **argv)
     int first_word;
 
     log_init("store-server", LOG_INFO, LOG_TEXT);
-    if (opt_parse(options, NULL, true, argc, argv, &settings, &first_word, &e) < 0)
+    if (opt_parse(&rules, argc, argv, &settings, &first_word, &e) < 0)
         return usage(&e);
     if (settings.help) {
         puts("usage: store-server [--listen HOST:PORT] [--open]\n");

@@ -191,13 +191,14 @@ static int run_one(const struct options *o)
 
 int main(int argc, char **argv)
 {
+    const struct opt_rules rules = { .table = table };
     struct options o = { .seeds = 1000,
                          .jobs = sysconf(_SC_NPROCESSORS_ONLN),
                          .seed = -1 };
     struct err e;
     int first;
 
-    if (opt_parse(table, NULL, false, argc, argv, &o, &first, &e) < 0 || first < argc) {
+    if (opt_parse(&rules, argc, argv, &o, &first, &e) < 0 || first < argc) {
         fprintf(stderr, "crun-sim: %s\n", first < argc ? "takes no words" : e.text);
         return 2;
     }

@@ -78,6 +78,9 @@ static int argc;
 /* Split `line` at its blanks, as a shell does it, and parse. */
 static int parse_with(const char *line, const char *const *prefixes, bool stop_at_word)
 {
+    const struct opt_rules rules = { .table = table,
+                                     .env_prefixes = prefixes,
+                                     .stop_at_word = stop_at_word };
     static char copy[512];
     char *rest = copy;
 
@@ -92,7 +95,7 @@ static int parse_with(const char *line, const char *const *prefixes, bool stop_a
             argv[argc++] = word;
         }
     argv[argc] = NULL;
-    return opt_parse(table, prefixes, stop_at_word, argc, argv, &got, &first_word, &e);
+    return opt_parse(&rules, argc, argv, &got, &first_word, &e);
 }
 
 static int parse(const char *line)

@@ -361,8 +361,7 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
     memcpy(saved, w.node, sizeof(saved));
     memset(w.node, 0, sizeof(w.node));
     w.now += 5000;
-    round_init(&w.r, &c, &before.instance, w.node, CAPACITY, w.slot_node, w.bucket,
-               w.slot_identity, 0);
+    round_init(&w.r, &c, &before.instance, &memory, 0);
     w.r.state = before.state;
     w.r.epoch = before.epoch;
     w.r.store_ready = before.store_ready;

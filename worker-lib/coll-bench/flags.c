@@ -105,6 +105,7 @@ static const struct opt table[] = {
 
 int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
 {
+    const struct opt_rules rules = { .table = table };
     int first;
 
     *f = (struct flags){ .op = bench_find("all_reduce"),
@@ -112,7 +113,7 @@ int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
                          .max = 64u << 20,
                          .factor = 4,
                          .warmup = -1 };
-    if (opt_parse(table, NULL, false, argc, argv, f, &first, e) < 0)
+    if (opt_parse(&rules, argc, argv, f, &first, e) < 0)
         return -1;
     if (first < argc)
         return err_set(e, "\"%s\": nothing but flags is understood (see --help)",

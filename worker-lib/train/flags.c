@@ -253,6 +253,7 @@ static int check_together(struct flags *f, struct err *e)
 
 int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
 {
+    const struct opt_rules rules = { .table = table };
     int word = argc;
 
     *f = (struct flags){ .model = model_find("cnn"),
@@ -266,7 +267,7 @@ int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
                          .precision = CRUN_F32,
                          .device = "auto",
                          .resume = "" };
-    if (opt_parse(table, NULL, false, argc, argv, f, &word, e) < 0)
+    if (opt_parse(&rules, argc, argv, f, &word, e) < 0)
         return -1;
     if (word < argc)
         return err_set(e, "\"%s\" is no flag (see --help)", argv[word]);
