@@ -244,6 +244,75 @@ END_TEST
 /* -- suite --------------------------------------------------------------------------
  */
 
+/* -- for programs -------------------------------------------------------------------
+ */
+
+static const struct {
+    float from;
+    uint16_t bf16, f16;
+} halves[] = {
+    { 0, 0, 0 },
+    { -0.f, 0x8000, 0x8000 },
+    { 1, 0x3f80, 0x3c00 },
+    { -2.5f, 0xc020, 0xc100 },
+    { 65504, 0x4780, 0x7bff }, /* f16's largest */
+    { 65519, 0x4780, 0x7bff }, /* rounds down to it */
+    { 65520, 0x4780, 0x7c00 }, /* and up to infinity */
+    { 1e30f, 0x714a, 0x7c00 },
+    { 0x1p-24f, 0x3380, 0x0001 }, /* f16's least */
+    { 0x1p-25f, 0x3300, 0x0000 }, /* half of it: to even */
+    { 0x1.8p-25f, 0x3340, 0x0001 },
+    { 0x1p-14f, 0x3880, 0x0400 }, /* its least normal one */
+    { 0x1.ff8p-15f, 0x3880, 0x03ff },
+    { 1 + 0x1p-11f, 0x3f80, 0x3c00 }, /* a tie: to even */
+    { 1 + 0x3p-11f, 0x3f80, 0x3c02 },
+    { 1 + 0x1p-8f, 0x3f80, 0x3c04 },
+    { 1 + 0x3p-8f, 0x3f82, 0x3c0c },
+    { 3.4e38f, 0x7f80, 0x7c00 },
+    { -__builtin_inff(), 0xff80, 0xfc00 },
+};
+#define HALVES (int)(sizeof(halves) / sizeof(halves[0]))
+
+START_TEST(numbers_are_rounded_to_the_nearest_half)
+{
+    uint16_t bf16, f16;
+
+    ck_assert_int_eq(crun_narrow(&bf16, &halves[_i].from, 1, CRUN_BF16), CRUN_OK);
+    ck_assert_int_eq(crun_narrow(&f16, &halves[_i].from, 1, CRUN_F16), CRUN_OK);
+    ck_assert_msg(bf16 == halves[_i].bf16, "%a: bf16 %04x, not %04x",
+                  (double)halves[_i].from, bf16, halves[_i].bf16);
+    ck_assert_msg(f16 == halves[_i].f16, "%a: f16 %04x, not %04x",
+                  (double)halves[_i].from, f16, halves[_i].f16);
+}
+END_TEST
+
+START_TEST(halves_come_back_and_nothing_else_is_one)
+{
+    const float from[] = { 1, -2.5f, 0x1p-14f };
+    uint16_t half[3];
+    float back[3];
+
+    ck_assert_int_eq(crun_narrow(half, from, 3, CRUN_BF16), CRUN_OK);
+    ck_assert_int_eq(crun_widen(back, half, 3, CRUN_BF16), CRUN_OK);
+    ck_assert_mem_eq(back, from, sizeof(from));
+    ck_assert_int_eq(crun_narrow(half, from, 3, CRUN_I32), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), "i32 is not a type of 16 bits: bf16 or f16");
+    ck_assert_int_eq(crun_widen(back, half, 3, CRUN_F32), CRUN_BAD_ARGUMENT);
+}
+END_TEST
+
+START_TEST(no_number_stays_no_number)
+{
+    const float nan = __builtin_nanf("");
+    uint16_t bf16, f16;
+
+    ck_assert_int_eq(crun_narrow(&bf16, &nan, 1, CRUN_BF16), CRUN_OK);
+    ck_assert_int_eq(crun_narrow(&f16, &nan, 1, CRUN_F16), CRUN_OK);
+    ck_assert_uint_gt(bf16 & 0x7fff, 0x7f80);
+    ck_assert_uint_gt(f16 & 0x7fff, 0x7c00);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reduce");
@@ -257,6 +326,9 @@ int main(void)
     tcase_add_test(tc, sums_of_halves_are_rounded_once);
     tcase_add_test(tc, a_nan_survives_and_the_later_of_equals_wins);
     tcase_add_test(tc, integers_wrap_around);
+    tcase_add_loop_test(tc, numbers_are_rounded_to_the_nearest_half, 0, HALVES);
+    tcase_add_test(tc, halves_come_back_and_nothing_else_is_one);
+    tcase_add_test(tc, no_number_stays_no_number);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }

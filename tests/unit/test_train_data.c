@@ -10,7 +10,6 @@
 
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tree.h"
-#include "worker-lib/train/half.h"
 #include "worker-lib/train/metrics.h"
 #include "worker-lib/train/schedule.h"
 #include "worker-lib/train/screen.h"
@@ -226,57 +225,6 @@ START_TEST(the_rate_rises_and_then_falls)
 }
 END_TEST
 
-static const struct {
-    float from;
-    uint16_t bf16, f16;
-} halves[] = {
-    { 0, 0, 0 },
-    { -0.f, 0x8000, 0x8000 },
-    { 1, 0x3f80, 0x3c00 },
-    { -2.5f, 0xc020, 0xc100 },
-    { 65504, 0x4780, 0x7bff }, /* f16's largest */
-    { 65519, 0x4780, 0x7bff }, /* rounds down to it */
-    { 65520, 0x4780, 0x7c00 }, /* and up to infinity */
-    { 1e30f, 0x714a, 0x7c00 },
-    { 0x1p-24f, 0x3380, 0x0001 }, /* f16's least */
-    { 0x1p-25f, 0x3300, 0x0000 }, /* half of it: to even */
-    { 0x1.8p-25f, 0x3340, 0x0001 },
-    { 0x1p-14f, 0x3880, 0x0400 }, /* its least normal one */
-    { 0x1.ff8p-15f, 0x3880, 0x03ff },
-    { 1 + 0x1p-11f, 0x3f80, 0x3c00 }, /* a tie: to even */
-    { 1 + 0x3p-11f, 0x3f80, 0x3c02 },
-    { 1 + 0x1p-8f, 0x3f80, 0x3c04 },
-    { 1 + 0x3p-8f, 0x3f82, 0x3c0c },
-    { 3.4e38f, 0x7f80, 0x7c00 },
-    { -__builtin_inff(), 0xff80, 0xfc00 },
-};
-#define HALVES (int)(sizeof(halves) / sizeof(halves[0]))
-
-START_TEST(numbers_are_rounded_to_the_nearest_half)
-{
-    uint16_t bf16, f16;
-
-    half_to_bf16(&halves[_i].from, &bf16, 1);
-    half_to_f16(&halves[_i].from, &f16, 1);
-    ck_assert_msg(bf16 == halves[_i].bf16, "%a: bf16 %04x, not %04x",
-                  (double)halves[_i].from, bf16, halves[_i].bf16);
-    ck_assert_msg(f16 == halves[_i].f16, "%a: f16 %04x, not %04x",
-                  (double)halves[_i].from, f16, halves[_i].f16);
-}
-END_TEST
-
-START_TEST(no_number_stays_no_number)
-{
-    const float nan = __builtin_nanf("");
-    uint16_t bf16, f16;
-
-    half_to_bf16(&nan, &bf16, 1);
-    half_to_f16(&nan, &f16, 1);
-    ck_assert_uint_gt(bf16 & 0x7fff, 0x7f80);
-    ck_assert_uint_gt(f16 & 0x7fff, 0x7c00);
-}
-END_TEST
-
 START_TEST(numbers_and_times_read_well)
 {
     char text[32];
@@ -339,8 +287,6 @@ int main(void)
     tcase_add_test(tc, drawn_digits_are_the_same_whoever_asks_first);
     tcase_add_test(tc, drawn_digits_are_equally_frequent);
     tcase_add_test(tc, the_rate_rises_and_then_falls);
-    tcase_add_loop_test(tc, numbers_are_rounded_to_the_nearest_half, 0, HALVES);
-    tcase_add_test(tc, no_number_stays_no_number);
     tcase_add_test(tc, numbers_and_times_read_well);
     tcase_add_test(tc, metrics_are_lines_of_json);
     suite_add_tcase(suite, tc);

@@ -155,6 +155,12 @@ CRUN_API size_t crun_dtype_size(crun_dtype t);
 CRUN_API const char *crun_dtype_name(crun_dtype t); /* "f32" */
 CRUN_API const char *crun_op_name(crun_op op);      /* "sum" */
 
+/* f32 as bf16 or f16, to the nearest, ties to even, and back. */
+CRUN_API CRUN_CHECK crun_status crun_narrow(void *to, const float *from, size_t count,
+                                            crun_dtype type);
+CRUN_API CRUN_CHECK crun_status crun_widen(float *to, const void *from, size_t count,
+                                           crun_dtype type);
+
 /*
  * All ranks call the same collectives in the same order. With `work` NULL the call
  * returns when the result is there; else it returns at once, the buffers belong to the

@@ -3,7 +3,6 @@
  * A step: some batches forward and back, gradients announced as they become ready, so
  * that they travel while the layers below are computed.
  */
-#include "worker-lib/train/half.h"
 #include "worker-lib/train/hash.h"
 #include "worker-lib/train/schedule.h"
 #include "worker-lib/train/stop.h"
@@ -16,23 +15,20 @@ struct announcing {
     crun_status status;
 };
 
-static void narrow(const struct trainer *t, unsigned number)
+static crun_status narrow(const struct trainer *t, unsigned number)
 {
     const struct parameter *p = net_parameter(t->net, number);
-    uint16_t *to = crun_ddp_gradient(t->ddp, (int)number);
 
-    if (t->flags->precision == CRUN_BF16)
-        half_to_bf16(p->gradient, to, p->count);
-    else
-        half_to_f16(p->gradient, to, p->count);
+    return crun_narrow(crun_ddp_gradient(t->ddp, (int)number), p->gradient, p->count,
+                       t->flags->precision);
 }
 
 static void ready(void *arg, unsigned number)
 {
     struct announcing *a = arg;
 
-    if (a->t->gradients && a->last)
-        narrow(a->t, number);
+    if (a->status == CRUN_OK && a->t->gradients && a->last)
+        a->status = narrow(a->t, number);
     if (a->status == CRUN_OK)
         a->status = crun_ddp_ready(a->t->ddp, (int)number);
 }
