@@ -155,6 +155,7 @@ static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
                                      .progress = pages_path(pages, guard_pid(g->guard),
                                                             local_rank, progress,
                                                             sizeof(progress)),
+                                     .launch = guard_launch(g->guard),
                                      .agent_store = true };
     int rc;
 

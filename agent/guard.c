@@ -29,11 +29,13 @@
 #include <unistd.h>
 
 #include "agent/cgroup.h"
+#include "agent/claim.h"
 #include "agent/guard_asks.h"
 #include "agent/guard_process.h"
 #include "agent/guard_wire.h"
 #include "agent/kin.h"
 #include "agent/pages.h"
+#include "agent/scratch.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -127,6 +129,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
     make_cgroup(g);
     pages_make(&g->pages, workers, GUARD_FD_PAGES);
     g->process.cgroup = &g->cgroup;
+    g->process.claim = claim_make(scratch_tag());
     g->process.pages = &g->pages;
     g->socket = pair[0];
     if (guard_process_start(&g->process, pair[1]) < 0) {
@@ -471,6 +474,11 @@ const char *guard_containment(const struct guard *g)
 pid_t guard_pid(const struct guard *g)
 {
     return g->process.guard;
+}
+
+const char *guard_launch(const struct guard *g)
+{
+    return g->process.claim < 0 ? "" : scratch_tag();
 }
 
 const struct pages *guard_pages(const struct guard *g)

@@ -102,6 +102,8 @@ void guard_fence(struct guard *g, const struct fence_terms *terms);
  * "session" if that turned out as the first workers came, and no warden stands by. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
+/* What all that the workers start is known by, see claim.h; "": nothing. */
+const char *guard_launch(const struct guard *g);
 /* Until guard_stop; perhaps none. */
 const struct pages *guard_pages(const struct guard *g);
 

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "agent/cgroup.h"
+#include "agent/claim.h"
 #include "agent/fence.h"
 #include "agent/guard.h"
 #include "agent/guard_ending.h"
@@ -277,6 +278,7 @@ static int advance(void)
         if (!cgroup_remove(&guard.cgroup))
             return REMOVE_ROUND_MS;
         scratch_remove_empty(guard.scratch);
+        claim_remove(guard.scratch);
         _exit(EXIT_SUCCESS);
     }
     return guard.child_died ? 0 : -1;

@@ -15,6 +15,8 @@
 #include "agent/spawn.h"
 #include "agent/warden.h"
 
+#define CLAIM_FD (STDERR_FILENO + 1) /* the warden's, which only holds it */
+
 /* What the first guard was started with, so that the next one is too, whatever the
  * agent has changed for itself since. */
 static struct {
@@ -65,14 +67,15 @@ static void become_guard(const struct guard_process *p, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, (char *)p->scratch,
                      NULL };
-    int from[3], null;
+    int from[GUARD_FD_COUNT - GUARD_FD_SOCKET], null;
 
     lift_limit();
     from[0] = move_up(p->pages, socket);
     from[1] = move_up(p->pages, p->cgroup->dir);
     from[2] = move_up(p->pages, p->cgroup->parent);
+    from[3] = move_up(p->pages, p->claim);
     null = move_up(p->pages, open("/dev/null", O_RDWR));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < GUARD_FD_COUNT - GUARD_FD_SOCKET; i++)
         if (from[i] >= 0)
             dup2(from[i], GUARD_FD_SOCKET + i);
         else
@@ -126,7 +129,10 @@ static void become_warden(struct guard_process *p, int socket)
     null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
-    spawn_close_from(STDERR_FILENO + 1);
+    if (p->claim >= 0)
+        dup2(p->claim, CLAIM_FD);
+    fcntl(CLAIM_FD, F_SETFD, p->claim >= 0 ? 0 : FD_CLOEXEC);
+    spawn_close_from(CLAIM_FD + 1);
     warden_become(guard, p->agent, p->scratch);
 }
 

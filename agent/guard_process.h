@@ -13,6 +13,7 @@ struct pages;
 struct guard_process {
     const struct cgroup *cgroup;
     const struct pages *pages;
+    int claim; /* of the launch, or -1 */
     pid_t guard;
     pid_t child; /* the guard, or its warden: whose end is that of both */
     pid_t agent;

@@ -18,7 +18,13 @@
 
 /* The guard's descriptors from its first moment on; it inherits nothing else but 0-2.
  * The two of the cgroup are not there in session mode. */
-enum { GUARD_FD_SOCKET = 3, GUARD_FD_CGROUP, GUARD_FD_CGROUP_PARENT, GUARD_FD_COUNT };
+enum {
+    GUARD_FD_SOCKET = 3,
+    GUARD_FD_CGROUP,
+    GUARD_FD_CGROUP_PARENT,
+    GUARD_FD_CLAIM, /* only held, see claim.h */
+    GUARD_FD_COUNT
+};
 /* and the workers' status pages from here on, see pages.h */
 #define GUARD_FD_PAGES GUARD_FD_COUNT
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/claim.h"
 #include "agent/kin.h"
 #include "agent/scratch.h"
 
@@ -111,8 +112,10 @@ static void clean_up_after(const struct parent *agent, const char *scratch)
 {
     bool gone = is_gone(agent, 0);
 
-    if (gone || (agent->pidfd >= 0 && fork() == 0 && is_gone(agent, -1)))
+    if (gone || (agent->pidfd >= 0 && fork() == 0 && is_gone(agent, -1))) {
         scratch_remove_empty(scratch);
+        claim_remove(scratch);
+    }
 }
 
 /* Nobody but our own parent half gives this name and the pid of a child. */

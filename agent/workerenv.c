@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/claim.h"
 #include "rendezvous/base/xalloc.h"
 
 #define OWN_MAX 40
@@ -137,6 +138,8 @@ static void put_job(struct own *o, const struct workerenv_facts *f)
     put(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
     put(o, "CRUN_RUN_ID=%s", f->config->run_id);
     put(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
+    if (f->launch && *f->launch)
+        put(o, CLAIM_VARIABLE "=%s", f->launch);
     if (*f->progress)
         put(o, "CRUN_PROGRESS=%s", f->progress);
 }

@@ -16,6 +16,7 @@ struct workerenv_facts {
     uint32_t local_rank;
     const char *error_file; /* "" : none */
     const char *progress;   /* path of the status page; "" : none */
+    const char *launch;     /* guard_launch; "" or NULL: none */
     bool agent_store;       /* the store is served by an agent */
 };
 

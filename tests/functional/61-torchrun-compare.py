@@ -29,6 +29,7 @@ ALLOWED = {
     "CRUN_RUN_ID": "crun's own",
     "CRUN_EPOCH": "crun's own",
     "CRUN_PROGRESS": "crun's own",
+    "CRUN_LAUNCH": "crun's own",
     "PROBE_DIR": "where this test's worker writes",
 }
 
