@@ -71,6 +71,14 @@ void foot_urgent(struct foot *f, const char *text)
         show(f);
 }
 
+/* One that can take a line away again. */
+static bool is_terminal(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
+}
+
 struct foot *foot_create(struct loop *loop, struct console *console,
                          const struct foot_calls *calls)
 {
@@ -78,11 +86,16 @@ struct foot *foot_create(struct loop *loop, struct console *console,
 
     f->calls = *calls;
     loop_timer_init(&f->again, loop, show, f);
-    if (isatty(STDERR_FILENO)) {
+    if (is_terminal()) {
         f->console = console;
         loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
     }
     return f;
+}
+
+bool foot_is_shown(const struct foot *f)
+{
+    return f && f->console;
 }
 
 void foot_destroy(struct foot *f)

@@ -167,7 +167,7 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
     s->stop_began = clock_ms();
     if (!by_user || alive == 0)
         return;
-    if (isatty(STDERR_FILENO))
+    if (foot_is_shown(s->foot))
         show_countdown(s);
     else
         log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,

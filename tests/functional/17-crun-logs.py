@@ -270,7 +270,7 @@ class Terminal:
         self.seen = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ.update(p.env)
+            os.environ.update(p.env, TERM="xterm")
             os.execv(CRUN, p.command(flags, shell, workers))
         self.resize(30, 100)
 

@@ -120,10 +120,11 @@ def sh(script):
 class Terminal:
     """crun as a session of its own on a terminal."""
 
-    def __init__(self, place, *words):
+    def __init__(self, place, *words, term="xterm"):
         self.place, self.said = place, b""
         self.master, slave = pty.openpty()
         self.p = place.start(CRUN, *words, stdin=slave, stdout=slave, stderr=slave,
+                             env={**place.env, "TERM": term},
                              start_new_session=True, preexec_fn=self.control)
         os.close(slave)
 
@@ -270,6 +271,15 @@ def the_standing_of_the_job_is_shown(p):
     if b"step" in c.stderr.read():
         raise AssertionError("a standing line where there is no terminal")
     p.end(c, 0)
+
+
+def a_dumb_terminal_gets_lines_alone(p):
+    t = Terminal(p, "--nproc-per-node=2", *sh(DUTIFUL), term="dumb")
+    t.wait_for(b"ready\r\nready")
+    t.type(b"\x03")
+    t.end(130)
+    if b"stopping 2 workers, 30 s to finish\r\n" not in t.said or b"\033" in t.said:
+        raise AssertionError(t.said)
 
 
 def ctrl_z_does_nothing(p):
@@ -630,6 +640,7 @@ CHECKS = [
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended,
     a_second_term_takes_no_grace_away, ctrl_c_once,
     ctrl_c_twice, other_signals_as_asked, the_standing_of_the_job_is_shown,
+    a_dumb_terminal_gets_lines_alone,
     ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
     daemons_that_obey_cost_no_grace, a_guard_that_hangs,
     pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside,
