@@ -5,6 +5,7 @@ The example trainer as a person meets it: flags and their mistakes, files that a
 what they should be, lines and metrics, a terminal; the same bits on every run, about the
 same numbers however many ranks share the work.
 """
+import fcntl
 import gzip
 import math
 import os
@@ -14,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "helpers"))
@@ -34,7 +36,8 @@ def mistakes(_):
             (["--ckpt-every=5"], 2, "--ckpt-every: --ckpt-dir says where to"),
             (["mnist"], 2, '"mnist" is no flag'),
             (["--data=/nowhere"], 1, "there is no train-images-idx3-ubyte or "
-                                     "train-images-idx3-ubyte.gz in /nowhere")):
+                                     "train-images-idx3-ubyte.gz in /nowhere"),
+            (["--metrics=/nowhere/m"], 1, "--metrics: /nowhere/m: No such file")):
         with Run(*flags) as run:
             run.ends_with(code).says("^train: .*" + re.escape(words))
             assert run.err.count("\n") == 1 and not run.out, run
@@ -102,8 +105,10 @@ def straggler(folder):
     assert one["skew_s"] > 0.5, one
 
 
-def terminal(_):
+def on_terminal(columns):
+    """All that is written to a terminal of that width, without colours."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     run = subprocess.Popen([BIN / "train", *SMALL], stdin=slave, stdout=slave, stderr=slave,
                            env={**os.environ, "TERM": "xterm"})
     os.close(slave)
@@ -116,8 +121,21 @@ def terminal(_):
         text += some
     os.close(master)
     assert run.wait() == 0, text
-    assert re.search("\r\033\\[Kpass 2 .*test accuracy", text.decode()), text
-    assert re.search(r"pass 1/2 .*━.* img/s  \d+:\d\d left", text.decode()), text
+    return re.sub("\033\\[[0-9]*m", "", text.decode())
+
+
+def terminal(_):
+    text = on_terminal(80)
+    assert re.search("\r\033\\[Kpass 2 .*test accuracy", text), text
+    assert re.search(r"pass 1/2 ━{8} .* img/s  \d+:\d\d left", text), text
+
+
+def narrow_terminal(_):
+    """What does not fit into one line is left out: more than a line cannot be erased."""
+    text = on_terminal(40)
+    bars = re.findall(r"pass 1/2 [^\r\n]*", text)
+    assert bars and all(len(bar) < 40 for bar in bars), text
+    assert re.search(r"^pass 1/2 .*\d%  loss \d\.\d{4}  \d+:\d\d left$", bars[0]), text
 
 
 def same_bits(_):
@@ -155,6 +173,6 @@ def no_number(_):
 
 
 main({"mistakes": mistakes, "files": files, "lines": lines, "straggler": straggler,
-      "terminal": terminal,
+      "terminal": terminal, "narrow_terminal": narrow_terminal,
       "same_bits": same_bits, "same_numbers": same_numbers,
       "other_precisions": other_precisions, "no_number": no_number})

@@ -120,6 +120,17 @@ def other_model(folder):
     assert "goes on" not in run.out, run
 
 
+def one_file(folder):
+    """What it goes on from is named, not the folder that it writes to."""
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/old")
+    sha = run.sha
+    file, = saved(folder + "/old")
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/new",
+                   f"--resume={folder}/old/{os.path.basename(file)}")
+    run.says(f"^train: all passes are done already, says {folder}/old/checkpoint-g1-", "out")
+    assert run.sha == sha, run
+
+
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
-      "on_demand": on_demand, "other_model": other_model})
+      "on_demand": on_demand, "other_model": other_model, "one_file": one_file})

@@ -4,6 +4,15 @@
 #include <errno.h>
 #include <inttypes.h>
 
+int metrics_check(const char *path, struct err *e)
+{
+    FILE *file = fopen(path, "ae");
+
+    if (!file || fclose(file) != 0)
+        return err_set_errno(e, errno, "--metrics: %s", path);
+    return 0;
+}
+
 int metrics_append(const char *path, const struct metrics *m, struct err *e)
 {
     FILE *file = fopen(path, "ae");

@@ -18,6 +18,8 @@ struct metrics {
 };
 
 /* Append one line of JSON to the file. */
+/* Whether it can be written: better said now than after the first pass. */
+int metrics_check(const char *path, struct err *e) MUST_CHECK;
 int metrics_append(const char *path, const struct metrics *m, struct err *e) MUST_CHECK;
 
 #endif

@@ -36,7 +36,7 @@ int saves_write(struct trainer *t, bool safe, struct err *e)
     return safe ? trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) : 0;
 }
 
-static void take_up(struct trainer *t, const crun_extra extra[EXTRAS])
+static void take_up(struct trainer *t, const crun_extra extra[EXTRAS], const char *from)
 {
     crun_sampler_state s;
 
@@ -46,20 +46,19 @@ static void take_up(struct trainer *t, const crun_extra extra[EXTRAS])
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {
-        screen_line(t->screen, "train: all passes are done already, says %s",
-                    t->flags->checkpoints);
+        screen_line(t->screen, "train: all passes are done already, says %s", from);
         return;
     }
     screen_line(t->screen,
                 "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
                 "/%lld, from %s",
                 t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
-                t->flags->passes, t->flags->checkpoints);
+                t->flags->passes, from);
 }
 
 static int resume(struct trainer *t, struct err *e)
 {
-    const char *file = t->flags->resume;
+    const char *file = t->flags->resume, *from = *file ? file : t->flags->checkpoints;
     crun_extra extra[EXTRAS];
     crun_status status;
 
@@ -69,9 +68,8 @@ static int resume(struct trainer *t, struct err *e)
     if (status == CRUN_NOT_FOUND && *file == '\0')
         return 0;
     if (trainer_check(t, status, e) < 0)
-        return err_wrap(e, "cannot go on from %s",
-                        *file ? file : t->flags->checkpoints);
-    take_up(t, extra);
+        return err_wrap(e, "cannot go on from %s", from);
+    take_up(t, extra, from);
     return 0;
 }
 

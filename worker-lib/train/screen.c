@@ -93,18 +93,16 @@ char *screen_time(double seconds, char *text, size_t size)
     return text;
 }
 
-static int bar_width(void)
+static int columns(void)
 {
     struct winsize w;
-    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
-    int room = columns - TEXT_COLUMNS;
 
-    return room < BAR_MIN ? BAR_MIN : room > BAR_MAX ? BAR_MAX : room;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
 
-static void print_bar(const struct screen *s, double part)
+static void print_bar(const struct screen *s, double part, int width)
 {
-    int width = bar_width(), done = (int)(part * width + .5);
+    int done = (int)(part * width + .5);
 
     /* without colour the two parts must not look the same */
     fputs(s->colour ? "\033[32m" : "", stdout);
@@ -116,17 +114,53 @@ static void print_bar(const struct screen *s, double part)
     fputs(s->colour ? "\033[0m" : "", stdout);
 }
 
+enum { PART, LOSS, ACCURACY, RATE, LEFT, WORDS };
+
+/* A line that is longer than the terminal could not be erased. What matters least is
+ * left out; returns the columns that are free. */
+static int fit(char words[WORDS][40], int free_columns)
+{
+    static const int by_weight[WORDS] = { PART, LOSS, LEFT, ACCURACY, RATE };
+
+    for (int i = 0; i < WORDS; i++) {
+        char *word = words[by_weight[i]];
+        int width = (int)strlen(word);
+
+        if (width <= free_columns)
+            free_columns -= width;
+        else
+            *word = '\0';
+    }
+    return free_columns;
+}
+
+/* Of one width all the time, but where that would cost a word. */
+static int bar_width(int all_columns, int free_columns)
+{
+    int width = all_columns - TEXT_COLUMNS;
+
+    width = width < BAR_MIN ? BAR_MIN : width > BAR_MAX ? BAR_MAX : width;
+    return width <= free_columns ? width : 0;
+}
+
 static void print_progress(const struct screen *s, const struct progress *p)
 {
-    char rate[32], left[32];
+    char rate[32], left[32], words[WORDS][40];
+    int all = columns(), head;
 
-    printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
+    screen_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
+    screen_time(p->left_s, left, sizeof(left));
+    snprintf(words[PART], sizeof(words[PART]), " %3.0f%%", 100 * p->part);
+    snprintf(words[LOSS], sizeof(words[LOSS]), "  loss %.4f", p->loss);
+    snprintf(words[ACCURACY], sizeof(words[ACCURACY]), "  acc %.1f%%",
+             100 * p->accuracy);
+    snprintf(words[RATE], sizeof(words[RATE]), "  %s img/s", rate);
+    snprintf(words[LEFT], sizeof(words[LEFT]), "  %s left", left);
+    head = printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
     if (s->terminal)
-        print_bar(s, p->part);
-    printf(" %3.0f%%  loss %.4f  acc %.1f%%  %s img/s  %s left", 100 * p->part, p->loss,
-           100 * p->accuracy,
-           screen_number((uint64_t)p->samples_per_s, rate, sizeof(rate)),
-           screen_time(p->left_s, left, sizeof(left)));
+        print_bar(s, p->part, bar_width(all, fit(words, all - 1 - head)));
+    for (int i = 0; i < WORDS; i++)
+        fputs(words[i], stdout);
 }
 
 void screen_progress(struct screen *s, const struct progress *p)

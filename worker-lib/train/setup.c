@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
+#include "worker-lib/train/metrics.h"
 #include "worker-lib/train/stop.h"
 #include "worker-lib/train/trainer.h"
 
@@ -166,6 +167,8 @@ int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
     if (open_data(t, e) < 0 || open_world(t, e) < 0)
         return -1;
     t->screen = screen_create(crun_rank(t->world) == 0);
+    if (f->metrics && crun_rank(t->world) == 0 && metrics_check(f->metrics, e) < 0)
+        return -1;
     build_net(t);
     if (crun_device(t->world) >= 0 && card_open(t, e) < 0)
         return -1;
