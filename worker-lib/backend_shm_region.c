@@ -296,13 +296,30 @@ static uint64_t pid_namespace(void)
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+/* By a rank of this number that lives: of a job that meets in the same place, or of one
+ * whose launcher counts wrong. */
+static crun_status seat_is_taken(const struct shm *s, struct err *e)
+{
+    struct flock lock = byte_of(s->team.rank);
+    int pid = fcntl(s->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? lock.l_pid
+                                                                          : 0;
+
+    err_set(
+        e,
+        "there is another rank %u, process %d: every rank needs a number of its own, "
+        "and every job a MASTER_PORT",
+        s->team.world_rank[s->team.rank], pid);
+    return CRUN_BAD_ENVIRONMENT;
+}
+
 static crun_status take_seat(struct shm *s, struct err *e)
 {
     struct shm_seat *seat = shm_seat(s, s->team.rank);
     struct flock lock = byte_of(s->team.rank);
 
     if (fcntl(s->fd, F_SETLK, &lock) < 0)
-        return refused(e, "a lock");
+        return errno == EAGAIN || errno == EACCES ? seat_is_taken(s, e)
+                                                  : refused(e, "a lock");
     seat->pid = getpid();
     seat->pids = pid_namespace();
     if (sched_getaffinity(0, sizeof(seat->cpus), &seat->cpus) < 0)

@@ -172,6 +172,12 @@ def rank_0_that_does_not_get_in_is_heard():
             ranks.ends(rank, 3, r'unsupported: (rank 0: )?backend "nccl": |was not found')
 
 
+def two_of_one_number_are_told_apart():
+    with Ranks("check", 3, lambda rank, size: open_mpi(min(rank, 1), size)) as ranks:
+        for rank in range(3):
+            ranks.ends(rank, 3, r"there is another rank 1, process \d+: ")
+
+
 def an_abort_reaches_all():
     with Ranks("abort", 3, hydra) as ranks:
         for rank in range(3):
@@ -229,6 +235,7 @@ CHECKS = [
     a_stopped_rank_is_waited_for_and_named,
     a_rank_that_does_not_get_in_is_heard,
     rank_0_that_does_not_get_in_is_heard,
+    two_of_one_number_are_told_apart,
     an_abort_reaches_all,
     an_abort_in_a_signal_handler_reaches_all,
     ranks_that_do_not_see_each_others_processes,
