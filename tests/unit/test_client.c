@@ -2,11 +2,7 @@
 #include "rendezvous/client.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
-#include <inttypes.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +12,9 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/registry.h"
-#include "rendezvous/resolver.h"
 #include "rendezvous/server.h"
 #include "tests/helpers/check_main.h"
+#include "tests/helpers/slow_names.h"
 
 /*
  * Clients against a real server on a port of its own choosing, all on one loop. What an
@@ -497,35 +493,6 @@ END_TEST
 
 /* -- names ------------------------------------------------------------------------ */
 
-static size_t found;
-static char why_not[ERROR_TEXT_MAX_BYTES + 1];
-static sem_t slow_may_end, slow_has_ended;
-
-/* In place of the system's: two names have answers of their own. */
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
-                struct addrinfo **result)
-{
-    int (*real)(const char *, const char *, const struct addrinfo *,
-                struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
-
-    if (node && strcmp(node, "unknown.test") == 0)
-        return EAI_NONAME;
-    if (!node || strcmp(node, "slow.test") != 0)
-        return real(node, service, hints, result);
-    sem_wait(&slow_may_end);
-    sem_post(&slow_has_ended);
-    return EAI_AGAIN;
-}
-
-static void on_not_found(void *arg, const struct net_addr *list, size_t count,
-                         const char *why)
-{
-    (void)list;
-    ck_assert_uint_eq(count, 0);
-    snprintf(why_not, sizeof(why_not), "%s", why);
-    loop_stop(arg);
-}
-
 START_TEST(a_name_that_nobody_knows_is_told)
 {
     struct client_config config = config_for("unknown.test:1");
@@ -533,18 +500,6 @@ START_TEST(a_name_that_nobody_knows_is_told)
     start_agent(&config);
     wait_until_told("out");
     ck_assert_ptr_nonnull(strstr(agent.why, "unknown.test"));
-}
-END_TEST
-
-START_TEST(a_look_up_that_takes_too_long_is_left_to_itself)
-{
-    sem_init(&slow_may_end, 0, 0);
-    sem_init(&slow_has_ended, 0, 0);
-    (void)resolver_start(loop, "slow.test", 80, 20, on_not_found, loop);
-    loop_run(loop);
-    ck_assert_str_eq(why_not, "no answer when looking up \"slow.test\"");
-    sem_post(&slow_may_end);
-    sem_wait(&slow_has_ended);
 }
 END_TEST
 
@@ -560,44 +515,6 @@ START_TEST(a_client_does_not_wait_for_its_look_up)
     expect("abandoned; ");
     sem_post(&slow_may_end);
     sem_wait(&slow_has_ended);
-}
-END_TEST
-
-static void on_found(void *arg, const struct net_addr *list, size_t count,
-                     const char *why)
-{
-    (void)why;
-    ck_assert_uint_gt(count, 0);
-    ck_assert(net_is_loopback(&list[0]));
-    found = count;
-    loop_stop(arg);
-}
-
-START_TEST(a_name_is_looked_up_beside_the_loop)
-{
-    found = 0;
-    (void)resolver_start(loop, "localhost", 80, 5000, on_found, loop);
-    loop_run(loop);
-    ck_assert_uint_gt(found, 0);
-}
-END_TEST
-
-START_TEST(a_look_up_can_be_forgotten)
-{
-    found = 0;
-    resolver_cancel(resolver_start(loop, "localhost", 80, 5000, on_found, loop));
-    loop_turn(loop, 20);
-    ck_assert_uint_eq(found, 0);
-}
-END_TEST
-
-START_TEST(numbers_need_no_look_up)
-{
-    ck_assert(resolver_is_numeric("127.0.0.1"));
-    ck_assert(resolver_is_numeric("::1"));
-    ck_assert(resolver_is_numeric("fe80::1%eth0"));
-    ck_assert(!resolver_is_numeric("localhost"));
-    ck_assert(!resolver_is_numeric("10.example"));
 }
 END_TEST
 
@@ -620,12 +537,8 @@ static Suite *suite(void)
     tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
     tcase_add_loop_test(t, it_may_be_destroyed_at_any_time, 0, 8);
     tcase_add_loop_test(t, a_wrong_endpoint_is_refused, 0, 8);
-    tcase_add_test(t, a_name_is_looked_up_beside_the_loop);
-    tcase_add_test(t, a_look_up_can_be_forgotten);
     tcase_add_test(t, a_name_that_nobody_knows_is_told);
-    tcase_add_test(t, a_look_up_that_takes_too_long_is_left_to_itself);
     tcase_add_test(t, a_client_does_not_wait_for_its_look_up);
-    tcase_add_test(t, numbers_need_no_look_up);
     suite_add_tcase(s, t);
     return s;
 }
