@@ -302,6 +302,7 @@ fuzz:
 # the disk that forgets, for the simulator and the fuzzers too
 $B/bin/crun-sim $(fuzzers): $(call objects,tests/helpers/memdisk.c tests/helpers/memfile.c)
 
+$B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
 fuzzers: $(fuzzers)
 $(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(libs)
 	@mkdir -p $(@D)

@@ -57,7 +57,7 @@ int read_line(struct line *l, const char *text, struct options *o, struct config
     return understand(o, (const char *const *)l->argv + word, &machine, c, e);
 }
 
-void accept(const char *text, struct options *o, struct config *c)
+void accept_line(const char *text, struct options *o, struct config *c)
 {
     static struct line line; /* what is understood points into it */
     struct err e;

@@ -23,6 +23,6 @@ void option_lines_setup(void);
 
 int read_line(struct line *l, const char *text, struct options *o, struct config *c,
               struct err *e);
-void accept(const char *text, struct options *o, struct config *c);
+void accept_line(const char *text, struct options *o, struct config *c);
 
 #endif

@@ -125,7 +125,7 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     struct options o;
     struct config c;
 
-    accept("train --nnodes 7 -v", &o, &c); /* the program's own */
+    accept_line("train --nnodes 7 -v", &o, &c); /* the program's own */
     ck_assert_uint_eq(c.workers, 1);
     ck_assert_uint_eq(c.job.min_nodes, 1);
     ck_assert_uint_eq(c.job.max_nodes, 1);
@@ -166,12 +166,13 @@ START_TEST(every_flag_reaches_its_place)
     struct options o;
     struct config c;
 
-    accept("--nnodes=2:4 --nproc_per_node=3 --max-restarts=5 --role=trainer "
-           "--shutdown-timeout=1.5 --failure-grace=0 --outage-grace=7 --fence=strict "
-           "--numa-binding=core-complex --virtual-local-rank --stdin=all -v "
-           "--no-restart-on=2,127 --restart-min-uptime=3 --restart-backoff=0 "
-           "--spares=1 --rdzv-conf=lease=2,scale=checkpoint,quarantine=0 train",
-           &o, &c);
+    accept_line(
+        "--nnodes=2:4 --nproc_per_node=3 --max-restarts=5 --role=trainer "
+        "--shutdown-timeout=1.5 --failure-grace=0 --outage-grace=7 --fence=strict "
+        "--numa-binding=core-complex --virtual-local-rank --stdin=all -v "
+        "--no-restart-on=2,127 --restart-min-uptime=3 --restart-backoff=0 "
+        "--spares=1 --rdzv-conf=lease=2,scale=checkpoint,quarantine=0 train",
+        &o, &c);
     ck_assert_uint_eq(c.workers, 3);
     ck_assert_uint_eq(c.job.min_nodes, 2);
     ck_assert_uint_eq(c.job.max_nodes, 4);
@@ -202,10 +203,11 @@ START_TEST(output_goes_where_it_is_sent_rank_by_rank)
     struct options o;
     struct config c;
 
-    accept("--nproc-per-node 12 -r 0:3,11:2,99:1 --local-ranks-filter 1,10,99 "
-           "--log-dir logs --events-file e --event-log-handler console "
-           "--duplicate-stdout-filters a,,b,c --log-line-prefix-template [$rank] x",
-           &o, &c);
+    accept_line(
+        "--nproc-per-node 12 -r 0:3,11:2,99:1 --local-ranks-filter 1,10,99 "
+        "--log-dir logs --events-file e --event-log-handler console "
+        "--duplicate-stdout-filters a,,b,c --log-line-prefix-template [$rank] x",
+        &o, &c);
     ck_assert_mem_eq(c.streams.shown, shown, sizeof(shown));
     ck_assert_uint_eq(c.streams.redirect[0], 3);
     ck_assert_uint_eq(c.streams.redirect[11], 2);
@@ -219,7 +221,7 @@ START_TEST(output_goes_where_it_is_sent_rank_by_rank)
     ck_assert_str_eq(c.prefix_template, "[$rank]");
     understand_release(&c);
     /* a stream that is to be both is on the console */
-    accept("--nproc-per-node 12 -r 0:3,11:0 -t2 x", &o, &c);
+    accept_line("--nproc-per-node 12 -r 0:3,11:0 -t2 x", &o, &c);
     ck_assert_mem_eq(c.streams.redirect, redirect, 1);
     ck_assert_mem_eq(c.streams.tee, tee, sizeof(tee));
     understand_release(&c);
@@ -239,7 +241,7 @@ START_TEST(workers_are_counted_as_the_machine_says)
 
     gpus = cases[_i].gpus;
     snprintf(line, sizeof(line), "--nproc-per-node %s x", cases[_i].flag);
-    accept(line, &o, &c);
+    accept_line(line, &o, &c);
     ck_assert_uint_eq(c.workers, cases[_i].workers);
     understand_release(&c);
 }
@@ -259,7 +261,7 @@ START_TEST(virtual_local_ranks_need_a_gpu_each)
                              "CUDA_VISIBLE_DEVICES=4,5 has GPUs for 2");
     understand_release(&c);
     machine.hip_visible_devices = "1,2,3";
-    accept("--virtual-local-rank --nproc-per-node 3 x", &o, &c);
+    accept_line("--virtual-local-rank --nproc-per-node 3 x", &o, &c);
     understand_release(&c);
 }
 END_TEST
@@ -272,17 +274,17 @@ START_TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
     setenv("PET_NNODES", "3", 1);
     setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9", 1);
     setenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}>", 1);
-    accept("x", &o, &c);
+    accept_line("x", &o, &c);
     ck_assert_uint_eq(c.job.max_nodes, 3);
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 9000);
     ck_assert_str_eq(c.prefix_template, "${rank}>");
     understand_release(&c);
     setenv("CRUN_NNODES", "4", 1);
-    accept("--shutdown-timeout 2 x", &o, &c);
+    accept_line("--shutdown-timeout 2 x", &o, &c);
     ck_assert_uint_eq(c.job.max_nodes, 4);
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 2000);
     understand_release(&c);
-    accept("--nnodes 5 x", &o, &c);
+    accept_line("--nnodes 5 x", &o, &c);
     ck_assert_uint_eq(c.job.max_nodes, 5);
     understand_release(&c);
 }
@@ -309,9 +311,9 @@ START_TEST(flags_for_python_alone_leave_a_note_each)
     struct options o;
     struct config c;
 
-    accept("--start-method fork --start-method spawn --logs-specs mine "
-           "--monitor-interval 0.1 --event-log-handler dynamic x",
-           &o, &c);
+    accept_line("--start-method fork --start-method spawn --logs-specs mine "
+                "--monitor-interval 0.1 --event-log-handler dynamic x",
+                &o, &c);
     ck_assert_uint_eq(o.note_count, 4);
     ck_assert_ptr_nonnull(strstr(o.notes[0], "--start-method has no effect"));
     understand_release(&c);
@@ -339,17 +341,17 @@ START_TEST(a_job_on_one_node_has_a_name_of_its_own)
     struct options o;
     struct config c;
 
-    accept("x", &o, &c);
+    accept_line("x", &o, &c);
     memcpy(first, c.run_id, sizeof(first));
     understand_release(&c);
-    accept("x", &o, &c);
+    accept_line("x", &o, &c);
     ck_assert_str_ne(c.run_id, first);
     ck_assert_uint_eq(strlen(c.run_id), 36);
     understand_release(&c);
-    accept("--rdzv-id mine x", &o, &c);
+    accept_line("--rdzv-id mine x", &o, &c);
     ck_assert_str_eq(c.run_id, "mine");
     understand_release(&c);
-    accept("--nnodes 2 x", &o, &c);
+    accept_line("--nnodes 2 x", &o, &c);
     ck_assert_str_eq(c.run_id, "none");
     understand_release(&c);
 }
@@ -363,10 +365,10 @@ static bool same_job(const char *a, const char *b)
     struct config c;
     bool same;
 
-    accept(a, &o, &c);
+    accept_line(a, &o, &c);
     memcpy(hash, c.job.arguments_hash, sizeof(hash));
     understand_release(&c);
-    accept(b, &o, &c);
+    accept_line(b, &o, &c);
     ck_assert_str_ne(hash, "");
     same = strcmp(hash, c.job.arguments_hash) == 0;
     understand_release(&c);
@@ -390,13 +392,13 @@ START_TEST(several_nodes_do_not_read_standard_input)
     struct options o;
     struct config c;
 
-    accept("--nnodes 2 x", &o, &c);
+    accept_line("--nnodes 2 x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_NONE);
     understand_release(&c);
-    accept("--nnodes 2 --stdin 0 x", &o, &c);
+    accept_line("--nnodes 2 --stdin 0 x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_FIRST);
     understand_release(&c);
-    accept("--stdin none x", &o, &c);
+    accept_line("--stdin none x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_NONE);
     understand_release(&c);
 }

@@ -66,7 +66,7 @@ START_TEST(the_rendezvous_is_where_the_flags_say)
     char line[256];
 
     snprintf(line, sizeof(line), "%s train", places[_i].flags);
-    accept(line, &o, &c);
+    accept_line(line, &o, &c);
     ck_assert_int_eq(c.rendezvous, places[_i].rendezvous);
     ck_assert_pstr_eq(c.endpoints, places[_i].endpoints);
     ck_assert_int_eq(c.node_rank, places[_i].node_rank);
@@ -125,7 +125,7 @@ START_TEST(a_static_rendezvous_waits_for_its_timeout)
     struct options o;
     struct config c;
 
-    accept("--nnodes 2 --rdzv-conf timeout=3 x", &o, &c);
+    accept_line("--nnodes 2 --rdzv-conf timeout=3 x", &o, &c);
     ck_assert_uint_eq(c.job.join_timeout_ms, 3000);
     understand_release(&c);
 }
