@@ -4,6 +4,7 @@
 #   make              everything, into build/bin and build/lib
 #   make check        unit and functional tests         T=name  only those that match
 #   make soak         the functional tests over and over beside busy cores, SOAK_MINUTES=30
+#   make races        what has threads, under ThreadSanitizer
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      every deliberately wrong version must be caught by a test
 #   make lint         layers, format
@@ -166,7 +167,7 @@ preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(help
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all check soak fuzz fuzzers mutants lint install uninstall clean tests
+.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 all: $(binaries) $(archives) $(worker_libs)
 tests: all $(units) $(preloads) $(standin)
@@ -291,6 +292,15 @@ check: tests
 
 soak: tests
 	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
+
+# the unit tests of what has threads, or is called from several
+threaded := backend_.* checkpoint ddp device engine gpu_care numa optim.* preflight progress reduce \
+            sampler shm store.* tcpstore world writer
+
+races:
+	$(Q)$(MAKE) --no-print-directory SAN=tsan tests
+	$(Q)scripts/run-tests --build build-tsan --unit --match \
+	    '$(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)'
 
 # fuzzers have a tree of their own: everything in it is instrumented
 fuzz:

@@ -80,7 +80,9 @@ static struct probe {
     struct nvml_events *events;
     uint32_t count;
     struct nvml_device *device[GPUS_PER_NODE_MAX]; /* NULL: does not answer */
+    /* written by each look, while the other thread hears of XIDs: not for that one */
     struct gpu_sight sight[GPUS_PER_NODE_MAX];
+    char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_sight *)0)->address)];
 } probe;
 
 /* Whole packets, from either thread; whoever does not read any more is gone. */
@@ -122,6 +124,7 @@ static void find(uint32_t at, const char *visible)
         probe.device[at] = device;
         probe.sight[at].index = i;
         gpu_sight_identify(&probe.sight[at], &probe.nvml, device);
+        memcpy(probe.address[at], probe.sight[at].address, sizeof(probe.address[at]));
         return;
     }
 }
@@ -147,7 +150,7 @@ static void tell_xid(const struct nvml_event *event)
     nvml_address(&probe.nvml, event->device, address);
     for (uint32_t i = 0; i < probe.count; i++)
         if (probe.device[i] == event->device ||
-            (*address && strcmp(probe.sight[i].address, address) == 0)) {
+            (*address && strcmp(probe.address[i], address) == 0)) {
             t.at = i;
             tell(&t);
             return;
