@@ -56,6 +56,11 @@ def lives(pid):
         return False
 
 
+def tag_of(pid):
+    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((w[12:].decode() for w in words if w.startswith(b"CRUN_LAUNCH=")), None)
+
+
 class Launch:
     """A crun with one worker, and the daemon of that."""
 
@@ -69,8 +74,8 @@ class Launch:
         Launch.all.append(self)
         expect.until(lambda: os.path.exists(path), f"the daemon of {name}")
         self.daemon = int(pathlib.Path(path).read_text())
-        words = pathlib.Path(f"/proc/{self.daemon}/environ").read_bytes().split(b"\0")
-        self.tag = next(w[12:].decode() for w in words if w.startswith(b"CRUN_LAUNCH="))
+        # in the middle of its exec it has none
+        self.tag = expect.until(lambda: tag_of(self.daemon), f"the tag of {name}")
         self.claim = f"/dev/shm/crun-{user or os.geteuid()}-{self.tag}"
         if not os.path.exists(self.claim):
             expect.fail(f"there is no {self.claim}")
