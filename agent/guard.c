@@ -137,6 +137,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         close(pair[0]);
         close(pair[1]);
         cgroup_remove(&g->cgroup);
+        claim_remove(scratch_tag()); /* there is no guard to do it */
         pages_fini(&g->pages);
         free(g);
         return NULL;

@@ -5,6 +5,7 @@ crun as a person and a machine meet it: exit codes, Ctrl-C and other signals, st
 input, low limits, being process 1, what a worker finds around itself, restarts. After
 each check nothing of it lives, and no file or cgroup of it is left.
 """
+import glob
 import json
 import os
 import pathlib
@@ -345,6 +346,7 @@ def few_processes(p):
                     "prlimit", f"--nproc={most}", CRUN, "--nproc-per-node=8", "sleep",
                     "100", stdin=subprocess.DEVNULL)
         p.end(c, code, *words)
+        same(glob.glob(f"/dev/shm/crun-{user}-*"), [])
 
 
 def process_one(p):
