@@ -40,7 +40,7 @@ struct ddp_bucket {
 
 /* What this rank saw of a step. The ranks compare it when they are together next. */
 struct ddp_times {
-    int32_t waited_us; /* in finish */
+    int32_t waited_us; /* in finish, and for the others' parts of the step */
     int32_t beside_us; /* in its collectives */
 };
 
@@ -121,6 +121,8 @@ void ddp_note(crun_ddp *ddp, crun_status s);
 /* For all that is under way, whatever becomes of it, and `last` (may be NULL). Returns
  * the first failure of the step. */
 crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last);
+/* This rank had to wait in this step, from then until now. */
+void ddp_has_waited(crun_ddp *ddp, double since);
 
 /* Seconds since some moment, for measuring. */
 double ddp_seconds(void);

@@ -219,11 +219,11 @@ static int32_t to_word(double us)
     return us < INT32_MAX ? (int32_t)us : INT32_MAX;
 }
 
-static void take_times(crun_ddp *ddp, double began)
+void ddp_has_waited(crun_ddp *ddp, double since)
 {
     uint64_t beside_us = world_beside_us(ddp->world) - ddp->beside_us;
 
-    ddp->last.waited_us = to_word(1e6 * (ddp_seconds() - began));
+    ddp->last.waited_us = to_word(ddp->last.waited_us + 1e6 * (ddp_seconds() - since));
     ddp->last.beside_us = to_word((double)beside_us);
 }
 
@@ -244,7 +244,8 @@ static crun_status communicate(crun_ddp *ddp, int32_t *unused)
         *unused = -word[WORD_UNUSED];
     if (s == CRUN_OK)
         add_times(ddp, word[WORD_WAITED], word[WORD_BESIDE]);
-    take_times(ddp, began);
+    ddp->last.waited_us = 0;
+    ddp_has_waited(ddp, began);
     return s;
 }
 

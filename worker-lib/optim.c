@@ -201,6 +201,7 @@ static crun_status step_piece(const crun_optim *o, const struct optim_piece *pie
 static crun_status step_slices(crun_optim *o)
 {
     crun_ddp *ddp = o->ddp;
+    double began;
     crun_status s;
 
     for (unsigned i = ddp->buckets; i-- > 0;) {
@@ -220,7 +221,9 @@ static crun_status step_slices(crun_optim *o)
         }
         ddp_note(ddp, s);
     }
+    began = ddp_seconds();
     s = ddp_wait_all(ddp, NULL);
+    ddp_has_waited(ddp, began);
     return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
 }
 

@@ -283,8 +283,8 @@ typedef struct crun_ddp_stats {
     /* Seconds, in all, of the steps but the last: the ranks compare them with the next
      * one's gradients. Where gradients are a GPU's, what this rank's host has seen. */
     double communication_s; /* the collectives took; where they waited least */
-    double exposed_s;       /* that finish waited, at the last rank to come to it */
-    double skew_s;          /* that this rank's has waited beyond, for slower ranks */
+    double exposed_s;       /* they were waited for, by the last rank to come to it */
+    double skew_s;          /* this rank has waited beyond that, for slower ranks */
     unsigned buckets;
     const char *unused; /* names of the last step's unused parameters, "" : none */
 } crun_ddp_stats;
