@@ -90,6 +90,7 @@ struct shm {
     struct shm_area *areas;
     bool crowded;        /* more ranks than cores */
     bool cores_to_spare; /* a second one for each rank */
+    unsigned no_yields;  /* for so many times: they were in vain */
 };
 
 /* -- layout -- */

@@ -2,8 +2,9 @@
 /*
  * Waiting for other ranks. First by looking, for as long as an answer of a rank that
  * runs on another core takes; then, or as soon as one that is late needs this core, by
- * giving the core away; then asleep, to be woken by whoever raises the flag, and
- * looking up now and then whether there still is somebody to wait for.
+ * giving the core away; then, or as soon as that turns out to be in vain, asleep, to be
+ * woken by whoever raises the flag, and looking up now and then whether there still is
+ * somebody to wait for.
  */
 #include <inttypes.h>
 #include <linux/futex.h>
@@ -20,6 +21,8 @@
 #define SPINS 4000       /* with a core for each rank */
 #define SPINS_SHARED 400 /* other programs may need this core */
 #define SPINS_BESIDE 10  /* and so does this one */
+#define YIELDS_IN_VAIN 3 /* that one which needs this core did not get it by: */
+#define NO_YIELDS 200    /* then none, so many times, before they are tried again */
 #define YIELD_US 500
 #define YIELD_SHARED_US 50 /* where others need the core: awake, one is run sooner */
 #define LOOK_UP_MS 50
@@ -123,7 +126,8 @@ struct wait {
     uint32_t target;
     unsigned next;  /* to look at */
     unsigned spins; /* that are left */
-    unsigned near;  /* the first that may need this core */
+    unsigned near;  /* the first that may need this core, */
+    unsigned given; /* and how often it was given to that one */
 };
 
 static bool is_common(enum shm_stage stage)
@@ -277,8 +281,28 @@ static bool core_is_needed(struct wait *w)
         if (is_late(w, w->near))
             return true;
         w->near++;
+        w->given = 0;
     }
     return false;
+}
+
+/*
+ * Each rank may be in a scheduling group of its own, as every session is with
+ * autogroups. A yield is then among the threads of that group, and another rank gets
+ * nothing of it: only asleep is the core free. Where a yield does what it should, it is
+ * the sooner way.
+ */
+static bool yields_in_vain(struct wait *w)
+{
+    if (!core_is_needed(w))
+        return false;
+    if (w->s->no_yields > 0) {
+        w->s->no_yields--;
+        return true;
+    }
+    if (++w->given > YIELDS_IN_VAIN)
+        w->s->no_yields = NO_YIELDS;
+    return w->given > YIELDS_IN_VAIN;
 }
 
 /* While those that are late run elsewhere. */
@@ -301,7 +325,9 @@ static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *
         status = shm_check_abort(w->s, e);
         if (status != CRUN_OK)
             break;
-        if (!op_is_beside(w->op) && clock_us() < yield_until)
+        if (yields_in_vain(w))
+            status = sleep_once(w, flag_of(w->s, w->stage, w->near), e);
+        else if (!op_is_beside(w->op) && clock_us() < yield_until)
             sched_yield();
         else
             status = sleep_once(w, f, e);

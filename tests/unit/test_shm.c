@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "tests/helpers/check_main.h"
@@ -39,6 +41,18 @@ static void expect_words(int rank, const char *part)
 {
     ck_assert_msg(strstr(heard.text[rank], part) != NULL, "rank %d said \"%s\"", rank,
                   heard.text[rank]);
+}
+
+/* In place of the C library's: without effect, as between scheduling groups. */
+static _Atomic bool in_vain;
+static _Atomic unsigned yields;
+
+int sched_yield(void)
+{
+    if (!in_vain)
+        return (int)syscall(SYS_sched_yield);
+    yields++;
+    return 0;
 }
 
 /* -- cases --------------------------------------------------------------------------
@@ -355,6 +369,26 @@ START_TEST(ranks_may_share_cores_and_keep_their_masks)
 }
 END_TEST
 
+static void meet_often(crun_world *w, void *arg)
+{
+    (void)arg;
+    ranks_sync();
+    in_vain = true;
+    for (int i = 0; i < 300; i++)
+        ranks_ok(crun_barrier(w, NULL));
+    ranks_sync();
+    in_vain = false;
+}
+
+/* Else each of some thousand waits has hundreds of them. */
+START_TEST(yields_in_vain_are_given_up)
+{
+    share_a_core();
+    ranks_run(&(struct ranks_config){ .size = 4 }, meet_often, NULL);
+    ck_assert_uint_lt(yields, 5000);
+}
+END_TEST
+
 /* -- suite --------------------------------------------------------------------------
  */
 
@@ -372,6 +406,7 @@ int main(void)
     tcase_add_test(right, ranks_may_use_different_memory);
     tcase_add_loop_test(right, a_long_wait_sleeps, 0, 2);
     tcase_add_loop_test(right, ranks_may_share_cores_and_keep_their_masks, 0, 2);
+    tcase_add_test(right, yields_in_vain_are_given_up);
     suite_add_tcase(suite, right);
     tcase_set_timeout(wrong, 60);
     tcase_add_test(wrong, different_calls_are_a_mismatch_with_both_sides_words);
