@@ -15,6 +15,7 @@
  * reads, so that all ranks have the same, or the same error.
  */
 #define KEEP_DEFAULT 3
+#define EXTRA_KEY_MAX 128
 #define CHUNK_BYTES ((size_t)4 << 20)
 
 struct crun_checkpoints {
@@ -234,6 +235,58 @@ static crun_status hand_over(struct crun_checkpoints *c, struct checkpoint_copy 
     return CRUN_OK;
 }
 
+/* The bytes of the character at text; 0: that is no UTF-8. */
+static size_t utf8_size(const uint8_t *text, size_t left)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    size_t n = text[0] < 0x80         ? 1
+               : text[0] >> 5 == 0x06 ? 2
+               : text[0] >> 4 == 0x0e ? 3
+               : text[0] >> 3 == 0x1e ? 4
+                                      : 0;
+    uint32_t code = text[0] & (n > 1 ? 0x7f >> n : 0x7f);
+
+    for (size_t i = 1; i < n && i < left; i++) {
+        if (text[i] >> 6 != 2)
+            return 0;
+        code = code << 6 | (text[i] & 0x3f);
+    }
+    return n <= left && code >= least[n] && code <= 0x10ffff && code >> 11 != 0x1b ? n
+                                                                                   : 0;
+}
+
+static bool is_utf8(const char *text, size_t room)
+{
+    size_t used = 0, size = strnlen(text, room), n;
+
+    while (used < size &&
+           (n = utf8_size((const uint8_t *)text + used, size - used)) > 0)
+        used += n;
+    return used == size;
+}
+
+/* The header of a file is JSON, which others are to read. */
+static crun_status check_extras(const crun_extra *extra, size_t extras)
+{
+    for (size_t i = 0; i < extras; i++) {
+        const char *key = extra[i].key;
+
+        if (!key || !*key || strlen(key) >= EXTRA_KEY_MAX || !is_utf8(key, SIZE_MAX))
+            return fail(CRUN_BAD_ARGUMENT,
+                        "crun_checkpoint_save: the key of an extra is text of 1 to %d "
+                        "bytes in UTF-8",
+                        EXTRA_KEY_MAX - 1);
+        if (!is_utf8(extra[i].value, sizeof(extra[i].value)))
+            return fail(CRUN_BAD_ARGUMENT,
+                        "crun_checkpoint_save: extra \"%s\" is not in UTF-8", key);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(extra[k].key, key) == 0)
+                return fail(CRUN_BAD_ARGUMENT,
+                            "crun_checkpoint_save: two extras are called \"%s\"", key);
+    }
+    return CRUN_OK;
+}
+
 crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *ddp,
                                  crun_optim *optim, const crun_sampler *sampler,
                                  const crun_extra *extra, size_t extras)
@@ -247,6 +300,8 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = find_sharded(c, &all);
+    if (status == CRUN_OK)
+        status = check_extras(extra, extras);
     if (status == CRUN_OK)
         status = ddp_state_fetch(ddp);
     if (status == CRUN_OK && optim)

@@ -40,6 +40,13 @@ sed -n 's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' "$place/usr/share/man/man3/crun-work
 diff "$place/header" "$place/library" || fail "the library lacks functions, or has others"
 diff "$place/header" "$place/manual" || fail "the manual lacks functions, or has others"
 
+# and every status
+sed -n '/^typedef enum crun_status/,/^}/s/^ *\(CRUN_[A-Z_]*\).*/\1/p' "$place/usr/include/crun/worker.h" |
+    grep -v COUNT | sort -u >"$place/header-statuses"
+sed -n 's/^\.It Dv \(CRUN_[A-Z_]*\)$/\1/p' "$place/usr/share/man/man3/crun-worker.3" | sort -u >"$place/statuses"
+[ "$(wc -l <"$place/statuses")" -gt 10 ] || fail "the manual has no statuses"
+diff "$place/header-statuses" "$place/statuses" || fail "the manual lacks a status, or has others"
+
 # a page for each, which leads to one that is there
 pages=$place/usr/share/man
 find "$pages/man3" -name 'crun_*.3' -printf '%f\n' | sed 's/[.]3$//' | sort >"$place/pages"

@@ -7,7 +7,9 @@ SEED=N repeats as far as moments can be.
 """
 import functools
 import os
+import pathlib
 import random
+import re
 import signal
 import struct
 import sys
@@ -131,6 +133,20 @@ def one_file(folder):
     assert run.sha == sha, run
 
 
+def read_in_python(folder):
+    """By the lines that crun-worker(3) has for it."""
+    manual = pathlib.Path(__file__).resolve().parents[2] / "worker-lib/man/crun-worker.3"
+    lines = re.search(r"^import array, json.*?^\.Ed$", manual.read_text(), re.M | re.S)[0]
+    reader = {}
+    exec(lines.removesuffix(".Ed"), reader)
+    run = finished(*LONG, "--passes=1", "--train-limit=64", "--zero", f"--ckpt-dir={folder}", ranks=2)
+    parts = [reader["read_checkpoint"](f"{folder}/{name}") for name in sorted(saved(folder))]
+    assert [words["part"] for words, _ in parts] == ["1of2", "2of2"], run
+    assert parts[0][0]["step"] == "4" and len(parts[0][1]["fc1.weight"]) == 784 * 512, run
+    assert any(name.startswith("optimizer.m@") for name in parts[1][1]), parts[1][1].keys()
+
+
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
-      "on_demand": on_demand, "other_model": other_model, "one_file": one_file})
+      "on_demand": on_demand, "other_model": other_model, "one_file": one_file,
+      "read_in_python": read_in_python})

@@ -228,6 +228,25 @@ START_TEST(what_is_saved_is_loaded)
 }
 END_TEST
 
+START_TEST(extras_are_text_that_others_can_read)
+{
+    static const crun_extra bad[][2] = {
+        { { "a", "" }, { "a", "" } },    { { NULL, "" }, { "a", "" } },
+        { { "", "" }, { "a", "" } },     { { "a", "\xff" }, { "b", "" } },
+        { { "a", "" }, { "\x80", "" } }, { { "a", "\xed\xa0\x80" }, { "b", "" } },
+    };
+    crun_extra full = { .key = "\xc3\xa9\xe2\x82\xac\xf0\x9f\x8e\xb2" };
+    crun_checkpoints *c = open_dir();
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, bad[i], 2),
+                         CRUN_BAD_ARGUMENT);
+    memset(full.value, 'x', sizeof(full.value) - 1);
+    ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, &full, 1), CRUN_OK);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
 START_TEST(an_empty_directory_has_none)
 {
     crun_checkpoints *c = open_dir();
@@ -499,6 +518,7 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, what_is_saved_is_loaded);
+    tcase_add_test(t, extras_are_text_that_others_can_read);
     tcase_add_test(t, an_empty_directory_has_none);
     tcase_add_test(t, the_last_ones_are_kept);
     tcase_add_test(t, a_damaged_one_is_passed_over);

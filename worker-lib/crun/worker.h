@@ -241,7 +241,7 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_create(crun_ddp **ddp, crun_world *worl
                                                 const crun_ddp_options *options);
 CRUN_API void crun_ddp_destroy(crun_ddp *ddp); /* before crun_finalize; NULL is fine */
 
-/* Returns the parameter's number, from 0, or -1 (no memory, or already sealed). A
+/* Returns the parameter's number, from 0, or -1; then crun_error_text says why. A
  * buffer has no gradient and is kept equal by crun_ddp_broadcast_buffers. */
 CRUN_API int crun_ddp_parameter(crun_ddp *ddp, const char *name, size_t count);
 CRUN_API int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count);
@@ -321,7 +321,8 @@ CRUN_API const float *crun_optim_scale_on_device(const crun_optim *optim);
 typedef struct crun_step_info {
     float
         grad_norm; /* over all ranks' mean gradient, before clipping; NaN: not asked */
-    bool skipped;  /* a gradient was infinite or NaN: nothing was changed, anywhere */
+    bool skipped;  /* with loss_scaling: a gradient was infinite or NaN, nothing was
+                      changed, anywhere */
     float scale;
 } crun_step_info;
 /* After crun_ddp_finish. info may be NULL; asking for the norm costs one more pass, and
@@ -395,7 +396,7 @@ crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
                       const crun_checkpoint_options *options);
 CRUN_API void crun_checkpoints_close(crun_checkpoints *checkpoints); /* waits */
 
-/* What the program wants to find again, beside the parameters. */
+/* What the program wants to find again, beside the parameters. Text in UTF-8. */
 typedef struct crun_extra {
     const char *key;
     char value[256];
@@ -411,7 +412,8 @@ CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
     const crun_sampler *sampler, const crun_extra *extra, size_t extras);
 /* Until the last one is safe on disk, or has failed. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_wait(crun_checkpoints *checkpoints);
-/* The newest that is whole ("" file), or this one. Extras whose key is not there become
+/* The newest that is whole ("" file), or the one of this path. Extras whose key is not
+ * there become
  * "". CRUN_NOT_FOUND: there is none. All ranks together get the same. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_load(crun_checkpoints *checkpoints,
                                                      const char *file, uint64_t *step,
