@@ -18,7 +18,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <unistd.h>
 
@@ -27,6 +26,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/host_set.h"
+#include "rendezvous/store_inbox.h"
 #include "rendezvous/tcpstore.h"
 
 #define EVENTS_PER_TURN 256
@@ -52,7 +52,8 @@ enum { STAT_COUNT = sizeof(struct store_server_stats) / sizeof(uint64_t) };
 struct store_server {
     struct store_server_config config;
     struct tcpstore *tcpstore;
-    int epoll, wake, listener;
+    int epoll, listener;
+    struct store_inbox *inbox;
     uint16_t port;
     bool listening;
     uint64_t listen_again_ms;
@@ -66,8 +67,6 @@ struct store_server {
     _Atomic uint64_t published[STAT_COUNT];
     pthread_mutex_t lock; /* what follows */
     struct host_set *allowed;
-    int *inbox;
-    size_t inbox_count, inbox_cap;
 
     uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE];
 };
@@ -78,9 +77,9 @@ static void *listener_tag(struct store_server *s)
     return &s->listener;
 }
 
-static void *wake_tag(struct store_server *s)
+static void *inbox_tag(struct store_server *s)
 {
-    return &s->wake;
+    return &s->inbox;
 }
 
 static int watch(struct store_server *s, int op, int fd, uint32_t events, void *tag)
@@ -329,29 +328,14 @@ static void accept_some(struct store_server *s)
     }
 }
 
-static void take_inbox(struct store_server *s)
+static void on_handed_over(void *arg, int fd)
 {
-    int *inbox;
-    size_t count;
-    uint64_t ignored;
+    struct net_addr peer;
 
-    while (read(s->wake, &ignored, sizeof(ignored)) < 0 && errno == EINTR)
-        ;
-    pthread_mutex_lock(&s->lock);
-    inbox = s->inbox;
-    count = s->inbox_count;
-    s->inbox = NULL;
-    s->inbox_count = s->inbox_cap = 0;
-    pthread_mutex_unlock(&s->lock);
-    for (size_t i = 0; i < count; i++) {
-        struct net_addr peer;
-
-        if (net_peer_addr(inbox[i], &peer) == 0)
-            admit(s, inbox[i], &peer);
-        else
-            close(inbox[i]);
-    }
-    free(inbox);
+    if (net_peer_addr(fd, &peer) == 0)
+        admit(arg, fd, &peer);
+    else
+        close(fd);
 }
 
 static bool timed(const struct store_server *s)
@@ -414,8 +398,8 @@ static void publish(struct store_server *s)
 
 static void dispatch(struct store_server *s, const struct epoll_event *ev)
 {
-    if (ev->data.ptr == wake_tag(s))
-        take_inbox(s);
+    if (ev->data.ptr == inbox_tag(s))
+        store_inbox_take(s->inbox, on_handed_over, s);
     else if (ev->data.ptr == listener_tag(s))
         accept_some(s);
     else
@@ -500,15 +484,11 @@ static void release(struct store_server *s)
     while ((c = TAILQ_FIRST(&s->greeting)) || (c = TAILQ_FIRST(&s->settled)))
         conn_close(s, c);
     free_dead(s);
-    for (size_t i = 0; i < s->inbox_count; i++)
-        close(s->inbox[i]);
-    free(s->inbox);
+    store_inbox_destroy(s->inbox);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
     if (s->listener >= 0)
         close(s->listener);
-    if (s->wake >= 0)
-        close(s->wake);
     if (s->epoll >= 0)
         close(s->epoll);
     pthread_mutex_destroy(&s->lock);
@@ -530,25 +510,18 @@ struct store_server *store_server_create(const struct store_server_config *confi
     s->allowed = host_set_create();
     s->listener = -1;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->inbox = store_inbox_create();
     s->tcpstore = new_tcpstore(s);
     if (!s->tcpstore)
         err_set(e, "out of memory");
-    else if (s->epoll < 0 || s->wake < 0 ||
-             watch(s, EPOLL_CTL_ADD, s->wake, EPOLLIN, wake_tag(s)) < 0)
+    else if (s->epoll < 0 || !s->inbox ||
+             watch(s, EPOLL_CTL_ADD, store_inbox_fd(s->inbox), EPOLLIN, inbox_tag(s)) <
+                 0)
         err_set_errno(e, errno, "store");
     else if (open_listener(s, e) == 0 && start_thread(s, e) == 0)
         return s;
     release(s);
     return NULL;
-}
-
-static void wake(struct store_server *s)
-{
-    uint64_t one = 1;
-
-    while (write(s->wake, &one, sizeof(one)) < 0 && errno == EINTR)
-        ;
 }
 
 void store_server_destroy(struct store_server *s)
@@ -558,7 +531,7 @@ void store_server_destroy(struct store_server *s)
     if (!s)
         return;
     atomic_store(&s->stop, true);
-    wake(s);
+    store_inbox_wake(s->inbox);
     pthread_join(s->thread, NULL);
     release(s);
     errno = saved_errno;
@@ -571,14 +544,7 @@ uint16_t store_server_port(const struct store_server *s)
 
 void store_server_adopt(struct store_server *s, int fd)
 {
-    pthread_mutex_lock(&s->lock);
-    if (s->inbox_count == s->inbox_cap) {
-        s->inbox_cap = s->inbox_cap ? 2 * s->inbox_cap : 16;
-        s->inbox = xrealloc(s->inbox, s->inbox_cap * sizeof(*s->inbox));
-    }
-    s->inbox[s->inbox_count++] = fd;
-    pthread_mutex_unlock(&s->lock);
-    wake(s);
+    store_inbox_put(s->inbox, fd);
 }
 
 void store_server_allow(struct store_server *s, const struct net_addr *host)
