@@ -14,6 +14,7 @@
 #include "agent/epoch_store.h"
 #include "agent/events.h"
 #include "agent/failure.h"
+#include "agent/farewell.h"
 #include "agent/foot.h"
 #include "agent/group.h"
 #include "agent/guard.h"
@@ -23,7 +24,6 @@
 #include "agent/say.h"
 #include "agent/signals.h"
 #include "agent/watch.h"
-#include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -38,7 +38,6 @@
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
-#define HOST_LINGER_MS 5000 /* for other nodes to hear the result */
 
 struct agent {
     const struct config *config;
@@ -67,9 +66,7 @@ struct agent {
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
-    bool serves_on; /* unfit for workers, but the host of the rendezvous */
-    uint64_t linger_until_ms;
-    struct loop_timer linger;
+    struct farewell farewell;
 };
 
 static void happen(struct agent *a, enum agent_event event);
@@ -174,27 +171,13 @@ static void act_end(struct agent *a)
     crew_stop(&a->crew, stop_signal(a), a->config->job.failure_grace_ms, false);
 }
 
-/* The host goes last: the other nodes are told first. */
-static void linger(void *arg)
-{
-    struct agent *a = arg;
-
-    if (a->serves_on && hosting_job_goes_on(&a->hosting))
-        a->linger_until_ms = clock_ms() + HOST_LINGER_MS;
-    if (hosting_is_done(&a->hosting, a->config) || clock_ms() >= a->linger_until_ms)
-        loop_stop(a->loop);
-    else
-        loop_timer_arm(&a->linger, clock_ms() + (a->serves_on ? 50 : 5));
-}
-
 static void act_leave(struct agent *a)
 {
     crew_leave(&a->crew);
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
-    a->linger_until_ms = clock_ms() + HOST_LINGER_MS;
-    loop_timer_arm(&a->linger, clock_ms());
+    farewell_begin(&a->farewell);
 }
 
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
@@ -240,8 +223,9 @@ static void on_done(struct agent *a, const struct msg *m)
 static void on_refused(struct agent *a, const struct msg *m)
 {
     log_error("%s", m->refused.text);
-    a->serves_on = m->refused.why == REFUSED_UNFIT && job_can_spare(&a->config->job) &&
-                   hosting_goes_on(&a->hosting, a->config);
+    a->farewell.serves_on = m->refused.why == REFUSED_UNFIT &&
+                            job_can_spare(&a->config->job) &&
+                            hosting_goes_on(&a->hosting, a->config);
     a->exit_code = joining_exit_code(m->refused.why);
     happen(a, AGENT_EV_REFUSED);
 }
@@ -382,7 +366,7 @@ static void leave_as_unfit(struct agent *a, const char *why)
         return;
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
     note(a, "preflight", why); /* which all nodes are told, this one too */
-    a->serves_on = hosting_goes_on(&a->hosting, a->config);
+    a->farewell.serves_on = hosting_goes_on(&a->hosting, a->config);
     if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
         report(a, &m);
 }
@@ -538,7 +522,7 @@ static int begin(struct agent *a, struct err *e)
     a->events = events_create(a->config);
     a->foot = foot_create(a->loop, logs_console(a->crew.logs), &foot_calls);
     a->say = say_create(a->loop, a->config, a->foot);
-    loop_timer_init(&a->linger, a->loop, linger, a);
+    farewell_init(&a->farewell, a->loop, a->config, &a->hosting);
     a->signals = (struct signals){ .fn = on_signal, .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
     if (hosting_decide(&a->hosting, a->loop, a->config, &hosting_calls, e) < 0)
@@ -568,8 +552,7 @@ static void finish(struct agent *a)
     client_destroy(a->client);
     epoch_store_close(&a->store);
     server_destroy(a->hosting.server);
-    if (a->linger.event)
-        loop_timer_fini(&a->linger);
+    farewell_fini(&a->farewell);
     foot_destroy(a->foot);
     crew_fini(&a->crew);
     say_result(a);
