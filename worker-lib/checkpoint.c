@@ -20,7 +20,7 @@
 
 struct crun_checkpoints {
     crun_world *world;
-    char directory[PATH_MAX];
+    char directory[PATH_MAX]; /* "": none */
     unsigned keep;
     bool blocking;
     void (*warn)(void *arg, const char *text);
@@ -85,7 +85,8 @@ static struct crun_checkpoints *make(crun_world *world,
     if (!c)
         return NULL;
     c->world = world;
-    snprintf(c->directory, sizeof(c->directory), "%s", o->directory);
+    snprintf(c->directory, sizeof(c->directory), "%s",
+             o->directory ? o->directory : "");
     c->keep = o->keep > 0 ? (unsigned)o->keep : KEEP_DEFAULT;
     c->blocking = o->blocking;
     c->warn = o->warn;
@@ -96,31 +97,49 @@ static struct crun_checkpoints *make(crun_world *world,
     return c;
 }
 
-crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
-                                  const crun_checkpoint_options *options)
+/* The directory's next generation is this world's. */
+static crun_status claim_directory(crun_world *world, const char *directory,
+                                   uint64_t *generation)
 {
     struct claim claim = { .status = CRUN_OK };
-    crun_checkpoints *c;
     crun_status status;
 
-    *checkpoints = NULL;
-    if (!options->directory || !*options->directory ||
-        strlen(options->directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
+    if (!*directory || strlen(directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
         return fail(CRUN_BAD_ARGUMENT, "checkpoints need a directory");
     if (crun_rank(world) == 0)
-        claim.status = (int32_t)checkpoint_dir_claim(options->directory,
-                                                     &claim.generation, &claim.error);
+        claim.status = (int32_t)checkpoint_dir_claim(directory, &claim.generation,
+                                                     &claim.error);
     status = share(world, &claim, sizeof(claim));
     if (status != CRUN_OK)
         return status;
-    if (claim.status != CRUN_OK)
-        return fail_with((crun_status)claim.status, &claim.error);
-    c = make(world, options);
-    if (!c)
+    *generation = claim.generation;
+    return claim.status == CRUN_OK ? CRUN_OK
+                                   : fail_with((crun_status)claim.status, &claim.error);
+}
+
+crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
+                                  const crun_checkpoint_options *options)
+{
+    uint64_t generation = 0;
+    crun_status status = CRUN_OK;
+
+    *checkpoints = NULL;
+    if (options->directory)
+        status = claim_directory(world, options->directory, &generation);
+    if (status != CRUN_OK)
+        return status;
+    *checkpoints = make(world, options);
+    if (!*checkpoints)
         return fail(CRUN_NO_MEMORY, "no memory for checkpoints");
-    c->generation = claim.generation;
-    *checkpoints = c;
+    (*checkpoints)->generation = generation;
     return CRUN_OK;
+}
+
+static crun_status need_directory(const struct crun_checkpoints *c, const char *call)
+{
+    return *c->directory ? CRUN_OK
+                         : fail(CRUN_BAD_ARGUMENT,
+                                "%s: these checkpoints have no directory", call);
 }
 
 /* -- saving -------------------------------------------------------------------------
@@ -297,6 +316,9 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
     crun_status status, last;
     bool ours;
 
+    status = need_directory(c, "crun_checkpoint_save");
+    if (status != CRUN_OK)
+        return status;
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = find_sharded(c, &all);
@@ -482,8 +504,12 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
 {
     struct verdict v = { .status = CRUN_OK };
     struct all_parts all;
-    crun_status status;
+    crun_status status = CRUN_OK;
 
+    if (!file || !*file)
+        status = need_directory(c, "crun_checkpoint_load");
+    if (status != CRUN_OK)
+        return status;
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     status = load(c, file, &all, &v, optim, sampler, extra, extras);

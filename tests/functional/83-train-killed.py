@@ -133,6 +133,21 @@ def one_file(folder):
     assert run.sha == sha, run
 
 
+def one_file_and_no_folder(folder):
+    """Where it goes on from is enough: nothing is written then, nor is the file's folder claimed."""
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
+    there = sorted(os.listdir(folder))
+    file, = saved(folder)
+    again = finished(*LONG, "--passes=1", "--train-limit=64", f"--resume={folder}/{file}", ranks=2)
+    again.says("^train: all passes are done already, says ", "out")
+    assert again.sha == run.sha, again
+    finished(*LONG, "--passes=2", "--train-limit=64", f"--resume={folder}/{file}").says("^pass 2 ", "out")
+    assert sorted(os.listdir(folder)) == there, os.listdir(folder)
+    with Run(*LONG, f"--resume={folder}/none.safetensors") as run:
+        run.ends_with(1).says(f"^train: rank 0: cannot go on from {folder}/none.safetensors: ")
+        assert run.err.count("\n") == 1, run
+
+
 def read_in_python(folder):
     """By the lines that crun-worker(3) has for it."""
     manual = pathlib.Path(__file__).resolve().parents[2] / "worker-lib/man/crun-worker.3"
@@ -149,4 +164,4 @@ def read_in_python(folder):
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
       "on_demand": on_demand, "other_model": other_model, "one_file": one_file,
-      "read_in_python": read_in_python})
+      "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python})

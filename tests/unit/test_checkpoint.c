@@ -258,6 +258,28 @@ START_TEST(an_empty_directory_has_none)
 }
 END_TEST
 
+/* Where nothing is to be written, one file can be read all the same. */
+START_TEST(without_a_directory_files_are_loaded)
+{
+    crun_checkpoint_options none = { .directory = NULL };
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    save(c, 10, 4);
+    crun_checkpoints_close(c);
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &none), CRUN_OK);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 1), &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(4);
+    ck_assert_int_eq(load(c, "", &step), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, NULL, 0),
+                     CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "have no directory"));
+    crun_checkpoints_close(c);
+    ck_assert_uint_eq(files("generation-"), 1);
+}
+END_TEST
+
 START_TEST(the_last_ones_are_kept)
 {
     crun_checkpoints *c = open_dir();
@@ -520,6 +542,7 @@ int main(void)
     tcase_add_test(t, what_is_saved_is_loaded);
     tcase_add_test(t, extras_are_text_that_others_can_read);
     tcase_add_test(t, an_empty_directory_has_none);
+    tcase_add_test(t, without_a_directory_files_are_loaded);
     tcase_add_test(t, the_last_ones_are_kept);
     tcase_add_test(t, a_damaged_one_is_passed_over);
     tcase_add_test(t, an_older_life_is_refused);

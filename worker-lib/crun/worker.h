@@ -383,9 +383,9 @@ CRUN_API CRUN_CHECK crun_status crun_sampler_restore(crun_sampler *sampler,
 typedef struct crun_checkpoints crun_checkpoints;
 
 typedef struct crun_checkpoint_options {
-    const char *directory;
-    int keep;      /* newest ones kept; 0: 3 */
-    bool blocking; /* crun_checkpoint_save returns when it is on disk */
+    const char *directory; /* NULL: none, only files are loaded */
+    int keep;              /* newest ones kept; 0: 3 */
+    bool blocking;         /* crun_checkpoint_save returns when it is on disk */
     void (*warn)(void *arg, const char *text); /* damaged files passed over; or NULL */
     void *arg;
 } crun_checkpoint_options;
@@ -413,8 +413,7 @@ CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
 /* Until the last one is safe on disk, or has failed. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_wait(crun_checkpoints *checkpoints);
 /* The newest that is whole ("" file), or the one of this path. Extras whose key is not
- * there become
- * "". CRUN_NOT_FOUND: there is none. All ranks together get the same. */
+ * there become "". CRUN_NOT_FOUND: there is none. All ranks together get the same. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_load(crun_checkpoints *checkpoints,
                                                      const char *file, uint64_t *step,
                                                      crun_ddp *ddp, crun_optim *optim,

@@ -226,8 +226,8 @@ static const struct opt table[] = {
       .max = INT64_MAX },
     { .name = "resume",
       .arg = "auto|none|FILE",
-      .help = "Go on from the newest whole checkpoint, from none, or from this one. "
-              "Default: auto.",
+      .help = "Go on from the newest whole checkpoint, from none, or from this one, "
+              "which needs no --ckpt-dir. Default: auto.",
       .set = set_resume },
     { .name = "metrics",
       .arg = "FILE",
@@ -243,8 +243,6 @@ static int check_together(struct flags *f, struct err *e)
 {
     if (f->checkpoint_every && !f->checkpoints)
         return err_set(e, "--ckpt-every: --ckpt-dir says where to");
-    if (f->resume && *f->resume && !f->checkpoints)
-        return err_set(e, "--resume: --ckpt-dir says where checkpoints are");
     for (size_t i = 0; i < OPTIMIZERS; i++)
         if (f->lr == 0 && optimizers[i].kind == f->optimizer)
             f->lr = optimizers[i].lr;

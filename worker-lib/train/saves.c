@@ -78,14 +78,28 @@ static void warn(void *arg, const char *text)
     screen_line(((struct trainer *)arg)->screen, "train: %s", text);
 }
 
-int saves_open(struct trainer *t, struct err *e)
+static crun_status open_folder(struct trainer *t)
 {
     crun_checkpoint_options options = { .directory = t->flags->checkpoints,
                                         .warn = warn,
                                         .arg = t };
 
-    if (trainer_check(t, crun_checkpoints_open(&t->checkpoints, t->world, &options),
-                      e) < 0)
+    return crun_checkpoints_open(&t->checkpoints, t->world, &options);
+}
+
+int saves_open(struct trainer *t, struct err *e)
+{
+    const struct flags *f = t->flags;
+    int rc;
+
+    if (!f->checkpoints && !(f->resume && *f->resume))
+        return 0;
+    if (trainer_check(t, open_folder(t), e) < 0)
         return -1;
-    return t->flags->resume ? resume(t, e) : 0;
+    rc = f->resume ? resume(t, e) : 0;
+    if (!f->checkpoints) { /* which was only to be read from */
+        crun_checkpoints_close(t->checkpoints);
+        t->checkpoints = NULL;
+    }
+    return rc;
 }

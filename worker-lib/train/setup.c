@@ -176,7 +176,7 @@ int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
         return -1;
     if (crun_restarts(t->world) == 0)
         introduce(t);
-    return f->checkpoints ? saves_open(t, e) : 0;
+    return saves_open(t, e);
 }
 
 void trainer_close(struct trainer *t)

@@ -85,7 +85,8 @@ int card_examine(struct trainer *t, const uint64_t *sample, size_t count,
 /* The parameters as they are now to where the net has them. Waits. */
 int card_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* Open the folder of checkpoints and take up what is there, as the flags say. */
+/* Open the folder of checkpoints and take up what is there, or what is in a file, as
+ * the flags say. */
 int saves_open(struct trainer *t, struct err *e) MUST_CHECK;
 /* `safe`: return when it is on disk. */
 int saves_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
