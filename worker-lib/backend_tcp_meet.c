@@ -20,7 +20,7 @@
 #include "rendezvous/base/net.h"
 #include "worker-lib/backend_tcp.h"
 
-#define MAGIC 0x63707401u   /* changes with the protocol */
+#define MAGIC 0x63707402u   /* changes with the protocol */
 #define GUESTS_MAX 128      /* that have connected and not shown a token yet */
 #define LOOK_UP_MS 50       /* at the abort word */
 #define KEEPALIVE_IDLE_S 10 /* then a host that does not answer is found dead */

@@ -8,6 +8,9 @@
  * go on together. It moves no more bytes than a ring does, in two steps instead of
  * 2 (n - 1), and f16 needs not travel as f32. A small one sends everything to
  * everybody.
+ *
+ * In every collective each rank has the words of every other before it is done, also
+ * where no data goes between the two: else calls that differ could all go well.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -184,7 +187,6 @@ static void relay_to_others(struct plan *plan, size_t bytes)
         if (p == root) {
             l->in[STREAM_INPUT] = slice_of(plan, bytes, rank);
         } else if (p != rank) {
-            l->tells = l->expects = true;
             l->out[STREAM_RESULT] = slice_of(plan, bytes, rank);
             l->out[STREAM_RESULT].allowed = 0;
             l->in[STREAM_RESULT] = slice_of(plan, bytes, p);
@@ -198,12 +200,9 @@ static void plan_broadcast(struct plan *plan, size_t bytes)
     unsigned root = (unsigned)plan->op->peer;
     bool is_root = root == plan->rank;
 
-    for (unsigned p = 0; p < plan->size; p++) {
-        lane_of(plan, p)->tells = is_root && p != root;
-        lane_of(plan, p)->expects = !is_root && p == root;
+    for (unsigned p = 0; p < plan->size; p++)
         if (is_root && p != root)
             lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->out, bytes);
-    }
     if (plan->size > 2 && bytes >= RELAY_BYTES_MIN)
         (is_root ? relay_from_root : relay_to_others)(plan, bytes);
     else if (!is_root)
