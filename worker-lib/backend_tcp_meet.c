@@ -123,8 +123,9 @@ static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
                                        m->address[p], &room, m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
-            err_wrap(m->e, "waiting for rank %u to say its address",
-                     team->world_rank[p]);
+            if (status == CRUN_TIMEOUT)
+                err_wrap(m->e, "waiting for rank %u to say its address",
+                         team->world_rank[p]);
             return status;
         }
         m->address[p][room] = '\0';
@@ -149,8 +150,9 @@ static crun_status learn(struct meeting *m, uint8_t *list, size_t size)
     status = await_key(team->store, team->prefix, key(m, "all", 0, name), list, &room,
                        m->deadline_ms, m->e);
     if (status != CRUN_OK) {
-        err_wrap(m->e, "waiting for rank %u to say where all ranks are",
-                 team->world_rank[0]);
+        if (status == CRUN_TIMEOUT)
+            err_wrap(m->e, "waiting for rank %u to say where all ranks are",
+                     team->world_rank[0]);
         return status;
     }
     if (room != size) {

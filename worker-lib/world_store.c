@@ -3,12 +3,14 @@
  * Where the ranks meet: the store, which the launcher serves or rank 0, and what they
  * tell each other there: who shares a node with whom, and what one of them failed by.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/id128.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/store_server.h"
@@ -25,6 +27,8 @@
 #define LOOK_GONE_MS 5
 #define HEAR_MS 250 /* between looks whether somebody has failed to come */
 #define MACHINE_SIZE 320
+#define CLAIM_SIZE 160
+#define CLAIM_MS 2000 /* between its number and its name in the store */
 
 /* -- the server ---------------------------------------------------------------------
  */
@@ -131,6 +135,73 @@ static crun_status look_for_rank_0(crun_world *w, struct err *e)
     return CRUN_TIMEOUT;
 }
 
+/* Who a process is, to tell it from others of the same number on the same host. */
+struct claim {
+    struct id128 process;
+    char text[CLAIM_SIZE];
+};
+
+static struct id128 this_process;
+
+static void name_process(void)
+{
+    this_process = id128_random();
+}
+
+static struct claim own_claim(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct claim c = { 0 };
+    char host[CLAIM_SIZE / 2] = "";
+
+    pthread_once(&once, name_process);
+    c.process = this_process;
+    gethostname(host, sizeof(host) - 1);
+    snprintf(c.text, sizeof(c.text), "process %d on %s", (int)getpid(), host);
+    return c;
+}
+
+/* The same process may come again, after an environment that was wrong. */
+static crun_status number_is_taken(crun_world *w, const char *key, struct err *e)
+{
+    uint64_t until = clock_ms() + CLAIM_MS;
+    struct claim mine = own_claim(), its;
+    size_t size = sizeof(its);
+
+    if (until > w->init_deadline_ms)
+        until = w->init_deadline_ms;
+    if (store_client_get(w->store, key, &its, &size, until, e) != CRUN_OK ||
+        size != sizeof(its))
+        snprintf(its.text, sizeof(its.text), "a process");
+    else if (id128_equal(&its.process, &mine.process))
+        return CRUN_OK;
+    its.text[sizeof(its.text) - 1] = '\0';
+    err_set(e,
+            "there is another rank %u, %s: every rank needs a number of its own, "
+            "and every job a MASTER_PORT",
+            w->env.rank, its.text);
+    return CRUN_BAD_ENVIRONMENT;
+}
+
+/* Of two processes with one number the second would wait for a rank that is not there,
+ * and so would all others. */
+static crun_status claim_number(crun_world *w, struct err *e)
+{
+    char count[sizeof(w->prefix) + 24], who[sizeof(w->prefix) + 24];
+    struct claim mine = own_claim();
+    int64_t sum = 0;
+    crun_status s;
+
+    snprintf(count, sizeof(count), "%srank/%u", w->prefix, w->env.rank);
+    snprintf(who, sizeof(who), "%srank/%u/who", w->prefix, w->env.rank);
+    s = store_client_add(w->store, count, 1, &sum, w->init_deadline_ms, e);
+    if (s != CRUN_OK)
+        return s;
+    if (sum > 1)
+        return number_is_taken(w, who, e);
+    return store_client_set(w->store, who, &mine, sizeof(mine), w->init_deadline_ms, e);
+}
+
 crun_status world_meet(crun_world *w, struct err *e)
 {
     char key[sizeof(w->prefix) + 8];
@@ -142,10 +213,11 @@ crun_status world_meet(crun_world *w, struct err *e)
         s = connect_fixed(w, e);
     else
         s = w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
-    if (s != CRUN_OK || w->env.agent_store)
-        return s;
-    snprintf(key, sizeof(key), "%scame", w->prefix);
-    return store_client_add(w->store, key, 1, &came, w->init_deadline_ms, e);
+    if (s == CRUN_OK && !w->env.agent_store) {
+        snprintf(key, sizeof(key), "%scame", w->prefix);
+        s = store_client_add(w->store, key, 1, &came, w->init_deadline_ms, e);
+    }
+    return s == CRUN_OK ? claim_number(w, e) : s;
 }
 
 /* The last one says so; false if that did not come through. */

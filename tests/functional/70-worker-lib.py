@@ -173,9 +173,17 @@ def rank_0_that_does_not_get_in_is_heard():
 
 
 def two_of_one_number_are_told_apart():
-    with Ranks("check", 3, lambda rank, size: open_mpi(min(rank, 1), size)) as ranks:
-        for rank in range(3):
-            ranks.ends(rank, 3, r"there is another rank 1, process \d+: ")
+    def variables(backend):
+        return lambda rank, size: dict(open_mpi(min(rank, 1), size), CRUN_BACKEND=backend)
+
+    for backend in ("shm", "tcp"):
+        with Ranks("check", 3, variables(backend)) as ranks:
+            for rank in range(3):
+                ranks.ends(rank, 3, r"there is another rank 1, process \d+ on .+: ")
+            pids = {p.pid for p in ranks.processes[1:]}
+            named = int(re.search(r"process (\d+)", ranks.said(0))[1])
+            if named not in pids:
+                raise AssertionError(f"process {named} is none of {pids}")
 
 
 def an_abort_reaches_all():
