@@ -28,6 +28,7 @@
 #define LOOK_UP_MS 50
 #define LOOK_AT 8 /* other ranks at a time */
 #define NAMES_MAX 8
+#define NAMES_SIZE 300
 
 static void futex_wake(struct shm_flag *f)
 {
@@ -194,32 +195,54 @@ static bool is_stopped(int pid)
     return end && strncmp(end, ") T", 3) == 0;
 }
 
-static crun_status late(const struct wait *w, struct err *e)
+static void name_late(const struct wait *w, char *names, size_t size)
 {
-    char names[300] = "", what[80], duration[40];
     unsigned shown = 0, all = 0;
     size_t used = 0;
 
+    names[0] = '\0';
     for (unsigned p = 0; p < w->s->team.size; p++) {
         int pid = shm_seat(w->s, p)->pid;
 
         if (!is_late(w, p))
             continue;
         all++;
-        if (shown == NAMES_MAX || used > sizeof(names) - 60)
+        if (shown == NAMES_MAX || used > size - 60)
             continue;
         shown++;
-        used += (size_t)snprintf(names + used, sizeof(names) - used,
-                                 "%srank %u (pid %d%s)", used ? ", " : "",
-                                 w->s->team.world_rank[p], pid,
+        used += (size_t)snprintf(names + used, size - used, "%srank %u (pid %d%s)",
+                                 used ? ", " : "", w->s->team.world_rank[p], pid,
                                  is_stopped(pid) ? ", stopped" : "");
     }
     if (all > shown)
-        snprintf(names + used, sizeof(names) - used, " and %u more", all - shown);
+        snprintf(names + used, size - used, " and %u more", all - shown);
+}
+
+static crun_status late(const struct wait *w, struct err *e)
+{
+    char names[NAMES_SIZE], what[80], duration[40];
+
+    name_late(w, names, sizeof(names));
     describe(w, what, sizeof(what));
     clock_format_duration(w->op->timeout_ms, duration, sizeof(duration));
     err_set(e, "waited %s in %s for %s", duration, what, names);
     return CRUN_TIMEOUT;
+}
+
+/* What ended the world in the middle of this wait; of an end that came from here also
+ * for whom was waited. */
+static crun_status ended(const struct wait *w, struct err *e)
+{
+    char names[NAMES_SIZE], what[80];
+
+    if (abort_get(w->s->team.aborted) != CRUN_OK) {
+        name_late(w, names, sizeof(names));
+        describe(w, what, sizeof(what));
+        err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
+                *names ? names : "nobody");
+        return abort_get(w->s->team.aborted);
+    }
+    return shm_check_abort(w->s, e);
 }
 
 /* -- waiting ------------------------------------------------------------------------
@@ -240,7 +263,7 @@ static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
 static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t now = clock_ms(), left;
-    crun_status status, ended;
+    crun_status status, end;
 
     if (now >= w->op->deadline_ms)
         return late(w, e);
@@ -248,8 +271,8 @@ static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
     sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
     status = look_around(w, e);
     /* who has told the others why it leaves is not lost */
-    ended = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
-    return ended == CRUN_OK ? status : ended;
+    end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
+    return end == CRUN_OK ? status : end;
 }
 
 static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage stage,
@@ -322,7 +345,7 @@ static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *
     crun_status status = CRUN_OK;
 
     while (status == CRUN_OK && !look(w, f)) {
-        status = shm_check_abort(w->s, e);
+        status = ended(w, e);
         if (status != CRUN_OK)
             break;
         if (yields_in_vain(w))

@@ -44,6 +44,8 @@ struct engine {
     crun_work *first, *last;
     crun_work *spare, *all;
     _Atomic bool told;
+    _Atomic bool worded; /* words are there, and stay */
+    struct err words;
     unsigned unfinished; /* works that the backend runs */
     uint64_t beside_us;  /* that queued operations took */
     uint64_t collectives;
@@ -71,19 +73,38 @@ static crun_status ended(struct engine *g, struct err *e)
 {
     crun_status s = abort_get(g->config.aborted);
 
-    err_set(e, "%s", g->config.aborted->reason);
+    if (atomic_load(&g->worded))
+        *e = g->words;
+    else
+        err_set(e, "%s", g->config.aborted->reason);
     if (!atomic_exchange(&g->told, true)) /* it was a signal handler */
         g->config.failed(g->config.arg);
     return s;
 }
 
-/* The caller's mistake changes nothing; all else is the end of this world. */
+/* The backend may know more of the end than why: for whom it waited then. That is what
+ * all later calls say, too. */
+static void keep_words(struct engine *g, const struct err *e)
+{
+    const char *reason = g->config.aborted->reason;
+
+    if (atomic_load(&g->worded) || strncmp(e->text, reason, strlen(reason)) != 0)
+        return;
+    g->words = *e;
+    atomic_store(&g->worded, true);
+}
+
+/* The caller's mistake changes nothing; all else is the end of this world. With
+ * `running`. */
 static crun_status settle(struct engine *g, crun_status s, struct err *e)
 {
     if (s == CRUN_OK || s == CRUN_BAD_ARGUMENT)
         return s;
     engine_abort(g, s, e->text, false);
-    return abort_get(g->config.aborted) ? ended(g, e) : s;
+    if (abort_get(g->config.aborted) == CRUN_OK)
+        return s;
+    keep_words(g, e);
+    return ended(g, e);
 }
 
 /* -- running ------------------------------------------------------------------------

@@ -89,6 +89,8 @@ def no_answer(folder):
         os.kill(workers[1], signal.SIGSTOP)
         os.kill(workers[0], signal.SIGTERM)
         run.ends_with(143)
+        run.says("^train: rank 0: told to end, and there is no checkpoint of step [0-9]+: .*"
+                 f"waiting for rank 1 \\(pid {workers[1]}, stopped\\)$")
 
 
 def on_demand(folder):

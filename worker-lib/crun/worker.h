@@ -110,8 +110,9 @@ CRUN_API int crun_exit_code(void);
 /*
  * End all communication of this world, here at once and in the other ranks as soon as
  * they hear of it: everything under way and everything later returns CRUN_ABORTED with
- * this reason. From any thread; the first reason wins. Not from a signal handler: that
- * may call crun_abort_signal instead.
+ * this reason, and in shared memory says for which ranks it was waiting. From any
+ * thread; the first reason wins. Not from a signal handler: that may call
+ * crun_abort_signal instead.
  */
 CRUN_API void crun_abort(crun_world *world, const char *reason);
 CRUN_API void crun_abort_signal(crun_world *world);

@@ -3,6 +3,7 @@
  * The example trainer: a small net that learns to read digits, on any number of ranks.
  * It shows what a program has to do to use crun/worker.h, and measures it.
  */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,14 +39,26 @@ static int refuse(const struct err *e, int code)
     return code;
 }
 
+/* Whoever told us to end counts on a checkpoint, and would look for it. */
+static void say_why_not_saved(const struct trainer *t, const struct err *e)
+{
+    fprintf(stderr, "train: rank %d: told to end, ", crun_rank(t->world));
+    if (t->checkpoints)
+        fprintf(stderr, "and there is no checkpoint of step %" PRIu64 ": ", t->step);
+    fprintf(stderr, "%s\n", e->text);
+}
+
 /* Another rank's end is known best to the launcher, which then ends this one too. */
 static int fail(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
     int number = of_others ? stop_signal_within(LAUNCHER_MS) : stop_signal();
 
-    if (number && of_others)
+    if (number && of_others) {
+        if (stop_gave_up())
+            say_why_not_saved(t, e);
         return 128 + number;
+    }
     fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
     return EXIT_FAILED;
 }

@@ -13,9 +13,13 @@
  * where batches are slow. */
 #define TICKS_MIN 2
 #define BATCHES 4
+/* Rank 0 is the first to do it, so that one rank says why, and no more where that is
+ * the one that is missing. */
+#define LATER_MAX 2
 
 static crun_world *watched;
-static volatile sig_atomic_t came;
+static volatile sig_atomic_t came, gave_up;
+static unsigned later; /* than rank 0 */
 static atomic_uint signs, ticks_allowed = TICKS_MIN;
 static unsigned signs_seen, ticks; /* the handler's own */
 
@@ -34,10 +38,12 @@ static void on_tick(int number)
     (void)number;
     ticks = now == signs_seen ? ticks + 1 : 0;
     signs_seen = now;
-    if (ticks >= atomic_load(&ticks_allowed))
-        crun_abort_signal(watched);
-    else
+    if (ticks < atomic_load(&ticks_allowed) + later) {
         alarm(1);
+        return;
+    }
+    gave_up = 1;
+    crun_abort_signal(watched);
 }
 
 void stop_watch(crun_world *world)
@@ -46,6 +52,7 @@ void stop_watch(crun_world *world)
     struct sigaction tick = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
 
     watched = world;
+    later = crun_rank(world) < LATER_MAX ? (unsigned)crun_rank(world) : LATER_MAX;
     sigfillset(&stop.sa_mask);
     sigfillset(&tick.sa_mask);
     sigaction(SIGALRM, &tick, NULL);
@@ -56,6 +63,11 @@ void stop_watch(crun_world *world)
 int stop_signal(void)
 {
     return came;
+}
+
+bool stop_gave_up(void)
+{
+    return gave_up;
 }
 
 void stop_alive(void)

@@ -14,6 +14,9 @@ void stop_watch(crun_world *world);
 /* The signal that came, or 0. */
 int stop_signal(void);
 
+/* It came, and the world was aborted from here, since another rank did not answer. */
+bool stop_gave_up(void);
+
 /* Some samples are done: said so often, the world is not aborted. */
 void stop_alive(void);
 
