@@ -36,12 +36,14 @@ static crun_status settle(struct nodes *n, const struct op *op, crun_status s,
                           struct err *e)
 {
     const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
+    struct blame b = { .store = n->team.store,
+                       .prefix = n->team.prefix,
+                       .rank = n->team.world_rank[n->team.rank] };
     unsigned accused;
 
     if (!name || sscanf(name, "for rank %u", &accused) != 1)
         return s;
-    return blame_settle(n->team.store, n->team.prefix, n->team.world_rank[n->team.rank],
-                        accused, op->timeout_ms, n->team.aborted, e);
+    return blame_settle(&b, accused, op->timeout_ms, false, n->team.aborted, e);
 }
 
 static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind kind,

@@ -21,6 +21,7 @@ struct run {
     crun_status status;
     struct err *e;
     uint64_t deadline_ms, looked_ms;
+    uint64_t early_ms; /* before the deadline others are told for whom it waits */
 };
 
 /* -- out ----------------------------------------------------------------------------
@@ -240,6 +241,8 @@ static void look_up(struct run *r)
         r->status = tcp_fail_timeout(&r->plan, r->e);
         return;
     }
+    if (now + r->early_ms >= r->deadline_ms)
+        tcp_say_late(&r->plan, r->deadline_ms - now);
     if (now < r->looked_ms + LOOK_AT_LINKS_MS)
         return;
     r->looked_ms = now;
@@ -365,6 +368,8 @@ static crun_status run_plan(struct run *r)
     }
     if (r->status == CRUN_OK && r->plan.finish)
         r->plan.finish(&r->plan);
+    if (r->status == CRUN_OK)
+        blame_withdraw(&r->plan.blame);
     return r->status;
 }
 
@@ -390,7 +395,10 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
                           struct err *e)
 {
     struct tcp *t = (struct tcp *)b;
-    struct run r = { .tcp = t, .e = e, .deadline_ms = op->deadline_ms };
+    struct run r = { .tcp = t,
+                     .e = e,
+                     .deadline_ms = op->deadline_ms,
+                     .early_ms = tcp_is_alone(t) ? blame_early_ms(op->timeout_ms) : 0 };
     int held = HELD_BY_NOBODY;
     crun_status status;
 

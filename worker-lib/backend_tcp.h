@@ -3,6 +3,7 @@
 #define WORKER_LIB_BACKEND_TCP_H
 
 #include "worker-lib/backend.h"
+#include "worker-lib/blame.h"
 #include "worker-lib/tcp_link.h"
 
 /*
@@ -51,6 +52,7 @@ struct plan {
     const unsigned *member; /* who takes part: `rank` is our place among `size` */
     unsigned rank, size;
     size_t piece;
+    struct blame blame; /* of the wait for others */
     void (*advance)(struct plan *plan);
     void (*finish)(struct plan *plan);
     /* of the reducing ones */
@@ -112,6 +114,11 @@ crun_status tcp_fail_told(const struct last_words *w, struct err *e);
 crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct words *w,
                               struct err *e);
 crun_status tcp_fail_timeout(struct plan *plan, struct err *e);
+/* Not yet, but soon: the others shall know already for whom this rank waits. */
+void tcp_say_late(struct plan *plan, uint64_t left_ms);
+/* Do all the world's ranks wait here alone? Those that wait for others of their node in
+ * another backend say nothing before their time is over. */
+bool tcp_is_alone(const struct tcp *t);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
 /* The others shall know; then the links are closed. */
 void tcp_tell(struct tcp *t, crun_status status, const char *text);

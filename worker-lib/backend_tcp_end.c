@@ -11,7 +11,6 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backend_tcp.h"
-#include "worker-lib/blame.h"
 
 _Static_assert(LAST_WORDS_MAX == ABORT_REASON_SIZE, "a reason travels as it is");
 
@@ -170,7 +169,8 @@ static unsigned first_late(const struct plan *plan, enum late why)
     return p;
 }
 
-crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
+/* Says who is late, and returns the one to accuse of it. */
+static unsigned accuse(const struct plan *plan, uint64_t waited_ms, struct err *e)
 {
     static const char *const what[] = { [LATE_INPUT] = "",
                                         [LATE_RESULT] = " to send results",
@@ -184,13 +184,34 @@ crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
         why++;
     describe(plan->tcp, &plan->words, plan->member[plan->op->peer], call);
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
-            world_rank(plan->tcp, plan->tcp->rank), (double)plan->op->timeout_ms / 1000,
+            world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
             count == 1 ? "" : "s", ranks, what[why], call,
             call_of(plan->tcp, &plan->words));
-    return blame_settle(plan->tcp->store, plan->tcp->prefix,
-                        world_rank(plan->tcp, plan->tcp->rank),
-                        world_rank(plan->tcp, first_late(plan, why)),
-                        plan->op->timeout_ms, plan->tcp->aborted, e);
+    return world_rank(plan->tcp, first_late(plan, why));
+}
+
+bool tcp_is_alone(const struct tcp *t)
+{
+    return t->steps == 1;
+}
+
+void tcp_say_late(struct plan *plan, uint64_t left_ms)
+{
+    uint64_t timeout_ms = plan->op->timeout_ms;
+    struct err e;
+    unsigned accused = accuse(plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0,
+                              &e);
+
+    blame_say(&plan->blame, accused, e.text);
+}
+
+crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
+{
+    uint64_t timeout_ms = plan->op->timeout_ms;
+    unsigned accused = accuse(plan, timeout_ms, e);
+
+    return blame_settle(&plan->blame, accused, timeout_ms, tcp_is_alone(plan->tcp),
+                        plan->tcp->aborted, e);
 }
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)

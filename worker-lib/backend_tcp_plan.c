@@ -403,7 +403,10 @@ crun_status plan_make(struct plan *plan, struct tcp *t, const struct op *op,
                            .size = size,
                            .rank = rank,
                            .lane = t->lane,
-                           .piece = piece_for(size) };
+                           .piece = piece_for(size),
+                           .blame = { .store = t->store,
+                                      .prefix = t->prefix,
+                                      .rank = t->world_rank[t->rank] } };
     plan->words = words_of(plan);
     memset(t->lane, 0, t->size * sizeof(*t->lane));
     for (unsigned p = 0; p < size; p++)

@@ -181,6 +181,39 @@ START_TEST(who_is_late_is_named)
 }
 END_TEST
 
+/* Rank 1 comes when the others have said that they wait for it, and all goes well. */
+static void one_comes_late(struct member *m)
+{
+    uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
+    float x = 1;
+    struct op op = { .kind = OP_ALL_REDUCE,
+                     .type = CRUN_F32,
+                     .op = CRUN_SUM,
+                     .in = &x,
+                     .out = &x,
+                     .count = 1,
+                     .sequence = 1,
+                     .timeout_ms = 2 * TEAM_DEADLINE_MS,
+                     .deadline_ms = clock_ms() + 5300 }; /* 5 s before it is early */
+
+    if (m->team.rank == 1) {
+        while (store_client_has(m->team.store, "teamlate/0", until) != 1)
+            ck_assert_uint_lt(clock_ms(), until);
+        op.deadline_ms = until;
+    }
+    ck_assert_msg(m->calls->run(m->backend, &op, &m->e) == CRUN_OK, "rank %u: %s",
+                  m->team.rank, m->e.text);
+    if (m->team.rank == 0)
+        ck_assert_int_eq(store_client_has(m->team.store, "teamlate/0", until), 0);
+}
+
+START_TEST(who_is_late_is_said_early_and_taken_back)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_tcp, .size = 3, .body = one_comes_late });
+}
+END_TEST
+
 static void one_leaves(struct member *m)
 {
     ck_assert_int_eq(all_reduce_ms(m, 1000, TEAM_DEADLINE_MS), CRUN_OK);
@@ -403,6 +436,7 @@ int main(void)
     tcase_add_loop_test(wrong, different_calls_are_told_apart_without_a_hang, 0, 8);
     tcase_add_loop_test(wrong, different_roots_are_told_apart, 0, 8);
     tcase_add_loop_test(wrong, who_is_late_is_named, 0, 3);
+    tcase_add_test(wrong, who_is_late_is_said_early_and_taken_back);
     tcase_add_loop_test(wrong, who_has_left_is_named_by_all, 0, 3);
     tcase_add_loop_test(wrong, an_abort_between_calls_reaches_all, 0, 3);
     tcase_add_test(wrong, an_abort_ends_a_wait);
