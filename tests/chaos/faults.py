@@ -205,6 +205,13 @@ def excuse_without_connection(run, host):
         run.excuse([host], *CUT_OFF)
 
 
+def may_end(run, hosts, seconds):
+    """These connections, for so long; and then the reconnect grace begins."""
+    for host in hosts:
+        run.reset_until[host] = time.monotonic() + seconds + reconnect_grace(run)
+        excuse_without_connection(run, host)
+
+
 def stop_agent(run, host, seconds):
     agent = run.agents[host]
     cut_off(run, [host], seconds)
@@ -295,6 +302,8 @@ def kill_crund_often(run, _host, _seconds):
 def stop_crund(run, _host, seconds):
     if run.plan.strict:
         cut_off(run, run.nodes, seconds)
+    if seconds > run.plan.lease:  # agents then end the connection and try another one
+        may_end(run, run.nodes, seconds)
     crund = run.crund
     crund.kill(signal.SIGSTOP)
     return lambda: crund.kill(signal.SIGCONT)
@@ -328,9 +337,7 @@ def carrier(run, host, seconds):
 
 def reset(port):
     def inject(run, host, seconds):
-        # it comes with some frame until then, and the grace begins with it
-        run.reset_until[host] = time.monotonic() + seconds + reconnect_grace(run)
-        excuse_without_connection(run, host)
+        may_end(run, [host], seconds)  # with some frame that comes
         run.net.order("reset", host.index, 1, port)
         return lambda: run.net.order("reset", host.index, 0, 0)
     return inject
