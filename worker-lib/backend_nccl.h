@@ -91,6 +91,7 @@ struct nccl {
     struct nccl_peer *peer;
     unsigned peers;
     _Atomic unsigned lost; /* 1 + which of them is gone */
+    uint64_t lost_ms;      /* when that was seen; of the watch alone */
 };
 
 /* -- backend_nccl_thread.c -- */

@@ -26,6 +26,8 @@
 /* Who only waits gives way to a rank whose own call hangs. */
 #define LATER_MS 250
 #define LATER_MEETING_MS 1000
+/* Who leaves when all is done has done its part in what we have not seen end yet. */
+#define LAST_PART_MS 500
 #define CALM_MS 1000 /* for the communication thread to leave a call */
 #define LEAVE_MS_MIN 1000
 #define LEAVE_MS_MAX 10000
@@ -135,7 +137,8 @@ static void lose(struct nccl *n, unsigned i)
 {
     unsigned none = 0;
 
-    atomic_compare_exchange_strong(&n->lost, &none, i + 1);
+    if (atomic_compare_exchange_strong(&n->lost, &none, i + 1))
+        n->lost_ms = clock_ms();
 }
 
 /* The threads of a test are ranks of one process. */
@@ -291,7 +294,8 @@ static void look_at_lost(struct nccl *n)
     struct err e;
 
     /* who leaves because of a failure has told it before */
-    if (!lost || failure_heard(n->team.store, n->team.prefix, n->team.aborted))
+    if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
+        failure_heard(n->team.store, n->team.prefix, n->team.aborted))
         return;
     p = &n->peer[lost - 1];
     pthread_mutex_lock(&n->lock);
