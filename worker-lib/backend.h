@@ -76,6 +76,10 @@ struct abort_word {
 bool abort_set(struct abort_word *a, crun_status s, const char *reason);
 /* CRUN_OK: not set. */
 crun_status abort_get(const struct abort_word *a);
+/* "rank 12: reason", as the others are to read it; a reason that was another's has its
+ * rank already. Safe in a signal handler. */
+void abort_told(const struct abort_word *a, unsigned rank,
+                char text[ABORT_REASON_SIZE]);
 
 /* What another rank has told in the store that it ended by; set in `into`. For a
  * backend whose connection ends. False: nothing is known. The prefix is the world's. */

@@ -78,27 +78,6 @@ static bool gains_beside(const struct backend *b)
     return ((const struct shm *)(const void *)b)->cores_to_spare;
 }
 
-/* "rank 12: reason", as the others are to read it; with nothing but what may be called
- * in a signal handler. */
-static void name_rank(unsigned rank, const char *reason, char *text, size_t size)
-{
-    char digits[10];
-    size_t used = 0, n = 0;
-
-    for (const char *c = "rank "; *c; c++)
-        text[used++] = *c;
-    do
-        digits[n++] = (char)('0' + rank % 10);
-    while ((rank /= 10) > 0);
-    while (n > 0)
-        text[used++] = digits[--n];
-    text[used++] = ':';
-    text[used++] = ' ';
-    while (*reason && used < size - 1)
-        text[used++] = *reason++;
-    text[used] = '\0';
-}
-
 static void abort_shm(struct backend *b)
 {
     struct shm *s = shm_of(b);
@@ -107,8 +86,7 @@ static void abort_shm(struct backend *b)
 
     if (status == CRUN_OK)
         return;
-    name_rank(s->team.world_rank[s->team.rank], s->team.aborted->reason, text,
-              sizeof(text));
+    abort_told(s->team.aborted, s->team.world_rank[s->team.rank], text);
     abort_set(&shm_head(s)->aborted, status, text);
     shm_wake_all(s);
 }

@@ -21,6 +21,7 @@ struct run {
     crun_status status;
     struct err *e;
     uint64_t deadline_ms, looked_ms;
+    bool waited;
     uint64_t early_ms; /* before the deadline others are told for whom it waits */
 };
 
@@ -316,6 +317,7 @@ static void idle(struct run *r, uint64_t *idle_since_us)
             return;
     }
     check_links(r);
+    r->waited = true;
     if (r->status == CRUN_OK)
         wait_for_links(r);
     if (r->status == CRUN_OK)
@@ -347,6 +349,15 @@ static bool move(struct run *r, bool *done)
     return moved;
 }
 
+/* All that it needed was there when it came: the others have been here before, and may
+ * have ended since. */
+static void hear_all(struct run *r)
+{
+    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
+        if (p != r->tcp->rank)
+            overhear(r, p);
+}
+
 static crun_status run_plan(struct run *r)
 {
     uint64_t idle_since_us = 0;
@@ -366,6 +377,8 @@ static crun_status run_plan(struct run *r)
         else
             idle(r, &idle_since_us);
     }
+    if (r->status == CRUN_OK && !r->waited)
+        hear_all(r);
     if (r->status == CRUN_OK && r->plan.finish)
         r->plan.finish(&r->plan);
     if (r->status == CRUN_OK)
@@ -378,8 +391,14 @@ static crun_status let_go(struct tcp *t, crun_status status, struct err *e)
 {
     int held = HELD_BY_RUN;
 
+    char text[ABORT_REASON_SIZE];
+
     if (status != CRUN_OK) {
-        tcp_tell(t, status, e->text);
+        bool ours = abort_get(t->aborted) && strcmp(e->text, t->aborted->reason) == 0;
+
+        if (ours)
+            abort_told(t->aborted, t->world_rank[t->rank], text);
+        tcp_tell(t, status, ours ? text : e->text);
         return status;
     }
     atomic_store(&t->holder, HELD_BY_NOBODY);

@@ -282,7 +282,7 @@ void tcp_tell_aborted(struct tcp *t)
 {
     struct last_words w = { .status = (uint32_t)abort_get(t->aborted) };
 
-    memcpy(w.text, t->aborted->reason, sizeof(w.text));
+    abort_told(t->aborted, world_rank(t, t->rank), w.text);
     for (unsigned p = 0; p < t->size; p++)
         if (t->link[p].fd >= 0)
             link_put_last(&t->link[p], FRAME_FAIL, &w);

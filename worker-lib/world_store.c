@@ -457,7 +457,7 @@ void world_tell_failure(crun_world *w)
     if (!w->store)
         return;
     snprintf(key, sizeof(key), "%sfailure", w->prefix);
-    snprintf(f.text, sizeof(f.text), "rank %u: %.230s", w->env.rank, w->aborted.reason);
+    abort_told(&w->aborted, w->env.rank, f.text);
     if (store_client_has(w->store, key, until) == 0)
         (void)!store_client_set(w->store, key, &f, sizeof(f), until, &e);
 }

@@ -187,19 +187,21 @@ def two_of_one_number_are_told_apart():
 
 
 def an_abort_reaches_all():
-    with Ranks("abort", 3, hydra) as ranks:
-        for rank in range(3):
-            ranks.ends(rank, 3)
-        matches(ranks.said(0), "aborted: rank 1: the loss is NaN")
-        matches(ranks.said(1), "aborted: the loss is NaN")
+    for backend in ("shm", "tcp"):
+        with Ranks("abort", 3, hydra, CRUN_BACKEND=backend) as ranks:
+            for rank in range(3):
+                ranks.ends(rank, 3)
+            matches(ranks.said(0), "aborted: rank 1: the loss is NaN")
+            matches(ranks.said(1), "aborted: the loss is NaN")
 
 
 def an_abort_in_a_signal_handler_reaches_all():
-    with Ranks("crash", 3, hydra) as ranks:
-        ranks.ends(1, 4)
-        for rank in (0, 2):
-            ranks.ends(rank, 3)
-            matches(ranks.said(rank), "aborted: rank 1: crun_abort_signal")
+    for backend in ("shm", "tcp"):
+        with Ranks("crash", 3, hydra, CRUN_BACKEND=backend) as ranks:
+            ranks.ends(1, 4)
+            for rank in (0, 2):
+                ranks.ends(rank, 3)
+                matches(ranks.said(rank), "aborted: rank 1: crun_abort_signal")
 
 
 def ranks_that_do_not_see_each_others_processes():
