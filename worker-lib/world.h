@@ -33,12 +33,13 @@ crun_status world_create(crun_world **world, const struct environment *env,
 /* -- world_store.c: where the ranks meet -- */
 crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);
-/* Fills node, and env's local and node numbers. */
-crun_status world_map(crun_world *w, struct err *e);
 
 /* A GPU and NCCL for each of all ranks? Those that have none do not wait to hear it. */
 crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
                                 struct err *e);
+
+/* -- world_map.c: fills node, and env's local and node numbers -- */
+crun_status world_map(crun_world *w, struct err *e);
 
 /* A collective as crun_all_reduce and the others describe it; op.start is as given. */
 crun_status world_call(crun_world *w, struct op op, crun_work **work);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where the ranks meet: the store, which the launcher serves or rank 0, and what they
- * tell each other there: who shares a node with whom, and what one of them failed by.
+ * tell each other there: who has a GPU, and what one of them failed by.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +26,6 @@
 #define LINGER_MS 2000
 #define LOOK_GONE_MS 5
 #define HEAR_MS 250 /* between looks whether somebody has failed to come */
-#define MACHINE_SIZE 320
 #define CLAIM_SIZE 160
 #define CLAIM_MS 2000 /* between its number and its name in the store */
 
@@ -286,109 +285,6 @@ void world_leave(crun_world *w)
         linger(w);
     store_client_close(w->store);
     store_server_destroy(w->server);
-}
-
-/* -- the map ------------------------------------------------------------------------
- */
-
-/* What ranks of one node have in common. */
-static void name_machine(const crun_world *w, char *name, size_t size)
-{
-    char host[256] = "", boot[40] = "";
-    FILE *f;
-
-    if (w->env.nodes > 0) {
-        snprintf(name, size, "%u", w->env.node);
-        return;
-    }
-    gethostname(host, sizeof(host) - 1);
-    f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f) {
-        if (!fgets(boot, sizeof(boot), f))
-            boot[0] = '\0';
-        fclose(f);
-    }
-    snprintf(name, size, "%s %s", host, boot);
-}
-
-/* Rank 0 numbers the nodes in the order of their first ranks. */
-static crun_status draw_map(crun_world *w, struct err *e)
-{
-    char(*machines)[MACHINE_SIZE] = calloc(w->env.size, MACHINE_SIZE);
-    char key[sizeof(w->prefix) + 24];
-    unsigned nodes = 0;
-    crun_status s = CRUN_OK;
-
-    if (!machines) {
-        err_set(e, "no memory");
-        return CRUN_NO_MEMORY;
-    }
-    for (unsigned r = 0; r < w->env.size && s == CRUN_OK; r++) {
-        size_t size = MACHINE_SIZE - 1;
-        unsigned n = 0;
-
-        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
-        memset(machines[nodes], 0, MACHINE_SIZE);
-        s = await_key(w->store, w->prefix, key, machines[nodes], &size,
-                      w->init_deadline_ms, e);
-        while (strcmp(machines[n], machines[nodes]) != 0)
-            n++;
-        w->node[r] = n;
-        nodes += n == nodes;
-    }
-    free(machines);
-    snprintf(key, sizeof(key), "%smap", w->prefix);
-    if (s == CRUN_OK)
-        s = store_client_set(w->store, key, w->node, w->env.size * sizeof(*w->node),
-                             w->init_deadline_ms, e);
-    return s;
-}
-
-static crun_status read_map(crun_world *w, struct err *e)
-{
-    size_t size = w->env.size * sizeof(*w->node);
-    char key[sizeof(w->prefix) + 8];
-
-    snprintf(key, sizeof(key), "%smap", w->prefix);
-    return await_key(w->store, w->prefix, key, w->node, &size, w->init_deadline_ms, e);
-}
-
-/* Where the launcher did not say, we are who we are by the map. */
-static void find_on_map(crun_world *w)
-{
-    unsigned before = 0, nodes = 0, here = 0;
-
-    for (unsigned r = 0; r < w->env.size; r++) {
-        bool local = w->node[r] == w->node[w->env.rank];
-
-        here += local;
-        before += local && r < w->env.rank;
-        nodes = w->node[r] + 1 > nodes ? w->node[r] + 1 : nodes;
-    }
-    w->env.node = w->node[w->env.rank];
-    w->env.nodes = nodes;
-    w->env.local_size = here;
-    if (!w->env.local_rank_given)
-        w->env.local_rank = before;
-}
-
-crun_status world_map(crun_world *w, struct err *e)
-{
-    char machine[MACHINE_SIZE], key[sizeof(w->prefix) + 24];
-    crun_status s;
-
-    if (w->env.local_size != w->env.size) {
-        name_machine(w, machine, sizeof(machine));
-        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, w->env.rank);
-        s = store_client_set(w->store, key, machine, strlen(machine),
-                             w->init_deadline_ms, e);
-        if (s == CRUN_OK)
-            s = w->env.rank == 0 ? draw_map(w, e) : read_map(w, e);
-        if (s != CRUN_OK)
-            return s;
-    }
-    find_on_map(w);
-    return CRUN_OK;
 }
 
 /* -- GPUs ---------------------------------------------------------------------------

@@ -45,6 +45,19 @@ static void *be_a_rank(void *arg)
     return NULL;
 }
 
+/* The launcher has said which rank is on which node, and nothing of who is beside whom.
+ */
+static const unsigned *nodes_of_ranks;
+
+static void place(struct environment *env)
+{
+    if (!nodes_of_ranks)
+        return;
+    env->node = nodes_of_ranks[env->rank];
+    env->local_size = 1;
+    env->local_rank_given = false;
+}
+
 /* The backend of rank 0 may be another one than that of the others. */
 static void run(const char *first, const char *others, void (*body)(crun_world *w))
 {
@@ -67,6 +80,7 @@ static void run(const char *first, const char *others, void (*body)(crun_world *
             ranks[r].env.nodes = 1;
             ranks[r].env.node = 0;
         }
+        place(&ranks[r].env);
         snprintf(ranks[r].env.job, sizeof(ranks[r].env.job), "linger-%d-%u",
                  (int)getpid(), worlds);
         ck_assert_int_eq(pthread_create(&ranks[r].thread, NULL, be_a_rank, &ranks[r]),
@@ -120,6 +134,37 @@ START_TEST(why_rank_0_does_not_come_is_heard_by_those_who_wait)
 }
 END_TEST
 
+static const struct {
+    unsigned node[SIZE], local_rank[SIZE], nodes;
+} maps[] = {
+    { { 0, 1, 2 }, { 0, 0, 0 }, 3 }, { { 0, 0, 1 }, { 0, 1, 0 }, 2 },
+    { { 0, 1, 0 }, { 0, 0, 1 }, 2 }, { { 0, 1, 1 }, { 0, 0, 1 }, 2 },
+    { { 0, 0, 0 }, { 0, 1, 2 }, 1 },
+};
+
+static int the_map;
+
+static void knows_the_map(crun_world *w)
+{
+    unsigned rank = w->env.rank;
+
+    ck_assert_mem_eq(w->node, maps[the_map].node, sizeof(maps[the_map].node));
+    ck_assert_uint_eq(w->env.nodes, maps[the_map].nodes);
+    ck_assert_uint_eq(w->env.node, maps[the_map].node[rank]);
+    ck_assert_uint_eq(w->env.local_rank, maps[the_map].local_rank[rank]);
+}
+
+/* By turns, one after the other, or neither. */
+START_TEST(every_rank_gets_the_map)
+{
+    the_map = _i;
+    nodes_of_ranks = maps[_i].node;
+    run("tcp", "tcp", knows_the_map);
+    for (unsigned r = 0; r < SIZE; r++)
+        ck_assert_msg(ranks[r].s == CRUN_OK, "rank %u: %s", r, ranks[r].e.text);
+}
+END_TEST
+
 /* -- suite --------------------------------------------------------------------------
  */
 
@@ -131,6 +176,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, who_asks_a_moment_later_hears_why_rank_0_has_left);
     tcase_add_loop_test(t, why_rank_0_does_not_come_is_heard_by_those_who_wait, 0, 2);
+    tcase_add_loop_test(t, every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps));
     suite_add_tcase(s, t);
     return check_main(s);
 }
