@@ -40,9 +40,11 @@ def steps_and_loss_are_shown(address, beyond=0):
     def getting_on():
         jobs = json.loads(ask(address, "--json"))
         node.update(jobs[0]["nodes"][0] if jobs and jobs[0]["nodes"] else {})
-        return (node.get("step") or 0) > beyond and float(node.get("steps_per_s") or 0) > 0
+        # the first step of a worker has no loss yet
+        return ((node.get("step") or 0) > beyond and float(node.get("steps_per_s") or 0) > 0
+                and node.get("loss"))
 
-    until(getting_on, f"a step past {beyond}, and steps per second", SECONDS)
+    until(getting_on, f"a step past {beyond}, steps per second and a loss", SECONDS)
     if float(node["steps_per_s"]) > STEPS_PER_S_MAX or not 0 < float(node["loss"]) < 100:
         fail("not what the workers do:", node)
     row = rf"{node['host']}.* \d+ +\d+\.\d+ +\d+\.\d+"
