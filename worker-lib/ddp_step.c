@@ -66,7 +66,7 @@ static void launch(crun_ddp *ddp, struct ddp_bucket *b, enum op_start start)
                      .out = whole,
                      .count = b->count,
                      .start = start,
-                     .followed = !ddp->ops->queued }; /* by sum() */
+                     .followed = !ddp->ops->queued }; /* by take_least() */
 
     if (ddp->size == 1 || ddp->status != CRUN_OK)
         return;
