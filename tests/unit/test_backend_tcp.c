@@ -93,14 +93,14 @@ static void mismatch(struct member *m)
         .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_SUM, .count = 100
     };
     float *in = xcalloc(400000, sizeof(*in)), *out = xcalloc(400000, sizeof(*out));
-    crun_status status;
+    crun_status status = member_run(m, (struct op){ .kind = OP_BARRIER });
 
-    ck_assert_int_eq(member_run(m, (struct op){ .kind = OP_BARRIER }), CRUN_OK);
     if (m->team.rank == 2)
         op = calls[*(int *)m->arg];
     op.in = in;
     op.out = op.kind == OP_BROADCAST ? in : out;
-    status = member_run(m, op);
+    if (status == CRUN_OK) /* else it was late, and heard there what the others found */
+        status = member_run(m, op);
     /* who sends to one rank alone may learn of it at its next call */
     if (status == CRUN_OK && op.kind == OP_SEND)
         status = member_run(m, (struct op){ .kind = OP_BARRIER });
