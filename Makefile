@@ -19,14 +19,19 @@
 # The name under which the launcher is installed: crun is also a container runtime.
 CRUN ?= crun
 
-# A folder is a library. A layer may include itself and those to its left; worker-lib stands
-# beside them, on rendezvous/base and the store (scripts/check-layers).
+# A layer is a library of all that is below its folder, but for what is a layer of its own or
+# a program. Which folder may include which: scripts/check-layers.
 layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
-main_files := rendezvous/crund.c launcher/crunctl.c launcher/crun.c worker-lib/train/main.c \
+main_files := rendezvous/crund.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
               worker-lib/preflight/main.c
+not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
+
+sources = $(sort $(shell find $1 -name '*.$2'))
+layer_sources = $(filter-out $(main_files) $(not_in_layers) $(addsuffix /%,$(filter \
+    $1/%,$(layers))),$(call sources,$1,$2))
 
 crund_src := rendezvous/crund.c
-crunctl_src := launcher/crunctl.c
+crunctl_src := launcher/crunctl/crunctl.c
 crun_src := launcher/crun.c
 chaos-relay_src := $(wildcard tests/chaos/relay*.c)
 chain-worker_src := $(wildcard tests/chaos/chain*.c)
@@ -69,8 +74,8 @@ worker_lib_needs := event_core event_pthreads cjson z m pthread
 
 # What uses CUDA is compiled by its compiler, where there is one; NCCL is looked for when a
 # program runs. CUDA=no: as if there were none.
-cuda_src := $(wildcard worker-lib/*.cu)
-train_cuda_src := $(wildcard worker-lib/train/*.cu)
+cuda_src := $(call layer_sources,worker-lib,cu)
+train_cuda_src := $(call layer_sources,worker-lib/train,cu)
 emulated_src := $(wildcard tests/emulated/*.cc)
 standin_src := $(wildcard tests/nccl-standin/*.c)
 
@@ -173,14 +178,14 @@ all: $(binaries) $(archives) $(worker_libs)
 tests: all $(units) $(preloads) $(standin)
 
 define layer_rules
-$(call archive,$1): $(call objects,$(filter-out $(main_files),$(wildcard $1/*.c)))
+$(call archive,$1): $(call objects,$(call layer_sources,$1,c))
 endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 
 # said once, and whoever has looked is made anew when it is another
 $(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
     echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
-$(call objects,$(wildcard worker-lib/*.c worker-lib/train/*.c)): $B/gpu-parts
+$(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
 # what the emulated GPU has no stand-in for is left out
 cuda_objects := $(call objects,$(if $(emulated),$(filter-out %/gpu_cuda.cu,$(cuda_src)) \
@@ -199,7 +204,7 @@ $B/obj/%.o: %.cc
 	$(Q)$(CXX) $(emulated_flags) -MMD -MP -c -o $@ $<
 
 ifneq ($(nccl_header),)
-$B/obj/worker-lib/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
+$B/obj/worker-lib/backends/nccl/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
     $(foreach d,$(dir $(nccl_header)) $(cuda_home)/include/,-isystem $d)
 endif
 
@@ -220,7 +225,7 @@ $(binaries):
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
 
 # One object that shows nothing but crun_*: whoever links it may have an err_set as well.
-$B/obj/$(worker_lib).o: $(call objects,$(wildcard worker-lib/*.c)) $(cuda_objects) \
+$B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cuda_objects) \
     $(cuda_libs) $(foreach l,$(worker_lib_layers),$(call archive,$l))
 	$(call say,LINK,$@)
 	$(Q)$(CC) -r -nostdlib -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
@@ -269,7 +274,7 @@ $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
 
 # Loops over numbers become vectors, and every operation is rounded on its own: the same bits
 # on every machine.
-numeric := worker-lib/optim_kernels.c
+numeric := worker-lib/numeric/optim_kernels.c
 $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 
 $B/obj/%.o: %.c
@@ -279,11 +284,11 @@ $B/obj/%.o: %.c
 
 # loops over numbers; each width of vectors is a file, chosen when it runs; one that clang's
 # instrumentation keeps from vectors is slow, not wrong
-$(call objects,$(wildcard worker-lib/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
+$(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
     -Wno-pass-failed
 ifeq ($(shell uname -m),x86_64)
-$(call objects,worker-lib/reduce_avx2.c): all_cflags += -mavx2 -mf16c
-$(call objects,worker-lib/reduce_avx512.c): all_cflags += -mavx512f -mavx512bw -mavx512vl \
+$(call objects,worker-lib/numeric/reduce_avx2.c): all_cflags += -mavx2 -mf16c
+$(call objects,worker-lib/numeric/reduce_avx512.c): all_cflags += -mavx512f -mavx512bw -mavx512vl \
     -mf16c
 endif
 

@@ -2,7 +2,7 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 
 /*
  * One node's part of a job, from joining to the result: hosts the rendezvous where that

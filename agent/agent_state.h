@@ -2,8 +2,8 @@
 #ifndef AGENT_AGENT_STATE_H
 #define AGENT_AGENT_STATE_H
 
-#include "agent/failure.h"
-#include "rendezvous/message.h"
+#include "agent/workers/failure.h"
+#include "rendezvous/protocol/message.h"
 
 /*
  * What an agent does when, apart from how: a pure table of state and event. agent.c

@@ -4,11 +4,11 @@
 #include <stdio.h>
 
 #include "agent/descriptors.h"
-#include "agent/gpu_care.h"
-#include "agent/group.h"
-#include "agent/guard.h"
-#include "agent/logs.h"
-#include "agent/watch.h"
+#include "agent/gpu/gpu_care.h"
+#include "agent/workers/group.h"
+#include "agent/guard/guard.h"
+#include "agent/logs/logs.h"
+#include "agent/progress/watch.h"
 
 /* -- what the guard, the streams and the watch say --------------------------------- */
 

@@ -2,8 +2,8 @@
 #ifndef AGENT_CREW_H
 #define AGENT_CREW_H
 
-#include "agent/config.h"
-#include "agent/failure.h"
+#include "agent/config/config.h"
+#include "agent/workers/failure.h"
 #include "rendezvous/base/err.h"
 
 struct fence_terms;

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <sys/resource.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 
 /* Of an agent with its guard's socket and its loop; of one that talks to others. */
 #define FOR_ONESELF 28

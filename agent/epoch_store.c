@@ -10,7 +10,7 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 /* Whether store clients reach us through the port of the rendezvous. */
 static bool shares_port(const struct epoch_store *s)

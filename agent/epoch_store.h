@@ -2,11 +2,11 @@
 #ifndef AGENT_EPOCH_STORE_H
 #define AGENT_EPOCH_STORE_H
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "agent/hosting.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 
 struct client;
 struct store_server;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "agent/hosting.h"
 #include "rendezvous/base/loop.h"
 

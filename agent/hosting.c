@@ -8,8 +8,8 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
-#include "rendezvous/job.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
 
 #define ADDRESSES_MAX 16

@@ -2,7 +2,7 @@
 #ifndef AGENT_HOSTING_H
 #define AGENT_HOSTING_H
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "rendezvous/base/err.h"
 
 struct loop;

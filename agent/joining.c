@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/version.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/proto.h"
 
 void joining_fill(struct client_config *cc, const struct config *config,
                   struct server *local, const char *host, const char *containment)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "rendezvous/client.h"
 
 /* How a node presents itself to its rendezvous. */

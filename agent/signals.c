@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 
 static enum signal_wish wish_to_leave(struct signals *s)
 {

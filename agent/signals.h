@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 
 struct loop;
 struct msg;

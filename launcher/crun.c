@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/gpu.h"
-#include "agent/gpu_probe.h"
-#include "agent/guard.h"
-#include "agent/logplan.h"
-#include "agent/logtree.h"
+#include "agent/gpu/gpu.h"
+#include "agent/gpu/gpu_probe.h"
+#include "agent/guard/guard.h"
+#include "agent/logs/logplan.h"
+#include "agent/logs/logtree.h"
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
 #include "launcher/options.h"

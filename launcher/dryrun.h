@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 
 /*
  * What this node would start, if all nodes had as many workers and all of them came:

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "launcher/rdzv_conf.h"
 #include "rendezvous/base/opt.h"
 

@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_UNDERSTAND_H
 #define LAUNCHER_UNDERSTAND_H
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "launcher/options.h"
 
 /*

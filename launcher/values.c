@@ -11,7 +11,7 @@
 #include "launcher/options.h"
 #include "launcher/rank_lists.h"
 #include "rendezvous/base/limits.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/proto.h"
 
 /* Which of the words value is, or -1. */
 static int find_word(const char *value, const char *const *words, size_t count)

@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_WHERE_H
 #define LAUNCHER_WHERE_H
 
-#include "agent/config.h"
+#include "agent/config/config.h"
 #include "launcher/options.h"
 
 /*

@@ -10,8 +10,8 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/conn.h"
-#include "rendezvous/dialer.h"
+#include "rendezvous/net/conn.h"
+#include "rendezvous/net/dialer.h"
 #include "rendezvous/server.h"
 
 /*

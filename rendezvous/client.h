@@ -4,7 +4,7 @@
 
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
-#include "rendezvous/member.h"
+#include "rendezvous/session/member.h"
 
 struct client;
 struct loop;

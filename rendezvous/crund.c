@@ -22,8 +22,8 @@
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/std_fds.h"
 #include "rendezvous/base/version.h"
-#include "rendezvous/job.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:29400"

@@ -25,10 +25,10 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/conn.h"
-#include "rendezvous/disk.h"
-#include "rendezvous/listener.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/net/conn.h"
+#include "rendezvous/journal/disk.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/registry/registry.h"
 
 enum standing {
     STRANGER, /* has not said hello, or is an agent that has not joined: has a deadline

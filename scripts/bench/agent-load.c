@@ -19,8 +19,8 @@
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
-#include "rendezvous/conn.h"
-#include "rendezvous/frame.h"
+#include "rendezvous/net/conn.h"
+#include "rendezvous/protocol/frame.h"
 
 #define WORKERS 8
 #define STORE_PORT 29500

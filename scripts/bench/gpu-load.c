@@ -17,8 +17,8 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-#include "worker-lib/ddp.h"
-#include "worker-lib/device_cuda.h"
+#include "worker-lib/training/ddp.h"
+#include "worker-lib/device/device_cuda.h"
 
 #define ROUNDS 50
 

@@ -16,7 +16,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 #include "worker-lib/preflight/contact.h"
 #include "worker-lib/preflight/reach.h"
 #include "worker-lib/preflight/verdict.h"

@@ -14,7 +14,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/wire.h"
-#include "rendezvous/tcpstore_scan.h"
+#include "rendezvous/store/tcpstore_scan.h"
 
 #define REQUEST_MAX 1024
 #define RETRY_MS 20

@@ -6,7 +6,7 @@
 #include <vector>
 
 extern "C" {
-#include "worker-lib/optim_math.h"
+#include "worker-lib/numeric/optim_math.h"
 }
 
 struct cublasContext {

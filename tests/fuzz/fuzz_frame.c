@@ -14,8 +14,8 @@
 
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 
 #define STREAM_MAX 65536
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/journal.h"
-#include "rendezvous/journal_format.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/journal_format.h"
 #include "tests/helpers/memdisk.h"
 
 #define SAMPLE_BATCHES 5

@@ -13,10 +13,10 @@
 
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/json_check.h"
-#include "rendezvous/proto.h"
-#include "rendezvous/proto_fields.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/json_check.h"
+#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_fields.h"
 
 #define BODY_OFFSET offsetof(struct msg, hello)
 

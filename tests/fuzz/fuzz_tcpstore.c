@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/tcpstore.h"
 #include "tests/fuzz/tcpstore_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/tcpstore.h"
 
 /*
  * A store as simple as can be, with arrays for keys, queues and those who wait: it says

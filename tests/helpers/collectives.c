@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
-#include "worker-lib/reduce.h"
+#include "worker-lib/numeric/reduce.h"
 
 /* One call: what all ranks know of it, and this rank's buffers. */
 struct call {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "tests/helpers/tiny_model.h"
-#include "worker-lib/state.h"
+#include "worker-lib/training/state.h"
 
 static const struct {
     const char *name;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 #include "rendezvous/base/loop.h"
 
 static struct {

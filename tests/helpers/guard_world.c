@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/kin.h"
+#include "agent/cleanup/kin.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "tests/helpers/check_main.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_HELPERS_GUARD_WORLD_H
 #define TESTS_HELPERS_GUARD_WORLD_H
 
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 
 /*
  * An agent as far as its guard sees it, played by the test: a real guard with real

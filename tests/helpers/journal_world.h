@@ -3,8 +3,8 @@
 #define TESTS_HELPERS_JOURNAL_WORLD_H
 
 #include "rendezvous/base/limits.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/journal_format.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/journal_format.h"
 #include "tests/helpers/memdisk.h"
 
 /*

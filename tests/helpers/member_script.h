@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-#include "rendezvous/member.h"
+#include "rendezvous/session/member.h"
 
 /*
  * One member under test and the script that is played to it. What it calls out is

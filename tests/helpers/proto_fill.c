@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 
 #define BODY_OFFSET offsetof(struct msg, hello)
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "rendezvous/proto_fields.h"
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/proto_fields.h"
+#include "rendezvous/protocol/message.h"
 #include "rendezvous/base/err.h"
 
 /* Messages with something in every field, made from the tables. */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/store_server.h"
-#include "worker-lib/world.h"
+#include "rendezvous/store_server/store_server.h"
+#include "worker-lib/world/world.h"
 
 #define PATIENCE_S 120
 #define RANKS_MAX 64

@@ -2,8 +2,8 @@
 #ifndef TESTS_HELPERS_REGISTRY_WORLD_H
 #define TESTS_HELPERS_REGISTRY_WORLD_H
 
-#include "rendezvous/job.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
 #include "tests/helpers/memdisk.h"
 
 /*

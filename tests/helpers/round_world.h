@@ -2,7 +2,7 @@
 #ifndef TESTS_HELPERS_ROUND_WORLD_H
 #define TESTS_HELPERS_ROUND_WORLD_H
 
-#include "rendezvous/round.h"
+#include "rendezvous/membership/round.h"
 
 /*
  * A round with its owner played by the test: time is a variable, and what the round

@@ -11,7 +11,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 enum { EXIT_USAGE = 2 };
 

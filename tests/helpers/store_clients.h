@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/net.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 /* A store's thread, and clients on real sockets, which say and hear bytes. */
 #define PATIENCE_MS 10000

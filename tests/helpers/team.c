@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 struct place {
     const struct team_plan *plan;

@@ -2,7 +2,7 @@
 #ifndef TESTS_HELPERS_TEAM_H
 #define TESTS_HELPERS_TEAM_H
 
-#include "worker-lib/backend.h"
+#include "worker-lib/engine/backend.h"
 
 /*
  * A team whose ranks are threads of this process, with a store of its own: a backend is

@@ -11,9 +11,9 @@
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tiny_model.h"
 #undef fail /* Check has another */
-#include "worker-lib/backend.h"
-#include "worker-lib/device.h"
-#include "worker-lib/status.h"
+#include "worker-lib/engine/backend.h"
+#include "worker-lib/device/device.h"
+#include "worker-lib/core/status.h"
 
 /*
  * A world whose ranks are threads of the test, for one test file to include: it stands

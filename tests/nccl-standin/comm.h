@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "tests/nccl-standin/standin.h"
-#include "worker-lib/nccl_calls.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
 
 /* A communicator: memory that its ranks share, through which kernels move all data. */
 #define RANKS_MAX 16

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/nccl-standin/standin.h"
-#include "worker-lib/nccl_calls.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
 
 #define LATE_US 300000
 #define FAULTS_MAX 4

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/nccl-standin/comm.h"
-#include "worker-lib/reduce.h"
+#include "worker-lib/numeric/reduce.h"
 
 #define TURNS_BUSY 100
 

@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "tests/nccl-standin/standin.h"
-#include "worker-lib/gpu.h"
-#include "worker-lib/reduce.h"
+#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/numeric/reduce.h"
 
 #define VERSION 13000
 #define GPUS 64

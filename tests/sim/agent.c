@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/member.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/session/member.h"
+#include "rendezvous/protocol/proto.h"
 #include "tests/sim/group.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"

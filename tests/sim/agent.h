@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/message.h"
-#include "rendezvous/round.h"
+#include "rendezvous/protocol/message.h"
+#include "rendezvous/membership/round.h"
 
 struct link;
 struct machine;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
 #include "tests/helpers/memdisk.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/oracle.h"

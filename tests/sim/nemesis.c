@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job.h"
-#include "rendezvous/member.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/session/member.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/group.h"

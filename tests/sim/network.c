@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/world.h"
 

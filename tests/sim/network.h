@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 
 struct trace;
 struct world;

@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
-#include "rendezvous/job.h"
-#include "rendezvous/member.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/session/member.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"

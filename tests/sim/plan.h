@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 
 #define MACHINES_MAX 20
 #define JOBS_PLANNED_MAX 2

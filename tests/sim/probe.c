@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-#include "rendezvous/journal.h"
-#include "rendezvous/round.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/membership/round.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"

@@ -12,7 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/round.h"
+#include "rendezvous/membership/round.h"
 #include "tests/sim/probe.h"
 
 /*

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "rendezvous/job.h"
+#include "rendezvous/registry/job.h"
 
 static bool is_member(const struct round_node *n)
 {

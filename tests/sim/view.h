@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/round.h"
+#include "rendezvous/membership/round.h"
 
 struct agent;
 struct job;

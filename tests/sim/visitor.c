@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/member.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/session/member.h"
+#include "rendezvous/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_SIM_VISITOR_H
 #define TESTS_SIM_VISITOR_H
 
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 
 struct agent;
 struct sim;

@@ -11,8 +11,8 @@
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/collectives.h"
 #include "tests/helpers/ranks.h"
-#include "worker-lib/gpu.h"
-#include "worker-lib/nccl_calls.h"
+#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
 
 #define SOON (clock_ms() + 60000)
 

@@ -14,7 +14,7 @@
 #include "rendezvous/base/xalloc.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/collectives.h"
-#include "worker-lib/backend_tcp.h"
+#include "worker-lib/backends/tcp/backend_tcp.h"
 
 /* -- what is right ------------------------------------------------------------------
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranks whose time is over, one after another; each is a thread. */
-#include "worker-lib/blame.h"
+#include "worker-lib/engine/blame.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 #include "tests/helpers/check_main.h"
 
 #define PATIENCE_MS 60000

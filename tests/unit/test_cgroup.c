@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/cgroup.h"
+#include "agent/cleanup/cgroup.h"
 
 #include <fcntl.h>
 #include <limits.h>

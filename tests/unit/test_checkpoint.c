@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/helpers/check_main.h"
-#include "worker-lib/checkpoint_file.h"
+#include "worker-lib/checkpoint/checkpoint_file.h"
 
 /*
  * A training without a training: the state that checkpoints ask for is made here, held

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/claim.h"
+#include "agent/cleanup/claim.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/scratch.h"
+#include "agent/cleanup/scratch.h"
 #include "tests/helpers/check_main.h"
 
 static char tag[SCRATCH_TAG_LEN + 1], path[64];

@@ -11,7 +11,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/slow_names.h"

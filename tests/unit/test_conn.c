@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A connection against the bare other end of a socket pair, byte by byte. */
-#include "rendezvous/conn.h"
+#include "rendezvous/net/conn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
-#include "rendezvous/frame.h"
+#include "rendezvous/protocol/frame.h"
 #include "tests/helpers/check_main.h"
 
 #define PATIENCE_MS 3000

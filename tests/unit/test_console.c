@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/console.h"
+#include "agent/logs/console.h"
 
 #include <stdlib.h>
 #include <string.h>

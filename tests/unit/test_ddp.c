@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/ddp.h"
+#include "worker-lib/training/ddp.h"
 
 #include <stdio.h>
 

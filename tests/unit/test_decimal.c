@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/decimal.h"
+#include "rendezvous/store/decimal.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/device.h"
+#include "worker-lib/device/device.h"
 
 #include <stdlib.h>
 

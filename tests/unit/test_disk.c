@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The journal's disk on a real file system, and a journal on it. */
-#include "rendezvous/disk.h"
+#include "rendezvous/journal/disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 #include "tests/helpers/check_main.h"
 
 #define RESERVE (300u * 1024)

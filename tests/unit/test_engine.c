@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine over a backend that writes down what it is asked for. */
-#include "worker-lib/engine.h"
+#include "worker-lib/engine/engine.h"
 
 #include <pthread.h>
 #include <stdio.h>

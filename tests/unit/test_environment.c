@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/environment.h"
+#include "worker-lib/meeting/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/failure.h"
+#include "agent/workers/failure.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/job.h"
+#include "rendezvous/registry/job.h"
 #include "tests/helpers/check_main.h"
 
 static char path[64];

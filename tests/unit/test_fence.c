@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/fence.h"
+#include "agent/guard/fence.h"
 
 #include "rendezvous/base/limits.h"
 #include "tests/helpers/check_main.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/frame.h"
+#include "rendezvous/protocol/frame.h"
 
 #include <stdlib.h>
 #include <string.h>

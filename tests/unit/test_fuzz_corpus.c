@@ -9,11 +9,11 @@
 
 #include "launcher/options.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/journal_format.h"
-#include "rendezvous/proto.h"
-#include "rendezvous/proto_fields.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/journal_format.h"
+#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_fields.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/memdisk.h"
 

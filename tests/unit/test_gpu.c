@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/gpu.h"
+#include "agent/gpu/gpu.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gpu_list.h"
+#include "agent/gpu/gpu_list.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/nvml.h"
 #include "tests/helpers/tree.h"

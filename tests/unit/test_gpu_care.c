@@ -3,7 +3,7 @@
  * The care of GPUs, with its probe as a real process, and the stand-in for the driver's
  * library, which reads how the GPUs are from a file.
  */
-#include "agent/gpu_care.h"
+#include "agent/gpu/gpu_care.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/gpu_probe.h"
+#include "agent/gpu/gpu_probe.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "tests/helpers/check_main.h"

@@ -3,7 +3,7 @@
  * A real guard with real workers, in each containment: in a cgroup where there can be
  * one, in sessions, and in sessions of an ordinary user. How workers begin and end.
  */
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 
 #include <dirent.h>
 #include <errno.h>

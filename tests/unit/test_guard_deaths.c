@@ -3,7 +3,7 @@
  * Nothing outlives whoever answers for it, in each containment: the guard, its agent or
  * its warden is killed, or the fence passes.
  */
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/kin.h"
+#include "agent/cleanup/kin.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "tests/helpers/check_main.h"

@@ -2,7 +2,7 @@
 /*
  * What a worker of the guard finds around itself, in each containment.
  */
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/pages.h"
+#include "agent/guard/pages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/progress_page.h"

@@ -3,7 +3,7 @@
  * Where the next workers are born. A folder is as good as a cgroup as long as nobody is
  * to be born there; the rest of the table is at work in test_guard*.c.
  */
-#include "agent/guard_workers.h"
+#include "agent/guard/guard_workers.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>

@@ -3,7 +3,7 @@
  * Who hangs, as a table of short stories: each is a script of what the pages show at
  * which second, and who is found when. The clock is the script's.
  */
-#include "agent/hang.h"
+#include "agent/progress/hang.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * What is read from a journal: all that was committed, and nothing that was not; damage
  * is told from a tail that was cut off.
  */
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/journal_format.h"
+#include "rendezvous/journal/journal_format.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/journal_world.h"
 #include "tests/helpers/memdisk.h"

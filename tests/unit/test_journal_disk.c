@@ -2,7 +2,7 @@
 /*
  * The journal on a disk that is full, fails or loses its power, and its snapshots.
  */
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

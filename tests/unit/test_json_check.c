@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/json_check.h"
+#include "rendezvous/protocol/json_check.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

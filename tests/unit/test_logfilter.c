@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logfilter.h"
+#include "agent/logs/logfilter.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logplan.h"
+#include "agent/logs/logplan.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logprefix.h"
+#include "agent/logs/logprefix.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logs.h"
+#include "agent/logs/logs.h"
 
 #include <dirent.h>
 #include <errno.h>

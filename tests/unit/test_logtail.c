@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logtail.h"
+#include "agent/logs/logtail.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logtree.h"
+#include "agent/logs/logtree.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/member.h"
+#include "rendezvous/session/member.h"
 
 #include <stdio.h>
 #include <string.h>

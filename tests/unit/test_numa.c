@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/numa.h"
+#include "agent/numa/numa.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/gpu.h"
-#include "agent/id_set.h"
+#include "agent/gpu/gpu.h"
+#include "agent/numa/id_set.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tree.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/optim.h"
+#include "worker-lib/training/optim.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/optim_kernels.h"
+#include "worker-lib/numeric/optim_kernels.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* An optimizer's state: what a checkpoint holds, and what another world makes of it. */
-#include "worker-lib/optim.h"
+#include "worker-lib/training/optim.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/orders.h"
+#include "rendezvous/session/orders.h"
 
 #include <check.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading status pages, and what is made of many readings: pace and lag. */
-#include "agent/progress.h"
+#include "agent/progress/progress.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/lag.h"
-#include "agent/pace.h"
-#include "agent/procstate.h"
+#include "agent/progress/lag.h"
+#include "agent/progress/pace.h"
+#include "agent/progress/procstate.h"
 #include "rendezvous/base/limits.h"
 #include "tests/helpers/check_main.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/proto.h"
 
 #include <string.h>
 
-#include "rendezvous/frame.h"
+#include "rendezvous/protocol/frame.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/proto_fill.h"
 

@@ -4,7 +4,7 @@
  * to be JSON. The fields come from the tables, so a new one is tested from its first
  * day.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/proto.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "rendezvous/frame.h"
+#include "rendezvous/protocol/frame.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/proto_fill.h"
 

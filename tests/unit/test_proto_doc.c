@@ -10,9 +10,9 @@
 
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/message.h"
-#include "rendezvous/proto.h"
-#include "rendezvous/proto_fields.h"
+#include "rendezvous/protocol/message.h"
+#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_fields.h"
 #include "tests/helpers/check_main.h"
 
 #define PROTOCOL "rendezvous/PROTOCOL.md"

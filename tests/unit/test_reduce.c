@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Every width of vectors that this machine has, bit by bit against the plain one. */
-#include "worker-lib/reduce.h"
+#include "worker-lib/numeric/reduce.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "tests/helpers/check_main.h"
-#include "worker-lib/reduce_kernels.h"
+#include "worker-lib/numeric/reduce_kernels.h"
 
 #define COUNT_MAX 5000
 #define INPUTS_MAX 5

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job.h"
-#include "rendezvous/registry.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/memdisk.h"
 #include "tests/helpers/registry_world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/resolver.h"
+#include "rendezvous/net/resolver.h"
 
 #include <stdio.h>
 

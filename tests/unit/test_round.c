@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/round.h"
+#include "rendezvous/membership/round.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/round_world.h"
 

@@ -4,7 +4,7 @@
  */
 #include <check.h>
 
-#include "rendezvous/round.h"
+#include "rendezvous/membership/round.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/round_world.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/scratch.h"
+#include "agent/cleanup/scratch.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

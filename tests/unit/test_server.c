@@ -13,8 +13,8 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 #include "tests/helpers/check_main.h"
 
 #define PATIENCE_MS 3000

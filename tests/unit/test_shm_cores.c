@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "tests/helpers/check_main.h"
-#include "worker-lib/backend_shm.h"
+#include "worker-lib/backends/shm/backend_shm.h"
 
 #define RANKS_MAX 256
 #define ANYWHERE CPU_SETSIZE /* instead of a core: all of them */

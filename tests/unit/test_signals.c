@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "rendezvous/message.h"
+#include "rendezvous/protocol/message.h"
 #include "tests/helpers/check_main.h"
 
 /* -- what signals ask for, in the order in which they come ------------------------- */

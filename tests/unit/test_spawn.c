@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/spawn.h"
+#include "agent/guard/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/cgroup.h"
-#include "agent/guard_wire.h"
+#include "agent/cleanup/cgroup.h"
+#include "agent/guard/guard_wire.h"
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/procs.h"
 

@@ -3,14 +3,14 @@
  * What the protocol's tests do not see of the store: the order of wakes, caps, what is
  * charged, and that the time of an operation does not depend on the other keys.
  */
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/store_table.h"
+#include "rendezvous/store/store_table.h"
 #include "tests/helpers/check_main.h"
 
 #define CLIENTS 8

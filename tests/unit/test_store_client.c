@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/store_client.h"
+#include "worker-lib/meeting/store_client.h"
 
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 #include "tests/helpers/check_main.h"
 
 #define PATIENCE_MS 60000

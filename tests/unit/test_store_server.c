@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The store's thread on real sockets of 127.0.0.1 and 127.0.0.2. */
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

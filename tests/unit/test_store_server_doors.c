@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Whom the store's thread lets in, and what it does when there is no room. */
-#include "rendezvous/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>

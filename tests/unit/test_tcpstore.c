@@ -4,7 +4,7 @@
  * every point, and one byte at a time. What is not worth writing out stands in
  * test_tcpstore_sizes.c.
  */
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/tcpstore.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Large values, many keys, and the limits: see test_tcpstore.c. */
-#include "rendezvous/tcpstore.h"
+#include "rendezvous/store/tcpstore.h"
 
 #include <stdlib.h>
 #include <string.h>

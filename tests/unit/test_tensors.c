@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "tests/helpers/check_main.h"
-#include "worker-lib/tensors.h"
+#include "worker-lib/checkpoint/tensors.h"
 
 static char path[64];
 static struct err e;

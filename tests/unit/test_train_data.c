@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/train/data.h"
+#include "worker-lib/train/data/data.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 
 #include "tests/helpers/check_main.h"
 #include "tests/helpers/tree.h"
-#include "worker-lib/train/metrics.h"
-#include "worker-lib/train/schedule.h"
-#include "worker-lib/train/screen.h"
+#include "worker-lib/train/ui/metrics.h"
+#include "worker-lib/train/net/schedule.h"
+#include "worker-lib/train/ui/screen.h"
 
 #define IMAGES 5
 

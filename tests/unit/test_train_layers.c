@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/train/layer.h"
+#include "worker-lib/train/net/layer.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/helpers/check_main.h"
-#include "worker-lib/train/hash.h"
-#include "worker-lib/train/loss.h"
-#include "worker-lib/train/models.h"
+#include "worker-lib/train/data/hash.h"
+#include "worker-lib/train/net/loss.h"
+#include "worker-lib/train/net/models.h"
 
 #define BATCH 3
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/workerenv.h"
+#include "agent/workers/workerenv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

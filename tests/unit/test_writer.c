@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/writer.h"
+#include "agent/logs/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #ifndef WORKER_LIB_PREFLIGHT_REACH_H
 #define WORKER_LIB_PREFLIGHT_REACH_H
 
-#include "worker-lib/environment.h"
-#include "worker-lib/store_client.h"
+#include "worker-lib/meeting/environment.h"
+#include "worker-lib/meeting/store_client.h"
 
 /*
  * Do the nodes of the job reach each other? The first worker of each listens, says

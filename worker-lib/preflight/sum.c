@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
-#include "worker-lib/device.h"
+#include "worker-lib/device/device.h"
 
 #define COUNT (SUM_BYTES / sizeof(float))
 #define TURNS 4

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "worker-lib/train/hash.h"
+#include "worker-lib/train/data/hash.h"
 #include "worker-lib/train/stop.h"
 #include "worker-lib/train/trainer.h"
 

@@ -5,7 +5,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
-#include "worker-lib/train/metrics.h"
+#include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop.h"
 #include "worker-lib/train/trainer.h"
 

@@ -3,8 +3,8 @@
  * A step: some batches forward and back, gradients announced as they become ready, so
  * that they travel while the layers below are computed.
  */
-#include "worker-lib/train/hash.h"
-#include "worker-lib/train/schedule.h"
+#include "worker-lib/train/data/hash.h"
+#include "worker-lib/train/net/schedule.h"
 #include "worker-lib/train/stop.h"
 #include "worker-lib/train/trainer.h"
 

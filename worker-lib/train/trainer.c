@@ -6,8 +6,8 @@
 #include <signal.h>
 
 #include "rendezvous/base/clock.h"
-#include "worker-lib/train/digest.h"
-#include "worker-lib/train/metrics.h"
+#include "worker-lib/train/net/digest.h"
+#include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop.h"
 
 /* What all ranks have agreed to do after a step. */

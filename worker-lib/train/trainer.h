@@ -7,12 +7,12 @@
 
 #include "rendezvous/base/err.h"
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/train/card.h"
-#include "worker-lib/train/data.h"
-#include "worker-lib/train/flags.h"
-#include "worker-lib/train/loss.h"
-#include "worker-lib/train/net.h"
-#include "worker-lib/train/screen.h"
+#include "worker-lib/train/gpu/card.h"
+#include "worker-lib/train/data/data.h"
+#include "worker-lib/train/ui/flags.h"
+#include "worker-lib/train/net/loss.h"
+#include "worker-lib/train/net/net.h"
+#include "worker-lib/train/ui/screen.h"
 #include "worker-lib/train/vote.h"
 
 /*

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/train/loss.h"
+#include "worker-lib/train/net/loss.h"
 
 /*
  * What all ranks must know of each other after a step: how it went, and whether any of

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cgroup v2, by its files alone. Nothing is ever moved: the guard's children are born
+ * into the group (spawn.c), for moving a process stops all forks of the machine while
+ * it lasts, and that takes many milliseconds.
+ */
+#include "agent/cleanup/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/cleanup/scratch.h"
+
+#define NAME_PREFIX "crun-"
+#define NAME_RANDOM 4
+#define FILE_TEXT_SIZE                                                                 \
+    65536 /* of a file in /proc; more mounts than fit are not seen                     \
+           */
+#define CREATE_TRIES 3
+#define STALE_ROUNDS 50
+#define STALE_ROUND_US 2000
+
+/* -- finding our own --------------------------------------------------------------- */
+
+/* The value of the line "0::/a/b", without what a namespace cannot see. */
+static bool own_group(const char *cgroup, char *group, size_t size)
+{
+    const char *line = strncmp(cgroup, "0::", 3) == 0 ? cgroup
+                                                      : strstr(cgroup, "\n0::");
+    size_t len;
+
+    if (!line)
+        return false;
+    line += *line == '\n' ? 4 : 3;
+    len = strcspn(line, "\n");
+    if (len == 0 || len >= size || strncmp(line, "/..", 3) == 0)
+        return false;
+    memcpy(group, line, len);
+    group[len] = '\0';
+    return true;
+}
+
+/* "\040" and the like, in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+
+    for (; *text; to++) {
+        unsigned c;
+
+        if (sscanf(text, "\\%3o", &c) == 1) {
+            *to = (char)c;
+            text += 4;
+        } else {
+            *to = *text++;
+        }
+    }
+    *to = '\0';
+}
+
+/* Where a mount that shows `root` of the tree at `mountpoint` has the group. */
+static bool join_path(char *root, char *mountpoint, const char *group, char *path,
+                      size_t size)
+{
+    size_t len;
+    int n;
+
+    unescape(root);
+    unescape(mountpoint);
+    len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    if (strncmp(group, root, len) != 0 || (group[len] != '/' && group[len] != '\0'))
+        return false;
+    n = snprintf(path, size, "%s%s", mountpoint, group + len);
+    if (n > 1 && (size_t)n < size && path[n - 1] == '/')
+        path[n - 1] = '\0';
+    return (size_t)n < size;
+}
+
+bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size_t size)
+{
+    char group[PATH_MAX], root[PATH_MAX], mountpoint[PATH_MAX];
+
+    if (!own_group(cgroup, group, sizeof(group)))
+        return false;
+    for (const char *line = mountinfo; line && *line;) {
+        const char *end = strchr(line, '\n');
+        const char *type = strstr(line, " - ");
+
+        if (type && (!end || type < end) && strncmp(type, " - cgroup2 ", 11) == 0 &&
+            sscanf(line, "%*d %*d %*s %4095s %4095s", root, mountpoint) == 2 &&
+            join_path(root, mountpoint, group, path, size))
+            return true;
+        line = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+/* -- small files ------------------------------------------------------------------- */
+
+static ssize_t read_file(int dir, const char *name, char *text, size_t size)
+{
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t n = 1;
+
+    if (fd < 0)
+        return -1;
+    while (n > 0 && used < size - 1) {
+        n = read(fd, text + used, size - 1 - used);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    close(fd);
+    text[used] = '\0';
+    return n < 0 ? -1 : (ssize_t)used;
+}
+
+static bool write_file(int dir, const char *name, const char *text)
+{
+    int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, strlen(text)) > 0;
+
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+/* The number after `key` at the start of a line. */
+static bool value_of(const char *text, const char *key, uint64_t *value)
+{
+    size_t len = strlen(key);
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, len) == 0 && line[len] == ' ') {
+            *value = strtoull(line + len + 1, NULL, 10);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* -- the group --------------------------------------------------------------------- */
+
+static int open_own(struct err *e)
+{
+    char mountinfo[FILE_TEXT_SIZE], group[PATH_MAX], path[PATH_MAX];
+    int dir;
+
+    if (read_file(AT_FDCWD, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) < 0 ||
+        read_file(AT_FDCWD, "/proc/self/cgroup", group, sizeof(group)) < 0)
+        return err_set_errno(e, errno, "/proc/self");
+    if (!cgroup_own_path(mountinfo, group, path, sizeof(path)))
+        return err_set(e, "our own cgroup is not in any cgroup2 mount");
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_set_errno(e, errno, "%s", path);
+    /* who starts a process in another group must be allowed to move it there from ours
+     */
+    if (faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) < 0) {
+        err_set_errno(e, errno, "%s/cgroup.procs", path);
+        close(dir);
+        return -1;
+    }
+    return dir;
+}
+
+static void remove_below(int dir);
+
+static bool remove_at(int parent, const char *name)
+{
+    int dir;
+
+    if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return true;
+    if (errno != EBUSY && errno != ENOTEMPTY)
+        return false;
+    dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir >= 0)
+        remove_below(dir); /* closes it */
+    return unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
+/* The groups that workers made in theirs. */
+static void remove_below(int dir)
+{
+    DIR *list = fdopendir(dir);
+    struct dirent *entry;
+
+    while (list && (entry = readdir(list)))
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+            remove_at(dir, entry->d_name);
+    if (list)
+        closedir(list);
+}
+
+static bool is_locked_by_us(int dir)
+{
+    return flock(dir, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* Nobody else is left who knows of that launch's folder. */
+static void remove_scratch(const char *name)
+{
+    char tag[SCRATCH_TAG_LEN + 1];
+
+    if (sscanf(name, NAME_PREFIX "%*d-%8[a-z0-9]-", tag) == 1)
+        scratch_remove_empty(tag);
+}
+
+static void remove_if_stale(int parent, const char *name)
+{
+    struct cgroup g = { .parent = parent };
+
+    g.dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (g.dir < 0)
+        return;
+    if (is_locked_by_us(g.dir)) {
+        for (int i = 0; i < STALE_ROUNDS && !remove_at(parent, name); i++) {
+            cgroup_kill(&g);
+            usleep(STALE_ROUND_US);
+        }
+        remove_scratch(name);
+    }
+    close(g.dir);
+}
+
+static void remove_stale(int own)
+{
+    int dir = openat(own, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = dir < 0 ? NULL : fdopendir(dir);
+    struct dirent *entry;
+
+    while (list && (entry = readdir(list)))
+        if (strncmp(entry->d_name, NAME_PREFIX, strlen(NAME_PREFIX)) == 0)
+            remove_if_stale(own, entry->d_name);
+    if (list)
+        closedir(list);
+}
+
+/* Between mkdir and lock another agent may have taken it for stale. */
+static bool make(struct cgroup *g)
+{
+    char random[NAME_RANDOM + 1];
+    struct stat st;
+
+    scratch_random(random, NAME_RANDOM);
+    snprintf(g->name, sizeof(g->name), NAME_PREFIX "%d-%s-%s", (int)getpid(),
+             scratch_tag(), random);
+    if (mkdirat(g->parent, g->name, 0755) < 0)
+        return false;
+    g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (g->dir >= 0 && is_locked_by_us(g->dir) &&
+        fstatat(g->parent, g->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return true;
+    if (g->dir >= 0)
+        close(g->dir);
+    errno = EAGAIN;
+    return false;
+}
+
+int cgroup_create(struct cgroup *g, struct err *e)
+{
+    *g = CGROUP_NONE;
+    g->parent = open_own(e);
+    if (g->parent < 0)
+        return -1;
+    remove_stale(g->parent);
+    for (int i = 0; i < CREATE_TRIES; i++) {
+        if (make(g))
+            return 0;
+        if (errno != EAGAIN)
+            break;
+    }
+    err_set_errno(e, errno, "make a cgroup");
+    g->dir = -1;
+    cgroup_close(g);
+    return -1;
+}
+
+bool cgroup_remove(struct cgroup *g)
+{
+    if (g->dir >= 0 && !remove_at(g->parent, g->name))
+        return false;
+    cgroup_close(g);
+    return true;
+}
+
+void cgroup_close(struct cgroup *g)
+{
+    if (g->dir >= 0)
+        close(g->dir);
+    if (g->parent >= 0)
+        close(g->parent);
+    *g = CGROUP_NONE;
+}
+
+/* Of a kernel before 5.14: one by one, and not those in groups below. */
+static void kill_each(int dir)
+{
+    char text[FILE_TEXT_SIZE];
+
+    if (read_file(dir, "cgroup.procs", text, sizeof(text)) < 0)
+        return;
+    for (char *at = text, *end; *at; at = end) {
+        long pid = strtol(at, &end, 10);
+
+        if (end == at || *end != '\n')
+            break;
+        end++;
+        if (pid > 0)
+            kill((pid_t)pid, SIGKILL);
+    }
+}
+
+void cgroup_kill(const struct cgroup *g)
+{
+    if (g->dir >= 0 && !write_file(g->dir, "cgroup.kill", "1"))
+        kill_each(g->dir);
+}
+
+int cgroup_make_below(const struct cgroup *g, int old)
+{
+    static unsigned count;
+    char name[32];
+
+    if (old >= 0) {
+        snprintf(name, sizeof(name), "after-kill-%u", count);
+        unlinkat(g->dir, name, AT_REMOVEDIR);
+        close(old);
+    }
+    snprintf(name, sizeof(name), "after-kill-%u", ++count);
+    if (mkdirat(g->dir, name, 0755) < 0)
+        return -1;
+    return openat(g->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool cgroup_populated(const struct cgroup *g)
+{
+    uint64_t populated = 0;
+    char text[256];
+
+    if (g->dir < 0 || read_file(g->dir, "cgroup.events", text, sizeof(text)) < 0)
+        return false;
+    return value_of(text, "populated", &populated) && populated != 0;
+}
+
+int cgroup_watch(const struct cgroup *g)
+{
+    return g->dir < 0 ? -1 : openat(g->dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
+}
+
+uint64_t cgroup_oom_kills(const struct cgroup *g)
+{
+    uint64_t kills = 0;
+    char text[512];
+
+    if (g->dir < 0)
+        return 0;
+    /* without a memory controller of its own, the parent's counts for it too */
+    if (read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
+        read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
+        value_of(text, "oom_kill", &kills);
+    return kills;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_CONFIG_CONFIG_H
+#define AGENT_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/protocol/message.h"
+
+/*
+ * What a crun command line means, understood and checked: all that an agent needs to
+ * know. Filled by the launcher; texts belong to it and outlive the agent.
+ */
+enum config_rendezvous {
+    CONFIG_LOCAL,   /* one node: the rendezvous is in this process, without a socket */
+    CONFIG_STATIC,  /* node rank 0 hosts it, at --master-addr:--master-port */
+    CONFIG_DYNAMIC, /* whoever owns --rdzv-endpoint hosts it, unless a crund is there */
+};
+
+enum config_stdin { CONFIG_STDIN_FIRST, CONFIG_STDIN_NONE, CONFIG_STDIN_ALL };
+
+enum config_numa {
+    CONFIG_NUMA_NONE,
+    CONFIG_NUMA_NODE,
+    CONFIG_NUMA_SOCKET,
+    CONFIG_NUMA_EXCLUSIVE,
+    CONFIG_NUMA_CORE_COMPLEX
+};
+
+/* Where a worker's two streams go; bits as in torchrun's --redirects and --tee. */
+enum { CONFIG_STDOUT = 1, CONFIG_STDERR = 2 };
+
+struct config_streams { /* for each local rank */
+    uint8_t *redirect;  /* into its file, and not to the console */
+    uint8_t *tee;       /* into its file, and to the console with a prefix */
+    bool *shown;        /* --local-ranks-filter: reaches the console */
+};
+
+#define CONFIG_SIGNALS_MAX 32
+
+struct config {
+    /* the job: the same on all its nodes */
+    char run_id[RUN_ID_MAX + 1];
+    struct job_config job;
+
+    /* where the rendezvous is */
+    enum config_rendezvous rendezvous;
+    const char *endpoints;  /* "HOST:PORT[,HOST:PORT]"; NULL with CONFIG_LOCAL */
+    int is_host;            /* 1 and 0: told; -1: to be found out */
+    int32_t node_rank;      /* -1: none given */
+    const char *local_addr; /* what this node says its address is; NULL: found out */
+    uint16_t store_port;    /* 0: any */
+    uint32_t outage_grace_ms;
+
+    /* the workers of this node */
+    uint32_t workers;
+    /* what to execute, NULL-ended; ${local_rank} not replaced, in what follows [0] */
+    const char *const *argv;
+    const char *role;
+    bool virtual_local_rank;
+    enum config_numa numa;
+    enum config_stdin stdin_mode;
+
+    /* what they write */
+    const char *log_dir; /* NULL: a fresh one below TMPDIR, made when first needed */
+    struct config_streams streams;
+    const char *const *stdout_filters; /* NULL-ended; lines that hold one are copied */
+    const char *const *stderr_filters;
+    const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or NULL */
+
+    /* how it ends */
+    uint32_t hang_timeout_ms;        /* 0: none, or */
+    bool hang_auto;                  /* as long as the steps make likely */
+    int checkpoint_signal;           /* to workers that are to write one; 0: none */
+    int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
+    const char *signals_text;
+    const char *events_file; /* JSON lines; NULL: none */
+    bool events_console;
+    bool verbose;
+};
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/gpu/gpu_probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/gpu/gpu.h"
+#include "agent/gpu/nvml.h"
+#include "agent/guard/spawn.h"
+#include "rendezvous/base/limits.h"
+
+#define PROBE_SOCKET 3
+#define XID_WAIT_MS 60000
+#define XID_RETRY_S 10 /* one that is lost makes every wait fail at once */
+
+/* -- the agent's side -------------------------------------------------------------- */
+
+static int spawn_probe(int socket, uint32_t workers)
+{
+    extern char **environ;
+    char count[16];
+    char *argv[] = { (char *)GPU_PROBE_ARGV0, count, NULL };
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t all;
+    pid_t pid;
+    int rc;
+
+    snprintf(count, sizeof(count), "%u", workers);
+    sigfillset(&all);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setsigmask(&attr, &all);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_init(&actions);
+    /* who waits for the end of crun's output does not wait for a hung driver */
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDERR_FILENO);
+    /* twice: onto itself, it would stay close-on-exec */
+    posix_spawn_file_actions_adddup2(&actions, socket, PROBE_SOCKET + 1);
+    posix_spawn_file_actions_adddup2(&actions, PROBE_SOCKET + 1, PROBE_SOCKET);
+    rc = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attr);
+    return rc;
+}
+
+int gpu_probe_start(uint32_t workers, struct err *e)
+{
+    int pair[2], rc;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set_errno(e, errno, "the process that looks after GPUs: socketpair");
+    rc = spawn_probe(pair[1], workers);
+    close(pair[1]);
+    if (rc == 0)
+        return pair[0];
+    close(pair[0]);
+    return err_set_errno(e, rc, "the process that looks after GPUs");
+}
+
+bool gpu_probe_ask(int socket)
+{
+    return send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN;
+}
+
+/* -- the process ------------------------------------------------------------------- */
+
+static struct probe {
+    struct nvml nvml;
+    struct nvml_events *events;
+    uint32_t count;
+    struct nvml_device *device[GPUS_PER_NODE_MAX]; /* NULL: does not answer */
+    /* written by each look, while the other thread hears of XIDs: not for that one */
+    struct gpu_sight sight[GPUS_PER_NODE_MAX];
+    char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_sight *)0)->address)];
+} probe;
+
+/* Whole packets, from either thread; whoever does not read any more is gone. */
+static void tell(const struct gpu_tell *t)
+{
+    if (send(PROBE_SOCKET, t, sizeof(*t), MSG_NOSIGNAL) < 0 && errno != EINTR)
+        _exit(EXIT_SUCCESS);
+}
+
+static void look_at_all(void)
+{
+    struct gpu_tell seen = { .type = GPU_TELL_SEEN, .count = probe.count };
+
+    for (uint32_t i = 0; i < probe.count; i++) {
+        struct gpu_tell t = { .type = GPU_TELL_SIGHT, .at = i };
+
+        gpu_sight_look(&probe.sight[i], &probe.nvml, probe.device[i]);
+        t.sight = probe.sight[i];
+        tell(&t);
+    }
+    tell(&seen);
+}
+
+/* Where GPU number `at` of the workers is among those of the machine. */
+static void find(uint32_t at, const char *visible)
+{
+    char wanted[32], address[32];
+    struct nvml_device *device;
+    unsigned count = 0;
+
+    probe.sight[at].index = at;
+    if (probe.nvml.count(&count) != NVML_OK ||
+        !gpu_pci_address(visible, at, wanted, sizeof(wanted)))
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        if (probe.nvml.device(i, &device) != NVML_OK ||
+            strcmp(nvml_address(&probe.nvml, device, address), wanted) != 0)
+            continue;
+        probe.device[at] = device;
+        probe.sight[at].index = i;
+        gpu_sight_identify(&probe.sight[at], &probe.nvml, device);
+        memcpy(probe.address[at], probe.sight[at].address, sizeof(probe.address[at]));
+        return;
+    }
+}
+
+static void find_all(uint32_t workers)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    probe.count = gpu_count(visible);
+    if (probe.count > workers)
+        probe.count = workers;
+    if (probe.count > GPUS_PER_NODE_MAX)
+        probe.count = GPUS_PER_NODE_MAX;
+    for (uint32_t i = 0; i < probe.count; i++)
+        find(i, visible);
+}
+
+static void tell_xid(const struct nvml_event *event)
+{
+    struct gpu_tell t = { .type = GPU_TELL_XID, .xid = event->data };
+    char address[32];
+
+    nvml_address(&probe.nvml, event->device, address);
+    for (uint32_t i = 0; i < probe.count; i++)
+        if (probe.device[i] == event->device ||
+            (*address && strcmp(probe.address[i], address) == 0)) {
+            t.at = i;
+            tell(&t);
+            return;
+        }
+}
+
+/* A thread of its own: while a look hangs, the reason may come here. */
+static void *wait_for_xids(void *arg)
+{
+    struct nvml_event event;
+
+    (void)arg;
+    for (;;) {
+        int rc = probe.nvml.wait(probe.events, &event, XID_WAIT_MS);
+
+        if (rc == NVML_OK && event.type == NVML_EVENT_XID)
+            tell_xid(&event);
+        else if (rc != NVML_OK && rc != NVML_TIMEOUT)
+            sleep(XID_RETRY_S);
+    }
+    return NULL;
+}
+
+static void watch_xids(void)
+{
+    const struct nvml *n = &probe.nvml;
+    bool registered = false;
+    pthread_t thread;
+
+    if (!n->events || !n->register_events || !n->wait ||
+        n->events(&probe.events) != NVML_OK)
+        return;
+    for (uint32_t i = 0; i < probe.count; i++)
+        registered |= probe.device[i] &&
+                      n->register_events(probe.device[i], NVML_EVENT_XID,
+                                         probe.events) == NVML_OK;
+    if (registered)
+        pthread_create(&thread, NULL, wait_for_xids, NULL);
+}
+
+static bool asked(int argc, char **argv)
+{
+    int type = 0;
+    socklen_t size = sizeof(type);
+
+    return argc == 2 && strcmp(argv[0], GPU_PROBE_ARGV0) == 0 &&
+           getsockopt(PROBE_SOCKET, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+           type == SOCK_SEQPACKET;
+}
+
+void gpu_probe_main_if_asked(int argc, char **argv)
+{
+    char ask;
+
+    if (!asked(argc, argv))
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, GPU_PROBE_ARGV0);
+    spawn_close_from(PROBE_SOCKET + 1);
+    if (nvml_open(&probe.nvml))
+        find_all((uint32_t)strtoul(argv[1], NULL, 10));
+    else
+        _exit(EXIT_SUCCESS);
+    if (probe.count == 0) {
+        look_at_all(); /* that there is none is an answer */
+        _exit(EXIT_SUCCESS);
+    }
+    watch_xids();
+    do
+        look_at_all();
+    while (recv(PROBE_SOCKET, &ask, sizeof(ask), 0) > 0);
+    _exit(EXIT_SUCCESS);
+}

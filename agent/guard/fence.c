@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/guard/fence.h"
+
+#include "rendezvous/base/limits.h"
+
+struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease_ms,
+                                  uint32_t failure_grace_ms)
+{
+    uint32_t hurry_ms = lease_ms / 10;
+
+    if (!strict)
+        return (struct fence_terms){ until_ms + FENCE_MARGIN_MS, failure_grace_ms,
+                                     FENCE_PATIENCE_MS };
+    return (struct fence_terms){
+        until_ms, hurry_ms < failure_grace_ms ? hurry_ms : failure_grace_ms, 0
+    };
+}
+
+void fence_renew(struct fence *f, const struct fence_terms *terms)
+{
+    if (terms->until_ms > f->terms.until_ms)
+        f->terms = *terms;
+}
+
+static bool was_patient(const struct fence *f)
+{
+    return f->patient_until_ms > f->terms.until_ms;
+}
+
+bool fence_passed(struct fence *f, uint64_t now_ms)
+{
+    const struct fence_terms *t = &f->terms;
+
+    if (t->until_ms == 0 || now_ms < t->until_ms || now_ms < f->patient_until_ms)
+        return false;
+    if (t->patience_ms > 0 && now_ms - t->until_ms > FENCE_LATE_MS && !was_patient(f)) {
+        f->patient_until_ms = now_ms + t->patience_ms;
+        return false;
+    }
+    return true;
+}
+
+uint64_t fence_next_ms(const struct fence *f)
+{
+    return was_patient(f) ? f->patient_until_ms : f->terms.until_ms;
+}

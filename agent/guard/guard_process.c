@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/guard/guard_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/cleanup/cgroup.h"
+#include "agent/guard/guard_wire.h"
+#include "agent/guard/pages.h"
+#include "agent/cleanup/scratch.h"
+#include "agent/guard/spawn.h"
+#include "agent/guard/warden.h"
+
+#define CLAIM_FD (STDERR_FILENO + 1) /* the warden's, which only holds it */
+
+/* What the first guard was started with, so that the next one is too, whatever the
+ * agent has changed for itself since. */
+static struct {
+    bool known;
+    sigset_t ignored;
+    struct rlimit files;
+} origin;
+
+void guard_process_remember_origin(void)
+{
+    struct sigaction action;
+
+    if (origin.known)
+        return;
+    origin.known = true;
+    sigemptyset(&origin.ignored);
+    for (int signo = 1; signo < NSIG; signo++)
+        if (sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            sigaddset(&origin.ignored, signo);
+    getrlimit(RLIMIT_NOFILE, &origin.files);
+}
+
+static void return_to_origin(void)
+{
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo, sigismember(&origin.ignored, signo) ? SIG_IGN : SIG_DFL);
+    setrlimit(RLIMIT_NOFILE, &origin.files);
+}
+
+/* Pages may have higher numbers than crun was started with a limit for. */
+static void lift_limit(void)
+{
+    struct rlimit files = origin.files;
+
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Moves `fd` out of the way of the fixed numbers. */
+static int move_up(const struct pages *pages, int fd)
+{
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, pages_end(pages));
+}
+
+/* In the child: all signals are blocked, and stay so. It comes back if there is no
+ * program to execute. */
+static void become_guard(const struct guard_process *p, int socket)
+{
+    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, (char *)p->scratch,
+                     NULL };
+    int from[GUARD_FD_COUNT - GUARD_FD_SOCKET], null;
+
+    lift_limit();
+    from[0] = move_up(p->pages, socket);
+    from[1] = move_up(p->pages, p->cgroup->dir);
+    from[2] = move_up(p->pages, p->cgroup->parent);
+    from[3] = move_up(p->pages, p->claim);
+    null = move_up(p->pages, open("/dev/null", O_RDWR));
+    for (int i = 0; i < GUARD_FD_COUNT - GUARD_FD_SOCKET; i++)
+        if (from[i] >= 0)
+            dup2(from[i], GUARD_FD_SOCKET + i);
+        else
+            close(GUARD_FD_SOCKET + i);
+    pages_place(p->pages);
+    /* standard error stays: who waits for its end knows then that all is over */
+    for (int fd = 0; fd < 3; fd++)
+        if (fd < 2 || fcntl(fd, F_GETFD) < 0)
+            dup2(null, fd);
+    spawn_close_from(pages_end(p->pages));
+    return_to_origin();
+    execv("/proc/self/exe", argv);
+    execv((const char *)getauxval(AT_EXECFN), argv);
+}
+
+struct guard_start_info {
+    const struct guard_process *p;
+    int socket;
+};
+
+static int guard_begins(void *arg)
+{
+    const struct guard_start_info *info = arg;
+
+    become_guard(info->p, info->socket);
+    return 127;
+}
+
+/* As vfork, of which a sanitizer's own cannot be called by a child of vfork. */
+static pid_t fork_guard(const struct guard_process *p, int socket)
+{
+    static _Alignas(16) char stack[256 * 1024];
+    struct guard_start_info info = { p, socket };
+
+    return clone(guard_begins, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD,
+                 &info);
+}
+
+/* Two steps at once: the memory is ours, so both pids are known when they have begun.
+ */
+static void become_warden(struct guard_process *p, int socket)
+{
+    pid_t guard;
+    int null;
+
+    warden_prepare();
+    guard = fork_guard(p, socket);
+    p->guard = guard;
+    if (guard < 0)
+        _exit(127);
+    null = open("/dev/null", O_RDWR);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    if (p->claim >= 0)
+        dup2(p->claim, CLAIM_FD);
+    fcntl(CLAIM_FD, F_SETFD, p->claim >= 0 ? 0 : FD_CLOEXEC);
+    spawn_close_from(CLAIM_FD + 1);
+    warden_become(guard, p->agent, p->scratch);
+}
+
+int guard_process_start(struct guard_process *p, int socket)
+{
+    sigset_t all, before;
+    pid_t child;
+
+    p->agent = getpid();
+    p->scratch = scratch_tag();
+    /* a handler of the agent's must not run in the child, which shares our memory */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    child = vfork();
+    if (child == 0 && p->cgroup->dir < 0)
+        become_warden(p, socket);
+    if (child == 0) {
+        become_guard(p, socket);
+        _exit(127);
+    }
+    p->child = child;
+    if (p->cgroup->dir >= 0)
+        p->guard = child;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return child < 0 ? -1 : 0;
+}

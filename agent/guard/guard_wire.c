@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/guard/guard_wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rendezvous/base/xalloc.h"
+
+static size_t round_up(size_t size)
+{
+    return (size + 7) & ~(size_t)7;
+}
+
+static size_t count_strings(const char *const *list, uint32_t *count)
+{
+    size_t bytes = 0;
+
+    for (*count = 0; list[*count]; (*count)++)
+        bytes += strlen(list[*count]) + 1;
+    return bytes;
+}
+
+/* Copies the strings to `at` and their offsets to `offsets`. Returns the next free
+ * offset. */
+static size_t put_strings(char *base, uint64_t *offsets, size_t at,
+                          const char *const *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        size_t size = strlen(list[i]) + 1;
+
+        memcpy(base + at, list[i], size);
+        offsets[i] = at;
+        at += size;
+    }
+    offsets[count] = 0;
+    return at;
+}
+
+static int write_all(int fd, const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n > 0) {
+            data += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+int guard_world_pack(const char *const *argv, const char *const *env, const void *cpus,
+                     struct guard_ask *ask, struct err *e)
+{
+    size_t strings = count_strings(argv, &ask->argc) + count_strings(env, &ask->envc);
+    size_t table = ((size_t)ask->argc + ask->envc + 2) * sizeof(uint64_t);
+    size_t at = table + round_up(ask->cpus_size);
+    size_t size = at + strings;
+    uint64_t *offsets = xcalloc(1, size);
+    char *base = (char *)offsets;
+    int fd;
+
+    if (ask->cpus_size > 0)
+        memcpy(base + table, cpus, ask->cpus_size);
+    at = put_strings(base, offsets, at, argv, ask->argc);
+    put_strings(base, offsets + ask->argc + 1, at, env, ask->envc);
+    fd = memfd_create("crun-worker", MFD_CLOEXEC);
+    if (fd < 0) {
+        err_set_errno(e, errno, "memfd_create");
+    } else if (write_all(fd, base, size) < 0) {
+        err_set_errno(e, errno, "write to a memfd");
+        close(fd);
+        fd = -1;
+    }
+    free(offsets);
+    return fd;
+}
+
+/* Offsets to pointers; false if one of them points outside. */
+static bool relocate(char *base, size_t size, uint64_t *offsets, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (offsets[i] >= size)
+            return false;
+        offsets[i] = (uint64_t)(uintptr_t)(base + offsets[i]);
+    }
+    return offsets[count] == 0;
+}
+
+int guard_world_open(struct guard_world *w, int fd, const struct guard_ask *ask,
+                     struct spawn *spawn)
+{
+    size_t table = ((size_t)ask->argc + ask->envc + 2) * sizeof(uint64_t);
+    uint64_t *offsets;
+    struct stat st;
+
+    static_assert(sizeof(char *) == sizeof(uint64_t), "offsets become pointers");
+    if (fstat(fd, &st) < 0)
+        return -1;
+    w->size = (size_t)st.st_size;
+    w->map = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (w->map == MAP_FAILED)
+        return -1;
+    offsets = w->map;
+    if (ask->argc == 0 || w->size < table + ask->cpus_size ||
+        ((char *)w->map)[w->size - 1] != '\0' ||
+        !relocate(w->map, w->size, offsets, ask->argc) ||
+        !relocate(w->map, w->size, offsets + ask->argc + 1, ask->envc)) {
+        guard_world_close(w);
+        errno = EBADMSG;
+        return -1;
+    }
+    spawn->argv = (char **)offsets;
+    spawn->env = (char **)(offsets + ask->argc + 1);
+    spawn->cpus = (char *)w->map + table;
+    spawn->cpus_size = ask->cpus_size;
+    return 0;
+}
+
+void guard_world_close(struct guard_world *w)
+{
+    munmap(w->map, w->size);
+}

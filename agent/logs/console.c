@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/console.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/logs/writer.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+
+/*
+ * The console knows whose line is open: the source that wrote last, if not a newline.
+ * Text to write is gathered in `out` and put into the outlet at once, so that nobody
+ * else's can come between; the lock is there for console_say alone.
+ */
+struct console {
+    struct outlet *outlet;
+    pthread_mutex_t lock;
+    unsigned sources;
+    struct console_source *open; /* whose line is open, or NULL */
+    bool fresh;                  /* no line is open at all */
+    bool foot;                   /* the foot stands there */
+    char *out;
+    size_t out_size, out_room;
+};
+
+struct console_source {
+    struct console *console;
+    char *prefix;
+    size_t prefix_size;
+    bool wants_prefix; /* before its next byte */
+    bool after_return; /* the last one was a carriage return */
+    char *held;        /* the beginning of a line; room for LOG_LINE_MAX */
+    size_t held_size;
+};
+
+static void add(struct console *c, const char *data, size_t size)
+{
+    if (c->out_size + size > c->out_room) {
+        c->out_room = 2 * (c->out_size + size);
+        c->out = xrealloc(c->out, c->out_room);
+    }
+    memcpy(c->out + c->out_size, data, size);
+    c->out_size += size;
+}
+
+static void add_prefix(struct console_source *s)
+{
+    if (s->wants_prefix)
+        add(s->console, s->prefix, s->prefix_size);
+    s->wants_prefix = false;
+}
+
+/* How far it is to the next newline or carriage return. */
+static size_t run_size(const char *text, size_t size)
+{
+    const char *newline = memchr(text, '\n', size);
+    size_t n = newline ? (size_t)(newline - text) : size;
+    const char *ret = memchr(text, '\r', n);
+
+    return ret ? (size_t)(ret - text) : n;
+}
+
+/* A carriage return goes in front of the prefix, unless all it does is end the line. */
+static void add_return(struct console_source *s, bool ends_line)
+{
+    if (ends_line)
+        add_prefix(s);
+    add(s->console, "\r", 1);
+    s->wants_prefix = true;
+    s->after_return = true;
+}
+
+static void add_newline(struct console_source *s)
+{
+    if (!s->after_return)
+        add_prefix(s);
+    add(s->console, "\n", 1);
+    s->wants_prefix = true;
+    s->after_return = false;
+}
+
+static void add_text(struct console_source *s, const char *text, size_t size)
+{
+    size_t n;
+
+    for (; size > 0; text += n, size -= n) {
+        n = 1;
+        if (*text == '\r') {
+            add_return(s, size > 1 && text[1] == '\n' && !s->after_return);
+        } else if (*text == '\n') {
+            add_newline(s);
+        } else {
+            n = run_size(text, size);
+            add_prefix(s);
+            add(s->console, text, n);
+            s->after_return = false;
+        }
+    }
+}
+
+#define ERASE_LINE "\r\033[K"
+
+/* Under the lock, before anything else is added. */
+static void lift_foot(struct console *c)
+{
+    if (c->foot)
+        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+    c->foot = false;
+}
+
+/* Under the lock: begin text that is not a continuation of the open line. */
+static void take_over(struct console *c, struct console_source *s, char first)
+{
+    if (c->open == s && !c->fresh)
+        return;
+    if (!c->fresh && first != '\r')
+        add(c, "\n", 1);
+    if (s) {
+        s->wants_prefix = true;
+        s->after_return = false;
+    }
+}
+
+/* Under the lock. */
+static void flush_out(struct console *c, struct console_source *s)
+{
+    char last = c->out_size ? c->out[c->out_size - 1] : '\n';
+
+    outlet_put(c->outlet, c->out, c->out_size);
+    c->out_size = 0;
+    c->fresh = last == '\n';
+    c->open = c->fresh ? NULL : s;
+}
+
+static void write_plain(struct console_source *s, const char *data, size_t size)
+{
+    struct console *c = s->console;
+
+    pthread_mutex_lock(&c->lock);
+    lift_foot(c);
+    if (c->out_size)
+        flush_out(c, NULL);
+    outlet_put(c->outlet, data, size);
+    c->fresh = data[size - 1] == '\n';
+    c->open = c->fresh ? NULL : s;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* What is held and then data, which may be nothing. */
+static void write_out(struct console_source *s, const char *data, size_t size)
+{
+    struct console *c = s->console;
+
+    if (s->held_size + size == 0)
+        return;
+    if (!s->prefix && s->held_size == 0) {
+        write_plain(s, data, size);
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    lift_foot(c);
+    if (s->prefix) {
+        take_over(c, s, s->held_size ? *s->held : *data);
+        add_text(s, s->held, s->held_size);
+        add_text(s, data, size);
+    } else {
+        add(c, s->held, s->held_size);
+        add(c, data, size);
+    }
+    flush_out(c, s);
+    pthread_mutex_unlock(&c->lock);
+    s->held_size = 0;
+}
+
+static void hold(struct console_source *s, const char *data, size_t size)
+{
+    if (!s->held)
+        s->held = xmalloc(LOG_LINE_MAX);
+    memcpy(s->held + s->held_size, data, size);
+    s->held_size += size;
+}
+
+/* How much of data is to be written now: up to the end of its last line, and what was
+ * drawn before the last carriage return. */
+static size_t whole_part(const char *data, size_t size)
+{
+    const char *newline = memrchr(data, '\n', size);
+    size_t lines = newline ? (size_t)(newline - data) + 1 : 0;
+    const char *ret = memrchr(data + lines, '\r', size - lines);
+
+    return ret ? (size_t)(ret - data) : lines;
+}
+
+bool console_put(struct console_source *s, const char *data, size_t size, bool more)
+{
+    size_t whole = size;
+
+    if (size == 0)
+        return s->held_size > 0;
+    if (s->prefix || more || s->console->sources > 1)
+        whole = whole_part(data, size);
+    if ((whole > 0 ? 0 : s->held_size) + size - whole > LOG_LINE_MAX)
+        whole = size; /* too long to be held: cut where it happens to be */
+    if (whole > 0)
+        write_out(s, data, whole);
+    if (whole < size)
+        hold(s, data + whole, size - whole);
+    return s->held_size > 0;
+}
+
+void console_source_flush(struct console_source *s)
+{
+    write_out(s, "", 0);
+}
+
+void console_say(struct console *c, const char *line)
+{
+    pthread_mutex_lock(&c->lock);
+    lift_foot(c);
+    take_over(c, NULL, *line);
+    add(c, line, strlen(line));
+    add(c, "\n", 1);
+    flush_out(c, NULL);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void console_foot(struct console *c, const char *text)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->foot || (c->fresh && *text)) {
+        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        add(c, text, strlen(text));
+        outlet_put(c->outlet, c->out, c->out_size);
+        c->out_size = 0;
+        c->foot = *text != '\0';
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+struct console *console_create(struct outlet *outlet)
+{
+    struct console *c = xcalloc(1, sizeof(*c));
+
+    c->outlet = outlet;
+    c->fresh = true;
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+void console_destroy(struct console *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_destroy(&c->lock);
+    free(c->out);
+    free(c);
+}
+
+struct outlet *console_outlet(const struct console *c)
+{
+    return c->outlet;
+}
+
+struct console_source *console_source_create(struct console *c, const char *prefix)
+{
+    struct console_source *s = xcalloc(1, sizeof(*s));
+
+    s->console = c;
+    c->sources++;
+    s->prefix = prefix ? xstrdup(prefix) : NULL;
+    s->prefix_size = prefix ? strlen(prefix) : 0;
+    return s;
+}
+
+void console_source_destroy(struct console_source *s)
+{
+    if (!s)
+        return;
+    console_source_flush(s);
+    pthread_mutex_lock(&s->console->lock);
+    if (s->console->open == s)
+        s->console->open = NULL; /* its line stays open, but is nobody's */
+    s->console->sources--;
+    pthread_mutex_unlock(&s->console->lock);
+    free(s->prefix);
+    free(s->held);
+    free(s);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGS_LOGS_H
+#define AGENT_LOGS_LOGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/config/config.h"
+#include "rendezvous/base/err.h"
+
+struct console;
+struct logs;
+struct loop;
+
+/*
+ * What the workers write: it takes their two streams from pipes or ptys and brings them
+ * to files, to the console with or without a prefix, and to the last 64 KiB of standard
+ * error that are kept for the failure report.
+ *
+ * A worker never blocks or dies because of a full disk, a dead file server, a blocked
+ * terminal or a closed pipe: what cannot be kept is dropped, counted, told on standard
+ * error, and marked in the file. A disk or a reader that merely is slower than a worker
+ * slows it down, as it would without crun, as long as it takes 2 MiB a second.
+ *
+ * Standard output is crun's own, untouched, where nothing needs to see it and crun's is
+ * a file or a device. Where both of crun's streams are one terminal, file or pipe, a
+ * worker's are one too, and come out in the order they were written.
+ */
+struct logs_calls {
+    /* Both streams of the worker have ended, or were given up on (see logs_drain). */
+    void (*ended)(void *arg, uint32_t local_rank);
+    void *arg;
+};
+
+/* crun's own messages go through here too, until logs_destroy: they begin on a line of
+ * their own, and a blocked terminal does not block the loop. */
+struct logs *logs_create(struct loop *loop, const struct config *config,
+                         const struct logs_calls *calls);
+void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
+
+/* As logtree_clear. */
+void logs_clear(struct logs *l);
+
+/* Where crun's own messages go. */
+struct console *logs_console(const struct logs *l);
+
+/* The run's folder <log-dir>/<run-id>_<random>, and `latest-<host>` pointing to it.
+ * Made at the first use. NULL with e if it cannot be, or if log-dir is /dev/null. */
+const char *logs_directory(struct logs *l, struct err *e);
+
+/*
+ * Begin attempt `attempt` (the epoch - 1): the folder attempt_<n>/<local_rank> of each
+ * worker. Nothing that is there is erased. ranks: global rank of local rank 0.
+ */
+int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank,
+               struct err *e) MUST_CHECK;
+
+/*
+ * The three descriptors that the worker is to have as 0, 1 and 2, and whether its
+ * output is a terminal. They are the caller's to close after the spawn, but for those
+ * that are crun's own 0 and 1.
+ */
+int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
+              struct err *e) MUST_CHECK;
+
+/* The worker has exited: its streams must end within grace_ms, whoever holds them. */
+void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
+
+/* The last of what it wrote to standard error (or to its terminal), as plain text: see
+ * logtail.h. Whole lines, at most size - 1 bytes. Returns text. */
+char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
+
+/* Path of the worker's error file and of its standard error's file; "" if there is
+ * none. */
+const char *logs_error_file(const struct logs *l, uint32_t local_rank);
+const char *logs_stderr_file(const struct logs *l, uint32_t local_rank);
+
+#endif

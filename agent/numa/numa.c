@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The four bindings, as torchrun names them. First the worker's node is found: the one
+ * its GPU is near, or one dealt out. Then the binding says which of the CPUs there, or
+ * around there, it gets; two of them share out the node among the workers that it has.
+ *
+ * Every worker's place follows from the same facts, so each is computed alone.
+ */
+#include "agent/numa/numa.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "agent/gpu/gpu.h"
+#include "agent/numa/topology.h"
+#include "rendezvous/base/xalloc.h"
+
+struct choice {
+    const struct topology *machine;
+    const struct topology_node *node; /* where the worker is */
+    unsigned peers;                   /* workers on this node, this one included */
+    unsigned position;                /* of this one among them */
+    struct id_set cpus;               /* what it gets */
+    bool any_memory;                  /* not of the node alone */
+};
+
+/* -- the node of a worker ---------------------------------------------------------- */
+
+static const struct topology_node *find_node(const struct topology *machine, int id)
+{
+    for (unsigned i = 0; i < machine->nodes; i++)
+        if (machine->node[i].id == id)
+            return &machine->node[i];
+    return NULL;
+}
+
+static const struct topology_node *node_of_gpu(const struct topology *machine,
+                                               uint32_t local_rank, uint32_t gpus,
+                                               struct err *e)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const struct topology_node *node;
+    uint32_t gpu = local_rank;
+    char address[32];
+    int id = -1;
+
+    /* more workers than GPUs share them in turn */
+    if (gpu_pci_address(visible, gpu, address, sizeof(address)) ||
+        gpu_pci_address(visible, gpu = local_rank % gpus, address, sizeof(address)))
+        id = topology_near(machine, address);
+    /* with one node to choose from, firmware often does not say */
+    if (id < 0 && machine->nodes == 1)
+        return &machine->node[0];
+    if (id < 0) {
+        err_set(e, "this machine does not say which NUMA node GPU %u is near", gpu);
+        return NULL;
+    }
+    node = find_node(machine, id);
+    if (!node)
+        err_set(e, "GPU %u is near NUMA node %d, and crun may use no CPU of that", gpu,
+                id);
+    return node;
+}
+
+static const struct topology_node *node_of_rank(const struct topology *machine,
+                                                uint32_t local_rank, uint32_t workers,
+                                                uint32_t gpus, struct err *e)
+{
+    if (gpus > 0)
+        return node_of_gpu(machine, local_rank, gpus, e);
+    return &machine->node[(uint64_t)local_rank * machine->nodes / workers];
+}
+
+static int settle(struct choice *c, uint32_t local_rank, uint32_t workers,
+                  struct err *e)
+{
+    uint32_t gpus = gpu_count(getenv("CUDA_VISIBLE_DEVICES"));
+
+    c->node = node_of_rank(c->machine, local_rank, workers, gpus, e);
+    if (!c->node)
+        return -1;
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        const struct topology_node *node = node_of_rank(c->machine, rank, workers, gpus,
+                                                        e);
+
+        if (!node)
+            return -1;
+        c->peers += node == c->node;
+        c->position += node == c->node && rank < local_rank;
+    }
+    return 0;
+}
+
+/* -- parts of a node --------------------------------------------------------------- */
+
+struct parts {
+    struct id_set *part; /* by their lowest CPU */
+    unsigned count;
+};
+
+typedef int sharing_fn(const struct topology *, int cpu, struct id_set *, struct err *);
+
+/* Cut the CPUs of the worker's node into those that share something. */
+static int split(const struct choice *c, sharing_fn *sharing, struct parts *parts,
+                 struct err *e)
+{
+    struct id_set left = c->node->cpus, part;
+
+    for (int cpu; (cpu = id_set_next(&left, 0)) >= 0;) {
+        if (sharing(c->machine, cpu, &part, e) < 0)
+            return -1;
+        id_set_keep(&part, &left);
+        id_set_drop(&left, &part);
+        parts->part = xrealloc(parts->part, (parts->count + 1) * sizeof(*parts->part));
+        parts->part[parts->count++] = part;
+    }
+    return 0;
+}
+
+/* Larger ones first, where some have CPUs that may not be used; else as they were. */
+static int by_size(const void *a, const void *b)
+{
+    unsigned size_a = id_set_count(a), size_b = id_set_count(b);
+
+    if (size_a != size_b)
+        return size_a > size_b ? -1 : 1;
+    return id_set_next(a, 0) - id_set_next(b, 0);
+}
+
+/* -- the bindings ------------------------------------------------------------------ */
+
+static int choose_node(struct choice *c, struct err *e)
+{
+    (void)e;
+    c->cpus = c->node->cpus;
+    return 0;
+}
+
+static int socket_of(const struct choice *c, const struct topology_node *node,
+                     int *socket, struct err *e)
+{
+    return topology_socket(c->machine, id_set_next(&node->cpus, 0), socket, e);
+}
+
+static int choose_socket(struct choice *c, struct err *e)
+{
+    int wanted, socket;
+
+    if (socket_of(c, c->node, &wanted, e) < 0)
+        return -1;
+    for (unsigned i = 0; i < c->machine->nodes; i++) {
+        const struct topology_node *node = &c->machine->node[i];
+
+        if (socket_of(c, node, &socket, e) < 0)
+            return -1;
+        if (socket != wanted)
+            continue;
+        id_set_join(&c->cpus, &node->cpus);
+        /* what it runs on in each of the nodes takes that node's memory first */
+        c->any_memory |= node != c->node;
+    }
+    return 0;
+}
+
+/* An equal share of the cores; where they do not divide, one more for the first. */
+static int choose_exclusive(struct choice *c, struct err *e)
+{
+    struct parts cores = { 0 };
+    unsigned share, more, first;
+    int rc = split(c, topology_core, &cores, e);
+
+    if (rc == 0 && cores.count < c->peers)
+        rc = err_set(e,
+                     "%u workers want cores of their own, and crun may use %u on their "
+                     "NUMA node",
+                     c->peers, cores.count);
+    if (rc == 0) {
+        share = cores.count / c->peers;
+        more = cores.count % c->peers;
+        first = c->position * share + (c->position < more ? c->position : more);
+        share += c->position < more;
+        for (unsigned i = first; i < first + share; i++)
+            id_set_join(&c->cpus, &cores.part[i]);
+    }
+    free(cores.part);
+    return rc;
+}
+
+/* One for each worker; where there are fewer, they are shared in turn. */
+static int choose_complex(struct choice *c, struct err *e)
+{
+    struct parts complexes = { 0 };
+    int rc = split(c, topology_complex, &complexes, e);
+
+    if (rc == 0) {
+        qsort(complexes.part, complexes.count, sizeof(*complexes.part), by_size);
+        c->cpus = complexes.part[c->position % complexes.count];
+    }
+    free(complexes.part);
+    return rc;
+}
+
+static int (*const choose[])(struct choice *, struct err *) = {
+    [CONFIG_NUMA_NODE] = choose_node,
+    [CONFIG_NUMA_SOCKET] = choose_socket,
+    [CONFIG_NUMA_EXCLUSIVE] = choose_exclusive,
+    [CONFIG_NUMA_CORE_COMPLEX] = choose_complex,
+};
+
+static void fill(struct numa_place *place, const struct choice *c)
+{
+    place->cpus = CPU_ALLOC(ID_SET_MAX);
+    if (!place->cpus)
+        abort();
+    place->cpus_size = CPU_ALLOC_SIZE(ID_SET_MAX);
+    CPU_ZERO_S(place->cpus_size, place->cpus);
+    for (int cpu = id_set_next(&c->cpus, 0); cpu >= 0;
+         cpu = id_set_next(&c->cpus, cpu + 1))
+        CPU_SET_S((size_t)cpu, place->cpus_size, place->cpus);
+    /* to ask for a node that has no memory for us would be an error */
+    if (!c->any_memory && id_set_has(&c->machine->memory, c->node->id))
+        place->node = c->node->id;
+}
+
+int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,
+               uint32_t workers, struct numa_place *place, struct err *e)
+{
+    struct topology machine;
+    struct choice c = { .machine = &machine };
+    int rc = -1;
+
+    assert(binding != CONFIG_NUMA_NONE && local_rank < workers);
+    *place = (struct numa_place){ .node = -1 };
+    if (topology_read(&machine, root, e) == 0 &&
+        settle(&c, local_rank, workers, e) == 0)
+        rc = choose[binding](&c, e);
+    if (rc == 0)
+        fill(place, &c);
+    else
+        err_wrap(e, "--numa-binding");
+    topology_free(&machine);
+    return rc;
+}

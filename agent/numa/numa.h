@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_NUMA_NUMA_H
+#define AGENT_NUMA_NUMA_H
+
+#include <sched.h>
+#include <stdint.h>
+
+#include "agent/config/config.h"
+#include "rendezvous/base/err.h"
+
+/*
+ * --numa-binding without the numactl program: which CPUs and which memory a worker
+ * gets. A worker is put near the GPU of its local rank; without GPUs the nodes are
+ * dealt out. No CPU that crun itself may not use is ever given. `root` is "/" but in
+ * tests.
+ */
+struct numa_place {
+    cpu_set_t *cpus; /* CPU_ALLOC; the caller frees with CPU_FREE; NULL on failure */
+    size_t cpus_size;
+    int node; /* memory of this node only; -1: as the kernel does it, nearest first */
+};
+
+int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,
+               uint32_t workers, struct numa_place *place, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/progress/hang.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+
+#define NEVER UINT64_MAX
+#define STEPS_KEPT 16
+#define LONG_FACTOR 10
+#define WAIT_MARGIN_MS_MIN 2000
+
+/* One worker. Times are on the clock of the watch, which stands still while nobody
+ * looks. */
+struct rank {
+    struct progress progress;
+    bool alive, stepped;
+    uint64_t changed_at, step_at;
+    uint64_t seen;                /* steps */
+    uint64_t longest[STEPS_KEPT]; /* ring: no step between two looks took longer */
+    unsigned next;
+};
+
+struct hang {
+    struct hang_rule rule;
+    bool others;
+    uint32_t workers;
+    uint64_t looked_at; /* the owner's time */
+    uint64_t time;      /* ours, from 0 */
+    struct rank *rank;
+};
+
+struct hang *hang_create(uint32_t workers)
+{
+    struct hang *h = xcalloc(1, sizeof(*h));
+
+    h->workers = workers;
+    h->rank = xcalloc(workers, sizeof(*h->rank));
+    return h;
+}
+
+void hang_destroy(struct hang *h)
+{
+    if (!h)
+        return;
+    free(h->rank);
+    free(h);
+}
+
+void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
+                uint64_t now_ms)
+{
+    h->rule = *rule;
+    h->others = others;
+    h->looked_at = now_ms;
+    h->time = 0;
+    memset(h->rank, 0, h->workers * sizeof(*h->rank));
+}
+
+/* -- looking ---------------------------------------------------------------------- */
+
+static void advance(struct hang *h, uint64_t now_ms)
+{
+    uint64_t gap = now_ms > h->looked_at ? now_ms - h->looked_at : 0;
+
+    h->time += gap > HANG_STALL_MS ? HANG_LOOK_MS : gap;
+    h->looked_at = now_ms;
+}
+
+static void note_step(struct rank *r, uint64_t step, uint64_t now)
+{
+    if (r->stepped && step > r->progress.step) {
+        r->seen += step - r->progress.step;
+        r->longest[r->next++ % STEPS_KEPT] = now - r->step_at;
+    }
+    r->stepped = true;
+    r->step_at = now;
+}
+
+static void look_at(struct rank *r, const struct hang_sight *s, uint64_t now)
+{
+    r->alive = s->alive;
+    if (!s->changed)
+        return;
+    if (s->progress.written && (!r->stepped || s->progress.step != r->progress.step))
+        note_step(r, s->progress.step, now);
+    r->changed_at = now;
+    r->progress = s->progress;
+}
+
+void hang_look(struct hang *h, const struct hang_sight *sight, uint64_t now_ms)
+{
+    advance(h, now_ms);
+    for (uint32_t i = 0; i < h->workers; i++)
+        look_at(&h->rank[i], &sight[i], h->time);
+}
+
+/* -- judging ---------------------------------------------------------------------- */
+
+static bool is_on(const struct hang *h)
+{
+    return h->rule.is_auto || h->rule.timeout_ms > 0;
+}
+
+static uint64_t longest_step(const struct rank *r)
+{
+    uint64_t most = 0;
+
+    for (unsigned i = 0; i < STEPS_KEPT; i++)
+        if (r->longest[i] > most)
+            most = r->longest[i];
+    return most;
+}
+
+/* For one step. */
+static uint64_t allowance_of_step(const struct hang *h, const struct rank *r)
+{
+    uint64_t longest;
+
+    if (!h->rule.is_auto)
+        return h->rule.timeout_ms;
+    if (r->seen < HANG_AUTO_STEPS)
+        return NEVER;
+    longest = 10 * longest_step(r);
+    return longest > HANG_AUTO_MS_MIN ? longest : HANG_AUTO_MS_MIN;
+}
+
+static uint64_t long_allowance(const struct hang *h, uint64_t step_ms)
+{
+    uint64_t ms = LONG_FACTOR * step_ms;
+
+    return h->rule.is_auto && ms < HANG_AUTO_LONG_MS_MIN ? HANG_AUTO_LONG_MS_MIN : ms;
+}
+
+static bool waits(const struct rank *r)
+{
+    return r->progress.phase == PROGRESS_COMMUNICATING;
+}
+
+static bool is_busy(const struct rank *r)
+{
+    return r->alive && r->progress.written && r->progress.phase != PROGRESS_DONE &&
+           !waits(r);
+}
+
+static bool any(const struct hang *h, bool (*is)(const struct rank *r))
+{
+    for (uint32_t i = 0; i < h->workers; i++)
+        if (is(&h->rank[i]))
+            return true;
+    return false;
+}
+
+static bool has_written(const struct rank *r)
+{
+    return r->progress.written;
+}
+
+static uint64_t allowance_to_wait(const struct hang *h, uint64_t step_ms)
+{
+    uint64_t margin = step_ms / 4;
+
+    if (any(h, is_busy))
+        return NEVER;
+    if (h->rule.is_auto && h->others)
+        return long_allowance(h, step_ms);
+    return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
+}
+
+static uint64_t allowance(const struct hang *h, const struct rank *r)
+{
+    uint64_t step_ms;
+
+    if (!is_on(h) || !r->alive || r->progress.phase == PROGRESS_DONE)
+        return NEVER;
+    if (!r->progress.written)
+        return h->rule.is_auto || !any(h, has_written)
+                   ? NEVER
+                   : long_allowance(h, h->rule.timeout_ms);
+    step_ms = allowance_of_step(h, r);
+    if (step_ms == NEVER)
+        return NEVER;
+    if (waits(r))
+        return allowance_to_wait(h, step_ms);
+    return progress_phase_is_long(r->progress.phase) ? long_allowance(h, step_ms)
+                                                     : step_ms;
+}
+
+/* How long until it is overdue; 0: it is. */
+static uint64_t time_left(const struct hang *h, const struct rank *r)
+{
+    uint64_t allowed = allowance(h, r), still = h->time - r->changed_at;
+
+    if (allowed == NEVER)
+        return NEVER;
+    return still < allowed ? allowed - still : 0;
+}
+
+/* Of two that are overdue, is a the one that the other waits for? */
+static bool is_behind(const struct rank *a, const struct rank *b)
+{
+    if (waits(a) != waits(b))
+        return !waits(a);
+    return a->progress.step < b->progress.step;
+}
+
+uint32_t hang_verdict(const struct hang *h)
+{
+    uint32_t worst = HANG_NONE;
+
+    for (uint32_t i = 0; i < h->workers; i++)
+        if (time_left(h, &h->rank[i]) == 0 &&
+            (worst == HANG_NONE || is_behind(&h->rank[i], &h->rank[worst])))
+            worst = i;
+    return worst;
+}
+
+uint64_t hang_deadline(const struct hang *h)
+{
+    uint64_t soonest = NEVER;
+
+    for (uint32_t i = 0; i < h->workers; i++) {
+        uint64_t left = time_left(h, &h->rank[i]);
+
+        if (left < soonest)
+            soonest = left;
+    }
+    return soonest == NEVER ? NEVER : h->looked_at + soonest;
+}
+
+uint64_t hang_still_ms(const struct hang *h, uint32_t local_rank)
+{
+    return h->time - h->rank[local_rank].changed_at;
+}

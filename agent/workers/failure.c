@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/workers/failure.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/registry/job.h"
+
+#define ERROR_FILE_MAX_BYTES (1 << 20)
+#define SAID_LINES 20
+#define PREFLIGHT "preflight: "
+#define PREFLIGHT_EXEC PREFLIGHT "execve: error "
+#define EXIT_NOT_EXECUTED 127
+
+/* -- in words --------------------------------------------------------------------- */
+
+/* How a worker ended, whatever it said. */
+static char *failure_end(const struct failure *f, char *buf, size_t size)
+{
+    const char *name = sigabbrev_np(f->code);
+
+    if (f->kind == FAILURE_EXIT)
+        snprintf(buf, size, "exit code %" PRId32, f->code);
+    else
+        snprintf(buf, size, "killed by %s%s%s%s", name ? "SIG" : "signal ",
+                 name ? name : "?", f->out_of_memory ? ", out of memory" : "",
+                 f->core_dumped ? ", core dumped" : "");
+    return buf;
+}
+
+char *failure_what(const struct failure *f, char *buf, size_t size)
+{
+    switch (f->kind) {
+    case FAILURE_EXIT:
+    case FAILURE_SIGNAL:
+        if (*f->what)
+            snprintf(buf, size, "%s", f->what);
+        else
+            failure_end(f, buf, size);
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "could not be started: %s",
+                 *f->what ? f->what : strerror(f->code));
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "the node was lost");
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "%s", *f->what ? f->what : "no progress");
+        break;
+    default:
+        snprintf(buf, size, "%s", *f->what ? f->what : "the agent failed");
+    }
+    return buf;
+}
+
+/* The list is made of exit codes as crun's own would be: "2,137". */
+bool failure_is_final(const struct failure *f, const struct job_config *job)
+{
+    const char *at = job->no_restart_on;
+
+    if (f->kind != FAILURE_EXIT && f->kind != FAILURE_SIGNAL)
+        return false;
+    while (*at) {
+        char *end;
+
+        if (strtol(at, &end, 10) == job_exit_code(f))
+            return true;
+        at = *end ? end + 1 : end;
+    }
+    return false;
+}
+
+/* -- error files ------------------------------------------------------------------ */
+
+/* The whole file as text, or NULL. A symbolic link is not followed. */
+static char *read_file(const char *path)
+{
+    int fd = *path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    char *text;
+    ssize_t n;
+
+    if (fd < 0)
+        return NULL;
+    text = xmalloc(ERROR_FILE_MAX_BYTES + 1);
+    n = read(fd, text, ERROR_FILE_MAX_BYTES);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
+
+    return text ? text : "";
+}
+
+/* The end of a long text says most: cut at the front, on a line. */
+static void keep_end(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(text);
+    const char *start = len < size ? text : text + len - (size - 1);
+    const char *line = start == text ? start : strchr(start, '\n');
+
+    snprintf(out, size, "%s", line && line > text && line[1] ? line + 1 : start);
+}
+
+/* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
+ */
+static bool understand(const cJSON *root, struct error_told *t)
+{
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
+    const cJSON *extra;
+    const char *words;
+
+    if (cJSON_IsString(message)) {
+        keep_end(t->said, sizeof(t->said), message->valuestring);
+        t->time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
+        return true;
+    }
+    if (!cJSON_IsObject(message))
+        return false;
+    extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
+    t->time_ms = strtoull(text_of(extra, "timestamp"), NULL, 10) * 1000;
+    words = text_of(message, "message");
+    snprintf(t->message, sizeof(t->message), "%.*s", (int)strcspn(words, "\n"), words);
+    keep_end(t->said, sizeof(t->said),
+             *text_of(extra, "py_callstack") ? text_of(extra, "py_callstack") : words);
+    return true;
+}
+
+bool failure_read_error_file(const char *path, struct error_told *told)
+{
+    char *raw = read_file(path);
+    cJSON *root = raw ? cJSON_Parse(raw) : NULL;
+    bool understood;
+
+    *told = (struct error_told){ 0 };
+    understood = root && understand(root, told) && *told->said;
+    cJSON_Delete(root);
+    free(raw);
+    return understood;
+}
+
+void failure_put_what(struct failure *f, const char *message)
+{
+    char end[64];
+
+    if (*f->what)
+        return;
+    snprintf(f->what, sizeof(f->what), "%s%s%s", failure_end(f, end, sizeof(end)),
+             *message ? ": " : "", message);
+}
+
+/* What the worker called its error, or how it ended. */
+static const char *own_words(const struct failure *f)
+{
+    char end[64];
+    size_t length = strlen(failure_end(f, end, sizeof(end)));
+
+    if ((f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL) &&
+        strncmp(f->what, end, length) == 0 && strncmp(f->what + length, ": ", 2) == 0)
+        return f->what + length + 2;
+    return f->what;
+}
+
+const char *failure_unfit(const struct failure *f)
+{
+    const char *words = own_words(f);
+    bool unfit = f->kind == FAILURE_EXIT && f->code == EX_UNAVAILABLE &&
+                 strncmp(words, PREFLIGHT, strlen(PREFLIGHT)) == 0;
+
+    return unfit ? words : NULL;
+}
+
+int failure_not_executed(const struct failure *f)
+{
+    const char *words = own_words(f);
+    size_t length = strlen(PREFLIGHT_EXEC);
+
+    if (f->kind != FAILURE_EXIT || f->code != EXIT_NOT_EXECUTED ||
+        strncmp(words, PREFLIGHT_EXEC, length) != 0)
+        return 0;
+    return (int)strtol(words + length, NULL, 10);
+}
+
+void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)
+{
+    f->kind = FAILURE_AGENT;
+    f->final = final;
+    f->rank = rank;
+    f->at_ms = clock_ms();
+    f->wall_ms = clock_wall_ms();
+    snprintf(f->what, sizeof(f->what), "%s", why);
+}
+
+void failure_write_error_file(const char *path, const struct failure *f)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *message = cJSON_AddObjectToObject(root, "message");
+    cJSON *extra;
+    char *text, seconds[32];
+    FILE *out;
+
+    cJSON_AddStringToObject(message, "message", own_words(f));
+    extra = cJSON_AddObjectToObject(message, "extraInfo");
+    cJSON_AddStringToObject(extra, "py_callstack", f->said);
+    snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
+    cJSON_AddStringToObject(extra, "timestamp", seconds);
+    cJSON_AddNumberToObject(message, "errorCode", job_exit_code(f));
+    text = cJSON_PrintUnformatted(root);
+    out = text ? fopen(path, "we") : NULL;
+    if (out) {
+        fputs(text, out);
+        fclose(out);
+    }
+    free(text);
+    cJSON_Delete(root);
+}
+
+/* -- the list --------------------------------------------------------------------- */
+
+void failure_list_add(struct failure_list *l, const struct failure *f)
+{
+    l->item = xrealloc(l->item, (l->count + 1) * sizeof(*l->item));
+    l->item[l->count++] = *f;
+}
+
+void failure_list_clear(struct failure_list *l)
+{
+    free(l->item);
+    *l = (struct failure_list){ NULL, 0 };
+}
+
+/* -- the report ------------------------------------------------------------------- */
+
+struct style {
+    const char *bold, *red, *dim, *off;
+};
+
+static struct style style_of(bool colour)
+{
+    if (colour)
+        return (struct style){ "\033[1m", "\033[31m", "\033[2m", "\033[0m" };
+    return (struct style){ "", "", "", "" };
+}
+
+/* What a program wrote may hold anything: nothing of it may steer the terminal. */
+static void print_plain(FILE *out, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (c == '\t' || c >= 0x80 || isprint(c))
+            fputc(c, out);
+        else if (c != '\r')
+            fprintf(out, "\\x%02x", c);
+    }
+}
+
+/* The last lines of what it said, each behind a bar. */
+static void print_said(FILE *out, const struct style *st, const char *label,
+                       const char *said, unsigned most)
+{
+    const char *start = said + strlen(said);
+    unsigned lines = 0;
+
+    if (start == said)
+        fprintf(out, "  %-14s  nothing on standard error\n", label);
+    if (start > said && start[-1] == '\n')
+        start--;
+    while (start > said && lines < most)
+        if (*--start == '\n' && ++lines == most)
+            start++;
+    while (*start) {
+        size_t len = strcspn(start, "\n");
+
+        fprintf(out, "  %-14s  %s|%s ", label, st->dim, st->off);
+        print_plain(out, start, len);
+        fputc('\n', out);
+        label = "";
+        start += len + (start[len] == '\n');
+        if (*start == '\n' && !start[1])
+            break;
+    }
+}
+
+/* Those of other nodes, as the rendezvous tells them: HOST RANK WHAT. */
+static void print_elsewhere(FILE *out, const struct failure_report *r,
+                            const char *label)
+{
+    size_t length;
+
+    for (const char *at = r->done->afterwards; *at; at += length + (at[length] != 0)) {
+        size_t host = strcspn(at, " \n"), rank;
+
+        length = strcspn(at, "\n");
+        rank = host < length ? strcspn(at + host + 1, " \n") : 0;
+        if (host + 1 + rank >= length ||
+            (host == strlen(r->own_host) && strncmp(at, r->own_host, host) == 0))
+            continue;
+        fprintf(out, "  %-14s  rank %.*s on %.*s: ", label, (int)rank, at + host + 1,
+                (int)host, at);
+        print_plain(out, at + host + rank + 2, length - host - rank - 2);
+        fputc('\n', out);
+        label = "";
+    }
+}
+
+static void print_others(FILE *out, const struct failure_report *r)
+{
+    const struct failure *root = &r->done->failure;
+    const char *label = "afterwards";
+
+    for (unsigned i = 0; i < r->others->count; i++) {
+        const struct failure *f = &r->others->item[i];
+        char what[256];
+
+        if (f->rank == root->rank && f->pid == root->pid)
+            continue;
+        fprintf(out, "  %-14s  rank %" PRIu32 ": %s", label, f->rank,
+                failure_what(f, what, sizeof(what)));
+        if (f->wall_ms > root->wall_ms)
+            fprintf(out, ", %.1f s later", (double)(f->wall_ms - root->wall_ms) / 1000);
+        fputc('\n', out);
+        label = "";
+    }
+    print_elsewhere(out, r, label);
+}
+
+static void print_first(FILE *out, const struct failure_report *r)
+{
+    const struct failure *f = &r->done->failure;
+    char when[32], age[32];
+
+    fprintf(out, "  %-14s  ", "first failure");
+    if (f->kind != FAILURE_LOST && f->kind != FAILURE_AGENT)
+        fprintf(out, "rank %" PRIu32 " · local rank %" PRIu32 " · ", f->rank,
+                f->local_rank);
+    fprintf(out, "node %s", f->host);
+    if (f->pid)
+        fprintf(out, " · pid %" PRIu32, f->pid);
+    fprintf(out, " · %s", clock_format_time(f->wall_ms, when, sizeof(when)));
+    if (f->ran_ms)
+        fprintf(out, ", %s into epoch %" PRIu64,
+                clock_format_duration(f->ran_ms, age, sizeof(age)), r->epoch);
+    fputc('\n', out);
+}
+
+void failure_print_report(const struct failure_report *r, FILE *out)
+{
+    const struct failure *f = &r->done->failure;
+    struct style st = style_of(r->colour);
+    int code = job_exit_code(f);
+    char what[600];
+
+    fprintf(out, "%scrun: %s has failed: %s%s%s\n\n", st.bold, r->job, st.red,
+            r->done->text, st.off);
+    print_first(out, r);
+    fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));
+    if (f->kind == FAILURE_HANG) /* what all ranks did */
+        print_said(out, &st, "the ranks", f->said, UINT_MAX);
+    else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
+        print_said(out, &st, "it said", f->said, SAID_LINES);
+    print_others(out, r);
+    fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
+            r->done->restarts, r->done->max_restarts);
+    if (*f->log)
+        fprintf(out, "  %-14s  %s%s%s%s\n", "log", f->log,
+                strcmp(f->host, r->own_host) ? "   (on " : "",
+                strcmp(f->host, r->own_host) ? f->host : "",
+                strcmp(f->host, r->own_host) ? ")" : "");
+    fprintf(out, "\ncrun: exit code %d", r->done->exit_code);
+    if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
+        fprintf(out, ", as rank %" PRIu32 "'s%s", f->rank,
+                r->done->exit_code == code ? "" : " was before");
+    fputs("\n", out);
+    fflush(out);
+}
+
+void failure_tell_result(const struct failure_report *r, int exit_code)
+{
+    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+    const struct msg_done *done = r->done;
+    struct failure_report report = *r;
+
+    if (strcmp(done->reason, "released") == 0) {
+        log_info("%s", done->text);
+        return;
+    }
+    if (done->failure.kind == FAILURE_NONE) {
+        if (*done->reason && exit_code && strcmp(done->reason, "user") != 0)
+            log_error("%s has failed: %s", r->job, done->text);
+        return;
+    }
+    report.colour = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    failure_print_report(&report, stderr);
+    if (error_file && *error_file)
+        failure_write_error_file(error_file, &done->failure);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_WORKERS_FAILURE_H
+#define AGENT_WORKERS_FAILURE_H
+
+#include <stdio.h>
+
+#include "agent/guard/guard.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * What went wrong, for people and for programs: from a worker's exit to the words, from
+ * its error file to the traceback, and the report at the end of a job.
+ */
+
+/* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
+char *failure_what(const struct failure *f, char *buf, size_t size);
+
+/* Sets the words for a worker's end, with what the program itself called its error, or
+ * "". Words that are there stay. */
+void failure_put_what(struct failure *f, const char *message);
+
+/*
+ * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: what it called
+ * its error in one line ("" in the short form), and message or traceback, cut at the
+ * front. True if it was there and understood.
+ */
+struct error_told {
+    char message[256];
+    char said[FAILURE_TEXT_MAX_BYTES + 1];
+    uint64_t time_ms;
+};
+
+bool failure_read_error_file(const char *path, struct error_told *told);
+
+/* It is of the preflight's finding that this node is unfit: why, in its words; or NULL.
+ */
+const char *failure_unfit(const struct failure *f);
+/* It is of the preflight, which could not execute the program: the errno, or 0. */
+int failure_not_executed(const struct failure *f);
+
+/* One of the agent itself, just now. */
+void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);
+
+/* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
+void failure_write_error_file(const char *path, const struct failure *f);
+
+/* Whether the job is to end with it, whatever is left of its restarts. */
+bool failure_is_final(const struct failure *f, const struct job_config *job);
+
+/* Failures of this node's workers after the root cause, a line each in the report. */
+struct failure_list {
+    struct failure *item;
+    unsigned count;
+};
+
+void failure_list_add(struct failure_list *l, const struct failure *f);
+void failure_list_clear(struct failure_list *l);
+
+/*
+ * The report at the end: the first failure, what it said last, then the others in a
+ * line each, then where to look; see the launcher's manual for an example. Colour where
+ * asked.
+ */
+struct failure_report {
+    const char *job; /* "job \"resnet\"", or "the job" */
+    const struct msg_done *done;
+    const struct failure_list *others;
+    uint64_t epoch;
+    const char *own_host;
+    bool colour;
+};
+
+void failure_print_report(const struct failure_report *r, FILE *out);
+
+/* The end of a job, whatever it is: a report to standard error and to crun's own error
+ * file where a worker or a node has failed, a line where it failed otherwise. */
+void failure_tell_result(const struct failure_report *r, int exit_code);
+
+#endif

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/workers/group.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/numa/numa.h"
+#include "agent/guard/pages.h"
+#include "agent/workers/workerenv.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+/*
+ * A worker is over when it has exited and both its streams have ended; the group when
+ * all workers are over and the guard has found nothing else of it alive. Whether that
+ * means finished or stopped depends on whether it was told to stop, or one failed.
+ */
+struct worker {
+    pid_t pid;
+    bool exited, drained;
+    int exec_errno; /* 0: it was executed, as far as is known */
+    char exec_what[64];
+    struct guard_exit exit;
+};
+
+struct group {
+    struct loop *loop;
+    const struct config *config;
+    struct guard *guard;
+    struct logs *logs;
+    struct group_calls calls;
+
+    struct worker *worker;
+    uint32_t started; /* spawned in this epoch: all of them, or those before an error */
+    uint32_t alive, undrained;
+    bool running, stopping, failed, sweeping, killed;
+    struct msg_start start;
+    uint64_t epoch, started_ms;
+    struct loop_timer kill_timer;
+};
+
+static void kill_now(struct group *g)
+{
+    g->killed = true;
+    guard_kill(g->guard);
+    loop_timer_arm(&g->kill_timer, clock_ms() + GUARD_LAST_MS);
+}
+
+static void on_kill_time(void *arg)
+{
+    struct group *g = arg;
+
+    if (!g->killed) {
+        kill_now(g);
+        return;
+    }
+    log_error("what the workers left does not end within %d s of being killed: "
+              "ending its guard",
+              GUARD_LAST_MS / 1000);
+    guard_force(g->guard);
+}
+
+struct group *group_create(struct loop *loop, const struct config *config,
+                           struct guard *guard, struct logs *logs,
+                           const struct group_calls *calls)
+{
+    struct group *g = xcalloc(1, sizeof(*g));
+
+    g->loop = loop;
+    g->config = config;
+    g->guard = guard;
+    g->logs = logs;
+    g->calls = *calls;
+    g->worker = xcalloc(config->workers, sizeof(*g->worker));
+    loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
+    return g;
+}
+
+void group_destroy(struct group *g)
+{
+    if (!g)
+        return;
+    loop_timer_fini(&g->kill_timer);
+    free(g->worker);
+    free(g);
+}
+
+uint32_t group_alive(const struct group *g)
+{
+    return g->alive;
+}
+
+pid_t group_pid(const struct group *g, uint32_t local_rank)
+{
+    const struct worker *w = &g->worker[local_rank];
+
+    return g->running && !w->exited ? w->pid : 0;
+}
+
+/* -- starting --------------------------------------------------------------------- */
+
+static int spawn(struct group *g, uint32_t local_rank,
+                 const struct workerenv_facts *facts, struct guard_spawn *s,
+                 struct err *e)
+{
+    extern char **environ;
+    const char **argv = workerenv_argv(facts);
+    const char **env = workerenv_build(facts, (const char *const *)environ);
+    struct numa_place place = { .node = -1 };
+    int rc = -1;
+
+    if (g->config->numa != CONFIG_NUMA_NONE &&
+        numa_place("/", g->config->numa, local_rank, g->config->workers, &place, e) < 0)
+        goto out;
+    s->local_rank = local_rank;
+    s->argv = argv;
+    s->env = env;
+    s->cpus = place.cpus;
+    s->cpus_size = place.cpus_size;
+    s->numa_node = place.node;
+    rc = guard_spawn(g->guard, s, e);
+out:
+    if (place.cpus)
+        CPU_FREE(place.cpus);
+    free(argv);
+    free(env);
+    return rc;
+}
+
+static void close_streams(const int fd[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (fd[i] > STDERR_FILENO)
+            close(fd[i]);
+}
+
+static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
+{
+    struct guard_spawn s = { .fd = { -1, -1, -1 } };
+    const struct pages *pages = guard_pages(g->guard);
+    char progress[64];
+    struct workerenv_facts facts = { .config = g->config,
+                                     .start = &g->start,
+                                     .epoch = g->epoch,
+                                     .local_rank = local_rank,
+                                     .error_file = logs_error_file(g->logs, local_rank),
+                                     .progress = pages_path(pages, guard_pid(g->guard),
+                                                            local_rank, progress,
+                                                            sizeof(progress)),
+                                     .launch = guard_launch(g->guard),
+                                     .agent_store = true };
+    int rc;
+
+    if (local_rank < pages->count)
+        pages_clear(pages, local_rank);
+    if (logs_open(g->logs, local_rank, s.fd, &s.is_tty, e) < 0)
+        return -1;
+    rc = spawn(g, local_rank, &facts, &s, e);
+    close_streams(s.fd);
+    return rc;
+}
+
+int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
+                struct err *e)
+{
+    memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
+    g->start = *start;
+    g->epoch = epoch;
+    g->started = g->alive = g->undrained = 0;
+    g->stopping = g->failed = g->sweeping = g->killed = false;
+    g->started_ms = clock_ms();
+    if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
+        return -1;
+    g->running = true;
+    for (uint32_t i = 0; i < g->config->workers; i++) {
+        if (start_worker(g, i, e) < 0)
+            return -1;
+        g->started++;
+        g->alive++;
+        g->undrained++;
+    }
+    return 0;
+}
+
+/* -- ending ----------------------------------------------------------------------- */
+
+/* What a person can do about it, where the error's own name does not say. */
+static const struct {
+    int errnum;
+    const char *text;
+} exec_hints[] = {
+    { ENOENT, " (the interpreter or loader that it asks for is missing)" },
+    { ENOEXEC, " (neither a program for this machine nor a script with a #! line)" },
+    { EACCES, " (its interpreter is not executable, or is mounted noexec)" },
+    { EAGAIN, " (no more processes: ulimit -u, or the cgroup's pids.max)" },
+    { E2BIG, " (arguments and environment are too long)" },
+};
+
+static const char *exec_hint(int errnum)
+{
+    for (size_t i = 0; i < sizeof(exec_hints) / sizeof(*exec_hints); i++)
+        if (exec_hints[i].errnum == errnum)
+            return exec_hints[i].text;
+    return "";
+}
+
+static struct failure failure_of(const struct group *g, uint32_t local_rank,
+                                 uint64_t at_ms)
+{
+    struct failure f = { .rank = g->start.first_rank + local_rank,
+                         .local_rank = local_rank,
+                         .pid = (uint32_t)g->worker[local_rank].pid,
+                         .at_ms = at_ms,
+                         .wall_ms = clock_wall_ms() - (clock_ms() - at_ms),
+                         .ran_ms = at_ms - g->started_ms };
+
+    snprintf(f.log, sizeof(f.log), "%s", logs_stderr_file(g->logs, local_rank));
+    return f;
+}
+
+static void set_not_executed(struct failure *f, const char *what, int errnum)
+{
+    f->kind = FAILURE_EXEC;
+    f->code = errnum;
+    f->final = true;
+    snprintf(f->what, sizeof(f->what), "%s: %s%s", what, strerror(errnum),
+             exec_hint(errnum));
+}
+
+static void report_failure(struct group *g, uint32_t local_rank)
+{
+    const struct worker *w = &g->worker[local_rank];
+    struct failure f = failure_of(g, local_rank, w->exit.at_ms);
+    struct error_told told;
+    int errnum;
+
+    f.out_of_memory = w->exit.out_of_memory;
+    if (w->exec_errno) {
+        set_not_executed(&f, w->exec_what, w->exec_errno);
+    } else if (WIFSIGNALED(w->exit.status)) {
+        f.kind = FAILURE_SIGNAL;
+        f.code = WTERMSIG(w->exit.status);
+        f.core_dumped = WCOREDUMP(w->exit.status);
+    } else {
+        f.kind = FAILURE_EXIT;
+        f.code = WEXITSTATUS(w->exit.status);
+    }
+    if (failure_read_error_file(logs_error_file(g->logs, local_rank), &told))
+        memcpy(f.said, told.said, sizeof(f.said));
+    else
+        logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
+    failure_put_what(&f, told.message);
+    errnum = g->config->job.preflight ? failure_not_executed(&f) : 0;
+    if (errnum)
+        set_not_executed(&f, "execve", errnum);
+    g->failed = true;
+    g->calls.failed(g->calls.arg, &f);
+}
+
+void group_on_hung(struct group *g, uint32_t local_rank, const char *what)
+{
+    struct failure f = failure_of(g, local_rank, clock_ms());
+
+    f.kind = FAILURE_HANG;
+    snprintf(f.what, sizeof(f.what), "%s", what);
+    g->failed = true;
+    g->calls.failed(g->calls.arg, &f);
+}
+
+/* All workers are over: is anything of them left? The answer is group_on_empty. */
+static void sweep_if_over(struct group *g)
+{
+    if (!g->running || g->alive || g->undrained || g->sweeping)
+        return;
+    g->sweeping = true;
+    guard_sweep(g->guard, g->config->job.failure_grace_ms);
+    if (g->running && !g->kill_timer.armed)
+        loop_timer_arm(&g->kill_timer, clock_ms() + g->config->job.failure_grace_ms);
+}
+
+static void worker_over(struct group *g, uint32_t local_rank)
+{
+    const struct worker *w = &g->worker[local_rank];
+
+    /* a worker that ends because it was told to is no failure */
+    if (!g->stopping && (w->exec_errno || w->exit.status != 0))
+        report_failure(g, local_rank);
+    sweep_if_over(g);
+}
+
+void group_on_started(struct group *g, uint32_t local_rank, pid_t pid)
+{
+    g->worker[local_rank].pid = pid;
+}
+
+void group_on_exec_failed(struct group *g, uint32_t local_rank, int errnum,
+                          const char *what)
+{
+    struct worker *w = &g->worker[local_rank];
+
+    w->exec_errno = errnum;
+    snprintf(w->exec_what, sizeof(w->exec_what), "%s", what);
+}
+
+void group_on_exited(struct group *g, const struct guard_exit *exit)
+{
+    struct worker *w = &g->worker[exit->local_rank];
+
+    if (w->exited)
+        return;
+    w->exited = true;
+    w->pid = exit->pid;
+    w->exit = *exit;
+    g->alive--;
+    if (w->drained)
+        worker_over(g, exit->local_rank);
+    else
+        logs_drain(g->logs, exit->local_rank,
+                   exit->status ? FAILED_DRAIN_MS : WORKER_DRAIN_MS);
+}
+
+void group_on_logs_ended(struct group *g, uint32_t local_rank)
+{
+    struct worker *w = &g->worker[local_rank];
+
+    if (!g->running || w->drained) /* not of this group: its guard died with its own */
+        return;
+    w->drained = true;
+    g->undrained--;
+    if (w->exited)
+        worker_over(g, local_rank);
+}
+
+void group_on_empty(struct group *g)
+{
+    if (!g->running || g->alive || g->undrained)
+        return;
+    g->running = g->sweeping = false;
+    loop_timer_cancel(&g->kill_timer);
+    if (g->stopping)
+        g->calls.stopped(g->calls.arg);
+    else if (!g->failed)
+        g->calls.finished(g->calls.arg);
+}
+
+void group_stop(struct group *g, int signo, uint32_t grace_ms)
+{
+    uint64_t kill_at = clock_ms() + grace_ms;
+
+    g->stopping = true;
+    if (!g->running) {
+        g->calls.stopped(g->calls.arg);
+        return;
+    }
+    if (g->killed)
+        return;
+    if (grace_ms == 0) {
+        kill_now(g);
+        return;
+    }
+    guard_signal(g->guard, GUARD_ALL, signo);
+    if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
+        loop_timer_arm(&g->kill_timer, kill_at);
+    sweep_if_over(g);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "launcher/crunctl/ctl.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+
+/* crunctl events: what has happened, and what happens, a line each. */
+static void print_json(const struct msg_event *event)
+{
+    cJSON *o = cJSON_CreateObject();
+    char *text;
+
+    cJSON_AddNumberToObject(o, "number", (double)event->number);
+    cJSON_AddNumberToObject(o, "time_ms", (double)event->wall_ms);
+    cJSON_AddStringToObject(o, "job", event->run_id);
+    cJSON_AddNumberToObject(o, "epoch", (double)event->epoch);
+    cJSON_AddStringToObject(o, "kind", event->kind);
+    cJSON_AddStringToObject(o, "host", event->host);
+    cJSON_AddStringToObject(o, "text", event->text);
+    text = cJSON_PrintUnformatted(o);
+    puts(text ? text : "{}");
+    free(text);
+    cJSON_Delete(o);
+}
+
+static void print_line(const struct msg_event *event)
+{
+    char when[32], text[2 * sizeof(event->text)];
+
+    printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
+           clock_format_time(event->wall_ms, when, sizeof(when)), event->run_id,
+           event->epoch, event->kind, log_printable(event->text, text, sizeof(text)));
+}
+
+struct reader {
+    struct ctl *c;
+    bool json;
+};
+
+static void on_event(void *arg, const struct msg *m)
+{
+    const struct reader *r = arg;
+
+    if (m->type != MSG_EVENT)
+        return;
+    if (r->json)
+        print_json(&m->event);
+    else
+        print_line(&m->event);
+    if (fflush(stdout) != 0)
+        ctl_stop_listening(r->c);
+}
+
+static int run(struct ctl *c, const struct ctl_options *o, const char *word,
+               struct err *e)
+{
+    struct msg m = { .type = MSG_EVENTS };
+    struct reader r = { .c = c, .json = o->json };
+    int rc;
+
+    (void)word;
+    snprintf(m.events.run_id, sizeof(m.events.run_id), "%s",
+             o->run_id ? o->run_id : "");
+    m.events.since = (uint64_t)o->since;
+    m.events.follow = o->follow;
+    rc = ctl_ask(c, &m, on_event, &r, NULL, e);
+    return rc == CTL_EXIT_OK && o->follow ? ctl_listen(c, on_event, &r, e) : rc;
+}
+
+static const struct opt table[] = {
+    CTL_COMMON_FLAGS,
+    { .name = "follow",
+      .letter = 'f',
+      .help = "Go on with the events to come, until Ctrl-C.",
+      .set = opt_set_true,
+      .offset = offsetof(struct ctl_options, follow) },
+    { .name = "since",
+      .arg = "N",
+      .help = "Only events with a greater number. Default: all that are kept.",
+      .set = opt_set_int,
+      .offset = offsetof(struct ctl_options, since),
+      .min = 0,
+      .max = INT64_MAX },
+    CTL_JSON_FLAG("Print each event as a line of JSON."),
+    { .name = NULL },
+};
+
+const struct ctl_command ctl_events = {
+    .name = "events",
+    .summary = "show what has happened to the jobs",
+    .table = table,
+    .run = run,
+};

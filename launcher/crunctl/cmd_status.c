@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/crunctl/ctl.h"
+#include "launcher/crunctl/table.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/protocol/proto.h"
+
+/* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
+ * JSON. */
+struct status {
+    const struct ctl_options *options;
+    struct job_list {
+        char run_id[RUN_ID_MAX + 1];
+        struct job_list *next;
+    } * jobs, **tail;
+    struct table *table; /* of the job being shown */
+    cJSON *array;        /* of all jobs */
+    cJSON *nodes;        /* of the job being shown */
+};
+
+static const char *const headings[] = { "NODE",      "SLOT",        "RANKS", "STATE",
+                                        "HEARTBEAT", "CONTAINMENT", "STEP",  "STEPS/S",
+                                        "LOSS",      "GPU",         "MEM",   "PID",
+                                        "ADDRESS",   "NOTE",        NULL };
+
+/* -- for people ------------------------------------------------------------------- */
+
+static void print_result(const struct msg_job_status *s)
+{
+    char age[32], text[2 * sizeof(s->text)];
+
+    if (strcmp(s->state, "done") == 0)
+        printf("   %s, exit code %" PRId32 ": %s", s->reason, s->exit_code,
+               log_printable(s->text, text, sizeof(text)));
+    else if (strcmp(s->state, "forming") == 0)
+        printf("   %" PRIu32 " of %" PRIu32 " nodes for %s", s->nodes,
+               s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes,
+               clock_format_duration(s->state_ms, age, sizeof(age)));
+    else if (strcmp(s->state, "stopping") == 0)
+        printf("   stopping for %s (%s)",
+               clock_format_duration(s->state_ms, age, sizeof(age)), s->cause);
+}
+
+static const char *plural(uint32_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_job(const struct msg_job_status *s)
+{
+    bool done = strcmp(s->state, "done") == 0;
+    char age[32], text[2 * sizeof(s->text)];
+
+    printf("job %s   %s   epoch %" PRIu64, s->run_id, s->state, s->epoch);
+    if (strcmp(s->state, "running") == 0)
+        printf("   %" PRIu32 " worker%s on %" PRIu32 " node%s", s->workers,
+               plural(s->workers), s->nodes, plural(s->nodes));
+    if (s->spares)
+        printf(" (+%" PRIu32 " spare%s)", s->spares, plural(s->spares));
+    print_result(s);
+    clock_format_duration(done ? s->state_ms : s->age_ms, age, sizeof(age));
+    printf(done ? "   ended %s ago" : "   up %s", age);
+    printf("   restarts %" PRIu32 " of %" PRIu32 "\n", s->restarts, s->max_restarts);
+    if (*s->notice)
+        printf("%s\n", log_printable(s->notice, text, sizeof(text)));
+    if (!done && s->failure.kind != FAILURE_NONE)
+        printf("last failure: %s\n", log_printable(s->text, text, sizeof(text)));
+}
+
+static void print_ranks(struct table *t, const struct msg_node_status *s)
+{
+    if (s->group_rank < 0)
+        table_cell(t, "-");
+    else if (s->workers == 1)
+        table_cell(t, "%" PRIu32, s->first_rank);
+    else
+        table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
+                   s->first_rank + s->workers - 1);
+}
+
+/* How busy they are, and how full the fullest one is. */
+static void print_gpus(struct table *t, const struct msg_gpus *g)
+{
+    if (g->count && g->percent >= 0)
+        table_cell(t, "%" PRId32 "%%", g->percent);
+    else
+        table_cell(t, "-");
+    if (g->total_mib)
+        table_cell(t, "%.*fG", g->used_mib < 10 * 1024, g->used_mib / 1024.0);
+    else
+        table_cell(t, "-");
+}
+
+static void add_row(struct table *t, const struct msg_node_status *s)
+{
+    char heard[32];
+
+    table_cell(t, "%s", s->host);
+    table_cell(t, s->slot < 0 ? "-" : "%" PRId32, s->slot);
+    print_ranks(t, s);
+    table_cell(t, "%s", s->state);
+    table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
+               s->connected ? "" : " (away)");
+    table_cell(t, "%s", s->containment);
+    table_cell(t, s->progress.step ? "%" PRIu64 : "-", s->progress.step);
+    table_cell(t, "%s", s->progress.steps_per_s);
+    table_cell(t, "%s", s->progress.loss);
+    print_gpus(t, &s->progress.gpus);
+    table_cell(t, "%" PRIu32, s->pid);
+    table_cell(t, "%s", s->address);
+    table_cell(t, "%s", s->progress.note);
+}
+
+/* -- for programs ----------------------------------------------------------------- */
+
+static void add_number(cJSON *o, const char *name, uint64_t value)
+{
+    cJSON_AddNumberToObject(o, name, (double)value);
+}
+
+static void add_failure(cJSON *o, const struct failure *f)
+{
+    if (f->kind == FAILURE_NONE)
+        return;
+    o = cJSON_AddObjectToObject(o, "failure");
+    cJSON_AddStringToObject(o, "kind", proto_failure_kind_name(f->kind));
+    cJSON_AddStringToObject(o, "host", f->host);
+    cJSON_AddNumberToObject(o, "rank", f->rank);
+    cJSON_AddNumberToObject(o, "local_rank", f->local_rank);
+    cJSON_AddNumberToObject(o, "pid", f->pid);
+    cJSON_AddNumberToObject(o, "code", f->code);
+    add_number(o, "time_ms", f->wall_ms);
+    cJSON_AddStringToObject(o, "said", f->said);
+    cJSON_AddStringToObject(o, "log", f->log);
+}
+
+static cJSON *job_object(const struct msg_job_status *s)
+{
+    cJSON *o = cJSON_CreateObject();
+    char instance[ID128_HEX_SIZE];
+
+    cJSON_AddStringToObject(o, "job", s->run_id);
+    cJSON_AddStringToObject(o, "state", s->state);
+    cJSON_AddStringToObject(o, "cause", s->cause);
+    cJSON_AddStringToObject(o, "result", s->reason);
+    cJSON_AddStringToObject(o, "text", s->text);
+    cJSON_AddStringToObject(o, "notice", s->notice);
+    cJSON_AddStringToObject(o, "program", s->program);
+    cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
+    add_number(o, "epoch", s->epoch);
+    cJSON_AddNumberToObject(o, "node_count", s->nodes);
+    cJSON_AddNumberToObject(o, "spare_count", s->spares);
+    cJSON_AddNumberToObject(o, "worker_count", s->workers);
+    cJSON_AddNumberToObject(o, "min_nodes", s->min_nodes);
+    cJSON_AddNumberToObject(o, "max_nodes", s->max_nodes);
+    cJSON_AddNumberToObject(o, "restarts", s->restarts);
+    cJSON_AddNumberToObject(o, "max_restarts", s->max_restarts);
+    cJSON_AddNumberToObject(o, "exit_code", s->exit_code);
+    add_number(o, "age_ms", s->age_ms);
+    add_number(o, "state_ms", s->state_ms);
+    add_failure(o, &s->failure);
+    return o;
+}
+
+static void add_gpus(cJSON *o, const struct msg_gpus *g)
+{
+    if (g->count == 0)
+        return;
+    o = cJSON_AddObjectToObject(o, "gpus");
+    cJSON_AddNumberToObject(o, "count", g->count);
+    if (g->percent >= 0)
+        cJSON_AddNumberToObject(o, "percent", g->percent);
+    cJSON_AddNumberToObject(o, "used_mib", g->used_mib);
+    cJSON_AddNumberToObject(o, "total_mib", g->total_mib);
+    cJSON_AddNumberToObject(o, "celsius", g->celsius);
+    cJSON_AddNumberToObject(o, "watts", g->watts);
+}
+
+static cJSON *node_object(const struct msg_node_status *s)
+{
+    cJSON *o = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(o, "host", s->host);
+    cJSON_AddStringToObject(o, "address", s->address);
+    cJSON_AddNumberToObject(o, "pid", s->pid);
+    cJSON_AddStringToObject(o, "state", s->state);
+    cJSON_AddBoolToObject(o, "connected", s->connected);
+    cJSON_AddNumberToObject(o, "slot", s->slot);
+    cJSON_AddNumberToObject(o, "group_rank", s->group_rank);
+    cJSON_AddNumberToObject(o, "first_rank", s->first_rank);
+    cJSON_AddNumberToObject(o, "workers", s->workers);
+    add_number(o, "heard_ms_ago", s->heard_ms);
+    cJSON_AddStringToObject(o, "containment", s->containment);
+    add_number(o, "step", s->progress.step);
+    cJSON_AddStringToObject(o, "steps_per_s", s->progress.steps_per_s);
+    cJSON_AddStringToObject(o, "loss", s->progress.loss);
+    cJSON_AddStringToObject(o, "note", s->progress.note);
+    add_gpus(o, &s->progress.gpus);
+    return o;
+}
+
+/* -- asking ----------------------------------------------------------------------- */
+
+static void on_job_name(void *arg, const struct msg *m)
+{
+    struct status *s = arg;
+
+    if (m->type != MSG_JOB_STATUS)
+        return;
+    *s->tail = calloc(1, sizeof(**s->tail));
+    if (!*s->tail)
+        return;
+    memcpy((*s->tail)->run_id, m->job_status.run_id, sizeof((*s->tail)->run_id));
+    s->tail = &(*s->tail)->next;
+}
+
+static void on_detail(void *arg, const struct msg *m)
+{
+    struct status *s = arg;
+
+    if (m->type == MSG_JOB_STATUS && s->array) {
+        cJSON *job = job_object(&m->job_status);
+
+        cJSON_AddItemToArray(s->array, job);
+        s->nodes = cJSON_AddArrayToObject(job, "nodes");
+    } else if (m->type == MSG_JOB_STATUS) {
+        print_job(&m->job_status);
+    } else if (m->type == MSG_NODE_STATUS && s->array) {
+        cJSON_AddItemToArray(s->nodes, node_object(&m->node_status));
+    } else if (m->type == MSG_NODE_STATUS) {
+        if (!s->table)
+            s->table = table_create(headings);
+        add_row(s->table, &m->node_status);
+    }
+}
+
+/* All pages of one list. */
+static int ask_pages(struct ctl *c, const char *run_id, ctl_answer_fn *fn,
+                     struct status *s, struct err *e)
+{
+    struct msg m = { .type = MSG_STATUS };
+    uint64_t next = 0;
+    int rc;
+
+    snprintf(m.status.run_id, sizeof(m.status.run_id), "%s", run_id);
+    do {
+        m.status.from = (uint32_t)next;
+        rc = ctl_ask(c, &m, fn, s, &next, e);
+    } while (rc == CTL_EXIT_OK && next);
+    return rc;
+}
+
+static int show_job(struct ctl *c, const char *run_id, struct status *s, struct err *e)
+{
+    int rc = ask_pages(c, run_id, on_detail, s, e);
+
+    if (s->table)
+        table_print(s->table, stdout);
+    table_destroy(s->table);
+    s->table = NULL;
+    return rc;
+}
+
+static int show_all(struct ctl *c, struct status *s, struct err *e)
+{
+    int rc = ask_pages(c, "", on_job_name, s, e);
+
+    if (rc == CTL_EXIT_OK && !s->jobs && !s->array)
+        printf("no jobs\n");
+    for (struct job_list *j = s->jobs, *next; j; j = next) {
+        next = j->next;
+        if (rc == CTL_EXIT_OK)
+            rc = show_job(c, j->run_id, s, e);
+        if (next && !s->array)
+            putchar('\n');
+        free(j);
+    }
+    return rc;
+}
+
+static int run(struct ctl *c, const struct ctl_options *o, const char *word,
+               struct err *e)
+{
+    struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
+    int rc;
+
+    s.tail = &s.jobs;
+    (void)word;
+    rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
+    if (s.array && rc == CTL_EXIT_OK) {
+        char *text = cJSON_Print(s.array);
+
+        puts(text ? text : "[]");
+        free(text);
+    }
+    cJSON_Delete(s.array);
+    return rc;
+}
+
+static const struct opt table[] = {
+    CTL_COMMON_FLAGS,
+    CTL_JSON_FLAG("Print an array of jobs as JSON."),
+    { .name = NULL },
+};
+
+const struct ctl_command ctl_status = {
+    .name = "status",
+    .summary = "show the jobs, their nodes and how far they are",
+    .table = table,
+    .run = run,
+};

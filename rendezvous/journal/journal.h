@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOURNAL_JOURNAL_H
+#define RENDEZVOUS_JOURNAL_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/journal/disk.h"
+
+/*
+ * What a daemon must remember through its own death: records, in order, in one file.
+ * Records are gathered into a batch; a commit writes and syncs the batch, and a batch
+ * is there after a crash in whole or not at all. It knows nothing of what records mean.
+ *
+ * Blocks are reserved ahead of the tail, so that a full disk is known while there is
+ * still room to go on. journal_format.h says what stands on the disk.
+ */
+struct journal;
+
+/* Called for every record, in order. A -1 refuses the journal (e is filled). */
+typedef int journal_record_fn(void *arg, unsigned type, const void *data, size_t size,
+                              struct err *e);
+
+/*
+ * Lock the directory, read the journal (an empty one is made) and give every record of
+ * every whole batch to fn. A torn last batch is cut off: *cut_bytes says how much was
+ * thrown away. Damage before the last batch is an error that names the offset; fn may
+ * have been called by then. The disk is the caller's and must outlive the journal.
+ */
+struct journal *journal_open(struct disk *disk, journal_record_fn *fn, void *arg,
+                             uint64_t *cut_bytes, struct err *e) MUST_CHECK;
+void journal_close(struct journal *j); /* NULL is fine; does not commit; unlocks */
+
+/* Add to the batch under construction: at most JOURNAL_RECORD_MAX bytes. */
+void journal_append(struct journal *j, unsigned type, const void *data, size_t size);
+
+/* Whether there is anything to commit. */
+bool journal_pending(const struct journal *j);
+
+/*
+ * Write and sync the batch. After -1 the journal takes nothing more and the program
+ * must end: what a failed sync left on the disk is not known.
+ */
+int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
+
+/*
+ * True while the reserve cannot be had: take on nothing new. Asks the disk again each
+ * time, so that it ends even where nothing is committed.
+ */
+bool journal_is_full(struct journal *j);
+
+/* Whether a snapshot is worth its while: the file has grown, or the disk is full and
+ * only a shorter file lets the program go on. */
+bool journal_wants_snapshot(const struct journal *j);
+
+/*
+ * Start again with a file that holds only what `dump` appends (by journal_append), and
+ * replace the old one with it atomically. What was pending is committed first. Returns
+ * 0, or 1 where there was no room for it (e says so; the old file goes on in use and
+ * all is well), or -1 as journal_commit.
+ */
+int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *j),
+                     void *arg, struct err *e) MUST_CHECK;
+
+#endif

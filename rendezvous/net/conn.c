@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One control connection. What comes in is cut into frames and handed up; what goes out
+ * is queued by conn_send and held until conn_flush says how far it may go. Only the
+ * transport table touches the socket.
+ *
+ * A connection ends on its own timer and never from within a call of its owner: whoever
+ * finds it broken marks it CONN_OVER and arms the timer for now, so `closed` comes from
+ * the loop. Memory goes at the end of that turn. An idle connection holds no buffer
+ * space and no armed timer.
+ */
+#include "rendezvous/net/conn.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/frame.h"
+
+/*
+ * CONNECTING  connect() is under way; nothing is read or written
+ * PREFACE     the peer's preface is to come first
+ * OPEN        frames both ways
+ * LEAVING     hung up: what is queued goes out, what comes in is thrown away
+ * SHUT        all is out and the peer was told so; it is given time to read it
+ * OVER        broken or finished; `closed` is due, or the owner has destroyed it
+ */
+enum conn_state {
+    CONN_CONNECTING,
+    CONN_PREFACE,
+    CONN_OPEN,
+    CONN_LEAVING,
+    CONN_SHUT,
+    CONN_OVER
+};
+
+/* How bytes move. As recv and send: -1 with errno, EAGAIN when it would block. */
+struct conn_transport {
+    ssize_t (*read)(struct conn *c, void *data, size_t size);
+    /* Takes what it wrote, at most `size`, off the buffer. */
+    ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
+    /* Tell the peer that nothing more comes. */
+    void (*shut)(struct conn *c);
+};
+
+struct conn {
+    const struct conn_transport *transport;
+    struct loop *loop;
+    struct conn_calls calls;
+    void (*connected)(void *arg, struct conn *c);
+    enum conn_state state;
+    bool destroyed; /* by its owner: not a call more */
+    int fd;
+    struct event *readable, *writable;
+    struct evbuffer *in; /* less than a frame between turns */
+    struct evbuffer *out;
+    size_t released;         /* how much of out may leave */
+    struct loop_timer timer; /* the earliest of what follows; 0: none */
+    uint64_t owner_at;       /* conn_set_deadline */
+    uint64_t frame_at;       /* the rest of a frame, the connect, the hang-up */
+    uint64_t send_at;        /* any progress in sending */
+    const char *owner_why;
+    char *why; /* of the end */
+    struct net_addr peer;
+};
+
+/* -- the plain transport --------------------------------------------------------- */
+
+static ssize_t plain_read(struct conn *c, void *data, size_t size)
+{
+    return recv(c->fd, data, size, 0);
+}
+
+static ssize_t plain_write(struct conn *c, struct evbuffer *out, size_t size)
+{
+    return evbuffer_write_atmost(out, c->fd, (ev_ssize_t)size);
+}
+
+static void plain_shut(struct conn *c)
+{
+    shutdown(c->fd, SHUT_WR);
+}
+
+static const struct conn_transport plain = { plain_read, plain_write, plain_shut };
+
+/* -- deadlines and the end ------------------------------------------------------- */
+
+static void arm(struct conn *c)
+{
+    const uint64_t at[] = { c->owner_at, c->frame_at, c->send_at };
+    uint64_t first = 0;
+
+    if (c->state == CONN_OVER)
+        return;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        if (at[i] && (!first || at[i] < first))
+            first = at[i];
+    if (!first)
+        loop_timer_cancel(&c->timer);
+    else if (!c->timer.armed || c->timer.at_ms != first)
+        loop_timer_arm(&c->timer, first);
+}
+
+static void set_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
+{
+    if (*deadline == at_ms)
+        return;
+    *deadline = at_ms;
+    arm(c);
+}
+
+/* Nothing more happens but `closed`. */
+static void end(struct conn *c, const char *why)
+{
+    if (c->state == CONN_OVER)
+        return;
+    c->state = CONN_OVER;
+    if (!c->why)
+        c->why = xstrdup(why);
+    event_del(c->readable);
+    event_del(c->writable);
+    loop_timer_arm(&c->timer, 0);
+}
+
+static void end_errno(struct conn *c)
+{
+    end(c, strerror(errno));
+}
+
+static void free_now(void *object)
+{
+    struct conn *c = object;
+
+    event_free(c->readable);
+    event_free(c->writable);
+    evbuffer_free(c->in);
+    evbuffer_free(c->out);
+    free(c->why);
+    free(c);
+}
+
+void conn_destroy(struct conn *c)
+{
+    if (!c || c->destroyed)
+        return;
+    c->destroyed = true;
+    c->state = CONN_OVER;
+    event_del(c->readable);
+    event_del(c->writable);
+    loop_timer_fini(&c->timer);
+    close(c->fd);
+    loop_defer(c->loop, free_now, c);
+}
+
+static void finish(struct conn *c)
+{
+    c->calls.closed(c->calls.arg, c, c->why);
+    conn_destroy(c);
+}
+
+/* -- out ------------------------------------------------------------------------- */
+
+static void tell_that_all_is_out(struct conn *c)
+{
+    c->state = CONN_SHUT;
+    c->transport->shut(c);
+}
+
+static void write_released(struct conn *c)
+{
+    ssize_t n = 0;
+
+    if (c->released > 0) {
+        n = c->transport->write(c, c->out, c->released);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            end_errno(c);
+            return;
+        }
+    }
+    if (n > 0)
+        c->released -= (size_t)n;
+    if (c->released == 0) {
+        event_del(c->writable);
+        set_deadline(c, &c->send_at, 0);
+        if (c->state == CONN_LEAVING && evbuffer_get_length(c->out) == 0)
+            tell_that_all_is_out(c);
+        return;
+    }
+    if (n > 0 || !c->send_at)
+        set_deadline(c, &c->send_at, clock_ms() + SEND_DEADLINE_MS);
+    event_add(c->writable, NULL);
+}
+
+void conn_send(struct conn *c, const struct msg *m)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+
+    if (c->state > CONN_OPEN)
+        return;
+    evbuffer_add(c->out, frame, proto_encode(m, frame, sizeof(frame)));
+    if (evbuffer_get_length(c->out) > CONTROL_OUT_MAX)
+        end(c, "it takes too little of what is sent to it");
+}
+
+void conn_flush(struct conn *c)
+{
+    if (c->state == CONN_OVER)
+        return;
+    c->released = evbuffer_get_length(c->out);
+    if (c->state != CONN_CONNECTING && !event_pending(c->writable, EV_WRITE, NULL))
+        write_released(c);
+}
+
+static void hang_up(struct conn *c, const char *why)
+{
+    if (c->state > CONN_OPEN)
+        return;
+    if (c->state == CONN_CONNECTING) {
+        end(c, why);
+        return;
+    }
+    c->state = CONN_LEAVING;
+    c->why = xstrdup(why);
+    c->owner_at = 0;
+    set_deadline(c, &c->frame_at, clock_ms() + HANG_UP_MS);
+    if (evbuffer_get_length(c->out) == 0)
+        tell_that_all_is_out(c);
+}
+
+void conn_hang_up(struct conn *c)
+{
+    hang_up(c, "");
+}
+
+/* -- in -------------------------------------------------------------------------- */
+
+static void deliver(struct conn *c, const struct frame_header *h, const uint8_t *body)
+{
+    struct msg m;
+    struct err e = { "" };
+
+    if (proto_decode(h, body, &m, &e) < 0 &&
+        (!c->calls.unreadable || !c->calls.unreadable(c->calls.arg, c, h, e.text)))
+        end(c, e.text);
+    else if (e.text[0])
+        hang_up(c, e.text);
+    else if (c->calls.message(c->calls.arg, c, &m, &e) < 0)
+        hang_up(c, e.text);
+}
+
+static size_t take_preface(struct conn *c, const uint8_t *data, size_t size)
+{
+    size_t n = size < FRAME_PREFACE_SIZE ? size : FRAME_PREFACE_SIZE;
+
+    if (memcmp(data, FRAME_PREFACE, n) != 0)
+        end(c, "it does not speak the control protocol");
+    else if (n == FRAME_PREFACE_SIZE)
+        c->state = CONN_OPEN;
+    return c->state == CONN_OPEN ? n : 0;
+}
+
+/* How many bytes of data are done with. */
+static size_t take(struct conn *c, const uint8_t *data, size_t size)
+{
+    size_t used = c->state == CONN_PREFACE ? take_preface(c, data, size) : 0;
+    struct frame_header h;
+    struct err e;
+
+    while (c->state == CONN_OPEN && used < size) {
+        int whole = frame_get_header(data + used, size - used,
+                                     c->calls.body_max(c->calls.arg, c), &h, &e);
+
+        if (whole < 0)
+            end(c, e.text);
+        if (whole <= 0)
+            break;
+        deliver(c, &h, data + used + FRAME_HEADER_SIZE);
+        used += FRAME_HEADER_SIZE + h.body_size;
+    }
+    return used;
+}
+
+static void take_in(struct conn *c, const void *data, size_t size)
+{
+    size_t used, length;
+
+    evbuffer_add(c->in, data, size);
+    length = evbuffer_get_length(c->in);
+    used = take(c, evbuffer_pullup(c->in, -1), length);
+    evbuffer_drain(c->in, c->state > CONN_OPEN ? length : used);
+    if (c->state > CONN_OPEN)
+        return;
+    if (used == length)
+        set_deadline(c, &c->frame_at, 0);
+    else if (used > 0 || !c->frame_at)
+        set_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
+}
+
+static void read_some(struct conn *c)
+{
+    uint8_t data[READ_SHARE_BYTES];
+    ssize_t n = c->transport->read(c, data, sizeof(data));
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0)
+        end_errno(c);
+    else if (n == 0)
+        end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame" : "");
+    else if (c->state <= CONN_OPEN)
+        take_in(c, data, (size_t)n);
+}
+
+/* -- what the loop calls --------------------------------------------------------- */
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    read_some(arg);
+}
+
+static void on_connected(struct conn *c)
+{
+    int errnum = 0;
+    socklen_t len = sizeof(errnum);
+
+    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &len);
+    if (errnum) {
+        end(c, strerror(errnum));
+        return;
+    }
+    c->state = CONN_OPEN;
+    event_del(c->writable);
+    event_add(c->readable, NULL);
+    set_deadline(c, &c->frame_at, 0);
+    c->connected(c->calls.arg, c);
+    if (c->state != CONN_OVER)
+        write_released(c);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    (void)fd;
+    (void)what;
+    if (c->state == CONN_CONNECTING)
+        on_connected(c);
+    else
+        write_released(c);
+}
+
+static const char *missed(const struct conn *c, uint64_t now)
+{
+    if (c->owner_at && c->owner_at <= now)
+        return c->owner_why;
+    if (c->send_at && c->send_at <= now)
+        return "it takes nothing of what is sent to it";
+    if (!c->frame_at || c->frame_at > now)
+        return NULL;
+    if (c->state == CONN_CONNECTING)
+        return "no answer";
+    return "a frame was begun and not finished in time";
+}
+
+static void on_timer(void *arg)
+{
+    struct conn *c = arg;
+    const char *why;
+
+    /* what came while we were late counts */
+    if (c->state == CONN_PREFACE || c->state == CONN_OPEN)
+        read_some(c);
+    if (c->destroyed)
+        return;
+    if (c->state == CONN_OVER) {
+        finish(c);
+        return;
+    }
+    why = missed(c, clock_ms());
+    if (why)
+        end(c, why);
+    else
+        arm(c);
+}
+
+/* -- the rest -------------------------------------------------------------------- */
+
+static void set_options(int fd)
+{
+    /* a dead peer is found out by its lease; these are for those that have none */
+    const struct {
+        int level, name, value;
+    } option[] = {
+        { IPPROTO_TCP, TCP_NODELAY, 1 },
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+        { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
+        { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
+        { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
+    };
+
+    for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
+        (void)!setsockopt(fd, option[i].level, option[i].name, &option[i].value,
+                          sizeof(option[i].value));
+}
+
+static struct conn *create(struct loop *loop, int fd, enum conn_state state,
+                           const struct conn_calls *calls)
+{
+    struct conn *c = xcalloc(1, sizeof(*c));
+    struct event_base *base = loop_base(loop);
+
+    set_options(fd);
+    *c = (struct conn){ .transport = &plain,
+                        .loop = loop,
+                        .calls = *calls,
+                        .state = state,
+                        .fd = fd,
+                        .in = evbuffer_new(),
+                        .out = evbuffer_new() };
+    c->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, c);
+    c->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
+    loop_timer_init(&c->timer, loop, on_timer, c);
+    return c;
+}
+
+struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
+                         const struct conn_calls *calls)
+{
+    struct conn *c = create(loop, fd, expect_preface ? CONN_PREFACE : CONN_OPEN, calls);
+
+    (void)!net_peer_addr(fd, &c->peer);
+    event_add(c->readable, NULL);
+    return c;
+}
+
+struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
+                          void (*connected)(void *arg, struct conn *c),
+                          const struct conn_calls *calls, struct err *e)
+{
+    int fd = net_connect(addr, e);
+    struct conn *c;
+
+    if (fd < 0)
+        return NULL;
+    c = create(loop, fd, CONN_CONNECTING, calls);
+    c->connected = connected;
+    c->peer = *addr;
+    evbuffer_add(c->out, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    set_deadline(c, &c->frame_at, clock_ms() + CONNECT_TIMEOUT_MS);
+    event_add(c->writable, NULL);
+    return c;
+}
+
+void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why)
+{
+    c->owner_why = why;
+    set_deadline(c, &c->owner_at, at_ms);
+}
+
+const struct net_addr *conn_peer(const struct conn *c)
+{
+    return &c->peer;
+}
+
+bool conn_local(const struct conn *c, struct net_addr *addr)
+{
+    return net_local_addr(c->fd, addr) == 0 && addr->sa.ss_family != AF_UNIX;
+}

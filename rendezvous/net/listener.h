@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_NET_LISTENER_H
+#define RENDEZVOUS_NET_LISTENER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/protocol/frame.h"
+
+struct listener;
+struct loop;
+
+/*
+ * A listening socket, and the connections that have not shown yet what they are. It
+ * waits for the first bytes of each, without taking them, and hands the socket on.
+ * What says nothing by the hello deadline is closed. Running out of descriptors pauses
+ * it; it never spins.
+ */
+struct listener_calls {
+    /* The first bytes say `kind`, none of them taken. The callee owns fd. since_ms is
+     * when it connected. For FRAME_KIND_TLS and FRAME_KIND_UNKNOWN, `first` describes
+     * what it looks like. */
+    void (*arrived)(void *arg, int fd, enum frame_kind kind, const char *first,
+                    const struct net_addr *peer, uint64_t since_ms);
+    /* Another connection asks to be taken: make room where there is none. False
+     * refuses it. */
+    bool (*make_room)(void *arg, const struct net_addr *from);
+    void *arg;
+};
+
+struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
+                                 const struct listener_calls *calls,
+                                 struct err *e) MUST_CHECK;
+/* Closes the socket and every connection that was not handed on. */
+void listener_destroy(struct listener *l); /* NULL is fine */
+
+/* Where it listens, with the port the system gave. */
+const struct net_addr *listener_address(const struct listener *l);
+
+/* Connections not handed on yet. */
+unsigned listener_waiting(const struct listener *l);
+/* Close the one of them that has waited longest. False if there is none. */
+bool listener_drop_oldest(struct listener *l);
+
+#endif

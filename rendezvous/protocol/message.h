@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_PROTOCOL_MESSAGE_H
+#define RENDEZVOUS_PROTOCOL_MESSAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/limits.h"
+
+/*
+ * The vocabulary of the control protocol: what each message carries. Plain structs with
+ * bounded texts and no pointers, so that a message can be kept, copied and compared.
+ * How they look on the wire is proto's business, where the tables of proto_fields.c
+ * follow every change here; what they mean is in PROTOCOL.md.
+ */
+enum msg_type {
+    /* anybody to the rendezvous */
+    MSG_HELLO = 1,
+    /* agent to the rendezvous */
+    MSG_JOIN = 10,
+    MSG_RESUME,
+    MSG_HEARTBEAT,
+    MSG_STORE_READY,
+    MSG_FAILED,
+    MSG_FINISHED,
+    MSG_STOPPED,
+    MSG_CHECKPOINTED,
+    MSG_LEAVE,
+    MSG_END,
+    MSG_BYE,
+    MSG_NOTE,
+    /* crunctl to the rendezvous */
+    MSG_STATUS = 30,
+    MSG_EVENTS,
+    MSG_STOP_JOB,
+    MSG_DRAIN,
+    /* the rendezvous to anybody */
+    MSG_WELCOME = 50,
+    MSG_REFUSED,
+    MSG_ACK,
+    /* the rendezvous to an agent */
+    MSG_JOINED = 60,
+    MSG_BEAT,
+    MSG_START,
+    MSG_MEMBERS,
+    MSG_STOP,
+    MSG_ASK_CHECKPOINT,
+    MSG_DONE,
+    MSG_NOTICE,
+    /* the rendezvous to crunctl */
+    MSG_JOB_STATUS = 80,
+    MSG_NODE_STATUS,
+    MSG_EVENT,
+    MSG_END_OF_LIST,
+    MSG_TYPE_MAX
+};
+
+/* Why something is refused; each has a name on the wire. */
+enum refusal {
+    REFUSED_NONE,
+    REFUSED_VERSION,   /* no common protocol version */
+    REFUSED_MALFORMED, /* not a message, or not allowed now */
+    REFUSED_CONFIG,    /* same run id, another configuration */
+    REFUSED_RUN_ID,    /* "none" on a standalone daemon */
+    REFUSED_SLOT,      /* node rank taken or out of range */
+    REFUSED_FULL,      /* too many nodes, jobs or connections */
+    REFUSED_NO_SPACE,  /* the daemon's disk is full */
+    REFUSED_FENCED,    /* an evicted node, another instance, an older epoch */
+    REFUSED_ENDED,     /* the job has a result */
+    REFUSED_UNKNOWN,   /* no such job or node */
+    REFUSED_MIN,       /* too few nodes would remain */
+    REFUSED_BUSY,      /* later, perhaps */
+    REFUSED_UNFIT,     /* the node has found a fault in itself */
+    REFUSED_COUNT
+};
+
+enum failure_kind {
+    FAILURE_NONE,
+    FAILURE_EXIT,   /* code: exit code */
+    FAILURE_SIGNAL, /* code: signal */
+    FAILURE_EXEC,   /* code: errno; the program could not be started */
+    FAILURE_LOST,   /* the node was lost */
+    FAILURE_HANG,   /* no progress */
+    FAILURE_AGENT,  /* the agent could not do its work */
+    FAILURE_KIND_COUNT
+};
+
+struct failure {
+    enum failure_kind kind;
+    uint32_t rank, local_rank;
+    uint32_t pid;
+    int32_t code;
+    bool core_dumped;
+    bool out_of_memory;
+    bool final;       /* no restart would mend it */
+    uint64_t at_ms;   /* the agent's CLOCK_BOOTTIME */
+    uint64_t wall_ms; /* for people */
+    uint64_t ran_ms;  /* since its epoch started */
+    char host[HOST_NAME_MAX_BYTES + 1];
+    char what[ERROR_TEXT_MAX_BYTES + 1];   /* in words, one line */
+    char said[FAILURE_TEXT_MAX_BYTES + 1]; /* last lines of standard error */
+    char log[ERROR_TEXT_MAX_BYTES + 1];    /* where the log is */
+};
+
+struct msg_hello {
+    uint32_t version_min, version_max;
+    char role[16];     /* "agent" or "ctl" */
+    char software[32]; /* "crun 0.1.0" */
+};
+
+/* What must be the same for all nodes of a job. */
+struct job_config {
+    uint32_t min_nodes, max_nodes, max_restarts;
+    uint32_t lease_ms, join_timeout_ms, last_call_ms;
+    uint32_t shutdown_grace_ms, failure_grace_ms;
+    uint32_t restart_min_uptime_ms; /* a younger epoch's failure ends the job; 0: off */
+    uint32_t restart_backoff_ms;    /* the longest wait of a crash loop; 0: none */
+    uint32_t quarantine;            /* root causes that put a node last; 0: off */
+    bool limit_spares;              /* at most `spares` are kept, and are waited for */
+    uint32_t spares;
+    bool strict_fence; /* a place is not given away before its node has ended its
+                          workers */
+    bool preflight;    /* what it looks at takes all nodes, so all are to do it */
+    char scale[16];    /* "now", "checkpoint", "never" */
+    char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
+    char program[PROGRAM_MAX_BYTES + 1];             /* for people */
+    char arguments_hash[65]; /* of program and arguments; any text */
+};
+
+#define ROLE_DEFAULT "default"
+
+struct msg_join {
+    char run_id[RUN_ID_MAX + 1];
+    struct id128 incarnation;
+    char host[HOST_NAME_MAX_BYTES + 1];
+    char address[ADDRESS_MAX_BYTES + 1]; /* where others reach this node; may be "" */
+    uint32_t pid;
+    uint32_t workers;
+    int32_t node_rank;             /* -1: none asked for */
+    char containment[32];          /* for status: "cgroup", "session+warden", ... */
+    char role[ROLE_MAX_BYTES + 1]; /* of its workers; "": ROLE_DEFAULT */
+    struct job_config config;
+    char unfit[ERROR_TEXT_MAX_BYTES +
+               1]; /* why it should not be let in; "": it should */
+};
+
+struct msg_resume {
+    char run_id[RUN_ID_MAX + 1];
+    struct id128 incarnation;
+    uint32_t node;
+};
+
+/* The GPUs of a node's workers, all of them together. */
+struct msg_gpus {
+    uint32_t count;               /* 0: none, or not known */
+    int32_t percent;              /* of the time in use, on average; -1: not known */
+    uint32_t used_mib, total_mib; /* of the fullest one */
+    uint32_t celsius;             /* of the hottest one */
+    uint32_t watts;               /* together */
+};
+
+struct msg_heartbeat {
+    uint64_t step;                  /* slowest local worker, 0: not known */
+    char steps_per_s[16], loss[16]; /* as shown; "" : not known */
+    char note[64];
+    char containment[32]; /* where it is not as joined any more */
+    struct msg_gpus gpus;
+};
+
+struct msg_store_ready {
+    char address[ADDRESS_MAX_BYTES + 1];
+    uint32_t port;
+};
+
+struct msg_leave {
+    char reason[64];
+    int32_t exit_code; /* of the job, if it must end with this node */
+    bool now;          /* without a checkpoint */
+};
+
+struct msg_end {
+    char reason[64];
+    int32_t exit_code;
+    bool now;
+};
+
+/* Of one kind: "rank" (what one does while its epoch hangs), "straggler", "gpu". */
+struct msg_note {
+    char kind[24];
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+/* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
+struct msg_status {
+    char run_id[RUN_ID_MAX + 1];
+    uint32_t from; /* how many jobs, or nodes of the job, to pass over */
+};
+
+struct msg_events {
+    char run_id[RUN_ID_MAX + 1];
+    uint64_t since; /* event numbers greater than this */
+    bool follow;
+};
+
+struct msg_stop_job {
+    char run_id[RUN_ID_MAX + 1];
+    bool now;
+};
+
+struct msg_drain {
+    char run_id[RUN_ID_MAX + 1];
+    char node[HOST_NAME_MAX_BYTES + 1]; /* host name, or slot number */
+};
+
+struct msg_welcome {
+    uint32_t version;
+    char software[32];
+    bool durable;
+};
+
+struct msg_refused {
+    enum refusal why;
+    bool retry; /* the same again may succeed later */
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+struct msg_joined {
+    uint32_t node; /* to be given in RESUME */
+    int32_t slot;  /* -1: not placed yet */
+    bool spare;
+    uint32_t lease_ms;
+    char host[HOST_NAME_MAX_BYTES + 1]; /* what the job calls it */
+};
+
+/* To an order of crunctl it may say what comes of it. */
+struct msg_ack {
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+/* Answers a heartbeat; while nodes are missing it says so. */
+struct msg_beat {
+    bool waiting;
+    uint32_t present, wanted;
+    uint64_t left_ms;
+    char missing[128];                  /* node ranks asked for by nobody yet, "2, 5" */
+    char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, and why */
+};
+
+struct msg_start {
+    uint32_t group_rank, group_size;
+    uint32_t first_rank, world_size, workers;
+    uint32_t role_first_rank, role_world_size; /* among its role; 0 workers: not told */
+    uint32_t slot;
+    uint32_t restarts, max_restarts;
+    /* open the store and answer STORE_READY; address and port are unset */
+    bool host_store;
+    char address[ADDRESS_MAX_BYTES + 1];
+    uint32_t port;
+    char cause[64]; /* of this epoch: "first", "failure", "lost", ... */
+};
+
+/*
+ * To rank 0's node: who may use the store. Several of these; spaces between addresses.
+ * One word is none: the node that the rendezvous runs in, wherever it was reached.
+ */
+#define MEMBERS_RENDEZVOUS "rendezvous"
+
+struct msg_members {
+    char addresses[MEMBERS_PER_PAGE * 46];
+};
+
+struct msg_stop {
+    uint32_t grace_ms;
+    bool last; /* the job ends with this stop, as far as is known */
+    bool hang; /* its cause is one: say first, in NOTEs, what every rank does */
+    char cause[16];
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+struct msg_ask_checkpoint {
+    uint32_t within_ms;
+    char cause[16]; /* of the stop that follows: "scale-up", "drain" */
+};
+
+/* What people at every node are to know: one line. */
+struct msg_notice {
+    char text[NOTICE_MAX_BYTES + 1];
+};
+
+/* Failures that came after the root cause, a line each: HOST RANK WHAT. */
+#define AFTERWARDS_LINES_MAX 8
+#define AFTERWARDS_MAX_BYTES 1023
+
+struct msg_done {
+    int32_t exit_code;
+    char reason[16]; /* "success", "failure", ..., "released" */
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+    uint32_t restarts, max_restarts;
+    struct failure failure; /* kind FAILURE_NONE: none */
+    char afterwards[AFTERWARDS_MAX_BYTES + 1];
+};
+
+struct msg_job_status {
+    char run_id[RUN_ID_MAX + 1];
+    char state[16], cause[16], reason[16];
+    char program[PROGRAM_MAX_BYTES + 1];
+    struct id128 instance;
+    uint64_t epoch;
+    uint32_t nodes, spares, workers, min_nodes, max_nodes;
+    uint32_t restarts, max_restarts;
+    int32_t exit_code;
+    uint64_t age_ms;   /* since the job was created */
+    uint64_t state_ms; /* in this state */
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+    char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for just now */
+    struct failure failure;
+};
+
+struct msg_node_status {
+    char run_id[RUN_ID_MAX + 1];
+    char host[HOST_NAME_MAX_BYTES + 1];
+    char address[ADDRESS_MAX_BYTES + 1];
+    uint32_t pid;
+    char state[16];
+    bool connected;
+    int32_t slot;       /* -1: none */
+    int32_t group_rank; /* -1: none */
+    uint32_t first_rank, workers;
+    uint64_t heard_ms; /* ago */
+    char containment[32];
+    struct msg_heartbeat progress;
+};
+
+struct msg_event {
+    uint64_t number;
+    uint64_t wall_ms;
+    char run_id[RUN_ID_MAX + 1];
+    uint64_t epoch;
+    char kind[24]; /* "joined", "formed", "failed", "lost", ... */
+    char host[HOST_NAME_MAX_BYTES + 1];
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+/* For EVENTS: the last number sent. For STATUS: where the next page begins, 0: none. */
+struct msg_end_of_list {
+    uint64_t next;
+};
+
+/* One message. The first four fields travel in the frame's header. */
+struct msg {
+    enum msg_type type;
+    uint64_t sequence; /* an ACK and a REFUSED repeat that of what they answer */
+    uint64_t epoch;
+    struct id128 instance;
+    union {
+        struct msg_hello hello;
+        struct msg_join join;
+        struct msg_resume resume;
+        struct msg_heartbeat heartbeat;
+        struct msg_store_ready store_ready;
+        struct failure failed;
+        struct msg_leave leave;
+        struct msg_end end;
+        struct msg_note note;
+        struct msg_status status;
+        struct msg_events events;
+        struct msg_stop_job stop_job;
+        struct msg_drain drain;
+        struct msg_welcome welcome;
+        struct msg_refused refused;
+        struct msg_ack ack;
+        struct msg_joined joined;
+        struct msg_beat beat;
+        struct msg_start start;
+        struct msg_members members;
+        struct msg_stop stop;
+        struct msg_ask_checkpoint ask_checkpoint;
+        struct msg_done done;
+        struct msg_notice notice;
+        struct msg_job_status job_status;
+        struct msg_node_status node_status;
+        struct msg_event event;
+        struct msg_end_of_list end_of_list;
+    };
+};
+
+#endif

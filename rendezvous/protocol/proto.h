@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_PROTOCOL_PROTO_H
+#define RENDEZVOUS_PROTOCOL_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * Messages to frames and back, as JSON. One table a message describes its fields
+ * (proto_fields.c); encoding (proto_encode.c), decoding (proto.c), bounds, tests and
+ * PROTOCOL.md all follow it. Not for several threads at once, because cJSON is not.
+ */
+#define PROTO_VERSION_MIN 1
+#define PROTO_VERSION_MAX 1
+
+/* Who may send what when. A connection is in exactly one of these. */
+enum proto_phase {
+    PROTO_NEW,    /* nothing but a HELLO */
+    PROTO_AGENT,  /* an agent that has no place yet */
+    PROTO_JOINED, /* an agent that has one */
+    PROTO_CTL,
+    PROTO_PHASE_COUNT
+};
+
+/* NULL if no message has the number. */
+const char *proto_name(unsigned type);
+bool proto_allowed(unsigned type, enum proto_phase phase);
+/* The longest body that the rendezvous takes in the phase. */
+uint32_t proto_body_max(enum proto_phase phase);
+
+/*
+ * The whole frame into out. Returns its size. Messages made by us always fit in
+ * FRAME_HEADER_SIZE + FRAME_BODY_MAX (texts are cut where they would not).
+ */
+size_t proto_encode(const struct msg *m, uint8_t *out, size_t size);
+
+/*
+ * Fill *m from a frame. Strict: JSON in full, depth, no duplicate keys, every required
+ * field, every bound; unknown fields are passed over, so that a newer peer may add
+ * some.
+ */
+struct frame_header;
+int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
+                 struct err *e) MUST_CHECK;
+
+/*
+ * Whether text can be a run id, a host or another name: one or more letters, digits
+ * and . _ : @ % + -. How long it may be is the field's business.
+ */
+bool proto_is_name(const char *text);
+
+const char *proto_refusal_name(enum refusal why);
+const char *proto_failure_kind_name(enum failure_kind kind);
+
+#endif

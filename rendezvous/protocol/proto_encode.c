@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages to frames. The body is printed straight into the frame from the tables:
+ * building a tree first would cost more than all the rest of sending an order. What is
+ * sent is always valid JSON and UTF-8, and always fits.
+ */
+#include "rendezvous/protocol/proto.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/json_check.h"
+#include "rendezvous/protocol/proto_fields.h"
+
+struct writer {
+    char *at, *end;
+    size_t text_max; /* longest text, as it is written */
+    bool full;
+};
+
+static void put(struct writer *w, const char *bytes, size_t size)
+{
+    if (w->full || size > (size_t)(w->end - w->at)) {
+        w->full = true;
+        return;
+    }
+    memcpy(w->at, bytes, size);
+    w->at += size;
+}
+
+static void put_char(struct writer *w, char c)
+{
+    put(w, &c, 1);
+}
+
+static void put_quoted(struct writer *w, const char *plain)
+{
+    put_char(w, '"');
+    put(w, plain, strlen(plain));
+    put_char(w, '"');
+}
+
+/* -- texts --------------------------------------------------------------------- */
+
+/* One character, as it is and as it is written. */
+struct character {
+    size_t taken, size;
+    char as[6 + 1];
+};
+
+static void write_as(struct character *c, const char *bytes, size_t size)
+{
+    memcpy(c->as, bytes, size);
+    c->size = size;
+}
+
+static struct character next_character(const char *text, size_t left)
+{
+    static const char plain_for[] = "\"\\\n\t\r";
+    static const char letter_for[] = "\"\\ntr";
+    struct character c = { .taken = json_utf8_size(text, left) };
+    const char *known = memchr(plain_for, *text, sizeof(plain_for) - 1);
+
+    if (c.taken == 0) { /* bytes that are no character: one mark each */
+        c.taken = 1;
+        write_as(&c, "?", 1);
+    } else if (known) {
+        write_as(&c, (const char[]){ '\\', letter_for[known - plain_for] }, 2);
+    } else if ((unsigned char)*text < ' ') {
+        c.size = (size_t)snprintf(c.as, sizeof(c.as), "\\u%04x", *text);
+    } else {
+        write_as(&c, text, c.taken);
+    }
+    return c;
+}
+
+static size_t written_size(const char *text, size_t length)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < length;) {
+        struct character c = next_character(text + i, length - i);
+
+        size += c.size;
+        i += c.taken;
+    }
+    return size;
+}
+
+/* Where to begin, so that all from there on is no longer than text_max. */
+static size_t tail_start(const char *text, size_t length, size_t text_max)
+{
+    size_t size = written_size(text, length);
+    size_t start = 0;
+
+    while (size > text_max) {
+        struct character c = next_character(text + start, length - start);
+
+        size -= c.size;
+        start += c.taken;
+    }
+    return start;
+}
+
+static void put_text(struct writer *w, const char *text, size_t length)
+{
+    size_t room = w->text_max;
+
+    put_char(w, '"');
+    for (size_t i = 0; i < length;) {
+        struct character c = next_character(text + i, length - i);
+
+        if (c.size > room)
+            break;
+        put(w, c.as, c.size);
+        room -= c.size;
+        i += c.taken;
+    }
+    put_char(w, '"');
+}
+
+/* -- fields -------------------------------------------------------------------- */
+
+static void put_fields(struct writer *w, const struct proto_table *table,
+                       const char *base);
+
+static void encode_u32(struct writer *w, const struct proto_field *f, const char *at)
+{
+    char text[16];
+    uint32_t v;
+
+    (void)f;
+    memcpy(&v, at, sizeof(v));
+    put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, v));
+}
+
+static void encode_i32(struct writer *w, const struct proto_field *f, const char *at)
+{
+    char text[16];
+    int32_t v;
+
+    (void)f;
+    memcpy(&v, at, sizeof(v));
+    put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRId32, v));
+}
+
+static void encode_u64(struct writer *w, const struct proto_field *f, const char *at)
+{
+    char text[24];
+    uint64_t v;
+
+    (void)f;
+    memcpy(&v, at, sizeof(v));
+    snprintf(text, sizeof(text), "%" PRIx64, v);
+    put_quoted(w, text);
+}
+
+static void encode_id(struct writer *w, const struct proto_field *f, const char *at)
+{
+    char hex[ID128_HEX_SIZE];
+    struct id128 id;
+
+    (void)f;
+    memcpy(&id, at, sizeof(id));
+    put_quoted(w, id128_format(&id, hex));
+}
+
+static void encode_bool(struct writer *w, const struct proto_field *f, const char *at)
+{
+    bool v;
+
+    (void)f;
+    memcpy(&v, at, sizeof(v));
+    put(w, v ? "true" : "false", v ? 4 : 5);
+}
+
+static void encode_text(struct writer *w, const struct proto_field *f, const char *at)
+{
+    put_text(w, at, strnlen(at, f->size - 1));
+}
+
+static void encode_tail(struct writer *w, const struct proto_field *f, const char *at)
+{
+    size_t length = strnlen(at, f->size - 1);
+    size_t start = tail_start(at, length, w->text_max);
+
+    put_text(w, at + start, length - start);
+}
+
+static void encode_enum(struct writer *w, const struct proto_field *f, const char *at)
+{
+    unsigned v;
+
+    memcpy(&v, at, sizeof(v));
+    assert(v <= f->max);
+    put_quoted(w, f->names[v]);
+}
+
+static void encode_object(struct writer *w, const struct proto_field *f, const char *at)
+{
+    put_fields(w, f->object, at);
+}
+
+static void (*const encoders[])(struct writer *, const struct proto_field *,
+                                const char *) = {
+    [PROTO_U32] = encode_u32,   [PROTO_I32] = encode_i32,
+    [PROTO_U64] = encode_u64,   [PROTO_ID] = encode_id,
+    [PROTO_BOOL] = encode_bool, [PROTO_TEXT] = encode_text,
+    [PROTO_TAIL] = encode_tail, [PROTO_NAME] = encode_text,
+    [PROTO_ENUM] = encode_enum, [PROTO_OBJECT] = encode_object,
+};
+
+static bool is_empty(const struct proto_field *f, const char *at);
+
+/* An object is one by what it requires; if it requires nothing, by anything. */
+static bool is_empty_object(const struct proto_table *table, const char *base)
+{
+    for (unsigned i = 0; i < table->count; i++) {
+        const struct proto_field *f = &table->field[i];
+        bool empty = is_empty(f, base + f->offset);
+
+        if (f->required || !empty)
+            return empty;
+    }
+    return true;
+}
+
+static bool is_empty(const struct proto_field *f, const char *at)
+{
+    static const char zero[sizeof(struct id128)];
+
+    switch (f->kind) {
+    case PROTO_TEXT:
+    case PROTO_TAIL:
+    case PROTO_NAME:
+        return *at == '\0';
+    case PROTO_OBJECT:
+        return is_empty_object(f->object, at);
+    default:
+        return memcmp(at, zero, f->size) == 0;
+    }
+}
+
+static void put_fields(struct writer *w, const struct proto_table *table,
+                       const char *base)
+{
+    char before = '{';
+
+    for (unsigned i = 0; i < table->count; i++) {
+        const struct proto_field *f = &table->field[i];
+
+        if (!f->required && is_empty(f, base + f->offset))
+            continue;
+        put_char(w, before);
+        before = ',';
+        put_quoted(w, f->name);
+        put_char(w, ':');
+        encoders[f->kind](w, f, base + f->offset);
+    }
+    if (before == '{')
+        put_char(w, '{');
+    put_char(w, '}');
+}
+
+/* -- the frame ----------------------------------------------------------------- */
+
+/* Where not all of it fits, the longest texts give way. */
+static size_t encode_body(const struct proto_table *table, const char *base, char *out,
+                          size_t size)
+{
+    size_t text_max = size;
+    struct writer w;
+
+    do {
+        w = (struct writer){ .at = out, .end = out + size, .text_max = text_max };
+        put_fields(&w, table, base);
+        text_max /= 2;
+    } while (w.full && text_max > 0);
+    assert(!w.full);
+    return (size_t)(w.at - out);
+}
+
+size_t proto_encode(const struct msg *m, uint8_t *out, size_t size)
+{
+    const size_t frame_max = FRAME_HEADER_SIZE + FRAME_BODY_MAX;
+    struct frame_header h = { .type = (uint16_t)m->type,
+                              .sequence = m->sequence,
+                              .epoch = m->epoch,
+                              .instance = m->instance };
+
+    assert(proto_name(m->type) && size >= FRAME_HEADER_SIZE);
+    if (size > frame_max)
+        size = frame_max;
+    h.body_size = (uint32_t)encode_body(
+        &proto_messages[m->type].body, (const char *)m + offsetof(struct msg, hello),
+        (char *)out + FRAME_HEADER_SIZE, size - FRAME_HEADER_SIZE);
+    frame_put_header(&h, out);
+    return FRAME_HEADER_SIZE + h.body_size;
+}

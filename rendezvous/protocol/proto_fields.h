@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_PROTOCOL_PROTO_FIELDS_H
+#define RENDEZVOUS_PROTOCOL_PROTO_FIELDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * What stands where in which message: the tables that encoding, decoding, the tests and
+ * PROTOCOL.md follow. Used by proto.c, proto_encode.c
+ * and tests.
+ */
+enum proto_kind {
+    PROTO_U32,  /* a number, min to max */
+    PROTO_I32,  /* a number, min to max */
+    PROTO_U64,  /* 1 to 16 lower-case hex digits in a string */
+    PROTO_ID,   /* 32 lower-case hex digits in a string */
+    PROTO_BOOL, /* true or false */
+    PROTO_TEXT, /* any UTF-8 without NUL, shorter than size bytes */
+    PROTO_TAIL, /* the same; where it must be cut, its end is kept */
+    PROTO_NAME, /* a text of letters, digits and . _ : @ % + - only */
+    PROTO_ENUM, /* one of names[min..max] */
+    PROTO_OBJECT
+};
+
+struct proto_table;
+
+struct proto_field {
+    const char *name;
+    enum proto_kind kind;
+    bool required; /* if not: left out when zero or empty, and left out means that */
+    uint16_t offset, size; /* in the struct the table is about */
+    int64_t min, max;
+    const char *const *names;
+    const struct proto_table *object;
+};
+
+struct proto_table {
+    const struct proto_field *field;
+    unsigned count;
+};
+
+struct proto_message {
+    const char *name; /* NULL: no message has this number */
+    unsigned phases;  /* those in which the rendezvous takes it: 1u << phase */
+    struct proto_table body;
+};
+
+/* By number; an unused one has no name. */
+extern const struct proto_message proto_messages[];
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/history.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+
+struct history {
+    uint64_t last;
+    struct msg_event *event[EVENTS_KEPT]; /* number n is at n % EVENTS_KEPT */
+};
+
+struct history *history_create(void)
+{
+    return xcalloc(1, sizeof(struct history));
+}
+
+void history_destroy(struct history *h)
+{
+    if (!h)
+        return;
+    for (unsigned i = 0; i < EVENTS_KEPT; i++)
+        free(h->event[i]);
+    free(h);
+}
+
+uint64_t history_add(struct history *h, struct msg_event *event)
+{
+    struct msg_event **slot = &h->event[++h->last % EVENTS_KEPT];
+
+    event->number = h->last;
+    if (!*slot)
+        *slot = xmalloc(sizeof(**slot));
+    **slot = *event;
+    return h->last;
+}
+
+const struct msg_event *history_next(const struct history *h, uint64_t since,
+                                     const char *run_id)
+{
+    uint64_t first = h->last > EVENTS_KEPT ? h->last - EVENTS_KEPT + 1 : 1;
+
+    for (uint64_t n = since + 1 > first ? since + 1 : first; n <= h->last; n++) {
+        const struct msg_event *event = h->event[n % EVENTS_KEPT];
+
+        if (!*run_id || strcmp(event->run_id, run_id) == 0)
+            return event;
+    }
+    return NULL;
+}
+
+uint64_t history_last(const struct history *h)
+{
+    return h->last;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_REGISTRY_HISTORY_H
+#define RENDEZVOUS_REGISTRY_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/protocol/message.h"
+
+/*
+ * What has happened to the jobs of a rendezvous, for people: the last EVENTS_KEPT
+ * events, numbered from 1. Not kept through a restart of the daemon.
+ */
+struct history;
+
+struct history *history_create(void);
+void history_destroy(struct history *h); /* NULL is fine */
+
+/* Number the event and keep a copy. Returns its number. */
+uint64_t history_add(struct history *h, struct msg_event *event);
+
+/* The first kept event after `since` of that job ("": any), or NULL. */
+const struct msg_event *history_next(const struct history *h, uint64_t since,
+                                     const char *run_id);
+
+uint64_t history_last(const struct history *h);
+
+#endif

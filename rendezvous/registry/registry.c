@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/registry_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/registry/record.h"
+
+/* A finished job can be looked at for this long. */
+#define FINISHED_KEPT_MS 3600000
+
+/* -- jobs ------------------------------------------------------------------------- */
+
+struct job *registry_find(const struct registry *g, const char *run_id)
+{
+    struct job *j = g->jobs;
+
+    while (j && strcmp(j->run_id, run_id) != 0)
+        j = j->next;
+    return j;
+}
+
+struct job *registry_add(struct registry *g, const char *run_id,
+                         const struct job_config *config)
+{
+    struct id128 instance = g->config.random_id(g->config.arg);
+    struct job *job = job_create(run_id, config, &instance, g->now_ms);
+
+    job->created_wall_ms = g->wall_ms;
+    job->next = g->jobs;
+    g->jobs = job;
+    if (g->journal) {
+        record_job(g->journal, job);
+        record_state(g->journal, job);
+    }
+    return job;
+}
+
+void registry_forget(struct registry *g, struct job *job)
+{
+    struct job **at = &g->jobs;
+
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next)
+        if (job->node[i]->peer)
+            registry_unbind(job->node[i]->peer);
+    if (g->journal)
+        record_end(g->journal, job);
+    job_destroy(job);
+}
+
+/* Nobody is in it, and nobody will come to ask how it ended. */
+static bool is_forgettable(const struct registry *g, const struct job *job)
+{
+    const struct round *r = &job->round;
+
+    if (r->tally.live > 0)
+        return false;
+    if (r->state == ROUND_FORMING)
+        return r->epoch == 0 && !g->config.job;
+    return r->state == ROUND_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
+}
+
+/* -- peers ------------------------------------------------------------------------ */
+
+struct registry_peer *registry_connect(struct registry *g, void *conn,
+                                       const char *address)
+{
+    struct registry_peer *p = xcalloc(1, sizeof(*p));
+
+    p->registry = g;
+    p->conn = conn;
+    p->phase = PROTO_NEW;
+    snprintf(p->address, sizeof(p->address), "%s", address);
+    return p;
+}
+
+void registry_unbind(struct registry_peer *p)
+{
+    if (!p->job)
+        return;
+    if (p->job->node[p->node] && p->job->node[p->node]->peer == p)
+        p->job->node[p->node]->peer = NULL;
+    p->job = NULL;
+    p->phase = PROTO_AGENT;
+}
+
+void registry_bind(struct registry_peer *p, struct job *job, uint32_t node)
+{
+    struct registry_peer *old = job->node[node]->peer;
+
+    if (old == p)
+        return;
+    if (old) { /* its connection is dead, we only have not noticed */
+        registry_unbind(old);
+        p->registry->config.hang_up(p->registry->config.arg, old->conn);
+    }
+    p->job = job;
+    p->node = node;
+    p->phase = PROTO_JOINED;
+    job->node[node]->peer = p;
+    snprintf(job->node[node]->seen, sizeof(job->node[node]->seen), "%s", p->address);
+}
+
+void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms)
+{
+    struct job *job = p->job;
+
+    g->now_ms = now_ms;
+    if (job) {
+        struct round_event ev = { .type = ROUND_EV_DISCONNECT,
+                                  .node = p->node,
+                                  .incarnation = job->round.node[p->node].incarnation };
+
+        registry_unbind(p);
+        registry_step(g, job, &ev, NULL, NULL, NULL);
+    }
+    registry_unfollow(p);
+    free(p);
+}
+
+enum proto_phase registry_phase(const struct registry_peer *p)
+{
+    return p->phase;
+}
+
+char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
+{
+    if (p->job)
+        snprintf(buf, size, "agent %s pid %u of job %s", p->job->node[p->node]->host,
+                 p->job->node[p->node]->pid, p->job->run_id);
+    else
+        snprintf(buf, size, "%s at %s",
+                 p->phase == PROTO_CTL     ? "crunctl"
+                 : p->phase == PROTO_AGENT ? "an agent"
+                                           : "somebody",
+                 *p->address ? p->address : "this machine");
+    return buf;
+}
+
+void registry_send(struct registry_peer *p, struct msg *m)
+{
+    if (p->job) {
+        m->instance = p->job->round.instance;
+        m->epoch = p->job->round.epoch;
+    }
+    p->registry->config.send(p->registry->config.arg, p->conn, m);
+}
+
+void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal why,
+                     bool retry, const char *fmt, ...)
+{
+    struct msg m = { .type = MSG_REFUSED, .sequence = to ? to->sequence : 0 };
+    va_list ap;
+
+    m.refused.why = why;
+    m.refused.retry = retry;
+    va_start(ap, fmt);
+    vsnprintf(m.refused.text, sizeof(m.refused.text), fmt, ap);
+    va_end(ap);
+    registry_send(p, &m);
+}
+
+void registry_notice(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
+{
+    struct msg m = { .type = MSG_NOTICE };
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
+    va_end(ap);
+    registry_tell(g, job, kind, host, "%s", m.notice.text);
+    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next)
+        if (job->node[i]->peer)
+            registry_send(job->node[i]->peer, &m);
+}
+
+void registry_acknowledge(struct registry_peer *p, const struct msg *to)
+{
+    struct msg m = { .type = MSG_ACK, .sequence = to->sequence };
+
+    registry_send(p, &m);
+}
+
+void registry_tell(struct registry *g, const struct job *job, const char *kind,
+                   const char *host, const char *fmt, ...)
+{
+    struct msg_event event = { .wall_ms = g->wall_ms, .epoch = job->round.epoch };
+    va_list ap;
+
+    snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
+    snprintf(event.kind, sizeof(event.kind), "%s", kind);
+    snprintf(event.host, sizeof(event.host), "%s", host);
+    va_start(ap, fmt);
+    vsnprintf(event.text, sizeof(event.text), fmt, ap);
+    va_end(ap);
+    history_add(g->history, &event);
+    if (g->config.event)
+        g->config.event(g->config.arg, &event);
+    registry_follow_news(g, &event);
+}
+
+/* -- messages --------------------------------------------------------------------- */
+
+static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m,
+                    struct err *e)
+{
+    const struct msg_hello *h = &m->hello;
+    struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
+    bool is_ctl = strcmp(h->role, "ctl") == 0;
+
+    if (h->version_min > PROTO_VERSION_MAX || h->version_max < PROTO_VERSION_MIN) {
+        registry_refuse(
+            p, m, REFUSED_VERSION, false,
+            "this is %s, which speaks protocol versions %d to %d; %s speaks %u "
+            "to %u: install the same version on both sides",
+            g->config.software, PROTO_VERSION_MIN, PROTO_VERSION_MAX,
+            *h->software ? h->software : "the other side", h->version_min,
+            h->version_max);
+        g->config.hang_up(g->config.arg, p->conn);
+        return 0;
+    }
+    if (!is_ctl && strcmp(h->role, "agent") != 0)
+        return err_set(e, "\"%s\" is not the role of an agent or of crunctl", h->role);
+    p->phase = is_ctl ? PROTO_CTL : PROTO_AGENT;
+    reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
+                                                               : PROTO_VERSION_MAX;
+    reply.welcome.durable = g->journal != NULL;
+    snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
+             g->config.software);
+    registry_send(p, &reply);
+    return 0;
+}
+
+int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
+                     uint64_t now_ms, uint64_t wall_ms, struct err *e)
+{
+    registry_handler *fn;
+
+    g->now_ms = now_ms;
+    g->wall_ms = wall_ms;
+    if (!proto_allowed(m->type, p->phase))
+        return err_set(e, "%s is not allowed now",
+                       proto_name(m->type) ? proto_name(m->type)
+                                           : "an unknown message");
+    if (p->phase == PROTO_JOINED && !id128_equal(&m->instance, &p->job->round.instance))
+        return err_set(e, "%s is of another launch of the job", proto_name(m->type));
+    if (p->phase == PROTO_NEW)
+        return on_hello(g, p, m, e);
+    fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]
+                               : registry_agent_handlers[m->type];
+    return fn(g, p, m, e);
+}
+
+bool registry_unreadable(struct registry *g, struct registry_peer *p,
+                         const struct msg *m, const char *why)
+{
+    if (m->type != MSG_JOIN || p->phase != PROTO_AGENT)
+        return false;
+    registry_refuse(p, m, REFUSED_MALFORMED, false,
+                    "%s cannot read what this node asks for: %s (are both of the same "
+                    "version?)",
+                    g->config.software, why);
+    return true;
+}
+
+/* -- time and durability ---------------------------------------------------------- */
+
+uint64_t registry_next_tick(const struct registry *g)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (const struct job *j = g->jobs; j; j = j->next) {
+        uint64_t t = round_next_tick(&j->round);
+
+        if (j->round.state == ROUND_DONE && j->round.tally.live == 0)
+            t = j->done_ms + FINISHED_KEPT_MS;
+        if (t < next)
+            next = t;
+    }
+    return next;
+}
+
+uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
+{
+    static const struct round_event tick = { .type = ROUND_EV_TICK };
+    struct job *next;
+
+    g->now_ms = now_ms;
+    g->wall_ms = wall_ms;
+    for (struct job *j = g->jobs; j; j = next) {
+        next = j->next;
+        if (now_ms >= round_next_tick(&j->round))
+            registry_step(g, j, &tick, NULL, NULL, NULL);
+        if (is_forgettable(g, j))
+            registry_forget(g, j);
+    }
+    return registry_next_tick(g);
+}
+
+static void dump(void *arg, struct journal *journal)
+{
+    const struct registry *g = arg;
+
+    for (const struct job *j = g->jobs; j; j = j->next)
+        record_all(journal, j);
+}
+
+/* A snapshot, if it is time for one. Without room for it all is well. */
+static int shorten_journal(struct registry *g, struct err *e)
+{
+    if (!journal_wants_snapshot(g->journal))
+        return 0;
+    return journal_snapshot(g->journal, dump, g, e) < 0 ? -1 : 0;
+}
+
+int registry_commit(struct registry *g, struct err *e)
+{
+    if (!g->journal || !journal_pending(g->journal))
+        return 0;
+    if (journal_commit(g->journal, e) < 0)
+        return -1;
+    return shorten_journal(g, e);
+}
+
+bool registry_is_idle(const struct registry *g)
+{
+    for (const struct job *j = g->jobs; j; j = j->next)
+        if (j->round.state != ROUND_DONE || j->round.tally.live > 0)
+            return false;
+    return true;
+}
+
+uint64_t registry_cut_bytes(const struct registry *g)
+{
+    return g->cut_bytes;
+}
+
+const struct job *registry_jobs(const struct registry *g)
+{
+    return g->jobs;
+}
+
+/* Not in the log: that says how many jobs there are. */
+static void begin_history(struct registry *g, const struct job *job)
+{
+    struct msg_event event = { .wall_ms = g->wall_ms,
+                               .epoch = job->round.epoch,
+                               .kind = "restored",
+                               .text = "the rendezvous was started again: events of "
+                                       "before are not kept" };
+
+    memcpy(event.run_id, job->run_id, sizeof(event.run_id));
+    history_add(g->history, &event);
+}
+
+static int open_journal(struct registry *g, struct err *e)
+{
+    struct record_reader *reader = record_reader_create(g->now_ms);
+
+    g->journal = journal_open(g->config.disk, record_read, reader, &g->cut_bytes, e);
+    g->jobs = record_reader_finish(reader);
+    for (struct job *j = g->jobs; j; j = j->next) {
+        begin_history(g, j);
+        if (j->round.state == ROUND_DONE)
+            j->done_ms = g->now_ms;
+    }
+    return g->journal ? shorten_journal(g, e) : -1;
+}
+
+struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
+                                 uint64_t wall_ms, struct err *e)
+{
+    struct registry *g = xcalloc(1, sizeof(*g));
+
+    g->config = *config;
+    g->history = history_create();
+    g->now_ms = now_ms;
+    g->wall_ms = wall_ms;
+    if (config->disk && open_journal(g, e) < 0) {
+        registry_destroy(g);
+        return NULL;
+    }
+    if (config->job)
+        registry_add(g, config->run_id, config->job);
+    return g;
+}
+
+void registry_destroy(struct registry *g)
+{
+    if (!g)
+        return;
+    journal_close(g->journal);
+    while (g->jobs) {
+        struct job *next = g->jobs->next;
+
+        job_destroy(g->jobs);
+        g->jobs = next;
+    }
+    history_destroy(g->history);
+    free(g);
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/registry_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/journal/journal.h"
+
+/*
+ * What agents say: joining and resuming here, and every report through one function,
+ * because a report differs from another only in the event that it becomes.
+ */
+
+/* -- joining ---------------------------------------------------------------------- */
+
+/* A node is not let into the job: it is told, and so is everybody who waits for it. */
+static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
+                      enum refusal why, bool retry, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
+                      enum refusal why, bool retry, const char *fmt, ...)
+{
+    char text[ERROR_TEXT_MAX_BYTES + 1], news[NOTICE_MAX_BYTES + 1];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    registry_refuse(p, m, why, retry, "%s", text);
+    snprintf(news, sizeof(news), "%.100s was refused: %.400s", m->join.host, text);
+    if (strcmp(news, job->refused) == 0) /* it tries again and again */
+        return;
+    memcpy(job->refused, news, sizeof(job->refused));
+    registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
+}
+
+/*
+ * The holder of a place may have died without a word, and the place is free before
+ * long. One that lives says so at its next heartbeat: until then who asks for the place
+ * is to ask again. Who asked so long ago and did not has given up since.
+ */
+static bool may_be_gone(struct job *job, uint32_t i)
+{
+    const struct round *r = &job->round;
+    struct job_node *holder = job->node[i];
+    uint64_t now = r->last_now - r->stalled;
+
+    if (!holder->wanted_at ||
+        now - holder->wanted_at > r->config.lease_ms + 2ull * RECONNECT_DELAY_MS_MAX)
+        holder->wanted_at = now;
+    if (r->node[i].heard_at <= holder->wanted_at)
+        return true;
+    holder->wanted_at = 0;
+    return !r->node[i].connected;
+}
+
+static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
+                        enum round_verdict verdict)
+{
+    const struct round *r = &job->round;
+
+    switch (verdict) {
+    case ROUND_REFUSED_SLOT_TAKEN:
+        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, r->conflict),
+                  "node rank %" PRId32 " is taken by %s (pid %" PRIu32
+                  "); start this node with another --node-rank",
+                  m->join.node_rank, job->node[r->conflict]->host,
+                  job->node[r->conflict]->pid);
+        break;
+    case ROUND_REFUSED_SLOT_RANGE:
+        turn_away(p, m, job, REFUSED_SLOT, false,
+                  "--node-rank %" PRId32 ": the job has at most %" PRIu32
+                  " nodes, 0 to %" PRIu32,
+                  m->join.node_rank, job->config.max_nodes, job->config.max_nodes - 1);
+        break;
+    case ROUND_REFUSED_SPARES: /* one that is away may make room when it is lost */
+        turn_away(p, m, job, REFUSED_FULL, r->tally.disconnected > 0,
+                  "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
+                  " spare%s of --spares; no more are kept",
+                  job->run_id, job->config.max_nodes, job->config.spares,
+                  job->config.spares == 1 ? "" : "s");
+        break;
+    case ROUND_REFUSED_FULL:
+        turn_away(p, m, job, REFUSED_FULL, true,
+                  "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
+                  job->run_id, r->tally.live);
+        break;
+    default:
+        registry_refuse(p, m, REFUSED_ENDED, p->registry->config.standalone,
+                        "job \"%s\" has ended: %s", job->run_id, job->text);
+        break;
+    }
+}
+
+/* What can be said of a join before any job is looked at. */
+static bool is_acceptable(struct registry *g, struct registry_peer *p,
+                          const struct msg *m)
+{
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+
+    if (g->config.standalone && strcmp(m->join.run_id, "none") == 0)
+        registry_refuse(
+            p, m, REFUSED_RUN_ID, false,
+            "this rendezvous serves many jobs; give this one a name of its own "
+            "with --rdzv-id");
+    else if (m->join.workers < 1 || m->join.workers > WORKERS_PER_NODE_MAX)
+        registry_refuse(p, m, REFUSED_CONFIG, false,
+                        "%" PRIu32 " workers on a node, allowed is 1 to %d",
+                        m->join.workers, WORKERS_PER_NODE_MAX);
+    else if (id128_is_zero(&m->join.incarnation))
+        registry_refuse(p, m, REFUSED_MALFORMED, false, "the incarnation is zero");
+    else if (!job_config_is_valid(&m->join.config, why, sizeof(why)))
+        registry_refuse(p, m, REFUSED_CONFIG, false, "%s", why);
+    else
+        return true;
+    return false;
+}
+
+/* Where there are as many jobs as there may be, the one that ended longest ago goes. */
+static bool make_room(struct registry *g)
+{
+    struct job *oldest = NULL;
+    unsigned count = 0;
+
+    for (struct job *j = g->jobs; j; j = j->next) {
+        count++;
+        if (j->round.state == ROUND_DONE && j->round.tally.live == 0 &&
+            (!oldest || j->done_ms < oldest->done_ms))
+            oldest = j;
+    }
+    if (count >= JOBS_MAX && oldest)
+        registry_forget(g, oldest);
+    return count < JOBS_MAX || oldest;
+}
+
+/* A first join makes the job, unless there is no room for one. */
+static struct job *new_job(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
+{
+    if (g->journal && journal_is_full(g->journal))
+        registry_refuse(p, m, REFUSED_NO_SPACE, true,
+                        "the disk of the rendezvous is full: it takes no new jobs");
+    else if ((!g->config.standalone && g->jobs) || !make_room(g))
+        registry_refuse(p, m, REFUSED_FULL, false,
+                        "this rendezvous takes no more jobs%s%s",
+                        g->config.standalone ? "" : "; it serves ",
+                        g->config.standalone ? "" : g->jobs->run_id);
+    else
+        return registry_add(g, m->join.run_id, &m->join.config);
+    return NULL;
+}
+
+static struct job *job_to_join(struct registry *g, struct registry_peer *p,
+                               const struct msg *m)
+{
+    struct job *job = registry_find(g, m->join.run_id);
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+
+    /* a new launch of a finished job: a new instance of it */
+    if (job && g->config.standalone && job->round.state == ROUND_DONE &&
+        job->round.tally.live == 0) {
+        registry_forget(g, job);
+        job = NULL;
+    }
+    if (!job)
+        return new_job(g, p, m);
+    if (!*job_config_difference(&job->config, &m->join.config, why, sizeof(why)))
+        return job;
+    turn_away(p, m, job, REFUSED_CONFIG, false,
+              "job \"%s\" runs with another configuration: %s", job->run_id, why);
+    return NULL;
+}
+
+/* A node that has looked at itself, and found a fault: the others are to know. */
+static void refuse_unfit(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
+{
+    struct job *job = registry_find(g, m->join.run_id);
+
+    if (job && job->round.state == ROUND_FORMING) {
+        turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
+        return;
+    }
+    registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
+    if (job && job->round.state != ROUND_DONE)
+        registry_notice(g, job, "refused", m->join.host, "%.100s was refused: %.380s",
+                        m->join.host, m->join.unfit);
+}
+
+/* Who a node is beyond one life of its agent: its host and where it is reached. Any
+ * number but 0, the same for the same. */
+static uint64_t identity_of(const struct registry_peer *p, const struct msg_join *join)
+{
+    const char *parts[] = { join->host, *join->address ? join->address : p->address };
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+
+    for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        for (const char *c = parts[i];; c++) {
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+            if (!*c)
+                break;
+        }
+    return hash ? hash : 1;
+}
+
+/* Other arguments than the job's are allowed (each node's own rank may be one), but
+ * they are mostly a mistake: said once, with both hosts. */
+static void compare_arguments(struct registry *g, const struct registry_peer *p,
+                              const struct msg *m)
+{
+    const char *other = "the job's first node", *host = p->job->node[p->node]->host;
+    struct job *job = p->job;
+
+    if (job->told_of_arguments || job_has_same_arguments(&job->config, &m->join.config))
+        return;
+    for (uint32_t i = job->round.last; i != ROUND_NONE; i = job->round.node[i].prev)
+        if (job->node[i]->same_arguments)
+            other = job->node[i]->host;
+    job->told_of_arguments = true;
+    registry_notice(g, job, "arguments", host,
+                    "%s was started with other arguments for %s than %s; if that is a "
+                    "mistake, end the job",
+                    host, job->config.program, other);
+}
+
+static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
+                   struct err *e)
+{
+    struct round_event ev = { .type = ROUND_EV_JOIN,
+                              .incarnation = m->join.incarnation };
+    enum round_verdict verdict;
+    struct job *job;
+
+    (void)e;
+    if (*m->join.unfit) {
+        refuse_unfit(g, p, m);
+        return 0;
+    }
+    if (!is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
+        return 0;
+    ev.join.workers = m->join.workers;
+    ev.join.wanted_slot = m->join.node_rank < 0 ? ROUND_NONE
+                                                : (uint32_t)m->join.node_rank;
+    ev.join.host = !g->config.standalone && !*p->address;
+    ev.join.identity = identity_of(p, &m->join);
+    verdict = registry_step(g, job, &ev, p, m, NULL);
+    if (verdict != ROUND_OK)
+        refuse_join(p, m, job, verdict);
+    else
+        compare_arguments(g, p, m);
+    return 0;
+}
+
+static int on_resume(struct registry *g, struct registry_peer *p, const struct msg *m,
+                     struct err *e)
+{
+    struct round_event ev = { .type = ROUND_EV_RESUME,
+                              .node = m->resume.node,
+                              .incarnation = m->resume.incarnation };
+    struct job *job = registry_find(g, m->resume.run_id);
+
+    (void)e;
+    if (!job)
+        registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",
+                        m->resume.run_id);
+    else if (!id128_equal(&job->round.instance, &m->instance))
+        registry_refuse(
+            p, m, REFUSED_FENCED, false,
+            "job \"%s\" has been launched anew; this node belongs to an older "
+            "launch",
+            m->resume.run_id);
+    else if (registry_step(g, job, &ev, p, m, NULL) == ROUND_OK)
+        return 0;
+    else if (job->round.state == ROUND_DONE)
+        registry_send_done(p, job, false);
+    else
+        registry_refuse(
+            p, m, REFUSED_FENCED, false,
+            "this node was taken for lost and is no longer part of the job");
+    return 0;
+}
+
+/* -- reports ---------------------------------------------------------------------- */
+
+static struct round_event event_of(const struct registry_peer *p, const struct msg *m,
+                                   enum round_event_type type)
+{
+    return (
+        struct round_event){ .type = type,
+                             .node = p->node,
+                             .epoch = m->epoch,
+                             .incarnation = p->job->round.node[p->node].incarnation };
+}
+
+/* Every report is answered, also one that came too late to mean anything. */
+static int report(struct registry *g, struct registry_peer *p, const struct msg *m,
+                  const struct round_event *ev)
+{
+    /* the job may let the node go in this very step */
+    registry_acknowledge(p, m);
+    registry_step(g, p->job, ev, p, m, NULL);
+    return 0;
+}
+
+static void say_waiting(const struct registry *g, const struct round *r,
+                        struct msg_beat *b)
+{
+    uint32_t here = round_present(r);
+
+    b->waiting = true;
+    b->present = here;
+    b->wanted = here < r->config.min_nodes ? r->config.min_nodes : r->config.max_nodes;
+    b->left_ms = round_time_left(r, g->now_ms);
+}
+
+/* Node ranks nobody has come for, where nodes are started by rank. */
+static void say_missing(const struct job *job, struct msg_beat *b)
+{
+    const struct round *r = &job->round;
+    bool there[256] = { false }, by_rank = false;
+    size_t used = 0;
+
+    if (r->config.max_nodes > sizeof(there))
+        return;
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (r->node[i].wanted_slot != ROUND_NONE)
+            there[r->node[i].wanted_slot] = by_rank = true;
+    for (uint32_t slot = 0; by_rank && slot < r->config.max_nodes; slot++)
+        if (!there[slot] && used + 8 < sizeof(b->missing))
+            used += (size_t)snprintf(b->missing + used, sizeof(b->missing) - used,
+                                     "%s%" PRIu32, used ? ", " : "", slot);
+}
+
+static int on_heartbeat(struct registry *g, struct registry_peer *p,
+                        const struct msg *m, struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_HEARTBEAT);
+    struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
+
+    (void)e;
+    p->job->node[p->node]->progress = m->heartbeat;
+    registry_step(g, p->job, &ev, p, m, NULL);
+    if (p->job->round.state == ROUND_FORMING &&
+        round_backoff_left(&p->job->round, g->now_ms) == 0) {
+        say_waiting(g, &p->job->round, &beat.beat);
+        say_missing(p->job, &beat.beat);
+        memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
+    }
+    registry_send(p, &beat);
+    return 0;
+}
+
+static int on_store_ready(struct registry *g, struct registry_peer *p,
+                          const struct msg *m, struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_STORE_READY);
+    const struct round *r = &p->job->round;
+    const struct job_node *n = p->job->node[p->node];
+    const char *address = *m->store_ready.address ? m->store_ready.address
+                          : *n->address           ? n->address
+                                                  : n->seen;
+
+    (void)e;
+    if (p->node == r->leader && m->epoch == r->epoch && !r->store_ready) {
+        snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
+        p->job->store_port = m->store_ready.port;
+    }
+    return report(g, p, m, &ev);
+}
+
+static int on_failed(struct registry *g, struct registry_peer *p, const struct msg *m,
+                     struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_FAILED);
+
+    (void)e;
+    ev.at_ms = m->failed.at_ms;
+    ev.final = m->failed.final;
+    ev.exit_code = job_exit_code(&m->failed);
+    return report(g, p, m, &ev);
+}
+
+static int on_finished(struct registry *g, struct registry_peer *p, const struct msg *m,
+                       struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_FINISHED);
+
+    (void)e;
+    return report(g, p, m, &ev);
+}
+
+static int on_stopped(struct registry *g, struct registry_peer *p, const struct msg *m,
+                      struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_STOPPED);
+
+    (void)e;
+    return report(g, p, m, &ev);
+}
+
+static int on_checkpointed(struct registry *g, struct registry_peer *p,
+                           const struct msg *m, struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_CHECKPOINTED);
+
+    (void)e;
+    return report(g, p, m, &ev);
+}
+
+static int on_leave(struct registry *g, struct registry_peer *p, const struct msg *m,
+                    struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_LEAVE);
+    const char *host = p->job->node[p->node]->host;
+
+    (void)e;
+    ev.exit_code = m->leave.exit_code;
+    ev.now = m->leave.now;
+    registry_tell(g, p->job, "leaving", host, "%s wants to leave%s: %s", host,
+                  ev.now ? " at once" : "", m->leave.reason);
+    return report(g, p, m, &ev);
+}
+
+static int on_end(struct registry *g, struct registry_peer *p, const struct msg *m,
+                  struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_END);
+    const char *host = p->job->node[p->node]->host;
+
+    (void)e;
+    ev.exit_code = m->end.exit_code;
+    ev.now = m->end.now;
+    registry_tell(g, p->job, "ending", host, "%s ends the job: %s", host,
+                  m->end.reason);
+    return report(g, p, m, &ev);
+}
+
+/* For people; it changes nothing but what they are told. */
+static int on_note(struct registry *g, struct registry_peer *p, const struct msg *m,
+                   struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_HEARTBEAT); /* a sign of life */
+    struct job *job = p->job;
+    const char *host = job->node[p->node]->host;
+
+    (void)e;
+    if (m->epoch == job->round.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
+        job->notes++;
+        if (strcmp(m->note.kind, "preflight") == 0)
+            registry_notice(g, job, m->note.kind, host, "%s", m->note.text);
+        else
+            registry_tell(g, job, m->note.kind, host, "%s", m->note.text);
+        if (job->round.state == ROUND_STOPPING && strcmp(m->note.kind, "rank") == 0)
+            job_add_rank_note(job, host, m->note.text);
+    }
+    return report(g, p, m, &ev);
+}
+
+static int on_bye(struct registry *g, struct registry_peer *p, const struct msg *m,
+                  struct err *e)
+{
+    struct round_event ev = event_of(p, m, ROUND_EV_BYE);
+
+    (void)e;
+    registry_step(g, p->job, &ev, p, m, NULL);
+    return 0;
+}
+
+registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
+    [MSG_JOIN] = on_join,           [MSG_RESUME] = on_resume,
+    [MSG_HEARTBEAT] = on_heartbeat, [MSG_STORE_READY] = on_store_ready,
+    [MSG_FAILED] = on_failed,       [MSG_FINISHED] = on_finished,
+    [MSG_STOPPED] = on_stopped,     [MSG_CHECKPOINTED] = on_checkpointed,
+    [MSG_LEAVE] = on_leave,         [MSG_END] = on_end,
+    [MSG_NOTE] = on_note,           [MSG_BYE] = on_bye,
+};

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/registry_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * What crunctl asks. Answers are lists of small messages, closed by END_OF_LIST, so
+ * that no message grows with the number of nodes or jobs.
+ */
+static void end_list(struct registry_peer *p, const struct msg *to, uint64_t next)
+{
+    struct msg m = { .type = MSG_END_OF_LIST, .sequence = to->sequence };
+
+    m.end_of_list.next = next;
+    registry_send(p, &m);
+}
+
+static struct job *wanted_job(struct registry *g, struct registry_peer *p,
+                              const struct msg *m, const char *run_id)
+{
+    struct job *job = *run_id ? registry_find(g, run_id) : g->jobs;
+
+    if (!*run_id && job && job->next)
+        registry_refuse(p, m, REFUSED_UNKNOWN, false,
+                        "this rendezvous serves several jobs; say which one");
+    else if (!job && *run_id)
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job \"%s\" here",
+                        run_id);
+    else if (!job)
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job here");
+    else
+        return job;
+    return NULL;
+}
+
+/* -- status ----------------------------------------------------------------------- */
+
+static bool is_spare(const struct round *r, const struct round_node *n)
+{
+    return n->state == ROUND_NODE_WAITING &&
+           (r->state == ROUND_RUNNING || r->state == ROUND_STOPPING);
+}
+
+static const char *node_state_name(const struct round *r, const struct round_node *n)
+{
+    if (n->leaving)
+        return "leaving";
+    if (n->quarantined && n->state == ROUND_NODE_WAITING)
+        return "quarantined";
+    if (is_spare(r, n))
+        return "spare";
+    switch (n->state) {
+    case ROUND_NODE_WAITING:
+        return "waiting";
+    case ROUND_NODE_FINISHED:
+        return "finished";
+    case ROUND_NODE_STOPPED:
+        return "stopped";
+    case ROUND_NODE_TOLD:
+        return "done";
+    default:
+        return r->state == ROUND_STOPPING ? "stopping"
+               : n->started               ? "running"
+                                          : "starting";
+    }
+}
+
+static void send_node(struct registry *g, struct registry_peer *p, const struct msg *to,
+                      const struct job *job, uint32_t i)
+{
+    const struct round *r = &job->round;
+    const struct round_node *n = &r->node[i];
+    const struct job_node *info = job->node[i];
+    struct msg m = { .type = MSG_NODE_STATUS, .sequence = to->sequence };
+    struct msg_node_status *s = &m.node_status;
+
+    memcpy(s->run_id, job->run_id, sizeof(s->run_id));
+    memcpy(s->host, info->host, sizeof(s->host));
+    snprintf(s->address, sizeof(s->address), "%s",
+             *info->address ? info->address : info->seen);
+    snprintf(s->containment, sizeof(s->containment), "%s",
+             *info->progress.containment ? info->progress.containment
+                                         : info->containment);
+    snprintf(s->state, sizeof(s->state), "%s", node_state_name(r, n));
+    s->pid = info->pid;
+    s->connected = n->connected;
+    s->slot = n->slot == ROUND_NONE ? -1 : (int32_t)n->slot;
+    s->group_rank = n->group_rank == ROUND_NONE ? -1 : (int32_t)n->group_rank;
+    s->first_rank = n->first_rank;
+    s->workers = n->workers;
+    s->heard_ms = g->now_ms - r->stalled - n->heard_at;
+    s->progress = info->progress;
+    *s->progress.containment = '\0';
+    registry_send(p, &m);
+}
+
+static void send_job(struct registry *g, struct registry_peer *p, const struct msg *to,
+                     const struct job *job, bool in_full)
+{
+    const struct round *r = &job->round;
+    struct msg m = { .type = MSG_JOB_STATUS, .sequence = to->sequence };
+    struct msg_job_status *s = &m.job_status;
+
+    memcpy(s->run_id, job->run_id, sizeof(s->run_id));
+    memcpy(s->program, job->config.program, sizeof(s->program));
+    memcpy(s->text, job->text, sizeof(s->text));
+    snprintf(s->state, sizeof(s->state), "%s", round_state_name(r->state));
+    snprintf(s->cause, sizeof(s->cause), "%s", round_cause_name(r->cause));
+    snprintf(s->reason, sizeof(s->reason), "%s", round_reason_name(r->reason));
+    s->instance = r->instance;
+    s->epoch = r->epoch;
+    s->nodes = r->tally.live;
+    s->spares = r->state == ROUND_RUNNING || r->state == ROUND_STOPPING
+                    ? round_present(r)
+                    : 0;
+    s->nodes -= s->spares;
+    s->workers = r->state == ROUND_RUNNING ? r->world_size : 0;
+    s->min_nodes = r->config.min_nodes;
+    s->max_nodes = r->config.max_nodes;
+    s->restarts = r->restarts;
+    s->max_restarts = r->config.max_restarts;
+    s->exit_code = r->exit_code;
+    s->age_ms = g->wall_ms > job->created_wall_ms ? g->wall_ms - job->created_wall_ms
+                                                  : 0;
+    s->state_ms = g->now_ms - r->stalled - r->state_since;
+    registry_describe_wait(g, job, s->notice, sizeof(s->notice));
+    if (in_full)
+        s->failure = job->failure;
+    registry_send(p, &m);
+}
+
+/* The jobs from the from-th on, in brief. Returns where the next page begins, or 0. */
+static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
+                          const struct msg *m)
+{
+    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+
+    for (const struct job *j = g->jobs; j; j = j->next, at++) {
+        if (at == end)
+            return at;
+        if (at >= m->status.from)
+            send_job(g, p, m, j, false);
+    }
+    return 0;
+}
+
+/* The same for the nodes of a job; the job itself comes with the first page. */
+static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
+                           const struct msg *m, const struct job *job)
+{
+    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+
+    if (m->status.from == 0)
+        send_job(g, p, m, job, true);
+    for (uint32_t i = job->round.first; i != ROUND_NONE;
+         i = job->round.node[i].next, at++) {
+        if (at == end)
+            return at;
+        if (at >= m->status.from)
+            send_node(g, p, m, job, i);
+    }
+    return 0;
+}
+
+static int on_status(struct registry *g, struct registry_peer *p, const struct msg *m,
+                     struct err *e)
+{
+    const struct job *job;
+
+    (void)e;
+    if (!*m->status.run_id)
+        end_list(p, m, send_jobs(g, p, m));
+    else if ((job = wanted_job(g, p, m, m->status.run_id)))
+        end_list(p, m, send_nodes(g, p, m, job));
+    return 0;
+}
+
+/* -- events ----------------------------------------------------------------------- */
+
+static void send_event(struct registry_peer *p, const struct msg_event *event)
+{
+    struct msg m = { .type = MSG_EVENT, .event = *event };
+
+    registry_send(p, &m);
+}
+
+static int on_events(struct registry *g, struct registry_peer *p, const struct msg *m,
+                     struct err *e)
+{
+    uint64_t last = m->events.since;
+    const char *run_id = m->events.run_id;
+    const struct msg_event *event;
+
+    (void)e;
+    /* who follows may wait for a job that is yet to come */
+    if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
+        !wanted_job(g, p, m, run_id))
+        return 0;
+    while ((event = history_next(g->history, last, run_id))) {
+        send_event(p, event);
+        last = event->number;
+    }
+    end_list(p, m, last);
+    memcpy(p->run_id, run_id, sizeof(p->run_id));
+    if (m->events.follow && !p->following) {
+        p->following = true;
+        p->next_follower = g->followers;
+        g->followers = p;
+    }
+    return 0;
+}
+
+void registry_follow_news(struct registry *g, const struct msg_event *event)
+{
+    for (struct registry_peer *p = g->followers; p; p = p->next_follower)
+        if (!*p->run_id || strcmp(p->run_id, event->run_id) == 0)
+            send_event(p, event);
+}
+
+void registry_unfollow(struct registry_peer *p)
+{
+    struct registry_peer **at = &p->registry->followers;
+
+    while (*at && *at != p)
+        at = &(*at)->next_follower;
+    if (*at)
+        *at = p->next_follower;
+}
+
+/* -- orders ----------------------------------------------------------------------- */
+
+static int on_stop_job(struct registry *g, struct registry_peer *p, const struct msg *m,
+                       struct err *e)
+{
+    struct round_event ev = { .type = ROUND_EV_END,
+                              .node = ROUND_NONE,
+                              .exit_code = 143,
+                              .now = m->stop_job.now };
+    struct job *job = wanted_job(g, p, m, m->stop_job.run_id);
+
+    (void)e;
+    if (!job)
+        return 0;
+    if (job->round.state == ROUND_DONE) {
+        registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
+                        job->run_id, job->text);
+        return 0;
+    }
+    registry_tell(g, job, "ending", "", "the operator at %s ends the job",
+                  *p->address ? p->address : "this machine");
+    registry_step(g, job, &ev, p, m, NULL);
+    registry_acknowledge(p, m);
+    return 0;
+}
+
+/* By host name, or by slot where it is a number. */
+static uint32_t find_node(const struct job *job, const char *name)
+{
+    const struct round *r = &job->round;
+    char *end;
+    unsigned long slot = strtoul(name, &end, 10);
+    bool is_number = *name && !*end;
+
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (is_number ? r->node[i].slot == slot && slot < r->config.max_nodes
+                      : strcmp(job->node[i]->host, name) == 0)
+            return i;
+    return ROUND_NONE;
+}
+
+/* What becomes of it, in the words of who asked for it. */
+static void describe_drain(const struct job *job, uint32_t node, char *text,
+                           size_t size)
+{
+    const struct round *r = &job->round;
+    const struct round_node *n = &r->node[node];
+    const char *host = job->node[node]->host;
+    uint32_t workers = n->workers;
+    char ranks[64] = "";
+
+    if (n->group_rank != ROUND_NONE && workers > 1)
+        snprintf(ranks, sizeof(ranks), ", ranks %" PRIu32 " to %" PRIu32, n->first_rank,
+                 n->first_rank + workers - 1);
+    else if (n->group_rank != ROUND_NONE)
+        snprintf(ranks, sizeof(ranks), ", rank %" PRIu32, n->first_rank);
+    if (n->slot == ROUND_NONE)
+        snprintf(text, size, "%s leaves", host);
+    else
+        snprintf(text, size, "%s (slot %" PRIu32 "%s) leaves%s", host, n->slot, ranks,
+                 r->state != ROUND_RUNNING || n->state == ROUND_NODE_WAITING ? ""
+                 : r->checkpoint_at ? " when the workers have written a checkpoint"
+                                    : "");
+}
+
+static int on_drain(struct registry *g, struct registry_peer *p, const struct msg *m,
+                    struct err *e)
+{
+    struct job *job = wanted_job(g, p, m, m->drain.run_id);
+    struct round_event ev = { .type = ROUND_EV_DRAIN };
+    struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
+    const char *host;
+
+    (void)e;
+    if (!job)
+        return 0;
+    ev.node = find_node(job, m->drain.node);
+    if (ev.node == ROUND_NONE) {
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "job \"%s\" has no node \"%s\"",
+                        job->run_id, m->drain.node);
+        return 0;
+    }
+    ev.incarnation = job->round.node[ev.node].incarnation;
+    host = job->node[ev.node]->host;
+    switch (registry_step(g, job, &ev, p, m, NULL)) {
+    case ROUND_OK:
+        describe_drain(job, ev.node, ack.ack.text, sizeof(ack.ack.text));
+        registry_send(p, &ack);
+        break;
+    case ROUND_REFUSED_MIN:
+        registry_refuse(p, m, REFUSED_MIN, false,
+                        "without %s fewer than %" PRIu32 " nodes would remain", host,
+                        job->config.min_nodes);
+        break;
+    default:
+        registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already", host);
+        break;
+    }
+    return 0;
+}
+
+registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
+    [MSG_STATUS] = on_status,
+    [MSG_EVENTS] = on_events,
+    [MSG_STOP_JOB] = on_stop_job,
+    [MSG_DRAIN] = on_drain,
+};

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_REGISTRY_REGISTRY_INTERNAL_H
+#define RENDEZVOUS_REGISTRY_REGISTRY_INTERNAL_H
+
+#include "rendezvous/registry/history.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
+
+/*
+ * What the files of the registry share: registry.c (peers and jobs come and go),
+ * registry_agent.c (what agents say), registry_act.c (what the round wants done),
+ * registry_ctl.c (what crunctl asks).
+ */
+struct journal;
+
+struct registry {
+    struct registry_config config;
+    struct journal *journal; /* NULL: nothing is kept */
+    uint64_t cut_bytes;
+    struct history *history;
+    struct job *jobs;
+    struct registry_peer *followers;
+    uint64_t now_ms, wall_ms; /* of the call under way */
+};
+
+struct registry_peer {
+    struct registry *registry;
+    void *conn;
+    enum proto_phase phase;
+    char address[ADDRESS_MAX_BYTES + 1];
+    struct job *job; /* PROTO_JOINED */
+    uint32_t node;
+    bool following;              /* PROTO_CTL: wants events as they come */
+    char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
+    struct registry_peer *next_follower;
+};
+
+/* The event being stepped, for what the round does not carry through. */
+struct registry_step {
+    struct registry *registry;
+    struct job *job;
+    struct registry_peer *peer; /* who sent it, or NULL */
+    const struct msg *msg;      /* what it sent, or NULL */
+};
+
+typedef int registry_handler(struct registry *g, struct registry_peer *p,
+                             const struct msg *m, struct err *e);
+
+/* registry.c */
+struct job *registry_find(const struct registry *g, const char *run_id);
+struct job *registry_add(struct registry *g, const char *run_id,
+                         const struct job_config *config);
+void registry_forget(struct registry *g, struct job *job);
+void registry_send(struct registry_peer *p, struct msg *m);
+void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal why,
+                     bool retry, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+void registry_acknowledge(struct registry_peer *p, const struct msg *to);
+/* Bind a peer to a node, in place of the one it had. */
+void registry_bind(struct registry_peer *p, struct job *job, uint32_t node);
+void registry_unbind(struct registry_peer *p);
+/* A line for the log, the event list and whoever follows it. */
+void registry_tell(struct registry *g, const struct job *job, const char *kind,
+                   const char *host, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* The same, said by every node of the job as well. */
+void registry_notice(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* registry_act.c */
+/* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
+char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
+                             size_t size);
+enum round_verdict registry_step(struct registry *g, struct job *job,
+                                 const struct round_event *ev,
+                                 struct registry_peer *peer, const struct msg *msg,
+                                 uint32_t *node_out);
+void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
+
+/* registry_agent.c, registry_ctl.c: by message type, NULL where none is taken */
+extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
+extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
+void registry_follow_news(struct registry *g, const struct msg_event *event);
+void registry_unfollow(struct registry_peer *p);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/roles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/registry/job.h"
+
+struct member {
+    struct job_node *node;
+    uint32_t first_rank, workers;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+    int by_role = strcmp(x->node->role, y->node->role);
+
+    return by_role ? by_role
+                   : (x->first_rank > y->first_rank) - (x->first_rank < y->first_rank);
+}
+
+static uint32_t list_members(const struct job *j, struct member *member)
+{
+    const struct round *r = &j->round;
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
+        uint32_t i = r->slot_node[slot];
+
+        if (i != ROUND_NONE && r->node[i].group_rank != ROUND_NONE)
+            member[count++] = (struct member){ j->node[i], r->node[i].first_rank,
+                                               r->node[i].workers };
+    }
+    return count;
+}
+
+/* How many from the first one on have its role. */
+static uint32_t count_alike(const struct member *member, uint32_t count)
+{
+    uint32_t alike = 1;
+
+    while (alike < count && strcmp(member[alike].node->role, member->node->role) == 0)
+        alike++;
+    return alike;
+}
+
+void roles_count(struct job *j)
+{
+    struct member *member = xcalloc(j->round.config.max_nodes, sizeof(*member));
+    uint32_t count = list_members(j, member), alike;
+
+    qsort(member, count, sizeof(*member), compare);
+    for (struct member *m = member; m < member + count; m += alike) {
+        uint32_t workers = 0;
+
+        alike = count_alike(m, count - (uint32_t)(m - member));
+        for (uint32_t i = 0; i < alike; i++) {
+            m[i].node->role_first_rank = workers;
+            workers += m[i].workers;
+        }
+        for (uint32_t i = 0; i < alike; i++)
+            m[i].node->role_world_size = workers;
+    }
+    free(member);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SESSION_OUTBOX_H
+#define RENDEZVOUS_SESSION_OUTBOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/protocol/message.h"
+
+/*
+ * Messages that are sent again, in order, until each is answered. Each has a sequence
+ * number of its own, which the answer repeats. Pure; embed it.
+ */
+struct outbox {
+    struct outbox_entry *first, **last;
+    unsigned count;
+    uint64_t sequence; /* of the newest; the first is 1 */
+};
+
+void outbox_init(struct outbox *o);
+void outbox_clear(struct outbox *o); /* keeps counting where it was */
+
+/* Keep a copy of msg with the next sequence number; returns the copy. */
+struct msg *outbox_add(struct outbox *o, const struct msg *msg);
+bool outbox_has(const struct outbox *o, uint64_t sequence);
+/* The message is answered. Nothing happens if it was before. */
+void outbox_settle(struct outbox *o, uint64_t sequence);
+void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_STORE_OUTBUF_H
+#define RENDEZVOUS_STORE_OUTBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "rendezvous/store/blob.h"
+
+/*
+ * What a connection has still to send: bytes, and between them references to blobs, so
+ * that large values are not copied. A few bytes fit in the struct itself; while a
+ * connection is being read it borrows a large buffer, so that no reply allocates; and
+ * only what a socket did not take has memory of its own. An idle connection has none.
+ *
+ * What would take more memory than max, or memory that is not there, is dropped and
+ * marks the buffer bad, to be asked once at the end.
+ */
+struct outbuf_refs;
+
+struct outbuf {
+    uint8_t *data;
+    size_t size, cap;
+    size_t sent; /* of size */
+    struct outbuf_refs *refs;
+    size_t max;
+    bool borrowed; /* data is the lender's */
+    bool bad;
+    uint8_t small[16];
+};
+
+/* Not to be moved in memory afterwards. */
+void outbuf_init(struct outbuf *o, size_t max);
+void outbuf_fini(struct outbuf *o);
+
+/* Lend a buffer until outbuf_take_back, which keeps what has not been sent. */
+void outbuf_lend(struct outbuf *o, uint8_t *buffer, size_t size);
+void outbuf_take_back(struct outbuf *o);
+
+bool outbuf_is_empty(const struct outbuf *o);
+/* Describe what is to be sent next in at most iov_max pieces; returns how many. */
+unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_max);
+/* The first n bytes of it have been sent. */
+void outbuf_consume(struct outbuf *o, size_t n);
+
+/* The blob's value; takes a reference of its own. */
+void outbuf_put_blob(struct outbuf *o, struct blob *b);
+
+/* Make room for n bytes. False: bad. */
+bool outbuf_grow(struct outbuf *o, size_t n);
+
+static inline void outbuf_put(struct outbuf *o, const void *data, size_t n)
+{
+    if (n > o->cap - o->size && !outbuf_grow(o, n))
+        return;
+    memcpy(o->data + o->size, data, n);
+    o->size += n;
+}
+
+static inline void outbuf_put_u8(struct outbuf *o, uint8_t byte)
+{
+    outbuf_put(o, &byte, 1);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/store_server/host_set.h"
+
+#include <stdlib.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define BUCKETS 1024 /* for some thousand hosts at most */
+
+struct host {
+    struct host *next;
+    struct net_addr addr;
+};
+
+struct host_set {
+    struct host *bucket[BUCKETS];
+};
+
+static size_t bucket_of(const struct net_addr *host)
+{
+    return net_hash_host(host) % BUCKETS;
+}
+
+struct host_set *host_set_create(void)
+{
+    return xcalloc(1, sizeof(struct host_set));
+}
+
+void host_set_destroy(struct host_set *set)
+{
+    for (size_t i = 0; set && i < BUCKETS; i++)
+        for (struct host *h = set->bucket[i], *next; h; h = next) {
+            next = h->next;
+            free(h);
+        }
+    free(set);
+}
+
+bool host_set_has(const struct host_set *set, const struct net_addr *host)
+{
+    for (const struct host *h = set->bucket[bucket_of(host)]; h; h = h->next)
+        if (net_same_host(&h->addr, host))
+            return true;
+    return false;
+}
+
+void host_set_add(struct host_set *set, const struct net_addr *host)
+{
+    struct host **bucket = &set->bucket[bucket_of(host)], *h;
+
+    if (host_set_has(set, host))
+        return;
+    h = xmalloc(sizeof(*h));
+    h->next = *bucket;
+    h->addr = *host;
+    *bucket = h;
+}

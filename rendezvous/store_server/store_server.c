@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One thread, one epoll. A turn takes what is ready: each connection gets one receive
+ * into a buffer that all share, its requests run from there, and the answers go out in
+ * one send. Clients whose wait somebody else's request has ended are answered at the
+ * end of the turn. While a client does not take its answers, nothing more is read from
+ * it.
+ *
+ * Only the thread touches connections and the store. Other threads reach it through the
+ * inbox (sockets handed over), the list of allowed hosts, and two atomic things: stop
+ * and the statistics.
+ */
+#include "rendezvous/store_server/store_server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/store_server/host_set.h"
+#include "rendezvous/store_server/store_inbox.h"
+#include "rendezvous/store/tcpstore.h"
+
+#define EVENTS_PER_TURN 256
+#define ACCEPTS_PER_TURN 64
+#define BUFFER_SIZE 65536
+#define PIECES_PER_SEND 64
+
+struct conn {
+    struct tcpstore_session session; /* first: a session is cast to its connection */
+    int fd;                          /* -1: closed, freed at the end of the turn */
+    bool greeting;                   /* has not said what it is */
+    bool blocked;                    /* does not take its answers */
+    bool answered;                   /* is on the list of that name */
+    uint64_t greet_until_ms;
+    TAILQ_ENTRY(conn) of_kind; /* greeting, settled or dead */
+    TAILQ_ENTRY(conn) of_answered;
+};
+
+TAILQ_HEAD(conns, conn);
+
+enum { STAT_COUNT = sizeof(struct store_server_stats) / sizeof(uint64_t) };
+
+struct store_server {
+    struct store_server_config config;
+    struct tcpstore *tcpstore;
+    int epoll, listener;
+    struct store_inbox *inbox;
+    uint16_t port;
+    bool listening;
+    uint64_t listen_again_ms;
+    struct conns greeting, settled, dead;
+    struct conns answered;
+    struct store_server_stats now;
+    struct log_limit limit;
+
+    pthread_t thread;
+    atomic_bool stop;
+    _Atomic uint64_t published[STAT_COUNT];
+    pthread_mutex_t lock; /* what follows */
+    struct host_set *allowed;
+
+    uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE];
+};
+
+/* Things that are not connections have no session: their address is all there is. */
+static void *listener_tag(struct store_server *s)
+{
+    return &s->listener;
+}
+
+static void *inbox_tag(struct store_server *s)
+{
+    return &s->inbox;
+}
+
+static int watch(struct store_server *s, int op, int fd, uint32_t events, void *tag)
+{
+    struct epoll_event ev = { .events = events, .data.ptr = tag };
+
+    return epoll_ctl(s->epoll, op, fd, &ev);
+}
+
+static void refuse(struct store_server *s, const struct net_addr *peer, const char *why)
+{
+    char text[NET_TEXT_SIZE];
+    unsigned held_back;
+
+    s->now.refused++;
+    if (log_limit_pass(&s->limit, net_hash_host(peer), clock_ms(), &held_back))
+        log_warn("store: closed a connection: %s peer=%s held_back=%u", why,
+                 net_format(peer, text, sizeof(text)), held_back);
+}
+
+static struct conns *list_of(struct store_server *s, const struct conn *c)
+{
+    return c->greeting ? &s->greeting : &s->settled;
+}
+
+/* Its memory stays until the end of the turn, which may have an event of it left. */
+static void conn_close(struct store_server *s, struct conn *c)
+{
+    close(c->fd);
+    c->fd = -1;
+    tcpstore_close(s->tcpstore, &c->session);
+    TAILQ_REMOVE(list_of(s, c), c, of_kind);
+    if (c->answered)
+        TAILQ_REMOVE(&s->answered, c, of_answered);
+    TAILQ_INSERT_TAIL(&s->dead, c, of_kind);
+    s->now.connections--;
+}
+
+static void conn_refuse(struct store_server *s, struct conn *c, const char *why)
+{
+    struct net_addr peer;
+
+    if (net_peer_addr(c->fd, &peer) < 0)
+        peer = (struct net_addr){ .len = 0 };
+    refuse(s, &peer, why);
+    conn_close(s, c);
+}
+
+/* Over loopback, or from this machine's own address to itself: as near as loopback. */
+static bool comes_from_here(int fd, const struct net_addr *peer)
+{
+    struct net_addr own;
+
+    return net_is_loopback(peer) ||
+           (net_local_addr(fd, &own) == 0 && net_same_host(&own, peer));
+}
+
+static bool may_come(struct store_server *s, int fd, const struct net_addr *peer)
+{
+    bool ok;
+
+    if (s->config.open || comes_from_here(fd, peer))
+        return true;
+    pthread_mutex_lock(&s->lock);
+    ok = host_set_has(s->allowed, peer);
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+/* Those who have not even said what they are go first. */
+static bool make_room(struct store_server *s)
+{
+    if (s->now.connections < s->config.conns_max)
+        return true;
+    if (TAILQ_EMPTY(&s->greeting))
+        return false;
+    conn_refuse(s, TAILQ_FIRST(&s->greeting), "too many connections");
+    return true;
+}
+
+static void admit(struct store_server *s, int fd, const struct net_addr *peer)
+{
+    struct conn *c;
+    const char *why = NULL;
+
+    if (!may_come(s, fd, peer))
+        why = "not from a member of the job";
+    else if (!make_room(s))
+        why = "too many connections";
+    if (why) {
+        refuse(s, peer, why);
+        close(fd);
+        return;
+    }
+    c = xcalloc(1, sizeof(*c));
+    c->fd = fd;
+    c->greeting = true;
+    c->greet_until_ms = clock_ms() + s->config.hello_ms;
+    tcpstore_open(s->tcpstore, &c->session);
+    TAILQ_INSERT_TAIL(&s->greeting, c, of_kind);
+    s->now.connections++;
+    s->now.accepted++;
+    if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0)
+        conn_refuse(s, c, "no room in epoll");
+}
+
+/* One send and what it leads to. False: c is closed, or takes no more for now. */
+static bool send_some(struct store_server *s, struct conn *c)
+{
+    struct iovec piece[PIECES_PER_SEND];
+    struct msghdr message = { .msg_iov = piece };
+    size_t wanted = 0;
+    ssize_t sent;
+
+    message.msg_iovlen = outbuf_gather(&c->session.out, piece, PIECES_PER_SEND);
+    for (size_t i = 0; i < message.msg_iovlen; i++)
+        wanted += piece[i].iov_len;
+    sent = message.msg_iovlen == 1
+               ? send(c->fd, piece[0].iov_base, wanted, MSG_NOSIGNAL)
+               : sendmsg(c->fd, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        conn_close(s, c);
+        return false;
+    }
+    if (sent > 0)
+        outbuf_consume(&c->session.out, (size_t)sent);
+    return sent == (ssize_t)wanted || (sent < 0 && errno == EINTR);
+}
+
+/* Send what there is, and read from the client only if it takes all of it. */
+static void conn_flush(struct store_server *s, struct conn *c)
+{
+    bool blocked;
+
+    while (!outbuf_is_empty(&c->session.out) && send_some(s, c))
+        ;
+    if (c->fd < 0)
+        return;
+    blocked = !outbuf_is_empty(&c->session.out);
+    if (blocked == c->blocked)
+        return;
+    c->blocked = blocked;
+    if (watch(s, EPOLL_CTL_MOD, c->fd, blocked ? EPOLLOUT : EPOLLIN, c) < 0)
+        conn_refuse(s, c, "no room in epoll");
+}
+
+static void conn_settle(struct store_server *s, struct conn *c)
+{
+    TAILQ_REMOVE(&s->greeting, c, of_kind);
+    c->greeting = false;
+    TAILQ_INSERT_TAIL(&s->settled, c, of_kind);
+}
+
+static void conn_read(struct store_server *s, struct conn *c)
+{
+    ssize_t n = recv(c->fd, s->in, sizeof(s->in), 0);
+    struct err e;
+    int r;
+
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            conn_close(s, c);
+        return;
+    }
+    outbuf_lend(&c->session.out, s->out, sizeof(s->out));
+    r = tcpstore_feed(s->tcpstore, &c->session, s->in, (size_t)n, &e);
+    if (c->greeting && c->session.validated)
+        conn_settle(s, c);
+    conn_flush(s, c);
+    if (c->fd < 0)
+        return;
+    outbuf_take_back(&c->session.out);
+    if (r < 0)
+        conn_refuse(s, c, e.text);
+}
+
+static void conn_ready(struct store_server *s, struct conn *c, uint32_t events)
+{
+    if (c->fd < 0)
+        return;
+    if (!c->blocked)
+        conn_read(s, c);
+    else if (events & (EPOLLERR | EPOLLHUP))
+        conn_close(s, c);
+    else
+        conn_flush(s, c);
+}
+
+static void on_answered(void *arg, struct tcpstore_session *session)
+{
+    struct store_server *s = arg;
+    struct conn *c = (struct conn *)session;
+
+    if (c->answered)
+        return;
+    c->answered = true;
+    TAILQ_INSERT_TAIL(&s->answered, c, of_answered);
+}
+
+static void flush_answered(struct store_server *s)
+{
+    struct conn *c;
+
+    while ((c = TAILQ_FIRST(&s->answered))) {
+        TAILQ_REMOVE(&s->answered, c, of_answered);
+        c->answered = false;
+        if (c->session.out.bad)
+            conn_refuse(s, c, "its answers are not taken");
+        else if (!c->blocked)
+            conn_flush(s, c);
+    }
+}
+
+/* Without descriptors the listener stays ready: look away from it for a while. */
+static void pause_listener(struct store_server *s)
+{
+    unsigned held_back;
+
+    if (log_limit_pass(&s->limit, 0, clock_ms(), &held_back))
+        log_warn("store: cannot accept connections for now: %s", strerror(errno));
+    watch(s, EPOLL_CTL_DEL, s->listener, 0, NULL);
+    s->listening = false;
+    s->listen_again_ms = clock_ms() + ACCEPT_PAUSE_MS;
+}
+
+static void resume_listener(struct store_server *s)
+{
+    s->listening = watch(s, EPOLL_CTL_ADD, s->listener, EPOLLIN, listener_tag(s)) == 0;
+    s->listen_again_ms = clock_ms() + ACCEPT_PAUSE_MS;
+}
+
+static void accept_some(struct store_server *s)
+{
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        struct net_addr peer;
+        int fd = net_accept(s->listener, &peer);
+
+        if (fd >= 0) {
+            admit(s, fd, &peer);
+        } else {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+                errno == ENOMEM)
+                pause_listener(s);
+            return;
+        }
+    }
+}
+
+static void on_handed_over(void *arg, int fd)
+{
+    struct net_addr peer;
+
+    if (net_peer_addr(fd, &peer) == 0)
+        admit(arg, fd, &peer);
+    else
+        close(fd);
+}
+
+static bool timed(const struct store_server *s)
+{
+    return !TAILQ_EMPTY(&s->greeting) || (s->listener >= 0 && !s->listening);
+}
+
+static int wait_ms(const struct store_server *s)
+{
+    uint64_t now, at = UINT64_MAX;
+
+    if (!timed(s))
+        return -1;
+    now = clock_ms();
+    if (!TAILQ_EMPTY(&s->greeting))
+        at = TAILQ_FIRST(&s->greeting)->greet_until_ms;
+    if (s->listener >= 0 && !s->listening && s->listen_again_ms < at)
+        at = s->listen_again_ms;
+    return at > now ? (int)(at - now) : 0;
+}
+
+static void on_time(struct store_server *s)
+{
+    uint64_t now;
+    struct conn *c;
+
+    if (!timed(s))
+        return;
+    now = clock_ms();
+    while ((c = TAILQ_FIRST(&s->greeting)) && c->greet_until_ms <= now)
+        conn_refuse(s, c, "has not said in time what it is");
+    if (s->listener >= 0 && !s->listening && s->listen_again_ms <= now)
+        resume_listener(s);
+}
+
+static void free_dead(struct store_server *s)
+{
+    struct conn *c;
+
+    while ((c = TAILQ_FIRST(&s->dead))) {
+        TAILQ_REMOVE(&s->dead, c, of_kind);
+        free(c);
+    }
+}
+
+static void publish(struct store_server *s)
+{
+    struct tcpstore_stats t = tcpstore_stats(s->tcpstore);
+    uint64_t now[STAT_COUNT];
+
+    s->now.requests = t.requests;
+    s->now.keys = t.store.values;
+    s->now.queues = t.store.queues;
+    s->now.waits = t.store.waits;
+    s->now.bytes = t.store.bytes + t.held_bytes;
+    memcpy(now, &s->now, sizeof(now));
+    for (int i = 0; i < STAT_COUNT; i++)
+        atomic_store_explicit(&s->published[i], now[i], memory_order_relaxed);
+}
+
+static void dispatch(struct store_server *s, const struct epoll_event *ev)
+{
+    if (ev->data.ptr == inbox_tag(s))
+        store_inbox_take(s->inbox, on_handed_over, s);
+    else if (ev->data.ptr == listener_tag(s))
+        accept_some(s);
+    else
+        conn_ready(s, ev->data.ptr, ev->events);
+}
+
+static void *serve(void *arg)
+{
+    struct store_server *s = arg;
+    struct epoll_event event[EVENTS_PER_TURN];
+
+    while (!atomic_load(&s->stop)) {
+        int n = epoll_wait(s->epoll, event, EVENTS_PER_TURN, wait_ms(s));
+
+        for (int i = 0; i < n; i++)
+            dispatch(s, &event[i]);
+        flush_answered(s);
+        on_time(s);
+        free_dead(s);
+        publish(s);
+    }
+    return NULL;
+}
+
+static void fill_defaults(struct store_server_config *c)
+{
+    c->conns_max = c->conns_max ? c->conns_max : STORE_CONNS_MAX;
+    c->keys_max = c->keys_max ? c->keys_max : STORE_KEYS_MAX;
+    c->bytes_max = c->bytes_max ? c->bytes_max : STORE_BYTES_MAX;
+    c->waiters_max = c->waiters_max ? c->waiters_max : STORE_WAITERS_MAX;
+    c->out_max = c->out_max ? c->out_max : STORE_OUT_MAX;
+    c->hello_ms = c->hello_ms ? c->hello_ms : STORE_HELLO_DEADLINE_MS;
+}
+
+static struct tcpstore *new_tcpstore(struct store_server *s)
+{
+    struct id128 seed = id128_random();
+    struct tcpstore_limits limits = {
+        .store = { s->config.keys_max, s->config.bytes_max, s->config.waiters_max },
+        .request_max = STORE_REQUEST_MAX,
+        .held_max = STORE_HELD_MAX,
+        .out_max = s->config.out_max,
+    };
+
+    return tcpstore_create(&limits, &seed, on_answered, s);
+}
+
+static int open_listener(struct store_server *s, struct err *e)
+{
+    struct net_addr addr;
+
+    if (!s->config.listen)
+        return 0;
+    s->listener = net_listen(s->config.listen, LISTEN_BACKLOG, e);
+    if (s->listener < 0)
+        return -1;
+    if (net_local_addr(s->listener, &addr) < 0)
+        return err_set_errno(e, errno, "getsockname");
+    s->port = net_port(&addr);
+    resume_listener(s);
+    return s->listening ? 0 : err_set_errno(e, errno, "epoll_ctl");
+}
+
+/* Signals are for the other threads. */
+static int start_thread(struct store_server *s, struct err *e)
+{
+    sigset_t all, old;
+    int r;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    r = pthread_create(&s->thread, NULL, serve, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return r == 0 ? 0 : err_set_errno(e, r, "pthread_create");
+}
+
+/* All that is there, of a server whose thread does not run. */
+static void release(struct store_server *s)
+{
+    struct conn *c;
+
+    while ((c = TAILQ_FIRST(&s->greeting)) || (c = TAILQ_FIRST(&s->settled)))
+        conn_close(s, c);
+    free_dead(s);
+    store_inbox_destroy(s->inbox);
+    host_set_destroy(s->allowed);
+    tcpstore_destroy(s->tcpstore);
+    if (s->listener >= 0)
+        close(s->listener);
+    if (s->epoll >= 0)
+        close(s->epoll);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+struct store_server *store_server_create(const struct store_server_config *config,
+                                         struct err *e)
+{
+    struct store_server *s = xcalloc(1, sizeof(*s));
+
+    s->config = *config;
+    fill_defaults(&s->config);
+    TAILQ_INIT(&s->greeting);
+    TAILQ_INIT(&s->settled);
+    TAILQ_INIT(&s->dead);
+    TAILQ_INIT(&s->answered);
+    pthread_mutex_init(&s->lock, NULL);
+    s->allowed = host_set_create();
+    s->listener = -1;
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->inbox = store_inbox_create();
+    s->tcpstore = new_tcpstore(s);
+    if (!s->tcpstore)
+        err_set(e, "out of memory");
+    else if (s->epoll < 0 || !s->inbox ||
+             watch(s, EPOLL_CTL_ADD, store_inbox_fd(s->inbox), EPOLLIN, inbox_tag(s)) <
+                 0)
+        err_set_errno(e, errno, "store");
+    else if (open_listener(s, e) == 0 && start_thread(s, e) == 0)
+        return s;
+    release(s);
+    return NULL;
+}
+
+void store_server_destroy(struct store_server *s)
+{
+    int saved_errno = errno;
+
+    if (!s)
+        return;
+    atomic_store(&s->stop, true);
+    store_inbox_wake(s->inbox);
+    pthread_join(s->thread, NULL);
+    release(s);
+    errno = saved_errno;
+}
+
+uint16_t store_server_port(const struct store_server *s)
+{
+    return s->port;
+}
+
+void store_server_adopt(struct store_server *s, int fd)
+{
+    store_inbox_put(s->inbox, fd);
+}
+
+void store_server_allow(struct store_server *s, const struct net_addr *host)
+{
+    pthread_mutex_lock(&s->lock);
+    host_set_add(s->allowed, host);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct store_server_stats store_server_stats(const struct store_server *s)
+{
+    struct store_server_stats stats;
+    uint64_t now[STAT_COUNT];
+
+    for (int i = 0; i < STAT_COUNT; i++)
+        now[i] = atomic_load_explicit(&s->published[i], memory_order_relaxed);
+    memcpy(&stats, now, sizeof(stats));
+    return stats;
+}

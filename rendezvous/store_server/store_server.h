@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_STORE_SERVER_STORE_SERVER_H
+#define RENDEZVOUS_STORE_SERVER_STORE_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/net.h"
+
+/*
+ * PyTorch's store on the network: one empty store, and a thread of its own that serves
+ * it. Clients come through a listener of its own, or are handed over. Whoever calls may
+ * be any thread; only destroy must be the last call.
+ */
+struct store_server;
+
+struct store_server_config {
+    const struct net_addr *listen; /* NULL: clients are only handed over */
+    bool open; /* to any address; else to this one and the allowed */
+    /* 0: the default in limits.h */
+    unsigned conns_max;
+    uint64_t keys_max, bytes_max, waiters_max;
+    size_t out_max; /* bytes that a client has not taken; past them it is cut off */
+    uint64_t hello_ms;
+};
+
+struct store_server *store_server_create(const struct store_server_config *config,
+                                         struct err *e) MUST_CHECK;
+/* Ends the thread and closes all connections. NULL is fine. */
+void store_server_destroy(struct store_server *s);
+
+/* Of the listener; 0 without one. */
+uint16_t store_server_port(const struct store_server *s);
+
+/* Serve a connected, non-blocking socket, of which nothing was read. Takes over fd. */
+void store_server_adopt(struct store_server *s, int fd);
+
+/* From now on take connections from this host too. */
+void store_server_allow(struct store_server *s, const struct net_addr *host);
+
+/* As they were at the end of the thread's last turn. */
+struct store_server_stats {
+    uint64_t connections, accepted;
+    uint64_t refused; /* of another host, too many, or of a client that is not one */
+    uint64_t requests;
+    uint64_t keys, queues, waits, bytes;
+};
+struct store_server_stats store_server_stats(const struct store_server *s);
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * GPUs without NCCL, and ranks that share one: what lies on a GPU goes through pinned
+ * memory of the host, where another backend (shm within a node) does the operation. It
+ * goes in chunks, in two places by turns: while one is worked on, the next one comes
+ * and the one before goes back.
+ *
+ * When an operation is called for, the program's stream is marked; it begins when the
+ * GPU has come that far. It is over when its result is back.
+ */
+#include "worker-lib/engine/backend.h"
+
+#ifdef CRUN_CUDA
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+
+#define CHUNK_BYTES ((size_t)4 << 20) /* of a slot, for all ranks' parts */
+#define SLOTS 2
+#define DEVICES_MAX 1024
+
+struct slot {
+    char *in, *out; /* pinned; of the inner backend */
+    cudaEvent_t come;
+};
+
+struct cuda_host {
+    struct backend backend;
+    struct team team;
+    struct backend *inner;
+    int device;
+    cudaStream_t compute, copying;
+    struct slot slot[SLOTS];
+};
+
+static struct cuda_host *host_of(struct backend *b)
+{
+    return (struct cuda_host *)(void *)b;
+}
+
+static crun_status check(cudaError_t code, const char *call, struct err *e)
+{
+    if (code == cudaSuccess)
+        return CRUN_OK;
+    (void)cudaGetLastError(); /* an error that was told is not told again */
+    err_set(e, "%s: %s", call, cudaGetErrorString(code));
+    return code == cudaErrorMemoryAllocation ? CRUN_NO_MEMORY : CRUN_SYSTEM;
+}
+
+/* -- marks --------------------------------------------------------------------------
+ */
+
+/* One for each operation that is called for and has not begun: made when it is asked
+ * for, which is cheap, and gone when it has been waited for. */
+static crun_status mark(struct backend *b, struct op *op, struct err *e)
+{
+    struct cuda_host *h = host_of(b);
+    cudaEvent_t event;
+    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+
+    if (s == CRUN_OK)
+        s = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                  "cudaEventCreate", e);
+    if (s != CRUN_OK)
+        return s;
+    op->mark = event;
+    return check(cudaEventRecord(event, h->compute), "cudaEventRecord", e);
+}
+
+static crun_status await_mark(struct cuda_host *h, const struct op *op, struct err *e)
+{
+    cudaEvent_t event = op->mark;
+    crun_status s = CRUN_OK;
+
+    if (!event)
+        return CRUN_OK;
+    s = check(cudaStreamWaitEvent(h->copying, event, 0), "cudaStreamWaitEvent", e);
+    (void)cudaEventDestroy(event);
+    return s;
+}
+
+/* -- an operation in chunks ---------------------------------------------------------
+ */
+
+/* How many parts of `count` elements an operation reads and writes. */
+struct parts {
+    unsigned in, out;
+};
+
+static struct parts parts_of(const struct cuda_host *h, enum op_kind kind)
+{
+    unsigned size = h->team.size;
+    bool splits = kind == OP_REDUCE_SCATTER || kind == OP_ALL_TO_ALL;
+    bool joins = kind == OP_ALL_GATHER || kind == OP_ALL_TO_ALL;
+    bool one_way = kind == OP_SEND || kind == OP_RECEIVE;
+
+    return (struct parts){ one_way && kind == OP_RECEIVE ? 0
+                           : splits                      ? size
+                                                         : 1,
+                           one_way && kind == OP_SEND ? 0
+                           : joins                    ? size
+                                                      : 1 };
+}
+
+/* What is to be done, and one chunk of it. */
+struct job {
+    const struct op *op;
+    struct parts parts;
+    size_t element, most; /* elements of a part in a chunk */
+};
+
+static crun_status bring(struct cuda_host *h, const struct job *j, size_t at, size_t n,
+                         struct slot *slot, struct err *e)
+{
+    const char *from = j->op->in;
+    cudaError_t code = cudaSuccess;
+
+    for (unsigned p = 0; p < j->parts.in && code == cudaSuccess; p++)
+        code = cudaMemcpyAsync(slot->in + p * n * j->element,
+                               from + (p * j->op->count + at) * j->element,
+                               n * j->element, cudaMemcpyDefault, h->copying);
+    if (code == cudaSuccess)
+        code = cudaEventRecord(slot->come, h->copying);
+    return check(code, "cudaMemcpy", e);
+}
+
+static crun_status take_back(struct cuda_host *h, const struct job *j, size_t at,
+                             size_t n, const char *from, struct err *e)
+{
+    char *to = j->op->out;
+    cudaError_t code = cudaSuccess;
+
+    for (unsigned p = 0; p < j->parts.out && code == cudaSuccess; p++)
+        code = cudaMemcpyAsync(to + (p * j->op->count + at) * j->element,
+                               from + p * n * j->element, n * j->element,
+                               cudaMemcpyDefault, h->copying);
+    return check(code, "cudaMemcpy", e);
+}
+
+static crun_status work_on(struct cuda_host *h, const struct job *j, size_t n,
+                           struct slot *slot, struct err *e)
+{
+    bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
+    struct op op = *j->op;
+    crun_status s = check(cudaEventSynchronize(slot->come), "the GPU", e);
+
+    op.mark = NULL;
+    op.count = n;
+    op.in = j->parts.in ? slot->in : NULL;
+    op.out = !j->parts.out ? NULL : in_place ? slot->in : slot->out;
+    return s == CRUN_OK ? h->inner->calls->run(h->inner, &op, e) : s;
+}
+
+static crun_status run_chunks(struct cuda_host *h, const struct job *j, struct err *e)
+{
+    size_t count = j->op->count, most = j->most;
+    crun_status s = bring(h, j, 0, count < most ? count : most, &h->slot[0], e);
+    bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
+    unsigned turn = 0;
+
+    for (size_t at = 0; s == CRUN_OK && at < count; at += most, turn = !turn) {
+        struct slot *slot = &h->slot[turn];
+        size_t n = count - at < most ? count - at : most, next = at + n;
+
+        if (next < count)
+            s = bring(h, j, next, count - next < most ? count - next : most,
+                      &h->slot[!turn], e);
+        if (s == CRUN_OK)
+            s = work_on(h, j, n, slot, e);
+        if (s == CRUN_OK)
+            s = take_back(h, j, at, n, in_place ? slot->in : slot->out, e);
+    }
+    if (s == CRUN_OK)
+        s = check(cudaStreamSynchronize(h->copying), "the GPU", e);
+    return s;
+}
+
+static bool is_on_device(const void *memory)
+{
+    struct cudaPointerAttributes a;
+
+    if (memory && cudaPointerGetAttributes(&a, memory) == cudaSuccess)
+        return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+    (void)cudaGetLastError();
+    return false;
+}
+
+static crun_status run_host(struct backend *b, const struct op *op, struct err *e)
+{
+    struct cuda_host *h = host_of(b);
+    struct parts parts = parts_of(h, op->kind);
+    unsigned widest = parts.in > parts.out ? parts.in : parts.out;
+    size_t element = crun_dtype_size(op->type);
+    struct job j = { op, parts, element, CHUNK_BYTES / element / widest };
+    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+    bool there = op->count > 0 && (is_on_device(op->in) || is_on_device(op->out));
+    struct op plain = *op;
+
+    if (s == CRUN_OK)
+        s = await_mark(h, op, e);
+    plain.mark = NULL;
+    if (s == CRUN_OK && !there)
+        return h->inner->calls->run(h->inner, &plain, e);
+    return s == CRUN_OK ? run_chunks(h, &j, e) : s;
+}
+
+/* -- memory -------------------------------------------------------------------------
+ */
+
+static crun_status alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                         void **memory, struct err *e)
+{
+    struct cuda_host *h = host_of(b);
+    size_t whole = bytes ? bytes : 1;
+    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+
+    (void)deadline_ms;
+    if (s == CRUN_OK)
+        s = check(cudaMalloc(memory, whole), "cudaMalloc", e);
+    if (s == CRUN_OK)
+        s = check(cudaMemsetAsync(*memory, 0, whole, h->copying), "cudaMemset", e);
+    return s == CRUN_OK ? check(cudaStreamSynchronize(h->copying), "the GPU", e) : s;
+}
+
+static bool release(struct backend *b, void *memory)
+{
+    (void)b;
+    if (!is_on_device(memory))
+        return false;
+    (void)cudaFree(memory);
+    return true;
+}
+
+/* Shared with the ranks of this node, so that the inner backend needs no copy. */
+static crun_status pin(struct cuda_host *h, char **memory, uint64_t deadline_ms,
+                       struct err *e)
+{
+    const struct backend_calls *inner = h->inner->calls;
+    size_t bytes = CHUNK_BYTES + (size_t)h->team.size * 64;
+    void *shared = NULL;
+    crun_status s = inner->alloc(h->inner, bytes, deadline_ms, &shared, e);
+
+    if (s == CRUN_OK && !shared)
+        shared = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    *memory = shared;
+    if (s == CRUN_OK && !shared) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    if (s == CRUN_OK)
+        s = check(cudaHostRegister(shared, bytes, cudaHostRegisterPortable),
+                  "cudaHostRegister", e);
+    return s;
+}
+
+static void unpin(struct cuda_host *h, char *memory)
+{
+    if (!memory)
+        return;
+    (void)cudaHostUnregister(memory);
+    if (!h->inner->calls->free(h->inner, memory))
+        free(memory);
+}
+
+/* -- life ---------------------------------------------------------------------------
+ */
+
+static void abort_inner(struct backend *b)
+{
+    struct cuda_host *h = host_of(b);
+
+    h->inner->calls->abort(h->inner);
+}
+
+static void close_all(struct backend *b)
+{
+    struct cuda_host *h = host_of(b);
+
+    for (unsigned i = 0; i < SLOTS && h->inner; i++) {
+        unpin(h, h->slot[i].in);
+        unpin(h, h->slot[i].out);
+        if (h->slot[i].come)
+            (void)cudaEventDestroy(h->slot[i].come);
+    }
+    if (h->copying)
+        (void)cudaStreamDestroy(h->copying);
+    if (h->inner)
+        h->inner->calls->close(h->inner);
+    free(h);
+}
+
+/* Its own, if there are as many as ranks; else they share. */
+static crun_status choose(struct cuda_host *h, struct err *e)
+{
+    const char *asked = h->team.device, *variable = getenv("CRUN_DEVICE");
+    int count = 0;
+    long number = h->team.local_rank;
+    char *end = "";
+
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1) {
+        (void)cudaGetLastError();
+        err_set(e, "backend cuda-host: there is no GPU on this machine, or no driver");
+        return CRUN_UNSUPPORTED;
+    }
+    if (!asked || strcmp(asked, "auto") == 0)
+        asked = variable && *variable ? variable : NULL;
+    if (asked)
+        number = strtol(asked, &end, 10);
+    if (*end || number < 0 || (asked && number >= count)) {
+        err_set(e, "\"%s\" is not the number of a GPU: there %s %d", asked,
+                count == 1 ? "is" : "are", count);
+        return CRUN_BAD_ARGUMENT;
+    }
+    h->device = (int)(number % count);
+    return check(cudaSetDevice(h->device), "cudaSetDevice", e);
+}
+
+static const struct backend_calls *inner_of(const struct team *team)
+{
+    bool one_node = true, one_each = true;
+
+    for (unsigned i = 1; i < team->size; i++) {
+        one_node = one_node && team->node[i] == team->node[0];
+        one_each = one_each && team->node[i] != team->node[i - 1];
+    }
+    if (team->size == 1)
+        return &backend_self;
+    return one_node ? &backend_shm : one_each ? &backend_tcp : &backend_nodes;
+}
+
+static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct err *e)
+{
+    crun_status s = check(cudaStreamCreateWithFlags(&h->copying, cudaStreamNonBlocking),
+                          "cudaStreamCreate", e);
+
+    for (unsigned i = 0; i < SLOTS && s == CRUN_OK; i++) {
+        s = pin(h, &h->slot[i].in, deadline_ms, e);
+        if (s == CRUN_OK)
+            s = pin(h, &h->slot[i].out, deadline_ms, e);
+        if (s == CRUN_OK)
+            s = check(
+                cudaEventCreateWithFlags(&h->slot[i].come, cudaEventDisableTiming),
+                "cudaEventCreate", e);
+    }
+    return s;
+}
+
+static crun_status open_host(struct backend **b, const struct team *team,
+                             uint64_t deadline_ms, struct err *e)
+{
+    struct cuda_host *h = calloc(1, sizeof(*h));
+    crun_status s;
+
+    if (!h) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    h->backend.calls = &backend_cuda_host;
+    h->team = *team;
+    s = choose(h, e);
+    if (s == CRUN_OK)
+        s = inner_of(team)->open(&h->inner, team, deadline_ms, e);
+    if (s == CRUN_OK)
+        s = open_slots(h, deadline_ms, e);
+    if (s == CRUN_OK)
+        *b = &h->backend;
+    else
+        close_all(&h->backend);
+    return s;
+}
+
+static void set_stream(struct backend *b, void *stream)
+{
+    host_of(b)->compute = stream;
+}
+
+static int device(const struct backend *b)
+{
+    return ((const struct cuda_host *)(const void *)b)->device;
+}
+
+const struct backend_calls backend_cuda_host = {
+    .name = "cuda-host",
+    .open = open_host,
+    .run = run_host,
+    .abort = abort_inner,
+    .alloc = alloc,
+    .free = release,
+    .close = close_all,
+    .mark = mark,
+    .set_stream = set_stream,
+    .device = device,
+};
+
+#else
+
+static crun_status open_host(struct backend **b, const struct team *team,
+                             uint64_t deadline_ms, struct err *e)
+{
+    (void)b;
+    (void)team;
+    (void)deadline_ms;
+    err_set(e, "backend cuda-host: this build is without CUDA");
+    return CRUN_UNSUPPORTED;
+}
+
+const struct backend_calls backend_cuda_host = { .name = "cuda-host",
+                                                 .open = open_host };
+#endif

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backends/nccl/backend_nccl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+
+static struct nccl *nccl_of(struct backend *b)
+{
+    return (struct nccl *)(void *)b;
+}
+
+/* -- works --------------------------------------------------------------------------
+ */
+
+static void free_work(struct nccl *n, struct backend_work *w)
+{
+    if (w->ready)
+        n->gpu.cuda->event_destroy(w->ready);
+    if (w->begun)
+        n->gpu.cuda->event_destroy(w->begun);
+    if (w->done)
+        n->gpu.cuda->event_destroy(w->done);
+    free(w);
+}
+
+static crun_status make_work(struct nccl *n, struct backend_work **work, struct err *e)
+{
+    struct backend_work *w = calloc(1, sizeof(*w));
+    const struct gpu_calls *cuda = n->gpu.cuda;
+    int code;
+
+    if (!w) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    code = cuda->event_create(&w->ready);
+    if (code == GPU_OK)
+        code = cuda->event_create(&w->begun);
+    if (code == GPU_OK)
+        code = cuda->event_create(&w->done);
+    if (code != GPU_OK) {
+        free_work(n, w);
+        return gpu_failed(&n->gpu, "cudaEventCreate", code, e);
+    }
+    *work = w;
+    return CRUN_OK;
+}
+
+static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
+                            struct backend_work **work, struct err *e)
+{
+    crun_status s = CRUN_OK;
+    struct backend_work *w;
+
+    pthread_mutex_lock(&n->lock);
+    w = n->spare;
+    if (w)
+        n->spare = w->next;
+    pthread_mutex_unlock(&n->lock);
+    if (!w) {
+        s = make_work(n, &w, e);
+        if (s != CRUN_OK)
+            return s;
+        pthread_mutex_lock(&n->lock);
+        w->next_of_all = n->all;
+        n->all = w;
+        pthread_mutex_unlock(&n->lock);
+    }
+    w->task = task;
+    w->timeout_ms = timeout_ms;
+    w->host = task != TASK_OPERATION;
+    w->finished = false;
+    w->memory = NULL;
+    atomic_store(&w->running_ms, 0);
+    *work = w;
+    return CRUN_OK;
+}
+
+static void post(struct nccl *n, struct backend_work *w)
+{
+    pthread_mutex_lock(&n->lock);
+    w->stage = STAGE_QUEUED;
+    w->next = NULL;
+    if (n->last)
+        n->last->next = w;
+    else
+        n->first = w;
+    n->last = w;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Why all ended, and whether this process can ever be rid of it. */
+static crun_status end_words(const struct nccl *n, struct err *e)
+{
+    crun_status s = abort_get(n->team.aborted);
+
+    err_set(e, "%s%s", n->team.aborted->reason,
+            n->stuck ? "; NCCL hangs and cannot be aborted: this process has to end"
+                     : "");
+    return s == CRUN_OK ? CRUN_ABORTED : s;
+}
+
+/* Under the lock: they are done after the end, too. */
+static bool goes_on(const struct nccl *n, const struct backend_work *w)
+{
+    if (n->stuck)
+        return false;
+    return !n->ended || w->task == TASK_CLOSE || w->task == TASK_FREE;
+}
+
+/* Under the lock. Who frees is not watched any more after the end, so he looks himself.
+ */
+static void wait_change(struct nccl *n, const struct backend_work *w, uint64_t since_ms)
+{
+    uint64_t until_ms = since_ms + w->timeout_ms + 3 * nccl_leave_ms(n);
+    struct timespec until = { .tv_sec = (time_t)(until_ms / 1000),
+                              .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+
+    if (w->task == TASK_OPERATION) {
+        pthread_cond_wait(&n->changed, &n->lock);
+    } else if (pthread_cond_timedwait(&n->changed, &n->lock, &until) == ETIMEDOUT) {
+        n->stuck = true;
+        nccl_set_stuck();
+    }
+}
+
+/*
+ * Until `w` has come as far as its caller needs it. What fails is known before it is
+ * safe to go on: the GPU may still use the buffers, so all is ended first.
+ */
+static crun_status await_work(struct nccl *n, struct backend_work *w, struct err *e)
+{
+    bool frees = w->task == TASK_CLOSE || w->task == TASK_FREE;
+    uint64_t since_ms = clock_ms();
+    crun_status s;
+
+    pthread_mutex_lock(&n->lock);
+    while (goes_on(n, w) && (w->stage < STAGE_LAUNCHED ||
+                             (!frees && abort_get(n->team.aborted) != CRUN_OK)))
+        wait_change(n, w, since_ms);
+    s = w->stage >= STAGE_LAUNCHED ? w->status : CRUN_ABORTED;
+    if (s == CRUN_BAD_ARGUMENT)
+        *e = w->e;
+    else if (s != CRUN_OK)
+        s = end_words(n, e);
+    pthread_mutex_unlock(&n->lock);
+    return s;
+}
+
+static void put_back(struct nccl *n, struct backend_work *w)
+{
+    pthread_mutex_lock(&n->lock);
+    w->finished = true;
+    if (w->stage == STAGE_OVER) {
+        w->next = n->spare;
+        n->spare = w;
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* -- operations ---------------------------------------------------------------------
+ */
+
+static crun_status check_open(struct nccl *n, struct err *e)
+{
+    crun_status s = abort_get(n->team.aborted);
+
+    if (s != CRUN_OK)
+        err_set(e, "%s", n->team.aborted->reason);
+    return s;
+}
+
+/* Does the host have to wait for its result? */
+static crun_status look_at_buffers(struct nccl *n, struct backend_work *w,
+                                   struct err *e)
+{
+    const struct op *op = &w->op;
+    bool in = true, out = true;
+    int code = GPU_OK;
+
+    w->host = w->device = op->kind == OP_BARRIER;
+    if (op->count == 0 || w->host)
+        return CRUN_OK;
+    if (op->kind != OP_RECEIVE)
+        code = n->gpu.cuda->on_device(op->in, &in);
+    if (code == GPU_OK && op->kind != OP_SEND)
+        code = n->gpu.cuda->on_device(op->out, &out);
+    w->host = !in || !out;
+    w->device = (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_failed(&n->gpu, "cudaPointerGetAttributes", code, e);
+}
+
+static crun_status start_nccl(struct backend *b, const struct op *op,
+                              struct backend_work **work, struct err *e)
+{
+    struct nccl *n = nccl_of(b);
+    crun_status s = check_open(n, e);
+    struct backend_work *w = NULL;
+    int code;
+
+    if (s != CRUN_OK)
+        return s;
+    n->gpu.cuda->set_device(n->gpu.device);
+    s = new_work(n, TASK_OPERATION,
+                 op->timeout_ms ? op->timeout_ms : n->team.timeout_ms, &w, e);
+    if (s != CRUN_OK)
+        return s;
+    w->op = *op;
+    s = look_at_buffers(n, w, e);
+    code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->compute) : GPU_OK;
+    if (code != GPU_OK)
+        s = gpu_failed(&n->gpu, "cudaEventRecord", code, e);
+    if (s == CRUN_OK) {
+        post(n, w);
+        *work = w;
+        return s;
+    }
+    w->stage = STAGE_OVER;
+    put_back(n, w);
+    return s;
+}
+
+static crun_status finish_nccl(struct backend *b, struct backend_work *w, struct err *e)
+{
+    struct nccl *n = nccl_of(b);
+    crun_status s = await_work(n, w, e);
+    int code;
+
+    if (s == CRUN_OK && !w->host) {
+        n->gpu.cuda->set_device(n->gpu.device);
+        code = n->gpu.cuda->stream_wait(n->compute, w->done);
+        if (code != GPU_OK)
+            s = gpu_failed(&n->gpu, "cudaStreamWaitEvent", code, e);
+    }
+    put_back(n, w);
+    return s;
+}
+
+static bool is_done_nccl(struct backend *b, struct backend_work *w)
+{
+    struct nccl *n = nccl_of(b);
+    bool done;
+
+    n->gpu.cuda->set_device(n->gpu.device);
+    pthread_mutex_lock(&n->lock);
+    done = n->ended || w->stage == STAGE_OVER ||
+           (w->stage == STAGE_LAUNCHED && n->gpu.cuda->event_query(w->done) == GPU_OK);
+    pthread_mutex_unlock(&n->lock);
+    return done;
+}
+
+static crun_status run_nccl(struct backend *b, const struct op *op, struct err *e)
+{
+    struct backend_work *w = NULL;
+    crun_status s = start_nccl(b, op, &w, e);
+
+    return s == CRUN_OK ? finish_nccl(b, w, e) : s;
+}
+
+static uint64_t busy_us_nccl(struct backend *b)
+{
+    struct nccl *n = nccl_of(b);
+    uint64_t us;
+
+    pthread_mutex_lock(&n->lock);
+    us = n->busy_us;
+    pthread_mutex_unlock(&n->lock);
+    return us;
+}
+
+static void set_stream_nccl(struct backend *b, void *stream)
+{
+    nccl_of(b)->compute = stream;
+}
+
+static int device_nccl(const struct backend *b)
+{
+    return ((const struct nccl *)(const void *)b)->gpu.device;
+}
+
+/* -- memory -------------------------------------------------------------------------
+ */
+
+static crun_status perform(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
+                           size_t bytes, void **memory, struct err *e)
+{
+    struct backend_work *w = NULL;
+    crun_status s = new_work(n, task, timeout_ms, &w, e);
+
+    if (s != CRUN_OK)
+        return s;
+    w->bytes = bytes;
+    w->memory = memory ? *memory : NULL;
+    w->op.deadline_ms = clock_ms() + timeout_ms;
+    w->op.timeout_ms = timeout_ms;
+    post(n, w);
+    s = await_work(n, w, e);
+    if (memory && s == CRUN_OK)
+        *memory = w->memory;
+    put_back(n, w);
+    return s;
+}
+
+static crun_status alloc_nccl(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                              void **memory, struct err *e)
+{
+    struct nccl *n = nccl_of(b);
+    uint64_t now = clock_ms();
+
+    *memory = NULL;
+    return perform(n, TASK_ALLOC, deadline_ms > now ? deadline_ms - now : 1, bytes,
+                   memory, e);
+}
+
+static bool free_nccl(struct backend *b, void *memory)
+{
+    struct nccl *n = nccl_of(b);
+    struct err e;
+    bool ours;
+
+    pthread_mutex_lock(&n->lock);
+    ours = nccl_has_area(n, memory);
+    pthread_mutex_unlock(&n->lock);
+    if (ours)
+        (void)!perform(n, TASK_FREE, n->team.timeout_ms, 0, &memory, &e);
+    return ours;
+}
+
+/* -- life ---------------------------------------------------------------------------
+ */
+
+static void abort_nccl(struct backend *b)
+{
+    uint64_t one = 1;
+
+    (void)!write(nccl_of(b)->wake, &one, sizeof(one));
+}
+
+static void free_nccl_all(struct nccl *n)
+{
+    struct backend_work *next;
+
+    n->gpu.cuda->set_device(n->gpu.device);
+    nccl_close_peers(n);
+    if (n->wake >= 0)
+        close(n->wake);
+    for (struct backend_work *w = n->all; w; w = next) {
+        next = w->next_of_all;
+        free_work(n, w);
+    }
+    if (n->stream)
+        n->gpu.cuda->stream_destroy(n->stream);
+    pthread_cond_destroy(&n->changed);
+    pthread_mutex_destroy(&n->lock);
+    free(n->prefix);
+    free(n);
+}
+
+/* Whoever comes out of a call after all finds that it has ended, and nothing else. */
+static void outlive_world(struct nccl *n)
+{
+    abort_set(&n->last_word, CRUN_ABORTED, "NCCL hangs");
+    pthread_mutex_lock(&n->lock);
+    n->team.flight = NULL;
+    n->team.store = NULL;
+    n->team.aborted = &n->last_word;
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Who hangs keeps all that it may still touch. */
+static void close_nccl(struct backend *b)
+{
+    struct nccl *n = nccl_of(b);
+    struct err e;
+    bool gone, stuck;
+
+    (void)!perform(n, TASK_CLOSE, nccl_leave_ms(n), 0, NULL, &e);
+    pthread_mutex_lock(&n->lock);
+    while (!n->gone && !n->stuck)
+        pthread_cond_wait(&n->changed, &n->lock);
+    gone = n->gone;
+    stuck = n->stuck;
+    pthread_mutex_unlock(&n->lock);
+    atomic_store(&n->stopping, true);
+    abort_nccl(b);
+    pthread_join(n->watch, NULL);
+    if (gone)
+        pthread_join(n->thread, NULL);
+    else
+        pthread_detach(n->thread);
+    if (gone && !stuck)
+        free_nccl_all(n);
+    else
+        outlive_world(n);
+}
+
+static bool start_threads(struct nccl *n)
+{
+    sigset_t all, old;
+    bool watch, thread;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    watch = pthread_create(&n->watch, NULL, nccl_watch, n) == 0;
+    thread = watch && pthread_create(&n->thread, NULL, nccl_communicate, n) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (watch && !thread) {
+        atomic_store(&n->stopping, true);
+        abort_nccl(&n->backend);
+        pthread_join(n->watch, NULL);
+    }
+    return thread;
+}
+
+static crun_status create(struct nccl **out, const struct team *team,
+                          const struct gpu *gpu, struct err *e)
+{
+    struct nccl *n = calloc(1, sizeof(*n));
+    const char *check = getenv("CRUN_CHECK");
+    pthread_condattr_t attr;
+
+    if (!n) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    n->backend.calls = &backend_nccl;
+    n->team = *team;
+    n->gpu = *gpu;
+    n->check = check && *check && *check != '0';
+    n->prefix = strdup(team->prefix);
+    n->team.prefix = n->prefix;
+    if (n->team.timeout_ms == 0)
+        n->team.timeout_ms = 60000;
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&n->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    *out = n;
+    if (n->wake >= 0 && n->prefix)
+        return CRUN_OK;
+    err_set(e, "no memory or descriptor for NCCL");
+    return CRUN_NO_MEMORY;
+}
+
+static crun_status open_nccl(struct backend **b, const struct team *team,
+                             uint64_t deadline_ms, struct err *e)
+{
+    uint64_t now = clock_ms();
+    struct nccl *n = NULL;
+    struct gpu gpu;
+    crun_status s = gpu_find(&gpu, team->device, team->local_rank, team->local_size,
+                             deadline_ms, e);
+
+    if (s != CRUN_OK) {
+        err_wrap(e, "backend \"nccl\"");
+        return s;
+    }
+    gpu.cuda->set_device(gpu.device);
+    s = create(&n, team, &gpu, e);
+    if (s == CRUN_OK)
+        s = nccl_find_peers(n, deadline_ms, e);
+    if (s == CRUN_OK && !start_threads(n)) {
+        err_set(e, "no thread for NCCL");
+        s = CRUN_SYSTEM;
+    }
+    if (s != CRUN_OK) {
+        if (n)
+            free_nccl_all(n);
+        return s;
+    }
+    s = perform(n, TASK_OPEN, deadline_ms > now ? deadline_ms - now : 1, 0, NULL, e);
+    if (s == CRUN_OK)
+        *b = &n->backend;
+    else
+        close_nccl(&n->backend);
+    return s;
+}
+
+const struct backend_calls backend_nccl = {
+    .name = "nccl",
+    .open = open_nccl,
+    .run = run_nccl,
+    .abort = abort_nccl,
+    .alloc = alloc_nccl,
+    .free = free_nccl,
+    .close = close_nccl,
+    .start = start_nccl,
+    .finish = finish_nccl,
+    .is_done = is_done_nccl,
+    .busy_us = busy_us_nccl,
+    .set_stream = set_stream_nccl,
+    .device = device_nccl,
+};

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKENDS_NCCL_BACKEND_NCCL_H
+#define WORKER_LIB_BACKENDS_NCCL_BACKEND_NCCL_H
+
+#include <pthread.h>
+
+#include "worker-lib/engine/backend.h"
+#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
+
+/*
+ * NCCL. One thread makes every call of it, the communication thread, and takes what
+ * there is to do from a queue; another, the watch, makes none, sees when time is over,
+ * a call does not return or another rank is gone, and then ends it all: it tells the
+ * others and has ncclCommAbort called in a third, which may hang like everything else.
+ * Who waits here waits for the one of the two that says how it ended.
+ */
+enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
+
+/*
+ * What a work went through, in order. LAUNCHED is for the GPU's memory: it is in the
+ * stream, and `done` will say when it is over. OVER: the host may look at the result.
+ */
+enum nccl_stage { STAGE_QUEUED, STAGE_RUNNING, STAGE_LAUNCHED, STAGE_OVER };
+
+struct backend_work {
+    struct backend_work *next; /* in the queue, in flight, or spare */
+    struct backend_work *next_of_all;
+    enum nccl_task task;
+    struct op op;
+    uint64_t timeout_ms;
+    bool host;     /* a buffer is not the GPU's, or it is a barrier */
+    bool device;   /* a buffer is, or it is one: what the stream has comes first */
+    bool finished; /* nobody will ask for it any more */
+    enum nccl_stage stage;
+    crun_status status;
+    struct err e;
+    struct gpu_event *ready;        /* what the caller's stream had before */
+    struct gpu_event *begun, *done; /* in ours */
+    _Atomic uint64_t running_ms;    /* since when it may be waited for; 0: not yet */
+    uint64_t entry;                 /* of the flight recorder */
+    size_t bytes;                   /* ALLOC */
+    void *memory;                   /* ALLOC, FREE */
+};
+
+struct nccl_area { /* of crun_alloc */
+    struct nccl_area *next;
+    void *memory;
+    struct nccl_window *window;
+};
+
+struct nccl {
+    struct backend backend;
+    struct team team;
+    struct gpu gpu;
+    char *prefix;                /* the team's, which may not outlive us */
+    struct abort_word last_word; /* for who hangs, when the world is gone */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;                          /* by the monotonic clock */
+    struct backend_work *first, *last;               /* queued */
+    struct backend_work *flight_first, *flight_last; /* launched, not over */
+    struct backend_work *current;                    /* the communication thread's */
+    struct backend_work *spare, *all;
+    uint64_t busy_us;
+    bool busy;     /* the communication thread may be in a call */
+    bool aborting; /* it makes no more of them until all is ended */
+    bool ended;    /* nothing goes on: what is not OVER never will be */
+    bool gone;     /* the communication thread has returned */
+    bool stuck;    /* what threads use can never be freed */
+    struct gpu_stream *compute;
+
+    /* the communication thread's */
+    pthread_t thread;
+    struct nccl_comm *_Atomic comm;
+    struct gpu_stream *stream;
+    void *staging[2];
+    size_t staging_bytes[2];
+    struct nccl_area *areas;
+    uint64_t looked_ms;
+    bool check; /* CRUN_CHECK: compare calls before they are made */
+
+    /* which call it is in, since when */
+    const char *_Atomic call;
+    _Atomic uint64_t call_ms;
+
+    /* the watch's */
+    pthread_t watch;
+    int wake; /* an eventfd: look at the abort word, or end */
+    _Atomic bool stopping;
+    struct nccl_peer *peer;
+    unsigned peers;
+    _Atomic unsigned lost; /* 1 + which of them is gone */
+    uint64_t lost_ms;      /* when that was seen; of the watch alone */
+};
+
+/* -- backend_nccl_thread.c -- */
+void *nccl_communicate(void *arg);
+/* May it go on? Sleeps a little; looks at NCCL's own errors now and then. */
+crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e);
+/* Of a call that has returned `result`: waits while it is in progress. */
+crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err *e);
+/* Until the GPU is there. */
+crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
+/* Until all operations in our stream are done. */
+crun_status nccl_idle(struct nccl *n, struct err *e);
+void nccl_retire(struct nccl *n); /* under the lock */
+#define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
+void nccl_enter(struct nccl *n, const char *call);
+
+/* -- backend_nccl_ops.c -- */
+crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e);
+
+/* -- backend_nccl_memory.c -- */
+crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct err *e);
+void nccl_remove_area(struct nccl *n, void *memory);
+bool nccl_has_area(const struct nccl *n, const void *memory);
+/* Room of the GPU, 0 for input and 1 for output, that lives until the next call. */
+crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
+                       struct err *e);
+void nccl_free_memory(struct nccl *n);
+
+/* -- backend_nccl_watch.c -- */
+crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
+void nccl_close_peers(struct nccl *n);
+void *nccl_watch(void *arg);
+/* How long leaving and aborting may take. */
+uint64_t nccl_leave_ms(const struct nccl *n);
+
+/* Something of this process can never be freed. */
+void nccl_set_stuck(void);
+
+#endif

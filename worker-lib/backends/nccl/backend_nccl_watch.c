@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The watch: nothing that NCCL or the GPU does may make a rank wait without an end.
+ * NCCL tells of no peer that dies on this node, and a call or a kernel of it may never
+ * return. So this thread does not call it, and asks the GPU only for events: it looks
+ * at the time, at the processes of the other ranks here, and in the store for what
+ * ranks elsewhere ended by.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/nccl/backend_nccl.h"
+
+#define TICK_MS 100
+#define RANKS_PER_TICK 256 /* a store is asked by all of them, and not more often */
+#define TELL_MS 500
+/* Who only waits gives way to a rank whose own call hangs. */
+#define LATER_MS 250
+#define LATER_MEETING_MS 1000
+/* Who leaves when all is done has done its part in what we have not seen end yet. */
+#define LAST_PART_MS 500
+#define CALM_MS 1000 /* for the communication thread to leave a call */
+#define LEAVE_MS_MIN 1000
+#define LEAVE_MS_MAX 10000
+
+/* A rank on this node. */
+struct nccl_peer {
+    unsigned place;
+    int pid;
+    int fd; /* a pidfd; -1: not known yet */
+    bool known;
+};
+
+struct pid_note {
+    int64_t pid;
+    uint64_t pids; /* its namespace of processes */
+    uint64_t started;
+};
+
+static _Atomic bool process_is_stuck;
+
+void nccl_set_stuck(void)
+{
+    atomic_store(&process_is_stuck, true);
+}
+
+int crun_exit_code(void)
+{
+    return atomic_load(&process_is_stuck) ? CRUN_EXIT_STUCK : 0;
+}
+
+uint64_t nccl_leave_ms(const struct nccl *n)
+{
+    uint64_t ms = n->team.timeout_ms;
+
+    return ms < LEAVE_MS_MIN ? LEAVE_MS_MIN : ms > LEAVE_MS_MAX ? LEAVE_MS_MAX : ms;
+}
+
+/* -- the other ranks here -----------------------------------------------------------
+ */
+
+static uint64_t pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+/* When a process began, in ticks since boot: with its number, who it is. 0: none. */
+static uint64_t started_at(int64_t pid)
+{
+    char path[40], line[1024], *end;
+    unsigned long long at = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return 0;
+    if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')) != NULL &&
+        sscanf(end + 2,
+               "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+               "%*d %*d %llu",
+               &at) != 1)
+        at = 0;
+    fclose(f);
+    return at;
+}
+
+static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size)
+{
+    snprintf(key, size, "%snccl-pid/%u", n->team.prefix, place);
+}
+
+crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e)
+{
+    struct pid_note me = { .pid = getpid(),
+                           .pids = pid_namespace(),
+                           .started = started_at(getpid()) };
+    const unsigned *node = n->team.node;
+    char key[440];
+
+    n->peer = calloc(n->team.size, sizeof(*n->peer));
+    if (!n->peer) {
+        err_set(e, "no memory for %u ranks", n->team.size);
+        return CRUN_NO_MEMORY;
+    }
+    for (unsigned p = 0; p < n->team.size; p++)
+        if (p != n->team.rank && node[p] == node[n->team.rank])
+            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
+    if (n->team.size == 1)
+        return CRUN_OK;
+    pid_key(n, n->team.rank, key, sizeof(key));
+    return store_client_set(n->team.store, key, &me, sizeof(me), deadline_ms, e);
+}
+
+void nccl_close_peers(struct nccl *n)
+{
+    for (unsigned i = 0; i < n->peers; i++)
+        if (n->peer[i].fd >= 0)
+            close(n->peer[i].fd);
+    free(n->peer);
+    n->peer = NULL;
+    n->peers = 0;
+}
+
+static void lose(struct nccl *n, unsigned i)
+{
+    unsigned none = 0;
+
+    if (atomic_compare_exchange_strong(&n->lost, &none, i + 1))
+        n->lost_ms = clock_ms();
+}
+
+/* The threads of a test are ranks of one process. */
+static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
+{
+    struct nccl_peer *p = &n->peer[i];
+
+    p->known = true;
+    p->pid = (int)note->pid;
+    if (note->pids != pid_namespace() || note->pid == getpid())
+        return;
+    p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    if ((p->fd < 0 && errno == ESRCH) || started_at(p->pid) != note->started)
+        lose(n, i);
+}
+
+/* Each says who it is when it comes. */
+static void meet_peers(struct nccl *n)
+{
+    for (unsigned i = 0; i < n->peers; i++) {
+        struct pid_note note;
+        size_t size = sizeof(note);
+        uint64_t until = clock_ms() + TELL_MS;
+        char key[440];
+        struct err e;
+
+        if (n->peer[i].known)
+            continue;
+        pid_key(n, n->peer[i].place, key, sizeof(key));
+        if (store_client_has(n->team.store, key, until) == 1 &&
+            store_client_get(n->team.store, key, &note, &size, until, &e) == CRUN_OK &&
+            size == sizeof(note))
+            open_peer(n, i, &note);
+    }
+}
+
+/* Until something is to be looked at. */
+static void wait_tick(struct nccl *n)
+{
+    struct pollfd fds[65] = { { .fd = n->wake, .events = POLLIN } };
+    unsigned count = 1, index[65];
+
+    for (unsigned i = 0; i < n->peers && count < 65; i++)
+        if (n->peer[i].fd >= 0) {
+            index[count] = i;
+            fds[count++] = (struct pollfd){ .fd = n->peer[i].fd, .events = POLLIN };
+        }
+    if (poll(fds, count, TICK_MS) <= 0)
+        return;
+    if (fds[0].revents) {
+        uint64_t times;
+
+        (void)!read(n->wake, &times, sizeof(times));
+    }
+    for (unsigned i = 1; i < count; i++)
+        if (fds[i].revents) {
+            lose(n, index[i]);
+            close(n->peer[index[i]].fd);
+            n->peer[index[i]].fd = -1;
+        }
+}
+
+/* -- what may not go on -------------------------------------------------------------
+ */
+
+static void end_with(struct nccl *n, crun_status s, const struct err *e)
+{
+    abort_set(n->team.aborted, s, e->text);
+}
+
+static const char *describe(const struct nccl *n, const struct backend_work *w,
+                            char *text, size_t size)
+{
+    static const char *const tasks[] = { [TASK_OPEN] = "meeting",
+                                         [TASK_ALLOC] = "crun_alloc",
+                                         [TASK_FREE] = "crun_free",
+                                         [TASK_CLOSE] = "leaving" };
+    char what[120];
+
+    if (w->task != TASK_OPERATION)
+        return tasks[w->task];
+    snprintf(text, size, "%s #%" PRIu64,
+             op_describe(&w->op, n->team.world_rank, what, sizeof(what)),
+             w->op.sequence);
+    return text;
+}
+
+static void late(struct nccl *n, const struct backend_work *w, const char *call)
+{
+    char what[160];
+    struct err e;
+
+    if (call)
+        err_set(&e, "%s has not returned for %.3g s in %s", call,
+                (double)w->timeout_ms / 1000, describe(n, w, what, sizeof(what)));
+    else
+        err_set(
+            &e,
+            "waited %.3g s in %s: another rank did not come to it, or the GPU hangs",
+            (double)w->timeout_ms / 1000, describe(n, w, what, sizeof(what)));
+    end_with(n, CRUN_TIMEOUT, &e);
+}
+
+/* In the stream; its time begins when all before it is done, the program's work too. */
+static void look_at_flight(struct nccl *n, uint64_t now)
+{
+    struct backend_work *w = n->flight_first;
+    uint64_t since = w ? atomic_load(&w->running_ms) : 0;
+
+    if (!w)
+        return;
+    if (n->gpu.cuda->event_query(w->done) == GPU_OK)
+        return; /* nobody has taken note of it yet */
+    if (since == 0 && n->gpu.cuda->event_query(w->ready) == GPU_OK)
+        atomic_store(&w->running_ms, now);
+    else if (since && now > since && now - since > w->timeout_ms + LATER_MS)
+        late(n, w, NULL);
+}
+
+static uint64_t patience(const struct backend_work *w, const char *call)
+{
+    if (call || w->task == TASK_CLOSE || w->task == TASK_FREE)
+        return 0;
+    return w->task == TASK_OPEN ? LATER_MEETING_MS : LATER_MS;
+}
+
+static void look_at_time(struct nccl *n)
+{
+    const char *call = atomic_load(&n->call);
+    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
+    struct backend_work *w;
+
+    pthread_mutex_lock(&n->lock);
+    w = n->current;
+    since = w ? atomic_load(&w->running_ms) : 0;
+    if (since && now > since && now - since > w->timeout_ms + patience(w, call))
+        late(n, w, call);
+    else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
+        late(n,
+             &(struct backend_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
+             call);
+    look_at_flight(n, now);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Who is gone is missed only by who still has to do with it. */
+static void look_at_lost(struct nccl *n)
+{
+    unsigned lost = atomic_load(&n->lost);
+    const struct nccl_peer *p;
+    char what[160] = "";
+    struct backend_work *w;
+    struct err e;
+
+    /* who leaves because of a failure has told it before */
+    if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
+        failure_heard(n->team.store, n->team.prefix, n->team.aborted))
+        return;
+    p = &n->peer[lost - 1];
+    pthread_mutex_lock(&n->lock);
+    w = n->flight_first ? n->flight_first : n->current ? n->current : n->first;
+    if (w && w->task != TASK_CLOSE && w->task != TASK_FREE) {
+        const char *in = describe(n, w, what, sizeof(what));
+
+        err_set(&e, "rank %u (pid %d) is gone: it ended during or before %s",
+                n->team.world_rank[p->place], p->pid, in);
+        end_with(n, CRUN_PEER_LOST, &e);
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* -- the end ------------------------------------------------------------------------
+ */
+
+struct abortion {
+    struct nccl *n;
+    _Atomic bool over;
+};
+
+static void *abort_comm(void *arg)
+{
+    struct abortion *a = arg;
+    struct nccl *n = a->n;
+    struct nccl_comm *comm = atomic_load(&n->comm);
+
+    n->gpu.cuda->set_device(n->gpu.device);
+    if (comm)
+        (void)n->gpu.nccl->abort(comm);
+    atomic_store(&n->comm, NULL);
+    pthread_mutex_lock(&n->lock);
+    atomic_store(&a->over, true);
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}
+
+/* Under the lock: a moment for something to change, until then. */
+static bool wait_until(struct nccl *n, uint64_t deadline_ms)
+{
+    struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
+                              .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+
+    if (clock_ms() >= deadline_ms)
+        return false;
+    pthread_cond_timedwait(&n->changed, &n->lock, &until);
+    return true;
+}
+
+/* False: NCCL does not let go, and nothing that it has can ever be freed. */
+static bool let_go(struct nccl *n, struct abortion *a)
+{
+    uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;
+    pthread_t thread;
+    bool over;
+
+    pthread_mutex_lock(&n->lock);
+    n->aborting = true;
+    pthread_cond_broadcast(&n->changed);
+    while (n->busy && wait_until(n, calm_ms))
+        ;
+    pthread_mutex_unlock(&n->lock);
+    if (pthread_create(&thread, NULL, abort_comm, a) != 0)
+        return false;
+    until_ms = clock_ms() + nccl_leave_ms(n);
+    pthread_mutex_lock(&n->lock);
+    while (!atomic_load(&a->over) && wait_until(n, until_ms))
+        ;
+    over = atomic_load(&a->over);
+    calm_ms = clock_ms() + CALM_MS;
+    while (over && n->busy && wait_until(n, calm_ms))
+        ;
+    over = over && !n->busy;
+    pthread_mutex_unlock(&n->lock);
+    if (atomic_load(&a->over))
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+    return over;
+}
+
+static void end_all(struct nccl *n)
+{
+    struct abortion *a = calloc(1, sizeof(*a));
+    bool leaving, free_again;
+
+    pthread_mutex_lock(&n->lock);
+    leaving = n->current && n->current->task == TASK_CLOSE;
+    pthread_mutex_unlock(&n->lock);
+    if (n->team.failed && !leaving)
+        n->team.failed(n->team.failed_arg);
+    if (a)
+        a->n = n;
+    free_again = a && let_go(n, a);
+    if (!free_again)
+        nccl_set_stuck();
+    pthread_mutex_lock(&n->lock);
+    n->stuck = !free_again;
+    n->ended = true;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+    if (free_again)
+        free(a);
+}
+
+void *nccl_watch(void *arg)
+{
+    struct nccl *n = arg;
+    uint64_t asked_ms = clock_ms();
+    uint64_t ask_ms = TICK_MS * (1 + n->team.size / RANKS_PER_TICK);
+
+    n->gpu.cuda->set_device(n->gpu.device);
+    while (!atomic_load(&n->stopping)) {
+        wait_tick(n);
+        if (abort_get(n->team.aborted) == CRUN_OK) {
+            look_at_lost(n);
+            look_at_time(n);
+        }
+        if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
+            abort_get(n->team.aborted) == CRUN_OK) {
+            meet_peers(n);
+            (void)failure_heard(n->team.store, n->team.prefix, n->team.aborted);
+            asked_ms = clock_ms();
+        }
+        if (abort_get(n->team.aborted) != CRUN_OK) {
+            end_all(n);
+            break;
+        }
+    }
+    return NULL;
+}

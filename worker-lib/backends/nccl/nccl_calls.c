@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backends/nccl/nccl_calls.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/nccl/backend_nccl.h"
+
+#define LIBRARY "libnccl.so.2"
+#define STANDIN "crun_standin_gpu"
+#define CALLS (sizeof(struct nccl_calls) / sizeof(void *))
+
+/* In the order of struct nccl_calls. */
+static const struct {
+    const char *symbol;
+    bool optional;
+} symbols[CALLS] = {
+    { "ncclGetVersion", false },
+    { "ncclGetUniqueId", false },
+    { "ncclCommInitRankConfig", false },
+    { "ncclCommFinalize", false },
+    { "ncclCommDestroy", false },
+    { "ncclCommAbort", false },
+    { "ncclCommGetAsyncError", false },
+    { "ncclGetErrorString", false },
+    { "ncclGetLastError", false },
+    { "ncclMemAlloc", false },
+    { "ncclMemFree", false },
+    { "ncclAllReduce", false },
+    { "ncclBroadcast", false },
+    { "ncclReduceScatter", false },
+    { "ncclAllGather", false },
+    { "ncclSend", false },
+    { "ncclRecv", false },
+    { "ncclGroupStart", false },
+    { "ncclGroupEnd", false },
+    { "ncclCommWindowRegister", true },
+    { "ncclCommWindowDeregister", true },
+};
+
+static union {
+    struct nccl_calls calls;
+    void *symbol[CALLS];
+} nccl;
+static const struct gpu_calls *standin_gpu;
+static struct err why_not;
+static bool usable;
+
+/* A library may do anything when it is opened, so that a thread does it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static enum { CLOSED, OPENING, OPENED } state;
+static const char *_Atomic under_way = "";
+
+/* 22809 as people say it; the numbers were others before 2.9. */
+static int say_version(char *text, size_t size, int v)
+{
+    int unit = v >= 10000 ? 10000 : 1000;
+
+    return snprintf(text, size, "%d.%d.%d", v / unit, v % unit / 100, v % 100);
+}
+
+static bool take_symbols(void *library, const char *name)
+{
+    bool all = true;
+    int version = 0;
+    char is[24], should[24];
+
+    for (size_t i = 0; i < CALLS; i++) {
+        nccl.symbol[i] = dlsym(library, symbols[i].symbol);
+        all = all && (nccl.symbol[i] || symbols[i].optional);
+    }
+    if (!nccl.calls.get_version) {
+        err_set(&why_not, "%s is not NCCL: it has no ncclGetVersion", name);
+        return false;
+    }
+    atomic_store(&under_way, symbols[0].symbol);
+    if (nccl.calls.get_version(&version) != NCCL_OK) {
+        err_set(&why_not, "%s: ncclGetVersion failed", name);
+        return false;
+    }
+    say_version(is, sizeof(is), version);
+    say_version(should, sizeof(should), NCCL_VERSION_MIN);
+    if (!all || version < NCCL_VERSION_MIN) {
+        err_set(&why_not, "%s is NCCL %s: %s or newer is needed", name, is, should);
+        return false;
+    }
+    return true;
+}
+
+static void open_once(void)
+{
+    const char *given = getenv("CRUN_NCCL_LIBRARY");
+    const char *name = given && *given ? given : LIBRARY;
+    void *library;
+
+    atomic_store(&under_way, "dlopen of NCCL");
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        err_set(&why_not, "NCCL is not there: %s", dlerror());
+        return;
+    }
+    if (given && *given)
+        standin_gpu = dlsym(library, STANDIN);
+    usable = take_symbols(library, name);
+}
+
+static void *open_aside(void *arg)
+{
+    (void)arg;
+    open_once();
+    pthread_mutex_lock(&lock);
+    state = OPENED;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static bool begin(void)
+{
+    pthread_t thread;
+
+    if (state != CLOSED)
+        return true;
+    if (pthread_create(&thread, NULL, open_aside, NULL) != 0)
+        return false;
+    pthread_detach(thread);
+    state = OPENING;
+    return true;
+}
+
+/* Holds the lock. */
+static void await_opened(uint64_t deadline_ms)
+{
+    uint64_t now;
+
+    while (state == OPENING && (now = clock_ms()) < deadline_ms) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)((deadline_ms - now) / 1000);
+        until.tv_nsec += (long)((deadline_ms - now) % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
+    }
+}
+
+crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
+                      uint64_t deadline_ms, struct err *e)
+{
+    uint64_t begun = clock_ms();
+    bool began, opened;
+
+    *calls = NULL;
+    *standin = NULL;
+    pthread_mutex_lock(&lock);
+    began = begin();
+    await_opened(deadline_ms);
+    opened = state == OPENED;
+    pthread_mutex_unlock(&lock);
+    if (!began) {
+        err_set(e, "no thread to open NCCL with");
+        return CRUN_SYSTEM;
+    }
+    if (!opened) {
+        nccl_set_stuck();
+        err_set(e, "%s has not returned for %.1f s in crun_init",
+                atomic_load(&under_way), (double)(clock_ms() - begun) / 1000);
+        return CRUN_TIMEOUT;
+    }
+    *standin = standin_gpu;
+    if (usable)
+        *calls = &nccl.calls;
+    else
+        *e = why_not;
+    return usable ? CRUN_OK : CRUN_UNSUPPORTED;
+}

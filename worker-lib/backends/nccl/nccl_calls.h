@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_CALLS_H
+#define WORKER_LIB_BACKENDS_NCCL_NCCL_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+
+/*
+ * What of NCCL is used, as its binary interface is, so that neither its header nor the
+ * library is needed to build or to run. nccl_check.c holds it against nccl.h where
+ * there is one.
+ */
+#define NCCL_VERSION_MIN 21900 /* 2.19: memory of its own */
+#define NCCL_ID_SIZE 128
+
+enum nccl_result {
+    NCCL_OK = 0,
+    NCCL_CUDA_ERROR,
+    NCCL_SYSTEM_ERROR,
+    NCCL_INTERNAL_ERROR,
+    NCCL_BAD_ARGUMENT,
+    NCCL_BAD_USAGE,
+    NCCL_REMOTE_ERROR,
+    NCCL_IN_PROGRESS
+};
+
+enum nccl_type {
+    NCCL_U8 = 1,
+    NCCL_I32 = 2,
+    NCCL_I64 = 4,
+    NCCL_F16 = 6,
+    NCCL_F32 = 7,
+    NCCL_F64 = 8,
+    NCCL_BF16 = 9
+};
+
+enum nccl_op { NCCL_SUM = 0, NCCL_PRODUCT, NCCL_MAX, NCCL_MIN, NCCL_MEAN };
+
+struct nccl_id {
+    char bytes[NCCL_ID_SIZE];
+};
+
+/* Up to here it is the same since 2.18; the rest is what the library likes. */
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, ctas_min, ctas_max;
+    const char *net_name;
+    int split_share;
+};
+#define NCCL_CONFIG_MAGIC 0xcafebeef
+#define NCCL_CONFIG_VERSION 21800
+
+#define NCCL_WINDOW_SYMMETRIC 1
+
+struct nccl_comm;
+struct nccl_window;
+struct gpu_stream;
+
+struct nccl_calls {
+    int (*get_version)(int *version);
+    int (*get_unique_id)(struct nccl_id *id);
+    int (*init)(struct nccl_comm **comm, int size, struct nccl_id id, int rank,
+                struct nccl_config *config);
+    int (*finalize)(struct nccl_comm *comm);
+    int (*destroy)(struct nccl_comm *comm);
+    int (*abort)(struct nccl_comm *comm);
+    int (*async_error)(struct nccl_comm *comm, int *result);
+    const char *(*error_string)(int result);
+    const char *(*last_error)(struct nccl_comm *comm);
+    int (*mem_alloc)(void **memory, size_t bytes);
+    int (*mem_free)(void *memory);
+    int (*all_reduce)(const void *in, void *out, size_t count, int type, int op,
+                      struct nccl_comm *comm, struct gpu_stream *stream);
+    int (*broadcast)(const void *in, void *out, size_t count, int type, int root,
+                     struct nccl_comm *comm, struct gpu_stream *stream);
+    int (*reduce_scatter)(const void *in, void *out, size_t count, int type, int op,
+                          struct nccl_comm *comm, struct gpu_stream *stream);
+    int (*all_gather)(const void *in, void *out, size_t count, int type,
+                      struct nccl_comm *comm, struct gpu_stream *stream);
+    int (*send)(const void *in, size_t count, int type, int peer,
+                struct nccl_comm *comm, struct gpu_stream *stream);
+    int (*recv)(void *out, size_t count, int type, int peer, struct nccl_comm *comm,
+                struct gpu_stream *stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
+    /* since 2.27; NULL before */
+    int (*window_register)(struct nccl_comm *comm, void *memory, size_t bytes,
+                           struct nccl_window **window, int flags);
+    int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);
+};
+
+/*
+ * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once. CRUN_UNSUPPORTED: e says why not;
+ * CRUN_TIMEOUT: it hangs, and with it this process. A library that comes with a
+ * stand-in for CUDA, as that of the tests does, fills *standin with it, else NULL.
+ */
+struct gpu_calls;
+crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
+                      uint64_t deadline_ms, struct err *e);
+
+#endif

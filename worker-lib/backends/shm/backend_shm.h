@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKENDS_SHM_BACKEND_SHM_H
+#define WORKER_LIB_BACKENDS_SHM_BACKEND_SHM_H
+
+#include <sched.h>
+#include <stdalign.h>
+#include <sys/types.h>
+
+#include "worker-lib/engine/backend.h"
+
+/*
+ * The ranks of one node in shared memory: one anonymous file that all of them have
+ * mapped, so that nothing is left behind whatever happens. In it every rank has a seat,
+ * which only that rank writes, buffers for what is to be copied, and for each other
+ * rank a ring for what it sends to it. Memory of crun_alloc is further on in the same
+ * file.
+ *
+ * An operation begins with a meeting: every rank writes what it was called for, counts
+ * its `come` up and waits for the others'. Calls have two places by turns: who is at
+ * the second meeting from here has seen that all have left this one. Within an
+ * operation `step` is counted up, as often in all ranks.
+ */
+#define SHM_SMALL_BYTES 16384u /* of a rank, in an operation that is one meeting */
+#define SHM_SLOT_BYTES 262144u /* of a rank, in one step of a larger one */
+#define SHM_CELLS 4u           /* of a ring */
+#define SHM_LINE 64u
+
+struct shm_flag {
+    _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+};
+
+struct shm_call {
+    uint32_t kind, type, op;
+    int32_t peer;
+    uint64_t count;
+    uint64_t in, out; /* where in the file the buffers are; 0: elsewhere */
+};
+
+struct shm_turn {
+    alignas(SHM_LINE) struct shm_flag come;
+    struct shm_call call;
+};
+
+enum shm_state { SHM_ABSENT, SHM_JOINED, SHM_LEFT };
+
+struct shm_seat {
+    alignas(2 * SHM_LINE) struct shm_turn turn[2];
+    alignas(2 * SHM_LINE) struct shm_flag step;
+    alignas(2 * SHM_LINE) _Atomic uint32_t state;
+    int32_t pid;
+    uint64_t pids; /* what its pid is a number of */
+    cpu_set_t cpus;
+};
+
+struct shm_head {
+    uint64_t magic, nonce[2];
+    uint32_t size;
+    struct abort_word aborted;
+};
+
+/* A ring: the sender counts cells up in `written`, the receiver in `taken`. */
+struct shm_ring {
+    alignas(SHM_LINE) struct shm_flag written;
+    alignas(SHM_LINE) struct shm_flag taken;
+};
+
+/* Where everything is in the file, and how large. */
+struct shm_layout {
+    size_t seats, cores, small, slots, results, rings, cells, cell_bytes, bytes;
+};
+
+/* A range of the file that is mapped: memory of one crun_alloc, of all ranks. */
+struct shm_area {
+    struct shm_area *next;
+    uint64_t offset;
+    size_t stride; /* of one rank's part */
+    char *address;
+    bool freed; /* by this rank; others may still use their parts */
+};
+
+struct shm {
+    struct backend backend;
+    struct team team;
+    struct shm_layout at;
+    int fd;
+    char *base;
+    uint32_t round, step; /* meetings and steps so far */
+    uint64_t end;         /* of the file */
+    struct shm_area *areas;
+    bool crowded;        /* more ranks than cores */
+    bool cores_to_spare; /* a second one for each rank */
+    unsigned no_yields;  /* for so many times: they were in vain */
+};
+
+/* -- layout -- */
+struct shm_layout shm_layout_of(unsigned size);
+struct shm_head *shm_head(const struct shm *s);
+struct shm_seat *shm_seat(const struct shm *s, unsigned place);
+char *shm_small(const struct shm *s, unsigned place, unsigned parity);
+char *shm_slot(const struct shm *s, unsigned place, unsigned parity);
+char *shm_result(const struct shm *s, unsigned parity);
+struct shm_ring *shm_ring(const struct shm *s, unsigned from, unsigned to);
+char *shm_cell(const struct shm *s, unsigned from, unsigned to, uint32_t cell);
+
+/* -- region: the file comes to all ranks -- */
+crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e);
+void shm_region_close(struct shm *s);
+/* Whether the process of that rank still runs. */
+bool shm_is_alive(const struct shm *s, unsigned place);
+
+/* -- cores: where the ranks run -- */
+/* All have taken their seats: count the cores that they may use, and go to one of them
+ * if there are fewer than ranks. */
+void shm_cores_share(struct shm *s);
+/* Which one that is: as many ranks on each as can be. -1: none. */
+int shm_cores_choose(const struct shm *s);
+/* Let the others know where this thread runs. */
+void shm_core_say(const struct shm *s);
+/* The first from that place on that was last seen on this thread's core. Team's size:
+ * none. */
+unsigned shm_core_sharer(const struct shm *s, unsigned from);
+
+/* -- areas -- */
+crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
+                         void **memory, struct err *e);
+bool shm_area_remove(struct shm *s, void *memory);
+void shm_area_close(struct shm *s);
+/* The place in the file of this memory of ours; 0: it is not shared. */
+uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes);
+/* And back. NULL: no area of ours has it. */
+void *shm_area_at(const struct shm *s, uint64_t offset);
+
+/* -- sync: waiting for others -- */
+enum shm_stage { SHM_COME, SHM_STEP, SHM_WRITTEN, SHM_TAKEN };
+
+void shm_raise(struct shm_flag *f, uint32_t value);
+/* Wait for the flag of that rank at this stage. */
+crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
+                      uint32_t target, const struct op *op, struct err *e);
+/* Count the step up and wait for all others to have done so. */
+crun_status shm_step(struct shm *s, const struct op *op, struct err *e);
+/* Let all sleepers look again. */
+void shm_wake_all(struct shm *s);
+/* CRUN_OK, or what ended it all: of this world, or of another one in the team. */
+crun_status shm_check_abort(const struct shm *s, struct err *e);
+
+/* -- meeting: arrive, then meet -- */
+/* What is to be seen by all once they have met must have been written before. */
+void shm_arrive(struct shm *s, const struct op *op, uint64_t in, uint64_t out);
+/* Wait until all have arrived for the same thing. */
+crun_status shm_meet(struct shm *s, const struct op *op, struct err *e);
+const struct shm_call *shm_call_of(const struct shm *s, unsigned place);
+
+/* -- operations -- */
+crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
+/* Those of one meeting in two parts: see backend_calls. */
+bool shm_post(struct shm *s, const struct op *op);
+crun_status shm_complete(struct shm *s, const struct op *op, struct err *e);
+crun_status shm_send(struct shm *s, const struct op *op, struct err *e);
+crun_status shm_receive(struct shm *s, const struct op *op, struct err *e);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the ranks run, when there are more of them than cores: who waits gives its core
+ * away only if somebody that is waited for needs it, since the switch costs more than a
+ * small collective.
+ */
+#include "worker-lib/backends/shm/backend_shm.h"
+
+/* What a thread could choose from when it came here. */
+static const cpu_set_t *allowed(const struct shm *s, unsigned place)
+{
+    return &shm_seat(s, place)->cpus;
+}
+
+static void all_allowed(const struct shm *s, cpu_set_t *all)
+{
+    CPU_ZERO(all);
+    for (unsigned p = 0; p < s->team.size; p++)
+        CPU_OR(all, all, allowed(s, p));
+}
+
+/* -- spread -------------------------------------------------------------------------
+ */
+
+/* Cores, and how many ranks each of them has been given. */
+struct deal {
+    unsigned cores;
+    uint16_t core[CPU_SETSIZE], ranks[CPU_SETSIZE];
+};
+
+static void begin_deal(struct deal *d, const cpu_set_t *all)
+{
+    d->cores = 0;
+    for (unsigned core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, all)) {
+            d->core[d->cores] = (uint16_t)core;
+            d->ranks[d->cores++] = 0;
+        }
+}
+
+/* The next rank's core: of those it may use, the first that has the fewest. -1: none.
+ */
+static int deal_core(struct deal *d, const cpu_set_t *may_use)
+{
+    unsigned best = d->cores;
+
+    for (unsigned i = 0; i < d->cores; i++)
+        if (CPU_ISSET(d->core[i], may_use) &&
+            (best == d->cores || d->ranks[i] < d->ranks[best]))
+            best = i;
+    if (best == d->cores)
+        return -1;
+    d->ranks[best]++;
+    return d->core[best];
+}
+
+static bool is_bound(const struct shm *s, unsigned place)
+{
+    return CPU_COUNT(allowed(s, place)) == 1;
+}
+
+/* The same deal in all ranks; who has no choice comes first. */
+int shm_cores_choose(const struct shm *s)
+{
+    unsigned me = s->team.rank;
+    cpu_set_t all;
+    struct deal d;
+    int core = -1;
+
+    all_allowed(s, &all);
+    begin_deal(&d, &all);
+    if (is_bound(s, me))
+        return deal_core(&d, allowed(s, me));
+    for (unsigned p = 0; p < s->team.size; p++)
+        if (is_bound(s, p))
+            deal_core(&d, allowed(s, p));
+    for (unsigned p = 0; p <= me; p++)
+        if (!is_bound(s, p))
+            core = deal_core(&d, allowed(s, p));
+    return core;
+}
+
+/*
+ * Move there, and be free again. Ranks that share cores hardly ever sleep, so they are
+ * slow to leave the cores that they happen to have started on, and with real-time
+ * priority they never do: with three on one core of two and one on the other,
+ * everything takes as long as three of them take. To stay bound would be worse: it
+ * would keep a rank from cores that become idle, and the program's threads inherit it.
+ * So this thread alone moves, once, and within what it may use. What cannot be had is
+ * not needed.
+ */
+static void move_to(int core)
+{
+    cpu_set_t only, before;
+
+    if (core < 0 || sched_getaffinity(0, sizeof(before), &before) < 0 ||
+        !CPU_ISSET((size_t)core, &before))
+        return;
+    CPU_ZERO(&only);
+    CPU_SET((size_t)core, &only);
+    if (sched_setaffinity(0, sizeof(only), &only) == 0)
+        sched_setaffinity(0, sizeof(before), &before);
+}
+
+/* Looking long pays only where the one that is waited for runs meanwhile. */
+void shm_cores_share(struct shm *s)
+{
+    cpu_set_t all;
+    int cores;
+
+    all_allowed(s, &all);
+    cores = CPU_COUNT(&all);
+    s->crowded = cores < (int)s->team.size;
+    s->cores_to_spare = cores >= 2 * (int)s->team.size;
+    if (s->crowded)
+        move_to(shm_cores_choose(s));
+}
+
+/* -- who is where -------------------------------------------------------------------
+ */
+
+static _Atomic uint32_t *core_of(const struct shm *s, unsigned place)
+{
+    return (_Atomic uint32_t *)(void *)(s->base + s->at.cores) + place;
+}
+
+/* All look at what each says: the lines stay in their caches while nobody moves. */
+void shm_core_say(const struct shm *s)
+{
+    uint32_t core = (uint32_t)sched_getcpu();
+    _Atomic uint32_t *said = core_of(s, s->team.rank);
+
+    if (atomic_load_explicit(said, memory_order_relaxed) != core)
+        atomic_store_explicit(said, core, memory_order_relaxed);
+}
+
+unsigned shm_core_sharer(const struct shm *s, unsigned from)
+{
+    uint32_t core = (uint32_t)sched_getcpu();
+
+    while (from < s->team.size &&
+           atomic_load_explicit(core_of(s, from), memory_order_relaxed) != core)
+        from++;
+    return from;
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the file comes to all ranks. The first rank makes it and says in the store where
+ * it is: others open it as a descriptor of that process in /proc, or, where they may
+ * not, ask for it at a socket of the first one. A number that is written into the file
+ * tells the right one from any other.
+ *
+ * Each rank locks one byte of the file for as long as it lives: the kernel gives it
+ * back when the process ends, however it ends, also before its parent has noticed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/shm/backend_shm.h"
+
+#define MAGIC 0x31306d68736e7572u /* "runshm01" */
+#define PAGE 4096u
+#define CELL_BYTES 16384u
+#define CELL_BYTES_MANY 4096u
+#define MANY 64 /* ranks: their rings are many times more */
+#define SERVE_SPIN_US 2000
+#define SERVE_POLL_MS 1
+#define HEAR_MS 200 /* between looks at the store: a rank may fail before it comes */
+
+/* -- layout -------------------------------------------------------------------------
+ */
+
+static size_t take(size_t *used, size_t bytes)
+{
+    size_t at = *used;
+
+    *used += (bytes + PAGE - 1) / PAGE * PAGE;
+    return at;
+}
+
+struct shm_layout shm_layout_of(unsigned size)
+{
+    struct shm_layout l = { .cell_bytes = size > MANY ? CELL_BYTES_MANY : CELL_BYTES };
+    size_t pairs = (size_t)size * size;
+
+    take(&l.bytes, sizeof(struct shm_head));
+    l.seats = take(&l.bytes, size * sizeof(struct shm_seat));
+    l.cores = take(&l.bytes, size * sizeof(uint32_t));
+    l.small = take(&l.bytes, size * 2 * (size_t)SHM_SMALL_BYTES);
+    l.slots = take(&l.bytes, size * 2 * (size_t)SHM_SLOT_BYTES);
+    l.results = take(&l.bytes, 2 * (size_t)SHM_SLOT_BYTES);
+    l.rings = take(&l.bytes, pairs * sizeof(struct shm_ring));
+    l.cells = take(&l.bytes, pairs * SHM_CELLS * l.cell_bytes);
+    return l;
+}
+
+struct shm_head *shm_head(const struct shm *s)
+{
+    return (struct shm_head *)(void *)s->base;
+}
+
+struct shm_seat *shm_seat(const struct shm *s, unsigned place)
+{
+    return (struct shm_seat *)(void *)(s->base + s->at.seats) + place;
+}
+
+char *shm_small(const struct shm *s, unsigned place, unsigned parity)
+{
+    return s->base + s->at.small + (2 * (size_t)place + parity) * SHM_SMALL_BYTES;
+}
+
+char *shm_slot(const struct shm *s, unsigned place, unsigned parity)
+{
+    return s->base + s->at.slots + (2 * (size_t)place + parity) * SHM_SLOT_BYTES;
+}
+
+char *shm_result(const struct shm *s, unsigned parity)
+{
+    return s->base + s->at.results + (size_t)parity * SHM_SLOT_BYTES;
+}
+
+struct shm_ring *shm_ring(const struct shm *s, unsigned from, unsigned to)
+{
+    return (struct shm_ring *)(void *)(s->base + s->at.rings) +
+           ((size_t)from * s->team.size + to);
+}
+
+char *shm_cell(const struct shm *s, unsigned from, unsigned to, uint32_t cell)
+{
+    size_t ring = (size_t)from * s->team.size + to;
+
+    return s->base + s->at.cells +
+           (ring * SHM_CELLS + cell % SHM_CELLS) * s->at.cell_bytes;
+}
+
+/* -- the lock -----------------------------------------------------------------------
+ */
+
+static struct flock byte_of(unsigned place)
+{
+    return (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1
+    };
+}
+
+/* Our own locks are not shown to us: ranks of one process live as long as it does. */
+bool shm_is_alive(const struct shm *s, unsigned place)
+{
+    const struct shm_seat *seat = shm_seat(s, place), *own = shm_seat(s, s->team.rank);
+    struct flock lock = byte_of(place);
+
+    if (seat->pid == own->pid && seat->pids == own->pids)
+        return true;
+    return fcntl(s->fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+/* -- the file -----------------------------------------------------------------------
+ */
+
+/* What the first rank says of the file. */
+struct notice {
+    uint64_t nonce[2];
+    int64_t pid;
+    int64_t fd;
+};
+
+static crun_status refused(struct err *e, const char *what)
+{
+    err_set_errno(e, errno, "shared memory: %s", what);
+    return CRUN_SYSTEM;
+}
+
+static crun_status map_file(struct shm *s, struct err *e)
+{
+    void *base = mmap(NULL, s->at.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+
+    if (base == MAP_FAILED)
+        return refused(e, "mmap");
+    s->base = base;
+    return CRUN_OK;
+}
+
+static crun_status make_file(struct shm *s, struct notice *n, struct err *e)
+{
+    crun_status status;
+
+    s->fd = memfd_create("crun-worker", MFD_CLOEXEC);
+    if (s->fd < 0 || ftruncate(s->fd, (off_t)s->at.bytes) < 0)
+        return refused(e, "memfd");
+    if (getrandom(n->nonce, sizeof(n->nonce), 0) != sizeof(n->nonce))
+        return refused(e, "getrandom");
+    status = map_file(s, e);
+    if (status != CRUN_OK)
+        return status;
+    n->pid = getpid();
+    n->fd = s->fd;
+    memcpy(shm_head(s)->nonce, n->nonce, sizeof(n->nonce));
+    shm_head(s)->size = s->team.size;
+    shm_head(s)->magic = MAGIC;
+    return CRUN_OK;
+}
+
+static bool is_right_file(int fd, const struct notice *n, unsigned size)
+{
+    struct shm_head head;
+
+    return pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           head.magic == MAGIC && head.size == size &&
+           memcmp(head.nonce, n->nonce, sizeof(n->nonce)) == 0;
+}
+
+/* An abstract name: it is gone with the socket. */
+static socklen_t socket_name(const struct notice *n, struct sockaddr_un *name)
+{
+    int length;
+
+    memset(name, 0, sizeof(*name));
+    name->sun_family = AF_UNIX;
+    length = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1,
+                      "crun-%016" PRIx64 "%016" PRIx64, n->nonce[0], n->nonce[1]);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static int listen_at(const struct notice *n)
+{
+    struct sockaddr_un name;
+    socklen_t length = socket_name(n, &name);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 &&
+        listen(fd, 128) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* A message of one byte that carries a descriptor. */
+struct parcel {
+    char byte;
+    struct iovec iov;
+    struct msghdr m;
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+};
+
+static void wrap(struct parcel *p)
+{
+    memset(p, 0, sizeof(*p));
+    p->iov = (struct iovec){ &p->byte, 1 };
+    p->m = (struct msghdr){ .msg_iov = &p->iov,
+                            .msg_iovlen = 1,
+                            .msg_control = p->control.space,
+                            .msg_controllen = sizeof(p->control.space) };
+}
+
+/* The name of the socket is the secret. */
+static void hand_out(int listener, int fd)
+{
+    struct parcel p;
+    struct cmsghdr *c;
+    int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+    if (peer < 0)
+        return;
+    wrap(&p);
+    c = CMSG_FIRSTHDR(&p.m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(fd));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    (void)!sendmsg(peer, &p.m, MSG_NOSIGNAL);
+    close(peer);
+}
+
+static int ask_for(const struct notice *n, uint64_t deadline_ms)
+{
+    struct sockaddr_un name;
+    socklen_t length = socket_name(n, &name);
+    uint64_t now = clock_ms();
+    struct timeval patience = { .tv_sec = 1 };
+    struct parcel p;
+    const struct cmsghdr *c;
+    int fd = -1, peer = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (peer < 0)
+        return -1;
+    if (deadline_ms > now + 1000)
+        patience.tv_sec = (time_t)((deadline_ms - now) / 1000);
+    setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    wrap(&p);
+    if (connect(peer, (const struct sockaddr *)&name, length) == 0 &&
+        recvmsg(peer, &p.m, MSG_CMSG_CLOEXEC) == 1 &&
+        (c = CMSG_FIRSTHDR(&p.m)) != NULL && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    close(peer);
+    return fd;
+}
+
+static crun_status get_file(struct shm *s, const struct notice *n, uint64_t deadline_ms,
+                            struct err *e)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, n->pid, n->fd);
+    s->fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (s->fd >= 0 && is_right_file(s->fd, n, s->team.size))
+        return map_file(s, e);
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = ask_for(n, deadline_ms);
+    if (s->fd >= 0 && is_right_file(s->fd, n, s->team.size))
+        return map_file(s, e);
+    err_set(e,
+            "rank %u (pid %" PRId64 ") should be on this node, but its shared memory "
+            "cannot be reached from here; CRUN_BACKEND=tcp does without",
+            s->team.world_rank[0], n->pid);
+    return CRUN_SYSTEM;
+}
+
+/* -- coming together ----------------------------------------------------------------
+ */
+
+static uint64_t pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+/* By a rank of this number that lives: of a job that meets in the same place, or of one
+ * whose launcher counts wrong. */
+static crun_status seat_is_taken(const struct shm *s, struct err *e)
+{
+    struct flock lock = byte_of(s->team.rank);
+    int pid = fcntl(s->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? lock.l_pid
+                                                                          : 0;
+
+    err_set(
+        e,
+        "there is another rank %u, process %d: every rank needs a number of its own, "
+        "and every job a MASTER_PORT",
+        s->team.world_rank[s->team.rank], pid);
+    return CRUN_BAD_ENVIRONMENT;
+}
+
+static crun_status take_seat(struct shm *s, struct err *e)
+{
+    struct shm_seat *seat = shm_seat(s, s->team.rank);
+    struct flock lock = byte_of(s->team.rank);
+
+    if (fcntl(s->fd, F_SETLK, &lock) < 0)
+        return errno == EAGAIN || errno == EACCES ? seat_is_taken(s, e)
+                                                  : refused(e, "a lock");
+    seat->pid = getpid();
+    seat->pids = pid_namespace();
+    if (sched_getaffinity(0, sizeof(seat->cpus), &seat->cpus) < 0)
+        CPU_ZERO(&seat->cpus);
+    atomic_store(&seat->state, SHM_JOINED);
+    s->round = 1;
+    shm_raise(&seat->turn[1].come, 1);
+    return CRUN_OK;
+}
+
+static bool all_have_come(const struct shm *s)
+{
+    for (unsigned p = 0; p < s->team.size; p++)
+        if (atomic_load(&shm_seat(s, p)->turn[1].come.value) == 0)
+            return false;
+    return true;
+}
+
+/* One of those that are not there may have said why: tell those that are. */
+static void hear(struct shm *s)
+{
+    if (!failure_heard(s->team.store, s->team.prefix, s->team.aborted))
+        return;
+    abort_set(&shm_head(s)->aborted, abort_get(s->team.aborted),
+              s->team.aborted->reason);
+    shm_wake_all(s);
+}
+
+/* The first rank gives the file to who asks for it until all are there. */
+static void serve(struct shm *s, int listener, uint64_t deadline_ms)
+{
+    struct pollfd p = { .fd = listener, .events = POLLIN };
+    uint64_t spin_until = clock_us() + SERVE_SPIN_US, hear_at = clock_ms() + HEAR_MS;
+    struct err ignored;
+
+    while (!all_have_come(s) && clock_ms() < deadline_ms &&
+           shm_check_abort(s, &ignored) == CRUN_OK) {
+        if (clock_us() < spin_until)
+            sched_yield();
+        else if (poll(&p, 1, SERVE_POLL_MS) > 0)
+            hand_out(listener, s->fd);
+        if (clock_ms() < hear_at)
+            continue;
+        hear(s);
+        hear_at = clock_ms() + HEAR_MS;
+    }
+}
+
+static crun_status gather(struct shm *s, uint64_t deadline_ms, struct err *e)
+{
+    uint64_t now = clock_ms();
+    const struct op op = { .kind = OP_BARRIER,
+                           .deadline_ms = deadline_ms,
+                           .timeout_ms = deadline_ms > now ? deadline_ms - now : 0 };
+    crun_status status = CRUN_OK;
+
+    for (unsigned p = 0; p < s->team.size && status == CRUN_OK; p++)
+        status = shm_await(s, SHM_COME, p, 1, &op, e);
+    return status;
+}
+
+static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_ms,
+                              struct err *e)
+{
+    struct notice n;
+    int listener = -1;
+    crun_status status = make_file(s, &n, e);
+
+    if (status == CRUN_OK) {
+        listener = listen_at(&n);
+        status = store_client_set(s->team.store, key, &n, sizeof(n), deadline_ms, e);
+    }
+    if (status == CRUN_OK)
+        status = take_seat(s, e);
+    if (status == CRUN_OK)
+        serve(s, listener, deadline_ms);
+    if (listener >= 0)
+        close(listener);
+    return status;
+}
+
+static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_ms,
+                              struct err *e)
+{
+    struct notice n;
+    size_t size = sizeof(n);
+    crun_status status = await_key(s->team.store, s->team.prefix, key, &n, &size,
+                                   deadline_ms, e);
+
+    struct abort_word why = { 0 };
+
+    if (status == CRUN_OK)
+        status = get_file(s, &n, deadline_ms, e);
+    /* the first rank may have left meanwhile, for what somebody has told */
+    if (status != CRUN_OK && failure_heard(s->team.store, s->team.prefix, &why)) {
+        err_set(e, "%s", why.reason);
+        return abort_get(&why);
+    }
+    return status == CRUN_OK ? take_seat(s, e) : status;
+}
+
+crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
+{
+    char key[600];
+    crun_status status;
+
+    s->at = shm_layout_of(s->team.size);
+    s->end = s->at.bytes;
+    s->crowded = true;
+    snprintf(key, sizeof(key), "%sshm", s->team.prefix);
+    if (s->team.rank == 0)
+        status = come_first(s, key, deadline_ms, e);
+    else
+        status = come_later(s, key, deadline_ms, e);
+    if (status == CRUN_OK)
+        status = gather(s, deadline_ms, e);
+    if (status == CRUN_OK)
+        shm_cores_share(s);
+    return status;
+}
+
+void shm_region_close(struct shm *s)
+{
+    if (s->base) {
+        atomic_store(&shm_seat(s, s->team.rank)->state, SHM_LEFT);
+        shm_wake_all(s);
+        munmap(s->base, s->at.bytes);
+    }
+    if (s->fd >= 0)
+        close(s->fd);
+}

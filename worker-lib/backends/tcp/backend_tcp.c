@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backends/tcp/backend_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+
+#define LOOK_UP_MS 50 /* at the abort word, in a wait */
+#define LOOK_AT_LINKS_MS 1000
+#define DEAD_MS 30000 /* nothing acknowledged: a cut link, or a dead host */
+
+/* One run of an operation: its plan, and what it has come to. */
+struct run {
+    struct plan plan;
+    struct tcp *tcp;
+    crun_status status;
+    struct err *e;
+    uint64_t deadline_ms, looked_ms;
+    bool waited;
+    uint64_t early_ms; /* before the deadline others are told for whom it waits */
+};
+
+/* -- out ----------------------------------------------------------------------------
+ */
+
+static size_t next_piece(const struct run *r, const struct stream *s)
+{
+    size_t left = s->bytes - s->done;
+
+    return left < r->plan.piece ? left : r->plan.piece;
+}
+
+static bool may_move(const struct run *r, const struct stream *s)
+{
+    size_t bytes = next_piece(r, s);
+
+    return bytes > 0 && s->done + bytes <= s->allowed;
+}
+
+/* Results first: others wait for them. NULL: nothing may go now. */
+static struct stream *next_out(const struct run *r, struct lane *lane)
+{
+    for (int i = STREAM_COUNT - 1; i >= 0; i--)
+        if (may_move(r, &lane->out[i]))
+            return &lane->out[i];
+    return NULL;
+}
+
+static bool has_to_send(const struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+
+    return link_is_sending(&r->tcp->link[p]) || (lane->tells && !lane->told) ||
+           next_out(r, lane);
+}
+
+/* True: something was sent. */
+static bool push(struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+    struct link *link = &r->tcp->link[p];
+    struct stream *s;
+
+    if (!link_is_sending(link)) {
+        if (lane->tells && !lane->told)
+            link_put_op(link, &r->plan.words);
+        lane->told = true;
+        s = next_out(r, lane);
+        if (s) {
+            size_t bytes = next_piece(r, s);
+
+            link_put_data(link, (unsigned)(s - lane->out), s->base + s->done, bytes);
+            s->done += bytes;
+        }
+    }
+    return link_push(link);
+}
+
+/* -- in -----------------------------------------------------------------------------
+ */
+
+static bool is_collective(const struct words *w)
+{
+    return w->kind != OP_SEND && w->kind != OP_RECEIVE;
+}
+
+/* What we call is what it calls; of a pair one sends and the other receives. */
+static bool agree(const struct words *mine, const struct words *its)
+{
+    struct words same = *mine;
+
+    if (mine->kind == OP_RECEIVE)
+        same.kind = OP_SEND;
+    return memcmp(&same, its, sizeof(same)) == 0;
+}
+
+/*
+ * Its words have come. Where nothing of this rank is needed it may be ahead of us, but
+ * not at another call of the same number. True: look at the next frame.
+ */
+static bool heard_op(struct run *r, unsigned p, const struct words *w)
+{
+    struct words *mine = &r->plan.words;
+    struct lane *lane = &r->plan.lane[p];
+    bool awaited = lane->expects && !lane->has_met;
+
+    if (awaited && agree(mine, w)) {
+        lane->has_met = true;
+        link_skip(&r->tcp->link[p]);
+        return true;
+    }
+    if (awaited || (is_collective(mine) && is_collective(w) && !lane->has_met &&
+                    w->sequence == mine->sequence))
+        r->status = tcp_fail_mismatch(&r->plan, p, w, r->e);
+    else
+        lane->parked = true;
+    return false;
+}
+
+/* True: its bytes are to be read. */
+static bool heard_data(struct run *r, unsigned p, const struct frame *f)
+{
+    struct lane *lane = &r->plan.lane[p];
+    struct stream *s = &lane->in[f->stream % STREAM_COUNT];
+
+    if (!lane->has_met || f->bytes == 0 || f->bytes != next_piece(r, s)) {
+        r->tcp->link[p].error = EPROTO;
+        r->status = tcp_fail_lost(&r->plan, p, r->e);
+        return false;
+    }
+    if (!may_move(r, s))
+        return false;
+    lane->reading = s;
+    link_take(&r->tcp->link[p], s->base + (s->window ? s->done % s->window : s->done));
+    lane->reading_bytes = f->bytes;
+    return true;
+}
+
+/* True: look at what comes next. */
+static bool heard(struct run *r, unsigned p, const struct frame *f)
+{
+    const void *body = f + 1;
+
+    switch (f->kind) {
+    case FRAME_OP:
+        return heard_op(r, p, body);
+    case FRAME_DATA:
+        return heard_data(r, p, f);
+    case FRAME_FAIL:
+        r->status = tcp_fail_told(body, r->e);
+        return false;
+    default: /* FRAME_BYE */
+        r->tcp->link[p].ended = true;
+        return false;
+    }
+}
+
+static void take_in(struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+
+    lane->reading->done += lane->reading_bytes;
+    lane->reading = NULL;
+    if (r->plan.advance)
+        r->plan.advance(&r->plan);
+}
+
+/* Up to one piece of data. True: something has come. */
+static bool pull(struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+    struct link *link = &r->tcp->link[p];
+    const struct frame *f;
+
+    while (r->status == CRUN_OK && !lane->parked && lane_receives(lane)) {
+        if (lane->reading) {
+            if (!link_read(link))
+                return false;
+            if (link->left == 0)
+                take_in(r, p);
+            return true;
+        }
+        f = link_peek(link);
+        if (f ? !heard(r, p, f) : !link_fill(link))
+            return false;
+    }
+    return false;
+}
+
+/* Of a rank that this operation needs nothing of, or nothing more: does it say that it
+ * has failed, or that it is at another operation? */
+static void overhear(struct run *r, unsigned p)
+{
+    struct link *link = &r->tcp->link[p];
+    const struct frame *f;
+
+    while (r->status == CRUN_OK && !r->plan.lane[p].parked && !link->ended) {
+        f = link_peek(link);
+        if (f && f->kind == FRAME_DATA)
+            r->plan.lane[p].parked = true;
+        else if (f ? !heard(r, p, f) : !link_fill(link))
+            return;
+    }
+}
+
+/* -- waiting ------------------------------------------------------------------------
+ */
+
+/* Whether a link is needed and of no more use. */
+static bool is_lost(struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+    struct link *link = &r->tcp->link[p];
+
+    if (!lane_receives(lane) && !lane_sends(lane) && !link_is_sending(link))
+        return false;
+    return link->mute || (link->ended && !lane->parked);
+}
+
+static void check_links(struct run *r)
+{
+    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
+        if (p != r->tcp->rank && is_lost(r, p))
+            r->status = tcp_fail_lost(&r->plan, p, r->e);
+}
+
+/* Now and then: the abort word, the clock, links that are silently dead. */
+static void look_up(struct run *r)
+{
+    uint64_t now = clock_ms();
+
+    if (abort_get(r->tcp->aborted)) {
+        r->status = tcp_fail_aborted(r->tcp, r->e);
+        return;
+    }
+    if (now >= r->deadline_ms) {
+        r->status = tcp_fail_timeout(&r->plan, r->e);
+        return;
+    }
+    if (now + r->early_ms >= r->deadline_ms)
+        tcp_say_late(&r->plan, r->deadline_ms - now);
+    if (now < r->looked_ms + LOOK_AT_LINKS_MS)
+        return;
+    r->looked_ms = now;
+    for (unsigned p = 0; p < r->tcp->size; p++)
+        if (link_is_dead(&r->tcp->link[p], DEAD_MS)) {
+            r->tcp->link[p].ended = true;
+            r->tcp->link[p].error = ETIMEDOUT;
+        }
+}
+
+/* What this link is to be looked at for; -1: it has ended, or says nothing we may read
+ * now. */
+static struct pollfd interest(struct run *r, unsigned p)
+{
+    struct lane *lane = &r->plan.lane[p];
+    struct link *link = &r->tcp->link[p];
+    struct pollfd poll_for = { .fd = link->fd };
+
+    if (has_to_send(r, p) && !link->mute)
+        poll_for.events |= POLLOUT;
+    if (!link->ended && !lane->parked)
+        poll_for.events |= POLLIN;
+    if (poll_for.events == 0)
+        poll_for.fd = -1;
+    return poll_for;
+}
+
+static bool is_full(const struct run *r, unsigned p)
+{
+    const struct link *link = &r->tcp->link[p];
+
+    return !r->plan.lane[p].reading &&
+           link->in_end - link->in_at >= sizeof(struct frame);
+}
+
+static void wait_for_links(struct run *r)
+{
+    uint64_t now = clock_ms(), left;
+    unsigned count = 0;
+
+    r->tcp->polls[count++] = (struct pollfd){ .fd = r->tcp->wake, .events = POLLIN };
+    for (unsigned p = 0; p < r->tcp->size; p++) {
+        struct pollfd one;
+
+        if (p == r->tcp->rank)
+            continue;
+        if (!lane_receives(&r->plan.lane[p]))
+            overhear(r, p);
+        one = interest(r, p);
+        /* it says more than we can take now: room comes from others */
+        if (is_full(r, p))
+            one.events &= ~POLLIN;
+        if (one.fd >= 0 && one.events)
+            r->tcp->polls[count++] = one;
+    }
+    left = r->deadline_ms > now ? r->deadline_ms - now : 0;
+    if (r->status == CRUN_OK)
+        (void)poll(r->tcp->polls, count, left < LOOK_UP_MS ? (int)left : LOOK_UP_MS);
+}
+
+/* Nothing moves: look again for a little while, then sleep until something can. */
+static void idle(struct run *r, uint64_t *idle_since_us)
+{
+    uint64_t now;
+
+    if (r->tcp->spin_us) {
+        now = clock_us();
+        if (*idle_since_us == 0)
+            *idle_since_us = now;
+        if (now < *idle_since_us + r->tcp->spin_us)
+            return;
+    }
+    check_links(r);
+    r->waited = true;
+    if (r->status == CRUN_OK)
+        wait_for_links(r);
+    if (r->status == CRUN_OK)
+        look_up(r);
+}
+
+/* -- running ------------------------------------------------------------------------
+ */
+
+/* One round over all links. True: something moved. */
+static bool move(struct run *r, bool *done)
+{
+    bool moved = false;
+
+    *done = true;
+    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++) {
+        struct lane *lane = &r->plan.lane[p];
+
+        if (p == r->tcp->rank)
+            continue;
+        if (lane_sends(lane) || link_is_sending(&r->tcp->link[p]))
+            moved |= push(r, p);
+        if (lane_receives(lane))
+            moved |= pull(r, p);
+        if (lane_sends(lane) || lane_receives(lane) ||
+            link_is_sending(&r->tcp->link[p]))
+            *done = false;
+    }
+    return moved;
+}
+
+/* All that it needed was there when it came: the others have been here before, and may
+ * have ended since. */
+static void hear_all(struct run *r)
+{
+    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
+        if (p != r->tcp->rank)
+            overhear(r, p);
+}
+
+static crun_status run_plan(struct run *r)
+{
+    uint64_t idle_since_us = 0;
+    bool done = false;
+
+    if (abort_get(r->tcp->aborted))
+        return tcp_fail_aborted(r->tcp, r->e);
+    if (r->plan.advance)
+        r->plan.advance(&r->plan);
+    for (;;) {
+        bool moved = move(r, &done);
+
+        if (r->status != CRUN_OK || done)
+            break;
+        if (moved)
+            idle_since_us = 0;
+        else
+            idle(r, &idle_since_us);
+    }
+    if (r->status == CRUN_OK && !r->waited)
+        hear_all(r);
+    if (r->status == CRUN_OK && r->plan.finish)
+        r->plan.finish(&r->plan);
+    if (r->status == CRUN_OK)
+        blame_withdraw(&r->plan.blame);
+    return r->status;
+}
+
+/* An abort beside us may have found the links held: then it is for us to tell. */
+static crun_status let_go(struct tcp *t, crun_status status, struct err *e)
+{
+    int held = HELD_BY_RUN;
+
+    char text[ABORT_REASON_SIZE];
+
+    if (status != CRUN_OK) {
+        bool ours = abort_get(t->aborted) && strcmp(e->text, t->aborted->reason) == 0;
+
+        if (ours)
+            abort_told(t->aborted, t->world_rank[t->rank], text);
+        tcp_tell(t, status, ours ? text : e->text);
+        return status;
+    }
+    atomic_store(&t->holder, HELD_BY_NOBODY);
+    held = HELD_BY_NOBODY;
+    if (abort_get(t->aborted) &&
+        atomic_compare_exchange_strong(&t->holder, &held, HELD_FOR_GOOD))
+        tcp_tell_aborted(t);
+    return CRUN_OK;
+}
+
+crun_status tcp_run_among(struct backend *b, const struct op *op,
+                          const unsigned *member, unsigned size, unsigned rank,
+                          struct err *e)
+{
+    struct tcp *t = (struct tcp *)b;
+    struct run r = { .tcp = t,
+                     .e = e,
+                     .deadline_ms = op->deadline_ms,
+                     .early_ms = tcp_is_alone(t) ? blame_early_ms(op->timeout_ms) : 0 };
+    int held = HELD_BY_NOBODY;
+    crun_status status;
+
+    if (!atomic_compare_exchange_strong(&t->holder, &held, HELD_BY_RUN))
+        return tcp_fail_aborted(t, e);
+    status = plan_make(&r.plan, t, op, member, size, rank, e);
+    if (status == CRUN_OK)
+        status = run_plan(&r);
+    return let_go(t, status, e);
+}
+
+void tcp_number_by(struct backend *b, uint64_t steps)
+{
+    ((struct tcp *)b)->steps = steps;
+}
+
+static crun_status tcp_run(struct backend *b, const struct op *op, struct err *e)
+{
+    struct tcp *t = (struct tcp *)b;
+
+    return tcp_run_among(b, op, t->everybody, t->size, t->rank, e);
+}
+
+static void tcp_abort(struct backend *b)
+{
+    struct tcp *t = (struct tcp *)b;
+    int held = HELD_BY_NOBODY, errnum = errno;
+    uint64_t one = 1;
+
+    if (atomic_compare_exchange_strong(&t->holder, &held, HELD_FOR_GOOD))
+        tcp_tell_aborted(t);
+    else if (held == HELD_BY_RUN)
+        (void)!write(t->wake, &one, sizeof(one));
+    errno = errnum;
+}
+
+/* -- open and close -----------------------------------------------------------------
+ */
+
+static void tcp_close(struct backend *b)
+{
+    struct tcp *t = (struct tcp *)b;
+
+    if (t->link && atomic_load(&t->holder) == HELD_BY_NOBODY)
+        tcp_say_bye(t);
+    for (unsigned p = 0; t->link && p < t->size; p++)
+        link_fini(&t->link[p]);
+    if (t->wake >= 0)
+        close(t->wake);
+    free(t->world_rank);
+    free(t->everybody);
+    free(t->link);
+    free(t->lane);
+    free(t->polls);
+    free(t->inputs);
+    free(t->staging);
+    free(t);
+}
+
+static bool make(struct tcp *t, const struct team *team)
+{
+    *t = (struct tcp){ .base.calls = &backend_tcp,
+                       .rank = team->rank,
+                       .size = team->size,
+                       .steps = 1,
+                       .aborted = team->aborted,
+                       .store = team->store,
+                       .prefix = team->prefix,
+                       .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                       .world_rank = calloc(team->size, sizeof(*t->world_rank)),
+                       .everybody = calloc(team->size, sizeof(*t->everybody)),
+                       .link = calloc(team->size, sizeof(*t->link)),
+                       .lane = calloc(team->size, sizeof(*t->lane)),
+                       .polls = calloc(team->size + 1, sizeof(*t->polls)),
+                       .inputs = calloc(team->size, sizeof(*t->inputs)),
+                       .holder = HELD_FOR_GOOD };
+    if (!t->world_rank || !t->everybody || !t->link || !t->lane || !t->polls ||
+        !t->inputs)
+        return false;
+    memcpy(t->world_rank, team->world_rank, team->size * sizeof(*t->world_rank));
+    for (unsigned p = 0; p < t->size; p++)
+        t->link[p].fd = -1;
+    for (unsigned p = 0; p < t->size; p++)
+        t->everybody[p] = p;
+    for (unsigned p = 0; p < t->size; p++)
+        if (!link_init(&t->link[p]))
+            return false;
+    return true;
+}
+
+static crun_status tcp_open(struct backend **b, const struct team *team,
+                            uint64_t deadline_ms, struct err *e)
+{
+    struct tcp *t = calloc(1, sizeof(*t));
+    crun_status status = CRUN_NO_MEMORY;
+
+    err_set(e, "no memory for the links to %u ranks", team->size - 1);
+    if (!t)
+        return status;
+    if (make(t, team))
+        status = tcp_meet(t, team, deadline_ms, e);
+    if (status != CRUN_OK) {
+        tcp_close(&t->base);
+        return status;
+    }
+    atomic_store(&t->holder, HELD_BY_NOBODY);
+    *b = &t->base;
+    return CRUN_OK;
+}
+
+static crun_status tcp_alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
+                             void **memory, struct err *e)
+{
+    (void)b, (void)bytes, (void)deadline_ms, (void)e;
+    *memory = NULL;
+    return CRUN_OK;
+}
+
+static bool tcp_free(struct backend *b, void *memory)
+{
+    (void)b, (void)memory;
+    return false;
+}
+
+const struct backend_calls backend_tcp = {
+    .name = "tcp",
+    .open = tcp_open,
+    .run = tcp_run,
+    .abort = tcp_abort,
+    .alloc = tcp_alloc,
+    .free = tcp_free,
+    .close = tcp_close,
+};

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How an operation fails: who is to blame, and how the others learn of it. Whoever
+ * notices first tells all others why, in words without "I", and they say the same: so
+ * all ranks name the same culprit.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/tcp/backend_tcp.h"
+
+_Static_assert(LAST_WORDS_MAX == ABORT_REASON_SIZE, "a reason travels as it is");
+
+#define TELL_MS 200 /* for the others to take it */
+#define RANKS_NAMED 8
+#define CALL_TEXT_SIZE 120
+
+static unsigned world_rank(const struct tcp *t, unsigned p)
+{
+    return p < t->size ? t->world_rank[p] : p;
+}
+
+static void describe(const struct tcp *t, const struct words *w, unsigned other,
+                     char text[CALL_TEXT_SIZE])
+{
+    bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
+    struct op op = { .kind = (enum op_kind)w->kind,
+                     .type = (crun_dtype)w->type,
+                     .op = (crun_op)w->op,
+                     .peer = (int)((is_pair ? other : w->peer) % t->size),
+                     .count = w->count };
+
+    op_describe(&op, t->world_rank, text, CALL_TEXT_SIZE);
+}
+
+static unsigned long long call_of(const struct tcp *t, const struct words *w)
+{
+    bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
+
+    return w->sequence / (is_pair ? 1 : t->steps);
+}
+
+crun_status tcp_fail_told(const struct last_words *w, struct err *e)
+{
+    err_set(e, "%.*s", LAST_WORDS_MAX, w->text);
+    return w->status > CRUN_OK && w->status < CRUN_STATUS_COUNT ? (crun_status)w->status
+                                                                : CRUN_PEER_LOST;
+}
+
+/* Past all that is of no use now: why it has failed, or NULL. */
+static const struct frame *last_frame(struct link *l)
+{
+    for (;;) {
+        const struct frame *f;
+
+        if (l->left > 0) {
+            l->into = NULL;
+            if (!link_read(l))
+                return NULL;
+            continue;
+        }
+        f = link_peek(l);
+        if (!f && !link_fill(l))
+            return NULL;
+        if (!f)
+            continue;
+        if (f->kind == FRAME_FAIL || f->kind == FRAME_BYE)
+            return f;
+        if (f->kind == FRAME_DATA)
+            link_take(l, NULL);
+        else
+            link_skip(l);
+    }
+}
+
+crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e)
+{
+    struct link *l = &plan->tcp->link[peer];
+    const struct frame *f = l->error == EPROTO ? NULL : last_frame(l);
+    unsigned rank = world_rank(plan->tcp, peer);
+
+    if (f && f->kind == FRAME_FAIL)
+        return tcp_fail_told((const void *)(f + 1), e);
+    /* it may have had no more room to say why */
+    if (!f && failure_heard(plan->tcp->store, plan->tcp->prefix, plan->tcp->aborted))
+        return tcp_fail_aborted(plan->tcp, e);
+    if (f)
+        err_set(e, "rank %u has left, and others still call collectives", rank);
+    else if (l->error == EPROTO)
+        err_set(e, "rank %u sends what is not the protocol", rank);
+    else if (l->error)
+        err_set_errno(e, l->error, "rank %u is gone", rank);
+    else
+        err_set(e, "rank %u is gone: its connection was closed", rank);
+    return CRUN_PEER_LOST;
+}
+
+/* The lower rank first, so that both sides say the same. */
+crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct words *w,
+                              struct err *e)
+{
+    struct tcp *t = plan->tcp;
+    char mine[CALL_TEXT_SIZE], its[CALL_TEXT_SIZE];
+    unsigned here = world_rank(t, t->rank), there = world_rank(t, peer);
+    bool first = here < there;
+
+    describe(t, &plan->words, peer, mine);
+    describe(t, w, t->rank, its);
+    err_set(e,
+            "ranks call different things: rank %u %s (call %llu), "
+            "rank %u %s (call %llu)",
+            first ? here : there, first ? mine : its,
+            call_of(t, first ? &plan->words : w), first ? there : here,
+            first ? its : mine, call_of(t, first ? w : &plan->words));
+    return CRUN_MISMATCH;
+}
+
+/* -- who is late --------------------------------------------------------------------
+ */
+
+enum late { LATE_INPUT, LATE_RESULT, LATE_TAKING };
+
+static bool is_late(const struct plan *plan, unsigned p, enum late why)
+{
+    const struct lane *l = &plan->lane[p];
+    const struct stream *input = &l->in[STREAM_INPUT];
+
+    if (p == plan->tcp->rank)
+        return false;
+    switch (why) {
+    case LATE_INPUT: /* not one that only waits for us to take more */
+        return (l->expects && !l->has_met) ||
+               (input->done < input->bytes && input->done < input->allowed);
+    case LATE_RESULT:
+        return lane_receives(l);
+    case LATE_TAKING:
+        break;
+    }
+    return lane_sends(l) || link_is_sending(&plan->tcp->link[p]);
+}
+
+static unsigned name_late(const struct plan *plan, enum late why, char *text,
+                          size_t size)
+{
+    unsigned count = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned p = 0; p < plan->tcp->size; p++) {
+        if (!is_late(plan, p, why) || count++ >= RANKS_NAMED)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%u", used ? ", " : "",
+                                 world_rank(plan->tcp, p));
+    }
+    if (count > RANKS_NAMED)
+        snprintf(text + used, size - used, " and %u more", count - RANKS_NAMED);
+    return count;
+}
+
+static unsigned first_late(const struct plan *plan, enum late why)
+{
+    unsigned p = 0;
+
+    while (p < plan->tcp->size - 1 && !is_late(plan, p, why))
+        p++;
+    return p;
+}
+
+/* Says who is late, and returns the one to accuse of it. */
+static unsigned accuse(const struct plan *plan, uint64_t waited_ms, struct err *e)
+{
+    static const char *const what[] = { [LATE_INPUT] = "",
+                                        [LATE_RESULT] = " to send results",
+                                        [LATE_TAKING] = " to take what was sent" };
+    char ranks[160], call[CALL_TEXT_SIZE];
+    enum late why = LATE_INPUT;
+    unsigned count;
+
+    while ((count = name_late(plan, why, ranks, sizeof(ranks))) == 0 &&
+           why < LATE_TAKING)
+        why++;
+    describe(plan->tcp, &plan->words, plan->member[plan->op->peer], call);
+    err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
+            world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
+            count == 1 ? "" : "s", ranks, what[why], call,
+            call_of(plan->tcp, &plan->words));
+    return world_rank(plan->tcp, first_late(plan, why));
+}
+
+bool tcp_is_alone(const struct tcp *t)
+{
+    return t->steps == 1;
+}
+
+void tcp_say_late(struct plan *plan, uint64_t left_ms)
+{
+    uint64_t timeout_ms = plan->op->timeout_ms;
+    struct err e;
+    unsigned accused = accuse(plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0,
+                              &e);
+
+    blame_say(&plan->blame, accused, e.text);
+}
+
+crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
+{
+    uint64_t timeout_ms = plan->op->timeout_ms;
+    unsigned accused = accuse(plan, timeout_ms, e);
+
+    return blame_settle(&plan->blame, accused, timeout_ms, tcp_is_alone(plan->tcp),
+                        plan->tcp->aborted, e);
+}
+
+crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
+{
+    crun_status status = abort_get(t->aborted);
+
+    if (status == CRUN_OK) {
+        err_set(e, "an operation of these ranks has failed before");
+        return CRUN_ABORTED;
+    }
+    err_set(e, "%s", t->aborted->reason);
+    return status;
+}
+
+/* -- telling ------------------------------------------------------------------------
+ */
+
+/* Bring a piece under way to its end, since the last word comes after it, and take what
+ * the other still sends, so that it comes to read. True: this link is through. */
+static bool tell_one(struct link *l, const struct last_words *w)
+{
+    if (l->fd < 0)
+        return true;
+    while (link_push(l))
+        ;
+    if (!l->mute && !link_is_sending(l))
+        link_put_last(l, FRAME_FAIL, w);
+    if (last_frame(l))
+        l->ended = true;
+    return l->ended && l->mute;
+}
+
+/* How many links are not through; polls says what they are waited for. */
+static unsigned tell_all(struct tcp *t, const struct last_words *w)
+{
+    unsigned count = 0;
+
+    for (unsigned p = 0; p < t->size; p++) {
+        struct link *l = &t->link[p];
+        short events = 0;
+
+        if (tell_one(l, w))
+            continue;
+        if (!l->ended)
+            events |= POLLIN;
+        if (!l->mute)
+            events |= POLLOUT;
+        t->polls[count++] = (struct pollfd){ .fd = l->fd, .events = events };
+    }
+    return count;
+}
+
+void tcp_tell(struct tcp *t, crun_status status, const char *text)
+{
+    struct last_words w = { .status = (uint32_t)status };
+    uint64_t until = clock_ms() + TELL_MS, now;
+    unsigned count;
+
+    atomic_store(&t->holder, HELD_FOR_GOOD);
+    snprintf(w.text, sizeof(w.text), "%s", text);
+    while ((count = tell_all(t, &w)) > 0 && (now = clock_ms()) < until)
+        (void)poll(t->polls, count, (int)(until - now));
+    for (unsigned p = 0; p < t->size; p++)
+        link_hang_up(&t->link[p]);
+}
+
+void tcp_tell_aborted(struct tcp *t)
+{
+    struct last_words w = { .status = (uint32_t)abort_get(t->aborted) };
+
+    abort_told(t->aborted, world_rank(t, t->rank), w.text);
+    for (unsigned p = 0; p < t->size; p++)
+        if (t->link[p].fd >= 0)
+            link_put_last(&t->link[p], FRAME_FAIL, &w);
+}
+
+void tcp_say_bye(struct tcp *t)
+{
+    for (unsigned p = 0; p < t->size; p++)
+        if (t->link[p].fd >= 0) {
+            link_put_last(&t->link[p], FRAME_BYE, NULL);
+            (void)last_frame(&t->link[p]); /* unread, it would be answered by a reset */
+        }
+}

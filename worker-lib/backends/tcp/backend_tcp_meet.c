@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The links come to be. Every rank listens, and says where in the store; rank 0 makes a
+ * list of that with two random tokens, and everybody connects to the ranks before it.
+ * Who connects shows the first token and gets the second: a stranger at either end has
+ * neither and is hung up on, and nobody waits for it. Then nobody listens any more.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/net.h"
+#include "worker-lib/backends/tcp/backend_tcp.h"
+
+#define MAGIC 0x63707402u   /* changes with the protocol */
+#define GUESTS_MAX 128      /* that have connected and not shown a token yet */
+#define LOOK_UP_MS 50       /* at the abort word */
+#define KEEPALIVE_IDLE_S 10 /* then a host that does not answer is found dead */
+#define KEEPALIVE_EVERY_S 5
+#define KEEPALIVE_COUNT 4
+#define ADDRESSES_MAX 8
+#define SPIN_US 50
+#define KEY_SIZE 256
+
+/* What rank 0 puts into the store: this, and an address for each rank. */
+struct tokens {
+    struct id128 caller, answerer;
+};
+#define ADDRESS_SIZE NET_TEXT_SIZE
+
+struct greeting {
+    uint32_t magic, from, to, unused;
+    struct id128 token;
+};
+
+/* A connection that is not a link yet. */
+struct guest {
+    int fd;
+    bool greeted; /* by us */
+    size_t came;
+    struct greeting greeting;
+};
+
+struct meeting {
+    struct tcp *tcp;
+    const struct team *team;
+    uint64_t deadline_ms;
+    struct err *e;
+    int listener;
+    struct tokens tokens;
+    char (*address)[ADDRESS_SIZE]; /* of each rank */
+    struct guest *called;          /* by rank, those before us */
+    struct guest guest[GUESTS_MAX];
+    unsigned guests, links;
+    struct pollfd *polls;
+};
+
+/* -- through the store --------------------------------------------------------------
+ */
+
+static const char *key(const struct meeting *m, const char *name, unsigned rank,
+                       char text[KEY_SIZE])
+{
+    snprintf(text, KEY_SIZE, "%stcp/%s/%u", m->team->prefix, name, rank);
+    return text;
+}
+
+/* The address is another machine's in the eyes of this one: a container's host. */
+static int listen_anywhere(struct net_addr *addr, struct err *e)
+{
+    struct net_addr any[ADDRESSES_MAX], bound;
+    size_t count;
+    int fd = -1;
+
+    if (net_resolve("", 0, any, ADDRESSES_MAX, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count && fd < 0; i++)
+        fd = net_listen(&any[i], SOMAXCONN, e);
+    if (fd >= 0 && net_local_addr(fd, &bound) == 0)
+        net_set_port(addr, net_port(&bound));
+    return fd;
+}
+
+/* Where the others reach us is written to our address. */
+static crun_status listen_here(struct meeting *m)
+{
+    const char *host = m->team->address ? m->team->address : "127.0.0.1";
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
+
+    if (net_resolve(host, 0, list, ADDRESSES_MAX, &count, m->e) < 0)
+        return CRUN_SYSTEM;
+    for (size_t i = 0; i < count && m->listener < 0; i++) {
+        m->listener = net_listen(&list[i], SOMAXCONN, m->e);
+        if (m->listener >= 0)
+            (void)net_local_addr(m->listener, &list[0]);
+    }
+    if (m->listener < 0)
+        m->listener = listen_anywhere(&list[0], m->e);
+    if (m->listener < 0)
+        return CRUN_SYSTEM;
+    net_format(&list[0], m->address[m->team->rank], ADDRESS_SIZE);
+    return CRUN_OK;
+}
+
+static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
+{
+    const struct team *team = m->team;
+    char name[KEY_SIZE];
+
+    m->tokens = (struct tokens){ id128_random(), id128_random() };
+    for (unsigned p = 1; p < team->size; p++) {
+        size_t room = ADDRESS_SIZE - 1;
+        crun_status status = await_key(team->store, team->prefix, key(m, "at", p, name),
+                                       m->address[p], &room, m->deadline_ms, m->e);
+
+        if (status != CRUN_OK) {
+            if (status == CRUN_TIMEOUT)
+                err_wrap(m->e, "waiting for rank %u to say its address",
+                         team->world_rank[p]);
+            return status;
+        }
+        m->address[p][room] = '\0';
+    }
+    memcpy(list, &m->tokens, sizeof(m->tokens));
+    memcpy(list + sizeof(m->tokens), m->address, size - sizeof(m->tokens));
+    return store_client_set(team->store, key(m, "all", 0, name), list, size,
+                            m->deadline_ms, m->e);
+}
+
+static crun_status learn(struct meeting *m, uint8_t *list, size_t size)
+{
+    const struct team *team = m->team;
+    const char *own = m->address[team->rank];
+    char name[KEY_SIZE];
+    size_t room = size;
+    crun_status status = store_client_set(team->store, key(m, "at", team->rank, name),
+                                          own, strlen(own), m->deadline_ms, m->e);
+
+    if (status != CRUN_OK)
+        return status;
+    status = await_key(team->store, team->prefix, key(m, "all", 0, name), list, &room,
+                       m->deadline_ms, m->e);
+    if (status != CRUN_OK) {
+        if (status == CRUN_TIMEOUT)
+            err_wrap(m->e, "waiting for rank %u to say where all ranks are",
+                     team->world_rank[0]);
+        return status;
+    }
+    if (room != size) {
+        err_set(m->e, "rank %u knows another number of ranks", team->world_rank[0]);
+        return CRUN_MISMATCH;
+    }
+    memcpy(&m->tokens, list, sizeof(m->tokens));
+    memcpy(m->address, list + sizeof(m->tokens), size - sizeof(m->tokens));
+    for (unsigned p = 0; p < team->size; p++)
+        m->address[p][ADDRESS_SIZE - 1] = '\0';
+    return CRUN_OK;
+}
+
+static crun_status exchange_addresses(struct meeting *m)
+{
+    size_t size = sizeof(m->tokens) + (size_t)m->team->size * ADDRESS_SIZE;
+    uint8_t *list = malloc(size);
+    crun_status status;
+
+    if (!list) {
+        err_set(m->e, "no memory for the addresses of %u ranks", m->team->size);
+        return CRUN_NO_MEMORY;
+    }
+    status = m->team->rank == 0 ? gather(m, list, size) : learn(m, list, size);
+    free(list);
+    return status;
+}
+
+/* -- links --------------------------------------------------------------------------
+ */
+
+static void become_link(struct meeting *m, unsigned p, int fd)
+{
+    static const struct {
+        int level, name, value;
+    } option[] = {
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+        { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S },
+        { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S },
+        { IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT },
+    };
+
+    for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
+        (void)setsockopt(fd, option[i].level, option[i].name, &option[i].value,
+                         sizeof(option[i].value));
+    m->tcp->link[p].fd = fd;
+    m->links++;
+}
+
+/* Read on; 1: the greeting is whole, 0: not yet, -1: it has hung up. */
+static int hear(struct guest *g)
+{
+    ssize_t n = recv(g->fd, (uint8_t *)&g->greeting + g->came,
+                     sizeof(g->greeting) - g->came, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return -1;
+    g->came += (size_t)n;
+    return g->came == sizeof(g->greeting);
+}
+
+static bool greet(const struct meeting *m, int fd, unsigned p,
+                  const struct id128 *token)
+{
+    struct greeting g = {
+        .magic = MAGIC, .from = m->team->rank, .to = p, .token = *token
+    };
+
+    return send(fd, &g, sizeof(g), MSG_NOSIGNAL) == (ssize_t)sizeof(g);
+}
+
+static bool is_from(const struct meeting *m, const struct greeting *g, unsigned p,
+                    const struct id128 *token)
+{
+    return g->magic == MAGIC && g->from == p && g->to == m->team->rank &&
+           id128_equal(&g->token, token);
+}
+
+/* -- those we call ------------------------------------------------------------------
+ */
+
+static crun_status call(struct meeting *m, unsigned p)
+{
+    struct net_addr addr;
+    char host[NET_TEXT_SIZE];
+    uint16_t port;
+    size_t count;
+
+    if (net_split(m->address[p], -1, host, sizeof(host), &port, m->e) < 0 ||
+        net_resolve(host, port, &addr, 1, &count, m->e) < 0 ||
+        (m->called[p].fd = net_connect(&addr, m->e)) < 0) {
+        err_wrap(m->e, "rank %u", m->team->world_rank[p]);
+        return CRUN_SYSTEM;
+    }
+    return CRUN_OK;
+}
+
+static crun_status cannot_reach(struct meeting *m, unsigned p, int errnum)
+{
+    err_set_errno(m->e, errnum, "cannot connect to rank %u at %s",
+                  m->team->world_rank[p], m->address[p]);
+    return CRUN_PEER_LOST;
+}
+
+static crun_status called_is_there(struct meeting *m, unsigned p)
+{
+    struct guest *g = &m->called[p];
+    socklen_t size = sizeof(int);
+    int errnum = 0;
+
+    if (getsockopt(g->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0)
+        errnum = errno;
+    if (errnum == 0 && !greet(m, g->fd, p, &m->tokens.caller))
+        errnum = errno;
+    if (errnum != 0)
+        return cannot_reach(m, p, errnum);
+    g->greeted = true;
+    return CRUN_OK;
+}
+
+static crun_status called_has_news(struct meeting *m, unsigned p)
+{
+    struct guest *g = &m->called[p];
+    int heard;
+
+    if (!g->greeted)
+        return called_is_there(m, p);
+    heard = hear(g);
+    if (heard == 0)
+        return CRUN_OK;
+    if (heard < 0)
+        return cannot_reach(m, p, ECONNRESET);
+    if (!is_from(m, &g->greeting, p, &m->tokens.answerer)) {
+        err_set(m->e, "who answers at %s is not rank %u", m->address[p],
+                m->team->world_rank[p]);
+        return CRUN_PEER_LOST;
+    }
+    become_link(m, p, g->fd);
+    g->fd = -1;
+    return CRUN_OK;
+}
+
+/* -- those who call -----------------------------------------------------------------
+ */
+
+static void let_go(struct meeting *m, unsigned i)
+{
+    memmove(&m->guest[i], &m->guest[i + 1], (m->guests - i - 1) * sizeof(m->guest[0]));
+    m->guests--;
+}
+
+static void hang_up(struct meeting *m, unsigned i)
+{
+    close(m->guest[i].fd);
+    let_go(m, i);
+}
+
+static void let_in(struct meeting *m)
+{
+    struct net_addr peer;
+    int fd;
+
+    while ((fd = net_accept(m->listener, &peer)) >= 0) {
+        if (m->guests == GUESTS_MAX)
+            hang_up(m, 0); /* it has had the longest time to speak */
+        m->guest[m->guests++] = (struct guest){ .fd = fd };
+    }
+}
+
+static bool is_expected(const struct meeting *m, const struct greeting *g)
+{
+    return g->from > m->team->rank && g->from < m->team->size &&
+           m->tcp->link[g->from].fd < 0 && is_from(m, g, g->from, &m->tokens.caller);
+}
+
+static void guest_has_news(struct meeting *m, unsigned i)
+{
+    struct guest g;
+    int heard = hear(&m->guest[i]);
+
+    if (heard == 0)
+        return;
+    g = m->guest[i];
+    if (heard < 0 || !is_expected(m, &g.greeting) ||
+        !greet(m, g.fd, g.greeting.from, &m->tokens.answerer)) {
+        hang_up(m, i);
+        return;
+    }
+    become_link(m, g.greeting.from, g.fd);
+    let_go(m, i);
+}
+
+/* -- all together -------------------------------------------------------------------
+ */
+
+static unsigned poll_for(struct meeting *m)
+{
+    unsigned n = 0;
+
+    m->polls[n++] = (struct pollfd){ .fd = m->listener, .events = POLLIN };
+    for (unsigned i = 0; i < m->guests; i++)
+        m->polls[n++] = (struct pollfd){ .fd = m->guest[i].fd, .events = POLLIN };
+    for (unsigned p = 0; p < m->team->rank; p++) {
+        short events = m->called[p].greeted ? POLLIN : POLLOUT;
+
+        m->polls[n++] = (struct pollfd){ .fd = m->called[p].fd, .events = events };
+    }
+    return n;
+}
+
+static crun_status look(struct meeting *m)
+{
+    unsigned guests = m->guests;
+    crun_status status = CRUN_OK;
+
+    for (unsigned p = 0; p < m->team->rank && status == CRUN_OK; p++)
+        if (m->called[p].fd >= 0 && m->polls[1 + guests + p].revents)
+            status = called_has_news(m, p);
+    for (unsigned i = guests; i-- > 0;)
+        if (m->polls[1 + i].revents)
+            guest_has_news(m, i);
+    if (m->polls[0].revents)
+        let_in(m);
+    return status;
+}
+
+static crun_status give_up(struct meeting *m)
+{
+    unsigned p = 0;
+
+    while (p == m->team->rank || m->tcp->link[p].fd >= 0)
+        p++;
+    err_set(m->e, "rank %u has not %s in time (%u of %u connections are there)",
+            m->team->world_rank[p], p < m->team->rank ? "answered" : "connected",
+            m->links, m->team->size - 1);
+    return CRUN_TIMEOUT;
+}
+
+static crun_status connect_all(struct meeting *m)
+{
+    crun_status status = CRUN_OK;
+
+    for (unsigned p = 0; p < m->team->rank && status == CRUN_OK; p++)
+        status = call(m, p);
+    while (status == CRUN_OK && m->links < m->team->size - 1) {
+        uint64_t now = clock_ms();
+        uint64_t left = now < m->deadline_ms ? m->deadline_ms - now : 0;
+
+        if (abort_get(m->team->aborted))
+            return tcp_fail_aborted(m->tcp, m->e);
+        if (left == 0)
+            return give_up(m);
+        if (poll(m->polls, poll_for(m), left < LOOK_UP_MS ? (int)left : LOOK_UP_MS) > 0)
+            status = look(m);
+    }
+    return status;
+}
+
+/* A rank may keep looking for bytes while each on this host has a processor. */
+static unsigned spin_us(const struct meeting *m)
+{
+    const char *own = m->address[m->team->rank];
+    size_t length = (size_t)(strrchr(own, ':') - own) + 1;
+    unsigned here = 0;
+    cpu_set_t cpus;
+
+    for (unsigned p = 0; p < m->team->size; p++)
+        if (strncmp(m->address[p], own, length) == 0)
+            here++;
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) < 0)
+        return 0;
+    return here > (unsigned)CPU_COUNT(&cpus) ? 0 : SPIN_US;
+}
+
+static crun_status meet(struct meeting *m)
+{
+    crun_status status = listen_here(m);
+
+    if (status == CRUN_OK)
+        status = exchange_addresses(m);
+    if (status == CRUN_OK)
+        status = connect_all(m);
+    if (status == CRUN_OK)
+        m->tcp->spin_us = spin_us(m);
+    return status;
+}
+
+static bool make(struct meeting *m)
+{
+    unsigned size = m->team->size;
+
+    m->address = calloc(size, sizeof(*m->address));
+    m->called = calloc(size, sizeof(*m->called));
+    m->polls = calloc(1 + GUESTS_MAX + size, sizeof(*m->polls));
+    for (unsigned p = 0; m->called && p < size; p++)
+        m->called[p].fd = -1;
+    return m->address && m->called && m->polls;
+}
+
+static void end(struct meeting *m)
+{
+    while (m->guests > 0)
+        hang_up(m, 0);
+    for (unsigned p = 0; m->called && p < m->team->size; p++)
+        if (m->called[p].fd >= 0)
+            close(m->called[p].fd);
+    if (m->listener >= 0)
+        close(m->listener);
+    free(m->address);
+    free(m->called);
+    free(m->polls);
+    free(m);
+}
+
+crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_ms,
+                     struct err *e)
+{
+    struct meeting *m;
+    crun_status status = CRUN_NO_MEMORY;
+
+    if (team->size == 1)
+        return CRUN_OK;
+    err_set(e, "no memory to meet %u ranks", team->size - 1);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return status;
+    m->tcp = t;
+    m->team = team;
+    m->deadline_ms = deadline_ms;
+    m->e = e;
+    m->listener = -1;
+    if (make(m))
+        status = meet(m);
+    end(m);
+    return status;
+}

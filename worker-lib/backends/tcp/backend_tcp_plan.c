@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What goes where. Sums are made in the order of the ranks by whoever makes them, so
+ * that all plans, and the backends that do it the same way, give the same bits.
+ *
+ * A large all-reduce gives every rank a slice to reduce: all send it their inputs for
+ * it, it sends all the results, piece by piece, so that sending, adding and receiving
+ * go on together. It moves no more bytes than a ring does, in two steps instead of
+ * 2 (n - 1), and f16 needs not travel as f32. A small one sends everything to
+ * everybody.
+ *
+ * In every collective each rank has the words of every other before it is done, also
+ * where no data goes between the two: else calls that differ could all go well.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-lib/backends/tcp/backend_tcp.h"
+#include "worker-lib/numeric/reduce.h"
+
+#define PIECE_BYTES 524288
+#define PIECE_BYTES_MIN 16384
+#define WINDOW_PIECES 2          /* with both an L2 cache is full */
+#define STAGING_BYTES (4u << 20) /* of inputs that wait for those of slower ranks */
+#define SMALL_BYTES 16384        /* to all others together: sent whole to everybody */
+#define RELAY_BYTES_MIN 65536    /* a broadcast in which all help */
+#define ALIGNMENT 64
+
+static bool stream_is_done(const struct stream *s)
+{
+    return s->done == s->bytes;
+}
+
+bool lane_sends(const struct lane *l)
+{
+    return (l->tells && !l->told) || !stream_is_done(&l->out[STREAM_INPUT]) ||
+           !stream_is_done(&l->out[STREAM_RESULT]);
+}
+
+bool lane_receives(const struct lane *l)
+{
+    return (l->expects && !l->has_met) || !stream_is_done(&l->in[STREAM_INPUT]) ||
+           !stream_is_done(&l->in[STREAM_RESULT]);
+}
+
+static struct stream whole(const void *base, size_t bytes)
+{
+    return (struct stream){ (uint8_t *)(uintptr_t)base, bytes, 0, bytes, 0 };
+}
+
+static bool is_other(const struct plan *plan, unsigned p)
+{
+    return p != plan->rank;
+}
+
+/* Of the one at place p among those who take part. */
+static struct lane *lane_of(const struct plan *plan, unsigned p)
+{
+    return &plan->lane[plan->member[p]];
+}
+
+/* Smaller for many ranks, so that what they stage stays in the cache. */
+static size_t piece_for(unsigned size)
+{
+    size_t bytes = STAGING_BYTES / WINDOW_PIECES / (size > 1 ? size - 1 : 1);
+
+    if (bytes > PIECE_BYTES)
+        return PIECE_BYTES;
+    return bytes < PIECE_BYTES_MIN ? PIECE_BYTES_MIN : bytes / ALIGNMENT * ALIGNMENT;
+}
+
+static bool stage(struct tcp *t, size_t bytes)
+{
+    uint8_t *staging;
+
+    if (t->staging_bytes >= bytes)
+        return true;
+    staging = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!staging)
+        return false;
+    free(t->staging);
+    t->staging = staging;
+    t->staging_bytes = bytes;
+    return true;
+}
+
+/* -- whole buffers between ranks ----------------------------------------------------
+ */
+
+static void copy_own(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0 && to != from)
+        memmove(to, from, bytes);
+}
+
+static void plan_all_gather(struct plan *plan, size_t bytes)
+{
+    uint8_t *out = plan->op->out;
+
+    for (unsigned p = 0; p < plan->size; p++) {
+        if (!is_other(plan, p)) {
+            copy_own(out + p * bytes, plan->op->in, bytes);
+            continue;
+        }
+        lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->in, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole(out + p * bytes, bytes);
+    }
+}
+
+static void plan_all_to_all(struct plan *plan, size_t bytes)
+{
+    const uint8_t *in = plan->op->in;
+    uint8_t *out = plan->op->out;
+
+    for (unsigned p = 0; p < plan->size; p++) {
+        if (!is_other(plan, p)) {
+            copy_own(out + p * bytes, in + p * bytes, bytes);
+            continue;
+        }
+        lane_of(plan, p)->out[STREAM_INPUT] = whole(in + p * bytes, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole(out + p * bytes, bytes);
+    }
+}
+
+static void plan_send(struct plan *plan, size_t bytes)
+{
+    struct lane *l = lane_of(plan, (unsigned)plan->op->peer);
+
+    l->tells = true;
+    l->out[STREAM_INPUT] = whole(plan->op->in, bytes);
+}
+
+static void plan_receive(struct plan *plan, size_t bytes)
+{
+    struct lane *l = lane_of(plan, (unsigned)plan->op->peer);
+
+    l->expects = true;
+    l->in[STREAM_INPUT] = whole(plan->op->out, bytes);
+}
+
+/* -- broadcast ----------------------------------------------------------------------
+ */
+
+/* Part `index` of `bytes` cut into `parts`, aligned as elements and caches are. */
+static struct stream cut(const void *base, size_t bytes, unsigned parts, unsigned index)
+{
+    size_t each = (bytes + parts - 1) / parts, begin, size;
+
+    each = (each + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    begin = each * index < bytes ? each * index : bytes;
+    size = bytes - begin < each ? bytes - begin : each;
+    return whole((const uint8_t *)base + begin, size);
+}
+
+/* The root deals slices to the others, and each passes its own on to all but the root:
+ * the root's link carries the buffer once, not once for each rank. */
+static struct stream slice_of(const struct plan *plan, size_t bytes, unsigned p)
+{
+    unsigned root = (unsigned)plan->op->peer;
+
+    return cut(plan->op->out, bytes, plan->size - 1, p > root ? p - 1 : p);
+}
+
+static void relay(struct plan *plan)
+{
+    size_t come = lane_of(plan, (unsigned)plan->op->peer)->in[STREAM_INPUT].done;
+
+    for (unsigned p = 0; p < plan->size; p++)
+        lane_of(plan, p)->out[STREAM_RESULT].allowed = come;
+}
+
+static void relay_from_root(struct plan *plan, size_t bytes)
+{
+    for (unsigned p = 0; p < plan->size; p++)
+        if (is_other(plan, p))
+            lane_of(plan, p)->out[STREAM_INPUT] = slice_of(plan, bytes, p);
+}
+
+static void relay_to_others(struct plan *plan, size_t bytes)
+{
+    unsigned root = (unsigned)plan->op->peer, rank = plan->rank;
+
+    for (unsigned p = 0; p < plan->size; p++) {
+        struct lane *l = lane_of(plan, p);
+
+        if (p == root) {
+            l->in[STREAM_INPUT] = slice_of(plan, bytes, rank);
+        } else if (p != rank) {
+            l->out[STREAM_RESULT] = slice_of(plan, bytes, rank);
+            l->out[STREAM_RESULT].allowed = 0;
+            l->in[STREAM_RESULT] = slice_of(plan, bytes, p);
+        }
+    }
+    plan->advance = relay;
+}
+
+static void plan_broadcast(struct plan *plan, size_t bytes)
+{
+    unsigned root = (unsigned)plan->op->peer;
+    bool is_root = root == plan->rank;
+
+    for (unsigned p = 0; p < plan->size; p++)
+        if (is_root && p != root)
+            lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->out, bytes);
+    if (plan->size > 2 && bytes >= RELAY_BYTES_MIN)
+        (is_root ? relay_from_root : relay_to_others)(plan, bytes);
+    else if (!is_root)
+        lane_of(plan, root)->in[STREAM_INPUT] = whole(plan->op->out, bytes);
+}
+
+/* -- reductions ---------------------------------------------------------------------
+ */
+
+/* From `from` on, `bytes` of all ranks' inputs. */
+static void reduce_piece(struct plan *plan, size_t from, size_t bytes)
+{
+    struct tcp *t = plan->tcp;
+    size_t item = crun_dtype_size(plan->op->type);
+
+    if (bytes == 0)
+        return;
+    for (unsigned p = 0; p < plan->size; p++) {
+        const struct stream *s = &lane_of(plan, p)->in[STREAM_INPUT];
+
+        t->inputs[p] = is_other(plan, p)
+                           ? s->base + (s->window ? from % s->window : from)
+                           : plan->own + from;
+    }
+    reduce(plan->result + from, t->inputs, plan->size, bytes / item, plan->op->type,
+           plan->op->op, plan->size);
+}
+
+static bool all_have_come(const struct plan *plan, size_t end)
+{
+    for (unsigned p = 0; p < plan->size; p++)
+        if (is_other(plan, p) && lane_of(plan, p)->in[STREAM_INPUT].done < end)
+            return false;
+    return true;
+}
+
+/* What is reduced may be sent on, and makes room for as much more. */
+static void allow(struct plan *plan, size_t reduced)
+{
+    for (unsigned p = 0; p < plan->size; p++) {
+        struct lane *l = lane_of(plan, p);
+
+        l->in[STREAM_INPUT].allowed = reduced + l->in[STREAM_INPUT].window;
+        l->out[STREAM_RESULT].allowed = reduced;
+    }
+}
+
+static void reduce_what_came(struct plan *plan)
+{
+    while (plan->reduced < plan->result_bytes) {
+        size_t left = plan->result_bytes - plan->reduced;
+        size_t bytes = left < plan->piece ? left : plan->piece;
+
+        if (!all_have_come(plan, plan->reduced + bytes))
+            return;
+        reduce_piece(plan, plan->reduced, bytes);
+        plan->reduced += bytes;
+        allow(plan, plan->reduced);
+    }
+}
+
+/* Every other rank's inputs for our slice come into a ring of their own. */
+static bool stage_inputs(struct plan *plan)
+{
+    struct tcp *t = plan->tcp;
+    size_t window = plan->piece * WINDOW_PIECES, place = 0;
+
+    if (!stage(t, window * (plan->size - 1)))
+        return false;
+    for (unsigned p = 0; p < plan->size; p++)
+        if (is_other(plan, p))
+            lane_of(plan, p)->in[STREAM_INPUT] = (struct stream){
+                t->staging + window * place++, plan->result_bytes, 0, window, window
+            };
+    plan->advance = reduce_what_came;
+    return true;
+}
+
+static bool plan_reduce_scatter(struct plan *plan, size_t bytes)
+{
+    const uint8_t *in = plan->op->in;
+
+    for (unsigned p = 0; p < plan->size; p++)
+        if (is_other(plan, p))
+            lane_of(plan, p)->out[STREAM_INPUT] = whole(in + p * bytes, bytes);
+    plan->own = in + plan->rank * bytes;
+    plan->result = plan->op->out;
+    plan->result_bytes = bytes;
+    return stage_inputs(plan);
+}
+
+static bool plan_all_reduce_sliced(struct plan *plan, size_t bytes)
+{
+    unsigned size = plan->size;
+    struct stream own = cut(plan->op->in, bytes, size, plan->rank);
+    struct stream result = cut(plan->op->out, bytes, size, plan->rank);
+
+    for (unsigned p = 0; p < size; p++) {
+        struct lane *l = lane_of(plan, p);
+
+        if (!is_other(plan, p))
+            continue;
+        l->out[STREAM_INPUT] = cut(plan->op->in, bytes, size, p);
+        l->out[STREAM_RESULT] = result;
+        l->out[STREAM_RESULT].allowed = 0;
+        l->in[STREAM_RESULT] = cut(plan->op->out, bytes, size, p);
+    }
+    plan->own = own.base;
+    plan->result = result.base;
+    plan->result_bytes = result.bytes;
+    return stage_inputs(plan);
+}
+
+/* In place, the inputs must not change before all have them. */
+static void reduce_at_the_end(struct plan *plan)
+{
+    reduce_piece(plan, 0, plan->result_bytes);
+}
+
+static bool plan_all_reduce(struct plan *plan, size_t bytes)
+{
+    struct tcp *t = plan->tcp;
+    size_t place = 0;
+
+    if (bytes * (plan->size - 1) > SMALL_BYTES)
+        return plan_all_reduce_sliced(plan, bytes);
+    if (!stage(t, bytes * (plan->size - 1)))
+        return false;
+    for (unsigned p = 0; p < plan->size; p++) {
+        if (!is_other(plan, p))
+            continue;
+        lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->in, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole(t->staging + bytes * place++, bytes);
+    }
+    plan->own = plan->op->in;
+    plan->result = plan->op->out;
+    plan->result_bytes = bytes;
+    plan->finish = reduce_at_the_end;
+    return true;
+}
+
+/* -- all kinds ----------------------------------------------------------------------
+ */
+
+static struct words words_of(const struct plan *plan)
+{
+    const struct op *op = plan->op;
+    bool reduces = op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER;
+    struct words w = { .sequence = op->sequence, .kind = (uint8_t)op->kind };
+
+    if (op->kind == OP_BARRIER)
+        return w;
+    w.count = op->count;
+    w.type = (uint8_t)op->type;
+    w.op = reduces ? (uint8_t)op->op : 0;
+    w.peer = op->kind == OP_BROADCAST ? plan->member[op->peer] : 0;
+    return w;
+}
+
+static bool make(struct plan *plan, size_t bytes)
+{
+    switch (plan->op->kind) {
+    case OP_ALL_REDUCE:
+        return plan_all_reduce(plan, bytes);
+    case OP_REDUCE_SCATTER:
+        return plan_reduce_scatter(plan, bytes);
+    case OP_BROADCAST:
+        plan_broadcast(plan, bytes);
+        break;
+    case OP_ALL_GATHER:
+        plan_all_gather(plan, bytes);
+        break;
+    case OP_ALL_TO_ALL:
+        plan_all_to_all(plan, bytes);
+        break;
+    case OP_SEND:
+        plan_send(plan, bytes);
+        break;
+    case OP_RECEIVE:
+        plan_receive(plan, bytes);
+        break;
+    case OP_BARRIER:
+    case OP_KIND_COUNT:
+        break;
+    }
+    return true;
+}
+
+crun_status plan_make(struct plan *plan, struct tcp *t, const struct op *op,
+                      const unsigned *member, unsigned size, unsigned rank,
+                      struct err *e)
+{
+    bool is_pair = op->kind == OP_SEND || op->kind == OP_RECEIVE;
+
+    *plan = (struct plan){ .tcp = t,
+                           .op = op,
+                           .member = member,
+                           .size = size,
+                           .rank = rank,
+                           .lane = t->lane,
+                           .piece = piece_for(size),
+                           .blame = { .store = t->store,
+                                      .prefix = t->prefix,
+                                      .rank = t->world_rank[t->rank] } };
+    plan->words = words_of(plan);
+    memset(t->lane, 0, t->size * sizeof(*t->lane));
+    for (unsigned p = 0; p < size; p++)
+        lane_of(plan, p)->tells = lane_of(plan, p)->expects = p != rank && !is_pair;
+    if (make(plan, op->count * crun_dtype_size(op->type)))
+        return CRUN_OK;
+    err_set(e, "no memory for the inputs of %u ranks", size);
+    return CRUN_NO_MEMORY;
+}

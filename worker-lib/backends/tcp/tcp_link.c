@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backends/tcp/tcp_link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define FRAME_MAGIC 0xc2a7
+#define PROBES_UNANSWERED 3
+
+static_assert(sizeof(struct frame) == 8 && sizeof(struct words) == 24, "wire format");
+static_assert(sizeof(struct frame) + sizeof(struct last_words) < LINK_IN_BYTES,
+              "all but data is looked at in the buffer");
+
+bool link_init(struct link *l)
+{
+    *l = (struct link){ .fd = -1, .in = malloc(LINK_IN_BYTES) };
+    return l->in != NULL;
+}
+
+void link_hang_up(struct link *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+}
+
+void link_fini(struct link *l)
+{
+    link_hang_up(l);
+    free(l->in);
+    l->in = NULL;
+}
+
+static void put(struct link *l, enum frame_kind kind, unsigned stream, size_t bytes)
+{
+    struct frame f = { .kind = (uint8_t)kind,
+                       .stream = (uint8_t)stream,
+                       .magic = FRAME_MAGIC,
+                       .bytes = (uint32_t)bytes };
+
+    assert(l->body_left == 0 && l->head_end + sizeof(f) <= sizeof(l->head));
+    memcpy(l->head + l->head_end, &f, sizeof(f));
+    l->head_end += sizeof(f);
+}
+
+void link_put_op(struct link *l, const struct words *w)
+{
+    put(l, FRAME_OP, 0, sizeof(*w));
+    memcpy(l->head + l->head_end, w, sizeof(*w));
+    l->head_end += sizeof(*w);
+}
+
+void link_put_data(struct link *l, unsigned stream, const void *data, size_t bytes)
+{
+    put(l, FRAME_DATA, stream, bytes);
+    l->body = data;
+    l->body_left = bytes;
+}
+
+bool link_is_sending(const struct link *l)
+{
+    return l->head_at < l->head_end || l->body_left > 0;
+}
+
+static void sent(struct link *l, size_t bytes)
+{
+    size_t head = l->head_end - l->head_at;
+
+    if (bytes < head) {
+        l->head_at += (unsigned)bytes;
+        return;
+    }
+    l->head_at = l->head_end = 0;
+    l->body += bytes - head;
+    l->body_left -= bytes - head;
+}
+
+bool link_push(struct link *l)
+{
+    struct iovec part[2] = {
+        { l->head + l->head_at, l->head_end - l->head_at },
+        { (void *)(uintptr_t)l->body, l->body_left },
+    };
+    struct msghdr message = { .msg_iov = part, .msg_iovlen = l->body_left ? 2 : 1 };
+    ssize_t n;
+
+    if (l->mute || !link_is_sending(l))
+        return false;
+    n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+        l->mute = true; /* what it said before is still to be read */
+    if (n <= 0)
+        return l->mute;
+    sent(l, (size_t)n);
+    return true;
+}
+
+void link_put_last(struct link *l, enum frame_kind kind, const struct last_words *w)
+{
+    struct {
+        struct frame frame;
+        struct last_words words;
+    } last = { .frame = { .kind = (uint8_t)kind,
+                          .magic = FRAME_MAGIC,
+                          .bytes = w ? sizeof(*w) : 0 } };
+
+    if (w)
+        last.words = *w;
+    if (!l->mute && !link_is_sending(l))
+        (void)!send(l->fd, &last, sizeof(last.frame) + last.frame.bytes,
+                    MSG_DONTWAIT | MSG_NOSIGNAL);
+    l->mute = true;
+    (void)shutdown(l->fd, SHUT_WR);
+}
+
+/* What recv and its like have returned: true unless there is nothing to be read now. */
+static bool note(struct link *l, ssize_t n)
+{
+    if (n > 0)
+        return true;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    l->ended = true;
+    l->error = n < 0 ? errno : 0;
+    return true;
+}
+
+static size_t held(const struct link *l)
+{
+    return l->in_end - l->in_at;
+}
+
+bool link_fill(struct link *l)
+{
+    ssize_t n;
+
+    if (l->ended)
+        return false;
+    memmove(l->in, l->in + l->in_at, held(l));
+    l->in_end = held(l);
+    l->in_at = 0;
+    if (l->in_end == LINK_IN_BYTES)
+        return false;
+    n = recv(l->fd, l->in + l->in_end, LINK_IN_BYTES - l->in_end, MSG_DONTWAIT);
+    if (n > 0)
+        l->in_end += (size_t)n;
+    return note(l, n);
+}
+
+static size_t size_in_buffer(const struct frame *f)
+{
+    return sizeof(*f) + (f->kind == FRAME_DATA ? 0 : f->bytes);
+}
+
+static bool is_ours(const struct frame *f)
+{
+    static const size_t size[] = { [FRAME_OP] = sizeof(struct words),
+                                   [FRAME_FAIL] = sizeof(struct last_words),
+                                   [FRAME_BYE] = 0 };
+
+    if (f->magic != FRAME_MAGIC || f->kind < FRAME_OP || f->kind > FRAME_BYE)
+        return false;
+    return f->kind == FRAME_DATA || f->bytes == size[f->kind];
+}
+
+/* Frames of all sizes follow each other: this one may have to be moved to be aligned.
+ */
+static void align(struct link *l)
+{
+    if (l->in_at % sizeof(uint64_t) != 0) {
+        memmove(l->in, l->in + l->in_at, held(l));
+        l->in_end = held(l);
+        l->in_at = 0;
+    }
+}
+
+const struct frame *link_peek(struct link *l)
+{
+    const struct frame *f;
+
+    assert(l->left == 0);
+    if (held(l) < sizeof(*f))
+        return NULL;
+    align(l);
+    f = (const void *)(l->in + l->in_at);
+    if (!is_ours(f)) {
+        l->ended = true;
+        l->error = EPROTO;
+        return NULL;
+    }
+    return held(l) < size_in_buffer(f) ? NULL : f;
+}
+
+void link_skip(struct link *l)
+{
+    l->in_at += size_in_buffer((const void *)(l->in + l->in_at));
+}
+
+void link_take(struct link *l, void *into)
+{
+    l->left = ((const struct frame *)(const void *)(l->in + l->in_at))->bytes;
+    l->into = into;
+    link_skip(l);
+}
+
+static void came(struct link *l, size_t bytes)
+{
+    l->left -= bytes;
+    if (l->into)
+        l->into += bytes;
+}
+
+/* First what is in the buffer already. */
+static bool read_buffer(struct link *l)
+{
+    size_t bytes = held(l) < l->left ? held(l) : l->left;
+
+    if (bytes == 0)
+        return false;
+    if (l->into)
+        memcpy(l->into, l->in + l->in_at, bytes);
+    l->in_at += bytes;
+    came(l, bytes);
+    return true;
+}
+
+bool link_read(struct link *l)
+{
+    struct iovec part[2] = { { l->into, 0 }, { l->in, LINK_IN_BYTES } };
+    struct msghdr message = { .msg_iov = part, .msg_iovlen = 2 };
+    size_t direct;
+    ssize_t n;
+
+    if (read_buffer(l))
+        return true;
+    if (l->ended)
+        return false;
+    l->in_at = l->in_end = 0;
+    if (!l->into)
+        return link_fill(l);
+    part[0] = (struct iovec){ l->into, l->left };
+    n = recvmsg(l->fd, &message, MSG_DONTWAIT);
+    if (n > 0) {
+        direct = (size_t)n < l->left ? (size_t)n : l->left;
+        l->in_end = (size_t)n - direct;
+        came(l, direct);
+    }
+    return note(l, n);
+}
+
+/*
+ * The kernel tries for a quarter of an hour to reach a host that was cut off. It must
+ * not be told to give up earlier by TCP_USER_TIMEOUT: that also ends connections to a
+ * rank that only does not read for a while, being busy. Such a one acknowledges.
+ */
+bool link_is_dead(const struct link *l, unsigned dead_ms)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof(info);
+
+    if (l->fd < 0 || getsockopt(l->fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0)
+        return false;
+    return (info.tcpi_retransmits > 0 || info.tcpi_probes >= PROBES_UNANSWERED) &&
+           info.tcpi_last_ack_recv > dead_ms;
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-lib/checkpoint/checkpoint_file.h"
+#include "worker-lib/core/status.h"
+
+/*
+ * Saving: each rank that has something of its own takes a copy and hands it to its
+ * writer, a thread; nobody waits for the other ranks, for a checkpoint is there when
+ * all its parts are. Loading: rank 0 alone reads and judges, and deals out what it
+ * reads, so that all ranks have the same, or the same error.
+ */
+#define KEEP_DEFAULT 3
+#define EXTRA_KEY_MAX 128
+#define CHUNK_BYTES ((size_t)4 << 20)
+
+struct crun_checkpoints {
+    crun_world *world;
+    char directory[PATH_MAX]; /* "": none */
+    unsigned keep;
+    bool blocking;
+    void (*warn)(void *arg, const char *text);
+    void *arg;
+    uint64_t generation;
+    int sharded; /* -1: not known yet */
+
+    pthread_t writer;
+    bool has_writer, ending;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct checkpoint_copy *copy; /* being written, or to be */
+    struct checkpoint_set set;
+    crun_status status; /* of the last one */
+    struct err error;
+};
+
+/* All that a checkpoint is about, in one row: the model's parts, then the optimizer's.
+ */
+struct all_parts {
+    struct state_part *part;
+    unsigned count;
+};
+
+static bool gather_parts(crun_ddp *ddp, crun_optim *optim, struct all_parts *all)
+{
+    const struct state_part *model, *state = NULL;
+    unsigned models = ddp_state(ddp, &model), states = 0;
+
+    if (optim)
+        states = optim_state(optim, &state);
+    all->count = models + states;
+    all->part = calloc(all->count + 1, sizeof(*all->part));
+    if (!all->part)
+        return false;
+    memcpy(all->part, model, models * sizeof(*model));
+    if (states)
+        memcpy(all->part + models, state, states * sizeof(*state));
+    return true;
+}
+
+/* -- opening ------------------------------------------------------------------------
+ */
+
+struct claim {
+    int32_t status;
+    uint64_t generation;
+    struct err error;
+};
+
+/* What rank 0 found is what all return. */
+static crun_status share(crun_world *world, void *what, size_t size)
+{
+    return crun_broadcast(world, what, size, CRUN_U8, 0, NULL);
+}
+
+static struct crun_checkpoints *make(crun_world *world,
+                                     const crun_checkpoint_options *o)
+{
+    struct crun_checkpoints *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->world = world;
+    snprintf(c->directory, sizeof(c->directory), "%s",
+             o->directory ? o->directory : "");
+    c->keep = o->keep > 0 ? (unsigned)o->keep : KEEP_DEFAULT;
+    c->blocking = o->blocking;
+    c->warn = o->warn;
+    c->arg = o->arg;
+    c->sharded = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    return c;
+}
+
+/* The directory's next generation is this world's. */
+static crun_status claim_directory(crun_world *world, const char *directory,
+                                   uint64_t *generation)
+{
+    struct claim claim = { .status = CRUN_OK };
+    crun_status status;
+
+    if (!*directory || strlen(directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
+        return fail(CRUN_BAD_ARGUMENT, "checkpoints need a directory");
+    if (crun_rank(world) == 0)
+        claim.status = (int32_t)checkpoint_dir_claim(directory, &claim.generation,
+                                                     &claim.error);
+    status = share(world, &claim, sizeof(claim));
+    if (status != CRUN_OK)
+        return status;
+    *generation = claim.generation;
+    return claim.status == CRUN_OK ? CRUN_OK
+                                   : fail_with((crun_status)claim.status, &claim.error);
+}
+
+crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
+                                  const crun_checkpoint_options *options)
+{
+    uint64_t generation = 0;
+    crun_status status = CRUN_OK;
+
+    *checkpoints = NULL;
+    if (options->directory)
+        status = claim_directory(world, options->directory, &generation);
+    if (status != CRUN_OK)
+        return status;
+    *checkpoints = make(world, options);
+    if (!*checkpoints)
+        return fail(CRUN_NO_MEMORY, "no memory for checkpoints");
+    (*checkpoints)->generation = generation;
+    return CRUN_OK;
+}
+
+static crun_status need_directory(const struct crun_checkpoints *c, const char *call)
+{
+    return *c->directory ? CRUN_OK
+                         : fail(CRUN_BAD_ARGUMENT,
+                                "%s: these checkpoints have no directory", call);
+}
+
+/* -- saving -------------------------------------------------------------------------
+ */
+
+static crun_status write_one(struct crun_checkpoints *c, struct err *e)
+{
+    unsigned part = (unsigned)crun_rank(c->world) + 1;
+    crun_status status = checkpoint_copy_write(c->copy, c->directory, &c->set,
+                                               c->set.parts == 1 ? 1 : part, e);
+
+    if (status == CRUN_OK && crun_rank(c->world) == 0)
+        checkpoint_dir_prune(c->directory, c->generation, c->keep);
+    return status;
+}
+
+static void *write_copies(void *arg)
+{
+    struct crun_checkpoints *c = arg;
+
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        struct err e = { "" };
+        crun_status status;
+
+        while (!c->copy && !c->ending)
+            pthread_cond_wait(&c->changed, &c->lock);
+        if (!c->copy)
+            break;
+        pthread_mutex_unlock(&c->lock);
+        status = write_one(c, &e);
+        pthread_mutex_lock(&c->lock);
+        checkpoint_copy_free(c->copy);
+        c->copy = NULL;
+        c->status = status;
+        c->error = e;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static crun_status wait_until_idle(struct crun_checkpoints *c)
+{
+    crun_status status;
+
+    pthread_mutex_lock(&c->lock);
+    while (c->copy)
+        pthread_cond_wait(&c->changed, &c->lock);
+    status = fail_with(c->status, &c->error);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+/* A writer without signals: they are the program's. */
+static bool have_writer(struct crun_checkpoints *c)
+{
+    sigset_t all, old;
+
+    if (c->has_writer)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    c->has_writer = pthread_create(&c->writer, NULL, write_copies, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return c->has_writer;
+}
+
+/* Whether any rank holds state that others do not: asked once, by all. */
+static crun_status find_sharded(struct crun_checkpoints *c, const struct all_parts *all)
+{
+    int32_t sharded = checkpoint_is_sharded(all->part, all->count);
+    crun_status status = CRUN_OK;
+
+    if (c->sharded < 0) {
+        status = crun_all_reduce(c->world, &sharded, &sharded, 1, CRUN_I32, CRUN_MAX,
+                                 NULL);
+        if (status == CRUN_OK)
+            c->sharded = sharded;
+    }
+    return status;
+}
+
+static struct checkpoint_facts facts_of(uint64_t step, const crun_optim *optim,
+                                        const crun_sampler *sampler)
+{
+    struct checkpoint_facts f = { .step = step, .optim.scale = 1 };
+
+    if (optim)
+        optim_get_scalars(optim, &f.optim);
+    if (sampler)
+        crun_sampler_save(sampler, &f.sampler);
+    return f;
+}
+
+static crun_status hand_over(struct crun_checkpoints *c, struct checkpoint_copy *copy,
+                             uint64_t step)
+{
+    if (!have_writer(c)) {
+        checkpoint_copy_free(copy);
+        return fail(CRUN_SYSTEM, "cannot start the thread that writes checkpoints");
+    }
+    pthread_mutex_lock(&c->lock);
+    c->set = (struct checkpoint_set){
+        .generation = c->generation,
+        .step = step,
+        .parts = c->sharded ? (unsigned)crun_size(c->world) : 1,
+    };
+    c->copy = copy;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return CRUN_OK;
+}
+
+/* The bytes of the character at text; 0: that is no UTF-8. */
+static size_t utf8_size(const uint8_t *text, size_t left)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    size_t n = text[0] < 0x80         ? 1
+               : text[0] >> 5 == 0x06 ? 2
+               : text[0] >> 4 == 0x0e ? 3
+               : text[0] >> 3 == 0x1e ? 4
+                                      : 0;
+    uint32_t code = text[0] & (n > 1 ? 0x7f >> n : 0x7f);
+
+    for (size_t i = 1; i < n && i < left; i++) {
+        if (text[i] >> 6 != 2)
+            return 0;
+        code = code << 6 | (text[i] & 0x3f);
+    }
+    return n <= left && code >= least[n] && code <= 0x10ffff && code >> 11 != 0x1b ? n
+                                                                                   : 0;
+}
+
+static bool is_utf8(const char *text, size_t room)
+{
+    size_t used = 0, size = strnlen(text, room), n;
+
+    while (used < size &&
+           (n = utf8_size((const uint8_t *)text + used, size - used)) > 0)
+        used += n;
+    return used == size;
+}
+
+/* The header of a file is JSON, which others are to read. */
+static crun_status check_extras(const crun_extra *extra, size_t extras)
+{
+    for (size_t i = 0; i < extras; i++) {
+        const char *key = extra[i].key;
+
+        if (!key || !*key || strlen(key) >= EXTRA_KEY_MAX || !is_utf8(key, SIZE_MAX))
+            return fail(CRUN_BAD_ARGUMENT,
+                        "crun_checkpoint_save: the key of an extra is text of 1 to %d "
+                        "bytes in UTF-8",
+                        EXTRA_KEY_MAX - 1);
+        if (!is_utf8(extra[i].value, sizeof(extra[i].value)))
+            return fail(CRUN_BAD_ARGUMENT,
+                        "crun_checkpoint_save: extra \"%s\" is not in UTF-8", key);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(extra[k].key, key) == 0)
+                return fail(CRUN_BAD_ARGUMENT,
+                            "crun_checkpoint_save: two extras are called \"%s\"", key);
+    }
+    return CRUN_OK;
+}
+
+crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *ddp,
+                                 crun_optim *optim, const crun_sampler *sampler,
+                                 const crun_extra *extra, size_t extras)
+{
+    struct checkpoint_facts facts = facts_of(step, optim, sampler);
+    struct checkpoint_copy *copy = NULL;
+    struct all_parts all;
+    crun_status status, last;
+    bool ours;
+
+    status = need_directory(c, "crun_checkpoint_save");
+    if (status != CRUN_OK)
+        return status;
+    if (!gather_parts(ddp, optim, &all))
+        return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
+    status = find_sharded(c, &all);
+    if (status == CRUN_OK)
+        status = check_extras(extra, extras);
+    if (status == CRUN_OK)
+        status = ddp_state_fetch(ddp);
+    if (status == CRUN_OK && optim)
+        status = optim_state_fetch(optim);
+    ours = status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded);
+    last = ours ? wait_until_idle(c) : CRUN_OK;
+    if (ours && last != CRUN_STALE) {
+        copy = checkpoint_copy_take(&facts, extra, extras, all.part, all.count,
+                                    crun_rank(c->world) == 0);
+        status = copy ? hand_over(c, copy, step)
+                      : fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
+    }
+    free(all.part);
+    if (status == CRUN_OK && copy && c->blocking)
+        return wait_until_idle(c);
+    return status != CRUN_OK ? status : last;
+}
+
+crun_status crun_checkpoint_wait(crun_checkpoints *c)
+{
+    return wait_until_idle(c);
+}
+
+void crun_checkpoints_close(crun_checkpoints *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->ending = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    if (c->has_writer)
+        pthread_join(c->writer, NULL);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* -- loading ------------------------------------------------------------------------
+ */
+
+/* What rank 0 says before it deals out; extras follow. */
+struct verdict {
+    int32_t status;
+    struct checkpoint_facts facts;
+    struct err error;
+};
+
+/* The newest checkpoint that is whole: damaged ones are passed over, with a warning;
+ * one of another training ends the search. */
+static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_source **s,
+                               struct err *e)
+{
+    char name[CHECKPOINT_NAME_MAX], path[PATH_MAX];
+    struct checkpoint_set *sets;
+    crun_status status;
+    size_t count;
+
+    status = checkpoint_dir_list(c->directory, &sets, &count, e);
+    if (status == CRUN_OK) {
+        err_set(e, "there is no checkpoint in %s", c->directory);
+        status = CRUN_NOT_FOUND;
+    }
+    for (size_t i = 0; *s == NULL && i < count; i++) {
+        struct err why;
+
+        snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - CHECKPOINT_NAME_MAX - 2,
+                 c->directory, checkpoint_name(&sets[i], 1, name));
+        if (checkpoint_source_open(s, path, &why) == CRUN_OK)
+            status = CRUN_OK;
+        else if (c->warn)
+            c->warn(c->arg, why.text);
+    }
+    free(sets);
+    return status;
+}
+
+static crun_status judge(struct crun_checkpoints *c, const char *file,
+                         const struct all_parts *all, struct checkpoint_source **s,
+                         struct err *e)
+{
+    crun_status status = file && *file ? checkpoint_source_open(s, file, e)
+                                       : open_newest(c, s, e);
+
+    if (status == CRUN_OK)
+        status = checkpoint_source_fits(*s, all->part, all->count, e);
+    return status;
+}
+
+/* What of elements [begin, begin + count) this rank holds. */
+static void take(const struct state_part *p, size_t begin, size_t count,
+                 const char *chunk)
+{
+    size_t size = crun_dtype_size(p->type), end = begin + count;
+
+    for (unsigned i = 0; i < p->ranges; i++) {
+        const struct state_range *r = &p->range[i];
+        size_t from = r->begin > begin ? r->begin : begin;
+        size_t to = r->begin + r->count < end ? r->begin + r->count : end;
+
+        if (from < to)
+            memcpy((char *)r->data + (from - r->begin) * size,
+                   chunk + (from - begin) * size, (to - from) * size);
+    }
+}
+
+static crun_status deal_part(crun_world *world, const struct state_part *p,
+                             const struct checkpoint_source *s, char *chunk)
+{
+    size_t most = CHUNK_BYTES / crun_dtype_size(p->type);
+    crun_status status = CRUN_OK;
+
+    for (size_t at = 0; status == CRUN_OK && at < p->total; at += most) {
+        size_t n = p->total - at < most ? p->total - at : most;
+
+        if (s)
+            checkpoint_source_read(s, p, at, n, chunk);
+        status = crun_broadcast(world, chunk, n, p->type, 0, NULL);
+        if (status == CRUN_OK)
+            take(p, at, n, chunk);
+    }
+    return status;
+}
+
+static crun_status deal(crun_world *world, const struct all_parts *all,
+                        const struct checkpoint_source *s)
+{
+    char *chunk = malloc(CHUNK_BYTES);
+    crun_status status = CRUN_OK;
+
+    if (!chunk)
+        return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+    for (unsigned i = 0; status == CRUN_OK && i < all->count; i++)
+        status = deal_part(world, &all->part[i], s, chunk);
+    free(chunk);
+    return status;
+}
+
+static crun_status apply(const struct checkpoint_facts *f, crun_optim *optim,
+                         crun_sampler *sampler)
+{
+    if (optim)
+        optim_set_scalars(optim, &f->optim);
+    return sampler && f->sampler.samples ? crun_sampler_restore(sampler, &f->sampler)
+                                         : CRUN_OK;
+}
+
+static crun_status load(struct crun_checkpoints *c, const char *file,
+                        const struct all_parts *all, struct verdict *v,
+                        crun_optim *optim, crun_sampler *sampler, crun_extra *extra,
+                        size_t extras)
+{
+    struct checkpoint_source *s = NULL;
+    crun_status status;
+
+    if (crun_rank(c->world) == 0) {
+        v->status = (int32_t)judge(c, file, all, &s, &v->error);
+        if (v->status == CRUN_OK)
+            checkpoint_source_facts(s, &v->facts, extra, extras);
+    }
+    status = share(c->world, v, sizeof(*v));
+    if (status == CRUN_OK)
+        status = fail_with((crun_status)v->status, &v->error);
+    for (size_t i = 0; status == CRUN_OK && i < extras; i++)
+        status = share(c->world, extra[i].value, sizeof(extra[i].value));
+    if (status == CRUN_OK)
+        status = apply(&v->facts, optim, sampler);
+    if (status == CRUN_OK)
+        status = deal(c->world, all, s);
+    checkpoint_source_close(s);
+    return status;
+}
+
+crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t *step,
+                                 crun_ddp *ddp, crun_optim *optim,
+                                 crun_sampler *sampler, crun_extra *extra,
+                                 size_t extras)
+{
+    struct verdict v = { .status = CRUN_OK };
+    struct all_parts all;
+    crun_status status = CRUN_OK;
+
+    if (!file || !*file)
+        status = need_directory(c, "crun_checkpoint_load");
+    if (status != CRUN_OK)
+        return status;
+    if (!gather_parts(ddp, optim, &all))
+        return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+    status = load(c, file, &all, &v, optim, sampler, extra, extras);
+    if (status == CRUN_OK)
+        status = ddp_state_put(ddp);
+    if (status == CRUN_OK && optim)
+        status = optim_state_put(optim);
+    free(all.part);
+    if (status == CRUN_OK && step)
+        *step = v.facts.step;
+    return status;
+}

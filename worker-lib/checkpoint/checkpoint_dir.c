@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/checkpoint/checkpoint_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CLAIM "generation-"
+#define NEW ".new"
+#define PARTS_MAX 1000000
+
+char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf)
+{
+    snprintf(buf, CHECKPOINT_NAME_MAX,
+             "checkpoint-g%" PRIu64 "-s%06" PRIu64 "-%uof%u.safetensors",
+             set->generation, set->step, part, set->parts);
+    return buf;
+}
+
+bool checkpoint_parse(const char *name, struct checkpoint_set *set, unsigned *part)
+{
+    char again[CHECKPOINT_NAME_MAX];
+
+    *set = (struct checkpoint_set){ 0 };
+    if (sscanf(name, "checkpoint-g%" SCNu64 "-s%" SCNu64 "-%uof%u", &set->generation,
+               &set->step, part, &set->parts) != 4 ||
+        *part < 1 || *part > set->parts || set->parts > PARTS_MAX)
+        return false;
+    return strcmp(checkpoint_name(set, *part, again), name) == 0;
+}
+
+static bool parse_claim(const char *name, uint64_t *generation)
+{
+    char again[CHECKPOINT_NAME_MAX];
+
+    if (sscanf(name, CLAIM "%" SCNu64, generation) != 1)
+        return false;
+    snprintf(again, sizeof(again), CLAIM "%" PRIu64, *generation);
+    return strcmp(again, name) == 0;
+}
+
+/* "....safetensors.new" */
+static bool parse_new(const char *name, struct checkpoint_set *set)
+{
+    char stem[CHECKPOINT_NAME_MAX];
+    size_t length = strlen(name), cut = length - (sizeof(NEW) - 1);
+    unsigned part;
+
+    if (length < sizeof(NEW) || length >= sizeof(stem) || strcmp(name + cut, NEW) != 0)
+        return false;
+    memcpy(stem, name, cut);
+    stem[cut] = '\0';
+    return checkpoint_parse(stem, set, &part);
+}
+
+/* The newest generation that any name tells of. -1: the directory cannot be read. */
+static int newest_generation(const char *dir, uint64_t *newest, struct err *e)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    struct checkpoint_set set;
+    uint64_t generation;
+    unsigned part;
+
+    if (!d)
+        return err_set_errno(e, errno, "cannot read the checkpoint directory %s", dir);
+    *newest = 0;
+    while ((entry = readdir(d))) {
+        if (checkpoint_parse(entry->d_name, &set, &part))
+            generation = set.generation;
+        else if (!parse_claim(entry->d_name, &generation))
+            continue;
+        if (generation > *newest)
+            *newest = generation;
+    }
+    closedir(d);
+    return 0;
+}
+
+static int make_directories(const char *dir)
+{
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s", dir) >= (int)sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0777) < 0 && errno != EEXIST)
+            return -1;
+        *slash = '/';
+    }
+    return mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
+}
+
+static void remove_older_claims(int fd, uint64_t generation)
+{
+    DIR *d = fdopendir(fd);
+    struct dirent *entry;
+    uint64_t claimed;
+
+    while (d && (entry = readdir(d)))
+        if (parse_claim(entry->d_name, &claimed) && claimed < generation)
+            unlinkat(fd, entry->d_name, 0);
+    if (d)
+        closedir(d);
+    else
+        close(fd);
+}
+
+crun_status checkpoint_dir_claim(const char *dir, uint64_t *generation, struct err *e)
+{
+    char name[CHECKPOINT_NAME_MAX];
+    int fd, claim = -1;
+
+    if (make_directories(dir) < 0) {
+        err_set_errno(e, errno, "cannot make the checkpoint directory %s", dir);
+        return CRUN_SYSTEM;
+    }
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && claim < 0) {
+        if (newest_generation(dir, generation, e) < 0) {
+            close(fd);
+            return CRUN_SYSTEM;
+        }
+        snprintf(name, sizeof(name), CLAIM "%" PRIu64, ++*generation);
+        claim = openat(fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (claim < 0 && errno != EEXIST)
+            break;
+    }
+    if (claim < 0 || fsync(fd) < 0) {
+        err_set_errno(e, errno, "cannot write to the checkpoint directory %s", dir);
+        if (claim >= 0)
+            close(claim);
+        if (fd >= 0)
+            close(fd);
+        return CRUN_SYSTEM;
+    }
+    close(claim);
+    remove_older_claims(fd, *generation);
+    return CRUN_OK;
+}
+
+bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e)
+{
+    uint64_t newest;
+
+    if (newest_generation(dir, &newest, e) < 0 || newest <= generation)
+        return false; /* what cannot be read cannot be written either, and will say so
+                       */
+    err_set(e,
+            "generation %" PRIu64 " of this job writes to %s now, this one is %" PRIu64,
+            newest, dir, generation);
+    return true;
+}
+
+/* -- what is there ------------------------------------------------------------------
+ */
+
+static int newer_first(const void *a, const void *b)
+{
+    const struct checkpoint_set *x = a, *y = b;
+
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? 1 : -1;
+    if (x->step != y->step)
+        return x->step < y->step ? 1 : -1;
+    return (x->parts < y->parts) - (x->parts > y->parts);
+}
+
+/* One entry for each checkpoint, whole or not, newest first. */
+static int collect(const char *dir, struct checkpoint_set **sets, size_t *count)
+{
+    DIR *d = opendir(dir);
+    struct checkpoint_set *all = NULL, set;
+    size_t n = 0, room = 0, kept = 0;
+    struct dirent *entry;
+    unsigned part;
+
+    while (d && (entry = readdir(d))) {
+        if (!checkpoint_parse(entry->d_name, &set, &part))
+            continue;
+        if (n == room) {
+            struct checkpoint_set *more = realloc(all, (room = room * 2 + 16) *
+                                                           sizeof(*all));
+
+            if (!more)
+                break;
+            all = more;
+        }
+        all[n++] = set;
+    }
+    if (d)
+        closedir(d);
+    if (n)
+        qsort(all, n, sizeof(*all), newer_first);
+    for (size_t i = 0; i < n; i++) {
+        if (!kept || newer_first(&all[kept - 1], &all[i]) != 0)
+            all[kept++] = all[i];
+        all[kept - 1].there++;
+    }
+    *sets = all;
+    *count = kept;
+    return d ? 0 : -1;
+}
+
+crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
+                                size_t *count, struct err *e)
+{
+    size_t n, whole = 0;
+
+    if (collect(dir, sets, &n) < 0) {
+        err_set_errno(e, errno, "cannot read the checkpoint directory %s", dir);
+        return CRUN_SYSTEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((*sets)[i].there == (*sets)[i].parts)
+            (*sets)[whole++] = (*sets)[i];
+    *count = whole;
+    return CRUN_OK;
+}
+
+static void remove_set(int fd, const struct checkpoint_set *set)
+{
+    char name[CHECKPOINT_NAME_MAX];
+
+    for (unsigned part = 1; part <= set->parts; part++)
+        unlinkat(fd, checkpoint_name(set, part, name), 0);
+}
+
+static void remove_unfinished(DIR *d, uint64_t generation)
+{
+    struct dirent *entry;
+    struct checkpoint_set set;
+
+    while ((entry = readdir(d)))
+        if (parse_new(entry->d_name, &set) && set.generation < generation)
+            unlinkat(dirfd(d), entry->d_name, 0);
+}
+
+void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep)
+{
+    struct checkpoint_set *sets;
+    DIR *d = opendir(dir);
+    unsigned whole = 0;
+    size_t count;
+
+    if (!d)
+        return;
+    collect(dir, &sets, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (whole == keep)
+            remove_set(dirfd(d), &sets[i]);
+        else
+            whole += sets[i].there == sets[i].parts;
+    }
+    remove_unfinished(d, generation);
+    closedir(d);
+    free(sets);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/checkpoint/checkpoint_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_ROOM                                                                      \
+    280 /* of a tensor: a parameter's name, and where its range begins                 \
+         */
+#define OWN_WORDS 6
+
+/* -- a copy, and how it gets on disk -------------------------------------------------
+ */
+
+struct checkpoint_copy {
+    struct tensors_item *item;
+    unsigned items;
+    struct tensors_word *word;
+    unsigned words;
+    char (*name)[NAME_ROOM];
+    char (*key)[NAME_ROOM];
+    char step[24], sampler[96], optim[64];
+    crun_extra *extra;
+    uint8_t *data;
+};
+
+/* Ranges of one rank do not overlap. */
+static bool is_whole(const struct state_part *p)
+{
+    size_t held = 0;
+
+    for (unsigned i = 0; i < p->ranges; i++)
+        held += p->range[i].count;
+    return held == p->total;
+}
+
+bool checkpoint_is_sharded(const struct state_part *part, unsigned parts)
+{
+    for (unsigned i = 0; i < parts; i++)
+        if (!is_whole(&part[i]))
+            return true;
+    return false;
+}
+
+static void add_word(struct checkpoint_copy *c, const char *key, const char *value)
+{
+    c->word[c->words++] = (struct tensors_word){ key, value };
+}
+
+static void copy_words(struct checkpoint_copy *c, const struct checkpoint_facts *f,
+                       size_t extras)
+{
+    snprintf(c->step, sizeof(c->step), "%" PRIu64, f->step);
+    snprintf(c->sampler, sizeof(c->sampler),
+             "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->sampler.samples,
+             f->sampler.seed, f->sampler.pass, f->sampler.dealt);
+    snprintf(c->optim, sizeof(c->optim), "%" PRIu64 " %a %" PRIu32, f->optim.steps,
+             (double)f->optim.scale, f->optim.good);
+    add_word(c, "format", "crun checkpoint 1");
+    add_word(c, "step", c->step);
+    add_word(c, "sampler", c->sampler);
+    add_word(c, "optimizer", c->optim);
+    for (size_t i = 0; i < extras; i++) {
+        snprintf(c->key[i], NAME_ROOM, "extra.%s", c->extra[i].key);
+        add_word(c, c->key[i], c->extra[i].value);
+    }
+}
+
+static void copy_range(struct checkpoint_copy *c, const struct state_part *p,
+                       const struct state_range *r, size_t *at)
+{
+    size_t bytes = r->count * crun_dtype_size(p->type);
+    char *name = c->name[c->items];
+
+    if (r->count == p->total)
+        snprintf(name, NAME_ROOM, "%s", p->name);
+    else
+        snprintf(name, NAME_ROOM, "%s@%zu", p->name, r->begin);
+    if (bytes)
+        memcpy(c->data + *at, r->data, bytes);
+    c->item[c->items++] = (struct tensors_item){ name, p->type, r->count,
+                                                 c->data + *at };
+    *at += bytes;
+}
+
+static bool make_room(struct checkpoint_copy *c, unsigned items, size_t bytes,
+                      size_t extras)
+{
+    c->item = calloc(items + 1, sizeof(*c->item));
+    c->name = calloc(items + 1, sizeof(*c->name));
+    c->word = calloc(extras + OWN_WORDS, sizeof(*c->word));
+    c->key = calloc(extras + 1, sizeof(*c->key));
+    c->extra = calloc(extras + 1, sizeof(*c->extra));
+    c->data = malloc(bytes + 1);
+    return c->item && c->name && c->word && c->key && c->extra && c->data;
+}
+
+struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *facts,
+                                             const crun_extra *extra, size_t extras,
+                                             const struct state_part *part,
+                                             unsigned parts, bool whole)
+{
+    struct checkpoint_copy *c = calloc(1, sizeof(*c));
+    size_t bytes = 0, at = 0;
+    unsigned items = 0;
+
+    for (unsigned i = 0; i < parts; i++)
+        for (unsigned r = 0; r < part[i].ranges; r++) {
+            items++;
+            bytes += part[i].range[r].count * crun_dtype_size(part[i].type);
+        }
+    if (!c || !make_room(c, items, bytes, extras)) {
+        checkpoint_copy_free(c);
+        return NULL;
+    }
+    if (extras)
+        memcpy(c->extra, extra, extras * sizeof(*extra));
+    copy_words(c, facts, extras);
+    for (unsigned i = 0; i < parts; i++)
+        if (whole || !is_whole(&part[i]))
+            for (unsigned r = 0; r < part[i].ranges; r++)
+                copy_range(c, &part[i], &part[i].range[r], &at);
+    return c;
+}
+
+void checkpoint_copy_free(struct checkpoint_copy *c)
+{
+    if (!c)
+        return;
+    free(c->item);
+    free(c->name);
+    free(c->word);
+    free(c->key);
+    free(c->extra);
+    free(c->data);
+    free(c);
+}
+
+static crun_status sync_and_name(int dir, int fd, const char *new_name,
+                                 const char *name, struct err *e)
+{
+    if (fsync(fd) < 0) {
+        err_set_errno(e, errno, "cannot sync it");
+        return errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
+    }
+    if (renameat(dir, new_name, dir, name) < 0 || fsync(dir) < 0) {
+        err_set_errno(e, errno, "cannot give it its name");
+        return CRUN_SYSTEM;
+    }
+    return CRUN_OK;
+}
+
+static crun_status write_new(const struct checkpoint_copy *c, int fd,
+                             const struct checkpoint_set *set, unsigned part,
+                             struct err *e)
+{
+    char which[32], generation[24];
+
+    snprintf(which, sizeof(which), "%uof%u", part, set->parts);
+    snprintf(generation, sizeof(generation), "%" PRIu64, set->generation);
+    c->word[c->words] = (struct tensors_word){ "part", which };
+    c->word[c->words + 1] = (struct tensors_word){ "generation", generation };
+    return tensors_write(fd, c->word, c->words + 2, c->item, c->items, e);
+}
+
+crun_status checkpoint_copy_write(const struct checkpoint_copy *c, const char *dir,
+                                  const struct checkpoint_set *set, unsigned part,
+                                  struct err *e)
+{
+    char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX + 8];
+    int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
+    crun_status status = CRUN_SYSTEM;
+
+    snprintf(new_name, sizeof(new_name), "%s.new", checkpoint_name(set, part, name));
+    fd = at < 0 ? -1
+                : openat(at, new_name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
+        err_set_errno(e, errno, "cannot create it");
+    } else {
+        status = write_new(c, fd, set, part, e);
+        if (status == CRUN_OK && checkpoint_dir_is_stale(dir, set->generation, e))
+            status = CRUN_STALE;
+        if (status == CRUN_OK)
+            status = sync_and_name(at, fd, new_name, name, e);
+        if (status != CRUN_OK)
+            unlinkat(at, new_name, 0);
+        close(fd);
+    }
+    if (at >= 0)
+        close(at);
+    if (status != CRUN_OK)
+        err_wrap(e, "checkpoint %s/%s", dir, name);
+    return status;
+}
+
+/* -- a checkpoint to be read ---------------------------------------------------------
+ */
+
+struct checkpoint_source {
+    struct tensors **file;
+    unsigned files;
+    char path[PATH_MAX];
+};
+
+/* A row of elements that one file holds of a part. */
+struct piece {
+    size_t begin, count;
+    crun_dtype type;
+    const void *data;
+};
+
+/* Whether an item is (a range of) the part of that name, and where it begins. */
+static bool is_of(const struct tensors_item *item, const char *name, size_t *begin)
+{
+    size_t length = strlen(name);
+    char *end;
+
+    if (strncmp(item->name, name, length) != 0)
+        return false;
+    *begin = 0;
+    if (item->name[length] == '\0')
+        return true;
+    if (item->name[length] != '@' || item->name[length + 1] < '0' ||
+        item->name[length + 1] > '9')
+        return false;
+    *begin = strtoull(item->name + length + 1, &end, 10);
+    return *end == '\0';
+}
+
+/* The piece of the part of that name that holds element `at`. */
+static bool find_piece(const struct checkpoint_source *s, const char *name, size_t at,
+                       struct piece *p)
+{
+    for (unsigned f = 0; f < s->files; f++)
+        for (unsigned i = 0; i < tensors_count(s->file[f]); i++) {
+            const struct tensors_item *item = tensors_item(s->file[f], i);
+
+            *p = (struct piece){ 0, item->count, item->type, item->data };
+            if (is_of(item, name, &p->begin) && at >= p->begin &&
+                at - p->begin < p->count)
+                return true;
+        }
+    return false;
+}
+
+/* How many elements of it there are, in all pieces. */
+static size_t elements(const struct checkpoint_source *s, const char *name)
+{
+    size_t sum = 0, begin;
+
+    for (unsigned f = 0; f < s->files; f++)
+        for (unsigned i = 0; i < tensors_count(s->file[f]); i++)
+            if (is_of(tensors_item(s->file[f], i), name, &begin))
+                sum += tensors_item(s->file[f], i)->count;
+    return sum;
+}
+
+/* The name of a part of the same checkpoint, beside the first one. */
+static void sibling(const char *path, const struct checkpoint_set *set, unsigned part,
+                    char *buf, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    char name[CHECKPOINT_NAME_MAX];
+
+    snprintf(buf, size, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+             checkpoint_name(set, part, name));
+}
+
+static const char *word_or_empty(const struct tensors *t, const char *key)
+{
+    const char *value = tensors_word(t, key);
+
+    return value ? value : "";
+}
+
+static bool belongs(const struct tensors *t, const struct tensors *first, unsigned part,
+                    unsigned parts)
+{
+    char which[32];
+
+    snprintf(which, sizeof(which), "%uof%u", part, parts);
+    return strcmp(word_or_empty(t, "part"), which) == 0 &&
+           strcmp(word_or_empty(t, "step"), word_or_empty(first, "step")) == 0 &&
+           strcmp(word_or_empty(t, "generation"), word_or_empty(first, "generation")) ==
+               0;
+}
+
+static crun_status open_parts(struct checkpoint_source *s,
+                              const struct checkpoint_set *set, struct err *e)
+{
+    char path[PATH_MAX];
+
+    for (unsigned part = 1; part <= set->parts; part++) {
+        crun_status status;
+
+        if (set->parts == 1)
+            snprintf(path, sizeof(path), "%s", s->path); /* whatever it is called */
+        else
+            sibling(s->path, set, part, path, sizeof(path));
+        status = tensors_open(&s->file[part - 1], path, e);
+        if (status != CRUN_OK)
+            return status;
+        s->files = part;
+        if (!belongs(s->file[part - 1], s->file[0], part, set->parts)) {
+            err_set(e, "%s: it is not part %u of %u of a checkpoint", path, part,
+                    set->parts);
+            return CRUN_CORRUPT;
+        }
+    }
+    return CRUN_OK;
+}
+
+crun_status checkpoint_source_open(struct checkpoint_source **source, const char *path,
+                                   struct err *e)
+{
+    struct checkpoint_source *s = calloc(1, sizeof(*s));
+    const char *slash = strrchr(path, '/');
+    struct checkpoint_set set;
+    crun_status status = CRUN_NO_MEMORY;
+    unsigned part;
+
+    *source = NULL;
+    if (!checkpoint_parse(slash ? slash + 1 : path, &set, &part))
+        set.parts = 1;
+    if (s)
+        s->file = calloc(set.parts, sizeof(struct tensors *));
+    if (!s || !s->file) {
+        err_set(e, "no memory to read %s", path);
+    } else {
+        snprintf(s->path, sizeof(s->path), "%s", path);
+        status = open_parts(s, &set, e);
+    }
+    if (status == CRUN_OK)
+        *source = s;
+    else
+        checkpoint_source_close(s);
+    return status;
+}
+
+void checkpoint_source_close(struct checkpoint_source *s)
+{
+    if (!s)
+        return;
+    for (unsigned i = 0; s->file && i < s->files; i++)
+        tensors_close(s->file[i]);
+    free(s->file);
+    free(s);
+}
+
+void checkpoint_source_facts(const struct checkpoint_source *s,
+                             struct checkpoint_facts *f, crun_extra *extra,
+                             size_t extras)
+{
+    const struct tensors *t = s->file[0];
+    char key[NAME_ROOM];
+
+    *f = (struct checkpoint_facts){ .optim.scale = 1 };
+    f->step = strtoull(word_or_empty(t, "step"), NULL, 10);
+    sscanf(word_or_empty(t, "sampler"), "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+           &f->sampler.samples, &f->sampler.seed, &f->sampler.pass, &f->sampler.dealt);
+    sscanf(word_or_empty(t, "optimizer"), "%" SCNu64 " %a %" SCNu32, &f->optim.steps,
+           &f->optim.scale, &f->optim.good);
+    for (size_t i = 0; i < extras; i++) {
+        snprintf(key, sizeof(key), "extra.%s", extra[i].key);
+        snprintf(extra[i].value, sizeof(extra[i].value), "%s", word_or_empty(t, key));
+    }
+}
+
+static crun_status part_fits(const struct checkpoint_source *s,
+                             const struct state_part *part, struct err *e)
+{
+    size_t there = elements(s, part->name);
+    struct piece p;
+
+    if (!there && part->total)
+        err_set(e, "%s has no %s: it is of another model or optimizer", s->path,
+                part->name);
+    else if (there != part->total)
+        err_set(e, "%s: %s has %zu elements there and %zu here", s->path, part->name,
+                there, part->total);
+    else {
+        for (size_t at = 0; at < part->total; at = p.begin + p.count)
+            if (!find_piece(s, part->name, at, &p) || p.type != part->type) {
+                err_set(e, "%s: %s is not a whole row of %s there", s->path, part->name,
+                        crun_dtype_name(part->type));
+                return CRUN_MISMATCH;
+            }
+        return CRUN_OK;
+    }
+    return CRUN_MISMATCH;
+}
+
+/* What the file has and the training has not. */
+static const char *stranger(const struct checkpoint_source *s,
+                            const struct state_part *part, unsigned parts)
+{
+    size_t begin;
+
+    for (unsigned f = 0; f < s->files; f++)
+        for (unsigned i = 0; i < tensors_count(s->file[f]); i++) {
+            bool known = false;
+
+            for (unsigned p = 0; p < parts && !known; p++)
+                known = is_of(tensors_item(s->file[f], i), part[p].name, &begin);
+            if (!known)
+                return tensors_item(s->file[f], i)->name;
+        }
+    return NULL;
+}
+
+crun_status checkpoint_source_fits(const struct checkpoint_source *s,
+                                   const struct state_part *part, unsigned parts,
+                                   struct err *e)
+{
+    const char *other;
+
+    for (unsigned i = 0; i < parts; i++) {
+        crun_status status = part_fits(s, &part[i], e);
+
+        if (status != CRUN_OK)
+            return status;
+    }
+    other = stranger(s, part, parts);
+    if (!other)
+        return CRUN_OK;
+    err_set(e, "%s also has %s: it is of another model or optimizer", s->path, other);
+    return CRUN_MISMATCH;
+}
+
+void checkpoint_source_read(const struct checkpoint_source *s,
+                            const struct state_part *part, size_t begin, size_t count,
+                            void *out)
+{
+    size_t size = crun_dtype_size(part->type), end = begin + count;
+    struct piece p;
+
+    for (size_t at = begin; at < end && find_piece(s, part->name, at, &p);) {
+        size_t skip = at - p.begin;
+        size_t n = p.count - skip < end - at ? p.count - skip : end - at;
+
+        memcpy((char *)out + (at - begin) * size, (const char *)p.data + skip * size,
+               n * size);
+        at += n;
+    }
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/checkpoint/tensors.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define LENGTH_BYTES 8
+#define HEADER_MAX ((size_t)64 << 20)
+#define WORDS "__metadata__"
+#define CHECKSUM "{\"" WORDS "\":{\"crc32\":\"" /* every header of ours begins so */
+#define CHECKSUM_AT (LENGTH_BYTES + sizeof(CHECKSUM) - 1)
+#define CHECKSUM_DIGITS 8
+#define NO_CHECKSUM "00000000"
+
+static const char *const type_names[CRUN_DTYPE_COUNT] = {
+    [CRUN_F32] = "F32", [CRUN_F64] = "F64", [CRUN_F16] = "F16", [CRUN_BF16] = "BF16",
+    [CRUN_I32] = "I32", [CRUN_I64] = "I64", [CRUN_U8] = "U8",
+};
+
+static const size_t type_sizes[CRUN_DTYPE_COUNT] = {
+    [CRUN_F32] = 4, [CRUN_F64] = 8, [CRUN_F16] = 2, [CRUN_BF16] = 2,
+    [CRUN_I32] = 4, [CRUN_I64] = 8, [CRUN_U8] = 1,
+};
+
+/* The length travels with its lowest byte first. */
+static void put_length(uint8_t *at, uint64_t length)
+{
+    for (unsigned i = 0; i < LENGTH_BYTES; i++)
+        at[i] = (uint8_t)(length >> 8 * i);
+}
+
+static uint64_t get_length(const uint8_t *at)
+{
+    uint64_t length = 0;
+
+    for (unsigned i = 0; i < LENGTH_BYTES; i++)
+        length |= (uint64_t)at[i] << 8 * i;
+    return length;
+}
+
+/* -- writing ------------------------------------------------------------------------
+ */
+
+static bool add_item(cJSON *root, const struct tensors_item *item, uint64_t *at)
+{
+    uint64_t end = *at + item->count * type_sizes[item->type];
+    cJSON *o = cJSON_AddObjectToObject(root, item->name);
+    cJSON *shape, *offsets;
+
+    if (!o || !cJSON_AddStringToObject(o, "dtype", type_names[item->type]) ||
+        !(shape = cJSON_AddArrayToObject(o, "shape")) ||
+        !cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)item->count)) ||
+        !(offsets = cJSON_AddArrayToObject(o, "data_offsets")) ||
+        !cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)*at)) ||
+        !cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)end)))
+        return false;
+    *at = end;
+    return true;
+}
+
+static char *print_header(const struct tensors_word *word, unsigned words,
+                          const struct tensors_item *item, unsigned items)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *said = cJSON_AddObjectToObject(root, WORDS);
+    bool ok = said && cJSON_AddStringToObject(said, "crc32", NO_CHECKSUM);
+    uint64_t at = 0;
+    char *text;
+
+    for (unsigned i = 0; ok && i < words; i++)
+        ok = cJSON_AddStringToObject(said, word[i].key, word[i].value);
+    for (unsigned i = 0; ok && i < items; i++)
+        ok = add_item(root, &item[i], &at);
+    text = ok ? cJSON_PrintUnformatted(root) : NULL;
+    cJSON_Delete(root);
+    return text;
+}
+
+/* Length and header, with the checksum still zeros; the data begins on 8 bytes. */
+static uint8_t *make_front(const struct tensors_word *word, unsigned words,
+                           const struct tensors_item *item, unsigned items,
+                           size_t *size)
+{
+    char *text = print_header(word, words, item, items);
+    size_t length = text ? strlen(text) : 0, padded = (length + 7) / 8 * 8;
+    uint8_t *front = text ? malloc(LENGTH_BYTES + padded) : NULL;
+
+    if (front) {
+        put_length(front, padded);
+        memset(front + LENGTH_BYTES, ' ', padded);
+        memcpy(front + LENGTH_BYTES, text, length);
+        *size = LENGTH_BYTES + padded;
+    }
+    cJSON_free(text);
+    return front;
+}
+
+static crun_status write_all(int fd, const void *data, size_t size, struct err *e)
+{
+    const char *at = data;
+
+    while (size) {
+        ssize_t n = write(fd, at, size < (1u << 30) ? size : 1u << 30);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            int errnum = n < 0 ? errno : ENOSPC;
+
+            err_set_errno(e, errnum, "cannot write");
+            return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
+        }
+        at += n;
+        size -= (size_t)n;
+    }
+    return CRUN_OK;
+}
+
+static size_t item_bytes(const struct tensors_item *item)
+{
+    return item->count * type_sizes[item->type];
+}
+
+crun_status tensors_write(int fd, const struct tensors_word *word, unsigned words,
+                          const struct tensors_item *item, unsigned items,
+                          struct err *e)
+{
+    crun_status status;
+    char digits[CHECKSUM_DIGITS + 1];
+    size_t size;
+    uint8_t *front = make_front(word, words, item, items, &size);
+    uLong sum;
+
+    if (!front) {
+        err_set(e, "no memory for its header");
+        return CRUN_NO_MEMORY;
+    }
+    sum = crc32_z(0, front, size);
+    for (unsigned i = 0; i < items; i++)
+        if (item_bytes(&item[i])) /* of no bytes at all zlib gives the first sum */
+            sum = crc32_z(sum, item[i].data, item_bytes(&item[i]));
+    snprintf(digits, sizeof(digits), "%08lx", sum);
+    memcpy(front + CHECKSUM_AT, digits, CHECKSUM_DIGITS);
+    status = write_all(fd, front, size, e);
+    for (unsigned i = 0; status == CRUN_OK && i < items; i++)
+        status = write_all(fd, item[i].data, item_bytes(&item[i]), e);
+    free(front);
+    return status;
+}
+
+/* -- reading ------------------------------------------------------------------------
+ */
+
+struct tensors {
+    uint8_t *map;
+    size_t size;
+    cJSON *root;
+    struct tensors_item *item;
+    unsigned items;
+};
+
+static bool checksum_is_right(const struct tensors *t)
+{
+    char digits[CHECKSUM_DIGITS + 1];
+    size_t behind = CHECKSUM_AT + CHECKSUM_DIGITS;
+    uLong sum;
+
+    if (t->size < behind ||
+        memcmp(t->map + LENGTH_BYTES, CHECKSUM, sizeof(CHECKSUM) - 1) != 0)
+        return false;
+    sum = crc32_z(0, t->map, CHECKSUM_AT);
+    sum = crc32_z(sum, (const uint8_t *)NO_CHECKSUM, CHECKSUM_DIGITS);
+    if (t->size > behind)
+        sum = crc32_z(sum, t->map + behind, t->size - behind);
+    snprintf(digits, sizeof(digits), "%08lx", sum);
+    return memcmp(digits, t->map + CHECKSUM_AT, CHECKSUM_DIGITS) == 0;
+}
+
+static bool is_number(const cJSON *n, uint64_t *value)
+{
+    if (!cJSON_IsNumber(n) || n->valuedouble < 0 || n->valuedouble > 9e15)
+        return false;
+    *value = (uint64_t)n->valuedouble;
+    return (double)*value == n->valuedouble;
+}
+
+static bool read_type(const char *name, crun_dtype *type)
+{
+    for (unsigned i = 0; name && i < CRUN_DTYPE_COUNT; i++)
+        if (strcmp(name, type_names[i]) == 0) {
+            *type = (crun_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+/* Tensors lie one behind the other, without gaps; *at is where this one must begin. */
+static bool read_item(const cJSON *o, const uint8_t *data, uint64_t room, uint64_t *at,
+                      struct tensors_item *item)
+{
+    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(o, "data_offsets");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(o, "shape"), *extent;
+    uint64_t begin, end, count = 1, n;
+
+    if (!read_type(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "dtype")),
+                   &item->type) ||
+        !cJSON_IsArray(shape) || cJSON_GetArraySize(offsets) != 2 ||
+        !is_number(cJSON_GetArrayItem(offsets, 0), &begin) ||
+        !is_number(cJSON_GetArrayItem(offsets, 1), &end))
+        return false;
+    cJSON_ArrayForEach(extent, shape)
+    {
+        if (!is_number(extent, &n) || (n && count > room / n))
+            return false;
+        count *= n;
+    }
+    if (begin != *at || end < begin || end > room ||
+        end - begin != count * type_sizes[item->type])
+        return false;
+    *at = end;
+    item->name = o->string;
+    item->count = count;
+    item->data = data + begin;
+    return true;
+}
+
+static bool words_are_words(const cJSON *words)
+{
+    const cJSON *w;
+
+    if (!cJSON_IsObject(words))
+        return false;
+    cJSON_ArrayForEach(w, words)
+    {
+        if (!cJSON_IsString(w))
+            return false;
+    }
+    return true;
+}
+
+static bool read_items(struct tensors *t, uint64_t header)
+{
+    const uint8_t *data = t->map + LENGTH_BYTES + header;
+    uint64_t room = t->size - LENGTH_BYTES - header, at = 0;
+    const cJSON *o;
+
+    t->item = calloc((size_t)cJSON_GetArraySize(t->root) + 1, sizeof(*t->item));
+    if (!t->item)
+        return false;
+    cJSON_ArrayForEach(o, t->root)
+    {
+        if (strcmp(o->string, WORDS) == 0) {
+            if (!words_are_words(o))
+                return false;
+        } else if (!read_item(o, data, room, &at, &t->item[t->items++])) {
+            return false;
+        }
+    }
+    return at == room;
+}
+
+static const char *read_all(struct tensors *t)
+{
+    uint64_t header;
+
+    if (t->size < LENGTH_BYTES)
+        return "it is too short";
+    header = get_length(t->map);
+    if (header > HEADER_MAX || header > t->size - LENGTH_BYTES)
+        return "it is cut off, or no tensor file";
+    if (!checksum_is_right(t))
+        return "its checksum is wrong";
+    t->root = cJSON_ParseWithLength((const char *)t->map + LENGTH_BYTES, header);
+    if (!cJSON_IsObject(t->root) || !read_items(t, header))
+        return "its header makes no sense";
+    return NULL;
+}
+
+static crun_status map(struct tensors *t, const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    void *at = NULL;
+
+    if (fd < 0) {
+        err_set_errno(e, errno, "cannot open %s", path);
+        return errno == ENOENT ? CRUN_NOT_FOUND : CRUN_SYSTEM;
+    }
+    if (fstat(fd, &st) == 0 && st.st_size > 0)
+        at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (!at || at == MAP_FAILED) {
+        err_set(e, "%s: it is empty, or cannot be read", path);
+        return CRUN_CORRUPT;
+    }
+    t->map = at;
+    t->size = (size_t)st.st_size;
+    return CRUN_OK;
+}
+
+crun_status tensors_open(struct tensors **tensors, const char *path, struct err *e)
+{
+    struct tensors *t = calloc(1, sizeof(*t));
+    crun_status status;
+    const char *wrong;
+
+    *tensors = NULL;
+    if (!t) {
+        err_set(e, "no memory to read %s", path);
+        return CRUN_NO_MEMORY;
+    }
+    status = map(t, path, e);
+    if (status == CRUN_OK && (wrong = read_all(t))) {
+        err_set(e, "%s: %s", path, wrong);
+        status = CRUN_CORRUPT;
+    }
+    if (status == CRUN_OK)
+        *tensors = t;
+    else
+        tensors_close(t);
+    return status;
+}
+
+void tensors_close(struct tensors *t)
+{
+    if (!t)
+        return;
+    if (t->map)
+        munmap(t->map, t->size);
+    cJSON_Delete(t->root);
+    free(t->item);
+    free(t);
+}
+
+const char *tensors_word(const struct tensors *t, const char *key)
+{
+    const cJSON *words = cJSON_GetObjectItemCaseSensitive(t->root, WORDS);
+
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(words, key));
+}
+
+unsigned tensors_count(const struct tensors *t)
+{
+    return t->items;
+}
+
+const struct tensors_item *tensors_item(const struct tensors *t, unsigned i)
+{
+    return &t->item[i];
+}

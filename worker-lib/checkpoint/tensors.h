@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_CHECKPOINT_TENSORS_H
+#define WORKER_LIB_CHECKPOINT_TENSORS_H
+
+#include <stddef.h>
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+
+/*
+ * Files of named tensors and a few words about them, in the safetensors format: eight
+ * bytes with the header's length, the header (JSON), the data. Of what the format
+ * leaves open, ours always have "crc32" as the first of their words: of the whole file,
+ * with that checksum's own eight digits taken for zeros.
+ */
+struct tensors_word {
+    const char *key, *value;
+};
+
+struct tensors_item {
+    const char *name;
+    crun_dtype type;
+    size_t count;
+    const void *data;
+};
+
+/* CRUN_NO_SPACE, CRUN_SYSTEM, CRUN_NO_MEMORY. */
+crun_status tensors_write(int fd, const struct tensors_word *word, unsigned words,
+                          const struct tensors_item *item, unsigned items,
+                          struct err *e);
+
+/* A file, mapped, whole and proved so: CRUN_NOT_FOUND, CRUN_CORRUPT, CRUN_SYSTEM. */
+struct tensors;
+crun_status tensors_open(struct tensors **t, const char *path, struct err *e);
+void tensors_close(struct tensors *t); /* NULL is fine */
+
+const char *tensors_word(const struct tensors *t, const char *key); /* or NULL */
+unsigned tensors_count(const struct tensors *t);
+const struct tensors_item *tensors_item(const struct tensors *t, unsigned i);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_DEVICE_DEVICE_H
+#define WORKER_LIB_DEVICE_DEVICE_H
+
+#include "worker-lib/crun/worker.h"
+#include "worker-lib/numeric/optim_math.h"
+
+/*
+ * Where the arrays of a training live, and what is done with them there: on the host,
+ * or on a GPU. What a GPU does is queued in a stream, in the order of the calls, and
+ * the host goes on; only fetch and read_note wait. On the host there is no queue, and
+ * everything is done when the call returns.
+ *
+ * Arrays of elements are aligned to 16 bytes, and counts of step, squares and narrow
+ * are multiples of DEVICE_ELEMENTS: the reducer's positions are.
+ */
+#define DEVICE_ELEMENTS 8
+
+/* What one step does to a range of all its arrays. */
+struct step_arrays {
+    float *p, *m, *v; /* m and v: NULL where the optimizer has none */
+    const void *g;
+    crun_dtype type; /* of g, and of half */
+    uint16_t *half;  /* a copy of p in g's type; or NULL */
+};
+
+#define SQUARES_BLOCKS 512
+
+/* What squares needs to add up; zero before the first. */
+struct squares_work {
+    uint32_t ticket, pad[3];
+    double part[SQUARES_BLOCKS];
+};
+
+/* A few bytes on their way to the host. */
+struct device_note;
+#define NOTE_BYTES 64
+
+struct device_ops {
+    const char *name;
+    bool queued;
+    crun_status (*alloc)(size_t bytes, void **memory); /* zeroed */
+    void (*free)(void *memory);                        /* NULL is fine */
+    crun_status (*zero)(void *queue, void *to, size_t bytes);
+    crun_status (*copy)(void *queue, void *to, const void *from, size_t bytes);
+    /* From, and to, the program's memory, which is free when the call returns. */
+    crun_status (*put)(void *queue, void *to, const void *from, size_t bytes);
+    crun_status (*fetch)(void *queue, void *to, const void *from, size_t bytes);
+    crun_status (*put_word)(void *queue, int32_t *to, int32_t value);
+
+    /* The bytes as they are at this place of the queue, to be read later. */
+    struct device_note *(*make_note)(void);
+    void (*free_note)(struct device_note *n);
+    crun_status (*write_note)(void *queue, struct device_note *n, const void *from,
+                              size_t bytes);
+    /* Waits; valid until the next write. NULL: it went wrong. */
+    const void *(*read_note)(struct device_note *n);
+
+    /* Adds the squares of g to *sum, always in the same order. */
+    crun_status (*squares)(void *queue, struct squares_work *work, double *sum,
+                           const void *g, size_t count, crun_dtype type);
+    crun_status (*prepare)(void *queue, struct optim_control *c,
+                           const struct optim_request *r, const double *sums);
+    crun_status (*step)(void *queue, const struct optim_control *c,
+                        enum optim_rule rule, const struct step_arrays *a,
+                        size_t count);
+    /* f32 to f16 or bf16, rounded to the nearest. */
+    crun_status (*narrow)(void *queue, uint16_t *to, const float *from, size_t count,
+                          crun_dtype type);
+};
+
+extern const struct device_ops device_cpu;
+
+/* Where a world's crun_alloc has its memory (NULL: on a GPU that this build has no
+ * kernels for), and the stream of crun_set_stream. */
+const struct device_ops *world_device(const crun_world *world);
+void *world_queue(const crun_world *world);
+/* A GPU's; NULL: this machine, or this build, has none. */
+const struct device_ops *device_gpu(void);
+
+#endif

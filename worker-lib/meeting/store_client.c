@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * PyTorch's TCPStore protocol from the client's side: one request at a time, numbers
+ * little-endian, keys and values with eight bytes of length in front. A connection
+ * whose answer did not come in time is out of step with its server: the next request
+ * gets a new one. One that the server has ended is the end.
+ */
+#include "worker-lib/meeting/store_client.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/net.h"
+
+#define MAGIC 0x3C85F7CEu
+#define ADDRESSES_MAX 8
+#define CONNECT_MS 5000
+#define RETRY_MS_MIN 2
+#define RETRY_MS_MAX 250
+#define VALUE_MAX (8u << 20)
+#define KEY_MAX 8192
+#define CANCEL_MS 2000 /* for the server to say that it no longer waits */
+
+enum request {
+    VALIDATE = 0,
+    SET = 1,
+    GET = 3,
+    ADD = 4,
+    CHECK = 5,
+    WAIT = 6,
+    DELETE_KEY = 8,
+    CANCEL_WAIT = 12,
+    PING = 13
+};
+
+struct store_client {
+    pthread_mutex_t lock;
+    int fd;               /* -1: lost */
+    bool late;            /* and why: an answer did not come in time */
+    struct net_addr addr; /* of the server, once it was reached */
+    char where[300];
+};
+
+/* -- the connection -----------------------------------------------------------------
+ */
+
+/* 1 ready, 0 the deadline passed. */
+static int wait_for(int fd, short events, uint64_t deadline_ms)
+{
+    struct pollfd p = { .fd = fd, .events = events };
+
+    for (;;) {
+        uint64_t now = clock_ms();
+        uint64_t left = deadline_ms > now ? deadline_ms - now : 0;
+        int n = poll(&p, 1, left > 60000 ? 60000 : (int)left);
+
+        if (n > 0)
+            return 1;
+        if (n == 0 && left <= 60000)
+            return 0;
+    }
+}
+
+static crun_status late(struct store_client *s, struct err *e)
+{
+    err_set(e, "the store at %s did not answer in time", s->where);
+    return CRUN_TIMEOUT;
+}
+
+static crun_status gone(struct store_client *s, int errnum, struct err *e)
+{
+    err_set(e, "the store at %s is gone%s%s", s->where, errnum ? ": " : "",
+            errnum ? strerror(errnum) : "");
+    return CRUN_PEER_LOST;
+}
+
+static crun_status put(struct store_client *s, const void *data, size_t size,
+                       uint64_t deadline_ms, struct err *e)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = send(s->fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
+
+        if (n > 0)
+            done += (size_t)n;
+        else if (n < 0 && errno == EAGAIN && !wait_for(s->fd, POLLOUT, deadline_ms))
+            return late(s, e);
+        else if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return gone(s, errno, e);
+    }
+    return CRUN_OK;
+}
+
+static crun_status take(struct store_client *s, void *data, size_t size,
+                        uint64_t deadline_ms, struct err *e)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = recv(s->fd, (char *)data + done, size - done, 0);
+
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0)
+            return gone(s, 0, e);
+        else if (errno == EAGAIN && !wait_for(s->fd, POLLIN, deadline_ms))
+            return late(s, e);
+        else if (errno != EAGAIN && errno != EINTR)
+            return gone(s, errno, e);
+    }
+    return CRUN_OK;
+}
+
+static void hang_up(struct store_client *s, crun_status why)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+    s->late = why == CRUN_TIMEOUT;
+}
+
+/* The greeting of PyTorch's client; the echo proves that a store is listening. */
+static crun_status greet(struct store_client *s, uint64_t deadline_ms, struct err *e)
+{
+    uint8_t hello[10] = { VALIDATE, 0, 0, 0, 0, PING };
+    uint32_t magic = htole32(MAGIC), nonce = (uint32_t)getpid(), echo;
+    crun_status status;
+
+    memcpy(hello + 1, &magic, 4);
+    memcpy(hello + 6, &nonce, 4);
+    status = put(s, hello, sizeof(hello), deadline_ms, e);
+    if (status == CRUN_OK)
+        status = take(s, &echo, sizeof(echo), deadline_ms, e);
+    if (status == CRUN_OK && echo != nonce) {
+        err_set(e, "%s does not speak the store's protocol", s->where);
+        status = CRUN_PEER_LOST;
+    }
+    return status;
+}
+
+static crun_status connect_to(struct store_client *s, const struct net_addr *addr,
+                              uint64_t deadline_ms, struct err *e)
+{
+    int errnum = 0;
+    socklen_t size = sizeof(errnum);
+    crun_status status;
+
+    s->fd = net_connect(addr, e);
+    if (s->fd < 0)
+        return CRUN_SYSTEM;
+    if (!wait_for(s->fd, POLLOUT, deadline_ms))
+        status = late(s, e);
+    else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
+        err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
+        status = CRUN_SYSTEM;
+    } else
+        status = greet(s, deadline_ms, e);
+    if (status == CRUN_OK)
+        s->addr = *addr;
+    else
+        hang_up(s, status);
+    return status;
+}
+
+static crun_status try_once(struct store_client *s, const char *host, uint16_t port,
+                            uint64_t deadline_ms, struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    crun_status status = CRUN_SYSTEM;
+    size_t count = 0;
+
+    if (net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
+        return CRUN_SYSTEM;
+    for (size_t i = 0; i < count && status != CRUN_OK; i++) {
+        uint64_t until = clock_ms() + CONNECT_MS;
+
+        status = connect_to(s, &list[i], until < deadline_ms ? until : deadline_ms, e);
+    }
+    return status;
+}
+
+/* -- requests -----------------------------------------------------------------------
+ */
+
+struct request_text {
+    size_t used;
+    char text[KEY_MAX + 64];
+};
+
+static void add_byte(struct request_text *r, unsigned byte)
+{
+    r->text[r->used++] = (char)byte;
+}
+
+static void add_number(struct request_text *r, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(r->text + r->used, &value, sizeof(value));
+    r->used += sizeof(value);
+}
+
+static void add_key(struct request_text *r, const char *key)
+{
+    size_t length = strlen(key);
+
+    add_number(r, length);
+    memcpy(r->text + r->used, key, length);
+    r->used += length;
+}
+
+static crun_status ask(struct store_client *s, const struct request_text *r,
+                       void *answer, size_t size, uint64_t deadline_ms, struct err *e)
+{
+    crun_status status = put(s, r->text, r->used, deadline_ms, e);
+
+    return status == CRUN_OK ? take(s, answer, size, deadline_ms, e) : status;
+}
+
+/* Under the lock. It is gone if it does not take us back; late, if it is that again. */
+static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
+                             struct err *e)
+{
+    crun_status status;
+
+    if (s->fd >= 0)
+        return CRUN_OK;
+    if (!s->late)
+        return gone(s, 0, e);
+    status = connect_to(s, &s->addr, deadline_ms, e);
+    return status == CRUN_OK || status == CRUN_TIMEOUT ? status : gone(s, 0, e);
+}
+
+/* The lock, and a request whose first byte is there. Undone by end(). */
+static crun_status begin(struct store_client *s, struct request_text *r,
+                         enum request kind, const char *key, uint64_t deadline_ms,
+                         struct err *e)
+{
+    uint64_t now = clock_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
+    struct timespec until;
+    crun_status status;
+
+    if (strlen(key) > KEY_MAX) {
+        err_set(e, "a key of %zu bytes: the store takes %d", strlen(key), KEY_MAX);
+        return CRUN_BAD_ARGUMENT;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(left / 1000);
+    until.tv_nsec += (long)(left % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_mutex_timedlock(&s->lock, &until) != 0)
+        return late(s, e);
+    status = come_back(s, deadline_ms, e);
+    if (status != CRUN_OK) {
+        pthread_mutex_unlock(&s->lock);
+        return status;
+    }
+    r->used = 0;
+    add_byte(r, kind);
+    return CRUN_OK;
+}
+
+static crun_status end(struct store_client *s, crun_status status)
+{
+    if (status != CRUN_OK && status != CRUN_BAD_ARGUMENT)
+        hang_up(s, status);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* The wait did not end in time: take it back, so that the connection stays in step. An
+ * end of the wait that was under way comes first. */
+static crun_status cancel_wait(struct store_client *s, const char *key, struct err *e)
+{
+    uint64_t until = clock_ms() + CANCEL_MS;
+    uint8_t byte = CANCEL_WAIT;
+    crun_status status = put(s, &byte, 1, until, e);
+
+    while (status == CRUN_OK) {
+        status = take(s, &byte, 1, until, e);
+        if (status == CRUN_OK && byte == 1)
+            break;
+    }
+    if (status != CRUN_OK)
+        hang_up(s, status);
+    err_set(e, "nobody has set \"%s\" in the store at %s", key, s->where);
+    return CRUN_TIMEOUT;
+}
+
+static crun_status wait_key(struct store_client *s, struct request_text *r,
+                            const char *key, uint64_t deadline_ms, struct err *e)
+{
+    uint8_t byte;
+    crun_status status;
+
+    r->used = 0;
+    add_byte(r, WAIT);
+    add_number(r, 1);
+    add_key(r, key);
+    status = put(s, r->text, r->used, deadline_ms, e);
+    if (status == CRUN_OK && !wait_for(s->fd, POLLIN, deadline_ms))
+        return cancel_wait(s, key, e);
+    return status == CRUN_OK ? take(s, &byte, 1, deadline_ms, e) : status;
+}
+
+crun_status store_client_set(struct store_client *s, const char *key, const void *value,
+                             size_t size, uint64_t deadline_ms, struct err *e)
+{
+    struct request_text r;
+    crun_status status = begin(s, &r, SET, key, deadline_ms, e);
+
+    if (status != CRUN_OK)
+        return status;
+    if (size > VALUE_MAX) {
+        err_set(e, "a value of %zu bytes: the store takes %u", size, VALUE_MAX);
+        return end(s, CRUN_BAD_ARGUMENT);
+    }
+    add_key(&r, key);
+    add_number(&r, size);
+    status = put(s, r.text, r.used, deadline_ms, e);
+    if (status == CRUN_OK)
+        status = put(s, value, size, deadline_ms, e);
+    return end(s, status);
+}
+
+/* What does not fit is read all the same: the next answer stands behind it. */
+static crun_status take_value(struct store_client *s, const char *key, void *value,
+                              size_t *size, uint64_t deadline_ms, struct err *e)
+{
+    char rest[512];
+    uint64_t length, left;
+    size_t room = *size;
+    crun_status status = take(s, &length, sizeof(length), deadline_ms, e);
+
+    if (status != CRUN_OK)
+        return status;
+    length = le64toh(length);
+    if (length > VALUE_MAX) {
+        err_set(e, "%s does not speak the store's protocol", s->where);
+        return CRUN_PEER_LOST;
+    }
+    *size = (size_t)length;
+    status = take(s, value, length < room ? length : room, deadline_ms, e);
+    for (left = length < room ? 0 : length - room; left > 0 && status == CRUN_OK;) {
+        size_t part = left < sizeof(rest) ? left : sizeof(rest);
+
+        status = take(s, rest, part, deadline_ms, e);
+        left -= part;
+    }
+    if (status == CRUN_OK && length > room) {
+        err_set(e, "\"%s\" has %zu bytes, there is room for %zu", key, *size, room);
+        return CRUN_BAD_ARGUMENT;
+    }
+    return status;
+}
+
+crun_status store_client_get(struct store_client *s, const char *key, void *value,
+                             size_t *size, uint64_t deadline_ms, struct err *e)
+{
+    struct request_text r;
+    crun_status status = begin(s, &r, WAIT, key, deadline_ms, e);
+
+    if (status != CRUN_OK)
+        return status;
+    status = wait_key(s, &r, key, deadline_ms, e);
+    if (status == CRUN_TIMEOUT) {
+        pthread_mutex_unlock(&s->lock);
+        return status;
+    }
+    r.used = 0;
+    add_byte(&r, GET);
+    add_key(&r, key);
+    if (status == CRUN_OK)
+        status = put(s, r.text, r.used, deadline_ms, e);
+    if (status == CRUN_OK)
+        status = take_value(s, key, value, size, deadline_ms, e);
+    return end(s, status);
+}
+
+int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms)
+{
+    struct request_text r;
+    struct err e;
+    uint8_t byte = 1;
+    crun_status status = begin(s, &r, CHECK, key, deadline_ms, &e);
+
+    if (status != CRUN_OK)
+        return -1;
+    add_number(&r, 1);
+    add_key(&r, key);
+    status = end(s, ask(s, &r, &byte, 1, deadline_ms, &e));
+    return status == CRUN_OK ? byte == 0 : -1;
+}
+
+crun_status store_client_add(struct store_client *s, const char *key, int64_t amount,
+                             int64_t *sum, uint64_t deadline_ms, struct err *e)
+{
+    struct request_text r;
+    uint64_t answer = 0;
+    crun_status status = begin(s, &r, ADD, key, deadline_ms, e);
+
+    if (status != CRUN_OK)
+        return status;
+    add_key(&r, key);
+    add_number(&r, (uint64_t)amount);
+    status = end(s, ask(s, &r, &answer, sizeof(answer), deadline_ms, e));
+    *sum = (int64_t)le64toh(answer);
+    return status;
+}
+
+crun_status store_client_delete(struct store_client *s, const char *key,
+                                uint64_t deadline_ms, struct err *e)
+{
+    struct request_text r;
+    uint64_t erased;
+    crun_status status = begin(s, &r, DELETE_KEY, key, deadline_ms, e);
+
+    if (status != CRUN_OK)
+        return status;
+    add_key(&r, key);
+    return end(s, ask(s, &r, &erased, sizeof(erased), deadline_ms, e));
+}
+
+/* -- opening ------------------------------------------------------------------------
+ */
+
+crun_status store_client_open(struct store_client **out, const char *host,
+                              uint16_t port, uint64_t deadline_ms, struct err *e)
+{
+    struct store_client *s = calloc(1, sizeof(*s));
+    uint64_t pause = RETRY_MS_MIN;
+    crun_status status;
+
+    if (!s) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    s->fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+             port);
+    while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
+           clock_ms() + pause < deadline_ms) {
+        poll(NULL, 0, (int)pause);
+        pause = pause * 2 < RETRY_MS_MAX ? pause * 2 : RETRY_MS_MAX;
+    }
+    if (status != CRUN_OK) {
+        store_client_close(s);
+        return status;
+    }
+    *out = s;
+    return CRUN_OK;
+}
+
+char *store_client_address(const struct store_client *s, char *buf, size_t size)
+{
+    struct net_addr addr;
+
+    if (size > 0)
+        buf[0] = '\0';
+    return net_local_addr(s->fd, &addr) == 0 ? net_format_host(&addr, buf, size) : buf;
+}
+
+void store_client_close(struct store_client *s)
+{
+    if (!s)
+        return;
+    hang_up(s, CRUN_OK);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

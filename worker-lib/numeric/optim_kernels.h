@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_NUMERIC_OPTIM_KERNELS_H
+#define WORKER_LIB_NUMERIC_OPTIM_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker-lib/numeric/optim_math.h"
+
+/*
+ * The arithmetic of optim_math.h over ranges. Each operation is rounded on its own, to
+ * f32: no fused multiply-add, no reordering (the Makefile says so to the compiler),
+ * so the bits are the same whatever the machine's vector width. Ranges do not overlap.
+ */
+
+void kernel_adam(const struct adam_constants *c, float *p, float *m, float *v,
+                 const float *g, size_t count);
+
+void kernel_momentum(const struct sgd_constants *c, float *p, float *m, const float *g,
+                     size_t count);
+void kernel_sgd(const struct sgd_constants *c, float *p, const float *g, size_t count);
+
+/* The sum of squares, made in f64 in a fixed order. */
+double kernel_squares(const float *g, size_t count);
+
+void kernel_from_f16(float *out, const uint16_t *in, size_t count);
+void kernel_from_bf16(float *out, const uint16_t *in, size_t count);
+
+#endif

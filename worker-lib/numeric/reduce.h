@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_NUMERIC_REDUCE_H
+#define WORKER_LIB_NUMERIC_REDUCE_H
+
+#include <stddef.h>
+
+#include "worker-lib/crun/worker.h"
+
+/*
+ * out[i] = in[0][i] op in[1][i] op ..., in this order; MEAN divides the sum by
+ * `divisor` at the end. f16 and bf16 are added in f32 and rounded once. out may be one
+ * of in. The same inputs give the same bits, whatever the count, the alignment and the
+ * machine's vector width. MIN and MAX of a NaN and anything is a NaN, of equal numbers
+ * the later one. Integers wrap around, their mean is rounded towards zero.
+ */
+void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
+            crun_dtype type, crun_op op, unsigned divisor);
+
+/* The same result in several places. */
+void reduce_to_all(void *const out[], unsigned outputs, const void *const in[],
+                   unsigned inputs, size_t count, crun_dtype type, crun_op op,
+                   unsigned divisor);
+
+/* f16 or bf16 to f32, and back, rounded to the nearest. */
+void reduce_widen(float *to, const void *from, size_t count, crun_dtype type);
+void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type);
+
+#endif

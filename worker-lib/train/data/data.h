@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_DATA_DATA_H
+#define WORKER_LIB_TRAIN_DATA_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+
+#define IMAGE_SIDE 28
+#define IMAGE_PIXELS (IMAGE_SIDE * IMAGE_SIDE)
+#define CLASSES 10
+
+/* Labelled images of digits, one set to learn from and one to be examined with. */
+struct data;
+
+/* MNIST's two pairs of files, plain or .gz, from a folder. NULL: see *e. */
+struct data *data_read(const char *folder, const char *set, struct err *e) MUST_CHECK;
+#define DATA_TRAIN "train"
+#define DATA_TEST "t10k"
+
+/* `count` digits drawn by hand, so to speak; each when it is asked for first. */
+struct data *data_draw(uint64_t seed, size_t count);
+void data_destroy(struct data *d); /* NULL is fine */
+
+size_t data_count(const struct data *d);
+/* Use only the first `count`, if there are more. */
+void data_limit(struct data *d, size_t count);
+
+/* All of them, of IMAGE_PIXELS bytes each. */
+const uint8_t *data_images(struct data *d);
+const uint8_t *data_labels(struct data *d);
+#define DATA_MEAN 0.1307f /* of MNIST's images, with pixels from 0 to 1 */
+#define DATA_DEVIATION 0.3081f
+
+/* Some samples as a net wants them: images with mean 0 and deviation 1, and labels. */
+void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
+              uint8_t *labels);
+
+#endif

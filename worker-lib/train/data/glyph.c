@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/train/data/glyph.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "worker-lib/train/data/data.h"
+#include "worker-lib/train/data/hash.h"
+
+#define STROKES_MAX 4
+#define ARC_PIECES 10
+#define PI 3.14159265f
+
+/*
+ * In a box from 0 to 1, y downwards. A line from (a, b) to (c, d); or an arc around
+ * (a, b) with radii c and d, from angle `from` to `to`, in degrees, 90 being down.
+ */
+struct stroke {
+    enum { END, LINE, ARC } kind;
+    float a, b, c, d, from, to;
+};
+
+/* The ways to write a digit; a digit may be there more than once. */
+static const struct {
+    unsigned digit;
+    struct stroke stroke[STROKES_MAX + 1];
+} glyphs[] = {
+    { 0, { { ARC, .5f, .5f, .28f, .42f, 0, 360 } } },
+    { 0, { { ARC, .5f, .5f, .22f, .42f, -80, 290 } } },
+    { 1,
+      { { LINE, .34f, .26f, .54f, .08f, 0, 0 },
+        { LINE, .54f, .08f, .54f, .92f, 0, 0 } } },
+    { 1, { { LINE, .5f, .08f, .5f, .92f, 0, 0 } } },
+    { 1,
+      { { LINE, .36f, .24f, .52f, .08f, 0, 0 },
+        { LINE, .52f, .08f, .52f, .92f, 0, 0 },
+        { LINE, .34f, .92f, .7f, .92f, 0, 0 } } },
+    { 2,
+      { { ARC, .5f, .32f, .25f, .24f, 190, 380 },
+        { LINE, .735f, .40f, .24f, .92f, 0, 0 },
+        { LINE, .24f, .92f, .78f, .92f, 0, 0 } } },
+    { 2,
+      { { ARC, .48f, .32f, .27f, .24f, 200, 400 },
+        { LINE, .687f, .474f, .34f, .82f, 0, 0 },
+        { ARC, .32f, .84f, .09f, .08f, 0, 360 },
+        { LINE, .38f, .88f, .8f, .92f, 0, 0 } } },
+    { 3,
+      { { ARC, .47f, .29f, .25f, .21f, 200, 450 },
+        { ARC, .47f, .71f, .28f, .21f, 270, 520 } } },
+    { 3,
+      { { LINE, .26f, .1f, .72f, .1f, 0, 0 },
+        { LINE, .72f, .1f, .46f, .42f, 0, 0 },
+        { ARC, .46f, .67f, .28f, .25f, 270, 520 } } },
+    { 4,
+      { { LINE, .62f, .08f, .2f, .62f, 0, 0 },
+        { LINE, .2f, .62f, .82f, .62f, 0, 0 },
+        { LINE, .62f, .08f, .62f, .92f, 0, 0 } } },
+    { 4,
+      { { LINE, .3f, .1f, .25f, .52f, 0, 0 },
+        { LINE, .25f, .52f, .74f, .5f, 0, 0 },
+        { LINE, .74f, .12f, .68f, .92f, 0, 0 } } },
+    { 5,
+      { { LINE, .74f, .08f, .34f, .08f, 0, 0 },
+        { LINE, .34f, .08f, .3f, .46f, 0, 0 },
+        { ARC, .48f, .66f, .28f, .26f, 230, 510 } } },
+    { 6,
+      { { ARC, .72f, .66f, .46f, .58f, 262, 180 },
+        { ARC, .49f, .68f, .23f, .24f, 0, 360 } } },
+    { 6,
+      { { LINE, .6f, .08f, .3f, .56f, 0, 0 },
+        { ARC, .49f, .7f, .24f, .22f, 0, 360 } } },
+    { 7,
+      { { LINE, .24f, .1f, .76f, .1f, 0, 0 }, { LINE, .76f, .1f, .42f, .92f, 0, 0 } } },
+    { 7,
+      { { LINE, .24f, .1f, .76f, .1f, 0, 0 },
+        { LINE, .76f, .1f, .46f, .92f, 0, 0 },
+        { LINE, .4f, .5f, .74f, .5f, 0, 0 } } },
+    { 8,
+      { { ARC, .5f, .29f, .21f, .2f, 0, 360 },
+        { ARC, .5f, .7f, .26f, .22f, 0, 360 } } },
+    { 9,
+      { { ARC, .5f, .32f, .23f, .24f, 0, 360 },
+        { LINE, .73f, .32f, .66f, .92f, 0, 0 } } },
+    { 9,
+      { { ARC, .5f, .32f, .23f, .23f, 0, 360 },
+        { ARC, .3f, .34f, .43f, .56f, 0, 82 } } },
+};
+#define GLYPHS (sizeof(glyphs) / sizeof(glyphs[0]))
+
+struct point {
+    float x, y;
+};
+
+/* One picture while it is drawn. */
+struct hand {
+    uint64_t key, used;           /* the next random number */
+    float xx, xy, yx, yy, x0, y0; /* from the box to pixels */
+    float radius;                 /* of the pen */
+    float ink[IMAGE_PIXELS];
+};
+
+static float between(struct hand *h, float low, float high)
+{
+    return low + (high - low) * hash_uniform(h->key, h->used++);
+}
+
+/* About normal, with deviation 1: the sum of three numbers from -1 to 1. */
+static float around_zero(struct hand *h)
+{
+    uint64_t random = hash_mix(h->key + h->used++);
+    float sum = 0;
+
+    for (unsigned i = 0; i < 3; i++, random >>= 21)
+        sum += (float)(random & 0x1fffff) * 0x1p-20f - 1;
+    return sum;
+}
+
+static void take_pen(struct hand *h)
+{
+    float turn = between(h, -.26f, .26f), slant = between(h, -.3f, .3f);
+    float width = between(h, 14, 23), height = between(h, 17, 23);
+
+    h->xx = width * cosf(turn);
+    h->yx = width * sinf(turn);
+    h->xy = height * (-sinf(turn) - slant * cosf(turn));
+    h->yy = height * (cosf(turn) - slant * sinf(turn));
+    h->x0 = IMAGE_SIDE / 2.0f - .5f + between(h, -2.2f, 2.2f);
+    h->y0 = IMAGE_SIDE / 2.0f - .5f + between(h, -2.2f, 2.2f);
+    h->radius = between(h, .55f, 1.7f);
+}
+
+static struct point on_paper(const struct hand *h, float x, float y)
+{
+    x -= .5f;
+    y -= .5f;
+    return (struct point){ h->x0 + h->xx * x + h->xy * y,
+                           h->y0 + h->yx * x + h->yy * y };
+}
+
+static float distance(struct point p, struct point a, struct point b)
+{
+    float dx = b.x - a.x, dy = b.y - a.y, length = dx * dx + dy * dy;
+    float t = length > 0 ? ((p.x - a.x) * dx + (p.y - a.y) * dy) / length : 0;
+
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    dx = a.x + t * dx - p.x;
+    dy = a.y + t * dy - p.y;
+    return sqrtf(dx * dx + dy * dy);
+}
+
+static int clamp(float x)
+{
+    return x < 0 ? 0 : x > IMAGE_SIDE - 1 ? IMAGE_SIDE - 1 : (int)x;
+}
+
+static void draw_line(struct hand *h, struct point a, struct point b)
+{
+    float reach = h->radius + 1;
+    int left = clamp(fminf(a.x, b.x) - reach), right = clamp(fmaxf(a.x, b.x) + reach);
+    int top = clamp(fminf(a.y, b.y) - reach), bottom = clamp(fmaxf(a.y, b.y) + reach);
+
+    for (int y = top; y <= bottom; y++)
+        for (int x = left; x <= right; x++) {
+            struct point p = { (float)x, (float)y };
+            float ink = h->radius + .5f - distance(p, a, b);
+            float *pixel = &h->ink[y * IMAGE_SIDE + x];
+
+            *pixel = fmaxf(*pixel, fminf(ink, 1));
+        }
+}
+
+static void draw_arc(struct hand *h, const struct stroke *s)
+{
+    struct point before = { 0, 0 };
+
+    for (int i = 0; i <= ARC_PIECES; i++) {
+        float angle = (s->from + (s->to - s->from) * (float)i / ARC_PIECES) * PI / 180;
+        struct point p = on_paper(h, s->a + s->c * cosf(angle),
+                                  s->b + s->d * sinf(angle));
+
+        if (i > 0)
+            draw_line(h, before, p);
+        before = p;
+    }
+}
+
+/* No stroke is quite where it should be. */
+static void draw_stroke(struct hand *h, struct stroke s)
+{
+    float *coordinate[] = { &s.a, &s.b, &s.c, &s.d };
+
+    for (unsigned i = 0; i < 4; i++)
+        *coordinate[i] += .025f * around_zero(h);
+    if (s.kind == ARC) {
+        s.from += 8 * around_zero(h);
+        s.to += 8 * around_zero(h);
+        draw_arc(h, &s);
+    } else {
+        draw_line(h, on_paper(h, s.a, s.b), on_paper(h, s.c, s.d));
+    }
+}
+
+/* Grain, and now and then a scratch that belongs to nothing. */
+static void soil(struct hand *h)
+{
+    float grain = between(h, 0, .13f);
+
+    if (between(h, 0, 1) < .2f) {
+        struct point a = { between(h, 0, 27), between(h, 0, 27) };
+        struct point b = { a.x + between(h, -6, 6), a.y + between(h, -6, 6) };
+
+        h->radius = .5f;
+        draw_line(h, a, b);
+    }
+    for (unsigned i = 0; i < IMAGE_PIXELS; i++)
+        h->ink[i] += grain * around_zero(h);
+}
+
+unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels)
+{
+    struct hand h = { .key = hash_key(seed, 0x676c797068, number) };
+    unsigned digit = (unsigned)between(&h, 0, CLASSES), glyph = 0;
+
+    /* the digits are equally frequent, however many ways there are to write them */
+    do
+        glyph = (unsigned)between(&h, 0, GLYPHS);
+    while (glyphs[glyph].digit != digit);
+    take_pen(&h);
+    for (const struct stroke *s = glyphs[glyph].stroke; s->kind != END; s++)
+        draw_stroke(&h, *s);
+    soil(&h);
+    for (unsigned i = 0; i < IMAGE_PIXELS; i++)
+        pixels[i] = (uint8_t)(255 * fminf(fmaxf(h.ink[i], 0), 1));
+    return digit;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_DATA_HASH_H
+#define WORKER_LIB_TRAIN_DATA_HASH_H
+
+#include <stdint.h>
+
+/* a GPU asks too */
+#ifdef __CUDACC__
+#define HASH static __host__ __device__ inline
+#else
+#define HASH static inline
+#endif
+
+/*
+ * Randomness without state: a number is a function of what it is for. So it does not
+ * matter which rank asks, in what order, or after which restart.
+ */
+
+/* 64 bits that depend on all bits of x (the finalizer of splitmix64). */
+HASH uint64_t hash_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+HASH uint64_t hash_key(uint64_t seed, uint64_t what, uint64_t which)
+{
+    return hash_mix(hash_mix(hash_mix(seed) ^ what) ^ which);
+}
+
+/* The n-th number of a key, from 0 (included) to 1 (not included). */
+HASH float hash_uniform(uint64_t key, uint64_t n)
+{
+    return (float)(hash_mix(key + n) >> 40) * 0x1p-24f;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_NET_DIGEST_H
+#define WORKER_LIB_TRAIN_NET_DIGEST_H
+
+#include "worker-lib/train/net/net.h"
+
+#define DIGEST_TEXT_SIZE 65
+
+/* SHA-256 of all parameters, one after the other, in hexadecimal digits. */
+int digest_parameters(const struct net *n, char text[DIGEST_TEXT_SIZE]);
+
+#endif

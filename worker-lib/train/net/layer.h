@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAIN_NET_LAYER_H
+#define WORKER_LIB_TRAIN_NET_LAYER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A layer turns `in` numbers of each sample into `out` numbers. Images are stored pixel
+ * by pixel, the channels of a pixel beside each other.
+ */
+
+#define LAYER_PARAMETERS_MAX 2
+
+struct parameter {
+    char name[32]; /* "conv1.weight" */
+    size_t count;
+    size_t fan_in;   /* first values are uniform within 1/sqrt(fan_in) */
+    float *value;    /* bound by who owns the memory */
+    float *gradient; /* likewise */
+};
+
+/* What all layers are told about the samples they work on. */
+struct batch {
+    size_t size;
+    bool training;
+    bool accumulate;        /* add to the parameters' gradients, else set them */
+    uint64_t seed;          /* of this pass over the data */
+    const uint64_t *sample; /* the number of each in the data */
+};
+
+struct layer;
+
+struct layer_calls {
+    void (*forward)(struct layer *l, const struct batch *b, const float *x, float *y);
+    /*
+     * x and y as they were in forward. dy may be changed. dx NULL: nobody asks. The
+     * gradients of the parameters are of the sum over the samples.
+     */
+    void (*backward)(struct layer *l, const struct batch *b, const float *x,
+                     const float *y, float *dy, float *dx);
+    void (*destroy)(struct layer *l);
+};
+
+enum layer_kind { LAYER_LINEAR, LAYER_CONV, LAYER_POOL, LAYER_DROPOUT };
+
+/* What a layer is, for who computes it elsewhere. */
+struct layer_shape {
+    enum layer_kind kind;
+    size_t side, in_channels, out_channels; /* of CONV's and POOL's input and output */
+    bool rectify;
+    unsigned dropped; /* of 256 */
+    uint64_t which;
+};
+
+struct layer {
+    const struct layer_calls *calls;
+    struct layer_shape shape;
+    size_t in, out;
+    bool in_place; /* y is x, and dx is dy */
+    struct parameter parameter[LAYER_PARAMETERS_MAX];
+    unsigned parameters;
+};
+
+/* `rectify`: nothing below zero leaves it. */
+struct layer *linear_create(const char *name, size_t in, size_t out, bool rectify);
+
+/*
+ * Square images of `side` pixels, filters of 3 by 3, no border. out_channels is a
+ * multiple of 32; in_channels too unless it is the first layer of a net.
+ */
+struct layer *conv_create(const char *name, size_t side, size_t in_channels,
+                          size_t out_channels, bool rectify);
+
+/* The largest of 2 by 2 pixels. */
+struct layer *pool_create(size_t side, size_t channels);
+
+/* `which` tells the dropouts of a net apart. probability is a multiple of 1/256. */
+struct layer *dropout_create(size_t width, float probability, uint64_t which);
+
+/* Helpers of the layers. */
+void layer_add_parameter(struct layer *l, const char *layer, const char *name,
+                         size_t count, size_t fan_in);
+/* dy is zero where y is not positive. */
+void layer_mask_rectified(float *dy, const float *y, size_t count);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/train/ui/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+int metrics_check(const char *path, struct err *e)
+{
+    FILE *file = fopen(path, "ae");
+
+    if (!file || fclose(file) != 0)
+        return err_set_errno(e, errno, "--metrics: %s", path);
+    return 0;
+}
+
+int metrics_append(const char *path, const struct metrics *m, struct err *e)
+{
+    FILE *file = fopen(path, "ae");
+    int written;
+
+    if (!file)
+        return err_set_errno(e, errno, "%s", path);
+    written = fprintf(
+        file,
+        "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
+        "\"train_accuracy\":%.6f,\"test_loss\":%.6f,"
+        "\"test_accuracy\":%.6f,\"samples_per_s\":%.1f,\"seconds\":%.3f,"
+        "\"communication_s\":%.6f,\"exposed_s\":%.6f,"
+        "\"skew_s\":%.6f,\"ranks\":%d,\"restarts\":%d,\"backend\":\"%s\"}\n",
+        m->pass, m->step, m->train_loss, m->train_accuracy, m->test_loss,
+        m->test_accuracy, m->samples_per_s, m->seconds, m->communication_s,
+        m->exposed_s, m->skew_s, m->ranks, m->restarts, m->backend);
+    if (fclose(file) != 0 || written < 0)
+        return err_set_errno(e, errno, "%s", path);
+    return 0;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/training/optim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker-lib/core/status.h"
+#include "worker-lib/world/world.h"
+
+/*
+ * The optimizers as PyTorch defines them (torch.optim.SGD, Adam, AdamW; amp.GradScaler;
+ * clip_grad_norm_). What one step is made of stands in optim_math.h.
+ */
+
+/* The decimal that a person wrote, not its nearest f32: of 1 - 0.999, f32 has lost five
+ * digits. */
+static double as_written(float f)
+{
+    char text[32];
+    double d;
+
+    snprintf(text, sizeof(text), "%.6g", (double)f);
+    d = strtod(text, NULL);
+    return (float)d == f ? d : (double)f;
+}
+
+static crun_status check(const crun_ddp *ddp, const crun_optim_options *o)
+{
+    bool adam = o->kind != CRUN_SGD;
+
+    if (!ddp->sealed)
+        return fail(CRUN_BAD_ARGUMENT, "an optimizer needs a reducer that is sealed");
+    if ((unsigned)o->kind > CRUN_ADAMW)
+        return fail(CRUN_BAD_ARGUMENT, "there is no optimizer %u", (unsigned)o->kind);
+    if (!(o->lr >= 0) || !(o->weight_decay >= 0) || !(o->clip_norm >= 0) ||
+        !(o->momentum >= 0))
+        return fail(
+            CRUN_BAD_ARGUMENT,
+            "learning rate, momentum, weight decay and norm cannot be negative");
+    if (o->nesterov && o->momentum == 0)
+        return fail(CRUN_BAD_ARGUMENT, "nesterov needs a momentum");
+    if (adam && (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1) ||
+                 !(o->eps > 0)))
+        return fail(CRUN_BAD_ARGUMENT,
+                    "betas must be in [0, 1) and eps above 0: not %g, %g and %g",
+                    (double)o->beta1, (double)o->beta2, (double)o->eps);
+    return CRUN_OK;
+}
+
+static crun_status make_pieces(crun_optim *o)
+{
+    const crun_ddp *ddp = o->ddp;
+    size_t state = 0;
+
+    o->pieces = ddp->divided ? ddp->buckets : 1;
+    o->piece = calloc(o->pieces, sizeof(*o->piece));
+    if (!o->piece)
+        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+    for (unsigned i = 0; i < o->pieces; i++) {
+        const struct ddp_bucket *b = &ddp->bucket[i];
+        struct optim_piece *p = &o->piece[i];
+
+        p->at = ddp->divided ? ddp_slice_at(ddp, b) : 0;
+        p->count = ddp->divided ? ddp_slice_count(ddp, b) : ddp->length;
+        p->state = state;
+        state += p->count;
+    }
+    return CRUN_OK;
+}
+
+static crun_status make_state(crun_optim *o)
+{
+    const struct device_ops *ops = o->ddp->ops;
+    const struct optim_piece *last = &o->piece[o->pieces - 1];
+    struct optim_scalars begin = { .scale = o->options.loss_scaling ? SCALE_BEGIN : 1 };
+    crun_status s = ops->alloc(sizeof(*o->control), (void **)&o->control);
+
+    o->state = last->state + last->count;
+    o->parts = o->rule == RULE_ADAM ? 2 : o->rule == RULE_MOMENTUM ? 1 : 0;
+    if (s == CRUN_OK)
+        s = ops->alloc(sizeof(*o->work), (void **)&o->work);
+    if (s == CRUN_OK)
+        s = ops->alloc(o->ddp->size * sizeof(*o->sums), (void **)&o->sums);
+    if (s == CRUN_OK && o->parts > 0)
+        s = ops->alloc(o->state * sizeof(*o->m), (void **)&o->m);
+    if (s == CRUN_OK && o->parts > 1)
+        s = ops->alloc(o->state * sizeof(*o->v), (void **)&o->v);
+    if (s != CRUN_OK)
+        return s;
+    o->gathered = o->ddp->divided && !o->ddp->options.shard;
+    o->shown = o->gathered ? o->ddp->length : o->state;
+    if ((ops->queued || o->gathered) && o->parts > 0) {
+        o->mirror = calloc(o->parts * o->shown, sizeof(*o->mirror));
+        if (!o->mirror)
+            return fail(CRUN_NO_MEMORY,
+                        "no memory for the optimizer's state (%zu elements)", o->shown);
+    }
+    optim_set_scalars(o, &begin);
+    return optim_describe_state(o);
+}
+
+static crun_optim_options with_defaults(const crun_optim_options *options)
+{
+    crun_optim_options o = *options;
+
+    if (o.beta1 == 0 && o.beta2 == 0 && o.eps == 0) {
+        o.beta1 = 0.9f;
+        o.beta2 = 0.999f;
+        o.eps = 1e-8f;
+    }
+    return o;
+}
+
+crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
+                              const crun_optim_options *options)
+{
+    crun_optim_options chosen = with_defaults(options);
+    crun_status s = check(ddp, &chosen);
+    crun_optim *o;
+
+    *optim = NULL;
+    if (s != CRUN_OK)
+        return s;
+    o = calloc(1, sizeof(*o));
+    if (!o)
+        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+    o->ddp = ddp;
+    o->options = chosen;
+    o->beta1 = as_written(chosen.beta1);
+    o->beta2 = as_written(chosen.beta2);
+    o->rule = chosen.kind != CRUN_SGD ? RULE_ADAM
+              : chosen.momentum != 0  ? RULE_MOMENTUM
+                                      : RULE_SGD;
+    s = make_pieces(o);
+    if (s == CRUN_OK)
+        s = make_state(o);
+    if (s != CRUN_OK) {
+        crun_optim_destroy(o);
+        return s;
+    }
+    *optim = o;
+    return CRUN_OK;
+}
+
+void crun_optim_destroy(crun_optim *optim)
+{
+    const struct device_ops *ops;
+
+    if (!optim)
+        return;
+    ops = optim->ddp->ops;
+    ops->free(optim->m);
+    ops->free(optim->v);
+    ops->free(optim->control);
+    ops->free(optim->work);
+    ops->free(optim->sums);
+    free(optim->mirror);
+    free(optim->piece);
+    free(optim->range);
+    free(optim);
+}
+
+void crun_optim_set_lr(crun_optim *optim, float lr)
+{
+    optim->options.lr = lr;
+}
+
+float crun_optim_scale(const crun_optim *optim)
+{
+    struct optim_scalars s = { .scale = 1 };
+
+    if (optim->options.loss_scaling)
+        optim_get_scalars(optim, &s);
+    return s.scale;
+}
+
+const float *crun_optim_scale_on_device(const crun_optim *optim)
+{
+    return optim->ddp->ops->queued ? &optim->control->scale : NULL;
+}
+
+/* -- one step -------------------------------------------------------------------- */
+
+static crun_status step_piece(const crun_optim *o, const struct optim_piece *piece)
+{
+    const crun_ddp *ddp = o->ddp;
+    struct step_arrays a = { .p = ddp->values + piece->at,
+                             .m = o->m ? o->m + piece->state : NULL,
+                             .v = o->v ? o->v + piece->state : NULL,
+                             .g = ddp->gradients + piece->at * ddp->element,
+                             .type = ddp->options.grad_type };
+
+    /* of a divided one the other ranks' values are still to come */
+    if (ddp->half && !ddp->divided)
+        a.half = ddp->half + piece->at;
+    return ddp->ops->step(ddp_queue(ddp), o->control, o->rule, &a, piece->count);
+}
+
+/* A slice that is stepped goes to the others while the next one is stepped: from the
+ * arena's begin, as the forward pass needs them. */
+static crun_status step_slices(crun_optim *o)
+{
+    crun_ddp *ddp = o->ddp;
+    double began;
+    crun_status s;
+
+    for (unsigned i = ddp->buckets; i-- > 0;) {
+        struct ddp_bucket *b = &ddp->bucket[i];
+
+        s = step_piece(o, &o->piece[i]);
+        if (s == CRUN_OK && ddp->size > 1 && ddp->status == CRUN_OK) {
+            const struct op op = { .kind = OP_ALL_GATHER,
+                                   .type = CRUN_F32,
+                                   .in = ddp->values + ddp_slice_at(ddp, b),
+                                   .out = ddp->values + b->at,
+                                   .count = ddp_slice_count(ddp, b),
+                                   .start = OP_IF_IT_GAINS,
+                                   .followed = i > 0 && !ddp->ops->queued };
+
+            s = world_call(ddp->world, op, &b->work);
+        }
+        ddp_note(ddp, s);
+    }
+    began = ddp_seconds();
+    s = ddp_wait_all(ddp, NULL);
+    ddp_has_waited(ddp, began);
+    return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
+}
+
+static crun_status step_all(crun_optim *o)
+{
+    /* a GPU looks by itself whether the step is skipped */
+    if (!o->ddp->ops->queued && o->control->skip)
+        return CRUN_OK;
+    return o->ddp->divided ? step_slices(o) : step_piece(o, o->piece);
+}
+
+static crun_status tell(const crun_optim *o, crun_step_info *info)
+{
+    struct optim_control c;
+    crun_status s = o->ddp->ops->fetch(ddp_queue(o->ddp), &c, o->control, sizeof(c));
+
+    if (s == CRUN_OK)
+        *info = (crun_step_info){ c.norm, c.skip, c.scale_used };
+    return s;
+}
+
+static struct optim_request request(const crun_optim *o, bool measured)
+{
+    const crun_optim_options *options = &o->options;
+
+    return (struct optim_request){
+        .rule = o->rule,
+        .decoupled = options->kind == CRUN_ADAMW,
+        .nesterov = options->nesterov,
+        .loss_scaling = options->loss_scaling,
+        .lr = options->lr,
+        .momentum = options->momentum,
+        .weight_decay = options->weight_decay,
+        .clip_norm = options->clip_norm,
+        .eps = options->eps,
+        .ranks = measured ? o->ddp->size : 0,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+    };
+}
+
+crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
+{
+    const crun_ddp *ddp = optim->ddp;
+    bool measured = info || optim->options.clip_norm > 0 || optim->options.loss_scaling;
+    struct optim_request r = request(optim, measured);
+    crun_status s = CRUN_OK;
+
+    if (atomic_load(&ddp->open))
+        return fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
+                                       "reducer's step is finished");
+    if (ddp->status != CRUN_OK)
+        return fail(ddp->status, "%s", ddp->text);
+    if (measured)
+        s = optim_measure(optim);
+    if (s == CRUN_OK)
+        s = ddp->ops->prepare(ddp_queue(ddp), optim->control, &r, optim->sums);
+    if (s == CRUN_OK && info)
+        s = tell(optim, info);
+    return s == CRUN_OK ? step_all(optim) : s;
+}

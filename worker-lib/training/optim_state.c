@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-lib/training/optim.h"
+#include "worker-lib/core/status.h"
+
+/* What is to be known of the gradients, and of the state, of all ranks together. */
+
+crun_status optim_measure(const crun_optim *optim)
+{
+    const crun_ddp *ddp = optim->ddp;
+    double *own = &optim->sums[ddp->rank];
+    crun_status s = ddp->ops->zero(ddp_queue(ddp), own, sizeof(*own));
+
+    for (unsigned i = 0; s == CRUN_OK && i < ddp->buckets; i++) {
+        const struct ddp_bucket *b = &ddp->bucket[i];
+
+        s = ddp->ops->squares(ddp_queue(ddp), optim->work, own,
+                              ddp->gradients + ddp_slice_at(ddp, b) * ddp->element,
+                              ddp_slice_count(ddp, b), ddp->options.grad_type);
+    }
+    if (s == CRUN_OK && ddp->size > 1)
+        s = crun_all_gather(ddp->world, own, optim->sums, 1, CRUN_F64, NULL);
+    return s;
+}
+
+/* -- state ----------------------------------------------------------------------- */
+
+/* The pieces as a checkpoint sees them: gathered, they are one. */
+static unsigned shown_pieces(const crun_optim *o, struct optim_piece *whole,
+                             const struct optim_piece **piece)
+{
+    *whole = (struct optim_piece){ .at = 0, .count = o->ddp->length, .state = 0 };
+    *piece = o->gathered ? whole : o->piece;
+    return o->gathered ? 1 : o->pieces;
+}
+
+/* Every overlap of a piece and a parameter is a range. With `range` NULL they are only
+ * counted. */
+static unsigned list_ranges(const crun_optim *o, float *state,
+                            struct state_range *range)
+{
+    const crun_ddp *ddp = o->ddp;
+    struct optim_piece whole;
+    const struct optim_piece *pieces;
+    unsigned n = 0, count = shown_pieces(o, &whole, &pieces);
+    size_t before = 0;
+
+    for (unsigned i = 0; i < ddp->parameters; i++) {
+        const struct ddp_parameter *p = &ddp->parameter[i];
+
+        for (unsigned k = count; k-- > 0;) { /* from the arena's begin */
+            const struct optim_piece *piece = &pieces[k];
+            size_t piece_end = piece->at + piece->count;
+            size_t begin = p->at > piece->at ? p->at : piece->at;
+            size_t end = p->at + p->count < piece_end ? p->at + p->count : piece_end;
+
+            if (begin >= end)
+                continue;
+            if (range) {
+                range[n].begin = before + (begin - p->at);
+                range[n].count = end - begin;
+                range[n].data = state + piece->state + (begin - piece->at);
+            }
+            n++;
+        }
+        before += p->count;
+    }
+    return n;
+}
+
+static float *host_state(const crun_optim *o, unsigned part)
+{
+    if (o->mirror)
+        return o->mirror + part * o->shown;
+    return part == 0 ? o->m : o->v;
+}
+
+crun_status optim_describe_state(crun_optim *o)
+{
+    static const char *const names[] = { "optimizer.m", "optimizer.v" };
+    unsigned n = list_ranges(o, NULL, NULL);
+
+    o->range = calloc(2 * (size_t)n + 1, sizeof(*o->range));
+    if (!o->range)
+        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+    for (unsigned i = 0; i < o->parts; i++) {
+        o->part[i] = (struct state_part){
+            .name = names[i],
+            .type = CRUN_F32,
+            .total = o->ddp->count,
+            .range = o->range + i * (size_t)n,
+            .ranges = n,
+        };
+        list_ranges(o, host_state(o, i), o->range + i * (size_t)n);
+    }
+    return CRUN_OK;
+}
+
+unsigned optim_state(crun_optim *optim, const struct state_part **parts)
+{
+    *parts = optim->part;
+    return optim->parts;
+}
+
+/* Either way between the arrays and their mirror. */
+typedef crun_status mover(const crun_optim *o, float *state, float *shown);
+
+static crun_status move_state(const crun_optim *o, mover *move)
+{
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
+        s = move(o, i == 0 ? o->m : o->v, host_state(o, i));
+    return s;
+}
+
+static crun_status fetch(const crun_optim *o, float *state, float *shown)
+{
+    return o->ddp->ops->fetch(ddp_queue(o->ddp), shown, state,
+                              o->state * sizeof(*shown));
+}
+
+static crun_status put(const crun_optim *o, float *state, float *shown)
+{
+    return o->ddp->ops->put(ddp_queue(o->ddp), state, shown, o->state * sizeof(*shown));
+}
+
+static crun_status gather(const crun_optim *o, float *state, float *shown)
+{
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && i < o->pieces; i++)
+        s = crun_all_gather(o->ddp->world, state + o->piece[i].state,
+                            shown + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
+                            NULL);
+    return s;
+}
+
+static crun_status take_own(const crun_optim *o, float *state, float *shown)
+{
+    for (unsigned i = 0; i < o->pieces; i++)
+        memcpy(state + o->piece[i].state, shown + o->piece[i].at,
+               o->piece[i].count * sizeof(*state));
+    return CRUN_OK;
+}
+
+crun_status optim_state_fetch(crun_optim *o)
+{
+    return move_state(o, o->gathered ? gather : fetch);
+}
+
+crun_status optim_state_put(crun_optim *o)
+{
+    return move_state(o, o->gathered ? take_own : put);
+}
+
+/* The control begins with them. */
+_Static_assert(offsetof(struct optim_control, good) ==
+                   offsetof(struct optim_scalars, good),
+               "scalars are copied as they are");
+
+void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
+{
+    const crun_ddp *ddp = o->ddp;
+
+    if (ddp->ops->fetch(ddp_queue(ddp), s, o->control, sizeof(*s)) != CRUN_OK)
+        *s = (struct optim_scalars){ .scale = 1 };
+}
+
+void optim_set_scalars(crun_optim *o, const struct optim_scalars *s)
+{
+    const crun_ddp *ddp = o->ddp;
+
+    (void)!ddp->ops->put(ddp_queue(ddp), o->control, s, sizeof(*s));
+}

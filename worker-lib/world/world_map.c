@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* Which rank is on which node: everybody says where it is, rank 0 draws the map. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker-lib/world/world.h"
+
+#define MACHINE_SIZE 320
+#define KEY_SIZE (sizeof(((struct crun_world *)NULL)->prefix) + 24)
+
+/* What ranks of one node have in common. */
+static void name_machine(const crun_world *w, char *name, size_t size)
+{
+    char host[256] = "", boot[40] = "";
+    FILE *f;
+
+    if (w->env.nodes > 0) {
+        snprintf(name, size, "%u", w->env.node);
+        return;
+    }
+    gethostname(host, sizeof(host) - 1);
+    f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (!fgets(boot, sizeof(boot), f))
+            boot[0] = '\0';
+        fclose(f);
+    }
+    snprintf(name, size, "%s %s", host, boot);
+}
+
+/*
+ * Launchers deal ranks to nodes by a pattern: so many to each, in turn. Then it alone
+ * is published, for at thousands of nodes the whole map is a burden on the one that
+ * serves it to all. What is as long as a pattern is one: two ranks always make one.
+ */
+struct pattern {
+    uint32_t ranks, nodes;
+};
+
+static unsigned node_by(const struct pattern *p, unsigned rank)
+{
+    return rank / p->ranks % p->nodes;
+}
+
+static bool find_pattern(const crun_world *w, struct pattern *p)
+{
+    *p = (struct pattern){ 1, 1 };
+    while (p->ranks < w->env.size && w->node[p->ranks] == w->node[0])
+        p->ranks++;
+    for (unsigned r = 0; r < w->env.size; r++)
+        p->nodes = w->node[r] + 1 > p->nodes ? w->node[r] + 1 : p->nodes;
+    for (unsigned r = 0; r < w->env.size; r++)
+        if (w->node[r] != node_by(p, r))
+            return false;
+    return true;
+}
+
+static const char *map_key(const crun_world *w, char key[KEY_SIZE])
+{
+    snprintf(key, KEY_SIZE, "%smap", w->prefix);
+    return key;
+}
+
+static crun_status publish(const crun_world *w, struct err *e)
+{
+    char key[KEY_SIZE];
+    struct pattern p;
+    bool regular = find_pattern(w, &p);
+
+    return store_client_set(
+        w->store, map_key(w, key), regular ? (const void *)&p : w->node,
+        regular ? sizeof(p) : w->env.size * sizeof(*w->node), w->init_deadline_ms, e);
+}
+
+/* Rank 0 numbers the nodes in the order of their first ranks. */
+static crun_status draw_map(crun_world *w, struct err *e)
+{
+    char(*machines)[MACHINE_SIZE] = calloc(w->env.size, MACHINE_SIZE);
+    char key[KEY_SIZE];
+    unsigned nodes = 0;
+    crun_status s = CRUN_OK;
+
+    if (!machines) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    for (unsigned r = 0; r < w->env.size && s == CRUN_OK; r++) {
+        size_t size = MACHINE_SIZE - 1;
+        unsigned n = 0;
+
+        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
+        memset(machines[nodes], 0, MACHINE_SIZE);
+        s = await_key(w->store, w->prefix, key, machines[nodes], &size,
+                      w->init_deadline_ms, e);
+        while (strcmp(machines[n], machines[nodes]) != 0)
+            n++;
+        w->node[r] = n;
+        nodes += n == nodes;
+    }
+    free(machines);
+    return s == CRUN_OK ? publish(w, e) : s;
+}
+
+static crun_status read_map(crun_world *w, struct err *e)
+{
+    size_t size = w->env.size * sizeof(*w->node);
+    char key[KEY_SIZE];
+    struct pattern p;
+    crun_status s = await_key(w->store, w->prefix, map_key(w, key), w->node, &size,
+                              w->init_deadline_ms, e);
+
+    if (s == CRUN_OK && size == sizeof(p)) {
+        memcpy(&p, w->node, sizeof(p));
+        for (unsigned r = 0; r < w->env.size; r++)
+            w->node[r] = node_by(&p, r);
+    }
+    return s;
+}
+
+/* Where the launcher did not say, we are who we are by the map. */
+static void find_on_map(crun_world *w)
+{
+    unsigned before = 0, nodes = 0, here = 0;
+
+    for (unsigned r = 0; r < w->env.size; r++) {
+        bool local = w->node[r] == w->node[w->env.rank];
+
+        here += local;
+        before += local && r < w->env.rank;
+        nodes = w->node[r] + 1 > nodes ? w->node[r] + 1 : nodes;
+    }
+    w->env.node = w->node[w->env.rank];
+    w->env.nodes = nodes;
+    w->env.local_size = here;
+    if (!w->env.local_rank_given)
+        w->env.local_rank = before;
+}
+
+crun_status world_map(crun_world *w, struct err *e)
+{
+    char machine[MACHINE_SIZE], key[KEY_SIZE];
+    crun_status s;
+
+    if (w->env.local_size != w->env.size) {
+        name_machine(w, machine, sizeof(machine));
+        snprintf(key, sizeof(key), "%swhere/%u", w->prefix, w->env.rank);
+        s = store_client_set(w->store, key, machine, strlen(machine),
+                             w->init_deadline_ms, e);
+        if (s == CRUN_OK)
+            s = w->env.rank == 0 ? draw_map(w, e) : read_map(w, e);
+        if (s != CRUN_OK)
+            return s;
+    }
+    find_on_map(w);
+    return CRUN_OK;
+}

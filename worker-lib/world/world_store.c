@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the ranks meet: the store, which the launcher serves or rank 0, and what they
+ * tell each other there: who has a GPU, and what one of them failed by.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/store_server/store_server.h"
+#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/world/world.h"
+
+#define TRY_MS_MIN 20 /* one port, before the next is tried */
+#define TRY_MS_MAX 1000
+#define ADDRESSES_MAX 8
+#define LEAVE_MS 5000
+#define GONE_MS 100 /* between looks whether some leave without a word */
+#define TELL_MS 500
+#define LINGER_MS 2000
+#define LOOK_GONE_MS 5
+#define HEAR_MS 250 /* between looks whether somebody has failed to come */
+#define CLAIM_SIZE 160
+#define CLAIM_MS 2000 /* between its number and its name in the store */
+
+/* -- the server ---------------------------------------------------------------------
+ */
+
+/* On the named address where it is ours; else it is a name by which others reach us
+ * through something in between, and all of ours are listened on. */
+static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
+                       struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count = 0;
+
+    if (net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (net_is_local(&list[i])) {
+            *addr = list[i];
+            return 0;
+        }
+    return net_resolve("", port, addr, 1, &count, e);
+}
+
+/* A library does not write to its program's standard error. */
+static void discard(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
+static int serve(crun_world *w, uint16_t port, struct err *e)
+{
+    struct net_addr addr;
+
+    log_set_sink(discard, NULL);
+
+    if (find_listen(w->env.host, port, &addr, e) < 0)
+        return -1;
+    w->server = store_server_create(
+        &(struct store_server_config){ .listen = &addr,
+                                       .open = !net_is_loopback(&addr) },
+        e);
+    return w->server ? 0 : -1;
+}
+
+/* -- meeting ------------------------------------------------------------------------
+ */
+
+static void job_key(const crun_world *w, char *key, size_t size)
+{
+    snprintf(key, size, "%shere", w->prefix);
+}
+
+static crun_status connect_fixed(crun_world *w, struct err *e)
+{
+    struct err refused;
+
+    /* a port that is taken is somebody's who serves already, or the connection fails */
+    if (w->env.rank == 0 && !w->env.agent_store)
+        (void)!serve(w, w->env.port, &refused);
+    return store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms,
+                             e);
+}
+
+static crun_status serve_somewhere(crun_world *w, struct err *e)
+{
+    char key[sizeof(w->prefix) + 8];
+    crun_status s;
+
+    for (unsigned turn = 0; turn < ENVIRONMENT_PORTS && w->env.port == 0; turn++)
+        if (serve(w, environment_port(&w->env, turn), e) == 0)
+            w->env.port = store_server_port(w->server);
+    if (w->env.port == 0)
+        return CRUN_SYSTEM;
+    s = store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms, e);
+    job_key(w, key, sizeof(key));
+    return s == CRUN_OK ? store_client_set(w->store, key, "", 0, w->init_deadline_ms, e)
+                        : s;
+}
+
+/* Rank 0 is at one of the ports; another job's may be at another of them. */
+static crun_status look_for_rank_0(crun_world *w, struct err *e)
+{
+    uint64_t patience = TRY_MS_MIN;
+    char key[sizeof(w->prefix) + 8];
+    struct err last;
+
+    job_key(w, key, sizeof(key));
+    for (unsigned turn = 0; clock_ms() < w->init_deadline_ms; turn++) {
+        uint16_t port = environment_port(&w->env, turn);
+        uint64_t until = clock_ms() + patience;
+
+        if (store_client_open(&w->store, w->env.host, port, until, &last) == CRUN_OK &&
+            store_client_has(w->store, key, until) == 1)
+            return CRUN_OK;
+        store_client_close(w->store);
+        w->store = NULL;
+        /* often at the first ones, where it is likely to be */
+        if (turn % ENVIRONMENT_PORTS == ENVIRONMENT_PORTS - 1 && patience < TRY_MS_MAX)
+            patience *= 2;
+    }
+    err_set(e, "rank 0 of job %s was not found at %s, ports %u and others: %s",
+            w->env.job, w->env.host, environment_port(&w->env, 0), last.text);
+    return CRUN_TIMEOUT;
+}
+
+/* Who a process is, to tell it from others of the same number on the same host. */
+struct claim {
+    struct id128 process;
+    char text[CLAIM_SIZE];
+};
+
+static struct id128 this_process;
+
+static void name_process(void)
+{
+    this_process = id128_random();
+}
+
+static struct claim own_claim(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct claim c = { 0 };
+    char host[CLAIM_SIZE / 2] = "";
+
+    pthread_once(&once, name_process);
+    c.process = this_process;
+    gethostname(host, sizeof(host) - 1);
+    snprintf(c.text, sizeof(c.text), "process %d on %s", (int)getpid(), host);
+    return c;
+}
+
+/* The same process may come again, after an environment that was wrong. */
+static crun_status number_is_taken(crun_world *w, const char *key, struct err *e)
+{
+    uint64_t until = clock_ms() + CLAIM_MS;
+    struct claim mine = own_claim(), its;
+    size_t size = sizeof(its);
+
+    if (until > w->init_deadline_ms)
+        until = w->init_deadline_ms;
+    if (store_client_get(w->store, key, &its, &size, until, e) != CRUN_OK ||
+        size != sizeof(its))
+        snprintf(its.text, sizeof(its.text), "a process");
+    else if (id128_equal(&its.process, &mine.process))
+        return CRUN_OK;
+    its.text[sizeof(its.text) - 1] = '\0';
+    err_set(e,
+            "there is another rank %u, %s: every rank needs a number of its own, "
+            "and every job a MASTER_PORT",
+            w->env.rank, its.text);
+    return CRUN_BAD_ENVIRONMENT;
+}
+
+/* Of two processes with one number the second would wait for a rank that is not there,
+ * and so would all others. */
+static crun_status claim_number(crun_world *w, struct err *e)
+{
+    char count[sizeof(w->prefix) + 24], who[sizeof(w->prefix) + 24];
+    struct claim mine = own_claim();
+    int64_t sum = 0;
+    crun_status s;
+
+    snprintf(count, sizeof(count), "%srank/%u", w->prefix, w->env.rank);
+    snprintf(who, sizeof(who), "%srank/%u/who", w->prefix, w->env.rank);
+    s = store_client_add(w->store, count, 1, &sum, w->init_deadline_ms, e);
+    if (s != CRUN_OK)
+        return s;
+    if (sum > 1)
+        return number_is_taken(w, who, e);
+    return store_client_set(w->store, who, &mine, sizeof(mine), w->init_deadline_ms, e);
+}
+
+crun_status world_meet(crun_world *w, struct err *e)
+{
+    char key[sizeof(w->prefix) + 8];
+    int64_t came;
+    crun_status s;
+
+    snprintf(w->prefix, sizeof(w->prefix), "crun/%s/", w->env.job);
+    if (w->env.port)
+        s = connect_fixed(w, e);
+    else
+        s = w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
+    if (s == CRUN_OK && !w->env.agent_store) {
+        snprintf(key, sizeof(key), "%scame", w->prefix);
+        s = store_client_add(w->store, key, 1, &came, w->init_deadline_ms, e);
+    }
+    return s == CRUN_OK ? claim_number(w, e) : s;
+}
+
+/* The last one says so; false if that did not come through. */
+static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
+{
+    char key[sizeof(w->prefix) + 8];
+    int64_t left = 0;
+    struct err e;
+
+    snprintf(key, sizeof(key), "%sleft", w->prefix);
+    snprintf(gone_key, size, "%sgone", w->prefix);
+    if (store_client_add(w->store, key, 1, &left, until, &e) != CRUN_OK)
+        return false;
+    return left < (int64_t)w->env.size ||
+           store_client_set(w->store, gone_key, "", 0, until, &e) == CRUN_OK;
+}
+
+/* Who has not come yet may still come to ask; nobody is connected but ourselves. */
+static bool others_are_gone(crun_world *w)
+{
+    char key[sizeof(w->prefix) + 8];
+    int64_t came = 0;
+    struct err e;
+
+    if (store_server_stats(w->server).connections > 1)
+        return false;
+    snprintf(key, sizeof(key), "%scame", w->prefix);
+    return store_client_add(w->store, key, 0, &came, clock_ms() + TELL_MS, &e) ==
+               CRUN_OK &&
+           came == (int64_t)w->env.size;
+}
+
+/* After a good end they say that they leave; those who fail or die only hang up. */
+static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
+{
+    crun_status s = CRUN_TIMEOUT;
+
+    while (s == CRUN_TIMEOUT && clock_ms() < until && !others_are_gone(w)) {
+        size_t size = 0;
+        struct err e;
+
+        s = store_client_get(w->store, gone_key, NULL, &size, clock_ms() + GONE_MS, &e);
+    }
+}
+
+/* After a failure they may still be about to ask why. */
+static void linger(crun_world *w)
+{
+    uint64_t until = clock_ms() + LINGER_MS;
+
+    while (clock_ms() < until && !others_are_gone(w))
+        usleep(LOOK_GONE_MS * 1000);
+}
+
+/* The store is needed until the last has left. */
+void world_leave(crun_world *w)
+{
+    uint64_t until = clock_ms() + LEAVE_MS;
+    char gone_key[sizeof(w->prefix) + 8];
+    bool good = w->store && !w->env.agent_store && abort_get(&w->aborted) == CRUN_OK &&
+                say_left(w, gone_key, sizeof(gone_key), until);
+
+    if (w->server && good)
+        await_goodbyes(w, gone_key, until);
+    else if (w->server && w->store)
+        linger(w);
+    store_client_close(w->store);
+    store_server_destroy(w->server);
+}
+
+/* -- GPUs ---------------------------------------------------------------------------
+ */
+
+#define LOOK_MS 2 /* how often to look whether the others have said */
+
+/* Until every rank has counted itself, or one has said that it has none. */
+static crun_status others_have_gpus(crun_world *w, const char *with,
+                                    const char *without, bool *all, struct err *e)
+{
+    int64_t sum = 0;
+    crun_status s = store_client_add(w->store, with, 1, &sum, w->init_deadline_ms, e);
+
+    while (s == CRUN_OK && sum < (int64_t)w->env.size) {
+        if (store_client_has(w->store, without, w->init_deadline_ms) == 1)
+            return CRUN_OK;
+        if (clock_ms() >= w->init_deadline_ms) {
+            err_set(e, "only %d of %u ranks have said whether they have a GPU",
+                    (int)sum, w->env.size);
+            return CRUN_TIMEOUT;
+        }
+        usleep(LOOK_MS * 1000);
+        s = store_client_add(w->store, with, 0, &sum, w->init_deadline_ms, e);
+    }
+    *all = s == CRUN_OK;
+    return s;
+}
+
+crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
+                                struct err *e)
+{
+    char with[sizeof(w->prefix) + 16], without[sizeof(w->prefix) + 16];
+    struct gpu g;
+    crun_status s = gpu_find(&g, device, w->env.local_rank, w->env.local_size,
+                             w->init_deadline_ms, e);
+
+    *all = s == CRUN_OK;
+    if (s != CRUN_OK && s != CRUN_UNSUPPORTED)
+        return s;
+    if (!w->store)
+        return CRUN_OK;
+    *all = false;
+    snprintf(with, sizeof(with), "%sgpus", w->prefix);
+    snprintf(without, sizeof(without), "%sno-gpu", w->prefix);
+    if (s == CRUN_OK)
+        return others_have_gpus(w, with, without, all, e);
+    return store_client_set(w->store, without, "", 0, w->init_deadline_ms, e);
+}
+
+/* -- failure ------------------------------------------------------------------------
+ */
+
+struct failure {
+    uint32_t status;
+    char text[ABORT_REASON_SIZE];
+};
+
+void world_tell_failure(crun_world *w)
+{
+    uint64_t until = clock_ms() + TELL_MS;
+    struct failure f = { .status = abort_get(&w->aborted) };
+    char key[sizeof(w->prefix) + 8];
+    struct err e;
+
+    if (!w->store)
+        return;
+    snprintf(key, sizeof(key), "%sfailure", w->prefix);
+    abort_told(&w->aborted, w->env.rank, f.text);
+    if (store_client_has(w->store, key, until) == 0)
+        (void)!store_client_set(w->store, key, &f, sizeof(f), until, &e);
+}
+
+bool failure_heard(struct store_client *store, const char *prefix,
+                   struct abort_word *into)
+{
+    uint64_t until = clock_ms() + TELL_MS;
+    struct failure f;
+    size_t size = sizeof(f);
+    char key[420];
+    struct err e;
+
+    snprintf(key, sizeof(key), "%sfailure", prefix);
+    if (store_client_has(store, key, until) != 1 ||
+        store_client_get(store, key, &f, &size, until, &e) != CRUN_OK ||
+        size != sizeof(f) || f.status == CRUN_OK || f.status >= CRUN_STATUS_COUNT)
+        return false;
+    f.text[sizeof(f.text) - 1] = '\0';
+    abort_set(into, (crun_status)f.status, f.text);
+    return true;
+}
+
+crun_status await_key(struct store_client *store, const char *prefix, const char *key,
+                      void *value, size_t *size, uint64_t deadline_ms, struct err *e)
+{
+    for (;;) {
+        uint64_t now = clock_ms(), until = now + HEAR_MS;
+        struct abort_word why = { 0 };
+        size_t room = *size;
+        crun_status s = store_client_get(store, key, value, &room,
+                                         until < deadline_ms ? until : deadline_ms, e);
+
+        if (s != CRUN_TIMEOUT) {
+            *size = room;
+            return s;
+        }
+        if (failure_heard(store, prefix, &why)) {
+            err_set(e, "%s", why.reason);
+            return abort_get(&why);
+        }
+        if (now >= deadline_ms)
+            return s;
+    }
+}
