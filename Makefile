@@ -37,13 +37,13 @@ chaos-relay_src := $(wildcard tests/chaos/relay*.c)
 chain-worker_src := $(wildcard tests/chaos/chain*.c)
 crun-sim_src := $(wildcard tests/sim/*.c)
 # the disk of the unit tests serves the simulator too, which looks at every step
-crun-sim_helpers := tests/helpers/memdisk.c tests/helpers/memfile.c
+crun-sim_helpers := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
 crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
-store-server_src := tests/helpers/store-server.c
-test-worker_src := tests/helpers/test-worker.c
-worker-calls_src := tests/helpers/worker-calls.c
-guard-driver_src := tests/helpers/guard-driver.c
-ddp-worker_src := tests/helpers/ddp-worker.c
+store-server_src := tests/programs/store-server.c
+test-worker_src := tests/programs/test-worker.c
+worker-calls_src := tests/programs/worker-calls.c
+guard-driver_src := tests/programs/guard-driver.c
+ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/store-load*.c)
 agent-load_src := scripts/bench/agent-load.c
 preflight-load_src := scripts/bench/preflight-load.c
@@ -76,8 +76,8 @@ worker_lib_needs := event_core event_pthreads cjson z m pthread
 # program runs. CUDA=no: as if there were none.
 cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
-emulated_src := $(wildcard tests/emulated/*.cc)
-standin_src := $(wildcard tests/nccl-standin/*.c)
+emulated_src := $(wildcard tests/fakes/cuda/*.cc)
+standin_src := $(wildcard tests/fakes/nccl/*.c)
 
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
@@ -130,7 +130,7 @@ cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
 # every operation is rounded on its own, as on the host
-emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -isystem tests/emulated -DCRUN_CUDA \
+emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -isystem tests/fakes/cuda -DCRUN_CUDA \
     -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
@@ -140,7 +140,7 @@ test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
              $(if $(cuda_home),-DCRUN_CUDA -isystem $(cuda_home)/include) \
-             $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -isystem tests/emulated)
+             $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -isystem tests/fakes/cuda)
 # a library that is not used is not loaded: that is what starting a program takes
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
@@ -162,13 +162,15 @@ link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_li
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
-unit_src := $(wildcard tests/unit/test_*.c)
-units := $(patsubst tests/unit/%.c,$B/tests/%,$(unit_src))
-helper_src := $(filter-out $(foreach p,$(programs),$($p_src)),$(wildcard tests/helpers/*.c))
+# build/tests/test_group is tests/unit/agent/workers/test_group.c
+unit_src := $(call sources,tests/unit,c)
+units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
+helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
 # an archive: a test has what it uses
 helpers := $B/lib/libtest-helpers.a
 $(helpers): $(call objects,$(filter-out %_preload.c,$(helper_src)))
-preloads := $(patsubst tests/helpers/%.c,$B/lib/%.so,$(filter %_preload.c,$(helper_src)))
+preload_src := $(filter %_preload.c,$(helper_src))
+preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
@@ -247,12 +249,14 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ \
 	    $(worker_lib_link) $(emulated_libs)
 
-$(units): $B/tests/%: $B/obj/tests/unit/%.o $(helpers) $(libs)
+$(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
+$(units): $(helpers) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(helpers) $(link_libs) $(test_libs) $($(@F)_ldlibs)
 
-$(preloads): $B/lib/%.so: $B/obj/tests/helpers/%.o
+$(foreach s,$(preload_src),$(eval $B/lib/$(basename $(notdir $s)).so: $(call objects,$s)))
+$(preloads):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
@@ -315,7 +319,7 @@ fuzz:
 	$(Q)scripts/run-fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
 
 # the disk that forgets, for the simulator and the fuzzers too
-$B/bin/crun-sim $(fuzzers): $(call objects,tests/helpers/memdisk.c tests/helpers/memfile.c)
+$B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c)
 
 $B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
 fuzzers: $(fuzzers)

@@ -14,7 +14,7 @@
 
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_format.h"
-#include "tests/helpers/memdisk.h"
+#include "tests/fakes/disk/memdisk.h"
 
 #define SAMPLE_BATCHES 5
 #define TYPE_OURS 7

@@ -6,7 +6,7 @@
 
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
-#include "tests/helpers/memdisk.h"
+#include "tests/fakes/disk/memdisk.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"

@@ -1,2 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "tests/emulated/cuda_runtime.h"

@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/fakes/cuda/cuda_runtime.h"

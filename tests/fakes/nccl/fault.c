@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fakes/nccl/standin.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
+
+#define LATE_US 300000
+#define FAULTS_MAX 4
+
+static const char *last_error = "";
+
+const char *standin_last_error(void)
+{
+    return last_error;
+}
+
+int standin_number(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text && *text ? atoi(text) : otherwise;
+}
+
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+static enum fault happen(const char *kind, int *result)
+{
+    if (strcmp(kind, "error") == 0)
+        *result = NCCL_SYSTEM_ERROR;
+    else if (strcmp(kind, "remote") == 0)
+        *result = NCCL_REMOTE_ERROR;
+    else if (strcmp(kind, "hang") == 0)
+        hang();
+    else if (strcmp(kind, "kill") == 0)
+        raise(SIGKILL);
+    else if (strcmp(kind, "late") == 0)
+        usleep(LATE_US);
+    else if (strcmp(kind, "async") == 0)
+        return FAULT_ASYNC;
+    else if (strcmp(kind, "stall") == 0)
+        return FAULT_STALL;
+    else if (strcmp(kind, "deaf") == 0)
+        return FAULT_DEAF;
+    if (*result)
+        last_error = "injected";
+    return FAULT_NONE;
+}
+
+/* Of a process, where a call does not say it. */
+static int own_rank(void)
+{
+    return standin_number("RANK", standin_number("OMPI_COMM_WORLD_RANK", 0));
+}
+
+enum fault standin_fault(const char *call, int rank, int *result)
+{
+    static _Atomic int calls[FAULTS_MAX];
+    const char *text = getenv("CRUN_STANDIN_FAULT");
+    char name[64], kind[16];
+    int at, nth;
+
+    *result = 0;
+    if (standin_number("TORCHELASTIC_RESTART_COUNT", 0) > 0)
+        return FAULT_NONE;
+    for (int i = 0; text && i < FAULTS_MAX; i++) {
+        nth = 1;
+        if (sscanf(text, "%63[^:]:%15[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
+            strcmp(name, call) == 0 && at == (rank >= 0 ? rank : own_rank()) &&
+            atomic_fetch_add(&calls[i], 1) + 1 == nth)
+            return happen(kind, result);
+        text = strchr(text, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return FAULT_NONE;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of NCCL that the worker library makes. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/fakes/nccl/comm.h"
+
+#define VERSION 22809
+#define API __attribute__((visibility("default")))
+
+/* The calls have NCCL's names, which no header of ours declares. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define begin(call, rank)                                                              \
+    int result;                                                                        \
+    enum fault fault = standin_fault(call, rank, &result);                             \
+    if (result)                                                                        \
+    return result
+
+static int after(struct nccl_comm *c, enum fault fault)
+{
+    if (c && fault == FAULT_ASYNC)
+        atomic_store(&c->state, NCCL_REMOTE_ERROR);
+    return NCCL_OK;
+}
+
+/* -- the library --------------------------------------------------------------------
+ */
+
+API int ncclGetVersion(int *version)
+{
+    begin("ncclGetVersion", -1);
+    *version = standin_number("CRUN_STANDIN_VERSION", VERSION);
+    return after(NULL, fault);
+}
+
+API const char *ncclGetErrorString(int code)
+{
+    static const char *const names[] = { "no error",
+                                         "unhandled cuda error",
+                                         "unhandled system error",
+                                         "internal error",
+                                         "invalid argument",
+                                         "invalid usage",
+                                         "remote process exited",
+                                         "in progress" };
+
+    return code >= 0 && code <= NCCL_IN_PROGRESS ? names[code] : "unknown";
+}
+
+API const char *ncclGetLastError(struct nccl_comm *c)
+{
+    (void)c;
+    return standin_last_error();
+}
+
+API int ncclMemAlloc(void **memory, size_t bytes)
+{
+    begin("ncclMemAlloc", -1);
+    *memory = standin_alloc(bytes);
+    (void)fault;
+    return *memory ? NCCL_OK : NCCL_CUDA_ERROR;
+}
+
+API int ncclMemFree(void *memory)
+{
+    begin("ncclMemFree", -1);
+    (void)fault;
+    return standin_free(memory) ? NCCL_OK : NCCL_BAD_ARGUMENT;
+}
+
+/* -- communicators ------------------------------------------------------------------
+ */
+
+/* Memory of rank 0's, which others find under its number for as long as it lives. */
+API int ncclGetUniqueId(struct nccl_id *id)
+{
+    int fd;
+
+    begin("ncclGetUniqueId", -1);
+    fd = memfd_create("nccl-standin", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(struct area)) < 0)
+        return NCCL_SYSTEM_ERROR;
+    memset(id, 0, sizeof(*id));
+    snprintf(id->bytes, sizeof(id->bytes), "/proc/%d/fd/%d", (int)getpid(), fd);
+    return after(NULL, fault);
+}
+
+static void *meet(void *arg)
+{
+    struct nccl_comm *c = arg;
+    int fd = open(c->id.bytes, O_RDWR | O_CLOEXEC), none = NCCL_IN_PROGRESS;
+    int self, own;
+
+    if (fd >= 0)
+        c->area = mmap(NULL, sizeof(struct area), PROT_READ | PROT_WRITE, MAP_SHARED,
+                       fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (fd < 0 || c->area == MAP_FAILED) {
+        c->area = NULL;
+        atomic_store(&c->state, NCCL_SYSTEM_ERROR);
+        return NULL;
+    }
+    if (comm_barrier(c))
+        atomic_compare_exchange_strong(&c->state, &none, NCCL_OK);
+    if (c->rank == 0 && sscanf(c->id.bytes, "/proc/%d/fd/%d", &self, &own) == 2)
+        close(own);
+    return NULL;
+}
+
+static void *leave(void *arg)
+{
+    struct nccl_comm *c = arg;
+    int none = NCCL_IN_PROGRESS;
+
+    while (atomic_load(&c->kernels) > 0 && !atomic_load(&c->aborted))
+        usleep(100);
+    if (comm_barrier(c))
+        atomic_compare_exchange_strong(&c->state, &none, NCCL_OK);
+    return NULL;
+}
+
+static int help(struct nccl_comm *c, void *(*what)(void *arg))
+{
+    if (c->helped)
+        pthread_join(c->helper, NULL);
+    atomic_store(&c->state, NCCL_IN_PROGRESS);
+    c->helped = pthread_create(&c->helper, NULL, what, c) == 0;
+    return c->helped ? NCCL_IN_PROGRESS : NCCL_SYSTEM_ERROR;
+}
+
+API int ncclCommInitRankConfig(struct nccl_comm **comm, int size, struct nccl_id id,
+                               int rank, struct nccl_config *config)
+{
+    struct nccl_comm *c;
+    int code;
+
+    begin("ncclCommInitRankConfig", rank);
+    if (config->magic != NCCL_CONFIG_MAGIC || config->blocking != 0 || size > RANKS_MAX)
+        return NCCL_BAD_ARGUMENT;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return NCCL_SYSTEM_ERROR;
+    c->rank = rank;
+    c->size = size;
+    c->id = id;
+    *comm = c;
+    code = help(c, meet);
+    after(c, fault);
+    return code;
+}
+
+static void destroy(struct nccl_comm *c)
+{
+    atomic_store(&c->aborted, true);
+    if (c->helped)
+        pthread_join(c->helper, NULL);
+    while (atomic_load(&c->kernels) > 0)
+        usleep(100);
+    if (c->area)
+        munmap(c->area, sizeof(struct area));
+    free(c);
+}
+
+API int ncclCommFinalize(struct nccl_comm *c)
+{
+    begin("ncclCommFinalize", c->rank);
+    (void)fault;
+    return help(c, leave);
+}
+
+API int ncclCommDestroy(struct nccl_comm *c)
+{
+    int result;
+
+    (void)standin_fault("ncclCommDestroy", c->rank, &result);
+    destroy(c); /* as far as it could */
+    return result;
+}
+
+API int ncclCommAbort(struct nccl_comm *c)
+{
+    int result;
+
+    (void)standin_fault("ncclCommAbort", c->rank, &result);
+    destroy(c); /* as far as it could */
+    return result;
+}
+
+API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
+{
+    begin("ncclCommGetAsyncError", c->rank);
+    after(c, fault);
+    *state = atomic_load(&c->state);
+    return NCCL_OK;
+}
+
+API int ncclCommWindowRegister(struct nccl_comm *c, void *memory, size_t bytes,
+                               struct nccl_window **window, int flags)
+{
+    begin("ncclCommWindowRegister", c->rank);
+    *window = memory;
+    return bytes % 4096 || flags != NCCL_WINDOW_SYMMETRIC ? NCCL_BAD_ARGUMENT
+                                                          : after(c, fault);
+}
+
+API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *window)
+{
+    begin("ncclCommWindowDeregister", c->rank);
+    (void)window;
+    return after(c, fault);
+}
+
+/* -- operations ---------------------------------------------------------------------
+ */
+
+static _Thread_local struct kernel group;
+static _Thread_local struct gpu_stream *group_stream;
+static _Thread_local bool grouped;
+
+static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
+                  struct gpu_stream *stream)
+{
+    int state = atomic_load(&c->state);
+
+    if (state != NCCL_OK && state != NCCL_IN_PROGRESS)
+        return state;
+    k.comm = c;
+    k.fault = fault;
+    kernel_launch(&k, stream);
+    return after(c, fault);
+}
+
+API int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
+                      struct nccl_comm *c, struct gpu_stream *stream)
+{
+    begin("ncclAllReduce", c->rank);
+    return launch(c,
+                  (struct kernel){ .kind = KERNEL_ALL_REDUCE,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count,
+                                   .type = type,
+                                   .op = op },
+                  fault, stream);
+}
+
+API int ncclBroadcast(const void *in, void *out, size_t count, int type, int root,
+                      struct nccl_comm *c, struct gpu_stream *stream)
+{
+    begin("ncclBroadcast", c->rank);
+    return launch(c,
+                  (struct kernel){ .kind = KERNEL_BROADCAST,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count,
+                                   .type = type,
+                                   .root = root },
+                  fault, stream);
+}
+
+API int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op,
+                          struct nccl_comm *c, struct gpu_stream *stream)
+{
+    begin("ncclReduceScatter", c->rank);
+    return launch(c,
+                  (struct kernel){ .kind = KERNEL_REDUCE_SCATTER,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count,
+                                   .type = type,
+                                   .op = op },
+                  fault, stream);
+}
+
+API int ncclAllGather(const void *in, void *out, size_t count, int type,
+                      struct nccl_comm *c, struct gpu_stream *stream)
+{
+    begin("ncclAllGather", c->rank);
+    return launch(c,
+                  (struct kernel){ .kind = KERNEL_ALL_GATHER,
+                                   .in = in,
+                                   .out = out,
+                                   .count = count,
+                                   .type = type },
+                  fault, stream);
+}
+
+/* Alone, or with others at the group's end. */
+static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
+                       struct gpu_stream *stream)
+{
+    if (!grouped) {
+        struct kernel k = { .kind = KERNEL_MESSAGES, .messages = 1 };
+
+        k.message[0] = m;
+        return launch(c, k, fault, stream);
+    }
+    if (group.messages == MESSAGES_MAX)
+        return NCCL_INTERNAL_ERROR;
+    group.comm = c;
+    group.fault = group.fault ? group.fault : fault;
+    group.message[group.messages++] = m;
+    group_stream = stream;
+    return after(c, fault);
+}
+
+API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_comm *c,
+                 struct gpu_stream *stream)
+{
+    begin("ncclSend", c->rank);
+    return add_message(
+        c,
+        (struct message){
+            .send = true, .in = in, .bytes = count * kernel_item(type), .peer = peer },
+        fault, stream);
+}
+
+API int ncclRecv(void *out, size_t count, int type, int peer, struct nccl_comm *c,
+                 struct gpu_stream *stream)
+{
+    begin("ncclRecv", c->rank);
+    return add_message(c,
+                       (struct message){ .out = out,
+                                         .bytes = count * kernel_item(type),
+                                         .peer = peer },
+                       fault, stream);
+}
+
+API int ncclGroupStart(void)
+{
+    begin("ncclGroupStart", -1);
+    (void)fault;
+    memset(&group, 0, sizeof(group));
+    group.kind = KERNEL_MESSAGES;
+    grouped = true;
+    return NCCL_OK;
+}
+
+API int ncclGroupEnd(void)
+{
+    begin("ncclGroupEnd", -1);
+    grouped = false;
+    if (group.messages > 0)
+        return launch(group.comm, group, group.fault ? group.fault : fault,
+                      group_stream);
+    return NCCL_OK;
+}

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every flag of crun, every wrong value, --help, --dry-run, completions, the manual.
+
+The flags are read from --help, so that one which this file does not know is a failure.
+"""
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+CRUN = BUILD + "/bin/crun"
+MANUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                      "../../../launcher/man/crun.1")
+failures = 0
+
+# flag: (a value, or None for a switch; what --dry-run then says, or None)
+GOOD = {
+    "nnodes": ("3", "GROUP_WORLD_SIZE=3"),
+    "nproc-per-node": ("2", "LOCAL_WORLD_SIZE=2"),
+    "node-rank": ("0", "GROUP_RANK=0"),
+    "numa-binding": ("socket", None),
+    "virtual-local-rank": (None, "CUDA_VISIBLE_DEVICES=0"),
+    "role": ("trainer", "ROLE_NAME=trainer"),
+    "standalone": (None, "rendezvous: in this process"),
+    "master-addr": ("127.0.0.1", "MASTER_ADDR=127.0.0.1"),
+    "master-port": ("29777", "MASTER_PORT=29777"),
+    "rdzv-endpoint": ("10.1.1.1", "10.1.1.1:29400"),
+    "rdzv-backend": ("c10d", None),
+    "rdzv-id": ("my-job", "TORCHELASTIC_RUN_ID=my-job"),
+    "rdzv-conf": ("is_host=1,lease=3", None),
+    "local-addr": ("10.2.3.4", "MASTER_ADDR=10.2.3.4"),
+    "store-port": ("29888", "MASTER_PORT=29888"),
+    "module": (None, "python3 -u -m "),
+    "no-python": (None, None),
+    "run-path": (None, "runpy.run_path"),
+    "launch-compat": (None, "--local-rank=0"),
+    "use-env": (None, None),
+    "stdin": ("none", None),
+    "start-method": ("fork", "--start-method has no effect"),
+    "log-dir": ("logs", None),
+    "redirects": ("0:1,12:3", None),
+    "tee": ("3", None),
+    "local-ranks-filter": ("0,1", None),
+    "duplicate-stdout-filters": ("a,b", None),
+    "duplicate-stderr-filters": ("a,,b", None),
+    "log-line-prefix-template": ("[${rank}]", None),
+    "events-file": ("events", None),
+    "event-log-handler": ("console", None),
+    "logs-specs": ("mine", "--logs-specs has no effect"),
+    "max-restarts": ("3", "TORCHELASTIC_MAX_RESTARTS=3"),
+    "no-restart-on": ("2,127", None),
+    "restart-min-uptime": ("30", None),
+    "restart-backoff": ("0", None),
+    "spares": ("1", None),
+    "shutdown-timeout": ("1.5", None),
+    "failure-grace": ("0", None),
+    "outage-grace": ("10", None),
+    "hang-timeout": ("auto", None),
+    "checkpoint-signal": ("SIGUSR1", None),
+    "fence": ("strict", None),
+    "signals-to-handle": ("SIGTERM,SIGUSR1",
+                          "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR1"),
+    "monitor-interval": ("0.1", "--monitor-interval has no effect"),
+    "dry-run": (None, "rank 0"),
+    "print-completion": ("bash", "complete "),
+    "preflight": (None, None),
+    "verbose": (None, None),
+    "version": (None, "crun "),
+    "help": (None, "usage: crun"),
+}
+
+BAD = {
+    "nnodes": ["0", "2:1", "1:2:3", "x", "16385", ""],
+    "nproc-per-node": ["0", "tow", "-1", "4097", ""],
+    "node-rank": ["-1", "1", "x"],
+    "numa-binding": ["near", ""],
+    "master-addr": ["", "[::1", "a b"],
+    "master-port": ["65536", "-1", "x", ""],
+    "rdzv-endpoint": ["", ":1", "a:x", "a:65536", "a:1,"],
+    "rdzv-backend": ["etcd", "etcd-v2", "x", ""],
+    "rdzv-id": ["", "a/b", "a b", "ü", "a\nb", "x" * 129],
+    "rdzv-conf": ["x", "x=1", "lease=", "lease=0", "is_host=2", "store_type=file",
+                  "scale=up", "quarantine=9", "join_timeout=-1", "keep_alive_max_attempt=0"],
+    "local-addr": ["", "a b", "x" * 256],
+    "store-port": ["65536", "x"],
+    "stdin": ["1", ""],
+    "start-method": ["x", ""],
+    "log-dir": [""],
+    "redirects": ["4", "0:4", "0:1,", "x", ""],
+    "tee": ["4", "0:4", "0:1,", "x", ""],
+    "local-ranks-filter": ["x", "0,", "-1"],
+    "events-file": [""],
+    "max-restarts": ["-1", "x", "1000001"],
+    "no-restart-on": ["0", "256", "2,", ",2", "SIGTERM", "2 3"],
+    "restart-min-uptime": ["-1", "x"],
+    "restart-backoff": ["-1", "x", ""],
+    "spares": ["-1", "x", "16385"],
+    "shutdown-timeout": ["-1", "x", "", "5e3"],
+    "failure-grace": ["-1", "x"],
+    "outage-grace": ["0", "x"],
+    "hang-timeout": ["x", "-1", ""],
+    "checkpoint-signal": ["x", "SIGKILL"],
+    "fence": ["x", ""],
+    "signals-to-handle": ["x", "SIGKILL", "", "SIGTERM,,SIGINT"],
+    "monitor-interval": ["x", ""],
+    "print-completion": ["fish", ""],
+}
+
+
+def fail(text):
+    global failures
+    failures += 1
+    print("FAIL:", text)
+
+
+def run(*words, env=None, **more):
+    base = {k: v for k, v in os.environ.items()
+            if not k.startswith(("PET_", "CRUN_", "TORCH", "OMP_", "CUDA_", "HIP_"))}
+    return subprocess.run([CRUN, *words], capture_output=True, text=True, timeout=20,
+                          env={**base, **(env or {})}, stdin=subprocess.DEVNULL, **more)
+
+
+def refused(words, *parts, env=None):
+    r = run(*words, env=env)
+    if r.returncode != 2:
+        fail(f"{words}: exit code {r.returncode}, not 2: {r.stderr}")
+    if r.stdout:
+        fail(f"{words}: writes to standard output")
+    if r.stderr.count("\n") != 1 or not r.stderr.startswith("crun: "):
+        fail(f"{words}: not one line of crun's: {r.stderr!r}")
+    for part in parts:
+        if part not in r.stderr:
+            fail(f"{words}: {part!r} is not in {r.stderr!r}")
+
+
+def flags_of_help():
+    r = run("--help")
+    if r.returncode or r.stderr:
+        fail(f"--help: {r.returncode} {r.stderr}")
+    if max(map(len, r.stdout.split("\n"))) > 80:
+        fail("--help has a line of more than 80 characters")
+    return re.findall(r"^  (?:-\w, |    )--([a-z-]+)", r.stdout, re.M)
+
+
+def check_good(flags):
+    for flag in flags:
+        if flag not in GOOD:
+            fail(f"--{flag} is not known to this test")
+            continue
+        value, says = GOOD[flag]
+        forms = [["--" + flag]] if value is None else [
+            [f"--{flag}={value}"], ["--" + flag, value]]
+        forms += [[form[0].replace("--" + flag, "--" + flag.replace("-", "_")),
+                   *form[1:]] for form in forms if "-" in flag]
+        for form in forms:
+            accepted(form, says, {})
+        name = flag.upper().replace("-", "_")
+        if flag not in ("help", "version"):
+            accepted([], says, {"PET_" + name: value or "1"})
+            accepted([], says, {"CRUN_" + name: value or "1", "PET_" + name: "0"})
+    for flag in set(GOOD) - set(flags):
+        fail(f"--{flag} is not in --help")
+
+
+def accepted(form, says, env):
+    r = run(*form, "--dry-run", "./prog.py", env=env)
+    text = r.stdout + r.stderr
+    if r.returncode or (says and says not in text):
+        fail(f"{form} {env}: exit code {r.returncode}, says {text!r}")
+
+
+def check_bad(flags):
+    for flag in flags:
+        for value in BAD.get(flag, []):
+            words = ["--nnodes=1" if flag != "rdzv-endpoint" else "--nnodes=2",
+                     f"--{flag}={value}"]
+            if flag == "master-addr":
+                words.append("--nnodes=2")
+            refused([*words, "./prog.py"], "--" + flag)
+        if GOOD[flag][0] is None:
+            refused([f"--{flag}=1", "./prog.py"], f"--{flag} takes no value")
+        else:
+            refused(["--" + flag], f"--{flag} needs a value")
+    refused([], "a program is missing")
+    refused(["--nproc-per-nod=x", "./prog.py"], "--nproc-per-node", '"x"')
+    refused(["--nproc-per-mode=2", "./prog.py"], "did you mean --nproc-per-node?")
+    refused(["--redirect", "x", "./prog.py"], "--redirects")
+    refused(["-x", "./prog.py"], "-x")
+    refused(["./nosuch.py"], "./nosuch.py: no such file")
+    refused(["nosuch.py"], "nosuch.py: no such file (looked in the working directory, "
+                           "in PATH and beside crun)")
+    refused(["nosuch"], "nosuch: no such file (looked in PATH and beside crun)")
+    refused(["./plain"], "./plain is not executable")
+    refused(["-m", "--no-python", "prog"], "--module and --no-python")
+    refused(["--standalone", "--nnodes=2", "./prog.py"], "--standalone")
+    refused(["./prog.py"], "CRUN_NNODES", '"x"', env={"CRUN_NNODES": "x"})
+    refused(["./prog.py"], "PET_NNODES", env={"PET_NNODES": "x"})
+    refused(["./prog.py"], "PYTHON_EXEC", env={"PYTHON_EXEC": "nosuch"})
+    refused(["./prog.py"], "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "x"})
+
+
+def check_dry_run():
+    """What is printed can be typed, and does what crun would have done."""
+    words = ["sh", "-c", 'echo "$RANK $WORLD_SIZE $ROLE_NAME" "$@"', "sh", "it's", "",
+             "${local_rank}", "a  b", "$HOME", "\\", "\n"]
+    flags = ["--nproc-per-node=2", "--role=a b'c"]
+    dry, real = run("--dry-run", *flags, *words), run(*flags, *words)
+    if dry.returncode or dry.stderr:
+        fail(f"--dry-run: {dry.returncode} {dry.stderr}")
+    typed = subprocess.run(["sh"], input=dry.stdout, capture_output=True, text=True,
+                           timeout=20)
+    if typed.stderr or sorted(typed.stdout) != sorted(real.stdout) or not typed.stdout:
+        fail(f"--dry-run typed: {typed.stdout!r} {typed.stderr!r}; "
+             f"run: {real.stdout!r} {real.stderr!r}")
+
+
+def check_prefixes_and_ends():
+    for words in (["--nproc", "2"], ["--nproc_per", "2"], ["--nproc-per-node=02"]):
+        r = run(*words, "--dry-run", "./prog.py")
+        if "LOCAL_WORLD_SIZE=2" not in r.stdout:
+            fail(f"{words}: {r.stdout} {r.stderr}")
+    r = run("--dry-run", "--", "./prog.py", "--nnodes", "--", "-v")
+    if "./prog.py --nnodes -- -v\n" not in r.stdout:
+        fail(f"the program's own flags: {r.stdout}")
+    r = run("-vr3", "-t", "1", "--dry-run", "./prog.py")
+    if r.returncode:
+        fail(f"letters together: {r.stderr}")
+
+
+def check_every_program():
+    for name in ("crun", "crund", "crunctl", "train", "coll-bench", "crun-preflight"):
+        program = os.path.join(os.path.dirname(CRUN), name)
+        if not os.path.exists(program):
+            continue  # needs a library that is not here
+        for flag, begins in (("--help", "usage: "), ("--version", f"{name} ")):
+            r = subprocess.run([program, flag], capture_output=True, text=True)
+            if r.returncode or r.stderr or not r.stdout.startswith(begins):
+                fail(f"{name} {flag}: {r}")
+        r = subprocess.run([program, "--nonsense"], capture_output=True, text=True)
+        if not r.returncode or r.stdout or "unknown flag --nonsense" not in r.stderr:
+            fail(f"{name} --nonsense: {r}")
+
+
+def check_full_disk():
+    for question in ("--help", "--version", "--print-completion=zsh"):
+        with open("/dev/full", "w") as full:
+            code = subprocess.run([CRUN, question], stdout=full,
+                                  stderr=subprocess.DEVNULL).returncode
+        if code == 0:
+            fail(f"{question} into a full disk: exit code 0")
+
+
+def check_completion(flags):
+    script = run("--print-completion", "bash").stdout
+    script += 'COMP_WORDS=(crun --); COMP_CWORD=1; _crun; echo "${COMPREPLY[@]}"\n'
+    script += 'COMP_WORDS=(crun --fence = s); COMP_CWORD=3; _crun; echo "$COMPREPLY"\n'
+    r = subprocess.run(["bash"], input=script, capture_output=True, text=True)
+    lines = r.stdout.split("\n")
+    if r.stderr or set(lines[0].split()) != {"--" + f for f in flags}:
+        fail(f"bash completes {lines[0]} {r.stderr}")
+    if lines[1] != "strict":
+        fail(f"bash completes the value {lines[1]!r}")
+    if not shutil.which("zsh"):
+        return
+    script = run("--print-completion", "zsh").stdout
+    r = subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True)
+    if r.returncode or r.stderr:
+        fail(f"zsh: {r.stderr}")
+
+
+def check_manual(flags):
+    with open(MANUAL) as f:
+        text = f.read().replace("\\-", "-").replace("\\&", "")
+    items = re.findall(r"^\.It (Fl .*)$", text, re.M)
+    listed = re.findall(r"(?:Fl|,) -([a-z-]{2,})", "\n".join(items))
+    for flag in sorted(set(flags) - set(listed)):
+        fail(f"the manual does not list --{flag}")
+    for flag in sorted(set(listed) - set(flags)):
+        fail(f"the manual lists --{flag}, which is none")
+
+
+def check_closed_descriptors():
+    r = subprocess.run(["sh", "-c", f'"{CRUN}" sh -c ": >ran" <&- >&- 2>&-'], timeout=20)
+    if r.returncode or not os.path.exists("ran"):
+        fail(f"without descriptors: exit code {r.returncode}")
+
+
+def check_limits():
+    """crun takes all descriptors that it may have; its workers have what it had."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    r = run("sh", "-c", "ulimit -Sn; ulimit -Hn", preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_NOFILE, (200, hard)))
+    if r.stdout.split() != ["200", str(hard)]:
+        fail(f"a worker's limits of descriptors: {r.stdout} {r.stderr}")
+
+
+def main():
+    directory = tempfile.mkdtemp()
+    os.chdir(directory)
+    try:
+        with open("prog.py", "w") as f:
+            f.write("#!/usr/bin/env python3\n")
+        os.chmod("prog.py", 0o755)
+        open("plain", "w").close()
+        flags = flags_of_help()
+        check_good(flags)
+        check_bad(flags)
+        check_prefixes_and_ends()
+        check_dry_run()
+        check_every_program()
+        check_full_disk()
+        check_completion(flags)
+        check_manual(flags)
+        check_closed_descriptors()
+        check_limits()
+    finally:
+        shutil.rmtree(directory)
+    sys.exit(1 if failures else 0)
+
+
+main()

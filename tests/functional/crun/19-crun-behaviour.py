@@ -1,0 +1,532 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+crun as a person and a machine meet it: exit codes, Ctrl-C and other signals, standard
+input, low limits, being process 1, what a worker finds around itself, restarts. After
+each check nothing of it lives, and no file or cgroup of it is left.
+"""
+import glob
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+from place import (  # noqa: E402
+    CRUN, CRUNCTL, PROGRAMS, SANITIZED, TIMEOUT, Place, Terminal, read, same, sh, until)
+
+
+# -- exit codes -----------------------------------------------------------------------
+
+
+def exit_codes(p):
+    p.crun(["true"], 0)
+    p.crun(sh("exit 7"), 7, "exit code 7, as rank 0's")
+    p.crun(sh("kill -SEGV $$"), 139, "killed by SIGSEGV")
+    p.crun(["--max-restarts=2", *sh("exit 4")], 4, "restart 2 of 2", "2 of 2 used")
+    p.crun([], 2, "a program is missing")
+    p.crun(["--nproc", "1", "true", "--no-such"], 0)  # a unique prefix
+    p.crun(["--no-such", "true"], 2, "unknown flag --no-such")
+
+
+def programs_that_cannot_be_executed(p):
+    again = "--max-restarts=3"
+    p.crun([again, "./none"], 2, "./none: no such file")
+    p.file("plain", mode=0o644)
+    p.crun([again, "./plain"], 2, "not executable")
+    p.file("garbage", "garbage")
+    p.crun([again, "./garbage"], 1, "neither a program", "0 of 3 used")
+    p.file("lost", "#!/no/interpreter\n")
+    p.crun([again, "./lost"], 1, "is missing", "0 of 3 used")
+
+
+# -- signals --------------------------------------------------------------------------
+
+# each says which signal it got, after it has said that it is ready
+DUTIFUL = ("for s in INT TERM HUP QUIT; do trap \"echo got $s; exit 0\" $s; done;"
+           "echo ready; while :; do sleep 0.02; done")
+DEAF = "trap '' INT TERM HUP QUIT; echo ready; while :; do sleep 0.02; done"
+
+
+def signals_end_the_job(p):
+    for signo, name in ((signal.SIGINT, "INT"), (signal.SIGTERM, "TERM"),
+                        (signal.SIGHUP, "HUP"), (signal.SIGQUIT, "QUIT")):
+        with open(os.path.join(p.path, name), "wb") as out:
+            c = p.start(CRUN, *sh(DUTIFUL), stdin=subprocess.DEVNULL, stdout=out)
+        until("ready", lambda: b"ready" in read(out.name))
+        c.send_signal(signo)
+        p.end(c, 128 + signo)
+        if f"got {name}".encode() not in read(out.name):
+            raise AssertionError(f"the worker did not get {name}: {read(out.name)}")
+
+
+def the_deaf_are_killed_after_the_grace(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh(DEAF), stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143)
+
+
+def the_stopped_are_ended(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo $$; kill -STOP $$"),
+                stdin=subprocess.DEVNULL)
+    pid = int(c.stdout.readline())
+    until("stopped", lambda: b"State:\tT" in read(f"/proc/{pid}/status"))
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143)
+
+
+def a_second_term_takes_no_grace_away(p):
+    c = p.start(CRUN, *sh("trap 'echo got TERM; until [ -e go ]; do sleep 0.02; done;"
+                          " echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGTERM)
+    same(c.stdout.readline(), b"got TERM\n")
+    c.send_signal(signal.SIGTERM)
+    p.file("go")
+    same(c.stdout.readline(), b"saved\n")
+    p.end(c, 143)
+
+
+def ctrl_c_once(p):
+    t = Terminal(p, "--nproc-per-node=2", *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.wait_for(b"ready\r\nready")
+    t.type(b"\x03")
+    t.end(130)
+    if b"stopping 2 workers" not in t.said or b"got INT" not in t.said:
+        raise AssertionError(t.said)
+
+
+def ctrl_c_twice(p):
+    t = Terminal(p, *sh(DEAF))
+    t.wait_for(b"ready")
+    t.type(b"\x03")
+    t.wait_for(b"Ctrl-C again to kill")
+    t.type(b"\x03")
+    t.end(130)
+
+
+def the_standing_of_the_job_is_shown(p):
+    writer = os.path.join(PROGRAMS, "page_writer.py")
+    steps = [writer, "--until", "100000", "--step", "0.01"]
+    t = Terminal(p, "--nproc-per-node=2", "python3", *steps)
+    t.wait_for(b"crun: 1 node, 2 workers \xc2\xb7 step ")
+    t.wait_for(b" steps/s")
+    t.type(b"\x03")
+    t.end(130)
+    c = p.start(CRUN, "python3", writer, "--until", "200", "--step", "0.01",
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if b"step" in c.stderr.read():
+        raise AssertionError("a standing line where there is no terminal")
+    p.end(c, 0)
+
+
+def a_dumb_terminal_gets_lines_alone(p):
+    t = Terminal(p, "--nproc-per-node=2", *sh(DUTIFUL), term="dumb")
+    t.wait_for(b"ready\r\nready")
+    t.type(b"\x03")
+    t.end(130)
+    if b"stopping 2 workers, 30 s to finish\r\n" not in t.said or b"\033" in t.said:
+        raise AssertionError(t.said)
+
+
+def ctrl_z_does_nothing(p):
+    t = Terminal(p, *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.type(b"\x1a")
+    t.type(b"\x03")
+    t.end(130)
+
+
+def a_terminal_that_closes(p):
+    t = Terminal(p, *sh(DUTIFUL))
+    t.wait_for(b"ready")
+    t.hang_up()
+    t.end(129)
+
+
+def nohup(p):
+    c = p.start("nohup", CRUN, *sh("echo ready; read x; exit 5"), stdin=subprocess.PIPE)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGHUP)
+    c.stdin.write(b"go\n")
+    p.end(c, 5)
+
+
+def other_signals_as_asked(p):
+    """As torchrun: those of the list are passed on and end the job; others kill crun."""
+    script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done"
+    c = p.start(CRUN, "--signals-to-handle=SIGUSR1", *sh(script),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGUSR1)
+    p.end(c, 128 + signal.SIGUSR1, "got USR1", "stopping 1 worker")
+
+
+# -- what workers leave behind --------------------------------------------------------
+
+
+def daemons_are_gone(p):
+    daemon = "setsid sh -c 'exec <&- >&- 2>&-; sleep 1000 & sleep 1000' & "
+    grace = "--failure-grace=0.3"
+    p.crun([grace, "--nproc-per-node=2", *sh(daemon + "exit 0")], 0)
+    p.nothing_is_left()
+    p.crun([grace, *sh(daemon + "sleep 0.01; exit 3")], 3)
+
+
+def daemons_that_obey_cost_no_grace(p):
+    # the shell is a daemon; what it waits for comes up when the shell has ended
+    p.crun(["--failure-grace=1000", *sh("setsid sh -c 'sleep 1000 <&- >&- 2>&-; :' <&- >&- 2>&- & exit 0")],
+           0)
+
+
+def a_guard_that_hangs(p):
+    c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo ready; exec sleep 1000"),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    guard = [int(pid) for pid in p.living()
+             if read(f"/proc/{pid}/comm") == b"crun-guard\n"]
+    same(len(guard), 1)
+    os.kill(guard[0], signal.SIGSTOP)
+    c.send_signal(signal.SIGTERM)
+    p.end(c, 143, "ending its guard")
+
+
+def pipes_that_are_held(p):
+    began = time.monotonic()
+    p.crun(sh("setsid sleep 1000 & echo said"), 0, "said")
+    if time.monotonic() - began > (20 if SANITIZED else 6):
+        raise AssertionError("waited for a pipe that a grandchild holds")
+
+
+# -- standard input -------------------------------------------------------------------
+
+
+def standard_input(p):
+    for flags, out in (([], "x\n"), (["--nproc-per-node=2"], "x\n"),
+                       (["--stdin=0"], "x\n"), (["--stdin=none"], ""),
+                       (["--nproc-per-node=2", "--stdin=all"], "x\n")):
+        given = p.file("given", "x\n")
+        with open(given) as f:
+            same(p.crun([*flags, "cat"], 0, stdin=f), out)
+
+
+# -- a job of two nodes, steered ------------------------------------------------------
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def two_nodes(p, nnodes, *words):
+    port = free_port()
+    pair = [p.start(CRUN, f"--nnodes={nnodes}", f"--node_rank={i}", "--master_addr=127.0.0.1",
+                    f"--master_port={port}", "--rdzv-id=pair", *words,
+                    stdin=subprocess.DEVNULL) for i in (0, 1)]
+    for c in pair:
+        same(c.stdout.readline(), b"ready\n")
+    return f"127.0.0.1:{port}", pair
+
+
+def steered_from_outside(p):
+    endpoint, pair = two_nodes(p, "2", *sh(DUTIFUL))
+    said = p.end(p.start(CRUNCTL, "status", "-e", endpoint), 0)
+    for text in ("pair", "running", "2 workers on 2 nodes"):
+        if text not in said:
+            raise AssertionError(f"{text!r} is not in:\n{said}")
+    if "cgroup" not in said and "session+warden" not in said:
+        raise AssertionError(f"how the workers are held is not in:\n{said}")
+    p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
+    for c in pair:
+        p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 1 worker")
+
+
+def drained_from_outside(p):
+    endpoint, (a, b) = two_nodes(p, "1:2", *sh(DUTIFUL))
+    p.end(p.start(CRUNCTL, "drain", "1", "-e", endpoint), 0)
+    same(a.stdout.readline(), b"got TERM\n")
+    same(a.stdout.readline(), b"ready\n")  # alone
+    p.end(p.start(CRUNCTL, "drain", "0", "-e", endpoint), 1, "fewer than 1 node")
+    p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
+    p.end(b, 0, " leaves")
+    p.end(a, 143, "epoch 2, 1 worker on 1 node")
+
+
+def a_rendezvous_that_is_not_there(p):
+    port = free_port()
+    lone = p.start(CRUN, "--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
+                   f"--master_port={port}", "true", stdin=subprocess.DEVNULL)
+    said = lone.stderr.readline().decode()
+    if not said.startswith(f"crun: waiting for the rendezvous (127.0.0.1:{port}: ") \
+            or "refused" not in said or " s left" not in said:
+        raise AssertionError(said)
+    p.crun(["--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
+            f"--master_port={port}", "true"], 0)
+    p.end(lone, 0, "the job formed: 2 nodes")
+
+
+def a_wait_for_more_nodes_than_needed(p):
+    lone = p.start(CRUN, "--nnodes=1:4", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                   "--rdzv-conf=lease=2,last_call_timeout=9", "true", stdin=subprocess.DEVNULL)
+    said = lone.stderr.readline().decode()
+    if not re.search(r"1 of 4 have joined · starts without the others in [0-9] s"
+                     r" · rendezvous 127.0.0.1:\d+ \(for nodes of this machine only\)", said):
+        raise AssertionError(said)
+    p.end(lone, 0, "the job formed: 1 node, 1 worker,")
+
+
+def a_node_that_fails_has_no_last_words(p):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        c = p.start(CRUN, f"--master-port={taken.getsockname()[1]}", "true",
+                    stdin=subprocess.DEVNULL)
+        out, err = c.communicate(timeout=TIMEOUT)
+        same((c.returncode, out), (1, b""))
+        if b"is in use by" not in err or b"it said" in err:
+            raise AssertionError(err)
+
+
+# -- odd places to start in -----------------------------------------------------------
+
+
+def closed_descriptors(p):
+    c = p.start("sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", CRUN,
+                *sh("ls /proc/self/fd > fds"))
+    p.end(c, 0)
+    same(read(os.path.join(p.path, "fds")).split(), [b"0", b"1", b"2", b"3"])
+
+
+def long_words(p):
+    env = dict(p.env, **{f"BIG{i}": "x" * 100000 for i in range(10)})
+    out = p.crun(["sh", "-c", "echo $# ${#BIG9}", "sh", *["word"] * 10000], 0, env=env)
+    same(out, "10000 100000\n")
+
+
+def bare_environment(p):
+    name, _, value = p.cookie.partition("=")
+    p.crun(["/bin/true"], 0, env={name: value})
+
+
+def no_working_directory(p):
+    c = p.start("sh", "-c", 'mkdir g; cd g; rmdir ../g; exec "$@"', "sh", CRUN, "true",
+                stdin=subprocess.DEVNULL)
+    p.end(c, 0)
+
+
+def few_descriptors(p):
+    for limit in (12, 16, 24, 32, 40, 64, 256):
+        def lower(limit=limit):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        c = p.start(CRUN, "--nproc-per-node=4", "true", preexec_fn=lower,
+                    stdin=subprocess.DEVNULL)
+        if limit < 36:
+            p.end(c, 2, f"4 workers need 36 descriptors, the limit is {limit}; raise")
+        else:
+            p.end(c, 0)
+
+
+def few_processes(p):
+    if os.getuid() != 0 or SANITIZED:
+        return  # nobody's other processes count too; ASan's threads as well
+    os.chmod(p.path, 0o755)
+    os.chmod(p.tmp, 0o777)
+    user = 100000 + os.getpid()  # whose processes nobody else starts
+    for most, code, words in ((5, 1, ("could not be started", "ulimit -u")),
+                              (1, 2, ("start the guard: fork",))):
+        c = p.start("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups",
+                    "prlimit", f"--nproc={most}", CRUN, "--nproc-per-node=8", "sleep",
+                    "100", stdin=subprocess.DEVNULL)
+        p.end(c, code, *words)
+        same(glob.glob(f"/dev/shm/crun-{user}-*"), [])
+
+
+def process_one(p):
+    if os.getuid() != 0:
+        return  # there is no pid namespace to be had
+    space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", CRUN]
+    c = p.start(*space, *sh("setsid sleep 0.01 & exit 3"), stdin=subprocess.DEVNULL)
+    p.end(c, 3)
+
+
+def process_one_is_ended(p):
+    """The signal reaches crun as process 1, which has no default action for it."""
+    if os.getuid() != 0:
+        return
+    c = p.start("unshare", "--pid", "--fork", "--mount-proc", CRUN, *sh(DUTIFUL),
+                stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    inner, = read(f"/proc/{c.pid}/task/{c.pid}/children").split()
+    os.kill(int(inner), signal.SIGTERM)
+    p.end(c, 143, "got TERM")
+
+
+def own_cgroup():
+    """The folder of our own cgroup v2 where groups can be made, or None."""
+    group = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
+    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
+                      read("/proc/self/mountinfo").decode(), re.M)
+    folder = mount[1] + group[1].rstrip("/") if group and mount else None
+    return folder if folder and os.access(folder + "/cgroup.procs", os.W_OK) else None
+
+
+def a_cgroup_that_was_killed(p):
+    """Kernels from 6.14 on kill whoever is born from such a group into another one. Workers
+    begin all the same, in a group of their own, and so do the next ones after a failure."""
+    own = own_cgroup()
+    if own is None:
+        return
+    # by a name that no other crun takes for one of its own kind that was left behind
+    path = os.path.join(own, "killed-" + os.path.basename(p.path))
+    os.mkdir(path)
+    try:
+        with open(path + "/cgroup.kill", "w") as f:
+            f.write("1")
+        move = f'echo 0 > {path}/cgroup.procs && exec "$@"'
+        c = p.start("sh", "-c", move, "sh", CRUN, "--nproc-per-node=2", "--max-restarts=1",
+                    "--restart-backoff=0", *sh(
+                        "grep ^0:: /proc/self/cgroup; exit $((1 - TORCHELASTIC_RESTART_COUNT))"),
+                    stdin=subprocess.DEVNULL)
+        groups = p.end(c, 0).split()
+        if len(groups) < 3 or not all(f"/crun-{c.pid}-" in g for g in groups):
+            raise AssertionError(f"workers were in {groups}")
+        until("the group is empty", lambda: b"populated 0" in read(path + "/cgroup.events"))
+    finally:
+        os.rmdir(path)
+
+
+# -- a worker's world -----------------------------------------------------------------
+
+
+def a_workers_world(p):
+    show = ("grep -E 'Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd; umask; "
+            "ulimit -Sn; ulimit -Hn; pwd; ps -o sid= -p $$ | grep -qw $$ && echo own")
+
+    def odd():
+        os.umask(0o31)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (333, 444))
+    got = p.crun(sh(show), 0, preexec_fn=odd, restore_signals=True).split()
+    # 32 and 33 belong to glibc: whoever was started by posix_spawn, as by make, ignores them
+    got[3] = f"{int(got[3], 16) & ~(3 << 31):016x}"
+    same(got, ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "0", "1", "2", "3", "0031",
+               "333", "444", p.path, "own"])
+
+
+def the_environment(p):
+    for workers, omp in ((1, None), (2, "1")):
+        env = {k: v for k, v in p.env.items() if k != "OMP_NUM_THREADS"}
+        out = p.crun([f"--nproc-per-node={workers}", "--max-restarts=3", "--redirects=0",
+                      *sh("[ $RANK != 0 ] || env")], 0, env=env)
+        got = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        wanted = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(workers),
+                  "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0",
+                  "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "ROLE_RANK": "0",
+                  "ROLE_WORLD_SIZE": str(workers), "NODE_RANK": "0", "CRUN_EPOCH": "1",
+                  "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "3",
+                  "TORCHELASTIC_USE_AGENT_STORE": "True",
+                  "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": omp}
+        same({k: got.get(k) for k in wanted}, wanted)
+
+
+# -- reports and restarts -------------------------------------------------------------
+
+
+def error_files(p):
+    own = os.path.join(p.path, "own.json")
+    for text in ('{"message":{"message":"Oops: both","extraInfo":{"py_callstack":'
+                 '"Traceback\\n  Oops: both","timestamp":"1"}}}',
+                 '{"message":"Oops: both","timestamp":1}'):
+        given = p.file("given.json", text)
+        p.crun([f"--log-dir={p.path}/logs",
+                *sh(f"cat {given} > $TORCHELASTIC_ERROR_FILE; exit 9")], 9, "Oops: both",
+               env=dict(p.env, TORCHELASTIC_ERROR_FILE=own))
+        told = json.loads(read(own))["message"]
+        same(told["message"], "Oops: both" if "extraInfo" in text else "exit code 9")
+        same((told["extraInfo"]["py_callstack"][-10:], told["errorCode"]), ("Oops: both", 9))
+    p.crun(sh("exit 3"), 3, "nothing on standard error")
+
+
+def restarts_and_events(p):
+    log = os.path.join(p.path, "events")
+    began = time.monotonic()
+    out = p.crun(["--max-restarts=20", "--restart-backoff=0", f"--events-file={log}",
+                  *sh("echo $TORCHELASTIC_RESTART_COUNT $CRUN_EPOCH; exit 1")], 1,
+                 "restart 20 of 20")
+    if time.monotonic() - began > 8:  # 0.2 s where nothing else runs: no back-off
+        raise AssertionError("20 restarts took longer than 8 s")
+    same(out, "".join(f"{i} {i + 1}\n" for i in range(21)))
+    kinds = [json.loads(line)["kind"] for line in read(log).splitlines()]
+    same((kinds.count("formed"), kinds.count("failed"), kinds[-1]), (21, 21, "done"))
+
+
+def nothing_grows(p):
+    """Descriptors and memory of crun after 350 restarts, by which time the
+    rendezvous' history of events is full, and after 100 more."""
+    hold = [os.path.join(p.path, n) for n in ("350", "450")]  # the restarts that wait
+    for name in hold:
+        os.mkfifo(name)
+    c = p.start(CRUN, "--max-restarts=500", "--restart-backoff=0", *sh(
+        "n=$TORCHELASTIC_RESTART_COUNT; [ ! -p $n ] || read x < $n; exit 1"),
+        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    figures = []
+    for name in hold:
+        with open(name, "w") as f:  # waits for the reader
+            figures.append((len(os.listdir(f"/proc/{c.pid}/fd")), next(
+                int(line.split()[1]) for line in
+                read(f"/proc/{c.pid}/smaps_rollup").decode().splitlines()
+                if line.startswith("Pss_Anon") or line.startswith("Anonymous"))))
+            f.write("go\n")
+    (fds, kib), (fds_later, kib_later) = figures
+    p.end(c, 1)
+    if fds_later > fds + 4:  # some are on their way out when crun is looked at
+        raise AssertionError(f"{fds} descriptors have become {fds_later}")
+    if not SANITIZED and kib_later > kib + 200:
+        raise AssertionError(f"{kib} KiB have become {kib_later}")
+
+
+CHECKS = [
+    exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
+    the_deaf_are_killed_after_the_grace, the_stopped_are_ended,
+    a_second_term_takes_no_grace_away, ctrl_c_once,
+    ctrl_c_twice, other_signals_as_asked, the_standing_of_the_job_is_shown,
+    a_dumb_terminal_gets_lines_alone,
+    ctrl_z_does_nothing, a_terminal_that_closes, nohup, daemons_are_gone,
+    daemons_that_obey_cost_no_grace, a_guard_that_hangs,
+    pipes_that_are_held, standard_input, steered_from_outside, drained_from_outside,
+    a_rendezvous_that_is_not_there, a_wait_for_more_nodes_than_needed,
+    a_node_that_fails_has_no_last_words, closed_descriptors, long_words,
+    bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
+    process_one_is_ended, a_cgroup_that_was_killed,
+    a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,
+]
+
+
+def main():
+    failed = 0
+    for check in CHECKS:
+        if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
+            continue
+        place = Place()
+        began = time.monotonic()
+        try:
+            check(place)
+            place.nothing_is_left()
+        except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError) as e:
+            failed += 1
+            print(f"FAILED: {check.__name__}: {e}", file=sys.stderr)
+        finally:
+            place.close()
+        print(f"{check.__name__}: {time.monotonic() - began:.2f} s")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

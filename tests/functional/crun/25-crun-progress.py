@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+Status pages: a worker that makes no progress is found and its job restarted, with what
+every rank did told before; one that is merely slow is left alone; and the heartbeats say
+how far the workers are.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "lib"))
+from expect import fail, until  # noqa: E402
+import nodes  # noqa: E402
+import readme  # noqa: E402
+
+BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
+CRUN = BIN / "crun"
+WRITER = ROOT / "tests" / "programs" / "page_writer.py"
+
+
+class Job:
+    """A crun on this machine; its output is in files."""
+
+    def __init__(self, directory, *words, workers=3):
+        self.base = tempfile.mkdtemp(dir=directory)
+        self.words = [CRUN, f"--nproc-per-node={workers}", *words]
+        with open(self.base + "/out", "wb") as out, open(self.base + "/err", "wb") as err:
+            self.popen = subprocess.Popen([str(w) for w in self.words], stdout=out,
+                                          stderr=err, stdin=subprocess.DEVNULL)
+
+    def text(self, name):
+        with open(f"{self.base}/{name}", errors="replace") as f:
+            return f.read()
+
+    @property
+    def out(self):
+        return self.text("out")
+
+    @property
+    def err(self):
+        return self.text("err")
+
+    def expect(self, code, *patterns, seconds=60):
+        try:
+            got = self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            got = "none"
+        if got != code:
+            fail(f"{self.words}: exit code {got}, not {code}:\n{self.out}{self.err}")
+        for pattern in patterns:
+            if not re.search(pattern, self.err):
+                fail(f"{self.words}: nothing matches {pattern!r} in:\n{self.err}")
+        return self
+
+
+def began(text):
+    """[(rank, life, pid)]"""
+    return [tuple(map(int, line.split()[1:])) for line in text.splitlines()
+            if line.startswith("began ")]
+
+
+# -- one node -------------------------------------------------------------------------
+
+
+def a_worker_that_spins_is_found(directory):
+    job = Job(directory, "--max-restarts=1", "--hang-timeout=2", WRITER,
+              "spin@5:1", "wait@6:0", "wait@6:2")
+    job.expect(0, r"rank 1 on \S+ hangs: no progress for \S+ s at step 5, training",
+               r"rank 0 \(pid \d+\): step 6, communicating, no change for \S+ s; "
+               r"process sleeping in \w+",
+               r"rank 1 \(pid \d+\): step 5, training, no change for \S+ s; process running",
+               r"rank 2 \(pid \d+\): step 6, communicating",
+               r"restart 1 of 1: epoch 2 formed")
+    if sorted(b[:2] for b in began(job.out)) != [(r, life) for r in range(3) for life in (0, 1)]:
+        fail("not all ranks began twice:", job.out)
+
+
+def a_stopped_worker_is_found_and_ended(directory):
+    job = Job(directory, "--hang-timeout=2", "--events-file", directory + "/events",
+              WRITER, "stop@5:2", "wait@6:0", "wait@6:1")
+    job.expect(1, r"rank 2 on \S+ hangs: no progress for \S+ s at step 5, training",
+               r"the ranks +\| \S+: rank 0 \(pid \d+\)",
+               r"\n +\| \S+: rank 2 \(pid \d+\): step 5, .*; process stopped",
+               r"crun: exit code 1\n")
+    for rank, _, pid in began(job.out):
+        if os.path.exists(f"/proc/{pid}"):
+            fail("rank", rank, "still lives")
+    with open(directory + "/events") as f:
+        events = [json.loads(line) for line in f]
+    if sum(e["kind"] == "rank" for e in events) != 3:
+        fail("not three ranks in", events)
+
+
+def one_that_never_writes_is_found_beside_others_that_do(directory):
+    Job(directory, "--hang-timeout=0.5", "sh", "-c",
+        f'[ $RANK = 1 ] && exec sleep 60; python3 {WRITER} --until=0; sleep 60').expect(
+            1, r"rank 1 on \S+ hangs: nothing on its status page in the \S+ s since its start")
+
+
+def silence_for_a_reason_is_no_hang(directory):
+    """Evaluating takes longer than the timeout; the others wait for it."""
+    job = Job(directory, "--hang-timeout=2", WRITER, "evaluate@5:1:4", "evaluate@5:0:4")
+    job.expect(0)
+    if job.err:
+        fail("not quiet:", job.err)
+
+
+def a_worker_that_is_done_may_stay(directory):
+    job = Job(directory, "--hang-timeout=1", "sh", "-c",
+              f'python3 {WRITER} && sleep 3', workers=2)
+    job.expect(0)
+
+
+def without_the_flag_nobody_is_judged(directory):
+    Job(directory, WRITER, "silent@5:1:3").expect(0)
+
+
+def no_page_no_judgement(directory):
+    Job(directory, "--hang-timeout=1", "sleep", "3", workers=2).expect(0)
+
+
+def an_agent_that_was_stopped_takes_nobody_for_hung(directory):
+    job = Job(directory, "--hang-timeout=2", WRITER, "--until=300", workers=2)
+    until(lambda: len(began(job.out)) == 2, "workers")
+    os.kill(job.popen.pid, signal.SIGSTOP)
+    time.sleep(2.6)
+    os.kill(job.popen.pid, signal.SIGCONT)
+    job.expect(0)
+
+
+def mistakes_are_told(directory):
+    for value in ("-1", "soon", "1e99", ""):
+        Job(directory, f"--hang-timeout={value}", "true").expect(
+            2, "--hang-timeout: .* is not auto, or a number of seconds from 0 to ")
+    Job(directory, "--checkpoint-signal=KILL", "true").expect(
+        2, '--checkpoint-signal: "KILL" is not a signal that can be handled')
+
+
+# -- README's writers -----------------------------------------------------------------
+
+PYTHON_MAIN = """
+rank, saved, step = int(os.environ["RANK"]), 0, 0
+assert progress(LOADING, 0) == 0
+while True:
+    step += 1
+    wanted = progress(TRAINING, step, loss=0.25, saved=saved)
+    time.sleep(0.01)
+    if wanted != saved:
+        saved = wanted
+        os.write(1, b"saved\\n")
+    progress(COMMUNICATING, step, loss=0.25, saved=saved)
+    if rank == 1 and step == 50:
+        progress(TRAINING, step)
+        time.sleep(1000)
+    if rank == 0 and step == 51:
+        time.sleep(1000)
+"""
+
+C_MAIN = """
+int main(void)
+{
+    int second = atoi(getenv("RANK"));
+    progress_open();
+    for (uint64_t step = 1;; step++) {
+        progress(1, step, 0.25);
+        usleep(10000);
+        if (second && step == 50)
+            pause();
+        progress(4, step, 0.25);
+        if (!second && step == 51)
+            pause();
+    }
+}
+"""
+
+HANGS = (r"rank 1 on \S+ hangs: no progress for \S+ s at step 50, training",
+         r"rank 0 \(pid \d+\): step 51, communicating, ",
+         r"rank 1 \(pid \d+\): step 50, training, ")
+
+
+def the_python_of_readme_works(directory):
+    script = pathlib.Path(directory) / "w.py"
+    script.write_text(readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
+    Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *HANGS)
+    alone = subprocess.Popen([sys.executable, script], stdin=subprocess.DEVNULL,
+                             env={**os.environ, "RANK": "2"})  # without a page
+    time.sleep(0.3)
+    if alone.poll() is not None:
+        fail("does not run without crun")
+    alone.kill()
+    alone.wait()
+
+
+def the_example_in_c_works(directory):
+    source, program = pathlib.Path(directory) / "w.c", pathlib.Path(directory) / "w"
+    example = (ROOT / "worker-lib/examples/progress.c").read_text()
+    source.write_text(example[:example.index("int main(")] + C_MAIN)
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *HANGS)
+
+
+def the_command_of_readme_shows_a_hang(_):
+    command, = readme.commands("Progress")
+    command = command.replace("build/bin/crun", str(CRUN))
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    if shown.returncode != 1 or "hangs: no progress for 2" not in shown.stderr:
+        fail(command, shown)
+
+
+# -- with a rendezvous to be asked ----------------------------------------------------
+
+
+class Daemon:
+    def __init__(self, directory):
+        self.log = directory + "/crund.log"
+        with open(self.log, "wb") as log:
+            self.popen = subprocess.Popen([BIN / "crund", "--listen", "127.0.0.1:0"],
+                                          stderr=log, stdin=subprocess.DEVNULL)
+        self.address = until(self.found, "crund")
+
+    def found(self):
+        with open(self.log) as f:
+            match = re.search(r"listening.*?(127\.0\.0\.1:\d+)", f.read())
+        return match and match.group(1)
+
+    def ask(self, *words):
+        return subprocess.run([BIN / "crunctl", "-e", self.address, *words], check=True,
+                              capture_output=True, text=True, timeout=30).stdout
+
+    def node(self):
+        jobs = json.loads(self.ask("status", "--json"))
+        return jobs[0]["nodes"][0] if jobs and jobs[0]["nodes"] else {}
+
+
+def join(daemon, *words):
+    return [f"--rdzv-endpoint={daemon.address}", "--rdzv-backend=c10d", "--rdzv-id=job",
+            "--nnodes=1", "--rdzv-conf=lease=2", *words]
+
+
+def the_status_says_how_far_the_workers_are(directory, daemon):
+    job = Job(directory, *join(daemon), WRITER, "--until=100000")
+    first = until(lambda: daemon.node().get("step"), "a step in the status")
+    until(lambda: daemon.node()["step"] > first, "a later step")
+    node = until(lambda: daemon.node() if daemon.node()["steps_per_s"] else None,
+                 "steps per second")
+    if not 0 < float(node["steps_per_s"]) <= 100 or not 0 < float(node["loss"]) <= 1:
+        fail("not what the workers do:", node)
+    if not re.search(rf"node-|{node['host']}.* {node['steps_per_s']} ", daemon.ask("status")):
+        fail("not in the table:", daemon.ask("status"))
+    job.popen.send_signal(signal.SIGINT)
+    job.expect(130)
+
+
+def the_events_say_what_every_rank_did(directory, daemon):
+    Job(directory, *join(daemon, "--hang-timeout=2", "--rdzv-id=hangs"), WRITER,
+        "stop@5:2", "wait@6:0", "wait@6:1").expect(1)
+    events = daemon.ask("events", "--rdzv-id=hangs")
+    for text in ("rank 0 (pid ", "rank 1 (pid ", "rank 2 (pid ", "process stopped",
+                 "rank 2 on "):
+        if text not in events:
+            fail(f"{text!r} is not in:\n{events}")
+
+
+# -- checkpoints that are asked for ---------------------------------------------------
+
+
+def elastic(daemon, name, *words):
+    return [f"--rdzv-endpoint={daemon.address}", "--rdzv-backend=c10d", f"--rdzv-id={name}",
+            "--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint", *words]
+
+
+def two_nodes(directory, daemon, name, *words):
+    """Both run in one epoch, the second having been taken in at a checkpoint."""
+    crun = elastic(daemon, name, *words, WRITER, "--until=1000000")
+    a = Job(directory, *crun, workers=2)
+    until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    b = Job(directory, *crun, workers=2)
+    until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers", 60)
+    return a, b
+
+
+def end(*jobs):
+    for job in jobs:
+        job.popen.send_signal(signal.SIGINT)
+    for job in jobs:
+        job.expect(130)
+
+
+def saved(job):
+    """How often each rank of it has written a checkpoint."""
+    return sorted(line.split()[1] for line in job.out.splitlines() if line.startswith("saved"))
+
+
+def a_newcomer_is_taken_in_at_a_checkpoint(directory, daemon):
+    a, b = two_nodes(directory, daemon, "grows")
+    if saved(a) != ["0", "1"] or saved(b):
+        fail("checkpoints of the first node and the second:", saved(a), saved(b))
+    end(a, b)
+    if "signalled" in a.out:
+        fail("a signal nobody asked for:", a.out)
+
+
+def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
+    a, b = two_nodes(directory, daemon, "shrinks", "--checkpoint-signal=USR1")
+    b.popen.send_signal(signal.SIGUSR1)
+    b.expect(143, "SIGUSR1: this node is to be taken away")
+    until(lambda: len(began(a.out)) == 6, "the first node alone")
+    if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
+        fail("checkpoints of the first node and the second:", saved(a), saved(b))
+    end(a)
+    for rank, times in ((0, 2), (1, 2)):
+        if a.out.count(f"signalled {rank}") != times:
+            fail("signals:", a.out)
+
+
+def a_second_signal_hurries_one_node_and_not_the_job(directory, daemon):
+    crun = elastic(daemon, "hurries", "--shutdown-timeout=1000", WRITER,
+                   "--until=1000000", "silent@1:1")
+    a = Job(directory, *crun, workers=1)
+    until(lambda: len(began(a.out)) == 1, "the first node's worker")
+    b = Job(directory, *crun, workers=1)
+    until(lambda: re.search(r"\n\S+ +1 +1 +running .* 1 ",
+                            daemon.ask("status", "--rdzv-id=hurries")),
+          "a worker that will write no checkpoint")
+    b.popen.send_signal(signal.SIGTERM)
+    until(lambda: "wants to leave" in daemon.ask("events", "--rdzv-id=hurries"),
+          "SIGTERM to count")
+    b.popen.send_signal(signal.SIGUSR1)
+    b.popen.send_signal(signal.SIGTERM)
+    b.expect(143, "a second signal: this node leaves without waiting for a checkpoint")
+    until(lambda: len(began(a.out)) == 3, "the first node alone")
+    end(a)
+
+
+def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
+    job = Job(directory, *elastic(daemon, "ends"), WRITER, "--until=1000000", workers=2)
+    until(lambda: len(began(job.out)) == 2, "workers")
+    job.popen.send_signal(signal.SIGUSR1)
+    job.popen.send_signal(signal.SIGUSR1)
+    job.expect(143)
+
+
+def workers_that_know_of_no_page_are_not_waited_for(directory, daemon):
+    crun = elastic(daemon, "bare", "sh", "-c", "echo began $RANK 0 $$; exec sleep 1000")
+    a = Job(directory, *crun, workers=2)
+    until(lambda: len(began(a.out)) == 2, "the first node's workers")
+    b = Job(directory, *crun, workers=2)
+    until(lambda: len(began(b.out)) == 2, "all workers")
+    end(a, b)
+
+
+# -- two nodes ------------------------------------------------------------------------
+
+
+def all_ranks_of_both_nodes_are_told(_, cluster):
+    both = [cluster[i].start(
+        [CRUN, "--nnodes=2", f"--node_rank={i}", f"--master_addr={cluster[0].address}",
+         "--master_port=29500", "--nproc_per_node=2", "--hang-timeout=2",
+         "--max-restarts=1", WRITER, "spin@5:3", "wait@6:0", "wait@6:1", "wait@6:2"])
+        for i in (0, 1)]
+    for i, p in enumerate(both):
+        if p.wait(60) != 0:
+            fail(p, p.err)
+        for rank in (2 * i, 2 * i + 1): # each its own
+            if f"rank {rank} (pid " not in p.err:
+                fail(f"rank {rank} is not in:\n{p.err}")
+        if "rank 3 on node-1 hangs: no progress for" not in p.err:
+            fail("the rank that hangs is not named:", p.err)
+
+
+def the_report_of_each_node_lists_all_ranks(_, cluster):
+    both = [cluster[i].start(
+        [CRUN, "--nnodes=2", f"--node_rank={i}", f"--master_addr={cluster[0].address}",
+         "--master_port=29501", "--nproc_per_node=2", "--hang-timeout=2",
+         WRITER, "spin@5:2", "wait@6:0", "wait@6:1", "wait@6:3"]) for i in (0, 1)]
+    for p in both:
+        if p.wait(60) != 1:
+            fail(p, p.err)
+        report = p.err[p.err.find("first failure"):]
+        for rank in range(4):
+            if f"| node-{rank // 2}: rank {rank} (pid " not in report:
+                fail(f"rank {rank} is not in:\n{p.err}")
+
+
+ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
+            one_that_never_writes_is_found_beside_others_that_do,
+            silence_for_a_reason_is_no_hang, a_worker_that_is_done_may_stay,
+            without_the_flag_nobody_is_judged, no_page_no_judgement,
+            an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told,
+            the_python_of_readme_works, the_example_in_c_works,
+            the_command_of_readme_shows_a_hang]
+ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
+ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
+                 a_node_to_be_taken_away_leaves_after_a_checkpoint,
+                 a_second_signal_hurries_one_node_and_not_the_job,
+                 the_last_node_to_be_taken_away_ends_the_job,
+                 workers_that_know_of_no_page_are_not_waited_for]
+TWO_NODES = [all_ranks_of_both_nodes_are_told, the_report_of_each_node_lists_all_ranks]
+
+
+def run_one(test, *where):
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="crun-progress-") as directory:
+        test(directory, *where)
+    print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+
+
+def run(tests, *where, at_once=1):
+    """They mostly wait."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        running = [pool.submit(run_one, test, *where) for test in tests
+                   if not sys.argv[1:] or test.__name__ in sys.argv[1:]]
+        for test in running:
+            test.result()
+
+
+def main():
+    run(ONE_NODE, at_once=3)
+    with tempfile.TemporaryDirectory(prefix="crun-progress-") as directory:
+        daemon = Daemon(directory)
+        try:
+            run(ASKED, daemon)
+            run(ASKED_AT_ONCE, daemon, at_once=2)
+        finally:
+            daemon.popen.kill()
+            daemon.popen.wait()
+    why = nodes.available()
+    if why:
+        print(f"skipped: {why}: hangs were looked for on one node only")
+        sys.exit(77)
+    with nodes.Cluster(2) as cluster:
+        run(TWO_NODES, cluster, at_once=2)
+
+
+main()

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+What crund has acknowledged is on the disk: it is there after a kill -9, and where a sync
+fails nobody is told anything and crund ends with one line and status 74.
+"""
+import os
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+from control import (Crund, END_OF_LIST, JOB_STATUS, JOINED, STATUS, Session,  # noqa: E402
+                     WELCOME, frame, hello, join)
+
+
+def joined(port, run_id):
+    s = Session(port)
+    s.send(hello("agent") + join(run_id))
+    s.expect(WELCOME)
+    s.expect(JOINED)
+    return s
+
+
+def jobs(port):
+    s = Session(port)
+    s.send(hello() + frame(STATUS, sequence=2))
+    s.expect(WELCOME)
+    names = []
+    while (message := s.receive())[0] != END_OF_LIST:
+        assert message[0] == JOB_STATUS, message
+        names.append(message[1]["run_id"])
+    s.close()
+    return sorted(names)
+
+
+def kill_and_resume(directory):
+    state = os.path.join(directory, "killed")
+    names = []
+    for i in range(5):
+        crund = Crund(directory, "--state-dir", state, name=f"killed{i}")
+        jobs_word = "1 job" if len(names) == 1 else f"{len(names)} jobs"
+        assert f"{jobs_word} resumed" in crund.log(), crund.log()
+        assert jobs(crund.port) == names, jobs(crund.port)
+        names.append(f"job{i}")
+        agent = joined(crund.port, names[-1])
+        crund.stop(9)
+        agent.close()
+
+
+def failing_sync(directory):
+    flag = os.path.join(directory, "fail")
+    state = os.path.join(directory, "failing")
+    library = os.path.abspath(os.path.join(os.environ.get("BUILD", "build"), "lib",
+                                           "failing_sync_preload.so"))
+    crund = Crund(directory, "--state-dir", state, name="failing",
+                  env={"LD_PRELOAD": library, "FAILING_SYNC": flag,
+                       "ASAN_OPTIONS": "verify_asan_link_order=0"})
+    first = joined(crund.port, "before")
+    before = len(crund.log().splitlines())
+    open(flag, "w", encoding="ascii").close()
+    try:
+        joined(crund.port, "after")
+        raise AssertionError("told that it has joined, though nothing was written")
+    except Session.Closed:
+        pass
+    code = crund.process.wait(10)
+    lines = [line for line in crund.log().splitlines()[before:] if "job \"" not in line]
+    assert code == 74, f"exit code {code}: {crund.log()}"
+    assert len(lines) == 1 and "Input/output error" in lines[0], crund.log()
+    first.close()
+    os.remove(flag)
+    crund = Crund(directory, "--state-dir", state, name="mended")
+    assert "before" in jobs(crund.port), crund.log()
+    assert crund.stop() == 0
+
+
+def main():
+    directory = tempfile.mkdtemp()
+    try:
+        kill_and_resume(directory)
+        failing_sync(directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+main()

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# sanitizers: no, 18 and 19 have crun do the same
+"""
+An unmodified PyTorch program under crun: tests/programs/ddp_train.py on one node and on
+two, killed in the middle and resumed, failing with a traceback. PyTorch comes from PyPI
+by scripts/torch-venv; several nodes are network namespaces. What cannot be had is said
+loudly, and the exit code is 77.
+
+    BUILD=build tests/functional/torch/62-crun-pytorch.py [TEST...]
+"""
+import math
+import os
+import pathlib
+import re
+import signal
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+from expect import fail, until  # noqa: E402
+import nodes  # noqa: E402
+from torch_jobs import Here, SECONDS, TRAIN, said, skip, torch_env  # noqa: E402
+
+BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
+CRUN = BIN / "crun"
+EPOCHS = 6
+
+
+# -- running and judging --------------------------------------------------------------
+
+
+class Job:
+    """What a test needs: where checkpoints go, and how a worker finds its Python."""
+
+    def __init__(self, env, directory):
+        self.env = {**env, "TMPDIR": directory}
+        self.directory = directory
+        self.count = 0
+
+    def new(self):
+        """The arguments of a training of its own."""
+        self.count += 1
+        return [TRAIN, "--epochs", EPOCHS, "--checkpoint",
+                f"{self.directory}/checkpoint-{self.count}.pt"]
+
+    def crun(self, node, *words):
+        env = dict(self.env)
+        if not isinstance(node, Here):
+            env["GLOO_SOCKET_IFNAME"] = node.interface  # its host name is in no DNS
+        return node.start([CRUN, *words], env=env)
+
+
+def expect(code, *processes):
+    """All end with this exit code; one that does not need not be waited for by others."""
+    end = time.monotonic() + SECONDS
+    codes = {None}
+    while codes <= {None, code} and time.monotonic() < end:
+        codes = {p.popen.poll() for p in processes}
+        if codes == {code}:
+            return
+        time.sleep(0.01)
+    for p in processes:
+        print(f"{p}: exit code {p.popen.poll()}\n{p.out}{p.err}", file=sys.stderr)
+    fail(f"not all ended with {code} within {SECONDS} s")
+
+
+def check_world(found, local_world, restarts=0, max_restarts=0):
+    """Every rank's environment is what torchrun would give it."""
+    world = 4
+    if sorted(int(facts["RANK"]) for facts in found) != list(range(world)):
+        fail("ranks:", found)
+    for facts in found:
+        rank = int(facts["RANK"])
+        want = {"LOCAL_RANK": rank % local_world, "WORLD_SIZE": world,
+                "LOCAL_WORLD_SIZE": local_world, "GROUP_RANK": rank // local_world,
+                "GROUP_WORLD_SIZE": world // local_world, "ROLE_RANK": rank,
+                "ROLE_WORLD_SIZE": world, "ROLE_NAME": "default",
+                "TORCHELASTIC_RESTART_COUNT": restarts,
+                "TORCHELASTIC_MAX_RESTARTS": max_restarts,
+                "TORCHELASTIC_USE_AGENT_STORE": True}
+        wrong = {k: (facts[k], v) for k, v in want.items() if facts[k] != str(v)}
+        if wrong:
+            fail(f"rank {rank}, found and wanted:", wrong)
+    if len({facts["TORCHELASTIC_RUN_ID"] for facts in found}) != 1:
+        fail("run ids:", found)
+
+
+def check_trained(*processes):
+    """All four ranks ended with the same parameters, those of every other training."""
+    done = said("done", *processes)
+    if sorted(facts["rank"] for facts in done) != list("0123"):
+        fail("ranks that are done:", done)
+    if len({facts["sum"] for facts in done}) != 1:
+        fail("the ranks differ:", done)
+    total = float(done[0]["sum"])
+    check_trained.sums.append(total)
+    if not math.isclose(total, check_trained.sums[0], rel_tol=1e-9):
+        fail("trainings differ:", check_trained.sums)
+    return done
+
+
+check_trained.sums = []
+
+
+def kill_in_the_middle(rank, *processes):
+    """kill -9 of a worker once the second epoch's checkpoint is written."""
+    until(lambda: any(f["epoch"] == "1" for f in said("epoch", *processes)),
+          "the second epoch", SECONDS)
+    pid = next(int(f["pid"]) for f in said("env", *processes) if f["RANK"] == str(rank))
+    os.kill(pid, signal.SIGKILL)
+
+
+def check_resumed(local_world, *processes):
+    envs = said("env", *processes)
+    check_world([f for f in envs if f["TORCHELASTIC_RESTART_COUNT"] == "0"],
+                local_world, 0, 3)
+    check_world([f for f in envs if f["TORCHELASTIC_RESTART_COUNT"] != "0"],
+                local_world, 1, 3)
+    began = {int(facts["began"]) for facts in check_trained(*processes)}
+    if len(began) != 1 or not 2 <= began.pop() < EPOCHS:
+        fail("did not resume from the checkpoint:", said("done", *processes))
+
+
+# -- one node -------------------------------------------------------------------------
+
+
+def one_node(job, node):
+    p = job.crun(node, "--standalone", "--nproc_per_node=4", *job.new())
+    expect(0, p)
+    check_world(said("env", p), 4)
+    check_trained(p)
+    if p.err:
+        fail("not quiet:", p.err)
+
+
+def a_killed_worker_is_resumed(job, node):
+    p = job.crun(node, "--standalone", "--nproc-per-node=4", "--max-restarts=3", *job.new(),
+                 "--batch-seconds", 0.02)
+    kill_in_the_middle(1, p)
+    expect(0, p)
+    check_resumed(4, p)
+    for text in ("rank 1", "SIGKILL", "restart 1 of 3"):
+        if text not in p.err:
+            fail(f"{text!r} is not in:\n{p.err}")
+
+
+def an_exception_is_told_with_its_traceback(job, node):
+    p = job.crun(node, "--standalone", "--nproc_per_node=2", *job.new(), "--fail-rank", 1)
+    expect(1, p)
+    report = p.err[p.err.find("crun: "):]
+    for text in (" failed: ", "rank 1", "ValueError: rank 1 was told to fail",
+                 "exit code 1, as rank 1's"):
+        if text not in report:
+            fail(f"{text!r} is not in crun's report:\n{p.err}")
+    if not re.search(r"\| +File \"[^\"]*ddp_train\.py\", line \d+, in main", report):
+        fail(f"no traceback in crun's report:\n{p.err}")
+
+
+# -- two nodes ------------------------------------------------------------------------
+
+
+def two_nodes_static(job, cluster):
+    training = job.new()
+    both = [job.crun(cluster[i], "--nnodes=2", f"--node_rank={i}",
+                     f"--master_addr={cluster[0].address}", "--master_port=29500",
+                     "--nproc_per_node=2", *training) for i in (0, 1)]
+    expect(0, *both)
+    check_world(said("env", *both), 2)
+    check_trained(*both)
+
+
+def two_nodes_with_a_daemon(job, cluster):
+    daemon = cluster[0].start([BIN / "crund", "--listen", ":29400"])
+    until(lambda: "listening" in daemon.err, "crund")
+    training = job.new() + ["--batch-seconds", 0.02]
+    both = [job.crun(cluster[i], "--nnodes=2", "--nproc-per-node=2", "--max-restarts=3",
+                     "--rdzv-backend=c10d", "--rdzv-id=training",
+                     f"--rdzv-endpoint={cluster[0].address}:29400", *training)
+            for i in (0, 1)]
+    kill_in_the_middle(3, *both)
+    expect(0, *both)
+    check_resumed(2, *both)
+
+
+ONE_NODE = [one_node, a_killed_worker_is_resumed, an_exception_is_told_with_its_traceback]
+TWO_NODES = [two_nodes_static, two_nodes_with_a_daemon]
+
+
+def run(tests, job, where):
+    wanted = sys.argv[1:]
+    for test in tests:
+        if wanted and test.__name__ not in wanted:
+            continue
+        begun = time.monotonic()
+        test(job, where)
+        print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="crun-pytorch-") as directory:
+        job = Job(torch_env(), directory)
+        here = Here()
+        try:
+            run(ONE_NODE, job, here)
+        finally:
+            here.end()
+        why = nodes.available()
+        if why:
+            skip(why, "PyTorch was run under crun on one node only")
+        with nodes.Cluster(2) as cluster:
+            run(TWO_NODES, job, cluster)
+
+
+main()

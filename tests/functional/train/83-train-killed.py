@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+The example trainer when it is killed, stopped or told to end: what comes back is, to the
+last bit, what would have been without. Workers are killed at random moments, which
+SEED=N repeats as far as moments can be.
+"""
+import functools
+import os
+import pathlib
+import random
+import re
+import signal
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+from train_runs import Run, finished, main  # noqa: E402
+
+SEED = int(os.environ.get("SEED") or random.randrange(10**6))
+# under a sanitizer everything takes five times as long
+KILLS, SAMPLES = (2, 2560) if "san" in os.environ.get("BUILD", "") else (5, 6400)
+LONG = ["--model=mlp", "--batch=8", f"--train-limit={SAMPLES}", "--passes=3"]
+
+
+@functools.cache
+def undisturbed():
+    return finished(*LONG, ranks=4).sha
+
+
+def saved(folder):
+    return [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+
+
+def random_kills(folder):
+    rng = random.Random(SEED)
+    whole = undisturbed()
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=20", ranks=4,
+             crun=["--max-restarts=20", "--restart-backoff=0"]) as run:
+        for _ in range(KILLS):
+            run.until(lambda: len(run.workers()) == 4, "four workers")
+            time.sleep(rng.uniform(0, 0.5))  # the random moment
+            workers = set(run.workers().values())
+            os.kill(rng.choice(sorted(workers)), signal.SIGKILL)
+            run.until(lambda: not workers & set(run.workers().values()), "the others' end")
+        run.ends_with(0).says(f"restart {KILLS} of 20")
+        assert run.sha == whole, f"SEED={SEED}: {whole} without kills: {run}"
+
+
+def told_to_end(folder):
+    """SIGTERM leaves a checkpoint, from which other numbers of ranks go on too."""
+    whole = undisturbed()
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=4) as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGTERM)
+        run.ends_with(143).says(r"^train: checkpoint of step \d+ is written$", "out")
+    with Run(*LONG, f"--ckpt-dir={folder}", ranks=4) as run:
+        run.ends_with(0).says(r"^train: goes on after step \d+, \d+% of pass \d/3, from ", "out")
+        assert run.sha == whole, f"{whole} without SIGTERM: {run}"
+    again = finished(*LONG, f"--ckpt-dir={folder}", ranks=4)
+    again.says("^train: all passes are done already", "out")
+    assert again.sha == whole, again
+
+
+def another_world(folder):
+    flags = [*LONG, f"--ckpt-dir={folder}"]
+    with Run(*flags, "--ckpt-every=10", ranks=4) as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGTERM)
+        run.ends_with(143)
+    run = finished(*flags, "--batch=32")  # one rank, without a launcher
+    run.says("^train: goes on after step", "out").says("^pass 3 ", "out")
+
+
+def interrupted(folder):
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10") as run:
+        run.until(lambda: saved(folder), "a checkpoint")
+        run.popen.send_signal(signal.SIGINT)
+        run.ends_with(130).says("^train: checkpoint of step", "out")
+
+
+def no_answer(folder):
+    """A rank that waits for one that does not answer leaves on SIGTERM all the same."""
+    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=2,
+             crun=["--failure-grace=1"]) as run:
+        run.until(lambda: saved(folder) and len(run.workers()) == 2, "two workers")
+        workers = run.workers()
+        os.kill(workers[1], signal.SIGSTOP)
+        os.kill(workers[0], signal.SIGTERM)
+        run.ends_with(143)
+        run.says("^train: rank 0: told to end, and there is no checkpoint of step [0-9]+: .*"
+                 f"waiting for rank 1 \\(pid {workers[1]}, stopped\\)$")
+
+
+def on_demand(folder):
+    """The launcher asks for a checkpoint on the page it shares with the worker."""
+    page = os.path.join(folder, "page")
+    with open(page, "wb") as f:  # magic, version
+        f.write(struct.pack("<II", 0x67707263, 1).ljust(4096, b"\0"))
+
+    def number(offset, size="I"):
+        with open(page, "rb") as f:
+            return struct.unpack_from("<" + size, f.read(), offset)[0]
+
+    with Run(*LONG, "--passes=40", f"--ckpt-dir={folder}/saves", env={"CRUN_PROGRESS": page}) as run:
+        run.until(lambda: number(16, "Q") >= 3, "three steps on the page")
+        assert number(24, "Q") == SAMPLES // 8 * 40 and 0 < number(48, "Q"), run
+        with open(page, "r+b") as f:
+            f.seek(64)
+            f.write(struct.pack("<II", 1, 5000))  # save, within so many ms
+        run.until(lambda: number(56) == 1, "the word that it is saved")
+        assert saved(folder + "/saves"), run
+        run.says(r"^train: checkpoint of step \d+ is written$", "out")
+
+
+def other_model(folder):
+    finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
+    with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
+        run.ends_with(1).says("^train: rank 0: cannot go on from " + folder)
+        assert run.err.count("\n") == 1, run
+    run = finished(*LONG, "--model=cnn", "--passes=1", "--train-limit=64", "--resume=none",
+                   f"--ckpt-dir={folder}")
+    assert "goes on" not in run.out, run
+
+
+def one_file(folder):
+    """What it goes on from is named, not the folder that it writes to."""
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/old")
+    sha = run.sha
+    file, = saved(folder + "/old")
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/new",
+                   f"--resume={folder}/old/{os.path.basename(file)}")
+    run.says(f"^train: all passes are done already, says {folder}/old/checkpoint-g1-", "out")
+    assert run.sha == sha, run
+
+
+def one_file_and_no_folder(folder):
+    """Where it goes on from is enough: nothing is written then, nor is the file's folder claimed."""
+    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
+    there = sorted(os.listdir(folder))
+    file, = saved(folder)
+    again = finished(*LONG, "--passes=1", "--train-limit=64", f"--resume={folder}/{file}", ranks=2)
+    again.says("^train: all passes are done already, says ", "out")
+    assert again.sha == run.sha, again
+    finished(*LONG, "--passes=2", "--train-limit=64", f"--resume={folder}/{file}").says("^pass 2 ", "out")
+    assert sorted(os.listdir(folder)) == there, os.listdir(folder)
+    with Run(*LONG, f"--resume={folder}/none.safetensors") as run:
+        run.ends_with(1).says(f"^train: rank 0: cannot go on from {folder}/none.safetensors: ")
+        assert run.err.count("\n") == 1, run
+
+
+def read_in_python(folder):
+    """By the lines that crun-worker(3) has for it."""
+    manual = pathlib.Path(__file__).resolve().parents[3] / "worker-lib/man/crun-worker.3"
+    lines = re.search(r"^import array, json.*?^\.Ed$", manual.read_text(), re.M | re.S)[0]
+    reader = {}
+    exec(lines.removesuffix(".Ed"), reader)
+    run = finished(*LONG, "--passes=1", "--train-limit=64", "--zero", f"--ckpt-dir={folder}", ranks=2)
+    parts = [reader["read_checkpoint"](f"{folder}/{name}") for name in sorted(saved(folder))]
+    assert [words["part"] for words, _ in parts] == ["1of2", "2of2"], run
+    assert parts[0][0]["step"] == "4" and len(parts[0][1]["fc1.weight"]) == 784 * 512, run
+    assert any(name.startswith("optimizer.m@") for name in parts[1][1]), parts[1][1].keys()
+
+
+main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
+      "interrupted": interrupted, "no_answer": no_answer,
+      "on_demand": on_demand, "other_model": other_model, "one_file": one_file,
+      "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python})

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The demo does what it says: a worker is killed, it comes back, digits are read. With a
+# small model and few samples, so that it takes seconds.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+
+# it makes the plain build, which is not what is to be tested under a sanitizer
+if [ "$(realpath "${BUILD:-build}")" != "$(realpath build)" ]; then
+    echo 'SKIPPED: the demo has a build of its own' >&2
+    exit 77
+fi
+
+export TMPDIR
+TMPDIR=$(mktemp -d)
+trap 'rm -rf "$TMPDIR"' EXIT
+out=$TMPDIR/out
+fail()
+{
+    echo "FAILED: $1" >&2
+    cat "$out" >&2
+    exit 1
+}
+
+scripts/demo --model mlp --passes 8 --train-limit 20000 >"$out" 2>&1 || fail 'exit code'
+for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
+    'crun: rank 2 on .* was killed by SIGKILL' \
+    'train: goes on after step [0-9]*, ' \
+    'demo: 9[0-9].* % of digits never seen before are read rightly; restarts: 1$'; do
+    grep -q "$words" "$out" || fail "nowhere: $words"
+done
+ls "$TMPDIR"/crun-demo.*/{checkpoints,metrics,logs} >/dev/null || fail 'nothing was kept'
+if scripts/demo --pases 3 >"$out" 2>&1; then fail 'a wrong flag'; fi

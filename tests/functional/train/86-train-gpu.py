@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+train on a GPU: the same numbers as on the host, on one rank and on two, in every precision,
+and from a checkpoint that the host has written. Needs a GPU, or a build with an emulated one
+(make CUDA=emulated).
+"""
+import math
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+from train_runs import BIN, finished, main, metrics  # noqa: E402
+
+SMALL = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=2"]
+GPU = ["--device=cuda", "--backend=cuda-host"]
+
+
+def last(folder, name, *flags, ranks=1):
+    path = f"{folder}/{name}"
+    if os.path.exists(path):
+        os.unlink(path)
+    finished(*flags, f"--metrics={path}", ranks=ranks)
+    return metrics(path)[-1]
+
+
+def close(a, b, tolerance):
+    for key in "train_loss", "test_loss":
+        assert math.isclose(a[key], b[key], rel_tol=tolerance), (a, b)
+    assert a["step"] == b["step"], (a, b)
+
+
+def same_numbers(folder):
+    for flags, ranks, tolerance in (
+            ([], 1, 1e-4), ([], 2, 1e-4), (["--zero", "--optimizer=adamw"], 2, 1e-4),
+            (["--optimizer=sgd"], 1, 1e-4), (["--accumulate=2"], 1, 1e-4),
+            (["--precision=bf16"], 2, 0.03), (["--precision=f16", "--accumulate=2"], 1, 0.03),
+            (["--model=cnn", "--train-limit=24", "--passes=1"], 1, 1e-3)):
+        here = last(folder, "cpu", *SMALL, *flags, "--device=cpu", ranks=ranks)
+        there = last(folder, "gpu", *SMALL, *flags, *GPU, ranks=ranks)
+        close(here, there, tolerance)
+        assert there["backend"] == "cuda-host", there
+
+
+def same_bits(_):
+    first, second = (finished(*SMALL, *GPU, ranks=2) for _ in range(2))
+    assert first.sha == second.sha, f"{first}\n{second}"
+
+
+def checkpoints(folder):
+    """The first pass on the host, the second on two ranks with GPUs, and the other way."""
+    whole = last(folder, "whole", *SMALL, "--device=cpu")
+    for n, (first, second) in enumerate(((["--device=cpu"], GPU), (GPU, ["--device=cpu"]))):
+        ckpt = f"--ckpt-dir={folder}/{n}"
+        last(folder, "first", *SMALL, ckpt, "--ckpt-every=6", *first)
+        os.unlink(sorted(f"{folder}/{n}/{name}" for name in os.listdir(f"{folder}/{n}")
+                         if name.endswith(".safetensors"))[-1])
+        close(whole, last(folder, "second", *SMALL, ckpt, *second), 1e-3)
+
+
+def words(_):
+    run = finished(*SMALL, *GPU)
+    run.says("a GPU each · cuda-host", "out")
+    run = finished(*SMALL, "--device=cpu")
+    assert "GPU" not in run.out, run
+
+
+if __name__ == "__main__":
+    probe = subprocess.run([BIN / "train", *SMALL, *GPU, "--train-limit=8"], text=True,
+                           capture_output=True)
+    if probe.returncode != 0 and ("there is no GPU" in probe.stderr or
+                                  "without CUDA" in probe.stderr):
+        print(probe.stderr.strip())
+        sys.exit(77)
+    main({"same_numbers": same_numbers, "same_bits": same_bits, "checkpoints": checkpoints,
+          "words": words})

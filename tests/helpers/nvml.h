@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#ifndef TESTS_HELPERS_NVML_H
-#define TESTS_HELPERS_NVML_H
-
-/* From here on, who asks for NVML in this process gets the stand-in. */
-void nvml_stand_in(void);
-
-#endif

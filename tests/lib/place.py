@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""A crun on this machine, with a folder, an environment and a terminal of its own."""
+import os
+import pty
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs")
+CRUN = os.path.join(BUILD, "bin", "crun")
+CRUNCTL = os.path.join(BUILD, "bin", "crunctl")
+SANITIZED = "san" in os.path.basename(BUILD)
+TIMEOUT = 60 if SANITIZED else 15
+
+
+def until(what, condition):
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"timed out: {what}")
+        time.sleep(0.005)
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def same(got, wanted):
+    if got != wanted:
+        raise AssertionError(f"{got!r} is not {wanted!r}")
+
+
+class Place:
+    """A folder, an environment with a cookie, and all that was started there."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="crun-behaviour-")
+        self.tmp = os.path.join(self.path, "tmp")
+        os.mkdir(self.tmp)
+        self.cookie = f"CRUN_TEST_COOKIE={os.path.basename(self.path)}"
+        name, _, value = self.cookie.partition("=")
+        self.env = dict(os.environ, TMPDIR=self.tmp, **{name: value})
+        self.started = []
+
+    def file(self, name, text="", mode=0o755):
+        path = os.path.join(self.path, name)
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def start(self, *words, **options):
+        out = options.pop("stdout", subprocess.PIPE)
+        err = options.pop("stderr", subprocess.PIPE)
+        env = options.pop("env", self.env)
+        p = subprocess.Popen(words, stdout=out, stderr=err, env=env, cwd=self.path,
+                             **options)
+        self.started.append(p)
+        return p
+
+    def end(self, p, code, *said):
+        out, err = p.communicate(timeout=TIMEOUT)
+        out, err = (out or b"").decode(), (err or b"").decode()
+        if p.returncode != code:
+            raise AssertionError(f"exit code {p.returncode}, not {code}:\n{out}{err}")
+        for text in said:
+            if text not in out + err:
+                raise AssertionError(f"{text!r} is not in:\n{out}{err}")
+        return out
+
+    def crun(self, words, code, *said, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        return self.end(self.start(CRUN, *words, **options), code, *said)
+
+    def living(self):
+        return [p for p in os.listdir("/proc") if p.isdigit() and
+                self.cookie.encode() in read(f"/proc/{p}/environ")]
+
+    def cgroups(self):
+        mounts = [line.split()[1] for line in read("/proc/mounts").decode().splitlines()
+                  if line.split()[2] == "cgroup2"]
+        return [d for m in mounts for d in os.listdir(m)
+                if any(d.startswith(f"crun-{p.pid}-") for p in self.started)]
+
+    def nothing_is_left(self):
+        until(f"alive: {self.living()}", lambda: not self.living())
+        until(f"cgroups: {self.cgroups()}", lambda: not self.cgroups())
+        same(os.listdir(self.tmp), [])
+
+    def close(self):
+        for p in self.started:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
+        shutil.rmtree(self.path)
+
+
+def sh(script):
+    return ["sh", "-c", script]
+
+
+class Terminal:
+    """crun as a session of its own on a terminal."""
+
+    def __init__(self, place, *words, term="xterm"):
+        self.place, self.said = place, b""
+        self.master, slave = pty.openpty()
+        self.p = place.start(CRUN, *words, stdin=slave, stdout=slave, stderr=slave,
+                             env={**place.env, "TERM": term},
+                             start_new_session=True, preexec_fn=self.control)
+        os.close(slave)
+
+    @staticmethod
+    def control():
+        import fcntl
+        import termios
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def wait_for(self, text):
+        def look():
+            if select.select([self.master], [], [], 0)[0]:
+                try:
+                    self.said += os.read(self.master, 65536)
+                except OSError:
+                    pass
+            return text in self.said
+        until(f"{text} in {self.said}", look)
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def hang_up(self):
+        os.close(self.master)
+        self.master = -1
+
+    def end(self, code):
+        def over():
+            if self.master >= 0 and select.select([self.master], [], [], 0)[0]:
+                try:
+                    self.said += os.read(self.master, 65536)
+                except OSError:
+                    pass
+            return self.p.poll() is not None
+        until("crun's end", over)
+        if self.master >= 0:
+            os.close(self.master)
+        if self.p.returncode != code:
+            raise AssertionError(f"{self.p.returncode} is not {code}: {self.said}")

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/cleanup/cgroup.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/procs.h"
+
+/* -- where our own is -------------------------------------------------------------- */
+
+#define V1 "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
+#define V2 "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+#define HYBRID "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+#define SUBTREE "50 23 0:26 /a/b /mnt/sub rw - cgroup2 none rw\n"
+#define SPACE "51 23 0:26 / /mnt/with\\040space rw - cgroup2 none rw\n"
+#define TRICK "52 23 0:27 / /mnt/trick rw - tmpfs cgroup2 rw\n"
+
+static const struct {
+    const char *mountinfo, *cgroup, *path; /* NULL: not to be found */
+} places[] = {
+    { V2, "0::/\n", "/sys/fs/cgroup" },
+    { V2, "0::/user.slice/a.scope\n", "/sys/fs/cgroup/user.slice/a.scope" },
+    { V1 HYBRID, "9:name=systemd:/x\n1:cpu:/y\n0::/z\n", "/sys/fs/cgroup/unified/z" },
+    { V1, "1:cpu:/y\n0::/z\n", NULL },
+    { V2, "1:cpu:/y\n", NULL },
+    { V2, "10::/y\n", NULL },
+    { V2, "", NULL },
+    { "", "0::/\n", NULL },
+    { SUBTREE, "0::/a/b\n", "/mnt/sub" },
+    { SUBTREE, "0::/a/b/c\n", "/mnt/sub/c" },
+    { SUBTREE, "0::/a/bc\n", NULL },
+    { SUBTREE, "0::/a\n", NULL },
+    { SUBTREE V2, "0::/q\n", "/sys/fs/cgroup/q" },
+    { SPACE, "0::/q\n", "/mnt/with space/q" },
+    { TRICK, "0::/q\n", NULL },
+    { TRICK V2, "0::/q", "/sys/fs/cgroup/q" },
+    { V2, "0::/../other\n", NULL }, /* outside of our cgroup namespace */
+};
+
+START_TEST(our_own_group_is_found_in_whatever_is_mounted)
+{
+    char path[PATH_MAX] = "";
+    bool found = cgroup_own_path(places[_i].mountinfo, places[_i].cgroup, path,
+                                 sizeof(path));
+
+    ck_assert_int_eq(found, places[_i].path != NULL);
+    if (found)
+        ck_assert_str_eq(path, places[_i].path);
+}
+END_TEST
+
+START_TEST(a_path_that_does_not_fit_is_not_found)
+{
+    char path[8];
+
+    ck_assert(!cgroup_own_path(V2, "0::/a\n", path, sizeof(path)));
+}
+END_TEST
+
+/* -- a real one: these pass by where there can be none ----------------------------- */
+
+static struct cgroup group;
+
+static bool made(void)
+{
+    struct err e;
+
+    return cgroup_create(&group, &e) == 0;
+}
+
+static bool exists(const struct cgroup *g, const char *name)
+{
+    struct stat st;
+
+    return fstatat(g->parent, name, &st, 0) == 0;
+}
+
+static void put(int dir, const char *name, const char *text)
+{
+    int fd = openat(dir, name, O_WRONLY);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (int)strlen(text));
+    close(fd);
+}
+
+/* A process in the group of the directory `dir`, deaf to TERM. */
+static pid_t inhabitant(int dir)
+{
+    int ready[2];
+    char c;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        signal(SIGTERM, SIG_IGN);
+        put(dir, "cgroup.procs", "0");
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void expect_killed(pid_t pid)
+{
+    int status;
+
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+START_TEST(a_group_knows_who_lives_in_it_and_ends_them)
+{
+    struct pollfd events = { .events = POLLPRI };
+    pid_t pid;
+
+    if (!made())
+        return;
+    ck_assert(!cgroup_populated(&group));
+    pid = inhabitant(group.dir);
+    ck_assert(cgroup_populated(&group));
+    ck_assert(!cgroup_remove(&group));
+    events.fd = cgroup_watch(&group);
+    ck_assert(cgroup_populated(&group));
+    cgroup_kill(&group);
+    expect_killed(pid);
+    ck_assert_int_eq(poll(&events, 1, 5000), 1);
+    while (cgroup_populated(&group))
+        usleep(1000);
+    close(events.fd);
+    ck_assert(cgroup_remove(&group));
+    ck_assert_int_eq(group.dir, -1);
+}
+END_TEST
+
+START_TEST(groups_below_go_with_it)
+{
+    char name[CGROUP_NAME_SIZE];
+    pid_t pid;
+    int below;
+
+    if (!made())
+        return;
+    strcpy(name, group.name);
+    ck_assert_int_eq(mkdirat(group.dir, "a", 0755), 0);
+    ck_assert_int_eq(mkdirat(group.dir, "a/b", 0755), 0);
+    below = openat(group.dir, "a/b", O_RDONLY | O_DIRECTORY);
+    pid = inhabitant(below);
+    ck_assert(cgroup_populated(&group));
+    cgroup_kill(&group);
+    expect_killed(pid);
+    while (!cgroup_remove(&group))
+        usleep(1000);
+    close(below);
+}
+END_TEST
+
+START_TEST(what_a_dead_agent_left_is_ended_and_removed)
+{
+    struct cgroup dead, locked;
+    struct err e;
+    pid_t pid;
+
+    if (!made())
+        return;
+    dead = group;
+    pid = inhabitant(dead.dir);
+    ck_assert_int_eq(cgroup_create(&locked, &e), 0);
+    ck_assert(exists(&locked, dead.name)); /* its agent lives: the lock is held */
+    ck_assert_int_eq(kill(pid, 0), 0);
+    close(dead.dir); /* the inhabitant holds the lock too, through its fork */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    ck_assert(cgroup_remove(&locked));
+    ck_assert_int_eq(cgroup_create(&locked, &e), 0);
+    ck_assert(!exists(&locked, dead.name));
+    ck_assert(cgroup_remove(&locked));
+    close(dead.parent);
+}
+END_TEST
+
+START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
+{
+    struct cgroup stale, next;
+    struct err e;
+    pid_t pid;
+    int procs;
+
+    if (!made())
+        return;
+    stale = group;
+    pid = fork();
+    if (pid == 0) {
+        procs = openat(stale.dir, "cgroup.procs", O_WRONLY);
+        close(stale.dir); /* and the lock with it, before anybody sees us there */
+        if (write(procs, "0", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    while (!cgroup_populated(&stale))
+        usleep(1000);
+    close(stale.dir);
+    ck_assert_int_eq(cgroup_create(&next, &e), 0);
+    expect_killed(pid);
+    ck_assert(!exists(&next, stale.name));
+    ck_assert(cgroup_remove(&next));
+    close(stale.parent);
+}
+END_TEST
+
+START_TEST(none_is_harmless)
+{
+    group = CGROUP_NONE;
+    cgroup_kill(&group);
+    ck_assert(!cgroup_populated(&group));
+    ck_assert_int_eq(cgroup_watch(&group), -1);
+    ck_assert_uint_eq(cgroup_oom_kills(&group), 0);
+    ck_assert(cgroup_remove(&group));
+    cgroup_close(&group);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cgroup");
+    TCase *tc = tcase_create("path");
+
+    tcase_add_loop_test(tc, our_own_group_is_found_in_whatever_is_mounted, 0,
+                        sizeof(places) / sizeof(places[0]));
+    tcase_add_test(tc, a_path_that_does_not_fit_is_not_found);
+    suite_add_tcase(suite, tc);
+    tc = tcase_create("group");
+    tcase_add_test(tc, a_group_knows_who_lives_in_it_and_ends_them);
+    tcase_add_test(tc, groups_below_go_with_it);
+    tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
+    tcase_add_test(tc, a_stale_group_with_somebody_in_it_is_emptied);
+    tcase_add_test(tc, none_is_harmless);
+    suite_add_tcase(suite, tc);
+    return check_main(suite);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who hangs, as a table of short stories: each is a script of what the pages show at
+ * which second, and who is found when. The clock is the script's.
+ */
+#include "agent/progress/hang.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/base/limits.h"
+#include "tests/worlds/check_main.h"
+
+#define RANKS 3
+#define START_MS 5000000
+#define LOOKS_MAX 100000
+
+static struct hang *h;
+static struct hang_sight sight[RANKS];
+static uint64_t now_ms;
+
+static void begin(uint64_t timeout_s, bool is_auto, bool others)
+{
+    const struct hang_rule rule = { timeout_s * 1000, is_auto };
+
+    now_ms = START_MS;
+    memset(sight, 0, sizeof(sight));
+    for (int i = 0; i < RANKS; i++)
+        sight[i].alive = true;
+    h = hang_create(RANKS);
+    hang_begin(h, &rule, others, now_ms);
+}
+
+static void end(void)
+{
+    hang_destroy(h);
+}
+
+/* It writes, and is seen to have. */
+static void writes(unsigned rank, enum progress_phase phase, uint64_t step)
+{
+    sight[rank].progress.written = sight[rank].changed = true;
+    sight[rank].progress.phase = phase;
+    sight[rank].progress.step = step;
+}
+
+static void all_write(enum progress_phase phase, uint64_t step)
+{
+    for (unsigned i = 0; i < RANKS; i++)
+        writes(i, phase, step);
+}
+
+static uint32_t look(void)
+{
+    hang_look(h, sight, now_ms);
+    for (int i = 0; i < RANKS; i++)
+        sight[i].changed = false;
+    return hang_verdict(h);
+}
+
+/* Look every second, and when somebody is due, until somebody is found. Returns the
+ * seconds from now on, or -1 if nobody is after so many. */
+static double found_after(double seconds, uint32_t *who)
+{
+    uint64_t since_ms = now_ms, until_ms = now_ms + (uint64_t)(seconds * 1000);
+
+    for (*who = look(); *who == HANG_NONE && now_ms < until_ms; *who = look()) {
+        uint64_t deadline = hang_deadline(h);
+
+        now_ms += HANG_LOOK_MS;
+        if (deadline < now_ms)
+            now_ms = deadline;
+    }
+    return *who == HANG_NONE ? -1 : (double)(now_ms - since_ms) / 1000;
+}
+
+static void expect(uint32_t who, double seconds)
+{
+    uint32_t found;
+    double after = found_after(2 * seconds + 10000, &found);
+
+    ck_assert_uint_eq(found, who);
+    ck_assert_double_eq_tol(after, seconds, 0.002);
+}
+
+static void expect_nobody(double seconds)
+{
+    uint32_t found;
+
+    ck_assert_msg(found_after(seconds, &found) < 0, "rank %u after %f s", found,
+                  (double)(now_ms - START_MS) / 1000);
+}
+
+/* -- a number --------------------------------------------------------------------- */
+
+START_TEST(who_stops_writing_hangs_after_the_timeout)
+{
+    begin(60, false, true);
+    all_write(PROGRESS_TRAINING, 7);
+    look();
+    now_ms += 1000;
+    writes(0, PROGRESS_TRAINING, 8);
+    writes(2, PROGRESS_TRAINING, 8);
+    expect(1, 59);
+    ck_assert_uint_eq(hang_still_ms(h, 1), 60000);
+    ck_assert_uint_eq(hang_still_ms(h, 2), 59000);
+    end();
+}
+END_TEST
+
+START_TEST(without_a_timeout_nobody_hangs)
+{
+    begin(0, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    look();
+    ck_assert_uint_eq(hang_deadline(h), UINT64_MAX);
+    expect_nobody(100000);
+    end();
+}
+END_TEST
+
+/* What one rank shows last, the two others being at step 10 and waiting; and who is
+ * found when. */
+static const struct last {
+    enum progress_phase phase;
+    uint64_t step;
+    bool alive, written;
+    uint32_t who;
+    double after;
+} lasts[] = {
+    { PROGRESS_TRAINING, 10, true, true, 2, 60 },
+    { PROGRESS_UNKNOWN, 10, true, true, 2, 60 },
+    { PROGRESS_TRAINING, 12, true, true, 2, 60 }, /* ahead, but nobody waits for it */
+    { PROGRESS_EVALUATING, 10, true, true, 2, 600 },
+    { PROGRESS_LOADING, 10, true, true, 2, 600 },
+    { PROGRESS_CHECKPOINTING, 10, true, true, 2, 600 },
+    { PROGRESS_COMMUNICATING, 9, true, true, 2, 75 }, /* behind */
+    { PROGRESS_COMMUNICATING, 11, true, true, 0, 75 },
+    { PROGRESS_DONE, 10, true, true, 0, 75 },
+    { PROGRESS_TRAINING, 10, false, true, 0, 75 }, /* has exited */
+    { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
+};
+
+START_TEST(the_one_that_is_behind_is_named)
+{
+    const struct last *l = &lasts[_i];
+
+    begin(60, false, true);
+    writes(0, PROGRESS_COMMUNICATING, 10);
+    writes(1, PROGRESS_COMMUNICATING, 10);
+    if (l->written)
+        writes(2, l->phase, l->step);
+    sight[2].alive = l->alive;
+    expect(l->who, l->after);
+    end();
+}
+END_TEST
+
+START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
+{
+    begin(60, false, false);
+    writes(0, PROGRESS_DONE, 7);
+    writes(2, PROGRESS_DONE, 7);
+    expect(1, 600);
+    end();
+}
+END_TEST
+
+START_TEST(nobody_is_judged_before_the_first_has_written)
+{
+    begin(60, false, false);
+    expect_nobody(10000);
+    writes(0, PROGRESS_TRAINING, 1);
+    expect(1, 0); /* others had all this time */
+    end();
+}
+END_TEST
+
+START_TEST(who_is_done_may_take_its_time)
+{
+    begin(60, false, false);
+    all_write(PROGRESS_DONE, 7);
+    expect_nobody(10000);
+    end();
+}
+END_TEST
+
+START_TEST(who_waits_is_excused_while_another_of_the_node_works)
+{
+    begin(60, false, false);
+    all_write(PROGRESS_COMMUNICATING, 7);
+    look();
+    for (int i = 0; i < 100; i++) { /* a slow one, which does get on */
+        writes(2, PROGRESS_EVALUATING, 7);
+        expect_nobody(50);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(a_change_of_anything_is_a_sign_of_life)
+{
+    begin(2, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    for (int i = 0; i < 100; i++) {
+        expect_nobody(1);
+        for (unsigned r = 0; r < RANKS; r++)
+            sight[r].changed = true;
+    }
+    end();
+}
+END_TEST
+
+/* -- auto ------------------------------------------------------------------------- */
+
+static void train(uint64_t from, uint64_t to, uint64_t step_ms)
+{
+    for (uint64_t step = from; step < to; step++) {
+        all_write(PROGRESS_TRAINING, step);
+        expect_nobody((double)step_ms / 1000);
+    }
+}
+
+static const struct {
+    uint64_t step_ms;
+    double after;
+} paces[] = { { 10, 30 }, { 1000, 30 }, { 3000, 30 }, { 4000, 40 }, { 60000, 600 } };
+
+START_TEST(auto_follows_the_steps)
+{
+    begin(0, true, false);
+    train(1, 20, paces[_i].step_ms);
+    all_write(PROGRESS_TRAINING, 20);
+    writes(1, PROGRESS_TRAINING, 19);
+    look();
+    expect(1, paces[_i].after);
+    end();
+}
+END_TEST
+
+START_TEST(auto_needs_some_steps)
+{
+    begin(0, true, false);
+    train(1, HANG_AUTO_STEPS, 100);
+    expect_nobody(100000);
+    end();
+}
+END_TEST
+
+START_TEST(auto_forgets_a_long_step)
+{
+    begin(0, true, false);
+    train(1, 3, 100000);
+    train(3, 40, 1000);
+    expect(0, 29);
+    end();
+}
+END_TEST
+
+START_TEST(auto_leaves_ten_minutes_to_a_long_phase)
+{
+    begin(0, true, false);
+    train(1, 20, 100);
+    all_write(PROGRESS_EVALUATING, 20);
+    expect(0, 600);
+    end();
+}
+END_TEST
+
+/* Others elsewhere may be evaluating, which cannot be seen from here. */
+START_TEST(auto_lets_a_node_wait_for_others)
+{
+    begin(0, true, _i);
+    train(1, 20, 100);
+    all_write(PROGRESS_COMMUNICATING, 20);
+    expect(0, _i ? 600 : 37.5);
+    end();
+}
+END_TEST
+
+START_TEST(auto_does_not_judge_who_never_wrote)
+{
+    begin(0, true, false);
+    for (uint64_t step = 1; step < 100; step++) {
+        writes(0, PROGRESS_TRAINING, step);
+        expect_nobody(20);
+    }
+    end();
+}
+END_TEST
+
+/* -- time ------------------------------------------------------------------------- */
+
+START_TEST(time_in_which_nobody_looked_does_not_count)
+{
+    begin(60, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    look();
+    for (int i = 0; i < 58; i++) {
+        now_ms += 3600 * 1000; /* the machine sleeps */
+        ck_assert_uint_eq(look(), HANG_NONE);
+    }
+    expect(0, 2);
+    end();
+}
+END_TEST
+
+START_TEST(a_clock_that_stands_still_or_goes_back_does_no_harm)
+{
+    begin(60, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    look();
+    now_ms -= 1000000;
+    ck_assert_uint_eq(look(), HANG_NONE);
+    expect(0, 60);
+    end();
+}
+END_TEST
+
+START_TEST(an_epoch_begins_anew)
+{
+    const struct hang_rule rule = { 60000, false };
+
+    begin(60, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    expect(0, 60);
+    memset(sight, 0, sizeof(sight));
+    hang_begin(h, &rule, false, now_ms);
+    for (int i = 0; i < RANKS; i++)
+        sight[i].alive = true;
+    expect_nobody(10000);
+    end();
+}
+END_TEST
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+int main(void)
+{
+    Suite *s = suite_create("hang");
+    TCase *t = tcase_create("a number");
+
+    tcase_add_test(t, who_stops_writing_hangs_after_the_timeout);
+    tcase_add_test(t, without_a_timeout_nobody_hangs);
+    tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
+    tcase_add_test(t, one_that_never_writes_gets_as_long_as_one_that_loads);
+    tcase_add_test(t, nobody_is_judged_before_the_first_has_written);
+    tcase_add_test(t, who_is_done_may_take_its_time);
+    tcase_add_test(t, who_waits_is_excused_while_another_of_the_node_works);
+    tcase_add_test(t, a_change_of_anything_is_a_sign_of_life);
+    suite_add_tcase(s, t);
+    t = tcase_create("auto");
+    tcase_add_loop_test(t, auto_follows_the_steps, 0, COUNT(paces));
+    tcase_add_test(t, auto_needs_some_steps);
+    tcase_add_test(t, auto_forgets_a_long_step);
+    tcase_add_test(t, auto_leaves_ten_minutes_to_a_long_phase);
+    tcase_add_loop_test(t, auto_lets_a_node_wait_for_others, 0, 2);
+    tcase_add_test(t, auto_does_not_judge_who_never_wrote);
+    suite_add_tcase(s, t);
+    t = tcase_create("time");
+    tcase_add_test(t, time_in_which_nobody_looked_does_not_count);
+    tcase_add_test(t, a_clock_that_stands_still_or_goes_back_does_no_harm);
+    tcase_add_test(t, an_epoch_begins_anew);
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

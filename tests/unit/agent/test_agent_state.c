@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/agent_state.h"
+
+#include <check.h>
+
+#include "tests/worlds/check_main.h"
+
+/*
+ * Every event in every state, against a table written from the other side: for each
+ * event, the act and the next state in IDLE, RUNNING, FINISHED, STOPPING, ENDING, OVER.
+ */
+#define NOTHING(state)                                                                 \
+    {                                                                                  \
+        AGENT_ACT_NONE, AGENT_##state                                                  \
+    }
+#define DO(act, state)                                                                 \
+    {                                                                                  \
+        AGENT_ACT_##act, AGENT_##state                                                 \
+    }
+
+static const struct agent_edge expected[AGENT_EVENT_COUNT][AGENT_STATE_COUNT] = {
+    [AGENT_EV_START] = { DO(START, RUNNING), NOTHING(RUNNING), NOTHING(FINISHED),
+                         NOTHING(STOPPING), NOTHING(ENDING), NOTHING(OVER) },
+    [AGENT_EV_STOP] = { DO(SAY_STOPPED, IDLE), DO(STOP, STOPPING),
+                        DO(SAY_STOPPED, IDLE), DO(STOP, STOPPING), NOTHING(ENDING),
+                        NOTHING(OVER) },
+    [AGENT_EV_DONE] = { DO(LEAVE, OVER), DO(END, ENDING), DO(LEAVE, OVER),
+                        DO(END, ENDING), NOTHING(ENDING), NOTHING(OVER) },
+    [AGENT_EV_REFUSED] = { DO(LEAVE, OVER), DO(END, ENDING), DO(LEAVE, OVER),
+                           DO(END, ENDING), NOTHING(ENDING), NOTHING(OVER) },
+    [AGENT_EV_ABANDONED] = { DO(LEAVE, OVER), DO(END, ENDING), DO(LEAVE, OVER),
+                             DO(END, ENDING), NOTHING(ENDING), NOTHING(OVER) },
+    [AGENT_EV_FAILED] = { NOTHING(IDLE), DO(SAY_FAILED, RUNNING), NOTHING(FINISHED),
+                          DO(SAY_FAILED, STOPPING), NOTHING(ENDING), NOTHING(OVER) },
+    [AGENT_EV_ALL_EXITED] = { NOTHING(IDLE), DO(SAY_FINISHED, FINISHED),
+                              NOTHING(FINISHED), NOTHING(STOPPING), DO(LEAVE, OVER),
+                              NOTHING(OVER) },
+    [AGENT_EV_ALL_STOPPED] = { NOTHING(IDLE), NOTHING(RUNNING), NOTHING(FINISHED),
+                               DO(SAY_STOPPED, IDLE), DO(LEAVE, OVER), NOTHING(OVER) },
+    [AGENT_EV_GUARD_DIED] = { NOTHING(IDLE), DO(SAY_GUARD_DIED, IDLE),
+                              NOTHING(FINISHED), DO(SAY_STOPPED, IDLE), DO(LEAVE, OVER),
+                              NOTHING(OVER) },
+};
+
+START_TEST(every_event_in_every_state_does_what_is_written)
+{
+    enum agent_event event = (enum agent_event)(_i / AGENT_STATE_COUNT);
+    enum agent_state state = (enum agent_state)(_i % AGENT_STATE_COUNT);
+    struct agent_edge edge = agent_edge(state, event);
+
+    ck_assert_msg(edge.act == expected[event][state].act &&
+                      edge.to == expected[event][state].to,
+                  "%s in %s: act %d, to %s", agent_event_name(event),
+                  agent_state_name(state), edge.act, agent_state_name(edge.to));
+}
+END_TEST
+
+static Suite *agent_state_suite(void)
+{
+    Suite *s = suite_create("agent_state");
+    TCase *tc = tcase_create("agent_state");
+
+    tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
+                        AGENT_STATE_COUNT * AGENT_EVENT_COUNT);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(agent_state_suite());
+}

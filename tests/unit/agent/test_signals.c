@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/signals.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#include "rendezvous/protocol/message.h"
+#include "tests/worlds/check_main.h"
+
+/* -- what signals ask for, in the order in which they come ------------------------- */
+
+#define SIGNALS_MAX 5
+
+static const struct {
+    const char *what;
+    bool stays;
+    struct {
+        int signo; /* SIGUSR1: the scheduler's */
+        enum signal_wish wish;
+    } is[SIGNALS_MAX];
+} sequences[] = {
+    { "a second TERM hurries the node, not the job",
+      false,
+      { { SIGTERM, SIGNAL_LEAVE },
+        { SIGTERM, SIGNAL_HURRY },
+        { SIGTERM, SIGNAL_GO },
+        { SIGTERM, SIGNAL_GO } } },
+    { "HUP and QUIT are like TERM",
+      false,
+      { { SIGHUP, SIGNAL_LEAVE }, { SIGTERM, SIGNAL_HURRY }, { SIGQUIT, SIGNAL_GO } } },
+    { "INT twice kills the job",
+      false,
+      { { SIGINT, SIGNAL_END }, { SIGINT, SIGNAL_KILL }, { SIGINT, SIGNAL_KILL } } },
+    { "INT ends a job that a node is about to leave, in good order",
+      false,
+      { { SIGTERM, SIGNAL_LEAVE }, { SIGINT, SIGNAL_END }, { SIGINT, SIGNAL_KILL } } },
+    { "TERM after INT may be a scheduler's, INT after TERM is not",
+      false,
+      { { SIGINT, SIGNAL_END },
+        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGINT, SIGNAL_KILL } } },
+    { "the scheduler may say it again and again, and TERM may follow",
+      false,
+      { { SIGUSR1, SIGNAL_LEAVE },
+        { SIGUSR1, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGUSR1, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_HURRY } } },
+    { "the scheduler says nothing new after TERM",
+      false,
+      { { SIGTERM, SIGNAL_LEAVE },
+        { SIGUSR1, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_HURRY } } },
+    { "nor after INT",
+      false,
+      { { SIGINT, SIGNAL_END }, { SIGUSR1, SIGNAL_NOTHING_NEW } } },
+    { "INT means the job, whatever the scheduler said",
+      false,
+      { { SIGUSR1, SIGNAL_LEAVE }, { SIGINT, SIGNAL_END }, { SIGINT, SIGNAL_KILL } } },
+    { "where the rendezvous is, the job ends",
+      true,
+      { { SIGTERM, SIGNAL_END },
+        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_KILL } } },
+    { "and at once where a person asks for it",
+      true,
+      { { SIGTERM, SIGNAL_END }, { SIGINT, SIGNAL_KILL } } },
+    { "and the scheduler does not count there either",
+      true,
+      { { SIGUSR1, SIGNAL_END },
+        { SIGUSR1, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_END },
+        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_KILL } } },
+};
+
+START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
+{
+    struct signals s = { .stays = sequences[_i].stays };
+
+    for (unsigned i = 0; i < SIGNALS_MAX && sequences[_i].is[i].signo; i++) {
+        int signo = sequences[_i].is[i].signo;
+        enum signal_wish wish = signo == SIGUSR1 ? signals_wish_preempted(&s)
+                                                 : signals_wish(&s, signo);
+
+        ck_assert_msg(wish == sequences[_i].is[i].wish, "%s: signal %u asks for %d",
+                      sequences[_i].what, i + 1, (int)wish);
+    }
+}
+END_TEST
+
+START_TEST(the_rendezvous_is_told_what_concerns_it)
+{
+    struct msg m;
+
+    ck_assert(
+        !signals_report(SIGNAL_NOTHING_NEW, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert(!signals_report(SIGNAL_GO, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert(signals_report(SIGNAL_HURRY, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert_int_eq(m.type, MSG_LEAVE);
+    ck_assert(m.leave.now);
+    ck_assert_int_eq(m.leave.exit_code, 143);
+    ck_assert_str_eq(m.leave.reason, "Terminated");
+    ck_assert(signals_report(SIGNAL_END, 128 + SIGINT, strsignal(SIGINT), &m));
+    ck_assert_int_eq(m.type, MSG_END);
+    ck_assert(!m.end.now);
+    ck_assert_int_eq(m.end.exit_code, 130);
+}
+END_TEST
+
+/* -- what the workers get ---------------------------------------------------------- */
+
+START_TEST(workers_get_the_signal_unless_it_was_ignored)
+{
+    struct signals s = { .stays = false };
+
+    sigemptyset(&s.ignored);
+    ck_assert_int_eq(signals_for_workers(&s, SIGINT), SIGINT);
+    ck_assert_int_eq(signals_for_workers(&s, 0), SIGTERM);
+    sigaddset(&s.ignored, SIGINT);
+    ck_assert_int_eq(signals_for_workers(&s, SIGINT), SIGTERM);
+}
+END_TEST
+
+static Suite *signals_suite(void)
+{
+    Suite *s = suite_create("signals");
+    TCase *tc = tcase_create("wishes");
+
+    tcase_add_loop_test(tc, each_signal_asks_for_what_those_before_it_leave_open, 0,
+                        sizeof(sequences) / sizeof(sequences[0]));
+    tcase_add_test(tc, the_rendezvous_is_told_what_concerns_it);
+    tcase_add_test(tc, workers_get_the_signal_unless_it_was_ignored);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(signals_suite());
+}

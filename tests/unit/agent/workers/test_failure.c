@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/workers/failure.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/registry/job.h"
+#include "tests/worlds/check_main.h"
+
+static char path[64];
+
+static void make_file(const char *text)
+{
+    FILE *out;
+    int fd;
+
+    strcpy(path, "/tmp/crun-failure-XXXXXX");
+    fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    out = fdopen(fd, "w");
+    fputs(text, out);
+    fclose(out);
+}
+
+static void remove_file(void)
+{
+    unlink(path);
+}
+
+/* -- words ------------------------------------------------------------------------ */
+
+static const struct {
+    struct failure f;
+    const char *what;
+    int exit_code;
+} cases[] = {
+    { { .kind = FAILURE_EXIT, .code = 85 }, "exit code 85", 85 },
+    { { .kind = FAILURE_SIGNAL, .code = 9 }, "killed by SIGKILL", 137 },
+    { { .kind = FAILURE_SIGNAL, .code = 9, .out_of_memory = true },
+      "killed by SIGKILL, out of memory",
+      137 },
+    { { .kind = FAILURE_SIGNAL, .code = 11, .core_dumped = true },
+      "killed by SIGSEGV, core dumped",
+      139 },
+    { { .kind = FAILURE_EXEC, .code = 2 },
+      "could not be started: No such file or directory",
+      1 },
+    { { .kind = FAILURE_LOST }, "the node was lost", 1 },
+    { { .kind = FAILURE_AGENT, .what = "no store" }, "no store", 1 },
+};
+
+START_TEST(a_failure_has_words_and_an_exit_code)
+{
+    char what[256];
+
+    ck_assert_str_eq(failure_what(&cases[_i].f, what, sizeof(what)), cases[_i].what);
+    ck_assert_int_eq(job_exit_code(&cases[_i].f), cases[_i].exit_code);
+}
+END_TEST
+
+/* -- error files ------------------------------------------------------------------ */
+
+static const struct {
+    const char *json, *text; /* NULL: not understood */
+    uint64_t time_ms;
+    const char *message;
+} files[] = {
+    { "{\"message\":{\"message\":\"E: "
+      "x\",\"extraInfo\":{\"py_callstack\":\"Traceback\\nE: x\","
+      "\"timestamp\":\"1700000000\"}}}",
+      "Traceback\nE: x", 1700000000000, "E: x" },
+    { "{\"message\":\"plain\",\"timestamp\":17}", "plain", 17000, "" },
+    { "{\"message\":{\"message\":\"only\"}}", "only", 0, "only" },
+    { "{\"message\":{\"message\":\"one\\ntwo\"}}", "one\ntwo", 0, "one" },
+    { "{\"message\":5}", NULL, 0, NULL },
+    { "{}", NULL, 0, NULL },
+    { "[1,2", NULL, 0, NULL },
+    { "", NULL, 0, NULL },
+};
+
+START_TEST(some_codes_are_final)
+{
+    struct failure exit = { .kind = FAILURE_EXIT }, killed = { .kind = FAILURE_SIGNAL };
+    struct job_config job = { .no_restart_on = "2,127,137" };
+
+    for (int code = 1; code < 256; code++) {
+        exit.code = code;
+        ck_assert(failure_is_final(&exit, &job) ==
+                  (code == 2 || code == 127 || code == 137));
+    }
+    killed.code = 9;
+    ck_assert(failure_is_final(&killed, &job));
+    killed.code = 15;
+    ck_assert(!failure_is_final(&killed, &job));
+    exit.kind = FAILURE_LOST;
+    exit.code = 2;
+    ck_assert(!failure_is_final(&exit, &job));
+}
+END_TEST
+
+START_TEST(both_forms_of_an_error_file_are_read)
+{
+    struct error_told told;
+    bool understood;
+
+    make_file(files[_i].json);
+    understood = failure_read_error_file(path, &told);
+    remove_file();
+    ck_assert_int_eq(understood, files[_i].text != NULL);
+    if (!understood)
+        return;
+    ck_assert_str_eq(told.said, files[_i].text);
+    ck_assert_str_eq(told.message, files[_i].message);
+    ck_assert_uint_eq(told.time_ms, files[_i].time_ms);
+}
+END_TEST
+
+START_TEST(a_long_traceback_keeps_its_end)
+{
+    static char json[16384] = "{\"message\":\"";
+    struct error_told told;
+    const char *text = told.said;
+
+    for (int i = 0; i < 1000; i++)
+        sprintf(json + strlen(json), "line %d\\n", i);
+    strcat(json, "ValueError: the end\"}");
+    make_file(json);
+    ck_assert(failure_read_error_file(path, &told));
+    remove_file();
+    ck_assert_str_eq(text + strlen(text) - 19, "ValueError: the end");
+    ck_assert_int_eq(strncmp(text, "line ", 5), 0);
+}
+END_TEST
+
+START_TEST(no_file_and_a_link_are_nothing)
+{
+    struct error_told told;
+    char link[80];
+
+    ck_assert(!failure_read_error_file("", &told));
+    ck_assert(!failure_read_error_file("/nonexistent/x", &told));
+    make_file("{\"message\":\"secret\"}");
+    snprintf(link, sizeof(link), "%s.link", path);
+    ck_assert_int_eq(symlink(path, link), 0);
+    ck_assert(!failure_read_error_file(link, &told));
+    unlink(link);
+    remove_file();
+}
+END_TEST
+
+START_TEST(what_is_written_can_be_read)
+{
+    struct failure f = { .kind = FAILURE_EXIT,
+                         .code = 3,
+                         .wall_ms = 1700000000123,
+                         .said = "a \"quoted\"\nline" };
+    struct error_told told;
+
+    failure_put_what(&f, "Oops: both");
+    ck_assert_str_eq(f.what, "exit code 3: Oops: both");
+    make_file("");
+    failure_write_error_file(path, &f);
+    ck_assert(failure_read_error_file(path, &told));
+    remove_file();
+    ck_assert_str_eq(told.said, f.said);
+    ck_assert_str_eq(told.message, "Oops: both");
+    ck_assert_uint_eq(told.time_ms, 1700000000000);
+}
+END_TEST
+
+/* -- the report ------------------------------------------------------------------- */
+
+static char *print(const struct failure_report *r)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    failure_print_report(r, out);
+    fclose(out);
+    return text;
+}
+
+START_TEST(the_report_begins_with_the_first_failure)
+{
+    struct failure second = {
+        .kind = FAILURE_EXIT, .code = 1, .rank = 12, .pid = 5, .wall_ms = 1700000001900
+    };
+    struct failure_list others = { &second, 1 };
+    struct msg_done done = { .exit_code = 85, .restarts = 3, .max_restarts = 3 };
+    struct failure_report r = { .job = "job \"resnet\"",
+                                .done = &done,
+                                .others = &others,
+                                .epoch = 2,
+                                .own_host = "here" };
+    char *text;
+
+    strcpy(done.text, "rank 5 on there exited with code 85");
+    strcpy(done.afterwards,
+           "here 12 exit code 1\nthere 7 killed by SIGABRT\n\nbad\nx 1");
+    done.failure = (struct failure){ .kind = FAILURE_EXIT,
+                                     .code = 85,
+                                     .rank = 5,
+                                     .local_rank = 1,
+                                     .pid = 81422,
+                                     .wall_ms = 1700000000000,
+                                     .ran_ms = 3000,
+                                     .host = "there",
+                                     .said = "Traceback\n  boom \033[2J\nError: NaN\n",
+                                     .log = "/logs/1/stderr.log" };
+    text = print(&r);
+    ck_assert_ptr_nonnull(
+        strstr(text, "crun: job \"resnet\" has failed: rank 5 on there"));
+    ck_assert_ptr_nonnull(strstr(text, "node there · pid 81422"));
+    ck_assert_ptr_nonnull(strstr(text, "it said         | Traceback\n"));
+    ck_assert_ptr_nonnull(strstr(text, "| Error: NaN\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\\x1b[2J")); /* nothing steers the terminal */
+    ck_assert_ptr_nonnull(strstr(text, "rank 12: exit code 1, 1.9 s later"));
+    ck_assert_ptr_nonnull(strstr(text, "  rank 7 on there: killed by SIGABRT\n"));
+    ck_assert_ptr_null(strstr(text, "rank 12 on here")); /* it is told already */
+    ck_assert_ptr_null(strstr(text, "bad"));
+    ck_assert_ptr_nonnull(strstr(text, "3 of 3 used"));
+    ck_assert_ptr_nonnull(strstr(text, "/logs/1/stderr.log   (on there)"));
+    ck_assert_ptr_nonnull(strstr(text, "crun: exit code 85, as rank 5's\n"));
+    ck_assert_ptr_null(strchr(text, '\033'));
+    free(text);
+    r.colour = true;
+    text = print(&r);
+    ck_assert_ptr_nonnull(strchr(text, '\033'));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_report_shows_the_last_lines_only)
+{
+    struct failure_list none = { NULL, 0 };
+    struct msg_done done = { .exit_code = 1 };
+    struct failure_report r = {
+        .job = "the job", .done = &done, .others = &none, .own_host = "here"
+    };
+    char *text;
+
+    done.failure.kind = FAILURE_EXIT;
+    for (int i = 0; i < 100; i++)
+        sprintf(done.failure.said + strlen(done.failure.said), "line %d\n", i);
+    text = print(&r);
+    ck_assert_ptr_null(strstr(text, "| line 79\n"));
+    ck_assert_ptr_nonnull(strstr(text, "it said         | line 80\n"));
+    ck_assert_ptr_nonnull(strstr(text, "| line 99\n"));
+    free(text);
+}
+END_TEST
+
+static Suite *failure_suite(void)
+{
+    Suite *s = suite_create("failure");
+    TCase *tc = tcase_create("failure");
+
+    tcase_add_loop_test(tc, a_failure_has_words_and_an_exit_code, 0,
+                        sizeof(cases) / sizeof(cases[0]));
+    tcase_add_test(tc, some_codes_are_final);
+    tcase_add_loop_test(tc, both_forms_of_an_error_file_are_read, 0,
+                        sizeof(files) / sizeof(files[0]));
+    tcase_add_test(tc, a_long_traceback_keeps_its_end);
+    tcase_add_test(tc, no_file_and_a_link_are_nothing);
+    tcase_add_test(tc, what_is_written_can_be_read);
+    tcase_add_test(tc, the_report_begins_with_the_first_failure);
+    tcase_add_test(tc, the_report_shows_the_last_lines_only);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(failure_suite());
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+/*
+ * A working directory with files of each kind; "bin" is on PATH, "own" is crun's
+ * folder.
+ */
+static char root[] = "/tmp/test_command.XXXXXX";
+static struct command command;
+
+static void make_file(const char *name, mode_t mode)
+{
+    FILE *f = fopen(name, "w");
+
+    ck_assert_ptr_nonnull(f);
+    fclose(f);
+    ck_assert_int_eq(chmod(name, mode), 0);
+}
+
+static void setup(void)
+{
+    static const char *const folders[] = { "bin", "own", "scripts", "folder.py" };
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    ck_assert_int_eq(chdir(root), 0);
+    for (int i = 0; i < COUNT(folders); i++)
+        ck_assert_int_eq(mkdir(folders[i], 0755), 0);
+    ck_assert_int_eq(mkdir("locked", 0000), 0);
+    make_file("train.py", 0644);
+    make_file("local", 0755);
+    make_file("plain", 0644);
+    make_file("bin/python3", 0755);
+    make_file("bin/pypy", 0755);
+    make_file("bin/train", 0755);
+    make_file("bin/tool.py", 0755);
+    make_file("bin/data", 0644);
+    make_file("own/train", 0755); /* PATH is the stronger */
+    make_file("own/bench", 0755);
+    make_file("own/demo.py", 0644);
+    make_file("scripts/eval.py", 0644);
+    command = (struct command){ .path = "nowhere:bin", .beside = "own" };
+}
+
+static void teardown(void)
+{
+    char remove[64];
+
+    ck_assert_int_eq(chdir("/"), 0);
+    snprintf(remove, sizeof(remove), "rm -rf %s", root);
+    ck_assert_int_eq(system(remove), 0);
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+}
+
+enum { MODULE = 1, NO_PYTHON = 2, RUN_PATH = 4, LOCAL_RANK = 8 };
+
+#define CODE                                                                           \
+    "import runpy, sys; sys.argv = sys.argv[1:]; "                                     \
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+
+static const struct {
+    const char *word;
+    int flags;
+    const char *python; /* PYTHON_EXEC */
+    const char *argv[8];
+} found[] = {
+    { "train.py", 0, NULL, { "bin/python3", "-u", "train.py" } },
+    { "./train.py", 0, NULL, { "bin/python3", "-u", "./train.py" } },
+    { "scripts/eval.py", 0, NULL, { "bin/python3", "-u", "scripts/eval.py" } },
+    { "tool.py", 0, NULL, { "bin/python3", "-u", "bin/tool.py" } },
+    { "demo.py", 0, NULL, { "bin/python3", "-u", "own/demo.py" } },
+    { "train.py", 0, "pypy", { "bin/pypy", "-u", "train.py" } },
+    { "train.py", 0, "./local", { "./local", "-u", "train.py" } },
+    { "train.py", 0, "", { "bin/python3", "-u", "train.py" } },
+    { "train", 0, NULL, { "bin/train" } },
+    { "bench", 0, NULL, { "own/bench" } },
+    { "./local", 0, NULL, { "./local" } },
+    { "bin/train", 0, NULL, { "bin/train" } },
+    { "tool.py", NO_PYTHON, NULL, { "bin/tool.py" } },
+    { "train", NO_PYTHON, NULL, { "bin/train" } },
+    { "any.module", MODULE, NULL, { "bin/python3", "-u", "-m", "any.module" } },
+    { "train.py", RUN_PATH, NULL, { "bin/python3", "-u", "-c", CODE, "train.py" } },
+    { "train.py",
+      RUN_PATH | NO_PYTHON,
+      NULL,
+      { "bin/python3", "-u", "-c", CODE, "train.py" } },
+    { "plain", RUN_PATH, NULL, { NULL } }, /* not looked for without a slash */
+    { "./plain", RUN_PATH, NULL, { "bin/python3", "-u", "-c", CODE, "./plain" } },
+    { "train.py",
+      LOCAL_RANK,
+      NULL,
+      { "bin/python3", "-u", "train.py", "--local-rank=${local_rank}" } },
+    { "m",
+      LOCAL_RANK | MODULE,
+      NULL,
+      { "bin/python3", "-u", "-m", "m", "--local-rank=${local_rank}" } },
+    { "train", LOCAL_RANK, NULL, { "bin/train", "--local-rank=${local_rank}" } },
+};
+
+static const char **find(const char *word, int flags, const char *python, struct err *e)
+{
+    const char *const words[] = { word, "--flag", "", "a b", NULL };
+
+    command.module = flags & MODULE;
+    command.no_python = flags & NO_PYTHON;
+    command.run_path = flags & RUN_PATH;
+    command.local_rank_argument = flags & LOCAL_RANK;
+    command.python = python;
+    return command_find(&command, words, e);
+}
+
+START_TEST(a_program_is_found_and_run_by_what_it_needs)
+{
+    static const char *const arguments[] = { "--flag", "", "a b", NULL };
+    struct err e;
+    const char **argv = find(found[_i].word, found[_i].flags, found[_i].python, &e);
+    int n = 0;
+
+    if (!found[_i].argv[0]) {
+        ck_assert_ptr_null(argv);
+        return;
+    }
+    ck_assert_msg(argv, "%s", e.text);
+    for (; found[_i].argv[n]; n++)
+        ck_assert_pstr_eq(argv[n], found[_i].argv[n]);
+    for (int i = 0; i < 4; i++)
+        ck_assert_pstr_eq(argv[n + i], arguments[i]);
+    free(argv);
+}
+END_TEST
+
+static const struct {
+    const char *word;
+    int flags;
+    const char *error;
+} missing[] = {
+    { "eval.py", 0,
+      "eval.py: no such file (looked in the working directory, in PATH and beside "
+      "crun)" },
+    { "eval", 0, "eval: no such file (looked in PATH and beside crun)" },
+    { "local", 0,
+      "local: no such file (looked in PATH and beside crun; ./ before it means the one "
+      "here)" },
+    { "./eval", 0, "./eval: no such file" },
+    { "./eval.py", 0, "./eval.py: no such file" },
+    { "train.py/x", 0, "train.py/x: no such file" },
+    { "./plain", 0,
+      "./plain is not executable (chmod +x; Python programs end in .py)" },
+    { "data", 0, "bin/data is not executable (chmod +x; Python programs end in .py)" },
+    { "train.py", NO_PYTHON,
+      "train.py is not executable (chmod +x; Python programs end in .py)" },
+    { "folder.py", 0, "folder.py is a directory" },
+    { "./bin", 0, "./bin is a directory" },
+    { "", 0, "the program's name is empty" },
+    { "m", MODULE | NO_PYTHON, "--module and --no-python exclude each other" },
+    { "m", MODULE | RUN_PATH, "--module and --run-path exclude each other" },
+};
+
+START_TEST(what_cannot_be_run_is_said_with_the_places_looked_in)
+{
+    struct err e;
+
+    ck_assert_ptr_null(find(missing[_i].word, missing[_i].flags, NULL, &e));
+    ck_assert_str_eq(e.text, missing[_i].error);
+}
+END_TEST
+
+START_TEST(a_missing_interpreter_is_named)
+{
+    struct err e;
+
+    ck_assert_ptr_null(find("train.py", 0, "nosuch", &e));
+    ck_assert_str_eq(e.text, "PYTHON_EXEC: nosuch is not a program of PATH");
+    ck_assert_ptr_null(find("train.py", 0, "/no/such", &e));
+    ck_assert_str_eq(e.text, "PYTHON_EXEC: /no/such is not a program");
+    command.path = "own";
+    ck_assert_ptr_null(find("train.py", 0, NULL, &e));
+    ck_assert_str_eq(e.text, "train.py needs python3, which is not in PATH "
+                             "(PYTHON_EXEC names another)");
+}
+END_TEST
+
+START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
+{
+    struct err e;
+    const char **argv;
+
+    if (geteuid() == 0) /* to whom none is closed; in this process alone */
+        ck_assert_int_eq(chmod(".", 0755) | setresuid(65534, 65534, 0), 0);
+    command.path = "locked:bin";
+    argv = find("train", 0, NULL, &e);
+    ck_assert_msg(argv, "%s", e.text);
+    ck_assert_str_eq(argv[0], "bin/train");
+    free(argv);
+    command.path = "locked";
+    ck_assert_ptr_null(find("other", 0, NULL, &e));
+    ck_assert_str_eq(e.text, "other: no such file (looked in PATH and beside crun)");
+    ck_assert_ptr_null(find("locked/x", 0, NULL, &e));
+    ck_assert_str_eq(e.text, "locked/x: Permission denied");
+    (void)!setresuid(0, 0, 0); /* root again, if it was */
+}
+END_TEST
+
+START_TEST(an_empty_entry_of_path_is_the_working_directory)
+{
+    static const char *const paths[] = { "", ":nowhere", "nowhere:", "nowhere::own" };
+    struct err e;
+    const char **argv;
+
+    command.path = paths[_i];
+    argv = find("local", 0, NULL, &e);
+    ck_assert_msg(argv, "%s", e.text);
+    ck_assert_str_eq(argv[0], "./local");
+    free(argv);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("command");
+    TCase *t = tcase_create("files");
+
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, a_program_is_found_and_run_by_what_it_needs, 0,
+                        COUNT(found));
+    tcase_add_loop_test(t, what_cannot_be_run_is_said_with_the_places_looked_in, 0,
+                        COUNT(missing));
+    tcase_add_test(t, a_missing_interpreter_is_named);
+    tcase_add_test(t, a_folder_of_path_that_is_closed_is_passed_over);
+    tcase_add_loop_test(t, an_empty_entry_of_path_is_the_working_directory, 0, 4);
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who gets into a job, what nodes and people are told, and what outlives the daemon.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
+#include "tests/worlds/check_main.h"
+#include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/registry_world.h"
+
+/* -- hello and join --------------------------------------------------------------- */
+
+START_TEST(a_foreign_version_is_told_both_ranges)
+{
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = { .version_min = 7, .version_max = 9 } };
+
+    begin_registry(true);
+    link_of[0].peer = registry_connect(g, &link_of[0], "10.0.0.1");
+    ck_assert_int_eq(tell(0, &m), 0);
+    refusal(0, REFUSED_VERSION, "7 to 9");
+    refusal(0, REFUSED_VERSION, "1 to 1");
+    ck_assert(link_of[0].hung_up);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_message_out_of_turn_breaks_the_protocol)
+{
+    struct msg m = { .type = MSG_HEARTBEAT }, odd = { .type = MSG_HELLO };
+
+    begin_registry(true);
+    odd.hello = (struct msg_hello){ 1, 1, "boss", "" };
+    link_of[1].peer = registry_connect(g, &link_of[1], "10.0.0.2");
+    ck_assert_int_eq(tell(1, &odd), -1);
+    hello(0, "agent");
+    ck_assert_int_eq(tell(0, &m), -1);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_message_of_another_launch_breaks_the_protocol)
+{
+    struct msg m = { .type = MSG_FAILED,
+                     .epoch = 1,
+                     .instance = { { 0xee } },
+                     .failed = { .kind = FAILURE_EXIT, .code = 1 } };
+
+    begin_registry(true);
+    run_job();
+    ck_assert_int_eq(tell(0, &m), -1);
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_full_job_is_told_its_ranks)
+{
+    const struct msg *m;
+
+    begin_registry(true);
+    join_node(0);
+    ck_assert_ptr_null(got(0, MSG_START));
+    link_of[0].count = 0;
+    join_node(1);
+    m = got(0, MSG_START);
+    ck_assert_ptr_nonnull(m);
+    ck_assert(m->start.host_store);
+    ck_assert_uint_eq(m->start.world_size, 4);
+    ck_assert_uint_eq(m->epoch, 1);
+    ck_assert_str_eq(got(0, MSG_MEMBERS)->members.addresses, "10.0.0.1 10.0.0.2");
+    ck_assert(got(0, MSG_MEMBERS) <
+              m); /* it knows whom to let in before they can come */
+    ck_assert_ptr_null(got(1, MSG_START));
+    link_of[1].count = 0;
+    report(0, MSG_STORE_READY);
+    m = got(1, MSG_START);
+    ck_assert_ptr_nonnull(m);
+    ck_assert_str_eq(m->start.address, "10.0.0.1");
+    ck_assert_uint_eq(m->start.port, 1234);
+    ck_assert_uint_eq(m->start.first_rank, 2);
+    end_registry();
+}
+END_TEST
+
+static void join_from(unsigned c, const char *host, const char *name)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.max_nodes = 5;
+    snprintf(m.join.host, sizeof(m.join.host), "%s", host);
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_JOINED));
+    ck_assert_str_eq(got(c, MSG_JOINED)->joined.host, name);
+}
+
+START_TEST(nodes_of_one_host_have_names_of_their_own)
+{
+    char host[HOST_NAME_MAX_BYTES + 1] = "";
+    struct msg m = { .type = MSG_DRAIN, .drain = { .node = "vm:1" } };
+
+    begin_registry(true);
+    join_from(0, "vm", "vm");
+    join_from(1, "vm", "vm:1");
+    memset(host, 'x', sizeof(host) - 1);
+    join_from(2, host, host);
+    memcpy(host + sizeof(host) - sizeof(":4294967295"), ":3", sizeof(":3"));
+    join_from(3, link_of[2].got[0].joined.host, host);
+    hello(5, "ctl");
+    ck_assert_int_eq(tell(5, &m), 0);
+    ck_assert_ptr_nonnull(strstr(got(5, MSG_ACK)->ack.text, "vm:1"));
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    join_from(4, "vm", "vm"); /* it has come back, or nobody else answers to that */
+    end_registry();
+}
+END_TEST
+
+static void join_as(unsigned c, const char *role)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.min_nodes = m.join.config.max_nodes = 5;
+    m.join.workers = c + 1;
+    snprintf(m.join.role, sizeof(m.join.role), "%s", role);
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+}
+
+static void start_is(unsigned c, uint32_t first_rank, uint32_t role_first_rank,
+                     uint32_t role_world_size)
+{
+    const struct msg *m = got(c, MSG_START);
+
+    ck_assert_ptr_nonnull(m);
+    ck_assert_uint_eq(m->start.first_rank, first_rank);
+    ck_assert_uint_eq(m->start.role_first_rank, role_first_rank);
+    ck_assert_uint_eq(m->start.role_world_size, role_world_size);
+    ck_assert_uint_eq(m->start.world_size, 15);
+}
+
+START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
+{
+    static const char *const role[] = { "trainer", "", "trainer", "reader", "default" };
+
+    begin_registry(true);
+    for (unsigned c = 0; c < 5; c++)
+        join_as(c, role[c]);
+    start_is(0, 0, 0, 4);
+    report(0, MSG_STORE_READY);
+    start_is(1, 1, 0, 7);
+    start_is(2, 3, 1, 4);
+    start_is(3, 6, 0, 4);
+    start_is(4, 10, 2, 7);
+    end_registry();
+}
+END_TEST
+
+START_TEST(what_cannot_be_a_member_is_told_why)
+{
+    struct msg m;
+
+    begin_registry(true);
+    join_node(0);
+    for (unsigned c = 1; c < 6; c++)
+        hello(c, "agent");
+    m = join_message(1, "none");
+    tell(1, &m);
+    refusal(1, REFUSED_RUN_ID, "--rdzv-id");
+    m = join_message(1, "resnet");
+    m.join.config.max_restarts = 3;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--max-restarts is 1 in the job and 3 here");
+    m = join_message(1, "resnet");
+    strcpy(m.join.config.program, "eval.py");
+    strcpy(m.join.config.arguments_hash, "def");
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "train.py in the job and eval.py here");
+    m = join_message(1, "resnet");
+    m.join.config.min_nodes = 3;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "minimum is above the maximum");
+    m = join_message(1, "resnet");
+    m.join.node_rank = 2;
+    tell(1, &m);
+    refusal(1, REFUSED_SLOT, "0 to 1");
+    m = join_message(1, "resnet");
+    m.join.workers = 0;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "0 workers");
+    ck_assert_uint_eq(registry_jobs(g)->round.tally.live, 1);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_programs_name_may_be_lost_on_its_way)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin_registry(true);
+    join_node(0);
+    hello(1, "agent");
+    strcpy(m.join.config.program, "tr?in.py"); /* it was not UTF-8 */
+    tell(1, &m);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    end_registry();
+}
+END_TEST
+
+/* The second connection asks for the place that the first has. */
+static const struct msg_refused *ask_for_a_taken_place(unsigned c)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.node_rank = 1;
+    tell(c, &m);
+    return &refusal(c, REFUSED_SLOT, "taken by node-0 (pid 100)")->refused;
+}
+
+static void take_a_place(void)
+{
+    struct msg m = join_message(0, "resnet");
+
+    for (unsigned c = 0; c < 3; c++)
+        hello(c, "agent");
+    m.join.node_rank = 1;
+    tell(0, &m);
+}
+
+START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT };
+
+    begin_registry(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry); /* it may have died just now */
+    pass_ticks(500);
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    ck_assert_int_eq(tell(0, &beat), 0);
+    ck_assert(!ask_for_a_taken_place(1)->retry);
+    ck_assert(ask_for_a_taken_place(2)->retry); /* it may have died since */
+    pass_ticks(100);
+    ck_assert_int_eq(tell(0, &beat), 0);
+    pass_ticks(100);
+    ck_assert(!ask_for_a_taken_place(2)->retry);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_node_rank_of_one_who_was_lost_is_free)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin_registry(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    pass_ticks(3100);
+    m.join.node_rank = 1;
+    tell(1, &m);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    end_registry();
+}
+END_TEST
+
+START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT };
+
+    begin_registry(true);
+    take_a_place();
+    ck_assert(ask_for_a_taken_place(1)->retry);
+    for (int i = 0; i < 30; i++) {
+        pass_ticks(600);
+        ck_assert_int_eq(tell(0, &beat), 0);
+    }
+    ck_assert(ask_for_a_taken_place(2)->retry);
+    end_registry();
+}
+END_TEST
+
+START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
+{
+    struct msg m;
+
+    begin_registry(false);
+    hello(0, "agent");
+    m = join_message(0, "none");
+    tell(0, &m);
+    ck_assert_ptr_nonnull(got(0, MSG_JOINED));
+    hello(1, "agent");
+    m = join_message(1, "other");
+    tell(1, &m);
+    refusal(1, REFUSED_FULL, "it serves none");
+    end_registry();
+}
+END_TEST
+
+START_TEST(rank_0_on_another_node_is_told_of_the_host)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin_registry(false);
+    link_of[0].peer = registry_connect(g, &link_of[0], "");
+    join_node(0);
+    hello(1, "agent");
+    m.join.node_rank = 0;
+    tell(1, &m);
+    ck_assert(got(1, MSG_START)->start.host_store);
+    ck_assert_str_eq(got(1, MSG_MEMBERS)->members.addresses, "10.0.0.2 rendezvous");
+    end_registry();
+}
+END_TEST
+
+START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin_registry_as(
+        (struct registry_config){ .run_id = "resnet", .job = &m.join.config });
+    registry_tick(g, now + 5000, now);
+    ck_assert_ptr_nonnull(registry_jobs(g));
+    hello(1, "agent");
+    m.join.config.max_restarts++;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--max-restarts");
+    end_registry();
+}
+END_TEST
+
+START_TEST(an_empty_first_forming_is_forgotten)
+{
+    begin_registry(true);
+    join_node(0);
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    link_of[0].peer = NULL;
+    for (int i = 0; i < 100; i++)
+        registry_tick(g, now + 50u * (unsigned)i, now);
+    ck_assert_ptr_null(registry_jobs(g));
+    end_registry();
+}
+END_TEST
+
+/* -- what nodes and people are told ----------------------------------------------- */
+
+START_TEST(a_join_that_cannot_be_read_is_answered)
+{
+    struct msg m = { .type = MSG_JOIN, .sequence = 5 };
+
+    begin_registry(true);
+    hello(0, "agent");
+    link_of[0].count = 0;
+    ck_assert(registry_unreadable(g, link_of[0].peer, &m, "JOIN: host is missing"));
+    ck_assert_uint_eq(refusal(0, REFUSED_MALFORMED, "JOIN: host is missing")->sequence,
+                      5);
+    m.type = MSG_RESUME;
+    ck_assert(!registry_unreadable(g, link_of[0].peer, &m, "x"));
+    hello(1, "ctl");
+    m.type = MSG_JOIN;
+    ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
+    end_registry();
+}
+END_TEST
+
+START_TEST(who_waits_is_told_who_was_refused)
+{
+    struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
+
+    begin_registry(true);
+    join_node(0);
+    hello(1, "agent");
+    m.join.config.spares = 2;
+    m.join.config.limit_spares = true;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--spares is 0 in the job and 2 here");
+    tell(0, &beat);
+    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused,
+                     "node-1 was refused: job \"resnet\" runs with another "
+                     "configuration: --spares is 0 in the job and 2 here");
+    m.join.config = join_message(1, "").join.config;
+    m.join.config.preflight = true;
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--preflight is not given in the job and given here");
+    m.join.config = join_message(1, "").join.config;
+    strcpy(m.join.config.no_restart_on, "2");
+    tell(1, &m);
+    refusal(1, REFUSED_CONFIG, "--no-restart-on is not given in the job and 2 here");
+    m = join_message(1, "resnet");
+    tell(1, &m);
+    report(0, MSG_STORE_READY);
+    tell(0, &beat);
+    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused, "");
+    end_registry();
+}
+END_TEST
+
+START_TEST(other_arguments_are_told_once)
+{
+    struct msg m = join_message(1, "resnet");
+
+    begin_registry(true);
+    join_node(0);
+    hello(1, "agent");
+    strcpy(m.join.config.arguments_hash, "other");
+    tell(1, &m);
+    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    ck_assert_str_eq(got(0, MSG_NOTICE)->notice.text,
+                     "node-1 was started with other arguments for train.py than "
+                     "node-0; if that is a mistake, end the job");
+    ck_assert_ptr_nonnull(got(1, MSG_NOTICE));
+    hello(2, "agent");
+    link_of[0].count = 0;
+    m.join.incarnation.byte[0] = 77;
+    tell(2, &m);
+    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
+    ck_assert_ptr_null(got(0, MSG_NOTICE));
+    end_registry();
+}
+END_TEST
+
+START_TEST(the_result_names_what_came_afterwards)
+{
+    disk = memdisk_create();
+    begin_registry(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STORE_READY);
+    report(1, MSG_FAILED);
+    for (unsigned i = 0; i < AFTERWARDS_LINES_MAX + 3; i++)
+        report(0, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    for (unsigned restarted = 0; restarted < 2; restarted++) {
+        const char *at = registry_jobs(g)->afterwards;
+        unsigned lines = 0;
+
+        ck_assert_int_eq(strncmp(at, "node-0 3 exit code 85\n", 22), 0);
+        for (; (at = strchr(at, '\n')); at++)
+            lines++;
+        ck_assert_uint_eq(lines, AFTERWARDS_LINES_MAX);
+        if (restarted == 0) {
+            ck_assert_str_eq(got(0, MSG_DONE)->done.afterwards,
+                             registry_jobs(g)->afterwards);
+            restart_registry();
+        }
+    }
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+/* -- a daemon's death ------------------------------------------------------------- */
+
+START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
+{
+    struct msg m = { .type = MSG_RESUME };
+    struct id128 instance;
+    const struct msg *start;
+
+    disk = memdisk_create();
+    begin_registry(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STORE_READY);
+    instance = registry_jobs(g)->round.instance;
+    now += 90000;
+    restart_registry();
+    ck_assert(id128_equal(&instance, &registry_jobs(g)->round.instance));
+    ck_assert_uint_eq(registry_jobs(g)->round.epoch, 2);
+    ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
+    ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
+    hello(4, "ctl");
+    tell(4, &(struct msg){ .type = MSG_EVENTS });
+    ck_assert_str_eq(link_of[4].got[0].event.kind, "restored");
+    ck_assert_str_eq(link_of[4].got[0].event.run_id, "resnet");
+    ck_assert_uint_eq(link_of[4].got[0].event.wall_ms, now);
+    tell(4, &(struct msg){ .type = MSG_STATUS });
+    ck_assert_uint_ge(got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
+    hello(3, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 2, 9, 9 } };
+    m.resume.node = 1;
+    m.instance = instance;
+    tell(3, &m);
+    start = got(3, MSG_START);
+    ck_assert_ptr_nonnull(start);
+    ck_assert_uint_eq(start->start.port, 1234);
+    ck_assert_uint_eq(start->start.first_rank, 2);
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(roles_outlive_the_daemon)
+{
+    struct msg m = { .type = MSG_RESUME, .resume = { .run_id = "resnet", .node = 2 } };
+
+    disk = memdisk_create();
+    begin_registry(true);
+    for (unsigned c = 0; c < 5; c++)
+        join_as(c, c % 2 ? "reader" : "trainer");
+    report(0, MSG_STORE_READY);
+    m.instance = registry_jobs(g)->round.instance;
+    m.resume.incarnation = (struct id128){ { 3, 9, 9 } };
+    restart_registry();
+    hello(2, "agent");
+    tell(2, &m);
+    start_is(2, 3, 1, 9);
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(a_result_outlives_the_daemon)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    disk = memdisk_create();
+    begin_registry(true);
+    run_job();
+    report(0, MSG_FINISHED);
+    report(1, MSG_FINISHED);
+    m.instance = registry_jobs(g)->round.instance;
+    restart_registry();
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_DONE);
+    hello(0, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    tell(0, &m);
+    ck_assert_str_eq(got(0, MSG_DONE)->done.reason, "success");
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+static Suite *registry_suite(void)
+{
+    Suite *s = suite_create("registry");
+    TCase *tc = tcase_create("registry");
+
+    tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
+    tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
+    tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
+    tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
+    tcase_add_test(tc, a_full_job_is_told_its_ranks);
+    tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
+    tcase_add_test(tc, nodes_of_one_host_have_names_of_their_own);
+    tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
+    tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
+    tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
+    tcase_add_test(tc, a_node_rank_of_one_who_was_lost_is_free);
+    tcase_add_test(tc, who_asked_for_a_node_rank_long_ago_has_given_up);
+    tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
+    tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
+    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
+    tcase_add_test(tc, an_empty_first_forming_is_forgotten);
+    tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
+    tcase_add_test(tc, who_waits_is_told_who_was_refused);
+    tcase_add_test(tc, other_arguments_are_told_once);
+    tcase_add_test(tc, the_result_names_what_came_afterwards);
+    tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
+    tcase_add_test(tc, roles_outlive_the_daemon);
+    tcase_add_test(tc, a_result_outlives_the_daemon);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(registry_suite());
+}

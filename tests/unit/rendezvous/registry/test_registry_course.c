@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The course of a job as its nodes are told of it, and as crunctl shows and changes it.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
+#include "tests/worlds/check_main.h"
+#include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/registry_world.h"
+
+/* -- the course of a job ---------------------------------------------------------- */
+
+START_TEST(a_waiting_node_is_told_what_is_missing)
+{
+    struct msg m = { .type = MSG_HEARTBEAT };
+    const struct msg *beat;
+
+    begin_registry(true);
+    join_node(0);
+    ck_assert_int_eq(tell(0, &m), 0);
+    beat = got(0, MSG_BEAT);
+    ck_assert(beat->beat.waiting);
+    ck_assert_uint_eq(beat->beat.present, 1);
+    ck_assert_uint_eq(beat->beat.wanted, 2);
+    ck_assert_uint_gt(beat->beat.left_ms, 50000);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
+{
+    const struct msg *m;
+
+    begin_registry(true);
+    run_job();
+    for (int round = 0; round < 2; round++) {
+        link_of[0].count = 0;
+        report(1, MSG_FAILED);
+        ck_assert_str_eq(got(0, MSG_STOP)->stop.text,
+                         "rank 3 on node-1 exited with code 85");
+        report(0, MSG_STOPPED);
+        link_of[0].count = 0;
+        report(1, MSG_STOPPED);
+        if (round == 0)
+            ck_assert_uint_eq(got(0, MSG_START)->start.restarts, 1);
+    }
+    m = got(1, MSG_DONE);
+    ck_assert_int_eq(m->done.exit_code, 85);
+    ck_assert_str_eq(m->done.failure.said, "it broke");
+    ck_assert_str_eq(m->done.failure.host, "node-1");
+    ck_assert_ptr_nonnull(got(0, MSG_DONE));
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
+{
+    struct msg follow = { .type = MSG_EVENTS, .events = { .follow = true } };
+    char said[4096] = "";
+
+    begin_registry(true);
+    run_job();
+    report(1, MSG_FAILED);
+    report(1, MSG_STOPPED);
+    hello(2, "ctl");
+    tell(2, &follow);
+    for (int i = 0; i < 360; i++) {
+        struct msg beat = { .type = MSG_HEARTBEAT };
+
+        now += 100;
+        for (unsigned c = 0; c < 2 && !link_of[0].hung_up; c++)
+            ck_assert_int_eq(tell(c, &beat), 0);
+        registry_tick(g, now, now);
+    }
+    for (unsigned i = 0; i < link_of[2].count; i++)
+        if (link_of[2].got[i].type == MSG_EVENT)
+            strcat(strcat(said, link_of[2].got[i].event.text), "; ");
+    ck_assert_msg(strstr(said, "node-0 was lost: its workers did not end in time"),
+                  "\"%s\"", said);
+    end_registry();
+}
+END_TEST
+
+static void note(unsigned c, uint64_t epoch, const char *text)
+{
+    struct msg m = { .type = MSG_NOTE, .epoch = epoch, .note = { .kind = "rank" } };
+
+    strcpy(m.note.text, text);
+    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_ptr_nonnull(got(c, MSG_ACK));
+}
+
+START_TEST(a_hang_is_told_with_what_every_rank_does)
+{
+    struct msg failed = { .type = MSG_FAILED, .epoch = 1 };
+    const struct job *job;
+
+    begin_registry(true);
+    run_job();
+    failed.failed.kind = FAILURE_HANG;
+    failed.failed.rank = 1;
+    note(0, 1, "rank 0 is well");
+    tell(1, &failed);
+    ck_assert(got(0, MSG_STOP)->stop.hang);
+    note(1, 1, "rank 1 sleeps");
+    note(0, 1, "rank 0 waits");
+    note(0, 0, "rank 0 of another epoch");
+    job = registry_jobs(g);
+    ck_assert_str_eq(job->failure.said,
+                     "node-1: rank 1 sleeps\nnode-0: rank 0 waits\n");
+    for (int i = 0; i < NOTES_PER_EPOCH_MAX; i++)
+        note(0, 1, "more and more");
+    ck_assert_uint_lt(strlen(job->failure.said), sizeof(job->failure.said));
+    ck_assert_uint_eq(job->notes, NOTES_PER_EPOCH_MAX);
+    end_registry();
+}
+END_TEST
+
+START_TEST(another_failure_asks_for_no_notes)
+{
+    begin_registry(true);
+    run_job();
+    report(1, MSG_FAILED);
+    ck_assert(!got(0, MSG_STOP)->stop.hang);
+    note(0, 1, "rank 0 waits");
+    ck_assert_str_eq(registry_jobs(g)->failure.said, "it broke");
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
+{
+    struct id128 first;
+    struct msg bye = { .type = MSG_BYE };
+
+    begin_registry(true);
+    run_job();
+    first = registry_jobs(g)->round.instance;
+    report(0, MSG_FINISHED);
+    report(1, MSG_FINISHED);
+    ck_assert(!registry_is_idle(g));
+    tell(0, &bye);
+    tell(1, &bye);
+    ck_assert(registry_is_idle(g));
+    join_node(2);
+    ck_assert(!id128_equal(&first, &registry_jobs(g)->round.instance));
+    end_registry();
+}
+END_TEST
+
+static void ask_status(unsigned c, const char *run_id)
+{
+    struct msg m = { .type = MSG_STATUS };
+
+    strcpy(m.status.run_id, run_id);
+    tell(c, &m);
+}
+
+START_TEST(finished_jobs_give_way_to_new_ones)
+{
+    begin_registry(true);
+    hello(0, "agent");
+    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+        struct msg bye = { .type = MSG_BYE }, m;
+        char run_id[16];
+
+        snprintf(run_id, sizeof(run_id), "job-%u", i);
+        m = join_message(0, run_id);
+        m.join.config.min_nodes = m.join.config.max_nodes = 1;
+        now++;
+        tell(0, &m);
+        ck_assert_msg(got(0, MSG_JOINED) != NULL, "%s was refused", run_id);
+        report(0, MSG_FINISHED);
+        tell(0, &bye);
+        link_of[0].instance = (struct id128){ { 0 } };
+    }
+    hello(1, "ctl");
+    ask_status(1, "job-0");
+    refusal(1, REFUSED_UNKNOWN, "job-0");
+    ask_status(1, "job-1");
+    ck_assert_ptr_nonnull(got(1, MSG_JOB_STATUS));
+    end_registry();
+}
+END_TEST
+
+START_TEST(what_a_failure_ends_the_job_with_is_an_exit_code)
+{
+    static const struct {
+        enum failure_kind kind;
+        int32_t code, exit_code;
+    } cases[] = {
+        { FAILURE_EXIT, 85, 85 },         { FAILURE_EXIT, 0, 1 },
+        { FAILURE_EXIT, 256, 1 },         { FAILURE_EXIT, INT32_MIN, 1 },
+        { FAILURE_SIGNAL, 9, 137 },       { FAILURE_SIGNAL, 0, 1 },
+        { FAILURE_SIGNAL, INT32_MAX, 1 }, { FAILURE_EXEC, 2, 1 },
+        { FAILURE_HANG, 7, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct failure f = { .kind = cases[i].kind, .code = cases[i].code };
+
+        ck_assert_int_eq(job_exit_code(&f), cases[i].exit_code);
+    }
+}
+END_TEST
+
+START_TEST(an_agent_of_an_older_launch_is_fenced)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    begin_registry(true);
+    run_job();
+    hello(2, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    m.instance = (struct id128){ { 0xee } };
+    tell(2, &m);
+    refusal(2, REFUSED_FENCED, "older launch");
+    m.instance = registry_jobs(g)->round.instance;
+    m.resume.incarnation = (struct id128){ { 0x77 } };
+    tell(2, &m);
+    refusal(2, REFUSED_FENCED, "no longer part");
+    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
+{
+    struct msg m = { .type = MSG_RESUME };
+
+    begin_registry(true);
+    run_job();
+    hello(2, "agent");
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    m.instance = registry_jobs(g)->round.instance;
+    tell(2, &m);
+    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
+    ck_assert_ptr_nonnull(got(2, MSG_START));
+    ck_assert(link_of[0].hung_up);
+    registry_disconnect(g, link_of[0].peer, now);
+    link_of[0].peer = NULL;
+    ck_assert_uint_eq(registry_jobs(g)->round.tally.disconnected, 0);
+    end_registry();
+}
+END_TEST
+
+/* -- crunctl ---------------------------------------------------------------------- */
+
+START_TEST(status_shows_jobs_and_nodes)
+{
+    struct msg m = { .type = MSG_STATUS };
+    unsigned nodes = 0;
+
+    begin_registry(true);
+    run_job();
+    hello(4, "ctl");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.run_id, "resnet");
+    ck_assert_ptr_null(got(4, MSG_NODE_STATUS));
+    strcpy(m.status.run_id, "resnet");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.state, "running");
+    ck_assert_uint_eq(got(4, MSG_JOB_STATUS)->job_status.workers, 4);
+    for (unsigned i = 0; i < link_of[4].count; i++)
+        nodes += link_of[4].got[i].type == MSG_NODE_STATUS;
+    ck_assert_uint_eq(nodes, 2);
+    ck_assert_str_eq(got(4, MSG_NODE_STATUS)->node_status.state, "running");
+    ck_assert_int_eq(link_of[4].got[link_of[4].count - 1].type, MSG_END_OF_LIST);
+    strcpy(m.status.run_id, "nosuch");
+    tell(4, &m);
+    refusal(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
+    end_registry();
+}
+END_TEST
+
+START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
+{
+    struct msg m = { .type = MSG_STATUS, .status.run_id = "resnet" };
+    struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat.containment = "session" };
+    const struct msg_node_status *status;
+
+    begin_registry(true);
+    run_job();
+    tell(0, &beat);
+    hello(4, "ctl");
+    tell(4, &m);
+    status = &got(4, MSG_NODE_STATUS)->node_status;
+    ck_assert_str_eq(status->containment, "session");
+    ck_assert_str_eq(status->progress.containment, "");
+    end_registry();
+}
+END_TEST
+
+START_TEST(events_are_told_and_followed)
+{
+    struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
+
+    begin_registry(true);
+    join_node(0);
+    hello(4, "ctl");
+    tell(4, &m);
+    ck_assert_str_eq(got(4, MSG_EVENT)->event.kind, "joined");
+    ck_assert_uint_eq(got(4, MSG_END_OF_LIST)->end_of_list.next, 1);
+    link_of[4].count = 0;
+    join_node(1);
+    ck_assert_str_eq(link_of[4].got[0].event.kind, "joined");
+    ck_assert_str_eq(link_of[4].got[1].event.kind, "formed");
+    end_registry();
+}
+END_TEST
+
+static void join_elastic(unsigned c)
+{
+    struct msg m = join_message(c, "resnet");
+
+    m.join.config.min_nodes = 1;
+    m.join.config.max_nodes = 3;
+    m.join.config.quarantine = 1;
+    hello(c, "agent");
+    ck_assert_int_eq(tell(c, &m), 0);
+}
+
+START_TEST(a_node_in_quarantine_is_not_who_has_joined)
+{
+    begin_registry(true);
+    join_elastic(0);
+    join_elastic(1);
+    pass_ticks(1100);
+    report(0, MSG_STORE_READY);
+    report(1, MSG_FAILED);
+    report(1, MSG_STOPPED);
+    report(0, MSG_STOPPED);
+    ck_assert_uint_eq(registry_jobs(g)->round.group_size, 1);
+    report(0, MSG_STORE_READY);
+    join_elastic(2);
+    ck_assert_str_eq(got(0, MSG_STOP)->stop.text, "node-2 has joined");
+    end_registry();
+}
+END_TEST
+
+START_TEST(an_operator_stops_and_drains)
+{
+    struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
+
+    begin_registry(true);
+    run_job();
+    join_node(2); /* a spare */
+    hello(4, "ctl");
+    strcpy(drain.drain.node, "node-9");
+    tell(4, &drain);
+    refusal(4, REFUSED_UNKNOWN, "no node \"node-9\"");
+    strcpy(drain.drain.node, "1"); /* a slot */
+    tell(4, &drain);
+    ck_assert_str_eq(got(4, MSG_ACK)->ack.text,
+                     "node-1 (slot 1, ranks 2 to 3) leaves when the workers have "
+                     "written a checkpoint");
+    ck_assert_str_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause, "drain");
+    ck_assert_uint_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.within_ms, 30000);
+    report(0, MSG_CHECKPOINTED);
+    report(1, MSG_CHECKPOINTED);
+    ck_assert_str_eq(got(1, MSG_STOP)->stop.cause, "drain");
+    report(0, MSG_STOPPED);
+    report(1, MSG_STOPPED);
+    ck_assert_str_eq(got(1, MSG_DONE)->done.reason, "released");
+    strcpy(drain.drain.node, "node-0");
+    tell(4, &drain);
+    refusal(4, REFUSED_MIN, "fewer than 2 nodes");
+    tell(4, &stop);
+    ck_assert_ptr_nonnull(got(4, MSG_ACK));
+    ck_assert_str_eq(got(0, MSG_STOP)->stop.cause, "user");
+    end_registry();
+}
+END_TEST
+
+static Suite *registry_course_suite(void)
+{
+    Suite *s = suite_create("registry_course");
+    TCase *tc = tcase_create("registry_course");
+
+    tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
+    tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
+    tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
+    tcase_add_test(tc, a_node_whose_workers_do_not_end_is_lost_for_that);
+    tcase_add_test(tc, a_hang_is_told_with_what_every_rank_does);
+    tcase_add_test(tc, another_failure_asks_for_no_notes);
+    tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
+    tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
+    tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
+    tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
+    tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
+    tcase_add_test(tc, status_shows_jobs_and_nodes);
+    tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
+    tcase_add_test(tc, events_are_told_and_followed);
+    tcase_add_test(tc, a_node_in_quarantine_is_not_who_has_joined);
+    tcase_add_test(tc, an_operator_stops_and_drains);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(registry_course_suite());
+}

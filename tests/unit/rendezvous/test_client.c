@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/registry/registry.h"
+#include "rendezvous/server.h"
+#include "tests/worlds/check_main.h"
+#include "tests/fakes/net/slow_names.h"
+
+/*
+ * Clients against a real server on a port of its own choosing, all on one loop. What an
+ * agent is told is written down as text, "JOINED; START 1;".
+ */
+struct agent {
+    struct client *client;
+    char told[1024];
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+    struct msg order; /* the last */
+    enum msg_type destroy_at;
+};
+
+static struct loop *loop;
+static struct server *server;
+static uint16_t port;
+static struct agent agent, other;
+static char state_dir[64];
+
+static const char *name_of(enum msg_type type)
+{
+    switch (type) {
+    case MSG_JOINED:
+        return "JOINED";
+    case MSG_START:
+        return "START";
+    case MSG_STOP:
+        return "STOP";
+    case MSG_DONE:
+        return "DONE";
+    case MSG_REFUSED:
+        return "REFUSED";
+    default:
+        return "";
+    }
+}
+
+static void tell(struct agent *a, const char *what)
+{
+    size_t used = strlen(a->told);
+
+    if (*what)
+        snprintf(a->told + used, sizeof(a->told) - used, "%s; ", what);
+}
+
+static void on_order(void *arg, const struct msg *m)
+{
+    struct agent *a = arg;
+
+    a->order = *m;
+    tell(a, name_of(m->type));
+    if (m->type != a->destroy_at)
+        return;
+    client_destroy(a->client);
+    a->client = NULL;
+}
+
+static void on_outage(void *arg, bool out, const char *why)
+{
+    struct agent *a = arg;
+
+    snprintf(a->why, sizeof(a->why), "%s", why);
+    tell(a, out ? "out" : "back");
+}
+
+static void on_abandoned(void *arg, const char *why)
+{
+    struct agent *a = arg;
+
+    snprintf(a->why, sizeof(a->why), "%s", why);
+    tell(a, "abandoned");
+}
+
+static void set_loopback(struct net_addr *addr, uint16_t number)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(number) };
+
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memset(addr, 0, sizeof(*addr));
+    memcpy(&addr->sa, &in, sizeof(in));
+    addr->len = sizeof(in);
+}
+
+static void on_fatal(void *arg, const char *why)
+{
+    (void)arg;
+    ck_abort_msg("%s", why);
+}
+
+static void start_server(bool listening, const char *dir)
+{
+    struct server_config config = { .state_dir = dir, .fatal = on_fatal };
+    struct err e;
+
+    if (listening)
+        set_loopback(&config.listen, port);
+    server = server_create(loop, &config, &e);
+    ck_assert_msg(server != NULL, "%s", server ? "" : e.text);
+    if (listening)
+        port = net_port(server_address(server));
+}
+
+static void stop_server(void)
+{
+    server_destroy(server);
+    server = NULL;
+}
+
+static struct client_config config_for(const char *endpoints)
+{
+    struct client_config config = {
+        .member = { .join = { .run_id = "job",
+                              .incarnation = id128_random(),
+                              .host = "here",
+                              .workers = 2,
+                              .node_rank = -1,
+                              .config = { .min_nodes = 1,
+                                          .max_nodes = 1,
+                                          .lease_ms = 1000,
+                                          .join_timeout_ms = 10000,
+                                          .last_call_ms = 1000,
+                                          .shutdown_grace_ms = 1000,
+                                          .failure_grace_ms = 1000,
+                                          .scale = "now" } },
+                    .connect_for_ms = 10000,
+                    .outage_grace_ms = 10000,
+                    .seed = 1,
+                    .software = "test" },
+        .endpoints = endpoints,
+    };
+
+    return config;
+}
+
+static void start(struct agent *a, const struct client_config *config)
+{
+    struct client_calls calls = {
+        .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
+    };
+    struct err e;
+
+    a->client = client_create(loop, config, &calls, &e);
+    ck_assert_msg(a->client != NULL, "%s", a->client ? "" : e.text);
+}
+
+static void start_agent(const struct client_config *config)
+{
+    start(&agent, config);
+}
+
+static void join_over_the_network(void)
+{
+    char endpoint[64];
+    struct client_config config;
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", port);
+    config = config_for(endpoint);
+    start_agent(&config);
+}
+
+static void join_within_the_process(void)
+{
+    struct client_config config = config_for(NULL);
+
+    config.local = server;
+    start_agent(&config);
+}
+
+/* Check's time limit ends what never comes. */
+static void wait_until_told(const char *what)
+{
+    while (!strstr(agent.told, what))
+        loop_turn(loop, 100);
+}
+
+static void expect(const char *told)
+{
+    ck_assert_str_eq(agent.told, told);
+    agent.told[0] = '\0';
+}
+
+static void report(enum msg_type type)
+{
+    struct msg m = { .type = type, .epoch = member_epoch(client_member(agent.client)) };
+
+    if (type == MSG_STORE_READY)
+        m.store_ready.port = 29500;
+    client_report(agent.client, &m);
+}
+
+static void ignore(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
+static void setup(void)
+{
+    log_set_sink(ignore, NULL);
+    loop = loop_create();
+    server = NULL;
+    port = 0;
+    memset(&agent, 0, sizeof(agent));
+    memset(&other, 0, sizeof(other));
+    state_dir[0] = '\0';
+}
+
+static void teardown(void)
+{
+    char command[128];
+
+    client_destroy(agent.client);
+    client_destroy(other.client);
+    server_destroy(server);
+    loop_destroy(loop);
+    snprintf(command, sizeof(command), "rm -rf '%s'", state_dir);
+    if (*state_dir)
+        ck_assert_int_eq(system(command), 0);
+}
+
+static void live_a_whole_life(void)
+{
+    wait_until_told("START");
+    expect("JOINED; START; ");
+    ck_assert(agent.order.start.host_store);
+    ck_assert_uint_eq(agent.order.start.world_size, 2);
+    report(MSG_STORE_READY);
+    report(MSG_FINISHED);
+    wait_until_told("DONE");
+    expect("DONE; ");
+    ck_assert_str_eq(agent.order.done.reason, "success");
+    client_bye(agent.client);
+    while (!registry_is_idle(server_registry(server)))
+        loop_turn(loop, 100);
+    ck_assert_int_eq(member_state(client_member(agent.client)), MEMBER_OVER);
+    expect("");
+}
+
+START_TEST(a_job_of_one_node_runs_over_the_network)
+{
+    start_server(true, NULL);
+    join_over_the_network();
+    live_a_whole_life();
+}
+END_TEST
+
+START_TEST(a_job_of_one_node_runs_within_the_process)
+{
+    start_server(false, NULL);
+    join_within_the_process();
+    live_a_whole_life();
+}
+END_TEST
+
+static void join_with_two(struct agent *a, const char *endpoint)
+{
+    struct client_config config = config_for(endpoint);
+
+    config.member.join.config.min_nodes = config.member.join.config.max_nodes = 2;
+    config.local = endpoint ? NULL : server;
+    start(a, &config);
+}
+
+START_TEST(an_embedded_rendezvous_starts_its_own_node_first)
+{
+    char endpoint[64];
+
+    start_server(true, NULL);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", port);
+    join_with_two(&other, endpoint);
+    while (!strstr(other.told, "JOINED"))
+        loop_turn(loop, 100);
+    join_with_two(&agent, NULL);
+    wait_until_told("START");
+    ck_assert(agent.order.start.host_store);
+    ck_assert_uint_eq(agent.order.start.slot, 0);
+    ck_assert_str_eq(other.told, "JOINED; ");
+    report(MSG_STORE_READY);
+    while (!strstr(other.told, "START"))
+        loop_turn(loop, 100);
+    ck_assert_uint_eq(other.order.start.slot, 1);
+    ck_assert_uint_eq(other.order.start.first_rank, 2);
+    ck_assert_uint_eq(other.order.start.port, 29500);
+}
+END_TEST
+
+START_TEST(a_heartbeat_keeps_the_connection)
+{
+    uint64_t until = clock_ms() + 1500;
+
+    start_server(true, NULL);
+    join_over_the_network();
+    wait_until_told("START");
+    while (clock_ms() < until)
+        loop_turn(loop, 100);
+    expect("JOINED; START; ");
+    ck_assert_int_eq(member_state(client_member(agent.client)), MEMBER_ATTACHED);
+}
+END_TEST
+
+/* A port on which nobody listens, for as long as fd is open. */
+static uint16_t dead_port(int *fd)
+{
+    struct net_addr addr;
+
+    set_loopback(&addr, 0);
+    *fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(*fd, (struct sockaddr *)&addr.sa, addr.len), 0);
+    ck_assert_int_eq(net_local_addr(*fd, &addr), 0);
+    return net_port(&addr);
+}
+
+START_TEST(endpoints_are_tried_in_turn)
+{
+    struct client_config config;
+    char endpoints[128];
+    int fd;
+
+    start_server(true, NULL);
+    snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%u,localhost:%u", dead_port(&fd),
+             port);
+    config = config_for(endpoints);
+    start_agent(&config);
+    wait_until_told("START");
+    expect("out; back; JOINED; START; ");
+    close(fd);
+}
+END_TEST
+
+START_TEST(nobody_there_is_told_and_given_up)
+{
+    struct client_config config;
+    char endpoint[64], refused[128];
+    int fd;
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", dead_port(&fd));
+    snprintf(refused, sizeof(refused), "%s: Connection refused", endpoint);
+    config = config_for(endpoint);
+    config.member.connect_for_ms = 300;
+    start_agent(&config);
+    wait_until_told("out");
+    ck_assert_str_eq(agent.why, refused);
+    wait_until_told("abandoned");
+    expect("out; abandoned; ");
+    ck_assert_ptr_nonnull(strstr(agent.why, refused));
+    close(fd);
+}
+END_TEST
+
+/* A listener that has no room for a connection, and drops what asks for one. */
+static int full_listener(int *filler, uint16_t *number)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct net_addr addr;
+
+    set_loopback(&addr, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr.sa, addr.len), 0);
+    ck_assert_int_eq(listen(fd, 0), 0);
+    ck_assert_int_eq(net_local_addr(fd, &addr), 0);
+    *number = net_port(&addr);
+    *filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(*filler, (struct sockaddr *)&addr.sa, addr.len), 0);
+    return fd;
+}
+
+/* How many connections to that port are asked for and not answered. */
+static unsigned asking(uint16_t number)
+{
+    FILE *table = fopen("/proc/self/net/tcp", "re");
+    char line[256];
+    unsigned count = 0, remote, state;
+
+    ck_assert_ptr_nonnull(table);
+    while (fgets(line, sizeof(line), table))
+        count += sscanf(line, " %*d: %*x:%*x %*x:%x %x", &remote, &state) == 2 &&
+                 remote == number && state == 2;
+    fclose(table);
+    return count;
+}
+
+START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
+{
+    struct client_config config;
+    char endpoint[64], byte;
+    uint16_t number;
+    int filler, fd = full_listener(&filler, &number), taken = -1;
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", number);
+    config = config_for(endpoint);
+    start_agent(&config);
+    while (asking(number) < 2)
+        loop_turn(loop, 10);
+    expect("");
+    close(accept4(fd, NULL, NULL, SOCK_CLOEXEC)); /* the filler: there is room again */
+    while (taken < 0 || recv(taken, &byte, 1, MSG_PEEK) < 0) {
+        loop_turn(loop, 10);
+        if (taken < 0)
+            taken = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }
+    ck_assert_uint_eq(asking(number), 0); /* one is enough */
+    ck_assert(client_local_address(agent.client, endpoint, sizeof(endpoint)));
+    close(taken);
+    close(filler);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_daemon_that_comes_back_finds_its_agent)
+{
+    snprintf(state_dir, sizeof(state_dir), "/tmp/test-client-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(state_dir));
+    start_server(true, state_dir);
+    join_over_the_network();
+    wait_until_told("START");
+    expect("JOINED; START; ");
+    stop_server();
+    wait_until_told("out");
+    report(MSG_STORE_READY);
+    report(MSG_FINISHED);
+    start_server(true, state_dir);
+    wait_until_told("DONE");
+    expect("out; back; JOINED; DONE; "); /* it has a slot by now */
+    ck_assert_uint_eq(member_unanswered(client_member(agent.client)), 0);
+}
+END_TEST
+
+START_TEST(a_daemon_that_has_forgotten_ends_its_agent)
+{
+    start_server(true, NULL);
+    join_over_the_network();
+    wait_until_told("START");
+    stop_server();
+    start_server(true, NULL);
+    wait_until_told("REFUSED");
+    expect("JOINED; START; out; REFUSED; ");
+    ck_assert_int_eq(agent.order.refused.why, REFUSED_FENCED);
+}
+END_TEST
+
+START_TEST(it_may_be_destroyed_from_within_an_order)
+{
+    agent.destroy_at = _i ? MSG_START : MSG_JOINED;
+    start_server(true, NULL);
+    join_over_the_network();
+    while (agent.client)
+        loop_turn(loop, 100);
+    loop_turn(loop, 0);
+}
+END_TEST
+
+START_TEST(it_may_be_destroyed_at_any_time)
+{
+    start_server(true, NULL);
+    join_over_the_network();
+    for (int i = 0; i < _i; i++)
+        loop_turn(loop, 10);
+    client_destroy(agent.client);
+    agent.client = NULL;
+    loop_turn(loop, 0);
+}
+END_TEST
+
+START_TEST(a_wrong_endpoint_is_refused)
+{
+    static const char *const wrong[] = { "",         "host",       "host:", ":1",
+                                         "host:0x1", "host:99999", "a:1,",  ",a:1" };
+    struct client_config config = config_for(wrong[_i]);
+    struct client_calls calls = { .arg = NULL };
+    struct err e = { "" };
+
+    ck_assert_ptr_null(client_create(loop, &config, &calls, &e));
+    ck_assert_str_ne(e.text, "");
+}
+END_TEST
+
+/* -- names ------------------------------------------------------------------------ */
+
+START_TEST(a_name_that_nobody_knows_is_told)
+{
+    struct client_config config = config_for("unknown.test:1");
+
+    start_agent(&config);
+    wait_until_told("out");
+    ck_assert_ptr_nonnull(strstr(agent.why, "unknown.test"));
+}
+END_TEST
+
+START_TEST(a_client_does_not_wait_for_its_look_up)
+{
+    struct client_config config = config_for("slow.test:1");
+
+    sem_init(&slow_may_end, 0, 0);
+    sem_init(&slow_has_ended, 0, 0);
+    config.member.connect_for_ms = 100;
+    start_agent(&config);
+    wait_until_told("abandoned");
+    expect("abandoned; ");
+    sem_post(&slow_may_end);
+    sem_wait(&slow_has_ended);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("client");
+    TCase *t = tcase_create("client");
+
+    tcase_set_timeout(t, 20);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_job_of_one_node_runs_over_the_network);
+    tcase_add_test(t, a_job_of_one_node_runs_within_the_process);
+    tcase_add_test(t, an_embedded_rendezvous_starts_its_own_node_first);
+    tcase_add_test(t, a_heartbeat_keeps_the_connection);
+    tcase_add_test(t, endpoints_are_tried_in_turn);
+    tcase_add_test(t, nobody_there_is_told_and_given_up);
+    tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
+    tcase_add_test(t, a_daemon_that_comes_back_finds_its_agent);
+    tcase_add_test(t, a_daemon_that_has_forgotten_ends_its_agent);
+    tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
+    tcase_add_loop_test(t, it_may_be_destroyed_at_any_time, 0, 8);
+    tcase_add_loop_test(t, a_wrong_endpoint_is_refused, 0, 8);
+    tcase_add_test(t, a_name_that_nobody_knows_is_told);
+    tcase_add_test(t, a_client_does_not_wait_for_its_look_up);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(suite());
+}

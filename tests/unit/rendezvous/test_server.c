@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT */
+/* A server with real sockets around the real registry, in one thread. */
+#include "rendezvous/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
+#include "tests/worlds/check_main.h"
+
+#define PATIENCE_MS 3000
+
+static struct loop *loop;
+static struct server *server;
+static int store_fd;
+static unsigned log_lines;
+static char log_last[1024];
+
+#define WAIT_FOR(condition)                                                            \
+    do {                                                                               \
+        uint64_t until = clock_ms() + PATIENCE_MS;                                     \
+        bool holds;                                                                    \
+        while (!(holds = (condition)) && clock_ms() < until)                           \
+            loop_turn(loop, 10);                                                       \
+        ck_assert_msg(holds, "in vain: %s", #condition);                               \
+    } while (0)
+
+/* -- helpers ---------------------------------------------------------------------- */
+
+static void on_store_client(void *arg, int fd)
+{
+    (void)arg;
+    store_fd = fd;
+}
+
+static void on_fatal(void *arg, const char *why)
+{
+    (void)arg;
+    ck_abort_msg("%s", why);
+}
+
+static void on_line(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    log_lines++;
+    snprintf(log_last, sizeof(log_last), "%s", line);
+}
+
+static void start(unsigned conns_max, bool with_store)
+{
+    struct server_config config = { .standalone = true,
+                                    .conns_max = conns_max,
+                                    .store_client = with_store ? on_store_client : NULL,
+                                    .fatal = on_fatal };
+    struct err e;
+    size_t count;
+
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
+    server = server_create(loop, &config, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+}
+
+static void setup(void)
+{
+    loop = loop_create();
+    log_set_sink(on_line, NULL);
+    store_fd = -1;
+}
+
+static void teardown(void)
+{
+    server_destroy(server);
+    loop_destroy(loop);
+    log_set_sink(NULL, NULL);
+}
+
+static int dial_with(int fd)
+{
+    const struct net_addr *to = server_address(server);
+
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&to->sa, to->len), 0);
+    return fd;
+}
+
+static int dial(void)
+{
+    return dial_with(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+static void say(int fd, const void *data, size_t size)
+{
+    ck_assert_int_eq(send(fd, data, size, MSG_NOSIGNAL), (ssize_t)size);
+}
+
+static void say_message(int fd, const struct msg *m)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+
+    say(fd, frame, proto_encode(m, frame, sizeof(frame)));
+}
+
+static void say_hello(int fd, const char *role)
+{
+    struct msg m = { .type = MSG_HELLO, .sequence = 1 };
+
+    m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
+    snprintf(m.hello.role, sizeof(m.hello.role), "%s", role);
+    snprintf(m.hello.software, sizeof(m.hello.software), "test");
+    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    say_message(fd, &m);
+}
+
+/* True once that many whole messages are there, m the last of them. They stay there. */
+static bool peek_messages(int fd, int count, struct msg *m)
+{
+    uint8_t data[4 * (FRAME_HEADER_SIZE + FRAME_BODY_MAX)];
+    ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT | MSG_PEEK);
+    size_t at = 0;
+    struct frame_header h;
+    struct err e;
+
+    for (; count > 0; count--) {
+        if (n <= (ssize_t)at ||
+            frame_get_header(data + at, (size_t)n - at, FRAME_BODY_MAX, &h, &e) <= 0)
+            return false;
+        ck_assert_int_eq(proto_decode(&h, data + at + FRAME_HEADER_SIZE, m, &e), 0);
+        at += FRAME_HEADER_SIZE + h.body_size;
+    }
+    return true;
+}
+
+static bool is_closed(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+
+    return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+/* Closed, after whatever was there to be read. */
+static bool is_reset(int fd)
+{
+    char data[4096];
+    ssize_t n;
+
+    while ((n = recv(fd, data, sizeof(data), MSG_DONTWAIT)) > 0)
+        ;
+    return n == 0 || errno == ECONNRESET;
+}
+
+/* A connection the server knows: crunctl's, greeted. */
+static int dial_known(void)
+{
+    struct msg m;
+    int fd = dial();
+
+    say_hello(fd, "ctl");
+    WAIT_FOR(peek_messages(fd, 1, &m));
+    ck_assert_int_eq(m.type, MSG_WELCOME);
+    return fd;
+}
+
+/* An agent that has joined a job. */
+static int dial_member(void)
+{
+    struct msg m = { .type = MSG_JOIN, .sequence = 2 };
+    struct msg_join *j = &m.join;
+    int fd = dial();
+
+    strcpy(j->run_id, "job");
+    j->incarnation = id128_random();
+    strcpy(j->host, "node");
+    j->workers = 1;
+    j->node_rank = -1;
+    j->config = (struct job_config){ .min_nodes = 9,
+                                     .max_nodes = 9,
+                                     .lease_ms = LEASE_MS_DEFAULT,
+                                     .join_timeout_ms = JOIN_TIMEOUT_MS_DEFAULT,
+                                     .last_call_ms = LAST_CALL_MS_DEFAULT,
+                                     .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
+                                     .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT,
+                                     .scale = "now" };
+    say_hello(fd, "agent");
+    say_message(fd, &m);
+    WAIT_FOR(peek_messages(fd, 2, &m));
+    ck_assert_int_eq(m.type, MSG_JOINED);
+    return fd;
+}
+
+/* -- cases ------------------------------------------------------------------------ */
+
+START_TEST(a_hello_is_welcomed)
+{
+    int fd;
+
+    start(0, false);
+    fd = dial_known();
+    ck_assert_uint_eq(server_connections(server), 1);
+    close(fd);
+    WAIT_FOR(server_connections(server) == 0);
+}
+END_TEST
+
+START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
+{
+    struct msg m = { .type = MSG_HELLO };
+    uint8_t data[1024];
+    size_t size = FRAME_PREFACE_SIZE;
+    int fd;
+
+    start(0, true);
+    m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
+    strcpy(m.hello.role, "ctl");
+    memcpy(data, FRAME_PREFACE, size);
+    size += proto_encode(&m, data + size, sizeof(data) - size);
+    fd = dial();
+    for (size_t i = 0; i < size; i++) {
+        say(fd, data + i, 1);
+        loop_turn(loop, 1);
+    }
+    WAIT_FOR(peek_messages(fd, 1, &m));
+    ck_assert_int_eq(m.type, MSG_WELCOME);
+    close(fd);
+}
+END_TEST
+
+static const struct stranger {
+    const char *bytes;
+    size_t size;
+    const char *line; /* part of what the log says; NULL: nothing */
+} strangers[] = {
+    { "GET / HTTP/1.1\r\n\r\n", 18, "HTTP" },
+    { "POST /x HTTP/1.1\r\n\r\n", 20, "HTTP" },
+    { "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, "TLS" },
+    { "SSH-2.0-OpenSSH_9.2\r\n", 21, "SSH" },
+    { "\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8", 8, "not a protocol" },
+    { "\x00\x07\x4a\x11\x3c", 5, "" },
+};
+
+START_TEST(a_stranger_is_closed_and_the_log_says_what_it_was)
+{
+    const struct stranger *s = &strangers[_i];
+    int fd;
+
+    start(0, false);
+    fd = dial();
+    say(fd, s->bytes, s->size);
+    WAIT_FOR(is_closed(fd));
+    ck_assert_uint_eq(log_lines, 1);
+    ck_assert_msg(strstr(log_last, s->line), "%s", log_last);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_source_gets_one_line_a_second)
+{
+    start(0, false);
+    for (int i = 0; i < 50; i++) {
+        int fd = dial();
+
+        say(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+        WAIT_FOR(is_closed(fd));
+        close(fd);
+    }
+    ck_assert_uint_le(log_lines, 2);
+}
+END_TEST
+
+START_TEST(a_port_scan_leaves_no_trace)
+{
+    int fd;
+
+    start(0, false);
+    for (int i = 0; i < 50; i++)
+        close(dial());
+    fd = dial_known(); /* accepted after them */
+    WAIT_FOR(server_connections(server) == 1);
+    ck_assert_uint_eq(log_lines, 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(half_a_first_word_and_a_close_is_a_close)
+{
+    int fd;
+
+    start(0, false);
+    fd = dial();
+    say(fd, "CRU", 3);
+    WAIT_FOR(server_connections(server) == 1);
+    shutdown(fd, SHUT_WR);
+    WAIT_FOR(server_connections(server) == 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_store_client_is_handed_on_unread)
+{
+    static const char validate[] = { 0, 0x3c, (char)0x85, (char)0xf7, 0x3c };
+    char seen[16];
+    int fd;
+
+    start(0, true);
+    fd = dial();
+    /* VALIDATE and PyTorch's magic number 0x3c85f7ce */
+    say(fd, "\x00\xce\xf7\x85\x3c", sizeof(validate));
+    WAIT_FOR(store_fd >= 0);
+    ck_assert_int_eq(recv(store_fd, seen, sizeof(seen), 0), 5);
+    ck_assert_uint_eq(server_connections(server), 0);
+    close(store_fd);
+    close(fd);
+}
+END_TEST
+
+START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
+{
+    int visitor, silent, greeted, newest;
+    struct msg m;
+
+    start(3, false);
+    visitor = dial_known();
+    greeted = dial();
+    say_hello(greeted, "agent");
+    WAIT_FOR(peek_messages(greeted, 1, &m));
+    silent = dial();
+    WAIT_FOR(server_connections(server) == 3);
+    newest = dial();
+    WAIT_FOR(is_closed(silent));
+    ck_assert(!is_closed(visitor) && !is_closed(newest));
+    ck_assert(peek_messages(greeted, 1, &m));
+    say_hello(newest, "ctl");
+    WAIT_FOR(peek_messages(newest, 1, &m));
+    close(silent);
+    silent = dial();
+    WAIT_FOR(is_reset(greeted));
+    ck_assert(!is_closed(visitor) && !is_closed(newest) && !is_closed(silent));
+    close(visitor), close(silent), close(greeted), close(newest);
+}
+END_TEST
+
+START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
+{
+    int member, first, second, third, refused;
+
+    start(2, false);
+    first = dial_known();
+    member = dial_member();
+    second = dial_member();
+    WAIT_FOR(is_reset(first));
+    refused = dial();
+    WAIT_FOR(is_closed(refused));
+    ck_assert(strstr(log_last, "in use"));
+    ck_assert(!is_closed(member) && !is_closed(second));
+    close(second);
+    WAIT_FOR(server_connections(server) == 1);
+    third = dial_known();
+    close(member), close(first), close(third), close(refused);
+}
+END_TEST
+
+static void count_turn(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+START_TEST(out_of_descriptors_it_rests_serves_and_goes_on)
+{
+    struct rlimit limit = { 64, 64 };
+    struct msg m = { .type = MSG_STATUS };
+    int known, waiting[4], hoard[64], hoarded = 0;
+    uint64_t rested;
+    unsigned turns = 0;
+
+    start(0, false);
+    known = dial_known();
+    for (int i = 0; i < 4; i++)
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while ((hoard[hoarded] = dup(0)) >= 0)
+        hoarded++;
+    for (int i = 0; i < 4; i++)
+        dial_with(waiting[i]);
+    WAIT_FOR(log_lines > 0);
+    ck_assert_msg(strstr(log_last, strerror(EMFILE)), "%s", log_last);
+    loop_on_turn_end(loop, count_turn, &turns);
+    rested = clock_ms() + 50;
+    while (clock_ms() < rested)
+        loop_turn(loop, 10);
+    ck_assert_uint_lt(turns, 40);
+    say_message(known, &m);
+    WAIT_FOR(peek_messages(known, 2, &m));
+    while (hoarded > 0)
+        close(hoard[--hoarded]);
+    WAIT_FOR(server_connections(server) >= 3);
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(known);
+    WAIT_FOR(server_connections(server) == 0);
+}
+END_TEST
+
+START_TEST(a_message_out_of_place_ends_the_connection)
+{
+    struct msg m = { .type = MSG_HEARTBEAT };
+    int fd;
+
+    start(0, false);
+    fd = dial();
+    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    say_message(fd, &m);
+    WAIT_FOR(is_closed(fd));
+    close(fd);
+    WAIT_FOR(log_lines == 1);
+    ck_assert_msg(strstr(log_last, "allowed"), "%s", log_last);
+}
+END_TEST
+
+START_TEST(another_version_is_told_both_versions)
+{
+    struct msg m = { .type = MSG_HELLO, .sequence = 9 };
+    char byte;
+    int fd;
+
+    start(0, false);
+    fd = dial();
+    m.hello.version_min = m.hello.version_max = 77;
+    strcpy(m.hello.role, "agent");
+    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    say_message(fd, &m);
+    WAIT_FOR(peek_messages(fd, 1, &m));
+    ck_assert_int_eq(m.type, MSG_REFUSED);
+    ck_assert_int_eq(m.refused.why, REFUSED_VERSION);
+    ck_assert(strstr(m.refused.text, "77"));
+    (void)byte;
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_port_in_use_is_said)
+{
+    struct server_config config = { .standalone = true, .fatal = on_fatal };
+    struct err e;
+
+    start(0, false);
+    config.listen = *server_address(server);
+    ck_assert_ptr_null(server_create(loop, &config, &e));
+    ck_assert_msg(strstr(e.text, "in use"), "%s", e.text);
+}
+END_TEST
+
+/* -- suite ------------------------------------------------------------------------ */
+
+int main(void)
+{
+    Suite *suite = suite_create("server");
+    TCase *t = tcase_create("server");
+
+    tcase_set_timeout(t, 15);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_hello_is_welcomed);
+    tcase_add_test(t, a_hello_is_welcomed_when_it_comes_byte_by_byte);
+    tcase_add_loop_test(t, a_stranger_is_closed_and_the_log_says_what_it_was, 0,
+                        sizeof(strangers) / sizeof(strangers[0]));
+    tcase_add_test(t, a_source_gets_one_line_a_second);
+    tcase_add_test(t, a_port_scan_leaves_no_trace);
+    tcase_add_test(t, half_a_first_word_and_a_close_is_a_close);
+    tcase_add_test(t, a_store_client_is_handed_on_unread);
+    tcase_add_test(t,
+                   when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
+    tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
+    tcase_add_test(t, out_of_descriptors_it_rests_serves_and_goes_on);
+    tcase_add_test(t, a_message_out_of_place_ends_the_connection);
+    tcase_add_test(t, another_version_is_told_both_versions);
+    tcase_add_test(t, a_port_in_use_is_said);
+    suite_add_tcase(suite, t);
+    return check_main(suite);
+}

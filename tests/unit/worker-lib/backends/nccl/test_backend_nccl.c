@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* The nccl backend over the stand-in; ranks are threads, as in the other backends'
+ * tests. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/collectives.h"
+#include "tests/worlds/ranks.h"
+#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_calls.h"
+
+#define SOON (clock_ms() + 60000)
+
+/* Where the build has put the stand-in, beside the folder of this test. */
+static void use_standin(void)
+{
+    static char path[4096 + 64];
+    ssize_t length = readlink("/proc/self/exe", path, 4096);
+    char *end;
+
+    ck_assert_int_gt(length, 0);
+    path[length] = '\0';
+    end = strstr(path, "/tests/test_");
+    ck_assert_ptr_nonnull(end);
+    strcpy(end, "/lib/libnccl-standin.so");
+    setenv("CRUN_NCCL_LIBRARY", path, 1);
+}
+
+/* -- what is right ------------------------------------------------------------------
+ */
+
+static void check_all(struct member *m)
+{
+    collectives_check(m, m->arg);
+}
+
+START_TEST(collectives_on_the_hosts_memory)
+{
+    struct collectives c = { .seed = 4711 + (uint64_t)_i,
+                             .rounds = 60,
+                             .bytes_max = 300000 };
+
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = (unsigned)_i, .body = check_all, .arg = &c });
+}
+END_TEST
+
+#define COUNT 50000
+
+/* Everything is queued on the GPU, in streams: nothing but the end is waited for. */
+static void queue_all(crun_world *w, void *arg)
+{
+    int rank = crun_rank(w), size = crun_size(w);
+    crun_work *work[3];
+    float *x = NULL, sum[COUNT];
+
+    (void)arg;
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = (float)((i + (size_t)rank) % 13);
+    for (size_t k = 0; k < 2; k++)
+        ranks_ok(crun_all_reduce(w, x + k * COUNT / 2, x + k * COUNT / 2, COUNT / 2,
+                                 CRUN_F32, CRUN_SUM, &work[k]));
+    ranks_ok(crun_wait(work[1]));
+    ranks_ok(crun_wait(work[0]));
+    ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_MAX, NULL));
+    /* from one kind of memory to the other */
+    ranks_ok(crun_all_reduce(w, x, sum, COUNT, CRUN_F32, CRUN_MEAN, &work[2]));
+    ranks_ok(crun_wait(work[2]));
+    ck_assert(crun_is_done(NULL));
+    for (size_t i = 0; i < COUNT; i++) {
+        float expected = 0;
+
+        for (int r = 0; r < size; r++)
+            expected += (float)((i + (size_t)r) % 13);
+        ck_assert_float_eq(sum[i], expected);
+    }
+    crun_free(w, x);
+}
+
+START_TEST(work_is_queued_on_the_gpu)
+{
+    struct ranks_config c = { .size = 3, .backend = "nccl" };
+
+    ranks_run(&c, queue_all, NULL);
+}
+END_TEST
+
+/* The host goes on while others have not even come to the operation; what it puts into
+ * its stream does not. */
+static void go_on(crun_world *w, void *arg)
+{
+    struct gpu_event *behind = NULL;
+    float *x = NULL;
+    struct gpu g;
+    struct err e;
+
+    (void)arg;
+    ck_assert_int_eq(gpu_find(&g, NULL, (unsigned)crun_rank(w), 2, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(g.cuda->event_create(&behind), GPU_OK);
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    if (crun_rank(w) == 0) {
+        ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
+        ck_assert_int_eq(g.cuda->event_record(behind, NULL), GPU_OK);
+        for (int i = 0; i < 50; i++, usleep(1000))
+            ck_assert_int_eq(g.cuda->event_query(behind), GPU_NOT_READY);
+    }
+    ranks_sync();
+    if (crun_rank(w) != 0)
+        ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_barrier(w, NULL));
+    ck_assert_int_eq(g.cuda->event_query(behind), GPU_OK);
+    g.cuda->event_destroy(behind);
+    crun_free(w, x);
+}
+
+START_TEST(the_host_goes_on_meanwhile)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    ranks_run(&c, go_on, NULL);
+}
+END_TEST
+
+/* bf16 of a mean over three: divided once, in f32. */
+static void mean_of_halves(crun_world *w, void *arg)
+{
+    uint16_t *x = NULL, one = 0x3f80, out = 0;
+
+    (void)arg;
+    ranks_ok(crun_alloc(w, sizeof(*x), (void **)&x));
+    *x = one;
+    ranks_ok(crun_all_reduce(w, x, x, 1, CRUN_BF16, CRUN_MEAN, NULL));
+    ranks_ok(crun_broadcast(w, x, 1, CRUN_BF16, 0, NULL));
+    ranks_ok(crun_barrier(w, NULL));
+    out = *x;
+    ck_assert_uint_eq(out, one);
+    crun_free(w, x);
+}
+
+START_TEST(the_mean_of_halves_is_exact_for_three)
+{
+    struct ranks_config c = { .size = 3, .backend = "nccl" };
+
+    ranks_run(&c, mean_of_halves, NULL);
+}
+END_TEST
+
+/* -- is there a GPU? ----------------------------------------------------------------
+ */
+
+static void expect_missing(const char *words)
+{
+    struct gpu g;
+    struct err e;
+
+    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_UNSUPPORTED);
+    ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\", not \"%s\"", e.text, words);
+}
+
+static const struct {
+    const char *name, *value, *words;
+} missing[] = {
+    { "CRUN_STANDIN_COUNT", "100",
+      "there is an NVIDIA driver on this machine, but no" },
+    { "CRUN_STANDIN_COUNT", "35", "too old: it is for CUDA 12.2, this build for 13.0" },
+    { "CRUN_STANDIN_COUNT", "999", "cannot be counted" },
+    { "CRUN_STANDIN_GPUS", "0", "no GPU" },
+    { "CRUN_STANDIN_GPUS", "2", "local rank 3 of 4 is to have GPU 3, and there are 2" },
+    { "CRUN_STANDIN_VERSION", "21200", "is NCCL 2.12.0: 2.19.0 or newer is needed" },
+    { "CRUN_NCCL_LIBRARY", "/nowhere/libnccl.so", "" },
+};
+
+START_TEST(what_is_missing_is_told)
+{
+    setenv("CRUN_STANDIN_DRIVER", "12020", 1);
+    setenv(missing[_i].name, missing[_i].value, 1);
+    expect_missing(missing[_i].words);
+}
+END_TEST
+
+START_TEST(no_driver_is_told)
+{
+    setenv("CRUN_STANDIN_DRIVER", "0", 1);
+    setenv("CRUN_STANDIN_COUNT", "35", 1);
+    expect_missing("there is no NVIDIA driver on this machine");
+}
+END_TEST
+
+START_TEST(the_device_is_chosen)
+{
+    struct gpu g;
+    struct err e;
+
+    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(g.device, 3);
+    ck_assert_int_eq(gpu_find(&g, "1", 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(g.device, 1);
+    setenv("CRUN_DEVICE", "5", 1);
+    ck_assert_int_eq(gpu_find(&g, "auto", 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(g.device, 5);
+    ck_assert_int_eq(gpu_find(&g, "x", 3, 4, SOON, &e), CRUN_BAD_ARGUMENT);
+    setenv("CRUN_DEVICE", "-1", 1);
+    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_BAD_ENVIRONMENT);
+    unsetenv("CRUN_DEVICE");
+    setenv("CRUN_STANDIN_GPUS", "1", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(g.device, 0);
+}
+END_TEST
+
+/* -- the real library ---------------------------------------------------------------
+ */
+
+/* Its symbols are all there, and it makes ids, GPU or not. */
+START_TEST(the_real_library_makes_an_id)
+{
+    const struct gpu_calls *standin = NULL;
+    const struct nccl_calls *nccl;
+    struct nccl_id id[2];
+    struct err e;
+
+    unsetenv("CRUN_NCCL_LIBRARY");
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    if (nccl_open(&nccl, &standin, SOON, &e) != CRUN_OK) {
+        printf("skipped: %s\n", e.text);
+        return;
+    }
+    ck_assert_ptr_null(standin);
+    ck_assert_int_eq(nccl->get_unique_id(&id[0]), NCCL_OK);
+    ck_assert_int_eq(nccl->get_unique_id(&id[1]), NCCL_OK);
+    ck_assert_mem_ne(&id[0], &id[1], sizeof(id[0]));
+    ck_assert_str_eq(nccl->error_string(NCCL_OK), "no error");
+}
+END_TEST
+
+/* An id is found by the others as it was made: its bytes are no text. */
+static void exchange_id(struct member *m)
+{
+    static struct nccl_id made;
+    const struct gpu_calls *standin = NULL;
+    const struct nccl_calls *nccl;
+    uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
+    struct nccl_id id = { { 0 } };
+    size_t size = sizeof(id);
+
+    if (nccl_open(&nccl, &standin, until, &m->e) != CRUN_OK)
+        return; /* told above */
+    if (m->team.rank == 0) {
+        ck_assert_int_eq(nccl->get_unique_id(&made), NCCL_OK);
+        ck_assert_int_eq(
+            store_client_set(m->team.store, "id", &made, sizeof(made), until, &m->e),
+            CRUN_OK);
+        return;
+    }
+    ck_assert_int_eq(store_client_get(m->team.store, "id", &id, &size, until, &m->e),
+                     CRUN_OK);
+    ck_assert_uint_eq(size, sizeof(id));
+    ck_assert_mem_eq(&id, &made, sizeof(id));
+}
+
+START_TEST(the_real_librarys_id_goes_through_the_store)
+{
+    unsetenv("CRUN_NCCL_LIBRARY");
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    team_run(
+        &(struct team_plan){ .calls = &backend_self, .size = 3, .body = exchange_id });
+}
+END_TEST
+
+/* -- suite --------------------------------------------------------------------------
+ */
+
+int main(void)
+{
+    Suite *suite = suite_create("backend_nccl");
+    TCase *right = tcase_create("right"), *there = tcase_create("there");
+
+    tcase_set_timeout(right, 120);
+    tcase_add_unchecked_fixture(right, use_standin, NULL);
+    tcase_add_loop_test(right, collectives_on_the_hosts_memory, 1, 5);
+    tcase_add_test(right, work_is_queued_on_the_gpu);
+    tcase_add_test(right, the_host_goes_on_meanwhile);
+    tcase_add_test(right, the_mean_of_halves_is_exact_for_three);
+    suite_add_tcase(suite, right);
+    tcase_set_timeout(there, 60);
+    tcase_add_checked_fixture(there, use_standin, NULL);
+    tcase_add_loop_test(there, what_is_missing_is_told, 0,
+                        sizeof(missing) / sizeof(missing[0]));
+    tcase_add_test(there, no_driver_is_told);
+    tcase_add_test(there, the_device_is_chosen);
+    tcase_add_test(there, the_real_library_makes_an_id);
+    tcase_add_test(there, the_real_librarys_id_goes_through_the_store);
+    suite_add_tcase(suite, there);
+    return check_main(suite);
+}

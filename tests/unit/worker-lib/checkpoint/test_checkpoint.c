@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: MIT */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+#include "worker-lib/checkpoint/checkpoint_file.h"
+
+/*
+ * A training without a training: the state that checkpoints ask for is made here, held
+ * whole or, as of a rank of several, in ranges.
+ */
+#define TOTAL 1000
+
+static float weight[TOTAL], running[7], momentum[TOTAL];
+static struct state_range weight_range = { 0, TOTAL, weight };
+static struct state_range running_range = { 0, 7, running };
+static struct state_range momentum_range[2];
+static struct state_part model[2], state[1];
+static struct optim_scalars scalars;
+static crun_world *world;
+static char dir[64];
+static char warnings[2048];
+static struct err e;
+
+unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
+{
+    (void)ddp;
+    *parts = model;
+    return 2;
+}
+
+crun_status ddp_state_fetch(crun_ddp *ddp)
+{
+    (void)ddp;
+    return CRUN_OK;
+}
+
+crun_status ddp_state_put(crun_ddp *ddp)
+{
+    (void)ddp;
+    return CRUN_OK;
+}
+
+crun_status optim_state_fetch(crun_optim *optim)
+{
+    (void)optim;
+    return CRUN_OK;
+}
+
+crun_status optim_state_put(crun_optim *optim)
+{
+    (void)optim;
+    return CRUN_OK;
+}
+
+crun_world *ddp_world(const crun_ddp *ddp)
+{
+    (void)ddp;
+    return world;
+}
+
+unsigned optim_state(crun_optim *optim, const struct state_part **parts)
+{
+    (void)optim;
+    *parts = state;
+    return 1;
+}
+
+void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s)
+{
+    (void)optim;
+    *s = scalars;
+}
+
+void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s)
+{
+    (void)optim;
+    scalars = *s;
+}
+
+static crun_ddp *const ddp = (crun_ddp *)weight;
+static crun_optim *const optim = (crun_optim *)momentum;
+
+static void hold(size_t begin, size_t count)
+{
+    momentum_range[0] = (struct state_range){ begin, count, momentum + begin };
+    state[0] = (struct state_part){ "optimizer.m", CRUN_F32, TOTAL, momentum_range, 1 };
+}
+
+static void fill(float seed)
+{
+    for (unsigned i = 0; i < TOTAL; i++) {
+        weight[i] = seed + (float)i;
+        momentum[i] = seed - (float)i;
+    }
+    for (unsigned i = 0; i < 7; i++)
+        running[i] = seed * (float)i;
+    scalars = (struct optim_scalars){ (uint64_t)seed, seed / 3, 9 };
+}
+
+static void expect_filled(float seed)
+{
+    for (unsigned i = 0; i < TOTAL; i++) {
+        ck_assert(weight[i] == seed + (float)i);
+        ck_assert(momentum[i] == seed - (float)i);
+    }
+    ck_assert(running[6] == seed * 6);
+    ck_assert(scalars.scale == seed / 3);
+    ck_assert_uint_eq(scalars.steps, (uint64_t)seed);
+}
+
+static void warn(void *arg, const char *text)
+{
+    (void)arg;
+    strncat(warnings, text, sizeof(warnings) - strlen(warnings) - 1);
+}
+
+static crun_checkpoints *open_dir(void)
+{
+    crun_checkpoint_options o = { .directory = dir, .keep = 2, .warn = warn };
+    crun_checkpoints *c;
+
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_OK);
+    return c;
+}
+
+static void save(crun_checkpoints *c, uint64_t step, float seed)
+{
+    fill(seed);
+    ck_assert_int_eq(crun_checkpoint_save(c, step, ddp, optim, NULL, NULL, 0), CRUN_OK);
+    ck_assert_int_eq(crun_checkpoint_wait(c), CRUN_OK);
+}
+
+static crun_status load(crun_checkpoints *c, const char *file, uint64_t *step)
+{
+    fill(-1);
+    return crun_checkpoint_load(c, file, step, ddp, optim, NULL, NULL, 0);
+}
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/test_checkpoint_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    strcat(dir, "/a/b");
+    for (const char **v = (const char *[]){ "RANK", "WORLD_SIZE", NULL }; *v; v++)
+        unsetenv(*v);
+    ck_assert_int_eq(crun_init(&world, NULL), CRUN_OK);
+    model[0] = (struct state_part){ "fc.weight", CRUN_F32, TOTAL, &weight_range, 1 };
+    model[1] = (struct state_part){ "bn.mean", CRUN_F32, 7, &running_range, 1 };
+    hold(0, TOTAL);
+    *warnings = '\0';
+}
+
+static void teardown(void)
+{
+    char command[128];
+
+    crun_finalize(world);
+    *strstr(dir, "/a/b") = '\0';
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static unsigned files(const char *containing)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    unsigned n = 0;
+
+    while ((entry = readdir(d)))
+        n += strstr(entry->d_name, containing) != NULL;
+    closedir(d);
+    return n;
+}
+
+static char *path_of(uint64_t generation, uint64_t step, unsigned part, unsigned parts)
+{
+    static char path[256];
+    struct checkpoint_set set = { generation, step, parts, 0 };
+    char name[CHECKPOINT_NAME_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, checkpoint_name(&set, part, name));
+    return path;
+}
+
+static void damage(const char *path)
+{
+    int fd = open(path, O_WRONLY);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pwrite(fd, "\xff", 1, lseek(fd, 0, SEEK_END) - 100), 1);
+    close(fd);
+}
+
+START_TEST(what_is_saved_is_loaded)
+{
+    crun_sampler_options so = { .samples = 100, .seed = 3, .size = 1 };
+    crun_extra in[] = { { "pass", "4" }, { "best", "0.98" } };
+    crun_extra out[] = { { "best", "" }, { "unheard", "?" } };
+    crun_checkpoints *c = open_dir();
+    crun_sampler *s;
+    uint64_t step, index[10];
+
+    ck_assert_int_eq(crun_sampler_create(&s, &so), CRUN_OK);
+    crun_sampler_set_pass(s, 2);
+    crun_sampler_next(s, index, 10);
+    fill(5);
+    ck_assert_int_eq(crun_checkpoint_save(c, 42, ddp, optim, s, in, 2), CRUN_OK);
+    crun_checkpoints_close(c);
+
+    c = open_dir();
+    crun_sampler_set_pass(s, 0);
+    fill(-1);
+    ck_assert_int_eq(crun_checkpoint_load(c, "", &step, ddp, optim, s, out, 2),
+                     CRUN_OK);
+    ck_assert_uint_eq(step, 42);
+    expect_filled(5);
+    ck_assert_str_eq(out[0].value, "0.98");
+    ck_assert_str_eq(out[1].value, "");
+    ck_assert_uint_eq(crun_sampler_left(s), 90);
+    crun_sampler_destroy(s);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(extras_are_text_that_others_can_read)
+{
+    static const crun_extra bad[][2] = {
+        { { "a", "" }, { "a", "" } },    { { NULL, "" }, { "a", "" } },
+        { { "", "" }, { "a", "" } },     { { "a", "\xff" }, { "b", "" } },
+        { { "a", "" }, { "\x80", "" } }, { { "a", "\xed\xa0\x80" }, { "b", "" } },
+    };
+    crun_extra full = { .key = "\xc3\xa9\xe2\x82\xac\xf0\x9f\x8e\xb2" };
+    crun_checkpoints *c = open_dir();
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, bad[i], 2),
+                         CRUN_BAD_ARGUMENT);
+    memset(full.value, 'x', sizeof(full.value) - 1);
+    ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, &full, 1), CRUN_OK);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(an_empty_directory_has_none)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    ck_assert_int_eq(load(c, "", &step), CRUN_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), dir));
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* Where nothing is to be written, one file can be read all the same. */
+START_TEST(without_a_directory_files_are_loaded)
+{
+    crun_checkpoint_options none = { .directory = NULL };
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    save(c, 10, 4);
+    crun_checkpoints_close(c);
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &none), CRUN_OK);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 1), &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(4);
+    ck_assert_int_eq(load(c, "", &step), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, NULL, 0),
+                     CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "have no directory"));
+    crun_checkpoints_close(c);
+    ck_assert_uint_eq(files("generation-"), 1);
+}
+END_TEST
+
+START_TEST(the_last_ones_are_kept)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    for (unsigned i = 1; i <= 5; i++)
+        save(c, i * 10, (float)i);
+    ck_assert_uint_eq(files("checkpoint-"), 2);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 50);
+    ck_assert_int_eq(load(c, path_of(1, 40, 1, 1), &step), CRUN_OK);
+    expect_filled(4);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(a_damaged_one_is_passed_over)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    save(c, 10, 1);
+    save(c, 20, 2);
+    damage(path_of(1, 20, 1, 1));
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(1);
+    ck_assert_ptr_nonnull(strstr(warnings, "checkpoint-g1-s000020-1of1.safetensors"));
+    ck_assert_int_eq(load(c, path_of(1, 20, 1, 1), &step), CRUN_CORRUPT);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* A newer life orders before any step of an older one, which may write no more. */
+START_TEST(an_older_life_is_refused)
+{
+    crun_checkpoints *old = open_dir(), *c;
+    uint64_t step;
+
+    save(old, 1000, 1);
+    c = open_dir();
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    save(c, 10, 2);
+    fill(3);
+    ck_assert_int_eq(crun_checkpoint_save(old, 1010, ddp, optim, NULL, NULL, 0),
+                     CRUN_OK);
+    ck_assert_int_eq(crun_checkpoint_wait(old), CRUN_STALE);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "generation 2"));
+    ck_assert_int_eq(crun_checkpoint_save(old, 1020, ddp, optim, NULL, NULL, 0),
+                     CRUN_STALE);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(2);
+    ck_assert_uint_eq(files(".new"), 0);
+    ck_assert_uint_eq(files("generation-"), 1);
+    crun_checkpoints_close(old);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(what_a_killed_writer_left_is_removed)
+{
+    crun_checkpoints *c = open_dir();
+    char left[300];
+
+    snprintf(left, sizeof(left), "%s.new", path_of(1, 5, 1, 1));
+    close(open(left, O_CREAT | O_WRONLY, 0600));
+    crun_checkpoints_close(c);
+    c = open_dir();
+    save(c, 10, 1);
+    ck_assert_int_lt(access(left, F_OK), 0);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* As three ranks write it, in unequal parts; read whole, as by a world of one. */
+static void save_in_three(uint64_t step)
+{
+    static const size_t begins[] = { 0, 400, 401, TOTAL };
+    struct checkpoint_set set = { 1, step, 3, 0 };
+    struct checkpoint_facts facts = { .step = step };
+
+    for (unsigned r = 0; r < 3; r++) {
+        struct state_part all[3];
+        struct checkpoint_copy *copy;
+
+        hold(begins[r], begins[r + 1] - begins[r]);
+        memcpy(all, model, sizeof(model));
+        all[2] = state[0];
+        optim_get_scalars(NULL, &facts.optim);
+        copy = checkpoint_copy_take(&facts, NULL, 0, all, 3, r == 0);
+        ck_assert_ptr_nonnull(copy);
+        ck_assert_int_eq(checkpoint_copy_write(copy, dir, &set, r + 1, &e), CRUN_OK);
+        checkpoint_copy_free(copy);
+    }
+    hold(0, TOTAL);
+}
+
+START_TEST(parts_of_several_ranks_are_put_together)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    fill(6);
+    save_in_three(7);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    expect_filled(6);
+    fill(-1);
+    hold(300, 200); /* one rank of another world takes its own */
+    ck_assert_int_eq(crun_checkpoint_load(c, "", &step, ddp, optim, NULL, NULL, 0),
+                     CRUN_OK);
+    ck_assert(momentum[299] == -1 - 299.f && momentum[300] == 6 - 300.f);
+    ck_assert(momentum[499] == 6 - 499.f && momentum[500] == -1 - 500.f);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* State in several ranges is no reason for several files, if one rank has them all. */
+START_TEST(whole_state_in_ranges_is_one_file)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    momentum_range[0] = (struct state_range){ 0, 600, momentum };
+    momentum_range[1] = (struct state_range){ 600, TOTAL - 600, momentum + 600 };
+    state[0].ranges = 2;
+    ck_assert(!checkpoint_is_sharded(state, 1));
+    save(c, 10, 1);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 1), &step), CRUN_OK);
+    expect_filled(1);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(a_missing_part_makes_it_no_checkpoint)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    fill(6);
+    save_in_three(7);
+    ck_assert_int_eq(unlink(path_of(1, 7, 2, 3)), 0);
+    ck_assert_int_eq(load(c, "", &step), CRUN_NOT_FOUND);
+    ck_assert_int_eq(load(c, path_of(1, 7, 1, 3), &step), CRUN_NOT_FOUND);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(parts_of_different_checkpoints_are_not_mixed)
+{
+    crun_checkpoints *c = open_dir();
+    char from[256];
+    uint64_t step;
+
+    fill(6);
+    save_in_three(7);
+    save_in_three(8);
+    strcpy(from, path_of(1, 7, 2, 3));
+    ck_assert_int_eq(rename(from, path_of(1, 8, 2, 3)), 0);
+    ck_assert_int_eq(load(c, path_of(1, 8, 1, 3), &step), CRUN_CORRUPT);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+static const struct other_training {
+    struct state_part part;
+    const char *words;
+} others[] = {
+    { { "fc.weight", CRUN_F32, TOTAL + 1, &weight_range, 1 }, "1000 elements there" },
+    { { "fc.weight", CRUN_I32, TOTAL, &weight_range, 1 }, "not a whole row of i32" },
+    { { "fc.bias", CRUN_F32, TOTAL, &weight_range, 1 }, "has no fc.bias" },
+    { { "bn.mean", CRUN_F32, 7, &running_range, 1 }, "also has fc.weight" },
+};
+
+START_TEST(a_checkpoint_of_another_model_is_an_error)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    save(c, 10, 1);
+    model[0] = others[_i].part;
+    ck_assert_int_eq(load(c, "", &step), CRUN_MISMATCH);
+    ck_assert_msg(strstr(crun_error_text(), others[_i].words), "%s", crun_error_text());
+    ck_assert(weight[5] == 4.f); /* nothing was touched */
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(a_full_disk_leaves_the_last_one)
+{
+    crun_checkpoints *c;
+    uint64_t step;
+
+    *strstr(dir, "/a/b") = '\0';
+    if (mount("none", dir, "tmpfs", 0, "size=32k") < 0) {
+        strcat(dir, "/a/b");
+        printf("skipped: a full disk: cannot mount a file system here\n");
+        return; /* only root can, and not everywhere */
+    }
+    strcat(dir, "/a/b");
+    c = open_dir();
+    save(c, 10, 1);
+    save(c, 20, 2);
+    fill(3);
+    ck_assert_int_eq(crun_checkpoint_save(c, 30, ddp, optim, NULL, NULL, 0), CRUN_OK);
+    ck_assert_int_eq(crun_checkpoint_wait(c), CRUN_NO_SPACE);
+    ck_assert_uint_eq(files(".new"), 0);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 20);
+    crun_checkpoints_close(c);
+    *strstr(dir, "/a/b") = '\0';
+    ck_assert_int_eq(umount(dir), 0);
+    strcat(dir, "/a/b");
+}
+END_TEST
+
+START_TEST(a_directory_that_cannot_be_written)
+{
+    crun_checkpoint_options o = { .directory = "/proc/nothing" };
+    crun_checkpoints *c;
+
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "/proc/nothing"));
+    o.directory = "";
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_BAD_ARGUMENT);
+}
+END_TEST
+
+static const struct name_case {
+    const char *name;
+    bool good;
+} names[] = {
+    { "checkpoint-g7-s001200-1of4.safetensors", true },
+    { "checkpoint-g7-s1200300400-4of4.safetensors", true },
+    { "checkpoint-g7-s001200-0of4.safetensors", false },
+    { "checkpoint-g7-s001200-5of4.safetensors", false },
+    { "checkpoint-g7-s001200-1of4.safetensors.new", false },
+    { "checkpoint-g07-s001200-1of4.safetensors", false },
+    { "checkpoint-g7-s1200-1of4.safetensors", false },
+    { "checkpoint-g-7-s001200-1of4.safetensors", false },
+    { "model.safetensors", false },
+};
+
+START_TEST(names_are_read_strictly)
+{
+    struct checkpoint_set set;
+    unsigned part;
+
+    ck_assert(checkpoint_parse(names[_i].name, &set, &part) == names[_i].good);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("checkpoint");
+    TCase *t = tcase_create("checkpoint");
+
+    suite_add_tcase(suite, t);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, what_is_saved_is_loaded);
+    tcase_add_test(t, extras_are_text_that_others_can_read);
+    tcase_add_test(t, an_empty_directory_has_none);
+    tcase_add_test(t, without_a_directory_files_are_loaded);
+    tcase_add_test(t, the_last_ones_are_kept);
+    tcase_add_test(t, a_damaged_one_is_passed_over);
+    tcase_add_test(t, an_older_life_is_refused);
+    tcase_add_test(t, what_a_killed_writer_left_is_removed);
+    tcase_add_test(t, parts_of_several_ranks_are_put_together);
+    tcase_add_test(t, whole_state_in_ranges_is_one_file);
+    tcase_add_test(t, a_missing_part_makes_it_no_checkpoint);
+    tcase_add_test(t, parts_of_different_checkpoints_are_not_mixed);
+    tcase_add_loop_test(t, a_checkpoint_of_another_model_is_an_error, 0,
+                        sizeof(others) / sizeof(*others));
+    tcase_add_test(t, a_full_disk_leaves_the_last_one);
+    tcase_add_test(t, a_directory_that_cannot_be_written);
+    tcase_add_loop_test(t, names_are_read_strictly, 0, sizeof(names) / sizeof(*names));
+    return check_main(suite);
+}

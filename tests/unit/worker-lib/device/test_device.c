@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/device/device.h"
+
+#include <stdlib.h>
+
+#include "tests/worlds/check_main.h"
+
+/*
+ * What a GPU does with arrays, against the host's plain loops: the same bits, but for
+ * sums. Without a GPU (or one that is emulated, make CUDA=emulated) the host is
+ * compared with itself.
+ */
+
+/* -- helpers ----------------------------------------------------------------------- */
+
+#define COUNT 20000 /* more than one round of a small grid */
+
+static const struct device_ops *device(void)
+{
+    const struct device_ops *ops = device_gpu();
+
+    return ops ? ops : &device_cpu;
+}
+
+static void must(crun_status s)
+{
+    ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
+}
+
+/* The same bytes on the host and on the device. */
+struct both {
+    void *host, *there;
+    size_t bytes;
+};
+
+static struct both make(size_t bytes)
+{
+    struct both b = { .bytes = bytes };
+
+    must(device_cpu.alloc(bytes, &b.host));
+    must(device()->alloc(bytes, &b.there));
+    return b;
+}
+
+static void send(const struct both *b)
+{
+    must(device()->put(NULL, b->there, b->host, b->bytes));
+}
+
+static void drop(struct both *b)
+{
+    device_cpu.free(b->host);
+    device()->free(b->there);
+}
+
+static void expect_same(const struct both *b, const char *what)
+{
+    char *back = malloc(b->bytes);
+
+    must(device()->fetch(NULL, back, b->there, b->bytes));
+    for (size_t i = 0; i < b->bytes / 2; i++)
+        ck_assert_msg(memcmp(back + 2 * i, (char *)b->host + 2 * i, 2) == 0,
+                      "%s differs at byte %zu", what, 2 * i);
+    free(back);
+}
+
+/* Of all sizes, and of both signs. */
+static float some(unsigned *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return ldexpf((float)(int)(*seed >> 8) / 0x1p23f - 1, (int)(*seed >> 3 & 15) - 10);
+}
+
+static void fill(struct both *b, unsigned seed, float least)
+{
+    float *f = b->host;
+
+    for (size_t i = 0; i < b->bytes / sizeof(*f); i++)
+        f[i] = fmaxf(some(&seed), least);
+    send(b);
+}
+
+static void fill_gradient(struct both *b, unsigned seed, crun_dtype type)
+{
+    struct both f = make(COUNT * sizeof(float));
+
+    fill(&f, seed, -INFINITY);
+    if (type == CRUN_F32)
+        memcpy(b->host, f.host, b->bytes);
+    else
+        must(device_cpu.narrow(NULL, b->host, f.host, COUNT, type));
+    send(b);
+    drop(&f);
+}
+
+/* -- cases ------------------------------------------------------------------------- */
+
+static const crun_dtype types[] = { CRUN_F32, CRUN_BF16, CRUN_F16 };
+#define TYPES 3
+
+static struct optim_request request(enum optim_rule rule)
+{
+    return (struct optim_request){ .rule = rule,
+                                   .lr = 0.01f,
+                                   .momentum = 0.9f,
+                                   .weight_decay = 0.1f,
+                                   .decoupled = 1,
+                                   .eps = 1e-8f,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999 };
+}
+
+START_TEST(a_step_has_the_same_bits_everywhere)
+{
+    enum optim_rule rule = (enum optim_rule)(_i / TYPES);
+    crun_dtype type = types[_i % TYPES];
+    struct both p = make(COUNT * 4), m = make(COUNT * 4), v = make(COUNT * 4);
+    struct both g = make(COUNT * crun_dtype_size(type)), half = make(COUNT * 2);
+    struct both control = make(sizeof(struct optim_control));
+    struct optim_control *c = control.host;
+    struct optim_request r = request(rule);
+
+    fill(&p, 1, -INFINITY);
+    fill(&m, 2, -INFINITY);
+    fill(&v, 3, 0);
+    fill_gradient(&g, 4, type);
+    c->scale = 3;
+    optim_prepare(c, &r, NULL);
+    send(&control);
+    for (unsigned i = 0; i < 2; i++) {
+        struct step_arrays here = { p.host, m.host, v.host, g.host, type, half.host };
+        struct step_arrays there = { p.there, m.there, v.there,
+                                     g.there, type,    half.there };
+
+        if (type == CRUN_F32)
+            here.half = there.half = NULL;
+        must(device_cpu.step(NULL, c, rule, &here, COUNT));
+        must(device()->step(NULL, control.there, rule, &there, COUNT));
+    }
+    expect_same(&p, "p");
+    expect_same(&m, "m");
+    expect_same(&v, "v");
+    expect_same(&half, "half");
+    drop(&p), drop(&m), drop(&v), drop(&g), drop(&half), drop(&control);
+}
+END_TEST
+
+START_TEST(a_skipped_step_changes_nothing)
+{
+    struct both p = make(COUNT * 4), g = make(COUNT * 4);
+    struct both control = make(sizeof(struct optim_control));
+    struct optim_control *c = control.host;
+    struct step_arrays there = { .p = p.there, .g = g.there, .type = CRUN_F32 };
+
+    fill(&p, 1, -INFINITY);
+    fill(&g, 2, -INFINITY);
+    c->skip = 1;
+    send(&control);
+    must(device()->step(NULL, control.there, RULE_SGD, &there, COUNT));
+    expect_same(&p, "p");
+    drop(&p), drop(&g), drop(&control);
+}
+END_TEST
+
+START_TEST(prepare_is_the_same_everywhere)
+{
+    static const double sums[][2] = { { 1, 3 },        { 1e-20, 0 }, { 4e30, 1 },
+                                      { INFINITY, 1 }, { NAN, 1 },   { 9, 16 } };
+    struct both control = make(sizeof(struct optim_control)), two = make(16);
+    struct optim_control *c = control.host, back;
+    struct optim_request r = request(_i % 2 ? RULE_ADAM : RULE_MOMENTUM);
+
+    r.clip_norm = _i & 2 ? 0.5f : 0;
+    r.loss_scaling = _i & 4 ? 1 : 0;
+    r.ranks = 2;
+    c->scale = 65536;
+    c->good = 1997;
+    send(&control);
+    for (unsigned i = 0; i < 6; i++) {
+        memcpy(two.host, sums[i], 16);
+        send(&two);
+        must(device_cpu.prepare(NULL, c, &r, two.host));
+        must(device()->prepare(NULL, control.there, &r, two.there));
+        must(device()->fetch(NULL, &back, control.there, sizeof(back)));
+        ck_assert_uint_eq(back.steps, c->steps);
+        ck_assert_uint_eq(back.skip, c->skip);
+        ck_assert_uint_eq(back.good, c->good);
+        ck_assert(back.scale == c->scale && back.scale_used == c->scale_used);
+        ck_assert(memcmp(&back.norm, &c->norm, 4) == 0 ||
+                  (isnan(c->norm) && isnan(back.norm)));
+        /* pow() may be another's */
+        ck_assert(fabsf(back.use.adam.step - c->use.adam.step) <=
+                  2e-7f * fabsf(c->use.adam.step));
+        ck_assert(memcmp(&back.use.adam, &c->use.adam, 5 * sizeof(float)) == 0);
+    }
+    drop(&control), drop(&two);
+}
+END_TEST
+
+START_TEST(squares_add_up)
+{
+    crun_dtype type = types[_i % TYPES];
+    struct both g = make(COUNT * crun_dtype_size(type)), sum = make(8), again = make(8);
+    struct both work = make(sizeof(struct squares_work));
+    double right, got, same;
+
+    fill_gradient(&g, 5, type);
+    must(device_cpu.squares(NULL, work.host, sum.host, g.host, COUNT, type));
+    right = 2 * *(double *)sum.host;
+    for (unsigned i = 0; i < 2; i++) {
+        must(device()->squares(NULL, work.there, sum.there, g.there, COUNT, type));
+        must(device()->squares(NULL, work.there, again.there, g.there, COUNT, type));
+    }
+    must(device()->fetch(NULL, &got, sum.there, 8));
+    must(device()->fetch(NULL, &same, again.there, 8));
+    ck_assert_double_eq_tol(got, right, 1e-12 * right);
+    ck_assert(got == same);
+    drop(&g), drop(&sum), drop(&again), drop(&work);
+}
+END_TEST
+
+START_TEST(narrowing_has_the_same_bits)
+{
+    crun_dtype type = types[1 + _i];
+    struct both f = make(COUNT * 4), half = make(COUNT * 2);
+    float *edges = f.host;
+
+    fill(&f, 6, -INFINITY);
+    edges[0] = INFINITY, edges[1] = -INFINITY, edges[2] = 65519, edges[3] = 65520;
+    edges[4] = 0x1p-24f, edges[5] = 0x1p-25f, edges[6] = -0.0f, edges[7] = 6.1e-5f;
+    send(&f);
+    must(device_cpu.narrow(NULL, half.host, f.host, COUNT, type));
+    must(device()->narrow(NULL, half.there, f.there, COUNT, type));
+    expect_same(&half, "half");
+    drop(&f), drop(&half);
+}
+END_TEST
+
+START_TEST(notes_keep_the_moment)
+{
+    int32_t *word;
+    struct device_note *first = device()->make_note(), *second = device()->make_note();
+
+    ck_assert(first && second);
+    must(device()->alloc(4, (void **)&word));
+    must(device()->put_word(NULL, word, 7));
+    must(device()->write_note(NULL, first, word, 4));
+    must(device()->put_word(NULL, word, 8));
+    must(device()->write_note(NULL, second, word, 4));
+    must(device()->zero(NULL, word, 4));
+    ck_assert_int_eq(*(const int32_t *)device()->read_note(second), 8);
+    ck_assert_int_eq(*(const int32_t *)device()->read_note(first), 7);
+    device()->free(word);
+    device()->free_note(first);
+    device()->free_note(second);
+}
+END_TEST
+
+/* -- suite ------------------------------------------------------------------------- */
+
+int main(void)
+{
+    Suite *suite = suite_create("device");
+    TCase *t = tcase_create("device");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, a_step_has_the_same_bits_everywhere, 0, 9);
+    tcase_add_test(t, a_skipped_step_changes_nothing);
+    tcase_add_loop_test(t, prepare_is_the_same_everywhere, 0, 8);
+    tcase_add_loop_test(t, squares_add_up, 0, TYPES);
+    tcase_add_loop_test(t, narrowing_has_the_same_bits, 0, 2);
+    tcase_add_test(t, notes_keep_the_moment);
+    suite_add_tcase(suite, t);
+    return check_main(suite);
+}

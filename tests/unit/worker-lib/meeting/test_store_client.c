@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/meeting/store_client.h"
+
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/store_server/store_server.h"
+#include "tests/worlds/check_main.h"
+
+#define PATIENCE_MS 60000
+#define TRIES 100000 /* until an answer is late: no time is left for it */
+
+/* -- helpers ------------------------------------------------------------------------
+ */
+
+static struct store_server *server;
+static struct store_client *client;
+
+static uint64_t patience(void)
+{
+    return clock_ms() + PATIENCE_MS;
+}
+
+static void open_both(void)
+{
+    struct net_addr here;
+    size_t count;
+    struct err e;
+
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &here, 1, &count, &e), 0);
+    server = store_server_create(&(struct store_server_config){ .listen = &here }, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+    ck_assert_int_eq(store_client_open(&client, "127.0.0.1", store_server_port(server),
+                                       patience(), &e),
+                     CRUN_OK);
+}
+
+static void close_both(void)
+{
+    store_client_close(client);
+    store_server_destroy(server);
+}
+
+/* -- cases --------------------------------------------------------------------------
+ */
+
+START_TEST(after_a_late_answer_the_store_is_still_there)
+{
+    unsigned tries = 0;
+    struct err e;
+
+    while (store_client_has(client, "a", clock_ms()) >= 0)
+        ck_assert_uint_lt(++tries, TRIES);
+    ck_assert_msg(store_client_set(client, "a", "x", 1, patience(), &e) == CRUN_OK,
+                  "%s", e.text);
+    ck_assert_int_eq(store_client_has(client, "a", patience()), 1);
+}
+END_TEST
+
+START_TEST(a_store_that_has_gone_stays_gone_at_once)
+{
+    uint64_t begin = clock_ms();
+    struct err e;
+
+    store_server_destroy(server);
+    server = NULL;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(store_client_set(client, "a", "x", 1, patience(), &e),
+                         CRUN_PEER_LOST);
+        ck_assert_msg(strstr(e.text, " is gone") != NULL, "%s", e.text);
+    }
+    ck_assert_uint_lt(clock_ms() - begin, PATIENCE_MS / 2);
+}
+END_TEST
+
+/* -- suite --------------------------------------------------------------------------
+ */
+
+int main(void)
+{
+    Suite *s = suite_create("store_client");
+    TCase *t = tcase_create("connection");
+
+    tcase_add_checked_fixture(t, open_both, close_both);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, after_a_late_answer_the_store_is_still_there);
+    tcase_add_test(t, a_store_that_has_gone_stays_gone_at_once);
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/preflight/verdict.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/team.h"
+#include "worker-lib/preflight/contact.h"
+#include "worker-lib/preflight/reach.h"
+
+/* Who goes, '1', by who reaches whom: a row a node. */
+static const struct {
+    const char *what;
+    unsigned nodes;
+    const char *letters, *unfit;
+} cases[] = {
+    { "all is well", 3,
+      "+++"
+      "+++"
+      "+++",
+      "000" },
+    { "one reaches nobody", 3,
+      "++-"
+      "++-"
+      "--+",
+      "001" },
+    { "the first reaches nobody", 3,
+      "+--"
+      "-++"
+      "-++",
+      "100" },
+    { "one direction is enough", 3,
+      "+++"
+      "+++"
+      "-++",
+      "001" },
+    { "two that miss each other: the later one", 3,
+      "+++"
+      "++-"
+      "+-+",
+      "001" },
+    { "two pairs with one in common", 4,
+      "+-++"
+      "-+-+"
+      "+-++"
+      "++++",
+      "0100" },
+    { "one is silent", 3,
+      "++-"
+      "++-"
+      "???",
+      "001" },
+    { "half are silent", 4,
+      "++--"
+      "++--"
+      "????"
+      "????",
+      "0011" },
+    { "most are silent: they are not all at fault", 3,
+      "+--"
+      "???"
+      "???",
+      "100" },
+    { "large packets to one are lost", 3,
+      "++~"
+      "++~"
+      "+++",
+      "001" },
+    { "of two, the other one is silent", 2,
+      "+-"
+      "??",
+      "01" },
+};
+
+START_TEST(who_goes)
+{
+    bool unfit[8];
+    char text[9] = "";
+
+    ck_assert_uint_eq(strlen(cases[_i].letters), cases[_i].nodes * cases[_i].nodes);
+    verdict_find(cases[_i].letters, cases[_i].nodes, unfit);
+    for (unsigned i = 0; i < cases[_i].nodes; i++)
+        text[i] = unfit[i] ? '1' : '0';
+    ck_assert_msg(strcmp(text, cases[_i].unfit) == 0, "%s: %s", cases[_i].what, text);
+}
+END_TEST
+
+static const char *name(const void *arg, unsigned node, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s%u", (const char *)arg, node);
+    return buf;
+}
+
+START_TEST(why)
+{
+    const char *letters = "+-++"
+                          "++++"
+                          "+++-"
+                          "????";
+    const char *stuck = "++~-"
+                        "++-+"
+                        "++++"
+                        "++++";
+    char text[80], small[16];
+
+    ck_assert_str_eq(verdict_reason(letters, 4, 0, name, "n", text, sizeof(text)),
+                     "has no connection with n1, n3");
+    ck_assert_str_eq(verdict_reason(letters, 4, 2, name, "n", text, sizeof(text)),
+                     "has no connection with n3");
+    ck_assert_str_eq(verdict_reason(letters, 4, 3, name, "n", text, sizeof(text)),
+                     "has said nothing");
+    ck_assert_str_eq(verdict_reason(stuck, 4, 2, name, "n", text, sizeof(text)),
+                     "has no connection with n1; "
+                     "loses large packets (MTU?) to or from n0");
+    ck_assert_str_eq(verdict_reason(stuck, 4, 3, name, "n", text, sizeof(text)),
+                     "has no connection with n0");
+    ck_assert_str_eq(verdict_reason(letters, 4, 0, name, "n", small, sizeof(small)),
+                     "has no connecti");
+}
+END_TEST
+
+static void hear_a_verdict_without_a_reason(struct member *m)
+{
+    const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
+    const struct reach r = {
+        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 1000
+    };
+    const bool unfit[] = { false, true };
+    char text[64] = "what was here before";
+
+    ck_assert_int_eq(store_client_set(m->team.store, "crun-preflight/verdict/0", unfit,
+                                      sizeof(unfit), clock_ms() + TEAM_DEADLINE_MS,
+                                      &m->e),
+                     CRUN_OK);
+    ck_assert_int_eq(reach_find(&r, text, sizeof(text)), REACH_UNFIT);
+    ck_assert_str_eq(text, "node 1 is said to be at fault");
+}
+
+START_TEST(a_verdict_without_a_reason)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_self, .size = 1, .body = hear_a_verdict_without_a_reason });
+}
+END_TEST
+
+/* -- who hears whom ------------------------------------------------------------------
+ */
+
+#define PATIENCE_MS 4000
+#define SILENT 1
+
+/* Ranks are nodes here, of one worker each. */
+static struct reach of_node(const struct member *m, struct environment *env)
+{
+    *env = (struct environment){ .rank = m->team.rank,
+                                 .size = m->team.size,
+                                 .node = m->team.rank,
+                                 .nodes = m->team.size };
+    return (struct reach){ .env = env,
+                           .store = m->team.store,
+                           .begin_ms = clock_ms(),
+                           .patience_ms = PATIENCE_MS };
+}
+
+static void find_all(struct member *m)
+{
+    struct environment env;
+    struct reach r = of_node(m, &env);
+    char text[200] = "";
+
+    r.patience_ms = TEAM_DEADLINE_MS;
+    ck_assert_msg(reach_find(&r, text, sizeof(text)) == REACH_ALL, "%s", text);
+}
+
+START_TEST(all_reach_each_other)
+{
+    team_run(
+        &(struct team_plan){ .calls = &backend_self, .size = 9, .body = find_all });
+}
+END_TEST
+
+static void find_one_silent(struct member *m)
+{
+    struct environment env;
+    struct reach r = of_node(m, &env);
+    char text[200] = "";
+
+    if (m->team.rank == SILENT)
+        return;
+    ck_assert_int_eq(reach_find(&r, text, sizeof(text)), REACH_OTHERS);
+    ck_assert_str_eq(text, "node 1 has said nothing");
+}
+
+START_TEST(one_that_is_silent_makes_nobody_unheard_who_comes_after_it)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_self, .size = 4, .body = find_one_silent });
+}
+END_TEST
+
+/* -- a call --------------------------------------------------------------------------
+ */
+
+#define HOSTS 40
+#define STUCK 3
+#define REFUSES 5
+
+static const struct net_addr *here(void)
+{
+    static struct net_addr addr;
+    size_t count;
+    struct err e;
+
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &addr, 1, &count, &e), 0);
+    return &addr;
+}
+
+/* Of a port that somebody listens at who never takes a call, or of a free one. */
+static int listen_deaf(char *text, bool closed)
+{
+    struct net_addr addr;
+    struct err e;
+    int fd = net_listen(here(), 1, &e);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(net_local_addr(fd, &addr), 0);
+    net_format(&addr, text, NET_TEXT_SIZE);
+    if (!closed)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void call_all(uint64_t patience_ms, const char *expected)
+{
+    static char addresses[HOSTS][NET_TEXT_SIZE];
+    struct contact_host *host[HOSTS] = { NULL };
+    char letters[HOSTS + 1] = "";
+    int deaf = -1;
+    struct err e;
+
+    for (unsigned i = 0; i < HOSTS; i++) {
+        if (expected[i] == VERDICT_UNREACHED) {
+            listen_deaf(addresses[i], true);
+        } else if (expected[i] == VERDICT_STUCK) {
+            deaf = listen_deaf(addresses[i], false);
+        } else {
+            host[i] = contact_host_start(here(), &e);
+            ck_assert_msg(host[i] != NULL, "%s", e.text);
+            contact_host_address(host[i], addresses[i], NET_TEXT_SIZE);
+        }
+    }
+    memset(letters, VERDICT_UNREACHED, HOSTS);
+    letters[0] = VERDICT_REACHED; /* itself */
+    contact_all((const char(*)[NET_TEXT_SIZE])addresses, HOSTS, 0,
+                clock_ms() + patience_ms, letters);
+    ck_assert_str_eq(letters, expected);
+    for (unsigned i = 0; i < HOSTS; i++)
+        contact_host_stop(host[i]);
+    if (deaf >= 0)
+        close(deaf);
+}
+
+START_TEST(who_answers_who_does_not_and_who_is_not_there)
+{
+    char expected[HOSTS + 1] = "";
+
+    memset(expected, VERDICT_REACHED, HOSTS);
+    expected[STUCK] = VERDICT_STUCK;
+    expected[REFUSES] = VERDICT_UNREACHED;
+    call_all(2000, expected);
+}
+END_TEST
+
+START_TEST(there_are_fewer_descriptors_than_nodes)
+{
+    struct rlimit files;
+    char expected[HOSTS + 1] = "";
+
+    memset(expected, VERDICT_REACHED, HOSTS);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = HOSTS * 3; /* for the hosts themselves */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    call_all(TEAM_DEADLINE_MS, expected);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("preflight");
+    TCase *t = tcase_create("verdict");
+
+    tcase_add_loop_test(t, who_goes, 0, sizeof(cases) / sizeof(cases[0]));
+    tcase_add_test(t, why);
+    tcase_add_test(t, a_verdict_without_a_reason);
+    suite_add_tcase(suite, t);
+    t = tcase_create("reach");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, all_reach_each_other);
+    tcase_add_test(t, one_that_is_silent_makes_nobody_unheard_who_comes_after_it);
+    suite_add_tcase(suite, t);
+    t = tcase_create("contact");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, who_answers_who_does_not_and_who_is_not_there);
+    tcase_add_test(t, there_are_fewer_descriptors_than_nodes);
+    suite_add_tcase(suite, t);
+    return check_main(suite);
+}

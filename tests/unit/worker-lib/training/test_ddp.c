@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/training/ddp.h"
+
+#include <stdio.h>
+
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/thread_world.h"
+
+/* -- helpers --------------------------------------------------------------------- */
+
+#define BIG 300 /* elements of each parameter: with padding 320, 1280 bytes of f32 */
+#define PARAMETERS 6
+
+/* Buckets of two parameters, the first of one. */
+static const crun_ddp_options small_buckets = { .first_bucket_bytes = 1024,
+                                                .bucket_bytes = 2400 };
+
+static void must(crun_status s)
+{
+    ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
+}
+
+static crun_ddp *make_of(crun_world *w, const crun_ddp_options *options, int count)
+{
+    crun_ddp *ddp;
+    char name[32];
+
+    must(crun_ddp_create(&ddp, w, options));
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "p%d", i);
+        ck_assert_int_eq(crun_ddp_parameter(ddp, name, BIG), i);
+    }
+    must(crun_ddp_seal(ddp));
+    return ddp;
+}
+
+static crun_ddp *make(crun_world *w, const crun_ddp_options *options)
+{
+    return make_of(w, options, PARAMETERS);
+}
+
+static void fill(crun_ddp *ddp, int parameter, float value)
+{
+    float *g = crun_ddp_gradient(ddp, parameter);
+
+    for (unsigned i = 0; i < BIG; i++)
+        g[i] = value + (float)i;
+}
+
+static void assert_filled(crun_ddp *ddp, int parameter, float value)
+{
+    const float *g = crun_ddp_gradient(ddp, parameter);
+
+    unsigned i = 0;
+
+    while (i < BIG && g[i] == value + (float)i)
+        i++;
+    ck_assert_msg(i == BIG, "parameter %d is not filled with %g", parameter,
+                  (double)value);
+}
+
+static void all_ready(crun_ddp *ddp)
+{
+    for (int i = PARAMETERS; i-- > 0;)
+        must(crun_ddp_ready(ddp, i));
+}
+
+static void one_step(crun_ddp *ddp)
+{
+    must(crun_ddp_begin(ddp, true));
+    all_ready(ddp);
+    must(crun_ddp_finish(ddp));
+}
+
+/* Which bucket was launched here; -1: something else was. */
+static int bucket_of(const crun_ddp *ddp, const struct launch *l)
+{
+    for (unsigned b = 0; b < ddp->buckets; b++)
+        if (l->in == ddp->gradients + ddp->bucket[b].at * ddp->element)
+            return (int)b;
+    return -1;
+}
+
+/* -- a step ---------------------------------------------------------------------- */
+
+static void mean_of_all(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+    float mean = (float)(w->ranks->size - 1) / 2;
+
+    (void)arg;
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < PARAMETERS; i++)
+            fill(ddp, i, (float)(w->rank + 10 * i + step));
+        one_step(ddp);
+        for (int i = 0; i < PARAMETERS; i++)
+            assert_filled(ddp, i, mean + (float)(10 * i + step));
+    }
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(gradients_become_the_mean_of_all_ranks)
+{
+    run_ranks(1 << _i, mean_of_all, NULL); /* means of these are exact */
+}
+END_TEST
+
+/* With ranks that become ready in opposite orders, launches still are the same. */
+static void any_order(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+    unsigned before;
+
+    (void)arg;
+    one_step(ddp);
+    before = w->launches;
+    must(crun_ddp_begin(ddp, true));
+    for (int i = 0; i < PARAMETERS; i++)
+        must(crun_ddp_ready(ddp, w->rank % 2 ? i : PARAMETERS - 1 - i));
+    must(crun_ddp_finish(ddp));
+    for (unsigned b = 0; b < ddp->buckets; b++)
+        ck_assert_int_eq(bucket_of(ddp, &w->launch[before + b]), (int)b);
+    ck_assert_uint_eq(w->launches, before + ddp->buckets + 1);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(buckets_are_launched_in_one_order_everywhere)
+{
+    run_ranks(4, any_order, NULL);
+}
+END_TEST
+
+static void as_they_complete(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+    unsigned before = w->launches;
+
+    (void)arg;
+    must(crun_ddp_begin(ddp, true));
+    must(crun_ddp_ready(ddp, 4));
+    must(crun_ddp_ready(ddp, 3));
+    ck_assert_uint_eq(w->launches, before); /* the second is complete, not its turn */
+    must(crun_ddp_ready(ddp, 5));
+    ck_assert_uint_eq(w->launches, before + 2);
+    must(crun_ddp_ready(ddp, 2));
+    must(crun_ddp_ready(ddp, 1));
+    ck_assert_uint_eq(w->launches, before + 3);
+    must(crun_ddp_ready(ddp, 0));
+    ck_assert_uint_eq(w->launches, before + 4);
+    must(crun_ddp_finish(ddp));
+    for (unsigned i = before; i < before + 4; i++)
+        ck_assert(w->launch[i].waited);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(a_bucket_is_launched_when_it_is_complete_and_next)
+{
+    run_ranks(2, as_they_complete, NULL);
+}
+END_TEST
+
+/* The backward pass runs from the first parameter: after one step buckets do too, as
+ * rank 0 saw it, whatever the others saw. */
+static void learns(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+    unsigned before;
+
+    (void)arg;
+    must(crun_ddp_begin(ddp, true));
+    for (int i = 0; i < PARAMETERS; i++)
+        must(crun_ddp_ready(ddp, w->rank == 0 ? i : PARAMETERS - 1 - i));
+    must(crun_ddp_finish(ddp));
+    before = w->launches;
+    must(crun_ddp_begin(ddp, true));
+    must(crun_ddp_ready(ddp, 0));
+    ck_assert_uint_eq(w->launches, before + 1);
+    ck_assert_int_eq(bucket_of(ddp, &w->launch[before]), (int)ddp->buckets - 1);
+    for (int i = 1; i < PARAMETERS; i++)
+        must(crun_ddp_ready(ddp, i));
+    must(crun_ddp_finish(ddp));
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(the_order_of_the_first_step_is_learnt_from_rank_0)
+{
+    run_ranks(2, learns, NULL);
+}
+END_TEST
+
+static void accumulates(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+    unsigned before = w->launches;
+
+    (void)arg;
+    crun_ddp_zero(ddp);
+    must(crun_ddp_begin(ddp, false));
+    for (int i = 1; i < PARAMETERS; i++) {
+        fill(ddp, i, (float)w->rank);
+        must(crun_ddp_ready(ddp, i));
+    }
+    must(crun_ddp_finish(ddp)); /* the others may follow later */
+    ck_assert_uint_eq(w->launches, before);
+    must(crun_ddp_begin(ddp, true));
+    fill(ddp, 0, (float)w->rank);
+    must(crun_ddp_ready(ddp, 0));
+    must(crun_ddp_finish(ddp));
+    for (int i = 0; i < PARAMETERS; i++)
+        assert_filled(ddp, i, 0.5f);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(gradients_are_accumulated_without_communication)
+{
+    run_ranks(2, accumulates, NULL);
+}
+END_TEST
+
+/* -- what is unused -------------------------------------------------------------- */
+
+static void some_unused(crun_world *w, void *arg)
+{
+    crun_ddp_options o = small_buckets;
+    crun_ddp_stats stats;
+    crun_ddp *ddp;
+    bool alone = w->ranks->size == 1;
+
+    o.find_unused = arg != NULL;
+    ddp = make(w, &o);
+    one_step(ddp);
+    must(crun_ddp_begin(ddp, true));
+    for (int i = 0; i < PARAMETERS; i++) {
+        fill(ddp, i, 8);
+        if (i != 1 && !(i == 4 && w->rank == 1))
+            must(crun_ddp_ready(ddp, i));
+    }
+    if (o.find_unused) {
+        must(crun_ddp_finish(ddp));
+        assert_filled(ddp, 0, 8);
+        ck_assert_float_eq(((float *)crun_ddp_gradient(ddp, 1))[7], 0);
+        ck_assert_float_eq(((float *)crun_ddp_gradient(ddp, 4))[0], alone ? 8 : 4);
+    } else {
+        ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
+        ck_assert_str_eq(crun_error_text(),
+                         alone
+                             ? "no gradient in this step on rank 0 for p1 (if that is "
+                               "meant, find_unused takes it for zero)"
+                             : "no gradient in this step on rank 0 for p1, p4 (if "
+                               "that is meant, find_unused takes it for zero)");
+    }
+    crun_ddp_get_stats(ddp, &stats);
+    ck_assert_str_eq(stats.unused, alone ? "p1" : "p1, p4");
+    one_step(ddp); /* and all is well again */
+    crun_ddp_get_stats(ddp, &stats);
+    ck_assert_str_eq(stats.unused, "");
+    ck_assert_uint_eq(stats.steps, 3);
+    ck_assert_uint_eq(stats.buckets, ddp->buckets);
+    ck_assert_double_ge(stats.exposed_s, 0);
+    /* of the steps but the last */
+    ck_assert_double_eq_tol(stats.communication_s,
+                            alone ? 0 : 2e-6 * (stats.buckets + 1), 1e-9);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(unused_parameters_are_named)
+{
+    run_ranks(1 + _i, some_unused, NULL);
+}
+END_TEST
+
+START_TEST(unused_parameters_are_zero_where_that_is_asked_for)
+{
+    run_ranks(1 + _i, some_unused, "find");
+}
+END_TEST
+
+/* -- who waits for whom ------------------------------------------------------------
+ */
+
+#define STEPS 3
+#define NETWORK_US 20000
+#define LATE_US 100000
+
+struct waits {
+    crun_ddp_stats stats[2]; /* of each rank */
+    double wall_s[2];        /* in finish, of all steps but the last */
+};
+
+static void one_is_late(crun_world *w, void *arg)
+{
+    struct waits *waits = arg;
+    crun_ddp *ddp = make(w, &small_buckets);
+
+    for (int step = 0; step < STEPS; step++) {
+        double began;
+
+        must(crun_ddp_begin(ddp, true));
+        all_ready(ddp);
+        w->takes_us = NETWORK_US;
+        if (w->rank == 1) {
+            while (w->ranks->came < 2 * w->launches + 1) /* the other is in finish */
+                usleep(1000);
+            usleep(LATE_US);
+        }
+        began = ddp_seconds();
+        must(crun_ddp_finish(ddp));
+        if (step < STEPS - 1)
+            waits->wall_s[w->rank] += ddp_seconds() - began;
+        w->takes_us = 0;
+    }
+    crun_ddp_get_stats(ddp, &waits->stats[w->rank]);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
+{
+    struct waits waits = { 0 };
+    const crun_ddp_stats *early = &waits.stats[0], *late = &waits.stats[1];
+    double network_s = 1e-6 * NETWORK_US * (STEPS - 1);
+    double late_s = 1e-6 * LATE_US * (STEPS - 1);
+
+    run_ranks(2, one_is_late, &waits);
+    ck_assert_double_ge(early->exposed_s, network_s);
+    ck_assert_double_eq_tol(early->exposed_s, late->exposed_s, 1e-9);
+    ck_assert_double_eq_tol(early->communication_s, late->communication_s, 1e-9);
+    ck_assert_double_ge(early->skew_s, late_s / 2);
+    ck_assert_double_lt(late->skew_s, late_s / 2);
+    for (int r = 0; r < 2; r++)
+        ck_assert_double_le(waits.stats[r].exposed_s + waits.stats[r].skew_s,
+                            waits.wall_s[r]);
+}
+END_TEST
+
+/* -- mistakes and failures ------------------------------------------------------- */
+
+static void mistakes(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+
+    (void)arg;
+    ck_assert_int_eq(crun_ddp_ready(ddp, 0), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), "parameter 0 is ready outside of a step");
+    ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT);
+    must(crun_ddp_begin(ddp, true));
+    ck_assert_int_eq(crun_ddp_begin(ddp, true), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_ddp_ready(ddp, -1), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_ddp_ready(ddp, PARAMETERS), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), "there is no parameter 6: 6 were registered");
+    must(crun_ddp_ready(ddp, 2));
+    ck_assert_int_eq(crun_ddp_ready(ddp, 2), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(),
+                     "parameter 2 \"p2\" is ready twice in one step");
+    for (int i = 0; i < PARAMETERS; i++)
+        if (i != 2)
+            must(crun_ddp_ready(ddp, i));
+    must(crun_ddp_finish(ddp));
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(mistakes_are_refused_with_words)
+{
+    run_ranks(2, mistakes, NULL);
+}
+END_TEST
+
+static void names(crun_world *w, void *arg)
+{
+    const crun_ddp_options bad = { .grad_type = CRUN_I32 };
+    crun_ddp *ddp;
+
+    (void)arg;
+    ck_assert_int_eq(crun_ddp_create(&ddp, w, &bad), CRUN_BAD_ARGUMENT);
+    must(crun_ddp_create(&ddp, w, NULL));
+    ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT); /* nothing in it */
+    ck_assert_int_eq(crun_ddp_parameter(ddp, "a", 0), -1);
+    ck_assert_int_eq(crun_ddp_parameter(ddp, NULL, 1), -1);
+    ck_assert_int_eq(crun_ddp_parameter(ddp, "a", 1), 0);
+    ck_assert_int_eq(crun_ddp_buffer(ddp, "a", 1), 0);
+    ck_assert_int_eq(crun_ddp_begin(ddp, true), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_ddp_broadcast(ddp, 0), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), "two parameters or buffers are called \"a\"");
+    crun_ddp_destroy(ddp);
+    crun_ddp_destroy(NULL);
+}
+
+START_TEST(names_tell_parameters_apart)
+{
+    run_ranks(1, names, NULL);
+}
+END_TEST
+
+static void loses_a_peer(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+
+    (void)arg;
+    one_step(ddp);
+    w->fail_after = 2;
+    must(crun_ddp_begin(ddp, true));
+    all_ready(ddp);
+    ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_PEER_LOST);
+    ck_assert_str_eq(crun_error_text(), "rank 1 is gone");
+    for (unsigned i = 0; i < w->launches; i++)
+        if (bucket_of(ddp, &w->launch[i]) >= 0)
+            ck_assert(w->launch[i].waited);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(a_failure_is_what_finish_returns)
+{
+    run_ranks(2, loses_a_peer, NULL);
+}
+END_TEST
+
+static void given_up(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w, &small_buckets);
+
+    (void)arg;
+    must(crun_ddp_begin(ddp, true));
+    all_ready(ddp);
+    crun_ddp_destroy(ddp); /* waits for what was launched */
+    for (unsigned i = w->launches - 3; i < w->launches; i++)
+        ck_assert(w->launch[i].waited);
+}
+
+START_TEST(a_step_may_be_given_up)
+{
+    run_ranks(2, given_up, NULL);
+}
+END_TEST
+
+/* -- any thread ------------------------------------------------------------------ */
+
+#define MANY 60
+#define TELLERS 3
+
+struct teller {
+    crun_ddp *ddp;
+    int first;
+};
+
+static void *tell(void *arg)
+{
+    const struct teller *t = arg;
+
+    for (int i = t->first; i < MANY; i += TELLERS) {
+        fill(t->ddp, i, (float)crun_rank(ddp_world(t->ddp)));
+        must(crun_ddp_ready(t->ddp, i));
+    }
+    return NULL;
+}
+
+static void from_threads(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make_of(w, &small_buckets, MANY);
+
+    (void)arg;
+    for (int step = 0; step < 20; step++) {
+        pthread_t thread[TELLERS];
+        struct teller t[TELLERS];
+
+        must(crun_ddp_begin(ddp, true));
+        for (int k = 0; k < TELLERS; k++) {
+            t[k] = (struct teller){ ddp, k };
+            pthread_create(&thread[k], NULL, tell, &t[k]);
+        }
+        for (int k = 0; k < TELLERS; k++)
+            pthread_join(thread[k], NULL);
+        must(crun_ddp_finish(ddp));
+        for (int i = 0; i < MANY; i++)
+            assert_filled(ddp, i, 0.5f);
+    }
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(gradients_may_be_ready_in_any_thread)
+{
+    run_ranks(2, from_threads, NULL);
+}
+END_TEST
+
+/* -- values ---------------------------------------------------------------------- */
+
+static void broadcasts(crun_world *w, void *arg)
+{
+    const struct state_part *part;
+    crun_ddp *ddp;
+
+    (void)arg;
+    must(crun_ddp_create(&ddp, w, NULL));
+    ck_assert_int_eq(crun_ddp_parameter(ddp, "weight", 3), 0);
+    ck_assert_int_eq(crun_ddp_buffer(ddp, "mean", 5), 0);
+    ck_assert_int_eq(crun_ddp_buffer(ddp, "variance", 2), 1);
+    must(crun_ddp_seal(ddp));
+    crun_ddp_value(ddp, 0)[2] = (float)(w->rank + 1);
+    crun_ddp_buffer_value(ddp, 1)[1] = (float)(w->rank + 4);
+    ck_assert_ptr_null(crun_ddp_buffer_value(ddp, 2));
+    must(crun_ddp_broadcast(ddp, 2));
+    ck_assert_float_eq(crun_ddp_value(ddp, 0)[2], 3);
+    ck_assert_float_eq(crun_ddp_buffer_value(ddp, 1)[1], 6);
+
+    ck_assert_uint_eq(ddp_state(ddp, &part), 3);
+    ck_assert_str_eq(part[0].name, "weight");
+    ck_assert_str_eq(part[2].name, "variance");
+    ck_assert_uint_eq(part[2].total, 2);
+    ck_assert_uint_eq(part[2].ranges, 1);
+    ck_assert_ptr_eq(part[2].range->data, crun_ddp_buffer_value(ddp, 1));
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(values_and_buffers_become_those_of_one_rank)
+{
+    run_ranks(3, broadcasts, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ddp");
+    TCase *t = tcase_create("ddp");
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, gradients_become_the_mean_of_all_ranks, 0, 3);
+    tcase_add_test(t, buckets_are_launched_in_one_order_everywhere);
+    tcase_add_test(t, a_bucket_is_launched_when_it_is_complete_and_next);
+    tcase_add_test(t, the_order_of_the_first_step_is_learnt_from_rank_0);
+    tcase_add_test(t, gradients_are_accumulated_without_communication);
+    tcase_add_loop_test(t, unused_parameters_are_named, 0, 2);
+    tcase_add_loop_test(t, unused_parameters_are_zero_where_that_is_asked_for, 0, 2);
+    tcase_add_test(t, what_all_wait_is_exposed_and_the_rest_is_skew);
+    tcase_add_test(t, mistakes_are_refused_with_words);
+    tcase_add_test(t, names_tell_parameters_apart);
+    tcase_add_test(t, a_failure_is_what_finish_returns);
+    tcase_add_test(t, a_step_may_be_given_up);
+    tcase_add_test(t, gradients_may_be_ready_in_any_thread);
+    tcase_add_test(t, values_and_buffers_become_those_of_one_rank);
+    return check_main(suite);
+}

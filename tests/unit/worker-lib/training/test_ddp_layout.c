@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/training/ddp.h"
+
+#include <stdio.h>
+
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/thread_world.h"
+
+static void must(crun_status s)
+{
+    ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
+}
+
+/* -- the layout ------------------------------------------------------------------ */
+
+#define BIG 300 /* elements of each parameter: with padding 320, 1280 bytes of f32 */
+#define PARAMETERS 6
+
+/* Buckets of two parameters, the first of one. */
+static crun_ddp *make(crun_world *w)
+{
+    const crun_ddp_options o = { .first_bucket_bytes = 1024, .bucket_bytes = 2400 };
+    crun_ddp *ddp;
+    char name[32];
+
+    must(crun_ddp_create(&ddp, w, &o));
+    for (int i = 0; i < PARAMETERS; i++) {
+        snprintf(name, sizeof(name), "p%d", i);
+        ck_assert_int_eq(crun_ddp_parameter(ddp, name, BIG), i);
+    }
+    must(crun_ddp_seal(ddp));
+    return ddp;
+}
+
+static void layout_holds(crun_world *w, void *arg)
+{
+    crun_ddp *ddp = make(w);
+    size_t end = ddp->length;
+
+    (void)arg;
+    for (int i = 0; i < PARAMETERS; i++) {
+        ck_assert_uint_eq((uintptr_t)crun_ddp_value(ddp, i) % 64, 0);
+        ck_assert_uint_eq((uintptr_t)crun_ddp_gradient(ddp, i) % 64, 0);
+        ck_assert_ptr_eq(crun_ddp_value(ddp, i), crun_ddp_values(ddp) + 320 * i);
+    }
+    ck_assert_uint_eq(crun_ddp_count(ddp), PARAMETERS * BIG);
+    for (unsigned b = 0; b < ddp->buckets; b++) {
+        ck_assert_uint_eq(ddp->bucket[b].at + ddp->bucket[b].count, end);
+        ck_assert_uint_eq(ddp->bucket[b].count % (DDP_ALIGN * ddp->size), 0);
+        ck_assert_uint_gt(ddp->bucket[b].parameters, 0);
+        end = ddp->bucket[b].at;
+    }
+    ck_assert_uint_eq(end, 0);
+    ck_assert_uint_ge(ddp->buckets, 3);
+    ck_assert_ptr_null(crun_ddp_value(ddp, -1));
+    ck_assert_ptr_null(crun_ddp_gradient(ddp, PARAMETERS));
+    ck_assert_int_eq(crun_ddp_parameter(ddp, "late", 1), -1);
+    crun_ddp_destroy(ddp);
+}
+
+/* Positions are the same in every world; slices of all ranks are equal. */
+START_TEST(the_layout_holds_for_any_world)
+{
+    run_ranks(_i + 1, layout_holds, NULL);
+}
+END_TEST
+
+/* One bucket ends where the next begins, however small parameters are. */
+static void tiny_parameters(crun_world *w, void *arg)
+{
+    const crun_ddp_options o = { .first_bucket_bytes = 1, .bucket_bytes = 1 };
+    crun_ddp *ddp;
+    size_t covered = 0;
+
+    (void)arg;
+    must(crun_ddp_create(&ddp, w, &o));
+    for (int i = 0; i < 50; i++)
+        ck_assert_int_eq(
+            crun_ddp_parameter(ddp, (char[]){ (char)('0' + i), 0 }, 1 + (size_t)i % 7),
+            i);
+    must(crun_ddp_seal(ddp));
+    for (unsigned b = 0; b < ddp->buckets; b++)
+        covered += ddp->bucket[b].count;
+    ck_assert_uint_eq(covered, ddp->length);
+    must(crun_ddp_begin(ddp, true));
+    for (int i = 0; i < 50; i++)
+        must(crun_ddp_ready(ddp, i));
+    must(crun_ddp_finish(ddp));
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(many_small_parameters_share_buckets)
+{
+    run_ranks(_i + 1, tiny_parameters, NULL);
+}
+END_TEST
+
+/* -- ranks that do not agree ----------------------------------------------------- */
+
+static const struct disagreement {
+    const char *name[2][3]; /* of rank 0, 1 and 3; of rank 2 */
+    size_t count[2][3];
+    bool shard[2];
+    const char *text;
+} disagreements[] = {
+    { { { "a", "b" }, { "a", "b" } },
+      { { 5, 6 }, { 5, 7 } },
+      { 0 },
+      "the ranks' models differ: rank 0 has parameter 1 \"b\" of 6 elements, "
+      "rank 2 has parameter 1 \"b\" of 7 elements" },
+    { { { "a", "b", "c" }, { "a", "c", "b" } },
+      { { 1, 1, 1 }, { 1, 1, 1 } },
+      { 0 },
+      "the ranks' models differ: rank 0 has parameter 1 \"b\" of 1 elements, "
+      "rank 2 has parameter 1 \"c\" of 1 elements" },
+    { { { "a" }, { "a", "b" } },
+      { { 1 }, { 1, 2 } },
+      { 0 },
+      "the ranks' models differ: rank 0 has nothing more, "
+      "rank 2 has parameter 1 \"b\" of 2 elements" },
+    { { { "a" }, { NULL } },
+      { { 1 }, { 0 } },
+      { 0 },
+      "the ranks' models differ: rank 0 has parameter 0 \"a\" of 1 elements, "
+      "rank 2 has nothing more" },
+    { { { "a" }, { "a" } },
+      { { 1 }, { 1 } },
+      { false, true },
+      "the ranks' models differ: rank 0 has f32 gradients, buckets of 1048576 and "
+      "26214400 bytes, not sharded, all used, rank 2 has f32 gradients, buckets of "
+      "1048576 and 26214400 bytes, sharded, all used" },
+};
+
+static void disagree(crun_world *w, void *arg)
+{
+    const struct disagreement *d = arg;
+    int who = w->rank == 2;
+    crun_ddp_options o = { .shard = d->shard[who] };
+    crun_ddp *ddp;
+
+    must(crun_ddp_create(&ddp, w, &o));
+    for (unsigned i = 0; i < 3; i++)
+        if (d->name[who][i])
+            ck_assert_int_ge(crun_ddp_parameter(ddp, d->name[who][i], d->count[who][i]),
+                             0);
+    ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_MISMATCH);
+    ck_assert_str_eq(crun_error_text(), d->text);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(the_first_difference_between_ranks_is_named)
+{
+    run_ranks(4, disagree, (void *)&disagreements[_i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ddp_layout");
+    TCase *t = tcase_create("ddp_layout");
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, the_layout_holds_for_any_world, 0, 5);
+    tcase_add_loop_test(t, many_small_parameters_share_buckets, 0, 3);
+    tcase_add_loop_test(t, the_first_difference_between_ranks_is_named, 0,
+                        sizeof(disagreements) / sizeof(*disagreements));
+    return check_main(suite);
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/training/optim.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/worlds/optimizers.h"
+#include "tests/worlds/thread_world.h"
+
+/* -- against the definitions ----------------------------------------------------- */
+
+/* What torch.optim says, in f64. */
+struct reference {
+    const crun_optim_options *o;
+    double p, m, v, beta1, beta2;
+};
+
+static void reference_step(struct reference *r, double g, double t)
+{
+    const crun_optim_options *o = r->o;
+    double lr = (double)o->lr, decay = (double)o->weight_decay,
+           mu = (double)o->momentum;
+
+    if (o->kind == CRUN_ADAMW)
+        r->p -= lr * decay * r->p;
+    else
+        g += decay * r->p;
+    if (o->kind == CRUN_SGD) {
+        r->m = t == 1 ? g : mu * r->m + g;
+        r->p -= lr * (o->nesterov ? g + mu * r->m : r->m);
+        return;
+    }
+    r->m = r->beta1 * r->m + (1 - r->beta1) * g;
+    r->v = r->beta2 * r->v + (1 - r->beta2) * g * g;
+    r->p -= lr * (r->m / (1 - pow(r->beta1, t))) /
+            (sqrt(r->v / (1 - pow(r->beta2, t))) + (o->eps ? (double)o->eps : 1e-8));
+}
+
+#define COUNT 77
+#define STEPS 200
+
+static float gradient_of(int step, int i)
+{
+    return sinf((float)(i * 31 + step * 7)) * (i % 5 == 0 ? 1e-3f : 1);
+}
+
+static double clipping(const crun_optim_options *o, int step)
+{
+    double squares = 0, norm;
+
+    for (int i = 0; i < COUNT; i++)
+        squares += (double)gradient_of(step, i) * (double)gradient_of(step, i);
+    norm = sqrt(squares);
+    return o->clip_norm > 0 ? fmin(1, (double)o->clip_norm / (norm + 1e-6)) : 1;
+}
+
+static void as_defined(crun_world *w, void *arg)
+{
+    const struct named *n = arg;
+    crun_optim_options o = n->options;
+    struct reference r[COUNT];
+    crun_ddp *ddp;
+    crun_optim *optim;
+    float *p, *g;
+
+    must(crun_ddp_create(&ddp, w, NULL));
+    ck_assert_int_eq(crun_ddp_parameter(ddp, "p", COUNT), 0);
+    must(crun_ddp_seal(ddp));
+    must(crun_optim_create(&optim, ddp, &o));
+    p = crun_ddp_value(ddp, 0);
+    g = crun_ddp_gradient(ddp, 0);
+    for (int i = 0; i < COUNT; i++) {
+        p[i] = cosf((float)i);
+        r[i] = (struct reference){ .o = &o, .p = (double)p[i] };
+        r[i].beta1 = o.beta1 != 0 ? 0.8 : 0.9;
+        r[i].beta2 = o.beta2 != 0 ? 0.95 : 0.999;
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        double factor = clipping(&o, step);
+
+        o.lr = n->options.lr * (step > STEPS / 2 ? 0.5f : 1);
+        crun_optim_set_lr(optim, o.lr);
+        must(crun_ddp_begin(ddp, true));
+        for (int i = 0; i < COUNT; i++)
+            g[i] = gradient_of(step, i);
+        must(crun_ddp_ready(ddp, 0));
+        must(crun_ddp_finish(ddp));
+        must(crun_optim_step(optim, NULL));
+        for (int i = 0; i < COUNT; i++)
+            reference_step(&r[i], factor * (double)gradient_of(step, i), step);
+    }
+    for (int i = 0; i < COUNT; i++)
+        ck_assert_msg(fabs((double)p[i] - r[i].p) < 3e-5,
+                      "%s: element %d: %.9g, not %.9g", n->name, i, (double)p[i],
+                      r[i].p);
+    for (size_t i = COUNT; i < ddp->length; i++)
+        ck_assert_msg(p[i] == 0, "padding %zu is %g", i, (double)p[i]);
+    crun_optim_destroy(optim);
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(optimizers_are_what_pytorch_defines)
+{
+    run_ranks(1, as_defined, (void *)&optimizers[_i]);
+}
+END_TEST
+
+/* -- any number of ranks --------------------------------------------------------- */
+
+#define TRAINING 100
+
+struct training {
+    const struct named *optimizer;
+    crun_ddp_options ddp;
+    unsigned parts; /* of a step's batch, accumulated */
+    float scale;    /* of the loss; 0: none */
+    float result[THREADS_MAX][VALUES_MAX], begin[VALUES_MAX];
+    size_t values;
+};
+
+static void train(crun_world *w, void *arg)
+{
+    struct training *t = arg;
+    crun_optim_options o = t->optimizer->options;
+    struct tiny tiny;
+
+    o.loss_scaling = t->scale != 0;
+    must(tiny_open(&tiny, w, &t->ddp, &o));
+    if (t->scale != 0)
+        optim_set_scalars(tiny.optim, &(struct optim_scalars){ .scale = t->scale });
+    ck_assert_uint_lt(tiny.ddp->length, VALUES_MAX);
+    if (w->rank == 0) {
+        t->values = tiny.ddp->parameter[3].at + tiny.ddp->parameter[3].count;
+        memcpy(t->begin, tiny.ddp->values, t->values * sizeof(float));
+    }
+    for (uint64_t i = 0; i < TRAINING; i++)
+        must(tiny_step(&tiny, i, GLOBAL_BATCH / (unsigned)w->ranks->size, t->parts,
+                       NULL));
+    memcpy(t->result[w->rank], tiny.ddp->values, tiny.ddp->length * sizeof(float));
+    tiny_close(&tiny);
+}
+
+static const struct precision {
+    const char *name;
+    crun_dtype type;
+    float scale;
+    double tolerance; /* of how far the values have moved at most */
+} precisions[] = {
+    { "f32", CRUN_F32, 0, 1e-3 },
+    { "bf16", CRUN_BF16, 0, 0.1 },
+    { "f16", CRUN_F16, 1024, 0.02 },
+};
+
+#define PRECISIONS 3
+#define CASES (OPTIMIZERS * PRECISIONS)
+
+static struct training case_of(int i)
+{
+    const struct precision *p = &precisions[i % PRECISIONS];
+
+    return (struct training){
+        .optimizer = &optimizers[i / PRECISIONS],
+        .ddp = { .first_bucket_bytes = 256, .bucket_bytes = 700, .grad_type = p->type },
+        .parts = 1,
+        .scale = p->scale,
+    };
+}
+
+static void assert_ranks_equal(const struct training *t, int size)
+{
+    for (int r = 1; r < size; r++)
+        ck_assert_msg(memcmp(t->result[0], t->result[r], t->values * sizeof(float)) ==
+                          0,
+                      "%s: rank %d differs from rank 0", t->optimizer->name, r);
+}
+
+static void assert_close(const struct training *t, const struct training *one,
+                         const struct precision *p)
+{
+    double moved = 0, apart = 0;
+
+    for (size_t i = 0; i < t->values; i++) {
+        moved = fmax(moved, fabs((double)one->result[0][i] - (double)one->begin[i]));
+        apart = fmax(apart, fabs((double)one->result[0][i] - (double)t->result[0][i]));
+    }
+    ck_assert_double_gt(moved, 1e-3);
+    ck_assert_msg(apart <= p->tolerance * moved, "%s, %s: moved %g, apart %g",
+                  t->optimizer->name, p->name, moved, apart);
+}
+
+static void assert_same_divided(const struct training *many, int size,
+                                crun_ddp_options how)
+{
+    static struct training divided;
+
+    divided = *many;
+    divided.ddp.shard = how.shard;
+    divided.ddp.share_step = how.share_step;
+    memset(divided.result, 0, sizeof(divided.result));
+    run_ranks(size, train, &divided);
+    assert_ranks_equal(&divided, size);
+    ck_assert_mem_eq(many->result[0], divided.result[0], sizeof(many->result[0]));
+}
+
+/* N ranks with a batch of B and one rank with N * B; the same run again; divided. */
+START_TEST(any_number_of_ranks_trains_the_same_model)
+{
+    static struct training one, many, again;
+
+    one = case_of(_i);
+    run_ranks(1, train, &one);
+    for (int size = 2; size <= 3; size++) {
+        many = case_of(_i);
+        run_ranks(size, train, &many);
+        assert_ranks_equal(&many, size);
+        assert_close(&many, &one, &precisions[_i % PRECISIONS]);
+
+        again = case_of(_i);
+        run_ranks(size, train, &again);
+        ck_assert_mem_eq(many.result[0], again.result[0], sizeof(many.result[0]));
+
+        assert_same_divided(&many, size, (crun_ddp_options){ .shard = true });
+        assert_same_divided(&many, size, (crun_ddp_options){ .share_step = true });
+    }
+}
+END_TEST
+
+START_TEST(accumulated_parts_make_the_same_step)
+{
+    static struct training one, parts;
+
+    one = case_of(_i * PRECISIONS);
+    run_ranks(1, train, &one);
+    parts = case_of(_i * PRECISIONS);
+    parts.parts = 3;
+    run_ranks(2, train, &parts);
+    assert_ranks_equal(&parts, 2);
+    assert_close(&parts, &one, &precisions[0]);
+}
+END_TEST
+
+/* -- the norm, infinities, the scale --------------------------------------------- */
+
+static void set_gradient(struct tiny *t, int parameter, unsigned i, float value)
+{
+    void *g = crun_ddp_gradient(t->ddp, parameter);
+
+    if (t->type == CRUN_F32)
+        ((float *)g)[i] = value;
+    else if (t->type == CRUN_F16)
+        ((uint16_t *)g)[i] = tiny_to_f16(value);
+    else
+        ((uint16_t *)g)[i] = tiny_to_bf16(value);
+}
+
+/* Everything zero but one gradient of each rank. */
+static crun_status bare_step(struct tiny *t, float value, crun_step_info *info)
+{
+    const int all[] = { t->b2, t->w2, t->b1, t->w1 };
+
+    crun_ddp_zero(t->ddp);
+    must(crun_ddp_begin(t->ddp, true));
+    set_gradient(t, t->w2, (unsigned)crun_rank(t->world), value);
+    for (unsigned i = 0; i < 4; i++)
+        must(crun_ddp_ready(t->ddp, all[i]));
+    must(crun_ddp_finish(t->ddp));
+    return crun_optim_step(t->optim, info);
+}
+
+struct norm_case {
+    crun_dtype type;
+    bool shard;
+};
+
+static void norms(crun_world *w, void *arg)
+{
+    const struct norm_case *c = arg;
+    const crun_ddp_options ddp = { .first_bucket_bytes = 64,
+                                   .bucket_bytes = 64,
+                                   .shard = c->shard,
+                                   .grad_type = c->type };
+    const crun_optim_options sgd = { .kind = CRUN_SGD, .lr = 1, .clip_norm = 2 };
+    crun_step_info info;
+    struct tiny t;
+    float before;
+
+    must(tiny_open(&t, w, &ddp, &sgd));
+    before = crun_ddp_value(t.ddp, t.w2)[1];
+    /* the mean over two ranks: (3, 4), of norm 5, is clipped to 2 */
+    must(bare_step(&t, w->rank == 0 ? 6 : 8, &info));
+    ck_assert_float_eq(info.grad_norm, 5);
+    ck_assert(!info.skipped);
+    ck_assert_float_eq_tol(crun_ddp_value(t.ddp, t.w2)[1], before - 1.6f, 1e-5f);
+    before = crun_ddp_value(t.ddp, t.w2)[1];
+    must(bare_step(&t, w->rank == 0 ? 0 : 1, &info)); /* nothing to clip */
+    ck_assert_float_eq(info.grad_norm, 0.5f);
+    ck_assert_float_eq(crun_ddp_value(t.ddp, t.w2)[1], before - 0.5f);
+    tiny_close(&t);
+}
+
+static const struct norm_case norm_cases[] = {
+    { CRUN_F32, false }, { CRUN_F32, true },  { CRUN_BF16, false },
+    { CRUN_BF16, true }, { CRUN_F16, false }, { CRUN_F16, true },
+};
+
+START_TEST(the_norm_is_that_of_the_whole_mean_gradient)
+{
+    run_ranks(2, norms, (void *)&norm_cases[_i]);
+}
+END_TEST
+
+/* Only the last rank's gradient is infinite; everybody skips, and halves. */
+static void overflow(crun_world *w, void *arg)
+{
+    const struct norm_case *c = arg;
+    const crun_ddp_options ddp = { .first_bucket_bytes = 64,
+                                   .bucket_bytes = 64,
+                                   .shard = c->shard,
+                                   .grad_type = c->type };
+    const crun_optim_options adam = { .kind = CRUN_ADAM,
+                                      .lr = 0.1f,
+                                      .loss_scaling = true };
+    bool last = w->rank == w->ranks->size - 1;
+    float before[VALUES_MAX];
+    struct optim_scalars scalars;
+    crun_step_info info;
+    struct tiny t;
+
+    must(tiny_open(&t, w, &ddp, &adam));
+    ck_assert_float_eq(crun_optim_scale(t.optim), 65536);
+    must(bare_step(&t, 1, &info));
+    memcpy(before, t.ddp->values, t.ddp->length * sizeof(float));
+    must(bare_step(&t, last ? INFINITY : 1, &info));
+    ck_assert(info.skipped);
+    ck_assert_float_eq(info.scale, 65536);
+    ck_assert_float_eq(crun_optim_scale(t.optim), 32768);
+    must(bare_step(&t, last ? NAN : 1, NULL));
+    ck_assert_mem_eq(before, t.ddp->values, t.ddp->length * sizeof(float));
+    optim_get_scalars(t.optim, &scalars);
+    ck_assert_uint_eq(scalars.steps, 1);
+    for (int i = 0; i < 3; i++)
+        must(bare_step(&t, 1, NULL));
+    optim_get_scalars(t.optim, &scalars);
+    ck_assert_uint_eq(scalars.good, 3);
+    scalars.good = 1999;
+    optim_set_scalars(t.optim, &scalars);
+    ck_assert_float_eq(crun_optim_scale(t.optim), 16384);
+    must(bare_step(&t, 1, &info));
+    ck_assert(!info.skipped);
+    ck_assert_float_eq(crun_optim_scale(t.optim), 32768);
+    tiny_close(&t);
+}
+
+START_TEST(an_infinite_gradient_anywhere_skips_the_step_everywhere)
+{
+    run_ranks(2, overflow, (void *)&norm_cases[_i]);
+}
+END_TEST
+
+/* Without a guard, asking for the norm changes nothing. */
+static void unguarded(crun_world *w, void *arg)
+{
+    const crun_ddp_options ddp = { 0 };
+    crun_step_info info;
+    struct tiny t;
+
+    (void)arg;
+    must(tiny_open(&t, w, &ddp, &optimizers[0].options));
+    must(bare_step(&t, INFINITY, &info));
+    ck_assert(!info.skipped);
+    ck_assert(isinf(info.grad_norm));
+    ck_assert(isinf(crun_ddp_value(t.ddp, t.w2)[0]));
+    tiny_close(&t);
+}
+
+START_TEST(without_a_guard_infinities_are_stepped)
+{
+    run_ranks(2, unguarded, NULL);
+}
+END_TEST
+
+/* -- mistakes -------------------------------------------------------------------- */
+
+static const struct {
+    crun_optim_options options;
+    const char *text;
+} refused[] = {
+    { { .kind = 7, .lr = 1 }, "there is no optimizer 7" },
+    { { .lr = -1 },
+      "learning rate, momentum, weight decay and norm cannot be negative" },
+    { { .lr = NAN },
+      "learning rate, momentum, weight decay and norm cannot be negative" },
+    { { .lr = 1, .clip_norm = -1 },
+      "learning rate, momentum, weight decay and norm cannot be negative" },
+    { { .lr = 1, .nesterov = true }, "nesterov needs a momentum" },
+    { { .kind = CRUN_ADAM, .beta1 = 1, .beta2 = 0.5f, .eps = 1 },
+      "betas must be in [0, 1) and eps above 0: not 1, 0.5 and 1" },
+    { { .kind = CRUN_ADAMW, .beta1 = 0.5f, .beta2 = 0.5f },
+      "betas must be in [0, 1) and eps above 0: not 0.5, 0.5 and 0" },
+};
+
+static void refuses(crun_world *w, void *arg)
+{
+    crun_optim *optim = (crun_optim *)w;
+    struct tiny t;
+    crun_ddp *raw;
+    int i = *(int *)arg;
+
+    must(crun_ddp_create(&raw, w, NULL));
+    ck_assert_int_eq(crun_optim_create(&optim, raw, &optimizers[0].options),
+                     CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_null(optim);
+    crun_ddp_destroy(raw);
+    must(tiny_open(&t, w, &(crun_ddp_options){ 0 }, &optimizers[0].options));
+    ck_assert_int_eq(crun_optim_create(&optim, t.ddp, &refused[i].options),
+                     CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), refused[i].text);
+    must(crun_ddp_begin(t.ddp, true));
+    ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_BAD_ARGUMENT);
+    tiny_close(&t);
+    crun_optim_destroy(NULL);
+}
+
+START_TEST(nonsense_is_refused)
+{
+    run_ranks(1, refuses, &_i);
+}
+END_TEST
+
+static void loses_a_peer(crun_world *w, void *arg)
+{
+    const crun_ddp_options sharded = { .shard = true };
+    struct tiny t;
+
+    (void)arg;
+    must(tiny_open(&t, w, &sharded, &optimizers[5].options));
+    must(tiny_step(&t, 0, 2, 1, NULL));
+    w->fail_after = 3; /* one bucket, the count of unused ones, and then values */
+    ck_assert_int_eq(tiny_step(&t, 1, 2, 1, NULL), CRUN_PEER_LOST);
+    ck_assert_str_eq(crun_error_text(), "rank 1 is gone");
+    ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_PEER_LOST);
+    tiny_close(&t);
+}
+
+START_TEST(a_lost_peer_ends_the_step)
+{
+    run_ranks(2, loses_a_peer, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optim");
+    TCase *t = tcase_create("optim");
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, optimizers_are_what_pytorch_defines, 0, OPTIMIZERS);
+    tcase_add_loop_test(t, any_number_of_ranks_trains_the_same_model, 0, CASES);
+    tcase_add_loop_test(t, accumulated_parts_make_the_same_step, 0, OPTIMIZERS);
+    tcase_add_loop_test(t, the_norm_is_that_of_the_whole_mean_gradient, 0, 6);
+    tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
+                        6);
+    tcase_add_test(t, without_a_guard_infinities_are_stepped);
+    tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(refused) / sizeof(*refused));
+    tcase_add_test(t, a_lost_peer_ends_the_step);
+    return check_main(suite);
+}

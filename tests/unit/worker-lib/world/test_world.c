@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* Worlds of which rank 0 serves the store itself; their ranks are threads. */
+#include "worker-lib/world/world.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+
+#define SIZE 3
+#define PATIENCE_S 60
+#define BETWEEN_MS 300 /* from rank 0's leaving to the others' question */
+
+/* -- helpers ------------------------------------------------------------------------
+ */
+
+struct rank {
+    struct environment env;
+    const char *backend;
+    void (*body)(crun_world *w);
+    crun_status s;
+    struct err e;
+    pthread_t thread;
+};
+
+static struct rank ranks[SIZE];
+static pthread_barrier_t together;
+
+static void *be_a_rank(void *arg)
+{
+    struct rank *r = arg;
+    crun_options options = { .backend = r->backend,
+                             .timeout_s = PATIENCE_S,
+                             .init_timeout_s = PATIENCE_S };
+    crun_world *w = NULL;
+
+    r->s = world_create(&w, &r->env, &options, &r->e);
+    if (r->s == CRUN_OK)
+        r->body(w);
+    crun_finalize(w);
+    return NULL;
+}
+
+/* The launcher has said which rank is on which node, and nothing of who is beside whom.
+ */
+static const unsigned *nodes_of_ranks;
+
+static void place(struct environment *env)
+{
+    if (!nodes_of_ranks)
+        return;
+    env->node = nodes_of_ranks[env->rank];
+    env->local_size = 1;
+    env->local_rank_given = false;
+}
+
+/* The backend of rank 0 may be another one than that of the others. */
+static void run(const char *first, const char *others, void (*body)(crun_world *w))
+{
+    static unsigned worlds;
+
+    worlds++;
+    pthread_barrier_init(&together, NULL, SIZE);
+    for (unsigned r = 0; r < SIZE; r++) {
+        ranks[r] = (struct rank){ .backend = r == 0 ? first : others, .body = body };
+        ranks[r].env = (struct environment){ .launcher = "test",
+                                             .rank = r,
+                                             .size = SIZE,
+                                             .local_rank = r,
+                                             .local_size = SIZE,
+                                             .local_rank_given = true,
+                                             .nodes = SIZE,
+                                             .node = r,
+                                             .host = "127.0.0.1" };
+        if (strcmp(others, "shm") == 0) {
+            ranks[r].env.nodes = 1;
+            ranks[r].env.node = 0;
+        }
+        place(&ranks[r].env);
+        snprintf(ranks[r].env.job, sizeof(ranks[r].env.job), "linger-%d-%u",
+                 (int)getpid(), worlds);
+        ck_assert_int_eq(pthread_create(&ranks[r].thread, NULL, be_a_rank, &ranks[r]),
+                         0);
+    }
+    for (unsigned r = 0; r < SIZE; r++)
+        pthread_join(ranks[r].thread, NULL);
+    pthread_barrier_destroy(&together);
+}
+
+/* -- cases --------------------------------------------------------------------------
+ */
+
+static void ask_after_rank_0_has_left(crun_world *w)
+{
+    struct abort_word why = { 0 };
+
+    pthread_barrier_wait(&together);
+    if (w->env.rank == 0) {
+        crun_abort(w, "the loss is NaN");
+        return;
+    }
+    usleep(BETWEEN_MS * 1000);
+    ck_assert_msg(failure_heard(w->store, w->prefix, &why), "rank %u heard nothing",
+                  w->env.rank);
+    ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
+}
+
+START_TEST(who_asks_a_moment_later_hears_why_rank_0_has_left)
+{
+    run("tcp", "tcp", ask_after_rank_0_has_left);
+}
+END_TEST
+
+static void nothing(crun_world *w)
+{
+    (void)w;
+}
+
+START_TEST(why_rank_0_does_not_come_is_heard_by_those_who_wait)
+{
+    static const char *const backends[] = { "shm", "tcp" };
+
+    setenv("CRUN_NCCL_LIBRARY", "/nowhere", 1);
+    run("nccl", backends[_i], nothing);
+    for (unsigned r = 0; r < SIZE; r++) {
+        ck_assert_int_ne(ranks[r].s, CRUN_OK);
+        ck_assert_msg(strstr(ranks[r].e.text, "backend \"nccl\"") != NULL,
+                      "rank %u: %s", r, ranks[r].e.text);
+    }
+}
+END_TEST
+
+static const struct {
+    unsigned node[SIZE], local_rank[SIZE], nodes;
+} maps[] = {
+    { { 0, 1, 2 }, { 0, 0, 0 }, 3 }, { { 0, 0, 1 }, { 0, 1, 0 }, 2 },
+    { { 0, 1, 0 }, { 0, 0, 1 }, 2 }, { { 0, 1, 1 }, { 0, 0, 1 }, 2 },
+    { { 0, 0, 0 }, { 0, 1, 2 }, 1 },
+};
+
+static int the_map;
+
+static void knows_the_map(crun_world *w)
+{
+    unsigned rank = w->env.rank;
+
+    ck_assert_mem_eq(w->node, maps[the_map].node, sizeof(maps[the_map].node));
+    ck_assert_uint_eq(w->env.nodes, maps[the_map].nodes);
+    ck_assert_uint_eq(w->env.node, maps[the_map].node[rank]);
+    ck_assert_uint_eq(w->env.local_rank, maps[the_map].local_rank[rank]);
+}
+
+/* By turns, one after the other, or neither. */
+START_TEST(every_rank_gets_the_map)
+{
+    the_map = _i;
+    nodes_of_ranks = maps[_i].node;
+    run("tcp", "tcp", knows_the_map);
+    for (unsigned r = 0; r < SIZE; r++)
+        ck_assert_msg(ranks[r].s == CRUN_OK, "rank %u: %s", r, ranks[r].e.text);
+}
+END_TEST
+
+/* -- suite --------------------------------------------------------------------------
+ */
+
+int main(void)
+{
+    Suite *s = suite_create("world");
+    TCase *t = tcase_create("leaving");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, who_asks_a_moment_later_hears_why_rank_0_has_left);
+    tcase_add_loop_test(t, why_rank_0_does_not_come_is_heard_by_those_who_wait, 0, 2);
+    tcase_add_loop_test(t, every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps));
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_COLLECTIVES_H
+#define TESTS_WORLDS_COLLECTIVES_H
+
+#include "tests/worlds/team.h"
+
+/*
+ * Random collectives on a team, the same in all its ranks, each compared with what
+ * reduce() or memcpy() make of all ranks' inputs. With `any_bits` the inputs are
+ * random bits, so the result tells in which order it was added; without, small whole
+ * numbers, whose sum is exact in any order.
+ */
+struct collectives {
+    uint64_t seed;
+    unsigned rounds;
+    size_t bytes_max; /* of one rank's part */
+    bool any_bits;
+    bool library_memory; /* buffers of calls->alloc where there are such */
+    bool no_pairs;
+};
+
+void collectives_check(struct member *m, const struct collectives *c);
+
+#endif

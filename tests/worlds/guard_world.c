@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/worlds/guard_world.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "agent/cleanup/kin.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/loop.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/procs.h"
+
+#define NOBODY 65534
+
+struct guard_world t;
+
+static void on_started(void *arg, uint32_t local_rank, pid_t pid)
+{
+    (void)arg;
+    ck_assert_uint_lt(local_rank, WORKERS);
+    t.pid[local_rank] = pid;
+    t.started++;
+}
+
+static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
+{
+    (void)arg;
+    (void)local_rank;
+    t.errnum = errnum;
+    snprintf(t.what, sizeof(t.what), "%s", what);
+    t.failed++;
+}
+
+static void on_exited(void *arg, const struct guard_exit *worker)
+{
+    (void)arg;
+    ck_assert_uint_lt(t.exited, WORKERS);
+    t.exit[t.exited++] = *worker;
+}
+
+static void on_empty(void *arg)
+{
+    (void)arg;
+    t.empty++;
+}
+
+static void on_fenced(void *arg)
+{
+    (void)arg;
+    t.fenced++;
+}
+
+static void on_died(void *arg, const char *why)
+{
+    (void)arg;
+    snprintf(t.why, sizeof(t.why), "%s", why);
+    t.died++;
+}
+
+static const struct guard_calls calls = {
+    .started = on_started,
+    .exec_failed = on_exec_failed,
+    .exited = on_exited,
+    .empty = on_empty,
+    .fenced = on_fenced,
+    .died = on_died,
+};
+
+void wait_until(const uint32_t *count, uint32_t wanted)
+{
+    uint64_t until_ms = clock_ms() + procs_patience(PATIENCE_MS);
+
+    while (*count < wanted && clock_ms() < until_ms)
+        loop_turn(t.loop, 20);
+    ck_assert_uint_eq(*count, wanted);
+}
+
+void enter_mode(int mode)
+{
+    if (mode != IN_CGROUP)
+        setenv("CRUN_NO_CGROUP", "1", 1);
+    if (mode == AS_NOBODY && getuid() == 0) {
+        ck_assert_int_eq(setgid(NOBODY), 0);
+        ck_assert_int_eq(setuid(NOBODY), 0);
+        prctl(PR_SET_DUMPABLE, 1);
+    }
+}
+
+void start_guard(void)
+{
+    struct err e;
+
+    t.guard = guard_start(t.loop, &calls, WORKERS, &e);
+    ck_assert_msg(t.guard != NULL, "%s", e.text);
+}
+
+void begin_guard_here(void)
+{
+    memset(&t, 0, sizeof(t));
+    snprintf(t.cookie, sizeof(t.cookie), "TEST_WORKER=%d.%llu", (int)getpid(),
+             (unsigned long long)clock_us());
+    putenv(t.cookie);
+    t.worker = procs_program("test-worker");
+    t.loop = loop_create();
+    start_guard();
+}
+
+void begin_guard(int mode)
+{
+    enter_mode(mode);
+    begin_guard_here();
+}
+
+void end_guard(void)
+{
+    guard_stop(t.guard);
+    loop_destroy(t.loop);
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
+    ck_assert(!kin_any());
+}
+
+void spawn_to(uint32_t local_rank, const char *const *argv, int out)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const struct guard_spawn s = { .local_rank = local_rank,
+                                   .argv = argv,
+                                   .env = (const char *const *)environ,
+                                   .fd = { null, out < 0 ? null : out, null },
+                                   .numa_node = -1 };
+    struct err e;
+
+    ck_assert_int_eq(guard_spawn(t.guard, &s, &e), 0);
+    close(null);
+}
+
+static void spawn_list(uint32_t local_rank, int out, va_list words)
+{
+    const char *argv[16] = { t.worker };
+    size_t count = 1;
+
+    while ((argv[count] = va_arg(words, const char *)))
+        ck_assert_uint_lt(++count, 16);
+    spawn_to(local_rank, argv, out);
+}
+
+void spawn(uint32_t local_rank, ...)
+{
+    va_list words;
+
+    va_start(words, local_rank);
+    spawn_list(local_rank, -1, words);
+    va_end(words);
+}
+
+void spawn_ready(uint32_t local_rank, ...)
+{
+    va_list words;
+    int out[2];
+    char c = 0;
+
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    va_start(words, local_rank);
+    spawn_list(local_rank, out[1], words);
+    va_end(words);
+    close(out[1]);
+    while (c != '\n')
+        ck_assert_int_eq(read(out[0], &c, 1), 1);
+    close(out[0]);
+}
+
+void expect_empty_by_kill(void)
+{
+    uint32_t before = t.empty;
+
+    guard_kill(t.guard);
+    wait_until(&t.empty, before + 1);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_REGISTRY_WORLD_H
+#define TESTS_WORLDS_REGISTRY_WORLD_H
+
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
+#include "tests/fakes/disk/memdisk.h"
+
+/*
+ * A registry whose connections are played by the test: what is sent to each is kept.
+ */
+#define CONNS 8
+#define KEPT 64
+
+extern struct link {
+    struct registry_peer *peer;
+    struct msg got[KEPT];
+    unsigned count;
+    struct id128 instance; /* as JOINED told it */
+    bool hung_up;
+} link_of[CONNS];
+
+extern struct registry *g;
+extern struct memdisk *disk; /* the test's own, or NULL */
+extern uint64_t now, sequence;
+
+/* With the test's callbacks; the shorter one has its disk as well. */
+void begin_registry_as(struct registry_config c);
+void begin_registry(bool standalone);
+void end_registry(void);
+
+/* The daemon dies and comes back on its disk; what it learned last was not committed.
+ */
+void restart_registry(void);
+void commit(void);
+void pass_ticks(unsigned ms);
+
+/* Give a message to the registry; -1 as registry_message. */
+int tell(unsigned c, struct msg *m);
+
+/* The only message of that type since the connection last spoke, or NULL. */
+const struct msg *got(unsigned c, enum msg_type type);
+
+/* The only refusal, for that reason and with these words. */
+const struct msg *refusal(unsigned c, enum refusal why, const char *words);
+
+void hello(unsigned c, const char *role);
+struct msg join_message(unsigned c, const char *run_id);
+void join_node(unsigned c);
+void report(unsigned c, enum msg_type type);
+
+/* Two nodes, and the store is open. */
+void run_job(void);
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_WRITTEN_H
+#define TESTS_WORLDS_WRITTEN_H
+
+struct outlet;
+
+/* An outlet of a writer of its own, and what was written through it. */
+struct outlet *written_begin(void);
+/* Ends the writer; valid until the next one begins. */
+const char *written_end(void);
+
+#endif
