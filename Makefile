@@ -20,7 +20,7 @@
 CRUN ?= crun
 
 # A layer is a library of all that is below its folder, but for what is a layer of its own or
-# a program. Which folder may include which: scripts/check-layers.
+# a program. Which folder may include which: scripts/checks/layers.
 layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
 main_files := rendezvous/crund.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
               worker-lib/preflight/main.c
@@ -44,16 +44,16 @@ test-worker_src := tests/programs/test-worker.c
 worker-calls_src := tests/programs/worker-calls.c
 guard-driver_src := tests/programs/guard-driver.c
 ddp-worker_src := tests/programs/ddp-worker.c
-store-load_src := $(wildcard scripts/bench/store-load*.c)
-agent-load_src := scripts/bench/agent-load.c
-preflight-load_src := scripts/bench/preflight-load.c
+store-load_src := $(wildcard scripts/bench/load/store-load*.c)
+agent-load_src := scripts/bench/load/agent-load.c
+preflight-load_src := scripts/bench/load/preflight-load.c
 # who would call the other nodes
 preflight-load_ldflags := -Wl,--wrap=contact_all
-spawn-loop_src := scripts/bench/spawn-loop.c
-start-stamp_src := scripts/bench/start-stamp.c
-ddp-load_src := scripts/bench/ddp-load.c
-gpu-load_src := scripts/bench/gpu-load.c
-slow-link_src := scripts/bench/slow-link.c
+spawn-loop_src := scripts/bench/load/spawn-loop.c
+start-stamp_src := scripts/bench/load/start-stamp.c
+ddp-load_src := scripts/bench/load/ddp-load.c
+gpu-load_src := scripts/bench/load/gpu-load.c
+slow-link_src := scripts/bench/load/slow-link.c
 train_src := $(wildcard worker-lib/train/main.c)
 train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 crun-preflight_src := worker-lib/preflight/main.c
@@ -316,7 +316,7 @@ fuzz:
 	$(Q)$(MAKE) --no-print-directory B=build-fuzz CC=clang OPT='-O1 -g' \
 	    CFLAGS='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DFUZZING' \
 	    LDFLAGS='-fsanitize=address,undefined' fuzzers
-	$(Q)scripts/run-fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
+	$(Q)scripts/checks/fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
 
 # the disk that forgets, for the simulator and the fuzzers too
 $B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c)
@@ -329,10 +329,10 @@ $(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(libs)
 	$(Q)$(CC) -fsanitize=fuzzer $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
 
 mutants:
-	$(Q)scripts/mutants $(if $(T),--match '$(T)')
+	$(Q)scripts/checks/mutants $(if $(T),--match '$(T)')
 
 lint:
-	$(Q)scripts/check-layers && scripts/check-format
+	$(Q)scripts/checks/layers && scripts/checks/format
 
 # only the launcher has a name that others use too
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)

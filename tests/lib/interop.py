@@ -10,7 +10,7 @@ Stores are handed out behind a recorder. At the end, a public method of this ver
 TCPStore or PrefixStore that no check has called is a failure: a method that a new
 version adds cannot be overlooked.
 
-Started by scripts/interop with the Python of that version's environment:
+Started by scripts/checks/interop with the Python of that version's environment:
     interop.py STORE_SERVER
 """
 

@@ -111,7 +111,7 @@ fi
 "$crund" --help >"$dir/help" 2>&1 || fail "--help: exit code $?"
 for flag in listen state-dir max-connections log-format verbose version help; do
     grep -q -e "--$flag" "$dir/help" || fail "--help does not list --$flag"
-    sed 's/\\-/-/g' "${0%/*}/../../launcher/man/crund.8" | grep -q -e "-$flag" ||
+    sed 's/\\-/-/g' "${0%/*}/../../../launcher/man/crund.8" | grep -q -e "-$flag" ||
         fail "the manual does not list --$flag"
 done
 "$crund" --help >/dev/full 2>/dev/null && fail "--help into a full disk: exit code 0"

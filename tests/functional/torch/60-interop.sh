@@ -4,7 +4,7 @@
 #
 # The newest PyTorch from PyPI works with the store server: see tests/lib/interop.py.
 cd "$(dirname "$0")/../../.." || exit 1
-scripts/interop newest
+scripts/checks/interop newest
 status=$?
 if [[ $status -eq 77 ]]; then
     printf '%s\n' '************************************************************' \

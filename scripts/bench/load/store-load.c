@@ -22,8 +22,8 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
-#include "scripts/bench/store-load-dialect.h"
-#include "scripts/bench/store-load-echo.h"
+#include "scripts/bench/load/store-load-dialect.h"
+#include "scripts/bench/load/store-load-echo.h"
 
 #define EXIT_USAGE 2
 #define EVENTS_MAX 512

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SCRIPTS_BENCH_STORE_LOAD_ECHO_H
-#define SCRIPTS_BENCH_STORE_LOAD_ECHO_H
+#ifndef SCRIPTS_BENCH_LOAD_STORE_LOAD_ECHO_H
+#define SCRIPTS_BENCH_LOAD_STORE_LOAD_ECHO_H
 
 #include <stdint.h>
 

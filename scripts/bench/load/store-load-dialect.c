@@ -7,7 +7,7 @@
  * SET has no answer in PyTorch's protocol: a PING after the last one of a turn tells
  * when they are done. Redis answers each SET and needs no more.
  */
-#include "scripts/bench/store-load-dialect.h"
+#include "scripts/bench/load/store-load-dialect.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "scripts/bench/store-load-echo.h"
+#include "scripts/bench/load/store-load-echo.h"
 
 const char *const dialect_names[DIALECT_COUNT] = {
     [DIALECT_TCPSTORE] = "tcpstore",

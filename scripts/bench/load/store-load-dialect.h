@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SCRIPTS_BENCH_STORE_LOAD_DIALECT_H
-#define SCRIPTS_BENCH_STORE_LOAD_DIALECT_H
+#ifndef SCRIPTS_BENCH_LOAD_STORE_LOAD_DIALECT_H
+#define SCRIPTS_BENCH_LOAD_STORE_LOAD_DIALECT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
  * as it was asked for. One read and one write for all that arrived together, no
  * memory, no parsing. What it reaches is what the machine's sockets allow.
  */
-#include "scripts/bench/store-load-echo.h"
+#include "scripts/bench/load/store-load-echo.h"
 
 #include <errno.h>
 #include <stdio.h>
