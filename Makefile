@@ -303,8 +303,8 @@ soak: tests
 	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
 
 # the unit tests of what has threads, or is called from several
-threaded := backend_.* checkpoint ddp device engine gpu_care numa optim.* preflight progress reduce \
-            sampler shm store.* tcpstore world writer
+threaded := backend_.* checkpoint ddp device engine gpu_monitor numa optim.* preflight page_reader reduce \
+            sampler shm store.* tcpstore world log_writer
 
 races:
 	$(Q)$(MAKE) --no-print-directory SAN=tsan tests

@@ -3,12 +3,12 @@
 
 #include <stdio.h>
 
-#include "agent/descriptors.h"
-#include "agent/gpu/gpu_care.h"
+#include "agent/fd_limits.h"
+#include "agent/gpu/gpu_monitor.h"
 #include "agent/workers/group.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
-#include "agent/progress/watch.h"
+#include "agent/progress/progress_monitor.h"
 
 /* -- what the guard, the streams and the watch say --------------------------------- */
 

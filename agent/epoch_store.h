@@ -3,7 +3,7 @@
 #define AGENT_EPOCH_STORE_H
 
 #include "agent/config/config.h"
-#include "agent/hosting.h"
+#include "agent/rendezvous_host.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/protocol/message.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/workers/workerenv.h"
+#include "agent/workers/worker_env.h"
 #include "rendezvous/base/net.h"
 
 /* Before it is known, or where only other nodes know it. */

@@ -13,7 +13,7 @@
 /*
  * crun's command line as it was typed, each flag checked by itself: one table for
  * parsing, --help, defaults from PET_* and CRUN_*, and completions. What the flags mean
- * together is understand.h's business. Texts point into argv and the environment.
+ * together is config_build.h's business. Texts point into argv and the environment.
  */
 enum options_nproc { NPROC_NUMBER, NPROC_CPU, NPROC_GPU, NPROC_AUTO };
 enum options_backend { BACKEND_NOT_GIVEN, BACKEND_STATIC, BACKEND_C10D };

@@ -4,7 +4,7 @@
 
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
-#include "rendezvous/session/member.h"
+#include "rendezvous/session/session.h"
 
 struct client;
 struct loop;

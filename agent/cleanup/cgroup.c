@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/cleanup/scratch.h"
+#include "agent/cleanup/run_tmpdir.h"
 
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4

@@ -11,7 +11,7 @@
 /*
  * The cgroup that holds the workers of one agent, made below the agent's own one in
  * cgroup v2, wherever that is mounted. Its name is crun-<pid>-<tag>-<random>, the tag
- * that of scratch.h; what says that it is in use is a lock on its directory, held by
+ * that of run_tmpdir.h; what says that it is in use is a lock on its directory, held by
  * agent and guard together, so it is surely stale when the lock is free, whatever
  * became of the pid.
  */

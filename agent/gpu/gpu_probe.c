@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/gpu/gpu.h"
+#include "agent/gpu/gpu_devices.h"
 #include "agent/gpu/nvml.h"
 #include "agent/guard/spawn.h"
 #include "rendezvous/base/limits.h"

@@ -2,7 +2,7 @@
 #ifndef AGENT_GPU_GPU_PROBE_H
 #define AGENT_GPU_GPU_PROBE_H
 
-#include "agent/gpu/gpu_sight.h"
+#include "agent/gpu/gpu_health.h"
 #include "rendezvous/base/err.h"
 
 /*

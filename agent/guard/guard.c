@@ -29,13 +29,13 @@
 #include <unistd.h>
 
 #include "agent/cleanup/cgroup.h"
-#include "agent/cleanup/claim.h"
-#include "agent/guard/guard_asks.h"
+#include "agent/cleanup/launch_lock.h"
+#include "agent/guard/guard_requests.h"
 #include "agent/guard/guard_process.h"
 #include "agent/guard/guard_wire.h"
-#include "agent/cleanup/kin.h"
-#include "agent/guard/pages.h"
-#include "agent/cleanup/scratch.h"
+#include "agent/cleanup/child_procs.h"
+#include "agent/guard/status_pages.h"
+#include "agent/cleanup/run_tmpdir.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"

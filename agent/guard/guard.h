@@ -55,7 +55,7 @@ struct guard_spawn {
 
 /*
  * Called in main before anything else: if this process was executed to be a guard, or
- * a warden (warden.h), it becomes one and does not return.
+ * a warden (guard_reaper.h), it becomes one and does not return.
  */
 void guard_main_if_asked(int argc, char **argv);
 
@@ -102,7 +102,7 @@ void guard_fence(struct guard *g, const struct fence_terms *terms);
  * "session" if that turned out as the first workers came, and no warden stands by. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
-/* What all that the workers start is known by, see claim.h; "": nothing. */
+/* What all that the workers start is known by, see launch_lock.h; "": nothing. */
 const char *guard_launch(const struct guard *g);
 /* Until guard_stop; perhaps none. */
 const struct pages *guard_pages(const struct guard *g);

@@ -10,10 +10,10 @@
 
 #include "agent/cleanup/cgroup.h"
 #include "agent/guard/guard_wire.h"
-#include "agent/guard/pages.h"
-#include "agent/cleanup/scratch.h"
+#include "agent/guard/status_pages.h"
+#include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/spawn.h"
-#include "agent/guard/warden.h"
+#include "agent/guard/guard_reaper.h"
 
 #define CLAIM_FD (STDERR_FILENO + 1) /* the warden's, which only holds it */
 

@@ -22,10 +22,10 @@ enum {
     GUARD_FD_SOCKET = 3,
     GUARD_FD_CGROUP,
     GUARD_FD_CGROUP_PARENT,
-    GUARD_FD_CLAIM, /* only held, see claim.h */
+    GUARD_FD_CLAIM, /* only held, see launch_lock.h */
     GUARD_FD_COUNT
 };
-/* and the workers' status pages from here on, see pages.h */
+/* and the workers' status pages from here on, see status_pages.h */
 #define GUARD_FD_PAGES GUARD_FD_COUNT
 
 enum guard_ask_type {

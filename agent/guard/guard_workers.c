@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_tells.h"
-#include "agent/cleanup/kin.h"
+#include "agent/guard/guard_events.h"
+#include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 

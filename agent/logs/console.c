@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/logs/writer.h"
+#include "agent/logs/log_writer.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 

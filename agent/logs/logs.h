@@ -68,7 +68,7 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
 
 /* The last of what it wrote to standard error (or to its terminal), as plain text: see
- * logtail.h. Whole lines, at most size - 1 bytes. Returns text. */
+ * log_tail.h. Whole lines, at most size - 1 bytes. Returns text. */
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
 
 /* Path of the worker's error file and of its standard error's file; "" if there is

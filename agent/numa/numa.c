@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "agent/gpu/gpu.h"
+#include "agent/gpu/gpu_devices.h"
 #include "agent/numa/topology.h"
 #include "rendezvous/base/xalloc.h"
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/progress/progress.h"
+#include "agent/progress/page_reader.h"
 
 /*
  * Which of a node's workers has come to a halt, if any: decided from what their status

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "agent/numa/numa.h"
-#include "agent/guard/pages.h"
-#include "agent/workers/workerenv.h"
+#include "agent/guard/status_pages.h"
+#include "agent/workers/worker_env.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/crunctl/ctl.h"
+#include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/protocol/proto.h"
 

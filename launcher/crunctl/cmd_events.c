@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "launcher/crunctl/ctl.h"
+#include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 

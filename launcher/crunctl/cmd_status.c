@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/crunctl/ctl.h"
-#include "launcher/crunctl/table.h"
+#include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/text_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/protocol/proto.h"

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "launcher/crunctl/ctl.h"
+#include "launcher/crunctl/ctl_client.h"
 
 /* crunctl stop: end a job on all its nodes. */
 static int run(struct ctl *c, const struct ctl_options *o, const char *word,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * crunctl: looks at and steers running jobs. This file finds the command and parses its
- * flags; what each command does is in cmd_*.c, and how it is asked for in ctl.c.
+ * flags; what each command does is in cmd_*.c, and how it is asked for in ctl_client.c.
  */
 #include <ctype.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/crunctl/ctl.h"
+#include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/port_holder.h"
+#include "rendezvous/base/port_owner.h"
 
 #define ADDRESSES_SHOWN_SIZE 200
 

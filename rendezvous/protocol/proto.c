@@ -13,7 +13,7 @@
 #include <cjson/cJSON.h>
 
 #include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/json_check.h"
+#include "rendezvous/protocol/json_strict.h"
 #include "rendezvous/protocol/proto_fields.h"
 
 #define HEX_DIGITS "0123456789abcdef"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/json_check.h"
+#include "rendezvous/protocol/json_strict.h"
 #include "rendezvous/protocol/proto_fields.h"
 
 struct writer {

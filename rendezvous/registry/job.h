@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 #include "rendezvous/protocol/message.h"
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 
 struct registry_peer;
 
 /*
  * One job: its round, and everything the round does not decide about: names, addresses,
  * the text of failures, who is connected. Data only; the registry steps and
- * shows it, record.c keeps it.
+ * shows it, job_records.c keeps it.
  */
 struct job_node {
     char host[HOST_NAME_MAX_BYTES + 1];

@@ -8,7 +8,7 @@
 
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/registry/record.h"
+#include "rendezvous/registry/job_records.h"
 
 /* A finished job can be looked at for this long. */
 #define FINISHED_KEPT_MS 3600000

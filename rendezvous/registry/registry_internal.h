@@ -8,8 +8,8 @@
 
 /*
  * What the files of the registry share: registry.c (peers and jobs come and go),
- * registry_agent.c (what agents say), registry_act.c (what the round wants done),
- * registry_ctl.c (what crunctl asks).
+ * registry_agent.c (what agents say), registry_actions.c (what the round wants done),
+ * registry_crunctl.c (what crunctl asks).
  */
 struct journal;
 
@@ -69,7 +69,7 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* registry_act.c */
+/* registry_actions.c */
 /* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
                              size_t size);
@@ -79,7 +79,7 @@ enum round_verdict registry_step(struct registry *g, struct job *job,
                                  uint32_t *node_out);
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
 
-/* registry_agent.c, registry_ctl.c: by message type, NULL where none is taken */
+/* registry_agent.c, registry_crunctl.c: by message type, NULL where none is taken */
 extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
 extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct msg_event *event);

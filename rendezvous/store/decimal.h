@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "rendezvous/base/err.h"
-#include "rendezvous/store/blob.h"
+#include "rendezvous/store/shared_buffer.h"
 
 /* Numbers as the store keeps them: decimal text that any client may read or write. */
 #define DECIMAL_SIZE 20 /* of the longest, "-9223372036854775808" */

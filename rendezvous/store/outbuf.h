@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "rendezvous/store/blob.h"
+#include "rendezvous/store/shared_buffer.h"
 
 /*
  * What a connection has still to send: bytes, and between them references to blobs, so

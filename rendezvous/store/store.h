@@ -8,7 +8,7 @@
 
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/id128.h"
-#include "rendezvous/store/blob.h"
+#include "rendezvous/store/shared_buffer.h"
 
 /*
  * What PyTorch's TCPStore means by a store: names with values, names with queues, and

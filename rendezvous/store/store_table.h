@@ -7,7 +7,7 @@
 #include <sys/queue.h>
 
 #include "rendezvous/base/id128.h"
-#include "rendezvous/store/blob.h"
+#include "rendezvous/store/shared_buffer.h"
 
 /*
  * The names of a store: a hash table of nodes, each with all there is under one name.

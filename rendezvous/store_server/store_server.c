@@ -26,7 +26,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/store_server/host_set.h"
-#include "rendezvous/store_server/store_inbox.h"
+#include "rendezvous/store_server/store_handoff.h"
 #include "rendezvous/store/tcpstore.h"
 
 #define EVENTS_PER_TURN 256

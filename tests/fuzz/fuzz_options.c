@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/understand.h"
+#include "launcher/config_build.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 

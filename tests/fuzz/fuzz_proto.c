@@ -14,7 +14,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/json_check.h"
+#include "rendezvous/protocol/json_strict.h"
 #include "rendezvous/protocol/proto.h"
 #include "rendezvous/protocol/proto_fields.h"
 

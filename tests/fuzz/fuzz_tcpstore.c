@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reaches tcpstore.c, tcpstore_scan.c, store.c, store_table.c, outbuf.c, blob.c.
+ * Reaches tcpstore.c, tcpstore_scan.c, store.c, store_table.c, outbuf.c,
+ * shared_buffer.c.
  *
  * Two ways, by the first byte of the input. Either the input is what one client sends:
  * cut into pieces it must lead to the same answers, and the same end, as in one piece.

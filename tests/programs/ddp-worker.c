@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "tests/worlds/tiny_model.h"
-#include "worker-lib/training/state.h"
+#include "worker-lib/training/train_state.h"
 
 static const struct {
     const char *name;

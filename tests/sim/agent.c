@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/session/member.h"
+#include "rendezvous/session/session.h"
 #include "rendezvous/protocol/proto.h"
 #include "tests/sim/group.h"
 #include "tests/sim/machine.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "rendezvous/protocol/message.h"
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 
 struct link;
 struct machine;

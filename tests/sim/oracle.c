@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "rendezvous/registry/job.h"
-#include "rendezvous/session/member.h"
+#include "rendezvous/session/session.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 
 struct agent;
 struct link;

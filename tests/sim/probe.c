@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"

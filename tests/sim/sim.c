@@ -12,7 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 #include "tests/sim/probe.h"
 
 /*

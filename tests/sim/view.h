@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/membership/round.h"
+#include "rendezvous/membership/membership.h"
 
 struct agent;
 struct job;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/session/member.h"
+#include "rendezvous/session/session.h"
 #include "rendezvous/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/machine.h"

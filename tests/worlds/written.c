@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/logs/writer.h"
+#include "agent/logs/log_writer.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 

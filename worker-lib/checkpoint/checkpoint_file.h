@@ -3,7 +3,7 @@
 #define WORKER_LIB_CHECKPOINT_CHECKPOINT_FILE_H
 
 #include "worker-lib/checkpoint/checkpoint_dir.h"
-#include "worker-lib/training/state.h"
+#include "worker-lib/training/train_state.h"
 #include "worker-lib/checkpoint/tensors.h"
 
 /*

@@ -3,7 +3,7 @@
 #define WORKER_LIB_ENGINE_ENGINE_H
 
 #include "worker-lib/engine/backend.h"
-#include "worker-lib/engine/flight.h"
+#include "worker-lib/engine/flight_recorder.h"
 
 /*
  * In which thread, in which order and until when operations run: one at a time, in the

@@ -24,8 +24,8 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/version.h"
-#include "worker-lib/preflight/reach.h"
-#include "worker-lib/preflight/sum.h"
+#include "worker-lib/preflight/connectivity.h"
+#include "worker-lib/preflight/allreduce_check.h"
 
 #define PATIENCE_S 20
 #define PATIENCE_MAX_S 3600

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "worker-lib/train/stop.h"
+#include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };

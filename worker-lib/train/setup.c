@@ -6,7 +6,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/train/ui/metrics.h"
-#include "worker-lib/train/stop.h"
+#include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 #define DRAWN_TRAIN 60000

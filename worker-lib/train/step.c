@@ -5,7 +5,7 @@
  */
 #include "worker-lib/train/data/hash.h"
 #include "worker-lib/train/net/schedule.h"
-#include "worker-lib/train/stop.h"
+#include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 /* What is handed to ready(). */

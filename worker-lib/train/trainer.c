@@ -8,7 +8,7 @@
 #include "rendezvous/base/clock.h"
 #include "worker-lib/train/net/digest.h"
 #include "worker-lib/train/ui/metrics.h"
-#include "worker-lib/train/stop.h"
+#include "worker-lib/train/stop_signals.h"
 
 /* What all ranks have agreed to do after a step. */
 struct agreed {

@@ -7,18 +7,18 @@
 
 #include "rendezvous/base/err.h"
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/train/gpu/card.h"
+#include "worker-lib/train/gpu/gpu_trainer.h"
 #include "worker-lib/train/data/data.h"
 #include "worker-lib/train/ui/flags.h"
 #include "worker-lib/train/net/loss.h"
 #include "worker-lib/train/net/net.h"
-#include "worker-lib/train/ui/screen.h"
-#include "worker-lib/train/vote.h"
+#include "worker-lib/train/ui/progress_bar.h"
+#include "worker-lib/train/step_consensus.h"
 
 /*
- * One rank's training. setup.c puts it together, step.c makes one step, saves.c keeps
- * it, trainer.c runs through the passes. What stands here after a step is the same on
- * all ranks but for `own`.
+ * One rank's training. setup.c puts it together, step.c makes one step, checkpoints.c
+ * keeps it, trainer.c runs through the passes. What stands here after a step is the
+ * same on all ranks but for `own`.
  */
 struct trainer {
     const struct flags *flags;
@@ -73,7 +73,7 @@ int step_run(struct trainer *t, size_t count, struct score *score,
 
 int step_optimizer(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* -- a GPU's part: on_card.c -- */
+/* -- a GPU's part: gpu_step.c -- */
 int card_open(struct trainer *t, struct err *e) MUST_CHECK;
 int card_bind_net(struct trainer *t, struct err *e) MUST_CHECK;
 int card_step(struct trainer *t, size_t count, struct score *score,

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "worker-lib/device/device.h"
-#include "worker-lib/training/state.h"
+#include "worker-lib/training/train_state.h"
 
 /*
  * What the files of the reducer and the optimizers share.

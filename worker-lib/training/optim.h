@@ -3,7 +3,7 @@
 #define WORKER_LIB_TRAINING_OPTIM_H
 
 #include "worker-lib/training/ddp.h"
-#include "worker-lib/training/state.h"
+#include "worker-lib/training/train_state.h"
 
 /*
  * What the files of the optimizers share. State is kept for `piece`s of the arena: all

@@ -30,7 +30,7 @@ struct crun_world {
 crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 
-/* -- world_store.c: where the ranks meet -- */
+/* -- world_join.c: where the ranks meet -- */
 crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);
 
@@ -38,7 +38,7 @@ void world_leave(crun_world *w);
 crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
                                 struct err *e);
 
-/* -- world_map.c: fills node, and env's local and node numbers -- */
+/* -- world_topology.c: fills node, and env's local and node numbers -- */
 crun_status world_map(crun_world *w, struct err *e);
 
 /* A collective as crun_all_reduce and the others describe it; op.start is as given. */

@@ -17,9 +17,9 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/store_server/store_server.h"
-#include "worker-lib/preflight/contact.h"
-#include "worker-lib/preflight/reach.h"
-#include "worker-lib/preflight/verdict.h"
+#include "worker-lib/preflight/link_probe.h"
+#include "worker-lib/preflight/connectivity.h"
+#include "worker-lib/preflight/node_verdict.h"
 
 #define PATIENCE_MS 120000
 #define STACK_BYTES (256u * 1024)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/understand.h"
+#include "launcher/config_build.h"
 
 #include <signal.h>
 #include <stdlib.h>

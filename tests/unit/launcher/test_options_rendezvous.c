@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What crun's flags say about the rendezvous. */
-#include "launcher/understand.h"
+#include "launcher/config_build.h"
 
 #include <string.h>
 

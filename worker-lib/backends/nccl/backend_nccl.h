@@ -94,7 +94,7 @@ struct nccl {
     uint64_t lost_ms;      /* when that was seen; of the watch alone */
 };
 
-/* -- backend_nccl_thread.c -- */
+/* -- nccl_thread.c -- */
 void *nccl_communicate(void *arg);
 /* May it go on? Sleeps a little; looks at NCCL's own errors now and then. */
 crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e);
@@ -108,10 +108,10 @@ void nccl_retire(struct nccl *n); /* under the lock */
 #define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
 void nccl_enter(struct nccl *n, const char *call);
 
-/* -- backend_nccl_ops.c -- */
+/* -- nccl_ops.c -- */
 crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e);
 
-/* -- backend_nccl_memory.c -- */
+/* -- nccl_memory.c -- */
 crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct err *e);
 void nccl_remove_area(struct nccl *n, void *memory);
 bool nccl_has_area(const struct nccl *n, const void *memory);
@@ -120,7 +120,7 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e);
 void nccl_free_memory(struct nccl *n);
 
-/* -- backend_nccl_watch.c -- */
+/* -- nccl_watch.c -- */
 crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
 void nccl_close_peers(struct nccl *n);
 void *nccl_watch(void *arg);

@@ -3,16 +3,16 @@
 #define WORKER_LIB_BACKENDS_TCP_BACKEND_TCP_H
 
 #include "worker-lib/engine/backend.h"
-#include "worker-lib/engine/blame.h"
+#include "worker-lib/engine/wait_chain.h"
 #include "worker-lib/backends/tcp/tcp_link.h"
 
 /*
  * The insides of backend_tcp: every rank of the team has a link to every other.
  *
  *   backend_tcp.c         the backend: runs one operation's plan until it is done
- *   backend_tcp_plan.c    what goes where in an operation
- *   backend_tcp_meet.c    the links come to be
- *   backend_tcp_end.c     who was waited for, why it has failed, telling the others
+ *   tcp_schedule.c    what goes where in an operation
+ *   tcp_connect.c    the links come to be
+ *   tcp_failure.c     who was waited for, why it has failed, telling the others
  *   tcp_link.c            frames on one connection
  */
 

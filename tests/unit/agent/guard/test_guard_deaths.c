@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/cleanup/kin.h"
+#include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "tests/worlds/check_main.h"

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/guard/pages.h"
+#include "agent/guard/status_pages.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/progress_page.h"

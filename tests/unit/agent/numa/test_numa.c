@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/gpu/gpu.h"
+#include "agent/gpu/gpu_devices.h"
 #include "agent/numa/id_set.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
 
-/* -- GPUs, instead of gpu.c -------------------------------------------------------- */
+/* -- GPUs, instead of gpu_devices.c -------------------------------------------------
+ */
 
 static const char *gpu_address[8];
 static uint32_t gpus;

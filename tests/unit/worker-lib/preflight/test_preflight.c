@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/preflight/verdict.h"
+#include "worker-lib/preflight/node_verdict.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include "rendezvous/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/team.h"
-#include "worker-lib/preflight/contact.h"
-#include "worker-lib/preflight/reach.h"
+#include "worker-lib/preflight/link_probe.h"
+#include "worker-lib/preflight/connectivity.h"
 
 /* Who goes, '1', by who reaches whom: a row a node. */
 static const struct {

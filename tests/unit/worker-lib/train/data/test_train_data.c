@@ -12,7 +12,7 @@
 #include "tests/worlds/tree.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/net/schedule.h"
-#include "worker-lib/train/ui/screen.h"
+#include "worker-lib/train/ui/progress_bar.h"
 
 #define IMAGES 5
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/port_holder.h"
+#include "rendezvous/base/port_owner.h"
 #include "tests/worlds/check_main.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/cleanup/run_tmpdir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
+#define DEPTH 3 /* the run, its attempts, their ranks */
+#define RANDOM_AT_ONCE 16
+
+void scratch_random(char *letters, size_t count)
+{
+    unsigned char byte[RANDOM_AT_ONCE] = { 0 };
+
+    while (getrandom(byte, sizeof(byte), 0) < 0 && errno == EINTR)
+        ;
+    for (size_t i = 0; i < count; i++)
+        letters[i] = LETTERS[byte[i % sizeof(byte)] % (sizeof(LETTERS) - 1)];
+    letters[count] = '\0';
+}
+
+const char *scratch_tag(void)
+{
+    static char tag[SCRATCH_TAG_LEN + 1];
+
+    if (!*tag)
+        scratch_random(tag, SCRATCH_TAG_LEN);
+    return tag;
+}
+
+char *scratch_path(const char *tag)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    return xasprintf("%s/crun_%s", tmp && *tmp ? tmp : "/tmp", tag);
+}
+
+static void remove_at(int parent, const char *name, int depth)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    while (dir && depth > 0 && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            remove_at(fd, entry->d_name, depth - 1);
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+void scratch_remove_empty(const char *tag)
+{
+    char *path;
+
+    if (strlen(tag) != SCRATCH_TAG_LEN || strspn(tag, LETTERS) != SCRATCH_TAG_LEN)
+        return;
+    path = scratch_path(tag);
+    remove_at(AT_FDCWD, path, DEPTH);
+    free(path);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/fd_limits.h"
+
+#include <stdbool.h>
+#include <sys/resource.h>
+
+#include "agent/config/config.h"
+
+/* Of an agent with its guard's socket and its loop; of one that talks to others. */
+#define FOR_ONESELF 28
+#define FOR_OTHERS 8
+#define A_WORKER 2 /* the ends of its two streams */
+#define A_WORKER_WITH_FILES 4
+
+static struct rlimit started_with;
+static bool is_raised;
+
+void descriptors_raise(void)
+{
+    struct rlimit limit;
+
+    if (is_raised || getrlimit(RLIMIT_NOFILE, &started_with) < 0)
+        return;
+    limit = started_with;
+    limit.rlim_cur = limit.rlim_max;
+    is_raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+void descriptors_restore(void)
+{
+    if (is_raised && setrlimit(RLIMIT_NOFILE, &started_with) == 0)
+        is_raised = false;
+}
+
+static bool has_files(const struct config *c)
+{
+    const struct config_streams *s = &c->streams;
+
+    for (uint32_t i = 0; i < c->workers; i++)
+        if ((s->redirect && s->redirect[i]) || (s->tee && s->tee[i]))
+            return true;
+    return false;
+}
+
+int descriptors_suffice(const struct config *c, struct err *e)
+{
+    rlim_t need = FOR_ONESELF + (c->rendezvous == CONFIG_LOCAL ? 0 : FOR_OTHERS) +
+                  (rlim_t)c->workers * (has_files(c) ? A_WORKER_WITH_FILES : A_WORKER);
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= need)
+        return 0;
+    return err_set(e,
+                   "%u worker%s need%s %llu descriptors, the limit is %llu; raise it "
+                   "with ulimit -n",
+                   c->workers, c->workers == 1 ? "" : "s", c->workers == 1 ? "s" : "",
+                   (unsigned long long)need, (unsigned long long)limit.rlim_max);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CUDA_VISIBLE_DEVICES as CUDA reads it: a list of numbers, of GPUs' names or of parts'
+ * names, where the first entry says which; the list ends before the first entry that
+ * names nothing, and a list that names one thing twice is empty. A name may be cut
+ * short as long as it fits one only. Of parts, CUDA shows a process the first alone.
+ * Numbers go by PCI address, as CUDA's do unless the GPUs differ (CUDA_DEVICE_ORDER).
+ */
+#include "agent/gpu/gpu_devices.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/gpu/gpu_list.h"
+#include "rendezvous/base/xalloc.h"
+
+static const struct gpu_list *machine(void)
+{
+    static struct gpu_list list;
+    static bool asked;
+
+    if (!asked)
+        gpu_list_read(&list, "/");
+    asked = true;
+    return &list;
+}
+
+/* -- entries ----------------------------------------------------------------------- */
+
+/* The next entry without the blanks around it. False at the end. */
+static bool next_entry(const char **at, char *entry, size_t size)
+{
+    const char *start = *at, *end;
+
+    if (!start)
+        return false;
+    end = start + strcspn(start, ",");
+    *at = *end ? end + 1 : NULL;
+    while (start < end && isspace((unsigned char)*start))
+        start++;
+    while (end > start && isspace((unsigned char)end[-1]))
+        end--;
+    snprintf(entry, size, "%.*s", (int)(end - start), start);
+    return true;
+}
+
+static const struct gpu *find_number(const struct gpu_list *list, const char *entry)
+{
+    unsigned long number;
+
+    if (!isdigit((unsigned char)*entry))
+        return NULL;
+    /* what follows the digits is not looked at, nor does CUDA */
+    number = strtoul(entry, NULL, 10);
+    for (unsigned i = 0; i < list->count; i++)
+        if (!list->item[i].is_part && number-- == 0)
+            return &list->item[i];
+    return NULL;
+}
+
+static const struct gpu *find_name(const struct gpu_list *list, const char *entry)
+{
+    const struct gpu *found = NULL;
+
+    for (unsigned i = 0; i < list->count; i++) {
+        if (strncmp(list->item[i].uuid, entry, strlen(entry)) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = &list->item[i];
+    }
+    return found;
+}
+
+static const struct {
+    const char *prefix;
+    const struct gpu *(*find)(const struct gpu_list *, const char *entry);
+} kinds[] = { { "GPU-", find_name }, { "MIG-", find_name }, { "", find_number } };
+
+static unsigned kind_of(const char *entry)
+{
+    unsigned kind = 0;
+
+    while (strncmp(entry, kinds[kind].prefix, strlen(kinds[kind].prefix)) != 0)
+        kind++;
+    return kind;
+}
+
+/* -- the list ---------------------------------------------------------------------- */
+
+static bool seen_before(const struct gpu *const *visible, unsigned count,
+                        const struct gpu *gpu)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (visible[i] == gpu)
+            return true;
+    return false;
+}
+
+static unsigned find_all(const struct gpu_list *list, const char *text,
+                         const struct gpu **visible)
+{
+    unsigned count = 0, kind = 0;
+    char entry[128];
+
+    while (next_entry(&text, entry, sizeof(entry))) {
+        const struct gpu *gpu;
+
+        if (count == 0)
+            kind = kind_of(entry);
+        gpu = kind_of(entry) == kind ? kinds[kind].find(list, entry) : NULL;
+        if (!gpu)
+            break;
+        if (seen_before(visible, count, gpu))
+            return 0;
+        visible[count++] = gpu;
+    }
+    return count;
+}
+
+/* What is visible, in its order. The caller frees it. */
+static const struct gpu **visible_gpus(const char *text, unsigned *count)
+{
+    const struct gpu_list *list = machine();
+    const struct gpu **visible = xcalloc(list->count + 1, sizeof(*visible));
+
+    *count = 0;
+    if (text) {
+        *count = find_all(list, text, visible);
+        return visible;
+    }
+    for (unsigned i = 0; i < list->count; i++)
+        if (!list->item[i].is_part)
+            visible[(*count)++] = &list->item[i];
+    return visible;
+}
+
+uint32_t gpu_count(const char *cuda_visible_devices)
+{
+    unsigned count;
+    const struct gpu **visible = visible_gpus(cuda_visible_devices, &count);
+
+    if (count > 0 && visible[0]->is_part)
+        count = 1;
+    free(visible);
+    return count;
+}
+
+char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
+                        size_t size)
+{
+    snprintf(buf, size, "%u", index);
+    if (!cuda_visible_devices)
+        return buf;
+    do {
+        if (!next_entry(&cuda_visible_devices, buf, size)) {
+            buf[0] = '\0';
+            break;
+        }
+    } while (index-- > 0);
+    return buf;
+}
+
+bool gpu_pci_address(const char *cuda_visible_devices, uint32_t index, char *buf,
+                     size_t size)
+{
+    unsigned count;
+    const struct gpu **visible = visible_gpus(cuda_visible_devices, &count);
+    bool known = index < count && *visible[index]->address;
+
+    if (known)
+        snprintf(buf, size, "%s", visible[index]->address);
+    free(visible);
+    return known;
+}

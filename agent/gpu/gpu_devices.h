@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_GPU_GPU_DEVICES_H
+#define AGENT_GPU_GPU_DEVICES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The GPUs that a worker sees: those of the machine, as CUDA_VISIBLE_DEVICES (NULL: not
+ * set) chooses among them. No GPU and no driver are the same: none. The machine is
+ * asked once.
+ */
+
+/* How many CUDA would count. */
+uint32_t gpu_count(const char *cuda_visible_devices);
+
+/*
+ * What to set CUDA_VISIBLE_DEVICES to for one of them alone: the entry of the list at
+ * that index, the index itself if there is no list, "" if the list is shorter. Asks no
+ * driver. Returns buf.
+ */
+char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
+                        size_t size);
+
+/* PCI address, "0000:1b:00.0", of what gpu_visible_entry names. False if not known. */
+bool gpu_pci_address(const char *cuda_visible_devices, uint32_t index, char *buf,
+                     size_t size);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/gpu/gpu_health.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/gpu/nvml.h"
+#include "rendezvous/base/limits.h"
+
+/* -- asking ------------------------------------------------------------------------ */
+
+void gpu_sight_identify(struct gpu_sight *s, const struct nvml *nvml,
+                        struct nvml_device *device)
+{
+    nvml_address(nvml, device, s->address);
+    if (nvml->uuid(device, s->uuid, sizeof(s->uuid)) != NVML_OK)
+        s->uuid[0] = '\0';
+    if (!nvml->name || nvml->name(device, s->name, sizeof(s->name)) != NVML_OK)
+        s->name[0] = '\0';
+}
+
+static void look_at_load(struct gpu_sight *s, const struct nvml *nvml,
+                         struct nvml_device *device)
+{
+    struct nvml_memory memory;
+    struct nvml_use use;
+
+    if (nvml->use && nvml->use(device, &use) == NVML_OK)
+        s->percent = use.gpu > 100 ? 100 : (int32_t)use.gpu;
+    if (!nvml->memory || nvml->memory(device, &memory) != NVML_OK)
+        return;
+    s->answers = true;
+    s->memory_total = memory.total;
+    s->memory_used = memory.used;
+}
+
+static void look_at_heat(struct gpu_sight *s, const struct nvml *nvml,
+                         struct nvml_device *device)
+{
+    unsigned long long reasons;
+
+    if (!nvml->temperature ||
+        nvml->temperature(device, NVML_TEMPERATURE_GPU, &s->celsius) != NVML_OK)
+        s->celsius = 0;
+    if (!nvml->power || nvml->power(device, &s->milliwatts) != NVML_OK)
+        s->milliwatts = 0;
+    if (nvml->slowed && nvml->slowed(device, &reasons) == NVML_OK)
+        s->hot = reasons & NVML_SLOWED_BY_HEAT;
+}
+
+static void look_at_errors(struct gpu_sight *s, const struct nvml *nvml,
+                           struct nvml_device *device)
+{
+    struct nvml_field recovery = { .id = NVML_FIELD_RECOVERY };
+    unsigned corrected, uncorrected, waits, fails;
+    unsigned long long count;
+    int pending;
+
+    if (nvml->errors && nvml->errors(device, NVML_ERROR_UNCORRECTED, NVML_SINCE_BOOT,
+                                     &count) == NVML_OK)
+        s->uncorrected = count;
+    if (nvml->pages_pending && nvml->pages_pending(device, &pending) == NVML_OK)
+        s->repair_waits = pending;
+    if (nvml->rows &&
+        nvml->rows(device, &corrected, &uncorrected, &waits, &fails) == NVML_OK) {
+        s->repair_waits |= waits != 0;
+        s->repair_fails = fails != 0;
+    }
+    if (nvml->fields && nvml->fields(device, 1, &recovery) == NVML_OK &&
+        recovery.result == NVML_OK && recovery.value_type == NVML_VALUE_UNSIGNED)
+        s->recovery = recovery.value.number;
+}
+
+static void look_at_users(struct gpu_sight *s, const struct nvml *nvml,
+                          struct nvml_device *device)
+{
+    unsigned count = 0;
+    int mode, rc;
+
+    if (nvml->mode && nvml->mode(device, &mode) == NVML_OK) {
+        s->prohibited = mode == NVML_MODE_PROHIBITED;
+        s->exclusive = mode == NVML_MODE_EXCLUSIVE;
+    }
+    rc = nvml->processes ? nvml->processes(device, &count, NULL) : -1;
+    s->processes = rc == NVML_OK || rc == NVML_INSUFFICIENT_SIZE ? count : 0;
+}
+
+void gpu_sight_look(struct gpu_sight *s, const struct nvml *nvml,
+                    struct nvml_device *device)
+{
+    struct gpu_sight fresh = { .index = s->index, .percent = -1 };
+
+    memcpy(fresh.address, s->address, sizeof(fresh.address));
+    memcpy(fresh.uuid, s->uuid, sizeof(fresh.uuid));
+    memcpy(fresh.name, s->name, sizeof(fresh.name));
+    *s = fresh;
+    if (!device)
+        return;
+    look_at_load(s, nvml, device);
+    if (!s->answers)
+        return;
+    look_at_heat(s, nvml, device);
+    look_at_errors(s, nvml, device);
+    look_at_users(s, nvml, device);
+}
+
+/* -- in words ---------------------------------------------------------------------- */
+
+char *gpu_sight_name(const struct gpu_sight *s, char *buf, size_t size)
+{
+    snprintf(buf, size, "GPU %" PRIu32 "%s%s%s", s->index, *s->address ? " (" : "",
+             s->address, *s->address ? ")" : "");
+    return buf;
+}
+
+/* nvmlDeviceGpuRecoveryAction_t; what is newer needs something too */
+static const char *const recoveries[] = {
+    NULL,
+    "needs a reset",
+    "needs a reboot of the machine",
+    "needs its links to other GPUs drained",
+    "needs its links to other GPUs drained and a reset",
+};
+
+const char *gpu_recovery_text(uint32_t action)
+{
+    return action < sizeof(recoveries) / sizeof(*recoveries)
+               ? recoveries[action]
+               : "needs to be recovered (nvidia-smi -q says how)";
+}
+
+const char *gpu_repair_text(const struct gpu_sight *s)
+{
+    if (s->repair_fails)
+        return "has memory that can no longer be repaired";
+    if (s->repair_waits)
+        return "has broken memory that waits to be mapped out: it needs a reset";
+    return NULL;
+}
+
+/* Its first fault; NULL: none of these. */
+static const char *fault(const struct gpu_sight *s)
+{
+    if (!s->answers)
+        return "does not answer";
+    if (s->recovery)
+        return gpu_recovery_text(s->recovery);
+    if (gpu_repair_text(s))
+        return gpu_repair_text(s);
+    if (s->prohibited)
+        return "is in compute mode prohibited";
+    if (s->exclusive && s->processes)
+        return "is in compute mode exclusive, and another process has it";
+    return NULL;
+}
+
+char *gpu_sight_unfit(const struct gpu_sight *s, char *buf, size_t size)
+{
+    const uint64_t mib = 1 << 20, percent = PREFLIGHT_MEMORY_FREE_PERCENT;
+    const char *what = fault(s);
+    char name[64];
+
+    gpu_sight_name(s, name, sizeof(name));
+    *buf = '\0';
+    if (what)
+        snprintf(buf, size, "%s %s", name, what);
+    else if (s->memory_used / mib * 100 > s->memory_total / mib * (100 - percent))
+        snprintf(buf, size,
+                 "%s has %" PRIu64 " of its %" PRIu64 " MiB in use already (%" PRIu32
+                 " process%s)",
+                 name, s->memory_used / mib, s->memory_total / mib, s->processes,
+                 s->processes == 1 ? "" : "es");
+    return buf;
+}
+
+static const struct {
+    uint64_t xid;
+    const char *text;
+} xids[] = {
+    { 13, "an exception of the graphics engine" },
+    { 31, "an access to memory that it does not have" },
+    { 32, "a broken command stream" },
+    { 43, "it stopped what it worked on" },
+    { 45, "work was taken off it after earlier errors" },
+    { 48, "an uncorrectable memory error" },
+    { 61, "a fault of its micro-controller" },
+    { 62, "its micro-controller has halted" },
+    { 63, "memory was mapped out for errors" },
+    { 64, "memory with errors could not be mapped out" },
+    { 69, "an exception of the graphics engine" },
+    { 74, "an error of NVLink" },
+    { 79, "it has fallen off the bus" },
+    { 92, "many corrected memory errors" },
+    { 94, "an uncorrectable memory error, contained" },
+    { 95, "an uncorrectable memory error, not contained" },
+    { 109, "a context switch that takes too long" },
+    { 119, "its system processor does not answer" },
+    { 120, "a fault of its system processor" },
+    { 140, "an unrecovered memory error" },
+};
+
+const char *gpu_xid_text(uint64_t xid)
+{
+    for (size_t i = 0; i < sizeof(xids) / sizeof(*xids); i++)
+        if (xids[i].xid == xid)
+            return xids[i].text;
+    return "";
+}

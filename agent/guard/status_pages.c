@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/guard/status_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/progress_page.h"
+#include "rendezvous/base/xalloc.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+/* A worker may write what it likes, but it cannot take the memory away from under us.
+ */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static int make_memfd(void)
+{
+    static const char name[] = "crun-progress";
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -1;
+    if (ftruncate(fd, PROGRESS_PAGE_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* One page at index count; its descriptor is out of the way of all the guard's. */
+static int make_page(struct pages *p, int above)
+{
+    int fd = make_memfd(), moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, above);
+    void *page = moved < 0 ? MAP_FAILED
+                           : mmap(NULL, PROGRESS_PAGE_BYTES, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED, moved, 0);
+    int why = errno;
+
+    if (fd >= 0)
+        close(fd);
+    if (page == MAP_FAILED) {
+        if (moved >= 0)
+            close(moved);
+        errno = why;
+        return -1;
+    }
+    p->fd[p->count] = moved;
+    p->page[p->count] = page;
+    pages_clear(p, p->count++);
+    return 0;
+}
+
+void pages_make(struct pages *p, uint32_t count, int first)
+{
+    *p = (struct pages){ .first = first,
+                         .fd = xcalloc(count + 1, sizeof(*p->fd)),
+                         .page = xcalloc(count + 1, sizeof(*p->page)) };
+    while (p->count < count) {
+        if (make_page(p, first + (int)count) < 0) {
+            log_debug("no status pages: %s", strerror(errno));
+            pages_fini(p);
+            p->first = first;
+            return;
+        }
+    }
+}
+
+static void close_all(struct pages *p)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->fd[i] >= 0)
+            close(p->fd[i]);
+    free(p->fd);
+    p->fd = NULL;
+}
+
+void pages_fini(struct pages *p)
+{
+    if (p->fd)
+        close_all(p);
+    for (uint32_t i = 0; i < p->count; i++)
+        munmap(p->page[i], PROGRESS_PAGE_BYTES);
+    free(p->page);
+    *p = (struct pages){ .count = 0 };
+}
+
+int pages_end(const struct pages *p)
+{
+    return p->first + (int)p->count;
+}
+
+void pages_place(const struct pages *p)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        dup2(p->fd[i], p->first + (int)i);
+}
+
+void pages_given(struct pages *p, pid_t guard)
+{
+    char path[64];
+    int fd;
+
+    if (p->count == 0)
+        return;
+    close_all(p);
+    /* if the last one can be opened, from the outside as a worker does it, all can */
+    pages_path(p, guard, p->count - 1, path, sizeof(path));
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        log_debug("no status pages: %s: %s", path, strerror(errno));
+        pages_fini(p);
+        return;
+    }
+    close(fd);
+}
+
+void pages_clear(const struct pages *p, uint32_t index)
+{
+    memset(p->page[index], 0, sizeof(*p->page[index]));
+    p->page[index]->magic = PROGRESS_MAGIC;
+    p->page[index]->version = PROGRESS_VERSION;
+}
+
+char *pages_path(const struct pages *p, pid_t guard, uint32_t index, char *buf,
+                 size_t size)
+{
+    if (index < p->count)
+        snprintf(buf, size, "/proc/%d/fd/%d", (int)guard, p->first + (int)index);
+    else
+        snprintf(buf, size, "%s", "");
+    return buf;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/host_linger.h"
+
+#include "rendezvous/base/clock.h"
+
+#define LINGER_MS 5000 /* for other nodes to hear the result */
+#define LOOK_MS 5
+#define LOOK_SERVING_MS 50
+
+static void look(void *arg)
+{
+    struct farewell *f = arg;
+
+    if (f->serves_on && hosting_job_goes_on(f->hosting))
+        f->until_ms = clock_ms() + LINGER_MS;
+    if (hosting_is_done(f->hosting, f->config) || clock_ms() >= f->until_ms)
+        loop_stop(f->loop);
+    else
+        loop_timer_arm(&f->timer,
+                       clock_ms() + (f->serves_on ? LOOK_SERVING_MS : LOOK_MS));
+}
+
+void farewell_init(struct farewell *f, struct loop *loop, const struct config *config,
+                   const struct hosting *hosting)
+{
+    *f = (struct farewell){ .config = config, .hosting = hosting, .loop = loop };
+    loop_timer_init(&f->timer, loop, look, f);
+}
+
+void farewell_begin(struct farewell *f)
+{
+    f->until_ms = clock_ms() + LINGER_MS;
+    loop_timer_arm(&f->timer, clock_ms());
+}
+
+void farewell_fini(struct farewell *f)
+{
+    if (f->timer.event)
+        loop_timer_fini(&f->timer);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/join_request.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "rendezvous/base/version.h"
+#include "rendezvous/protocol/proto.h"
+
+void joining_fill(struct client_config *cc, const struct config *config,
+                  struct server *local, const char *host, const char *containment)
+{
+    struct msg_join *join = &cc->member.join;
+
+    *cc = (struct client_config){ .endpoints = local ? NULL : config->endpoints,
+                                  .local = local };
+    memcpy(join->run_id, config->run_id, sizeof(join->run_id));
+    join->incarnation = id128_random();
+    snprintf(join->host, sizeof(join->host), "%s", host);
+    snprintf(join->address, sizeof(join->address), "%s",
+             config->local_addr ? config->local_addr : "");
+    snprintf(join->containment, sizeof(join->containment), "%s", containment);
+    snprintf(join->role, sizeof(join->role), "%s", config->role);
+    join->pid = (uint32_t)getpid();
+    join->workers = config->workers;
+    join->node_rank = config->node_rank;
+    join->config = config->job;
+    cc->member.connect_for_ms = config->job.join_timeout_ms;
+    cc->member.outage_grace_ms = config->outage_grace_ms;
+    cc->member.strict_fence = config->job.strict_fence;
+    memcpy(&cc->member.seed, join->incarnation.byte, sizeof(cc->member.seed));
+    cc->member.software = "crun " CRUN_VERSION;
+}
+
+void joining_name_host(char *host, size_t size)
+{
+    if (gethostname(host, size) < 0 || !*host)
+        snprintf(host, size, "localhost");
+    host[size - 1] = '\0';
+    for (char *c = host; *c; c++)
+        if (!proto_is_name((const char[]){ *c, '\0' }))
+            *c = '_';
+}
+
+int joining_exit_code(enum refusal why)
+{
+    switch (why) {
+    case REFUSED_FENCED:
+        return EX_TEMPFAIL;
+    case REFUSED_ENDED:
+        return 1;
+    case REFUSED_UNFIT:
+        return EX_UNAVAILABLE;
+    default:
+        return 2; /* usage */
+    }
+}

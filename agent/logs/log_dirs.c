@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_dirs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/cleanup/run_tmpdir.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+
+#define NAME_TRIES 16
+#define RANDOM_LETTERS 8
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+
+struct logtree {
+    char *base, *name, *path; /* log-dir; of the run in it; both together */
+    int base_fd, run_fd, attempt_fd;
+    bool temporary, cleared;
+    uint64_t attempt;
+    uint32_t workers;
+};
+
+/* A run id may be any text; a folder's name may not. */
+static char *folder_name(const char *run_id)
+{
+    char *name = xstrdup(*run_id ? run_id : "none");
+
+    for (char *c = name; *c; c++)
+        if (*c == '/' || (unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '_';
+    if (*name == '.')
+        *name = '_';
+    return name;
+}
+
+/* mkdir -p; what there is may be a link, it is the user's own word. */
+static int make_path(const char *path, struct err *e)
+{
+    char *copy = xstrdup(path);
+    int rc = 0;
+
+    for (char *slash = copy; rc == 0 && slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash)
+            *slash = '\0';
+        if (mkdir(copy, 0777) < 0 && errno != EEXIST && errno != EROFS &&
+            access(copy, F_OK) < 0)
+            rc = err_set_errno(e, errno, "cannot make folder %s", copy);
+        if (slash)
+            *slash = '/';
+    }
+    free(copy);
+    return rc;
+}
+
+int logtree_prepare(const char *log_dir, struct err *e)
+{
+    int fd, rc;
+
+    if (make_path(log_dir, e) < 0)
+        return -1;
+    fd = open(log_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    rc = fd < 0 ? -1 : faccessat(fd, ".", W_OK | X_OK, AT_EACCESS);
+    if (rc < 0)
+        err_set_errno(e, errno, "%s", log_dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int open_log_dir(struct logtree *t, const char *log_dir, struct err *e)
+{
+    if (make_path(log_dir, e) < 0)
+        return -1;
+    t->base = realpath(log_dir, NULL);
+    t->base_fd = t->base ? open(t->base, FOLDER) : -1;
+    return t->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
+}
+
+/* It may be there from a try that failed; then it is ours. */
+static int open_scratch(struct logtree *t, struct err *e)
+{
+    struct stat st;
+
+    t->base = scratch_path(scratch_tag());
+    if (mkdir(t->base, 0700) < 0 && errno != EEXIST)
+        return err_set_errno(e, errno, "cannot make folder %s", t->base);
+    t->base_fd = open(t->base, FOLDER | O_NOFOLLOW);
+    if (t->base_fd < 0 || fstat(t->base_fd, &st) < 0)
+        return err_set_errno(e, errno, "log folder %s", t->base);
+    if (st.st_uid != geteuid())
+        return err_set(e, "log folder %s belongs to another user", t->base);
+    return 0;
+}
+
+/* A folder that was not there: nobody can have put anything in our way. */
+static int make_run(struct logtree *t, const char *run_id, struct err *e)
+{
+    char *stem = folder_name(run_id), random[RANDOM_LETTERS + 1];
+    int rc = -1;
+
+    for (int i = 0; i < NAME_TRIES && rc < 0; i++) {
+        scratch_random(random, RANDOM_LETTERS);
+        free(t->name);
+        t->name = xasprintf("%s_%s", stem, random);
+        rc = mkdirat(t->base_fd, t->name, 0777);
+        if (rc < 0 && errno != EEXIST)
+            break;
+    }
+    free(stem);
+    if (rc == 0)
+        t->run_fd = openat(t->base_fd, t->name, FOLDER | O_NOFOLLOW);
+    if (t->run_fd < 0)
+        return err_set_errno(e, errno, "cannot make folder %s/%s", t->base, t->name);
+    t->path = xasprintf("%s/%s", t->base, t->name);
+    return 0;
+}
+
+/* `latest-<host>`, put in place in one step: it always points to a run. */
+static void point_latest(const struct logtree *t)
+{
+    char host[HOST_NAME_MAX_BYTES + 1] = "", random[RANDOM_LETTERS + 1];
+    char *link, *fresh;
+
+    if (gethostname(host, sizeof(host) - 1) < 0)
+        snprintf(host, sizeof(host), "localhost");
+    scratch_random(random, RANDOM_LETTERS);
+    link = xasprintf("latest-%s", host);
+    fresh = xasprintf(".%s-%s", link, random);
+    if (symlinkat(t->name, t->base_fd, fresh) == 0 &&
+        renameat(t->base_fd, fresh, t->base_fd, link) < 0) {
+        log_debug("%s/%s: %s", t->base, link, strerror(errno));
+        unlinkat(t->base_fd, fresh, 0);
+    }
+    free(link);
+    free(fresh);
+}
+
+struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e)
+{
+    struct logtree *t = xcalloc(1, sizeof(*t));
+
+    t->temporary = !log_dir;
+    t->base_fd = t->run_fd = t->attempt_fd = -1;
+    if ((log_dir ? open_log_dir(t, log_dir, e) : open_scratch(t, e)) < 0 ||
+        make_run(t, run_id, e) < 0) {
+        logtree_destroy(t);
+        return NULL;
+    }
+    if (!t->temporary)
+        point_latest(t);
+    return t;
+}
+
+const char *logtree_path(const struct logtree *t)
+{
+    return t->path;
+}
+
+static char *attempt_name(uint64_t attempt, char *buf, size_t size)
+{
+    snprintf(buf, size, "attempt_%" PRIu64, attempt);
+    return buf;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* Of a temporary tree, what stayed empty of the current attempt goes. */
+static void clear_attempt(const struct logtree *t)
+{
+    char name[32];
+
+    if (t->attempt_fd < 0 || !t->temporary)
+        return;
+    for (uint32_t i = 0; i < t->workers; i++) {
+        snprintf(name, sizeof(name), "%" PRIu32, i);
+        unlinkat(t->attempt_fd, name, AT_REMOVEDIR);
+    }
+    unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
+}
+
+void logtree_clear(struct logtree *t)
+{
+    if (!t || !t->temporary || t->cleared)
+        return;
+    t->cleared = true;
+    clear_attempt(t);
+    if (t->name)
+        unlinkat(t->base_fd, t->name, AT_REMOVEDIR);
+    if (t->base)
+        rmdir(t->base);
+}
+
+void logtree_destroy(struct logtree *t)
+{
+    int saved_errno = errno;
+
+    if (!t)
+        return;
+    logtree_clear(t);
+    close_fd(&t->attempt_fd);
+    close_fd(&t->run_fd);
+    close_fd(&t->base_fd);
+    free(t->base);
+    free(t->name);
+    free(t->path);
+    free(t);
+    errno = saved_errno;
+}
+
+static int make_at(int dir, const char *name)
+{
+    return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+char *logtree_file_path(const struct logtree *t, uint32_t local_rank, const char *name)
+{
+    if (local_rank == LOGTREE_NODE)
+        return xasprintf("%s/attempt_%" PRIu64 "/%s", t->path, t->attempt, name);
+    return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32 "/%s", t->path, t->attempt,
+                     local_rank, name);
+}
+
+static int fail(const struct logtree *t, uint32_t local_rank, const char *name,
+                struct err *e)
+{
+    int errnum = errno;
+    char *path = logtree_file_path(t, local_rank, name);
+
+    err_set_errno(e, errnum, "cannot make %s", path);
+    free(path);
+    return -1;
+}
+
+int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct err *e)
+{
+    char name[32];
+
+    clear_attempt(t);
+    close_fd(&t->attempt_fd);
+    t->attempt = attempt;
+    t->workers = workers;
+    attempt_name(attempt, name, sizeof(name));
+    if (make_at(t->run_fd, name) < 0 ||
+        (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
+        return fail(t, LOGTREE_NODE, "", e);
+    for (uint32_t i = 0; i < workers; i++) {
+        snprintf(name, sizeof(name), "%" PRIu32, i);
+        if (make_at(t->attempt_fd, name) < 0)
+            return fail(t, i, "", e);
+    }
+    return 0;
+}
+
+int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
+                 struct err *e)
+{
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY;
+    char folder[32] = ".";
+    int dir, fd;
+
+    if (local_rank != LOGTREE_NODE)
+        snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
+    dir = openat(t->attempt_fd, folder, FOLDER | O_NOFOLLOW);
+    fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);
+    if (fd < 0)
+        fail(t, local_rank, name, e);
+    if (dir >= 0)
+        close(dir);
+    return fd;
+}

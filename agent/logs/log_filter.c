@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_filter.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/logs/log_writer.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+
+struct logfilter {
+    struct outlet *outlet;
+    const char *const *strings;
+    char *prefix;
+    size_t prefix_size;
+    size_t held_size;
+    char held[LOG_LINE_MAX]; /* the beginning of a line */
+};
+
+static bool is_wanted(const struct logfilter *f, const char *line, size_t size)
+{
+    for (const char *const *s = f->strings; *s; s++)
+        if (memmem(line, size, *s, strlen(*s)))
+            return true;
+    return false;
+}
+
+/* line is without its newline. */
+static void take_line(struct logfilter *f, const char *line, size_t size)
+{
+    size_t all = f->prefix_size + size + 1;
+    char *copy;
+
+    if (!is_wanted(f, line, size))
+        return;
+    copy = xmalloc(all);
+    memcpy(copy, f->prefix, f->prefix_size);
+    memcpy(copy + f->prefix_size, line, size);
+    copy[all - 1] = '\n';
+    outlet_put(f->outlet, copy, all); /* at once: lines of several streams do not mix */
+    free(copy);
+}
+
+static void hold(struct logfilter *f, const char *data, size_t size)
+{
+    while (size > 0) {
+        size_t room = sizeof(f->held) - f->held_size, n = size < room ? size : room;
+
+        memcpy(f->held + f->held_size, data, n);
+        f->held_size += n;
+        data += n;
+        size -= n;
+        if (f->held_size == sizeof(f->held)) {
+            take_line(f, f->held, f->held_size);
+            f->held_size = 0;
+        }
+    }
+}
+
+void logfilter_put(struct logfilter *f, const char *data, size_t size)
+{
+    while (size > 0) {
+        const char *newline = memchr(data, '\n', size);
+        size_t n = newline ? (size_t)(newline - data) : size;
+
+        if (!newline || f->held_size > 0)
+            hold(f, data, n);
+        if (!newline)
+            return;
+        if (f->held_size > 0)
+            take_line(f, f->held, f->held_size);
+        else
+            take_line(f, data, n);
+        f->held_size = 0;
+        data += n + 1;
+        size -= n + 1;
+    }
+}
+
+struct logfilter *logfilter_create(struct outlet *outlet, const char *const *strings,
+                                   const char *prefix)
+{
+    struct logfilter *f = xmalloc(sizeof(*f));
+
+    f->outlet = outlet;
+    f->strings = strings;
+    f->prefix = xstrdup(prefix);
+    f->prefix_size = strlen(prefix);
+    f->held_size = 0;
+    return f;
+}
+
+void logfilter_destroy(struct logfilter *f)
+{
+    if (!f)
+        return;
+    if (f->held_size > 0)
+        take_line(f, f->held, f->held_size);
+    free(f->prefix);
+    free(f);
+}

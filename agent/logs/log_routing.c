@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_routing.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint8_t bit[LOG_STREAMS] = {
+    [LOG_OUT] = CONFIG_STDOUT,
+    [LOG_ERR] = CONFIG_STDERR,
+};
+
+static enum log_sink kind_of(const struct stat *st, int fd)
+{
+    if (S_ISREG(st->st_mode))
+        return LOG_SINK_FILE;
+    if (!S_ISCHR(st->st_mode))
+        return LOG_SINK_PIPE;
+    return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
+}
+
+struct logplan_sinks logplan_look_at(int out, int err)
+{
+    struct logplan_sinks sinks = { .same = false };
+    struct stat st[LOG_STREAMS];
+
+    /* one that is closed is like a pipe that nobody reads */
+    if (fstat(out, &st[LOG_OUT]) < 0 || fstat(err, &st[LOG_ERR]) < 0)
+        return sinks;
+    sinks.kind[LOG_OUT] = kind_of(&st[LOG_OUT], out);
+    sinks.kind[LOG_ERR] = kind_of(&st[LOG_ERR], err);
+    sinks.same = st[LOG_OUT].st_dev == st[LOG_ERR].st_dev &&
+                 st[LOG_OUT].st_ino == st[LOG_ERR].st_ino;
+    return sinks;
+}
+
+static bool has_filter(const struct config *c, int which)
+{
+    const char *const *f = which == LOG_OUT ? c->stdout_filters : c->stderr_filters;
+
+    return f && *f;
+}
+
+static bool has_bit(const uint8_t *list, uint32_t local_rank, int which)
+{
+    return list && list[local_rank] & bit[which];
+}
+
+/* With --tee, filters look at what is teed; without, at everything. */
+static bool is_filtered(const struct config *c, uint32_t local_rank, int which)
+{
+    if (!has_filter(c, which) || has_bit(c->streams.tee, local_rank, which))
+        return has_filter(c, which);
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (has_bit(c->streams.tee, i, which))
+            return false;
+    return true;
+}
+
+bool logplan_has_no_files(const struct config *c)
+{
+    return c->log_dir && strcmp(c->log_dir, "/dev/null") == 0;
+}
+
+bool logplan_needs_files(const struct config *c)
+{
+    bool any = has_filter(c, LOG_OUT) || has_filter(c, LOG_ERR);
+
+    for (uint32_t i = 0; i < c->workers; i++)
+        for (int k = 0; k < LOG_STREAMS; k++)
+            any |= has_bit(c->streams.redirect, i, k) || has_bit(c->streams.tee, i, k);
+    return any;
+}
+
+struct logplan logplan_make(const struct config *c, const struct logplan_sinks *sinks,
+                            uint32_t local_rank, int which)
+{
+    enum log_sink kind = sinks->kind[which];
+    bool tee = has_bit(c->streams.tee, local_rank, which);
+    bool redirect = has_bit(c->streams.redirect, local_rank, which);
+    bool shown = !c->streams.shown || c->streams.shown[local_rank];
+    struct logplan p = { .file = (tee || redirect) && !logplan_has_no_files(c),
+                         .filter = is_filtered(c, local_rank, which) &&
+                                   !logplan_has_no_files(c),
+                         .console = shown && (tee || !redirect),
+                         .prefix = tee };
+
+    p.pty = p.console && kind == LOG_SINK_TTY;
+    /* standard error is always seen: its end belongs into the report of a failure */
+    if (which == LOG_OUT && !p.file && !p.filter) {
+        p.nowhere = !p.console;
+        p.passed = p.console && !p.prefix &&
+                   (kind == LOG_SINK_FILE || kind == LOG_SINK_DEVICE);
+    }
+    return p;
+}
+
+bool logplan_is_one_stream(const struct logplan plan[LOG_STREAMS],
+                           const struct logplan_sinks *sinks)
+{
+    bool one = sinks->same && sinks->kind[LOG_ERR] != LOG_SINK_DEVICE;
+
+    for (int i = 0; i < LOG_STREAMS; i++)
+        one &= plan[i].console && !plan[i].prefix && !plan[i].file && !plan[i].filter;
+    return one;
+}

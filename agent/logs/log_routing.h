@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGS_LOG_ROUTING_H
+#define AGENT_LOGS_LOG_ROUTING_H
+
+#include <stdbool.h>
+
+#include "agent/config/config.h"
+
+/*
+ * Where each stream of each worker goes, and through what: a function of the
+ * configuration and of what crun's own two streams are, and of nothing else.
+ */
+enum { LOG_OUT, LOG_ERR, LOG_STREAMS };
+
+enum log_sink { LOG_SINK_PIPE, LOG_SINK_FILE, LOG_SINK_DEVICE, LOG_SINK_TTY };
+
+struct logplan_sinks {
+    enum log_sink kind[LOG_STREAMS]; /* a device that is no terminal is /dev/null */
+    bool same;                       /* both are one and the same */
+};
+
+/* What these two descriptors are. */
+struct logplan_sinks logplan_look_at(int out, int err);
+
+struct logplan {
+    bool file, filter;    /* copied to the worker's file, to the filtered one */
+    bool console, prefix; /* copied to crun's own stream, with a prefix */
+    bool pty;             /* the worker gets a terminal, else a pipe; or rather: */
+    bool passed;          /* crun's own descriptor */
+    bool nowhere;         /* /dev/null */
+};
+
+struct logplan logplan_make(const struct config *c, const struct logplan_sinks *sinks,
+                            uint32_t local_rank, int which);
+
+/*
+ * Both streams of a worker through one pipe or pty, which keeps their order: where both
+ * go to the same place and to no file of their own.
+ */
+bool logplan_is_one_stream(const struct logplan plan[LOG_STREAMS],
+                           const struct logplan_sinks *sinks);
+
+/* Whether any worker's output is to be written to a file. */
+bool logplan_needs_files(const struct config *c);
+/* --log-dir=/dev/null: no logs and no error files. */
+bool logplan_has_no_files(const struct config *c);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_stream.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+struct logstream {
+    struct logstream_calls calls;
+    struct event *event;
+    int fd;
+    bool pty, grown, paused;
+};
+
+/* All streams are read on the loop's thread, one after the other. */
+static char buffer[LOG_READ_BYTES];
+
+/* Fills the buffer as far as there is something. *ended: nobody can write any more. */
+static size_t take(struct logstream *s, bool *ended)
+{
+    size_t size = 0;
+
+    *ended = false;
+    while (size < sizeof(buffer)) {
+        ssize_t n = read(s->fd, buffer + size, sizeof(buffer) - size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        /* a pty says EIO when its other end is closed */
+        *ended = n == 0 || (n < 0 && errno != EAGAIN);
+        if (n <= 0)
+            break;
+        size += (size_t)n;
+        if (!s->pty) /* a pipe gives all it has, a pty a page at a time */
+            break;
+    }
+    return size;
+}
+
+/* A pipe that was found full is made larger: most never need it. */
+static void grow(struct logstream *s, size_t size)
+{
+    if (s->pty || s->grown || size < LOG_LINE_MAX)
+        return;
+    s->grown = true;
+    (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be allowed: fine */
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct logstream *s = arg;
+    bool ended;
+    size_t size;
+
+    (void)fd;
+    (void)what;
+    if (!s->calls.ready(s->calls.arg)) {
+        s->paused = true;
+        event_del(s->event);
+        return;
+    }
+    size = take(s, &ended);
+    grow(s, size);
+    if (size > 0)
+        s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
+    if (ended) {
+        event_del(s->event);
+        s->calls.ended(s->calls.arg); /* may free s: nothing may follow */
+    }
+}
+
+void logstream_resume(struct logstream *s)
+{
+    if (!s->paused)
+        return;
+    s->paused = false;
+    event_add(s->event, NULL);
+}
+
+void logstream_finish(struct logstream *s)
+{
+    bool ended = false;
+    size_t size, all = 0;
+
+    /* whoever still writes cannot keep us: no more than the pipe had room for */
+    while (!ended && all < LOG_PIPE_BYTES && (size = take(s, &ended)) > 0) {
+        all += size;
+        s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
+    }
+}
+
+static int open_pipe(int end[2], struct err *e)
+{
+    if (pipe2(end, O_CLOEXEC) < 0)
+        return err_set_errno(e, errno, "cannot make a pipe");
+    return 0;
+}
+
+static int open_peer(int master)
+{
+    int fd = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char name[64];
+
+    if (fd < 0 && ptsname_r(master, name, sizeof(name)) == 0) /* before Linux 4.13 */
+        fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return fd;
+}
+
+/* Raw: the real terminal does with the bytes what a terminal does. */
+static int open_pty(int end[2], struct err *e)
+{
+    struct termios raw;
+
+    end[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (end[0] < 0)
+        return err_set_errno(e, errno, "cannot make a terminal for a worker");
+    if (grantpt(end[0]) < 0 || unlockpt(end[0]) < 0 ||
+        (end[1] = open_peer(end[0])) < 0) {
+        err_set_errno(e, errno, "cannot open a terminal for a worker");
+        close(end[0]);
+        return -1;
+    }
+    if (tcgetattr(end[1], &raw) == 0) {
+        cfmakeraw(&raw);
+        tcsetattr(end[1], TCSANOW, &raw);
+    }
+    return 0;
+}
+
+struct logstream *logstream_create(struct loop *loop, bool pty,
+                                   const struct logstream_calls *calls, int *far,
+                                   struct err *e)
+{
+    struct logstream *s;
+    int end[2];
+
+    if ((pty ? open_pty(end, e) : open_pipe(end, e)) < 0)
+        return NULL;
+    s = xcalloc(1, sizeof(*s));
+    s->calls = *calls;
+    s->pty = pty;
+    s->fd = end[0];
+    *far = end[1];
+    fcntl(s->fd, F_SETFL, O_NONBLOCK);
+    s->event = event_new(loop_base(loop), s->fd, EV_READ | EV_PERSIST, on_readable, s);
+    if (!s->event || event_add(s->event, NULL) < 0) {
+        err_set(e, "cannot watch a worker's output");
+        close(*far);
+        logstream_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+void logstream_destroy(struct logstream *s)
+{
+    if (!s)
+        return;
+    if (s->event)
+        event_free(s->event);
+    close(s->fd);
+    free(s);
+}
+
+void logstream_resize(const struct logstream *s, int from, unsigned columns)
+{
+    struct winsize size;
+
+    if (!s->pty || ioctl(from, TIOCGWINSZ, &size) < 0)
+        return;
+    if (size.ws_col > 2 * columns)
+        size.ws_col = (unsigned short)(size.ws_col - columns);
+    ioctl(s->fd, TIOCSWINSZ, &size);
+}

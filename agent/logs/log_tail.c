@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_tail.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/json_strict.h"
+
+#define ESC 0x1b
+#define BEL 0x07
+
+void logtail_add(struct logtail *t, const char *data, size_t size)
+{
+    size_t first;
+
+    if (!t->ring)
+        t->ring = xmalloc(LOG_TAIL_BYTES);
+    if (size > LOG_TAIL_BYTES) {
+        data += size - LOG_TAIL_BYTES;
+        size = LOG_TAIL_BYTES;
+    }
+    first = LOG_TAIL_BYTES - t->end < size ? LOG_TAIL_BYTES - t->end : size;
+    memcpy(t->ring + t->end, data, first);
+    memcpy(t->ring, data + first, size - first);
+    t->end = (t->end + size) % LOG_TAIL_BYTES;
+    t->size = t->size + size < LOG_TAIL_BYTES ? t->size + size : LOG_TAIL_BYTES;
+}
+
+void logtail_fini(struct logtail *t)
+{
+    free(t->ring);
+    *t = (struct logtail){ 0 };
+}
+
+/* The ring's content in order; the caller frees. */
+static char *unroll(const struct logtail *t)
+{
+    char *flat = xmalloc(t->size + 1);
+    size_t start = (t->end + LOG_TAIL_BYTES - t->size) % LOG_TAIL_BYTES;
+    size_t first = LOG_TAIL_BYTES - start < t->size ? LOG_TAIL_BYTES - start : t->size;
+
+    if (t->size > 0) {
+        memcpy(flat, t->ring + start, first);
+        memcpy(flat + first, t->ring, t->size - first);
+    }
+    flat[t->size] = '\0';
+    return flat;
+}
+
+/* How many bytes an escape sequence takes: ESC [ ... final, ESC ] ... BEL or ESC \, or
+ * ESC, some of " " to "/", and one byte more. */
+static size_t escape_size(const char *s, size_t size)
+{
+    size_t n = 2;
+
+    if (size < 2)
+        return size;
+    if (s[1] == '[') {
+        while (n < size && (s[n] < 0x40 || s[n] > 0x7e) && s[n] != '\n')
+            n++;
+    } else if (s[1] == ']') {
+        while (n < size && s[n] != BEL && s[n] != ESC && s[n] != '\n')
+            n++;
+        if (n + 1 < size && s[n] == ESC)
+            n++;
+    } else {
+        for (n = 1; n < size && s[n] >= ' ' && s[n] < '0';)
+            n++;
+    }
+    return n < size ? n + (s[n] != '\n') : size;
+}
+
+/* Turn what was written into what is seen, in place. Returns the new size. */
+static size_t make_plain(char *s, size_t size)
+{
+    size_t out = 0, line = 0, n;
+    bool redraw = false;
+
+    for (size_t in = 0; in < size; in += n) {
+        unsigned char c = (unsigned char)s[in];
+
+        n = json_utf8_size(s + in, size - in);
+        if (c == ESC) {
+            n = escape_size(s + in, size - in);
+            continue;
+        }
+        if (c == '\r') { /* what follows is drawn over the line, if anything does */
+            redraw = true;
+            continue;
+        }
+        if (redraw && c != '\n')
+            out = line;
+        redraw = false;
+        if (n == 0 || (c < ' ' && c != '\n' && c != '\t') || c == 0x7f) {
+            n = 1;
+            s[out++] = '?';
+            continue;
+        }
+        memmove(s + out, s + in, n);
+        out += n;
+        if (c == '\n')
+            line = out;
+    }
+    return out;
+}
+
+char *logtail_text(const struct logtail *t, char *text, size_t size)
+{
+    char *flat = unroll(t), *start = flat, *newline;
+    size_t cut = t->size == LOG_TAIL_BYTES, used;
+
+    used = make_plain(flat, t->size);
+    if (used > size - 1) {
+        start += used - (size - 1);
+        cut = 1;
+    }
+    /* a first line of which the beginning is missing is no line; but better than none
+     */
+    newline = cut ? memchr(start, '\n', (size_t)(flat + used - start)) : NULL;
+    if (newline && newline + 1 < flat + used)
+        start = newline + 1;
+    while (cut && start < flat + used && ((unsigned char)*start & 0xc0) == 0x80)
+        start++;
+    used -= (size_t)(start - flat);
+    memcpy(text, start, used);
+    text[used] = '\0';
+    free(flat);
+    return text;
+}

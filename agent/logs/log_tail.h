@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGS_LOG_TAIL_H
+#define AGENT_LOGS_LOG_TAIL_H
+
+#include <stddef.h>
+
+/*
+ * The last LOG_TAIL_BYTES of a stream, for the report of a failure. Memory is taken
+ * when the first byte comes. Zero-initialise.
+ */
+struct logtail {
+    char *ring;
+    size_t end;  /* where the next byte goes */
+    size_t size; /* bytes that are there */
+};
+
+void logtail_add(struct logtail *t, const char *data, size_t size);
+
+/*
+ * What a terminal would show of it, as plain text: of a line that was drawn again after
+ * a carriage return the last drawing, no escape sequences, valid UTF-8. Whole lines,
+ * the last ones, at most size - 1 bytes. Returns text.
+ */
+char *logtail_text(const struct logtail *t, char *text, size_t size);
+
+/* Forget all. */
+void logtail_fini(struct logtail *t);
+
+#endif

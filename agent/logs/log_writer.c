@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_writer.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+/*
+ * One mutex guards a writer and all its outlets; it is never held across a system call
+ * on a descriptor that may block. The thread is made when the first byte is queued, so
+ * a job that says nothing has none. Outlets are freed by the loop's thread alone, which
+ * has told of their losses before.
+ *
+ * A thread that hangs in write() cannot be stopped. At the end it is left behind: then
+ * the writer is its own, and it frees it should it ever return.
+ */
+#define MARK_MAX 256
+
+struct block {
+    TAILQ_ENTRY(block) link;
+    size_t used;
+    char data[WRITER_BLOCK_BYTES];
+};
+
+TAILQ_HEAD(blocks, block);
+
+struct outlet {
+    struct writer *writer;
+    struct outlet_options options;
+    struct blocks blocks;
+    size_t queued; /* bytes in blocks, and those being written */
+    bool ready;    /* in the list of outlets to write */
+    bool waited_for;
+    bool closing, done;
+    bool dead; /* nothing will ever be taken: a closed pipe, a terminal hung up */
+    uint64_t retry_ms;
+    uint64_t lost, told;        /* bytes, as totals */
+    uint64_t unmarked_in_queue; /* lost for want of room, */
+    uint64_t unmarked_in_file;  /* and refused by the file, since the last mark */
+    int lost_errno;             /* 0: it was too slow */
+    TAILQ_ENTRY(outlet) ready_link;
+    TAILQ_ENTRY(outlet) link;
+};
+
+struct writer {
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle;
+    pthread_t thread;
+    bool running, ending, orphan, slow;
+    TAILQ_HEAD(, outlet) outlets, ready;
+    struct blocks spare; /* written, kept for what comes next */
+    unsigned spares;
+    size_t queued;
+    uint64_t taken, taken_before, since_ms;
+    bool waited_for;
+    int news_fd;
+    bool news;
+
+    struct writer_calls calls;
+    struct loop *loop;
+    struct event *event;
+};
+
+/* Under the lock, both. */
+static struct block *take_block(struct writer *w)
+{
+    struct block *b = TAILQ_FIRST(&w->spare);
+
+    if (b) {
+        TAILQ_REMOVE(&w->spare, b, link);
+        w->spares--;
+    } else {
+        b = xmalloc(sizeof(*b));
+    }
+    b->used = 0;
+    return b;
+}
+
+static void give_block(struct writer *w, struct block *b)
+{
+    if (w->spares == WRITER_SPARES_MAX) {
+        free(b);
+        return;
+    }
+    TAILQ_INSERT_HEAD(&w->spare, b, link);
+    w->spares++;
+}
+
+/* -- the thread ------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void send_news(struct writer *w)
+{
+    static const uint64_t one = 1;
+
+    if (w->news)
+        return;
+    w->news = true;
+    while (write(w->news_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+}
+
+/* Returns 0 or an errno value; *size is what is left. */
+static int write_all(int fd, const char *data, size_t *size)
+{
+    while (*size > 0) {
+        ssize_t n = write(fd, data, *size);
+
+        if (n >= 0) {
+            data += n;
+            *size -= (size_t)n;
+        } else if (errno == EAGAIN) { /* made non-blocking by somebody who shares it */
+            struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+            poll(&p, 1, -1);
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+/* Says in the file itself that something is missing here. Returns its size. */
+static size_t make_mark(char *text, size_t size, uint64_t bytes, int errnum)
+{
+    return (size_t)snprintf(text, size,
+                            "\n[crun: %" PRIu64 " bytes of output lost: %s]\n", bytes,
+                            errnum ? strerror(errnum) : "too slow");
+}
+
+static void lose(struct outlet *o, size_t bytes, int errnum)
+{
+    o->lost += bytes;
+    o->lost_errno = errnum;
+    send_news(o->writer);
+}
+
+static bool is_final(int errnum)
+{
+    return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
+}
+
+/* Under the lock, which is let go of while it writes. What was lost before in this
+ * place is marked first. */
+static int write_unlocked(struct writer *w, struct outlet *o, const char *data,
+                          size_t *size)
+{
+    uint64_t unmarked = o->options.mark ? o->unmarked_in_file : 0;
+    int errnum = o->lost_errno, fd = o->options.fd;
+    char mark[MARK_MAX];
+    size_t mark_size = unmarked ? make_mark(mark, sizeof(mark), unmarked, errnum) : 0;
+
+    pthread_mutex_unlock(&w->lock);
+    errnum = write_all(fd, mark, &mark_size);
+    if (!errnum)
+        errnum = write_all(fd, data, size);
+    pthread_mutex_lock(&w->lock);
+    if (mark_size == 0)
+        o->unmarked_in_file -= unmarked;
+    return errnum;
+}
+
+static void write_block(struct writer *w, struct outlet *o, struct block *b)
+{
+    bool skip = o->dead || (o->retry_ms && clock_ms() < o->retry_ms);
+    int errnum = o->lost_errno;
+    size_t left = b->used;
+
+    if (!skip) {
+        errnum = write_unlocked(w, o, b->data, &left);
+        o->retry_ms = errnum ? clock_ms() + WRITER_RETRY_MS : 0;
+        o->dead = is_final(errnum);
+    }
+    if (left > 0) {
+        lose(o, left, errnum);
+        o->unmarked_in_file += left;
+    }
+    o->queued -= b->used;
+    w->queued -= b->used;
+    w->taken += b->used;
+}
+
+/* Under the lock: somebody may be waiting for the room just made. */
+static void settle(struct writer *w, struct outlet *o, size_t written)
+{
+    const size_t half = WRITER_QUEUE_MAX / 2;
+    bool crossed = w->queued <= half && w->queued + written > half;
+
+    if (w->queued == 0) {
+        w->slow = false;
+        pthread_cond_broadcast(&w->idle);
+    }
+    if (w->waited_for && (crossed || w->queued == 0 ||
+                          (o->waited_for && o->queued <= o->options.queue_max / 2)))
+        send_news(w);
+    if (o->closing && o->queued == 0) {
+        o->done = true;
+        send_news(w);
+    }
+}
+
+static void write_next(struct writer *w)
+{
+    struct outlet *o = TAILQ_FIRST(&w->ready);
+    struct block *b = TAILQ_FIRST(&o->blocks);
+    size_t size = b->used;
+
+    TAILQ_REMOVE(&w->ready, o, ready_link);
+    TAILQ_REMOVE(&o->blocks, b, link);
+    o->ready = false;
+    write_block(w, o, b);
+    give_block(w, b);
+    if (!o->ready && !TAILQ_EMPTY(&o->blocks)) {
+        o->ready = true;
+        TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
+    }
+    settle(w, o, size);
+}
+
+static void free_blocks(struct blocks *list)
+{
+    struct block *b;
+
+    while ((b = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, b, link);
+        free(b);
+    }
+}
+
+static void free_outlet(struct outlet *o)
+{
+    free_blocks(&o->blocks);
+    if (o->options.owned)
+        close(o->options.fd);
+    TAILQ_REMOVE(&o->writer->outlets, o, link);
+    free((char *)o->options.name);
+    free(o);
+}
+
+static void free_writer(struct writer *w)
+{
+    struct outlet *o;
+
+    while ((o = TAILQ_FIRST(&w->outlets)))
+        free_outlet(o);
+    free_blocks(&w->spare);
+    if (w->news_fd >= 0)
+        close(w->news_fd);
+    pthread_cond_destroy(&w->work);
+    pthread_cond_destroy(&w->idle);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static void *write_on(void *arg)
+{
+    struct writer *w = arg;
+    bool orphan;
+
+    pthread_mutex_lock(&w->lock);
+    while (!w->orphan) {
+        if (!TAILQ_EMPTY(&w->ready))
+            write_next(w);
+        else if (w->ending)
+            break;
+        else
+            pthread_cond_wait(&w->work, &w->lock);
+    }
+    orphan = w->orphan;
+    pthread_mutex_unlock(&w->lock);
+    if (orphan)
+        free_writer(w);
+    return NULL;
+}
+
+/* -- the loop's side -------------------------------------------------------------- */
+
+/* Outlets that were closed and have nothing more to write or to tell. */
+static void free_done(struct writer *w)
+{
+    struct outlet *o, *next;
+
+    pthread_mutex_lock(&w->lock);
+    for (o = TAILQ_FIRST(&w->outlets); o; o = next) {
+        next = TAILQ_NEXT(o, link);
+        if (o->done && o->lost == o->told)
+            free_outlet(o);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void on_news(evutil_socket_t fd, short what, void *arg)
+{
+    struct writer *w = arg;
+    uint64_t count;
+
+    (void)what;
+    pthread_mutex_lock(&w->lock);
+    if (read(fd, &count, sizeof(count)) > 0)
+        w->news = false;
+    w->waited_for = false;
+    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
+        o->waited_for = false;
+    pthread_mutex_unlock(&w->lock);
+    free_done(w);
+    w->calls.news(w->calls.arg);
+}
+
+struct writer *writer_create(struct loop *loop, const struct writer_calls *calls)
+{
+    struct writer *w = xcalloc(1, sizeof(*w));
+    pthread_condattr_t attr;
+
+    w->loop = loop;
+    w->calls = *calls;
+    w->news_fd = -1;
+    TAILQ_INIT(&w->outlets);
+    TAILQ_INIT(&w->ready);
+    TAILQ_INIT(&w->spare);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->work, NULL);
+    pthread_cond_init(&w->idle, &attr);
+    pthread_condattr_destroy(&attr);
+    /* the descriptor is there before anybody may put: it is the loop's to make */
+    w->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->event = event_new(loop_base(loop), w->news_fd, EV_READ | EV_PERSIST, on_news, w);
+    if (w->event)
+        event_add(w->event, NULL);
+    return w;
+}
+
+/* Under the lock. Without a thread nothing is written: that is a loss like another. */
+static void ensure_thread(struct writer *w)
+{
+    sigset_t all, before;
+
+    if (w->running)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->running = pthread_create(&w->thread, NULL, write_on, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void wait_idle(struct writer *w, uint64_t until_ms)
+{
+    uint64_t now = clock_ms(), left = until_ms > now ? until_ms - now : 0;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(left / 1000);
+    until.tv_nsec += (long)(left % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (w->queued > 0 && w->running &&
+           pthread_cond_timedwait(&w->idle, &w->lock, &until) == 0)
+        ;
+}
+
+/* What will not be written any more is lost. */
+static void lose_rest(struct writer *w)
+{
+    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
+        if (o->queued > 0)
+            lose(o, o->queued, 0);
+}
+
+void writer_destroy(struct writer *w, uint64_t until_ms)
+{
+    bool orphan;
+
+    if (!w)
+        return;
+    if (w->event)
+        event_free(w->event);
+    pthread_mutex_lock(&w->lock);
+    wait_idle(w, until_ms);
+    lose_rest(w);
+    orphan = w->running && w->queued > 0;
+    w->ending = true;
+    pthread_mutex_unlock(&w->lock);
+    writer_tell_losses(w);
+
+    pthread_mutex_lock(&w->lock);
+    w->orphan = orphan;
+    if (orphan)
+        pthread_detach(w->thread);
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (orphan) /* it is the thread's now */
+        return;
+    if (w->running)
+        pthread_join(w->thread, NULL);
+    free_writer(w);
+}
+
+struct outlet *outlet_create(struct writer *w, const struct outlet_options *options)
+{
+    struct outlet *o = xcalloc(1, sizeof(*o));
+
+    o->writer = w;
+    o->options = *options;
+    o->options.name = xstrdup(options->name);
+    TAILQ_INIT(&o->blocks);
+    pthread_mutex_lock(&w->lock);
+    TAILQ_INSERT_TAIL(&w->outlets, o, link);
+    pthread_mutex_unlock(&w->lock);
+    return o;
+}
+
+/* Under the lock. */
+static bool has_room(const struct outlet *o)
+{
+    return o->queued < o->options.queue_max && o->writer->queued < WRITER_QUEUE_MAX;
+}
+
+bool outlet_ready(struct outlet *o)
+{
+    struct writer *w = o->writer;
+    bool ready;
+
+    pthread_mutex_lock(&w->lock);
+    ready = o->dead || w->slow || has_room(o);
+    if (!ready) {
+        if (!w->waited_for) {
+            w->since_ms = clock_ms();
+            w->taken_before = w->taken;
+        }
+        w->waited_for = o->waited_for = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return ready;
+}
+
+static void append(struct outlet *o, const char *data, size_t size)
+{
+    struct writer *w = o->writer;
+
+    o->queued += size;
+    w->queued += size;
+    while (size > 0) {
+        struct block *b = TAILQ_LAST(&o->blocks, blocks);
+        size_t n;
+
+        if (!b || b->used == sizeof(b->data)) {
+            b = take_block(w);
+            TAILQ_INSERT_TAIL(&o->blocks, b, link);
+        }
+        n = sizeof(b->data) - b->used < size ? sizeof(b->data) - b->used : size;
+        memcpy(b->data + b->used, data, n);
+        b->used += n;
+        data += n;
+        size -= n;
+    }
+    if (!o->ready) {
+        o->ready = true;
+        TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
+        pthread_cond_signal(&w->work);
+    }
+}
+
+/* Under the lock: what was lost for want of room is missing here. */
+static void append_mark(struct outlet *o)
+{
+    char mark[MARK_MAX];
+
+    if (o->options.mark && o->unmarked_in_queue && o->writer->running)
+        append(o, mark,
+               make_mark(mark, sizeof(mark), o->unmarked_in_queue, o->lost_errno));
+    o->unmarked_in_queue = 0;
+}
+
+void outlet_put(struct outlet *o, const char *data, size_t size)
+{
+    struct writer *w = o->writer;
+
+    if (size == 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    ensure_thread(w);
+    if (o->dead || !w->running || !has_room(o)) {
+        lose(o, size, o->dead ? EPIPE : 0);
+        o->unmarked_in_queue += size;
+    } else {
+        append_mark(o);
+        append(o, data, size);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void outlet_close(struct outlet *o)
+{
+    struct writer *w;
+
+    if (!o)
+        return;
+    w = o->writer;
+    pthread_mutex_lock(&w->lock);
+    append_mark(o);
+    o->closing = true;
+    o->done = o->queued == 0;
+    pthread_mutex_unlock(&w->lock);
+    free_done(w);
+}
+
+bool writer_check(struct writer *w, uint64_t now_ms)
+{
+    bool again;
+
+    pthread_mutex_lock(&w->lock);
+    if ((w->waited_for || w->slow) && now_ms - w->since_ms >= WRITER_SLOW_MS) {
+        w->slow = w->taken - w->taken_before < WRITER_SLOW_BYTES && w->queued > 0;
+        w->since_ms = now_ms;
+        w->taken_before = w->taken;
+    }
+    again = w->waited_for || w->slow;
+    pthread_mutex_unlock(&w->lock);
+    return again;
+}
+
+bool writer_has_losses(struct writer *w)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
+        any |= o->lost > o->told;
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
+/* The next loss to tell of, as text; false if there is none. Once while the outlet
+ * lives, so that a person can act, and once with the total when it is over. */
+static bool next_loss(struct writer *w, char *text, size_t size)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o && !found;
+         o = TAILQ_NEXT(o, link)) {
+        found = o->lost > o->told && (o->told == 0 || o->done || w->ending);
+        if (!found)
+            continue;
+        snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",
+                 o->options.name, o->lost, o->done || w->ending ? "" : " so far",
+                 o->lost_errno ? strerror(o->lost_errno) : "it took them too slowly");
+        o->told = o->lost;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return found;
+}
+
+void writer_tell_losses(struct writer *w)
+{
+    char text[1024];
+
+    /* logged without the lock: the log may write through an outlet of ours */
+    while (next_loss(w, text, sizeof(text)))
+        log_warn("%s", text);
+    free_done(w);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/progress/proc_state.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STACK_FUNCTIONS_MAX 5
+
+/* What the first thread's file of that name holds; false if it cannot be read. */
+static bool read_file(pid_t pid, const char *name, char *buf, size_t size)
+{
+    char path[64];
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, buf, size - 1);
+    if (fd >= 0)
+        close(fd);
+    buf[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static const char *state_name(char state)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } names[] = { { 'R', "running" }, { 'S', "sleeping" }, { 'D', "uninterruptible" },
+                  { 'T', "stopped" }, { 't', "traced" },   { 'Z', "dead, not reaped" },
+                  { 'I', "idle" },    { 'X', "dead" } };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].letter == state)
+            return names[i].name;
+    return "in an unknown state";
+}
+
+/* The letter after the name, which stands in parentheses and may hold some; 0: none. */
+static char state_of(pid_t pid)
+{
+    char stat[512];
+    const char *end;
+
+    if (!read_file(pid, "stat", stat, sizeof(stat)))
+        return 0;
+    end = strrchr(stat, ')');
+    return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool is_entry(const char *function)
+{
+    return strncmp(function, "__x64_sys_", 10) == 0 ||
+           strncmp(function, "__arm64_sys_", 12) == 0 ||
+           strncmp(function, "do_syscall_", 11) == 0;
+}
+
+/* "[<0>] futex_wait+0x1/0x2\n..." to "futex_wait < do_futex < ..." */
+static void append_stack(pid_t pid, char *buf, size_t size)
+{
+    char stack[4096], *rest = stack, *line;
+    size_t used = strlen(buf);
+    unsigned count = 0;
+
+    if (!read_file(pid, "stack", stack, sizeof(stack)))
+        return;
+    while ((line = strsep(&rest, "\n")) && count < STACK_FUNCTIONS_MAX) {
+        char *name = strstr(line, "] ");
+
+        if (!name || used >= size)
+            continue;
+        name += 2;
+        name[strcspn(name, "+ ")] = '\0';
+        if (is_entry(name)) /* what every system call's stack begins with */
+            return;
+        used += (size_t)snprintf(buf + used, size - used, "%s%s",
+                                 count++ ? " < " : "; stack ", name);
+    }
+}
+
+static void append_wait(pid_t pid, char *buf, size_t size)
+{
+    char channel[128], call[128];
+    size_t used = strlen(buf);
+
+    if (read_file(pid, "wchan", channel, sizeof(channel)) && isalpha(channel[0]))
+        used += (size_t)snprintf(buf + used, size - used, " in %s", channel);
+    if (used < size && read_file(pid, "syscall", call, sizeof(call)) &&
+        isdigit(call[0]))
+        snprintf(buf + used, size - used, ", system call %.*s",
+                 (int)strcspn(call, " \n"), call);
+}
+
+char *procstate_describe(pid_t pid, char *buf, size_t size)
+{
+    char state = state_of(pid);
+
+    snprintf(buf, size, "%s", state ? state_name(state) : "");
+    if (!state || state == 'R')
+        return buf;
+    append_wait(pid, buf, size);
+    append_stack(pid, buf, size);
+    return buf;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_PROGRESS_PROC_STATE_H
+#define AGENT_PROGRESS_PROC_STATE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/*
+ * What a process is doing, from /proc alone: "sleeping in futex_wait_queue, system call
+ * 202", and where the kernel's stack may be read, its first functions. Of its first
+ * thread, which in most programs is the one that matters. Returns buf; "" if there is
+ * no such process.
+ */
+char *procstate_describe(pid_t pid, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/ui/event_file.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+
+struct events {
+    const struct config *config;
+    int file; /* -1: none */
+};
+
+struct events *events_create(const struct config *config)
+{
+    struct events *ev = xcalloc(1, sizeof(*ev));
+
+    ev->config = config;
+    ev->file = -1;
+    if (!config->events_file)
+        return ev;
+    ev->file = open(config->events_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                    0666);
+    if (ev->file < 0)
+        log_warn("--events-file %s: %s; going on without it", config->events_file,
+                 strerror(errno));
+    return ev;
+}
+
+void events_destroy(struct events *ev)
+{
+    if (!ev)
+        return;
+    if (ev->file >= 0)
+        close(ev->file);
+    free(ev);
+}
+
+/* One write a line: lines of several agents that share a file do not mix. */
+static void write_line(int fd, const char *text)
+{
+    char *line = xasprintf("%s\n", text);
+
+    (void)!write(fd, line, strlen(line));
+    free(line);
+}
+
+void events_add(struct events *ev, const char *kind, uint64_t epoch, const char *fmt,
+                ...)
+{
+    char text[1024];
+    cJSON *o;
+    char *line;
+    va_list ap;
+
+    if (!ev || (ev->file < 0 && !ev->config->events_console))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "time_ms", (double)clock_wall_ms());
+    cJSON_AddStringToObject(o, "job", ev->config->run_id);
+    cJSON_AddNumberToObject(o, "pid", getpid());
+    cJSON_AddNumberToObject(o, "epoch", (double)epoch);
+    cJSON_AddStringToObject(o, "kind", kind);
+    cJSON_AddStringToObject(o, "text", text);
+    line = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    if (line && ev->file >= 0)
+        write_line(ev->file, line);
+    if (line && ev->config->events_console)
+        write_line(STDERR_FILENO, line);
+    free(line);
+}
+
+void events_add_formed(struct events *ev, uint64_t epoch, const struct msg_start *start)
+{
+    events_add(ev, "formed", epoch, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+               start->group_size, start->group_size == 1 ? "" : "s", start->world_size,
+               start->world_size == 1 ? "" : "s");
+}
+
+void events_add_failed(struct events *ev, uint64_t epoch, const struct failure *f)
+{
+    events_add(ev, "failed", epoch,
+               "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
+               f->rank, f->local_rank, f->pid, f->what);
+}

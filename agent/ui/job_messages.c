@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/ui/job_messages.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/ui/status_line.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
+
+#define WAITING_FIRST_MS 5000
+#define WAITING_AGAIN_MS 30000
+#define SLOW_STOP_MS 1000 /* worth a line of its own */
+
+struct say {
+    const struct config *config;
+    char job[RUN_ID_MAX + 8];
+    struct foot *foot;
+    bool stopping;
+    uint32_t alive;
+    bool running;
+    struct msg_start start; /* while it runs */
+    uint64_t epoch, began;
+    uint64_t stop_began, stop_ends, caused_epoch;
+    uint64_t waiting_since, waiting_said;
+    char refused[NOTICE_MAX_BYTES + 1]; /* said last */
+    struct loop_timer countdown;
+    char unreached[ERROR_TEXT_MAX_BYTES + 1]; /* why the rendezvous was not found */
+    uint64_t tried_since;
+    struct loop_timer unreached_again;
+};
+
+static const char *plural(uint32_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void show_countdown(void *arg)
+{
+    struct say *s = arg;
+    uint64_t now = clock_ms();
+    uint64_t left = s->stop_ends > now ? s->stop_ends - now : 0;
+    char line[128];
+
+    snprintf(line, sizeof(line),
+             "crun: stopping %" PRIu32 " worker%s, %" PRIu64
+             " s to finish (Ctrl-C again to kill)",
+             s->alive, plural(s->alive), (left + 999) / 1000);
+    foot_urgent(s->foot, line);
+    if (left)
+        loop_timer_arm(&s->countdown, now + 1000);
+}
+
+static void end_countdown(struct say *s)
+{
+    loop_timer_cancel(&s->countdown);
+    foot_urgent(s->foot, "");
+}
+
+static void show_unreached(void *arg)
+{
+    struct say *s = arg;
+    uint64_t now = clock_ms(), end = s->tried_since + s->config->job.join_timeout_ms;
+
+    log_info("waiting for the rendezvous (%s) · %" PRIu64 " s left", s->unreached,
+             end > now ? (end - now + 999) / 1000 : 0);
+    loop_timer_arm(&s->unreached_again, now + WAITING_AGAIN_MS);
+}
+
+void say_unreached(struct say *s, bool out, const char *why)
+{
+    if (!out) {
+        loop_timer_cancel(&s->unreached_again);
+        return;
+    }
+    snprintf(s->unreached, sizeof(s->unreached), "%s", why);
+    loop_timer_arm(&s->unreached_again, clock_ms() + WAITING_FIRST_MS);
+}
+
+struct say *say_create(struct loop *loop, const struct config *config,
+                       struct foot *foot)
+{
+    struct say *s = xcalloc(1, sizeof(*s));
+
+    s->foot = foot;
+    s->config = config;
+    if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
+        snprintf(s->job, sizeof(s->job), "the job");
+    else
+        snprintf(s->job, sizeof(s->job), "job \"%s\"", config->run_id);
+    s->tried_since = clock_ms();
+    loop_timer_init(&s->countdown, loop, show_countdown, s);
+    loop_timer_init(&s->unreached_again, loop, show_unreached, s);
+    return s;
+}
+
+void say_destroy(struct say *s)
+{
+    if (!s)
+        return;
+    loop_timer_fini(&s->countdown);
+    loop_timer_fini(&s->unreached_again);
+    free(s);
+}
+
+const char *say_job(const struct say *s)
+{
+    return s->job;
+}
+
+void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
+{
+    const char *nodes = start->group_size == 1 ? "node" : "nodes";
+
+    s->waiting_since = s->waiting_said = 0;
+    s->running = true;
+    s->start = *start;
+    s->epoch = epoch;
+    s->began = s->began ? s->began : clock_ms();
+    if (epoch > 1 && strcmp(start->cause, "failure") == 0)
+        log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
+                 " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
+                 start->restarts, start->max_restarts, epoch, start->world_size,
+                 plural(start->world_size), start->group_size, nodes);
+    else if (epoch > 1)
+        log_info("re-formed (%s): epoch %" PRIu64 ", %" PRIu32 " worker%s on %" PRIu32
+                 " %s",
+                 start->cause, epoch, start->world_size, plural(start->world_size),
+                 start->group_size, nodes);
+    else if (s->config->job.max_nodes > 1)
+        log_info("%s formed: %" PRIu32 " %s, %" PRIu32
+                 " worker%s, this is node %" PRIu32 " (epoch %" PRIu64 ")",
+                 s->job, start->group_size, nodes, start->world_size,
+                 plural(start->world_size), start->group_rank, epoch);
+}
+
+void say_joined(struct say *s, const struct msg_joined *joined)
+{
+    if (joined->spare)
+        log_info("this node waits as a spare of %s", s->job);
+}
+
+void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)
+{
+    if (epoch != s->caused_epoch && !stop->last && strcmp(stop->cause, "user") != 0)
+        log_info("%s", stop->text);
+    s->caused_epoch = epoch;
+}
+
+void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
+{
+    bool by_user = strcmp(stop->cause, "user") == 0;
+
+    s->running = false;
+    s->alive = alive;
+    s->stop_ends = clock_ms() + stop->grace_ms;
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    s->stop_began = clock_ms();
+    if (!by_user || alive == 0)
+        return;
+    if (foot_is_shown(s->foot))
+        show_countdown(s);
+    else
+        log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
+                 plural(alive), stop->grace_ms / 1000);
+}
+
+void say_stopped(struct say *s)
+{
+    uint64_t took = clock_ms() - s->stop_began;
+
+    end_countdown(s);
+    if (s->stopping && took >= SLOW_STOP_MS)
+        log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive, plural(s->alive),
+                 (double)took / 1000);
+    s->stopping = false;
+}
+
+/* The default of --master-addr, which no other machine reaches. */
+static bool is_only_here(const char *endpoints)
+{
+    return endpoints && (strncmp(endpoints, "127.", 4) == 0 ||
+                         strncmp(endpoints, "localhost", 9) == 0);
+}
+
+void say_waiting(struct say *s, const struct msg_beat *beat)
+{
+    uint64_t now = clock_ms();
+    bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
+    char until[64];
+
+    if (beat->present >= beat->wanted && !refused)
+        return; /* it is not nodes that are waited for */
+    if (!s->waiting_since)
+        s->waiting_since = s->epoch ? now : s->tried_since; /* beats come seldom */
+    if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
+                     (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS)))
+        return;
+    s->waiting_said = now;
+    memcpy(s->refused, beat->refused, sizeof(s->refused));
+    if (beat->present < s->config->job.min_nodes)
+        snprintf(until, sizeof(until), "%" PRIu64 " s left", beat->left_ms / 1000);
+    else
+        snprintf(until, sizeof(until), "starts without the others in %" PRIu64 " s",
+                 beat->left_ms / 1000);
+    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
+             " have joined%s%s%s · %s · rendezvous %s%s%s%s",
+             beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
+             beat->missing, *beat->missing ? ")" : "", until,
+             s->config->endpoints ? s->config->endpoints : "inside",
+             is_only_here(s->config->endpoints) ? " (for nodes of this machine only)"
+                                                : "",
+             *beat->refused ? " · " : "", beat->refused);
+}
+
+static int add_word(char *buf, size_t size, int at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Behind a dot, unless it is the first. */
+static int add_word(char *buf, size_t size, int at, const char *format, ...)
+{
+    va_list args;
+    int n = at;
+
+    if ((size_t)n + 4 >= size)
+        return at;
+    n += snprintf(buf + n, size - (size_t)n, at ? " · " : "crun: ");
+    va_start(args, format);
+    n += vsnprintf(buf + n, size - (size_t)n, format, args);
+    va_end(args);
+    return (size_t)n < size ? n : (int)size - 1;
+}
+
+char *say_standing(const struct say *s, const struct msg_heartbeat *p, char *buf,
+                   size_t size)
+{
+    const struct msg_start *m = &s->start;
+    char age[32];
+    int n = 0;
+
+    *buf = '\0';
+    if (!s->running || (s->config->job.max_nodes == 1 && p->step == 0))
+        return buf;
+    n = add_word(buf, size, n, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+                 m->group_size, plural(m->group_size), m->world_size,
+                 plural(m->world_size));
+    if (s->epoch > 1)
+        n = add_word(buf, size, n, "epoch %" PRIu64, s->epoch);
+    if (m->max_restarts)
+        n = add_word(buf, size, n, "%" PRIu32 " of %" PRIu32 " restarts used",
+                     m->restarts, m->max_restarts);
+    if (p->step)
+        n = add_word(buf, size, n, "step %" PRIu64, p->step);
+    if (*p->steps_per_s)
+        n = add_word(buf, size, n, "%s steps/s", p->steps_per_s);
+    if (*p->loss)
+        n = add_word(buf, size, n, "loss %s", p->loss);
+    add_word(buf, size, n, "%s",
+             clock_format_duration(clock_ms() - s->began, age, sizeof(age)));
+    return buf;
+}
+
+void say_outage(bool out, const char *why)
+{
+    if (out)
+        log_warn("the rendezvous is out of reach (%s): workers go on, trying again",
+                 why);
+    else
+        log_info("the rendezvous is back");
+}

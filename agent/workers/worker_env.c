@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A worker's environment and arguments. The environment is the one crun was started
+ * with, overlaid by the variables that torchrun sets and a few of crun's own; the
+ * arguments are those of the command line, in which a worker's local rank may stand.
+ */
+#include "agent/workers/worker_env.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cleanup/launch_lock.h"
+#include "rendezvous/base/xalloc.h"
+
+#define OWN_MAX 40
+
+/* Variables of ours, "NAME=value", one after another in one text. */
+struct own {
+    char *text;
+    size_t used, size;
+    size_t start[OWN_MAX];
+    unsigned count;
+};
+
+/* The names that are taken: an open hash table of entries, at most half full. */
+struct names {
+    const char **slot;
+    size_t mask;
+};
+
+static void put(struct own *o, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void put(struct own *o, const char *fmt, ...)
+{
+    va_list args;
+    size_t length;
+
+    va_start(args, fmt);
+    length = (size_t)vsnprintf(NULL, 0, fmt, args) + 1;
+    va_end(args);
+    if (o->used + length > o->size) {
+        o->size = 2 * (o->used + length);
+        o->text = xrealloc(o->text, o->size);
+    }
+    va_start(args, fmt);
+    vsnprintf(o->text + o->used, length, fmt, args);
+    va_end(args);
+    o->start[o->count++] = o->used;
+    o->used += length;
+}
+
+/* The value of a variable, or NULL. */
+static const char *find(const char *const *base, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; *base; base++)
+        if (strncmp(*base, name, length) == 0 && (*base)[length] == '=')
+            return *base + length + 1;
+    return NULL;
+}
+
+/* The entry at that index of a comma separated list, or the index itself. */
+static void put_visible_device(struct own *o, const char *name, const char *list,
+                               uint32_t index)
+{
+    size_t length;
+
+    if (!list) {
+        put(o, "%s=%" PRIu32, name, index);
+        return;
+    }
+    for (uint32_t i = 0; i < index && *list; i++) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    list += strspn(list, " ");
+    length = strcspn(list, ",");
+    while (length > 0 && list[length - 1] == ' ')
+        length--;
+    put(o, "%s=%.*s", name, (int)length, list);
+}
+
+/* Each worker sees one GPU, its own, as device 0. On ROCm HIP's list is the stronger.
+ */
+static void put_virtual_local_rank(struct own *o, uint32_t local_rank,
+                                   const char *const *base)
+{
+    const char *hip = find(base, "HIP_VISIBLE_DEVICES");
+    const char *list = hip && *hip ? hip : find(base, "CUDA_VISIBLE_DEVICES");
+
+    put(o, "LOCAL_RANK=0");
+    put_visible_device(o, "CUDA_VISIBLE_DEVICES", list, local_rank);
+    if (hip && *hip)
+        put_visible_device(o, "HIP_VISIBLE_DEVICES", list, local_rank);
+}
+
+static void put_ranks(struct own *o, const struct workerenv_facts *f,
+                      const char *const *base)
+{
+    const struct msg_start *s = f->start;
+    uint32_t rank = s->first_rank + f->local_rank;
+
+    put(o, "RANK=%" PRIu32, rank);
+    put(o, "WORLD_SIZE=%" PRIu32, s->world_size);
+    put(o, "LOCAL_WORLD_SIZE=%" PRIu32, s->workers);
+    put(o, "GROUP_RANK=%" PRIu32, s->group_rank);
+    put(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
+    put(o, "NODE_RANK=%" PRIu32, s->group_rank);
+    put(o, "ROLE_NAME=%s", f->config->role);
+    put(o, "ROLE_RANK=%" PRIu32,
+        s->role_world_size ? s->role_first_rank + f->local_rank : rank);
+    put(o, "ROLE_WORLD_SIZE=%" PRIu32,
+        s->role_world_size ? s->role_world_size : s->world_size);
+    if (f->config->virtual_local_rank)
+        put_virtual_local_rank(o, f->local_rank, base);
+    else
+        put(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
+}
+
+static void put_job(struct own *o, const struct workerenv_facts *f)
+{
+    const struct msg_start *s = f->start;
+
+    put(o, "MASTER_ADDR=%s", s->address);
+    put(o, "MASTER_PORT=%" PRIu32, s->port);
+    put(o, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, s->restarts);
+    put(o, "TORCHELASTIC_MAX_RESTARTS=%" PRIu32, s->max_restarts);
+    put(o, "TORCHELASTIC_RUN_ID=%s", f->config->run_id);
+    /* programs compare with Python's spelling */
+    put(o, "TORCHELASTIC_USE_AGENT_STORE=%s", f->agent_store ? "True" : "False");
+    put(o, "TORCHELASTIC_ERROR_FILE=%s", f->error_file);
+    put(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
+    put(o, "CRUN_RUN_ID=%s", f->config->run_id);
+    put(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
+    if (f->launch && *f->launch)
+        put(o, CLAIM_VARIABLE "=%s", f->launch);
+    if (*f->progress)
+        put(o, "CRUN_PROGRESS=%s", f->progress);
+}
+
+/* What a person who has set it knows better. */
+static void put_defaults(struct own *o, const struct workerenv_facts *f,
+                         const char *const *base)
+{
+    if (!find(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+        put(o, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (f->config->workers > 1 && !find(base, "OMP_NUM_THREADS"))
+        put(o, "OMP_NUM_THREADS=1");
+}
+
+static uint64_t hash(const char *text, size_t length)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
+    return h;
+}
+
+/* Take the name of "NAME=value". False if it is taken, or none. */
+static bool take_name(struct names *n, const char *entry)
+{
+    size_t length = strcspn(entry, "=") + 1;
+    size_t i = hash(entry, length) & n->mask;
+
+    if (length == 1 || entry[length - 1] != '=')
+        return false;
+    for (; n->slot[i]; i = (i + 1) & n->mask)
+        if (strncmp(n->slot[i], entry, length) == 0)
+            return false;
+    n->slot[i] = entry;
+    return true;
+}
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list[n])
+        n++;
+    return n;
+}
+
+static void names_init(struct names *n, size_t entries)
+{
+    size_t size = 16;
+
+    while (size < 2 * entries)
+        size *= 2;
+    n->slot = xcalloc(size, sizeof(*n->slot));
+    n->mask = size - 1;
+}
+
+/* Ours, then what base has besides, of each name the first, as getenv finds it. */
+static const char **merge(const struct own *o, const char *const *base)
+{
+    size_t slots = o->count + count(base) + 1, used = 0;
+    const char **env = xmalloc(slots * sizeof(*env) + o->used);
+    char *text = memcpy((char *)(env + slots), o->text, o->used);
+    struct names names;
+
+    names_init(&names, slots + 1);
+    (void)take_name(&names, "CRUN_PROGRESS="); /* an outer crun's is not for ours */
+    for (unsigned i = 0; i < o->count; i++) {
+        env[used++] = text + o->start[i];
+        (void)take_name(&names, text + o->start[i]);
+    }
+    for (; *base; base++)
+        if (take_name(&names, *base))
+            env[used++] = *base;
+    env[used] = NULL;
+    free(names.slot);
+    return env;
+}
+
+const char **workerenv_build(const struct workerenv_facts *f, const char *const *base)
+{
+    struct own own = { .count = 0 };
+    const char **env;
+
+    put_ranks(&own, f, base);
+    put_job(&own, f);
+    put_defaults(&own, f, base);
+    env = merge(&own, base);
+    free(own.text);
+    return env;
+}
+
+/* How long the name at the start of text is. */
+static size_t name_length(const char *text)
+{
+    size_t n = 0;
+
+    if (isdigit((unsigned char)*text))
+        return 0;
+    while (text[n] == '_' || (isalnum((unsigned char)text[n]) && isascii(text[n])))
+        n++;
+    return n;
+}
+
+/* Text at a "$": how many of its bytes value stands for, or 0. */
+static size_t macro_length(const char *text)
+{
+    static const char name[] = "local_rank";
+    bool braced = text[1] == '{';
+    size_t length = name_length(text + 1 + braced);
+
+    if (length != sizeof(name) - 1 || memcmp(text + 1 + braced, name, length) != 0 ||
+        (braced && text[2 + length] != '}'))
+        return 0;
+    return 1 + length + (braced ? 2 : 0);
+}
+
+/*
+ * Into out, unless that is NULL. Returns the size with the NUL. A second dollar sign
+ * keeps the word from being replaced; any other dollar signs, a shell's $$ among them,
+ * are left alone (torchrun halves them).
+ */
+static size_t substitute(const char *text, const char *value, char *out)
+{
+    size_t used = 0, value_length = strlen(value);
+
+    while (*text) {
+        bool escaped = text[0] == '$' && text[1] == '$' && macro_length(text + 1);
+        size_t skip = escaped ? 2 : *text == '$' ? macro_length(text) : 0;
+        const char *piece = skip == 0 || escaped ? text : value;
+        size_t length = skip == 0 || escaped ? 1 : value_length;
+
+        if (out)
+            memcpy(out + used, piece, length);
+        used += length;
+        text += skip ? skip : 1;
+    }
+    if (out)
+        out[used] = '\0';
+    return used + 1;
+}
+
+const char **workerenv_argv(const struct workerenv_facts *f)
+{
+    const char *const *from = f->config->argv;
+    size_t n = count(from), bytes = 0;
+    const char **argv;
+    char local_rank[16], *text;
+
+    snprintf(local_rank, sizeof(local_rank), "%" PRIu32, f->local_rank);
+    for (size_t i = 1; i < n; i++)
+        bytes += substitute(from[i], local_rank, NULL);
+    argv = xmalloc((n + 1) * sizeof(*argv) + bytes);
+    text = (char *)(argv + n + 1);
+    argv[0] = from[0];
+    for (size_t i = 1; i < n; i++) {
+        argv[i] = text;
+        text += substitute(from[i], local_rank, text);
+    }
+    argv[n] = NULL;
+    return argv;
+}

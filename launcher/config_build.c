@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* What a command line means: from struct options to the agent's struct config. */
+#include "launcher/config_build.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "launcher/rank_lists.h"
+#include "launcher/rendezvous_address.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/xalloc.h"
+
+#define KEEP_ALIVE_INTERVAL_MS 5000
+#define KEEP_ALIVE_ATTEMPTS 3
+
+/* As many entries as a list "a,b,c" has. */
+static uint32_t entries(const char *list)
+{
+    uint32_t n = 1;
+
+    for (; *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+static int count_workers(const struct options *o, const struct machine *m,
+                         uint32_t *workers, struct err *e)
+{
+    *workers = o->nproc_number;
+    if (o->nproc == NPROC_GPU || o->nproc == NPROC_AUTO)
+        *workers = m->gpus();
+    if (o->nproc == NPROC_GPU && *workers == 0)
+        return err_set(e, "--nproc-per-node: \"gpu\", and no GPU is to be seen here%s",
+                       m->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES is set)" : "");
+    if (o->nproc == NPROC_CPU || (o->nproc == NPROC_AUTO && *workers == 0))
+        *workers = m->cpus();
+    if (*workers > WORKERS_PER_NODE_MAX)
+        *workers = WORKERS_PER_NODE_MAX;
+    return 0;
+}
+
+/* Each worker needs an entry of its own in the list of GPUs, where there is one. */
+static int check_virtual_local_rank(const struct options *o, const struct machine *m,
+                                    uint32_t workers, struct err *e)
+{
+    bool hip = m->hip_visible_devices && *m->hip_visible_devices;
+    const char *list = hip ? m->hip_visible_devices : m->cuda_visible_devices;
+
+    if (!o->virtual_local_rank || !list || entries(list) >= workers)
+        return 0;
+    return err_set(e,
+                   "--virtual-local-rank: %" PRIu32 " workers, and %s=%s has GPUs for "
+                   "%" PRIu32,
+                   workers, hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES", list,
+                   entries(list));
+}
+
+static int understand_workers(const struct options *o, const struct machine *m,
+                              struct config *c, struct err *e)
+{
+    if (count_workers(o, m, &c->workers, e) < 0 ||
+        check_virtual_local_rank(o, m, c->workers, e) < 0)
+        return -1;
+    if (strlen(o->role) > ROLE_MAX_BYTES)
+        return err_set(e, "--role has more than %d characters", ROLE_MAX_BYTES);
+    c->role = o->role;
+    c->virtual_local_rank = o->virtual_local_rank;
+    c->numa = o->numa;
+    if (o->stdin_mode == STDIN_ALL)
+        c->stdin_mode = CONFIG_STDIN_ALL;
+    else if (o->stdin_mode == STDIN_FIRST ||
+             (o->stdin_mode == STDIN_NOT_GIVEN && o->max_nodes == 1))
+        c->stdin_mode = CONFIG_STDIN_FIRST;
+    else
+        c->stdin_mode = CONFIG_STDIN_NONE;
+    return 0;
+}
+
+static int understand_output(const struct options *o, struct config *c, struct err *e)
+{
+    struct config_streams *s = &c->streams;
+
+    s->redirect = xcalloc(c->workers, sizeof(*s->redirect));
+    s->tee = xcalloc(c->workers, sizeof(*s->tee));
+    s->shown = xcalloc(c->workers, sizeof(*s->shown));
+    if (rank_lists_streams(o->redirects, s->redirect, c->workers, e) < 0 ||
+        rank_lists_streams(o->tee, s->tee, c->workers, e) < 0 ||
+        rank_lists_shown(o->local_ranks_filter, s->shown, c->workers, e) < 0)
+        return -1;
+    /* both asked for the same stream is tee, as with torchrun */
+    for (uint32_t i = 0; i < c->workers; i++)
+        s->redirect[i] &= (uint8_t)~s->tee[i];
+    c->stdout_filters = rank_lists_words(o->stdout_filters);
+    c->stderr_filters = rank_lists_words(o->stderr_filters);
+    c->log_dir = o->log_dir;
+    c->prefix_template = o->prefix_template && *o->prefix_template ? o->prefix_template
+                                                                   : NULL;
+    c->events_file = o->events_file;
+    c->events_console = o->events_console;
+    c->verbose = o->verbose;
+    return 0;
+}
+
+static const char *last_component(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/*
+ * The same on all nodes of a job if they mean the same program with the same arguments;
+ * if they do not, it is so by one chance in four thousand million. It is for mistakes:
+ * a digest against forgery needs libcrypto, and loading that takes milliseconds, in
+ * crun and once more in its guard. Folders are left out, for they may differ between
+ * machines.
+ */
+static void hash_arguments(const struct options *o, const char *const *words,
+                           char hex[65])
+{
+    const Bytef how[] = { o->module, o->no_python, o->run_path, o->launch_compat };
+    uLong crc = crc32_z(0, how, sizeof(how));
+    const char *word = last_component(words[0]);
+
+    for (; word; word = *++words)
+        crc = crc32_z(crc, (const Bytef *)word, strlen(word) + 1);
+    snprintf(hex, 65, "%08lx", crc);
+}
+
+static uint32_t given_or(uint64_t given_ms, uint64_t default_ms)
+{
+    return (uint32_t)(given_ms ? given_ms : default_ms);
+}
+
+/* Directly, or as torchrun's interval of keep-alives and how many may be missed. */
+static int find_lease(const struct rdzv_conf *conf, uint32_t *lease_ms, struct err *e)
+{
+    uint64_t interval = given_or(conf->keep_alive_interval_ms, KEEP_ALIVE_INTERVAL_MS);
+    uint64_t attempts = given_or((uint64_t)conf->keep_alive_attempts,
+                                 KEEP_ALIVE_ATTEMPTS);
+    uint64_t lease = conf->lease_ms;
+
+    if (!lease && (conf->keep_alive_interval_ms || conf->keep_alive_attempts))
+        lease = interval * attempts;
+    if (!lease)
+        lease = LEASE_MS_DEFAULT;
+    if (lease < LEASE_MS_MIN || lease > LEASE_MS_MAX)
+        return err_set(e,
+                       "--rdzv-conf: keep_alive_interval x keep_alive_max_attempt is "
+                       "%g s, which is not from %g to %d",
+                       (double)lease / 1000, LEASE_MS_MIN / 1000.0,
+                       LEASE_MS_MAX / 1000);
+    *lease_ms = (uint32_t)lease;
+    return 0;
+}
+
+static int understand_job(const struct options *o, const char *const *words,
+                          struct config *c, struct err *e)
+{
+    const struct rdzv_conf *conf = &o->conf;
+    struct job_config *j = &c->job;
+    /* torchrun's static rendezvous calls it so */
+    uint64_t timeout_ms = c->rendezvous == CONFIG_STATIC ? conf->timeout_ms : 0;
+
+    j->min_nodes = o->min_nodes;
+    j->max_nodes = o->standalone ? 1 : o->max_nodes;
+    j->max_restarts = (uint32_t)o->max_restarts;
+    j->join_timeout_ms = given_or(conf->join_timeout_ms,
+                                  given_or(timeout_ms, JOIN_TIMEOUT_MS_DEFAULT));
+    j->last_call_ms = conf->last_call_given ? (uint32_t)conf->last_call_ms
+                                            : LAST_CALL_MS_DEFAULT;
+    j->shutdown_grace_ms = (uint32_t)o->shutdown_timeout_ms;
+    j->failure_grace_ms = (uint32_t)o->failure_grace_ms;
+    j->restart_min_uptime_ms = (uint32_t)o->restart_min_uptime_ms;
+    j->restart_backoff_ms = (uint32_t)o->restart_backoff_ms;
+    j->preflight = o->preflight;
+    j->quarantine = (uint32_t)conf->quarantine;
+    j->limit_spares = o->spares >= 0;
+    j->spares = j->limit_spares ? (uint32_t)o->spares : 0;
+    snprintf(j->no_restart_on, sizeof(j->no_restart_on), "%s", o->no_restart_on);
+    snprintf(j->scale, sizeof(j->scale), "%s", conf->scale ? conf->scale : "now");
+    snprintf(j->program, sizeof(j->program), "%s", last_component(words[0]));
+    hash_arguments(o, words, j->arguments_hash);
+    return find_lease(conf, &j->lease_ms, e);
+}
+
+/* "none", as with torchrun; where nobody else must know it, a new one each time. */
+static void name_run(const struct options *o, struct config *c)
+{
+    char hex[ID128_HEX_SIZE];
+    struct id128 id;
+
+    if (o->run_id || c->rendezvous != CONFIG_LOCAL) {
+        snprintf(c->run_id, sizeof(c->run_id), "%s", o->run_id ? o->run_id : "none");
+        return;
+    }
+    id = id128_random();
+    id.byte[6] = (uint8_t)((id.byte[6] & 0x0f) | 0x40); /* as a UUID says "random" */
+    id.byte[8] = (uint8_t)((id.byte[8] & 0x3f) | 0x80);
+    id128_format(&id, hex);
+    snprintf(c->run_id, sizeof(c->run_id), "%.8s-%.4s-%.4s-%.4s-%s", hex, hex + 8,
+             hex + 12, hex + 16, hex + 20);
+}
+
+static void understand_end(const struct options *o, struct config *c)
+{
+    c->outage_grace_ms = given_or(
+        o->outage_grace_ms, given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));
+    c->hang_timeout_ms = (uint32_t)o->hang_timeout_ms;
+    c->hang_auto = o->hang_auto;
+    c->checkpoint_signal = o->checkpoint_signal;
+    c->job.strict_fence = o->strict_fence;
+    memcpy(c->signals, o->signals, sizeof(c->signals));
+    c->signals_text = o->signals_text;
+}
+
+int understand(const struct options *o, const char *const *words,
+               const struct machine *machine, struct config *config, struct err *e)
+{
+    memset(config, 0, sizeof(*config));
+    if (understand_workers(o, machine, config, e) < 0 ||
+        where_is_rendezvous(o, config, e) < 0 ||
+        understand_job(o, words, config, e) < 0 || understand_output(o, config, e) < 0)
+        return -1;
+    name_run(o, config);
+    understand_end(o, config);
+    return 0;
+}
+
+void understand_release(struct config *c)
+{
+    free((void *)c->endpoints);
+    free(c->streams.redirect);
+    free(c->streams.tee);
+    free(c->streams.shown);
+    free((void *)c->stdout_filters);
+    free((void *)c->stderr_filters);
+    free((void *)c->argv);
+    memset(c, 0, sizeof(*c));
+}

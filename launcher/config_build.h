@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CONFIG_BUILD_H
+#define LAUNCHER_CONFIG_BUILD_H
+
+#include "agent/config/config.h"
+#include "launcher/options.h"
+
+/*
+ * From flags to a job: what they mean together, what contradicts what, and what this
+ * machine has to say about it.
+ */
+struct machine {
+    uint32_t (*cpus)(void); /* that this process may run on */
+    uint32_t (*gpus)(void);
+    const char *cuda_visible_devices; /* NULL: not set */
+    const char *hip_visible_devices;
+};
+
+/* words: the program and its arguments, as typed, NULL-ended. config's argv is left to
+ * command.h. Pointers of o and words must outlive config. */
+int understand(const struct options *o, const char *const *words,
+               const struct machine *machine, struct config *config,
+               struct err *e) MUST_CHECK;
+
+/* Free what understand has allocated, and argv. */
+void understand_release(struct config *config);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/crunctl/ctl_client.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/net.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/conn.h"
+
+#define DEFAULT_PORT 29400
+#define ADDRESSES_MAX 16
+
+struct ctl {
+    struct loop *loop;
+    struct conn *conn;
+    const char *endpoint;
+    uint64_t timeout_ms;
+    struct loop_timer timer;
+    bool connected, ended, timed_out, listening, interrupted;
+    char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
+
+    uint64_t asked; /* the question's sequence number */
+    bool answered;
+    ctl_answer_fn *fn;
+    void *arg;
+    struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
+};
+
+static bool ends_answer(const struct ctl *c, const struct msg *m)
+{
+    return m->sequence == c->asked &&
+           (m->type == MSG_WELCOME || m->type == MSG_ACK || m->type == MSG_REFUSED ||
+            m->type == MSG_END_OF_LIST);
+}
+
+static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
+{
+    struct ctl *c = arg;
+
+    (void)conn;
+    (void)e;
+    if (!c->answered && ends_answer(c, m)) {
+        c->last = *m;
+        c->answered = true;
+        loop_stop(c->loop);
+    } else if (c->fn) {
+        c->fn(c->arg, m);
+    }
+    return 0;
+}
+
+static uint32_t on_body_max(void *arg, struct conn *conn)
+{
+    (void)arg;
+    (void)conn;
+    return FRAME_BODY_MAX;
+}
+
+static void on_closed(void *arg, struct conn *conn, const char *why)
+{
+    struct ctl *c = arg;
+
+    (void)conn;
+    snprintf(c->why, sizeof(c->why), "%s", *why ? why : "the connection was closed");
+    c->conn = NULL;
+    c->ended = true;
+    loop_stop(c->loop);
+}
+
+static void on_connected(void *arg, struct conn *conn)
+{
+    struct ctl *c = arg;
+
+    (void)conn;
+    c->connected = true;
+    loop_stop(c->loop);
+}
+
+static void on_timeout(void *arg)
+{
+    struct ctl *c = arg;
+
+    c->timed_out = true;
+    loop_stop(c->loop);
+}
+
+void ctl_stop_listening(struct ctl *c)
+{
+    c->interrupted = true;
+    if (c->listening)
+        loop_stop(c->loop);
+}
+
+static void on_interrupt(void *arg, int signo)
+{
+    (void)signo;
+    ctl_stop_listening(arg);
+}
+
+static int unreachable(const struct ctl *c, struct err *e, const char *why)
+{
+    err_set(
+        e,
+        "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
+        "with --rdzv-endpoint",
+        c->endpoint, why);
+    return CTL_EXIT_UNREACHABLE;
+}
+
+/* Run until what is waited for is there. */
+static int wait_for(struct ctl *c, const bool *done, struct err *e)
+{
+    if (c->ended)
+        return unreachable(c, e, c->why);
+    loop_timer_arm(&c->timer, clock_ms() + c->timeout_ms);
+    loop_run(c->loop);
+    loop_timer_cancel(&c->timer);
+    if (*done)
+        return CTL_EXIT_OK;
+    return unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
+}
+
+int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *arg,
+            uint64_t *next, struct err *e)
+{
+    struct msg m = *question;
+    int rc;
+
+    m.sequence = ++c->asked;
+    c->answered = false;
+    c->fn = fn;
+    c->arg = arg;
+    if (!c->ended) {
+        conn_send(c->conn, &m);
+        conn_flush(c->conn);
+    }
+    rc = wait_for(c, &c->answered, e);
+    if (rc != CTL_EXIT_OK)
+        return rc;
+    if (c->last.type == MSG_REFUSED) {
+        err_set(e, "%s", c->last.refused.text);
+        return CTL_EXIT_REFUSED;
+    }
+    if (next)
+        *next = c->last.type == MSG_END_OF_LIST ? c->last.end_of_list.next : 0;
+    return CTL_EXIT_OK;
+}
+
+int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e)
+{
+    c->fn = fn;
+    c->arg = arg;
+    loop_on_signal(c->loop, SIGINT, on_interrupt, c);
+    loop_on_signal(c->loop, SIGTERM, on_interrupt, c);
+    c->listening = true;
+    if (!c->ended && !c->interrupted)
+        loop_run(c->loop);
+    return c->interrupted ? CTL_EXIT_OK : unreachable(c, e, c->why);
+}
+
+const char *ctl_answer_text(const struct ctl *c)
+{
+    return c->last.type == MSG_ACK ? c->last.ack.text : "";
+}
+
+/* A name may have several addresses; the first that takes the connection is it. */
+static int connect_any(struct ctl *c, const struct net_addr *list, size_t count,
+                       struct err *e)
+{
+    struct conn_calls calls = {
+        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = c
+    };
+    int rc = CTL_EXIT_UNREACHABLE;
+
+    for (size_t i = 0; i < count; i++) {
+        c->ended = c->timed_out = false;
+        c->conn = conn_connect(c->loop, &list[i], on_connected, &calls, e);
+        if (!c->conn)
+            continue;
+        rc = wait_for(c, &c->connected, e);
+        if (rc == CTL_EXIT_OK)
+            break;
+        conn_destroy(c->conn);
+        c->conn = NULL;
+    }
+    return rc;
+}
+
+static int find(const char *endpoint, struct net_addr *list, size_t *count,
+                struct err *e)
+{
+    char host[HOST_NAME_MAX_BYTES + 1];
+    uint16_t port;
+
+    if (net_split(endpoint, DEFAULT_PORT, host, sizeof(host), &port, e) < 0 ||
+        net_resolve(*host ? host : "127.0.0.1", port, list, ADDRESSES_MAX, count, e) <
+            0) {
+        err_wrap(e, "--rdzv-endpoint");
+        return CTL_EXIT_USAGE;
+    }
+    return CTL_EXIT_OK;
+}
+
+struct ctl *ctl_open(const char *endpoint, uint64_t timeout_ms, int *rc, struct err *e)
+{
+    struct msg hello = { .type = MSG_HELLO,
+                         .hello = { .version_min = PROTO_VERSION_MIN,
+                                    .version_max = PROTO_VERSION_MAX,
+                                    .role = "ctl",
+                                    .software = "crunctl " CRUN_VERSION } };
+    struct ctl *c = xcalloc(1, sizeof(*c));
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
+
+    c->loop = loop_create();
+    c->endpoint = endpoint;
+    c->timeout_ms = timeout_ms;
+    loop_timer_init(&c->timer, c->loop, on_timeout, c);
+    *rc = find(endpoint, list, &count, e);
+    if (*rc == CTL_EXIT_OK)
+        *rc = connect_any(c, list, count, e);
+    if (*rc == CTL_EXIT_OK)
+        *rc = ctl_ask(c, &hello, NULL, NULL, NULL, e);
+    if (*rc != CTL_EXIT_OK) {
+        ctl_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+void ctl_close(struct ctl *c)
+{
+    if (!c)
+        return;
+    conn_destroy(c->conn);
+    loop_timer_fini(&c->timer);
+    loop_destroy(c->loop);
+    free(c);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_CTL_CLIENT_H
+#define LAUNCHER_CRUNCTL_CTL_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sysexits.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/opt.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * crunctl: its flags, its commands, and its conversation with a rendezvous. One
+ * question at a time; an answer is a list of messages, or an acknowledgement, or a
+ * refusal.
+ */
+struct ctl_options {
+    const char *endpoint, *run_id;
+    uint64_t timeout_ms;
+    long long since;
+    bool json, follow, now;
+    bool help, version;
+};
+
+enum ctl_exit {
+    CTL_EXIT_OK = 0,
+    CTL_EXIT_REFUSED = 1,
+    CTL_EXIT_USAGE = 2,
+    CTL_EXIT_UNREACHABLE = EX_UNAVAILABLE
+};
+
+struct ctl;
+
+struct ctl_command {
+    const char *name;
+    const char *words; /* after the name, "NODE", as shown in --help; NULL: none */
+    const char *summary;
+    const struct opt *table;
+    int (*run)(struct ctl *c, const struct ctl_options *o, const char *word,
+               struct err *e);
+};
+
+extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
+
+/* The flags that every command takes; the first rows of each command's table. */
+#define CTL_COMMON_FLAGS                                                               \
+    { .name = "rdzv-endpoint",                                                         \
+      .letter = 'e',                                                                   \
+      .arg = "HOST:PORT",                                                              \
+      .help =                                                                          \
+          "The rendezvous: of a crund, or of the node that hosts the job. Default: "   \
+          "127.0.0.1:29400.",                                                          \
+      .set = opt_set_text,                                                             \
+      .offset = offsetof(struct ctl_options, endpoint) },                              \
+        { .name = "rdzv-id",                                                           \
+          .letter = 'j',                                                               \
+          .arg = "ID",                                                                 \
+          .help = "The job. Needed only where there are several.",                     \
+          .set = opt_set_text,                                                         \
+          .offset = offsetof(struct ctl_options, run_id) },                            \
+        { .name = "timeout",                                                           \
+          .arg = "SECONDS",                                                            \
+          .help = "Wait this long for an answer. Default: 10.",                        \
+          .set = opt_set_seconds,                                                      \
+          .offset = offsetof(struct ctl_options, timeout_ms),                          \
+          .min = 1,                                                                    \
+          .max = 3600000 },                                                            \
+        OPT_VERSION(struct ctl_options), OPT_HELP(struct ctl_options)
+
+#define CTL_JSON_FLAG(what)                                                            \
+    {                                                                                  \
+        .name = "json", .help = what, .set = opt_set_true,                             \
+        .offset = offsetof(struct ctl_options, json)                                   \
+    }
+
+/* Connect and say hello. NULL with e, and the exit code in *rc. */
+struct ctl *ctl_open(const char *endpoint, uint64_t timeout_ms, int *rc,
+                     struct err *e) MUST_CHECK;
+void ctl_close(struct ctl *c); /* NULL is fine */
+
+/*
+ * Ask, and give every message of the answer to fn (which may be NULL). CTL_EXIT_OK once
+ * the answer is whole, with *next from END_OF_LIST where next is not NULL; else another
+ * exit code with e.
+ */
+typedef void ctl_answer_fn(void *arg, const struct msg *m);
+int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *arg,
+            uint64_t *next, struct err *e) MUST_CHECK;
+
+/* What came with the acknowledgement, for people; may be "". */
+const char *ctl_answer_text(const struct ctl *c);
+
+/* After ctl_ask: give whatever else comes to fn, until the rendezvous or a signal ends
+ * it. */
+int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e) MUST_CHECK;
+/* From within fn: nobody reads any more; ctl_listen returns, or will at once. */
+void ctl_stop_listening(struct ctl *c);
+
+#endif

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+/* The setters of crun's flags that are neither a switch, a text nor a number. */
+#include "launcher/option_setters.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "launcher/options.h"
+#include "launcher/rank_lists.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/proto.h"
+
+/* Which of the words value is, or -1. */
+static int find_word(const char *value, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(value, words[i]) == 0)
+            return (int)i;
+    return -1;
+}
+#define FIND_WORD(value, words)                                                        \
+    find_word(value, words, sizeof(words) / sizeof((words)[0]))
+
+static void add_note(struct options *o, const char *note)
+{
+    for (unsigned i = 0; i < o->note_count; i++)
+        if (o->notes[i] == note)
+            return;
+    o->notes[o->note_count++] = note;
+}
+
+/* A whole number from 1 to max at the start of text; *end is what follows. 0: none. */
+static uint32_t read_number(const char *text, uint32_t max, const char **end)
+{
+    size_t digits = strspn(text, "0123456789");
+    unsigned long long number = digits && digits < 10 ? strtoull(text, NULL, 10) : 0;
+
+    *end = text + digits;
+    return number <= max ? (uint32_t)number : 0;
+}
+
+int value_set_nnodes(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
+{
+    struct options *o = target;
+    const char *end;
+    uint32_t min = read_number(value, NODES_MAX, &end), max = min;
+
+    (void)opt;
+    if (*end == ':')
+        max = read_number(end + 1, NODES_MAX, &end);
+    if (min == 0 || max == 0 || *end != '\0')
+        return err_set(e, "\"%s\" is not N or MIN:MAX with numbers from 1 to %d", value,
+                       NODES_MAX);
+    if (min > max)
+        return err_set(e, "\"%s\": the minimum is above the maximum", value);
+    o->min_nodes = min;
+    o->max_nodes = max;
+    return 0;
+}
+
+int value_set_nproc(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
+{
+    static const char *const words[] = { [NPROC_CPU - 1] = "cpu",
+                                         [NPROC_GPU - 1] = "gpu",
+                                         [NPROC_AUTO - 1] = "auto" };
+    struct options *o = target;
+    int word = FIND_WORD(value, words);
+    const char *end;
+
+    (void)opt;
+    o->nproc = (enum options_nproc)(word + 1);
+    if (word >= 0)
+        return 0;
+    o->nproc_number = read_number(value, WORKERS_PER_NODE_MAX, &end);
+    if (end == value || *end != '\0')
+        return err_set(e, "\"%s\" is not a number, cpu, gpu or auto", value);
+    if (o->nproc_number == 0)
+        return err_set(e, "\"%s\" is not from 1 to %d", value, WORKERS_PER_NODE_MAX);
+    return 0;
+}
+
+int value_set_backend(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    if (strncmp(value, "etcd", 4) == 0)
+        return err_set(e,
+                       "\"%s\" is not there: use c10d, and crund where the "
+                       "rendezvous must outlive a node",
+                       value);
+    if (strcmp(value, "static") != 0 && strcmp(value, "c10d") != 0)
+        return err_set(e, "\"%s\" is not static or c10d", value);
+    o->backend = *value == 's' ? BACKEND_STATIC : BACKEND_C10D;
+    return 0;
+}
+
+int value_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
+                        struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    rdzv_conf_init(&o->conf); /* a later one replaces an earlier one */
+    return rdzv_conf_parse(&o->conf, value, e);
+}
+
+int value_set_run_id(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
+{
+    if (!proto_is_name(value) || strlen(value) > RUN_ID_MAX)
+        return err_set(e,
+                       "\"%s\" is not an id of a job (1 to %d letters, digits and "
+                       ". _ : @ %% + -)",
+                       value, RUN_ID_MAX);
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_some_text(void *target, const struct opt *opt, const char *value,
+                        struct err *e)
+{
+    if (!*value)
+        return err_set(e, "a value is missing: \"\"");
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_local_addr(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    if (!proto_is_name(value) || strlen(value) > ADDRESS_MAX_BYTES)
+        return err_set(e, "\"%s\" is not an address (1 to %d letters)", value,
+                       ADDRESS_MAX_BYTES);
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_numa(void *target, const struct opt *opt, const char *value,
+                   struct err *e)
+{
+    static const char *const words[] = { [CONFIG_NUMA_NONE] = "none",
+                                         [CONFIG_NUMA_NODE] = "node",
+                                         [CONFIG_NUMA_SOCKET] = "socket",
+                                         [CONFIG_NUMA_EXCLUSIVE] = "exclusive",
+                                         [CONFIG_NUMA_CORE_COMPLEX] = "core-complex" };
+    int word = FIND_WORD(value, words);
+
+    (void)opt;
+    if (word < 0)
+        return err_set(e, "\"%s\" is not node, socket, exclusive or core-complex",
+                       value);
+    ((struct options *)target)->numa = (enum config_numa)word;
+    return 0;
+}
+
+int value_set_stdin(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
+{
+    static const char *const words[] = { [STDIN_NONE - 1] = "none",
+                                         [STDIN_FIRST - 1] = "0",
+                                         [STDIN_ALL - 1] = "all" };
+    int word = FIND_WORD(value, words);
+
+    (void)opt;
+    if (word < 0)
+        return err_set(e, "\"%s\" is not none, 0 or all", value);
+    ((struct options *)target)->stdin_mode = (enum options_stdin)(word + 1);
+    return 0;
+}
+
+int value_set_fence(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
+{
+    (void)opt;
+    if (strcmp(value, "grace") != 0 && strcmp(value, "strict") != 0)
+        return err_set(e, "\"%s\" is not grace or strict", value);
+    ((struct options *)target)->strict_fence = *value == 's';
+    return 0;
+}
+
+int value_set_streams(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
+{
+    uint8_t none;
+
+    if (rank_lists_streams(value, &none, 0, e) < 0)
+        return -1;
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_rank_filter(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
+{
+    bool none;
+
+    if (rank_lists_shown(value, &none, 0, e) < 0)
+        return -1;
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_exit_codes(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    const char *at = value;
+    uint32_t code = 1;
+
+    while (*at && code > 0) {
+        code = read_number(at, 255, &at);
+        if (*at == ',' && at[1])
+            at++;
+        else if (*at)
+            code = 0;
+    }
+    if (code == 0)
+        return err_set(
+            e, "\"%s\" is not a list of exit codes from 1 to 255, as in 2,127", value);
+    if (strlen(value) > NO_RESTART_ON_MAX_BYTES)
+        return err_set(e, "a list of more than %d letters", NO_RESTART_ON_MAX_BYTES);
+    return opt_set_text(target, opt, value, e);
+}
+
+/* "SIGTERM", or "TERM"; -1 if it is none that a program can handle. */
+static int find_signal(const char *name, size_t length)
+{
+    if (length > 3 && strncasecmp(name, "SIG", 3) == 0) {
+        name += 3;
+        length -= 3;
+    }
+    for (int signo = 1; signo < NSIG; signo++) {
+        const char *known = sigabbrev_np(signo);
+
+        if (known && strlen(known) == length && strncasecmp(known, name, length) == 0)
+            return signo == SIGKILL || signo == SIGSTOP || signo == SIGCHLD ? -1
+                                                                            : signo;
+    }
+    return -1;
+}
+
+int value_set_signals(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
+{
+    struct options *o = target;
+    const char *next = value;
+    unsigned count = 0;
+
+    memset(o->signals, 0, sizeof(o->signals));
+    for (;; next++) {
+        size_t blanks = strspn(next, " "), length = strcspn(next + blanks, ", ");
+        int signo = find_signal(next + blanks, length);
+
+        if (signo < 0)
+            return err_set(e, "\"%.*s\" is not a signal that can be handled",
+                           (int)length, next + blanks);
+        if (count == CONFIG_SIGNALS_MAX - 1)
+            return err_set(e, "more than %d signals", CONFIG_SIGNALS_MAX - 1);
+        o->signals[count++] = signo;
+        next += blanks + length;
+        next += strspn(next, " ");
+        if (*next != ',')
+            break;
+    }
+    if (*next)
+        return err_set(e, "\"%s\" is not a list of signals, as in SIGTERM,SIGUSR1",
+                       value);
+    return opt_set_text(target, opt, value, e);
+}
+
+int value_set_checkpoint_signal(void *target, const struct opt *opt, const char *value,
+                                struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    o->checkpoint_signal = find_signal(value, strlen(value));
+    return o->checkpoint_signal < 0
+               ? err_set(e, "\"%s\" is not a signal that can be handled", value)
+               : 0;
+}
+
+int value_set_hang_timeout(void *target, const struct opt *opt, const char *value,
+                           struct err *e)
+{
+    static const struct opt seconds = {
+        .offset = offsetof(struct options, hang_timeout_ms), .max = HANG_TIMEOUT_MS_MAX
+    };
+    struct options *o = target;
+
+    (void)opt;
+    o->hang_timeout_ms = 0;
+    o->hang_auto = strcmp(value, "auto") == 0;
+    if (o->hang_auto || opt_set_seconds(o, &seconds, value, e) == 0)
+        return 0;
+    return err_set(e, "\"%s\" is not auto, or a number of seconds from 0 to %d", value,
+                   HANG_TIMEOUT_MS_MAX / 1000);
+}
+
+int value_set_event_handler(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    (void)e;
+    o->events_console = strcmp(value, "console") == 0;
+    if (!o->events_console && strcmp(value, "null") != 0)
+        add_note(o, "--event-log-handler: Python's handlers are not loaded here; there "
+                    "are console and null, and --events-file");
+    return 0;
+}
+
+int value_take_monitor_interval(void *target, const struct opt *opt, const char *value,
+                                struct err *e)
+{
+    char *end;
+
+    (void)opt;
+    if (strtod(value, &end) < 0 || end == value || *end)
+        return err_set(e, "\"%s\" is not a number of seconds", value);
+    add_note(target, "--monitor-interval has no effect: crun learns of a worker's end "
+                     "when it happens");
+    return 0;
+}
+
+int value_take_start_method(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    static const char *const words[] = { "spawn", "fork", "forkserver" };
+
+    (void)opt;
+    if (FIND_WORD(value, words) < 0)
+        return err_set(e, "\"%s\" is not spawn, fork or forkserver", value);
+    add_note(target,
+             "--start-method has no effect: every worker is a program of its own");
+    return 0;
+}
+
+int value_take_logs_specs(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
+{
+    (void)opt;
+    (void)value;
+    (void)e;
+    add_note(target,
+             "--logs-specs has no effect: Python's plug-ins are not loaded, and "
+             "logs are written as without it");
+    return 0;
+}
+
+int value_set_completion(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    (void)opt;
+    if (strcmp(value, "bash") != 0 && strcmp(value, "zsh") != 0)
+        return err_set(e, "\"%s\" is not bash or zsh", value);
+    ((struct options *)target)->completion = *value == 'b' ? SHELL_BASH : SHELL_ZSH;
+    return 0;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_RENDEZVOUS_ADDRESS_H
+#define LAUNCHER_RENDEZVOUS_ADDRESS_H
+
+#include "agent/config/config.h"
+#include "launcher/options.h"
+
+/*
+ * Where the rendezvous of a job is, from all the flags that have a say in it: fills
+ * rendezvous, endpoints (allocated), is_host, node_rank, local_addr and store_port.
+ */
+int where_is_rendezvous(const struct options *o, struct config *config,
+                        struct err *e) MUST_CHECK;
+
+#endif

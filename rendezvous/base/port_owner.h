@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_PORT_OWNER_H
+#define RENDEZVOUS_BASE_PORT_OWNER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Who listens on a TCP port of this machine: "4711 (crund)". False where /proc does
+ * not tell, as for another user's process. Reads all of /proc: for error messages only.
+ */
+bool port_holder_find(uint16_t port, char *text, size_t size);
+
+#endif

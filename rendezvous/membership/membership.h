@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_H
+#define RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/limits.h"
+
+/*
+ * The membership of one job: a pure function (state, event, time) -> actions. No I/O,
+ * no clock, no allocation: the owner lends the memory, says what time it is, and does
+ * what the actions say, the saves first.
+ *
+ * FORMING   Nodes wait to be given a place; nothing of the job runs. Left by the tick
+ * or the join with which the membership is complete (an epoch starts), or by the join
+ * timeout or a user's wish (done). RUNNING   Every member runs, or is about to run, the
+ * same epoch. Rank 0's node is told first and opens the store; its STORE_READY starts
+ * the others. Left when all have finished (done), and for every other reason through
+ * STOPPING. STOPPING  Every member is told to stop, and the epoch is over when each has
+ * said that nothing of it lives, or is lost. Why it stops is `cause`, and whether the
+ * job ends then is `ending`: those are facts beside the state, not more states. DONE
+ * There is a result. Nodes are told, say goodbye, and go.
+ */
+enum round_state {
+    ROUND_FORMING,
+    ROUND_RUNNING,
+    ROUND_STOPPING,
+    ROUND_DONE,
+    ROUND_STATE_COUNT
+};
+
+enum round_cause {
+    ROUND_CAUSE_NONE,
+    ROUND_CAUSE_FAILURE,  /* a worker failed */
+    ROUND_CAUSE_LOST,     /* a node was lost */
+    ROUND_CAUSE_SCALE_UP, /* a newcomer is taken in */
+    ROUND_CAUSE_DRAIN,    /* a node leaves in good order */
+    ROUND_CAUSE_USER,     /* somebody ends the job */
+    ROUND_CAUSE_COUNT
+};
+
+enum round_reason {
+    ROUND_REASON_NONE,
+    ROUND_REASON_SUCCESS,
+    ROUND_REASON_FAILURE,    /* a worker failed and no restart was left */
+    ROUND_REASON_LOST,       /* a node was lost and cannot be replaced */
+    ROUND_REASON_NOT_FORMED, /* too few nodes in time */
+    ROUND_REASON_USER,       /* ended by a person or a scheduler */
+    ROUND_REASON_COUNT
+};
+
+enum round_scale { ROUND_SCALE_NOW, ROUND_SCALE_CHECKPOINT, ROUND_SCALE_NEVER };
+
+struct round_config {
+    uint32_t min_nodes, max_nodes;
+    uint32_t max_restarts;
+    bool limit_spares; /* to this many above the maximum */
+    uint32_t spares;
+    uint32_t min_uptime_ms; /* a failure of a younger epoch ends the job */
+    uint32_t backoff_ms;    /* the longest wait of a crash loop; 0: none */
+    uint32_t quarantine;    /* root causes within the window; 0: off */
+    uint32_t lease_ms, reconnect_grace_ms;
+    uint32_t join_timeout_ms, last_call_ms;
+    uint32_t shutdown_grace_ms, failure_grace_ms;
+    enum round_scale scale;
+};
+
+enum round_node_state {
+    ROUND_NODE_FREE,     /* the record is unused */
+    ROUND_NODE_WAITING,  /* joined, has no part in an epoch: to be placed, or a spare */
+    ROUND_NODE_ACTIVE,   /* member of the epoch */
+    ROUND_NODE_FINISHED, /* member whose workers have all exited 0 */
+    ROUND_NODE_STOPPED,  /* member that has said that nothing of the epoch lives */
+    ROUND_NODE_TOLD, /* told the result, or (leaving) that it may go; no goodbye yet */
+    ROUND_NODE_STATE_COUNT
+};
+
+#define ROUND_NONE UINT32_MAX
+
+struct round_node {
+    struct id128 incarnation; /* one life of one agent */
+    uint64_t identity;        /* the same for all lives on one host; 0: none */
+    enum round_node_state state;
+    uint32_t workers;
+    uint32_t wanted_slot; /* asked for by name, or ROUND_NONE */
+    uint32_t slot;        /* held since its first epoch, or ROUND_NONE */
+    uint32_t group_rank;  /* in the current epoch */
+    uint32_t first_rank;
+    bool host; /* the rendezvous runs inside this node's agent */
+    bool connected;
+    bool started;     /* told to start the current epoch */
+    bool leaving;     /* will not be in the next epoch */
+    bool quarantined; /* placed only where the minimum cannot be met without it */
+    bool checkpointed;
+    uint64_t heard_at;   /* round's own time, as all stamps here */
+    uint64_t gone_at;    /* when the connection went, while not connected */
+    uint64_t deadline;   /* lost at this time */
+    uint64_t joined;     /* the how-manieth join it was */
+    uint32_t prev, next; /* all nodes in the order of joining */
+    uint32_t next_in_bucket;
+};
+
+/* How often a host's nodes were the root cause of a stop, of late. */
+struct round_past {
+    uint64_t identity;
+    bool quarantined; /* for the rest of the job */
+    uint32_t count;
+    uint64_t at[QUARANTINE_MAX]; /* oldest first */
+};
+
+struct round {
+    struct round_config config;
+    enum round_state state;
+    struct id128 instance;
+    uint64_t epoch;
+    uint32_t restarts;      /* spent, job-wide */
+    enum round_cause cause; /* of the last stop */
+    bool ending;            /* this stop is the last */
+    bool restart_spent;     /* by this stop */
+    bool too_young;         /* the epoch was, for its failure to earn a restart */
+    bool short_lived;       /* the epoch that was stopped last */
+    uint32_t crash_loop;    /* short-lived epochs that failed, in a row */
+    bool store_ready;       /* rank 0's node serves the epoch's store */
+    enum round_reason reason;
+    int32_t exit_code;
+    uint32_t grace_ms; /* of the stop under way */
+
+    uint32_t group_size, world_size, leader;
+    uint32_t root_node;     /* whose failure is the root cause of this stop */
+    uint32_t conflict;      /* who holds the slot that a join was refused for */
+    uint64_t root_identity; /* its host's; 0: none */
+    uint64_t root_at;       /* when it failed, by its own clock */
+    uint64_t root_heard_at; /* when we learned of it */
+
+    struct round_tally {     /* kept as nodes change, so that no event counts them */
+        uint32_t live;       /* not free */
+        uint32_t here, away; /* waiting for a place, connected or not, not leaving */
+        uint32_t barred_here, barred_away; /* of these, the quarantined */
+        uint32_t active, finished;
+        uint32_t leaving;   /* going, or told that they may */
+        uint32_t departing; /* of these, members of which something may live */
+        uint32_t disconnected;
+    } tally;
+
+    uint64_t state_since;
+    uint64_t last_call_at;  /* 0: not running */
+    uint64_t checkpoint_at; /* until then it is waited for; 0: not asked for */
+    enum round_cause checkpoint_cause;
+    uint64_t formed_at; /* the epoch, in the owner's time; 0: not known any more */
+    uint64_t last_now;  /* the owner's time at the last step */
+    uint64_t ticked_at; /* the same at the last tick */
+    uint64_t stalled;   /* time in which nobody stepped us: it counts for nobody */
+
+    struct round_node *node; /* lent */
+    uint32_t capacity;
+    uint32_t *slot_node; /* lent, max_nodes entries: this epoch's member in a slot */
+    uint32_t *bucket;    /* lent, capacity entries: nodes by incarnation */
+    uint64_t *slot_identity; /* lent, max_nodes entries: who had the slot last */
+    struct round_past past[PASTS_MAX];
+    uint32_t pasts;
+    uint32_t used; /* records ever used are below this */
+    uint32_t first, last, first_free;
+    uint64_t joins;
+};
+
+enum round_event_type {
+    ROUND_EV_JOIN,         /* join */
+    ROUND_EV_RESUME,       /* node: its connection is back */
+    ROUND_EV_DISCONNECT,   /* node */
+    ROUND_EV_HEARTBEAT,    /* node */
+    ROUND_EV_STORE_READY,  /* node, epoch */
+    ROUND_EV_FAILED,       /* node, epoch, at_ms, exit_code, final */
+    ROUND_EV_FINISHED,     /* node, epoch */
+    ROUND_EV_STOPPED,      /* node, epoch */
+    ROUND_EV_CHECKPOINTED, /* node, epoch */
+    ROUND_EV_LEAVE,        /* node: asks to go, exit_code if the job must end with it */
+    ROUND_EV_DRAIN,        /* node: told to go; refused where the job would end */
+    ROUND_EV_END, /* exit_code, now: end the job; node is ROUND_NONE or who asks */
+    ROUND_EV_BYE, /* node */
+    ROUND_EV_TICK,
+    ROUND_EV_COUNT
+};
+
+struct round_event {
+    enum round_event_type type;
+    uint32_t node;
+    struct id128 incarnation; /* who sends it, to be compared with the node's */
+    uint64_t epoch;
+    uint64_t at_ms;
+    int32_t exit_code;
+    bool final; /* a failure that no restart mends */
+    bool now;   /* END: without grace; LEAVE: without a checkpoint */
+    struct {
+        uint32_t workers;
+        uint32_t wanted_slot; /* or ROUND_NONE */
+        bool host;
+        uint64_t identity;
+    } join;
+};
+
+enum round_verdict {
+    ROUND_OK,
+    ROUND_IGNORED,      /* means nothing in this state; harmless */
+    ROUND_STALE,        /* speaks of another epoch */
+    ROUND_FENCED,       /* from a node that is no longer one */
+    ROUND_REFUSED_DONE, /* join: the job has a result */
+    ROUND_REFUSED_FULL,
+    ROUND_REFUSED_SPARES, /* join: as many spares are there as are to be kept */
+    ROUND_REFUSED_SLOT_RANGE,
+    ROUND_REFUSED_SLOT_TAKEN, /* join: by round.conflict */
+    ROUND_REFUSED_MIN,        /* drain: too few nodes would remain */
+    ROUND_VERDICT_COUNT
+};
+
+enum round_action_type {
+    ROUND_ACT_SAVE_JOB, /* to be durable before anything later is seen by anybody */
+    ROUND_ACT_SAVE_NODE,
+    ROUND_ACT_DROP_NODE, /* the record is free again; its peer may still be there */
+    ROUND_ACT_SAVE_PAST, /* node: index of round.past */
+    ROUND_ACT_JOINED,    /* tell the node its place */
+    ROUND_ACT_START,     /* tell the node its ranks, and to start */
+    ROUND_ACT_STOP,      /* tell the node to stop; round.grace_ms */
+    ROUND_ACT_ASK_CHECKPOINT,
+    ROUND_ACT_DONE,        /* tell the node the result */
+    ROUND_ACT_RELEASED,    /* tell the node that it has left in good order */
+    ROUND_ACT_EVICTED,     /* the node is lost; whatever it says from now on is late */
+    ROUND_ACT_ROOT_CAUSE,  /* the failure being reported is the root cause so far */
+    ROUND_ACT_ROOT_LOST,   /* the root cause is that this node is lost */
+    ROUND_ACT_AFTERWARDS,  /* the failure being reported is not */
+    ROUND_ACT_QUARANTINED, /* the root cause is, from now on; node if it is there */
+    ROUND_ACT_ENTERED,     /* the state has changed; from, and round.state and cause */
+    ROUND_ACT_COUNT
+};
+
+struct round_action {
+    enum round_action_type type;
+    uint32_t node; /* ROUND_NONE where none is meant */
+    enum round_state from;
+};
+
+/* Where actions go, in order. Must not call back into the round. */
+struct round_sink {
+    void (*act)(void *arg, const struct round *r, const struct round_action *action);
+    void *arg;
+};
+
+/* Lent for the round's life. */
+struct round_memory {
+    uint32_t capacity;
+    struct round_node *node; /* capacity */
+    uint32_t *bucket;        /* capacity */
+    uint32_t *slot_node;     /* max_nodes */
+    uint64_t *slot_identity; /* max_nodes */
+};
+
+void round_init(struct round *r, const struct round_config *config,
+                const struct id128 *instance, const struct round_memory *memory,
+                uint64_t now);
+
+enum round_verdict round_step(struct round *r, const struct round_event *event,
+                              uint64_t now, const struct round_sink *sink,
+                              uint32_t *node_out) __attribute__((nonnull(1, 2, 4)));
+
+/* When to step the next tick at the latest. */
+uint64_t round_next_tick(const struct round *r);
+
+/* The live node of that incarnation, or ROUND_NONE. */
+uint32_t round_find(const struct round *r, const struct id128 *incarnation);
+
+/* What is missing while FORMING: ms until it is given up, nodes that are there. */
+uint64_t round_time_left(const struct round *r, uint64_t now);
+uint32_t round_present(const struct round *r);
+/* Before a crash loop's next epoch forms, in all; and how much of it is left. */
+uint32_t round_backoff_ms(const struct round *r);
+uint64_t round_backoff_left(const struct round *r, uint64_t now);
+
+/*
+ * After a restart of the owner: round_init, set the saved fields of the round and its
+ * pasts, then each saved node at its index in order of joining, then round_restored.
+ * Everybody has a full lease to come back.
+ */
+void round_restore_node(struct round *r, uint32_t index,
+                        const struct round_node *saved);
+void round_past_put(struct round *r, const struct round_past *saved);
+void round_restored(struct round *r, uint64_t now);
+
+/* The legal edges of the state machine, for tests that want to see each of them taken.
+ */
+struct round_edge {
+    enum round_state from;
+    enum round_event_type event;
+    enum round_state to;
+};
+extern const struct round_edge round_edges[];
+extern const unsigned round_edge_count;
+
+/* Asserts what must always hold. */
+void round_sane(const struct round *r);
+
+const char *round_state_name(enum round_state s);
+const char *round_cause_name(enum round_cause c);
+const char *round_reason_name(enum round_reason r);
+const char *round_event_name(enum round_event_type t);
+const char *round_verdict_name(enum round_verdict v);
+
+#endif

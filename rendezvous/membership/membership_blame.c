@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/membership/membership_blame.h"
+
+#include <string.h>
+
+/* Where the quarantine is on: a job of one node has nobody to take its place. */
+static bool is_on(const struct round *r)
+{
+    return r->config.quarantine > 0 && r->config.max_nodes > 1;
+}
+
+static uint32_t find(const struct round *r, uint64_t identity)
+{
+    for (uint32_t i = 0; i < r->pasts; i++)
+        if (r->past[i].identity == identity)
+            return i;
+    return ROUND_NONE;
+}
+
+bool round_past_is_quarantined(const struct round *r, uint64_t identity)
+{
+    uint32_t i = identity ? find(r, identity) : ROUND_NONE;
+
+    return i != ROUND_NONE && r->past[i].quarantined;
+}
+
+static uint64_t age_of(const struct round_past *p, uint64_t t)
+{
+    return t - p->at[p->count - 1];
+}
+
+/* A record for another node; the one whose last trouble is longest ago gives way, but
+ * nobody is let out of quarantine for that. */
+static uint32_t make_room(struct round *r, uint64_t t)
+{
+    uint32_t oldest = ROUND_NONE;
+
+    if (r->pasts < PASTS_MAX)
+        return r->pasts++;
+    for (uint32_t i = 0; i < r->pasts; i++)
+        if (!r->past[i].quarantined &&
+            (oldest == ROUND_NONE ||
+             age_of(&r->past[i], t) > age_of(&r->past[oldest], t)))
+            oldest = i;
+    return oldest;
+}
+
+void round_past_put(struct round *r, const struct round_past *saved)
+{
+    uint32_t i = find(r, saved->identity);
+
+    if (i == ROUND_NONE)
+        i = make_room(r, r->last_now);
+    if (i != ROUND_NONE)
+        r->past[i] = *saved;
+}
+
+static bool has_other_host(const struct round *r, uint64_t identity)
+{
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+        if (r->node[i].identity != identity)
+            return true;
+    return false;
+}
+
+/* The oldest ones fall out of the window, or of the room there is. */
+static void add_trouble(struct round_past *p, uint64_t t)
+{
+    uint32_t old = 0;
+
+    while (old < p->count && t - p->at[old] > QUARANTINE_WINDOW_MS)
+        old++;
+    if (old == 0 && p->count == QUARANTINE_MAX)
+        old = 1;
+    p->count -= old;
+    memmove(p->at, p->at + old, p->count * sizeof(p->at[0]));
+    p->at[p->count++] = t;
+}
+
+uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *news)
+{
+    struct round_past *p;
+    uint32_t i;
+
+    *news = false;
+    if (!is_on(r) || identity == 0)
+        return ROUND_NONE;
+    i = find(r, identity);
+    if (i == ROUND_NONE) {
+        i = make_room(r, t);
+        if (i == ROUND_NONE)
+            return i;
+        r->past[i] = (struct round_past){ .identity = identity };
+    }
+    p = &r->past[i];
+    add_trouble(p, t);
+    *news = !p->quarantined && p->count >= r->config.quarantine &&
+            has_other_host(r, identity);
+    p->quarantined = p->quarantined || *news;
+    return i;
+}

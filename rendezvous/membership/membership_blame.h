@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_BLAME_H
+#define RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_BLAME_H
+
+#include "rendezvous/membership/membership.h"
+
+/*
+ * What is remembered of nodes beyond one life of an agent, by their identity: how often
+ * they brought an epoch down of late, and whether that is too often. Used by the
+ * round's own files alone.
+ */
+
+/* A node of that host was the root cause of a stop. Returns its record (an index of
+ * round.past), or ROUND_NONE if none is kept; *news: it is in quarantine from now on,
+ * which it is only while another host is there. */
+uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *news);
+
+bool round_past_is_quarantined(const struct round *r, uint64_t identity);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
+#define RENDEZVOUS_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
+
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_table.h"
+
+/*
+ * What the files of the round share. membership.c takes a step: it admits the event,
+ * lets its handler (membership_events.c) change facts - who is there, what failed - and
+ * then membership_transitions.c asks, again and again until nothing moves, whether the
+ * facts have become another state. Only membership_transitions.c changes the state.
+ *
+ * All stamps are in the round's own time: the owner's time less the time for which the
+ * owner did not step us. A daemon that slept therefore finds every lease, grace and
+ * deadline exactly as far away as it was.
+ */
+enum { EXIT_CODE_FAILED = 1, EXIT_CODE_NOT_FORMED = 69 };
+
+struct step {
+    struct round *r;
+    const struct round_event *ev;
+    const struct round_sink *sink;
+    struct round_node *node; /* the event's, or NULL */
+    uint64_t t;
+    uint32_t node_out;
+    uint32_t lost_member; /* of the running epoch, in this step */
+};
+
+typedef enum round_verdict round_handler(struct step *s);
+
+/* membership_events.c: NULL where an event means nothing in a state and changes
+ * nothing. */
+extern round_handler *const round_handlers[ROUND_STATE_COUNT][ROUND_EV_COUNT];
+void round_hear(struct step *s, struct round_node *n);
+
+/* membership_transitions.c */
+void round_settle(struct step *s);
+void round_begin_stop(struct step *s, enum round_cause cause, uint32_t grace_ms);
+void round_release(struct step *s, struct round_node *n);
+void round_start_node(struct step *s, struct round_node *n);
+void round_tell_all_to_stop(struct step *s);
+
+static inline void round_act(struct step *s, enum round_action_type type, uint32_t node)
+{
+    struct round_action a = { .type = type, .node = node, .from = s->r->state };
+
+    s->sink->act(s->sink->arg, s->r, &a);
+}
+
+static inline uint32_t round_index(const struct round *r, const struct round_node *n)
+{
+    return (uint32_t)(n - r->node);
+}
+
+static inline void round_set_state(struct step *s, struct round_node *n,
+                                   enum round_node_state state)
+{
+    round_table_set_state(s->r, n, state);
+    round_act(s, ROUND_ACT_SAVE_NODE, round_index(s->r, n));
+}
+
+static inline bool round_is_member(const struct round_node *n)
+{
+    return n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED ||
+           n->state == ROUND_NODE_STOPPED;
+}
+
+/* A member of which something of the epoch may still live. */
+static inline bool round_is_unstopped(const struct round_node *n)
+{
+    return n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED;
+}
+
+/* Nodes that could be in the next epoch. */
+static inline uint32_t round_candidates(const struct round *r)
+{
+    return r->tally.live - r->tally.leaving;
+}
+
+/* How long the epoch has run, also while the owner slept. */
+static inline uint64_t round_age(const struct round *r)
+{
+    return r->formed_at ? r->last_now - r->formed_at : UINT64_MAX;
+}
+
+/* The result is decided; the job ends with this stop, or now. */
+static inline void round_decide(struct round *r, enum round_reason reason,
+                                int32_t exit_code)
+{
+    r->ending = true;
+    r->reason = reason;
+    r->exit_code = exit_code;
+}
+
+#endif

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/registry_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/registry/job_records.h"
+#include "rendezvous/registry/roles.h"
+
+/*
+ * What the round wants done, one function for each action: save it, tell a node, tell
+ * people. Nothing here decides anything.
+ */
+typedef void actor(struct registry_step *s, const struct round_action *a);
+
+static struct registry_peer *peer_of(const struct registry_step *s, uint32_t node)
+{
+    return s->job->node[node] ? s->job->node[node]->peer : NULL;
+}
+
+static const char *plural(uint32_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* A node that has just been taken in: who it is stands in the message that is stepped.
+ */
+static void adopt(struct registry_step *s, uint32_t node)
+{
+    const struct msg_join *join = &s->msg->join;
+    struct job_node *n = job_add_node(s->job, node);
+
+    job_name_node(s->job, node, join->host);
+    snprintf(n->address, sizeof(n->address), "%s", join->address);
+    snprintf(n->containment, sizeof(n->containment), "%s", join->containment);
+    if (strcmp(join->role, ROLE_DEFAULT) != 0)
+        snprintf(n->role, sizeof(n->role), "%s", join->role);
+    n->pid = join->pid;
+    registry_bind(s->peer, s->job, node);
+    if (s->registry->journal)
+        record_node(s->registry->journal, s->job, node);
+    n->same_arguments = job_has_same_arguments(&s->job->config, &join->config);
+    registry_tell(s->registry, s->job, "joined", n->host,
+                  "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
+                  n->pid, join->workers, plural(join->workers),
+                  s->job->round.node[node].quarantined ? ", in quarantine" : "");
+}
+
+static void save_job(struct registry_step *s, const struct round_action *a)
+{
+    (void)a;
+    if (s->registry->journal)
+        record_state(s->registry->journal, s->job);
+}
+
+static void save_node(struct registry_step *s, const struct round_action *a)
+{
+    if (!s->job->node[a->node])
+        adopt(s, a->node);
+    if (s->registry->journal)
+        record_place(s->registry->journal, s->job, a->node);
+}
+
+static void save_past(struct registry_step *s, const struct round_action *a)
+{
+    if (s->registry->journal)
+        record_past(s->registry->journal, s->job, a->node);
+}
+
+static void drop_node(struct registry_step *s, const struct round_action *a)
+{
+    struct registry_peer *p = peer_of(s, a->node);
+
+    if (p) { /* nothing it still says can mean anything */
+        registry_unbind(p);
+        s->registry->config.hang_up(s->registry->config.arg, p->conn);
+    }
+    if (s->registry->journal)
+        record_drop(s->registry->journal, s->job, a->node);
+    job_drop_node(s->job, a->node);
+}
+
+static void joined(struct registry_step *s, const struct round_action *a)
+{
+    const struct round *r = &s->job->round;
+    const struct round_node *n = &r->node[a->node];
+    struct msg m = { .type = MSG_JOINED };
+
+    if (s->peer)
+        registry_bind(s->peer, s->job, a->node);
+    m.joined.node = a->node;
+    m.joined.slot = n->slot == ROUND_NONE ? -1 : (int32_t)n->slot;
+    m.joined.spare = n->state == ROUND_NODE_WAITING &&
+                     (r->state != ROUND_FORMING || r->tally.here > r->config.max_nodes);
+    m.joined.lease_ms = r->config.lease_ms;
+    memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
+    if (peer_of(s, a->node))
+        registry_send(peer_of(s, a->node), &m);
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/*
+ * Rank 0's node serves the store to the members alone: it is told where they come from,
+ * page by page, so that no message grows with the number of nodes. Loopback needs no
+ * leave, and neighbours in the list that share an address are named once. Where the
+ * node that we run in comes from, only the other side can see.
+ */
+static void send_members(struct registry_step *s, struct registry_peer *leader)
+{
+    const struct round *r = &s->job->round;
+    struct msg m = { .type = MSG_MEMBERS };
+    const char *previous = "";
+    size_t used = 0;
+
+    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
+        const char *seen;
+
+        if (r->slot_node[slot] == ROUND_NONE)
+            continue;
+        seen = s->job->node[r->slot_node[slot]]->seen;
+        if (!*seen && r->slot_node[slot] != r->leader)
+            seen = MEMBERS_RENDEZVOUS;
+        if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
+            continue;
+        previous = seen;
+        if (used + strlen(seen) + 2 > sizeof(m.members.addresses)) {
+            registry_send(leader, &m);
+            used = 0;
+        }
+        used += (size_t)snprintf(m.members.addresses + used,
+                                 sizeof(m.members.addresses) - used, "%s%s",
+                                 used ? " " : "", seen);
+    }
+    if (used)
+        registry_send(leader, &m);
+}
+
+static void start(struct registry_step *s, const struct round_action *a)
+{
+    const struct round *r = &s->job->round;
+    const struct round_node *n = &r->node[a->node];
+    const struct job_node *info = s->job->node[a->node];
+    struct registry_peer *p = peer_of(s, a->node);
+    struct msg m = { .type = MSG_START };
+
+    if (!p)
+        return;
+    if (s->job->roles_epoch != r->epoch)
+        roles_count(s->job);
+    s->job->roles_epoch = r->epoch;
+    m.start = (struct msg_start){ .group_rank = n->group_rank,
+                                  .group_size = r->group_size,
+                                  .first_rank = n->first_rank,
+                                  .world_size = r->world_size,
+                                  .workers = n->workers,
+                                  .role_first_rank = info->role_first_rank,
+                                  .role_world_size = info->role_world_size,
+                                  .slot = n->slot,
+                                  .restarts = r->restarts,
+                                  .max_restarts = r->config.max_restarts,
+                                  .host_store = a->node == r->leader };
+    if (!m.start.host_store) {
+        m.start.port = s->job->store_port;
+        memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
+    }
+    snprintf(m.start.cause, sizeof(m.start.cause), "%s",
+             r->epoch == 1 ? "first" : round_cause_name(r->cause));
+    if (m.start.host_store) /* first: its answer to START is what brings the members */
+        send_members(s, p);
+    registry_send(p, &m);
+}
+
+/* Why an epoch stops, for the agents to say. */
+static const char *stop_text(const struct job *job)
+{
+    switch (job->round.cause) {
+    case ROUND_CAUSE_SCALE_UP:
+    case ROUND_CAUSE_DRAIN:
+        return job->change;
+    case ROUND_CAUSE_USER:
+        return "ended by the user";
+    default: /* the failure's or the lost node's own words */
+        return job->text;
+    }
+}
+
+static void stop(struct registry_step *s, const struct round_action *a)
+{
+    struct msg m = { .type = MSG_STOP };
+
+    if (!peer_of(s, a->node))
+        return;
+    m.stop.grace_ms = s->job->round.grace_ms;
+    m.stop.last = s->job->round.ending;
+    m.stop.hang = s->job->round.cause == ROUND_CAUSE_FAILURE &&
+                  s->job->failure.kind == FAILURE_HANG;
+    snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
+             round_cause_name(s->job->round.cause));
+    snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
+    registry_send(peer_of(s, a->node), &m);
+}
+
+static void ask_checkpoint(struct registry_step *s, const struct round_action *a)
+{
+    const struct round *r = &s->job->round;
+    uint64_t now = r->last_now - r->stalled;
+    struct msg m = { .type = MSG_ASK_CHECKPOINT };
+
+    if (!peer_of(s, a->node))
+        return;
+    if (r->checkpoint_at > now)
+        m.ask_checkpoint.within_ms = (uint32_t)(r->checkpoint_at - now);
+    snprintf(m.ask_checkpoint.cause, sizeof(m.ask_checkpoint.cause), "%s",
+             round_cause_name(r->checkpoint_cause));
+    registry_send(peer_of(s, a->node), &m);
+}
+
+void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
+{
+    const struct round *r = &job->round;
+    struct msg m = { .type = MSG_DONE, .instance = r->instance, .epoch = r->epoch };
+
+    m.done.restarts = r->restarts;
+    m.done.max_restarts = r->config.max_restarts;
+    if (released) {
+        snprintf(m.done.reason, sizeof(m.done.reason), "released");
+        snprintf(m.done.text, sizeof(m.done.text), "this node has left the job");
+    } else {
+        m.done.exit_code = r->exit_code;
+        snprintf(m.done.reason, sizeof(m.done.reason), "%s",
+                 round_reason_name(r->reason));
+        memcpy(m.done.text, job->text, sizeof(m.done.text));
+        if (r->reason == ROUND_REASON_FAILURE || r->reason == ROUND_REASON_LOST)
+            m.done.failure = job->failure;
+        memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
+    }
+    registry_send(p, &m);
+}
+
+static void done(struct registry_step *s, const struct round_action *a)
+{
+    if (peer_of(s, a->node))
+        registry_send_done(peer_of(s, a->node), s->job, false);
+}
+
+static void released(struct registry_step *s, const struct round_action *a)
+{
+    const char *host = s->job->node[a->node]->host;
+
+    registry_tell(s->registry, s->job, "left", host, "%s left in good order", host);
+    if (peer_of(s, a->node))
+        registry_send_done(peer_of(s, a->node), s->job, true);
+}
+
+/* What the node did not do in time. */
+static const char *why_lost(const struct round *r, const struct round_node *n)
+{
+    bool overdue = r->last_now - r->stalled >= n->deadline;
+
+    if (overdue && n->connected)
+        return "nothing was heard from it for a whole lease";
+    if (overdue)
+        return "its connection did not come back";
+    return r->state == ROUND_STOPPING ? "its workers did not end in time"
+                                      : "it did not open the store in time";
+}
+
+static void evicted(struct registry_step *s, const struct round_action *a)
+{
+    struct registry_peer *p = peer_of(s, a->node);
+    const char *host = s->job->node[a->node]->host;
+
+    registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
+                  why_lost(&s->job->round, &s->job->round.node[a->node]));
+    if (p)
+        registry_refuse(
+            p, NULL, REFUSED_FENCED, false,
+            "this node was taken for lost and is no longer part of the job");
+}
+
+/* One line more of what followed, as long as there is room; the rest is in the events.
+ */
+static void add_afterwards(struct job *job, const struct failure *f)
+{
+    size_t used = strlen(job->afterwards);
+    char line[256], what[64];
+    unsigned lines = 0;
+    size_t size;
+
+    for (const char *at = job->afterwards; (at = strchr(at, '\n')); at++)
+        lines++;
+    size = (size_t)snprintf(line, sizeof(line), "%s %" PRIu32 " %s\n", f->host, f->rank,
+                            job_describe_end(f, what, sizeof(what)));
+    if (lines < AFTERWARDS_LINES_MAX && size < sizeof(line) &&
+        used + size < sizeof(job->afterwards))
+        memcpy(job->afterwards + used, line, size + 1);
+}
+
+/* A root cause that is found later than another was has that one behind it. */
+static void keep_failure(struct registry_step *s, const struct failure *f)
+{
+    struct job *job = s->job;
+    size_t used;
+
+    if (job->round.state == ROUND_RUNNING)
+        job->afterwards[0] = '\0';
+    else
+        add_afterwards(job, &job->failure);
+    job->failure = *f;
+    job_describe_failure(f, job->text, sizeof(job->text));
+    used = strlen(job->text);
+    if (job->round.too_young)
+        snprintf(job->text + used, sizeof(job->text) - used,
+                 ", and its epoch was younger than --restart-min-uptime (%g s)",
+                 job->config.restart_min_uptime_ms / 1e3);
+    if (s->registry->journal)
+        record_failure(s->registry->journal, job);
+}
+
+static void root_cause(struct registry_step *s, const struct round_action *a)
+{
+    struct failure f = s->msg->failed;
+
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    keep_failure(s, &f);
+    registry_tell(s->registry, s->job, "failed", f.host, "%s", s->job->text);
+}
+
+static void root_lost(struct registry_step *s, const struct round_action *a)
+{
+    const struct round_node *n = &s->job->round.node[a->node];
+    struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
+
+    if (n->group_rank != ROUND_NONE)
+        f.rank = n->first_rank;
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    keep_failure(s, &f);
+}
+
+static void afterwards(struct registry_step *s, const struct round_action *a)
+{
+    struct failure f = s->msg->failed;
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    add_afterwards(s->job, &f);
+    if (s->registry->journal)
+        record_failure(s->registry->journal, s->job);
+    registry_tell(s->registry, s->job, "afterwards", f.host, "%s",
+                  job_describe_failure(&f, text, sizeof(text)));
+}
+
+static void quarantined(struct registry_step *s, const struct round_action *a)
+{
+    const struct job_config *c = &s->job->config;
+    const char *host = s->job->failure.host;
+
+    (void)a;
+    registry_notice(
+        s->registry, s->job, "quarantined", host,
+        "%s is in quarantine: it was the root cause of %" PRIu32
+        " stops within %d minutes; it has a part in the next epochs only if "
+        "fewer than %" PRIu32 " other node%s there",
+        host, c->quarantine, QUARANTINE_WINDOW_MS / 60000, c->min_nodes,
+        c->min_nodes == 1 ? " is" : "s are");
+}
+
+/* -- a new state ------------------------------------------------------------------ */
+
+static void say_running(struct registry_step *s)
+{
+    const struct round *r = &s->job->round;
+
+    registry_tell(s->registry, s->job, "formed", "",
+                  "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
+                  " worker%s, rank 0 on %s",
+                  r->epoch, r->group_size, plural(r->group_size), r->world_size,
+                  plural(r->world_size), s->job->node[r->leader]->host);
+}
+
+static bool is_newcomer(const struct round_node *n)
+{
+    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving &&
+           !n->quarantined; /* it waits for others to go */
+}
+
+static bool is_leaving(const struct round_node *n)
+{
+    return n->leaving && n->state != ROUND_NODE_FREE && n->state != ROUND_NODE_TOLD;
+}
+
+/* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
+static void say_change(struct job *job, bool (*is_one)(const struct round_node *),
+                       const char *one, const char *many)
+{
+    const struct round *r = &job->round;
+    char names[sizeof(job->change) - 64] = "", more[32] = "";
+    unsigned nodes = 0, left_out = 0;
+    size_t at = 0;
+
+    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+        int n = 0;
+
+        if (!is_one(&r->node[i]))
+            continue;
+        n = snprintf(names + at, sizeof(names) - at, "%s%s", nodes++ ? ", " : "",
+                     job->node[i]->host);
+        if (left_out || at + (size_t)n >= sizeof(names))
+            names[at] = '\0', left_out++;
+        else
+            at += (size_t)n;
+    }
+    if (left_out)
+        snprintf(more, sizeof(more), " and %u more", left_out);
+    snprintf(job->change, sizeof(job->change), "%s%s %s", nodes ? names : "a node",
+             more, nodes > 1 ? many : one);
+}
+
+static void say_stopping(struct registry_step *s)
+{
+    const struct round *r = &s->job->round;
+    const char *next = r->ending          ? "the job ends"
+                       : r->restart_spent ? "a restart follows"
+                                          : "it re-forms, which costs no restart";
+
+    if (r->cause == ROUND_CAUSE_SCALE_UP)
+        say_change(s->job, is_newcomer, "has joined", "have joined");
+    else if (r->cause == ROUND_CAUSE_DRAIN)
+        say_change(s->job, is_leaving, "leaves", "leave");
+    registry_tell(s->registry, s->job, "stopping", "",
+                  "epoch %" PRIu64 " stops (%s): %s", r->epoch,
+                  round_cause_name(r->cause), next);
+}
+
+/* What the job's text says once it is over, where no failure is its cause. */
+static void set_result_text(struct job *job)
+{
+    const struct round *r = &job->round;
+    char *text = job->text;
+    size_t size = sizeof(job->text);
+
+    switch (r->reason) {
+    case ROUND_REASON_SUCCESS:
+        snprintf(text, size, "all workers have exited 0");
+        break;
+    case ROUND_REASON_NOT_FORMED:
+        snprintf(text, size,
+                 "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
+                 r->tally.live - r->tally.leaving, r->config.min_nodes,
+                 r->config.join_timeout_ms / 1000);
+        break;
+    case ROUND_REASON_USER:
+        snprintf(text, size, "ended by the user");
+        break;
+    default: /* the failure's own words stand there already */
+        break;
+    }
+}
+
+static void say_done(struct registry_step *s)
+{
+    struct job *job = s->job;
+
+    job->done_ms = s->registry->now_ms;
+    set_result_text(job);
+    if (s->registry->journal) /* with the text */
+        record_state(s->registry->journal, job);
+    registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
+                  round_reason_name(job->round.reason), job->round.exit_code,
+                  job->text);
+}
+
+char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
+                             size_t size)
+{
+    const struct round *r = &job->round;
+    uint64_t left = round_backoff_left(r, g->now_ms);
+
+    buf[0] = '\0';
+    if (left > 0)
+        snprintf(buf, size, "restart %" PRIu32 " of %" PRIu32 " in %" PRIu64 " s: %s",
+                 r->restarts, r->config.max_restarts, (left + 999) / 1000, job->text);
+    return buf;
+}
+
+static void say_forming(struct registry_step *s)
+{
+    char text[NOTICE_MAX_BYTES + 1];
+
+    registry_describe_wait(s->registry, s->job, text, sizeof(text));
+    if (*text)
+        registry_notice(s->registry, s->job, "waiting", "", "%s", text);
+}
+
+static void entered(struct registry_step *s, const struct round_action *a)
+{
+    (void)a;
+    switch (s->job->round.state) {
+    case ROUND_FORMING:
+        say_forming(s);
+        break;
+    case ROUND_RUNNING:
+        s->job->refused[0] = '\0';
+        s->job->notes = 0;
+        s->job->store_port = 0;
+        s->job->store_address[0] = '\0';
+        say_running(s);
+        break;
+    case ROUND_STOPPING:
+        say_stopping(s);
+        break;
+    case ROUND_DONE:
+        say_done(s);
+        break;
+    default:
+        break;
+    }
+}
+
+static actor *const actors[ROUND_ACT_COUNT] = {
+    [ROUND_ACT_SAVE_JOB] = save_job,
+    [ROUND_ACT_SAVE_NODE] = save_node,
+    [ROUND_ACT_DROP_NODE] = drop_node,
+    [ROUND_ACT_SAVE_PAST] = save_past,
+    [ROUND_ACT_JOINED] = joined,
+    [ROUND_ACT_START] = start,
+    [ROUND_ACT_STOP] = stop,
+    [ROUND_ACT_ASK_CHECKPOINT] = ask_checkpoint,
+    [ROUND_ACT_DONE] = done,
+    [ROUND_ACT_RELEASED] = released,
+    [ROUND_ACT_EVICTED] = evicted,
+    [ROUND_ACT_ROOT_CAUSE] = root_cause,
+    [ROUND_ACT_ROOT_LOST] = root_lost,
+    [ROUND_ACT_AFTERWARDS] = afterwards,
+    [ROUND_ACT_QUARANTINED] = quarantined,
+    [ROUND_ACT_ENTERED] = entered,
+};
+
+static void on_action(void *arg, const struct round *r, const struct round_action *a)
+{
+    struct registry_step *s = arg;
+
+    (void)r;
+    actors[a->type](s, a);
+}
+
+enum round_verdict registry_step(struct registry *g, struct job *job,
+                                 const struct round_event *ev,
+                                 struct registry_peer *peer, const struct msg *msg,
+                                 uint32_t *node_out)
+{
+    struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
+    struct round_sink sink = { .act = on_action, .arg = &s };
+
+    return round_step(&job->round, ev, g->now_ms, &sink, node_out);
+}

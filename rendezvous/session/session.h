@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SESSION_SESSION_H
+#define RENDEZVOUS_SESSION_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/protocol/message.h"
+
+/*
+ * An agent's side of the control protocol: one life (incarnation) in one job. Pure: it
+ * is told what happened and when, and calls out what to do. It joins, keeps the lease,
+ * reconnects with jitter, resumes, and sends every report again until it is answered.
+ *
+ * APART      no connection: one is wanted at retry_at, or under way
+ * GREETING   HELLO is sent
+ * JOINING    JOIN or RESUME is sent
+ * ATTACHED   the rendezvous knows us
+ * OVER       done, refused, or given up; nothing leaves this state
+ */
+enum member_state {
+    MEMBER_APART,
+    MEMBER_GREETING,
+    MEMBER_JOINING,
+    MEMBER_ATTACHED,
+    MEMBER_OVER,
+    MEMBER_STATE_COUNT
+};
+
+struct member_config {
+    struct msg_join join;    /* the incarnation is drawn by the caller */
+    uint32_t connect_for_ms; /* give up if never attached in this time */
+    /* Once attached: how long workers outlive the rendezvous. */
+    uint32_t outage_grace_ms;
+    /* While workers run, give up at 0.8 of the lease if that is earlier. */
+    bool strict_fence;
+    uint64_t seed;        /* for jitter */
+    const char *software; /* must outlive the member */
+};
+
+struct member;
+
+/* Called from within member_* calls, in order; must not call back into the member. */
+struct member_calls {
+    void (*connect)(void *arg); /* open a connection, close any */
+    void (*disconnect)(void *arg);
+    void (*send)(void *arg, const struct msg *m);
+    /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting), NOTICE: obey.
+     * DONE and REFUSED are last. Repeats of an order already given are held back here.
+     */
+    void (*order)(void *arg, const struct msg *m);
+    /* The rendezvous is out of reach (true) or back (false): for the log. */
+    void (*outage)(void *arg, bool out, const char *why);
+    /* Heard from the rendezvous: workers may live until then if it is for the last
+     * time. Once for each answered heartbeat; may be NULL. */
+    void (*fence)(void *arg, uint64_t until_ms);
+    /* The workers must end now: the outage grace or the fence has passed. Last. */
+    void (*abandoned)(void *arg, const char *why);
+    void *arg;
+};
+
+struct member *member_create(const struct member_config *config,
+                             const struct member_calls *calls, uint64_t now_ms);
+void member_destroy(struct member *m); /* NULL is fine */
+
+/* The transport reports. */
+void member_connected(struct member *m, uint64_t now_ms);
+void member_connection_lost(struct member *m, const char *why, uint64_t now_ms);
+void member_received(struct member *m, const struct msg *msg, uint64_t now_ms);
+
+/*
+ * The agent reports: STORE_READY, FAILED, FINISHED, STOPPED, CHECKPOINTED, LEAVE, END.
+ * The report is about msg->epoch; it is kept and sent again until acknowledged.
+ */
+void member_report(struct member *m, const struct msg *msg, uint64_t now_ms);
+
+/* What the next heartbeats carry. */
+void member_set_progress(struct member *m, const struct msg_heartbeat *progress);
+
+/* After DONE: say goodbye (it needs no answer). Ends the member in any state. */
+void member_bye(struct member *m, uint64_t now_ms);
+
+void member_tick(struct member *m, uint64_t now_ms);
+uint64_t member_next_tick(const struct member *m);
+
+enum member_state member_state(const struct member *m);
+/* Reports that have not been acknowledged. */
+unsigned member_unanswered(const struct member *m);
+const struct id128 *member_instance(const struct member *m);
+uint64_t member_epoch(const struct member *m);
+
+#endif

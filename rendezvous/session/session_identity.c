@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/session/session_identity.h"
+
+#include <string.h>
+
+#include "rendezvous/base/limits.h"
+
+static bool same(const struct msg_joined *a, const struct msg_joined *b)
+{
+    return a->node == b->node && a->slot == b->slot && a->spare == b->spare &&
+           a->lease_ms == b->lease_ms;
+}
+
+bool place_take(struct place *p, const struct msg *joined)
+{
+    bool news = !p->known || !same(&p->joined, &joined->joined);
+
+    p->known = true;
+    p->instance = joined->instance;
+    p->joined = joined->joined;
+    return news;
+}
+
+void place_ask(const struct place *p, const struct msg_join *join, struct msg *ask)
+{
+    if (!p->known) {
+        ask->type = MSG_JOIN;
+        ask->join = *join;
+        return;
+    }
+    ask->type = MSG_RESUME;
+    ask->resume.incarnation = join->incarnation;
+    ask->resume.node = p->joined.node;
+    memcpy(ask->resume.run_id, join->run_id, sizeof(ask->resume.run_id));
+}
+
+bool place_is_foreign(const struct place *p, const struct msg *m)
+{
+    return p->known && m->type != MSG_WELCOME && m->type != MSG_REFUSED &&
+           !id128_equal(&m->instance, &p->instance);
+}
+
+static uint64_t at_most(uint64_t ms, uint64_t max_ms)
+{
+    return ms < max_ms ? ms : max_ms;
+}
+
+uint64_t place_within_lease(const struct place *p, uint64_t ms, unsigned parts)
+{
+    return p->known ? at_most(ms, p->joined.lease_ms / parts) : ms;
+}
+
+uint32_t place_outage_grace_ms(const struct place *p, uint32_t configured_ms)
+{
+    uint64_t reconnect_ms = at_most(p->joined.lease_ms / HEARTBEATS_PER_LEASE,
+                                    RECONNECT_GRACE_MS_MAX);
+
+    return p->durable ? configured_ms : (uint32_t)at_most(configured_ms, reconnect_ms);
+}

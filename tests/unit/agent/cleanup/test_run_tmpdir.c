@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/cleanup/run_tmpdir.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+
+#define TAG "abcd1234"
+
+static char folder[64];
+
+static void setup(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/test_scratch_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    setenv("TMPDIR", folder, 1);
+}
+
+static void teardown(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static void make(const char *name)
+{
+    ck_assert_int_eq(mkdir(path_of(name), 0700), 0);
+}
+
+static void make_run(void)
+{
+    make("crun_" TAG);
+    make("crun_" TAG "/run_1");
+    make("crun_" TAG "/run_1/attempt_0");
+    make("crun_" TAG "/run_1/attempt_0/0");
+    make("crun_" TAG "/run_1/attempt_0/1");
+}
+
+static void write_file(const char *name)
+{
+    int fd = open(path_of(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+}
+
+static bool is_there(const char *name)
+{
+    struct stat st;
+
+    return lstat(path_of(name), &st) == 0;
+}
+
+START_TEST(the_tag_stays_the_same)
+{
+    char *path, *again;
+
+    ck_assert_uint_eq(strlen(scratch_tag()), SCRATCH_TAG_LEN);
+    path = scratch_path(scratch_tag());
+    again = scratch_path(scratch_tag());
+    ck_assert_str_eq(path, again);
+    ck_assert_mem_eq(path, folder, strlen(folder));
+    free(path);
+    free(again);
+}
+END_TEST
+
+START_TEST(an_empty_tree_goes)
+{
+    make_run();
+    scratch_remove_empty(TAG);
+    ck_assert(!is_there("crun_" TAG));
+    scratch_remove_empty(TAG); /* and is not missed */
+}
+END_TEST
+
+START_TEST(a_file_stays_with_the_way_to_it)
+{
+    make_run();
+    write_file("crun_" TAG "/run_1/attempt_0/1/error.json");
+    scratch_remove_empty(TAG);
+    ck_assert(is_there("crun_" TAG "/run_1/attempt_0/1/error.json"));
+    ck_assert(!is_there("crun_" TAG "/run_1/attempt_0/0"));
+}
+END_TEST
+
+START_TEST(what_a_worker_made_below_stays)
+{
+    make_run();
+    make("crun_" TAG "/run_1/attempt_0/0/its_own");
+    scratch_remove_empty(TAG);
+    ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0/its_own"));
+}
+END_TEST
+
+START_TEST(no_link_is_followed)
+{
+    make("elsewhere");
+    make("elsewhere/empty");
+    make("crun_" TAG);
+    ck_assert_int_eq(symlink("../elsewhere", path_of("crun_" TAG "/run_1")), 0);
+    scratch_remove_empty(TAG);
+    ck_assert(is_there("elsewhere/empty"));
+    ck_assert(is_there("crun_" TAG "/run_1"));
+}
+END_TEST
+
+START_TEST(what_is_not_a_tag_means_nothing)
+{
+    static const char *const names[] = { "",         "abc",       "../../etc",
+                                         "abcd123/", "abcd12345", "ABCD1234" };
+    char name[32];
+
+    snprintf(name, sizeof(name), "crun_%s", names[_i]);
+    if (!strchr(name, '/'))
+        make(name);
+    scratch_remove_empty(names[_i]);
+    ck_assert(strchr(name, '/') || is_there(name));
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("scratch");
+    TCase *c = tcase_create("scratch");
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, the_tag_stays_the_same);
+    tcase_add_test(c, an_empty_tree_goes);
+    tcase_add_test(c, a_file_stays_with_the_way_to_it);
+    tcase_add_test(c, what_a_worker_made_below_stays);
+    tcase_add_test(c, no_link_is_followed);
+    tcase_add_loop_test(c, what_is_not_a_tag_means_nothing, 0, 6);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(suite());
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "tests/worlds/check_main.h"
+
+#define QUEUE_MAX 65536
+#define PATIENCE_MS 4000
+
+static struct {
+    struct loop *loop;
+    struct writer *writer;
+    unsigned news;
+    char logged[4096];
+} t;
+
+static void on_news(void *arg)
+{
+    (void)arg;
+    t.news++;
+}
+
+static void on_line(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    strncat(t.logged, line, sizeof(t.logged) - strlen(t.logged) - 1);
+}
+
+static void setup(void)
+{
+    struct writer_calls calls = { .news = on_news };
+
+    memset(&t, 0, sizeof(t));
+    t.loop = loop_create();
+    t.writer = writer_create(t.loop, &calls);
+    log_set_sink(on_line, NULL);
+}
+
+static void end(uint64_t wait_ms)
+{
+    writer_destroy(t.writer, clock_ms() + wait_ms);
+    t.writer = NULL;
+}
+
+static void teardown(void)
+{
+    end(0);
+    loop_destroy(t.loop);
+    log_set_sink(NULL, NULL);
+}
+
+static struct outlet *outlet(int fd, bool mark)
+{
+    struct outlet_options options = {
+        .fd = fd, .mark = mark, .queue_max = QUEUE_MAX, .name = "the file"
+    };
+
+    return outlet_create(t.writer, &options);
+}
+
+static void turn_until(bool (*done)(struct outlet *), struct outlet *o)
+{
+    uint64_t until = clock_ms() + PATIENCE_MS;
+
+    while (!done(o) && clock_ms() < until)
+        loop_turn(t.loop, 20);
+    ck_assert(done(o));
+}
+
+static bool is_ready(struct outlet *o)
+{
+    return outlet_ready(o);
+}
+
+static bool has_losses(struct outlet *o)
+{
+    (void)o;
+    return writer_has_losses(t.writer);
+}
+
+static bool is_given_up(struct outlet *o)
+{
+    (void)outlet_ready(o); /* that somebody waits */
+    (void)writer_check(t.writer, clock_ms());
+    return outlet_ready(o);
+}
+
+static void put(struct outlet *o, const char *text)
+{
+    outlet_put(o, text, strlen(text));
+}
+
+/* Until the pipe is full as well, which shows in that the queue stays full. */
+static void fill(struct outlet *o)
+{
+    static const char junk[4096];
+
+    for (int full = 0; full < 50; full++) {
+        for (; outlet_ready(o); full = 0)
+            outlet_put(o, junk, sizeof(junk));
+        usleep(1000);
+    }
+    ck_assert(!outlet_ready(o));
+}
+
+START_TEST(what_is_put_is_written_in_order)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    struct outlet *o = outlet(fd, true);
+    char expected[20 * 1000], got[20 * 1000] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < 2000; i++) {
+        char text[16];
+
+        n += (size_t)sprintf(expected + n, "%d\n", i);
+        snprintf(text, sizeof(text), "%d\n", i);
+        put(o, text);
+    }
+    outlet_close(o);
+    end(PATIENCE_MS);
+    ck_assert_int_eq(pread(fd, got, sizeof(got) - 1, 0), (ssize_t)n);
+    ck_assert_str_eq(got, expected);
+    ck_assert_str_eq(t.logged, "");
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_writer_without_output_has_nothing_to_wait_for)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+
+    outlet_close(outlet(fd, true));
+    (void)outlet(fd, true); /* goes with the writer */
+    end(PATIENCE_MS);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_full_disk_costs_the_output_and_is_told)
+{
+    struct outlet *o = outlet(open("/dev/full", O_WRONLY | O_CLOEXEC), true);
+
+    put(o, "hello");
+    turn_until(has_losses, o);
+    writer_tell_losses(t.writer);
+    ck_assert_str_eq(t.logged,
+                     "crun: the file: 5 bytes of output lost so far: No space "
+                     "left on device");
+    writer_tell_losses(t.writer); /* not again */
+    ck_assert_ptr_null(strstr(t.logged + 1, "crun:"));
+    put(o, "more");
+    outlet_close(o);
+    end(PATIENCE_MS);
+    ck_assert_ptr_nonnull(
+        strstr(t.logged, "the file: 9 bytes of output lost: No space"));
+}
+END_TEST
+
+START_TEST(a_closed_pipe_takes_no_more)
+{
+    int end_of[2];
+    struct outlet *o;
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    close(end_of[0]);
+    o = outlet(end_of[1], false);
+    put(o, "hello");
+    turn_until(has_losses, o);
+    for (int i = 0; i < 1000; i++) {
+        ck_assert(outlet_ready(o));
+        put(o, "hello");
+    }
+    writer_tell_losses(t.writer);
+    ck_assert_ptr_nonnull(strstr(t.logged, "5005 bytes of output lost so far: Broken"));
+    close(end_of[1]);
+}
+END_TEST
+
+START_TEST(room_is_news)
+{
+    static char junk[4096];
+    int end_of[2];
+    struct outlet *o;
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC | O_NONBLOCK), 0);
+    o = outlet(end_of[1], false);
+    fill(o);
+    for (uint64_t until = clock_ms() + PATIENCE_MS; !t.news && clock_ms() < until;) {
+        while (read(end_of[0], junk, sizeof(junk)) > 0)
+            ;
+        loop_turn(t.loop, 1);
+    }
+    ck_assert_uint_gt(t.news, 0);
+    turn_until(is_ready, o);
+    close(end_of[0]); /* nothing blocks the end */
+    end(PATIENCE_MS);
+    close(end_of[1]);
+}
+END_TEST
+
+/* Nobody reads: first one waits, then no longer, and what is lost is counted. */
+START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
+{
+    static char junk[1 << 20], got[256];
+    uint64_t began = clock_ms();
+    int end_of[2];
+    size_t used = 0;
+    struct outlet *o;
+    ssize_t n;
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    fcntl(end_of[0], F_SETFL, O_NONBLOCK);
+    o = outlet(end_of[1], true);
+    fill(o);
+    ck_assert(!outlet_ready(o));
+    turn_until(is_given_up, o);
+    ck_assert_uint_ge(clock_ms() - began, WRITER_SLOW_MS - 10);
+    put(o, "lost");
+    turn_until(has_losses, o);
+    writer_tell_losses(t.writer);
+    ck_assert_ptr_nonnull(strstr(t.logged, "4 bytes of output lost so far: it took"));
+    /* somebody reads again: all that was queued, then a mark */
+    for (bool put_more = false; !strstr(got, "more");) {
+        n = read(end_of[0], junk, sizeof(junk) - 1);
+        if (n <= 0) {
+            /* once what was queued has been written */
+            if (!put_more && !writer_check(t.writer, clock_ms())) {
+                put(o, "more\n");
+                put_more = true;
+            }
+            loop_turn(t.loop, 10);
+            ck_assert_uint_lt(clock_ms() - began, 2 * PATIENCE_MS);
+            continue;
+        }
+        for (ssize_t i = 0; i < n; i++)
+            if (junk[i] && used < sizeof(got) - 1)
+                got[used++] = junk[i];
+    }
+    ck_assert_str_eq(got, "\n[crun: 4 bytes of output lost: too slow]\nmore\n");
+    close(end_of[0]);
+    end(PATIENCE_MS);
+    close(end_of[1]);
+}
+END_TEST
+
+START_TEST(a_hanging_write_does_not_hold_up_the_end)
+{
+    uint64_t began = clock_ms();
+    int end_of[2];
+    struct outlet *o;
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    o = outlet(end_of[1], false);
+    fill(o);
+    end(50);
+    ck_assert_uint_lt(clock_ms() - began, PATIENCE_MS);
+    ck_assert_msg(strstr(t.logged, "bytes of output lost: it took"), "%s", t.logged);
+    close(end_of[0]); /* lets the thread that was left behind go */
+}
+END_TEST
+
+START_TEST(one_outlet_that_is_full_does_not_fill_another)
+{
+    int end_of[2], fd = memfd_create("test", MFD_CLOEXEC);
+    struct outlet *o, *other;
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    o = outlet(end_of[1], false);
+    other = outlet(fd, false);
+    fill(o);
+    ck_assert(outlet_ready(other));
+    close(end_of[0]);
+    put(other, "hello");
+    end(PATIENCE_MS);
+    ck_assert_int_eq(lseek(fd, 0, SEEK_END), 5);
+    close(end_of[1]);
+    close(fd);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("writer");
+    TCase *c = tcase_create("writer");
+
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 20);
+    tcase_add_test(c, what_is_put_is_written_in_order);
+    tcase_add_test(c, a_writer_without_output_has_nothing_to_wait_for);
+    tcase_add_test(c, a_full_disk_costs_the_output_and_is_told);
+    tcase_add_test(c, a_closed_pipe_takes_no_more);
+    tcase_add_test(c, room_is_news);
+    tcase_add_test(c, a_blocked_outlet_is_given_up_on_until_it_recovers);
+    tcase_add_test(c, a_hanging_write_does_not_hold_up_the_end);
+    tcase_add_test(c, one_outlet_that_is_full_does_not_fill_another);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(suite());
+}

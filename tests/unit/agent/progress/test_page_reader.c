@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading status pages, and what is made of many readings: pace and lag. */
+#include "agent/progress/page_reader.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/progress/stragglers.h"
+#include "agent/progress/step_rate.h"
+#include "agent/progress/proc_state.h"
+#include "rendezvous/base/limits.h"
+#include "tests/worlds/check_main.h"
+
+/* -- a page ----------------------------------------------------------------------- */
+
+static struct progress_page page;
+static struct progress p;
+
+static void blank(void)
+{
+    memset(&page, 0, sizeof(page));
+    memset(&p, 0, sizeof(p));
+    page.magic = PROGRESS_MAGIC;
+    page.version = PROGRESS_VERSION;
+}
+
+START_TEST(a_page_nobody_wrote_says_nothing)
+{
+    blank();
+    page.save = 3; /* ours */
+    ck_assert(!progress_read(&p, &page));
+    ck_assert(!p.written);
+}
+END_TEST
+
+START_TEST(what_is_written_is_read_and_seen_to_change_once)
+{
+    blank();
+    page.writing = 2;
+    page.phase = PROGRESS_TRAINING;
+    page.step = 41;
+    page.loss = NAN;
+    ck_assert(progress_read(&p, &page));
+    ck_assert(p.written && p.phase == PROGRESS_TRAINING && p.step == 41);
+    ck_assert(!progress_read(&p, &page)); /* NaN is as it was */
+    page.step = 42; /* by somebody who does not know of `writing` */
+    ck_assert(progress_read(&p, &page));
+    ck_assert_uint_eq(p.step, 42);
+    page.writing = 4; /* the same again */
+    ck_assert(progress_read(&p, &page));
+}
+END_TEST
+
+START_TEST(one_that_ended_in_the_middle_keeps_what_it_had)
+{
+    blank();
+    page.writing = 2;
+    page.step = 41;
+    ck_assert(progress_read(&p, &page));
+    page.writing = 3;
+    page.step = 99;
+    ck_assert(progress_read(&p, &page)); /* it did something */
+    ck_assert_uint_eq(p.step, 41);
+    ck_assert(!progress_read(&p, &page)); /* and nothing since */
+}
+END_TEST
+
+START_TEST(nothing_in_a_page_is_believed)
+{
+    blank();
+    memset(&page.writing, 0xfe,
+           offsetof(struct progress_page, save) -
+               offsetof(struct progress_page, writing));
+    ck_assert(progress_read(&p, &page));
+    ck_assert_int_eq(p.phase, PROGRESS_UNKNOWN);
+    for (int i = 0; i < PROGRESS_PHASE_COUNT; i++)
+        ck_assert_ptr_nonnull(progress_phase_name((enum progress_phase)i));
+}
+END_TEST
+
+static bool over;
+
+static void *write_pairs(void *arg)
+{
+    (void)arg;
+    for (uint64_t i = 1; !__atomic_load_n(&over, __ATOMIC_RELAXED); i++) {
+        __atomic_fetch_add(&page.writing, 1, __ATOMIC_ACQ_REL);
+        __atomic_store_n(&page.step, i, __ATOMIC_RELAXED);
+        __atomic_store_n(&page.samples, 3 * i, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&page.writing, 1, __ATOMIC_ACQ_REL);
+    }
+    return NULL;
+}
+
+START_TEST(a_reader_never_sees_half_of_a_step)
+{
+    pthread_t writer;
+
+    blank();
+    over = false;
+    pthread_create(&writer, NULL, write_pairs, NULL);
+    for (int i = 0; i < 200000; i++) {
+        progress_read(&p, &page);
+        ck_assert_uint_eq(p.samples, 3 * p.step);
+    }
+    __atomic_store_n(&over, true, __ATOMIC_RELAXED);
+    pthread_join(writer, NULL);
+}
+END_TEST
+
+/* -- pace ------------------------------------------------------------------------- */
+
+START_TEST(pace_is_that_of_late)
+{
+    struct pace pace = { .count = 0 };
+    uint64_t step = 0, now = 1000000;
+
+    ck_assert_double_lt(pace_per_s(&pace), 0);
+    pace_add(&pace, step, now);
+    ck_assert_double_lt(pace_per_s(&pace), 0);
+    for (int i = 0; i < 100; i++)
+        pace_add(&pace, step += 3, now += 1000);
+    ck_assert_double_eq_tol(pace_per_s(&pace), 3, 1e-9);
+    for (int i = 0; i < 100; i++)
+        pace_add(&pace, step += 1, now += 2000);
+    ck_assert_double_eq_tol(pace_per_s(&pace), 0.5, 1e-9);
+    for (int i = 0; i < PACE_KEPT; i++)
+        pace_add(&pace, step, now += 1000);
+    ck_assert_double_eq_tol(pace_per_s(&pace), 0, 1e-9);
+    pace_add(&pace, 5, now += 1000); /* another life */
+    ck_assert_double_lt(pace_per_s(&pace), 0);
+}
+END_TEST
+
+/* -- lag -------------------------------------------------------------------------- */
+
+#define RANKS 4
+
+/* How much of each step a rank's own work takes, in per cent; who lags, if anybody, and
+ * how fast it is. */
+static const struct shares {
+    int own[RANKS];
+    uint32_t who;
+    double speed;
+} shares[] = {
+    { { 80, 80, 80, 80 }, LAG_NONE, 0 },
+    { { 100, 100, 100, 100 }, LAG_NONE, 0 },
+    { { 60, 62, 99, 58 }, 2, 0.6 },
+    { { 75, 75, 99, 75 }, LAG_NONE, 0 }, /* not by much */
+    { { 30, 90, 90, 90 }, LAG_NONE, 0 }, /* a fast one makes the others no slower */
+    { { 99, 50, 45, 50 }, 0, 0.5 },
+    { { 0, 0, 0, 0 }, LAG_NONE, 0 }, /* never said that they train */
+};
+
+/* A year's dice, the same each time. */
+static int dice(void)
+{
+    static uint64_t state = 7;
+
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((state >> 33) % 100);
+}
+
+START_TEST(the_rank_that_others_wait_for_lags)
+{
+    struct lag *l = lag_create(RANKS);
+    double speed;
+
+    lag_begin(l);
+    for (int n = 0; n < 10000; n++)
+        for (uint32_t i = 0; i < RANKS; i++)
+            lag_sample(l, i,
+                       dice() < shares[_i].own[i] ? PROGRESS_TRAINING
+                                                  : PROGRESS_COMMUNICATING);
+    ck_assert_uint_eq(lag_find(l, &speed), shares[_i].who);
+    if (shares[_i].who != LAG_NONE)
+        ck_assert_double_eq_tol(speed, shares[_i].speed, 0.13);
+    lag_destroy(l);
+}
+END_TEST
+
+START_TEST(few_samples_and_other_phases_say_nothing)
+{
+    struct lag *l = lag_create(2);
+    double speed;
+
+    lag_begin(l);
+    for (int n = 0; n < LAG_SAMPLES_MIN - 1; n++) {
+        lag_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING);
+        lag_sample(l, 1, PROGRESS_TRAINING);
+        lag_sample(l, 0, PROGRESS_EVALUATING);
+        lag_sample(l, 1, PROGRESS_UNKNOWN);
+    }
+    ck_assert_uint_eq(lag_find(l, &speed), LAG_NONE);
+    ck_assert_double_lt(lag_waiting(l), 0);
+    lag_sample(l, 0, PROGRESS_COMMUNICATING);
+    lag_sample(l, 1, PROGRESS_TRAINING);
+    ck_assert_uint_eq(lag_find(l, &speed), 1);
+    ck_assert_double_eq_tol(speed, 0.5, 0.02);
+    lag_begin(l);
+    ck_assert_uint_eq(lag_find(l, &speed), LAG_NONE);
+    lag_destroy(l);
+}
+END_TEST
+
+/* -- processes -------------------------------------------------------------------- */
+
+START_TEST(a_process_is_described)
+{
+    char text[256];
+
+    ck_assert_str_eq(procstate_describe(getpid(), text, sizeof(text)), "running");
+    ck_assert_str_eq(procstate_describe(0x7ffffff, text, sizeof(text)), "");
+    procstate_describe(getppid(), text, 12); /* however little room there is */
+    ck_assert_uint_lt(strlen(text), 12);
+}
+END_TEST
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+int main(void)
+{
+    Suite *s = suite_create("progress");
+    TCase *t = tcase_create("pages");
+
+    tcase_add_test(t, a_page_nobody_wrote_says_nothing);
+    tcase_add_test(t, what_is_written_is_read_and_seen_to_change_once);
+    tcase_add_test(t, one_that_ended_in_the_middle_keeps_what_it_had);
+    tcase_add_test(t, nothing_in_a_page_is_believed);
+    tcase_add_test(t, a_reader_never_sees_half_of_a_step);
+    tcase_add_test(t, pace_is_that_of_late);
+    tcase_add_loop_test(t, the_rank_that_others_wait_for_lags, 0, COUNT(shares));
+    tcase_add_test(t, few_samples_and_other_phases_say_nothing);
+    tcase_add_test(t, a_process_is_described);
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/workers/worker_env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "tests/worlds/check_main.h"
+
+/* Local rank 1 of the second of two nodes, with 4 workers on the first and 3 here. */
+static struct config config;
+static struct msg_start start;
+static struct workerenv_facts facts;
+static const char *const no_base[] = { NULL };
+
+static void setup(void)
+{
+    config = (struct config){ .run_id = "resnet",
+                              .workers = 3,
+                              .role = "trainer",
+                              .signals_text = "SIGTERM,SIGINT" };
+    start = (struct msg_start){ .group_rank = 1,
+                                .group_size = 2,
+                                .first_rank = 4,
+                                .world_size = 7,
+                                .workers = 3,
+                                .slot = 5,
+                                .restarts = 2,
+                                .max_restarts = 3,
+                                .address = "10.0.0.1",
+                                .port = 29500 };
+    facts = (struct workerenv_facts){ .config = &config,
+                                      .start = &start,
+                                      .epoch = 4,
+                                      .local_rank = 1,
+                                      .error_file = "/logs/1/error.json",
+                                      .progress = "/proc/7/fd/9",
+                                      .agent_store = true };
+}
+
+/* The only value of a variable, or NULL. */
+static const char *value(const char **env, const char *name)
+{
+    const char *found = NULL;
+    size_t length = strlen(name);
+
+    for (; *env; env++)
+        if (strncmp(*env, name, length) == 0 && (*env)[length] == '=') {
+            ck_assert_msg(!found, "%s is there twice", name);
+            found = *env + length + 1;
+        }
+    return found;
+}
+
+static size_t count(const char **list)
+{
+    size_t n = 0;
+
+    while (list[n])
+        n++;
+    return n;
+}
+
+static const struct {
+    const char *name, *value;
+} own[] = {
+    { "RANK", "5" },
+    { "LOCAL_RANK", "1" },
+    { "WORLD_SIZE", "7" },
+    { "LOCAL_WORLD_SIZE", "3" },
+    { "GROUP_RANK", "1" },
+    { "GROUP_WORLD_SIZE", "2" },
+    { "ROLE_NAME", "trainer" },
+    { "ROLE_RANK", "5" },
+    { "ROLE_WORLD_SIZE", "7" },
+    { "MASTER_ADDR", "10.0.0.1" },
+    { "MASTER_PORT", "29500" },
+    { "TORCHELASTIC_RESTART_COUNT", "2" },
+    { "TORCHELASTIC_MAX_RESTARTS", "3" },
+    { "TORCHELASTIC_RUN_ID", "resnet" },
+    { "TORCHELASTIC_USE_AGENT_STORE", "True" },
+    { "TORCHELASTIC_ERROR_FILE", "/logs/1/error.json" },
+    { "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT" },
+    { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" },
+    { "OMP_NUM_THREADS", "1" },
+    { "NODE_RANK", "1" },
+    { "CRUN_RUN_ID", "resnet" },
+    { "CRUN_EPOCH", "4" },
+    { "CRUN_PROGRESS", "/proc/7/fd/9" },
+};
+#define OWN_COUNT (sizeof(own) / sizeof(own[0]))
+
+START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
+{
+    const char **env = workerenv_build(&facts, no_base);
+
+    for (size_t i = 0; i < OWN_COUNT; i++)
+        ck_assert_pstr_eq(value(env, own[i].name), own[i].value);
+    ck_assert_uint_eq(count(env), OWN_COUNT);
+    free(env);
+}
+END_TEST
+
+START_TEST(ranks_of_a_role_are_those_that_were_told)
+{
+    struct msg_start told = *facts.start;
+    struct workerenv_facts mine = facts;
+    const char **env;
+
+    told.role_first_rank = 2;
+    told.role_world_size = 6;
+    mine.start = &told;
+    env = workerenv_build(&mine, no_base);
+    ck_assert_pstr_eq(value(env, "ROLE_RANK"), "3");
+    ck_assert_pstr_eq(value(env, "ROLE_WORLD_SIZE"), "6");
+    ck_assert_pstr_eq(value(env, "RANK"), "5");
+    free(env);
+}
+END_TEST
+
+START_TEST(our_variables_win_over_those_that_were_there)
+{
+    char *stale[OWN_COUNT + 1] = { NULL };
+    const char **env;
+
+    for (size_t i = 0; i < OWN_COUNT; i++)
+        stale[i] = xasprintf("%s=stale", own[i].name);
+    env = workerenv_build(&facts, (const char *const *)stale);
+    for (size_t i = 0; i < OWN_COUNT; i++) {
+        bool kept = strcmp(own[i].name, "OMP_NUM_THREADS") == 0 ||
+                    strcmp(own[i].name, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0;
+
+        ck_assert_pstr_eq(value(env, own[i].name), kept ? "stale" : own[i].value);
+    }
+    ck_assert_uint_eq(count(env), OWN_COUNT);
+    free(env);
+    for (size_t i = 0; i < OWN_COUNT; i++)
+        free(stale[i]);
+}
+END_TEST
+
+START_TEST(the_rest_of_the_environment_comes_through)
+{
+    static const char *const base[] = { "PATH=/bin",  "EMPTY=",       "A=first",
+                                        "A=second",   "RANKS=all",    "RAN=k",
+                                        "no equals",  "=nameless",    "EQUALS=a=b",
+                                        "NUMBERS=\n", "BASH_FUNC()=", NULL };
+    const char **env = workerenv_build(&facts, base);
+
+    ck_assert_pstr_eq(value(env, "PATH"), "/bin");
+    ck_assert_pstr_eq(value(env, "EMPTY"), "");
+    ck_assert_pstr_eq(value(env, "A"), "first");
+    ck_assert_pstr_eq(value(env, "RANKS"), "all");
+    ck_assert_pstr_eq(value(env, "RAN"), "k");
+    ck_assert_pstr_eq(value(env, "EQUALS"), "a=b");
+    ck_assert_pstr_eq(value(env, "NUMBERS"), "\n");
+    ck_assert_pstr_eq(value(env, "BASH_FUNC()"), "");
+    ck_assert_uint_eq(count(env), OWN_COUNT + 8);
+    free(env);
+}
+END_TEST
+
+START_TEST(a_large_environment_is_merged_quickly)
+{
+    enum { LARGE = 20000 };
+    const char **base = xcalloc(2 * LARGE + 1, sizeof(*base)), **env;
+
+    for (size_t i = 0; i < LARGE; i++)
+        base[i] = base[2 * LARGE - 1 - i] = xasprintf("SERVICE_%zu=%zu", i, i);
+    env = workerenv_build(&facts, base);
+    ck_assert_uint_eq(count(env), OWN_COUNT + LARGE);
+    ck_assert_pstr_eq(value(env, "SERVICE_19999"), "19999");
+    for (size_t i = 0; i < LARGE; i++)
+        free((void *)base[i]);
+    free(base);
+    free(env);
+}
+END_TEST
+
+START_TEST(one_worker_alone_may_have_all_threads)
+{
+    const char **env;
+
+    config.workers = 1;
+    env = workerenv_build(&facts, no_base);
+    ck_assert_ptr_null(value(env, "OMP_NUM_THREADS"));
+    free(env);
+}
+END_TEST
+
+START_TEST(what_there_is_not_is_said_as_torchrun_does)
+{
+    static const char *const base[] = { "CRUN_PROGRESS=/proc/1/fd/2", NULL };
+    const char **env;
+
+    facts.error_file = facts.progress = "";
+    facts.agent_store = false;
+    env = workerenv_build(&facts, base);
+    ck_assert_pstr_eq(value(env, "TORCHELASTIC_ERROR_FILE"), "");
+    ck_assert_pstr_eq(value(env, "TORCHELASTIC_USE_AGENT_STORE"), "False");
+    ck_assert_ptr_null(value(env, "CRUN_PROGRESS"));
+    free(env);
+}
+END_TEST
+
+static const struct {
+    const char *cuda, *hip; /* as they were; NULL: not set */
+    const char *expected;
+    bool hip_too;
+} devices[] = {
+    { NULL, NULL, "1", false },
+    { "CUDA_VISIBLE_DEVICES=4,6,7", NULL, "6", false },
+    { "CUDA_VISIBLE_DEVICES=4 , 6 ,7", NULL, "6", false },
+    { "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b-c", NULL, "GPU-b-c", false },
+    { "CUDA_VISIBLE_DEVICES=4,6", "HIP_VISIBLE_DEVICES=2,3", "3", true },
+    { "CUDA_VISIBLE_DEVICES=4,6", "HIP_VISIBLE_DEVICES=", "6", false },
+    { NULL, "HIP_VISIBLE_DEVICES=2,3", "3", true },
+};
+
+START_TEST(a_virtual_local_rank_sees_one_gpu)
+{
+    const char *base[3] = { NULL }, **env;
+    unsigned n = 0;
+
+    if (devices[_i].cuda)
+        base[n++] = devices[_i].cuda;
+    if (devices[_i].hip)
+        base[n++] = devices[_i].hip;
+    config.virtual_local_rank = true;
+    env = workerenv_build(&facts, base);
+    ck_assert_pstr_eq(value(env, "LOCAL_RANK"), "0");
+    ck_assert_pstr_eq(value(env, "RANK"), "5");
+    ck_assert_pstr_eq(value(env, "CUDA_VISIBLE_DEVICES"), devices[_i].expected);
+    if (devices[_i].hip_too)
+        ck_assert_pstr_eq(value(env, "HIP_VISIBLE_DEVICES"), devices[_i].expected);
+    free(env);
+}
+END_TEST
+
+static const struct {
+    const char *given, *expected;
+} arguments[] = {
+    { "", "" },
+    { "plain", "plain" },
+    { "${local_rank}", "12" },
+    { "$local_rank", "12" },
+    { "--out=run_${local_rank}.txt", "--out=run_12.txt" },
+    { "${local_rank}${local_rank}", "1212" },
+    { "$local_rank/$local_rank", "12/12" },
+    { "$local_ranks", "$local_ranks" },
+    { "${local_rank", "${local_rank" },
+    { "${local_rank }", "${local_rank }" },
+    { "${LOCAL_RANK}", "${LOCAL_RANK}" },
+    { "${rank}", "${rank}" },
+    { "$", "$" },
+    { "$$", "$$" },
+    { "$${local_rank}", "${local_rank}" },
+    { "$1", "$1" },
+    { "${}", "${}" },
+    { "cost: 5$", "cost: 5$" },
+};
+
+START_TEST(local_rank_stands_in_arguments_as_in_a_python_template)
+{
+    const char *given[] = { "/bin/$local_rank", arguments[_i].given, "last", NULL };
+    const char **argv;
+
+    config.argv = given;
+    facts.local_rank = 12;
+    argv = workerenv_argv(&facts);
+    ck_assert_pstr_eq(argv[0], "/bin/$local_rank"); /* a file that was found */
+    ck_assert_pstr_eq(argv[1], arguments[_i].expected);
+    ck_assert_pstr_eq(argv[2], "last");
+    ck_assert_ptr_null(argv[3]);
+    free(argv);
+}
+END_TEST
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+int main(void)
+{
+    Suite *s = suite_create("workerenv");
+    TCase *t = tcase_create("environment and arguments");
+
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_test(t, a_worker_is_told_who_it_is_and_nothing_more);
+    tcase_add_test(t, ranks_of_a_role_are_those_that_were_told);
+    tcase_add_test(t, our_variables_win_over_those_that_were_there);
+    tcase_add_test(t, the_rest_of_the_environment_comes_through);
+    tcase_add_test(t, a_large_environment_is_merged_quickly);
+    tcase_add_test(t, one_worker_alone_may_have_all_threads);
+    tcase_add_test(t, what_there_is_not_is_said_as_torchrun_does);
+    tcase_add_loop_test(t, a_virtual_local_rank_sees_one_gpu, 0, COUNT(devices));
+    tcase_add_loop_test(t, local_rank_stands_in_arguments_as_in_a_python_template, 0,
+                        COUNT(arguments));
+    suite_add_tcase(s, t);
+    return check_main(s);
+}

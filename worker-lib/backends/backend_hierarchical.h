@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKENDS_BACKEND_HIERARCHICAL_H
+#define WORKER_LIB_BACKENDS_BACKEND_HIERARCHICAL_H
+
+#include "worker-lib/engine/backend.h"
+
+/*
+ * Two backends in one: the ranks of this node in shared memory, and all ranks of the
+ * world over TCP. Between nodes talk those of the same place in their nodes, each with
+ * its share of the data; where nodes have different numbers of ranks, the first of
+ * each.
+ *
+ *   backend_hierarchical.c       opening, closing, which way an operation takes
+ *   hierarchical_ops.c   the ways
+ */
+#define NODES_STEPS_MAX (1u << 20) /* between nodes, of one operation */
+
+struct nodes {
+    struct backend base;
+    struct backend *local, *all;
+    const struct backend_calls *local_calls;
+    struct team team; /* of the world */
+    unsigned *local_world_rank, *local_node, *across, *place;
+    unsigned local_rank, local_size, node, node_count;
+    unsigned across_size; /* 0: this rank does not talk to other nodes */
+    bool even;            /* as many ranks on every node */
+    bool in_order;        /* and rank = node * local_size + place */
+    char *prefix;
+    uint64_t local_sequence;
+    uint64_t steps; /* between nodes, of this operation */
+    float *wide;    /* for sums of halves */
+    uint8_t *scratch;
+    size_t scratch_bytes;
+};
+
+crun_status nodes_all_reduce(struct nodes *n, const struct op *op, struct err *e);
+crun_status nodes_broadcast(struct nodes *n, const struct op *op, struct err *e);
+crun_status nodes_reduce_scatter(struct nodes *n, const struct op *op, struct err *e);
+crun_status nodes_all_gather(struct nodes *n, const struct op *op, struct err *e);
+crun_status nodes_barrier(struct nodes *n, const struct op *op, struct err *e);
+crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e);
+/* As if all were on nodes of their own. */
+crun_status nodes_flat(struct nodes *n, const struct op *op, struct err *e);
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/backends/backend_hierarchical.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-lib/backends/tcp/backend_tcp.h"
+#include "worker-lib/engine/wait_chain.h"
+#include "worker-lib/numeric/reduce.h"
+
+#define SMALL_BYTES 32768 /* not worth to be cut into slices */
+#define ALIGNMENT 64
+#define WIDE_COUNT (1u << 20) /* halves that are made f32 at a time */
+
+static size_t bytes_of(const struct op *op, size_t count)
+{
+    return count * crun_dtype_size(op->type);
+}
+
+static const uint8_t *in_at(const struct op *op, size_t element)
+{
+    return (const uint8_t *)op->in + bytes_of(op, element);
+}
+
+static uint8_t *out_at(const struct op *op, size_t element)
+{
+    return (uint8_t *)op->out + bytes_of(op, element);
+}
+
+/* -- the two backends ---------------------------------------------------------------
+ */
+
+/* For whom was waited on this node: perhaps it waits for another node. */
+static crun_status settle(struct nodes *n, const struct op *op, crun_status s,
+                          struct err *e)
+{
+    const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
+    struct blame b = { .store = n->team.store,
+                       .prefix = n->team.prefix,
+                       .rank = n->team.world_rank[n->team.rank] };
+    unsigned accused;
+
+    if (!name || sscanf(name, "for rank %u", &accused) != 1)
+        return s;
+    return blame_settle(&b, accused, op->timeout_ms, false, n->team.aborted, e);
+}
+
+static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind kind,
+                             const void *in, void *out, size_t count, struct err *e)
+{
+    struct op o = *op;
+
+    if (kind == OP_ALL_REDUCE || kind == OP_REDUCE_SCATTER)
+        o.op = op->op == CRUN_MEAN ? CRUN_SUM : op->op;
+    o.kind = kind;
+    o.in = in;
+    o.out = out;
+    o.count = count;
+    o.followed = false; /* by one among nodes, perhaps */
+    o.sequence = ++n->local_sequence;
+    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
+}
+
+static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind kind,
+                              const void *in, void *out, size_t count, struct err *e)
+{
+    struct op o = *op;
+
+    if (n->across_size == 0)
+        return CRUN_OK;
+    o.op = op->op == CRUN_MEAN ? CRUN_SUM : op->op;
+    o.kind = kind;
+    o.in = in;
+    o.out = out;
+    o.count = count;
+    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
+    return tcp_run_among(n->all, &o, n->across, n->across_size, n->node, e);
+}
+
+crun_status nodes_flat(struct nodes *n, const struct op *op, struct err *e)
+{
+    struct op o = *op;
+
+    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
+    return n->all->calls->run(n->all, &o, e);
+}
+
+static bool reserve(struct nodes *n, size_t bytes)
+{
+    uint8_t *scratch;
+
+    if (n->scratch_bytes >= bytes)
+        return true;
+    scratch = malloc(bytes);
+    if (!scratch)
+        return false;
+    free(n->scratch);
+    n->scratch = scratch;
+    n->scratch_bytes = bytes;
+    return true;
+}
+
+static crun_status no_memory(struct err *e)
+{
+    err_set(e, "no memory for what comes from other nodes");
+    return CRUN_NO_MEMORY;
+}
+
+/* Sums between ranks, and nowhere before, become a mean. */
+static void divide(const struct nodes *n, const struct op *op, void *sums, size_t count)
+{
+    const void *in[1] = { sums };
+
+    if (op->op == CRUN_MEAN && count > 0)
+        reduce(sums, in, 1, count, op->type, CRUN_MEAN, n->team.size);
+}
+
+/* Elements of the slice that each local rank takes to the other nodes; the rest, less
+ * than ALIGNMENT bytes a rank, goes with the small ones. */
+static size_t slice_count(const struct nodes *n, const struct op *op)
+{
+    size_t unit = ALIGNMENT / crun_dtype_size(op->type);
+
+    if (!n->even || bytes_of(op, op->count) <= SMALL_BYTES)
+        return 0;
+    return op->count / n->local_size / unit * unit;
+}
+
+/* -- all_reduce ---------------------------------------------------------------------
+ */
+
+/* Everything, by every rank that talks to other nodes. */
+static crun_status reduce_whole(struct nodes *n, const struct op *op, size_t from,
+                                struct err *e)
+{
+    size_t count = op->count - from;
+    uint8_t *out = out_at(op, from);
+    crun_status s;
+
+    if (count == 0 && from > 0)
+        return CRUN_OK;
+    s = run_local(n, op, OP_ALL_REDUCE, in_at(op, from), out, count, e);
+    if (s == CRUN_OK)
+        s = run_across(n, op, OP_ALL_REDUCE, out, out, count, e);
+    if (s == CRUN_OK && !n->even) {
+        struct op from_first = *op;
+
+        from_first.peer = 0;
+        s = run_local(n, &from_first, OP_BROADCAST, out, out, count, e);
+    }
+    if (s == CRUN_OK)
+        divide(n, op, out, count);
+    return s;
+}
+
+static crun_status reduce_slices(struct nodes *n, const struct op *op, size_t slice,
+                                 struct err *e)
+{
+    uint8_t *own = out_at(op, slice * n->local_rank);
+    crun_status s = run_local(n, op, OP_REDUCE_SCATTER, op->in, own, slice, e);
+
+    if (s == CRUN_OK)
+        s = run_across(n, op, OP_ALL_REDUCE, own, own, slice, e);
+    if (s != CRUN_OK)
+        return s;
+    divide(n, op, own, slice);
+    return run_local(n, op, OP_ALL_GATHER, own, op->out, slice, e);
+}
+
+static crun_status reduce_all(struct nodes *n, const struct op *op, struct err *e)
+{
+    size_t slice = slice_count(n, op);
+    crun_status s = slice ? reduce_slices(n, op, slice, e) : CRUN_OK;
+
+    return s == CRUN_OK ? reduce_whole(n, op, slice * n->local_size, e) : s;
+}
+
+/* Rounded once: what goes between ranks is f32. */
+static crun_status reduce_halves(struct nodes *n, const struct op *op, struct err *e)
+{
+    crun_status s = CRUN_OK;
+    size_t done = 0;
+
+    if (!n->wide) {
+        void *wide;
+
+        s = n->local_calls->alloc(n->local, WIDE_COUNT * sizeof(float), op->deadline_ms,
+                                  &wide, e);
+        if (s != CRUN_OK)
+            return s;
+        n->wide = wide;
+    }
+    do {
+        size_t left = op->count - done;
+        struct op o = *op;
+
+        o.count = left < WIDE_COUNT ? left : WIDE_COUNT;
+        o.type = CRUN_F32;
+        o.in = o.out = n->wide;
+        reduce_widen(n->wide, in_at(op, done), o.count, op->type);
+        s = reduce_all(n, &o, e);
+        if (s == CRUN_OK)
+            reduce_narrow(out_at(op, done), n->wide, o.count, op->type);
+        done += o.count;
+    } while (s == CRUN_OK && done < op->count);
+    return s;
+}
+
+static bool is_rounded(const struct op *op)
+{
+    return (op->type == CRUN_F16 || op->type == CRUN_BF16) && op->op != CRUN_MIN &&
+           op->op != CRUN_MAX;
+}
+
+crun_status nodes_all_reduce(struct nodes *n, const struct op *op, struct err *e)
+{
+    return is_rounded(op) ? reduce_halves(n, op, e) : reduce_all(n, op, e);
+}
+
+/* -- the others ---------------------------------------------------------------------
+ */
+
+/* Each place of a node gets its slice from the root's node; then they join them. */
+static crun_status spread_slices(struct nodes *n, const struct op *op,
+                                 const struct op *from_node, size_t slice, bool have_it,
+                                 struct err *e)
+{
+    uint8_t *own = out_at(op, slice * n->local_rank);
+    crun_status s = run_across(n, from_node, OP_BROADCAST, own, own, slice, e);
+
+    if (s != CRUN_OK || have_it)
+        return s;
+    return run_local(n, op, OP_ALL_GATHER, own, op->out, slice, e);
+}
+
+crun_status nodes_broadcast(struct nodes *n, const struct op *op, struct err *e)
+{
+    unsigned root = (unsigned)op->peer;
+    bool have_it = n->team.node[root] == n->node;
+    size_t slice = slice_count(n, op), cut = slice * n->local_size;
+    struct op local = *op, from_node = *op;
+    uint8_t *rest = out_at(op, cut);
+    crun_status s = CRUN_OK;
+
+    local.peer = have_it ? (int)n->place[root] : 0;
+    from_node.peer = (int)n->team.node[root];
+    if (have_it)
+        s = run_local(n, &local, OP_BROADCAST, op->out, op->out, op->count, e);
+    if (s == CRUN_OK && slice)
+        s = spread_slices(n, op, &from_node, slice, have_it, e);
+    if (s == CRUN_OK && (cut < op->count || op->count == 0))
+        s = run_across(n, &from_node, OP_BROADCAST, rest, rest, op->count - cut, e);
+    if (s == CRUN_OK && !n->even && !have_it)
+        s = run_local(n, &local, OP_BROADCAST, op->out, op->out, op->count, e);
+    return s;
+}
+
+/* First on each node for every other node's ranks, then between the nodes. */
+crun_status nodes_reduce_scatter(struct nodes *n, const struct op *op, struct err *e)
+{
+    size_t part = bytes_of(op, op->count);
+    crun_status s = CRUN_OK;
+
+    if (!n->in_order || is_rounded(op))
+        return nodes_flat(n, op, e);
+    if (!reserve(n, part * n->node_count + 1))
+        return no_memory(e);
+    for (unsigned node = 0; node < n->node_count && s == CRUN_OK; node++)
+        s = run_local(n, op, OP_REDUCE_SCATTER,
+                      in_at(op, op->count * n->local_size * node),
+                      n->scratch + part * node, op->count, e);
+    if (s == CRUN_OK)
+        s = run_across(n, op, OP_REDUCE_SCATTER, n->scratch, op->out, op->count, e);
+    if (s == CRUN_OK)
+        divide(n, op, op->out, op->count);
+    return s;
+}
+
+crun_status nodes_all_gather(struct nodes *n, const struct op *op, struct err *e)
+{
+    size_t part = bytes_of(op, op->count);
+    crun_status s;
+
+    if (!n->in_order)
+        return nodes_flat(n, op, e);
+    if (!reserve(n, part * n->node_count + 1))
+        return no_memory(e);
+    s = run_across(n, op, OP_ALL_GATHER, op->in, n->scratch, op->count, e);
+    for (unsigned node = 0; node < n->node_count && s == CRUN_OK; node++)
+        s = run_local(n, op, OP_ALL_GATHER, n->scratch + part * node,
+                      out_at(op, op->count * n->local_size * node), op->count, e);
+    return s;
+}
+
+/* All of a node have come before any of them says so to the other nodes. */
+crun_status nodes_barrier(struct nodes *n, const struct op *op, struct err *e)
+{
+    crun_status s = run_local(n, op, OP_BARRIER, NULL, NULL, 0, e);
+
+    if (s == CRUN_OK)
+        s = run_across(n, op, OP_BARRIER, NULL, NULL, 0, e);
+    if (s == CRUN_OK && !n->even)
+        s = run_local(n, op, OP_BARRIER, NULL, NULL, 0, e);
+    return s;
+}
+
+crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e)
+{
+    struct op o = *op;
+
+    if (n->team.node[op->peer] != n->node)
+        return n->all->calls->run(n->all, op, e);
+    o.peer = (int)n->place[op->peer];
+    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The communication thread: the only one that calls NCCL. Its communicator does not
+ * block: a call returns and is then asked how far it is, so that it can be left when
+ * it is to end.
+ */
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/nccl/backend_nccl.h"
+#include "worker-lib/engine/flight_recorder.h"
+
+#define LOOK_MS 100 /* how often at errors that NCCL has beside calls */
+#define TURNS_BUSY 200
+#define PAUSE_US_MIN 20
+#define PAUSE_US_MAX 500
+#define ID_PAUSE_MS 20
+#define STORE_MS 5000
+
+/* -- calls of NCCL ------------------------------------------------------------------
+ */
+
+void nccl_enter(struct nccl *n, const char *call)
+{
+    atomic_store(&n->call_ms, clock_ms());
+    atomic_store(&n->call, call);
+}
+
+static crun_status failed(struct nccl *n, const char *call, int result, struct err *e)
+{
+    const struct nccl_calls *nccl = n->gpu.nccl;
+    const char *more = nccl->last_error(atomic_load(&n->comm));
+
+    err_set(e, "%s: %s%s%s", call, nccl->error_string(result),
+            more && *more ? ": " : "", more ? more : "");
+    return result == NCCL_REMOTE_ERROR ? CRUN_PEER_LOST : CRUN_SYSTEM;
+}
+
+static crun_status ended(struct nccl *n, struct err *e)
+{
+    crun_status s = abort_get(n->team.aborted);
+
+    err_set(e, "%s", n->team.aborted->reason);
+    return s == CRUN_OK ? CRUN_ABORTED : s;
+}
+
+static bool is_ending(const struct nccl *n)
+{
+    return abort_get(n->team.aborted) != CRUN_OK;
+}
+
+/* What happened beside all calls, in NCCL's own threads or on the GPU. */
+static crun_status look(struct nccl *n, int *result, struct err *e)
+{
+    int code;
+
+    *result = NCCL_OK;
+    n->looked_ms = clock_ms();
+    if (!atomic_load(&n->comm))
+        return CRUN_OK;
+    nccl_enter(n, "ncclCommGetAsyncError");
+    code = n->gpu.nccl->async_error(atomic_load(&n->comm), result);
+    atomic_store(&n->call, NULL);
+    if (code != NCCL_OK)
+        return failed(n, "ncclCommGetAsyncError", code, e);
+    if (*result != NCCL_OK && *result != NCCL_IN_PROGRESS)
+        return failed(n, "NCCL", *result, e);
+    return CRUN_OK;
+}
+
+static void pause_a_little(unsigned *turn)
+{
+    unsigned long us = PAUSE_US_MIN;
+
+    if ((*turn)++ < TURNS_BUSY) {
+        sched_yield();
+        return;
+    }
+    us <<= (*turn - TURNS_BUSY) / 100 < 5 ? (*turn - TURNS_BUSY) / 100 : 5;
+    usleep((useconds_t)(us < PAUSE_US_MAX ? us : PAUSE_US_MAX));
+}
+
+crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e)
+{
+    int result;
+
+    if (is_ending(n))
+        return ended(n, e);
+    pause_a_little(turn);
+    return clock_ms() - n->looked_ms < LOOK_MS ? CRUN_OK : look(n, &result, e);
+}
+
+crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e)
+{
+    unsigned turn = 0;
+    crun_status s = CRUN_OK;
+    int code;
+
+    while (s == CRUN_OK && (code = n->gpu.cuda->event_query(event)) != GPU_OK)
+        s = code == GPU_NOT_READY ? nccl_pause(n, &turn, e)
+                                  : gpu_failed(&n->gpu, "the GPU", code, e);
+    return s;
+}
+
+crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err *e)
+{
+    crun_status s = CRUN_OK;
+    unsigned turn = 0;
+
+    atomic_store(&n->call, NULL);
+    if (is_ending(n))
+        return ended(n, e);
+    while (result == NCCL_IN_PROGRESS && s == CRUN_OK) {
+        s = look(n, &result, e);
+        if (s == CRUN_OK && result == NCCL_IN_PROGRESS)
+            s = nccl_pause(n, &turn, e);
+    }
+    if (s == CRUN_OK && result != NCCL_OK)
+        return failed(n, call, result, e);
+    return s;
+}
+
+/* -- meeting ------------------------------------------------------------------------
+ */
+
+struct id_note {
+    uint32_t status;
+    struct nccl_id id;
+    char why_not[200];
+};
+
+/* Rank 0 makes the id; that it cannot is told as well, or all others would wait. */
+static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note,
+                           uint64_t deadline_ms, struct err *e)
+{
+    crun_status told, s;
+
+    s = NCCL_CALL(n, "ncclGetUniqueId", n->gpu.nccl->get_unique_id(&note->id));
+    note->status = s;
+    if (s != CRUN_OK)
+        snprintf(note->why_not, sizeof(note->why_not), "rank %u: %.180s",
+                 n->team.world_rank[0], e->text);
+    if (n->team.size == 1)
+        return s;
+    told = store_client_set(n->team.store, key, note, sizeof(*note), deadline_ms, e);
+    if (s != CRUN_OK)
+        err_set(e, "%s", note->why_not);
+    return s == CRUN_OK ? told : s;
+}
+
+static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note,
+                           struct err *e)
+{
+    size_t size = sizeof(*note);
+    crun_status s;
+    int there;
+
+    /* the watch says when it is too late */
+    while ((there = store_client_has(n->team.store, key, clock_ms() + STORE_MS)) == 0) {
+        if (is_ending(n))
+            return ended(n, e);
+        usleep(ID_PAUSE_MS * 1000);
+    }
+    if (there < 0 && is_ending(n))
+        return ended(n, e);
+    if (there < 0) {
+        err_set(e, "the store is gone");
+        return CRUN_PEER_LOST;
+    }
+    s = store_client_get(n->team.store, key, note, &size, clock_ms() + STORE_MS, e);
+    if (s != CRUN_OK || note->status == CRUN_OK)
+        return s;
+    note->why_not[sizeof(note->why_not) - 1] = '\0';
+    err_set(e, "%s", note->why_not);
+    return note->status < CRUN_STATUS_COUNT ? (crun_status)note->status : CRUN_SYSTEM;
+}
+
+static crun_status init_comm(struct nccl *n, const struct nccl_id *id, struct err *e)
+{
+    struct nccl_config config = { .size = sizeof(config),
+                                  .magic = NCCL_CONFIG_MAGIC,
+                                  .version = NCCL_CONFIG_VERSION,
+                                  .blocking = 0,
+                                  .cga_cluster_size = INT_MIN,
+                                  .ctas_min = INT_MIN,
+                                  .ctas_max = INT_MIN,
+                                  .split_share = INT_MIN };
+    struct nccl_comm *comm = NULL;
+    int result;
+
+    nccl_enter(n, "ncclCommInitRankConfig");
+    result = n->gpu.nccl->init(&comm, (int)n->team.size, *id, (int)n->team.rank,
+                               &config);
+    atomic_store(&n->comm, comm);
+    return nccl_settle(n, "ncclCommInitRankConfig", result, e);
+}
+
+static crun_status open_comm(struct nccl *n, const struct backend_work *w,
+                             struct err *e)
+{
+    struct id_note note = { 0 };
+    char key[440];
+    int code = n->gpu.cuda->set_device(n->gpu.device);
+    crun_status s = CRUN_OK;
+
+    if (code != GPU_OK)
+        return gpu_failed(&n->gpu, "cudaSetDevice", code, e);
+    code = n->gpu.cuda->stream_create(&n->stream);
+    if (code != GPU_OK)
+        return gpu_failed(&n->gpu, "cudaStreamCreate", code, e);
+    snprintf(key, sizeof(key), "%snccl-id", n->team.prefix);
+    s = n->team.rank == 0 ? tell_id(n, key, &note, w->op.deadline_ms, e)
+                          : hear_id(n, key, &note, e);
+    return s == CRUN_OK ? init_comm(n, &note.id, e) : s;
+}
+
+/* What NCCL does at its first operation belongs to meeting, and its failures as well.
+ */
+static crun_status warm_up(struct nccl *n, struct backend_work *w, struct err *e)
+{
+    float x = 1;
+    crun_status s;
+
+    w->op.kind = OP_ALL_REDUCE;
+    w->op.type = CRUN_F32;
+    w->op.op = CRUN_SUM;
+    w->op.count = 1;
+    w->op.in = w->op.out = &x;
+    w->host = true;
+    s = nccl_run(n, w, e);
+    if (s == CRUN_OK && x != (float)n->team.size) {
+        err_set(e, "NCCL adds wrongly: %u ranks are %g", n->team.size, (double)x);
+        return CRUN_SYSTEM;
+    }
+    return s;
+}
+
+static crun_status open_all(struct nccl *n, struct backend_work *w, struct err *e)
+{
+    crun_status s = open_comm(n, w, e);
+
+    return s == CRUN_OK ? warm_up(n, w, e) : s;
+}
+
+/* -- leaving ------------------------------------------------------------------------
+ */
+
+/* Says goodbye to the others, if they are there; then nothing is left of it. */
+static crun_status close_comm(struct nccl *n, struct err *e)
+{
+    struct nccl_comm *comm = atomic_load(&n->comm);
+    bool alone = atomic_load(&n->lost) > 0;
+    crun_status s = CRUN_OK;
+
+    if (!comm || is_ending(n))
+        return CRUN_OK;
+    if (!alone)
+        s = NCCL_CALL(n, "ncclCommFinalize", n->gpu.nccl->finalize(comm));
+    if (is_ending(n))
+        return s;
+    nccl_enter(n, alone ? "ncclCommAbort" : "ncclCommDestroy");
+    (void)(alone ? n->gpu.nccl->abort(comm) : n->gpu.nccl->destroy(comm));
+    atomic_store(&n->call, NULL);
+    atomic_store(&n->comm, NULL);
+    return s;
+}
+
+static crun_status close_all(struct nccl *n, struct err *e)
+{
+    struct err of_idle;
+
+    if (!is_ending(n))
+        (void)!nccl_idle(n, &of_idle);
+    nccl_free_memory(n);
+    return close_comm(n, e);
+}
+
+/* -- the thread ---------------------------------------------------------------------
+ */
+
+/* Those that are over on the GPU, in order. */
+void nccl_retire(struct nccl *n)
+{
+    struct backend_work *w;
+    float ms = 0;
+
+    while ((w = n->flight_first) && n->gpu.cuda->event_query(w->done) == GPU_OK) {
+        n->flight_first = w->next;
+        if (!w->next)
+            n->flight_last = NULL;
+        if (n->gpu.cuda->event_elapsed(&ms, w->begun, w->done) == GPU_OK)
+            n->busy_us += (uint64_t)(ms * 1000);
+        if (n->team.flight)
+            flight_end(n->team.flight, w->entry, CRUN_OK, clock_us());
+        w->stage = STAGE_OVER;
+        if (w->finished) {
+            w->next = n->spare;
+            n->spare = w;
+        }
+    }
+}
+
+crun_status nccl_idle(struct nccl *n, struct err *e)
+{
+    crun_status s = CRUN_OK;
+    unsigned turn = 0;
+
+    for (;;) {
+        bool idle;
+
+        pthread_mutex_lock(&n->lock);
+        nccl_retire(n);
+        idle = !n->flight_first;
+        pthread_mutex_unlock(&n->lock);
+        if (idle || s != CRUN_OK)
+            return s;
+        s = nccl_pause(n, &turn, e);
+    }
+}
+
+static crun_status perform(struct nccl *n, struct backend_work *w)
+{
+    switch (w->task) {
+    case TASK_OPEN:
+        return open_all(n, w, &w->e);
+    case TASK_ALLOC:
+        return nccl_add_area(n, w->bytes, &w->memory, &w->e);
+    case TASK_FREE:
+        nccl_remove_area(n, w->memory);
+        return CRUN_OK;
+    case TASK_CLOSE:
+        return close_all(n, &w->e);
+    default:
+        return nccl_run(n, w, &w->e);
+    }
+}
+
+/* Launched and in flight, or over; of a failure the watch is told. */
+static void settle(struct nccl *n, struct backend_work *w, crun_status s)
+{
+    bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
+
+    if (s != CRUN_OK && w->task != TASK_CLOSE && s != CRUN_BAD_ARGUMENT) {
+        abort_set(n->team.aborted, s, w->e.text);
+        n->backend.calls->abort(&n->backend);
+    }
+    pthread_mutex_lock(&n->lock);
+    w->status = s;
+    w->stage = launched ? STAGE_LAUNCHED : STAGE_OVER;
+    n->current = NULL;
+    n->busy = false;
+    if (launched) {
+        atomic_store(&w->running_ms, 0);
+        w->next = NULL;
+        if (n->flight_last)
+            n->flight_last->next = w;
+        else
+            n->flight_first = w;
+        n->flight_last = w;
+    } else if (n->team.flight && w->task == TASK_OPERATION && w->entry != UINT64_MAX)
+        flight_end(n->team.flight, w->entry, s, clock_us());
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The next one, or NULL after a while without. */
+static struct backend_work *take(struct nccl *n)
+{
+    struct timespec until;
+    struct backend_work *w;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000l;
+    until.tv_sec += until.tv_nsec / 1000000000l;
+    until.tv_nsec %= 1000000000l;
+    pthread_mutex_lock(&n->lock);
+    if (!n->first || (n->aborting && !n->ended))
+        pthread_cond_timedwait(&n->changed, &n->lock, &until);
+    if (!n->aborting)
+        nccl_retire(n);
+    w = n->aborting && !n->ended ? NULL : n->first;
+    if (w) {
+        n->first = w->next;
+        if (!n->first)
+            n->last = NULL;
+        w->stage = STAGE_RUNNING;
+        w->entry = UINT64_MAX;
+        n->current = w;
+    }
+    n->busy = w || !n->aborting;
+    pthread_mutex_unlock(&n->lock);
+    return w;
+}
+
+/* Nothing to do: has something gone wrong beside? */
+static void look_idle(struct nccl *n)
+{
+    struct err e;
+    int result;
+    crun_status s = CRUN_OK;
+
+    if (!is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
+        s = look(n, &result, &e);
+    if (s != CRUN_OK) {
+        abort_set(n->team.aborted, s, e.text);
+        n->backend.calls->abort(&n->backend);
+    }
+    pthread_mutex_lock(&n->lock);
+    n->busy = false;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+}
+
+void *nccl_communicate(void *arg)
+{
+    struct nccl *n = arg;
+    bool last = false;
+
+    while (!last) {
+        struct backend_work *w = take(n);
+        bool memory = w && (w->task == TASK_FREE || w->task == TASK_CLOSE);
+
+        if (!w) {
+            look_idle(n);
+            continue;
+        }
+        last = w->task == TASK_CLOSE;
+        atomic_store(&w->running_ms, w->task == TASK_OPERATION ? 0 : clock_ms());
+        settle(n, w, is_ending(n) && !memory ? ended(n, &w->e) : perform(n, w));
+    }
+    pthread_mutex_lock(&n->lock);
+    n->gone = true;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting for other ranks. First by looking, for as long as an answer of a rank that
+ * runs on another core takes; then, or as soon as one that is late needs this core, by
+ * giving the core away; then, or as soon as that turns out to be in vain, asleep, to be
+ * woken by whoever raises the flag, and looking up now and then whether there still is
+ * somebody to wait for.
+ */
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/shm/backend_shm.h"
+#include "worker-lib/engine/flight_recorder.h"
+
+#define SPINS 4000       /* with a core for each rank */
+#define SPINS_SHARED 400 /* other programs may need this core */
+#define SPINS_BESIDE 10  /* and so does this one */
+#define YIELDS_IN_VAIN 3 /* that one which needs this core did not get it by: */
+#define NO_YIELDS 200    /* then none, so many times, before they are tried again */
+#define YIELD_US 500
+#define YIELD_SHARED_US 50 /* where others need the core: awake, one is run sooner */
+#define LOOK_UP_MS 50
+#define LOOK_AT 8 /* other ranks at a time */
+#define NAMES_MAX 8
+#define NAMES_SIZE 300
+
+static void futex_wake(struct shm_flag *f)
+{
+    syscall(SYS_futex, &f->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void futex_wait(struct shm_flag *f, uint32_t seen, uint64_t ms)
+{
+    struct timespec t = { .tv_sec = (time_t)(ms / 1000),
+                          .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+    syscall(SYS_futex, &f->value, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+/* The store and the look at `sleepers` are in this order for everybody, as are a
+ * sleeper's own two: one of us sees the other. */
+void shm_raise(struct shm_flag *f, uint32_t value)
+{
+    atomic_store(&f->value, value);
+    if (atomic_load(&f->sleepers) > 0)
+        futex_wake(f);
+}
+
+static struct shm_flag *flag_of(const struct shm *s, enum shm_stage stage,
+                                unsigned place)
+{
+    struct shm_seat *seat = shm_seat(s, place);
+
+    switch (stage) {
+    case SHM_COME:
+        return &seat->turn[s->round & 1].come;
+    case SHM_STEP:
+        return &seat->step;
+    case SHM_WRITTEN:
+        return &shm_ring(s, place, s->team.rank)->written;
+    case SHM_TAKEN:
+        break;
+    }
+    return &shm_ring(s, s->team.rank, place)->taken;
+}
+
+static bool reached(const struct shm_flag *f, uint32_t target)
+{
+    uint32_t value = atomic_load_explicit(&f->value, memory_order_acquire);
+
+    return (int32_t)(value - target) >= 0;
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Others sleep on our flags, and threads of this process on others'. */
+void shm_wake_all(struct shm *s)
+{
+    for (unsigned p = 0; p < s->team.size; p++) {
+        struct shm_seat *seat = shm_seat(s, p);
+
+        futex_wake(&seat->turn[0].come);
+        futex_wake(&seat->turn[1].come);
+        futex_wake(&seat->step);
+        for (unsigned q = 0; q < s->team.size; q++) {
+            if (p != s->team.rank && q != s->team.rank)
+                continue;
+            futex_wake(&shm_ring(s, p, q)->written);
+            futex_wake(&shm_ring(s, p, q)->taken);
+        }
+    }
+}
+
+crun_status shm_check_abort(const struct shm *s, struct err *e)
+{
+    const struct abort_word *why = s->team.aborted;
+    crun_status status = abort_get(why);
+
+    if (status == CRUN_OK) {
+        why = &shm_head(s)->aborted;
+        status = abort_get(why);
+    }
+    if (status != CRUN_OK)
+        err_set(e, "%s", why->reason);
+    return status;
+}
+
+/* -- who is not there ---------------------------------------------------------------
+ */
+
+struct wait {
+    struct shm *s;
+    const struct op *op;
+    enum shm_stage stage;
+    unsigned place;
+    uint32_t target;
+    unsigned next;  /* to look at */
+    unsigned spins; /* that are left */
+    unsigned near;  /* the first that may need this core, */
+    unsigned given; /* and how often it was given to that one */
+};
+
+static bool is_common(enum shm_stage stage)
+{
+    return stage == SHM_COME || stage == SHM_STEP;
+}
+
+static bool is_late(const struct wait *w, unsigned place)
+{
+    if (place == w->s->team.rank || (!is_common(w->stage) && place != w->place))
+        return false;
+    return !reached(flag_of(w->s, w->stage, place), w->target);
+}
+
+static void describe(const struct wait *w, char *text, size_t size)
+{
+    snprintf(text, size, "%s #%" PRIu64, op_name(w->op->kind), w->op->sequence);
+}
+
+/* Has it gone for good? What it did before it went is seen first. */
+static crun_status look_at(const struct wait *w, unsigned place, struct err *e)
+{
+    struct shm *s = w->s;
+    struct shm_seat *seat = shm_seat(s, place);
+    uint32_t state = atomic_load(&seat->state);
+    char what[80];
+
+    if (!is_late(w, place) || state == SHM_ABSENT ||
+        (state == SHM_JOINED && shm_is_alive(s, place)) || !is_late(w, place))
+        return CRUN_OK;
+    describe(w, what, sizeof(what));
+    if (atomic_load(&seat->state) == SHM_LEFT)
+        err_set(e, "rank %u has left (crun_finalize) before %s",
+                s->team.world_rank[place], what);
+    else
+        err_set(e, "rank %u (pid %d) is gone: it ended during or before %s",
+                s->team.world_rank[place], seat->pid, what);
+    return CRUN_PEER_LOST;
+}
+
+/* The one that is waited for, and some of the others in turn. */
+static crun_status look_around(struct wait *w, struct err *e)
+{
+    crun_status status = look_at(w, w->place, e);
+
+    for (unsigned i = 0; i < LOOK_AT && status == CRUN_OK && is_common(w->stage); i++) {
+        w->next = (w->next + 1) % w->s->team.size;
+        status = look_at(w, w->next, e);
+    }
+    return status;
+}
+
+static bool is_stopped(int pid)
+{
+    char path[40], line[512] = "", *end;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return false;
+    end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+    fclose(f);
+    return end && strncmp(end, ") T", 3) == 0;
+}
+
+static void name_late(const struct wait *w, char *names, size_t size)
+{
+    unsigned shown = 0, all = 0;
+    size_t used = 0;
+
+    names[0] = '\0';
+    for (unsigned p = 0; p < w->s->team.size; p++) {
+        int pid = shm_seat(w->s, p)->pid;
+
+        if (!is_late(w, p))
+            continue;
+        all++;
+        if (shown == NAMES_MAX || used > size - 60)
+            continue;
+        shown++;
+        used += (size_t)snprintf(names + used, size - used, "%srank %u (pid %d%s)",
+                                 used ? ", " : "", w->s->team.world_rank[p], pid,
+                                 is_stopped(pid) ? ", stopped" : "");
+    }
+    if (all > shown)
+        snprintf(names + used, size - used, " and %u more", all - shown);
+}
+
+static crun_status late(const struct wait *w, struct err *e)
+{
+    char names[NAMES_SIZE], what[80], duration[40];
+
+    name_late(w, names, sizeof(names));
+    describe(w, what, sizeof(what));
+    clock_format_duration(w->op->timeout_ms, duration, sizeof(duration));
+    err_set(e, "waited %s in %s for %s", duration, what, names);
+    return CRUN_TIMEOUT;
+}
+
+/* What ended the world in the middle of this wait; of an end that came from here also
+ * for whom was waited. */
+static crun_status ended(const struct wait *w, struct err *e)
+{
+    char names[NAMES_SIZE], what[80];
+
+    if (abort_get(w->s->team.aborted) != CRUN_OK) {
+        name_late(w, names, sizeof(names));
+        describe(w, what, sizeof(what));
+        err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
+                *names ? names : "nobody");
+        return abort_get(w->s->team.aborted);
+    }
+    return shm_check_abort(w->s, e);
+}
+
+/* -- waiting ------------------------------------------------------------------------
+ */
+
+static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
+{
+    uint32_t seen;
+
+    atomic_fetch_add(&f->sleepers, 1);
+    seen = atomic_load(&f->value);
+    if ((int32_t)(seen - target) < 0)
+        futex_wait(f, seen, ms);
+    atomic_fetch_sub(&f->sleepers, 1);
+}
+
+/* A sleep, at the end of which it may be known that it is in vain. */
+static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
+{
+    uint64_t now = clock_ms(), left;
+    crun_status status, end;
+
+    if (now >= w->op->deadline_ms)
+        return late(w, e);
+    left = w->op->deadline_ms - now;
+    sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
+    status = look_around(w, e);
+    /* who has told the others why it leaves is not lost */
+    end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
+    return end == CRUN_OK ? status : end;
+}
+
+static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage stage,
+                              unsigned place, uint32_t target)
+{
+    bool beside = op_is_beside(op);
+
+    return (struct wait){
+        .s = s,
+        .op = op,
+        .stage = stage,
+        .place = place,
+        .target = target,
+        .next = place,
+        .spins = beside       ? SPINS_BESIDE
+                 : s->crowded ? SPINS_SHARED
+                              : SPINS,
+        .near = s->crowded && !beside ? 0 : s->team.size,
+    };
+}
+
+/* Is one of those that are late to run on this core? Who was found elsewhere, or not
+ * late, is not looked at again: there may be many. */
+static bool core_is_needed(struct wait *w)
+{
+    unsigned size = w->s->team.size;
+
+    while (w->near < size && (w->near = shm_core_sharer(w->s, w->near)) < size) {
+        if (is_late(w, w->near))
+            return true;
+        w->near++;
+        w->given = 0;
+    }
+    return false;
+}
+
+/*
+ * Each rank may be in a scheduling group of its own, as every session is with
+ * autogroups. A yield is then among the threads of that group, and another rank gets
+ * nothing of it: only asleep is the core free. Where a yield does what it should, it is
+ * the sooner way.
+ */
+static bool yields_in_vain(struct wait *w)
+{
+    if (!core_is_needed(w))
+        return false;
+    if (w->s->no_yields > 0) {
+        w->s->no_yields--;
+        return true;
+    }
+    if (++w->given > YIELDS_IN_VAIN)
+        w->s->no_yields = NO_YIELDS;
+    return w->given > YIELDS_IN_VAIN;
+}
+
+/* While those that are late run elsewhere. */
+static bool look(struct wait *w, const struct shm_flag *f)
+{
+    for (; w->spins > 0 && !core_is_needed(w); w->spins--) {
+        if (reached(f, w->target))
+            return true;
+        pause_cpu();
+    }
+    return reached(f, w->target);
+}
+
+static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *e)
+{
+    uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
+    crun_status status = CRUN_OK;
+
+    while (status == CRUN_OK && !look(w, f)) {
+        status = ended(w, e);
+        if (status != CRUN_OK)
+            break;
+        if (yields_in_vain(w))
+            status = sleep_once(w, flag_of(w->s, w->stage, w->near), e);
+        else if (!op_is_beside(w->op) && clock_us() < yield_until)
+            sched_yield();
+        else
+            status = sleep_once(w, f, e);
+    }
+    return status;
+}
+
+crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
+                      uint32_t target, const struct op *op, struct err *e)
+{
+    struct shm_flag *f = flag_of(s, stage, place);
+    struct wait w;
+
+    if (s->crowded)
+        shm_core_say(s);
+    if (reached(f, target))
+        return CRUN_OK;
+    w = begin_wait(s, op, stage, place, target);
+    return look(&w, f) ? CRUN_OK : await_slowly(&w, f, e);
+}
+
+crun_status shm_step(struct shm *s, const struct op *op, struct err *e)
+{
+    crun_status status = CRUN_OK;
+
+    s->step++;
+    shm_raise(&shm_seat(s, s->team.rank)->step, s->step);
+    for (unsigned p = 0; p < s->team.size && status == CRUN_OK; p++)
+        if (p != s->team.rank)
+            status = shm_await(s, SHM_STEP, p, s->step, op, e);
+    return status;
+}
+
+/* -- meeting ------------------------------------------------------------------------
+ */
+
+const struct shm_call *shm_call_of(const struct shm *s, unsigned place)
+{
+    return &shm_seat(s, place)->turn[s->round & 1].call;
+}
+
+void shm_arrive(struct shm *s, const struct op *op, uint64_t in, uint64_t out)
+{
+    struct shm_turn *turn;
+
+    s->round++;
+    turn = &shm_seat(s, s->team.rank)->turn[s->round & 1];
+    turn->call = (struct shm_call){ .kind = op->kind,
+                                    .type = op->type,
+                                    .op = op->op,
+                                    .peer = op->peer,
+                                    .count = op->count,
+                                    .in = in,
+                                    .out = out };
+    shm_raise(&turn->come, s->round);
+}
+
+static bool is_same(const struct shm_call *a, const struct shm_call *b)
+{
+    return a->kind == b->kind && a->type == b->type && a->op == b->op &&
+           a->peer == b->peer && a->count == b->count;
+}
+
+static crun_status mismatch(const struct shm *s, const struct op *op, unsigned other,
+                            struct err *e)
+{
+    char mine[100], theirs[100];
+    struct op seen = *op;
+    const struct shm_call *c = shm_call_of(s, other);
+
+    seen.kind = c->kind;
+    seen.type = c->type;
+    seen.op = c->op;
+    seen.peer = c->peer;
+    seen.count = c->count;
+    op_describe(op, s->team.world_rank, mine, sizeof(mine));
+    op_describe(&seen, s->team.world_rank, theirs, sizeof(theirs));
+    err_set(e, "collective #%" PRIu64 ": rank %u called %s, rank %u called %s",
+            op->sequence, s->team.world_rank[s->team.rank], mine,
+            s->team.world_rank[other], theirs);
+    return CRUN_MISMATCH;
+}
+
+crun_status shm_meet(struct shm *s, const struct op *op, struct err *e)
+{
+    const struct shm_call *mine = shm_call_of(s, s->team.rank);
+    crun_status status;
+
+    for (unsigned p = 0; p < s->team.size; p++) {
+        if (p == s->team.rank)
+            continue;
+        status = shm_await(s, SHM_COME, p, s->round, op, e);
+        if (status == CRUN_OK && !is_same(mine, shm_call_of(s, p)))
+            status = mismatch(s, op, p, e);
+        if (status != CRUN_OK)
+            return status;
+    }
+    return CRUN_OK;
+}

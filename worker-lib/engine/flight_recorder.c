@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/engine/flight_recorder.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LINE_SIZE 160
+#define RUNNING UINT32_MAX
+
+/* Fields are written one by one: a reader may see an entry half of the next operation.
+ */
+struct entry {
+    _Atomic uint64_t sequence, count, begin_us, end_us;
+    _Atomic uint32_t kind, type, op, status;
+    _Atomic int32_t peer;
+};
+
+struct flight {
+    unsigned rank;
+    _Atomic uint64_t entries; /* begun, ever */
+    struct entry entry[FLIGHT_KEPT];
+};
+
+struct flight *flight_create(unsigned rank)
+{
+    struct flight *f = calloc(1, sizeof(*f));
+
+    if (f)
+        f->rank = rank;
+    return f;
+}
+
+void flight_destroy(struct flight *f)
+{
+    free(f);
+}
+
+#define put(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+#define get(field) atomic_load_explicit(&(field), memory_order_relaxed)
+
+uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
+{
+    uint64_t n = get(f->entries);
+    struct entry *t = &f->entry[n % FLIGHT_KEPT];
+
+    put(t->sequence, op->sequence);
+    put(t->count, op->count);
+    put(t->begin_us, now_us);
+    put(t->end_us, 0);
+    put(t->kind, op->kind);
+    put(t->type, op->type);
+    put(t->op, op->op);
+    put(t->peer, op->peer);
+    put(t->status, RUNNING);
+    atomic_store_explicit(&f->entries, n + 1, memory_order_release);
+    return n;
+}
+
+void flight_end(struct flight *f, uint64_t entry, crun_status s, uint64_t now_us)
+{
+    struct entry *t = &f->entry[entry % FLIGHT_KEPT];
+
+    if (get(f->entries) - entry > FLIGHT_KEPT)
+        return; /* it is another's by now */
+    put(t->end_us, now_us);
+    put(t->status, s);
+}
+
+/* "12.3 s  #17 all_reduce 1048576 x f32 sum  timeout 1000234 us" */
+static int print_entry(const struct entry *t, char *line, size_t size)
+{
+    const struct op op = { .kind = (enum op_kind)get(t->kind),
+                           .type = (crun_dtype)get(t->type),
+                           .op = (crun_op)get(t->op),
+                           .peer = get(t->peer),
+                           .count = get(t->count) };
+    uint32_t status = get(t->status);
+    uint64_t begin = get(t->begin_us), end = get(t->end_us);
+    char ended[60] = "under way", what[100];
+
+    if (status != RUNNING)
+        snprintf(ended, sizeof(ended), "%s %" PRIu64 " us", crun_status_name(status),
+                 end - begin);
+    return snprintf(line, size, "%.6f s  #%" PRIu64 " %s  %s\n", (double)begin / 1e6,
+                    get(t->sequence), op_describe(&op, NULL, what, sizeof(what)),
+                    ended);
+}
+
+size_t flight_print(const struct flight *f, char *text, size_t size)
+{
+    uint64_t n = atomic_load_explicit(&f->entries, memory_order_acquire);
+    char line[LINE_SIZE];
+    size_t used = 0;
+
+    if (size > 0)
+        text[0] = '\0';
+    for (uint64_t i = n > FLIGHT_KEPT ? n - FLIGHT_KEPT : 0; i < n; i++) {
+        int length = print_entry(&f->entry[i % FLIGHT_KEPT], line, sizeof(line));
+
+        if (used + 1 < size)
+            snprintf(text + used, size - used, "%s", line);
+        used += (size_t)length;
+    }
+    return used;
+}
+
+void flight_dump(const struct flight *f, const char *directory, const char *reason)
+{
+    size_t size = LINE_SIZE * FLIGHT_KEPT;
+    char path[1024], *text = malloc(size);
+    int fd;
+
+    if (!text)
+        return;
+    flight_print(f, text, size);
+    snprintf(path, sizeof(path), "%s/flight-rank-%u.txt", directory, f->rank);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd >= 0) {
+        dprintf(fd, "rank %u: %s\n%s", f->rank, reason, text);
+        close(fd);
+    }
+    free(text);
+}

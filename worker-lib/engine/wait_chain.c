@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/engine/wait_chain.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "rendezvous/base/clock.h"
+
+#define OTHERS_MS_MIN 1000 /* for all whose time is over as well to say so */
+#define OTHERS_MS_MAX 5000
+#define MOMENT_MS 200 /* for what is said to come to the store, and be heard */
+#define LOOK_UP_MS 20
+#define STORE_MS 1000
+#define HOPS_MAX 16
+#define KEY_SIZE 430
+
+struct late {
+    uint32_t accused;
+    char text[256];
+};
+
+static const char *late_key(const char *prefix, unsigned rank, char key[KEY_SIZE])
+{
+    snprintf(key, KEY_SIZE, "%slate/%u", prefix, rank);
+    return key;
+}
+
+/* Their waits began when they came to the call: the longer one may last, the further
+ * apart that may be. */
+static uint64_t others_ms(uint64_t timeout_ms)
+{
+    uint64_t ms = timeout_ms / 4;
+
+    return ms < OTHERS_MS_MIN ? OTHERS_MS_MIN : ms > OTHERS_MS_MAX ? OTHERS_MS_MAX : ms;
+}
+
+uint64_t blame_early_ms(uint64_t timeout_ms)
+{
+    uint64_t ms = others_ms(timeout_ms);
+
+    return ms < timeout_ms / 2 ? ms : timeout_ms / 2;
+}
+
+/* After the end of the wait, so that with what was before they have as long. */
+static uint64_t rest_ms(uint64_t timeout_ms, bool early)
+{
+    uint64_t ms = others_ms(timeout_ms) - (early ? blame_early_ms(timeout_ms) : 0);
+
+    return ms < MOMENT_MS ? MOMENT_MS : ms;
+}
+
+static bool wait_for_others(const struct abort_word *aborted, uint64_t ms)
+{
+    const struct timespec pause = { 0, LOOK_UP_MS * 1000000L };
+    uint64_t until = clock_ms() + ms;
+
+    while (clock_ms() < until) {
+        if (abort_get(aborted))
+            return false;
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static void say(struct blame *b, unsigned accused, const char *text, uint64_t ms)
+{
+    struct late late = { .accused = accused };
+    char key[KEY_SIZE];
+    struct err ignored;
+
+    snprintf(late.text, sizeof(late.text), "%s", text);
+    (void)!store_client_set(b->store, late_key(b->prefix, b->rank, key), &late,
+                            sizeof(late), clock_ms() + ms, &ignored);
+    b->said = true;
+    b->accused = accused;
+}
+
+/* The operation stands still meanwhile: never for long. */
+void blame_say(struct blame *b, unsigned accused, const char *text)
+{
+    if (!b->said || b->accused != accused)
+        say(b, accused, text, MOMENT_MS);
+}
+
+void blame_withdraw(struct blame *b)
+{
+    char key[KEY_SIZE];
+    struct err ignored;
+
+    if (b->said)
+        (void)!store_client_delete(b->store, late_key(b->prefix, b->rank, key),
+                                   clock_ms() + STORE_MS, &ignored);
+    b->said = false;
+}
+
+static bool find(struct store_client *store, const char *prefix, unsigned rank,
+                 struct late *late)
+{
+    uint64_t until = clock_ms() + STORE_MS;
+    size_t size = sizeof(*late);
+    char key[KEY_SIZE];
+    struct err e;
+
+    late_key(prefix, rank, key);
+    if (store_client_has(store, key, until) != 1 ||
+        store_client_get(store, key, late, &size, until, &e) != CRUN_OK)
+        return false;
+    late->text[sizeof(late->text) - 1] = '\0';
+    return size == sizeof(*late);
+}
+
+crun_status blame_settle(struct blame *b, unsigned accused, uint64_t timeout_ms,
+                         bool early, const struct abort_word *aborted, struct err *e)
+{
+    struct late late = { .accused = accused }, last = late;
+
+    snprintf(late.text, sizeof(late.text), "%s", e->text);
+    say(b, accused, e->text, STORE_MS);
+    if (!wait_for_others(aborted, rest_ms(timeout_ms, early))) {
+        err_set(e, "%s", aborted->reason);
+        return abort_get(aborted);
+    }
+    for (unsigned hop = 0; hop < HOPS_MAX; hop++) {
+        if (!find(b->store, b->prefix, late.accused, &last)) {
+            err_set(e, "%s", late.text);
+            return CRUN_TIMEOUT;
+        }
+        late = last;
+    }
+    return CRUN_TIMEOUT; /* in a circle: a cut between them, both ends are right */
+}

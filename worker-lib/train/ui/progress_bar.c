@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+#include "worker-lib/train/ui/progress_bar.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+
+#define REFRESH_MS 100
+#define PLAIN_MS 10000
+#define BAR_MAX 30
+#define BAR_MIN 6
+#define TEXT_COLUMNS 72 /* of the line, without its bar */
+
+struct screen {
+    bool shown, terminal, colour;
+    bool bar; /* stands in the last line */
+    uint64_t next_ms;
+};
+
+struct screen *screen_create(bool shown)
+{
+    struct screen *s = xcalloc(1, sizeof(*s));
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    s->shown = shown;
+    s->terminal = shown && isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
+    s->colour = s->terminal && !(no_colour && *no_colour);
+    s->next_ms = clock_ms() + (s->terminal ? 0 : PLAIN_MS);
+    return s;
+}
+
+static void clear_bar(struct screen *s)
+{
+    if (s->bar)
+        fputs("\r\033[K", stdout);
+    s->bar = false;
+}
+
+void screen_destroy(struct screen *s)
+{
+    if (!s)
+        return;
+    clear_bar(s);
+    fflush(stdout);
+    free(s);
+}
+
+void screen_line(struct screen *s, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!s->shown)
+        return;
+    clear_bar(s);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+char *screen_number(uint64_t n, char *text, size_t size)
+{
+    char digits[32];
+    int count = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+    size_t used = 0;
+
+    for (int i = 0; i < count && used + 2 < size; i++) {
+        if (i > 0 && (count - i) % 3 == 0)
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}
+
+char *screen_time(double seconds, char *text, size_t size)
+{
+    uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + .5) : 0;
+
+    if (s < 3600)
+        snprintf(text, size, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
+    else
+        snprintf(text, size, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600,
+                 s / 60 % 60, s % 60);
+    return text;
+}
+
+static int columns(void)
+{
+    struct winsize w;
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+}
+
+static void print_bar(const struct screen *s, double part, int width)
+{
+    int done = (int)(part * width + .5);
+
+    /* without colour the two parts must not look the same */
+    fputs(s->colour ? "\033[32m" : "", stdout);
+    for (int i = 0; i < done && i < width; i++)
+        fputs("━", stdout);
+    fputs(s->colour ? "\033[90m" : "", stdout);
+    for (int i = done; i < width; i++)
+        fputs(s->colour ? "━" : "─", stdout);
+    fputs(s->colour ? "\033[0m" : "", stdout);
+}
+
+enum { PART, LOSS, ACCURACY, RATE, LEFT, WORDS };
+
+/* A line that is longer than the terminal could not be erased. What matters least is
+ * left out; returns the columns that are free. */
+static int fit(char words[WORDS][40], int free_columns)
+{
+    static const int by_weight[WORDS] = { PART, LOSS, LEFT, ACCURACY, RATE };
+
+    for (int i = 0; i < WORDS; i++) {
+        char *word = words[by_weight[i]];
+        int width = (int)strlen(word);
+
+        if (width <= free_columns)
+            free_columns -= width;
+        else
+            *word = '\0';
+    }
+    return free_columns;
+}
+
+/* Of one width all the time, but where that would cost a word. */
+static int bar_width(int all_columns, int free_columns)
+{
+    int width = all_columns - TEXT_COLUMNS;
+
+    width = width < BAR_MIN ? BAR_MIN : width > BAR_MAX ? BAR_MAX : width;
+    return width <= free_columns ? width : 0;
+}
+
+static void print_progress(const struct screen *s, const struct progress *p)
+{
+    char rate[32], left[32], words[WORDS][40];
+    int all = columns(), head;
+
+    screen_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
+    screen_time(p->left_s, left, sizeof(left));
+    snprintf(words[PART], sizeof(words[PART]), " %3.0f%%", 100 * p->part);
+    snprintf(words[LOSS], sizeof(words[LOSS]), "  loss %.4f", p->loss);
+    snprintf(words[ACCURACY], sizeof(words[ACCURACY]), "  acc %.1f%%",
+             100 * p->accuracy);
+    snprintf(words[RATE], sizeof(words[RATE]), "  %s img/s", rate);
+    snprintf(words[LEFT], sizeof(words[LEFT]), "  %s left", left);
+    head = printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
+    if (s->terminal)
+        print_bar(s, p->part, bar_width(all, fit(words, all - 1 - head)));
+    for (int i = 0; i < WORDS; i++)
+        fputs(words[i], stdout);
+}
+
+void screen_progress(struct screen *s, const struct progress *p)
+{
+    uint64_t now = s->shown ? clock_ms() : 0;
+
+    if (!s->shown || now < s->next_ms)
+        return;
+    s->next_ms = now + (s->terminal ? REFRESH_MS : PLAIN_MS);
+    clear_bar(s);
+    print_progress(s, p);
+    s->bar = s->terminal;
+    if (!s->terminal)
+        putchar('\n');
+    fflush(stdout);
+}

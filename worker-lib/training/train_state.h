@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_TRAINING_TRAIN_STATE_H
+#define WORKER_LIB_TRAINING_TRAIN_STATE_H
+
+#include "worker-lib/crun/worker.h"
+
+/*
+ * The state of a training as a checkpoint sees it: named rows of elements, of which
+ * this rank holds some ranges. What is whole on every rank is one range; sharded
+ * optimizer state is this rank's part of it, by numbers that do not depend on the
+ * world's size.
+ */
+struct state_range {
+    size_t begin, count;
+    void *data;
+};
+
+struct state_part {
+    const char *name; /* "fc1.weight", "optimizer.m" */
+    crun_dtype type;
+    size_t total; /* elements over all ranks */
+    const struct state_range *range;
+    unsigned ranges;
+};
+
+/* Parameters (f32 masters) and buffers: whole, equal on every rank. Returns how many;
+ * *parts lives as long as the ddp. */
+unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts);
+crun_world *ddp_world(const crun_ddp *ddp);
+
+/* Momentum and the like; 0 where there is none. */
+unsigned optim_state(crun_optim *optim, const struct state_part **parts);
+
+/* What lives on a GPU, or in other ranks, is copied to where the parts say before they
+ * are read, and back after they were written; by all ranks together. Elsewhere they are
+ * the state itself. */
+crun_status ddp_state_fetch(crun_ddp *ddp) CRUN_CHECK;
+crun_status ddp_state_put(crun_ddp *ddp) CRUN_CHECK;
+crun_status optim_state_fetch(crun_optim *optim) CRUN_CHECK;
+crun_status optim_state_put(crun_optim *optim) CRUN_CHECK;
+
+struct optim_scalars {
+    uint64_t steps; /* Adam's t */
+    float scale;    /* of the loss */
+    uint32_t good;  /* steps since the scale was changed */
+};
+void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s);
+void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s);
+
+#endif
