@@ -38,7 +38,7 @@ chain-worker_src := $(wildcard tests/chaos/chain*.c)
 crun-sim_src := $(wildcard tests/sim/*.c)
 # the disk of the unit tests serves the simulator too, which looks at every step
 crun-sim_helpers := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
-crun-sim_ldflags := -Wl,--wrap=round_step -Wl,--wrap=journal_wants_snapshot
+crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
 worker-calls_src := tests/programs/worker-calls.c

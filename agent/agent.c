@@ -43,10 +43,10 @@ struct agent {
     const struct config *config;
     struct loop *loop;
     struct crew crew;
-    struct events *events;
-    struct foot *foot;
-    struct say *say;
-    struct hosting hosting;
+    struct event_file *events;
+    struct status_line *foot;
+    struct job_messages *say;
+    struct rendezvous_host hosting;
     struct client *client;
     struct epoch_store store; /* while an epoch runs and rank 0 is here */
 
@@ -66,7 +66,7 @@ struct agent {
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
-    struct farewell farewell;
+    struct host_linger farewell;
 };
 
 static void happen(struct agent *a, enum agent_event event);
@@ -118,13 +118,13 @@ static void act_start(struct agent *a)
         a->start.port = ready.store_ready.port;
         report(a, &ready);
     }
-    say_formed(a->say, &a->start, a->epoch);
-    events_add_formed(a->events, a->epoch, &a->start);
+    job_messages_formed(a->say, &a->start, a->epoch);
+    event_file_add_formed(a->events, a->epoch, &a->start);
     if (crew_start(&a->crew, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
 }
 
-static int stop_signal(const struct agent *a)
+static int stop_signals_signal(const struct agent *a)
 {
     return signals_for_workers(&a->signals, a->signo);
 }
@@ -135,14 +135,14 @@ static void act_stop(struct agent *a)
 
     if (a->hurries && a->stop.grace_ms > hurry_ms)
         a->stop.grace_ms = hurry_ms;
-    say_stopping(a->say, &a->stop, group_alive(a->crew.group));
-    events_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
-    crew_stop(&a->crew, stop_signal(a), a->stop.grace_ms, a->stop.hang);
+    job_messages_stopping(a->say, &a->stop, group_alive(a->crew.group));
+    event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
+    crew_stop(&a->crew, stop_signals_signal(a), a->stop.grace_ms, a->stop.hang);
 }
 
 static void act_say_stopped(struct agent *a)
 {
-    say_stopped(a->say);
+    job_messages_stopped(a->say);
     epoch_store_close(&a->store);
     report_plain(a, MSG_STOPPED);
 }
@@ -157,7 +157,7 @@ static void act_say_failed(struct agent *a)
 
 static void act_say_finished(struct agent *a)
 {
-    watch_end(a->crew.watch);
+    progress_monitor_end(a->crew.watch);
     report_plain(a, MSG_FINISHED);
 }
 
@@ -168,7 +168,7 @@ static void act_say_guard_died(struct agent *a)
 
 static void act_end(struct agent *a)
 {
-    crew_stop(&a->crew, stop_signal(a), a->config->job.failure_grace_ms, false);
+    crew_stop(&a->crew, stop_signals_signal(a), a->config->job.failure_grace_ms, false);
 }
 
 static void act_leave(struct agent *a)
@@ -177,7 +177,7 @@ static void act_leave(struct agent *a)
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
-    farewell_begin(&a->farewell);
+    host_linger_begin(&a->farewell);
 }
 
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
@@ -225,8 +225,8 @@ static void on_refused(struct agent *a, const struct msg *m)
     log_error("%s", m->refused.text);
     a->farewell.serves_on = m->refused.why == REFUSED_UNFIT &&
                             job_can_spare(&a->config->job) &&
-                            hosting_goes_on(&a->hosting, a->config);
-    a->exit_code = joining_exit_code(m->refused.why);
+                            rendezvous_host_goes_on(&a->hosting, a->config);
+    a->exit_code = join_request_exit_code(m->refused.why);
     happen(a, AGENT_EV_REFUSED);
 }
 
@@ -234,7 +234,7 @@ static void on_stop(struct agent *a, const struct msg *m)
 {
     a->epoch = m->epoch; /* which may have ended before it began here */
     a->stop = m->stop;
-    say_cause(a->say, &m->stop, m->epoch);
+    job_messages_cause(a->say, &m->stop, m->epoch);
     happen(a, AGENT_EV_STOP);
 }
 
@@ -245,26 +245,26 @@ static void on_members(struct agent *a, const struct msg *m)
 
 static void on_beat(struct agent *a, const struct msg *m)
 {
-    say_waiting(a->say, &m->beat);
+    job_messages_waiting(a->say, &m->beat);
 }
 
 static void on_joined(struct agent *a, const struct msg *m)
 {
     if (*m->joined.host)
         memcpy(a->host, m->joined.host, sizeof(a->host));
-    say_joined(a->say, &m->joined);
+    job_messages_joined(a->say, &m->joined);
 }
 
 static void on_notice(struct agent *a, const struct msg *m)
 {
     log_info("%s", m->notice.text);
-    events_add(a->events, "notice", a->epoch, "%s", m->notice.text);
+    event_file_add(a->events, "notice", a->epoch, "%s", m->notice.text);
 }
 
 static void on_checkpoint_asked(struct agent *a, const struct msg *m)
 {
     if (m->epoch == a->epoch)
-        watch_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
+        progress_monitor_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
 }
 
 static void on_order(void *arg, const struct msg *m)
@@ -292,9 +292,9 @@ static void on_outage(void *arg, bool out, const char *why)
     struct agent *a = arg;
 
     if (a->attached)
-        say_outage(out, why);
+        job_messages_outage(out, why);
     else
-        say_unreached(a->say, out, why);
+        job_messages_unreached(a->say, out, why);
 }
 
 /* A job of one node has nobody to be cut off from. */
@@ -352,7 +352,7 @@ static void on_remark(void *arg, const char *kind, const char *text)
     struct agent *a = arg;
 
     log_warn("%s", text);
-    events_add(a->events, kind, a->epoch, "%s", text);
+    event_file_add(a->events, kind, a->epoch, "%s", text);
     note(a, kind, text);
 }
 
@@ -366,7 +366,7 @@ static void leave_as_unfit(struct agent *a, const char *why)
         return;
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
     note(a, "preflight", why); /* which all nodes are told, this one too */
-    a->farewell.serves_on = hosting_goes_on(&a->hosting, a->config);
+    a->farewell.serves_on = rendezvous_host_goes_on(&a->hosting, a->config);
     if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
         report(a, &m);
 }
@@ -384,7 +384,7 @@ static void on_group_failed(void *arg, const struct failure *f)
     snprintf(own.host, sizeof(own.host), "%s", a->host);
     own.final |= failure_is_final(f, &a->config->job);
     failure_list_add(&a->failures, &own);
-    events_add_failed(a->events, a->epoch, f);
+    event_file_add_failed(a->events, a->epoch, f);
     happen(a, AGENT_EV_FAILED);
 }
 
@@ -399,8 +399,8 @@ static void on_standing_asked(void *arg, char *text, size_t size)
     struct agent *a = arg;
     struct msg_heartbeat progress = { 0 };
 
-    watch_progress(a->crew.watch, &progress);
-    say_standing(a->say, &progress, text, size);
+    progress_monitor_progress(a->crew.watch, &progress);
+    job_messages_standing(a->say, &progress, text, size);
 }
 
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
@@ -488,7 +488,7 @@ static int join(struct agent *a, const char *unfit, struct err *e)
     struct client_config cc;
 
     a->containment = guard_containment(a->crew.guard);
-    joining_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
+    join_request_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
     snprintf(cc.member.join.unfit, sizeof(cc.member.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
@@ -504,10 +504,10 @@ static void on_checked(void *arg, const char *unfit)
 
 static int begin(struct agent *a, struct err *e)
 {
-    struct foot_calls foot_calls = { .standing = on_standing_asked, .arg = a };
-    struct hosting_calls hosting_calls = { .store_client = on_store_client,
-                                           .fatal = on_fatal,
-                                           .arg = a };
+    struct status_line_calls foot_calls = { .standing = on_standing_asked, .arg = a };
+    struct rendezvous_host_calls hosting_calls = { .store_client = on_store_client,
+                                                   .fatal = on_fatal,
+                                                   .arg = a };
     struct crew_calls calls = { .failed = on_group_failed,
                                 .finished = on_group_finished,
                                 .stopped = on_group_stopped,
@@ -519,13 +519,13 @@ static int begin(struct agent *a, struct err *e)
 
     if (crew_init(&a->crew, a->loop, a->config, &calls, e) < 0)
         return -1;
-    a->events = events_create(a->config);
-    a->foot = foot_create(a->loop, logs_console(a->crew.logs), &foot_calls);
-    a->say = say_create(a->loop, a->config, a->foot);
-    farewell_init(&a->farewell, a->loop, a->config, &a->hosting);
+    a->events = event_file_create(a->config);
+    a->foot = status_line_create(a->loop, logs_console(a->crew.logs), &foot_calls);
+    a->say = job_messages_create(a->loop, a->config, a->foot);
+    host_linger_init(&a->farewell, a->loop, a->config, &a->hosting);
     a->signals = (struct signals){ .fn = on_signal, .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
-    if (hosting_decide(&a->hosting, a->loop, a->config, &hosting_calls, e) < 0)
+    if (rendezvous_host_decide(&a->hosting, a->loop, a->config, &hosting_calls, e) < 0)
         return -1;
     a->signals.stays = a->hosting.server != NULL;
     if (!a->config->job.preflight)
@@ -536,14 +536,14 @@ static int begin(struct agent *a, struct err *e)
 
 static void say_result(struct agent *a)
 {
-    struct failure_report r = { .job = say_job(a->say),
+    struct failure_report r = { .job = job_messages_job(a->say),
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
                                 .own_host = a->host };
 
-    events_add(a->events, "done", a->epoch, "%s, exit code %d", a->result.reason,
-               a->exit_code);
+    event_file_add(a->events, "done", a->epoch, "%s, exit code %d", a->result.reason,
+                   a->exit_code);
     failure_tell_result(&r, a->exit_code);
 }
 
@@ -552,12 +552,12 @@ static void finish(struct agent *a)
     client_destroy(a->client);
     epoch_store_close(&a->store);
     server_destroy(a->hosting.server);
-    farewell_fini(&a->farewell);
-    foot_destroy(a->foot);
+    host_linger_fini(&a->farewell);
+    status_line_destroy(a->foot);
     crew_fini(&a->crew);
     say_result(a);
-    events_destroy(a->events);
-    say_destroy(a->say);
+    event_file_destroy(a->events);
+    job_messages_destroy(a->say);
     failure_list_clear(&a->failures);
     loop_destroy(a->loop);
 }
@@ -567,12 +567,12 @@ int agent_run(const struct config *config)
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
     struct err e;
 
-    if (descriptors_suffice(config, &e) < 0) {
+    if (fd_limits_suffice(config, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
     a.store = (struct epoch_store){ .config = config, .hosting = &a.hosting };
-    joining_name_host(a.host, sizeof(a.host));
+    join_request_name_host(a.host, sizeof(a.host));
     a.loop = loop_create();
     if (begin(&a, &e) < 0) {
         log_error("%s", e.text);

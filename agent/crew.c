@@ -61,7 +61,7 @@ static void on_failed(void *arg, const struct failure *f)
     struct crew *c = arg;
     struct failure explained = *f;
 
-    gpu_care_explain(c->gpus, &explained);
+    gpu_monitor_explain(c->gpus, &explained);
     c->calls.failed(c->calls.arg, &explained);
 }
 
@@ -109,7 +109,7 @@ static void on_guard_died(void *arg, const char *why)
 
     snprintf(said, sizeof(said), "%s", why); /* it is the old guard's */
     guard_left_behind(c->guard, &e);
-    watch_end(c->watch);
+    progress_monitor_end(c->watch);
     guard_stop(c->guard);
     c->guard = NULL;
     if (!*e.text && start_guard(c, &e) == 0)
@@ -128,9 +128,9 @@ static int start_guard(struct crew *c, struct err *e)
                                  .died = on_guard_died,
                                  .arg = c };
 
-    descriptors_restore(); /* which the guard passes on */
+    fd_limits_restore(); /* which the guard passes on */
     c->guard = guard_start(c->loop, &calls, c->config->workers, e);
-    descriptors_raise();
+    fd_limits_raise();
     return c->guard ? 0 : -1;
 }
 
@@ -141,17 +141,17 @@ int crew_init(struct crew *c, struct loop *loop, const struct config *config,
               const struct crew_calls *calls, struct err *e)
 {
     struct logs_calls logs_calls = { .ended = on_logs_ended, .arg = c };
-    struct watch_calls watch_calls = {
+    struct progress_monitor_calls watch_calls = {
         .hung = on_hung, .remark = on_remark, .checkpointed = on_checkpointed, .arg = c
     };
-    struct gpu_care_calls gpu_calls = { .remark = on_remark, .arg = c };
+    struct gpu_monitor_calls gpu_calls = { .remark = on_remark, .arg = c };
 
     *c = (struct crew){ .loop = loop, .config = config, .calls = *calls };
-    c->gpus = gpu_care_create(loop, config, &gpu_calls);
+    c->gpus = gpu_monitor_create(loop, config, &gpu_calls);
     if (start_guard(c, e) < 0)
         return -1;
     c->logs = logs_create(loop, config, &logs_calls);
-    c->watch = watch_create(loop, config, &watch_calls);
+    c->watch = progress_monitor_create(loop, config, &watch_calls);
     make_group(c);
     return 0;
 }
@@ -164,8 +164,8 @@ void crew_leave(struct crew *c)
 
 void crew_fini(struct crew *c)
 {
-    gpu_care_destroy(c->gpus);
-    watch_destroy(c->watch);
+    gpu_monitor_destroy(c->gpus);
+    progress_monitor_destroy(c->watch);
     group_destroy(c->group);
     guard_stop(c->guard);
     logs_destroy(c->logs);
@@ -176,26 +176,26 @@ int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
 {
     if (group_start(c->group, start, epoch, e) < 0)
         return -1;
-    watch_begin(c->watch, c->group, c->guard, start);
-    gpu_care_begin(c->gpus, start);
+    progress_monitor_begin(c->watch, c->group, c->guard, start);
+    gpu_monitor_begin(c->gpus, start);
     return 0;
 }
 
 void crew_check(struct crew *c, void (*done)(void *arg, const char *unfit), void *arg)
 {
-    gpu_care_check(c->gpus, done, arg);
+    gpu_monitor_check(c->gpus, done, arg);
 }
 
 void crew_progress(struct crew *c, struct msg_heartbeat *progress)
 {
-    watch_progress(c->watch, progress);
-    gpu_care_progress(c->gpus, progress);
+    progress_monitor_progress(c->watch, progress);
+    gpu_monitor_progress(c->gpus, progress);
 }
 
 void crew_stop(struct crew *c, int signo, uint32_t grace_ms, bool tell_ranks)
 {
     if (tell_ranks)
-        watch_tell_ranks(c->watch);
-    watch_end(c->watch);
+        progress_monitor_tell_ranks(c->watch);
+    progress_monitor_end(c->watch);
     group_stop(c->group, signo, grace_ms);
 }

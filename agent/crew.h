@@ -36,8 +36,8 @@ struct crew {
     struct logs *logs;
     struct guard *guard; /* NULL: there cannot be one */
     struct group *group;
-    struct watch *watch;
-    struct gpu_care *gpus; /* NULL: none */
+    struct progress_monitor *watch;
+    struct gpu_monitor *gpus; /* NULL: none */
 };
 
 /* Before this process has any thread. Fini in any case; zeroed memory is fine. */
@@ -50,7 +50,7 @@ void crew_leave(struct crew *c);
 
 int crew_start(struct crew *c, const struct msg_start *start, uint64_t epoch,
                struct err *e) MUST_CHECK;
-/* As gpu_care_check. */
+/* As gpu_monitor_check. */
 void crew_check(struct crew *c, void (*done)(void *arg, const char *unfit), void *arg);
 /* What the next heartbeat is to say. */
 void crew_progress(struct crew *c, struct msg_heartbeat *progress);

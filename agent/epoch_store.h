@@ -18,7 +18,7 @@ struct store_server;
  */
 struct epoch_store {
     const struct config *config;
-    const struct hosting *hosting;
+    const struct rendezvous_host *hosting;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
     struct net_addr *early;      /* let in as soon as it is open */
     size_t early_count;

@@ -15,7 +15,7 @@
 static struct rlimit started_with;
 static bool is_raised;
 
-void descriptors_raise(void)
+void fd_limits_raise(void)
 {
     struct rlimit limit;
 
@@ -26,7 +26,7 @@ void descriptors_raise(void)
     is_raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-void descriptors_restore(void)
+void fd_limits_restore(void)
 {
     if (is_raised && setrlimit(RLIMIT_NOFILE, &started_with) == 0)
         is_raised = false;
@@ -42,7 +42,7 @@ static bool has_files(const struct config *c)
     return false;
 }
 
-int descriptors_suffice(const struct config *c, struct err *e)
+int fd_limits_suffice(const struct config *c, struct err *e)
 {
     rlim_t need = FOR_ONESELF + (c->rendezvous == CONFIG_LOCAL ? 0 : FOR_OTHERS) +
                   (rlim_t)c->workers * (has_files(c) ? A_WORKER_WITH_FILES : A_WORKER);

@@ -11,13 +11,13 @@ struct config;
  * store needs many, and the guard and its workers are to have the limit that crun was
  * started with.
  */
-void descriptors_raise(void);
-void descriptors_restore(void); /* as before the first raise */
+void fd_limits_raise(void);
+void fd_limits_restore(void); /* as before the first raise */
 
 /*
  * Whether the hard limit leaves enough for the job's workers: told before one of them
  * starts, instead of a group that starts by half. -1: it does not, e says so.
  */
-int descriptors_suffice(const struct config *config, struct err *e) MUST_CHECK;
+int fd_limits_suffice(const struct config *config, struct err *e) MUST_CHECK;
 
 #endif

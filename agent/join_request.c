@@ -9,8 +9,8 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/protocol/proto.h"
 
-void joining_fill(struct client_config *cc, const struct config *config,
-                  struct server *local, const char *host, const char *containment)
+void join_request_fill(struct client_config *cc, const struct config *config,
+                       struct server *local, const char *host, const char *containment)
 {
     struct msg_join *join = &cc->member.join;
 
@@ -34,7 +34,7 @@ void joining_fill(struct client_config *cc, const struct config *config,
     cc->member.software = "crun " CRUN_VERSION;
 }
 
-void joining_name_host(char *host, size_t size)
+void join_request_name_host(char *host, size_t size)
 {
     if (gethostname(host, size) < 0 || !*host)
         snprintf(host, size, "localhost");
@@ -44,7 +44,7 @@ void joining_name_host(char *host, size_t size)
             *c = '_';
 }
 
-int joining_exit_code(enum refusal why)
+int join_request_exit_code(enum refusal why)
 {
     switch (why) {
     case REFUSED_FENCED:

@@ -69,7 +69,7 @@ static const struct net_addr *local_one(const struct endpoint *p)
 }
 
 static int serve(struct loop *loop, const struct server_config *config,
-                 const struct endpoint *p, struct hosting *h, struct err *e)
+                 const struct endpoint *p, struct rendezvous_host *h, struct err *e)
 {
     h->server = server_create(loop, config, e);
     if (!h->server)
@@ -110,7 +110,8 @@ static void widen(struct net_addr *listen, const struct config *config,
 }
 
 static int host_static(struct loop *loop, const struct config *config,
-                       struct server_config *sc, struct hosting *h, struct err *e)
+                       struct server_config *sc, struct rendezvous_host *h,
+                       struct err *e)
 {
     struct endpoint p;
     const struct net_addr *own;
@@ -130,7 +131,8 @@ static int host_static(struct loop *loop, const struct config *config,
 }
 
 static int host_dynamic(struct loop *loop, const struct config *config,
-                        struct server_config *sc, struct hosting *h, struct err *e)
+                        struct server_config *sc, struct rendezvous_host *h,
+                        struct err *e)
 {
     struct endpoint p;
     const struct net_addr *own;
@@ -155,8 +157,9 @@ static int host_dynamic(struct loop *loop, const struct config *config,
     return 0;
 }
 
-int hosting_decide(struct hosting *h, struct loop *loop, const struct config *config,
-                   const struct hosting_calls *calls, struct err *e)
+int rendezvous_host_decide(struct rendezvous_host *h, struct loop *loop,
+                           const struct config *config,
+                           const struct rendezvous_host_calls *calls, struct err *e)
 {
     struct server_config sc = { .run_id = config->run_id,
                                 .job = &config->job,
@@ -174,24 +177,26 @@ int hosting_decide(struct hosting *h, struct loop *loop, const struct config *co
     return config->is_host == 0 ? 0 : host_dynamic(loop, config, &sc, h, e);
 }
 
-bool hosting_is_done(const struct hosting *h, const struct config *config)
+bool rendezvous_host_is_done(const struct rendezvous_host *h,
+                             const struct config *config)
 {
     return !h->server || config->rendezvous == CONFIG_LOCAL ||
            registry_is_idle(server_registry(h->server));
 }
 
-bool hosting_goes_on(const struct hosting *h, const struct config *config)
+bool rendezvous_host_goes_on(const struct rendezvous_host *h,
+                             const struct config *config)
 {
-    if (hosting_is_done(h, config))
+    if (rendezvous_host_is_done(h, config))
         return false;
     log_info("this node starts no workers any more: it goes on as the host of the "
              "rendezvous, until the job ends");
     return true;
 }
 
-bool hosting_job_goes_on(const struct hosting *h)
+bool rendezvous_host_job_goes_on(const struct rendezvous_host *h)
 {
     const struct job *job = registry_jobs(server_registry(h->server));
 
-    return job && job->round.state != ROUND_DONE;
+    return job && job->round.state != MEMBERSHIP_DONE;
 }

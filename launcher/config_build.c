@@ -217,8 +217,8 @@ static void understand_end(const struct options *o, struct config *c)
     c->signals_text = o->signals_text;
 }
 
-int understand(const struct options *o, const char *const *words,
-               const struct machine *machine, struct config *config, struct err *e)
+int config_build(const struct options *o, const char *const *words,
+                 const struct machine *machine, struct config *config, struct err *e)
 {
     memset(config, 0, sizeof(*config));
     if (understand_workers(o, machine, config, e) < 0 ||
@@ -230,7 +230,7 @@ int understand(const struct options *o, const char *const *words,
     return 0;
 }
 
-void understand_release(struct config *c)
+void config_build_release(struct config *c)
 {
     free((void *)c->endpoints);
     free(c->streams.redirect);

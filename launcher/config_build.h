@@ -18,11 +18,11 @@ struct machine {
 
 /* words: the program and its arguments, as typed, NULL-ended. config's argv is left to
  * command.h. Pointers of o and words must outlive config. */
-int understand(const struct options *o, const char *const *words,
-               const struct machine *machine, struct config *config,
-               struct err *e) MUST_CHECK;
+int config_build(const struct options *o, const char *const *words,
+                 const struct machine *machine, struct config *config,
+                 struct err *e) MUST_CHECK;
 
-/* Free what understand has allocated, and argv. */
-void understand_release(struct config *config);
+/* Free what config_build has allocated, and argv. */
+void config_build_release(struct config *config);
 
 #endif

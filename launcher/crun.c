@@ -102,7 +102,7 @@ static int understand_all(const struct options *o, const char *const *words,
     memset(config, 0, sizeof(*config));
     if (!words[0])
         return err_set(e, "a program is missing (crun --help)");
-    if (understand(o, words, &machine, config, e) < 0)
+    if (config_build(o, words, &machine, config, e) < 0)
         return -1;
     return find_command(o, words, config, e);
 }
@@ -110,9 +110,9 @@ static int understand_all(const struct options *o, const char *const *words,
 /* Who asks for a folder of logs that cannot be is told before anything begins. */
 static int prepare_logs(const struct config *config, struct err *e)
 {
-    if (!config->log_dir || logplan_has_no_files(config))
+    if (!config->log_dir || log_routing_has_no_files(config))
         return 0;
-    return logtree_prepare(config->log_dir, e);
+    return log_dirs_prepare(config->log_dir, e);
 }
 
 static int run(const struct options *o, const char *const *words)
@@ -133,7 +133,7 @@ static int run(const struct options *o, const char *const *words)
     } else {
         code = agent_run(&config);
     }
-    understand_release(&config);
+    config_build_release(&config);
     return code;
 }
 

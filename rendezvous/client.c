@@ -48,7 +48,7 @@ struct link {
 struct client {
     struct loop *loop;
     struct client_calls calls;
-    struct member *member;
+    struct session *member;
     struct server *local;  /* or */
     struct dialer *dialer; /* where it is */
     LIST_HEAD(, link) links;
@@ -130,7 +130,7 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
         return 0;
     if (c->calls.heard)
         c->calls.heard(c->calls.arg, m);
-    member_received(c->member, m, clock_ms());
+    session_received(c->member, m, clock_ms());
     settle(c);
     return 0;
 }
@@ -340,17 +340,17 @@ static void tell_member(struct client *c)
 {
     if (c->lost) {
         c->lost = c->opened = false;
-        member_connection_lost(c->member, c->lost_why, clock_ms());
+        session_connection_lost(c->member, c->lost_why, clock_ms());
     }
     if (c->opened) {
         c->opened = false;
-        member_connected(c->member, clock_ms());
+        session_connected(c->member, clock_ms());
     }
 }
 
 static void arm(struct client *c)
 {
-    uint64_t at = member_next_tick(c->member);
+    uint64_t at = session_next_tick(c->member);
 
     if (at == UINT64_MAX)
         loop_timer_cancel(&c->timer);
@@ -380,7 +380,7 @@ static void ask_progress(struct client *c)
     if (!c->calls.progress)
         return;
     c->calls.progress(c->calls.arg, &progress);
-    member_set_progress(c->member, &progress);
+    session_set_progress(c->member, &progress);
 }
 
 static void on_timer(void *arg)
@@ -389,7 +389,7 @@ static void on_timer(void *arg)
 
     ask_progress(c);
     c->settling = true; /* an address may be found at once */
-    member_tick(c->member, clock_ms());
+    session_tick(c->member, clock_ms());
     c->settling = false;
     settle(c);
 }
@@ -400,7 +400,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
                              const struct client_calls *calls, struct err *e)
 {
     struct client *c = xcalloc(1, sizeof(*c));
-    struct member_calls member_calls = {
+    struct session_calls member_calls = {
         .connect = on_connect,
         .disconnect = on_disconnect,
         .send = on_send,
@@ -420,7 +420,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
         free(c);
         return NULL;
     }
-    c->member = member_create(&config->member, &member_calls, clock_ms());
+    c->member = session_create(&config->member, &member_calls, clock_ms());
     loop_timer_init(&c->timer, loop, on_timer, c);
     loop_timer_init(&c->again, loop, on_again, c);
     arm(c);
@@ -446,23 +446,23 @@ void client_destroy(struct client *c)
     dialer_destroy(c->dialer);
     loop_timer_fini(&c->timer);
     loop_timer_fini(&c->again);
-    member_destroy(c->member);
+    session_destroy(c->member);
     loop_defer(c->loop, free, c);
 }
 
 void client_report(struct client *c, const struct msg *msg)
 {
-    member_report(c->member, msg, clock_ms());
+    session_report(c->member, msg, clock_ms());
     settle(c);
 }
 
 void client_bye(struct client *c)
 {
-    member_bye(c->member, clock_ms());
+    session_bye(c->member, clock_ms());
     settle(c);
 }
 
-struct member *client_member(struct client *c)
+struct session *client_member(struct client *c)
 {
     return c->member;
 }

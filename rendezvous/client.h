@@ -15,7 +15,7 @@ struct server;
  * throughout; name resolution happens in a thread of its own with a deadline.
  */
 struct client_config {
-    struct member_config member;
+    struct session_config member;
     /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
     const char *endpoints;
     /* The rendezvous is in this process: reached without the network. Must outlive the
@@ -46,7 +46,7 @@ void client_destroy(struct client *c); /* NULL is fine */
 
 void client_report(struct client *c, const struct msg *msg);
 void client_bye(struct client *c);
-struct member *client_member(struct client *c);
+struct session *client_member(struct client *c);
 /* Our address as the way to the rendezvous shows it; false while there is none. */
 bool client_local_address(const struct client *c, char *buf, size_t size);
 /* Where the rendezvous is; NULL while there is no way to it, or in this process. */

@@ -210,10 +210,10 @@ static bool is_locked_by_us(int dir)
 /* Nobody else is left who knows of that launch's folder. */
 static void remove_scratch(const char *name)
 {
-    char tag[SCRATCH_TAG_LEN + 1];
+    char tag[RUN_TMPDIR_TAG_LEN + 1];
 
     if (sscanf(name, NAME_PREFIX "%*d-%8[a-z0-9]-", tag) == 1)
-        scratch_remove_empty(tag);
+        run_tmpdir_remove_empty(tag);
 }
 
 static void remove_if_stale(int parent, const char *name)
@@ -252,9 +252,9 @@ static bool make(struct cgroup *g)
     char random[NAME_RANDOM + 1];
     struct stat st;
 
-    scratch_random(random, NAME_RANDOM);
+    run_tmpdir_random(random, NAME_RANDOM);
     snprintf(g->name, sizeof(g->name), NAME_PREFIX "%d-%s-%s", (int)getpid(),
-             scratch_tag(), random);
+             run_tmpdir_tag(), random);
     if (mkdirat(g->parent, g->name, 0755) < 0)
         return false;
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

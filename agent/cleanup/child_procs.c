@@ -33,7 +33,7 @@ static pid_t parent_of(int proc, const char *pid)
     return parent;
 }
 
-size_t kin_children_by_scan(pid_t *pids, size_t max)
+size_t child_procs_children_by_scan(pid_t *pids, size_t max)
 {
     DIR *dir = opendir("/proc");
     pid_t self = getpid();
@@ -59,7 +59,7 @@ static int open_list(void)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-size_t kin_children(pid_t *pids, size_t max)
+size_t child_procs_children(pid_t *pids, size_t max)
 {
     int fd = open_list();
     size_t count = 0;
@@ -67,7 +67,7 @@ size_t kin_children(pid_t *pids, size_t max)
     ssize_t n;
 
     if (fd < 0)
-        return kin_children_by_scan(pids, max);
+        return child_procs_children_by_scan(pids, max);
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
@@ -79,7 +79,7 @@ size_t kin_children(pid_t *pids, size_t max)
     return count;
 }
 
-bool kin_any(void)
+bool child_procs_any(void)
 {
     siginfo_t info;
 

@@ -12,12 +12,12 @@
  * depth: the children of the dead come up. And it hits nobody else, for the pid of a
  * child is not given to another process before its parent has reaped it.
  */
-size_t kin_children(pid_t *pids, size_t max);
+size_t child_procs_children(pid_t *pids, size_t max);
 
 /* The same where the kernel has no list of children: by a look at every process. */
-size_t kin_children_by_scan(pid_t *pids, size_t max);
+size_t child_procs_children_by_scan(pid_t *pids, size_t max);
 
 /* Whether there is a child, dead and unreaped or alive. */
-bool kin_any(void);
+bool child_procs_any(void);
 
 #endif

@@ -25,7 +25,7 @@
 #define ENVIRONMENT_STEP (64u << 10)
 #define ROUNDS                                                                         \
     100 /* who is killed may have started somebody, and takes a moment to go */
-#define ROUND_US 2000
+#define MEMBERSHIP_US 2000
 
 static void name_of(const char *tag, char name[NAME_SIZE])
 {
@@ -59,9 +59,9 @@ static char *read_environment(int process, size_t *size)
 
 static bool carries(int process, const char *tag)
 {
-    char entry[sizeof(CLAIM_VARIABLE) + SCRATCH_TAG_LEN + 3];
-    size_t length = (size_t)snprintf(entry, sizeof(entry), "%c" CLAIM_VARIABLE "=%s", 0,
-                                     tag) +
+    char entry[sizeof(LAUNCH_LOCK_VARIABLE) + RUN_TMPDIR_TAG_LEN + 3];
+    size_t length = (size_t)snprintf(entry, sizeof(entry),
+                                     "%c" LAUNCH_LOCK_VARIABLE "=%s", 0, tag) +
                     1, /* with the zeros before and behind it */
         size;
     char *text = read_environment(process, &size);
@@ -118,7 +118,7 @@ static bool proc_is_ours(void)
 /* True when none is left. We may live below such a launch ourselves. */
 static bool end_all(const char *tag)
 {
-    const char *outer = getenv(CLAIM_VARIABLE);
+    const char *outer = getenv(LAUNCH_LOCK_VARIABLE);
     unsigned found = 0, now = 1;
 
     if (!proc_is_ours() || (outer && strcmp(outer, tag) == 0))
@@ -128,7 +128,7 @@ static bool end_all(const char *tag)
         if (i == 0)
             found = now;
         if (now > 0)
-            usleep(ROUND_US);
+            usleep(MEMBERSHIP_US);
     }
     if (found > 0)
         log_warn("ended what a crun that was killed had left behind: %u process%s",
@@ -162,7 +162,7 @@ static void sweep(int folder, const char *name, const char *tag)
         return;
     if (is_there(folder, name, fd) && is_locked_by_us(fd) &&
         is_there(folder, name, fd) && end_all(tag)) {
-        scratch_remove_empty(tag);
+        run_tmpdir_remove_empty(tag);
         unlinkat(folder, name, 0);
     }
     close(fd);
@@ -180,7 +180,7 @@ static void sweep_all(int folder)
     length = strlen(prefix);
     while (list && (entry = readdir(list)))
         if (strncmp(entry->d_name, prefix, length) == 0 &&
-            strlen(entry->d_name + length) == SCRATCH_TAG_LEN)
+            strlen(entry->d_name + length) == RUN_TMPDIR_TAG_LEN)
             sweep(folder, entry->d_name, entry->d_name + length);
     if (list)
         closedir(list);
@@ -201,7 +201,7 @@ static int make(int folder, const char *tag)
     return -1;
 }
 
-int claim_make(const char *tag)
+int launch_lock_make(const char *tag)
 {
     static int held = -1;
     int folder = held >= 0 ? -1 : open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -214,11 +214,11 @@ int claim_make(const char *tag)
     return held;
 }
 
-void claim_remove(const char *tag)
+void launch_lock_remove(const char *tag)
 {
     char name[NAME_SIZE], path[sizeof(FOLDER) + NAME_SIZE];
 
-    if (strlen(tag) != SCRATCH_TAG_LEN || strchr(tag, '/'))
+    if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strchr(tag, '/'))
         return;
     name_of(tag, name);
     snprintf(path, sizeof(path), FOLDER "/%s", name);

@@ -13,14 +13,14 @@
  * Nobody else is ever hit: a file that is not this user's, or is not there, says
  * nothing, and a lock that is free nobody can take who is not of that launch.
  */
-#define CLAIM_VARIABLE "CRUN_LAUNCH"
+#define LAUNCH_LOCK_VARIABLE "CRUN_LAUNCH"
 
 /* End what dead launches have left behind, and claim the tag: the descriptor that holds
  * the lock, as whoever inherits it does. -1: there can be none. Once for a process:
  * then the same descriptor. */
-int claim_make(const char *tag);
+int launch_lock_make(const char *tag);
 
 /* In the last one of the launch that lives: it leaves nothing behind. */
-void claim_remove(const char *tag);
+void launch_lock_remove(const char *tag);
 
 #endif

@@ -15,7 +15,7 @@
 #define DEPTH 3 /* the run, its attempts, their ranks */
 #define RANDOM_AT_ONCE 16
 
-void scratch_random(char *letters, size_t count)
+void run_tmpdir_random(char *letters, size_t count)
 {
     unsigned char byte[RANDOM_AT_ONCE] = { 0 };
 
@@ -26,16 +26,16 @@ void scratch_random(char *letters, size_t count)
     letters[count] = '\0';
 }
 
-const char *scratch_tag(void)
+const char *run_tmpdir_tag(void)
 {
-    static char tag[SCRATCH_TAG_LEN + 1];
+    static char tag[RUN_TMPDIR_TAG_LEN + 1];
 
     if (!*tag)
-        scratch_random(tag, SCRATCH_TAG_LEN);
+        run_tmpdir_random(tag, RUN_TMPDIR_TAG_LEN);
     return tag;
 }
 
-char *scratch_path(const char *tag)
+char *run_tmpdir_path(const char *tag)
 {
     const char *tmp = getenv("TMPDIR");
 
@@ -58,13 +58,13 @@ static void remove_at(int parent, const char *name, int depth)
     unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-void scratch_remove_empty(const char *tag)
+void run_tmpdir_remove_empty(const char *tag)
 {
     char *path;
 
-    if (strlen(tag) != SCRATCH_TAG_LEN || strspn(tag, LETTERS) != SCRATCH_TAG_LEN)
+    if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strspn(tag, LETTERS) != RUN_TMPDIR_TAG_LEN)
         return;
-    path = scratch_path(tag);
+    path = run_tmpdir_path(tag);
     remove_at(AT_FDCWD, path, DEPTH);
     free(path);
 }

@@ -10,18 +10,18 @@
  * knows it, and removes what stayed empty. Of a launch of which nobody is left it is in
  * the name of the cgroup, for the next agent that finds this.
  */
-#define SCRATCH_TAG_LEN 8
+#define RUN_TMPDIR_TAG_LEN 8
 
 /* This process's own: drawn at random once. */
-const char *scratch_tag(void);
+const char *run_tmpdir_tag(void);
 /* Letters and digits that nobody can guess. */
-void scratch_random(char *letters, size_t count);
+void run_tmpdir_random(char *letters, size_t count);
 
 /* The folder's path, which the caller frees. */
-char *scratch_path(const char *tag);
+char *run_tmpdir_path(const char *tag);
 
 /* Remove its folders as far as they are empty, down to those of a run's ranks; never a
  * file, and no symbolic link is followed. What is not a tag means nothing. */
-void scratch_remove_empty(const char *tag);
+void run_tmpdir_remove_empty(const char *tag);
 
 #endif

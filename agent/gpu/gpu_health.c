@@ -10,8 +10,8 @@
 
 /* -- asking ------------------------------------------------------------------------ */
 
-void gpu_sight_identify(struct gpu_sight *s, const struct nvml *nvml,
-                        struct nvml_device *device)
+void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
+                         struct nvml_device *device)
 {
     nvml_address(nvml, device, s->address);
     if (nvml->uuid(device, s->uuid, sizeof(s->uuid)) != NVML_OK)
@@ -20,7 +20,7 @@ void gpu_sight_identify(struct gpu_sight *s, const struct nvml *nvml,
         s->name[0] = '\0';
 }
 
-static void look_at_load(struct gpu_sight *s, const struct nvml *nvml,
+static void look_at_load(struct gpu_health *s, const struct nvml *nvml,
                          struct nvml_device *device)
 {
     struct nvml_memory memory;
@@ -35,7 +35,7 @@ static void look_at_load(struct gpu_sight *s, const struct nvml *nvml,
     s->memory_used = memory.used;
 }
 
-static void look_at_heat(struct gpu_sight *s, const struct nvml *nvml,
+static void look_at_heat(struct gpu_health *s, const struct nvml *nvml,
                          struct nvml_device *device)
 {
     unsigned long long reasons;
@@ -49,7 +49,7 @@ static void look_at_heat(struct gpu_sight *s, const struct nvml *nvml,
         s->hot = reasons & NVML_SLOWED_BY_HEAT;
 }
 
-static void look_at_errors(struct gpu_sight *s, const struct nvml *nvml,
+static void look_at_errors(struct gpu_health *s, const struct nvml *nvml,
                            struct nvml_device *device)
 {
     struct nvml_field recovery = { .id = NVML_FIELD_RECOVERY };
@@ -72,7 +72,7 @@ static void look_at_errors(struct gpu_sight *s, const struct nvml *nvml,
         s->recovery = recovery.value.number;
 }
 
-static void look_at_users(struct gpu_sight *s, const struct nvml *nvml,
+static void look_at_users(struct gpu_health *s, const struct nvml *nvml,
                           struct nvml_device *device)
 {
     unsigned count = 0;
@@ -86,10 +86,10 @@ static void look_at_users(struct gpu_sight *s, const struct nvml *nvml,
     s->processes = rc == NVML_OK || rc == NVML_INSUFFICIENT_SIZE ? count : 0;
 }
 
-void gpu_sight_look(struct gpu_sight *s, const struct nvml *nvml,
-                    struct nvml_device *device)
+void gpu_health_look(struct gpu_health *s, const struct nvml *nvml,
+                     struct nvml_device *device)
 {
-    struct gpu_sight fresh = { .index = s->index, .percent = -1 };
+    struct gpu_health fresh = { .index = s->index, .percent = -1 };
 
     memcpy(fresh.address, s->address, sizeof(fresh.address));
     memcpy(fresh.uuid, s->uuid, sizeof(fresh.uuid));
@@ -107,7 +107,7 @@ void gpu_sight_look(struct gpu_sight *s, const struct nvml *nvml,
 
 /* -- in words ---------------------------------------------------------------------- */
 
-char *gpu_sight_name(const struct gpu_sight *s, char *buf, size_t size)
+char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size)
 {
     snprintf(buf, size, "GPU %" PRIu32 "%s%s%s", s->index, *s->address ? " (" : "",
              s->address, *s->address ? ")" : "");
@@ -130,7 +130,7 @@ const char *gpu_recovery_text(uint32_t action)
                : "needs to be recovered (nvidia-smi -q says how)";
 }
 
-const char *gpu_repair_text(const struct gpu_sight *s)
+const char *gpu_repair_text(const struct gpu_health *s)
 {
     if (s->repair_fails)
         return "has memory that can no longer be repaired";
@@ -140,7 +140,7 @@ const char *gpu_repair_text(const struct gpu_sight *s)
 }
 
 /* Its first fault; NULL: none of these. */
-static const char *fault(const struct gpu_sight *s)
+static const char *fault(const struct gpu_health *s)
 {
     if (!s->answers)
         return "does not answer";
@@ -155,13 +155,13 @@ static const char *fault(const struct gpu_sight *s)
     return NULL;
 }
 
-char *gpu_sight_unfit(const struct gpu_sight *s, char *buf, size_t size)
+char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size)
 {
     const uint64_t mib = 1 << 20, percent = PREFLIGHT_MEMORY_FREE_PERCENT;
     const char *what = fault(s);
     char name[64];
 
-    gpu_sight_name(s, name, sizeof(name));
+    gpu_health_name(s, name, sizeof(name));
     *buf = '\0';
     if (what)
         snprintf(buf, size, "%s %s", name, what);

@@ -13,7 +13,7 @@ struct nvml_device;
  * One GPU as NVML shows it just now, and what that means. What a driver does not say is
  * 0, and no fault.
  */
-struct gpu_sight {
+struct gpu_health {
     uint32_t index; /* among the machine's, as nvidia-smi counts them */
     char address[32], uuid[96], name[64];
     bool answers;
@@ -29,21 +29,21 @@ struct gpu_sight {
 };
 
 /* Who it is (index, address, uuid, name): asked once. */
-void gpu_sight_identify(struct gpu_sight *s, const struct nvml *nvml,
-                        struct nvml_device *device);
+void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
+                         struct nvml_device *device);
 /* How it is. A device of NULL does not answer. */
-void gpu_sight_look(struct gpu_sight *s, const struct nvml *nvml,
-                    struct nvml_device *device);
+void gpu_health_look(struct gpu_health *s, const struct nvml *nvml,
+                     struct nvml_device *device);
 
 /* "GPU 3 (0000:1b:00.0)". Returns buf. */
-char *gpu_sight_name(const struct gpu_sight *s, char *buf, size_t size);
+char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size);
 
 /* What keeps it from serving a job that begins, or "". Returns buf. */
-char *gpu_sight_unfit(const struct gpu_sight *s, char *buf, size_t size);
+char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size);
 
 /* What the driver asks for, and what is wrong with its memory; verb first, or NULL. */
 const char *gpu_recovery_text(uint32_t action);
-const char *gpu_repair_text(const struct gpu_sight *s);
+const char *gpu_repair_text(const struct gpu_health *s);
 
 /* "it has fallen off the bus": an XID in words, or "". */
 const char *gpu_xid_text(uint64_t xid);

@@ -24,7 +24,7 @@ struct xid {
 };
 
 struct care_gpu {
-    struct gpu_sight sight;
+    struct gpu_health sight;
     bool seen;
     uint64_t uncorrected; /* when it was seen first, or told last */
     bool ecc, repair_told, silent_told, recovery_told;
@@ -32,9 +32,9 @@ struct care_gpu {
     unsigned xids;
 };
 
-struct gpu_care {
+struct gpu_monitor {
     const struct config *config;
-    struct gpu_care_calls calls;
+    struct gpu_monitor_calls calls;
     int socket; /* -1: the probe is gone */
     struct event *readable;
     struct loop_timer deadline; /* armed while a look is under way */
@@ -51,13 +51,13 @@ struct gpu_care {
 
 /* -- in words ---------------------------------------------------------------------- */
 
-static void remark(const struct gpu_care *c, const char *kind, const char *text)
+static void remark(const struct gpu_monitor *c, const char *kind, const char *text)
 {
     c->calls.remark(c->calls.arg, kind, text);
 }
 
 /* "rank 3", or "ranks 0, 2" where they share it. */
-static char *ranks_of(const struct gpu_care *c, uint32_t at, char *buf, size_t size)
+static char *ranks_of(const struct gpu_monitor *c, uint32_t at, char *buf, size_t size)
 {
     size_t used = (size_t)snprintf(buf, size, "rank%s %" PRIu32,
                                    at + c->count < c->config->workers ? "s" : "",
@@ -71,13 +71,13 @@ static char *ranks_of(const struct gpu_care *c, uint32_t at, char *buf, size_t s
 }
 
 /* "rank 3: GPU 3 (0000:1b:00.0) WHAT" */
-static void remark_on(const struct gpu_care *c, uint32_t at, const char *kind,
+static void remark_on(const struct gpu_monitor *c, uint32_t at, const char *kind,
                       const char *what)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[64];
 
     snprintf(text, sizeof(text), "%s: %s %s", ranks_of(c, at, ranks, sizeof(ranks)),
-             gpu_sight_name(&c->gpu[at].sight, name, sizeof(name)), what);
+             gpu_health_name(&c->gpu[at].sight, name, sizeof(name)), what);
     remark(c, kind, text);
 }
 
@@ -94,7 +94,7 @@ static char *xid_text(uint64_t xid, const char *when, char *buf, size_t size)
 /* A word or two for the status, or "". */
 static void trouble(const struct care_gpu *g, char *buf, size_t size)
 {
-    const struct gpu_sight *s = &g->sight;
+    const struct gpu_health *s = &g->sight;
 
     *buf = '\0';
     if (g->xids)
@@ -111,7 +111,7 @@ static void trouble(const struct care_gpu *g, char *buf, size_t size)
 
 /* -- judging ----------------------------------------------------------------------- */
 
-static void tell_xids(struct gpu_care *c, uint32_t at)
+static void tell_xids(struct gpu_monitor *c, uint32_t at)
 {
     struct care_gpu *g = &c->gpu[at];
     char what[128];
@@ -124,10 +124,10 @@ static void tell_xids(struct gpu_care *c, uint32_t at)
     }
 }
 
-static void tell_errors(struct gpu_care *c, uint32_t at)
+static void tell_errors(struct gpu_monitor *c, uint32_t at)
 {
     struct care_gpu *g = &c->gpu[at];
-    const struct gpu_sight *s = &g->sight;
+    const struct gpu_health *s = &g->sight;
     char what[128];
 
     if (s->uncorrected > g->uncorrected) {
@@ -144,7 +144,7 @@ static void tell_errors(struct gpu_care *c, uint32_t at)
     }
 }
 
-static void judge(struct gpu_care *c)
+static void judge(struct gpu_monitor *c)
 {
     for (uint32_t i = 0; c->placed && i < c->count; i++) {
         struct care_gpu *g = &c->gpu[i];
@@ -166,7 +166,7 @@ static void judge(struct gpu_care *c)
 
 /* -- fit for a job ----------------------------------------------------------------- */
 
-static void end_check(struct gpu_care *c)
+static void end_check(struct gpu_monitor *c)
 {
     void (*checked)(void *arg, const char *unfit) = c->checked;
     char text[ERROR_TEXT_MAX_BYTES + 1] = "";
@@ -176,13 +176,13 @@ static void end_check(struct gpu_care *c)
     if (!c->answered || c->silent)
         snprintf(text, sizeof(text), "the driver of its GPUs does not answer");
     for (uint32_t i = 0; i < c->count && !*text; i++)
-        gpu_sight_unfit(&c->gpu[i].sight, text, sizeof(text));
+        gpu_health_unfit(&c->gpu[i].sight, text, sizeof(text));
     c->checked = NULL;
     checked(c->checked_arg, text);
 }
 
-void gpu_care_check(struct gpu_care *c, void (*done)(void *arg, const char *unfit),
-                    void *arg)
+void gpu_monitor_check(struct gpu_monitor *c,
+                       void (*done)(void *arg, const char *unfit), void *arg)
 {
     if (!c) {
         done(arg, "");
@@ -196,7 +196,7 @@ void gpu_care_check(struct gpu_care *c, void (*done)(void *arg, const char *unfi
 
 /* -- what the probe says ----------------------------------------------------------- */
 
-static void on_sight(struct gpu_care *c, const struct gpu_tell *t)
+static void on_sight(struct gpu_monitor *c, const struct gpu_tell *t)
 {
     struct care_gpu *g = &c->gpu[t->at];
 
@@ -206,7 +206,7 @@ static void on_sight(struct gpu_care *c, const struct gpu_tell *t)
     g->seen |= g->sight.answers;
 }
 
-static void on_seen(struct gpu_care *c, const struct gpu_tell *t)
+static void on_seen(struct gpu_monitor *c, const struct gpu_tell *t)
 {
     c->count = t->count < GPUS_PER_NODE_MAX ? t->count : GPUS_PER_NODE_MAX;
     c->silent = false;
@@ -217,7 +217,7 @@ static void on_seen(struct gpu_care *c, const struct gpu_tell *t)
 }
 
 /* A program at fault brings the same one again and again. */
-static void on_xid(struct gpu_care *c, const struct gpu_tell *t)
+static void on_xid(struct gpu_monitor *c, const struct gpu_tell *t)
 {
     struct care_gpu *g = &c->gpu[t->at];
     struct xid fresh = { .number = t->xid, .at_ms = clock_ms() };
@@ -233,14 +233,14 @@ static void on_xid(struct gpu_care *c, const struct gpu_tell *t)
     judge(c);
 }
 
-static void (*const told[])(struct gpu_care *, const struct gpu_tell *) = {
+static void (*const told[])(struct gpu_monitor *, const struct gpu_tell *) = {
     [GPU_TELL_SIGHT] = on_sight,
     [GPU_TELL_SEEN] = on_seen,
     [GPU_TELL_XID] = on_xid,
 };
 
 /* No GPU at all, or a library that crashed: nothing more will come. */
-static void probe_is_gone(struct gpu_care *c)
+static void probe_is_gone(struct gpu_monitor *c)
 {
     event_free(c->readable);
     c->readable = NULL;
@@ -254,7 +254,7 @@ static void probe_is_gone(struct gpu_care *c)
     end_check(c);
 }
 
-static void take_in(struct gpu_care *c)
+static void take_in(struct gpu_monitor *c)
 {
     while (c->socket >= 0) {
         struct gpu_tell t;
@@ -279,7 +279,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 static void on_deadline(void *arg)
 {
-    struct gpu_care *c = arg;
+    struct gpu_monitor *c = arg;
 
     c->silent = true;
     remark(c, "gpu", "the driver of this node's GPUs does not answer");
@@ -288,14 +288,14 @@ static void on_deadline(void *arg)
 
 /* -- the heartbeats ---------------------------------------------------------------- */
 
-static void sum_up(const struct gpu_care *c, struct msg_gpus *sum)
+static void sum_up(const struct gpu_monitor *c, struct msg_gpus *sum)
 {
     uint32_t known = 0, percent = 0;
     uint64_t milliwatts = 0;
 
     *sum = (struct msg_gpus){ .count = c->count };
     for (uint32_t i = 0; i < c->count; i++) {
-        const struct gpu_sight *s = &c->gpu[i].sight;
+        const struct gpu_health *s = &c->gpu[i].sight;
 
         known += s->percent >= 0;
         percent += s->percent >= 0 ? (uint32_t)s->percent : 0;
@@ -312,7 +312,7 @@ static void sum_up(const struct gpu_care *c, struct msg_gpus *sum)
 }
 
 /* "GPU 3 XID 79, GPU 5 hot", then what else there is to say. */
-static void put_note(const struct gpu_care *c, char *note, size_t size)
+static void put_note(const struct gpu_monitor *c, char *note, size_t size)
 {
     char before[sizeof(((struct msg_heartbeat *)0)->note)], words[32];
     size_t used = 0;
@@ -330,7 +330,7 @@ static void put_note(const struct gpu_care *c, char *note, size_t size)
         snprintf(note + used, size - used, "; %s", before);
 }
 
-void gpu_care_progress(struct gpu_care *c, struct msg_heartbeat *progress)
+void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress)
 {
     uint64_t now = clock_ms();
 
@@ -348,7 +348,7 @@ void gpu_care_progress(struct gpu_care *c, struct msg_heartbeat *progress)
 
 /* -- failures ---------------------------------------------------------------------- */
 
-void gpu_care_explain(struct gpu_care *c, struct failure *f)
+void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
 {
     char name[64], had[128], age[32], when[48];
     const struct care_gpu *g;
@@ -370,13 +370,13 @@ void gpu_care_explain(struct gpu_care *c, struct failure *f)
                                    sizeof(age)));
     used = strlen(f->what);
     snprintf(f->what + used, sizeof(f->what) - used, "%s%s %s", used ? "; " : "",
-             gpu_sight_name(&g->sight, name, sizeof(name)),
+             gpu_health_name(&g->sight, name, sizeof(name)),
              xid_text(x->number, when, had, sizeof(had)));
 }
 
 /* -- the whole --------------------------------------------------------------------- */
 
-void gpu_care_begin(struct gpu_care *c, const struct msg_start *start)
+void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
 {
     if (!c)
         return;
@@ -394,10 +394,10 @@ void gpu_care_begin(struct gpu_care *c, const struct msg_start *start)
     judge(c);
 }
 
-struct gpu_care *gpu_care_create(struct loop *loop, const struct config *config,
-                                 const struct gpu_care_calls *calls)
+struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *config,
+                                       const struct gpu_monitor_calls *calls)
 {
-    struct gpu_care *c;
+    struct gpu_monitor *c;
     struct err e;
     int socket;
 
@@ -422,7 +422,7 @@ struct gpu_care *gpu_care_create(struct loop *loop, const struct config *config,
     return c;
 }
 
-void gpu_care_destroy(struct gpu_care *c)
+void gpu_monitor_destroy(struct gpu_monitor *c)
 {
     if (!c)
         return;

@@ -4,7 +4,7 @@
 
 #include "agent/config/config.h"
 
-struct gpu_care;
+struct gpu_monitor;
 struct loop;
 
 /*
@@ -12,30 +12,30 @@ struct loop;
  * troubles as remarks, each once. All of it comes from the probe; nothing here waits
  * for a driver. On a node without one there is no care at all: NULL is fine everywhere.
  */
-struct gpu_care_calls {
+struct gpu_monitor_calls {
     /* A remark about a GPU: kind "xid", "ecc" or "gpu". */
     void (*remark)(void *arg, const char *kind, const char *text);
     void *arg;
 };
 
 /* Before the guard is started (gpu_probe.h). */
-struct gpu_care *gpu_care_create(struct loop *loop, const struct config *config,
-                                 const struct gpu_care_calls *calls);
-void gpu_care_destroy(struct gpu_care *c);
+struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *config,
+                                       const struct gpu_monitor_calls *calls);
+void gpu_monitor_destroy(struct gpu_monitor *c);
 
 /* Calls done once it is known, perhaps at once, whether the GPUs can serve a job that
  * begins: "" or why not. */
-void gpu_care_check(struct gpu_care *c, void (*done)(void *arg, const char *unfit),
-                    void *arg);
+void gpu_monitor_check(struct gpu_monitor *c,
+                       void (*done)(void *arg, const char *unfit), void *arg);
 
 /* An epoch begins: from now on ranks are known, and XIDs are news again. */
-void gpu_care_begin(struct gpu_care *c, const struct msg_start *start);
+void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start);
 
 /* What the next heartbeat is to say; its note goes before the one that is there. Has
  * them looked at again for the one after it. */
-void gpu_care_progress(struct gpu_care *c, struct msg_heartbeat *progress);
+void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress);
 
 /* A worker has failed: if its GPU had an XID just before, that is added to `what`. */
-void gpu_care_explain(struct gpu_care *c, struct failure *f);
+void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f);
 
 #endif

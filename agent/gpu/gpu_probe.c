@@ -81,8 +81,8 @@ static struct probe {
     uint32_t count;
     struct nvml_device *device[GPUS_PER_NODE_MAX]; /* NULL: does not answer */
     /* written by each look, while the other thread hears of XIDs: not for that one */
-    struct gpu_sight sight[GPUS_PER_NODE_MAX];
-    char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_sight *)0)->address)];
+    struct gpu_health sight[GPUS_PER_NODE_MAX];
+    char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_health *)0)->address)];
 } probe;
 
 /* Whole packets, from either thread; whoever does not read any more is gone. */
@@ -99,7 +99,7 @@ static void look_at_all(void)
     for (uint32_t i = 0; i < probe.count; i++) {
         struct gpu_tell t = { .type = GPU_TELL_SIGHT, .at = i };
 
-        gpu_sight_look(&probe.sight[i], &probe.nvml, probe.device[i]);
+        gpu_health_look(&probe.sight[i], &probe.nvml, probe.device[i]);
         t.sight = probe.sight[i];
         tell(&t);
     }
@@ -123,7 +123,7 @@ static void find(uint32_t at, const char *visible)
             continue;
         probe.device[at] = device;
         probe.sight[at].index = i;
-        gpu_sight_identify(&probe.sight[at], &probe.nvml, device);
+        gpu_health_identify(&probe.sight[at], &probe.nvml, device);
         memcpy(probe.address[at], probe.sight[at].address, sizeof(probe.address[at]));
         return;
     }

@@ -24,7 +24,7 @@ struct gpu_tell {
     uint32_t at;    /* local rank of the first worker that has it */
     uint32_t count; /* SEEN */
     uint64_t xid;
-    struct gpu_sight sight;
+    struct gpu_health sight;
 };
 
 /* Starts it. Returns the agent's end of its socket; the first look is under way. Before

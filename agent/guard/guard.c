@@ -51,11 +51,11 @@ struct guard {
     struct guard_process process;
     int socket;
     struct event *readable;
-    struct guard_asks asks;
+    struct guard_requests asks;
 
     struct cgroup cgroup;
     bool in_session; /* the cgroup is of no use */
-    struct pages pages;
+    struct status_pages pages;
 
     uint32_t asked, answered; /* tickets */
     uint32_t running;         /* spawned, and not exited as far as is told */
@@ -101,7 +101,7 @@ static void listen_to_guard(struct guard *g)
 
     g->readable = must(
         event_new(base, g->socket, EV_READ | EV_PERSIST, on_readable, g));
-    guard_asks_init(&g->asks, base, g->socket);
+    guard_requests_init(&g->asks, base, g->socket);
     g->asks.lost = on_ask_lost;
     g->asks.arg = g;
     event_add(g->readable, NULL);
@@ -118,7 +118,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
     g->loop = loop;
     g->calls = *calls;
     guard_process_remember_origin();
-    g->stranger_count = kin_children(g->strangers, KIN_PER_ROUND);
+    g->stranger_count = child_procs_children(g->strangers, KIN_PER_ROUND);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         log_debug("prctl(PR_SET_CHILD_SUBREAPER): %s", strerror(errno));
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -127,9 +127,9 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         return NULL;
     }
     make_cgroup(g);
-    pages_make(&g->pages, workers, GUARD_FD_PAGES);
+    status_pages_make(&g->pages, workers, GUARD_FD_PAGES);
     g->process.cgroup = &g->cgroup;
-    g->process.claim = claim_make(scratch_tag());
+    g->process.claim = launch_lock_make(run_tmpdir_tag());
     g->process.pages = &g->pages;
     g->socket = pair[0];
     if (guard_process_start(&g->process, pair[1]) < 0) {
@@ -137,13 +137,13 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         close(pair[0]);
         close(pair[1]);
         cgroup_remove(&g->cgroup);
-        claim_remove(scratch_tag()); /* there is no guard to do it */
-        pages_fini(&g->pages);
+        launch_lock_remove(run_tmpdir_tag()); /* there is no guard to do it */
+        status_pages_fini(&g->pages);
         free(g);
         return NULL;
     }
     close(pair[1]);
-    pages_given(&g->pages, g->process.guard);
+    status_pages_given(&g->pages, g->process.guard);
     listen_to_guard(g);
     return g;
 }
@@ -153,7 +153,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 /* Nothing but a worker's start can fail: it alone has descriptors. */
 static void ask_guard(struct guard *g, const struct guard_ask *ask)
 {
-    if (guard_asks_put(&g->asks, ask, NULL) < 0)
+    if (guard_requests_put(&g->asks, ask, NULL) < 0)
         log_error("the guard cannot be asked: %s", strerror(errno));
 }
 
@@ -173,7 +173,7 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     fd[3] = guard_world_pack(spawn->argv, spawn->env, spawn->cpus, &ask, e);
     if (fd[3] < 0)
         return err_wrap(e, "start a worker");
-    rc = guard_asks_put(&g->asks, &ask, fd);
+    rc = guard_requests_put(&g->asks, &ask, fd);
     if (rc < 0)
         err_set_errno(e, errno, "start a worker: ask the guard");
     else
@@ -230,7 +230,7 @@ void guard_fence(struct guard *g, const struct fence_terms *terms)
                              .grace_ms = terms->grace_ms,
                              .patience_ms = terms->patience_ms };
 
-    guard_asks_try(&g->asks, &ask);
+    guard_requests_try(&g->asks, &ask);
 }
 
 /* -- tells ------------------------------------------------------------------------- */
@@ -394,7 +394,7 @@ static bool end_orphans(struct guard *g)
     size_t count, left = 0;
 
     cgroup_kill(&g->cgroup);
-    count = kin_any() ? kin_children(pids, KIN_PER_ROUND) : 0;
+    count = child_procs_any() ? child_procs_children(pids, KIN_PER_ROUND) : 0;
     for (size_t i = 0; i < count; i++) {
         if (is_stranger(g, pids[i]))
             continue;
@@ -402,7 +402,7 @@ static bool end_orphans(struct guard *g)
         left++;
     }
     reap(g);
-    if (left > 0 || (count == 0 && kin_any()))
+    if (left > 0 || (count == 0 && child_procs_any()))
         return false;
     return !cgroup_populated(&g->cgroup) && cgroup_remove(&g->cgroup);
 }
@@ -479,10 +479,10 @@ pid_t guard_pid(const struct guard *g)
 
 const char *guard_launch(const struct guard *g)
 {
-    return g->process.claim < 0 ? "" : scratch_tag();
+    return g->process.claim < 0 ? "" : run_tmpdir_tag();
 }
 
-const struct pages *guard_pages(const struct guard *g)
+const struct status_pages *guard_pages(const struct guard *g)
 {
     return &g->pages;
 }
@@ -528,7 +528,7 @@ void guard_let_go(struct guard *g)
         return;
     g->stopped = true;
     event_free(g->readable);
-    guard_asks_fini(&g->asks);
+    guard_requests_fini(&g->asks);
     loop_timer_fini(&g->round);
     loop_on_signal(g->loop, SIGCHLD, ignore_child, NULL);
     close(g->socket);
@@ -545,7 +545,7 @@ void guard_stop(struct guard *g)
     if (!g->over)
         wait_for_end(g);
     cgroup_close(&g->cgroup);
-    pages_fini(&g->pages);
+    status_pages_fini(&g->pages);
     loop_defer(g->loop, free, g); /* a callback of ours may be further up the stack */
     errno = saved_errno;
 }

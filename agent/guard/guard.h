@@ -11,7 +11,7 @@
 
 struct loop;
 struct guard;
-struct pages;
+struct status_pages;
 
 /*
  * The agent's handle on its guard: a small process, started by exec before the agent
@@ -105,7 +105,7 @@ pid_t guard_pid(const struct guard *g);
 /* What all that the workers start is known by, see launch_lock.h; "": nothing. */
 const char *guard_launch(const struct guard *g);
 /* Until guard_stop; perhaps none. */
-const struct pages *guard_pages(const struct guard *g);
+const struct status_pages *guard_pages(const struct guard *g);
 
 /* It may end, and is heard of no more: guard_stop is left to wait for it. */
 void guard_let_go(struct guard *g); /* NULL is fine */

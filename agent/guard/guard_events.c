@@ -16,7 +16,7 @@ static struct {
     bool lost;
 } queue;
 
-void guard_tells_add(struct guard_tell t)
+void guard_events_add(struct guard_tell t)
 {
     if (queue.end == TELLS_MAX && queue.first > 0) {
         memmove(queue.tell, queue.tell + queue.first,
@@ -30,7 +30,7 @@ void guard_tells_add(struct guard_tell t)
         queue.tell[queue.end++] = t;
 }
 
-enum guard_tells_state guard_tells_flush(void)
+enum guard_events_state guard_events_flush(void)
 {
     while (queue.first < queue.end && !queue.lost) {
         uint32_t n = queue.end - queue.first;
@@ -41,11 +41,11 @@ enum guard_tells_state guard_tells_flush(void)
                  MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
             queue.first += n;
         else if (errno == EAGAIN || errno == ENOBUFS)
-            return GUARD_TELLS_WAIT;
+            return GUARD_EVENTS_WAIT;
         else if (errno != EINTR)
             queue.lost = true;
     }
     if (queue.first == queue.end)
         queue.first = queue.end = 0;
-    return queue.lost ? GUARD_TELLS_LOST : GUARD_TELLS_SENT;
+    return queue.lost ? GUARD_EVENTS_LOST : GUARD_EVENTS_SENT;
 }

@@ -75,11 +75,11 @@ static void agent_is_gone(void)
 
 static void flush(void)
 {
-    enum guard_tells_state state = guard.agent_gone ? GUARD_TELLS_SENT
-                                                    : guard_tells_flush();
-    bool wait = state == GUARD_TELLS_WAIT;
+    enum guard_events_state state = guard.agent_gone ? GUARD_EVENTS_SENT
+                                                     : guard_events_flush();
+    bool wait = state == GUARD_EVENTS_WAIT;
 
-    if (state == GUARD_TELLS_LOST)
+    if (state == GUARD_EVENTS_LOST)
         agent_is_gone();
     if (guard.agent_gone || wait == guard.tells_wait)
         return;
@@ -124,8 +124,8 @@ static void on_fence(void)
     if (guard_workers_none())
         return; /* whoever comes now is refused */
     guard.fenced = true;
-    guard_tells_add((struct guard_tell){ .type = GUARD_TELL_FENCED });
-    guard_ending_fence(guard.fence.terms.grace_ms);
+    guard_events_add((struct guard_tell){ .type = GUARD_TELL_FENCED });
+    guard_shutdown_fence(guard.fence.terms.grace_ms);
 }
 
 /* -- what the agent asks for ------------------------------------------------------- */
@@ -170,10 +170,10 @@ static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
             guard_workers_signal(ask->local_rank, ask->signo);
         break;
     case GUARD_ASK_KILL:
-        guard_ending_kill(ask->ticket);
+        guard_shutdown_kill(ask->ticket);
         break;
     case GUARD_ASK_SWEEP:
-        guard_ending_sweep(ask->ticket, ask->grace_ms);
+        guard_shutdown_sweep(ask->ticket, ask->grace_ms);
         break;
     case GUARD_ASK_FENCE:
         ask_fence(ask);
@@ -269,16 +269,16 @@ static int advance(void)
     int wait_ms;
 
     if (guard.agent_gone)
-        guard_ending_kill_unasked();
-    wait_ms = guard_ending_advance();
-    if (guard_ending_goes_on())
+        guard_shutdown_kill_unasked();
+    wait_ms = guard_shutdown_advance();
+    if (guard_shutdown_goes_on())
         return wait_ms;
     guard.fenced = false;
     if (guard.agent_gone) {
         if (!cgroup_remove(&guard.cgroup))
             return REMOVE_ROUND_MS;
-        scratch_remove_empty(guard.scratch);
-        claim_remove(guard.scratch);
+        run_tmpdir_remove_empty(guard.scratch);
+        launch_lock_remove(guard.scratch);
         _exit(EXIT_SUCCESS);
     }
     return guard.child_died ? 0 : -1;
@@ -298,7 +298,7 @@ static void run(void)
             guard.child_died = guard_workers_reap_others();
         wait_ms = advance();
         flush();
-        if (guard.agent_gone && !guard_ending_goes_on())
+        if (guard.agent_gone && !guard_shutdown_goes_on())
             wait_ms = 0; /* that came out just now, and nothing else would wake us */
     }
 }
@@ -340,7 +340,7 @@ static void prepare(const char *cgroup_name)
     if (guard.sigchld < 0 || guard.timer < 0 || guard.epoll < 0 ||
         !guard_workers_init(guard.epoll, &guard.cgroup))
         _exit(EXIT_FAILURE);
-    guard_ending_init(&guard.cgroup);
+    guard_shutdown_init(&guard.cgroup);
     watch(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
     watch(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
     watch(EPOLL_CTL_ADD, guard.timer, EPOLLIN, TAG_FENCE);
@@ -362,7 +362,7 @@ static bool asked(int argc, char **argv)
 
 void guard_main_if_asked(int argc, char **argv)
 {
-    warden_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     if (!asked(argc, argv))
         return;
     block_signals();

@@ -56,9 +56,9 @@ static void lift_limit(void)
 }
 
 /* Moves `fd` out of the way of the fixed numbers. */
-static int move_up(const struct pages *pages, int fd)
+static int move_up(const struct status_pages *pages, int fd)
 {
-    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, pages_end(pages));
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD, status_pages_end(pages));
 }
 
 /* In the child: all signals are blocked, and stay so. It comes back if there is no
@@ -80,12 +80,12 @@ static void become_guard(const struct guard_process *p, int socket)
             dup2(from[i], GUARD_FD_SOCKET + i);
         else
             close(GUARD_FD_SOCKET + i);
-    pages_place(p->pages);
+    status_pages_place(p->pages);
     /* standard error stays: who waits for its end knows then that all is over */
     for (int fd = 0; fd < 3; fd++)
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);
-    spawn_close_from(pages_end(p->pages));
+    spawn_close_from(status_pages_end(p->pages));
     return_to_origin();
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv);
@@ -121,7 +121,7 @@ static void become_warden(struct guard_process *p, int socket)
     pid_t guard;
     int null;
 
-    warden_prepare();
+    guard_reaper_prepare();
     guard = fork_guard(p, socket);
     p->guard = guard;
     if (guard < 0)
@@ -133,7 +133,7 @@ static void become_warden(struct guard_process *p, int socket)
         dup2(p->claim, CLAIM_FD);
     fcntl(CLAIM_FD, F_SETFD, p->claim >= 0 ? 0 : FD_CLOEXEC);
     spawn_close_from(CLAIM_FD + 1);
-    warden_become(guard, p->agent, p->scratch);
+    guard_reaper_become(guard, p->agent, p->scratch);
 }
 
 int guard_process_start(struct guard_process *p, int socket)
@@ -142,7 +142,7 @@ int guard_process_start(struct guard_process *p, int socket)
     pid_t child;
 
     p->agent = getpid();
-    p->scratch = scratch_tag();
+    p->scratch = run_tmpdir_tag();
     /* a handler of the agent's must not run in the child, which shares our memory */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

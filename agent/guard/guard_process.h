@@ -7,12 +7,12 @@
 #include "rendezvous/base/err.h"
 
 struct cgroup;
-struct pages;
+struct status_pages;
 
 /* How a guard comes to be a process of its own; without a cgroup below a warden. */
 struct guard_process {
     const struct cgroup *cgroup;
-    const struct pages *pages;
+    const struct status_pages *pages;
     int claim; /* of the launch, or -1 */
     pid_t guard;
     pid_t child; /* the guard, or its warden: whose end is that of both */

@@ -20,7 +20,7 @@
 #define KIN_PER_ROUND 256
 #define KILL_ROUND_US_MAX 50000
 
-void warden_prepare(void)
+void guard_reaper_prepare(void)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -35,10 +35,10 @@ static char *tmpdir_setting(void)
     return NULL;
 }
 
-void warden_become(pid_t guard, pid_t agent, const char *scratch)
+void guard_reaper_become(pid_t guard, pid_t agent, const char *scratch)
 {
     char guard_pid[16], agent_pid[16];
-    char *argv[] = { (char *)WARDEN_ARGV0, guard_pid, agent_pid, (char *)scratch,
+    char *argv[] = { (char *)GUARD_REAPER_ARGV0, guard_pid, agent_pid, (char *)scratch,
                      NULL };
     char *env[] = { tmpdir_setting(), NULL };
 
@@ -65,8 +65,8 @@ static void end_what_is_left(void)
 {
     static pid_t pids[KIN_PER_ROUND];
 
-    for (useconds_t round_us = 500; kin_any(); round_us *= 2) {
-        size_t count = kin_children(pids, KIN_PER_ROUND);
+    for (useconds_t round_us = 500; child_procs_any(); round_us *= 2) {
+        size_t count = child_procs_children(pids, KIN_PER_ROUND);
 
         for (size_t i = 0; i < count; i++)
             kill(pids[i], SIGKILL);
@@ -113,8 +113,8 @@ static void clean_up_after(const struct parent *agent, const char *scratch)
     bool gone = is_gone(agent, 0);
 
     if (gone || (agent->pidfd >= 0 && fork() == 0 && is_gone(agent, -1))) {
-        scratch_remove_empty(scratch);
-        claim_remove(scratch);
+        run_tmpdir_remove_empty(scratch);
+        launch_lock_remove(scratch);
     }
 }
 
@@ -124,7 +124,7 @@ static pid_t asked(int argc, char **argv)
     siginfo_t info;
     pid_t guard;
 
-    if (argc != 4 || strcmp(argv[0], WARDEN_ARGV0) != 0)
+    if (argc != 4 || strcmp(argv[0], GUARD_REAPER_ARGV0) != 0)
         return 0;
     guard = (pid_t)atoi(argv[1]);
     if (guard <= 0 ||
@@ -133,7 +133,7 @@ static pid_t asked(int argc, char **argv)
     return guard;
 }
 
-void warden_main_if_asked(int argc, char **argv)
+void guard_reaper_main_if_asked(int argc, char **argv)
 {
     pid_t guard = asked(argc, argv);
     struct parent agent;
@@ -142,7 +142,7 @@ void warden_main_if_asked(int argc, char **argv)
     if (guard == 0)
         return;
     setsid();
-    prctl(PR_SET_NAME, WARDEN_ARGV0);
+    prctl(PR_SET_NAME, GUARD_REAPER_ARGV0);
     agent = watch((pid_t)atoi(argv[2]));
     code = wait_for(guard);
     end_what_is_left();

@@ -19,14 +19,14 @@
  * It has neither "crun" in its name nor, but for TMPDIR, anything of its environment:
  * who kills all of crun by name does not hit it.
  */
-#define WARDEN_ARGV0 "warden"
+#define GUARD_REAPER_ARGV0 "warden"
 
 /* In the child that is to become one, before it has its own child. */
-void warden_prepare(void);
+void guard_reaper_prepare(void);
 /* Does not return. */
-void warden_become(pid_t guard, pid_t agent, const char *scratch);
+void guard_reaper_become(pid_t guard, pid_t agent, const char *scratch);
 
 /* Called in main before anything else; does not return if it was executed as one. */
-void warden_main_if_asked(int argc, char **argv);
+void guard_reaper_main_if_asked(int argc, char **argv);
 
 #endif

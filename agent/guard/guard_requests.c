@@ -55,7 +55,7 @@ static void free_ask(struct guard_waiting_ask *w)
     errno = saved_errno;
 }
 
-static int keep(struct guard_asks *asks, const struct guard_ask *ask, const int *fd)
+static int keep(struct guard_requests *asks, const struct guard_ask *ask, const int *fd)
 {
     struct guard_waiting_ask *w = xcalloc(1, sizeof(*w));
 
@@ -74,7 +74,7 @@ static int keep(struct guard_asks *asks, const struct guard_ask *ask, const int 
     return 0;
 }
 
-static struct guard_waiting_ask *take_first(struct guard_asks *asks)
+static struct guard_waiting_ask *take_first(struct guard_requests *asks)
 {
     struct guard_waiting_ask *w = asks->first;
 
@@ -91,7 +91,7 @@ static bool guard_is_gone(int errnum)
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
-    struct guard_asks *asks = arg;
+    struct guard_requests *asks = arg;
 
     (void)what;
     while (asks->first) {
@@ -109,7 +109,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-int guard_asks_put(struct guard_asks *asks, const struct guard_ask *ask, const int *fd)
+int guard_requests_put(struct guard_requests *asks, const struct guard_ask *ask,
+                       const int *fd)
 {
     if (asks->socket < 0)
         return 0;
@@ -122,13 +123,14 @@ int guard_asks_put(struct guard_asks *asks, const struct guard_ask *ask, const i
     return keep(asks, ask, fd);
 }
 
-void guard_asks_try(struct guard_asks *asks, const struct guard_ask *ask)
+void guard_requests_try(struct guard_requests *asks, const struct guard_ask *ask)
 {
     if (asks->socket >= 0 && !asks->first)
         (void)!send_ask(asks->socket, ask, NULL);
 }
 
-void guard_asks_init(struct guard_asks *asks, struct event_base *base, int socket)
+void guard_requests_init(struct guard_requests *asks, struct event_base *base,
+                         int socket)
 {
     asks->socket = socket;
     asks->first = NULL;
@@ -138,7 +140,7 @@ void guard_asks_init(struct guard_asks *asks, struct event_base *base, int socke
         abort();
 }
 
-void guard_asks_fini(struct guard_asks *asks)
+void guard_requests_fini(struct guard_requests *asks)
 {
     event_free(asks->writable);
     asks->socket = -1;

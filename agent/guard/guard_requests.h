@@ -12,7 +12,7 @@ struct guard_waiting_ask;
  * The agent's end of the socket for writing: what it asks of its guard, in order, also
  * when the socket has no room. Embedded; init before use.
  */
-struct guard_asks {
+struct guard_requests {
     int socket; /* not ours; -1: nobody listens, and nothing is kept */
     struct event *writable;
     struct guard_waiting_ask *first, **last;
@@ -21,17 +21,18 @@ struct guard_asks {
     void *arg;
 };
 
-void guard_asks_init(struct guard_asks *asks, struct event_base *base, int socket);
-void guard_asks_fini(struct guard_asks *asks);
+void guard_requests_init(struct guard_requests *asks, struct event_base *base,
+                         int socket);
+void guard_requests_fini(struct guard_requests *asks);
 
 /*
  * fd: GUARD_ASK_FDS descriptors, still the caller's, or NULL. -1 and errno if it could
  * be neither sent nor kept; that nobody listens is no error, the guard's death is told
  * by other ways.
  */
-int guard_asks_put(struct guard_asks *asks, const struct guard_ask *ask,
-                   const int *fd) MUST_CHECK;
+int guard_requests_put(struct guard_requests *asks, const struct guard_ask *ask,
+                       const int *fd) MUST_CHECK;
 /* One that may be dropped where others wait: a newer one will follow. */
-void guard_asks_try(struct guard_asks *asks, const struct guard_ask *ask);
+void guard_requests_try(struct guard_requests *asks, const struct guard_ask *ask);
 
 #endif

@@ -27,7 +27,7 @@ static struct {
     uint32_t kill_round_ms;
 } ending;
 
-void guard_ending_init(const struct cgroup *cgroup)
+void guard_shutdown_init(const struct cgroup *cgroup)
 {
     ending.cgroup = cgroup;
 }
@@ -44,7 +44,7 @@ static bool was_termed(pid_t pid)
 static void term_newcomers(void)
 {
     static pid_t pids[KIN_PER_ROUND];
-    size_t count = kin_children(pids, KIN_PER_ROUND);
+    size_t count = child_procs_children(pids, KIN_PER_ROUND);
 
     for (size_t i = 0; i < count; i++) {
         if (was_termed(pids[i]) || guard_workers_has(pids[i]))
@@ -63,34 +63,34 @@ static void start_terming(uint32_t grace_ms)
     ending.until_ms = clock_ms() + grace_ms;
 }
 
-void guard_ending_sweep(uint32_t ticket, uint32_t grace_ms)
+void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms)
 {
     ending.asked = true;
     ending.ticket = ticket;
     start_terming(grace_ms);
 }
 
-void guard_ending_fence(uint32_t grace_ms)
+void guard_shutdown_fence(uint32_t grace_ms)
 {
     guard_workers_signal(GUARD_ALL, SIGTERM);
     start_terming(grace_ms);
 }
 
-void guard_ending_kill_unasked(void)
+void guard_shutdown_kill_unasked(void)
 {
     if (!ending.killing)
         ending.kill_round_ms = KILL_ROUND_MS_MIN;
     ending.killing = true;
 }
 
-void guard_ending_kill(uint32_t ticket)
+void guard_shutdown_kill(uint32_t ticket)
 {
     ending.asked = true;
     ending.ticket = ticket;
-    guard_ending_kill_unasked();
+    guard_shutdown_kill_unasked();
 }
 
-bool guard_ending_goes_on(void)
+bool guard_shutdown_goes_on(void)
 {
     return ending.asked || ending.terming || ending.killing;
 }
@@ -103,7 +103,7 @@ static void kill_all(void)
     ending.killed = true;
     cgroup_kill(ending.cgroup);
     guard_workers_signal(GUARD_ALL, SIGKILL);
-    count = kin_children(pids, KIN_PER_ROUND);
+    count = child_procs_children(pids, KIN_PER_ROUND);
     for (size_t i = 0; i < count; i++)
         kill(pids[i], SIGKILL);
 }
@@ -114,23 +114,23 @@ static void end(void)
         guard_workers_move_home();
     ending.killed = false;
     if (ending.asked)
-        guard_tells_add((struct guard_tell){ .type = GUARD_TELL_EMPTY,
-                                             .local_rank = ending.ticket });
+        guard_events_add((struct guard_tell){ .type = GUARD_TELL_EMPTY,
+                                              .local_rank = ending.ticket });
     ending.asked = ending.terming = ending.killing = false;
 }
 
-int guard_ending_advance(void)
+int guard_shutdown_advance(void)
 {
     uint64_t now_ms = clock_ms();
 
-    if (!guard_ending_goes_on())
+    if (!guard_shutdown_goes_on())
         return -1;
     if (guard_workers_none()) {
         end();
         return -1;
     }
     if (ending.terming && now_ms >= ending.until_ms)
-        guard_ending_kill_unasked();
+        guard_shutdown_kill_unasked();
     if (!ending.killing) {
         uint64_t left_ms = ending.until_ms - now_ms;
 

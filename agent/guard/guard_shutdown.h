@@ -12,18 +12,18 @@
  * those that come up later because their parents have died, and after the grace KILL to
  * all, round by round, until nothing is left. There is one, as there is one guard.
  */
-void guard_ending_init(const struct cgroup *cgroup);
+void guard_shutdown_init(const struct cgroup *cgroup);
 
 /* The agent wants to be told EMPTY, with the last ticket. Leftovers get TERM. */
-void guard_ending_sweep(uint32_t ticket, uint32_t grace_ms);
-void guard_ending_kill(uint32_t ticket);
+void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms);
+void guard_shutdown_kill(uint32_t ticket);
 /* Nobody asked: the workers are outside the law, or the agent is gone. */
-void guard_ending_fence(uint32_t grace_ms);
-void guard_ending_kill_unasked(void);
+void guard_shutdown_fence(uint32_t grace_ms);
+void guard_shutdown_kill_unasked(void);
 
 /* Something is to be ended, or was asked for. */
-bool guard_ending_goes_on(void);
+bool guard_shutdown_goes_on(void);
 /* One step; how long the next may wait, or -1. */
-int guard_ending_advance(void);
+int guard_shutdown_advance(void);
 
 #endif

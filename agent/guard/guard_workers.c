@@ -105,26 +105,26 @@ int guard_workers_errors(void)
 
 static void tell_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
 {
-    guard_tells_add((struct guard_tell){ .type = GUARD_TELL_EXEC_FAILED,
-                                         .local_rank = local_rank,
-                                         .stage = stage,
-                                         .status = errnum });
+    guard_events_add((struct guard_tell){ .type = GUARD_TELL_EXEC_FAILED,
+                                          .local_rank = local_rank,
+                                          .stage = stage,
+                                          .status = errnum });
 }
 
 void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
 {
     tell_failed(local_rank, stage, errnum);
-    guard_tells_add((struct guard_tell){ .type = GUARD_TELL_EXITED,
-                                         .local_rank = local_rank,
-                                         .status = 127 << 8,
-                                         .at_ms = clock_ms() });
+    guard_events_add((struct guard_tell){ .type = GUARD_TELL_EXITED,
+                                          .local_rank = local_rank,
+                                          .status = 127 << 8,
+                                          .at_ms = clock_ms() });
 }
 
 static void tell_again(uint32_t local_rank, int errnum)
 {
-    guard_tells_add((struct guard_tell){
+    guard_events_add((struct guard_tell){
         .type = GUARD_TELL_AGAIN, .local_rank = local_rank, .status = errnum });
-    guard_tells_flush();
+    guard_events_flush();
 }
 
 static bool machine_is_full(int errnum)
@@ -169,7 +169,7 @@ void guard_workers_spawn(const struct spawn *s)
 
         epoll_ctl(table.epoll, EPOLL_CTL_ADD, w->pidfd, &event);
     }
-    guard_tells_add((struct guard_tell){
+    guard_events_add((struct guard_tell){
         .type = GUARD_TELL_STARTED, .local_rank = s->local_rank, .pid = w->pid });
 }
 
@@ -177,7 +177,7 @@ void guard_workers_spawn(const struct spawn *s)
 
 bool guard_workers_none(void)
 {
-    return !kin_any() && !cgroup_populated(table.cgroup);
+    return !child_procs_any() && !cgroup_populated(table.cgroup);
 }
 
 static void tell_exited(uint32_t local_rank, pid_t pid, int status)
@@ -195,7 +195,7 @@ static void tell_exited(uint32_t local_rank, pid_t pid, int status)
         t.out_of_memory = kills > table.oom_kills;
         table.oom_kills += t.out_of_memory;
     }
-    guard_tells_add(t);
+    guard_events_add(t);
 }
 
 void guard_workers_read_errors(void)
@@ -208,7 +208,7 @@ void guard_workers_read_errors(void)
             if (f[i].stage != SPAWN_CGROUP)
                 tell_failed(f[i].local_rank, (enum spawn_stage)f[i].stage, f[i].errnum);
             else
-                guard_tells_add((struct guard_tell){ .type = GUARD_TELL_SESSION });
+                guard_events_add((struct guard_tell){ .type = GUARD_TELL_SESSION });
         }
     }
 }

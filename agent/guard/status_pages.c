@@ -38,7 +38,7 @@ static int make_memfd(void)
 }
 
 /* One page at index count; its descriptor is out of the way of all the guard's. */
-static int make_page(struct pages *p, int above)
+static int make_page(struct status_pages *p, int above)
 {
     int fd = make_memfd(), moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, above);
     void *page = moved < 0 ? MAP_FAILED
@@ -56,26 +56,26 @@ static int make_page(struct pages *p, int above)
     }
     p->fd[p->count] = moved;
     p->page[p->count] = page;
-    pages_clear(p, p->count++);
+    status_pages_clear(p, p->count++);
     return 0;
 }
 
-void pages_make(struct pages *p, uint32_t count, int first)
+void status_pages_make(struct status_pages *p, uint32_t count, int first)
 {
-    *p = (struct pages){ .first = first,
-                         .fd = xcalloc(count + 1, sizeof(*p->fd)),
-                         .page = xcalloc(count + 1, sizeof(*p->page)) };
+    *p = (struct status_pages){ .first = first,
+                                .fd = xcalloc(count + 1, sizeof(*p->fd)),
+                                .page = xcalloc(count + 1, sizeof(*p->page)) };
     while (p->count < count) {
         if (make_page(p, first + (int)count) < 0) {
             log_debug("no status pages: %s", strerror(errno));
-            pages_fini(p);
+            status_pages_fini(p);
             p->first = first;
             return;
         }
     }
 }
 
-static void close_all(struct pages *p)
+static void close_all(struct status_pages *p)
 {
     for (uint32_t i = 0; i < p->count; i++)
         if (p->fd[i] >= 0)
@@ -84,28 +84,28 @@ static void close_all(struct pages *p)
     p->fd = NULL;
 }
 
-void pages_fini(struct pages *p)
+void status_pages_fini(struct status_pages *p)
 {
     if (p->fd)
         close_all(p);
     for (uint32_t i = 0; i < p->count; i++)
         munmap(p->page[i], PROGRESS_PAGE_BYTES);
     free(p->page);
-    *p = (struct pages){ .count = 0 };
+    *p = (struct status_pages){ .count = 0 };
 }
 
-int pages_end(const struct pages *p)
+int status_pages_end(const struct status_pages *p)
 {
     return p->first + (int)p->count;
 }
 
-void pages_place(const struct pages *p)
+void status_pages_place(const struct status_pages *p)
 {
     for (uint32_t i = 0; i < p->count; i++)
         dup2(p->fd[i], p->first + (int)i);
 }
 
-void pages_given(struct pages *p, pid_t guard)
+void status_pages_given(struct status_pages *p, pid_t guard)
 {
     char path[64];
     int fd;
@@ -114,25 +114,25 @@ void pages_given(struct pages *p, pid_t guard)
         return;
     close_all(p);
     /* if the last one can be opened, from the outside as a worker does it, all can */
-    pages_path(p, guard, p->count - 1, path, sizeof(path));
+    status_pages_path(p, guard, p->count - 1, path, sizeof(path));
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
         log_debug("no status pages: %s: %s", path, strerror(errno));
-        pages_fini(p);
+        status_pages_fini(p);
         return;
     }
     close(fd);
 }
 
-void pages_clear(const struct pages *p, uint32_t index)
+void status_pages_clear(const struct status_pages *p, uint32_t index)
 {
     memset(p->page[index], 0, sizeof(*p->page[index]));
     p->page[index]->magic = PROGRESS_MAGIC;
     p->page[index]->version = PROGRESS_VERSION;
 }
 
-char *pages_path(const struct pages *p, pid_t guard, uint32_t index, char *buf,
-                 size_t size)
+char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,
+                        char *buf, size_t size)
 {
     if (index < p->count)
         snprintf(buf, size, "/proc/%d/fd/%d", (int)guard, p->first + (int)index);

@@ -21,7 +21,7 @@
 #define RANDOM_LETTERS 8
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
-struct logtree {
+struct log_dirs {
     char *base, *name, *path; /* log-dir; of the run in it; both together */
     int base_fd, run_fd, attempt_fd;
     bool temporary, cleared;
@@ -62,7 +62,7 @@ static int make_path(const char *path, struct err *e)
     return rc;
 }
 
-int logtree_prepare(const char *log_dir, struct err *e)
+int log_dirs_prepare(const char *log_dir, struct err *e)
 {
     int fd, rc;
 
@@ -77,7 +77,7 @@ int logtree_prepare(const char *log_dir, struct err *e)
     return rc;
 }
 
-static int open_log_dir(struct logtree *t, const char *log_dir, struct err *e)
+static int open_log_dir(struct log_dirs *t, const char *log_dir, struct err *e)
 {
     if (make_path(log_dir, e) < 0)
         return -1;
@@ -87,11 +87,11 @@ static int open_log_dir(struct logtree *t, const char *log_dir, struct err *e)
 }
 
 /* It may be there from a try that failed; then it is ours. */
-static int open_scratch(struct logtree *t, struct err *e)
+static int open_scratch(struct log_dirs *t, struct err *e)
 {
     struct stat st;
 
-    t->base = scratch_path(scratch_tag());
+    t->base = run_tmpdir_path(run_tmpdir_tag());
     if (mkdir(t->base, 0700) < 0 && errno != EEXIST)
         return err_set_errno(e, errno, "cannot make folder %s", t->base);
     t->base_fd = open(t->base, FOLDER | O_NOFOLLOW);
@@ -103,13 +103,13 @@ static int open_scratch(struct logtree *t, struct err *e)
 }
 
 /* A folder that was not there: nobody can have put anything in our way. */
-static int make_run(struct logtree *t, const char *run_id, struct err *e)
+static int make_run(struct log_dirs *t, const char *run_id, struct err *e)
 {
     char *stem = folder_name(run_id), random[RANDOM_LETTERS + 1];
     int rc = -1;
 
     for (int i = 0; i < NAME_TRIES && rc < 0; i++) {
-        scratch_random(random, RANDOM_LETTERS);
+        run_tmpdir_random(random, RANDOM_LETTERS);
         free(t->name);
         t->name = xasprintf("%s_%s", stem, random);
         rc = mkdirat(t->base_fd, t->name, 0777);
@@ -126,14 +126,14 @@ static int make_run(struct logtree *t, const char *run_id, struct err *e)
 }
 
 /* `latest-<host>`, put in place in one step: it always points to a run. */
-static void point_latest(const struct logtree *t)
+static void point_latest(const struct log_dirs *t)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = "", random[RANDOM_LETTERS + 1];
     char *link, *fresh;
 
     if (gethostname(host, sizeof(host) - 1) < 0)
         snprintf(host, sizeof(host), "localhost");
-    scratch_random(random, RANDOM_LETTERS);
+    run_tmpdir_random(random, RANDOM_LETTERS);
     link = xasprintf("latest-%s", host);
     fresh = xasprintf(".%s-%s", link, random);
     if (symlinkat(t->name, t->base_fd, fresh) == 0 &&
@@ -145,15 +145,15 @@ static void point_latest(const struct logtree *t)
     free(fresh);
 }
 
-struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e)
+struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, struct err *e)
 {
-    struct logtree *t = xcalloc(1, sizeof(*t));
+    struct log_dirs *t = xcalloc(1, sizeof(*t));
 
     t->temporary = !log_dir;
     t->base_fd = t->run_fd = t->attempt_fd = -1;
     if ((log_dir ? open_log_dir(t, log_dir, e) : open_scratch(t, e)) < 0 ||
         make_run(t, run_id, e) < 0) {
-        logtree_destroy(t);
+        log_dirs_destroy(t);
         return NULL;
     }
     if (!t->temporary)
@@ -161,7 +161,7 @@ struct logtree *logtree_create(const char *log_dir, const char *run_id, struct e
     return t;
 }
 
-const char *logtree_path(const struct logtree *t)
+const char *log_dirs_path(const struct log_dirs *t)
 {
     return t->path;
 }
@@ -180,7 +180,7 @@ static void close_fd(int *fd)
 }
 
 /* Of a temporary tree, what stayed empty of the current attempt goes. */
-static void clear_attempt(const struct logtree *t)
+static void clear_attempt(const struct log_dirs *t)
 {
     char name[32];
 
@@ -193,7 +193,7 @@ static void clear_attempt(const struct logtree *t)
     unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
 }
 
-void logtree_clear(struct logtree *t)
+void log_dirs_clear(struct log_dirs *t)
 {
     if (!t || !t->temporary || t->cleared)
         return;
@@ -205,13 +205,13 @@ void logtree_clear(struct logtree *t)
         rmdir(t->base);
 }
 
-void logtree_destroy(struct logtree *t)
+void log_dirs_destroy(struct log_dirs *t)
 {
     int saved_errno = errno;
 
     if (!t)
         return;
-    logtree_clear(t);
+    log_dirs_clear(t);
     close_fd(&t->attempt_fd);
     close_fd(&t->run_fd);
     close_fd(&t->base_fd);
@@ -227,26 +227,28 @@ static int make_at(int dir, const char *name)
     return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-char *logtree_file_path(const struct logtree *t, uint32_t local_rank, const char *name)
+char *log_dirs_file_path(const struct log_dirs *t, uint32_t local_rank,
+                         const char *name)
 {
-    if (local_rank == LOGTREE_NODE)
+    if (local_rank == LOG_DIRS_NODE)
         return xasprintf("%s/attempt_%" PRIu64 "/%s", t->path, t->attempt, name);
     return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32 "/%s", t->path, t->attempt,
                      local_rank, name);
 }
 
-static int fail(const struct logtree *t, uint32_t local_rank, const char *name,
+static int fail(const struct log_dirs *t, uint32_t local_rank, const char *name,
                 struct err *e)
 {
     int errnum = errno;
-    char *path = logtree_file_path(t, local_rank, name);
+    char *path = log_dirs_file_path(t, local_rank, name);
 
     err_set_errno(e, errnum, "cannot make %s", path);
     free(path);
     return -1;
 }
 
-int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct err *e)
+int log_dirs_begin(struct log_dirs *t, uint64_t attempt, uint32_t workers,
+                   struct err *e)
 {
     char name[32];
 
@@ -257,7 +259,7 @@ int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct 
     attempt_name(attempt, name, sizeof(name));
     if (make_at(t->run_fd, name) < 0 ||
         (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
-        return fail(t, LOGTREE_NODE, "", e);
+        return fail(t, LOG_DIRS_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
         snprintf(name, sizeof(name), "%" PRIu32, i);
         if (make_at(t->attempt_fd, name) < 0)
@@ -266,14 +268,14 @@ int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers, struct 
     return 0;
 }
 
-int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
-                 struct err *e)
+int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *name,
+                  struct err *e)
 {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY;
     char folder[32] = ".";
     int dir, fd;
 
-    if (local_rank != LOGTREE_NODE)
+    if (local_rank != LOG_DIRS_NODE)
         snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
     dir = openat(t->attempt_fd, folder, FOLDER | O_NOFOLLOW);
     fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);

@@ -16,31 +16,33 @@
  * (run_tmpdir.h), and the folders into which nothing was written go with the run. Below
  * the log-dir no symbolic link is followed.
  */
-struct logtree;
+struct log_dirs;
 
 /* Whether a tree can be made there, as far as it can be known before: the folder itself
  * is made. */
-int logtree_prepare(const char *log_dir, struct err *e) MUST_CHECK;
+int log_dirs_prepare(const char *log_dir, struct err *e) MUST_CHECK;
 
 /* log_dir NULL: a temporary one. NULL with e if it cannot be made. */
-struct logtree *logtree_create(const char *log_dir, const char *run_id, struct err *e);
-void logtree_destroy(struct logtree *t); /* NULL is fine */
+struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id,
+                                 struct err *e);
+void log_dirs_destroy(struct log_dirs *t); /* NULL is fine */
 
 /* No worker comes any more: of a temporary tree, what stayed empty goes already now. */
-void logtree_clear(struct logtree *t); /* NULL is fine */
+void log_dirs_clear(struct log_dirs *t); /* NULL is fine */
 
 /* Absolute. */
-const char *logtree_path(const struct logtree *t);
+const char *log_dirs_path(const struct log_dirs *t);
 
 /* The folders of an attempt, which is the current one from now on. */
-int logtree_begin(struct logtree *t, uint64_t attempt, uint32_t workers,
-                  struct err *e) MUST_CHECK;
+int log_dirs_begin(struct log_dirs *t, uint64_t attempt, uint32_t workers,
+                   struct err *e) MUST_CHECK;
 
-/* A file of the current attempt, of a worker or (LOGTREE_NODE) of the node: its path,
+/* A file of the current attempt, of a worker or (LOG_DIRS_NODE) of the node: its path,
  * which the caller frees; and open to append to, or -1. */
-#define LOGTREE_NODE UINT32_MAX
-char *logtree_file_path(const struct logtree *t, uint32_t local_rank, const char *name);
-int logtree_open(const struct logtree *t, uint32_t local_rank, const char *name,
-                 struct err *e) MUST_CHECK;
+#define LOG_DIRS_NODE UINT32_MAX
+char *log_dirs_file_path(const struct log_dirs *t, uint32_t local_rank,
+                         const char *name);
+int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *name,
+                  struct err *e) MUST_CHECK;
 
 #endif

@@ -9,7 +9,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 
-struct logfilter {
+struct log_filter {
     struct outlet *outlet;
     const char *const *strings;
     char *prefix;
@@ -18,7 +18,7 @@ struct logfilter {
     char held[LOG_LINE_MAX]; /* the beginning of a line */
 };
 
-static bool is_wanted(const struct logfilter *f, const char *line, size_t size)
+static bool is_wanted(const struct log_filter *f, const char *line, size_t size)
 {
     for (const char *const *s = f->strings; *s; s++)
         if (memmem(line, size, *s, strlen(*s)))
@@ -27,7 +27,7 @@ static bool is_wanted(const struct logfilter *f, const char *line, size_t size)
 }
 
 /* line is without its newline. */
-static void take_line(struct logfilter *f, const char *line, size_t size)
+static void take_line(struct log_filter *f, const char *line, size_t size)
 {
     size_t all = f->prefix_size + size + 1;
     char *copy;
@@ -42,7 +42,7 @@ static void take_line(struct logfilter *f, const char *line, size_t size)
     free(copy);
 }
 
-static void hold(struct logfilter *f, const char *data, size_t size)
+static void hold(struct log_filter *f, const char *data, size_t size)
 {
     while (size > 0) {
         size_t room = sizeof(f->held) - f->held_size, n = size < room ? size : room;
@@ -58,7 +58,7 @@ static void hold(struct logfilter *f, const char *data, size_t size)
     }
 }
 
-void logfilter_put(struct logfilter *f, const char *data, size_t size)
+void log_filter_put(struct log_filter *f, const char *data, size_t size)
 {
     while (size > 0) {
         const char *newline = memchr(data, '\n', size);
@@ -78,10 +78,10 @@ void logfilter_put(struct logfilter *f, const char *data, size_t size)
     }
 }
 
-struct logfilter *logfilter_create(struct outlet *outlet, const char *const *strings,
-                                   const char *prefix)
+struct log_filter *log_filter_create(struct outlet *outlet, const char *const *strings,
+                                     const char *prefix)
 {
-    struct logfilter *f = xmalloc(sizeof(*f));
+    struct log_filter *f = xmalloc(sizeof(*f));
 
     f->outlet = outlet;
     f->strings = strings;
@@ -91,7 +91,7 @@ struct logfilter *logfilter_create(struct outlet *outlet, const char *const *str
     return f;
 }
 
-void logfilter_destroy(struct logfilter *f)
+void log_filter_destroy(struct log_filter *f)
 {
     if (!f)
         return;

@@ -41,8 +41,8 @@ static size_t match(const char *text, const struct variable *v, const char **val
     return 0;
 }
 
-char *logprefix_make(const char *template, const char *role, uint32_t rank,
-                     uint32_t local_rank)
+char *log_prefix_make(const char *template, const char *role, uint32_t rank,
+                      uint32_t local_rank)
 {
     char ranks[2][16], host[HOST_NAME_MAX_BYTES + 1] = "", *text = NULL;
     const struct variable variables[] = { { "role_name", role },

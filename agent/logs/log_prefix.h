@@ -9,7 +9,7 @@
  * template says, in which ${role_name}, ${rank}, ${local_rank} and ${hostname}, with or
  * without braces, are replaced and $$ is a dollar. The caller frees.
  */
-char *logprefix_make(const char *template, const char *role, uint32_t rank,
-                     uint32_t local_rank);
+char *log_prefix_make(const char *template, const char *role, uint32_t rank,
+                      uint32_t local_rank);
 
 #endif

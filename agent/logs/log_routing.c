@@ -19,9 +19,9 @@ static enum log_sink kind_of(const struct stat *st, int fd)
     return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
 }
 
-struct logplan_sinks logplan_look_at(int out, int err)
+struct log_routing_sinks log_routing_look_at(int out, int err)
 {
-    struct logplan_sinks sinks = { .same = false };
+    struct log_routing_sinks sinks = { .same = false };
     struct stat st[LOG_STREAMS];
 
     /* one that is closed is like a pipe that nobody reads */
@@ -57,12 +57,12 @@ static bool is_filtered(const struct config *c, uint32_t local_rank, int which)
     return true;
 }
 
-bool logplan_has_no_files(const struct config *c)
+bool log_routing_has_no_files(const struct config *c)
 {
     return c->log_dir && strcmp(c->log_dir, "/dev/null") == 0;
 }
 
-bool logplan_needs_files(const struct config *c)
+bool log_routing_needs_files(const struct config *c)
 {
     bool any = has_filter(c, LOG_OUT) || has_filter(c, LOG_ERR);
 
@@ -72,18 +72,19 @@ bool logplan_needs_files(const struct config *c)
     return any;
 }
 
-struct logplan logplan_make(const struct config *c, const struct logplan_sinks *sinks,
-                            uint32_t local_rank, int which)
+struct log_routing log_routing_make(const struct config *c,
+                                    const struct log_routing_sinks *sinks,
+                                    uint32_t local_rank, int which)
 {
     enum log_sink kind = sinks->kind[which];
     bool tee = has_bit(c->streams.tee, local_rank, which);
     bool redirect = has_bit(c->streams.redirect, local_rank, which);
     bool shown = !c->streams.shown || c->streams.shown[local_rank];
-    struct logplan p = { .file = (tee || redirect) && !logplan_has_no_files(c),
-                         .filter = is_filtered(c, local_rank, which) &&
-                                   !logplan_has_no_files(c),
-                         .console = shown && (tee || !redirect),
-                         .prefix = tee };
+    struct log_routing p = { .file = (tee || redirect) && !log_routing_has_no_files(c),
+                             .filter = is_filtered(c, local_rank, which) &&
+                                       !log_routing_has_no_files(c),
+                             .console = shown && (tee || !redirect),
+                             .prefix = tee };
 
     p.pty = p.console && kind == LOG_SINK_TTY;
     /* standard error is always seen: its end belongs into the report of a failure */
@@ -95,8 +96,8 @@ struct logplan logplan_make(const struct config *c, const struct logplan_sinks *
     return p;
 }
 
-bool logplan_is_one_stream(const struct logplan plan[LOG_STREAMS],
-                           const struct logplan_sinks *sinks)
+bool log_routing_is_one_stream(const struct log_routing plan[LOG_STREAMS],
+                               const struct log_routing_sinks *sinks)
 {
     bool one = sinks->same && sinks->kind[LOG_ERR] != LOG_SINK_DEVICE;
 

@@ -14,15 +14,15 @@ enum { LOG_OUT, LOG_ERR, LOG_STREAMS };
 
 enum log_sink { LOG_SINK_PIPE, LOG_SINK_FILE, LOG_SINK_DEVICE, LOG_SINK_TTY };
 
-struct logplan_sinks {
+struct log_routing_sinks {
     enum log_sink kind[LOG_STREAMS]; /* a device that is no terminal is /dev/null */
     bool same;                       /* both are one and the same */
 };
 
 /* What these two descriptors are. */
-struct logplan_sinks logplan_look_at(int out, int err);
+struct log_routing_sinks log_routing_look_at(int out, int err);
 
-struct logplan {
+struct log_routing {
     bool file, filter;    /* copied to the worker's file, to the filtered one */
     bool console, prefix; /* copied to crun's own stream, with a prefix */
     bool pty;             /* the worker gets a terminal, else a pipe; or rather: */
@@ -30,19 +30,20 @@ struct logplan {
     bool nowhere;         /* /dev/null */
 };
 
-struct logplan logplan_make(const struct config *c, const struct logplan_sinks *sinks,
-                            uint32_t local_rank, int which);
+struct log_routing log_routing_make(const struct config *c,
+                                    const struct log_routing_sinks *sinks,
+                                    uint32_t local_rank, int which);
 
 /*
  * Both streams of a worker through one pipe or pty, which keeps their order: where both
  * go to the same place and to no file of their own.
  */
-bool logplan_is_one_stream(const struct logplan plan[LOG_STREAMS],
-                           const struct logplan_sinks *sinks);
+bool log_routing_is_one_stream(const struct log_routing plan[LOG_STREAMS],
+                               const struct log_routing_sinks *sinks);
 
 /* Whether any worker's output is to be written to a file. */
-bool logplan_needs_files(const struct config *c);
+bool log_routing_needs_files(const struct config *c);
 /* --log-dir=/dev/null: no logs and no error files. */
-bool logplan_has_no_files(const struct config *c);
+bool log_routing_has_no_files(const struct config *c);
 
 #endif

@@ -13,8 +13,8 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 
-struct logstream {
-    struct logstream_calls calls;
+struct log_stream {
+    struct log_stream_calls calls;
     struct event *event;
     int fd;
     bool pty, grown, paused;
@@ -24,7 +24,7 @@ struct logstream {
 static char buffer[LOG_READ_BYTES];
 
 /* Fills the buffer as far as there is something. *ended: nobody can write any more. */
-static size_t take(struct logstream *s, bool *ended)
+static size_t take(struct log_stream *s, bool *ended)
 {
     size_t size = 0;
 
@@ -46,7 +46,7 @@ static size_t take(struct logstream *s, bool *ended)
 }
 
 /* A pipe that was found full is made larger: most never need it. */
-static void grow(struct logstream *s, size_t size)
+static void grow(struct log_stream *s, size_t size)
 {
     if (s->pty || s->grown || size < LOG_LINE_MAX)
         return;
@@ -56,7 +56,7 @@ static void grow(struct logstream *s, size_t size)
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-    struct logstream *s = arg;
+    struct log_stream *s = arg;
     bool ended;
     size_t size;
 
@@ -77,7 +77,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-void logstream_resume(struct logstream *s)
+void log_stream_resume(struct log_stream *s)
 {
     if (!s->paused)
         return;
@@ -85,7 +85,7 @@ void logstream_resume(struct logstream *s)
     event_add(s->event, NULL);
 }
 
-void logstream_finish(struct logstream *s)
+void log_stream_finish(struct log_stream *s)
 {
     bool ended = false;
     size_t size, all = 0;
@@ -135,11 +135,11 @@ static int open_pty(int end[2], struct err *e)
     return 0;
 }
 
-struct logstream *logstream_create(struct loop *loop, bool pty,
-                                   const struct logstream_calls *calls, int *far,
-                                   struct err *e)
+struct log_stream *log_stream_create(struct loop *loop, bool pty,
+                                     const struct log_stream_calls *calls, int *far,
+                                     struct err *e)
 {
-    struct logstream *s;
+    struct log_stream *s;
     int end[2];
 
     if ((pty ? open_pty(end, e) : open_pipe(end, e)) < 0)
@@ -154,13 +154,13 @@ struct logstream *logstream_create(struct loop *loop, bool pty,
     if (!s->event || event_add(s->event, NULL) < 0) {
         err_set(e, "cannot watch a worker's output");
         close(*far);
-        logstream_destroy(s);
+        log_stream_destroy(s);
         return NULL;
     }
     return s;
 }
 
-void logstream_destroy(struct logstream *s)
+void log_stream_destroy(struct log_stream *s)
 {
     if (!s)
         return;
@@ -170,7 +170,7 @@ void logstream_destroy(struct logstream *s)
     free(s);
 }
 
-void logstream_resize(const struct logstream *s, int from, unsigned columns)
+void log_stream_resize(const struct log_stream *s, int from, unsigned columns)
 {
     struct winsize size;
 

@@ -12,7 +12,7 @@
 #define ESC 0x1b
 #define BEL 0x07
 
-void logtail_add(struct logtail *t, const char *data, size_t size)
+void log_tail_add(struct log_tail *t, const char *data, size_t size)
 {
     size_t first;
 
@@ -29,14 +29,14 @@ void logtail_add(struct logtail *t, const char *data, size_t size)
     t->size = t->size + size < LOG_TAIL_BYTES ? t->size + size : LOG_TAIL_BYTES;
 }
 
-void logtail_fini(struct logtail *t)
+void log_tail_fini(struct log_tail *t)
 {
     free(t->ring);
-    *t = (struct logtail){ 0 };
+    *t = (struct log_tail){ 0 };
 }
 
 /* The ring's content in order; the caller frees. */
-static char *unroll(const struct logtail *t)
+static char *unroll(const struct log_tail *t)
 {
     char *flat = xmalloc(t->size + 1);
     size_t start = (t->end + LOG_TAIL_BYTES - t->size) % LOG_TAIL_BYTES;
@@ -107,7 +107,7 @@ static size_t make_plain(char *s, size_t size)
     return out;
 }
 
-char *logtail_text(const struct logtail *t, char *text, size_t size)
+char *log_tail_text(const struct log_tail *t, char *text, size_t size)
 {
     char *flat = unroll(t), *start = flat, *newline;
     size_t cut = t->size == LOG_TAIL_BYTES, used;

@@ -8,22 +8,22 @@
  * The last LOG_TAIL_BYTES of a stream, for the report of a failure. Memory is taken
  * when the first byte comes. Zero-initialise.
  */
-struct logtail {
+struct log_tail {
     char *ring;
     size_t end;  /* where the next byte goes */
     size_t size; /* bytes that are there */
 };
 
-void logtail_add(struct logtail *t, const char *data, size_t size);
+void log_tail_add(struct log_tail *t, const char *data, size_t size);
 
 /*
  * What a terminal would show of it, as plain text: of a line that was drawn again after
  * a carriage return the last drawing, no escape sequences, valid UTF-8. Whole lines,
  * the last ones, at most size - 1 bytes. Returns text.
  */
-char *logtail_text(const struct logtail *t, char *text, size_t size);
+char *log_tail_text(const struct log_tail *t, char *text, size_t size);
 
 /* Forget all. */
-void logtail_fini(struct logtail *t);
+void log_tail_fini(struct log_tail *t);
 
 #endif

@@ -40,7 +40,7 @@ struct block {
 TAILQ_HEAD(blocks, block);
 
 struct outlet {
-    struct writer *writer;
+    struct log_writer *writer;
     struct outlet_options options;
     struct blocks blocks;
     size_t queued; /* bytes in blocks, and those being written */
@@ -57,7 +57,7 @@ struct outlet {
     TAILQ_ENTRY(outlet) link;
 };
 
-struct writer {
+struct log_writer {
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
     pthread_t thread;
@@ -71,13 +71,13 @@ struct writer {
     int news_fd;
     bool news;
 
-    struct writer_calls calls;
+    struct log_writer_calls calls;
     struct loop *loop;
     struct event *event;
 };
 
 /* Under the lock, both. */
-static struct block *take_block(struct writer *w)
+static struct block *take_block(struct log_writer *w)
 {
     struct block *b = TAILQ_FIRST(&w->spare);
 
@@ -91,7 +91,7 @@ static struct block *take_block(struct writer *w)
     return b;
 }
 
-static void give_block(struct writer *w, struct block *b)
+static void give_block(struct log_writer *w, struct block *b)
 {
     if (w->spares == WRITER_SPARES_MAX) {
         free(b);
@@ -104,7 +104,7 @@ static void give_block(struct writer *w, struct block *b)
 /* -- the thread ------------------------------------------------------------------- */
 
 /* Under the lock. */
-static void send_news(struct writer *w)
+static void send_news(struct log_writer *w)
 {
     static const uint64_t one = 1;
 
@@ -157,7 +157,7 @@ static bool is_final(int errnum)
 
 /* Under the lock, which is let go of while it writes. What was lost before in this
  * place is marked first. */
-static int write_unlocked(struct writer *w, struct outlet *o, const char *data,
+static int write_unlocked(struct log_writer *w, struct outlet *o, const char *data,
                           size_t *size)
 {
     uint64_t unmarked = o->options.mark ? o->unmarked_in_file : 0;
@@ -175,7 +175,7 @@ static int write_unlocked(struct writer *w, struct outlet *o, const char *data,
     return errnum;
 }
 
-static void write_block(struct writer *w, struct outlet *o, struct block *b)
+static void write_block(struct log_writer *w, struct outlet *o, struct block *b)
 {
     bool skip = o->dead || (o->retry_ms && clock_ms() < o->retry_ms);
     int errnum = o->lost_errno;
@@ -196,7 +196,7 @@ static void write_block(struct writer *w, struct outlet *o, struct block *b)
 }
 
 /* Under the lock: somebody may be waiting for the room just made. */
-static void settle(struct writer *w, struct outlet *o, size_t written)
+static void settle(struct log_writer *w, struct outlet *o, size_t written)
 {
     const size_t half = WRITER_QUEUE_MAX / 2;
     bool crossed = w->queued <= half && w->queued + written > half;
@@ -214,7 +214,7 @@ static void settle(struct writer *w, struct outlet *o, size_t written)
     }
 }
 
-static void write_next(struct writer *w)
+static void write_next(struct log_writer *w)
 {
     struct outlet *o = TAILQ_FIRST(&w->ready);
     struct block *b = TAILQ_FIRST(&o->blocks);
@@ -252,7 +252,7 @@ static void free_outlet(struct outlet *o)
     free(o);
 }
 
-static void free_writer(struct writer *w)
+static void free_writer(struct log_writer *w)
 {
     struct outlet *o;
 
@@ -269,7 +269,7 @@ static void free_writer(struct writer *w)
 
 static void *write_on(void *arg)
 {
-    struct writer *w = arg;
+    struct log_writer *w = arg;
     bool orphan;
 
     pthread_mutex_lock(&w->lock);
@@ -291,7 +291,7 @@ static void *write_on(void *arg)
 /* -- the loop's side -------------------------------------------------------------- */
 
 /* Outlets that were closed and have nothing more to write or to tell. */
-static void free_done(struct writer *w)
+static void free_done(struct log_writer *w)
 {
     struct outlet *o, *next;
 
@@ -306,7 +306,7 @@ static void free_done(struct writer *w)
 
 static void on_news(evutil_socket_t fd, short what, void *arg)
 {
-    struct writer *w = arg;
+    struct log_writer *w = arg;
     uint64_t count;
 
     (void)what;
@@ -321,9 +321,10 @@ static void on_news(evutil_socket_t fd, short what, void *arg)
     w->calls.news(w->calls.arg);
 }
 
-struct writer *writer_create(struct loop *loop, const struct writer_calls *calls)
+struct log_writer *log_writer_create(struct loop *loop,
+                                     const struct log_writer_calls *calls)
 {
-    struct writer *w = xcalloc(1, sizeof(*w));
+    struct log_writer *w = xcalloc(1, sizeof(*w));
     pthread_condattr_t attr;
 
     w->loop = loop;
@@ -347,7 +348,7 @@ struct writer *writer_create(struct loop *loop, const struct writer_calls *calls
 }
 
 /* Under the lock. Without a thread nothing is written: that is a loss like another. */
-static void ensure_thread(struct writer *w)
+static void ensure_thread(struct log_writer *w)
 {
     sigset_t all, before;
 
@@ -359,7 +360,7 @@ static void ensure_thread(struct writer *w)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void wait_idle(struct writer *w, uint64_t until_ms)
+static void wait_idle(struct log_writer *w, uint64_t until_ms)
 {
     uint64_t now = clock_ms(), left = until_ms > now ? until_ms - now : 0;
     struct timespec until;
@@ -377,14 +378,14 @@ static void wait_idle(struct writer *w, uint64_t until_ms)
 }
 
 /* What will not be written any more is lost. */
-static void lose_rest(struct writer *w)
+static void lose_rest(struct log_writer *w)
 {
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
         if (o->queued > 0)
             lose(o, o->queued, 0);
 }
 
-void writer_destroy(struct writer *w, uint64_t until_ms)
+void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
 {
     bool orphan;
 
@@ -398,7 +399,7 @@ void writer_destroy(struct writer *w, uint64_t until_ms)
     orphan = w->running && w->queued > 0;
     w->ending = true;
     pthread_mutex_unlock(&w->lock);
-    writer_tell_losses(w);
+    log_writer_tell_losses(w);
 
     pthread_mutex_lock(&w->lock);
     w->orphan = orphan;
@@ -413,7 +414,7 @@ void writer_destroy(struct writer *w, uint64_t until_ms)
     free_writer(w);
 }
 
-struct outlet *outlet_create(struct writer *w, const struct outlet_options *options)
+struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *options)
 {
     struct outlet *o = xcalloc(1, sizeof(*o));
 
@@ -435,7 +436,7 @@ static bool has_room(const struct outlet *o)
 
 bool outlet_ready(struct outlet *o)
 {
-    struct writer *w = o->writer;
+    struct log_writer *w = o->writer;
     bool ready;
 
     pthread_mutex_lock(&w->lock);
@@ -453,7 +454,7 @@ bool outlet_ready(struct outlet *o)
 
 static void append(struct outlet *o, const char *data, size_t size)
 {
-    struct writer *w = o->writer;
+    struct log_writer *w = o->writer;
 
     o->queued += size;
     w->queued += size;
@@ -491,7 +492,7 @@ static void append_mark(struct outlet *o)
 
 void outlet_put(struct outlet *o, const char *data, size_t size)
 {
-    struct writer *w = o->writer;
+    struct log_writer *w = o->writer;
 
     if (size == 0)
         return;
@@ -509,7 +510,7 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
 
 void outlet_close(struct outlet *o)
 {
-    struct writer *w;
+    struct log_writer *w;
 
     if (!o)
         return;
@@ -522,7 +523,7 @@ void outlet_close(struct outlet *o)
     free_done(w);
 }
 
-bool writer_check(struct writer *w, uint64_t now_ms)
+bool log_writer_check(struct log_writer *w, uint64_t now_ms)
 {
     bool again;
 
@@ -537,7 +538,7 @@ bool writer_check(struct writer *w, uint64_t now_ms)
     return again;
 }
 
-bool writer_has_losses(struct writer *w)
+bool log_writer_has_losses(struct log_writer *w)
 {
     bool any = false;
 
@@ -550,7 +551,7 @@ bool writer_has_losses(struct writer *w)
 
 /* The next loss to tell of, as text; false if there is none. Once while the outlet
  * lives, so that a person can act, and once with the total when it is over. */
-static bool next_loss(struct writer *w, char *text, size_t size)
+static bool next_loss(struct log_writer *w, char *text, size_t size)
 {
     bool found = false;
 
@@ -569,7 +570,7 @@ static bool next_loss(struct writer *w, char *text, size_t size)
     return found;
 }
 
-void writer_tell_losses(struct writer *w)
+void log_writer_tell_losses(struct log_writer *w)
 {
     char text[1024];
 

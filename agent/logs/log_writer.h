@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct loop;
-struct writer;
+struct log_writer;
 struct outlet;
 
 /*
@@ -20,16 +20,17 @@ struct outlet;
  * WRITER_SLOW_MS while somebody waits is given up on until it recovers: what finds no
  * room is then lost, and counted. So is what a full disk or a closed pipe refuses.
  */
-struct writer_calls {
+struct log_writer_calls {
     /* There is room again, or bytes were lost; on the loop. */
     void (*news)(void *arg);
     void *arg;
 };
 
-struct writer *writer_create(struct loop *loop, const struct writer_calls *calls);
+struct log_writer *log_writer_create(struct loop *loop,
+                                     const struct log_writer_calls *calls);
 /* Waits until all is written, or until_ms; then leaves the rest to its fate. NULL is
  * fine. */
-void writer_destroy(struct writer *w, uint64_t until_ms);
+void log_writer_destroy(struct log_writer *w, uint64_t until_ms);
 
 /*
  * name is for messages, size how much the queue may hold. With mark, a line is put
@@ -42,7 +43,8 @@ struct outlet_options {
     const char *name;
 };
 
-struct outlet *outlet_create(struct writer *w, const struct outlet_options *options);
+struct outlet *outlet_create(struct log_writer *w,
+                             const struct outlet_options *options);
 /* After what is queued has been written; the pointer is void at once. NULL is fine. */
 void outlet_close(struct outlet *o);
 
@@ -54,11 +56,11 @@ void outlet_put(struct outlet *o, const char *data, size_t size);
 
 /* Is the writer too slow to be waited for? To be asked WRITER_SLOW_MS after an outlet
  * was not ready; true: ask once more. */
-bool writer_check(struct writer *w, uint64_t now_ms);
+bool log_writer_check(struct log_writer *w, uint64_t now_ms);
 
 /* Bytes lost that nobody was told about: warn about each outlet's, once and at its end.
  */
-void writer_tell_losses(struct writer *w);
-bool writer_has_losses(struct writer *w);
+void log_writer_tell_losses(struct log_writer *w);
+bool log_writer_has_losses(struct log_writer *w);
 
 #endif

@@ -47,10 +47,10 @@ struct stream {
     struct logs *logs;
     struct worker *worker;
     int which;
-    struct logstream *in; /* NULL: not open */
+    struct log_stream *in; /* NULL: not open */
     struct outlet *file;
     struct console_source *source;
-    struct logfilter *filter;
+    struct log_filter *filter;
 };
 
 struct worker {
@@ -59,14 +59,14 @@ struct worker {
     struct stream stream[LOG_STREAMS];
     unsigned open; /* streams that have not ended */
     bool told;     /* that all have */
-    struct logtail tail;
+    struct log_tail tail;
     char *prefix, *error_file, *stderr_file;
     struct loop_timer drain;
 };
 
 /* One of crun's own two streams. */
 struct sink {
-    struct writer *writer; /* both are made when first needed */
+    struct log_writer *writer; /* both are made when first needed */
     struct console *console;
 };
 
@@ -76,17 +76,17 @@ struct logs {
     struct logs_calls calls;
     struct worker *worker;
     struct sink sink[LOG_STREAMS];
-    struct logplan_sinks sinks;
-    struct logtree *tree;
+    struct log_routing_sinks sinks;
+    struct log_dirs *tree;
     bool has_begun;
-    struct writer *files;
+    struct log_writer *files;
     struct outlet *filtered[LOG_STREAMS];
     struct loop_timer partial, slow, loss;
 };
 
-static struct logplan plan_for(const struct worker *w, int which)
+static struct log_routing plan_for(const struct worker *w, int which)
 {
-    return logplan_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
+    return log_routing_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
 }
 
 /* -- consoles --------------------------------------------------------------------- */
@@ -96,13 +96,13 @@ static void on_news(void *arg);
 static struct console *console_for(struct logs *l, int which)
 {
     struct sink *k = &l->sink[l->sinks.same ? LOG_ERR : which];
-    struct writer_calls calls = { .news = on_news, .arg = l };
+    struct log_writer_calls calls = { .news = on_news, .arg = l };
     struct outlet_options options = { .fd = own[which].fd,
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
                                       .name = own[which].console };
 
     if (!k->console) {
-        k->writer = writer_create(l->loop, &calls);
+        k->writer = log_writer_create(l->loop, &calls);
         k->console = console_create(outlet_create(k->writer, &options));
     }
     return k->console;
@@ -133,7 +133,7 @@ static void for_each_stream(struct logs *l, void (*fn)(struct stream *))
 
 static void resume(struct stream *s)
 {
-    logstream_resume(s->in);
+    log_stream_resume(s->in);
 }
 
 static void flush(struct stream *s)
@@ -173,11 +173,11 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
     struct stream *s = arg;
 
     if (s->which == LOG_ERR)
-        logtail_add(&s->worker->tail, data, size);
+        log_tail_add(&s->worker->tail, data, size);
     if (s->file)
         outlet_put(s->file, data, size);
     if (s->filter)
-        logfilter_put(s->filter, data, size);
+        log_filter_put(s->filter, data, size);
     if (s->source && console_put(s->source, data, size, more))
         arm_in(&s->logs->partial, LOG_PARTIAL_MS);
 }
@@ -187,7 +187,7 @@ static void on_partial_time(void *arg)
     for_each_stream(arg, flush);
 }
 
-static struct writer *writer_at(const struct logs *l, int i)
+static struct log_writer *writer_at(const struct logs *l, int i)
 {
     return i < LOG_STREAMS ? l->sink[i].writer : l->files;
 }
@@ -200,7 +200,7 @@ static void on_slow_time(void *arg)
 
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (writer_at(l, i))
-            again |= writer_check(writer_at(l, i), now);
+            again |= log_writer_check(writer_at(l, i), now);
     for_each_stream(l, resume);
     if (again)
         arm_in(&l->slow, WRITER_SLOW_MS);
@@ -210,7 +210,7 @@ static void on_loss_time(void *arg)
 {
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (writer_at(arg, i))
-            writer_tell_losses(writer_at(arg, i));
+            log_writer_tell_losses(writer_at(arg, i));
 }
 
 static void on_news(void *arg)
@@ -219,7 +219,7 @@ static void on_news(void *arg)
 
     for_each_stream(l, resume);
     for (int i = 0; i <= LOG_STREAMS; i++)
-        if (writer_at(l, i) && writer_has_losses(writer_at(l, i)))
+        if (writer_at(l, i) && log_writer_has_losses(writer_at(l, i)))
             arm_in(&l->loss, LOG_LOSS_TOLD_MS);
 }
 
@@ -229,9 +229,9 @@ static void close_stream(struct stream *s)
 {
     if (!s->in)
         return;
-    logstream_destroy(s->in);
+    log_stream_destroy(s->in);
     console_source_destroy(s->source);
-    logfilter_destroy(s->filter);
+    log_filter_destroy(s->filter);
     outlet_close(s->file);
     s->in = NULL;
     s->source = NULL;
@@ -268,7 +268,7 @@ static void on_drain_time(void *arg)
 
     for (int i = 0; i < LOG_STREAMS; i++) {
         if (w->stream[i].in)
-            logstream_finish(w->stream[i].in);
+            log_stream_finish(w->stream[i].in);
         close_stream(&w->stream[i]);
     }
     tell_ended(w);
@@ -284,12 +284,12 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 
 /* -- opening ---------------------------------------------------------------------- */
 
-static struct writer *files_writer(struct logs *l)
+static struct log_writer *files_writer(struct logs *l)
 {
-    struct writer_calls calls = { .news = on_news, .arg = l };
+    struct log_writer_calls calls = { .news = on_news, .arg = l };
 
     if (!l->files)
-        l->files = writer_create(l->loop, &calls);
+        l->files = log_writer_create(l->loop, &calls);
     return l->files;
 }
 
@@ -301,16 +301,16 @@ static struct outlet *open_file(struct logs *l, uint32_t local_rank, const char 
                                       .queue_max = LOG_FILE_QUEUE_MAX };
     struct outlet *o;
 
-    options.fd = logtree_open(l->tree, local_rank, name, e);
+    options.fd = log_dirs_open(l->tree, local_rank, name, e);
     if (options.fd < 0)
         return NULL;
-    options.name = logtree_file_path(l->tree, local_rank, name);
+    options.name = log_dirs_file_path(l->tree, local_rank, name);
     o = outlet_create(files_writer(l), &options);
     free((char *)options.name);
     return o;
 }
 
-static int open_outlets(struct stream *s, const struct logplan *p, struct err *e)
+static int open_outlets(struct stream *s, const struct log_routing *p, struct err *e)
 {
     struct logs *l = s->logs;
     const struct config *c = l->config;
@@ -323,13 +323,13 @@ static int open_outlets(struct stream *s, const struct logplan *p, struct err *e
     }
     if (p->filter && l->tree) {
         if (!l->filtered[which])
-            l->filtered[which] = open_file(l, LOGTREE_NODE, own[which].filtered, e);
+            l->filtered[which] = open_file(l, LOG_DIRS_NODE, own[which].filtered, e);
         if (!l->filtered[which])
             return -1;
-        s->filter = logfilter_create(l->filtered[which],
-                                     which == LOG_OUT ? c->stdout_filters
-                                                      : c->stderr_filters,
-                                     s->worker->prefix);
+        s->filter = log_filter_create(l->filtered[which],
+                                      which == LOG_OUT ? c->stdout_filters
+                                                       : c->stderr_filters,
+                                      s->worker->prefix);
     }
     if (p->console)
         s->source = console_source_create(console_for(l, which),
@@ -338,11 +338,11 @@ static int open_outlets(struct stream *s, const struct logplan *p, struct err *e
 }
 
 /* *fd becomes what the worker writes to. */
-static int open_stream(struct worker *w, int which, struct logplan *p, int *fd,
+static int open_stream(struct worker *w, int which, struct log_routing *p, int *fd,
                        struct err *e)
 {
     struct stream *s = &w->stream[which];
-    struct logstream_calls calls = {
+    struct log_stream_calls calls = {
         .ready = on_ready, .data = on_data, .ended = on_ended, .arg = s
     };
 
@@ -350,18 +350,18 @@ static int open_stream(struct worker *w, int which, struct logplan *p, int *fd,
         *fd = p->passed ? STDOUT_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC);
         return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
     }
-    s->in = logstream_create(w->logs->loop, p->pty, &calls, fd, e);
+    s->in = log_stream_create(w->logs->loop, p->pty, &calls, fd, e);
     if (!s->in && p->pty) { /* no more terminals to be had: better a pipe than no job */
         log_debug("%s", e->text);
         p->pty = false;
-        s->in = logstream_create(w->logs->loop, false, &calls, fd, e);
+        s->in = log_stream_create(w->logs->loop, false, &calls, fd, e);
     }
     if (!s->in)
         return -1;
     w->open++;
     if (p->pty)
-        logstream_resize(s->in, own[which].fd,
-                         p->prefix ? (unsigned)strlen(w->prefix) : 0);
+        log_stream_resize(s->in, own[which].fd,
+                          p->prefix ? (unsigned)strlen(w->prefix) : 0);
     return open_outlets(s, p, e);
 }
 
@@ -381,7 +381,7 @@ static int open_stdin(const struct logs *l, uint32_t local_rank, struct err *e)
 
 static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e)
 {
-    struct logplan p[LOG_STREAMS];
+    struct log_routing p[LOG_STREAMS];
 
     for (int i = 0; i < LOG_STREAMS; i++)
         p[i] = plan_for(w, i);
@@ -389,7 +389,7 @@ static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
     *is_tty = p[LOG_ERR].pty;
-    if (logplan_is_one_stream(p, &w->logs->sinks)) {
+    if (log_routing_is_one_stream(p, &w->logs->sinks)) {
         fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
     }
@@ -419,27 +419,27 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
 
 const char *logs_directory(struct logs *l, struct err *e)
 {
-    if (!l->tree && logplan_has_no_files(l->config)) {
+    if (!l->tree && log_routing_has_no_files(l->config)) {
         err_set(e, "there are no logs");
         return NULL;
     }
     if (!l->tree)
-        l->tree = logtree_create(l->config->log_dir, l->config->run_id, e);
-    return l->tree ? logtree_path(l->tree) : NULL;
+        l->tree = log_dirs_create(l->config->log_dir, l->config->run_id, e);
+    return l->tree ? log_dirs_path(l->tree) : NULL;
 }
 
 /* A worker goes on without logs rather than not at all, but for the first start, where
  * somebody is there to be told. */
 static int begin_tree(struct logs *l, uint64_t attempt, struct err *e)
 {
-    if (logplan_has_no_files(l->config) ||
+    if (log_routing_has_no_files(l->config) ||
         (logs_directory(l, e) &&
-         logtree_begin(l->tree, attempt, l->config->workers, e) == 0))
+         log_dirs_begin(l->tree, attempt, l->config->workers, e) == 0))
         return 0;
-    if (!l->has_begun && (l->config->log_dir || logplan_needs_files(l->config)))
+    if (!l->has_begun && (l->config->log_dir || log_routing_needs_files(l->config)))
         return -1;
     log_warn("no logs are kept: %s", e->text);
-    logtree_destroy(l->tree);
+    log_dirs_destroy(l->tree);
     l->tree = NULL;
     return 0;
 }
@@ -452,7 +452,7 @@ static void end_attempt(struct logs *l)
         loop_timer_cancel(&w->drain);
         for (int k = 0; k < LOG_STREAMS; k++)
             close_stream(&w->stream[k]);
-        logtail_fini(&w->tail);
+        log_tail_fini(&w->tail);
         free(w->prefix);
         free(w->error_file);
         free(w->stderr_file);
@@ -467,13 +467,13 @@ static void end_attempt(struct logs *l)
 
 static void name_files(struct worker *w)
 {
-    const struct logtree *t = w->logs->tree;
+    const struct log_dirs *t = w->logs->tree;
 
     if (!t)
         return;
-    w->error_file = logtree_file_path(t, w->local_rank, "error.json");
+    w->error_file = log_dirs_file_path(t, w->local_rank, "error.json");
     if (plan_for(w, LOG_ERR).file)
-        w->stderr_file = logtree_file_path(t, w->local_rank, own[LOG_ERR].file);
+        w->stderr_file = log_dirs_file_path(t, w->local_rank, own[LOG_ERR].file);
 }
 
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err *e)
@@ -485,7 +485,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
         return -1;
     l->has_begun = true;
     for (uint32_t i = 0; i < c->workers; i++) {
-        l->worker[i].prefix = logprefix_make(
+        l->worker[i].prefix = log_prefix_make(
             c->prefix_template, c->role ? c->role : "default", first_rank + i, i);
         name_files(&l->worker[i]);
     }
@@ -494,7 +494,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
-    return logtail_text(&l->worker[local_rank].tail, text, size);
+    return log_tail_text(&l->worker[local_rank].tail, text, size);
 }
 
 const char *logs_error_file(const struct logs *l, uint32_t local_rank)
@@ -515,7 +515,7 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 
 static void resize(struct stream *s)
 {
-    logstream_resize(
+    log_stream_resize(
         s->in, own[s->which].fd,
         plan_for(s->worker, s->which).prefix ? (unsigned)strlen(s->worker->prefix) : 0);
 }
@@ -545,7 +545,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     l->loop = loop;
     l->config = config;
     l->calls = *calls;
-    l->sinks = logplan_look_at(STDOUT_FILENO, STDERR_FILENO);
+    l->sinks = log_routing_look_at(STDOUT_FILENO, STDERR_FILENO);
     l->worker = xcalloc(config->workers, sizeof(*l->worker));
     for (uint32_t i = 0; i < config->workers; i++)
         init_worker(l, i);
@@ -562,7 +562,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
 
 void logs_clear(struct logs *l)
 {
-    logtree_clear(l->tree);
+    log_dirs_clear(l->tree);
 }
 
 void logs_destroy(struct logs *l)
@@ -572,13 +572,13 @@ void logs_destroy(struct logs *l)
     if (!l)
         return;
     end_attempt(l);
-    writer_destroy(l->files, until); /* its losses are told on the console */
+    log_writer_destroy(l->files, until); /* its losses are told on the console */
     log_set_sink(NULL, NULL);
     for (int i = 0; i < LOG_STREAMS; i++) {
         console_destroy(l->sink[i].console);
-        writer_destroy(l->sink[i].writer, until);
+        log_writer_destroy(l->sink[i].writer, until);
     }
-    logtree_destroy(l->tree);
+    log_dirs_destroy(l->tree);
     for (uint32_t i = 0; i < l->config->workers; i++)
         loop_timer_fini(&l->worker[i].drain);
     loop_timer_fini(&l->partial);

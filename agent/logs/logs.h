@@ -39,7 +39,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
 void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
 
-/* As logtree_clear. */
+/* As log_dirs_clear. */
 void logs_clear(struct logs *l);
 
 /* Where crun's own messages go. */

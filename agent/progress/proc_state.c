@@ -96,7 +96,7 @@ static void append_wait(pid_t pid, char *buf, size_t size)
                  (int)strcspn(call, " \n"), call);
 }
 
-char *procstate_describe(pid_t pid, char *buf, size_t size)
+char *proc_state_describe(pid_t pid, char *buf, size_t size)
 {
     char state = state_of(pid);
 

@@ -11,6 +11,6 @@
  * thread, which in most programs is the one that matters. Returns buf; "" if there is
  * no such process.
  */
-char *procstate_describe(pid_t pid, char *buf, size_t size);
+char *proc_state_describe(pid_t pid, char *buf, size_t size);
 
 #endif

@@ -18,22 +18,22 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 
-struct watch {
+struct progress_monitor {
     const struct config *config;
-    struct watch_calls calls;
+    struct progress_monitor_calls calls;
 
     /* of the epoch; pages is NULL while there is none */
     const struct group *group;
     struct guard *guard;
-    const struct pages *pages;
+    const struct status_pages *pages;
     uint32_t first_rank;
     bool somebody_wrote, hang_told, ranks_told;
-    uint32_t lagging; /* told; or LAG_NONE */
+    uint32_t lagging; /* told; or STRAGGLERS_NONE */
     double lagging_speed;
     struct hang_sight *sight;
     struct hang *hang;
-    struct lag *lag;
-    struct pace pace;
+    struct stragglers *lag;
+    struct step_rate pace;
     struct msg_heartbeat progress;
     struct loop_timer timer;
 
@@ -45,7 +45,7 @@ struct watch {
 
 /* -- looking ---------------------------------------------------------------------- */
 
-static void look(struct watch *w)
+static void look(struct progress_monitor *w)
 {
     for (uint32_t i = 0; i < w->pages->count; i++) {
         struct hang_sight *s = &w->sight[i];
@@ -63,7 +63,7 @@ static bool shows(const struct hang_sight *s)
 }
 
 /* The one that is behind all others, or NULL if nobody shows anything. */
-static const struct progress *slowest(const struct watch *w)
+static const struct progress *slowest(const struct progress_monitor *w)
 {
     const struct progress *p = NULL;
 
@@ -73,12 +73,12 @@ static const struct progress *slowest(const struct watch *w)
     return p;
 }
 
-static void note_pace(struct watch *w)
+static void note_pace(struct progress_monitor *w)
 {
     const struct progress *p = slowest(w);
 
     if (p)
-        pace_add(&w->pace, p->step, clock_ms());
+        step_rate_add(&w->pace, p->step, clock_ms());
 }
 
 /* Moments that have nothing to do with the steps, so that a step of exactly a second is
@@ -88,7 +88,7 @@ static uint64_t next_look(void)
     return clock_ms() + HANG_LOOK_MS + (uint64_t)rand() % (HANG_LOOK_MS / 4);
 }
 
-static void arm(struct watch *w)
+static void arm(struct progress_monitor *w)
 {
     uint64_t next = next_look(), deadline = hang_deadline(w->hang);
 
@@ -98,12 +98,12 @@ static void arm(struct watch *w)
 
 /* -- what is seen ----------------------------------------------------------------- */
 
-static void remark(const struct watch *w, const char *kind, const char *text)
+static void remark(const struct progress_monitor *w, const char *kind, const char *text)
 {
     w->calls.remark(w->calls.arg, kind, text);
 }
 
-static void judge(struct watch *w)
+static void judge(struct progress_monitor *w)
 {
     uint32_t local_rank = w->hang_told ? HANG_NONE : hang_verdict(w->hang);
     const struct progress *p;
@@ -123,16 +123,16 @@ static void judge(struct watch *w)
     w->calls.hung(w->calls.arg, local_rank, what);
 }
 
-static void sample_lag(struct watch *w)
+static void sample_lag(struct progress_monitor *w)
 {
     uint32_t local_rank;
     char text[160];
 
     for (uint32_t i = 0; i < w->pages->count; i++)
         if (shows(&w->sight[i]))
-            lag_sample(w->lag, i, w->sight[i].progress.phase);
-    local_rank = lag_find(w->lag, &w->lagging_speed);
-    if (local_rank != LAG_NONE && local_rank != w->lagging) {
+            stragglers_sample(w->lag, i, w->sight[i].progress.phase);
+    local_rank = stragglers_find(w->lag, &w->lagging_speed);
+    if (local_rank != STRAGGLERS_NONE && local_rank != w->lagging) {
         snprintf(text, sizeof(text),
                  "rank %" PRIu32 " lags: it computes at %.0f %% of the median speed of "
                  "this node's ranks, which wait for it",
@@ -144,7 +144,7 @@ static void sample_lag(struct watch *w)
 
 static void on_look(void *arg)
 {
-    struct watch *w = arg;
+    struct progress_monitor *w = arg;
 
     look(w);
     note_pace(w);
@@ -163,7 +163,7 @@ static void format_pace(double pace, char *buf, size_t size)
         snprintf(buf, size, "%.*f", pace >= 100 ? 0 : pace >= 10 ? 1 : 2, pace);
 }
 
-static void format_loss(const struct watch *w, char *buf, size_t size)
+static void format_loss(const struct progress_monitor *w, char *buf, size_t size)
 {
     *buf = '\0';
     for (uint32_t i = 0; i < w->pages->count; i++) {
@@ -176,32 +176,33 @@ static void format_loss(const struct watch *w, char *buf, size_t size)
     }
 }
 
-static void format_note(const struct watch *w, char *buf, size_t size)
+static void format_note(const struct progress_monitor *w, char *buf, size_t size)
 {
-    double waiting = lag_waiting(w->lag);
+    double waiting = stragglers_waiting(w->lag);
 
     *buf = '\0';
-    if (w->lagging != LAG_NONE)
+    if (w->lagging != STRAGGLERS_NONE)
         snprintf(buf, size, "rank %" PRIu32 " lags, %.0f %% of the median",
                  w->first_rank + w->lagging, 100 * w->lagging_speed);
     else if (waiting >= 0)
         snprintf(buf, size, "waits %.0f %% of the time", 100 * waiting);
 }
 
-static void note_progress(struct watch *w)
+static void note_progress(struct progress_monitor *w)
 {
     const struct progress *p = slowest(w);
 
     if (!p)
         return;
     w->progress.step = p->step;
-    format_pace(pace_per_s(&w->pace), w->progress.steps_per_s,
+    format_pace(step_rate_per_s(&w->pace), w->progress.steps_per_s,
                 sizeof(w->progress.steps_per_s));
     format_loss(w, w->progress.loss, sizeof(w->progress.loss));
     format_note(w, w->progress.note, sizeof(w->progress.note));
 }
 
-void watch_progress(struct watch *w, struct msg_heartbeat *progress)
+void progress_monitor_progress(struct progress_monitor *w,
+                               struct msg_heartbeat *progress)
 {
     if (w->pages) {
         look(w);
@@ -214,7 +215,7 @@ void watch_progress(struct watch *w, struct msg_heartbeat *progress)
 
 /* -- a checkpoint is asked for ---------------------------------------------------- */
 
-static bool is_saved(const struct watch *w, const struct hang_sight *s)
+static bool is_saved(const struct progress_monitor *w, const struct hang_sight *s)
 {
     if (!s->alive || s->progress.phase == PROGRESS_DONE)
         return true;
@@ -223,7 +224,7 @@ static bool is_saved(const struct watch *w, const struct hang_sight *s)
     return s->progress.saved == w->ask;
 }
 
-static bool all_saved(const struct watch *w)
+static bool all_saved(const struct progress_monitor *w)
 {
     for (uint32_t i = 0; i < w->pages->count; i++)
         if (!is_saved(w, &w->sight[i]))
@@ -231,7 +232,7 @@ static bool all_saved(const struct watch *w)
     return true;
 }
 
-static void end_ask(struct watch *w)
+static void end_ask(struct progress_monitor *w)
 {
     w->ask_until = 0;
     loop_timer_cancel(&w->ask_timer);
@@ -240,7 +241,7 @@ static void end_ask(struct watch *w)
 
 static void on_ask_look(void *arg)
 {
-    struct watch *w = arg;
+    struct progress_monitor *w = arg;
     uint64_t now = clock_ms(), next = now + CHECKPOINT_LOOK_MS;
 
     look(w);
@@ -250,7 +251,7 @@ static void on_ask_look(void *arg)
         loop_timer_arm(&w->ask_timer, next < w->ask_until ? next : w->ask_until);
 }
 
-static void ask_workers(struct watch *w, uint32_t within_ms)
+static void ask_workers(struct progress_monitor *w, uint32_t within_ms)
 {
     w->ask++;
     for (uint32_t i = 0; i < w->pages->count; i++) {
@@ -261,7 +262,7 @@ static void ask_workers(struct watch *w, uint32_t within_ms)
     }
 }
 
-void watch_ask_checkpoint(struct watch *w, uint32_t within_ms)
+void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within_ms)
 {
     if (w->ask_until)
         return;
@@ -278,7 +279,8 @@ void watch_ask_checkpoint(struct watch *w, uint32_t within_ms)
 
 /* -- what every rank does --------------------------------------------------------- */
 
-static void describe_page(const struct watch *w, uint32_t i, char *buf, size_t size)
+static void describe_page(const struct progress_monitor *w, uint32_t i, char *buf,
+                          size_t size)
 {
     const struct progress *p = &w->sight[i].progress;
     char still[32];
@@ -291,14 +293,14 @@ static void describe_page(const struct watch *w, uint32_t i, char *buf, size_t s
                  progress_phase_name(p->phase), still);
 }
 
-static void tell_rank(struct watch *w, uint32_t i)
+static void tell_rank(struct progress_monitor *w, uint32_t i)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], page[96], state[256];
     pid_t pid = group_pid(w->group, i);
 
     if (pid) {
         describe_page(w, i, page, sizeof(page));
-        procstate_describe(pid, state, sizeof(state));
+        proc_state_describe(pid, state, sizeof(state));
         snprintf(text, sizeof(text), "rank %" PRIu32 " (pid %d): %s; process %s",
                  w->first_rank + i, (int)pid, page, *state ? state : "gone");
     } else {
@@ -307,7 +309,7 @@ static void tell_rank(struct watch *w, uint32_t i)
     remark(w, "rank", text);
 }
 
-void watch_tell_ranks(struct watch *w)
+void progress_monitor_tell_ranks(struct progress_monitor *w)
 {
     char text[64];
 
@@ -326,39 +328,40 @@ void watch_tell_ranks(struct watch *w)
 
 /* -- the whole -------------------------------------------------------------------- */
 
-struct watch *watch_create(struct loop *loop, const struct config *config,
-                           const struct watch_calls *calls)
+struct progress_monitor *
+progress_monitor_create(struct loop *loop, const struct config *config,
+                        const struct progress_monitor_calls *calls)
 {
-    struct watch *w = xcalloc(1, sizeof(*w));
+    struct progress_monitor *w = xcalloc(1, sizeof(*w));
 
     w->config = config;
     w->calls = *calls;
     w->sight = xcalloc(config->workers, sizeof(*w->sight));
     w->hang = hang_create(config->workers);
-    w->lag = lag_create(config->workers);
+    w->lag = stragglers_create(config->workers);
     loop_timer_init(&w->timer, loop, on_look, w);
     loop_timer_init(&w->ask_timer, loop, on_ask_look, w);
     return w;
 }
 
-void watch_destroy(struct watch *w)
+void progress_monitor_destroy(struct progress_monitor *w)
 {
     if (!w)
         return;
     loop_timer_fini(&w->timer);
     loop_timer_fini(&w->ask_timer);
     hang_destroy(w->hang);
-    lag_destroy(w->lag);
+    stragglers_destroy(w->lag);
     free(w->sight);
     free(w);
 }
 
-void watch_begin(struct watch *w, const struct group *group, struct guard *guard,
-                 const struct msg_start *start)
+void progress_monitor_begin(struct progress_monitor *w, const struct group *group,
+                            struct guard *guard, const struct msg_start *start)
 {
     const struct hang_rule rule = { w->config->hang_timeout_ms, w->config->hang_auto };
 
-    watch_end(w);
+    progress_monitor_end(w);
     w->progress = (struct msg_heartbeat){ .step = 0 };
     if (guard_pages(guard)->count < w->config->workers)
         return;
@@ -367,16 +370,16 @@ void watch_begin(struct watch *w, const struct group *group, struct guard *guard
     w->pages = guard_pages(guard);
     w->first_rank = start->first_rank;
     w->somebody_wrote = w->hang_told = w->ranks_told = false;
-    w->lagging = LAG_NONE;
+    w->lagging = STRAGGLERS_NONE;
     w->ask = 0;
-    w->pace = (struct pace){ .count = 0 };
+    w->pace = (struct step_rate){ .count = 0 };
     memset(w->sight, 0, w->config->workers * sizeof(*w->sight));
     hang_begin(w->hang, &rule, start->world_size > start->workers, clock_ms());
-    lag_begin(w->lag);
+    stragglers_begin(w->lag);
     arm(w);
 }
 
-void watch_end(struct watch *w)
+void progress_monitor_end(struct progress_monitor *w)
 {
     w->pages = NULL;
     w->ask_until = 0;

@@ -7,7 +7,7 @@
 
 struct guard;
 struct loop;
-struct watch;
+struct progress_monitor;
 
 /*
  * The agent's eye on the status pages of its workers: how far they are, for the
@@ -15,7 +15,7 @@ struct watch;
  * asked for is written. Looks once a second while there is something to be seen, and
  * not at all while nobody has written and no --hang-timeout is given.
  */
-struct watch_calls {
+struct progress_monitor_calls {
     /* A worker hangs; once an epoch at most. */
     void (*hung)(void *arg, uint32_t local_rank, const char *what);
     /* A remark about a rank, for the log and the rendezvous' events. */
@@ -25,23 +25,26 @@ struct watch_calls {
     void *arg;
 };
 
-struct watch *watch_create(struct loop *loop, const struct config *config,
-                           const struct watch_calls *calls);
-void watch_destroy(struct watch *w); /* NULL is fine */
+struct progress_monitor *
+progress_monitor_create(struct loop *loop, const struct config *config,
+                        const struct progress_monitor_calls *calls);
+void progress_monitor_destroy(struct progress_monitor *w); /* NULL is fine */
 
 /* The group has started. It and the guard must outlive the watch's next end. */
-void watch_begin(struct watch *w, const struct group *group, struct guard *guard,
-                 const struct msg_start *start);
-void watch_end(struct watch *w); /* one that has not begun is fine */
+void progress_monitor_begin(struct progress_monitor *w, const struct group *group,
+                            struct guard *guard, const struct msg_start *start);
+void progress_monitor_end(
+    struct progress_monitor *w); /* one that has not begun is fine */
 
 /* What the next heartbeat is to say. */
-void watch_progress(struct watch *w, struct msg_heartbeat *progress);
+void progress_monitor_progress(struct progress_monitor *w,
+                               struct msg_heartbeat *progress);
 
 /* Remarks on what every rank of this node does; once an epoch. */
-void watch_tell_ranks(struct watch *w);
+void progress_monitor_tell_ranks(struct progress_monitor *w);
 
 /* Workers are to write a checkpoint; `checkpointed` follows, perhaps before this
  * returns. A second ask before that is the same one. */
-void watch_ask_checkpoint(struct watch *w, uint32_t within_ms);
+void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within_ms);
 
 #endif

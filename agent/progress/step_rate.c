@@ -3,21 +3,21 @@
 
 #include <string.h>
 
-void pace_add(struct pace *p, uint64_t step, uint64_t now_ms)
+void step_rate_add(struct step_rate *p, uint64_t step, uint64_t now_ms)
 {
-    uint32_t last = (p->count - 1) % PACE_KEPT;
+    uint32_t last = (p->count - 1) % STEP_RATE_KEPT;
 
     if (p->count > 0 && step < p->sample[last].step)
         memset(p, 0, sizeof(*p));
-    p->sample[p->count % PACE_KEPT].at_ms = now_ms;
-    p->sample[p->count % PACE_KEPT].step = step;
+    p->sample[p->count % STEP_RATE_KEPT].at_ms = now_ms;
+    p->sample[p->count % STEP_RATE_KEPT].step = step;
     p->count++;
 }
 
-double pace_per_s(const struct pace *p)
+double step_rate_per_s(const struct step_rate *p)
 {
-    uint32_t first = p->count > PACE_KEPT ? p->count % PACE_KEPT : 0;
-    uint32_t last = (p->count - 1) % PACE_KEPT;
+    uint32_t first = p->count > STEP_RATE_KEPT ? p->count % STEP_RATE_KEPT : 0;
+    uint32_t last = (p->count - 1) % STEP_RATE_KEPT;
 
     if (p->count < 2 || p->sample[last].at_ms <= p->sample[first].at_ms)
         return -1;

@@ -4,20 +4,20 @@
 
 #include <stdint.h>
 
-#define PACE_KEPT 16
+#define STEP_RATE_KEPT 16
 
-/* Steps a second, over the last PACE_KEPT samples. Pure; zero-initialise. */
-struct pace {
+/* Steps a second, over the last STEP_RATE_KEPT samples. Pure; zero-initialise. */
+struct step_rate {
     struct {
         uint64_t at_ms, step;
-    } sample[PACE_KEPT];
+    } sample[STEP_RATE_KEPT];
     uint32_t count;
 };
 
 /* A step lower than the one before it begins anew. */
-void pace_add(struct pace *p, uint64_t step, uint64_t now_ms);
+void step_rate_add(struct step_rate *p, uint64_t step, uint64_t now_ms);
 
 /* -1: not known yet. */
-double pace_per_s(const struct pace *p);
+double step_rate_per_s(const struct step_rate *p);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define LAG_SPEED_MIN 0.7
 
-struct lag {
+struct stragglers {
     uint32_t workers;
     struct tally {
         bool trains; /* it has said so: it does say what it does */
@@ -19,9 +19,9 @@ struct lag {
     double *share; /* scratch, for the median */
 };
 
-struct lag *lag_create(uint32_t workers)
+struct stragglers *stragglers_create(uint32_t workers)
 {
-    struct lag *l = xcalloc(1, sizeof(*l));
+    struct stragglers *l = xcalloc(1, sizeof(*l));
 
     l->workers = workers;
     l->tally = xcalloc(workers, sizeof(*l->tally));
@@ -29,7 +29,7 @@ struct lag *lag_create(uint32_t workers)
     return l;
 }
 
-void lag_destroy(struct lag *l)
+void stragglers_destroy(struct stragglers *l)
 {
     if (!l)
         return;
@@ -38,12 +38,13 @@ void lag_destroy(struct lag *l)
     free(l);
 }
 
-void lag_begin(struct lag *l)
+void stragglers_begin(struct stragglers *l)
 {
     memset(l->tally, 0, l->workers * sizeof(*l->tally));
 }
 
-void lag_sample(struct lag *l, uint32_t local_rank, enum progress_phase phase)
+void stragglers_sample(struct stragglers *l, uint32_t local_rank,
+                       enum progress_phase phase)
 {
     struct tally *t = &l->tally[local_rank];
 
@@ -80,7 +81,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Of two in the middle the faster one's: of two ranks, one may lag. -1: of nobody. */
-static double median_share(const struct lag *l)
+static double median_share(const struct stragglers *l)
 {
     uint32_t n = 0;
 
@@ -93,10 +94,10 @@ static double median_share(const struct lag *l)
     return l->share[(n - 1) / 2];
 }
 
-uint32_t lag_find(const struct lag *l, double *speed)
+uint32_t stragglers_find(const struct stragglers *l, double *speed)
 {
     double median = median_share(l);
-    uint32_t slowest = LAG_NONE;
+    uint32_t slowest = STRAGGLERS_NONE;
 
     *speed = LAG_SPEED_MIN;
     for (uint32_t i = 0; i < l->workers; i++) {
@@ -108,7 +109,7 @@ uint32_t lag_find(const struct lag *l, double *speed)
     return slowest;
 }
 
-double lag_waiting(const struct lag *l)
+double stragglers_waiting(const struct stragglers *l)
 {
     double median = median_share(l);
 

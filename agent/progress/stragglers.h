@@ -17,20 +17,22 @@
  * said that it trains, and old samples fade: LAG_SAMPLES_MIN are needed, and from
  * twice as many on they are halved. Pure.
  */
-#define LAG_NONE UINT32_MAX
+#define STRAGGLERS_NONE UINT32_MAX
 
-struct lag;
+struct stragglers;
 
-struct lag *lag_create(uint32_t workers);
-void lag_destroy(struct lag *l); /* NULL is fine */
-void lag_begin(struct lag *l);   /* a new epoch */
+struct stragglers *stragglers_create(uint32_t workers);
+void stragglers_destroy(struct stragglers *l); /* NULL is fine */
+void stragglers_begin(struct stragglers *l);   /* a new epoch */
 
-void lag_sample(struct lag *l, uint32_t local_rank, enum progress_phase phase);
+void stragglers_sample(struct stragglers *l, uint32_t local_rank,
+                       enum progress_phase phase);
 
-/* The slowest one if it lags, with its speed (1: as the median); else LAG_NONE. */
-uint32_t lag_find(const struct lag *l, double *speed);
+/* The slowest one if it lags, with its speed (1: as the median); else STRAGGLERS_NONE.
+ */
+uint32_t stragglers_find(const struct stragglers *l, double *speed);
 
 /* The median share of time spent waiting, 0 to 1; -1: not known yet. */
-double lag_waiting(const struct lag *l);
+double stragglers_waiting(const struct stragglers *l);
 
 #endif

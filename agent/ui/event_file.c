@@ -15,14 +15,14 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 
-struct events {
+struct event_file {
     const struct config *config;
     int file; /* -1: none */
 };
 
-struct events *events_create(const struct config *config)
+struct event_file *event_file_create(const struct config *config)
 {
-    struct events *ev = xcalloc(1, sizeof(*ev));
+    struct event_file *ev = xcalloc(1, sizeof(*ev));
 
     ev->config = config;
     ev->file = -1;
@@ -36,7 +36,7 @@ struct events *events_create(const struct config *config)
     return ev;
 }
 
-void events_destroy(struct events *ev)
+void event_file_destroy(struct event_file *ev)
 {
     if (!ev)
         return;
@@ -54,8 +54,8 @@ static void write_line(int fd, const char *text)
     free(line);
 }
 
-void events_add(struct events *ev, const char *kind, uint64_t epoch, const char *fmt,
-                ...)
+void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
+                    const char *fmt, ...)
 {
     char text[1024];
     cJSON *o;
@@ -83,16 +83,18 @@ void events_add(struct events *ev, const char *kind, uint64_t epoch, const char 
     free(line);
 }
 
-void events_add_formed(struct events *ev, uint64_t epoch, const struct msg_start *start)
+void event_file_add_formed(struct event_file *ev, uint64_t epoch,
+                           const struct msg_start *start)
 {
-    events_add(ev, "formed", epoch, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
-               start->group_size, start->group_size == 1 ? "" : "s", start->world_size,
-               start->world_size == 1 ? "" : "s");
+    event_file_add(ev, "formed", epoch, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+                   start->group_size, start->group_size == 1 ? "" : "s",
+                   start->world_size, start->world_size == 1 ? "" : "s");
 }
 
-void events_add_failed(struct events *ev, uint64_t epoch, const struct failure *f)
+void event_file_add_failed(struct event_file *ev, uint64_t epoch,
+                           const struct failure *f)
 {
-    events_add(ev, "failed", epoch,
-               "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
-               f->rank, f->local_rank, f->pid, f->what);
+    event_file_add(ev, "failed", epoch,
+                   "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
+                   f->rank, f->local_rank, f->pid, f->what);
 }

@@ -8,14 +8,15 @@
  * What happens on this node, as JSON lines: to --events-file, and to standard error
  * with --event-log-handler console.
  */
-struct events;
+struct event_file;
 
-struct events *events_create(const struct config *config); /* never NULL */
-void events_destroy(struct events *ev);                    /* NULL is fine */
-void events_add(struct events *ev, const char *kind, uint64_t epoch, const char *fmt,
-                ...) __attribute__((format(printf, 4, 5)));
-void events_add_formed(struct events *ev, uint64_t epoch,
-                       const struct msg_start *start);
-void events_add_failed(struct events *ev, uint64_t epoch, const struct failure *f);
+struct event_file *event_file_create(const struct config *config); /* never NULL */
+void event_file_destroy(struct event_file *ev);                    /* NULL is fine */
+void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
+                    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void event_file_add_formed(struct event_file *ev, uint64_t epoch,
+                           const struct msg_start *start);
+void event_file_add_failed(struct event_file *ev, uint64_t epoch,
+                           const struct failure *f);
 
 #endif

@@ -19,10 +19,10 @@
 #define WAITING_AGAIN_MS 30000
 #define SLOW_STOP_MS 1000 /* worth a line of its own */
 
-struct say {
+struct job_messages {
     const struct config *config;
     char job[RUN_ID_MAX + 8];
-    struct foot *foot;
+    struct status_line *foot;
     bool stopping;
     uint32_t alive;
     bool running;
@@ -44,7 +44,7 @@ static const char *plural(uint32_t n)
 
 static void show_countdown(void *arg)
 {
-    struct say *s = arg;
+    struct job_messages *s = arg;
     uint64_t now = clock_ms();
     uint64_t left = s->stop_ends > now ? s->stop_ends - now : 0;
     char line[128];
@@ -53,20 +53,20 @@ static void show_countdown(void *arg)
              "crun: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
              s->alive, plural(s->alive), (left + 999) / 1000);
-    foot_urgent(s->foot, line);
+    status_line_urgent(s->foot, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
 }
 
-static void end_countdown(struct say *s)
+static void end_countdown(struct job_messages *s)
 {
     loop_timer_cancel(&s->countdown);
-    foot_urgent(s->foot, "");
+    status_line_urgent(s->foot, "");
 }
 
 static void show_unreached(void *arg)
 {
-    struct say *s = arg;
+    struct job_messages *s = arg;
     uint64_t now = clock_ms(), end = s->tried_since + s->config->job.join_timeout_ms;
 
     log_info("waiting for the rendezvous (%s) · %" PRIu64 " s left", s->unreached,
@@ -74,7 +74,7 @@ static void show_unreached(void *arg)
     loop_timer_arm(&s->unreached_again, now + WAITING_AGAIN_MS);
 }
 
-void say_unreached(struct say *s, bool out, const char *why)
+void job_messages_unreached(struct job_messages *s, bool out, const char *why)
 {
     if (!out) {
         loop_timer_cancel(&s->unreached_again);
@@ -84,10 +84,10 @@ void say_unreached(struct say *s, bool out, const char *why)
     loop_timer_arm(&s->unreached_again, clock_ms() + WAITING_FIRST_MS);
 }
 
-struct say *say_create(struct loop *loop, const struct config *config,
-                       struct foot *foot)
+struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
+                                         struct status_line *foot)
 {
-    struct say *s = xcalloc(1, sizeof(*s));
+    struct job_messages *s = xcalloc(1, sizeof(*s));
 
     s->foot = foot;
     s->config = config;
@@ -101,7 +101,7 @@ struct say *say_create(struct loop *loop, const struct config *config,
     return s;
 }
 
-void say_destroy(struct say *s)
+void job_messages_destroy(struct job_messages *s)
 {
     if (!s)
         return;
@@ -110,12 +110,13 @@ void say_destroy(struct say *s)
     free(s);
 }
 
-const char *say_job(const struct say *s)
+const char *job_messages_job(const struct job_messages *s)
 {
     return s->job;
 }
 
-void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
+void job_messages_formed(struct job_messages *s, const struct msg_start *start,
+                         uint64_t epoch)
 {
     const char *nodes = start->group_size == 1 ? "node" : "nodes";
 
@@ -141,20 +142,22 @@ void say_formed(struct say *s, const struct msg_start *start, uint64_t epoch)
                  plural(start->world_size), start->group_rank, epoch);
 }
 
-void say_joined(struct say *s, const struct msg_joined *joined)
+void job_messages_joined(struct job_messages *s, const struct msg_joined *joined)
 {
     if (joined->spare)
         log_info("this node waits as a spare of %s", s->job);
 }
 
-void say_cause(struct say *s, const struct msg_stop *stop, uint64_t epoch)
+void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
+                        uint64_t epoch)
 {
     if (epoch != s->caused_epoch && !stop->last && strcmp(stop->cause, "user") != 0)
         log_info("%s", stop->text);
     s->caused_epoch = epoch;
 }
 
-void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
+void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
+                           uint32_t alive)
 {
     bool by_user = strcmp(stop->cause, "user") == 0;
 
@@ -167,14 +170,14 @@ void say_stopping(struct say *s, const struct msg_stop *stop, uint32_t alive)
     s->stop_began = clock_ms();
     if (!by_user || alive == 0)
         return;
-    if (foot_is_shown(s->foot))
+    if (status_line_is_shown(s->foot))
         show_countdown(s);
     else
         log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
                  plural(alive), stop->grace_ms / 1000);
 }
 
-void say_stopped(struct say *s)
+void job_messages_stopped(struct job_messages *s)
 {
     uint64_t took = clock_ms() - s->stop_began;
 
@@ -192,7 +195,7 @@ static bool is_only_here(const char *endpoints)
                          strncmp(endpoints, "localhost", 9) == 0);
 }
 
-void say_waiting(struct say *s, const struct msg_beat *beat)
+void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
     bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
@@ -240,8 +243,8 @@ static int add_word(char *buf, size_t size, int at, const char *format, ...)
     return (size_t)n < size ? n : (int)size - 1;
 }
 
-char *say_standing(const struct say *s, const struct msg_heartbeat *p, char *buf,
-                   size_t size)
+char *job_messages_standing(const struct job_messages *s, const struct msg_heartbeat *p,
+                            char *buf, size_t size)
 {
     const struct msg_start *m = &s->start;
     char age[32];
@@ -269,7 +272,7 @@ char *say_standing(const struct say *s, const struct msg_heartbeat *p, char *buf
     return buf;
 }
 
-void say_outage(bool out, const char *why)
+void job_messages_outage(bool out, const char *why)
 {
     if (out)
         log_warn("the rendezvous is out of reach (%s): workers go on, trying again",

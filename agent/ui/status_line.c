@@ -16,10 +16,10 @@
 #define TEXT_MAX 256
 #define COLUMNS_DEFAULT 80
 
-struct foot {
+struct status_line {
     struct console *console;
     struct loop_timer again;
-    struct foot_calls calls;
+    struct status_line_calls calls;
     char urgent[TEXT_MAX];
     bool shown;
 };
@@ -43,7 +43,7 @@ static void cut(char *text, unsigned columns)
         }
 }
 
-static void draw(struct foot *f, char *line)
+static void draw(struct status_line *f, char *line)
 {
     cut(line, terminal_columns() - 1);
     if (*line || f->shown)
@@ -53,7 +53,7 @@ static void draw(struct foot *f, char *line)
 
 static void show(void *arg)
 {
-    struct foot *f = arg;
+    struct status_line *f = arg;
     char line[TEXT_MAX] = "";
 
     if (*f->urgent)
@@ -64,7 +64,7 @@ static void show(void *arg)
     loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
 }
 
-void foot_urgent(struct foot *f, const char *text)
+void status_line_urgent(struct status_line *f, const char *text)
 {
     snprintf(f->urgent, sizeof(f->urgent), "%s", text);
     if (f->console)
@@ -79,10 +79,10 @@ static bool is_terminal(void)
     return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
 }
 
-struct foot *foot_create(struct loop *loop, struct console *console,
-                         const struct foot_calls *calls)
+struct status_line *status_line_create(struct loop *loop, struct console *console,
+                                       const struct status_line_calls *calls)
 {
-    struct foot *f = xcalloc(1, sizeof(*f));
+    struct status_line *f = xcalloc(1, sizeof(*f));
 
     f->calls = *calls;
     loop_timer_init(&f->again, loop, show, f);
@@ -93,12 +93,12 @@ struct foot *foot_create(struct loop *loop, struct console *console,
     return f;
 }
 
-bool foot_is_shown(const struct foot *f)
+bool status_line_is_shown(const struct status_line *f)
 {
     return f && f->console;
 }
 
-void foot_destroy(struct foot *f)
+void status_line_destroy(struct status_line *f)
 {
     if (!f)
         return;

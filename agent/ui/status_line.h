@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct console;
-struct foot;
+struct status_line;
 struct loop;
 
 /*
@@ -14,17 +14,18 @@ struct loop;
  * is not there where standard error is no terminal, or a dumb one, gives way to
  * whatever anybody writes, and comes back within a second.
  */
-struct foot_calls {
+struct status_line_calls {
     /* How the job stands, asked for every second; "" : nothing to show. */
     void (*standing)(void *arg, char *text, size_t size);
     void *arg;
 };
 
-struct foot *foot_create(struct loop *loop, struct console *console,
-                         const struct foot_calls *calls);
-void foot_destroy(struct foot *f); /* takes it away; NULL is fine */
+struct status_line *status_line_create(struct loop *loop, struct console *console,
+                                       const struct status_line_calls *calls);
+void status_line_destroy(struct status_line *f); /* takes it away; NULL is fine */
 
-bool foot_is_shown(const struct foot *f);
-void foot_urgent(struct foot *f, const char *text); /* "" : not any more */
+bool status_line_is_shown(const struct status_line *f);
+void status_line_urgent(struct status_line *f,
+                        const char *text); /* "" : not any more */
 
 #endif

@@ -118,7 +118,7 @@ static void keep_end(char *out, size_t size, const char *text)
 
 /* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
  */
-static bool understand(const cJSON *root, struct error_told *t)
+static bool config_build(const cJSON *root, struct error_told *t)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
     const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
@@ -148,7 +148,7 @@ bool failure_read_error_file(const char *path, struct error_told *told)
     bool understood;
 
     *told = (struct error_told){ 0 };
-    understood = root && understand(root, told) && *told->said;
+    understood = root && config_build(root, told) && *told->said;
     cJSON_Delete(root);
     free(raw);
     return understood;

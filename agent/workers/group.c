@@ -145,22 +145,22 @@ static void close_streams(const int fd[3])
 static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
 {
     struct guard_spawn s = { .fd = { -1, -1, -1 } };
-    const struct pages *pages = guard_pages(g->guard);
+    const struct status_pages *pages = guard_pages(g->guard);
     char progress[64];
     struct workerenv_facts facts = { .config = g->config,
                                      .start = &g->start,
                                      .epoch = g->epoch,
                                      .local_rank = local_rank,
                                      .error_file = logs_error_file(g->logs, local_rank),
-                                     .progress = pages_path(pages, guard_pid(g->guard),
-                                                            local_rank, progress,
-                                                            sizeof(progress)),
+                                     .progress = status_pages_path(
+                                         pages, guard_pid(g->guard), local_rank,
+                                         progress, sizeof(progress)),
                                      .launch = guard_launch(g->guard),
                                      .agent_store = true };
     int rc;
 
     if (local_rank < pages->count)
-        pages_clear(pages, local_rank);
+        status_pages_clear(pages, local_rank);
     if (logs_open(g->logs, local_rank, s.fd, &s.is_tty, e) < 0)
         return -1;
     rc = spawn(g, local_rank, &facts, &s, e);

@@ -139,7 +139,7 @@ static void put_job(struct own *o, const struct workerenv_facts *f)
     put(o, "CRUN_RUN_ID=%s", f->config->run_id);
     put(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
     if (f->launch && *f->launch)
-        put(o, CLAIM_VARIABLE "=%s", f->launch);
+        put(o, LAUNCH_LOCK_VARIABLE "=%s", f->launch);
     if (*f->progress)
         put(o, "CRUN_PROGRESS=%s", f->progress);
 }

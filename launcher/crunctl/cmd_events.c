@@ -38,7 +38,7 @@ static void print_line(const struct msg_event *event)
 }
 
 struct reader {
-    struct ctl *c;
+    struct ctl_client *c;
     bool json;
 };
 
@@ -53,11 +53,11 @@ static void on_event(void *arg, const struct msg *m)
     else
         print_line(&m->event);
     if (fflush(stdout) != 0)
-        ctl_stop_listening(r->c);
+        ctl_client_stop_listening(r->c);
 }
 
-static int run(struct ctl *c, const struct ctl_options *o, const char *word,
-               struct err *e)
+static int run(struct ctl_client *c, const struct ctl_client_options *o,
+               const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_EVENTS };
     struct reader r = { .c = c, .json = o->json };
@@ -68,29 +68,30 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
              o->run_id ? o->run_id : "");
     m.events.since = (uint64_t)o->since;
     m.events.follow = o->follow;
-    rc = ctl_ask(c, &m, on_event, &r, NULL, e);
-    return rc == CTL_EXIT_OK && o->follow ? ctl_listen(c, on_event, &r, e) : rc;
+    rc = ctl_client_ask(c, &m, on_event, &r, NULL, e);
+    return rc == CTL_CLIENT_EXIT_OK && o->follow ? ctl_client_listen(c, on_event, &r, e)
+                                                 : rc;
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
+    CTL_CLIENT_COMMON_FLAGS,
     { .name = "follow",
       .letter = 'f',
       .help = "Go on with the events to come, until Ctrl-C.",
       .set = opt_set_true,
-      .offset = offsetof(struct ctl_options, follow) },
+      .offset = offsetof(struct ctl_client_options, follow) },
     { .name = "since",
       .arg = "N",
       .help = "Only events with a greater number. Default: all that are kept.",
       .set = opt_set_int,
-      .offset = offsetof(struct ctl_options, since),
+      .offset = offsetof(struct ctl_client_options, since),
       .min = 0,
       .max = INT64_MAX },
-    CTL_JSON_FLAG("Print each event as a line of JSON."),
+    CTL_CLIENT_JSON_FLAG("Print each event as a line of JSON."),
     { .name = NULL },
 };
 
-const struct ctl_command ctl_events = {
+const struct ctl_client_command ctl_events = {
     .name = "events",
     .summary = "show what has happened to the jobs",
     .table = table,

@@ -15,14 +15,14 @@
 /* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
  * JSON. */
 struct status {
-    const struct ctl_options *options;
+    const struct ctl_client_options *options;
     struct job_list {
         char run_id[RUN_ID_MAX + 1];
         struct job_list *next;
     } * jobs, **tail;
-    struct table *table; /* of the job being shown */
-    cJSON *array;        /* of all jobs */
-    cJSON *nodes;        /* of the job being shown */
+    struct text_table *table; /* of the job being shown */
+    cJSON *array;             /* of all jobs */
+    cJSON *nodes;             /* of the job being shown */
 };
 
 static const char *const headings[] = { "NODE",      "SLOT",        "RANKS", "STATE",
@@ -74,48 +74,48 @@ static void print_job(const struct msg_job_status *s)
         printf("last failure: %s\n", log_printable(s->text, text, sizeof(text)));
 }
 
-static void print_ranks(struct table *t, const struct msg_node_status *s)
+static void print_ranks(struct text_table *t, const struct msg_node_status *s)
 {
     if (s->group_rank < 0)
-        table_cell(t, "-");
+        text_table_cell(t, "-");
     else if (s->workers == 1)
-        table_cell(t, "%" PRIu32, s->first_rank);
+        text_table_cell(t, "%" PRIu32, s->first_rank);
     else
-        table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
-                   s->first_rank + s->workers - 1);
+        text_table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
+                        s->first_rank + s->workers - 1);
 }
 
 /* How busy they are, and how full the fullest one is. */
-static void print_gpus(struct table *t, const struct msg_gpus *g)
+static void print_gpus(struct text_table *t, const struct msg_gpus *g)
 {
     if (g->count && g->percent >= 0)
-        table_cell(t, "%" PRId32 "%%", g->percent);
+        text_table_cell(t, "%" PRId32 "%%", g->percent);
     else
-        table_cell(t, "-");
+        text_table_cell(t, "-");
     if (g->total_mib)
-        table_cell(t, "%.*fG", g->used_mib < 10 * 1024, g->used_mib / 1024.0);
+        text_table_cell(t, "%.*fG", g->used_mib < 10 * 1024, g->used_mib / 1024.0);
     else
-        table_cell(t, "-");
+        text_table_cell(t, "-");
 }
 
-static void add_row(struct table *t, const struct msg_node_status *s)
+static void add_row(struct text_table *t, const struct msg_node_status *s)
 {
     char heard[32];
 
-    table_cell(t, "%s", s->host);
-    table_cell(t, s->slot < 0 ? "-" : "%" PRId32, s->slot);
+    text_table_cell(t, "%s", s->host);
+    text_table_cell(t, s->slot < 0 ? "-" : "%" PRId32, s->slot);
     print_ranks(t, s);
-    table_cell(t, "%s", s->state);
-    table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
-               s->connected ? "" : " (away)");
-    table_cell(t, "%s", s->containment);
-    table_cell(t, s->progress.step ? "%" PRIu64 : "-", s->progress.step);
-    table_cell(t, "%s", s->progress.steps_per_s);
-    table_cell(t, "%s", s->progress.loss);
+    text_table_cell(t, "%s", s->state);
+    text_table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
+                    s->connected ? "" : " (away)");
+    text_table_cell(t, "%s", s->containment);
+    text_table_cell(t, s->progress.step ? "%" PRIu64 : "-", s->progress.step);
+    text_table_cell(t, "%s", s->progress.steps_per_s);
+    text_table_cell(t, "%s", s->progress.loss);
     print_gpus(t, &s->progress.gpus);
-    table_cell(t, "%" PRIu32, s->pid);
-    table_cell(t, "%s", s->address);
-    table_cell(t, "%s", s->progress.note);
+    text_table_cell(t, "%" PRIu32, s->pid);
+    text_table_cell(t, "%s", s->address);
+    text_table_cell(t, "%s", s->progress.note);
 }
 
 /* -- for programs ----------------------------------------------------------------- */
@@ -236,13 +236,13 @@ static void on_detail(void *arg, const struct msg *m)
         cJSON_AddItemToArray(s->nodes, node_object(&m->node_status));
     } else if (m->type == MSG_NODE_STATUS) {
         if (!s->table)
-            s->table = table_create(headings);
+            s->table = text_table_create(headings);
         add_row(s->table, &m->node_status);
     }
 }
 
 /* All pages of one list. */
-static int ask_pages(struct ctl *c, const char *run_id, ctl_answer_fn *fn,
+static int ask_pages(struct ctl_client *c, const char *run_id, ctl_client_answer_fn *fn,
                      struct status *s, struct err *e)
 {
     struct msg m = { .type = MSG_STATUS };
@@ -252,31 +252,32 @@ static int ask_pages(struct ctl *c, const char *run_id, ctl_answer_fn *fn,
     snprintf(m.status.run_id, sizeof(m.status.run_id), "%s", run_id);
     do {
         m.status.from = (uint32_t)next;
-        rc = ctl_ask(c, &m, fn, s, &next, e);
-    } while (rc == CTL_EXIT_OK && next);
+        rc = ctl_client_ask(c, &m, fn, s, &next, e);
+    } while (rc == CTL_CLIENT_EXIT_OK && next);
     return rc;
 }
 
-static int show_job(struct ctl *c, const char *run_id, struct status *s, struct err *e)
+static int show_job(struct ctl_client *c, const char *run_id, struct status *s,
+                    struct err *e)
 {
     int rc = ask_pages(c, run_id, on_detail, s, e);
 
     if (s->table)
-        table_print(s->table, stdout);
-    table_destroy(s->table);
+        text_table_print(s->table, stdout);
+    text_table_destroy(s->table);
     s->table = NULL;
     return rc;
 }
 
-static int show_all(struct ctl *c, struct status *s, struct err *e)
+static int show_all(struct ctl_client *c, struct status *s, struct err *e)
 {
     int rc = ask_pages(c, "", on_job_name, s, e);
 
-    if (rc == CTL_EXIT_OK && !s->jobs && !s->array)
+    if (rc == CTL_CLIENT_EXIT_OK && !s->jobs && !s->array)
         printf("no jobs\n");
     for (struct job_list *j = s->jobs, *next; j; j = next) {
         next = j->next;
-        if (rc == CTL_EXIT_OK)
+        if (rc == CTL_CLIENT_EXIT_OK)
             rc = show_job(c, j->run_id, s, e);
         if (next && !s->array)
             putchar('\n');
@@ -285,8 +286,8 @@ static int show_all(struct ctl *c, struct status *s, struct err *e)
     return rc;
 }
 
-static int run(struct ctl *c, const struct ctl_options *o, const char *word,
-               struct err *e)
+static int run(struct ctl_client *c, const struct ctl_client_options *o,
+               const char *word, struct err *e)
 {
     struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
     int rc;
@@ -294,7 +295,7 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
     s.tail = &s.jobs;
     (void)word;
     rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
-    if (s.array && rc == CTL_EXIT_OK) {
+    if (s.array && rc == CTL_CLIENT_EXIT_OK) {
         char *text = cJSON_Print(s.array);
 
         puts(text ? text : "[]");
@@ -305,12 +306,12 @@ static int run(struct ctl *c, const struct ctl_options *o, const char *word,
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
-    CTL_JSON_FLAG("Print an array of jobs as JSON."),
+    CTL_CLIENT_COMMON_FLAGS,
+    CTL_CLIENT_JSON_FLAG("Print an array of jobs as JSON."),
     { .name = NULL },
 };
 
-const struct ctl_command ctl_status = {
+const struct ctl_client_command ctl_status = {
     .name = "status",
     .summary = "show the jobs, their nodes and how far they are",
     .table = table,

@@ -5,27 +5,27 @@
 #include "launcher/crunctl/ctl_client.h"
 
 /* crunctl stop: end a job on all its nodes. */
-static int run(struct ctl *c, const struct ctl_options *o, const char *word,
-               struct err *e)
+static int run(struct ctl_client *c, const struct ctl_client_options *o,
+               const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_STOP_JOB, .stop_job = { .now = o->now } };
 
     (void)word;
     snprintf(m.stop_job.run_id, sizeof(m.stop_job.run_id), "%s",
              o->run_id ? o->run_id : "");
-    return ctl_ask(c, &m, NULL, NULL, NULL, e);
+    return ctl_client_ask(c, &m, NULL, NULL, NULL, e);
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
+    CTL_CLIENT_COMMON_FLAGS,
     { .name = "now",
       .help = "Without giving the workers time to finish.",
       .set = opt_set_true,
-      .offset = offsetof(struct ctl_options, now) },
+      .offset = offsetof(struct ctl_client_options, now) },
     { .name = NULL },
 };
 
-const struct ctl_command ctl_stop = {
+const struct ctl_client_command ctl_stop = {
     .name = "stop",
     .summary = "end a job on all its nodes",
     .table = table,

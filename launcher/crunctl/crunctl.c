@@ -18,16 +18,17 @@
 #define DEFAULT_ENDPOINT "127.0.0.1:29400"
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_command *const commands[] = { &ctl_status, &ctl_events,
-                                                      &ctl_stop, &ctl_drain, NULL };
+static const struct ctl_client_command *const commands[] = { &ctl_status, &ctl_events,
+                                                             &ctl_stop, &ctl_drain,
+                                                             NULL };
 
-static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
+static const struct opt common_flags[] = { CTL_CLIENT_COMMON_FLAGS, { .name = NULL } };
 
 static void print_help(void)
 {
     printf("usage: crunctl [flags] COMMAND [flags]\n\n"
            "Looks at and steers the jobs of a rendezvous.\n\n");
-    for (const struct ctl_command *const *c = commands; *c; c++) {
+    for (const struct ctl_client_command *const *c = commands; *c; c++) {
         char form[32];
 
         snprintf(form, sizeof(form), "%s %s", (*c)->name,
@@ -40,16 +41,16 @@ static void print_help(void)
     printf("\n\"crunctl COMMAND --help\" shows those of one command.\n");
 }
 
-static void print_command_help(const struct ctl_command *c)
+static void print_command_help(const struct ctl_client_command *c)
 {
     printf("usage: crunctl %s%s%s [flags]\n\n%c%s.\n\n", c->name, c->words ? " " : "",
            c->words ? c->words : "", toupper(c->summary[0]), c->summary + 1);
     opt_print(c->table, stdout);
 }
 
-static const struct ctl_command *find_command(const char *name)
+static const struct ctl_client_command *find_command(const char *name)
 {
-    for (const struct ctl_command *const *c = commands; *c; c++)
+    for (const struct ctl_client_command *const *c = commands; *c; c++)
         if (strcmp((*c)->name, name) == 0)
             return *c;
     return NULL;
@@ -58,11 +59,11 @@ static const struct ctl_command *find_command(const char *name)
 static int usage(const char *text)
 {
     log_error("%s", text);
-    return CTL_EXIT_USAGE;
+    return CTL_CLIENT_EXIT_USAGE;
 }
 
 /* As many words as the command takes: one or none. */
-static int check_words(const struct ctl_command *c, int words, const char *extra,
+static int check_words(const struct ctl_client_command *c, int words, const char *extra,
                        struct err *e)
 {
     if (words < (c->words ? 1 : 0))
@@ -76,7 +77,7 @@ static int check_words(const struct ctl_command *c, int words, const char *extra
     return 0;
 }
 
-static int check_run_id(const struct ctl_options *o, struct err *e)
+static int check_run_id(const struct ctl_client_options *o, struct err *e)
 {
     if (o->run_id && (!proto_is_name(o->run_id) || strlen(o->run_id) > RUN_ID_MAX))
         return err_set(e,
@@ -92,26 +93,26 @@ static int finish(int rc)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return rc;
     log_error("standard output cannot be written");
-    return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
+    return rc == CTL_CLIENT_EXIT_OK ? CTL_CLIENT_EXIT_REFUSED : rc;
 }
 
-static int run(const struct ctl_command *command, const struct ctl_options *o,
-               const char *word)
+static int run(const struct ctl_client_command *command,
+               const struct ctl_client_options *o, const char *word)
 {
     struct err e;
     int rc;
-    struct ctl *c = ctl_open(o->endpoint, o->timeout_ms, &rc, &e);
+    struct ctl_client *c = ctl_client_open(o->endpoint, o->timeout_ms, &rc, &e);
 
     if (c)
         rc = command->run(c, o, word, &e);
-    if (rc != CTL_EXIT_OK)
+    if (rc != CTL_CLIENT_EXIT_OK)
         log_error("%s", e.text);
-    ctl_close(c);
+    ctl_client_close(c);
     return rc;
 }
 
-static int run_command(const struct ctl_command *c, int argc, char **argv,
-                       struct ctl_options *o)
+static int run_command(const struct ctl_client_command *c, int argc, char **argv,
+                       struct ctl_client_options *o)
 {
     const struct opt_rules rules = { .table = c->table };
     struct err e;
@@ -121,7 +122,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
         return usage(e.text);
     if (o->help) {
         print_command_help(c);
-        return CTL_EXIT_OK;
+        return CTL_CLIENT_EXIT_OK;
     }
     if (check_words(c, argc - word, argv[argc - 1], &e) < 0 || check_run_id(o, &e) < 0)
         return usage(e.text);
@@ -134,9 +135,9 @@ int main(int argc, char **argv)
     const struct opt_rules rules = { .table = common_flags,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
-    struct ctl_options o = { .endpoint = DEFAULT_ENDPOINT,
-                             .timeout_ms = DEFAULT_TIMEOUT_MS };
-    const struct ctl_command *c;
+    struct ctl_client_options o = { .endpoint = DEFAULT_ENDPOINT,
+                                    .timeout_ms = DEFAULT_TIMEOUT_MS };
+    const struct ctl_client_command *c;
     struct err e;
     int word;
 
@@ -148,7 +149,7 @@ int main(int argc, char **argv)
             printf("crunctl " CRUN_VERSION "\n");
         else
             print_help();
-        return finish(CTL_EXIT_OK);
+        return finish(CTL_CLIENT_EXIT_OK);
     }
     if (word == argc)
         return usage("a command is missing: status, events, stop or drain "
@@ -157,7 +158,7 @@ int main(int argc, char **argv)
     if (!c) {
         log_error("\"%s\" is not a command: there are status, events, stop and drain",
                   argv[word]);
-        return CTL_EXIT_USAGE;
+        return CTL_CLIENT_EXIT_USAGE;
     }
     return finish(run_command(c, argc - word, argv + word, &o));
 }

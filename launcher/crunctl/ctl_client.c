@@ -17,7 +17,7 @@
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
 
-struct ctl {
+struct ctl_client {
     struct loop *loop;
     struct conn *conn;
     const char *endpoint;
@@ -28,12 +28,12 @@ struct ctl {
 
     uint64_t asked; /* the question's sequence number */
     bool answered;
-    ctl_answer_fn *fn;
+    ctl_client_answer_fn *fn;
     void *arg;
     struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
 };
 
-static bool ends_answer(const struct ctl *c, const struct msg *m)
+static bool ends_answer(const struct ctl_client *c, const struct msg *m)
 {
     return m->sequence == c->asked &&
            (m->type == MSG_WELCOME || m->type == MSG_ACK || m->type == MSG_REFUSED ||
@@ -42,7 +42,7 @@ static bool ends_answer(const struct ctl *c, const struct msg *m)
 
 static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
 {
-    struct ctl *c = arg;
+    struct ctl_client *c = arg;
 
     (void)conn;
     (void)e;
@@ -65,7 +65,7 @@ static uint32_t on_body_max(void *arg, struct conn *conn)
 
 static void on_closed(void *arg, struct conn *conn, const char *why)
 {
-    struct ctl *c = arg;
+    struct ctl_client *c = arg;
 
     (void)conn;
     snprintf(c->why, sizeof(c->why), "%s", *why ? why : "the connection was closed");
@@ -76,7 +76,7 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
 
 static void on_connected(void *arg, struct conn *conn)
 {
-    struct ctl *c = arg;
+    struct ctl_client *c = arg;
 
     (void)conn;
     c->connected = true;
@@ -85,13 +85,13 @@ static void on_connected(void *arg, struct conn *conn)
 
 static void on_timeout(void *arg)
 {
-    struct ctl *c = arg;
+    struct ctl_client *c = arg;
 
     c->timed_out = true;
     loop_stop(c->loop);
 }
 
-void ctl_stop_listening(struct ctl *c)
+void ctl_client_stop_listening(struct ctl_client *c)
 {
     c->interrupted = true;
     if (c->listening)
@@ -101,21 +101,21 @@ void ctl_stop_listening(struct ctl *c)
 static void on_interrupt(void *arg, int signo)
 {
     (void)signo;
-    ctl_stop_listening(arg);
+    ctl_client_stop_listening(arg);
 }
 
-static int unreachable(const struct ctl *c, struct err *e, const char *why)
+static int unreachable(const struct ctl_client *c, struct err *e, const char *why)
 {
     err_set(
         e,
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
         "with --rdzv-endpoint",
         c->endpoint, why);
-    return CTL_EXIT_UNREACHABLE;
+    return CTL_CLIENT_EXIT_UNREACHABLE;
 }
 
 /* Run until what is waited for is there. */
-static int wait_for(struct ctl *c, const bool *done, struct err *e)
+static int wait_for(struct ctl_client *c, const bool *done, struct err *e)
 {
     if (c->ended)
         return unreachable(c, e, c->why);
@@ -123,12 +123,12 @@ static int wait_for(struct ctl *c, const bool *done, struct err *e)
     loop_run(c->loop);
     loop_timer_cancel(&c->timer);
     if (*done)
-        return CTL_EXIT_OK;
+        return CTL_CLIENT_EXIT_OK;
     return unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
 }
 
-int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *arg,
-            uint64_t *next, struct err *e)
+int ctl_client_ask(struct ctl_client *c, const struct msg *question,
+                   ctl_client_answer_fn *fn, void *arg, uint64_t *next, struct err *e)
 {
     struct msg m = *question;
     int rc;
@@ -142,18 +142,19 @@ int ctl_ask(struct ctl *c, const struct msg *question, ctl_answer_fn *fn, void *
         conn_flush(c->conn);
     }
     rc = wait_for(c, &c->answered, e);
-    if (rc != CTL_EXIT_OK)
+    if (rc != CTL_CLIENT_EXIT_OK)
         return rc;
     if (c->last.type == MSG_REFUSED) {
         err_set(e, "%s", c->last.refused.text);
-        return CTL_EXIT_REFUSED;
+        return CTL_CLIENT_EXIT_REFUSED;
     }
     if (next)
         *next = c->last.type == MSG_END_OF_LIST ? c->last.end_of_list.next : 0;
-    return CTL_EXIT_OK;
+    return CTL_CLIENT_EXIT_OK;
 }
 
-int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e)
+int ctl_client_listen(struct ctl_client *c, ctl_client_answer_fn *fn, void *arg,
+                      struct err *e)
 {
     c->fn = fn;
     c->arg = arg;
@@ -162,22 +163,22 @@ int ctl_listen(struct ctl *c, ctl_answer_fn *fn, void *arg, struct err *e)
     c->listening = true;
     if (!c->ended && !c->interrupted)
         loop_run(c->loop);
-    return c->interrupted ? CTL_EXIT_OK : unreachable(c, e, c->why);
+    return c->interrupted ? CTL_CLIENT_EXIT_OK : unreachable(c, e, c->why);
 }
 
-const char *ctl_answer_text(const struct ctl *c)
+const char *ctl_client_answer_text(const struct ctl_client *c)
 {
     return c->last.type == MSG_ACK ? c->last.ack.text : "";
 }
 
 /* A name may have several addresses; the first that takes the connection is it. */
-static int connect_any(struct ctl *c, const struct net_addr *list, size_t count,
+static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t count,
                        struct err *e)
 {
     struct conn_calls calls = {
         .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = c
     };
-    int rc = CTL_EXIT_UNREACHABLE;
+    int rc = CTL_CLIENT_EXIT_UNREACHABLE;
 
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
@@ -185,7 +186,7 @@ static int connect_any(struct ctl *c, const struct net_addr *list, size_t count,
         if (!c->conn)
             continue;
         rc = wait_for(c, &c->connected, e);
-        if (rc == CTL_EXIT_OK)
+        if (rc == CTL_CLIENT_EXIT_OK)
             break;
         conn_destroy(c->conn);
         c->conn = NULL;
@@ -203,19 +204,20 @@ static int find(const char *endpoint, struct net_addr *list, size_t *count,
         net_resolve(*host ? host : "127.0.0.1", port, list, ADDRESSES_MAX, count, e) <
             0) {
         err_wrap(e, "--rdzv-endpoint");
-        return CTL_EXIT_USAGE;
+        return CTL_CLIENT_EXIT_USAGE;
     }
-    return CTL_EXIT_OK;
+    return CTL_CLIENT_EXIT_OK;
 }
 
-struct ctl *ctl_open(const char *endpoint, uint64_t timeout_ms, int *rc, struct err *e)
+struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, int *rc,
+                                   struct err *e)
 {
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX,
                                     .role = "ctl",
                                     .software = "crunctl " CRUN_VERSION } };
-    struct ctl *c = xcalloc(1, sizeof(*c));
+    struct ctl_client *c = xcalloc(1, sizeof(*c));
     struct net_addr list[ADDRESSES_MAX];
     size_t count;
 
@@ -224,18 +226,18 @@ struct ctl *ctl_open(const char *endpoint, uint64_t timeout_ms, int *rc, struct 
     c->timeout_ms = timeout_ms;
     loop_timer_init(&c->timer, c->loop, on_timeout, c);
     *rc = find(endpoint, list, &count, e);
-    if (*rc == CTL_EXIT_OK)
+    if (*rc == CTL_CLIENT_EXIT_OK)
         *rc = connect_any(c, list, count, e);
-    if (*rc == CTL_EXIT_OK)
-        *rc = ctl_ask(c, &hello, NULL, NULL, NULL, e);
-    if (*rc != CTL_EXIT_OK) {
-        ctl_close(c);
+    if (*rc == CTL_CLIENT_EXIT_OK)
+        *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
+    if (*rc != CTL_CLIENT_EXIT_OK) {
+        ctl_client_close(c);
         return NULL;
     }
     return c;
 }
 
-void ctl_close(struct ctl *c)
+void ctl_client_close(struct ctl_client *c)
 {
     if (!c)
         return;

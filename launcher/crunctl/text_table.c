@@ -11,16 +11,16 @@
 
 #define GAP 2
 
-struct table {
+struct text_table {
     const char *const *heading;
     unsigned columns;
     char **cell; /* row by row */
     size_t cells;
 };
 
-struct table *table_create(const char *const *headings)
+struct text_table *text_table_create(const char *const *headings)
 {
-    struct table *t = xcalloc(1, sizeof(*t));
+    struct text_table *t = xcalloc(1, sizeof(*t));
 
     t->heading = headings;
     while (headings[t->columns])
@@ -28,7 +28,7 @@ struct table *table_create(const char *const *headings)
     return t;
 }
 
-void table_destroy(struct table *t)
+void text_table_destroy(struct text_table *t)
 {
     if (!t)
         return;
@@ -38,7 +38,7 @@ void table_destroy(struct table *t)
     free(t);
 }
 
-void table_cell(struct table *t, const char *fmt, ...)
+void text_table_cell(struct text_table *t, const char *fmt, ...)
 {
     char text[512], shown[1024];
     va_list ap;
@@ -54,7 +54,7 @@ void table_cell(struct table *t, const char *fmt, ...)
 }
 
 /* The width of a column, or 0 if no row says anything in it. */
-static size_t width_of(const struct table *t, unsigned column)
+static size_t width_of(const struct text_table *t, unsigned column)
 {
     size_t width = strlen(t->heading[column]);
     bool says_something = false;
@@ -69,7 +69,7 @@ static size_t width_of(const struct table *t, unsigned column)
 }
 
 /* No blanks at the end of a line. */
-static void print_row(const struct table *t, const size_t *width,
+static void print_row(const struct text_table *t, const size_t *width,
                       const char *const *row, FILE *out)
 {
     size_t blanks = 0;
@@ -83,7 +83,7 @@ static void print_row(const struct table *t, const size_t *width,
     fputc('\n', out);
 }
 
-void table_print(const struct table *t, FILE *out)
+void text_table_print(const struct text_table *t, FILE *out)
 {
     size_t *width = xcalloc(t->columns, sizeof(*width));
 

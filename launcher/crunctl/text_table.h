@@ -8,17 +8,17 @@
  * A table for people: columns as wide as they need to be, and a column in which no row
  * has anything to say is left out.
  */
-struct table;
+struct text_table;
 
 /* The headings end with NULL and must outlive the table. */
-struct table *table_create(const char *const *headings);
-void table_destroy(struct table *t); /* NULL is fine */
+struct text_table *text_table_create(const char *const *headings);
+void text_table_destroy(struct text_table *t); /* NULL is fine */
 
 /* The next cell of the current row, which is done when all columns have one. "" or "-"
  * says nothing. The text is copied. */
-void table_cell(struct table *t, const char *fmt, ...)
+void text_table_cell(struct text_table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-void table_print(const struct table *t, FILE *out);
+void text_table_print(const struct text_table *t, FILE *out);
 
 #endif

@@ -268,7 +268,7 @@ static int refuse_listen(const struct net_addr *addr, int errnum, struct err *e)
 {
     char text[NET_TEXT_SIZE], more[ADDRESSES_SHOWN_SIZE];
 
-    if (errnum == EADDRINUSE && port_holder_find(net_port(addr), more, sizeof(more)))
+    if (errnum == EADDRINUSE && port_owner_find(net_port(addr), more, sizeof(more)))
         return err_set(e, "port %u is in use by %s", net_port(addr), more);
     if (errnum == EADDRINUSE)
         return err_set(e, "port %u is in use", net_port(addr));

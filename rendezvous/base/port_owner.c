@@ -65,7 +65,7 @@ static void describe(const char *pid, char *text, size_t size)
     snprintf(text, size, "%s (%s)", pid, name);
 }
 
-bool port_holder_find(uint16_t port, char *text, size_t size)
+bool port_owner_find(uint16_t port, char *text, size_t size)
 {
     unsigned long inode = listener_inode("/proc/net/tcp", port);
     struct dirent *entry;

@@ -10,6 +10,6 @@
  * Who listens on a TCP port of this machine: "4711 (crund)". False where /proc does
  * not tell, as for another user's process. Reads all of /proc: for error messages only.
  */
-bool port_holder_find(uint16_t port, char *text, size_t size);
+bool port_owner_find(uint16_t port, char *text, size_t size);
 
 #endif

@@ -17,39 +17,39 @@ static const struct {
     bool from_node; /* the node must be who it says it is */
     bool of_epoch;  /* the event is about one epoch and means nothing in another */
     bool is_sign;   /* of life */
-} rules[ROUND_EV_COUNT] = {
-    [ROUND_EV_RESUME] = { true, false, true },
-    [ROUND_EV_DISCONNECT] = { true, false, false },
-    [ROUND_EV_HEARTBEAT] = { true, false, true },
-    [ROUND_EV_STORE_READY] = { true, true, true },
-    [ROUND_EV_FAILED] = { true, true, true },
-    [ROUND_EV_FINISHED] = { true, true, true },
-    [ROUND_EV_STOPPED] = { true, true, true },
-    [ROUND_EV_CHECKPOINTED] = { true, true, true },
-    [ROUND_EV_LEAVE] = { true, false, true },
-    [ROUND_EV_DRAIN] = { true, false, false },
-    [ROUND_EV_BYE] = { true, false, true },
+} rules[MEMBERSHIP_EV_COUNT] = {
+    [MEMBERSHIP_EV_RESUME] = { true, false, true },
+    [MEMBERSHIP_EV_DISCONNECT] = { true, false, false },
+    [MEMBERSHIP_EV_HEARTBEAT] = { true, false, true },
+    [MEMBERSHIP_EV_STORE_READY] = { true, true, true },
+    [MEMBERSHIP_EV_FAILED] = { true, true, true },
+    [MEMBERSHIP_EV_FINISHED] = { true, true, true },
+    [MEMBERSHIP_EV_STOPPED] = { true, true, true },
+    [MEMBERSHIP_EV_CHECKPOINTED] = { true, true, true },
+    [MEMBERSHIP_EV_LEAVE] = { true, false, true },
+    [MEMBERSHIP_EV_DRAIN] = { true, false, false },
+    [MEMBERSHIP_EV_BYE] = { true, false, true },
 };
 
-static enum round_verdict admit(struct step *s)
+static enum membership_verdict admit(struct step *s)
 {
-    const struct round_event *ev = s->ev;
-    struct round *r = s->r;
+    const struct membership_event *ev = s->ev;
+    struct membership *r = s->r;
 
     if (!rules[ev->type].from_node)
-        return ROUND_OK;
-    if (ev->node >= r->used || r->node[ev->node].state == ROUND_NODE_FREE ||
+        return MEMBERSHIP_OK;
+    if (ev->node >= r->used || r->node[ev->node].state == MEMBERSHIP_NODE_FREE ||
         !id128_equal(&r->node[ev->node].incarnation, &ev->incarnation))
-        return ROUND_FENCED;
+        return MEMBERSHIP_FENCED;
     s->node = &r->node[ev->node];
     if (rules[ev->type].is_sign && s->node->connected)
-        round_hear(s, s->node);
+        membership_hear(s, s->node);
     if (rules[ev->type].of_epoch && ev->epoch != r->epoch)
-        return ROUND_STALE;
-    return ROUND_OK;
+        return MEMBERSHIP_STALE;
+    return MEMBERSHIP_OK;
 }
 
-static uint32_t scan_ms(const struct round *r)
+static uint32_t scan_ms(const struct membership *r)
 {
     uint32_t ms = r->config.lease_ms / 30;
 
@@ -61,7 +61,7 @@ static uint32_t scan_ms(const struct round *r)
 }
 
 /* Time in which we should have been stepped and were not counts for nobody. */
-static void credit_stall(struct round *r, uint64_t now)
+static void credit_stall(struct membership *r, uint64_t now)
 {
     uint64_t gap = now > r->last_now ? now - r->last_now : 0;
 
@@ -71,47 +71,48 @@ static void credit_stall(struct round *r, uint64_t now)
     r->last_now += gap;
 }
 
-enum round_verdict round_step(struct round *r, const struct round_event *ev,
-                              uint64_t now, const struct round_sink *sink,
-                              uint32_t *node_out)
+enum membership_verdict membership_step(struct membership *r,
+                                        const struct membership_event *ev, uint64_t now,
+                                        const struct membership_sink *sink,
+                                        uint32_t *node_out)
 {
     struct step s = { .r = r,
                       .ev = ev,
                       .sink = sink,
-                      .node_out = ROUND_NONE,
-                      .lost_member = ROUND_NONE };
-    round_handler *fn = round_handlers[r->state][ev->type];
-    enum round_verdict verdict;
+                      .node_out = MEMBERSHIP_NONE,
+                      .lost_member = MEMBERSHIP_NONE };
+    membership_handler *fn = round_handlers[r->state][ev->type];
+    enum membership_verdict verdict;
 
     credit_stall(r, now);
     s.t = r->last_now - r->stalled;
     verdict = admit(&s);
-    if (verdict == ROUND_OK)
-        verdict = fn ? fn(&s) : ROUND_IGNORED;
-    round_settle(&s);
+    if (verdict == MEMBERSHIP_OK)
+        verdict = fn ? fn(&s) : MEMBERSHIP_IGNORED;
+    membership_settle(&s);
     if (node_out)
         *node_out = s.node_out;
     return verdict;
 }
 
-uint64_t round_next_tick(const struct round *r)
+uint64_t membership_next_tick(const struct membership *r)
 {
     uint64_t next = r->ticked_at + scan_ms(r);
     uint64_t due = r->last_call_at;
 
-    if (r->tally.live == 0 && r->state == ROUND_DONE)
+    if (r->tally.live == 0 && r->state == MEMBERSHIP_DONE)
         return UINT64_MAX;
-    if (r->state == ROUND_FORMING && round_backoff_ms(r) > 0)
-        due = r->state_since + round_backoff_ms(r);
+    if (r->state == MEMBERSHIP_FORMING && membership_backoff_ms(r) > 0)
+        due = r->state_since + membership_backoff_ms(r);
     due += due ? r->stalled : 0;
     return due < next && due > r->ticked_at ? due : next;
 }
 
-uint32_t round_backoff_ms(const struct round *r)
+uint32_t membership_backoff_ms(const struct membership *r)
 {
     uint64_t wait = RESTART_BACKOFF_FIRST_MS;
 
-    if (r->cause != ROUND_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
+    if (r->cause != MEMBERSHIP_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
         return 0;
     for (uint32_t i = RESTARTS_AT_ONCE + 1;
          i < r->crash_loop && wait < r->config.backoff_ms; i++)
@@ -119,35 +120,35 @@ uint32_t round_backoff_ms(const struct round *r)
     return wait < r->config.backoff_ms ? (uint32_t)wait : r->config.backoff_ms;
 }
 
-static uint64_t left(const struct round *r, uint64_t end, uint64_t now)
+static uint64_t left(const struct membership *r, uint64_t end, uint64_t now)
 {
     end += r->stalled;
-    return r->state == ROUND_FORMING && end > now ? end - now : 0;
+    return r->state == MEMBERSHIP_FORMING && end > now ? end - now : 0;
 }
 
-uint64_t round_backoff_left(const struct round *r, uint64_t now)
+uint64_t membership_backoff_left(const struct membership *r, uint64_t now)
 {
-    return left(r, r->state_since + round_backoff_ms(r), now);
+    return left(r, r->state_since + membership_backoff_ms(r), now);
 }
 
-uint64_t round_time_left(const struct round *r, uint64_t now)
+uint64_t membership_time_left(const struct membership *r, uint64_t now)
 {
     if (r->last_call_at)
         return left(r, r->last_call_at, now);
-    return left(r, r->state_since + round_backoff_ms(r) + r->config.join_timeout_ms,
-                now);
+    return left(
+        r, r->state_since + membership_backoff_ms(r) + r->config.join_timeout_ms, now);
 }
 
-uint32_t round_present(const struct round *r)
+uint32_t membership_present(const struct membership *r)
 {
     return r->tally.here + r->tally.away;
 }
 
-void round_init(struct round *r, const struct round_config *config,
-                const struct id128 *instance, const struct round_memory *memory,
-                uint64_t now)
+void membership_init(struct membership *r, const struct membership_config *config,
+                     const struct id128 *instance,
+                     const struct membership_memory *memory, uint64_t now)
 {
-    *r = (struct round){
+    *r = (struct membership){
         .config = *config,
         .instance = *instance,
         .node = memory->node,
@@ -155,61 +156,63 @@ void round_init(struct round *r, const struct round_config *config,
         .slot_node = memory->slot_node,
         .bucket = memory->bucket,
         .slot_identity = memory->slot_identity,
-        .leader = ROUND_NONE,
-        .root_node = ROUND_NONE,
-        .conflict = ROUND_NONE,
+        .leader = MEMBERSHIP_NONE,
+        .root_node = MEMBERSHIP_NONE,
+        .conflict = MEMBERSHIP_NONE,
         .last_now = now,
         .ticked_at = now,
         .state_since = now,
     };
-    round_table_init(r);
+    membership_table_init(r);
 }
 
-void round_restore_node(struct round *r, uint32_t index, const struct round_node *saved)
+void membership_restore_node(struct membership *r, uint32_t index,
+                             const struct membership_node *saved)
 {
-    struct round_node n = *saved;
+    struct membership_node n = *saved;
 
     n.connected = n.started = n.checkpointed = false;
-    n.quarantined = round_past_is_quarantined(r, n.identity);
-    round_table_put(r, index, &n);
+    n.quarantined = membership_past_is_quarantined(r, n.identity);
+    membership_table_put(r, index, &n);
 }
 
 /* Ranks are saved: members that have gone since the start are missing in the slots. */
-static void restore_places(struct round *r)
+static void restore_places(struct membership *r)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-        struct round_node *n = &r->node[i];
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+        struct membership_node *n = &r->node[i];
 
-        if (round_is_member(n) && n->slot < r->config.max_nodes)
+        if (membership_is_member(n) && n->slot < r->config.max_nodes)
             r->slot_node[n->slot] = i;
         else
-            n->group_rank = ROUND_NONE;
+            n->group_rank = MEMBERSHIP_NONE;
     }
 }
 
-void round_restored(struct round *r, uint64_t now)
+void membership_restored(struct membership *r, uint64_t now)
 {
     r->last_now = r->ticked_at = now;
     r->stalled = 0;
     r->state_since = now;
     r->last_call_at = r->checkpoint_at = r->formed_at = 0;
     r->root_heard_at = 0; /* what fell silent before what is not known any more */
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         r->node[i].heard_at = r->node[i].gone_at = now;
         r->node[i].deadline = now + r->config.lease_ms;
     }
-    round_table_rebuild(r);
-    if (r->state == ROUND_RUNNING || r->state == ROUND_STOPPING)
+    membership_table_rebuild(r);
+    if (r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING)
         restore_places(r);
 }
 
-void round_sane(const struct round *r)
+void membership_sane(const struct membership *r)
 {
-    round_table_sane(r);
-    assert(r->state < ROUND_STATE_COUNT);
+    membership_table_sane(r);
+    assert(r->state < MEMBERSHIP_STATE_COUNT);
     assert(r->restarts <= r->config.max_restarts);
-    assert(r->state != ROUND_RUNNING || (r->epoch > 0 && r->tally.active > 0));
-    assert(r->state != ROUND_STOPPING || r->tally.active + r->tally.finished > 0);
-    assert(r->state != ROUND_FORMING || r->tally.active + r->tally.finished == 0);
-    assert(r->state != ROUND_DONE || (r->reason != ROUND_REASON_NONE && r->ending));
+    assert(r->state != MEMBERSHIP_RUNNING || (r->epoch > 0 && r->tally.active > 0));
+    assert(r->state != MEMBERSHIP_STOPPING || r->tally.active + r->tally.finished > 0);
+    assert(r->state != MEMBERSHIP_FORMING || r->tally.active + r->tally.finished == 0);
+    assert(r->state != MEMBERSHIP_DONE ||
+           (r->reason != MEMBERSHIP_REASON_NONE && r->ending));
 }

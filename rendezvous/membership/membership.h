@@ -23,37 +23,41 @@
  * job ends then is `ending`: those are facts beside the state, not more states. DONE
  * There is a result. Nodes are told, say goodbye, and go.
  */
-enum round_state {
-    ROUND_FORMING,
-    ROUND_RUNNING,
-    ROUND_STOPPING,
-    ROUND_DONE,
-    ROUND_STATE_COUNT
+enum membership_state {
+    MEMBERSHIP_FORMING,
+    MEMBERSHIP_RUNNING,
+    MEMBERSHIP_STOPPING,
+    MEMBERSHIP_DONE,
+    MEMBERSHIP_STATE_COUNT
 };
 
-enum round_cause {
-    ROUND_CAUSE_NONE,
-    ROUND_CAUSE_FAILURE,  /* a worker failed */
-    ROUND_CAUSE_LOST,     /* a node was lost */
-    ROUND_CAUSE_SCALE_UP, /* a newcomer is taken in */
-    ROUND_CAUSE_DRAIN,    /* a node leaves in good order */
-    ROUND_CAUSE_USER,     /* somebody ends the job */
-    ROUND_CAUSE_COUNT
+enum membership_cause {
+    MEMBERSHIP_CAUSE_NONE,
+    MEMBERSHIP_CAUSE_FAILURE,  /* a worker failed */
+    MEMBERSHIP_CAUSE_LOST,     /* a node was lost */
+    MEMBERSHIP_CAUSE_SCALE_UP, /* a newcomer is taken in */
+    MEMBERSHIP_CAUSE_DRAIN,    /* a node leaves in good order */
+    MEMBERSHIP_CAUSE_USER,     /* somebody ends the job */
+    MEMBERSHIP_CAUSE_COUNT
 };
 
-enum round_reason {
-    ROUND_REASON_NONE,
-    ROUND_REASON_SUCCESS,
-    ROUND_REASON_FAILURE,    /* a worker failed and no restart was left */
-    ROUND_REASON_LOST,       /* a node was lost and cannot be replaced */
-    ROUND_REASON_NOT_FORMED, /* too few nodes in time */
-    ROUND_REASON_USER,       /* ended by a person or a scheduler */
-    ROUND_REASON_COUNT
+enum membership_reason {
+    MEMBERSHIP_REASON_NONE,
+    MEMBERSHIP_REASON_SUCCESS,
+    MEMBERSHIP_REASON_FAILURE,    /* a worker failed and no restart was left */
+    MEMBERSHIP_REASON_LOST,       /* a node was lost and cannot be replaced */
+    MEMBERSHIP_REASON_NOT_FORMED, /* too few nodes in time */
+    MEMBERSHIP_REASON_USER,       /* ended by a person or a scheduler */
+    MEMBERSHIP_REASON_COUNT
 };
 
-enum round_scale { ROUND_SCALE_NOW, ROUND_SCALE_CHECKPOINT, ROUND_SCALE_NEVER };
+enum membership_scale {
+    MEMBERSHIP_SCALE_NOW,
+    MEMBERSHIP_SCALE_CHECKPOINT,
+    MEMBERSHIP_SCALE_NEVER
+};
 
-struct round_config {
+struct membership_config {
     uint32_t min_nodes, max_nodes;
     uint32_t max_restarts;
     bool limit_spares; /* to this many above the maximum */
@@ -64,28 +68,30 @@ struct round_config {
     uint32_t lease_ms, reconnect_grace_ms;
     uint32_t join_timeout_ms, last_call_ms;
     uint32_t shutdown_grace_ms, failure_grace_ms;
-    enum round_scale scale;
+    enum membership_scale scale;
 };
 
-enum round_node_state {
-    ROUND_NODE_FREE,     /* the record is unused */
-    ROUND_NODE_WAITING,  /* joined, has no part in an epoch: to be placed, or a spare */
-    ROUND_NODE_ACTIVE,   /* member of the epoch */
-    ROUND_NODE_FINISHED, /* member whose workers have all exited 0 */
-    ROUND_NODE_STOPPED,  /* member that has said that nothing of the epoch lives */
-    ROUND_NODE_TOLD, /* told the result, or (leaving) that it may go; no goodbye yet */
-    ROUND_NODE_STATE_COUNT
+enum membership_node_state {
+    MEMBERSHIP_NODE_FREE,     /* the record is unused */
+    MEMBERSHIP_NODE_WAITING,  /* joined, has no part in an epoch: to be placed, or a
+                                 spare */
+    MEMBERSHIP_NODE_ACTIVE,   /* member of the epoch */
+    MEMBERSHIP_NODE_FINISHED, /* member whose workers have all exited 0 */
+    MEMBERSHIP_NODE_STOPPED,  /* member that has said that nothing of the epoch lives */
+    MEMBERSHIP_NODE_TOLD, /* told the result, or (leaving) that it may go; no goodbye
+                             yet */
+    MEMBERSHIP_NODE_STATE_COUNT
 };
 
-#define ROUND_NONE UINT32_MAX
+#define MEMBERSHIP_NONE UINT32_MAX
 
-struct round_node {
+struct membership_node {
     struct id128 incarnation; /* one life of one agent */
     uint64_t identity;        /* the same for all lives on one host; 0: none */
-    enum round_node_state state;
+    enum membership_node_state state;
     uint32_t workers;
-    uint32_t wanted_slot; /* asked for by name, or ROUND_NONE */
-    uint32_t slot;        /* held since its first epoch, or ROUND_NONE */
+    uint32_t wanted_slot; /* asked for by name, or MEMBERSHIP_NONE */
+    uint32_t slot;        /* held since its first epoch, or MEMBERSHIP_NONE */
     uint32_t group_rank;  /* in the current epoch */
     uint32_t first_rank;
     bool host; /* the rendezvous runs inside this node's agent */
@@ -103,27 +109,27 @@ struct round_node {
 };
 
 /* How often a host's nodes were the root cause of a stop, of late. */
-struct round_past {
+struct membership_past {
     uint64_t identity;
     bool quarantined; /* for the rest of the job */
     uint32_t count;
     uint64_t at[QUARANTINE_MAX]; /* oldest first */
 };
 
-struct round {
-    struct round_config config;
-    enum round_state state;
+struct membership {
+    struct membership_config config;
+    enum membership_state state;
     struct id128 instance;
     uint64_t epoch;
-    uint32_t restarts;      /* spent, job-wide */
-    enum round_cause cause; /* of the last stop */
-    bool ending;            /* this stop is the last */
-    bool restart_spent;     /* by this stop */
-    bool too_young;         /* the epoch was, for its failure to earn a restart */
-    bool short_lived;       /* the epoch that was stopped last */
-    uint32_t crash_loop;    /* short-lived epochs that failed, in a row */
-    bool store_ready;       /* rank 0's node serves the epoch's store */
-    enum round_reason reason;
+    uint32_t restarts;           /* spent, job-wide */
+    enum membership_cause cause; /* of the last stop */
+    bool ending;                 /* this stop is the last */
+    bool restart_spent;          /* by this stop */
+    bool too_young;              /* the epoch was, for its failure to earn a restart */
+    bool short_lived;            /* the epoch that was stopped last */
+    uint32_t crash_loop;         /* short-lived epochs that failed, in a row */
+    bool store_ready;            /* rank 0's node serves the epoch's store */
+    enum membership_reason reason;
     int32_t exit_code;
     uint32_t grace_ms; /* of the stop under way */
 
@@ -134,9 +140,9 @@ struct round {
     uint64_t root_at;       /* when it failed, by its own clock */
     uint64_t root_heard_at; /* when we learned of it */
 
-    struct round_tally {     /* kept as nodes change, so that no event counts them */
-        uint32_t live;       /* not free */
-        uint32_t here, away; /* waiting for a place, connected or not, not leaving */
+    struct membership_tally { /* kept as nodes change, so that no event counts them */
+        uint32_t live;        /* not free */
+        uint32_t here, away;  /* waiting for a place, connected or not, not leaving */
         uint32_t barred_here, barred_away; /* of these, the quarantined */
         uint32_t active, finished;
         uint32_t leaving;   /* going, or told that they may */
@@ -147,44 +153,45 @@ struct round {
     uint64_t state_since;
     uint64_t last_call_at;  /* 0: not running */
     uint64_t checkpoint_at; /* until then it is waited for; 0: not asked for */
-    enum round_cause checkpoint_cause;
+    enum membership_cause checkpoint_cause;
     uint64_t formed_at; /* the epoch, in the owner's time; 0: not known any more */
     uint64_t last_now;  /* the owner's time at the last step */
     uint64_t ticked_at; /* the same at the last tick */
     uint64_t stalled;   /* time in which nobody stepped us: it counts for nobody */
 
-    struct round_node *node; /* lent */
+    struct membership_node *node; /* lent */
     uint32_t capacity;
     uint32_t *slot_node; /* lent, max_nodes entries: this epoch's member in a slot */
     uint32_t *bucket;    /* lent, capacity entries: nodes by incarnation */
     uint64_t *slot_identity; /* lent, max_nodes entries: who had the slot last */
-    struct round_past past[PASTS_MAX];
+    struct membership_past past[PASTS_MAX];
     uint32_t pasts;
     uint32_t used; /* records ever used are below this */
     uint32_t first, last, first_free;
     uint64_t joins;
 };
 
-enum round_event_type {
-    ROUND_EV_JOIN,         /* join */
-    ROUND_EV_RESUME,       /* node: its connection is back */
-    ROUND_EV_DISCONNECT,   /* node */
-    ROUND_EV_HEARTBEAT,    /* node */
-    ROUND_EV_STORE_READY,  /* node, epoch */
-    ROUND_EV_FAILED,       /* node, epoch, at_ms, exit_code, final */
-    ROUND_EV_FINISHED,     /* node, epoch */
-    ROUND_EV_STOPPED,      /* node, epoch */
-    ROUND_EV_CHECKPOINTED, /* node, epoch */
-    ROUND_EV_LEAVE,        /* node: asks to go, exit_code if the job must end with it */
-    ROUND_EV_DRAIN,        /* node: told to go; refused where the job would end */
-    ROUND_EV_END, /* exit_code, now: end the job; node is ROUND_NONE or who asks */
-    ROUND_EV_BYE, /* node */
-    ROUND_EV_TICK,
-    ROUND_EV_COUNT
+enum membership_event_type {
+    MEMBERSHIP_EV_JOIN,         /* join */
+    MEMBERSHIP_EV_RESUME,       /* node: its connection is back */
+    MEMBERSHIP_EV_DISCONNECT,   /* node */
+    MEMBERSHIP_EV_HEARTBEAT,    /* node */
+    MEMBERSHIP_EV_STORE_READY,  /* node, epoch */
+    MEMBERSHIP_EV_FAILED,       /* node, epoch, at_ms, exit_code, final */
+    MEMBERSHIP_EV_FINISHED,     /* node, epoch */
+    MEMBERSHIP_EV_STOPPED,      /* node, epoch */
+    MEMBERSHIP_EV_CHECKPOINTED, /* node, epoch */
+    MEMBERSHIP_EV_LEAVE, /* node: asks to go, exit_code if the job must end with it */
+    MEMBERSHIP_EV_DRAIN, /* node: told to go; refused where the job would end */
+    MEMBERSHIP_EV_END,   /* exit_code, now: end the job; node is MEMBERSHIP_NONE or who
+                            asks */
+    MEMBERSHIP_EV_BYE,   /* node */
+    MEMBERSHIP_EV_TICK,
+    MEMBERSHIP_EV_COUNT
 };
 
-struct round_event {
-    enum round_event_type type;
+struct membership_event {
+    enum membership_event_type type;
     uint32_t node;
     struct id128 incarnation; /* who sends it, to be compared with the node's */
     uint64_t epoch;
@@ -194,115 +201,120 @@ struct round_event {
     bool now;   /* END: without grace; LEAVE: without a checkpoint */
     struct {
         uint32_t workers;
-        uint32_t wanted_slot; /* or ROUND_NONE */
+        uint32_t wanted_slot; /* or MEMBERSHIP_NONE */
         bool host;
         uint64_t identity;
     } join;
 };
 
-enum round_verdict {
-    ROUND_OK,
-    ROUND_IGNORED,      /* means nothing in this state; harmless */
-    ROUND_STALE,        /* speaks of another epoch */
-    ROUND_FENCED,       /* from a node that is no longer one */
-    ROUND_REFUSED_DONE, /* join: the job has a result */
-    ROUND_REFUSED_FULL,
-    ROUND_REFUSED_SPARES, /* join: as many spares are there as are to be kept */
-    ROUND_REFUSED_SLOT_RANGE,
-    ROUND_REFUSED_SLOT_TAKEN, /* join: by round.conflict */
-    ROUND_REFUSED_MIN,        /* drain: too few nodes would remain */
-    ROUND_VERDICT_COUNT
+enum membership_verdict {
+    MEMBERSHIP_OK,
+    MEMBERSHIP_IGNORED,      /* means nothing in this state; harmless */
+    MEMBERSHIP_STALE,        /* speaks of another epoch */
+    MEMBERSHIP_FENCED,       /* from a node that is no longer one */
+    MEMBERSHIP_REFUSED_DONE, /* join: the job has a result */
+    MEMBERSHIP_REFUSED_FULL,
+    MEMBERSHIP_REFUSED_SPARES, /* join: as many spares are there as are to be kept */
+    MEMBERSHIP_REFUSED_SLOT_RANGE,
+    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: by round.conflict */
+    MEMBERSHIP_REFUSED_MIN,        /* drain: too few nodes would remain */
+    MEMBERSHIP_VERDICT_COUNT
 };
 
-enum round_action_type {
-    ROUND_ACT_SAVE_JOB, /* to be durable before anything later is seen by anybody */
-    ROUND_ACT_SAVE_NODE,
-    ROUND_ACT_DROP_NODE, /* the record is free again; its peer may still be there */
-    ROUND_ACT_SAVE_PAST, /* node: index of round.past */
-    ROUND_ACT_JOINED,    /* tell the node its place */
-    ROUND_ACT_START,     /* tell the node its ranks, and to start */
-    ROUND_ACT_STOP,      /* tell the node to stop; round.grace_ms */
-    ROUND_ACT_ASK_CHECKPOINT,
-    ROUND_ACT_DONE,        /* tell the node the result */
-    ROUND_ACT_RELEASED,    /* tell the node that it has left in good order */
-    ROUND_ACT_EVICTED,     /* the node is lost; whatever it says from now on is late */
-    ROUND_ACT_ROOT_CAUSE,  /* the failure being reported is the root cause so far */
-    ROUND_ACT_ROOT_LOST,   /* the root cause is that this node is lost */
-    ROUND_ACT_AFTERWARDS,  /* the failure being reported is not */
-    ROUND_ACT_QUARANTINED, /* the root cause is, from now on; node if it is there */
-    ROUND_ACT_ENTERED,     /* the state has changed; from, and round.state and cause */
-    ROUND_ACT_COUNT
+enum membership_action_type {
+    MEMBERSHIP_ACT_SAVE_JOB, /* to be durable before anything later is seen by anybody
+                              */
+    MEMBERSHIP_ACT_SAVE_NODE,
+    MEMBERSHIP_ACT_DROP_NODE, /* the record is free again; its peer may still be there
+                               */
+    MEMBERSHIP_ACT_SAVE_PAST, /* node: index of round.past */
+    MEMBERSHIP_ACT_JOINED,    /* tell the node its place */
+    MEMBERSHIP_ACT_START,     /* tell the node its ranks, and to start */
+    MEMBERSHIP_ACT_STOP,      /* tell the node to stop; round.grace_ms */
+    MEMBERSHIP_ACT_ASK_CHECKPOINT,
+    MEMBERSHIP_ACT_DONE,     /* tell the node the result */
+    MEMBERSHIP_ACT_RELEASED, /* tell the node that it has left in good order */
+    MEMBERSHIP_ACT_EVICTED, /* the node is lost; whatever it says from now on is late */
+    MEMBERSHIP_ACT_ROOT_CAUSE, /* the failure being reported is the root cause so far */
+    MEMBERSHIP_ACT_ROOT_LOST,  /* the root cause is that this node is lost */
+    MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not */
+    MEMBERSHIP_ACT_QUARANTINED, /* the root cause is, from now on; node if it is there
+                                 */
+    MEMBERSHIP_ACT_ENTERED, /* the state has changed; from, and round.state and cause */
+    MEMBERSHIP_ACT_COUNT
 };
 
-struct round_action {
-    enum round_action_type type;
-    uint32_t node; /* ROUND_NONE where none is meant */
-    enum round_state from;
+struct membership_action {
+    enum membership_action_type type;
+    uint32_t node; /* MEMBERSHIP_NONE where none is meant */
+    enum membership_state from;
 };
 
 /* Where actions go, in order. Must not call back into the round. */
-struct round_sink {
-    void (*act)(void *arg, const struct round *r, const struct round_action *action);
+struct membership_sink {
+    void (*act)(void *arg, const struct membership *r,
+                const struct membership_action *action);
     void *arg;
 };
 
 /* Lent for the round's life. */
-struct round_memory {
+struct membership_memory {
     uint32_t capacity;
-    struct round_node *node; /* capacity */
-    uint32_t *bucket;        /* capacity */
-    uint32_t *slot_node;     /* max_nodes */
-    uint64_t *slot_identity; /* max_nodes */
+    struct membership_node *node; /* capacity */
+    uint32_t *bucket;             /* capacity */
+    uint32_t *slot_node;          /* max_nodes */
+    uint64_t *slot_identity;      /* max_nodes */
 };
 
-void round_init(struct round *r, const struct round_config *config,
-                const struct id128 *instance, const struct round_memory *memory,
-                uint64_t now);
+void membership_init(struct membership *r, const struct membership_config *config,
+                     const struct id128 *instance,
+                     const struct membership_memory *memory, uint64_t now);
 
-enum round_verdict round_step(struct round *r, const struct round_event *event,
-                              uint64_t now, const struct round_sink *sink,
-                              uint32_t *node_out) __attribute__((nonnull(1, 2, 4)));
+enum membership_verdict
+membership_step(struct membership *r, const struct membership_event *event,
+                uint64_t now, const struct membership_sink *sink, uint32_t *node_out)
+    __attribute__((nonnull(1, 2, 4)));
 
 /* When to step the next tick at the latest. */
-uint64_t round_next_tick(const struct round *r);
+uint64_t membership_next_tick(const struct membership *r);
 
-/* The live node of that incarnation, or ROUND_NONE. */
-uint32_t round_find(const struct round *r, const struct id128 *incarnation);
+/* The live node of that incarnation, or MEMBERSHIP_NONE. */
+uint32_t membership_find(const struct membership *r, const struct id128 *incarnation);
 
 /* What is missing while FORMING: ms until it is given up, nodes that are there. */
-uint64_t round_time_left(const struct round *r, uint64_t now);
-uint32_t round_present(const struct round *r);
+uint64_t membership_time_left(const struct membership *r, uint64_t now);
+uint32_t membership_present(const struct membership *r);
 /* Before a crash loop's next epoch forms, in all; and how much of it is left. */
-uint32_t round_backoff_ms(const struct round *r);
-uint64_t round_backoff_left(const struct round *r, uint64_t now);
+uint32_t membership_backoff_ms(const struct membership *r);
+uint64_t membership_backoff_left(const struct membership *r, uint64_t now);
 
 /*
- * After a restart of the owner: round_init, set the saved fields of the round and its
- * pasts, then each saved node at its index in order of joining, then round_restored.
- * Everybody has a full lease to come back.
+ * After a restart of the owner: membership_init, set the saved fields of the round and
+ * its pasts, then each saved node at its index in order of joining, then
+ * membership_restored. Everybody has a full lease to come back.
  */
-void round_restore_node(struct round *r, uint32_t index,
-                        const struct round_node *saved);
-void round_past_put(struct round *r, const struct round_past *saved);
-void round_restored(struct round *r, uint64_t now);
+void membership_restore_node(struct membership *r, uint32_t index,
+                             const struct membership_node *saved);
+void membership_past_put(struct membership *r, const struct membership_past *saved);
+void membership_restored(struct membership *r, uint64_t now);
 
 /* The legal edges of the state machine, for tests that want to see each of them taken.
  */
-struct round_edge {
-    enum round_state from;
-    enum round_event_type event;
-    enum round_state to;
+struct membership_edge {
+    enum membership_state from;
+    enum membership_event_type event;
+    enum membership_state to;
 };
-extern const struct round_edge round_edges[];
+extern const struct membership_edge round_edges[];
 extern const unsigned round_edge_count;
 
 /* Asserts what must always hold. */
-void round_sane(const struct round *r);
+void membership_sane(const struct membership *r);
 
-const char *round_state_name(enum round_state s);
-const char *round_cause_name(enum round_cause c);
-const char *round_reason_name(enum round_reason r);
-const char *round_event_name(enum round_event_type t);
-const char *round_verdict_name(enum round_verdict v);
+const char *membership_state_name(enum membership_state s);
+const char *membership_cause_name(enum membership_cause c);
+const char *membership_reason_name(enum membership_reason r);
+const char *membership_event_name(enum membership_event_type t);
+const char *membership_verdict_name(enum membership_verdict v);
 
 #endif

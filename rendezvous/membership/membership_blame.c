@@ -4,67 +4,67 @@
 #include <string.h>
 
 /* Where the quarantine is on: a job of one node has nobody to take its place. */
-static bool is_on(const struct round *r)
+static bool is_on(const struct membership *r)
 {
     return r->config.quarantine > 0 && r->config.max_nodes > 1;
 }
 
-static uint32_t find(const struct round *r, uint64_t identity)
+static uint32_t find(const struct membership *r, uint64_t identity)
 {
     for (uint32_t i = 0; i < r->pasts; i++)
         if (r->past[i].identity == identity)
             return i;
-    return ROUND_NONE;
+    return MEMBERSHIP_NONE;
 }
 
-bool round_past_is_quarantined(const struct round *r, uint64_t identity)
+bool membership_past_is_quarantined(const struct membership *r, uint64_t identity)
 {
-    uint32_t i = identity ? find(r, identity) : ROUND_NONE;
+    uint32_t i = identity ? find(r, identity) : MEMBERSHIP_NONE;
 
-    return i != ROUND_NONE && r->past[i].quarantined;
+    return i != MEMBERSHIP_NONE && r->past[i].quarantined;
 }
 
-static uint64_t age_of(const struct round_past *p, uint64_t t)
+static uint64_t age_of(const struct membership_past *p, uint64_t t)
 {
     return t - p->at[p->count - 1];
 }
 
 /* A record for another node; the one whose last trouble is longest ago gives way, but
  * nobody is let out of quarantine for that. */
-static uint32_t make_room(struct round *r, uint64_t t)
+static uint32_t make_room(struct membership *r, uint64_t t)
 {
-    uint32_t oldest = ROUND_NONE;
+    uint32_t oldest = MEMBERSHIP_NONE;
 
     if (r->pasts < PASTS_MAX)
         return r->pasts++;
     for (uint32_t i = 0; i < r->pasts; i++)
         if (!r->past[i].quarantined &&
-            (oldest == ROUND_NONE ||
+            (oldest == MEMBERSHIP_NONE ||
              age_of(&r->past[i], t) > age_of(&r->past[oldest], t)))
             oldest = i;
     return oldest;
 }
 
-void round_past_put(struct round *r, const struct round_past *saved)
+void membership_past_put(struct membership *r, const struct membership_past *saved)
 {
     uint32_t i = find(r, saved->identity);
 
-    if (i == ROUND_NONE)
+    if (i == MEMBERSHIP_NONE)
         i = make_room(r, r->last_now);
-    if (i != ROUND_NONE)
+    if (i != MEMBERSHIP_NONE)
         r->past[i] = *saved;
 }
 
-static bool has_other_host(const struct round *r, uint64_t identity)
+static bool has_other_host(const struct membership *r, uint64_t identity)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (r->node[i].identity != identity)
             return true;
     return false;
 }
 
 /* The oldest ones fall out of the window, or of the room there is. */
-static void add_trouble(struct round_past *p, uint64_t t)
+static void add_trouble(struct membership_past *p, uint64_t t)
 {
     uint32_t old = 0;
 
@@ -77,20 +77,21 @@ static void add_trouble(struct round_past *p, uint64_t t)
     p->at[p->count++] = t;
 }
 
-uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *news)
+uint32_t membership_past_blame(struct membership *r, uint64_t identity, uint64_t t,
+                               bool *news)
 {
-    struct round_past *p;
+    struct membership_past *p;
     uint32_t i;
 
     *news = false;
     if (!is_on(r) || identity == 0)
-        return ROUND_NONE;
+        return MEMBERSHIP_NONE;
     i = find(r, identity);
-    if (i == ROUND_NONE) {
+    if (i == MEMBERSHIP_NONE) {
         i = make_room(r, t);
-        if (i == ROUND_NONE)
+        if (i == MEMBERSHIP_NONE)
             return i;
-        r->past[i] = (struct round_past){ .identity = identity };
+        r->past[i] = (struct membership_past){ .identity = identity };
     }
     p = &r->past[i];
     add_trouble(p, t);

@@ -11,10 +11,11 @@
  */
 
 /* A node of that host was the root cause of a stop. Returns its record (an index of
- * round.past), or ROUND_NONE if none is kept; *news: it is in quarantine from now on,
- * which it is only while another host is there. */
-uint32_t round_past_blame(struct round *r, uint64_t identity, uint64_t t, bool *news);
+ * round.past), or MEMBERSHIP_NONE if none is kept; *news: it is in quarantine from now
+ * on, which it is only while another host is there. */
+uint32_t membership_past_blame(struct membership *r, uint64_t identity, uint64_t t,
+                               bool *news);
 
-bool round_past_is_quarantined(const struct round *r, uint64_t identity);
+bool membership_past_is_quarantined(const struct membership *r, uint64_t identity);
 
 #endif

@@ -18,75 +18,79 @@
 enum { EXIT_CODE_FAILED = 1, EXIT_CODE_NOT_FORMED = 69 };
 
 struct step {
-    struct round *r;
-    const struct round_event *ev;
-    const struct round_sink *sink;
-    struct round_node *node; /* the event's, or NULL */
+    struct membership *r;
+    const struct membership_event *ev;
+    const struct membership_sink *sink;
+    struct membership_node *node; /* the event's, or NULL */
     uint64_t t;
     uint32_t node_out;
     uint32_t lost_member; /* of the running epoch, in this step */
 };
 
-typedef enum round_verdict round_handler(struct step *s);
+typedef enum membership_verdict membership_handler(struct step *s);
 
 /* membership_events.c: NULL where an event means nothing in a state and changes
  * nothing. */
-extern round_handler *const round_handlers[ROUND_STATE_COUNT][ROUND_EV_COUNT];
-void round_hear(struct step *s, struct round_node *n);
+extern membership_handler
+    *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_COUNT];
+void membership_hear(struct step *s, struct membership_node *n);
 
 /* membership_transitions.c */
-void round_settle(struct step *s);
-void round_begin_stop(struct step *s, enum round_cause cause, uint32_t grace_ms);
-void round_release(struct step *s, struct round_node *n);
-void round_start_node(struct step *s, struct round_node *n);
-void round_tell_all_to_stop(struct step *s);
+void membership_settle(struct step *s);
+void membership_begin_stop(struct step *s, enum membership_cause cause,
+                           uint32_t grace_ms);
+void membership_release(struct step *s, struct membership_node *n);
+void membership_start_node(struct step *s, struct membership_node *n);
+void membership_tell_all_to_stop(struct step *s);
 
-static inline void round_act(struct step *s, enum round_action_type type, uint32_t node)
+static inline void membership_act(struct step *s, enum membership_action_type type,
+                                  uint32_t node)
 {
-    struct round_action a = { .type = type, .node = node, .from = s->r->state };
+    struct membership_action a = { .type = type, .node = node, .from = s->r->state };
 
     s->sink->act(s->sink->arg, s->r, &a);
 }
 
-static inline uint32_t round_index(const struct round *r, const struct round_node *n)
+static inline uint32_t membership_index(const struct membership *r,
+                                        const struct membership_node *n)
 {
     return (uint32_t)(n - r->node);
 }
 
-static inline void round_set_state(struct step *s, struct round_node *n,
-                                   enum round_node_state state)
+static inline void membership_set_state(struct step *s, struct membership_node *n,
+                                        enum membership_node_state state)
 {
-    round_table_set_state(s->r, n, state);
-    round_act(s, ROUND_ACT_SAVE_NODE, round_index(s->r, n));
+    membership_table_set_state(s->r, n, state);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(s->r, n));
 }
 
-static inline bool round_is_member(const struct round_node *n)
+static inline bool membership_is_member(const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED ||
-           n->state == ROUND_NODE_STOPPED;
+    return n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED ||
+           n->state == MEMBERSHIP_NODE_STOPPED;
 }
 
 /* A member of which something of the epoch may still live. */
-static inline bool round_is_unstopped(const struct round_node *n)
+static inline bool membership_is_unstopped(const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED;
+    return n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED;
 }
 
 /* Nodes that could be in the next epoch. */
-static inline uint32_t round_candidates(const struct round *r)
+static inline uint32_t membership_candidates(const struct membership *r)
 {
     return r->tally.live - r->tally.leaving;
 }
 
 /* How long the epoch has run, also while the owner slept. */
-static inline uint64_t round_age(const struct round *r)
+static inline uint64_t membership_age(const struct membership *r)
 {
     return r->formed_at ? r->last_now - r->formed_at : UINT64_MAX;
 }
 
 /* The result is decided; the job ends with this stop, or now. */
-static inline void round_decide(struct round *r, enum round_reason reason,
-                                int32_t exit_code)
+static inline void membership_decide(struct membership *r,
+                                     enum membership_reason reason, int32_t exit_code)
 {
     r->ending = true;
     r->reason = reason;

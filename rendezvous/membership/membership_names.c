@@ -3,79 +3,79 @@
 
 /* What people and logs call the things of a round. */
 
-static const char *const state_names[ROUND_STATE_COUNT] = {
-    [ROUND_FORMING] = "forming",
-    [ROUND_RUNNING] = "running",
-    [ROUND_STOPPING] = "stopping",
-    [ROUND_DONE] = "done",
+static const char *const state_names[MEMBERSHIP_STATE_COUNT] = {
+    [MEMBERSHIP_FORMING] = "forming",
+    [MEMBERSHIP_RUNNING] = "running",
+    [MEMBERSHIP_STOPPING] = "stopping",
+    [MEMBERSHIP_DONE] = "done",
 };
 
-static const char *const cause_names[ROUND_CAUSE_COUNT] = {
-    [ROUND_CAUSE_NONE] = "none",   [ROUND_CAUSE_FAILURE] = "failure",
-    [ROUND_CAUSE_LOST] = "lost",   [ROUND_CAUSE_SCALE_UP] = "scale-up",
-    [ROUND_CAUSE_DRAIN] = "drain", [ROUND_CAUSE_USER] = "user",
+static const char *const cause_names[MEMBERSHIP_CAUSE_COUNT] = {
+    [MEMBERSHIP_CAUSE_NONE] = "none",   [MEMBERSHIP_CAUSE_FAILURE] = "failure",
+    [MEMBERSHIP_CAUSE_LOST] = "lost",   [MEMBERSHIP_CAUSE_SCALE_UP] = "scale-up",
+    [MEMBERSHIP_CAUSE_DRAIN] = "drain", [MEMBERSHIP_CAUSE_USER] = "user",
 };
 
-static const char *const reason_names[ROUND_REASON_COUNT] = {
-    [ROUND_REASON_NONE] = "none",
-    [ROUND_REASON_SUCCESS] = "success",
-    [ROUND_REASON_FAILURE] = "failure",
-    [ROUND_REASON_LOST] = "lost",
-    [ROUND_REASON_NOT_FORMED] = "not-formed",
-    [ROUND_REASON_USER] = "user",
+static const char *const reason_names[MEMBERSHIP_REASON_COUNT] = {
+    [MEMBERSHIP_REASON_NONE] = "none",
+    [MEMBERSHIP_REASON_SUCCESS] = "success",
+    [MEMBERSHIP_REASON_FAILURE] = "failure",
+    [MEMBERSHIP_REASON_LOST] = "lost",
+    [MEMBERSHIP_REASON_NOT_FORMED] = "not-formed",
+    [MEMBERSHIP_REASON_USER] = "user",
 };
 
-static const char *const event_names[ROUND_EV_COUNT] = {
-    [ROUND_EV_JOIN] = "join",
-    [ROUND_EV_RESUME] = "resume",
-    [ROUND_EV_DISCONNECT] = "disconnect",
-    [ROUND_EV_HEARTBEAT] = "heartbeat",
-    [ROUND_EV_STORE_READY] = "store-ready",
-    [ROUND_EV_FAILED] = "failed",
-    [ROUND_EV_FINISHED] = "finished",
-    [ROUND_EV_STOPPED] = "stopped",
-    [ROUND_EV_CHECKPOINTED] = "checkpointed",
-    [ROUND_EV_LEAVE] = "leave",
-    [ROUND_EV_DRAIN] = "drain",
-    [ROUND_EV_END] = "end",
-    [ROUND_EV_BYE] = "bye",
-    [ROUND_EV_TICK] = "tick",
+static const char *const event_names[MEMBERSHIP_EV_COUNT] = {
+    [MEMBERSHIP_EV_JOIN] = "join",
+    [MEMBERSHIP_EV_RESUME] = "resume",
+    [MEMBERSHIP_EV_DISCONNECT] = "disconnect",
+    [MEMBERSHIP_EV_HEARTBEAT] = "heartbeat",
+    [MEMBERSHIP_EV_STORE_READY] = "store-ready",
+    [MEMBERSHIP_EV_FAILED] = "failed",
+    [MEMBERSHIP_EV_FINISHED] = "finished",
+    [MEMBERSHIP_EV_STOPPED] = "stopped",
+    [MEMBERSHIP_EV_CHECKPOINTED] = "checkpointed",
+    [MEMBERSHIP_EV_LEAVE] = "leave",
+    [MEMBERSHIP_EV_DRAIN] = "drain",
+    [MEMBERSHIP_EV_END] = "end",
+    [MEMBERSHIP_EV_BYE] = "bye",
+    [MEMBERSHIP_EV_TICK] = "tick",
 };
 
-static const char *const verdict_names[ROUND_VERDICT_COUNT] = {
-    [ROUND_OK] = "ok",
-    [ROUND_IGNORED] = "ignored",
-    [ROUND_STALE] = "stale",
-    [ROUND_FENCED] = "fenced",
-    [ROUND_REFUSED_DONE] = "refused: the job has a result",
-    [ROUND_REFUSED_FULL] = "refused: too many nodes",
-    [ROUND_REFUSED_SPARES] = "refused: enough spares",
-    [ROUND_REFUSED_SLOT_RANGE] = "refused: no such node rank",
-    [ROUND_REFUSED_SLOT_TAKEN] = "refused: the node rank is taken",
-    [ROUND_REFUSED_MIN] = "refused: too few nodes would remain",
+static const char *const verdict_names[MEMBERSHIP_VERDICT_COUNT] = {
+    [MEMBERSHIP_OK] = "ok",
+    [MEMBERSHIP_IGNORED] = "ignored",
+    [MEMBERSHIP_STALE] = "stale",
+    [MEMBERSHIP_FENCED] = "fenced",
+    [MEMBERSHIP_REFUSED_DONE] = "refused: the job has a result",
+    [MEMBERSHIP_REFUSED_FULL] = "refused: too many nodes",
+    [MEMBERSHIP_REFUSED_SPARES] = "refused: enough spares",
+    [MEMBERSHIP_REFUSED_SLOT_RANGE] = "refused: no such node rank",
+    [MEMBERSHIP_REFUSED_SLOT_TAKEN] = "refused: the node rank is taken",
+    [MEMBERSHIP_REFUSED_MIN] = "refused: too few nodes would remain",
 };
 
-const char *round_state_name(enum round_state s)
+const char *membership_state_name(enum membership_state s)
 {
     return state_names[s];
 }
 
-const char *round_cause_name(enum round_cause c)
+const char *membership_cause_name(enum membership_cause c)
 {
     return cause_names[c];
 }
 
-const char *round_reason_name(enum round_reason reason)
+const char *membership_reason_name(enum membership_reason reason)
 {
     return reason_names[reason];
 }
 
-const char *round_event_name(enum round_event_type t)
+const char *membership_event_name(enum membership_event_type t)
 {
     return event_names[t];
 }
 
-const char *round_verdict_name(enum round_verdict v)
+const char *membership_verdict_name(enum membership_verdict v)
 {
     return verdict_names[v];
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* incarnations are random bits: any four bytes of one are a hash */
-static uint32_t *bucket_of(const struct round *r, const struct id128 *incarnation)
+static uint32_t *bucket_of(const struct membership *r, const struct id128 *incarnation)
 {
     uint32_t hash;
 
@@ -13,105 +13,108 @@ static uint32_t *bucket_of(const struct round *r, const struct id128 *incarnatio
     return &r->bucket[hash % r->capacity];
 }
 
-static void count(struct round *r, const struct round_node *n, uint32_t sign)
+static void count(struct membership *r, const struct membership_node *n, uint32_t sign)
 {
-    struct round_tally *t = &r->tally;
+    struct membership_tally *t = &r->tally;
 
-    if (n->state == ROUND_NODE_FREE)
+    if (n->state == MEMBERSHIP_NODE_FREE)
         return;
     t->live += sign;
     if (!n->connected)
         t->disconnected += sign;
     if (n->leaving)
         t->leaving += sign;
-    else if (n->state == ROUND_NODE_WAITING)
+    else if (n->state == MEMBERSHIP_NODE_WAITING)
         *(n->connected ? &t->here : &t->away) += sign;
-    if (!n->leaving && n->state == ROUND_NODE_WAITING && n->quarantined)
+    if (!n->leaving && n->state == MEMBERSHIP_NODE_WAITING && n->quarantined)
         *(n->connected ? &t->barred_here : &t->barred_away) += sign;
     if (n->leaving &&
-        (n->state == ROUND_NODE_ACTIVE || n->state == ROUND_NODE_FINISHED))
+        (n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED))
         t->departing += sign;
-    if (n->state == ROUND_NODE_ACTIVE)
+    if (n->state == MEMBERSHIP_NODE_ACTIVE)
         t->active += sign;
-    if (n->state == ROUND_NODE_FINISHED)
+    if (n->state == MEMBERSHIP_NODE_FINISHED)
         t->finished += sign;
 }
 
-void round_table_set_state(struct round *r, struct round_node *n,
-                           enum round_node_state state)
+void membership_table_set_state(struct membership *r, struct membership_node *n,
+                                enum membership_node_state state)
 {
     count(r, n, -1u);
     n->state = state;
     count(r, n, 1);
 }
 
-void round_table_set_connected(struct round *r, struct round_node *n, bool connected)
+void membership_table_set_connected(struct membership *r, struct membership_node *n,
+                                    bool connected)
 {
     count(r, n, -1u);
     n->connected = connected;
     count(r, n, 1);
 }
 
-void round_table_set_leaving(struct round *r, struct round_node *n, bool leaving)
+void membership_table_set_leaving(struct membership *r, struct membership_node *n,
+                                  bool leaving)
 {
     count(r, n, -1u);
     n->leaving = leaving;
     count(r, n, 1);
 }
 
-void round_table_set_quarantined(struct round *r, struct round_node *n, bool on)
+void membership_table_set_quarantined(struct membership *r, struct membership_node *n,
+                                      bool on)
 {
     count(r, n, -1u);
     n->quarantined = on;
     count(r, n, 1);
 }
 
-void round_table_init(struct round *r)
+void membership_table_init(struct membership *r)
 {
-    r->first = r->last = r->first_free = ROUND_NONE;
+    r->first = r->last = r->first_free = MEMBERSHIP_NONE;
     r->used = 0;
     memset(&r->tally, 0, sizeof(r->tally));
     for (uint32_t i = 0; i < r->capacity; i++)
-        r->bucket[i] = ROUND_NONE;
+        r->bucket[i] = MEMBERSHIP_NONE;
     for (uint32_t i = 0; i < r->config.max_nodes; i++) {
-        r->slot_node[i] = ROUND_NONE;
+        r->slot_node[i] = MEMBERSHIP_NONE;
         r->slot_identity[i] = 0;
     }
 }
 
 /* Into the list, its bucket and the tally; the record is filled already. */
-static void link_node(struct round *r, uint32_t index)
+static void link_node(struct membership *r, uint32_t index)
 {
-    struct round_node *n = &r->node[index];
+    struct membership_node *n = &r->node[index];
     uint32_t *bucket = bucket_of(r, &n->incarnation);
 
     n->prev = r->last;
-    n->next = ROUND_NONE;
-    *(r->last == ROUND_NONE ? &r->first : &r->node[r->last].next) = index;
+    n->next = MEMBERSHIP_NONE;
+    *(r->last == MEMBERSHIP_NONE ? &r->first : &r->node[r->last].next) = index;
     r->last = index;
     n->next_in_bucket = *bucket;
     *bucket = index;
     count(r, n, 1);
 }
 
-uint32_t round_table_add(struct round *r, const struct id128 *incarnation)
+uint32_t membership_table_add(struct membership *r, const struct id128 *incarnation)
 {
     uint32_t index = r->first_free;
-    struct round_node *n;
+    struct membership_node *n;
 
-    if (index != ROUND_NONE)
+    if (index != MEMBERSHIP_NONE)
         r->first_free = r->node[index].next;
     else if (r->used < r->capacity)
         index = r->used++;
     else
-        return ROUND_NONE;
+        return MEMBERSHIP_NONE;
     n = &r->node[index];
-    *n = (struct round_node){
+    *n = (struct membership_node){
         .incarnation = *incarnation,
-        .state = ROUND_NODE_WAITING,
-        .wanted_slot = ROUND_NONE,
-        .slot = ROUND_NONE,
-        .group_rank = ROUND_NONE,
+        .state = MEMBERSHIP_NODE_WAITING,
+        .wanted_slot = MEMBERSHIP_NONE,
+        .slot = MEMBERSHIP_NONE,
+        .group_rank = MEMBERSHIP_NONE,
         .connected = true,
         .joined = ++r->joins,
     };
@@ -119,74 +122,75 @@ uint32_t round_table_add(struct round *r, const struct id128 *incarnation)
     return index;
 }
 
-void round_table_remove(struct round *r, uint32_t index)
+void membership_table_remove(struct membership *r, uint32_t index)
 {
-    struct round_node *n = &r->node[index];
+    struct membership_node *n = &r->node[index];
     uint32_t *at = bucket_of(r, &n->incarnation);
 
     while (*at != index)
         at = &r->node[*at].next_in_bucket;
     *at = n->next_in_bucket;
-    *(n->prev == ROUND_NONE ? &r->first : &r->node[n->prev].next) = n->next;
-    *(n->next == ROUND_NONE ? &r->last : &r->node[n->next].prev) = n->prev;
-    if (n->slot != ROUND_NONE && r->slot_node[n->slot] == index)
-        r->slot_node[n->slot] = ROUND_NONE;
-    round_table_set_state(r, n, ROUND_NODE_FREE);
+    *(n->prev == MEMBERSHIP_NONE ? &r->first : &r->node[n->prev].next) = n->next;
+    *(n->next == MEMBERSHIP_NONE ? &r->last : &r->node[n->next].prev) = n->prev;
+    if (n->slot != MEMBERSHIP_NONE && r->slot_node[n->slot] == index)
+        r->slot_node[n->slot] = MEMBERSHIP_NONE;
+    membership_table_set_state(r, n, MEMBERSHIP_NODE_FREE);
     n->next = r->first_free;
     r->first_free = index;
 }
 
-void round_table_put(struct round *r, uint32_t index, const struct round_node *saved)
+void membership_table_put(struct membership *r, uint32_t index,
+                          const struct membership_node *saved)
 {
     /* the records skipped over are free until they are put, or for good */
     for (; r->used <= index; r->used++)
-        r->node[r->used].state = ROUND_NODE_FREE;
+        r->node[r->used].state = MEMBERSHIP_NODE_FREE;
     r->node[index] = *saved;
     if (saved->joined > r->joins)
         r->joins = saved->joined;
     link_node(r, index);
 }
 
-void round_table_rebuild(struct round *r)
+void membership_table_rebuild(struct membership *r)
 {
-    r->first_free = ROUND_NONE;
+    r->first_free = MEMBERSHIP_NONE;
     for (uint32_t i = r->used; i-- > 0;)
-        if (r->node[i].state == ROUND_NODE_FREE) {
+        if (r->node[i].state == MEMBERSHIP_NODE_FREE) {
             r->node[i].next = r->first_free;
             r->first_free = i;
         }
 }
 
-uint32_t round_find(const struct round *r, const struct id128 *incarnation)
+uint32_t membership_find(const struct membership *r, const struct id128 *incarnation)
 {
     uint32_t i = *bucket_of(r, incarnation);
 
-    while (i != ROUND_NONE && !id128_equal(&r->node[i].incarnation, incarnation))
+    while (i != MEMBERSHIP_NONE && !id128_equal(&r->node[i].incarnation, incarnation))
         i = r->node[i].next_in_bucket;
     return i;
 }
 
-uint32_t round_table_holder(const struct round *r, uint32_t slot)
+uint32_t membership_table_holder(const struct membership *r, uint32_t slot)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-        const struct round_node *n = &r->node[i];
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+        const struct membership_node *n = &r->node[i];
 
-        if (n->state == ROUND_NODE_TOLD)
+        if (n->state == MEMBERSHIP_NODE_TOLD)
             continue;
-        if (n->slot == slot || (n->slot == ROUND_NONE && n->wanted_slot == slot))
+        if (n->slot == slot || (n->slot == MEMBERSHIP_NONE && n->wanted_slot == slot))
             return i;
     }
-    return ROUND_NONE;
+    return MEMBERSHIP_NONE;
 }
 
-static bool can_be_member(const struct round_node *n)
+static bool can_be_member(const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving;
+    return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving;
 }
 
 /* The order in which nodes are served. A spare may hold the slot that a node asked for
  * by name, but only while that node is away. */
-enum place {
+enum session_identity {
     PLACE_NAMED,
     PLACE_HELD,
     PLACE_HOST,
@@ -196,65 +200,68 @@ enum place {
     PLACE_COUNT
 };
 
-static enum place place_of(const struct round_node *n)
+static enum session_identity place_of(const struct membership_node *n)
 {
-    if (n->wanted_slot != ROUND_NONE)
+    if (n->wanted_slot != MEMBERSHIP_NONE)
         return PLACE_NAMED;
-    if (n->slot != ROUND_NONE)
+    if (n->slot != MEMBERSHIP_NONE)
         return PLACE_HELD;
     return n->host ? PLACE_HOST : PLACE_ANY;
 }
 
 /* The lowest free slot from *from on that was last held by `identity`. */
-static uint32_t next_free(const struct round *r, uint32_t from, uint64_t identity)
+static uint32_t next_free(const struct membership *r, uint32_t from, uint64_t identity)
 {
-    while (from < r->config.max_nodes &&
-           (r->slot_node[from] != ROUND_NONE || r->slot_identity[from] != identity))
+    while (from < r->config.max_nodes && (r->slot_node[from] != MEMBERSHIP_NONE ||
+                                          r->slot_identity[from] != identity))
         from++;
-    return from < r->config.max_nodes ? from : ROUND_NONE;
+    return from < r->config.max_nodes ? from : MEMBERSHIP_NONE;
 }
 
 struct placing { /* below these no slot is free */
     uint32_t lowest_new, lowest;
 };
 
-/* The slot the node is to have on this pass, or ROUND_NONE if it must wait for a later
- * one. */
-static uint32_t slot_for(const struct round *r, const struct round_node *n,
-                         enum place pass, struct placing *p)
+/* The slot the node is to have on this pass, or MEMBERSHIP_NONE if it must wait for a
+ * later one. */
+static uint32_t slot_for(const struct membership *r, const struct membership_node *n,
+                         enum session_identity pass, struct placing *p)
 {
     uint32_t slot = pass == PLACE_HELD    ? n->slot
                     : pass == PLACE_NAMED ? n->wanted_slot
                                           : 0;
 
     if (pass < PLACE_OLD)
-        return place_of(n) == pass && r->slot_node[slot] == ROUND_NONE ? slot
-                                                                       : ROUND_NONE;
+        return place_of(n) == pass && r->slot_node[slot] == MEMBERSHIP_NONE
+                   ? slot
+                   : MEMBERSHIP_NONE;
     if (pass == PLACE_OLD) /* at the first forming nobody has had one */
-        return n->identity && r->epoch > 0 ? next_free(r, 0, n->identity) : ROUND_NONE;
+        return n->identity && r->epoch > 0 ? next_free(r, 0, n->identity)
+                                           : MEMBERSHIP_NONE;
     if (pass == PLACE_NEW) {
         slot = next_free(r, p->lowest_new, 0);
-        p->lowest_new = slot == ROUND_NONE ? r->config.max_nodes : slot;
+        p->lowest_new = slot == MEMBERSHIP_NONE ? r->config.max_nodes : slot;
         return slot;
     }
-    while (p->lowest < r->config.max_nodes && r->slot_node[p->lowest] != ROUND_NONE)
+    while (p->lowest < r->config.max_nodes &&
+           r->slot_node[p->lowest] != MEMBERSHIP_NONE)
         p->lowest++;
-    return p->lowest < r->config.max_nodes ? p->lowest : ROUND_NONE;
+    return p->lowest < r->config.max_nodes ? p->lowest : MEMBERSHIP_NONE;
 }
 
-static bool is_placed(const struct round *r, uint32_t i)
+static bool is_placed(const struct membership *r, uint32_t i)
 {
-    return r->node[i].slot != ROUND_NONE && r->slot_node[r->node[i].slot] == i;
+    return r->node[i].slot != MEMBERSHIP_NONE && r->slot_node[r->node[i].slot] == i;
 }
 
 /* The last join of those in quarantine who are needed to meet the minimum; 0: none is.
  */
-static uint64_t last_needed(const struct round *r)
+static uint64_t last_needed(const struct membership *r)
 {
     uint32_t willing = r->tally.here - r->tally.barred_here;
     uint64_t joined = 0;
 
-    for (uint32_t i = r->first; i != ROUND_NONE && willing < r->config.min_nodes;
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE && willing < r->config.min_nodes;
          i = r->node[i].next)
         if (can_be_member(&r->node[i]) && r->node[i].quarantined) {
             joined = r->node[i].joined;
@@ -263,57 +270,57 @@ static uint64_t last_needed(const struct round *r)
     return joined;
 }
 
-static void assign_slots(struct round *r)
+static void assign_slots(struct membership *r)
 {
     uint64_t needed = last_needed(r);
     struct placing p = { 0, 0 };
 
     for (uint32_t i = 0; i < r->config.max_nodes; i++)
-        r->slot_node[i] = ROUND_NONE;
-    for (enum place pass = 0; pass < PLACE_COUNT; pass++)
-        for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-            struct round_node *n = &r->node[i];
+        r->slot_node[i] = MEMBERSHIP_NONE;
+    for (enum session_identity pass = 0; pass < PLACE_COUNT; pass++)
+        for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+            struct membership_node *n = &r->node[i];
             uint32_t slot;
 
             if (!can_be_member(n) || (n->quarantined && n->joined > needed) ||
                 is_placed(r, i))
                 continue;
             slot = slot_for(r, n, pass, &p);
-            if (slot == ROUND_NONE)
+            if (slot == MEMBERSHIP_NONE)
                 continue;
             r->slot_node[slot] = i;
             n->slot = slot;
         }
 }
 
-static void remember_slots(struct round *r)
+static void remember_slots(struct membership *r)
 {
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
-        if (r->slot_node[slot] != ROUND_NONE)
+        if (r->slot_node[slot] != MEMBERSHIP_NONE)
             r->slot_identity[slot] = r->node[r->slot_node[slot]].identity;
 }
 
-bool round_table_forget_lost_slot(struct round *r, uint32_t index)
+bool membership_table_forget_lost_slot(struct membership *r, uint32_t index)
 {
-    struct round_node *n = &r->node[index];
+    struct membership_node *n = &r->node[index];
 
-    if (n->slot == ROUND_NONE || r->slot_node[n->slot] == ROUND_NONE ||
+    if (n->slot == MEMBERSHIP_NONE || r->slot_node[n->slot] == MEMBERSHIP_NONE ||
         r->slot_node[n->slot] == index)
         return false;
-    n->slot = ROUND_NONE;
+    n->slot = MEMBERSHIP_NONE;
     return true;
 }
 
-static void assign_ranks(struct round *r)
+static void assign_ranks(struct membership *r)
 {
     r->group_size = r->world_size = 0;
-    r->leader = ROUND_NONE;
+    r->leader = MEMBERSHIP_NONE;
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         uint32_t i = r->slot_node[slot];
 
-        if (i == ROUND_NONE)
+        if (i == MEMBERSHIP_NONE)
             continue;
-        if (r->leader == ROUND_NONE)
+        if (r->leader == MEMBERSHIP_NONE)
             r->leader = i;
         r->node[i].group_rank = r->group_size++;
         r->node[i].first_rank = r->world_size;
@@ -321,28 +328,28 @@ static void assign_ranks(struct round *r)
     }
 }
 
-void round_table_place(struct round *r)
+void membership_table_place(struct membership *r)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
-        r->node[i].group_rank = ROUND_NONE;
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
+        r->node[i].group_rank = MEMBERSHIP_NONE;
     assign_slots(r);
     remember_slots(r);
     assign_ranks(r);
 }
 
-void round_table_sane(const struct round *r)
+void membership_table_sane(const struct membership *r)
 {
-    struct round copy = *r;
-    uint32_t previous = ROUND_NONE;
+    struct membership copy = *r;
+    uint32_t previous = MEMBERSHIP_NONE;
 
     memset(&copy.tally, 0, sizeof(copy.tally));
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-        const struct round_node *n = &r->node[i];
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+        const struct membership_node *n = &r->node[i];
 
-        assert(i < r->used && n->state != ROUND_NODE_FREE);
+        assert(i < r->used && n->state != MEMBERSHIP_NODE_FREE);
         assert(n->prev == previous);
-        assert(round_find(r, &n->incarnation) == i);
-        assert(n->slot == ROUND_NONE || n->slot < r->config.max_nodes);
+        assert(membership_find(r, &n->incarnation) == i);
+        assert(n->slot == MEMBERSHIP_NONE || n->slot < r->config.max_nodes);
         count(&copy, n, 1);
         previous = i;
     }

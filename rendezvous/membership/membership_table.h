@@ -10,24 +10,30 @@
  * quarantined, because the tally must follow them. Used by the round's own
  * files alone.
  */
-void round_table_init(struct round *r);
+void membership_table_init(struct membership *r);
 
-/* A record for a newcomer at the end of the order, or ROUND_NONE when all are in use.
+/* A record for a newcomer at the end of the order, or MEMBERSHIP_NONE when all are in
+ * use.
  */
-uint32_t round_table_add(struct round *r, const struct id128 *incarnation);
-void round_table_remove(struct round *r, uint32_t index);
-void round_table_put(struct round *r, uint32_t index, const struct round_node *saved);
-/* After the last round_table_put: find out again which records are free. */
-void round_table_rebuild(struct round *r);
+uint32_t membership_table_add(struct membership *r, const struct id128 *incarnation);
+void membership_table_remove(struct membership *r, uint32_t index);
+void membership_table_put(struct membership *r, uint32_t index,
+                          const struct membership_node *saved);
+/* After the last membership_table_put: find out again which records are free. */
+void membership_table_rebuild(struct membership *r);
 
-void round_table_set_state(struct round *r, struct round_node *n,
-                           enum round_node_state state);
-void round_table_set_connected(struct round *r, struct round_node *n, bool connected);
-void round_table_set_leaving(struct round *r, struct round_node *n, bool leaving);
-void round_table_set_quarantined(struct round *r, struct round_node *n, bool on);
+void membership_table_set_state(struct membership *r, struct membership_node *n,
+                                enum membership_node_state state);
+void membership_table_set_connected(struct membership *r, struct membership_node *n,
+                                    bool connected);
+void membership_table_set_leaving(struct membership *r, struct membership_node *n,
+                                  bool leaving);
+void membership_table_set_quarantined(struct membership *r, struct membership_node *n,
+                                      bool on);
 
-/* Who of the live nodes holds the slot, or has asked for it by name; or ROUND_NONE. */
-uint32_t round_table_holder(const struct round *r, uint32_t slot);
+/* Who of the live nodes holds the slot, or has asked for it by name; or
+ * MEMBERSHIP_NONE. */
+uint32_t membership_table_holder(const struct membership *r, uint32_t slot);
 
 /*
  * Choose the members of the next epoch among the connected, waiting nodes: slot_node,
@@ -38,12 +44,12 @@ uint32_t round_table_holder(const struct round *r, uint32_t slot);
  * any. Of those in quarantine only as many as the
  * minimum takes, the oldest.
  */
-void round_table_place(struct round *r);
+void membership_table_place(struct membership *r);
 /* Who was away, or came too late, when its slot was given to another, has none: true if
  * that is so. */
-bool round_table_forget_lost_slot(struct round *r, uint32_t index);
+bool membership_table_forget_lost_slot(struct membership *r, uint32_t index);
 
 /* Asserts list, buckets and tally. */
-void round_table_sane(const struct round *r);
+void membership_table_sane(const struct membership *r);
 
 #endif

@@ -15,13 +15,13 @@
 #include "rendezvous/protocol/json_strict.h"
 #include "rendezvous/protocol/proto_fields.h"
 
-struct writer {
+struct log_writer {
     char *at, *end;
     size_t text_max; /* longest text, as it is written */
     bool full;
 };
 
-static void put(struct writer *w, const char *bytes, size_t size)
+static void put(struct log_writer *w, const char *bytes, size_t size)
 {
     if (w->full || size > (size_t)(w->end - w->at)) {
         w->full = true;
@@ -31,12 +31,12 @@ static void put(struct writer *w, const char *bytes, size_t size)
     w->at += size;
 }
 
-static void put_char(struct writer *w, char c)
+static void put_char(struct log_writer *w, char c)
 {
     put(w, &c, 1);
 }
 
-static void put_quoted(struct writer *w, const char *plain)
+static void put_quoted(struct log_writer *w, const char *plain)
 {
     put_char(w, '"');
     put(w, plain, strlen(plain));
@@ -105,7 +105,7 @@ static size_t tail_start(const char *text, size_t length, size_t text_max)
     return start;
 }
 
-static void put_text(struct writer *w, const char *text, size_t length)
+static void put_text(struct log_writer *w, const char *text, size_t length)
 {
     size_t room = w->text_max;
 
@@ -124,10 +124,11 @@ static void put_text(struct writer *w, const char *text, size_t length)
 
 /* -- fields -------------------------------------------------------------------- */
 
-static void put_fields(struct writer *w, const struct proto_table *table,
+static void put_fields(struct log_writer *w, const struct proto_table *table,
                        const char *base);
 
-static void encode_u32(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_u32(struct log_writer *w, const struct proto_field *f,
+                       const char *at)
 {
     char text[16];
     uint32_t v;
@@ -137,7 +138,8 @@ static void encode_u32(struct writer *w, const struct proto_field *f, const char
     put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, v));
 }
 
-static void encode_i32(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_i32(struct log_writer *w, const struct proto_field *f,
+                       const char *at)
 {
     char text[16];
     int32_t v;
@@ -147,7 +149,8 @@ static void encode_i32(struct writer *w, const struct proto_field *f, const char
     put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRId32, v));
 }
 
-static void encode_u64(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_u64(struct log_writer *w, const struct proto_field *f,
+                       const char *at)
 {
     char text[24];
     uint64_t v;
@@ -158,7 +161,7 @@ static void encode_u64(struct writer *w, const struct proto_field *f, const char
     put_quoted(w, text);
 }
 
-static void encode_id(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_id(struct log_writer *w, const struct proto_field *f, const char *at)
 {
     char hex[ID128_HEX_SIZE];
     struct id128 id;
@@ -168,7 +171,8 @@ static void encode_id(struct writer *w, const struct proto_field *f, const char 
     put_quoted(w, id128_format(&id, hex));
 }
 
-static void encode_bool(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_bool(struct log_writer *w, const struct proto_field *f,
+                        const char *at)
 {
     bool v;
 
@@ -177,12 +181,14 @@ static void encode_bool(struct writer *w, const struct proto_field *f, const cha
     put(w, v ? "true" : "false", v ? 4 : 5);
 }
 
-static void encode_text(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_text(struct log_writer *w, const struct proto_field *f,
+                        const char *at)
 {
     put_text(w, at, strnlen(at, f->size - 1));
 }
 
-static void encode_tail(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_tail(struct log_writer *w, const struct proto_field *f,
+                        const char *at)
 {
     size_t length = strnlen(at, f->size - 1);
     size_t start = tail_start(at, length, w->text_max);
@@ -190,7 +196,8 @@ static void encode_tail(struct writer *w, const struct proto_field *f, const cha
     put_text(w, at + start, length - start);
 }
 
-static void encode_enum(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_enum(struct log_writer *w, const struct proto_field *f,
+                        const char *at)
 {
     unsigned v;
 
@@ -199,12 +206,13 @@ static void encode_enum(struct writer *w, const struct proto_field *f, const cha
     put_quoted(w, f->names[v]);
 }
 
-static void encode_object(struct writer *w, const struct proto_field *f, const char *at)
+static void encode_object(struct log_writer *w, const struct proto_field *f,
+                          const char *at)
 {
     put_fields(w, f->object, at);
 }
 
-static void (*const encoders[])(struct writer *, const struct proto_field *,
+static void (*const encoders[])(struct log_writer *, const struct proto_field *,
                                 const char *) = {
     [PROTO_U32] = encode_u32,   [PROTO_I32] = encode_i32,
     [PROTO_U64] = encode_u64,   [PROTO_ID] = encode_id,
@@ -244,7 +252,7 @@ static bool is_empty(const struct proto_field *f, const char *at)
     }
 }
 
-static void put_fields(struct writer *w, const struct proto_table *table,
+static void put_fields(struct log_writer *w, const struct proto_table *table,
                        const char *base)
 {
     char before = '{';
@@ -272,10 +280,10 @@ static size_t encode_body(const struct proto_table *table, const char *base, cha
                           size_t size)
 {
     size_t text_max = size;
-    struct writer w;
+    struct log_writer w;
 
     do {
-        w = (struct writer){ .at = out, .end = out + size, .text_max = text_max };
+        w = (struct log_writer){ .at = out, .end = out + size, .text_max = text_max };
         put_fields(&w, table, base);
         text_max /= 2;
     } while (w.full && text_max > 0);

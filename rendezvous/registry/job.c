@@ -18,9 +18,9 @@ static uint32_t spares_max(const struct job_config *c)
 }
 
 static const char *const scale_names[] = {
-    [ROUND_SCALE_NOW] = "now",
-    [ROUND_SCALE_CHECKPOINT] = "checkpoint",
-    [ROUND_SCALE_NEVER] = "never",
+    [MEMBERSHIP_SCALE_NOW] = "now",
+    [MEMBERSHIP_SCALE_CHECKPOINT] = "checkpoint",
+    [MEMBERSHIP_SCALE_NEVER] = "never",
 };
 #define SCALE_COUNT (sizeof(scale_names) / sizeof(scale_names[0]))
 
@@ -46,9 +46,9 @@ static uint32_t reconnect_grace_of(const struct job_config *c)
     return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
 }
 
-static struct round_config round_config_of(const struct job_config *c)
+static struct membership_config membership_config_of(const struct job_config *c)
 {
-    return (struct round_config){
+    return (struct membership_config){
         .min_nodes = c->min_nodes,
         .max_nodes = c->max_nodes,
         .max_restarts = c->max_restarts,
@@ -63,7 +63,7 @@ static struct round_config round_config_of(const struct job_config *c)
         .last_call_ms = c->last_call_ms,
         .shutdown_grace_ms = c->shutdown_grace_ms,
         .failure_grace_ms = c->failure_grace_ms,
-        .scale = (enum round_scale)scale_index(c->scale),
+        .scale = (enum membership_scale)scale_index(c->scale),
     };
 }
 
@@ -71,9 +71,9 @@ struct job *job_create(const char *run_id, const struct job_config *config,
                        const struct id128 *instance, uint64_t now_ms)
 {
     struct job *j = xcalloc(1, sizeof(*j));
-    struct round_config rc = round_config_of(config);
+    struct membership_config rc = membership_config_of(config);
     uint32_t capacity = rc.max_nodes + spares_max(config);
-    struct round_memory memory = {
+    struct membership_memory memory = {
         .capacity = capacity,
         .node = xcalloc(capacity, sizeof(*memory.node)),
         .bucket = xcalloc(capacity, sizeof(*memory.bucket)),
@@ -85,7 +85,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     j->config = *config;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
-    round_init(&j->round, &rc, instance, &memory, now_ms);
+    membership_init(&j->round, &rc, instance, &memory, now_ms);
     return j;
 }
 

@@ -33,7 +33,7 @@ struct job_node {
 struct job {
     char run_id[RUN_ID_MAX + 1];
     struct job_config config;
-    struct round round;
+    struct membership round;
     struct job_node **node; /* by the round's index */
     uint32_t *name_hash;    /* of each node's host, 0: none; to find one quickly */
     char store_address[ADDRESS_MAX_BYTES + 1];

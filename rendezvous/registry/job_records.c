@@ -126,11 +126,11 @@ static void describe_config(struct stream *s, struct job_config *c)
 
 static void describe_state(struct stream *s, struct job *j)
 {
-    struct round *r = &j->round;
+    struct membership *r = &j->round;
 
-    FIELD_ENUM(s, r->state, ROUND_STATE_COUNT);
-    FIELD_ENUM(s, r->cause, ROUND_CAUSE_COUNT);
-    FIELD_ENUM(s, r->reason, ROUND_REASON_COUNT);
+    FIELD_ENUM(s, r->state, MEMBERSHIP_STATE_COUNT);
+    FIELD_ENUM(s, r->cause, MEMBERSHIP_CAUSE_COUNT);
+    FIELD_ENUM(s, r->reason, MEMBERSHIP_REASON_COUNT);
     field_u64(s, &r->epoch);
     field_u32(s, &r->restarts);
     field_bool(s, &r->ending);
@@ -183,11 +183,11 @@ static void describe_node(struct stream *s, struct job_node *n)
         FIELD_TEXT(s, n->role);
 }
 
-static void describe_place(struct stream *s, struct round_node *n)
+static void describe_place(struct stream *s, struct membership_node *n)
 {
     field_id(s, &n->incarnation);
     field_u64(s, &n->identity);
-    FIELD_ENUM(s, n->state, ROUND_NODE_STATE_COUNT);
+    FIELD_ENUM(s, n->state, MEMBERSHIP_NODE_STATE_COUNT);
     field_u32(s, &n->workers);
     field_u32(s, &n->wanted_slot);
     field_u32(s, &n->slot);
@@ -199,7 +199,7 @@ static void describe_place(struct stream *s, struct round_node *n)
 }
 
 /* Times as ages: after a restart the clock may be another. */
-static void describe_past(struct stream *s, struct round_past *p, uint64_t now)
+static void describe_past(struct stream *s, struct membership_past *p, uint64_t now)
 {
     field_u64(s, &p->identity);
     field_bool(s, &p->quarantined);
@@ -316,8 +316,8 @@ static void record_slot(struct journal *j, const struct job *job, uint32_t slot)
 
 void record_past(struct journal *j, const struct job *job, uint32_t index)
 {
-    const struct round *r = &job->round;
-    struct round_past past = r->past[index];
+    const struct membership *r = &job->round;
+    struct membership_past past = r->past[index];
     struct record rec;
 
     record_begin(&rec, job);
@@ -335,13 +335,13 @@ void record_end(struct journal *j, const struct job *job)
 
 void record_all(struct journal *j, const struct job *job)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
 
     record_job(j, job);
     record_state(j, job);
     if (job->failure.kind != FAILURE_NONE)
         record_failure(j, job);
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         record_node(j, job, i);
         record_place(j, job, i);
     }
@@ -400,19 +400,19 @@ static int read_job(struct record_reader *reader, struct stream *s,
 static void read_about_node(struct stream *s, unsigned type, struct job *job,
                             uint32_t index)
 {
-    struct round_node *n = &job->round.node[index];
+    struct membership_node *n = &job->round.node[index];
 
     if (type == RECORD_NODE) {
         describe_node(s, job_add_node(job, index));
         job_name_node(job, index, "");
     } else if (type == RECORD_PLACE) {
         describe_place(s, n);
-        if (n->slot != ROUND_NONE && n->slot >= job->round.config.max_nodes)
+        if (n->slot != MEMBERSHIP_NONE && n->slot >= job->round.config.max_nodes)
             s->in->bad = true;
-        else if (n->state == ROUND_NODE_ACTIVE && n->slot != ROUND_NONE)
+        else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)
             job->round.slot_identity[n->slot] = n->identity;
     } else if (type == RECORD_DROP) {
-        n->state = ROUND_NODE_FREE;
+        n->state = MEMBERSHIP_NODE_FREE;
         job_drop_node(job, index);
     }
 }
@@ -432,11 +432,11 @@ static void read_slot(struct stream *s, struct job *job)
 
 static void read_past(struct stream *s, struct job *job, uint64_t now)
 {
-    struct round_past past = { 0 };
+    struct membership_past past = { 0 };
 
     describe_past(s, &past, now);
     if (!s->in->bad)
-        round_past_put(&job->round, &past);
+        membership_past_put(&job->round, &past);
 }
 
 int record_read(void *arg, unsigned type, const void *data, size_t size, struct err *e)
@@ -462,7 +462,8 @@ int record_read(void *arg, unsigned type, const void *data, size_t size, struct 
         read_about_node(&s, type, job, index);
     } else if (type == RECORD_STATE) {
         describe_state(&s, job);
-        if (job->round.leader != ROUND_NONE && job->round.leader >= job->round.capacity)
+        if (job->round.leader != MEMBERSHIP_NONE &&
+            job->round.leader >= job->round.capacity)
             in.bad = true;
     } else if (type == RECORD_FAILURE) {
         describe_failure(&s, &job->failure);
@@ -479,7 +480,7 @@ int record_read(void *arg, unsigned type, const void *data, size_t size, struct 
 }
 
 struct saved {
-    struct round_node node;
+    struct membership_node node;
     uint32_t index;
 };
 
@@ -494,18 +495,18 @@ static int compare_joined(const void *a, const void *b)
 /* Hand the nodes to the round in the order in which they joined. */
 static void restore_nodes(struct job *job, uint64_t now_ms)
 {
-    struct round *r = &job->round;
+    struct membership *r = &job->round;
     struct saved *saved = xcalloc(r->capacity, sizeof(*saved));
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < r->capacity; i++)
-        if (r->node[i].state != ROUND_NODE_FREE && job->node[i])
+        if (r->node[i].state != MEMBERSHIP_NODE_FREE && job->node[i])
             saved[count++] = (struct saved){ r->node[i], i };
     qsort(saved, count, sizeof(*saved), compare_joined);
     for (uint32_t i = 0; i < count; i++)
-        round_restore_node(r, saved[i].index, &saved[i].node);
+        membership_restore_node(r, saved[i].index, &saved[i].node);
     free(saved);
-    round_restored(r, now_ms);
+    membership_restored(r, now_ms);
 }
 
 struct job *record_reader_finish(struct record_reader *reader)

@@ -47,7 +47,8 @@ void registry_forget(struct registry *g, struct job *job)
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
-    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next)
+    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
+         i = job->round.node[i].next)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     if (g->journal)
@@ -58,13 +59,13 @@ void registry_forget(struct registry *g, struct job *job)
 /* Nobody is in it, and nobody will come to ask how it ended. */
 static bool is_forgettable(const struct registry *g, const struct job *job)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
 
     if (r->tally.live > 0)
         return false;
-    if (r->state == ROUND_FORMING)
+    if (r->state == MEMBERSHIP_FORMING)
         return r->epoch == 0 && !g->config.job;
-    return r->state == ROUND_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
+    return r->state == MEMBERSHIP_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
 }
 
 /* -- peers ------------------------------------------------------------------------ */
@@ -114,9 +115,11 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
 
     g->now_ms = now_ms;
     if (job) {
-        struct round_event ev = { .type = ROUND_EV_DISCONNECT,
-                                  .node = p->node,
-                                  .incarnation = job->round.node[p->node].incarnation };
+        struct membership_event ev = {
+            .type = MEMBERSHIP_EV_DISCONNECT,
+            .node = p->node,
+            .incarnation = job->round.node[p->node].incarnation
+        };
 
         registry_unbind(p);
         registry_step(g, job, &ev, NULL, NULL, NULL);
@@ -177,7 +180,8 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
     vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
     va_end(ap);
     registry_tell(g, job, kind, host, "%s", m.notice.text);
-    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next)
+    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
+         i = job->round.node[i].next)
         if (job->node[i]->peer)
             registry_send(job->node[i]->peer, &m);
 }
@@ -278,9 +282,9 @@ uint64_t registry_next_tick(const struct registry *g)
     uint64_t next = UINT64_MAX;
 
     for (const struct job *j = g->jobs; j; j = j->next) {
-        uint64_t t = round_next_tick(&j->round);
+        uint64_t t = membership_next_tick(&j->round);
 
-        if (j->round.state == ROUND_DONE && j->round.tally.live == 0)
+        if (j->round.state == MEMBERSHIP_DONE && j->round.tally.live == 0)
             t = j->done_ms + FINISHED_KEPT_MS;
         if (t < next)
             next = t;
@@ -290,14 +294,14 @@ uint64_t registry_next_tick(const struct registry *g)
 
 uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
 {
-    static const struct round_event tick = { .type = ROUND_EV_TICK };
+    static const struct membership_event tick = { .type = MEMBERSHIP_EV_TICK };
     struct job *next;
 
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
     for (struct job *j = g->jobs; j; j = next) {
         next = j->next;
-        if (now_ms >= round_next_tick(&j->round))
+        if (now_ms >= membership_next_tick(&j->round))
             registry_step(g, j, &tick, NULL, NULL, NULL);
         if (is_forgettable(g, j))
             registry_forget(g, j);
@@ -333,7 +337,7 @@ int registry_commit(struct registry *g, struct err *e)
 bool registry_is_idle(const struct registry *g)
 {
     for (const struct job *j = g->jobs; j; j = j->next)
-        if (j->round.state != ROUND_DONE || j->round.tally.live > 0)
+        if (j->round.state != MEMBERSHIP_DONE || j->round.tally.live > 0)
             return false;
     return true;
 }
@@ -369,7 +373,7 @@ static int open_journal(struct registry *g, struct err *e)
     g->jobs = record_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
-        if (j->round.state == ROUND_DONE)
+        if (j->round.state == MEMBERSHIP_DONE)
             j->done_ms = g->now_ms;
     }
     return g->journal ? shorten_journal(g, e) : -1;

@@ -13,7 +13,7 @@
  * What the round wants done, one function for each action: save it, tell a node, tell
  * people. Nothing here decides anything.
  */
-typedef void actor(struct registry_step *s, const struct round_action *a);
+typedef void actor(struct registry_step *s, const struct membership_action *a);
 
 static struct registry_peer *peer_of(const struct registry_step *s, uint32_t node)
 {
@@ -48,14 +48,14 @@ static void adopt(struct registry_step *s, uint32_t node)
                   s->job->round.node[node].quarantined ? ", in quarantine" : "");
 }
 
-static void save_job(struct registry_step *s, const struct round_action *a)
+static void save_job(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
     if (s->registry->journal)
         record_state(s->registry->journal, s->job);
 }
 
-static void save_node(struct registry_step *s, const struct round_action *a)
+static void save_node(struct registry_step *s, const struct membership_action *a)
 {
     if (!s->job->node[a->node])
         adopt(s, a->node);
@@ -63,13 +63,13 @@ static void save_node(struct registry_step *s, const struct round_action *a)
         record_place(s->registry->journal, s->job, a->node);
 }
 
-static void save_past(struct registry_step *s, const struct round_action *a)
+static void save_past(struct registry_step *s, const struct membership_action *a)
 {
     if (s->registry->journal)
         record_past(s->registry->journal, s->job, a->node);
 }
 
-static void drop_node(struct registry_step *s, const struct round_action *a)
+static void drop_node(struct registry_step *s, const struct membership_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
 
@@ -82,18 +82,19 @@ static void drop_node(struct registry_step *s, const struct round_action *a)
     job_drop_node(s->job, a->node);
 }
 
-static void joined(struct registry_step *s, const struct round_action *a)
+static void joined(struct registry_step *s, const struct membership_action *a)
 {
-    const struct round *r = &s->job->round;
-    const struct round_node *n = &r->node[a->node];
+    const struct membership *r = &s->job->round;
+    const struct membership_node *n = &r->node[a->node];
     struct msg m = { .type = MSG_JOINED };
 
     if (s->peer)
         registry_bind(s->peer, s->job, a->node);
     m.joined.node = a->node;
-    m.joined.slot = n->slot == ROUND_NONE ? -1 : (int32_t)n->slot;
-    m.joined.spare = n->state == ROUND_NODE_WAITING &&
-                     (r->state != ROUND_FORMING || r->tally.here > r->config.max_nodes);
+    m.joined.slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
+    m.joined.spare = n->state == MEMBERSHIP_NODE_WAITING &&
+                     (r->state != MEMBERSHIP_FORMING ||
+                      r->tally.here > r->config.max_nodes);
     m.joined.lease_ms = r->config.lease_ms;
     memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
     if (peer_of(s, a->node))
@@ -113,7 +114,7 @@ static bool is_loopback(const char *address)
  */
 static void send_members(struct registry_step *s, struct registry_peer *leader)
 {
-    const struct round *r = &s->job->round;
+    const struct membership *r = &s->job->round;
     struct msg m = { .type = MSG_MEMBERS };
     const char *previous = "";
     size_t used = 0;
@@ -121,7 +122,7 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         const char *seen;
 
-        if (r->slot_node[slot] == ROUND_NONE)
+        if (r->slot_node[slot] == MEMBERSHIP_NONE)
             continue;
         seen = s->job->node[r->slot_node[slot]]->seen;
         if (!*seen && r->slot_node[slot] != r->leader)
@@ -141,10 +142,10 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         registry_send(leader, &m);
 }
 
-static void start(struct registry_step *s, const struct round_action *a)
+static void start(struct registry_step *s, const struct membership_action *a)
 {
-    const struct round *r = &s->job->round;
-    const struct round_node *n = &r->node[a->node];
+    const struct membership *r = &s->job->round;
+    const struct membership_node *n = &r->node[a->node];
     const struct job_node *info = s->job->node[a->node];
     struct registry_peer *p = peer_of(s, a->node);
     struct msg m = { .type = MSG_START };
@@ -170,7 +171,7 @@ static void start(struct registry_step *s, const struct round_action *a)
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
     snprintf(m.start.cause, sizeof(m.start.cause), "%s",
-             r->epoch == 1 ? "first" : round_cause_name(r->cause));
+             r->epoch == 1 ? "first" : membership_cause_name(r->cause));
     if (m.start.host_store) /* first: its answer to START is what brings the members */
         send_members(s, p);
     registry_send(p, &m);
@@ -180,17 +181,17 @@ static void start(struct registry_step *s, const struct round_action *a)
 static const char *stop_text(const struct job *job)
 {
     switch (job->round.cause) {
-    case ROUND_CAUSE_SCALE_UP:
-    case ROUND_CAUSE_DRAIN:
+    case MEMBERSHIP_CAUSE_SCALE_UP:
+    case MEMBERSHIP_CAUSE_DRAIN:
         return job->change;
-    case ROUND_CAUSE_USER:
+    case MEMBERSHIP_CAUSE_USER:
         return "ended by the user";
     default: /* the failure's or the lost node's own words */
         return job->text;
     }
 }
 
-static void stop(struct registry_step *s, const struct round_action *a)
+static void stop(struct registry_step *s, const struct membership_action *a)
 {
     struct msg m = { .type = MSG_STOP };
 
@@ -198,17 +199,17 @@ static void stop(struct registry_step *s, const struct round_action *a)
         return;
     m.stop.grace_ms = s->job->round.grace_ms;
     m.stop.last = s->job->round.ending;
-    m.stop.hang = s->job->round.cause == ROUND_CAUSE_FAILURE &&
+    m.stop.hang = s->job->round.cause == MEMBERSHIP_CAUSE_FAILURE &&
                   s->job->failure.kind == FAILURE_HANG;
     snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
-             round_cause_name(s->job->round.cause));
+             membership_cause_name(s->job->round.cause));
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
     registry_send(peer_of(s, a->node), &m);
 }
 
-static void ask_checkpoint(struct registry_step *s, const struct round_action *a)
+static void ask_checkpoint(struct registry_step *s, const struct membership_action *a)
 {
-    const struct round *r = &s->job->round;
+    const struct membership *r = &s->job->round;
     uint64_t now = r->last_now - r->stalled;
     struct msg m = { .type = MSG_ASK_CHECKPOINT };
 
@@ -217,13 +218,13 @@ static void ask_checkpoint(struct registry_step *s, const struct round_action *a
     if (r->checkpoint_at > now)
         m.ask_checkpoint.within_ms = (uint32_t)(r->checkpoint_at - now);
     snprintf(m.ask_checkpoint.cause, sizeof(m.ask_checkpoint.cause), "%s",
-             round_cause_name(r->checkpoint_cause));
+             membership_cause_name(r->checkpoint_cause));
     registry_send(peer_of(s, a->node), &m);
 }
 
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     struct msg m = { .type = MSG_DONE, .instance = r->instance, .epoch = r->epoch };
 
     m.done.restarts = r->restarts;
@@ -234,22 +235,23 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
     } else {
         m.done.exit_code = r->exit_code;
         snprintf(m.done.reason, sizeof(m.done.reason), "%s",
-                 round_reason_name(r->reason));
+                 membership_reason_name(r->reason));
         memcpy(m.done.text, job->text, sizeof(m.done.text));
-        if (r->reason == ROUND_REASON_FAILURE || r->reason == ROUND_REASON_LOST)
+        if (r->reason == MEMBERSHIP_REASON_FAILURE ||
+            r->reason == MEMBERSHIP_REASON_LOST)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
     }
     registry_send(p, &m);
 }
 
-static void done(struct registry_step *s, const struct round_action *a)
+static void done(struct registry_step *s, const struct membership_action *a)
 {
     if (peer_of(s, a->node))
         registry_send_done(peer_of(s, a->node), s->job, false);
 }
 
-static void released(struct registry_step *s, const struct round_action *a)
+static void released(struct registry_step *s, const struct membership_action *a)
 {
     const char *host = s->job->node[a->node]->host;
 
@@ -259,7 +261,7 @@ static void released(struct registry_step *s, const struct round_action *a)
 }
 
 /* What the node did not do in time. */
-static const char *why_lost(const struct round *r, const struct round_node *n)
+static const char *why_lost(const struct membership *r, const struct membership_node *n)
 {
     bool overdue = r->last_now - r->stalled >= n->deadline;
 
@@ -267,11 +269,11 @@ static const char *why_lost(const struct round *r, const struct round_node *n)
         return "nothing was heard from it for a whole lease";
     if (overdue)
         return "its connection did not come back";
-    return r->state == ROUND_STOPPING ? "its workers did not end in time"
-                                      : "it did not open the store in time";
+    return r->state == MEMBERSHIP_STOPPING ? "its workers did not end in time"
+                                           : "it did not open the store in time";
 }
 
-static void evicted(struct registry_step *s, const struct round_action *a)
+static void evicted(struct registry_step *s, const struct membership_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
@@ -308,7 +310,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
     struct job *job = s->job;
     size_t used;
 
-    if (job->round.state == ROUND_RUNNING)
+    if (job->round.state == MEMBERSHIP_RUNNING)
         job->afterwards[0] = '\0';
     else
         add_afterwards(job, &job->failure);
@@ -323,7 +325,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
         record_failure(s->registry->journal, job);
 }
 
-static void root_cause(struct registry_step *s, const struct round_action *a)
+static void root_cause(struct registry_step *s, const struct membership_action *a)
 {
     struct failure f = s->msg->failed;
 
@@ -332,18 +334,18 @@ static void root_cause(struct registry_step *s, const struct round_action *a)
     registry_tell(s->registry, s->job, "failed", f.host, "%s", s->job->text);
 }
 
-static void root_lost(struct registry_step *s, const struct round_action *a)
+static void root_lost(struct registry_step *s, const struct membership_action *a)
 {
-    const struct round_node *n = &s->job->round.node[a->node];
+    const struct membership_node *n = &s->job->round.node[a->node];
     struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
 
-    if (n->group_rank != ROUND_NONE)
+    if (n->group_rank != MEMBERSHIP_NONE)
         f.rank = n->first_rank;
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
     keep_failure(s, &f);
 }
 
-static void afterwards(struct registry_step *s, const struct round_action *a)
+static void afterwards(struct registry_step *s, const struct membership_action *a)
 {
     struct failure f = s->msg->failed;
     char text[ERROR_TEXT_MAX_BYTES + 1];
@@ -356,7 +358,7 @@ static void afterwards(struct registry_step *s, const struct round_action *a)
                   job_describe_failure(&f, text, sizeof(text)));
 }
 
-static void quarantined(struct registry_step *s, const struct round_action *a)
+static void quarantined(struct registry_step *s, const struct membership_action *a)
 {
     const struct job_config *c = &s->job->config;
     const char *host = s->job->failure.host;
@@ -375,7 +377,7 @@ static void quarantined(struct registry_step *s, const struct round_action *a)
 
 static void say_running(struct registry_step *s)
 {
-    const struct round *r = &s->job->round;
+    const struct membership *r = &s->job->round;
 
     registry_tell(s->registry, s->job, "formed", "",
                   "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
@@ -384,27 +386,28 @@ static void say_running(struct registry_step *s)
                   plural(r->world_size), s->job->node[r->leader]->host);
 }
 
-static bool is_newcomer(const struct round_node *n)
+static bool is_newcomer(const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_WAITING && n->connected && !n->leaving &&
+    return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving &&
            !n->quarantined; /* it waits for others to go */
 }
 
-static bool is_leaving(const struct round_node *n)
+static bool is_leaving(const struct membership_node *n)
 {
-    return n->leaving && n->state != ROUND_NODE_FREE && n->state != ROUND_NODE_TOLD;
+    return n->leaving && n->state != MEMBERSHIP_NODE_FREE &&
+           n->state != MEMBERSHIP_NODE_TOLD;
 }
 
 /* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
-static void say_change(struct job *job, bool (*is_one)(const struct round_node *),
+static void say_change(struct job *job, bool (*is_one)(const struct membership_node *),
                        const char *one, const char *many)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     char names[sizeof(job->change) - 64] = "", more[32] = "";
     unsigned nodes = 0, left_out = 0;
     size_t at = 0;
 
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         int n = 0;
 
         if (!is_one(&r->node[i]))
@@ -422,40 +425,40 @@ static void say_change(struct job *job, bool (*is_one)(const struct round_node *
              more, nodes > 1 ? many : one);
 }
 
-static void say_stopping(struct registry_step *s)
+static void job_messages_stopping(struct registry_step *s)
 {
-    const struct round *r = &s->job->round;
+    const struct membership *r = &s->job->round;
     const char *next = r->ending          ? "the job ends"
                        : r->restart_spent ? "a restart follows"
                                           : "it re-forms, which costs no restart";
 
-    if (r->cause == ROUND_CAUSE_SCALE_UP)
+    if (r->cause == MEMBERSHIP_CAUSE_SCALE_UP)
         say_change(s->job, is_newcomer, "has joined", "have joined");
-    else if (r->cause == ROUND_CAUSE_DRAIN)
+    else if (r->cause == MEMBERSHIP_CAUSE_DRAIN)
         say_change(s->job, is_leaving, "leaves", "leave");
     registry_tell(s->registry, s->job, "stopping", "",
                   "epoch %" PRIu64 " stops (%s): %s", r->epoch,
-                  round_cause_name(r->cause), next);
+                  membership_cause_name(r->cause), next);
 }
 
 /* What the job's text says once it is over, where no failure is its cause. */
 static void set_result_text(struct job *job)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     char *text = job->text;
     size_t size = sizeof(job->text);
 
     switch (r->reason) {
-    case ROUND_REASON_SUCCESS:
+    case MEMBERSHIP_REASON_SUCCESS:
         snprintf(text, size, "all workers have exited 0");
         break;
-    case ROUND_REASON_NOT_FORMED:
+    case MEMBERSHIP_REASON_NOT_FORMED:
         snprintf(text, size,
                  "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
                  r->tally.live - r->tally.leaving, r->config.min_nodes,
                  r->config.join_timeout_ms / 1000);
         break;
-    case ROUND_REASON_USER:
+    case MEMBERSHIP_REASON_USER:
         snprintf(text, size, "ended by the user");
         break;
     default: /* the failure's own words stand there already */
@@ -472,15 +475,15 @@ static void say_done(struct registry_step *s)
     if (s->registry->journal) /* with the text */
         record_state(s->registry->journal, job);
     registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
-                  round_reason_name(job->round.reason), job->round.exit_code,
+                  membership_reason_name(job->round.reason), job->round.exit_code,
                   job->text);
 }
 
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
                              size_t size)
 {
-    const struct round *r = &job->round;
-    uint64_t left = round_backoff_left(r, g->now_ms);
+    const struct membership *r = &job->round;
+    uint64_t left = membership_backoff_left(r, g->now_ms);
 
     buf[0] = '\0';
     if (left > 0)
@@ -498,24 +501,24 @@ static void say_forming(struct registry_step *s)
         registry_notice(s->registry, s->job, "waiting", "", "%s", text);
 }
 
-static void entered(struct registry_step *s, const struct round_action *a)
+static void entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
     switch (s->job->round.state) {
-    case ROUND_FORMING:
+    case MEMBERSHIP_FORMING:
         say_forming(s);
         break;
-    case ROUND_RUNNING:
+    case MEMBERSHIP_RUNNING:
         s->job->refused[0] = '\0';
         s->job->notes = 0;
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         say_running(s);
         break;
-    case ROUND_STOPPING:
-        say_stopping(s);
+    case MEMBERSHIP_STOPPING:
+        job_messages_stopping(s);
         break;
-    case ROUND_DONE:
+    case MEMBERSHIP_DONE:
         say_done(s);
         break;
     default:
@@ -523,26 +526,27 @@ static void entered(struct registry_step *s, const struct round_action *a)
     }
 }
 
-static actor *const actors[ROUND_ACT_COUNT] = {
-    [ROUND_ACT_SAVE_JOB] = save_job,
-    [ROUND_ACT_SAVE_NODE] = save_node,
-    [ROUND_ACT_DROP_NODE] = drop_node,
-    [ROUND_ACT_SAVE_PAST] = save_past,
-    [ROUND_ACT_JOINED] = joined,
-    [ROUND_ACT_START] = start,
-    [ROUND_ACT_STOP] = stop,
-    [ROUND_ACT_ASK_CHECKPOINT] = ask_checkpoint,
-    [ROUND_ACT_DONE] = done,
-    [ROUND_ACT_RELEASED] = released,
-    [ROUND_ACT_EVICTED] = evicted,
-    [ROUND_ACT_ROOT_CAUSE] = root_cause,
-    [ROUND_ACT_ROOT_LOST] = root_lost,
-    [ROUND_ACT_AFTERWARDS] = afterwards,
-    [ROUND_ACT_QUARANTINED] = quarantined,
-    [ROUND_ACT_ENTERED] = entered,
+static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
+    [MEMBERSHIP_ACT_SAVE_JOB] = save_job,
+    [MEMBERSHIP_ACT_SAVE_NODE] = save_node,
+    [MEMBERSHIP_ACT_DROP_NODE] = drop_node,
+    [MEMBERSHIP_ACT_SAVE_PAST] = save_past,
+    [MEMBERSHIP_ACT_JOINED] = joined,
+    [MEMBERSHIP_ACT_START] = start,
+    [MEMBERSHIP_ACT_STOP] = stop,
+    [MEMBERSHIP_ACT_ASK_CHECKPOINT] = ask_checkpoint,
+    [MEMBERSHIP_ACT_DONE] = done,
+    [MEMBERSHIP_ACT_RELEASED] = released,
+    [MEMBERSHIP_ACT_EVICTED] = evicted,
+    [MEMBERSHIP_ACT_ROOT_CAUSE] = root_cause,
+    [MEMBERSHIP_ACT_ROOT_LOST] = root_lost,
+    [MEMBERSHIP_ACT_AFTERWARDS] = afterwards,
+    [MEMBERSHIP_ACT_QUARANTINED] = quarantined,
+    [MEMBERSHIP_ACT_ENTERED] = entered,
 };
 
-static void on_action(void *arg, const struct round *r, const struct round_action *a)
+static void on_action(void *arg, const struct membership *r,
+                      const struct membership_action *a)
 {
     struct registry_step *s = arg;
 
@@ -550,13 +554,13 @@ static void on_action(void *arg, const struct round *r, const struct round_actio
     actors[a->type](s, a);
 }
 
-enum round_verdict registry_step(struct registry *g, struct job *job,
-                                 const struct round_event *ev,
-                                 struct registry_peer *peer, const struct msg *msg,
-                                 uint32_t *node_out)
+enum membership_verdict registry_step(struct registry *g, struct job *job,
+                                      const struct membership_event *ev,
+                                      struct registry_peer *peer, const struct msg *msg,
+                                      uint32_t *node_out)
 {
     struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
-    struct round_sink sink = { .act = on_action, .arg = &s };
+    struct membership_sink sink = { .act = on_action, .arg = &s };
 
-    return round_step(&job->round, ev, g->now_ms, &sink, node_out);
+    return membership_step(&job->round, ev, g->now_ms, &sink, node_out);
 }

@@ -44,7 +44,7 @@ static void turn_away(struct registry_peer *p, const struct msg *m, struct job *
  */
 static bool may_be_gone(struct job *job, uint32_t i)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     struct job_node *holder = job->node[i];
     uint64_t now = r->last_now - r->stalled;
 
@@ -58,32 +58,32 @@ static bool may_be_gone(struct job *job, uint32_t i)
 }
 
 static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
-                        enum round_verdict verdict)
+                        enum membership_verdict verdict)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
 
     switch (verdict) {
-    case ROUND_REFUSED_SLOT_TAKEN:
+    case MEMBERSHIP_REFUSED_SLOT_TAKEN:
         turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, r->conflict),
                   "node rank %" PRId32 " is taken by %s (pid %" PRIu32
                   "); start this node with another --node-rank",
                   m->join.node_rank, job->node[r->conflict]->host,
                   job->node[r->conflict]->pid);
         break;
-    case ROUND_REFUSED_SLOT_RANGE:
+    case MEMBERSHIP_REFUSED_SLOT_RANGE:
         turn_away(p, m, job, REFUSED_SLOT, false,
                   "--node-rank %" PRId32 ": the job has at most %" PRIu32
                   " nodes, 0 to %" PRIu32,
                   m->join.node_rank, job->config.max_nodes, job->config.max_nodes - 1);
         break;
-    case ROUND_REFUSED_SPARES: /* one that is away may make room when it is lost */
+    case MEMBERSHIP_REFUSED_SPARES: /* one that is away may make room when it is lost */
         turn_away(p, m, job, REFUSED_FULL, r->tally.disconnected > 0,
                   "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                   " spare%s of --spares; no more are kept",
                   job->run_id, job->config.max_nodes, job->config.spares,
                   job->config.spares == 1 ? "" : "s");
         break;
-    case ROUND_REFUSED_FULL:
+    case MEMBERSHIP_REFUSED_FULL:
         turn_away(p, m, job, REFUSED_FULL, true,
                   "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
                   job->run_id, r->tally.live);
@@ -127,7 +127,7 @@ static bool make_room(struct registry *g)
 
     for (struct job *j = g->jobs; j; j = j->next) {
         count++;
-        if (j->round.state == ROUND_DONE && j->round.tally.live == 0 &&
+        if (j->round.state == MEMBERSHIP_DONE && j->round.tally.live == 0 &&
             (!oldest || j->done_ms < oldest->done_ms))
             oldest = j;
     }
@@ -160,7 +160,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
     /* a new launch of a finished job: a new instance of it */
-    if (job && g->config.standalone && job->round.state == ROUND_DONE &&
+    if (job && g->config.standalone && job->round.state == MEMBERSHIP_DONE &&
         job->round.tally.live == 0) {
         registry_forget(g, job);
         job = NULL;
@@ -180,12 +180,12 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
 {
     struct job *job = registry_find(g, m->join.run_id);
 
-    if (job && job->round.state == ROUND_FORMING) {
+    if (job && job->round.state == MEMBERSHIP_FORMING) {
         turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
         return;
     }
     registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
-    if (job && job->round.state != ROUND_DONE)
+    if (job && job->round.state != MEMBERSHIP_DONE)
         registry_notice(g, job, "refused", m->join.host, "%.100s was refused: %.380s",
                         m->join.host, m->join.unfit);
 }
@@ -216,7 +216,8 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
 
     if (job->told_of_arguments || job_has_same_arguments(&job->config, &m->join.config))
         return;
-    for (uint32_t i = job->round.last; i != ROUND_NONE; i = job->round.node[i].prev)
+    for (uint32_t i = job->round.last; i != MEMBERSHIP_NONE;
+         i = job->round.node[i].prev)
         if (job->node[i]->same_arguments)
             other = job->node[i]->host;
     job->told_of_arguments = true;
@@ -229,9 +230,9 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
 static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
                    struct err *e)
 {
-    struct round_event ev = { .type = ROUND_EV_JOIN,
-                              .incarnation = m->join.incarnation };
-    enum round_verdict verdict;
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                   .incarnation = m->join.incarnation };
+    enum membership_verdict verdict;
     struct job *job;
 
     (void)e;
@@ -242,12 +243,12 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
     if (!is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
         return 0;
     ev.join.workers = m->join.workers;
-    ev.join.wanted_slot = m->join.node_rank < 0 ? ROUND_NONE
+    ev.join.wanted_slot = m->join.node_rank < 0 ? MEMBERSHIP_NONE
                                                 : (uint32_t)m->join.node_rank;
     ev.join.host = !g->config.standalone && !*p->address;
     ev.join.identity = identity_of(p, &m->join);
     verdict = registry_step(g, job, &ev, p, m, NULL);
-    if (verdict != ROUND_OK)
+    if (verdict != MEMBERSHIP_OK)
         refuse_join(p, m, job, verdict);
     else
         compare_arguments(g, p, m);
@@ -257,9 +258,9 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
 static int on_resume(struct registry *g, struct registry_peer *p, const struct msg *m,
                      struct err *e)
 {
-    struct round_event ev = { .type = ROUND_EV_RESUME,
-                              .node = m->resume.node,
-                              .incarnation = m->resume.incarnation };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
+                                   .node = m->resume.node,
+                                   .incarnation = m->resume.incarnation };
     struct job *job = registry_find(g, m->resume.run_id);
 
     (void)e;
@@ -272,9 +273,9 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
             "job \"%s\" has been launched anew; this node belongs to an older "
             "launch",
             m->resume.run_id);
-    else if (registry_step(g, job, &ev, p, m, NULL) == ROUND_OK)
+    else if (registry_step(g, job, &ev, p, m, NULL) == MEMBERSHIP_OK)
         return 0;
-    else if (job->round.state == ROUND_DONE)
+    else if (job->round.state == MEMBERSHIP_DONE)
         registry_send_done(p, job, false);
     else
         registry_refuse(
@@ -285,19 +286,21 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
 
 /* -- reports ---------------------------------------------------------------------- */
 
-static struct round_event event_of(const struct registry_peer *p, const struct msg *m,
-                                   enum round_event_type type)
+static struct membership_event event_of(const struct registry_peer *p,
+                                        const struct msg *m,
+                                        enum membership_event_type type)
 {
-    return (
-        struct round_event){ .type = type,
-                             .node = p->node,
-                             .epoch = m->epoch,
-                             .incarnation = p->job->round.node[p->node].incarnation };
+    return (struct membership_event){
+        .type = type,
+        .node = p->node,
+        .epoch = m->epoch,
+        .incarnation = p->job->round.node[p->node].incarnation
+    };
 }
 
 /* Every report is answered, also one that came too late to mean anything. */
 static int report(struct registry *g, struct registry_peer *p, const struct msg *m,
-                  const struct round_event *ev)
+                  const struct membership_event *ev)
 {
     /* the job may let the node go in this very step */
     registry_acknowledge(p, m);
@@ -305,28 +308,28 @@ static int report(struct registry *g, struct registry_peer *p, const struct msg 
     return 0;
 }
 
-static void say_waiting(const struct registry *g, const struct round *r,
-                        struct msg_beat *b)
+static void job_messages_waiting(const struct registry *g, const struct membership *r,
+                                 struct msg_beat *b)
 {
-    uint32_t here = round_present(r);
+    uint32_t here = membership_present(r);
 
     b->waiting = true;
     b->present = here;
     b->wanted = here < r->config.min_nodes ? r->config.min_nodes : r->config.max_nodes;
-    b->left_ms = round_time_left(r, g->now_ms);
+    b->left_ms = membership_time_left(r, g->now_ms);
 }
 
 /* Node ranks nobody has come for, where nodes are started by rank. */
 static void say_missing(const struct job *job, struct msg_beat *b)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     bool there[256] = { false }, by_rank = false;
     size_t used = 0;
 
     if (r->config.max_nodes > sizeof(there))
         return;
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
-        if (r->node[i].wanted_slot != ROUND_NONE)
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
+        if (r->node[i].wanted_slot != MEMBERSHIP_NONE)
             there[r->node[i].wanted_slot] = by_rank = true;
     for (uint32_t slot = 0; by_rank && slot < r->config.max_nodes; slot++)
         if (!there[slot] && used + 8 < sizeof(b->missing))
@@ -337,15 +340,15 @@ static void say_missing(const struct job *job, struct msg_beat *b)
 static int on_heartbeat(struct registry *g, struct registry_peer *p,
                         const struct msg *m, struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_HEARTBEAT);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_HEARTBEAT);
     struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
 
     (void)e;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
-    if (p->job->round.state == ROUND_FORMING &&
-        round_backoff_left(&p->job->round, g->now_ms) == 0) {
-        say_waiting(g, &p->job->round, &beat.beat);
+    if (p->job->round.state == MEMBERSHIP_FORMING &&
+        membership_backoff_left(&p->job->round, g->now_ms) == 0) {
+        job_messages_waiting(g, &p->job->round, &beat.beat);
         say_missing(p->job, &beat.beat);
         memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
     }
@@ -356,8 +359,8 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
 static int on_store_ready(struct registry *g, struct registry_peer *p,
                           const struct msg *m, struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_STORE_READY);
-    const struct round *r = &p->job->round;
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_STORE_READY);
+    const struct membership *r = &p->job->round;
     const struct job_node *n = p->job->node[p->node];
     const char *address = *m->store_ready.address ? m->store_ready.address
                           : *n->address           ? n->address
@@ -374,7 +377,7 @@ static int on_store_ready(struct registry *g, struct registry_peer *p,
 static int on_failed(struct registry *g, struct registry_peer *p, const struct msg *m,
                      struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_FAILED);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_FAILED);
 
     (void)e;
     ev.at_ms = m->failed.at_ms;
@@ -386,7 +389,7 @@ static int on_failed(struct registry *g, struct registry_peer *p, const struct m
 static int on_finished(struct registry *g, struct registry_peer *p, const struct msg *m,
                        struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_FINISHED);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_FINISHED);
 
     (void)e;
     return report(g, p, m, &ev);
@@ -395,7 +398,7 @@ static int on_finished(struct registry *g, struct registry_peer *p, const struct
 static int on_stopped(struct registry *g, struct registry_peer *p, const struct msg *m,
                       struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_STOPPED);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_STOPPED);
 
     (void)e;
     return report(g, p, m, &ev);
@@ -404,7 +407,7 @@ static int on_stopped(struct registry *g, struct registry_peer *p, const struct 
 static int on_checkpointed(struct registry *g, struct registry_peer *p,
                            const struct msg *m, struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_CHECKPOINTED);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_CHECKPOINTED);
 
     (void)e;
     return report(g, p, m, &ev);
@@ -413,7 +416,7 @@ static int on_checkpointed(struct registry *g, struct registry_peer *p,
 static int on_leave(struct registry *g, struct registry_peer *p, const struct msg *m,
                     struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_LEAVE);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_LEAVE);
     const char *host = p->job->node[p->node]->host;
 
     (void)e;
@@ -427,7 +430,7 @@ static int on_leave(struct registry *g, struct registry_peer *p, const struct ms
 static int on_end(struct registry *g, struct registry_peer *p, const struct msg *m,
                   struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_END);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_END);
     const char *host = p->job->node[p->node]->host;
 
     (void)e;
@@ -442,7 +445,8 @@ static int on_end(struct registry *g, struct registry_peer *p, const struct msg 
 static int on_note(struct registry *g, struct registry_peer *p, const struct msg *m,
                    struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_HEARTBEAT); /* a sign of life */
+    struct membership_event ev = event_of(p, m,
+                                          MEMBERSHIP_EV_HEARTBEAT); /* a sign of life */
     struct job *job = p->job;
     const char *host = job->node[p->node]->host;
 
@@ -453,7 +457,8 @@ static int on_note(struct registry *g, struct registry_peer *p, const struct msg
             registry_notice(g, job, m->note.kind, host, "%s", m->note.text);
         else
             registry_tell(g, job, m->note.kind, host, "%s", m->note.text);
-        if (job->round.state == ROUND_STOPPING && strcmp(m->note.kind, "rank") == 0)
+        if (job->round.state == MEMBERSHIP_STOPPING &&
+            strcmp(m->note.kind, "rank") == 0)
             job_add_rank_note(job, host, m->note.text);
     }
     return report(g, p, m, &ev);
@@ -462,7 +467,7 @@ static int on_note(struct registry *g, struct registry_peer *p, const struct msg
 static int on_bye(struct registry *g, struct registry_peer *p, const struct msg *m,
                   struct err *e)
 {
-    struct round_event ev = event_of(p, m, ROUND_EV_BYE);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_BYE);
 
     (void)e;
     registry_step(g, p->job, &ev, p, m, NULL);

@@ -38,41 +38,42 @@ static struct job *wanted_job(struct registry *g, struct registry_peer *p,
 
 /* -- status ----------------------------------------------------------------------- */
 
-static bool is_spare(const struct round *r, const struct round_node *n)
+static bool is_spare(const struct membership *r, const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_WAITING &&
-           (r->state == ROUND_RUNNING || r->state == ROUND_STOPPING);
+    return n->state == MEMBERSHIP_NODE_WAITING &&
+           (r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING);
 }
 
-static const char *node_state_name(const struct round *r, const struct round_node *n)
+static const char *node_state_name(const struct membership *r,
+                                   const struct membership_node *n)
 {
     if (n->leaving)
         return "leaving";
-    if (n->quarantined && n->state == ROUND_NODE_WAITING)
+    if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
         return "quarantined";
     if (is_spare(r, n))
         return "spare";
     switch (n->state) {
-    case ROUND_NODE_WAITING:
+    case MEMBERSHIP_NODE_WAITING:
         return "waiting";
-    case ROUND_NODE_FINISHED:
+    case MEMBERSHIP_NODE_FINISHED:
         return "finished";
-    case ROUND_NODE_STOPPED:
+    case MEMBERSHIP_NODE_STOPPED:
         return "stopped";
-    case ROUND_NODE_TOLD:
+    case MEMBERSHIP_NODE_TOLD:
         return "done";
     default:
-        return r->state == ROUND_STOPPING ? "stopping"
-               : n->started               ? "running"
-                                          : "starting";
+        return r->state == MEMBERSHIP_STOPPING ? "stopping"
+               : n->started                    ? "running"
+                                               : "starting";
     }
 }
 
 static void send_node(struct registry *g, struct registry_peer *p, const struct msg *to,
                       const struct job *job, uint32_t i)
 {
-    const struct round *r = &job->round;
-    const struct round_node *n = &r->node[i];
+    const struct membership *r = &job->round;
+    const struct membership_node *n = &r->node[i];
     const struct job_node *info = job->node[i];
     struct msg m = { .type = MSG_NODE_STATUS, .sequence = to->sequence };
     struct msg_node_status *s = &m.node_status;
@@ -87,8 +88,8 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     snprintf(s->state, sizeof(s->state), "%s", node_state_name(r, n));
     s->pid = info->pid;
     s->connected = n->connected;
-    s->slot = n->slot == ROUND_NONE ? -1 : (int32_t)n->slot;
-    s->group_rank = n->group_rank == ROUND_NONE ? -1 : (int32_t)n->group_rank;
+    s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
+    s->group_rank = n->group_rank == MEMBERSHIP_NONE ? -1 : (int32_t)n->group_rank;
     s->first_rank = n->first_rank;
     s->workers = n->workers;
     s->heard_ms = g->now_ms - r->stalled - n->heard_at;
@@ -100,24 +101,24 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
 static void send_job(struct registry *g, struct registry_peer *p, const struct msg *to,
                      const struct job *job, bool in_full)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     struct msg m = { .type = MSG_JOB_STATUS, .sequence = to->sequence };
     struct msg_job_status *s = &m.job_status;
 
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
     memcpy(s->program, job->config.program, sizeof(s->program));
     memcpy(s->text, job->text, sizeof(s->text));
-    snprintf(s->state, sizeof(s->state), "%s", round_state_name(r->state));
-    snprintf(s->cause, sizeof(s->cause), "%s", round_cause_name(r->cause));
-    snprintf(s->reason, sizeof(s->reason), "%s", round_reason_name(r->reason));
+    snprintf(s->state, sizeof(s->state), "%s", membership_state_name(r->state));
+    snprintf(s->cause, sizeof(s->cause), "%s", membership_cause_name(r->cause));
+    snprintf(s->reason, sizeof(s->reason), "%s", membership_reason_name(r->reason));
     s->instance = r->instance;
     s->epoch = r->epoch;
     s->nodes = r->tally.live;
-    s->spares = r->state == ROUND_RUNNING || r->state == ROUND_STOPPING
-                    ? round_present(r)
+    s->spares = r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING
+                    ? membership_present(r)
                     : 0;
     s->nodes -= s->spares;
-    s->workers = r->state == ROUND_RUNNING ? r->world_size : 0;
+    s->workers = r->state == MEMBERSHIP_RUNNING ? r->world_size : 0;
     s->min_nodes = r->config.min_nodes;
     s->max_nodes = r->config.max_nodes;
     s->restarts = r->restarts;
@@ -155,7 +156,7 @@ static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
 
     if (m->status.from == 0)
         send_job(g, p, m, job, true);
-    for (uint32_t i = job->round.first; i != ROUND_NONE;
+    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
          i = job->round.node[i].next, at++) {
         if (at == end)
             return at;
@@ -235,16 +236,16 @@ void registry_unfollow(struct registry_peer *p)
 static int on_stop_job(struct registry *g, struct registry_peer *p, const struct msg *m,
                        struct err *e)
 {
-    struct round_event ev = { .type = ROUND_EV_END,
-                              .node = ROUND_NONE,
-                              .exit_code = 143,
-                              .now = m->stop_job.now };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_END,
+                                   .node = MEMBERSHIP_NONE,
+                                   .exit_code = 143,
+                                   .now = m->stop_job.now };
     struct job *job = wanted_job(g, p, m, m->stop_job.run_id);
 
     (void)e;
     if (!job)
         return 0;
-    if (job->round.state == ROUND_DONE) {
+    if (job->round.state == MEMBERSHIP_DONE) {
         registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
                         job->run_id, job->text);
         return 0;
@@ -259,38 +260,39 @@ static int on_stop_job(struct registry *g, struct registry_peer *p, const struct
 /* By host name, or by slot where it is a number. */
 static uint32_t find_node(const struct job *job, const char *name)
 {
-    const struct round *r = &job->round;
+    const struct membership *r = &job->round;
     char *end;
     unsigned long slot = strtoul(name, &end, 10);
     bool is_number = *name && !*end;
 
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (is_number ? r->node[i].slot == slot && slot < r->config.max_nodes
                       : strcmp(job->node[i]->host, name) == 0)
             return i;
-    return ROUND_NONE;
+    return MEMBERSHIP_NONE;
 }
 
 /* What becomes of it, in the words of who asked for it. */
 static void describe_drain(const struct job *job, uint32_t node, char *text,
                            size_t size)
 {
-    const struct round *r = &job->round;
-    const struct round_node *n = &r->node[node];
+    const struct membership *r = &job->round;
+    const struct membership_node *n = &r->node[node];
     const char *host = job->node[node]->host;
     uint32_t workers = n->workers;
     char ranks[64] = "";
 
-    if (n->group_rank != ROUND_NONE && workers > 1)
+    if (n->group_rank != MEMBERSHIP_NONE && workers > 1)
         snprintf(ranks, sizeof(ranks), ", ranks %" PRIu32 " to %" PRIu32, n->first_rank,
                  n->first_rank + workers - 1);
-    else if (n->group_rank != ROUND_NONE)
+    else if (n->group_rank != MEMBERSHIP_NONE)
         snprintf(ranks, sizeof(ranks), ", rank %" PRIu32, n->first_rank);
-    if (n->slot == ROUND_NONE)
+    if (n->slot == MEMBERSHIP_NONE)
         snprintf(text, size, "%s leaves", host);
     else
         snprintf(text, size, "%s (slot %" PRIu32 "%s) leaves%s", host, n->slot, ranks,
-                 r->state != ROUND_RUNNING || n->state == ROUND_NODE_WAITING ? ""
+                 r->state != MEMBERSHIP_RUNNING || n->state == MEMBERSHIP_NODE_WAITING
+                     ? ""
                  : r->checkpoint_at ? " when the workers have written a checkpoint"
                                     : "");
 }
@@ -299,7 +301,7 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
                     struct err *e)
 {
     struct job *job = wanted_job(g, p, m, m->drain.run_id);
-    struct round_event ev = { .type = ROUND_EV_DRAIN };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_DRAIN };
     struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
     const char *host;
 
@@ -307,7 +309,7 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
     if (!job)
         return 0;
     ev.node = find_node(job, m->drain.node);
-    if (ev.node == ROUND_NONE) {
+    if (ev.node == MEMBERSHIP_NONE) {
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "job \"%s\" has no node \"%s\"",
                         job->run_id, m->drain.node);
         return 0;
@@ -315,11 +317,11 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
     ev.incarnation = job->round.node[ev.node].incarnation;
     host = job->node[ev.node]->host;
     switch (registry_step(g, job, &ev, p, m, NULL)) {
-    case ROUND_OK:
+    case MEMBERSHIP_OK:
         describe_drain(job, ev.node, ack.ack.text, sizeof(ack.ack.text));
         registry_send(p, &ack);
         break;
-    case ROUND_REFUSED_MIN:
+    case MEMBERSHIP_REFUSED_MIN:
         registry_refuse(p, m, REFUSED_MIN, false,
                         "without %s fewer than %" PRIu32 " nodes would remain", host,
                         job->config.min_nodes);

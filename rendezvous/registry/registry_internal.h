@@ -73,10 +73,10 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
 /* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
                              size_t size);
-enum round_verdict registry_step(struct registry *g, struct job *job,
-                                 const struct round_event *ev,
-                                 struct registry_peer *peer, const struct msg *msg,
-                                 uint32_t *node_out);
+enum membership_verdict registry_step(struct registry *g, struct job *job,
+                                      const struct membership_event *ev,
+                                      struct registry_peer *peer, const struct msg *msg,
+                                      uint32_t *node_out);
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
 
 /* registry_agent.c, registry_crunctl.c: by message type, NULL where none is taken */

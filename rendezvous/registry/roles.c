@@ -7,37 +7,37 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/registry/job.h"
 
-struct member {
+struct session {
     struct job_node *node;
     uint32_t first_rank, workers;
 };
 
 static int compare(const void *a, const void *b)
 {
-    const struct member *x = a, *y = b;
+    const struct session *x = a, *y = b;
     int by_role = strcmp(x->node->role, y->node->role);
 
     return by_role ? by_role
                    : (x->first_rank > y->first_rank) - (x->first_rank < y->first_rank);
 }
 
-static uint32_t list_members(const struct job *j, struct member *member)
+static uint32_t list_members(const struct job *j, struct session *member)
 {
-    const struct round *r = &j->round;
+    const struct membership *r = &j->round;
     uint32_t count = 0;
 
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         uint32_t i = r->slot_node[slot];
 
-        if (i != ROUND_NONE && r->node[i].group_rank != ROUND_NONE)
-            member[count++] = (struct member){ j->node[i], r->node[i].first_rank,
-                                               r->node[i].workers };
+        if (i != MEMBERSHIP_NONE && r->node[i].group_rank != MEMBERSHIP_NONE)
+            member[count++] = (struct session){ j->node[i], r->node[i].first_rank,
+                                                r->node[i].workers };
     }
     return count;
 }
 
 /* How many from the first one on have its role. */
-static uint32_t count_alike(const struct member *member, uint32_t count)
+static uint32_t count_alike(const struct session *member, uint32_t count)
 {
     uint32_t alike = 1;
 
@@ -48,11 +48,11 @@ static uint32_t count_alike(const struct member *member, uint32_t count)
 
 void roles_count(struct job *j)
 {
-    struct member *member = xcalloc(j->round.config.max_nodes, sizeof(*member));
+    struct session *member = xcalloc(j->round.config.max_nodes, sizeof(*member));
     uint32_t count = list_members(j, member), alike;
 
     qsort(member, count, sizeof(*member), compare);
-    for (struct member *m = member; m < member + count; m += alike) {
+    for (struct session *m = member; m < member + count; m += alike) {
         uint32_t workers = 0;
 
         alike = count_alike(m, count - (uint32_t)(m - member));

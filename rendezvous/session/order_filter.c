@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/session/order_filter.h"
 
-static bool take_start(struct orders *o)
+static bool take_start(struct order_filter *o)
 {
     if (o->started == o->epoch || o->stopped == o->epoch)
         return false;
@@ -11,7 +11,7 @@ static bool take_start(struct orders *o)
 }
 
 /* A repeat counts if it leaves less time than before. */
-static bool take_stop(struct orders *o, uint32_t grace_ms)
+static bool take_stop(struct order_filter *o, uint32_t grace_ms)
 {
     if (o->stopped == o->epoch && grace_ms >= o->stop_grace_ms)
         return false;
@@ -20,7 +20,7 @@ static bool take_stop(struct orders *o, uint32_t grace_ms)
     return true;
 }
 
-bool orders_take(struct orders *o, const struct msg *order)
+bool order_filter_take(struct order_filter *o, const struct msg *order)
 {
     if (o->done)
         return false;
@@ -36,7 +36,7 @@ bool orders_take(struct orders *o, const struct msg *order)
     return true;
 }
 
-void orders_reported(struct orders *o, const struct msg *report)
+void order_filter_reported(struct order_filter *o, const struct msg *report)
 {
     bool end = report->type == MSG_STOPPED || report->type == MSG_FINISHED;
 

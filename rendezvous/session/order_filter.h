@@ -12,7 +12,7 @@
  * rendezvous repeats the order in force whenever a connection is resumed. Zeroes are
  * the beginning.
  */
-struct orders {
+struct order_filter {
     uint64_t epoch; /* of the newest order */
     uint64_t started, stopped;
     uint32_t stop_grace_ms;
@@ -21,8 +21,8 @@ struct orders {
 };
 
 /* True if the agent is to have it: not a repeat, not about an epoch that is over. */
-bool orders_take(struct orders *o, const struct msg *order);
+bool order_filter_take(struct order_filter *o, const struct msg *order);
 /* The agent reports. */
-void orders_reported(struct orders *o, const struct msg *report);
+void order_filter_reported(struct order_filter *o, const struct msg *report);
 
 #endif

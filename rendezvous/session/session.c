@@ -18,7 +18,7 @@
  * How a step goes: whatever happens is an event, transitions[state][event] has its
  * handler, and pairs that are not there mean nothing. Only enter() changes the state.
  *
- * Three times stand in every state, and member_next_tick is the earliest of them:
+ * Three times stand in every state, and session_next_tick is the earliest of them:
  * when to do what the state is for (connect, heartbeat), when to give the connection
  * up, and when to give everything up.
  */
@@ -43,10 +43,10 @@ enum event {
     EV_COUNT
 };
 
-struct member {
-    struct member_config config;
-    struct member_calls calls;
-    enum member_state state;
+struct session {
+    struct session_config config;
+    struct session_calls calls;
+    enum session_state state;
     uint64_t entered_at, created_at;
     struct backoff backoff;
 
@@ -57,20 +57,20 @@ struct member {
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    struct place place;
+    struct session_identity place;
 
     /* ATTACHED */
     struct lease lease;
     uint64_t asked_at, beat_at;
     struct msg_heartbeat progress;
 
-    struct orders orders;
+    struct order_filter orders;
     struct outbox reports;
     bool report_again; /* one was refused for now: all go with the next heartbeat */
 };
 
 struct step {
-    struct member *m;
+    struct session *m;
     const struct msg *msg;
     const char *why;
     uint64_t now;
@@ -83,15 +83,15 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void enter(struct member *m, enum member_state to, uint64_t now)
+static void enter(struct session *m, enum session_state to, uint64_t now)
 {
-    assert(m->state != MEMBER_OVER);
-    if (m->state == MEMBER_ATTACHED)
+    assert(m->state != SESSION_OVER);
+    if (m->state == SESSION_ATTACHED)
         m->out_since = now;
     m->state = to;
     m->entered_at = now;
     m->connecting = false;
-    if (to != MEMBER_ATTACHED)
+    if (to != SESSION_ATTACHED)
         return;
     lease_begin(&m->lease, m->place.joined.lease_ms, m->asked_at, now);
     m->beat_at = now + 1 + backoff_below(&m->backoff, lease_beat_ms(&m->lease));
@@ -99,7 +99,7 @@ static void enter(struct member *m, enum member_state to, uint64_t now)
 
 static void send_msg(void *arg, struct msg *msg)
 {
-    struct member *m = arg;
+    struct session *m = arg;
 
     msg->instance = m->place.instance;
     m->calls.send(m->calls.arg, msg);
@@ -107,27 +107,27 @@ static void send_msg(void *arg, struct msg *msg)
 
 /* -- the end ---------------------------------------------------------------------- */
 
-static bool has_connection(const struct member *m)
+static bool has_connection(const struct session *m)
 {
-    return m->state != MEMBER_APART || m->connecting;
+    return m->state != SESSION_APART || m->connecting;
 }
 
 /* The caller's last order, if any, follows. */
 static void end(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
     bool connected = has_connection(m);
 
     outbox_clear(&m->reports);
-    enter(m, MEMBER_OVER, s->now);
+    enter(m, SESSION_OVER, s->now);
     if (connected)
         m->calls.disconnect(m->calls.arg);
 }
 
 static void on_give_up(struct step *s)
 {
-    struct member *m = s->m;
-    bool fenced = m->config.strict_fence && m->state == MEMBER_ATTACHED;
+    struct session *m = s->m;
+    bool fenced = m->config.strict_fence && m->state == SESSION_ATTACHED;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
     if (!m->place.known)
@@ -147,7 +147,7 @@ static void on_bye(struct step *s)
 {
     struct msg bye = { .type = MSG_BYE, .epoch = s->m->orders.epoch };
 
-    if (s->m->state == MEMBER_ATTACHED)
+    if (s->m->state == SESSION_ATTACHED)
         send_msg(s->m, &bye);
     end(s);
 }
@@ -157,20 +157,20 @@ static void on_bye(struct step *s)
 /* The connection, or the attempt at one, is gone. */
 static void on_lost(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
 
     if (!has_connection(m))
         return;
     if (m->orders.done) { /* nothing is left to be said */
-        enter(m, MEMBER_OVER, s->now);
+        enter(m, SESSION_OVER, s->now);
         return;
     }
     snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
     m->retry_at = s->now +
-                  backoff_delay_ms(&m->backoff,
-                                   place_within_lease(&m->place, RECONNECT_DELAY_MS_MAX,
-                                                      HEARTBEATS_PER_LEASE));
-    enter(m, MEMBER_APART, s->now);
+                  backoff_delay_ms(&m->backoff, session_identity_within_lease(
+                                                    &m->place, RECONNECT_DELAY_MS_MAX,
+                                                    HEARTBEATS_PER_LEASE));
+    enter(m, SESSION_APART, s->now);
     if (!m->out)
         m->calls.outage(m->calls.arg, true, m->why);
     m->out = true;
@@ -185,11 +185,11 @@ static void drop_connection(struct step *s, const char *why)
 
 static void on_timeout(struct step *s)
 {
-    static const char *const why[MEMBER_STATE_COUNT] = {
-        [MEMBER_APART] = "cannot connect in time",
-        [MEMBER_GREETING] = "no answer from the rendezvous",
-        [MEMBER_JOINING] = "no answer from the rendezvous",
-        [MEMBER_ATTACHED] = "the rendezvous has been silent for a whole lease",
+    static const char *const why[SESSION_STATE_COUNT] = {
+        [SESSION_APART] = "cannot connect in time",
+        [SESSION_GREETING] = "no answer from the rendezvous",
+        [SESSION_JOINING] = "no answer from the rendezvous",
+        [SESSION_ATTACHED] = "the rendezvous has been silent for a whole lease",
     };
 
     drop_connection(s, why[s->m->state]);
@@ -204,7 +204,7 @@ static void on_retry(struct step *s)
 
 static void on_connected(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX,
@@ -214,13 +214,13 @@ static void on_connected(struct step *s)
         return;
     snprintf(hello.hello.software, sizeof(hello.hello.software), "%s",
              m->config.software ? m->config.software : "");
-    enter(m, MEMBER_GREETING, s->now);
+    enter(m, SESSION_GREETING, s->now);
     send_msg(m, &hello);
 }
 
 static void on_welcome(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
     struct msg ask = { .epoch = m->orders.epoch };
     uint32_t version = s->msg->welcome.version;
 
@@ -228,10 +228,10 @@ static void on_welcome(struct step *s)
         drop_connection(s, "the rendezvous speaks another version of the protocol");
         return;
     }
-    place_ask(&m->place, &m->config.join, &ask);
+    session_identity_ask(&m->place, &m->config.join, &ask);
     m->place.durable = s->msg->welcome.durable;
     m->asked_at = s->now;
-    enter(m, MEMBER_JOINING, s->now);
+    enter(m, SESSION_JOINING, s->now);
     send_msg(m, &ask);
 }
 
@@ -248,7 +248,7 @@ static void on_entry_refused(struct step *s)
 
 /* -- reports ---------------------------------------------------------------------- */
 
-static void send_reports(struct member *m)
+static void send_reports(struct session *m)
 {
     m->report_again = false;
     outbox_each(&m->reports, send_msg, m);
@@ -256,16 +256,16 @@ static void send_reports(struct member *m)
 
 static void keep_report(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
     struct msg *kept;
 
     /* the first failures are those that count */
     if ((s->msg->type == MSG_FAILED || s->msg->type == MSG_NOTE) &&
         m->reports.count >= WORKERS_PER_NODE_MAX)
         return;
-    orders_reported(&m->orders, s->msg);
+    order_filter_reported(&m->orders, s->msg);
     kept = outbox_add(&m->reports, s->msg);
-    if (m->state == MEMBER_ATTACHED)
+    if (m->state == SESSION_ATTACHED)
         send_msg(m, kept);
 }
 
@@ -294,19 +294,19 @@ static void on_refused(struct step *s)
 
 static void on_placed(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
 
-    if (place_take(&m->place, s->msg))
+    if (session_identity_take(&m->place, s->msg))
         m->calls.order(m->calls.arg, s->msg);
 }
 
-static uint32_t outage_grace_ms(const struct member *m)
+static uint32_t outage_grace_ms(const struct session *m)
 {
-    return place_outage_grace_ms(&m->place, m->config.outage_grace_ms);
+    return session_identity_outage_grace_ms(&m->place, m->config.outage_grace_ms);
 }
 
 /* When we would give up ourselves. */
-static void say_fence(const struct member *m)
+static void say_fence(const struct session *m)
 {
     uint64_t at = lease_silent_at(&m->lease) + outage_grace_ms(m);
 
@@ -318,21 +318,21 @@ static void say_fence(const struct member *m)
 
 static void on_joined(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
 
     if (m->out)
         m->calls.outage(m->calls.arg, false, "");
     m->out = false;
     backoff_reset(&m->backoff);
     on_placed(s);
-    enter(m, MEMBER_ATTACHED, s->now);
+    enter(m, SESSION_ATTACHED, s->now);
     say_fence(m);
     send_reports(m);
 }
 
 static void on_heartbeat_due(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
     struct msg beat = { .type = MSG_HEARTBEAT,
                         .epoch = m->orders.epoch,
                         .heartbeat = m->progress };
@@ -346,7 +346,7 @@ static void on_heartbeat_due(struct step *s)
 
 static void on_beat(struct step *s)
 {
-    struct member *m = s->m;
+    struct session *m = s->m;
 
     lease_beat_answered(&m->lease);
     say_fence(m);
@@ -356,7 +356,7 @@ static void on_beat(struct step *s)
 
 static void on_order(struct step *s)
 {
-    if (orders_take(&s->m->orders, s->msg))
+    if (order_filter_take(&s->m->orders, s->msg))
         s->m->calls.order(s->m->calls.arg, s->msg);
 }
 
@@ -374,8 +374,8 @@ static void on_early_order(struct step *s)
 
 /* -- the table -------------------------------------------------------------------- */
 
-static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
-    [MEMBER_APART] = {
+static handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
+    [SESSION_APART] = {
         [EV_DUE] = on_retry,
         [EV_CONNECTED] = on_connected,
         [EV_LOST] = on_lost,
@@ -384,7 +384,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
-    [MEMBER_GREETING] = {
+    [SESSION_GREETING] = {
         [EV_WELCOME] = on_welcome,
         [EV_REFUSED] = on_entry_refused,
         [EV_LOST] = on_lost,
@@ -393,7 +393,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
-    [MEMBER_JOINING] = {
+    [SESSION_JOINING] = {
         [EV_JOINED] = on_joined,
         [EV_ORDER] = on_early_order,
         [EV_REFUSED] = on_entry_refused,
@@ -403,7 +403,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
-    [MEMBER_ATTACHED] = {
+    [SESSION_ATTACHED] = {
         [EV_DUE] = on_heartbeat_due,
         [EV_BEAT] = on_beat,
         [EV_JOINED] = on_placed,
@@ -419,7 +419,7 @@ static handler *const transitions[MEMBER_STATE_COUNT][EV_COUNT] = {
     },
 };
 
-static void post(struct member *m, enum event event, struct step s)
+static void post(struct session *m, enum event event, struct step s)
 {
     handler *fn = transitions[m->state][event];
 
@@ -430,40 +430,39 @@ static void post(struct member *m, enum event event, struct step s)
 
 /* -- time ------------------------------------------------------------------------- */
 
-static uint64_t due_at(const struct member *m)
+static uint64_t due_at(const struct session *m)
 {
-    if (m->state == MEMBER_APART && !m->connecting)
+    if (m->state == SESSION_APART && !m->connecting)
         return m->retry_at;
-    return m->state == MEMBER_ATTACHED ? m->beat_at : NEVER;
+    return m->state == SESSION_ATTACHED ? m->beat_at : NEVER;
 }
 
-static uint64_t timeout_at(const struct member *m)
+static uint64_t timeout_at(const struct session *m)
 {
     switch (m->state) {
-    case MEMBER_APART:
-        return m->connecting
-                   ? m->entered_at +
-                         place_within_lease(&m->place, 2 * CONNECT_TIMEOUT_MS, 2)
-                   : NEVER;
-    case MEMBER_GREETING:
-    case MEMBER_JOINING:
+    case SESSION_APART:
+        return m->connecting ? m->entered_at + session_identity_within_lease(
+                                                   &m->place, 2 * CONNECT_TIMEOUT_MS, 2)
+                             : NEVER;
+    case SESSION_GREETING:
+    case SESSION_JOINING:
         return m->entered_at + ENTRY_DEADLINE_MS;
-    case MEMBER_ATTACHED:
+    case SESSION_ATTACHED:
         return lease_silent_at(&m->lease);
     default:
         return NEVER;
     }
 }
 
-static uint64_t give_up_at(const struct member *m)
+static uint64_t give_up_at(const struct session *m)
 {
     uint64_t at = NEVER;
 
-    if (m->state == MEMBER_OVER || m->orders.done)
+    if (m->state == SESSION_OVER || m->orders.done)
         return NEVER;
     if (!m->place.known)
         return m->created_at + m->config.connect_for_ms;
-    if (m->state != MEMBER_ATTACHED)
+    if (m->state != SESSION_ATTACHED)
         at = m->out_since + outage_grace_ms(m);
     if (m->config.strict_fence && m->orders.live)
         at = earlier(at, lease_fence_at(&m->lease));
@@ -473,21 +472,21 @@ static uint64_t give_up_at(const struct member *m)
 /* The last resort first. */
 static const struct {
     enum event event;
-    uint64_t (*at)(const struct member *m);
+    uint64_t (*at)(const struct session *m);
 } timers[] = {
     { EV_GIVE_UP, give_up_at },
     { EV_TIMEOUT, timeout_at },
     { EV_DUE, due_at },
 };
 
-void member_tick(struct member *m, uint64_t now_ms)
+void session_tick(struct session *m, uint64_t now_ms)
 {
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (now_ms >= timers[i].at(m))
             post(m, timers[i].event, (struct step){ .now = now_ms });
 }
 
-uint64_t member_next_tick(const struct member *m)
+uint64_t session_next_tick(const struct session *m)
 {
     uint64_t at = NEVER;
 
@@ -512,56 +511,56 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_NOTICE] = EV_NOTICE,
 };
 
-void member_received(struct member *m, const struct msg *msg, uint64_t now_ms)
+void session_received(struct session *m, const struct msg *msg, uint64_t now_ms)
 {
-    if (msg->type >= MSG_TYPE_MAX || place_is_foreign(&m->place, msg))
+    if (msg->type >= MSG_TYPE_MAX || session_identity_is_foreign(&m->place, msg))
         return;
     lease_heard(&m->lease, now_ms);
     post(m, event_of[msg->type], (struct step){ .msg = msg, .now = now_ms });
 }
 
-void member_connected(struct member *m, uint64_t now_ms)
+void session_connected(struct session *m, uint64_t now_ms)
 {
     post(m, EV_CONNECTED, (struct step){ .now = now_ms });
 }
 
-void member_connection_lost(struct member *m, const char *why, uint64_t now_ms)
+void session_connection_lost(struct session *m, const char *why, uint64_t now_ms)
 {
     post(m, EV_LOST, (struct step){ .why = why, .now = now_ms });
 }
 
-void member_report(struct member *m, const struct msg *msg, uint64_t now_ms)
+void session_report(struct session *m, const struct msg *msg, uint64_t now_ms)
 {
     post(m, EV_REPORT, (struct step){ .msg = msg, .now = now_ms });
 }
 
-void member_bye(struct member *m, uint64_t now_ms)
+void session_bye(struct session *m, uint64_t now_ms)
 {
     post(m, EV_BYE, (struct step){ .now = now_ms });
 }
 
-void member_set_progress(struct member *m, const struct msg_heartbeat *progress)
+void session_set_progress(struct session *m, const struct msg_heartbeat *progress)
 {
     m->progress = *progress;
 }
 
 /* -- life ------------------------------------------------------------------------- */
 
-struct member *member_create(const struct member_config *config,
-                             const struct member_calls *calls, uint64_t now_ms)
+struct session *session_create(const struct session_config *config,
+                               const struct session_calls *calls, uint64_t now_ms)
 {
-    struct member *m = xcalloc(1, sizeof(*m));
+    struct session *m = xcalloc(1, sizeof(*m));
 
     m->config = *config;
     m->calls = *calls;
     backoff_init(&m->backoff, config->seed);
-    m->state = MEMBER_APART;
+    m->state = SESSION_APART;
     m->created_at = m->retry_at = now_ms;
     outbox_init(&m->reports);
     return m;
 }
 
-void member_destroy(struct member *m)
+void session_destroy(struct session *m)
 {
     if (!m)
         return;
@@ -569,22 +568,22 @@ void member_destroy(struct member *m)
     free(m);
 }
 
-enum member_state member_state(const struct member *m)
+enum session_state session_state(const struct session *m)
 {
     return m->state;
 }
 
-unsigned member_unanswered(const struct member *m)
+unsigned session_unanswered(const struct session *m)
 {
     return m->reports.count;
 }
 
-const struct id128 *member_instance(const struct member *m)
+const struct id128 *session_instance(const struct session *m)
 {
     return &m->place.instance;
 }
 
-uint64_t member_epoch(const struct member *m)
+uint64_t session_epoch(const struct session *m)
 {
     return m->orders.epoch;
 }

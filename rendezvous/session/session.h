@@ -18,16 +18,16 @@
  * ATTACHED   the rendezvous knows us
  * OVER       done, refused, or given up; nothing leaves this state
  */
-enum member_state {
-    MEMBER_APART,
-    MEMBER_GREETING,
-    MEMBER_JOINING,
-    MEMBER_ATTACHED,
-    MEMBER_OVER,
-    MEMBER_STATE_COUNT
+enum session_state {
+    SESSION_APART,
+    SESSION_GREETING,
+    SESSION_JOINING,
+    SESSION_ATTACHED,
+    SESSION_OVER,
+    SESSION_STATE_COUNT
 };
 
-struct member_config {
+struct session_config {
     struct msg_join join;    /* the incarnation is drawn by the caller */
     uint32_t connect_for_ms; /* give up if never attached in this time */
     /* Once attached: how long workers outlive the rendezvous. */
@@ -38,10 +38,10 @@ struct member_config {
     const char *software; /* must outlive the member */
 };
 
-struct member;
+struct session;
 
 /* Called from within member_* calls, in order; must not call back into the member. */
-struct member_calls {
+struct session_calls {
     void (*connect)(void *arg); /* open a connection, close any */
     void (*disconnect)(void *arg);
     void (*send)(void *arg, const struct msg *m);
@@ -59,34 +59,34 @@ struct member_calls {
     void *arg;
 };
 
-struct member *member_create(const struct member_config *config,
-                             const struct member_calls *calls, uint64_t now_ms);
-void member_destroy(struct member *m); /* NULL is fine */
+struct session *session_create(const struct session_config *config,
+                               const struct session_calls *calls, uint64_t now_ms);
+void session_destroy(struct session *m); /* NULL is fine */
 
 /* The transport reports. */
-void member_connected(struct member *m, uint64_t now_ms);
-void member_connection_lost(struct member *m, const char *why, uint64_t now_ms);
-void member_received(struct member *m, const struct msg *msg, uint64_t now_ms);
+void session_connected(struct session *m, uint64_t now_ms);
+void session_connection_lost(struct session *m, const char *why, uint64_t now_ms);
+void session_received(struct session *m, const struct msg *msg, uint64_t now_ms);
 
 /*
  * The agent reports: STORE_READY, FAILED, FINISHED, STOPPED, CHECKPOINTED, LEAVE, END.
  * The report is about msg->epoch; it is kept and sent again until acknowledged.
  */
-void member_report(struct member *m, const struct msg *msg, uint64_t now_ms);
+void session_report(struct session *m, const struct msg *msg, uint64_t now_ms);
 
 /* What the next heartbeats carry. */
-void member_set_progress(struct member *m, const struct msg_heartbeat *progress);
+void session_set_progress(struct session *m, const struct msg_heartbeat *progress);
 
 /* After DONE: say goodbye (it needs no answer). Ends the member in any state. */
-void member_bye(struct member *m, uint64_t now_ms);
+void session_bye(struct session *m, uint64_t now_ms);
 
-void member_tick(struct member *m, uint64_t now_ms);
-uint64_t member_next_tick(const struct member *m);
+void session_tick(struct session *m, uint64_t now_ms);
+uint64_t session_next_tick(const struct session *m);
 
-enum member_state member_state(const struct member *m);
+enum session_state session_state(const struct session *m);
 /* Reports that have not been acknowledged. */
-unsigned member_unanswered(const struct member *m);
-const struct id128 *member_instance(const struct member *m);
-uint64_t member_epoch(const struct member *m);
+unsigned session_unanswered(const struct session *m);
+const struct id128 *session_instance(const struct session *m);
+uint64_t session_epoch(const struct session *m);
 
 #endif

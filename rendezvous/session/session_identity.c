@@ -11,7 +11,7 @@ static bool same(const struct msg_joined *a, const struct msg_joined *b)
            a->lease_ms == b->lease_ms;
 }
 
-bool place_take(struct place *p, const struct msg *joined)
+bool session_identity_take(struct session_identity *p, const struct msg *joined)
 {
     bool news = !p->known || !same(&p->joined, &joined->joined);
 
@@ -21,7 +21,8 @@ bool place_take(struct place *p, const struct msg *joined)
     return news;
 }
 
-void place_ask(const struct place *p, const struct msg_join *join, struct msg *ask)
+void session_identity_ask(const struct session_identity *p, const struct msg_join *join,
+                          struct msg *ask)
 {
     if (!p->known) {
         ask->type = MSG_JOIN;
@@ -34,7 +35,7 @@ void place_ask(const struct place *p, const struct msg_join *join, struct msg *a
     memcpy(ask->resume.run_id, join->run_id, sizeof(ask->resume.run_id));
 }
 
-bool place_is_foreign(const struct place *p, const struct msg *m)
+bool session_identity_is_foreign(const struct session_identity *p, const struct msg *m)
 {
     return p->known && m->type != MSG_WELCOME && m->type != MSG_REFUSED &&
            !id128_equal(&m->instance, &p->instance);
@@ -45,12 +46,14 @@ static uint64_t at_most(uint64_t ms, uint64_t max_ms)
     return ms < max_ms ? ms : max_ms;
 }
 
-uint64_t place_within_lease(const struct place *p, uint64_t ms, unsigned parts)
+uint64_t session_identity_within_lease(const struct session_identity *p, uint64_t ms,
+                                       unsigned parts)
 {
     return p->known ? at_most(ms, p->joined.lease_ms / parts) : ms;
 }
 
-uint32_t place_outage_grace_ms(const struct place *p, uint32_t configured_ms)
+uint32_t session_identity_outage_grace_ms(const struct session_identity *p,
+                                          uint32_t configured_ms)
 {
     uint64_t reconnect_ms = at_most(p->joined.lease_ms / HEARTBEATS_PER_LEASE,
                                     RECONNECT_GRACE_MS_MAX);

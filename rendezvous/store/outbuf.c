@@ -13,7 +13,7 @@ struct outbuf_refs {
     size_t sent;  /* of the first */
     struct outbuf_ref {
         size_t at;
-        struct blob *blob;
+        struct shared_buffer *blob;
     } item[];
 };
 
@@ -36,7 +36,7 @@ static void drop_refs(struct outbuf *o)
     if (!o->refs)
         return;
     for (size_t i = o->refs->first; i < o->refs->count; i++)
-        blob_unref(o->refs->item[i].blob);
+        shared_buffer_unref(o->refs->item[i].blob);
     free(o->refs);
     o->refs = NULL;
 }
@@ -100,13 +100,14 @@ static bool grow_refs(struct outbuf *o)
     return true;
 }
 
-void outbuf_put_blob(struct outbuf *o, struct blob *b)
+void outbuf_put_blob(struct outbuf *o, struct shared_buffer *b)
 {
     if ((!o->refs || o->refs->count == o->refs->cap) && !grow_refs(o)) {
         o->bad = true;
         return;
     }
-    o->refs->item[o->refs->count++] = (struct outbuf_ref){ o->size, blob_ref(b) };
+    o->refs->item[o->refs->count++] = (struct outbuf_ref){ o->size,
+                                                           shared_buffer_ref(b) };
 }
 
 void outbuf_lend(struct outbuf *o, uint8_t *buffer, size_t size)
@@ -145,7 +146,7 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
 
     for (size_t i = refs ? refs->first : 0; refs && i < refs->count; i++) {
         const struct outbuf_ref *r = &refs->item[i];
-        struct span value = blob_span(r->blob);
+        struct span value = shared_buffer_span(r->blob);
 
         if (n + 2 > iov_max)
             return n;
@@ -175,7 +176,7 @@ static size_t consume_some(struct outbuf *o, size_t n)
     some = r->blob->size - refs->sent < n ? r->blob->size - refs->sent : n;
     refs->sent += some;
     if (refs->sent == r->blob->size) {
-        blob_unref(r->blob);
+        shared_buffer_unref(r->blob);
         refs->first++;
         refs->sent = 0;
     }

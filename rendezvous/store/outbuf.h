@@ -47,7 +47,7 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
 void outbuf_consume(struct outbuf *o, size_t n);
 
 /* The blob's value; takes a reference of its own. */
-void outbuf_put_blob(struct outbuf *o, struct blob *b);
+void outbuf_put_blob(struct outbuf *o, struct shared_buffer *b);
 
 /* Make room for n bytes. False: bad. */
 bool outbuf_grow(struct outbuf *o, size_t n);

@@ -5,20 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct blob *blob_create(size_t cap, uint64_t *account)
+struct shared_buffer *shared_buffer_create(size_t cap, uint64_t *account)
 {
-    struct blob *b = malloc(sizeof(*b) + cap);
+    struct shared_buffer *b = malloc(sizeof(*b) + cap);
 
     if (!b)
         return NULL;
-    *b = (struct blob){ .account = account, .cap = cap, .refs = 1 };
-    *account += blob_cost(cap);
+    *b = (struct shared_buffer){ .account = account, .cap = cap, .refs = 1 };
+    *account += shared_buffer_cost(cap);
     return b;
 }
 
-struct blob *blob_copy(struct span data, uint64_t *account)
+struct shared_buffer *shared_buffer_copy(struct span data, uint64_t *account)
 {
-    struct blob *b = blob_create(data.size, account);
+    struct shared_buffer *b = shared_buffer_create(data.size, account);
 
     if (!b)
         return NULL;
@@ -28,10 +28,10 @@ struct blob *blob_copy(struct span data, uint64_t *account)
     return b;
 }
 
-struct blob *blob_resize(struct blob *b, size_t cap)
+struct shared_buffer *shared_buffer_resize(struct shared_buffer *b, size_t cap)
 {
     size_t old_cap = b->cap;
-    struct blob *moved;
+    struct shared_buffer *moved;
 
     assert(b->refs == 1 && b->at + b->size <= cap);
     moved = realloc(b, sizeof(*b) + cap);
@@ -43,10 +43,10 @@ struct blob *blob_resize(struct blob *b, size_t cap)
     return moved;
 }
 
-void blob_unref(struct blob *b)
+void shared_buffer_unref(struct shared_buffer *b)
 {
     if (!b || --b->refs > 0)
         return;
-    *b->account -= blob_cost(b->cap);
+    *b->account -= shared_buffer_cost(b->cap);
     free(b);
 }

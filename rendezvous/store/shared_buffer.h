@@ -25,36 +25,36 @@ static inline bool span_equal(struct span a, struct span b)
  * becomes a value without a copy. What it takes is charged to an account until it is
  * freed, whoever holds the last reference. Belongs to one thread.
  */
-struct blob {
+struct shared_buffer {
     uint64_t *account;
     size_t cap;      /* of bytes[] */
     size_t at, size; /* the value is bytes[at .. at + size) */
     unsigned refs;
-    STAILQ_ENTRY(blob) link; /* in the one queue that holds it */
+    STAILQ_ENTRY(shared_buffer) link; /* in the one queue that holds it */
     uint8_t bytes[];
 };
 
 /* One reference, size 0. NULL: no memory. */
-struct blob *blob_create(size_t cap, uint64_t *account);
+struct shared_buffer *shared_buffer_create(size_t cap, uint64_t *account);
 /* A copy of data. NULL: no memory. */
-struct blob *blob_copy(struct span data, uint64_t *account);
+struct shared_buffer *shared_buffer_copy(struct span data, uint64_t *account);
 /* Change cap; b must have one reference. NULL: no memory, and b is as it was. */
-struct blob *blob_resize(struct blob *b, size_t cap);
-void blob_unref(struct blob *b); /* NULL is fine */
+struct shared_buffer *shared_buffer_resize(struct shared_buffer *b, size_t cap);
+void shared_buffer_unref(struct shared_buffer *b); /* NULL is fine */
 
 /* What it costs its account. */
-static inline uint64_t blob_cost(size_t cap)
+static inline uint64_t shared_buffer_cost(size_t cap)
 {
-    return sizeof(struct blob) + cap;
+    return sizeof(struct shared_buffer) + cap;
 }
 
-static inline struct blob *blob_ref(struct blob *b)
+static inline struct shared_buffer *shared_buffer_ref(struct shared_buffer *b)
 {
     b->refs++;
     return b;
 }
 
-static inline struct span blob_span(const struct blob *b)
+static inline struct span shared_buffer_span(const struct shared_buffer *b)
 {
     return (struct span){ b->bytes + b->at, b->size };
 }

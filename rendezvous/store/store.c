@@ -26,7 +26,7 @@ struct store_wait {
 };
 
 struct store_queue {
-    STAILQ_HEAD(, blob) blobs;
+    STAILQ_HEAD(, shared_buffer) blobs;
     uint64_t length;
 };
 
@@ -170,22 +170,22 @@ static int add_wait(struct store *s, struct store_client *client, struct store_n
 }
 
 /* Takes over the reference. */
-static int put_blob(struct store *s, struct store_node *n, struct blob *value,
+static int put_blob(struct store *s, struct store_node *n, struct shared_buffer *value,
                     struct err *e)
 {
     if (!n->value && need_key(s, e) < 0) {
-        blob_unref(value);
+        shared_buffer_unref(value);
         return -1;
     }
     if (n->value)
-        blob_unref(n->value);
+        shared_buffer_unref(n->value);
     else
         s->stats.values++;
     n->value = value;
     return 0;
 }
 
-static bool fits_in_place(const struct blob *b, size_t size)
+static bool fits_in_place(const struct shared_buffer *b, size_t size)
 {
     return b && b->refs == 1 && size <= b->cap - b->at &&
            b->cap <= 2 * size + IN_PLACE_SLACK;
@@ -195,14 +195,14 @@ static bool fits_in_place(const struct blob *b, size_t size)
 static int put(struct store *s, struct store_node *n, struct span value, size_t cap,
                struct err *e)
 {
-    struct blob *b = n->value;
+    struct shared_buffer *b = n->value;
 
     if (cap < value.size)
         cap = value.size;
     if (!fits_in_place(b, value.size)) {
-        if (need_bytes(s, blob_cost(cap), e) < 0)
+        if (need_bytes(s, shared_buffer_cost(cap), e) < 0)
             return -1;
-        b = blob_create(cap, &s->stats.bytes);
+        b = shared_buffer_create(cap, &s->stats.bytes);
         if (!b)
             return no_memory(e);
         if (put_blob(s, n, b, e) < 0)
@@ -229,9 +229,9 @@ int store_set(struct store *s, struct span key, struct span value, struct err *e
 }
 
 /* Charge a value that came from elsewhere to this store. */
-static int take_over(struct store *s, struct blob *value, struct err *e)
+static int take_over(struct store *s, struct shared_buffer *value, struct err *e)
 {
-    uint64_t cost = blob_cost(value->cap);
+    uint64_t cost = shared_buffer_cost(value->cap);
 
     if (need_bytes(s, cost, e) < 0)
         return -1;
@@ -241,12 +241,13 @@ static int take_over(struct store *s, struct blob *value, struct err *e)
     return 0;
 }
 
-int store_set_blob(struct store *s, struct span key, struct blob *value, struct err *e)
+int store_set_blob(struct store *s, struct span key, struct shared_buffer *value,
+                   struct err *e)
 {
     struct store_node *n;
 
     if (take_over(s, value, e) < 0 || !(n = obtain(s, key, e))) {
-        blob_unref(value);
+        shared_buffer_unref(value);
         return -1;
     }
     if (put_blob(s, n, value, e) < 0) {
@@ -260,22 +261,22 @@ int store_set_blob(struct store *s, struct span key, struct blob *value, struct 
 /* Make room for `more` bytes after the value. */
 static int widen(struct store *s, struct store_node *n, size_t more, struct err *e)
 {
-    struct blob *b = n->value, *wider;
+    struct shared_buffer *b = n->value, *wider;
     size_t size = b->size + more;
 
     if (b->refs == 1 && size <= b->cap - b->at)
         return 0;
     /* twice as much, or many small pieces would copy the value each time */
-    if (need_bytes(s, blob_cost(2 * size), e) < 0)
+    if (need_bytes(s, shared_buffer_cost(2 * size), e) < 0)
         return -1;
     if (b->refs == 1) {
-        wider = blob_resize(b, b->at + 2 * size);
+        wider = shared_buffer_resize(b, b->at + 2 * size);
     } else {
-        wider = blob_create(2 * size, &s->stats.bytes);
+        wider = shared_buffer_create(2 * size, &s->stats.bytes);
         if (wider) {
             memcpy(wider->bytes, b->bytes + b->at, b->size);
             wider->size = b->size;
-            blob_unref(b);
+            shared_buffer_unref(b);
         }
     }
     if (!wider)
@@ -287,7 +288,7 @@ static int widen(struct store *s, struct store_node *n, size_t more, struct err 
 int store_append(struct store *s, struct span key, struct span value, struct err *e)
 {
     struct store_node *n = find(s, key);
-    struct blob *b;
+    struct shared_buffer *b;
 
     if (!n || !n->value)
         return store_set(s, key, value, e);
@@ -301,7 +302,7 @@ int store_append(struct store *s, struct span key, struct span value, struct err
     return 0;
 }
 
-struct blob *store_get(const struct store *s, struct span key)
+struct shared_buffer *store_get(const struct store *s, struct span key)
 {
     struct store_node *n = find(s, key);
 
@@ -309,10 +310,10 @@ struct blob *store_get(const struct store *s, struct span key)
 }
 
 int store_compare_set(struct store *s, struct span key, struct span expected,
-                      struct span desired, struct blob **now, struct err *e)
+                      struct span desired, struct shared_buffer **now, struct err *e)
 {
     *now = store_get(s, key);
-    if (*now ? !span_equal(blob_span(*now), expected) : expected.size > 0)
+    if (*now ? !span_equal(shared_buffer_span(*now), expected) : expected.size > 0)
         return 0;
     if (store_set(s, key, desired, e) < 0)
         return -1;
@@ -326,7 +327,7 @@ bool store_delete(struct store *s, struct span key)
 
     if (!n || !n->value)
         return false;
-    blob_unref(n->value);
+    shared_buffer_unref(n->value);
     n->value = NULL;
     s->stats.values--;
     let_go(s, n);
@@ -349,7 +350,7 @@ static int count(struct store *s, struct store_node *n, int64_t delta, int64_t *
     uint8_t text[DECIMAL_SIZE];
     int64_t old = 0;
 
-    if (n->value && decimal_parse(blob_span(n->value), &old, e) < 0)
+    if (n->value && decimal_parse(shared_buffer_span(n->value), &old, e) < 0)
         return -1;
     *sum = (int64_t)((uint64_t)old + (uint64_t)delta);
     return put(s, n, decimal_format(*sum, text), DECIMAL_SIZE, e);
@@ -371,7 +372,7 @@ int store_add(struct store *s, struct span key, int64_t delta, int64_t *sum,
 }
 
 /* Takes over the reference. */
-static int enqueue(struct store *s, struct store_node *n, struct blob *value,
+static int enqueue(struct store *s, struct store_node *n, struct shared_buffer *value,
                    struct err *e)
 {
     struct store_queue *q = n->queue;
@@ -393,17 +394,18 @@ static int enqueue(struct store *s, struct store_node *n, struct blob *value,
     q->length++;
     return 0;
 fail:
-    blob_unref(value);
+    shared_buffer_unref(value);
     return -1;
 }
 
 /* Takes over the reference, which is charged to the store. */
-static int push(struct store *s, struct span key, struct blob *value, struct err *e)
+static int push(struct store *s, struct span key, struct shared_buffer *value,
+                struct err *e)
 {
     struct store_node *n = obtain(s, key, e);
 
     if (!n) {
-        blob_unref(value);
+        shared_buffer_unref(value);
         return -1;
     }
     if (enqueue(s, n, value, e) < 0) {
@@ -417,27 +419,28 @@ static int push(struct store *s, struct span key, struct blob *value, struct err
 
 int store_push(struct store *s, struct span key, struct span value, struct err *e)
 {
-    struct blob *b;
+    struct shared_buffer *b;
 
-    if (need_bytes(s, blob_cost(value.size), e) < 0)
+    if (need_bytes(s, shared_buffer_cost(value.size), e) < 0)
         return -1;
-    b = blob_copy(value, &s->stats.bytes);
+    b = shared_buffer_copy(value, &s->stats.bytes);
     return b ? push(s, key, b, e) : no_memory(e);
 }
 
-int store_push_blob(struct store *s, struct span key, struct blob *value, struct err *e)
+int store_push_blob(struct store *s, struct span key, struct shared_buffer *value,
+                    struct err *e)
 {
     if (take_over(s, value, e) < 0) {
-        blob_unref(value);
+        shared_buffer_unref(value);
         return -1;
     }
     return push(s, key, value, e);
 }
 
 /* From a queue that is not empty. */
-static struct blob *dequeue(struct store *s, struct store_node *n)
+static struct shared_buffer *dequeue(struct store *s, struct store_node *n)
 {
-    struct blob *first = STAILQ_FIRST(&n->queue->blobs);
+    struct shared_buffer *first = STAILQ_FIRST(&n->queue->blobs);
 
     STAILQ_REMOVE_HEAD(&n->queue->blobs, link);
     if (--n->queue->length == 0) {
@@ -449,10 +452,10 @@ static struct blob *dequeue(struct store *s, struct store_node *n)
     return first;
 }
 
-struct blob *store_pop(struct store *s, struct span key)
+struct shared_buffer *store_pop(struct store *s, struct span key)
 {
     struct store_node *n = find(s, key);
-    struct blob *first;
+    struct shared_buffer *first;
 
     if (!n || !n->queue)
         return NULL;
@@ -545,8 +548,8 @@ static void free_node(struct store *s, struct store_node *n)
 {
     assert(TAILQ_EMPTY(&n->waits));
     while (n->queue)
-        blob_unref(dequeue(s, n));
-    blob_unref(n->value);
+        shared_buffer_unref(dequeue(s, n));
+    shared_buffer_unref(n->value);
     free(n);
 }
 

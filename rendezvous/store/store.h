@@ -48,7 +48,7 @@ int store_set(struct store *s, struct span key, struct span value,
               struct err *e) MUST_CHECK;
 /* The same with a value that is there already; takes over the reference, on -1 too. Its
  * account becomes the store's. key may lie inside it. */
-int store_set_blob(struct store *s, struct span key, struct blob *value,
+int store_set_blob(struct store *s, struct span key, struct shared_buffer *value,
                    struct err *e) MUST_CHECK;
 int store_append(struct store *s, struct span key, struct span value,
                  struct err *e) MUST_CHECK;
@@ -59,9 +59,10 @@ int store_add(struct store *s, struct span key, int64_t delta, int64_t *sum,
  * *now is the value after that, for the caller to look at; NULL: there is none.
  */
 int store_compare_set(struct store *s, struct span key, struct span expected,
-                      struct span desired, struct blob **now, struct err *e) MUST_CHECK;
-/* NULL: no such value. For the caller to look at; blob_ref to keep it. */
-struct blob *store_get(const struct store *s, struct span key);
+                      struct span desired, struct shared_buffer **now,
+                      struct err *e) MUST_CHECK;
+/* NULL: no such value. For the caller to look at; shared_buffer_ref to keep it. */
+struct shared_buffer *store_get(const struct store *s, struct span key);
 bool store_delete(struct store *s, struct span key);
 void store_each(const struct store *s, void (*fn)(void *arg, struct span key),
                 void *arg);
@@ -69,10 +70,10 @@ void store_each(const struct store *s, void (*fn)(void *arg, struct span key),
 /* Queues live beside values under the same names. A push wakes one who waits. */
 int store_push(struct store *s, struct span key, struct span value,
                struct err *e) MUST_CHECK;
-int store_push_blob(struct store *s, struct span key, struct blob *value,
+int store_push_blob(struct store *s, struct span key, struct shared_buffer *value,
                     struct err *e) MUST_CHECK;
 /* The caller gets the reference; NULL: empty. */
-struct blob *store_pop(struct store *s, struct span key);
+struct shared_buffer *store_pop(struct store *s, struct span key);
 uint64_t store_queue_length(const struct store *s, struct span key);
 
 /* A value or a queue that is not empty. */

@@ -20,7 +20,7 @@ struct store_wait;
 struct store_node {
     struct store_node *next;
     uint64_t hash;
-    struct blob *value;                        /* NULL: none */
+    struct shared_buffer *value;               /* NULL: none */
     struct store_queue *queue;                 /* NULL: empty */
     TAILQ_HEAD(store_waits, store_wait) waits; /* in the order of coming */
     uint32_t key_size;

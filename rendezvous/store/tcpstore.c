@@ -68,10 +68,11 @@ static void answer_bytes(struct call *c, struct span bytes)
 }
 
 /* NULL is the empty value. */
-static void answer_blob(struct call *c, struct blob *b)
+static void answer_blob(struct call *c, struct shared_buffer *b)
 {
     if (!b || b->size <= COPY_MAX) {
-        answer_bytes(c, b ? blob_span(b) : (struct span){ (const uint8_t *)"", 0 });
+        answer_bytes(c, b ? shared_buffer_span(b)
+                          : (struct span){ (const uint8_t *)"", 0 });
         return;
     }
     answer_number(c, b->size);
@@ -82,9 +83,9 @@ static void answer_blob(struct call *c, struct blob *b)
  * The held request itself as a value, if the value is large and nearly all of it. It
  * stays charged to held requests until the store takes it over.
  */
-static struct blob *adopt(struct call *c, struct span value)
+static struct shared_buffer *adopt(struct call *c, struct span value)
 {
-    struct blob *b = c->s->held;
+    struct shared_buffer *b = c->s->held;
 
     if (value.size < ADOPT_MIN || !b || b->bytes != c->data ||
         b->cap - value.size > value.size / 4)
@@ -103,7 +104,7 @@ static int run_validate(struct call *c)
 static int run_set(struct call *c)
 {
     struct span key = arg(c, 0), value = arg(c, 1);
-    struct blob *whole = adopt(c, value);
+    struct shared_buffer *whole = adopt(c, value);
 
     if (whole)
         return store_set_blob(c->t->store, key, whole, c->e);
@@ -113,7 +114,7 @@ static int run_set(struct call *c)
 static int run_compare_set(struct call *c)
 {
     struct span expected = arg(c, 1);
-    struct blob *now;
+    struct shared_buffer *now;
 
     if (store_compare_set(c->t->store, arg(c, 0), expected, arg(c, 2), &now, c->e) < 0)
         return -1;
@@ -233,7 +234,7 @@ static int run_ping(struct call *c)
 static int run_queue_push(struct call *c)
 {
     struct span key = arg(c, 0), value = arg(c, 1);
-    struct blob *whole = adopt(c, value);
+    struct shared_buffer *whole = adopt(c, value);
 
     if (whole)
         return store_push_blob(c->t->store, key, whole, c->e);
@@ -244,14 +245,14 @@ static int run_queue_pop(struct call *c)
 {
     struct span key = arg(c, 0);
     uint64_t length = store_queue_length(c->t->store, key);
-    struct blob *b;
+    struct shared_buffer *b;
 
     answer_number(c, length);
     if (length == 0)
         return 0;
     b = store_pop(c->t->store, key);
     answer_blob(c, b);
-    blob_unref(b);
+    shared_buffer_unref(b);
     return 0;
 }
 
@@ -323,7 +324,7 @@ static int run(struct tcpstore *t, struct tcpstore_session *s, const uint8_t *da
 static int reserve(struct tcpstore *t, struct tcpstore_session *s, size_t size,
                    struct err *e)
 {
-    struct blob *held = s->held;
+    struct shared_buffer *held = s->held;
     size_t used = held ? held->size : 0, cap = 2 * used;
 
     if (held && size <= held->cap - used)
@@ -341,7 +342,8 @@ static int reserve(struct tcpstore *t, struct tcpstore_session *s, size_t size,
     if (t->held_bytes + cap - used > t->limits.held_max)
         return err_set(e, "too many requests that have come in part: %" PRIu64 " bytes",
                        t->held_bytes);
-    held = held ? blob_resize(held, cap) : blob_create(cap, &t->held_bytes);
+    held = held ? shared_buffer_resize(held, cap)
+                : shared_buffer_create(cap, &t->held_bytes);
     if (!held)
         return err_set(e, "out of memory");
     s->held = held;
@@ -363,7 +365,7 @@ static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
                          const uint8_t *data, size_t size, struct err *e)
 {
     size_t before = s->held->size, step = s->scan.need - before;
-    struct blob *held;
+    struct shared_buffer *held;
     int r;
 
     if (step < HELD_STEP)
@@ -379,7 +381,7 @@ static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
     step = s->scan.at - before;
     r = run(t, s, held->bytes, &s->scan, e);
     if (s->held) {
-        blob_unref(held);
+        shared_buffer_unref(held);
         s->held = NULL;
     }
     tcpstore_scan_begin(&s->scan);
@@ -488,7 +490,7 @@ void tcpstore_open(struct tcpstore *t, struct tcpstore_session *s)
 void tcpstore_close(struct tcpstore *t, struct tcpstore_session *s)
 {
     store_forget(t->store, &s->client);
-    blob_unref(s->held);
+    shared_buffer_unref(s->held);
     s->held = NULL;
     outbuf_fini(&s->out);
 }

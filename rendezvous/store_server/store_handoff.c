@@ -10,17 +10,17 @@
 
 #include "rendezvous/base/xalloc.h"
 
-struct store_inbox {
+struct store_handoff {
     int wake;
     pthread_mutex_t lock; /* what follows */
     int *fd;
     size_t count, cap;
 };
 
-struct store_inbox *store_inbox_create(void)
+struct store_handoff *store_handoff_create(void)
 {
     int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct store_inbox *i;
+    struct store_handoff *i;
 
     if (wake < 0)
         return NULL;
@@ -30,7 +30,7 @@ struct store_inbox *store_inbox_create(void)
     return i;
 }
 
-void store_inbox_destroy(struct store_inbox *i)
+void store_handoff_destroy(struct store_handoff *i)
 {
     if (!i)
         return;
@@ -42,12 +42,12 @@ void store_inbox_destroy(struct store_inbox *i)
     free(i);
 }
 
-int store_inbox_fd(const struct store_inbox *i)
+int store_handoff_fd(const struct store_handoff *i)
 {
     return i->wake;
 }
 
-void store_inbox_wake(struct store_inbox *i)
+void store_handoff_wake(struct store_handoff *i)
 {
     uint64_t one = 1;
 
@@ -55,7 +55,7 @@ void store_inbox_wake(struct store_inbox *i)
         ;
 }
 
-void store_inbox_put(struct store_inbox *i, int fd)
+void store_handoff_put(struct store_handoff *i, int fd)
 {
     pthread_mutex_lock(&i->lock);
     if (i->count == i->cap) {
@@ -64,10 +64,11 @@ void store_inbox_put(struct store_inbox *i, int fd)
     }
     i->fd[i->count++] = fd;
     pthread_mutex_unlock(&i->lock);
-    store_inbox_wake(i);
+    store_handoff_wake(i);
 }
 
-void store_inbox_take(struct store_inbox *i, void (*fn)(void *arg, int fd), void *arg)
+void store_handoff_take(struct store_handoff *i, void (*fn)(void *arg, int fd),
+                        void *arg)
 {
     uint64_t ignored;
     size_t count;

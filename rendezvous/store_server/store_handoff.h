@@ -6,16 +6,17 @@
  * Sockets that other threads hand over to the store's, which it is woken to take. Any
  * thread may put and wake; one takes.
  */
-struct store_inbox;
+struct store_handoff;
 
 /* NULL: see errno. */
-struct store_inbox *store_inbox_create(void);
-void store_inbox_destroy(struct store_inbox *i); /* closes what is in it */
+struct store_handoff *store_handoff_create(void);
+void store_handoff_destroy(struct store_handoff *i); /* closes what is in it */
 
-int store_inbox_fd(const struct store_inbox *i); /* readable: there is something */
-void store_inbox_wake(struct store_inbox *i);
-void store_inbox_put(struct store_inbox *i, int fd);
+int store_handoff_fd(const struct store_handoff *i); /* readable: there is something */
+void store_handoff_wake(struct store_handoff *i);
+void store_handoff_put(struct store_handoff *i, int fd);
 /* All that is there, which belongs to fn then. */
-void store_inbox_take(struct store_inbox *i, void (*fn)(void *arg, int fd), void *arg);
+void store_handoff_take(struct store_handoff *i, void (*fn)(void *arg, int fd),
+                        void *arg);
 
 #endif

@@ -53,7 +53,7 @@ struct store_server {
     struct store_server_config config;
     struct tcpstore *tcpstore;
     int epoll, listener;
-    struct store_inbox *inbox;
+    struct store_handoff *inbox;
     uint16_t port;
     bool listening;
     uint64_t listen_again_ms;
@@ -399,7 +399,7 @@ static void publish(struct store_server *s)
 static void dispatch(struct store_server *s, const struct epoll_event *ev)
 {
     if (ev->data.ptr == inbox_tag(s))
-        store_inbox_take(s->inbox, on_handed_over, s);
+        store_handoff_take(s->inbox, on_handed_over, s);
     else if (ev->data.ptr == listener_tag(s))
         accept_some(s);
     else
@@ -484,7 +484,7 @@ static void release(struct store_server *s)
     while ((c = TAILQ_FIRST(&s->greeting)) || (c = TAILQ_FIRST(&s->settled)))
         conn_close(s, c);
     free_dead(s);
-    store_inbox_destroy(s->inbox);
+    store_handoff_destroy(s->inbox);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
     if (s->listener >= 0)
@@ -510,13 +510,13 @@ struct store_server *store_server_create(const struct store_server_config *confi
     s->allowed = host_set_create();
     s->listener = -1;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->inbox = store_inbox_create();
+    s->inbox = store_handoff_create();
     s->tcpstore = new_tcpstore(s);
     if (!s->tcpstore)
         err_set(e, "out of memory");
     else if (s->epoll < 0 || !s->inbox ||
-             watch(s, EPOLL_CTL_ADD, store_inbox_fd(s->inbox), EPOLLIN, inbox_tag(s)) <
-                 0)
+             watch(s, EPOLL_CTL_ADD, store_handoff_fd(s->inbox), EPOLLIN,
+                   inbox_tag(s)) < 0)
         err_set_errno(e, errno, "store");
     else if (open_listener(s, e) == 0 && start_thread(s, e) == 0)
         return s;
@@ -531,7 +531,7 @@ void store_server_destroy(struct store_server *s)
     if (!s)
         return;
     atomic_store(&s->stop, true);
-    store_inbox_wake(s->inbox);
+    store_handoff_wake(s->inbox);
     pthread_join(s->thread, NULL);
     release(s);
     errno = saved_errno;
@@ -544,7 +544,7 @@ uint16_t store_server_port(const struct store_server *s)
 
 void store_server_adopt(struct store_server *s, int fd)
 {
-    store_inbox_put(s->inbox, fd);
+    store_handoff_put(s->inbox, fd);
 }
 
 void store_server_allow(struct store_server *s, const struct net_addr *host)

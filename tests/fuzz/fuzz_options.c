@@ -67,11 +67,11 @@ static void try(int argc, char **argv)
     if (word == argc)
         return;
     memset(&c, 0, sizeof(c));
-    if (understand(&o, (const char *const *)argv + word, &machine, &c, &e) < 0)
+    if (config_build(&o, (const char *const *)argv + word, &machine, &c, &e) < 0)
         check_refusal(&e);
     else
         check_config(&c);
-    understand_release(&c);
+    config_build_release(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

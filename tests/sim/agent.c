@@ -49,7 +49,7 @@ void agent_crash(struct agent *a, bool quiet)
 
 void agent_destroy(struct agent *a)
 {
-    member_destroy(a->member);
+    session_destroy(a->member);
     while (a->orders) {
         struct order *o = a->orders;
 
@@ -90,7 +90,7 @@ static void obey(struct agent *a, const struct msg *m)
         group_ask_checkpoint(a, m->epoch);
         break;
     case MSG_DONE:
-        member_bye(a->member, now_ms(a));
+        session_bye(a->member, now_ms(a));
         end(a, AGENT_TOLD, false);
         start_another(a);
         break;
@@ -114,7 +114,7 @@ static void tick(void *obj, uint64_t token)
     if (machine_defer(a->machine, tick, a, token))
         return;
     a->tick_at_us = UINT64_MAX;
-    member_tick(a->member, now_ms(a));
+    session_tick(a->member, now_ms(a));
     after(a);
 }
 
@@ -131,7 +131,7 @@ static void after(struct agent *a)
     }
     if (a->end != AGENT_LIVES)
         return;
-    next_ms = member_next_tick(a->member);
+    next_ms = session_next_tick(a->member);
     if (next_ms == UINT64_MAX)
         return;
     delay_us = machine_clock_until_us(&a->machine->clock, a->sim->world, next_ms);
@@ -150,13 +150,13 @@ void agent_report(struct agent *a, const struct msg *m)
     oracle_reports(a->sim->oracle, a, m);
     trace_line(&a->sim->trace, a->name, "reports %s, epoch %llu", proto_name(m->type),
                (unsigned long long)m->epoch);
-    member_report(a->member, m, now_ms(a));
+    session_report(a->member, m, now_ms(a));
     after(a);
 }
 
 void agent_leave(struct agent *a)
 {
-    struct msg m = { .type = MSG_LEAVE, .epoch = member_epoch(a->member) };
+    struct msg m = { .type = MSG_LEAVE, .epoch = session_epoch(a->member) };
 
     m.leave.exit_code = 143;
     m.leave.now = a->facts.leaves; /* again */
@@ -166,7 +166,7 @@ void agent_leave(struct agent *a)
 
 void agent_end_job(struct agent *a, bool now)
 {
-    struct msg m = { .type = MSG_END, .epoch = member_epoch(a->member) };
+    struct msg m = { .type = MSG_END, .epoch = session_epoch(a->member) };
 
     m.end.exit_code = 130;
     m.end.now = now;
@@ -182,7 +182,7 @@ static void on_opened(void *arg, struct link *l)
 
     if (l != a->link)
         return;
-    member_connected(a->member, now_ms(a));
+    session_connected(a->member, now_ms(a));
     after(a);
 }
 
@@ -194,7 +194,7 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
         return;
     trace_message(&a->sim->trace, "daemon", a->name, m);
     oracle_arrives(a->sim->oracle, a, m);
-    member_received(a->member, m, now_ms(a));
+    session_received(a->member, m, now_ms(a));
     after(a);
 }
 
@@ -206,7 +206,7 @@ static void on_closed(void *arg, struct link *l, const char *why)
         return;
     a->link = NULL;
     trace_line(&a->sim->trace, a->name, "connection closed: %s", why);
-    member_connection_lost(a->member, why, now_ms(a));
+    session_connection_lost(a->member, why, now_ms(a));
     after(a);
 }
 
@@ -311,20 +311,20 @@ static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_
 
 struct agent *agent_start(struct machine *m, int32_t node_rank)
 {
-    static const struct member_calls calls = { .connect = connect_now,
-                                               .disconnect = disconnect,
-                                               .send = send_msg,
-                                               .order = take_order,
-                                               .outage = hear_outage,
-                                               .abandoned = be_abandoned };
+    static const struct session_calls calls = { .connect = connect_now,
+                                                .disconnect = disconnect,
+                                                .send = send_msg,
+                                                .order = take_order,
+                                                .outage = hear_outage,
+                                                .abandoned = be_abandoned };
     struct sim *s = m->sim;
     struct agent *a = world_alloc(s->world, sizeof(*a));
-    struct member_calls mine = calls;
-    struct member_config c = { .connect_for_ms = s->plan.lease_ms * 20 + 20000,
-                               .outage_grace_ms = s->plan.outage_grace_ms,
-                               .strict_fence = s->plan.strict_fence,
-                               .seed = world_random(s->world),
-                               .software = "sim 1" };
+    struct session_calls mine = calls;
+    struct session_config c = { .connect_for_ms = s->plan.lease_ms * 20 + 20000,
+                                .outage_grace_ms = s->plan.outage_grace_ms,
+                                .strict_fence = s->plan.strict_fence,
+                                .seed = world_random(s->world),
+                                .software = "sim 1" };
 
     a->sim = s;
     a->machine = m;
@@ -340,7 +340,7 @@ struct agent *agent_start(struct machine *m, int32_t node_rank)
     mine.arg = a;
     trace_line(&s->trace, a->name, "starts for %s, %u workers, node rank %d",
                c.join.run_id, c.join.workers, node_rank);
-    a->member = member_create(&c, &mine, now_ms(a));
+    a->member = session_create(&c, &mine, now_ms(a));
     after(a);
     return a;
 }

@@ -45,7 +45,7 @@ const struct job *facts_current_job(const struct oracle *o, const struct agent *
     return daemon_job(o->sim->daemon, o->sim->plan.job[a->machine->plan->job].run_id);
 }
 
-uint64_t facts_slack_ms(const struct round *r)
+uint64_t facts_slack_ms(const struct membership *r)
 {
     uint64_t scan = r->config.lease_ms / 30;
 

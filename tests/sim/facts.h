@@ -46,9 +46,9 @@ struct job_facts {
     struct msg_done result; /* what the first agent was told */
 };
 
-struct round;
-struct round_action;
-struct round_event;
+struct membership;
+struct membership_action;
+struct membership_event;
 
 struct oracle {
     struct sim *sim;
@@ -64,13 +64,13 @@ struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,
                                    uint64_t epoch);
 
 /* oracle_policy.c: the parts of oracle_acts and oracle_stepped about policies. */
-void policy_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
-                 const struct round_action *a);
-void policy_stepped(struct oracle *o, const struct round *before,
-                    const struct round *after);
+void policy_acts(struct oracle *o, const struct membership *r,
+                 const struct membership_event *ev, const struct membership_action *a);
+void policy_stepped(struct oracle *o, const struct membership *before,
+                    const struct membership *after);
 
 /* By how much the round may be behind the daemon's clock without its sleeps. */
-uint64_t facts_slack_ms(const struct round *r);
+uint64_t facts_slack_ms(const struct membership *r);
 
 const struct job_config *facts_config(const struct agent *a);
 /* The job of that agent's name as the daemon has it now, or NULL. */

@@ -294,12 +294,13 @@ static bool drain_missing(struct sim *s)
     const char *run_id = some_run_id(s);
     const struct job *job = daemon_job(s->daemon, run_id);
 
-    if (!job || job->round.state != ROUND_FORMING || job->round.tally.away == 0)
+    if (!job || job->round.state != MEMBERSHIP_FORMING || job->round.tally.away == 0)
         return false;
-    for (uint32_t i = job->round.first; i != ROUND_NONE; i = job->round.node[i].next) {
-        const struct round_node *n = &job->round.node[i];
+    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
+         i = job->round.node[i].next) {
+        const struct membership_node *n = &job->round.node[i];
 
-        if (!n->connected && n->state == ROUND_NODE_WAITING) {
+        if (!n->connected && n->state == MEMBERSHIP_NODE_WAITING) {
             drain_machine(s, run_id, agent_find(s, &n->incarnation)->machine->number);
             return true;
         }
@@ -343,7 +344,7 @@ static void send_ghost(struct sim *s)
 
     for (a = s->agents; a; a = a->next)
         if (a->facts.evicted_for_good && world_chance(s->world, 300)) {
-            visitor_haunt(s, a, member_instance(a->member));
+            visitor_haunt(s, a, session_instance(a->member));
             return;
         }
     a = some_agent(s);

@@ -34,15 +34,16 @@ static const struct job *find_instance(struct oracle *o, const struct id128 *ins
 }
 
 /* Silence is noticed in time. */
-static void check_silence(struct oracle *o, const struct round *r)
+static void check_silence(struct oracle *o, const struct membership *r)
 {
     uint64_t now = daemon_awake_ms(o->sim->daemon);
     uint64_t most = 2 * r->config.lease_ms + 2000;
 
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
-        if (a && r->node[i].state != ROUND_NODE_TOLD && now - a->facts.heard_ms > most)
+        if (a && r->node[i].state != MEMBERSHIP_NODE_TOLD &&
+            now - a->facts.heard_ms > most)
             VIOLATION(o, "%s has been silent for %" PRIu64 " ms and is a member still",
                       a->name, now - a->facts.heard_ms);
     }
@@ -121,8 +122,9 @@ void oracle_restored(struct oracle *o)
         const struct job *j = facts_current_job(o, a);
 
         /* a crash in the middle of a commit may have kept an eviction */
-        if (j && id128_equal(&j->round.instance, member_instance(a->member)) &&
-            a->facts.joined && round_find(&j->round, &a->incarnation) == ROUND_NONE)
+        if (j && id128_equal(&j->round.instance, session_instance(a->member)) &&
+            a->facts.joined &&
+            membership_find(&j->round, &a->incarnation) == MEMBERSHIP_NONE)
             a->facts.evicted = true;
         a->facts.connected = false;
         a->facts.attached = NULL;

@@ -38,9 +38,9 @@ void oracle_crashed(struct oracle *o);
 void oracle_restored(struct oracle *o);
 
 /* Each step of a round, before and after; between them what the round wants done. */
-void oracle_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
-                 const struct round_action *a);
-void oracle_stepped(struct oracle *o, const struct round *before,
-                    const struct round *after, const struct round_event *ev);
+void oracle_acts(struct oracle *o, const struct membership *r,
+                 const struct membership_event *ev, const struct membership_action *a);
+void oracle_stepped(struct oracle *o, const struct membership *before,
+                    const struct membership *after, const struct membership_event *ev);
 
 #endif

@@ -33,7 +33,7 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
         a->facts.finished_epoch = m->epoch;
     if (m->type != MSG_STORE_READY)
         return;
-    e = facts_of_epoch(o, facts_of_job(o, member_instance(a->member)), m->epoch);
+    e = facts_of_epoch(o, facts_of_job(o, session_instance(a->member)), m->epoch);
     memcpy(e->store_address, m->store_ready.address, sizeof(e->store_address));
     e->store_port = m->store_ready.port;
 }

@@ -36,19 +36,21 @@ void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
     if (!a || a->facts.attached != l)
         return;
     job = facts_current_job(o, a);
-    a->facts.state_before = job ? job->round.state : ROUND_DONE;
+    a->facts.state_before = job ? job->round.state : MEMBERSHIP_DONE;
 }
 
 /* Which failure is the root cause follows from what was reported in which order. */
-static void learn_failure(struct agent *a, const struct round *r, struct job_facts *f,
-                          const struct msg *m)
+static void learn_failure(struct agent *a, const struct membership *r,
+                          struct job_facts *f, const struct msg *m)
 {
     struct view_root *root = &f->now.root;
-    bool first = a->facts.state_before == ROUND_RUNNING && r->state != ROUND_RUNNING;
-    bool earlier = a->facts.state_before == ROUND_STOPPING && root->failure &&
+    bool first = a->facts.state_before == MEMBERSHIP_RUNNING &&
+                 r->state != MEMBERSHIP_RUNNING;
+    bool earlier = a->facts.state_before == MEMBERSHIP_STOPPING && root->failure &&
                    root->agent == a && m->failed.at_ms < root->at_ms;
 
-    if (m->epoch == r->epoch && r->cause == ROUND_CAUSE_FAILURE && (first || earlier))
+    if (m->epoch == r->epoch && r->cause == MEMBERSHIP_CAUSE_FAILURE &&
+        (first || earlier))
         *root = (struct view_root){ .failure = true,
                                     .final = first ? m->failed.final : root->final,
                                     .pid = m->failed.pid,
@@ -70,7 +72,7 @@ void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
         !id128_equal(&m->instance, &job->round.instance))
         VIOLATION(o, "a message of another launch is taken from %s", a->name);
     if ((m->type == MSG_JOIN || m->type == MSG_RESUME) &&
-        round_find(&job->round, &a->incarnation) != ROUND_NONE) {
+        membership_find(&job->round, &a->incarnation) != MEMBERSHIP_NONE) {
         a->facts.attached = l;
         a->facts.connected = true;
         a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
@@ -98,18 +100,18 @@ void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m)
 /* -- what the daemon decides ------------------------------------------------------- */
 
 /* It had its time and did not do what it was told. */
-static bool is_disobedient(struct oracle *o, const struct round *r, uint32_t node)
+static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_t node)
 {
     uint64_t age = daemon_awake_ms(o->sim->daemon) -
                    facts_of_job(o, &r->instance)->entered_ms + 5 * facts_slack_ms(r);
 
-    if (r->state == ROUND_STOPPING)
+    if (r->state == MEMBERSHIP_STOPPING)
         return age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
-    return r->state == ROUND_RUNNING && node == r->leader && !r->store_ready &&
+    return r->state == MEMBERSHIP_RUNNING && node == r->leader && !r->store_ready &&
            age >= STORE_START_MS;
 }
 
-static void check_eviction(struct oracle *o, const struct round *r, uint32_t node)
+static void check_eviction(struct oracle *o, const struct membership *r, uint32_t node)
 {
     struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
     uint64_t now = daemon_awake_ms(o->sim->daemon);
@@ -132,7 +134,7 @@ static void check_eviction(struct oracle *o, const struct round *r, uint32_t nod
                                      : "and gone for less than the grace");
     calm_us = world_now(o->sim->world) - a->facts.trouble_us;
     patience_us = 3000ull * r->config.lease_ms;
-    if (member_state(a->member) != MEMBER_ATTACHED) /* one that waits for an answer */
+    if (session_state(a->member) != SESSION_ATTACHED) /* one that waits for an answer */
         patience_us += 2000ull * (ENTRY_DEADLINE_MS + CONNECT_TIMEOUT_MS);
     if (a->end == AGENT_LIVES && !a->machine->paused &&
         world_now(o->sim->world) > a->facts.trouble_us && calm_us > patience_us)
@@ -148,52 +150,56 @@ static bool must_be_fenced(const struct oracle *o, const struct agent *a)
 }
 
 /* A new epoch: nothing of an older one may live, but on nodes that were given up. */
-static void check_nothing_lives(struct oracle *o, const struct round *r)
+static void check_nothing_lives(struct oracle *o, const struct membership *r)
 {
     for (const struct agent *a = o->sim->agents; a; a = a->next)
         if (a->alive > 0 && (!a->facts.evicted || must_be_fenced(o, a)) &&
             a->epoch < r->epoch &&
-            id128_equal(member_instance(a->member), &r->instance))
+            id128_equal(session_instance(a->member), &r->instance))
             VIOLATION(o, "epoch %" PRIu64 " starts, %s has workers of %" PRIu64,
                       r->epoch, a->name, a->epoch);
 }
 
-static void check_budget(struct oracle *o, const struct round *r, struct job_facts *f)
+static void check_budget(struct oracle *o, const struct membership *r,
+                         struct job_facts *f)
 {
-    uint32_t due = f->now.restarts_at_start + (r->cause == ROUND_CAUSE_FAILURE);
+    uint32_t due = f->now.restarts_at_start + (r->cause == MEMBERSHIP_CAUSE_FAILURE);
 
     if (r->epoch > 1 && r->restarts != due)
         VIOLATION(o, "%u restarts are spent after epoch %" PRIu64 " (%s), not %u",
-                  r->restarts, r->epoch - 1, round_cause_name(r->cause), due);
+                  r->restarts, r->epoch - 1, membership_cause_name(r->cause), due);
     f->now.restarts_at_start = r->restarts;
 }
 
 /* What must not be followed by another epoch. */
-static void check_goes_on(struct oracle *o, const struct round *r,
+static void check_goes_on(struct oracle *o, const struct membership *r,
                           const struct job_facts *f)
 {
     if (r->ending)
         VIOLATION(o, "epoch %" PRIu64 " starts, and the job is to end", r->epoch);
-    if (r->cause == ROUND_CAUSE_FAILURE && f->now.root.failure && f->now.root.final)
+    if (r->cause == MEMBERSHIP_CAUSE_FAILURE && f->now.root.failure &&
+        f->now.root.final)
         VIOLATION(o, "epoch %" PRIu64 " starts after a failure that is final",
                   r->epoch);
 }
 
 /* A running epoch is stopped for a reason. */
-static void check_stop(struct oracle *o, const struct round *r,
-                       const struct round_event *ev, const struct job_facts *f)
+static void check_stop(struct oracle *o, const struct membership *r,
+                       const struct membership_event *ev, const struct job_facts *f)
 {
-    if (r->cause == ROUND_CAUSE_LOST && !f->loses && ev->type != ROUND_EV_STOPPED)
+    if (r->cause == MEMBERSHIP_CAUSE_LOST && !f->loses &&
+        ev->type != MEMBERSHIP_EV_STOPPED)
         VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
                   r->epoch);
-    if (r->cause == ROUND_CAUSE_SCALE_UP &&
-        (r->config.scale == ROUND_SCALE_NEVER || r->tally.here == r->tally.barred_here))
+    if (r->cause == MEMBERSHIP_CAUSE_SCALE_UP &&
+        (r->config.scale == MEMBERSHIP_SCALE_NEVER ||
+         r->tally.here == r->tally.barred_here))
         VIOLATION(o, "epoch %" PRIu64 " stops for nodes that are not to be taken in",
                   r->epoch);
 }
 
-static void check_failed(struct oracle *o, const struct round *r,
-                         const struct round_event *ev)
+static void check_failed(struct oracle *o, const struct membership *r,
+                         const struct membership_event *ev)
 {
     const struct agent *a = agent_find(o->sim, &ev->incarnation);
 
@@ -202,7 +208,7 @@ static void check_failed(struct oracle *o, const struct round *r,
                   r->epoch, a ? a->name : "nobody");
 }
 
-static void check_success(struct oracle *o, const struct round *r)
+static void check_success(struct oracle *o, const struct membership *r)
 {
     const struct epoch_facts *e = facts_of_epoch(o, facts_of_job(o, &r->instance),
                                                  r->epoch);
@@ -214,43 +220,44 @@ static void check_success(struct oracle *o, const struct round *r)
                 i, r->epoch);
 }
 
-static void check_entered(struct oracle *o, const struct round *r,
-                          const struct round_event *ev, enum round_state from)
+static void check_entered(struct oracle *o, const struct membership *r,
+                          const struct membership_event *ev, enum membership_state from)
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     f->entered_ms = daemon_awake_ms(o->sim->daemon);
     trace_line(o->trace, "round", "epoch %" PRIu64 ": %s --%s--> %s (%s)", r->epoch,
-               round_state_name(from), round_event_name(ev->type),
-               round_state_name(r->state), round_cause_name(r->cause));
-    if (r->state == ROUND_RUNNING) {
+               membership_state_name(from), membership_event_name(ev->type),
+               membership_state_name(r->state), membership_cause_name(r->cause));
+    if (r->state == MEMBERSHIP_RUNNING) {
         check_nothing_lives(o, r);
         check_budget(o, r, f);
         check_goes_on(o, r, f);
-    } else if (r->state == ROUND_STOPPING) {
+    } else if (r->state == MEMBERSHIP_STOPPING) {
         f->now.root.failure = false; /* learned when the report has been taken */
         check_stop(o, r, ev, f);
-        if (r->cause == ROUND_CAUSE_FAILURE)
+        if (r->cause == MEMBERSHIP_CAUSE_FAILURE)
             check_failed(o, r, ev);
-    } else if (r->state == ROUND_DONE && r->reason == ROUND_REASON_SUCCESS) {
+    } else if (r->state == MEMBERSHIP_DONE && r->reason == MEMBERSHIP_REASON_SUCCESS) {
         check_success(o, r);
     }
 }
 
-void oracle_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
-                 const struct round_action *a)
+void oracle_acts(struct oracle *o, const struct membership *r,
+                 const struct membership_event *ev, const struct membership_action *a)
 {
     policy_acts(o, r, ev, a);
-    if (a->type == ROUND_ACT_ENTERED)
+    if (a->type == MEMBERSHIP_ACT_ENTERED)
         check_entered(o, r, ev, a->from);
-    else if (a->type == ROUND_ACT_EVICTED)
+    else if (a->type == MEMBERSHIP_ACT_EVICTED)
         check_eviction(o, r, a->node);
-    else if (a->type == ROUND_ACT_START && r->node[a->node].state != ROUND_NODE_ACTIVE)
+    else if (a->type == MEMBERSHIP_ACT_START &&
+             r->node[a->node].state != MEMBERSHIP_NODE_ACTIVE)
         VIOLATION(o, "START to a node that is no member");
 }
 
-void oracle_stepped(struct oracle *o, const struct round *before,
-                    const struct round *after, const struct round_event *ev)
+void oracle_stepped(struct oracle *o, const struct membership *before,
+                    const struct membership *after, const struct membership_event *ev)
 {
     struct job_facts *f = facts_of_job(o, &after->instance);
     uint32_t most = f->now.restarts_at_start + 1;

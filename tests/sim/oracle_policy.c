@@ -14,7 +14,7 @@
  * loop waits, and what a stop waits for. It keeps books of its own, by machine, and
  * never looks at the round's.
  */
-static struct machine *machine_of(const struct oracle *o, const struct round *r,
+static struct machine *machine_of(const struct oracle *o, const struct membership *r,
                                   uint32_t node)
 {
     const struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
@@ -29,7 +29,7 @@ static uint64_t now_ms(const struct oracle *o)
 
 /* -- crash loops ------------------------------------------------------------------- */
 
-static void learn_age(struct job_facts *f, const struct round *r)
+static void learn_age(struct job_facts *f, const struct membership *r)
 {
     uint64_t ran_ms = f->formed_ms ? r->last_now - f->formed_ms : UINT64_MAX;
 
@@ -37,27 +37,28 @@ static void learn_age(struct job_facts *f, const struct round *r)
     f->now.young = ran_ms < r->config.min_uptime_ms;
 }
 
-static void learn_loop(struct job_facts *f, const struct round *r)
+static void learn_loop(struct job_facts *f, const struct membership *r)
 {
     if (!f->now.short_lived)
         f->now.loop = 0;
-    else if (r->cause == ROUND_CAUSE_FAILURE)
+    else if (r->cause == MEMBERSHIP_CAUSE_FAILURE)
         f->now.loop++;
 }
 
 /* Two restarts at once, then a second, and twice as long each time. */
-static uint64_t wait_due_ms(const struct job_facts *f, const struct round *r)
+static uint64_t wait_due_ms(const struct job_facts *f, const struct membership *r)
 {
     uint64_t ms = 1000;
 
-    if (r->cause != ROUND_CAUSE_FAILURE || f->now.loop < 3)
+    if (r->cause != MEMBERSHIP_CAUSE_FAILURE || f->now.loop < 3)
         return 0;
     for (uint32_t i = 3; i < f->now.loop && ms < r->config.backoff_ms; i++)
         ms *= 2;
     return ms < r->config.backoff_ms ? ms : r->config.backoff_ms;
 }
 
-static void check_wait(struct oracle *o, const struct round *r, struct job_facts *f)
+static void check_wait(struct oracle *o, const struct membership *r,
+                       struct job_facts *f)
 {
     uint64_t waited = now_ms(o) - f->entered_ms, due = wait_due_ms(f, r);
 
@@ -66,17 +67,17 @@ static void check_wait(struct oracle *o, const struct round *r, struct job_facts
                   "epoch %" PRIu64 " forms after %" PRIu64
                   " ms of a crash loop's %" PRIu64,
                   r->epoch, waited, due);
-    if (r->cause == ROUND_CAUSE_FAILURE && f->now.young)
+    if (r->cause == MEMBERSHIP_CAUSE_FAILURE && f->now.young)
         VIOLATION(o, "epoch %" PRIu64 " follows one that was too young to fail",
                   r->epoch);
 }
 
 /* -- quarantine -------------------------------------------------------------------- */
 
-static bool has_other(const struct oracle *o, const struct round *r,
+static bool has_other(const struct oracle *o, const struct membership *r,
                       const struct machine *m)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (machine_of(o, r, i) != m)
             return true;
     return false;
@@ -84,13 +85,14 @@ static bool has_other(const struct oracle *o, const struct round *r,
 
 /* Too often of late? Our clock does not stand still while the round is not stepped, so
  * that what is late for the round may be in time for us, but not the other way. */
-static void learn_trouble(struct oracle *o, const struct round *r, struct job_facts *f)
+static void learn_trouble(struct oracle *o, const struct membership *r,
+                          struct job_facts *f)
 {
     uint32_t most = r->config.quarantine;
     uint64_t at_ms = world_now(o->sim->world) / 1000; /* the daemon's may begin anew */
     struct view_machine *v;
 
-    if ((r->cause != ROUND_CAUSE_FAILURE && r->cause != ROUND_CAUSE_LOST) ||
+    if ((r->cause != MEMBERSHIP_CAUSE_FAILURE && r->cause != MEMBERSHIP_CAUSE_LOST) ||
         !f->now.root_machine)
         return;
     v = &f->now.machine[f->now.root_machine->number];
@@ -102,7 +104,7 @@ static void learn_trouble(struct oracle *o, const struct round *r, struct job_fa
         v->quarantined = true;
 }
 
-static bool is_quarantined(const struct oracle *o, const struct round *r,
+static bool is_quarantined(const struct oracle *o, const struct membership *r,
                            const struct job_facts *f, uint32_t node)
 {
     const struct machine *m = machine_of(o, r, node);
@@ -110,23 +112,23 @@ static bool is_quarantined(const struct oracle *o, const struct round *r,
     return m && f->now.machine[m->number].quarantined;
 }
 
-static bool has_part(const struct round_node *n)
+static bool has_part(const struct membership_node *n)
 {
-    return n->state == ROUND_NODE_ACTIVE;
+    return n->state == MEMBERSHIP_NODE_ACTIVE;
 }
 
-static bool could_have(const struct round_node *n)
+static bool could_have(const struct membership_node *n)
 {
     return has_part(n) ||
-           (n->state == ROUND_NODE_WAITING && n->connected && !n->leaving);
+           (n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving);
 }
 
-static void check_quarantine(struct oracle *o, const struct round *r,
+static void check_quarantine(struct oracle *o, const struct membership *r,
                              const struct job_facts *f)
 {
     uint32_t others = 0, used = 0;
 
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         bool barred = is_quarantined(o, r, f, i);
         const struct machine *m = machine_of(o, r, i);
 
@@ -148,7 +150,7 @@ static void check_quarantine(struct oracle *o, const struct round *r,
 /* -- slots ------------------------------------------------------------------------- */
 
 /* One that has no slot of its own, and is not given one by name or as the host. */
-static bool is_newly_placed(const struct oracle *o, const struct round *r,
+static bool is_newly_placed(const struct oracle *o, const struct membership *r,
                             uint32_t node)
 {
     const struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
@@ -158,16 +160,16 @@ static bool is_newly_placed(const struct oracle *o, const struct round *r,
 }
 
 /* A slot that nobody has, and that nobody but (perhaps) that machine has had. */
-static bool is_there_for(const struct round *r, const struct job_facts *f,
+static bool is_there_for(const struct membership *r, const struct job_facts *f,
                          const struct machine *m)
 {
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
-        if (r->slot_node[slot] == ROUND_NONE && f->now.slot_machine[slot] == m)
+        if (r->slot_node[slot] == MEMBERSHIP_NONE && f->now.slot_machine[slot] == m)
             return true;
     return false;
 }
 
-static void check_new_place(struct oracle *o, const struct round *r,
+static void check_new_place(struct oracle *o, const struct membership *r,
                             const struct job_facts *f, uint32_t node)
 {
     struct machine *m = machine_of(o, r, node);
@@ -183,23 +185,24 @@ static void check_new_place(struct oracle *o, const struct round *r,
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         uint32_t holder = r->slot_node[slot];
 
-        if (f->now.slot_machine[slot] == m && had != m && holder != ROUND_NONE &&
+        if (f->now.slot_machine[slot] == m && had != m && holder != MEMBERSHIP_NONE &&
             is_newly_placed(o, r, holder) && machine_of(o, r, holder) != m)
             VIOLATION(o, "slot %u of machine %u, which is back, is given away", slot,
                       m->number);
     }
 }
 
-static void check_places(struct oracle *o, const struct round *r, struct job_facts *f)
+static void check_places(struct oracle *o, const struct membership *r,
+                         struct job_facts *f)
 {
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
-        if (r->slot_node[slot] != ROUND_NONE &&
+        if (r->slot_node[slot] != MEMBERSHIP_NONE &&
             is_newly_placed(o, r, r->slot_node[slot]))
             check_new_place(o, r, f, r->slot_node[slot]);
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         uint32_t i = r->slot_node[slot];
 
-        if (i == ROUND_NONE)
+        if (i == MEMBERSHIP_NONE)
             continue;
         f->now.slot_machine[slot] = machine_of(o, r, i);
         agent_find(o->sim, &r->node[i].incarnation)->facts.placed = true;
@@ -209,9 +212,9 @@ static void check_places(struct oracle *o, const struct round *r, struct job_fac
 /* -- checkpoints ------------------------------------------------------------------- */
 
 /* Who leaves may have asked for it twice, and is not waited for then. */
-static bool is_in_a_hurry(const struct oracle *o, const struct round *r)
+static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 {
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (r->node[i].leaving && a && a->facts.hurries)
@@ -221,15 +224,15 @@ static bool is_in_a_hurry(const struct oracle *o, const struct round *r)
 }
 
 /* A stop that could be chosen waited for all who have work to save. */
-static void check_patience(struct oracle *o, const struct round *r,
+static void check_patience(struct oracle *o, const struct membership *r,
                            const struct job_facts *f)
 {
-    bool drain = r->cause == ROUND_CAUSE_DRAIN;
+    bool drain = r->cause == MEMBERSHIP_CAUSE_DRAIN;
     uint64_t since = drain ? f->leaves_ms : f->asked_ms;
     uint64_t most = drain ? r->config.shutdown_grace_ms : CHECKPOINT_WAIT_MS;
 
-    if (!drain &&
-        (r->cause != ROUND_CAUSE_SCALE_UP || r->config.scale != ROUND_SCALE_CHECKPOINT))
+    if (!drain && (r->cause != MEMBERSHIP_CAUSE_SCALE_UP ||
+                   r->config.scale != MEMBERSHIP_SCALE_CHECKPOINT))
         return;
     if (drain && is_in_a_hurry(o, r))
         return;
@@ -238,30 +241,31 @@ static void check_patience(struct oracle *o, const struct round *r,
     if (f->asked_ms &&
         now_ms(o) - f->asked_ms + facts_slack_ms(r) >= CHECKPOINT_WAIT_MS)
         return;
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)
             VIOLATION(o, "epoch %" PRIu64 " stops (%s) without a checkpoint of %s",
-                      r->epoch, round_cause_name(r->cause), a->name);
+                      r->epoch, membership_cause_name(r->cause), a->name);
     }
 }
 
 /* -- what happens ------------------------------------------------------------------ */
 
-static void on_entered(struct oracle *o, const struct round *r, enum round_state from)
+static void on_entered(struct oracle *o, const struct membership *r,
+                       enum membership_state from)
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
-    if (from == ROUND_STOPPING) {
+    if (from == MEMBERSHIP_STOPPING) {
         learn_loop(f, r);
         learn_trouble(o, r, f);
     }
-    if (r->state == ROUND_STOPPING) {
+    if (r->state == MEMBERSHIP_STOPPING) {
         learn_age(f, r);
         check_patience(o, r, f);
     }
-    if (r->state != ROUND_RUNNING)
+    if (r->state != MEMBERSHIP_RUNNING)
         return;
     check_wait(o, r, f);
     check_quarantine(o, r, f);
@@ -271,25 +275,26 @@ static void on_entered(struct oracle *o, const struct round *r, enum round_state
     f->now.root_machine = NULL;
 }
 
-void policy_acts(struct oracle *o, const struct round *r, const struct round_event *ev,
-                 const struct round_action *a)
+void policy_acts(struct oracle *o, const struct membership *r,
+                 const struct membership_event *ev, const struct membership_action *a)
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     (void)ev;
-    if (a->type == ROUND_ACT_ENTERED)
+    if (a->type == MEMBERSHIP_ACT_ENTERED)
         on_entered(o, r, a->from);
-    else if (a->type == ROUND_ACT_ROOT_CAUSE || a->type == ROUND_ACT_ROOT_LOST)
+    else if (a->type == MEMBERSHIP_ACT_ROOT_CAUSE ||
+             a->type == MEMBERSHIP_ACT_ROOT_LOST)
         f->now.root_machine = machine_of(o, r, a->node);
-    else if (a->type == ROUND_ACT_ASK_CHECKPOINT && !f->asked_ms)
+    else if (a->type == MEMBERSHIP_ACT_ASK_CHECKPOINT && !f->asked_ms)
         f->asked_ms = now_ms(o);
-    else if (a->type == ROUND_ACT_SAVE_NODE && r->state == ROUND_RUNNING &&
+    else if (a->type == MEMBERSHIP_ACT_SAVE_NODE && r->state == MEMBERSHIP_RUNNING &&
              r->node[a->node].leaving && !f->leaves_ms)
         f->leaves_ms = now_ms(o);
 }
 
-void policy_stepped(struct oracle *o, const struct round *before,
-                    const struct round *after)
+void policy_stepped(struct oracle *o, const struct membership *before,
+                    const struct membership *after)
 {
     uint32_t were = before->tally.live - before->tally.leaving;
     uint32_t are = after->tally.live - after->tally.leaving;

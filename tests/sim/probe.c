@@ -13,20 +13,24 @@
 
 uint64_t probe_edges[PROBE_EDGES_MAX];
 
-/* One simulation at a time: round_step has no argument for it. */
+/* One simulation at a time: membership_step has no argument for it. */
 static struct sim *watched;
 
 struct wire_tap {
-    const struct round_sink *sink;
-    const struct round_event *ev;
+    const struct membership_sink *sink;
+    const struct membership_event *ev;
 };
 
-enum round_verdict __real_round_step(struct round *r, const struct round_event *ev,
-                                     uint64_t now, const struct round_sink *sink,
-                                     uint32_t *node_out);
-enum round_verdict __wrap_round_step(struct round *r, const struct round_event *ev,
-                                     uint64_t now, const struct round_sink *sink,
-                                     uint32_t *node_out);
+enum membership_verdict __real_membership_step(struct membership *r,
+                                               const struct membership_event *ev,
+                                               uint64_t now,
+                                               const struct membership_sink *sink,
+                                               uint32_t *node_out);
+enum membership_verdict __wrap_membership_step(struct membership *r,
+                                               const struct membership_event *ev,
+                                               uint64_t now,
+                                               const struct membership_sink *sink,
+                                               uint32_t *node_out);
 
 bool __real_journal_wants_snapshot(const struct journal *j);
 bool __wrap_journal_wants_snapshot(const struct journal *j);
@@ -43,8 +47,8 @@ void probe_watch(struct sim *s)
     watched = s;
 }
 
-static void count_edge(enum round_state from, enum round_event_type event,
-                       enum round_state to)
+static void count_edge(enum membership_state from, enum membership_event_type event,
+                       enum membership_state to)
 {
     for (unsigned i = 0; i < round_edge_count; i++)
         if (round_edges[i].from == from && round_edges[i].event == event &&
@@ -53,33 +57,36 @@ static void count_edge(enum round_state from, enum round_event_type event,
             return;
         }
     trace_violation(&watched->trace, "illegal edge: %s --%s--> %s",
-                    round_state_name(from), round_event_name(event),
-                    round_state_name(to));
+                    membership_state_name(from), membership_event_name(event),
+                    membership_state_name(to));
 }
 
-static void act(void *arg, const struct round *r, const struct round_action *a)
+static void act(void *arg, const struct membership *r,
+                const struct membership_action *a)
 {
     const struct wire_tap *tap = arg;
 
-    if (a->type == ROUND_ACT_ENTERED)
+    if (a->type == MEMBERSHIP_ACT_ENTERED)
         count_edge(a->from, tap->ev->type, r->state);
     oracle_acts(watched->oracle, r, tap->ev, a);
     tap->sink->act(tap->sink->arg, r, a);
 }
 
-enum round_verdict __wrap_round_step(struct round *r, const struct round_event *ev,
-                                     uint64_t now, const struct round_sink *sink,
-                                     uint32_t *node_out)
+enum membership_verdict __wrap_membership_step(struct membership *r,
+                                               const struct membership_event *ev,
+                                               uint64_t now,
+                                               const struct membership_sink *sink,
+                                               uint32_t *node_out)
 {
     struct wire_tap tap = { sink, ev };
-    struct round_sink mine = { act, &tap };
-    struct round before = *r;
-    enum round_verdict verdict;
+    struct membership_sink mine = { act, &tap };
+    struct membership before = *r;
+    enum membership_verdict verdict;
 
     if (daemon_is_dying(watched->daemon))
-        return __real_round_step(r, ev, now, sink, node_out);
-    verdict = __real_round_step(r, ev, now, &mine, node_out);
-    round_sane(r);
+        return __real_membership_step(r, ev, now, sink, node_out);
+    verdict = __real_membership_step(r, ev, now, &mine, node_out);
+    membership_sane(r);
     oracle_stepped(watched->oracle, &before, r, ev);
     return verdict;
 }

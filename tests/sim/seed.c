@@ -40,24 +40,24 @@ static bool is_empty(const struct sim *s, unsigned job)
     return true;
 }
 
-static bool is_at_work(const struct sim *s, const struct round *r, uint32_t node)
+static bool is_at_work(const struct sim *s, const struct membership *r, uint32_t node)
 {
-    const struct round_node *n = &r->node[node];
+    const struct membership_node *n = &r->node[node];
     struct agent *a = agent_find((struct sim *)(uintptr_t)s, &n->incarnation);
 
     if (!a || a->end != AGENT_LIVES || !n->connected)
         return false;
-    if (n->state == ROUND_NODE_ACTIVE)
+    if (n->state == MEMBERSHIP_NODE_ACTIVE)
         return a->epoch == r->epoch && a->started && a->alive == n->workers;
-    return n->state == ROUND_NODE_FINISHED || n->state == ROUND_NODE_WAITING;
+    return n->state == MEMBERSHIP_NODE_FINISHED || n->state == MEMBERSHIP_NODE_WAITING;
 }
 
 /* Everybody who is there is a member at work, or a spare for a reason. */
-static bool is_running(const struct sim *s, unsigned job, const struct round *r)
+static bool is_running(const struct sim *s, unsigned job, const struct membership *r)
 {
     uint32_t there = 0;
 
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next)
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (!is_at_work(s, r, i))
             return false;
     for (unsigned i = 0; i < s->plan.machines; i++) {
@@ -66,23 +66,23 @@ static bool is_running(const struct sim *s, unsigned job, const struct round *r)
         if (m->plan->job != job)
             continue;
         if (m->starting || m->paused ||
-            (is_alive(m) && member_state(m->agent->member) != MEMBER_ATTACHED))
+            (is_alive(m) && session_state(m->agent->member) != SESSION_ATTACHED))
             return false;
         there += is_alive(m);
     }
     return there == r->tally.live &&
            (r->tally.here == r->tally.barred_here ||
             r->group_size == r->config.max_nodes || r->tally.finished > 0 ||
-            r->config.scale == ROUND_SCALE_NEVER);
+            r->config.scale == MEMBERSHIP_SCALE_NEVER);
 }
 
 static bool is_at_rest(const struct sim *s, unsigned job)
 {
     const struct job *j = daemon_job(s->daemon, s->plan.job[job].run_id);
 
-    if (j && j->round.state == ROUND_RUNNING)
+    if (j && j->round.state == MEMBERSHIP_RUNNING)
         return is_running(s, job, &j->round);
-    return (!j || j->round.state == ROUND_DONE) && is_empty(s, job);
+    return (!j || j->round.state == MEMBERSHIP_DONE) && is_empty(s, job);
 }
 
 /* -- phases ------------------------------------------------------------------------ */
@@ -126,7 +126,7 @@ static void say_who_is_not(struct sim *s, bool (*holds)(const struct sim *, unsi
         if (!holds(s, j))
             trace_violation(&s->trace, "%s is not %s in time: %s",
                             s->plan.job[j].run_id, what,
-                            job ? round_state_name(job->round.state) : "unknown");
+                            job ? membership_state_name(job->round.state) : "unknown");
     }
     trace_violation(&s->trace, "the daemon is not up in time");
 }

@@ -135,9 +135,9 @@ static unsigned print_edges(const uint64_t *edges)
 
     for (unsigned i = 0; i < round_edge_count; i++) {
         printf("%12" PRIu64 "  %-8s --%s--> %s\n", edges[i],
-               round_state_name(round_edges[i].from),
-               round_event_name(round_edges[i].event),
-               round_state_name(round_edges[i].to));
+               membership_state_name(round_edges[i].from),
+               membership_event_name(round_edges[i].event),
+               membership_state_name(round_edges[i].to));
         missing += edges[i] == 0;
     }
     return missing;

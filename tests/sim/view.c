@@ -7,12 +7,12 @@
 
 #include "rendezvous/registry/job.h"
 
-static bool is_member(const struct round_node *n)
+static bool is_member(const struct membership_node *n)
 {
-    return n->state >= ROUND_NODE_ACTIVE && n->state <= ROUND_NODE_STOPPED;
+    return n->state >= MEMBERSHIP_NODE_ACTIVE && n->state <= MEMBERSHIP_NODE_STOPPED;
 }
 
-static uint64_t sum_of_memory(const struct round *r)
+static uint64_t sum_of_memory(const struct membership *r)
 {
     uint64_t sum = 0;
 
@@ -26,7 +26,7 @@ static uint64_t sum_of_memory(const struct round *r)
 
 void view_take(struct view *v, const struct job *job)
 {
-    const struct round *r = job ? &job->round : NULL;
+    const struct membership *r = job ? &job->round : NULL;
 
     v->exists = job != NULL;
     v->count = 0;
@@ -42,8 +42,8 @@ void view_take(struct view *v, const struct job *job)
     v->world_size = r->world_size;
     v->crash_loop = r->crash_loop;
     v->memory = sum_of_memory(r);
-    for (uint32_t i = r->first; i != ROUND_NONE; i = r->node[i].next) {
-        const struct round_node *n = &r->node[i];
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+        const struct membership_node *n = &r->node[i];
 
         assert(v->count < VIEW_NODES_MAX);
         v->node[v->count++] = (struct view_node){
@@ -83,18 +83,19 @@ char *view_difference(const struct view *a, const struct view *b, char *buf,
     else if (!a->exists)
         return buf;
     else if (a->state != b->state)
-        snprintf(buf, size, "state %s, was %s", round_state_name(b->state),
-                 round_state_name(a->state));
+        snprintf(buf, size, "state %s, was %s", membership_state_name(b->state),
+                 membership_state_name(a->state));
     else if (a->epoch != b->epoch)
         snprintf(buf, size, "epoch %" PRIu64 ", was %" PRIu64, b->epoch, a->epoch);
     else if (a->restarts != b->restarts)
         snprintf(buf, size, "%u restarts, were %u", b->restarts, a->restarts);
     else if (a->reason != b->reason || a->exit_code != b->exit_code)
-        snprintf(buf, size, "result %s %d, was %s %d", round_reason_name(b->reason),
-                 b->exit_code, round_reason_name(a->reason), a->exit_code);
-    else if (a->state == ROUND_RUNNING && a->store_ready != b->store_ready)
+        snprintf(buf, size, "result %s %d, was %s %d",
+                 membership_reason_name(b->reason), b->exit_code,
+                 membership_reason_name(a->reason), a->exit_code);
+    else if (a->state == MEMBERSHIP_RUNNING && a->store_ready != b->store_ready)
         snprintf(buf, size, "store ready %d, was %d", b->store_ready, a->store_ready);
-    else if (a->state == ROUND_RUNNING &&
+    else if (a->state == MEMBERSHIP_RUNNING &&
              (a->group_size != b->group_size || a->world_size != b->world_size))
         snprintf(buf, size, "world of %u, was of %u", b->world_size, a->world_size);
     else if (a->crash_loop != b->crash_loop)

@@ -20,7 +20,7 @@ struct machine;
 
 struct view_node {
     struct id128 incarnation;
-    enum round_node_state state;
+    enum membership_node_state state;
     uint32_t slot;
     uint32_t group_rank, first_rank; /* of a member */
     bool leaving;
@@ -47,8 +47,8 @@ struct view_machine {
 
 struct view {
     bool exists;
-    enum round_state state;
-    enum round_reason reason;
+    enum membership_state state;
+    enum membership_reason reason;
     int32_t exit_code;
     uint64_t epoch;
     uint32_t restarts;

@@ -6,7 +6,8 @@
 
 struct world w;
 
-static void on_act(void *arg, const struct round *r, const struct round_action *a)
+static void on_act(void *arg, const struct membership *r,
+                   const struct membership_action *a)
 {
     (void)arg;
     (void)r;
@@ -14,34 +15,34 @@ static void on_act(void *arg, const struct round *r, const struct round_action *
     w.action[w.actions++] = *a;
 }
 
-static const struct round_sink sink = { .act = on_act };
+static const struct membership_sink sink = { .act = on_act };
 
-const struct round_memory memory = { .capacity = CAPACITY,
-                                     .node = w.node,
-                                     .bucket = w.bucket,
-                                     .slot_node = w.slot_node,
-                                     .slot_identity = w.slot_identity };
+const struct membership_memory memory = { .capacity = CAPACITY,
+                                          .node = w.node,
+                                          .bucket = w.bucket,
+                                          .slot_node = w.slot_node,
+                                          .slot_identity = w.slot_identity };
 
-struct round_config config(uint32_t min, uint32_t max, uint32_t restarts)
+struct membership_config config(uint32_t min, uint32_t max, uint32_t restarts)
 {
-    return (struct round_config){ .min_nodes = min,
-                                  .max_nodes = max,
-                                  .max_restarts = restarts,
-                                  .lease_ms = 3000,
-                                  .reconnect_grace_ms = 600,
-                                  .join_timeout_ms = 60000,
-                                  .last_call_ms = 5000,
-                                  .shutdown_grace_ms = 30000,
-                                  .failure_grace_ms = 2000 };
+    return (struct membership_config){ .min_nodes = min,
+                                       .max_nodes = max,
+                                       .max_restarts = restarts,
+                                       .lease_ms = 3000,
+                                       .reconnect_grace_ms = 600,
+                                       .join_timeout_ms = 60000,
+                                       .last_call_ms = 5000,
+                                       .shutdown_grace_ms = 30000,
+                                       .failure_grace_ms = 2000 };
 }
 
-void begin_with(struct round_config c)
+void begin_with(struct membership_config c)
 {
     static const struct id128 instance = { { 0xaa } };
 
     memset(&w, 0, sizeof(w));
     w.now = 1000;
-    round_init(&w.r, &c, &instance, &memory, w.now);
+    membership_init(&w.r, &c, &instance, &memory, w.now);
 }
 
 void begin(uint32_t min, uint32_t max, uint32_t restarts)
@@ -54,44 +55,46 @@ struct id128 life(unsigned n)
     return (struct id128){ { (uint8_t)n, 1, 2, 3, (uint8_t)(n * 7) } };
 }
 
-unsigned asked(enum round_action_type type, uint32_t node)
+unsigned asked(enum membership_action_type type, uint32_t node)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < w.actions; i++)
         n += w.action[i].type == type &&
-             (node == ROUND_NONE || w.action[i].node == node);
+             (node == MEMBERSHIP_NONE || w.action[i].node == node);
     return n;
 }
 
-enum round_verdict step(struct round_event ev, uint32_t *node)
+enum membership_verdict step(struct membership_event ev, uint32_t *node)
 {
-    enum round_verdict v;
+    enum membership_verdict v;
 
     w.actions = 0;
-    v = round_step(&w.r, &ev, w.now, &sink, node);
-    round_sane(&w.r);
+    v = membership_step(&w.r, &ev, w.now, &sink, node);
+    membership_sane(&w.r);
     return v;
 }
 
-enum round_verdict say_about(enum round_event_type type, uint32_t node, uint64_t epoch)
+enum membership_verdict say_about(enum membership_event_type type, uint32_t node,
+                                  uint64_t epoch)
 {
-    return step((struct round_event){ .type = type,
-                                      .node = node,
-                                      .incarnation = w.node[node].incarnation,
-                                      .epoch = epoch,
-                                      .exit_code = 7 },
+    return step((struct membership_event){ .type = type,
+                                           .node = node,
+                                           .incarnation = w.node[node].incarnation,
+                                           .epoch = epoch,
+                                           .exit_code = 7 },
                 NULL);
 }
 
-enum round_verdict say(enum round_event_type type, uint32_t node)
+enum membership_verdict say(enum membership_event_type type, uint32_t node)
 {
     return say_about(type, node, w.r.epoch);
 }
 
-enum round_verdict try_join(unsigned n, uint32_t slot, uint32_t workers, uint32_t *node)
+enum membership_verdict try_join(unsigned n, uint32_t slot, uint32_t workers,
+                                 uint32_t *node)
 {
-    struct round_event ev = { .type = ROUND_EV_JOIN, .incarnation = life(n) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(n) };
 
     ev.join.wanted_slot = slot;
     ev.join.workers = workers;
@@ -99,11 +102,11 @@ enum round_verdict try_join(unsigned n, uint32_t slot, uint32_t workers, uint32_
     return step(ev, node);
 }
 
-enum round_verdict try_join_from(unsigned n, uint64_t host, uint32_t *node)
+enum membership_verdict try_join_from(unsigned n, uint64_t host, uint32_t *node)
 {
-    struct round_event ev = { .type = ROUND_EV_JOIN, .incarnation = life(n) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(n) };
 
-    ev.join.wanted_slot = ROUND_NONE;
+    ev.join.wanted_slot = MEMBERSHIP_NONE;
     ev.join.workers = 2;
     ev.join.identity = host;
     return step(ev, node);
@@ -113,26 +116,26 @@ uint32_t join(unsigned n)
 {
     uint32_t node;
 
-    ck_assert_int_eq(try_join(n, ROUND_NONE, 2, &node), ROUND_OK);
-    ck_assert_uint_eq(asked(ROUND_ACT_JOINED, node), 1);
+    ck_assert_int_eq(try_join(n, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_JOINED, node), 1);
     return node;
 }
 
 void pass(uint64_t ms, unsigned alive_mask)
 {
-    struct round_action kept[ACTIONS_MAX];
+    struct membership_action kept[ACTIONS_MAX];
     unsigned kept_count = 0;
     uint64_t end = w.now + ms;
 
     while (w.now < end) {
-        uint64_t next = round_next_tick(&w.r);
+        uint64_t next = membership_next_tick(&w.r);
 
         w.now = next > w.now && next < end ? next : end;
         for (uint32_t i = 0; i < w.r.used; i++)
-            if (alive_mask & 1u << i && w.node[i].state != ROUND_NODE_FREE &&
+            if (alive_mask & 1u << i && w.node[i].state != MEMBERSHIP_NODE_FREE &&
                 w.node[i].connected)
-                say(ROUND_EV_HEARTBEAT, i);
-        step((struct round_event){ .type = ROUND_EV_TICK }, NULL);
+                say(MEMBERSHIP_EV_HEARTBEAT, i);
+        step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
         for (unsigned i = 0; i < w.actions; i++)
             kept[kept_count++ % ACTIONS_MAX] = w.action[i];
     }
@@ -144,27 +147,27 @@ void run(uint32_t n)
 {
     for (unsigned i = 0; i < n; i++)
         join(i + 1);
-    if (w.r.state == ROUND_FORMING)
+    if (w.r.state == MEMBERSHIP_FORMING)
         pass(w.r.config.last_call_ms, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    ck_assert_int_eq(say(ROUND_EV_STORE_READY, w.r.leader), ROUND_OK);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
 }
 
 void all_stop(void)
 {
-    for (uint32_t i = 0; i < w.r.used && w.r.state == ROUND_STOPPING; i++)
-        if (w.node[i].state == ROUND_NODE_ACTIVE ||
-            w.node[i].state == ROUND_NODE_FINISHED)
-            ck_assert_int_eq(say(ROUND_EV_STOPPED, i), ROUND_OK);
+    for (uint32_t i = 0; i < w.r.used && w.r.state == MEMBERSHIP_STOPPING; i++)
+        if (w.node[i].state == MEMBERSHIP_NODE_ACTIVE ||
+            w.node[i].state == MEMBERSHIP_NODE_FINISHED)
+            ck_assert_int_eq(say(MEMBERSHIP_EV_STOPPED, i), MEMBERSHIP_OK);
 }
 
-enum round_verdict fail_at(uint32_t node, uint64_t at_ms, int32_t code)
+enum membership_verdict fail_at(uint32_t node, uint64_t at_ms, int32_t code)
 {
-    return step((struct round_event){ .type = ROUND_EV_FAILED,
-                                      .node = node,
-                                      .incarnation = w.node[node].incarnation,
-                                      .epoch = w.r.epoch,
-                                      .at_ms = at_ms,
-                                      .exit_code = code },
+    return step((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                           .node = node,
+                                           .incarnation = w.node[node].incarnation,
+                                           .epoch = w.r.epoch,
+                                           .at_ms = at_ms,
+                                           .exit_code = code },
                 NULL);
 }

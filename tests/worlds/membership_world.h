@@ -12,37 +12,38 @@
 #define ACTIONS_MAX 512
 
 extern struct world {
-    struct round r;
-    struct round_node node[CAPACITY];
+    struct membership r;
+    struct membership_node node[CAPACITY];
     uint32_t slot_node[CAPACITY], bucket[CAPACITY];
     uint64_t slot_identity[CAPACITY];
     uint64_t now;
-    struct round_action action[ACTIONS_MAX];
+    struct membership_action action[ACTIONS_MAX];
     unsigned actions;
     bool edge_taken[64];
 } w;
 
-extern const struct round_memory memory; /* that of w */
+extern const struct membership_memory memory; /* that of w */
 
-struct round_config config(uint32_t min, uint32_t max, uint32_t restarts);
-void begin_with(struct round_config c);
+struct membership_config config(uint32_t min, uint32_t max, uint32_t restarts);
+void begin_with(struct membership_config c);
 void begin(uint32_t min, uint32_t max, uint32_t restarts);
 
 /* The incarnation of the n-th agent. */
 struct id128 life(unsigned n);
 
-/* How often the last step asked for this, of this node (ROUND_NONE: of any). */
-unsigned asked(enum round_action_type type, uint32_t node);
+/* How often the last step asked for this, of this node (MEMBERSHIP_NONE: of any). */
+unsigned asked(enum membership_action_type type, uint32_t node);
 
-enum round_verdict step(struct round_event ev, uint32_t *node);
-enum round_verdict say_about(enum round_event_type type, uint32_t node, uint64_t epoch);
-enum round_verdict say(enum round_event_type type, uint32_t node);
-enum round_verdict fail_at(uint32_t node, uint64_t at_ms, int32_t code);
+enum membership_verdict step(struct membership_event ev, uint32_t *node);
+enum membership_verdict say_about(enum membership_event_type type, uint32_t node,
+                                  uint64_t epoch);
+enum membership_verdict say(enum membership_event_type type, uint32_t node);
+enum membership_verdict fail_at(uint32_t node, uint64_t at_ms, int32_t code);
 
 /* The n-th agent joins from a host of its own, or from the one given. */
-enum round_verdict try_join(unsigned n, uint32_t slot, uint32_t workers,
-                            uint32_t *node);
-enum round_verdict try_join_from(unsigned n, uint64_t host, uint32_t *node);
+enum membership_verdict try_join(unsigned n, uint32_t slot, uint32_t workers,
+                                 uint32_t *node);
+enum membership_verdict try_join_from(unsigned n, uint64_t host, uint32_t *node);
 uint32_t join(unsigned n);
 
 /* Pass time in ticks; every connected node named in `alive` keeps its lease. */

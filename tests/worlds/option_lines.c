@@ -54,7 +54,7 @@ int read_line(struct line *l, const char *text, struct options *o, struct config
     split(l, text);
     if (options_parse(l->argc, l->argv, o, &word, e) < 0)
         return -1;
-    return understand(o, (const char *const *)l->argv + word, &machine, c, e);
+    return config_build(o, (const char *const *)l->argv + word, &machine, c, e);
 }
 
 void accept_line(const char *text, struct options *o, struct config *c)

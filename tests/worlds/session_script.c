@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct member *script_member;
+struct session *script_member;
 uint64_t script_now;
 char script_called[4096];
 struct msg script_last_sent, script_last_order;
@@ -82,7 +82,7 @@ static void on_abandoned(void *arg, const char *why)
     note("abandoned; ");
 }
 
-static const struct member_calls calls = {
+static const struct session_calls calls = {
     .connect = on_connect,
     .disconnect = on_disconnect,
     .send = on_send,
@@ -93,7 +93,7 @@ static const struct member_calls calls = {
 
 void script_create(bool strict, uint64_t seed)
 {
-    struct member_config config = {
+    struct session_config config = {
         .join = { .run_id = "job", .incarnation = { { 9 } }, .workers = 2 },
         .connect_for_ms = CONNECT_FOR_MS,
         .outage_grace_ms = GRACE_MS,
@@ -102,10 +102,10 @@ void script_create(bool strict, uint64_t seed)
         .software = "test",
     };
 
-    member_destroy(script_member);
+    session_destroy(script_member);
     script_now = T0;
     script_called[0] = '\0';
-    script_member = member_create(&config, &calls, script_now);
+    script_member = session_create(&config, &calls, script_now);
 }
 
 void script_setup(void)
@@ -115,7 +115,7 @@ void script_setup(void)
 
 void script_teardown(void)
 {
-    member_destroy(script_member);
+    session_destroy(script_member);
     script_member = NULL;
 }
 
@@ -126,7 +126,7 @@ struct msg script_message(enum msg_type type, uint64_t epoch)
 
 void script_receive(struct msg m)
 {
-    member_received(script_member, &m, script_now);
+    session_received(script_member, &m, script_now);
 }
 
 void script_receive_plain(enum msg_type type, uint64_t epoch)
@@ -182,24 +182,24 @@ void script_report(enum msg_type type, uint64_t epoch)
 {
     struct msg m = { .type = type, .epoch = epoch };
 
-    member_report(script_member, &m, script_now);
+    session_report(script_member, &m, script_now);
 }
 
 /* Goes on to the next thing that is due. */
 void script_tick(void)
 {
-    uint64_t next = member_next_tick(script_member);
+    uint64_t next = session_next_tick(script_member);
 
     ck_assert_uint_ne(next, UINT64_MAX);
     if (next > script_now)
         script_now = next;
-    member_tick(script_member, script_now);
+    session_tick(script_member, script_now);
 }
 
 /* Lets time pass; whatever comes due on the way happens in its time. */
 void script_pass_until(uint64_t when)
 {
-    while (member_next_tick(script_member) <= when)
+    while (session_next_tick(script_member) <= when)
         script_tick();
     script_now = when;
 }
@@ -207,7 +207,7 @@ void script_pass_until(uint64_t when)
 void script_greet(void)
 {
     script_tick();
-    member_connected(script_member, script_now);
+    session_connected(script_member, script_now);
 }
 
 void script_join(void)
@@ -231,5 +231,5 @@ void script_attach_strictly(void)
 
 void script_lose(const char *why)
 {
-    member_connection_lost(script_member, why, script_now);
+    session_connection_lost(script_member, why, script_now);
 }

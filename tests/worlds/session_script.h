@@ -18,7 +18,7 @@
 #define NODE 7
 #define T0 1000000
 
-extern struct member *script_member;
+extern struct session *script_member;
 extern uint64_t script_now;
 extern bool script_durable; /* what WELCOME says; true */
 extern char script_called[4096];

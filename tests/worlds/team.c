@@ -9,16 +9,16 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/store_server/store_server.h"
 
-struct place {
+struct session_identity {
     const struct team_plan *plan;
     uint16_t port;
-    struct member member;
+    struct session member;
 };
 
 static void *live(void *arg)
 {
-    struct place *p = arg;
-    struct member *m = &p->member;
+    struct session_identity *p = arg;
+    struct session *m = &p->member;
     unsigned open_ms = p->plan->open_ms ? p->plan->open_ms : TEAM_DEADLINE_MS;
 
     ck_assert_int_eq(store_client_open(&m->team.store, "127.0.0.1", p->port,
@@ -40,7 +40,7 @@ void team_run(const struct team_plan *plan)
     size_t count;
     struct err e;
     struct store_server *server;
-    struct place *place = xcalloc(plan->size, sizeof(*place));
+    struct session_identity *place = xcalloc(plan->size, sizeof(*place));
     pthread_t *thread = xcalloc(plan->size, sizeof(*thread));
     unsigned *numbers = xcalloc(plan->size, sizeof(*numbers));
     unsigned *zeros = xcalloc(plan->size, sizeof(*zeros));
@@ -75,7 +75,7 @@ void team_run(const struct team_plan *plan)
     free(zeros);
 }
 
-crun_status member_run(struct member *m, struct op op)
+crun_status session_run(struct session *m, struct op op)
 {
     op.deadline_ms = clock_ms() + TEAM_DEADLINE_MS;
     op.sequence = ++m->sequence;

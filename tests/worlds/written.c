@@ -10,7 +10,7 @@
 #include "rendezvous/base/loop.h"
 
 static struct loop *loop;
-static struct writer *writer;
+static struct log_writer *writer;
 static int fd;
 static char text[1 << 20];
 
@@ -21,13 +21,13 @@ static void on_news(void *arg)
 
 struct outlet *written_begin(void)
 {
-    struct writer_calls calls = { .news = on_news };
+    struct log_writer_calls calls = { .news = on_news };
     struct outlet_options options = { .queue_max = sizeof(text), .name = "test" };
 
     fd = options.fd = memfd_create("written", MFD_CLOEXEC);
     ck_assert_int_ge(fd, 0);
     loop = loop_create();
-    writer = writer_create(loop, &calls);
+    writer = log_writer_create(loop, &calls);
     return outlet_create(writer, &options);
 }
 
@@ -35,7 +35,7 @@ const char *written_end(void)
 {
     ssize_t n;
 
-    writer_destroy(writer, clock_ms() + 4000);
+    log_writer_destroy(writer, clock_ms() + 4000);
     loop_destroy(loop);
     n = pread(fd, text, sizeof(text) - 1, 0);
     ck_assert_int_ge(n, 0);

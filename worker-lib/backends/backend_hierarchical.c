@@ -16,7 +16,7 @@ static unsigned *numbers(unsigned count)
 }
 
 /* Places of the world's ranks in their nodes, and how many each has. */
-static void find_places(struct nodes *n, unsigned *on_node)
+static void find_places(struct hierarchical *n, unsigned *on_node)
 {
     const unsigned *node = n->team.node;
 
@@ -33,7 +33,7 @@ static void find_places(struct nodes *n, unsigned *on_node)
     n->local_size = on_node[n->node];
 }
 
-static void look_around(struct nodes *n, const unsigned *on_node)
+static void look_around(struct hierarchical *n, const unsigned *on_node)
 {
     unsigned partner;
 
@@ -50,7 +50,7 @@ static void look_around(struct nodes *n, const unsigned *on_node)
     n->across_size = n->local_rank == partner ? n->node_count : 0;
 }
 
-static bool draw_map(struct nodes *n)
+static bool draw_map(struct hierarchical *n)
 {
     unsigned size = n->team.size, *on_node = numbers(size);
 
@@ -74,7 +74,7 @@ static bool draw_map(struct nodes *n)
 
 static void close_nodes(struct backend *b)
 {
-    struct nodes *n = (struct nodes *)b;
+    struct hierarchical *n = (struct hierarchical *)b;
 
     if (n->wide)
         n->local_calls->free(n->local, n->wide);
@@ -91,7 +91,8 @@ static void close_nodes(struct backend *b)
     free(n);
 }
 
-static crun_status open_both(struct nodes *n, uint64_t deadline_ms, struct err *e)
+static crun_status open_both(struct hierarchical *n, uint64_t deadline_ms,
+                             struct err *e)
 {
     struct team local = n->team;
     crun_status s;
@@ -106,14 +107,14 @@ static crun_status open_both(struct nodes *n, uint64_t deadline_ms, struct err *
     if (s == CRUN_OK)
         s = backend_tcp.open(&n->all, &n->team, deadline_ms, e);
     if (s == CRUN_OK)
-        tcp_number_by(n->all, NODES_STEPS_MAX);
+        tcp_number_by(n->all, HIERARCHICAL_STEPS_MAX);
     return s;
 }
 
 static crun_status open_nodes(struct backend **b, const struct team *team,
                               uint64_t deadline_ms, struct err *e)
 {
-    struct nodes *n = calloc(1, sizeof(*n));
+    struct hierarchical *n = calloc(1, sizeof(*n));
     crun_status s = CRUN_NO_MEMORY;
 
     err_set(e, "no memory for %u ranks", team->size);
@@ -134,18 +135,18 @@ static crun_status open_nodes(struct backend **b, const struct team *team,
 
 static crun_status run_nodes(struct backend *b, const struct op *op, struct err *e)
 {
-    static crun_status (*const way[OP_KIND_COUNT])(struct nodes *, const struct op *,
-                                                   struct err *) = {
-        [OP_ALL_REDUCE] = nodes_all_reduce,
-        [OP_BROADCAST] = nodes_broadcast,
-        [OP_REDUCE_SCATTER] = nodes_reduce_scatter,
-        [OP_ALL_GATHER] = nodes_all_gather,
-        [OP_ALL_TO_ALL] = nodes_flat,
-        [OP_BARRIER] = nodes_barrier,
-        [OP_SEND] = nodes_pair,
-        [OP_RECEIVE] = nodes_pair,
+    static crun_status (*const way[OP_KIND_COUNT])(struct hierarchical *,
+                                                   const struct op *, struct err *) = {
+        [OP_ALL_REDUCE] = hierarchical_all_reduce,
+        [OP_BROADCAST] = hierarchical_broadcast,
+        [OP_REDUCE_SCATTER] = hierarchical_reduce_scatter,
+        [OP_ALL_GATHER] = hierarchical_all_gather,
+        [OP_ALL_TO_ALL] = hierarchical_flat,
+        [OP_BARRIER] = hierarchical_barrier,
+        [OP_SEND] = hierarchical_pair,
+        [OP_RECEIVE] = hierarchical_pair,
     };
-    struct nodes *n = (struct nodes *)b;
+    struct hierarchical *n = (struct hierarchical *)b;
 
     n->steps = 0;
     return way[op->kind](n, op, e);
@@ -153,7 +154,7 @@ static crun_status run_nodes(struct backend *b, const struct op *op, struct err 
 
 static void abort_nodes(struct backend *b)
 {
-    struct nodes *n = (struct nodes *)b;
+    struct hierarchical *n = (struct hierarchical *)b;
 
     n->local_calls->abort(n->local);
     n->all->calls->abort(n->all);
@@ -162,14 +163,14 @@ static void abort_nodes(struct backend *b)
 static crun_status alloc_nodes(struct backend *b, size_t bytes, uint64_t deadline_ms,
                                void **memory, struct err *e)
 {
-    struct nodes *n = (struct nodes *)b;
+    struct hierarchical *n = (struct hierarchical *)b;
 
     return n->local_calls->alloc(n->local, bytes, deadline_ms, memory, e);
 }
 
 static bool free_nodes(struct backend *b, void *memory)
 {
-    struct nodes *n = (struct nodes *)b;
+    struct hierarchical *n = (struct hierarchical *)b;
 
     return n->local_calls->free(n->local, memory);
 }

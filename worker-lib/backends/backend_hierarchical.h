@@ -13,9 +13,9 @@
  *   backend_hierarchical.c       opening, closing, which way an operation takes
  *   hierarchical_ops.c   the ways
  */
-#define NODES_STEPS_MAX (1u << 20) /* between nodes, of one operation */
+#define HIERARCHICAL_STEPS_MAX (1u << 20) /* between nodes, of one operation */
 
-struct nodes {
+struct hierarchical {
     struct backend base;
     struct backend *local, *all;
     const struct backend_calls *local_calls;
@@ -33,13 +33,20 @@ struct nodes {
     size_t scratch_bytes;
 };
 
-crun_status nodes_all_reduce(struct nodes *n, const struct op *op, struct err *e);
-crun_status nodes_broadcast(struct nodes *n, const struct op *op, struct err *e);
-crun_status nodes_reduce_scatter(struct nodes *n, const struct op *op, struct err *e);
-crun_status nodes_all_gather(struct nodes *n, const struct op *op, struct err *e);
-crun_status nodes_barrier(struct nodes *n, const struct op *op, struct err *e);
-crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e);
+crun_status hierarchical_all_reduce(struct hierarchical *n, const struct op *op,
+                                    struct err *e);
+crun_status hierarchical_broadcast(struct hierarchical *n, const struct op *op,
+                                   struct err *e);
+crun_status hierarchical_reduce_scatter(struct hierarchical *n, const struct op *op,
+                                        struct err *e);
+crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
+                                    struct err *e);
+crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
+                                 struct err *e);
+crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
+                              struct err *e);
 /* As if all were on nodes of their own. */
-crun_status nodes_flat(struct nodes *n, const struct op *op, struct err *e);
+crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
+                              struct err *e);
 
 #endif

@@ -32,22 +32,23 @@ static uint8_t *out_at(const struct op *op, size_t element)
  */
 
 /* For whom was waited on this node: perhaps it waits for another node. */
-static crun_status settle(struct nodes *n, const struct op *op, crun_status s,
+static crun_status settle(struct hierarchical *n, const struct op *op, crun_status s,
                           struct err *e)
 {
     const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
-    struct blame b = { .store = n->team.store,
-                       .prefix = n->team.prefix,
-                       .rank = n->team.world_rank[n->team.rank] };
+    struct wait_chain b = { .store = n->team.store,
+                            .prefix = n->team.prefix,
+                            .rank = n->team.world_rank[n->team.rank] };
     unsigned accused;
 
     if (!name || sscanf(name, "for rank %u", &accused) != 1)
         return s;
-    return blame_settle(&b, accused, op->timeout_ms, false, n->team.aborted, e);
+    return wait_chain_settle(&b, accused, op->timeout_ms, false, n->team.aborted, e);
 }
 
-static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind kind,
-                             const void *in, void *out, size_t count, struct err *e)
+static crun_status run_local(struct hierarchical *n, const struct op *op,
+                             enum op_kind kind, const void *in, void *out, size_t count,
+                             struct err *e)
 {
     struct op o = *op;
 
@@ -62,8 +63,9 @@ static crun_status run_local(struct nodes *n, const struct op *op, enum op_kind 
     return settle(n, op, n->local_calls->run(n->local, &o, e), e);
 }
 
-static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind kind,
-                              const void *in, void *out, size_t count, struct err *e)
+static crun_status run_across(struct hierarchical *n, const struct op *op,
+                              enum op_kind kind, const void *in, void *out,
+                              size_t count, struct err *e)
 {
     struct op o = *op;
 
@@ -74,19 +76,20 @@ static crun_status run_across(struct nodes *n, const struct op *op, enum op_kind
     o.in = in;
     o.out = out;
     o.count = count;
-    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
+    o.sequence = op->sequence * HIERARCHICAL_STEPS_MAX + n->steps++;
     return tcp_run_among(n->all, &o, n->across, n->across_size, n->node, e);
 }
 
-crun_status nodes_flat(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
+                              struct err *e)
 {
     struct op o = *op;
 
-    o.sequence = op->sequence * NODES_STEPS_MAX + n->steps++;
+    o.sequence = op->sequence * HIERARCHICAL_STEPS_MAX + n->steps++;
     return n->all->calls->run(n->all, &o, e);
 }
 
-static bool reserve(struct nodes *n, size_t bytes)
+static bool reserve(struct hierarchical *n, size_t bytes)
 {
     uint8_t *scratch;
 
@@ -108,7 +111,8 @@ static crun_status no_memory(struct err *e)
 }
 
 /* Sums between ranks, and nowhere before, become a mean. */
-static void divide(const struct nodes *n, const struct op *op, void *sums, size_t count)
+static void divide(const struct hierarchical *n, const struct op *op, void *sums,
+                   size_t count)
 {
     const void *in[1] = { sums };
 
@@ -118,7 +122,7 @@ static void divide(const struct nodes *n, const struct op *op, void *sums, size_
 
 /* Elements of the slice that each local rank takes to the other nodes; the rest, less
  * than ALIGNMENT bytes a rank, goes with the small ones. */
-static size_t slice_count(const struct nodes *n, const struct op *op)
+static size_t slice_count(const struct hierarchical *n, const struct op *op)
 {
     size_t unit = ALIGNMENT / crun_dtype_size(op->type);
 
@@ -131,8 +135,8 @@ static size_t slice_count(const struct nodes *n, const struct op *op)
  */
 
 /* Everything, by every rank that talks to other nodes. */
-static crun_status reduce_whole(struct nodes *n, const struct op *op, size_t from,
-                                struct err *e)
+static crun_status reduce_whole(struct hierarchical *n, const struct op *op,
+                                size_t from, struct err *e)
 {
     size_t count = op->count - from;
     uint8_t *out = out_at(op, from);
@@ -154,8 +158,8 @@ static crun_status reduce_whole(struct nodes *n, const struct op *op, size_t fro
     return s;
 }
 
-static crun_status reduce_slices(struct nodes *n, const struct op *op, size_t slice,
-                                 struct err *e)
+static crun_status reduce_slices(struct hierarchical *n, const struct op *op,
+                                 size_t slice, struct err *e)
 {
     uint8_t *own = out_at(op, slice * n->local_rank);
     crun_status s = run_local(n, op, OP_REDUCE_SCATTER, op->in, own, slice, e);
@@ -168,7 +172,8 @@ static crun_status reduce_slices(struct nodes *n, const struct op *op, size_t sl
     return run_local(n, op, OP_ALL_GATHER, own, op->out, slice, e);
 }
 
-static crun_status reduce_all(struct nodes *n, const struct op *op, struct err *e)
+static crun_status reduce_all(struct hierarchical *n, const struct op *op,
+                              struct err *e)
 {
     size_t slice = slice_count(n, op);
     crun_status s = slice ? reduce_slices(n, op, slice, e) : CRUN_OK;
@@ -177,7 +182,8 @@ static crun_status reduce_all(struct nodes *n, const struct op *op, struct err *
 }
 
 /* Rounded once: what goes between ranks is f32. */
-static crun_status reduce_halves(struct nodes *n, const struct op *op, struct err *e)
+static crun_status reduce_halves(struct hierarchical *n, const struct op *op,
+                                 struct err *e)
 {
     crun_status s = CRUN_OK;
     size_t done = 0;
@@ -213,7 +219,8 @@ static bool is_rounded(const struct op *op)
            op->op != CRUN_MAX;
 }
 
-crun_status nodes_all_reduce(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_all_reduce(struct hierarchical *n, const struct op *op,
+                                    struct err *e)
 {
     return is_rounded(op) ? reduce_halves(n, op, e) : reduce_all(n, op, e);
 }
@@ -222,7 +229,7 @@ crun_status nodes_all_reduce(struct nodes *n, const struct op *op, struct err *e
  */
 
 /* Each place of a node gets its slice from the root's node; then they join them. */
-static crun_status spread_slices(struct nodes *n, const struct op *op,
+static crun_status spread_slices(struct hierarchical *n, const struct op *op,
                                  const struct op *from_node, size_t slice, bool have_it,
                                  struct err *e)
 {
@@ -234,7 +241,8 @@ static crun_status spread_slices(struct nodes *n, const struct op *op,
     return run_local(n, op, OP_ALL_GATHER, own, op->out, slice, e);
 }
 
-crun_status nodes_broadcast(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_broadcast(struct hierarchical *n, const struct op *op,
+                                   struct err *e)
 {
     unsigned root = (unsigned)op->peer;
     bool have_it = n->team.node[root] == n->node;
@@ -257,13 +265,14 @@ crun_status nodes_broadcast(struct nodes *n, const struct op *op, struct err *e)
 }
 
 /* First on each node for every other node's ranks, then between the nodes. */
-crun_status nodes_reduce_scatter(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_reduce_scatter(struct hierarchical *n, const struct op *op,
+                                        struct err *e)
 {
     size_t part = bytes_of(op, op->count);
     crun_status s = CRUN_OK;
 
     if (!n->in_order || is_rounded(op))
-        return nodes_flat(n, op, e);
+        return hierarchical_flat(n, op, e);
     if (!reserve(n, part * n->node_count + 1))
         return no_memory(e);
     for (unsigned node = 0; node < n->node_count && s == CRUN_OK; node++)
@@ -277,13 +286,14 @@ crun_status nodes_reduce_scatter(struct nodes *n, const struct op *op, struct er
     return s;
 }
 
-crun_status nodes_all_gather(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
+                                    struct err *e)
 {
     size_t part = bytes_of(op, op->count);
     crun_status s;
 
     if (!n->in_order)
-        return nodes_flat(n, op, e);
+        return hierarchical_flat(n, op, e);
     if (!reserve(n, part * n->node_count + 1))
         return no_memory(e);
     s = run_across(n, op, OP_ALL_GATHER, op->in, n->scratch, op->count, e);
@@ -294,7 +304,8 @@ crun_status nodes_all_gather(struct nodes *n, const struct op *op, struct err *e
 }
 
 /* All of a node have come before any of them says so to the other nodes. */
-crun_status nodes_barrier(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
+                                 struct err *e)
 {
     crun_status s = run_local(n, op, OP_BARRIER, NULL, NULL, 0, e);
 
@@ -305,7 +316,8 @@ crun_status nodes_barrier(struct nodes *n, const struct op *op, struct err *e)
     return s;
 }
 
-crun_status nodes_pair(struct nodes *n, const struct op *op, struct err *e)
+crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
+                              struct err *e)
 {
     struct op o = *op;
 

@@ -91,7 +91,7 @@ bool failure_heard(struct store_client *store, const char *prefix,
 crun_status await_key(struct store_client *store, const char *prefix, const char *key,
                       void *value, size_t *size, uint64_t deadline_ms, struct err *e);
 
-struct flight;
+struct flight_recorder;
 
 struct team {
     unsigned rank, size;
@@ -104,8 +104,8 @@ struct team {
     /* for a backend with `start`: */
     const char *device; /* as in crun_options */
     unsigned local_rank, local_size;
-    uint64_t timeout_ms;   /* of an operation */
-    struct flight *flight; /* NULL: nothing is recorded */
+    uint64_t timeout_ms;            /* of an operation */
+    struct flight_recorder *flight; /* NULL: nothing is recorded */
     /* The abort word was set beside all calls: tell the others. Once is enough. */
     void (*failed)(void *arg);
     void *failed_arg;

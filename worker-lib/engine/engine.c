@@ -131,7 +131,7 @@ static crun_status complete(struct engine *g, crun_work *w)
         return ended(g, &w->e);
     w->op.deadline_ms = clock_ms() + w->op.timeout_ms;
     s = calls_of(g)->complete(g->config.backend, &w->op, &w->e);
-    flight_end(g->config.flight, w->flight, s, clock_us());
+    flight_recorder_end(g->config.flight, w->flight, s, clock_us());
     return settle(g, s, &w->e);
 }
 
@@ -144,9 +144,9 @@ static crun_status run(struct engine *g, struct op *op, struct err *e)
     if (abort_get(g->config.aborted))
         return ended(g, e);
     number_op(g, op, now / 1000);
-    entry = flight_begin(g->config.flight, op, now);
+    entry = flight_recorder_begin(g->config.flight, op, now);
     s = calls_of(g)->run(g->config.backend, op, e);
-    flight_end(g->config.flight, entry, s, clock_us());
+    flight_recorder_end(g->config.flight, entry, s, clock_us());
     return settle(g, s, e);
 }
 
@@ -292,7 +292,7 @@ static bool post(struct engine *g, crun_work *w)
         !calls_of(g)->post(g->config.backend, &w->op))
         return false;
     number_op(g, &w->op, now / 1000);
-    w->flight = flight_begin(g->config.flight, &w->op, now);
+    w->flight = flight_recorder_begin(g->config.flight, &w->op, now);
     return true;
 }
 

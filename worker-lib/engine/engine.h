@@ -17,7 +17,7 @@ struct engine;
 struct engine_config {
     struct backend *backend;
     struct abort_word *aborted;
-    struct flight *flight;
+    struct flight_recorder *flight;
     unsigned rank, size;
     uint64_t timeout_ms; /* of each operation, from its start */
     /* Told of the first failure, once, in the thread that had it. */

@@ -18,22 +18,22 @@ struct entry {
     _Atomic int32_t peer;
 };
 
-struct flight {
+struct flight_recorder {
     unsigned rank;
     _Atomic uint64_t entries; /* begun, ever */
-    struct entry entry[FLIGHT_KEPT];
+    struct entry entry[FLIGHT_RECORDER_KEPT];
 };
 
-struct flight *flight_create(unsigned rank)
+struct flight_recorder *flight_recorder_create(unsigned rank)
 {
-    struct flight *f = calloc(1, sizeof(*f));
+    struct flight_recorder *f = calloc(1, sizeof(*f));
 
     if (f)
         f->rank = rank;
     return f;
 }
 
-void flight_destroy(struct flight *f)
+void flight_recorder_destroy(struct flight_recorder *f)
 {
     free(f);
 }
@@ -41,10 +41,11 @@ void flight_destroy(struct flight *f)
 #define put(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 #define get(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
-uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
+uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
+                               uint64_t now_us)
 {
     uint64_t n = get(f->entries);
-    struct entry *t = &f->entry[n % FLIGHT_KEPT];
+    struct entry *t = &f->entry[n % FLIGHT_RECORDER_KEPT];
 
     put(t->sequence, op->sequence);
     put(t->count, op->count);
@@ -59,11 +60,12 @@ uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us)
     return n;
 }
 
-void flight_end(struct flight *f, uint64_t entry, crun_status s, uint64_t now_us)
+void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status s,
+                         uint64_t now_us)
 {
-    struct entry *t = &f->entry[entry % FLIGHT_KEPT];
+    struct entry *t = &f->entry[entry % FLIGHT_RECORDER_KEPT];
 
-    if (get(f->entries) - entry > FLIGHT_KEPT)
+    if (get(f->entries) - entry > FLIGHT_RECORDER_KEPT)
         return; /* it is another's by now */
     put(t->end_us, now_us);
     put(t->status, s);
@@ -89,7 +91,7 @@ static int print_entry(const struct entry *t, char *line, size_t size)
                     ended);
 }
 
-size_t flight_print(const struct flight *f, char *text, size_t size)
+size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t size)
 {
     uint64_t n = atomic_load_explicit(&f->entries, memory_order_acquire);
     char line[LINE_SIZE];
@@ -97,8 +99,10 @@ size_t flight_print(const struct flight *f, char *text, size_t size)
 
     if (size > 0)
         text[0] = '\0';
-    for (uint64_t i = n > FLIGHT_KEPT ? n - FLIGHT_KEPT : 0; i < n; i++) {
-        int length = print_entry(&f->entry[i % FLIGHT_KEPT], line, sizeof(line));
+    for (uint64_t i = n > FLIGHT_RECORDER_KEPT ? n - FLIGHT_RECORDER_KEPT : 0; i < n;
+         i++) {
+        int length = print_entry(&f->entry[i % FLIGHT_RECORDER_KEPT], line,
+                                 sizeof(line));
 
         if (used + 1 < size)
             snprintf(text + used, size - used, "%s", line);
@@ -107,15 +111,16 @@ size_t flight_print(const struct flight *f, char *text, size_t size)
     return used;
 }
 
-void flight_dump(const struct flight *f, const char *directory, const char *reason)
+void flight_recorder_dump(const struct flight_recorder *f, const char *directory,
+                          const char *reason)
 {
-    size_t size = LINE_SIZE * FLIGHT_KEPT;
+    size_t size = LINE_SIZE * FLIGHT_RECORDER_KEPT;
     char path[1024], *text = malloc(size);
     int fd;
 
     if (!text)
         return;
-    flight_print(f, text, size);
+    flight_recorder_print(f, text, size);
     snprintf(path, sizeof(path), "%s/flight-rank-%u.txt", directory, f->rank);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd >= 0) {

@@ -8,20 +8,23 @@
  * The flight recorder: the last operations of a rank, for whoever has to find out why
  * it stopped. One thread at a time writes, any thread reads.
  */
-struct flight;
+struct flight_recorder;
 
-#define FLIGHT_KEPT 128
+#define FLIGHT_RECORDER_KEPT 128
 
-struct flight *flight_create(unsigned rank); /* NULL: no memory */
-void flight_destroy(struct flight *f);
+struct flight_recorder *flight_recorder_create(unsigned rank); /* NULL: no memory */
+void flight_recorder_destroy(struct flight_recorder *f);
 
 /* Returns the entry's number, for its end. */
-uint64_t flight_begin(struct flight *f, const struct op *op, uint64_t now_us);
-void flight_end(struct flight *f, uint64_t entry, crun_status s, uint64_t now_us);
+uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
+                               uint64_t now_us);
+void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status s,
+                         uint64_t now_us);
 
 /* As text, oldest first, one line each. Returns what snprintf would. */
-size_t flight_print(const struct flight *f, char *text, size_t size);
+size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t size);
 /* Into <directory>/flight-rank-N.txt; what cannot be written is left. */
-void flight_dump(const struct flight *f, const char *directory, const char *reason);
+void flight_recorder_dump(const struct flight_recorder *f, const char *directory,
+                          const char *reason);
 
 #endif

@@ -35,7 +35,7 @@ static uint64_t others_ms(uint64_t timeout_ms)
     return ms < OTHERS_MS_MIN ? OTHERS_MS_MIN : ms > OTHERS_MS_MAX ? OTHERS_MS_MAX : ms;
 }
 
-uint64_t blame_early_ms(uint64_t timeout_ms)
+uint64_t wait_chain_early_ms(uint64_t timeout_ms)
 {
     uint64_t ms = others_ms(timeout_ms);
 
@@ -45,7 +45,7 @@ uint64_t blame_early_ms(uint64_t timeout_ms)
 /* After the end of the wait, so that with what was before they have as long. */
 static uint64_t rest_ms(uint64_t timeout_ms, bool early)
 {
-    uint64_t ms = others_ms(timeout_ms) - (early ? blame_early_ms(timeout_ms) : 0);
+    uint64_t ms = others_ms(timeout_ms) - (early ? wait_chain_early_ms(timeout_ms) : 0);
 
     return ms < MOMENT_MS ? MOMENT_MS : ms;
 }
@@ -63,7 +63,7 @@ static bool wait_for_others(const struct abort_word *aborted, uint64_t ms)
     return true;
 }
 
-static void say(struct blame *b, unsigned accused, const char *text, uint64_t ms)
+static void say(struct wait_chain *b, unsigned accused, const char *text, uint64_t ms)
 {
     struct late late = { .accused = accused };
     char key[KEY_SIZE];
@@ -77,13 +77,13 @@ static void say(struct blame *b, unsigned accused, const char *text, uint64_t ms
 }
 
 /* The operation stands still meanwhile: never for long. */
-void blame_say(struct blame *b, unsigned accused, const char *text)
+void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text)
 {
     if (!b->said || b->accused != accused)
         say(b, accused, text, MOMENT_MS);
 }
 
-void blame_withdraw(struct blame *b)
+void wait_chain_withdraw(struct wait_chain *b)
 {
     char key[KEY_SIZE];
     struct err ignored;
@@ -110,8 +110,9 @@ static bool find(struct store_client *store, const char *prefix, unsigned rank,
     return size == sizeof(*late);
 }
 
-crun_status blame_settle(struct blame *b, unsigned accused, uint64_t timeout_ms,
-                         bool early, const struct abort_word *aborted, struct err *e)
+crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
+                              uint64_t timeout_ms, bool early,
+                              const struct abort_word *aborted, struct err *e)
 {
     struct late late = { .accused = accused }, last = late;
 

@@ -10,7 +10,7 @@
  * almost over says in the store for whom it waits, and follows the chain from there
  * when it is over. Ranks of the world, and its prefix.
  */
-struct blame {
+struct wait_chain {
     struct store_client *store;
     const char *prefix;
     unsigned rank;
@@ -20,11 +20,11 @@ struct blame {
 
 /* So long before the end of a wait of timeout_ms its rank is to begin to say so: the
  * others may have begun theirs so much later. */
-uint64_t blame_early_ms(uint64_t timeout_ms);
+uint64_t wait_chain_early_ms(uint64_t timeout_ms);
 /* Of another than before, or for the first time; else nothing is done. */
-void blame_say(struct blame *b, unsigned accused, const char *text);
+void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text);
 /* The wait has ended well. */
-void blame_withdraw(struct blame *b);
+void wait_chain_withdraw(struct wait_chain *b);
 
 /*
  * e has the words of the rank for its wait for `accused`, which has lasted timeout_ms,
@@ -33,7 +33,8 @@ void blame_withdraw(struct blame *b);
  * (more for timeouts of less than two seconds), else a quarter of that time, one second
  * at least and five at most.
  */
-crun_status blame_settle(struct blame *b, unsigned accused, uint64_t timeout_ms,
-                         bool early, const struct abort_word *aborted, struct err *e);
+crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
+                              uint64_t timeout_ms, bool early,
+                              const struct abort_word *aborted, struct err *e);
 
 #endif

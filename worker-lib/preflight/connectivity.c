@@ -25,7 +25,7 @@
 #define FOR_VERDICT(r) ((r)->begin_ms + (r)->patience_ms * 5 / 4)
 
 /* What a node says of itself; no address: it has said nothing. */
-struct place {
+struct session_identity {
     char address[NET_TEXT_SIZE], host[HOST_SIZE];
 };
 
@@ -73,7 +73,8 @@ static bool hear_from(const struct reach *r, const char *name, unsigned node,
 /* -- the first worker of a node ------------------------------------------------------
  */
 
-static struct contact_host *listen_here(const struct reach *r, struct place *own)
+static struct contact_host *listen_here(const struct reach *r,
+                                        struct session_identity *own)
 {
     char host[NET_TEXT_SIZE];
     struct net_addr addr;
@@ -113,16 +114,16 @@ static void look(const struct reach *r, char *lines)
 
 /* All addresses in one value: each node fetches that, and not as many as there are
  * nodes. */
-static void collect(const struct reach *r, struct place *places)
+static void collect(const struct reach *r, struct session_identity *places)
 {
     unsigned nodes = r->env->nodes;
     char *lines = xcalloc(nodes, NET_TEXT_SIZE), *end = lines;
 
     for (unsigned i = 0; i < nodes; i++) {
-        struct place *p = &places[i];
+        struct session_identity *p = &places[i];
 
         if (!hear_from(r, "at", i, p, sizeof(*p), FOR_COLLECTION(r)))
-            *p = (struct place){ 0 };
+            *p = (struct session_identity){ 0 };
         p->address[NET_TEXT_SIZE - 1] = p->host[HOST_SIZE - 1] = '\0';
         end += sprintf(end, "%s\n", p->address);
     }
@@ -132,7 +133,7 @@ static void collect(const struct reach *r, struct place *places)
 
 static const char *name_of(const void *arg, unsigned node, char *buf, size_t size)
 {
-    const struct place *p = &((const struct place *)arg)[node];
+    const struct session_identity *p = &((const struct session_identity *)arg)[node];
 
     if (*p->host)
         snprintf(buf, size, "%s", p->host);
@@ -141,7 +142,7 @@ static const char *name_of(const void *arg, unsigned node, char *buf, size_t siz
     return buf;
 }
 
-static void judge(const struct reach *r, const struct place *places)
+static void judge(const struct reach *r, const struct session_identity *places)
 {
     unsigned nodes = r->env->nodes;
     char *letters = xcalloc(nodes, nodes), reason[REASON_SIZE];
@@ -193,12 +194,12 @@ static enum reach_result hear(const struct reach *r, char *why, size_t size)
 }
 
 /* The first worker of a node, after it listens. */
-static void take_part(const struct reach *r, const struct place *own)
+static void take_part(const struct reach *r, const struct session_identity *own)
 {
     unsigned nodes = r->env->nodes;
     size_t size = (size_t)nodes * NET_TEXT_SIZE;
     char *lines = xcalloc(size + 1, 1), text[KEY_SIZE];
-    struct place *places = NULL;
+    struct session_identity *places = NULL;
     struct err e;
 
     put(r, "at", r->env->node, own, sizeof(*own));
@@ -218,7 +219,7 @@ static void take_part(const struct reach *r, const struct place *own)
 
 enum reach_result reach_find(const struct reach *r, char *why, size_t size)
 {
-    struct place own = { .address = "" };
+    struct session_identity own = { .address = "" };
     struct contact_host *h = NULL;
     enum reach_result result;
 

@@ -46,14 +46,15 @@ static void take_up(struct trainer *t, const crun_extra extra[EXTRAS], const cha
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {
-        screen_line(t->screen, "train: all passes are done already, says %s", from);
+        progress_bar_line(t->screen, "train: all passes are done already, says %s",
+                          from);
         return;
     }
-    screen_line(t->screen,
-                "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
-                "/%lld, from %s",
-                t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
-                t->flags->passes, from);
+    progress_bar_line(t->screen,
+                      "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
+                      "/%lld, from %s",
+                      t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
+                      t->flags->passes, from);
 }
 
 static int resume(struct trainer *t, struct err *e)
@@ -75,7 +76,7 @@ static int resume(struct trainer *t, struct err *e)
 
 static void warn(void *arg, const char *text)
 {
-    screen_line(((struct trainer *)arg)->screen, "train: %s", text);
+    progress_bar_line(((struct trainer *)arg)->screen, "train: %s", text);
 }
 
 static crun_status open_folder(struct trainer *t)

@@ -29,8 +29,8 @@ static void examine_batch(struct trainer *t, const uint64_t *sample, size_t coun
 int examine(struct trainer *t, struct score *score, struct err *e)
 {
     struct score own = { 0 };
-    struct vote vote = { .world = t->world };
-    struct vote_result all;
+    struct step_consensus vote = { .world = t->world };
+    struct step_consensus_result all;
     uint64_t sample[BATCH], next = (uint64_t)crun_rank(t->world);
     size_t count;
 
@@ -40,12 +40,12 @@ int examine(struct trainer *t, struct score *score, struct err *e)
             return -1;
         if (!t->card)
             examine_batch(t, sample, count, &own);
-        stop_alive();
+        stop_signals_alive();
     }
     if (t->card && card_score(t, &own, e) < 0)
         return -1;
-    if (trainer_check(t, vote_begin(&vote, &own, false, false), e) < 0 ||
-        trainer_check(t, vote_end(&vote, &all), e) < 0)
+    if (trainer_check(t, step_consensus_begin(&vote, &own, false, false), e) < 0 ||
+        trainer_check(t, step_consensus_end(&vote, &all), e) < 0)
         return -1;
     *score = all.score;
     return 0;

@@ -18,23 +18,24 @@
 int card_open(struct trainer *t, struct err *e)
 {
     size_t batch = (size_t)t->flags->batch;
-    struct card_plan plan = { .net = t->net,
-                              .type = t->flags->precision,
-                              .capacity = batch > TEST_BATCH ? batch : TEST_BATCH,
-                              .wide = t->flags->accumulate > 1 &&
-                                      t->flags->precision != CRUN_F32,
-                              .tf32 = t->flags->tf32,
-                              .graph = t->flags->graph };
+    struct gpu_trainer_plan plan = {
+        .net = t->net,
+        .type = t->flags->precision,
+        .capacity = batch > TEST_BATCH ? batch : TEST_BATCH,
+        .wide = t->flags->accumulate > 1 && t->flags->precision != CRUN_F32,
+        .tf32 = t->flags->tf32,
+        .graph = t->flags->graph
+    };
     struct data *sets[] = { t->train, t->test };
 
-    t->card = card_create(&plan, e);
+    t->card = gpu_trainer_create(&plan, e);
     for (unsigned i = 0; t->card && i < 2; i++)
-        if (card_load(t->card, (enum card_set)i, data_images(sets[i]),
-                      data_labels(sets[i]), data_count(sets[i]), e) < 0)
+        if (gpu_trainer_load(t->card, (enum gpu_trainer_set)i, data_images(sets[i]),
+                             data_labels(sets[i]), data_count(sets[i]), e) < 0)
             return -1;
     if (!t->card)
         return -1;
-    return trainer_check(t, crun_set_stream(t->world, card_stream(t->card)), e);
+    return trainer_check(t, crun_set_stream(t->world, gpu_trainer_stream(t->card)), e);
 }
 
 /* -- parameters ---------------------------------------------------------------------
@@ -48,8 +49,8 @@ static int copy_values(struct trainer *t, bool to_card, struct err *e)
         float *there = crun_ddp_value(t->ddp, (int)i);
         size_t bytes = p->count * sizeof(*there);
 
-        if (card_copy(t->card, to_card ? there : p->value, to_card ? p->value : there,
-                      bytes, e) < 0)
+        if (gpu_trainer_copy(t->card, to_card ? there : p->value,
+                             to_card ? p->value : there, bytes, e) < 0)
             return -1;
     }
     return 0;
@@ -72,7 +73,7 @@ int card_bind_net(struct trainer *t, struct err *e)
     float *value = t->values = xcalloc(count, sizeof(*value)), *wide = NULL;
 
     if (is_wide(t)) {
-        wide = card_alloc(t->card, count * sizeof(*wide), e);
+        wide = gpu_trainer_alloc(t->card, count * sizeof(*wide), e);
         if (!wide)
             return -1;
     }
@@ -82,9 +83,9 @@ int card_bind_net(struct trainer *t, struct err *e)
         p->value = value;
         p->gradient = wide; /* the card's: nothing for the host */
         value += p->count;
-        card_bind(t->card, i, crun_ddp_value(t->ddp, (int)i),
-                  crun_ddp_half_value(t->ddp, (int)i),
-                  wide ? wide : crun_ddp_gradient(t->ddp, (int)i));
+        gpu_trainer_bind(t->card, i, crun_ddp_value(t->ddp, (int)i),
+                         crun_ddp_half_value(t->ddp, (int)i),
+                         wide ? wide : crun_ddp_gradient(t->ddp, (int)i));
         if (wide)
             wide += p->count;
     }
@@ -110,19 +111,19 @@ static void ready(void *arg, unsigned number)
     const struct parameter *p = net_parameter(a->t->net, number);
 
     if (a->last && is_wide(a->t) && a->rc == 0)
-        a->rc = card_round(a->t->card, crun_ddp_gradient(a->t->ddp, (int)number),
-                           p->gradient, p->count, &a->e);
+        a->rc = gpu_trainer_round(a->t->card, crun_ddp_gradient(a->t->ddp, (int)number),
+                                  p->gradient, p->count, &a->e);
     if (a->status == CRUN_OK)
         a->status = crun_ddp_ready(a->t->ddp, (int)number);
 }
 
-static int run_batch(struct trainer *t, const struct card_batch *b, bool last,
+static int run_batch(struct trainer *t, const struct gpu_trainer_batch *b, bool last,
                      struct err *e)
 {
     struct announcing a = { .t = t, .last = last };
 
     if (trainer_check(t, crun_ddp_begin(t->ddp, last), e) < 0 ||
-        card_run(t->card, b, ready, &a, e) < 0)
+        gpu_trainer_run(t->card, b, ready, &a, e) < 0)
         return -1;
     if (a.rc < 0)
         return err_set(e, "%s", a.e.text);
@@ -136,7 +137,7 @@ static int take_score(struct trainer *t, struct score *news, struct err *e)
 {
     struct score sum;
 
-    if (card_read_score(t->card, &sum, e) < 0)
+    if (gpu_trainer_read_score(t->card, &sum, e) < 0)
         return -1;
     news->loss = sum.loss - t->card_seen.loss;
     news->right = sum.right - t->card_seen.right;
@@ -148,7 +149,7 @@ static int take_score(struct trainer *t, struct score *news, struct err *e)
 int card_score(struct trainer *t, struct score *news, struct err *e)
 {
     t->card_noted = false;
-    return card_note_score(t->card, e) < 0 ? -1 : take_score(t, news, e);
+    return gpu_trainer_note_score(t->card, e) < 0 ? -1 : take_score(t, news, e);
 }
 
 int card_step(struct trainer *t, size_t count, struct score *score, struct err *e)
@@ -156,19 +157,21 @@ int card_step(struct trainer *t, size_t count, struct score *score, struct err *
     size_t most = (size_t)t->flags->batch;
 
     for (size_t done = 0; done < count; done += most) {
-        struct card_batch b = { .set = CARD_TRAIN,
-                                .sample = t->sample + done,
-                                .size = count - done < most ? count - done : most,
-                                .training = true,
-                                .accumulate = done > 0,
-                                .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass),
-                                .scale = 1 / (float)count,
-                                .scale_there = crun_optim_scale_on_device(t->optim) };
+        struct gpu_trainer_batch b = {
+            .set = GPU_TRAINER_TRAIN,
+            .sample = t->sample + done,
+            .size = count - done < most ? count - done : most,
+            .training = true,
+            .accumulate = done > 0,
+            .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass),
+            .scale = 1 / (float)count,
+            .scale_there = crun_optim_scale_on_device(t->optim)
+        };
 
         if (run_batch(t, &b, done + b.size == count, e) < 0)
             return -1;
         t->own += b.size;
-        stop_alive();
+        stop_signals_alive();
     }
     if (step_optimizer(t, e) < 0)
         return -1;
@@ -177,12 +180,14 @@ int card_step(struct trainer *t, size_t count, struct score *score, struct err *
     if (t->card_noted && take_score(t, score, e) < 0)
         return -1;
     t->card_noted = true;
-    return card_note_score(t->card, e) < 0 ? -1 : 1;
+    return gpu_trainer_note_score(t->card, e) < 0 ? -1 : 1;
 }
 
 int card_examine(struct trainer *t, const uint64_t *sample, size_t count, struct err *e)
 {
-    struct card_batch b = { .set = CARD_TEST, .sample = sample, .size = count };
+    struct gpu_trainer_batch b = { .set = GPU_TRAINER_TEST,
+                                   .sample = sample,
+                                   .size = count };
 
-    return card_run(t->card, &b, NULL, NULL, e);
+    return gpu_trainer_run(t->card, &b, NULL, NULL, e);
 }

@@ -52,10 +52,11 @@ static void say_why_not_saved(const struct trainer *t, const struct err *e)
 static int fail(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
-    int number = of_others ? stop_signal_within(LAUNCHER_MS) : stop_signal();
+    int number = of_others ? stop_signals_signal_within(LAUNCHER_MS)
+                           : stop_signals_signal();
 
     if (number && of_others) {
-        if (stop_gave_up())
+        if (stop_signals_gave_up())
             say_why_not_saved(t, e);
         return 128 + number;
     }

@@ -57,7 +57,7 @@ static int open_world(struct trainer *t, struct err *e)
     if (must && crun_device(t->world) < 0)
         return err_set(e, "--device=cuda: backend %s has no GPU",
                        crun_backend(t->world));
-    stop_watch(t->world);
+    stop_signals_watch(t->world);
     t->vote.world = t->world;
     crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, 0);
     return 0;
@@ -145,19 +145,20 @@ static void introduce(struct trainer *t)
     char parameters[32], samples[32], accumulate[32] = "";
     int nodes = crun_nodes(t->world), ranks = crun_size(t->world);
 
-    screen_number(net_parameter_count(t->net), parameters, sizeof(parameters));
-    screen_number(data_count(t->train), samples, sizeof(samples));
+    progress_bar_number(net_parameter_count(t->net), parameters, sizeof(parameters));
+    progress_bar_number(data_count(t->train), samples, sizeof(samples));
     if (f->accumulate > 1)
         snprintf(accumulate, sizeof(accumulate), "×%lld", f->accumulate);
-    screen_line(t->screen,
-                "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
-                "%d×%lld%s · %s%s · seed %lld",
-                f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
-                nodes == 1 ? "" : "s", t->card ? " · a GPU each" : "",
-                crun_backend(t->world), crun_dtype_name(f->precision), ranks, f->batch,
-                accumulate, f->optimizer_name, f->zero ? " (sharded)" : "", f->seed);
-    screen_line(t->screen, "train: %s samples %s%s", samples,
-                f->data ? "of " : "drawn here", f->data ? f->data : "");
+    progress_bar_line(
+        t->screen,
+        "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
+        "%d×%lld%s · %s%s · seed %lld",
+        f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
+        nodes == 1 ? "" : "s", t->card ? " · a GPU each" : "", crun_backend(t->world),
+        crun_dtype_name(f->precision), ranks, f->batch, accumulate, f->optimizer_name,
+        f->zero ? " (sharded)" : "", f->seed);
+    progress_bar_line(t->screen, "train: %s samples %s%s", samples,
+                      f->data ? "of " : "drawn here", f->data ? f->data : "");
 }
 
 int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
@@ -166,7 +167,7 @@ int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
     openblas_set_num_threads((int)f->threads);
     if (open_data(t, e) < 0 || open_world(t, e) < 0)
         return -1;
-    t->screen = screen_create(crun_rank(t->world) == 0);
+    t->screen = progress_bar_create(crun_rank(t->world) == 0);
     if (f->metrics && crun_rank(t->world) == 0 && metrics_check(f->metrics, e) < 0)
         return -1;
     build_net(t);
@@ -188,8 +189,8 @@ void trainer_close(struct trainer *t)
     crun_optim_destroy(t->optim);
     crun_ddp_destroy(t->ddp);
     crun_finalize(t->world);
-    card_destroy(t->card);
-    screen_destroy(t->screen);
+    gpu_trainer_destroy(t->card);
+    progress_bar_destroy(t->screen);
     net_destroy(t->net);
     data_destroy(t->train);
     data_destroy(t->test);

@@ -83,7 +83,7 @@ static int host_step(struct trainer *t, size_t count, struct score *score,
         if (run_batch(t, &b, done + b.size == count, scale, score, e) < 0)
             return -1;
         t->own += b.size;
-        stop_alive();
+        stop_signals_alive();
     }
     return step_optimizer(t, e);
 }

@@ -3,8 +3,8 @@
 
 enum { LOSS, RIGHT, SAMPLES, CHECKPOINT, STOP, COUNT };
 
-crun_status vote_begin(struct vote *v, const struct score *score, bool checkpoint,
-                       bool stop)
+crun_status step_consensus_begin(struct step_consensus *v, const struct score *score,
+                                 bool checkpoint, bool stop)
 {
     v->own[LOSS] = score->loss;
     v->own[RIGHT] = score->right;
@@ -15,12 +15,13 @@ crun_status vote_begin(struct vote *v, const struct score *score, bool checkpoin
                            &v->work);
 }
 
-crun_status vote_end(struct vote *v, struct vote_result *result)
+crun_status step_consensus_end(struct step_consensus *v,
+                               struct step_consensus_result *result)
 {
     crun_work *work = v->work;
     crun_status status;
 
-    *result = (struct vote_result){ 0 };
+    *result = (struct step_consensus_result){ 0 };
     if (!work)
         return CRUN_OK;
     v->work = NULL;

@@ -46,7 +46,7 @@ static void on_tick(int number)
     crun_abort_signal(watched);
 }
 
-void stop_watch(crun_world *world)
+void stop_signals_watch(crun_world *world)
 {
     struct sigaction stop = { .sa_handler = on_stop, .sa_flags = SA_RESTART };
     struct sigaction tick = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
@@ -60,17 +60,17 @@ void stop_watch(crun_world *world)
     sigaction(SIGINT, &stop, NULL);
 }
 
-int stop_signal(void)
+int stop_signals_signal(void)
 {
     return came;
 }
 
-bool stop_gave_up(void)
+bool stop_signals_gave_up(void)
 {
     return gave_up;
 }
 
-void stop_alive(void)
+void stop_signals_alive(void)
 {
     static uint64_t before_ms;
     uint64_t now = clock_ms(), allowed;
@@ -82,7 +82,7 @@ void stop_alive(void)
     atomic_fetch_add(&signs, 1);
 }
 
-int stop_signal_within(unsigned ms)
+int stop_signals_signal_within(unsigned ms)
 {
     const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
 

@@ -5,22 +5,23 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * SIGTERM and SIGINT: from stop_watch on they are noted, so that all ranks together can
- * leave a checkpoint. A rank that hangs in a collective after one, because another rank
- * is gone, gets out of it by an abort of the world. A second SIGINT ends the program.
+ * SIGTERM and SIGINT: from stop_signals_watch on they are noted, so that all ranks
+ * together can leave a checkpoint. A rank that hangs in a collective after one, because
+ * another rank is gone, gets out of it by an abort of the world. A second SIGINT ends
+ * the program.
  */
-void stop_watch(crun_world *world);
+void stop_signals_watch(crun_world *world);
 
 /* The signal that came, or 0. */
-int stop_signal(void);
+int stop_signals_signal(void);
 
 /* It came, and the world was aborted from here, since another rank did not answer. */
-bool stop_gave_up(void);
+bool stop_signals_gave_up(void);
 
 /* Some samples are done: said so often, the world is not aborted. */
-void stop_alive(void);
+void stop_signals_alive(void);
 
-/* As stop_signal, after waiting for one if there is none yet. */
-int stop_signal_within(unsigned ms);
+/* As stop_signals_signal, after waiting for one if there is none yet. */
+int stop_signals_signal_within(unsigned ms);
 
 #endif

@@ -47,15 +47,15 @@ static void show_progress(struct trainer *t)
                           .left_s = left / rate(t) };
 
     if (seen > 0 && t->here > 0)
-        screen_progress(t->screen, &p);
+        progress_bar_progress(t->screen, &p);
 }
 
 /* Take in what the ranks told each other. */
 static int absorb(struct trainer *t, struct agreed *agreed, struct err *e)
 {
-    struct vote_result all;
+    struct step_consensus_result all;
 
-    if (trainer_check(t, vote_end(&t->vote, &all), e) < 0)
+    if (trainer_check(t, step_consensus_end(&t->vote, &all), e) < 0)
         return -1;
     t->score.loss += all.score.loss;
     t->score.right += all.score.right;
@@ -79,7 +79,8 @@ static int exchange(struct trainer *t, const struct score *own, struct agreed *a
 
     if (absorb(t, agreed, e) < 0)
         return -1;
-    return trainer_check(t, vote_begin(&t->vote, own, wanted, stop_signal() != 0), e);
+    return trainer_check(
+        t, step_consensus_begin(&t->vote, own, wanted, stop_signals_signal() != 0), e);
 }
 
 /* Until the score is that of all steps, of all ranks. */
@@ -108,8 +109,8 @@ static int keep(struct trainer *t, struct agreed *agreed, struct err *e)
         return -1;
     if (t->checkpoints && now) {
         crun_checkpoint_done(t->world);
-        screen_line(t->screen, "train: checkpoint of step %" PRIu64 " is written",
-                    t->step);
+        progress_bar_line(t->screen, "train: checkpoint of step %" PRIu64 " is written",
+                          t->step);
     }
     return agreed->stop;
 }
@@ -163,9 +164,9 @@ static int report_pass(struct trainer *t, const struct score *test,
                          .restarts = crun_restarts(t->world),
                          .backend = crun_backend(t->world) };
 
-    screen_line(t->screen,
-                "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", m.pass,
-                m.train_loss, 100 * m.test_accuracy, m.seconds);
+    progress_bar_line(t->screen,
+                      "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s",
+                      m.pass, m.train_loss, 100 * m.test_accuracy, m.seconds);
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
     crun_ddp_get_stats(t->ddp, &stats);
@@ -198,7 +199,7 @@ static int finish(struct trainer *t, struct err *e)
         return -1;
     if (digest_parameters(t->net, digest) < 0)
         return err_set(e, "libcrypto cannot compute SHA-256");
-    screen_line(t->screen, "parameters sha256 %s", digest);
+    progress_bar_line(t->screen, "parameters sha256 %s", digest);
     crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->own, 0);
     return 0;
 }
@@ -211,7 +212,7 @@ int trainer_run(struct trainer *t, struct err *e)
         if (rc < 0)
             return -1;
         if (rc > 0) /* the signal may have been another rank's */
-            return stop_signal() ? stop_signal() : SIGTERM;
+            return stop_signals_signal() ? stop_signals_signal() : SIGTERM;
         if (finish_pass(t, e) < 0)
             return -1;
     }

@@ -23,22 +23,22 @@
 struct trainer {
     const struct flags *flags;
     struct data *train, *test;
-    struct screen *screen;
+    struct progress_bar *screen;
 
     crun_world *world;
     crun_ddp *ddp;
     crun_optim *optim;
     crun_sampler *sampler;
     crun_checkpoints *checkpoints; /* NULL: none are written */
-    struct vote vote;
+    struct step_consensus vote;
 
     struct net *net;
-    float *gradients;       /* NULL: the net computes into those of ddp */
-    struct card *card;      /* NULL: computed on the host */
-    float *values;          /* the parameters on the host, if a card has them */
-    struct score card_seen; /* of the card's sum */
-    uint64_t card_noted;    /* step + 1 whose sum was written down; 0: none */
-    uint64_t *sample;       /* what this rank's step is made of */
+    float *gradients;         /* NULL: the net computes into those of ddp */
+    struct gpu_trainer *card; /* NULL: computed on the host */
+    float *values;            /* the parameters on the host, if a card has them */
+    struct score card_seen;   /* of the card's sum */
+    uint64_t card_noted;      /* step + 1 whose sum was written down; 0: none */
+    uint64_t *sample;         /* what this rank's step is made of */
     uint8_t *label;
 
     uint64_t step, pass; /* finished ones */

@@ -88,7 +88,7 @@ uint64_t world_beside_us(crun_world *w)
 
 size_t crun_flight_record(crun_world *w, char *text, size_t size)
 {
-    return flight_print(w->flight, text, size);
+    return flight_recorder_print(w->flight, text, size);
 }
 
 void crun_progress(crun_world *w, crun_phase phase, uint64_t step, uint64_t steps,

@@ -71,7 +71,7 @@ static void failed(void *arg)
     if (atomic_exchange(&w->told, true))
         return;
     if (directory && *directory)
-        flight_dump(w->flight, directory, w->aborted.reason);
+        flight_recorder_dump(w->flight, directory, w->aborted.reason);
     world_tell_failure(w);
 }
 
@@ -206,7 +206,7 @@ crun_status world_create(crun_world **world, const struct environment *env,
         w->env = *env;
         w->world_rank = calloc(env->size, sizeof(*w->world_rank));
         w->node = calloc(env->size, sizeof(*w->node));
-        w->flight = flight_create(env->rank);
+        w->flight = flight_recorder_create(env->rank);
     }
     if (!w || !w->world_rank || !w->node || !w->flight) {
         err_set(e, "no memory");
@@ -265,7 +265,7 @@ void crun_finalize(crun_world *w)
     if (w->backend)
         w->backend->calls->close(w->backend);
     world_leave(w);
-    flight_destroy(w->flight);
+    flight_recorder_destroy(w->flight);
     progress_close(w->progress);
     free(w->world_rank);
     free(w->node);

@@ -21,7 +21,7 @@ struct crun_world {
     _Atomic bool told; /* the others, of our failure */
     struct backend *backend;
     void *stream; /* of crun_set_stream */
-    struct flight *flight;
+    struct flight_recorder *flight;
     struct engine *engine;
     struct progress *progress;
 };

@@ -259,9 +259,9 @@ static void on_heard(void *arg, const struct msg *m)
     l->largest_type = m->type;
 }
 
-static struct member_config member_config(const struct load *l, long long i)
+static struct session_config session_config(const struct load *l, long long i)
 {
-    struct member_config c = {
+    struct session_config c = {
         .connect_for_ms = (uint32_t)l->o.limit_ms,
         .outage_grace_ms = (uint32_t)l->o.limit_ms,
         .seed = (uint64_t)i,
@@ -293,7 +293,7 @@ static struct member_config member_config(const struct load *l, long long i)
 
 static void begin_agent(struct load *l, long long i)
 {
-    struct client_config config = { .member = member_config(l, i),
+    struct client_config config = { .member = session_config(l, i),
                                     .endpoints = l->o.endpoint };
     struct agent *a = &l->agent[i];
     struct client_calls calls = { .order = on_order,

@@ -115,7 +115,7 @@ START_TEST(a_wrong_value_is_refused_in_one_line_that_names_it)
     ck_assert_msg(strstr(e.text, refused[_i].error), "\"%s\" is not in \"%s\"",
                   refused[_i].error, e.text);
     ck_assert_ptr_null(strchr(e.text, '\n'));
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -157,7 +157,7 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_str_eq(c.signals_text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     ck_assert(!c.verbose && !c.job.strict_fence && !c.events_console);
     ck_assert_uint_eq(o.note_count, 0);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -191,7 +191,7 @@ START_TEST(every_flag_reaches_its_place)
     ck_assert_uint_eq(c.job.restart_backoff_ms, 0);
     ck_assert_uint_eq(c.job.quarantine, 0);
     ck_assert(c.job.limit_spares && c.job.spares == 1);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -219,12 +219,12 @@ START_TEST(output_goes_where_it_is_sent_rank_by_rank)
     ck_assert_ptr_null(c.stdout_filters[2]);
     ck_assert_ptr_null(c.stderr_filters[0]);
     ck_assert_str_eq(c.prefix_template, "[$rank]");
-    understand_release(&c);
+    config_build_release(&c);
     /* a stream that is to be both is on the console */
     accept_line("--nproc-per-node 12 -r 0:3,11:0 -t2 x", &o, &c);
     ck_assert_mem_eq(c.streams.redirect, redirect, 1);
     ck_assert_mem_eq(c.streams.tee, tee, sizeof(tee));
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -243,7 +243,7 @@ START_TEST(workers_are_counted_as_the_machine_says)
     snprintf(line, sizeof(line), "--nproc-per-node %s x", cases[_i].flag);
     accept_line(line, &o, &c);
     ck_assert_uint_eq(c.workers, cases[_i].workers);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -259,10 +259,10 @@ START_TEST(virtual_local_ranks_need_a_gpu_each)
         read_line(&line, "--virtual-local-rank --nproc-per-node 3 x", &o, &c, &e) < 0);
     ck_assert_str_eq(e.text, "--virtual-local-rank: 3 workers, and "
                              "CUDA_VISIBLE_DEVICES=4,5 has GPUs for 2");
-    understand_release(&c);
+    config_build_release(&c);
     machine.hip_visible_devices = "1,2,3";
     accept_line("--virtual-local-rank --nproc-per-node 3 x", &o, &c);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -278,15 +278,15 @@ START_TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
     ck_assert_uint_eq(c.job.max_nodes, 3);
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 9000);
     ck_assert_str_eq(c.prefix_template, "${rank}>");
-    understand_release(&c);
+    config_build_release(&c);
     setenv("CRUN_NNODES", "4", 1);
     accept_line("--shutdown-timeout 2 x", &o, &c);
     ck_assert_uint_eq(c.job.max_nodes, 4);
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 2000);
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("--nnodes 5 x", &o, &c);
     ck_assert_uint_eq(c.job.max_nodes, 5);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -316,7 +316,7 @@ START_TEST(flags_for_python_alone_leave_a_note_each)
                 &o, &c);
     ck_assert_uint_eq(o.note_count, 4);
     ck_assert_ptr_nonnull(strstr(o.notes[0], "--start-method has no effect"));
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -343,17 +343,17 @@ START_TEST(a_job_on_one_node_has_a_name_of_its_own)
 
     accept_line("x", &o, &c);
     memcpy(first, c.run_id, sizeof(first));
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("x", &o, &c);
     ck_assert_str_ne(c.run_id, first);
     ck_assert_uint_eq(strlen(c.run_id), 36);
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("--rdzv-id mine x", &o, &c);
     ck_assert_str_eq(c.run_id, "mine");
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("--nnodes 2 x", &o, &c);
     ck_assert_str_eq(c.run_id, "none");
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -367,11 +367,11 @@ static bool same_job(const char *a, const char *b)
 
     accept_line(a, &o, &c);
     memcpy(hash, c.job.arguments_hash, sizeof(hash));
-    understand_release(&c);
+    config_build_release(&c);
     accept_line(b, &o, &c);
     ck_assert_str_ne(hash, "");
     same = strcmp(hash, c.job.arguments_hash) == 0;
-    understand_release(&c);
+    config_build_release(&c);
     return same;
 }
 
@@ -394,13 +394,13 @@ START_TEST(several_nodes_do_not_read_standard_input)
 
     accept_line("--nnodes 2 x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_NONE);
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("--nnodes 2 --stdin 0 x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_FIRST);
-    understand_release(&c);
+    config_build_release(&c);
     accept_line("--stdin none x", &o, &c);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_NONE);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 

@@ -72,7 +72,7 @@ START_TEST(the_rendezvous_is_where_the_flags_say)
     ck_assert_int_eq(c.node_rank, places[_i].node_rank);
     ck_assert_uint_eq(c.store_port, places[_i].store_port);
     ck_assert_pstr_eq(c.local_addr, places[_i].local_addr);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -109,14 +109,14 @@ START_TEST(the_keys_of_rdzv_conf_are_torchruns_and_ours)
 
     snprintf(conf, sizeof(conf), "%s", confs[_i].conf);
     ck_assert_int_eq(options_parse(6, argv, &o, &word, &e), 0);
-    ck_assert_int_eq(understand(&o, (const char *const *)argv + word, &machine, &c, &e),
-                     0);
+    ck_assert_int_eq(
+        config_build(&o, (const char *const *)argv + word, &machine, &c, &e), 0);
     ck_assert_uint_eq(c.job.lease_ms, confs[_i].lease_ms);
     ck_assert_uint_eq(c.job.join_timeout_ms, confs[_i].join_ms);
     ck_assert_uint_eq(c.job.last_call_ms, confs[_i].last_call_ms);
     ck_assert_uint_eq(c.outage_grace_ms, confs[_i].outage_ms);
     ck_assert_int_eq(c.is_host, confs[_i].is_host);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 
@@ -127,7 +127,7 @@ START_TEST(a_static_rendezvous_waits_for_its_timeout)
 
     accept_line("--nnodes 2 --rdzv-conf timeout=3 x", &o, &c);
     ck_assert_uint_eq(c.job.join_timeout_ms, 3000);
-    understand_release(&c);
+    config_build_release(&c);
 }
 END_TEST
 

@@ -198,7 +198,8 @@ static void expect(const char *told)
 
 static void report(enum msg_type type)
 {
-    struct msg m = { .type = type, .epoch = member_epoch(client_member(agent.client)) };
+    struct msg m = { .type = type,
+                     .epoch = session_epoch(client_member(agent.client)) };
 
     if (type == MSG_STORE_READY)
         m.store_ready.port = 29500;
@@ -250,7 +251,7 @@ static void live_a_whole_life(void)
     client_bye(agent.client);
     while (!registry_is_idle(server_registry(server)))
         loop_turn(loop, 100);
-    ck_assert_int_eq(member_state(client_member(agent.client)), MEMBER_OVER);
+    ck_assert_int_eq(session_state(client_member(agent.client)), SESSION_OVER);
     expect("");
 }
 
@@ -312,7 +313,7 @@ START_TEST(a_heartbeat_keeps_the_connection)
     while (clock_ms() < until)
         loop_turn(loop, 100);
     expect("JOINED; START; ");
-    ck_assert_int_eq(member_state(client_member(agent.client)), MEMBER_ATTACHED);
+    ck_assert_int_eq(session_state(client_member(agent.client)), SESSION_ATTACHED);
 }
 END_TEST
 
@@ -438,7 +439,7 @@ START_TEST(a_daemon_that_comes_back_finds_its_agent)
     start_server(true, state_dir);
     wait_until_told("DONE");
     expect("out; back; JOINED; DONE; "); /* it has a slot by now */
-    ck_assert_uint_eq(member_unanswered(client_member(agent.client)), 0);
+    ck_assert_uint_eq(session_unanswered(client_member(agent.client)), 0);
 }
 END_TEST
 

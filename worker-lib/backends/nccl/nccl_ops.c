@@ -290,7 +290,7 @@ crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e)
 
     atomic_store(&w->running_ms, clock_ms());
     if (n->team.flight && w->task == TASK_OPERATION)
-        w->entry = flight_begin(n->team.flight, &op, clock_us());
+        w->entry = flight_recorder_begin(n->team.flight, &op, clock_us());
     if (w->task == TASK_OPERATION) {
         s = check(n, &op, e);
         if (s == CRUN_OK && !w->host)

@@ -296,7 +296,7 @@ void nccl_retire(struct nccl *n)
         if (n->gpu.cuda->event_elapsed(&ms, w->begun, w->done) == GPU_OK)
             n->busy_us += (uint64_t)(ms * 1000);
         if (n->team.flight)
-            flight_end(n->team.flight, w->entry, CRUN_OK, clock_us());
+            flight_recorder_end(n->team.flight, w->entry, CRUN_OK, clock_us());
         w->stage = STAGE_OVER;
         if (w->finished) {
             w->next = n->spare;
@@ -363,7 +363,7 @@ static void settle(struct nccl *n, struct backend_work *w, crun_status s)
             n->flight_first = w;
         n->flight_last = w;
     } else if (n->team.flight && w->task == TASK_OPERATION && w->entry != UINT64_MAX)
-        flight_end(n->team.flight, w->entry, s, clock_us());
+        flight_recorder_end(n->team.flight, w->entry, s, clock_us());
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
 }

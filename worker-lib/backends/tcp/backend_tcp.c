@@ -382,7 +382,7 @@ static crun_status run_plan(struct run *r)
     if (r->status == CRUN_OK && r->plan.finish)
         r->plan.finish(&r->plan);
     if (r->status == CRUN_OK)
-        blame_withdraw(&r->plan.blame);
+        wait_chain_withdraw(&r->plan.blame);
     return r->status;
 }
 
@@ -417,7 +417,8 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
     struct run r = { .tcp = t,
                      .e = e,
                      .deadline_ms = op->deadline_ms,
-                     .early_ms = tcp_is_alone(t) ? blame_early_ms(op->timeout_ms) : 0 };
+                     .early_ms = tcp_is_alone(t) ? wait_chain_early_ms(op->timeout_ms)
+                                                 : 0 };
     int held = HELD_BY_NOBODY;
     crun_status status;
 

@@ -52,7 +52,7 @@ struct plan {
     const unsigned *member; /* who takes part: `rank` is our place among `size` */
     unsigned rank, size;
     size_t piece;
-    struct blame blame; /* of the wait for others */
+    struct wait_chain blame; /* of the wait for others */
     void (*advance)(struct plan *plan);
     void (*finish)(struct plan *plan);
     /* of the reducing ones */

@@ -202,7 +202,7 @@ void tcp_say_late(struct plan *plan, uint64_t left_ms)
     unsigned accused = accuse(plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0,
                               &e);
 
-    blame_say(&plan->blame, accused, e.text);
+    wait_chain_say(&plan->blame, accused, e.text);
 }
 
 crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
@@ -210,8 +210,8 @@ crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
     uint64_t timeout_ms = plan->op->timeout_ms;
     unsigned accused = accuse(plan, timeout_ms, e);
 
-    return blame_settle(&plan->blame, accused, timeout_ms, tcp_is_alone(plan->tcp),
-                        plan->tcp->aborted, e);
+    return wait_chain_settle(&plan->blame, accused, timeout_ms, tcp_is_alone(plan->tcp),
+                             plan->tcp->aborted, e);
 }
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)

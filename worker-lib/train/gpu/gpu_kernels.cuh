@@ -143,7 +143,7 @@ static __global__ void add_parts_kernel(const float *part, unsigned parts, size_
 }
 
 template <class T>
-static __global__ void round_kernel(T *to, const float *from, size_t count)
+static __global__ void membership_kernel(T *to, const float *from, size_t count)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads())
         set(&to[i], from[i]);

@@ -13,7 +13,7 @@
 
 enum { WEIGHT, BIAS };
 
-size_t card_element(const struct card *c)
+size_t gpu_trainer_element(const struct gpu_trainer *c)
 {
     return c->plan.type == CRUN_F32 ? sizeof(float) : sizeof(uint16_t);
 }
@@ -32,9 +32,9 @@ static size_t pixels_of(const struct layer_shape *s)
 }
 
 /* Images that are unrolled at a time. */
-static size_t images_at_once(const struct card *c, const struct layer_shape *s)
+static size_t images_at_once(const struct gpu_trainer *c, const struct layer_shape *s)
 {
-    size_t each = pixels_of(s) * pitch_of(s) * card_element(c);
+    size_t each = pixels_of(s) * pitch_of(s) * gpu_trainer_element(c);
     size_t images = UNROLLED_BYTES / each;
 
     if (images > c->plan.capacity)
@@ -42,14 +42,15 @@ static size_t images_at_once(const struct card *c, const struct layer_shape *s)
     return images ? images : 1;
 }
 
-size_t card_unrolled_bytes(const struct card *c, const struct layer_shape *s)
+size_t gpu_trainer_unrolled_bytes(const struct gpu_trainer *c,
+                                  const struct layer_shape *s)
 {
     if (s->kind != LAYER_CONV)
         return 0;
-    return images_at_once(c, s) * pixels_of(s) * pitch_of(s) * card_element(c);
+    return images_at_once(c, s) * pixels_of(s) * pitch_of(s) * gpu_trainer_element(c);
 }
 
-size_t card_part_bytes(const struct card *c)
+size_t gpu_trainer_part_bytes(const struct gpu_trainer *c)
 {
     size_t widest = 0;
 
@@ -67,8 +68,8 @@ size_t card_part_bytes(const struct card *c)
 
 /* What is under way. */
 struct pass {
-    struct card *c;
-    const struct card_batch *b;
+    struct gpu_trainer *c;
+    const struct gpu_trainer_batch *b;
     const char *failed; /* what did, first */
 };
 
@@ -118,7 +119,7 @@ struct operands {
 static void multiply(struct pass *p, const struct operands &o)
 {
     const float one = 1;
-    struct card *c = p->c;
+    struct gpu_trainer *c = p->c;
     cublasComputeType_t compute = c->plan.tf32 && o.type == CUDA_R_32F
                                       ? CUBLAS_COMPUTE_32F_FAST_TF32
                                       : CUBLAS_COMPUTE_32F;
@@ -177,7 +178,7 @@ static void bias_gradient(struct pass *p, void *dy, const void *y, size_t rows,
 struct product {
     const void *x;
     size_t x_pitch, rows, in, out;
-    struct card_parameter *parameter;
+    struct gpu_trainer_parameter *parameter;
 };
 
 template <class T>
@@ -210,7 +211,7 @@ static void input_gradient(struct pass *p, const struct product &q, const void *
 /* A layer and what it works on; dy and dx in backward. */
 struct work {
     const struct layer *l;
-    struct card_parameter *parameter;
+    struct gpu_trainer_parameter *parameter;
     void *x, *y, *dy = NULL, *dx = NULL;
 };
 
@@ -387,9 +388,9 @@ template <class T> static card_calls<T> calls_of(enum layer_kind kind)
 
 template <class T> static void gather(struct pass *p)
 {
-    struct card *c = p->c;
+    struct gpu_trainer *c = p->c;
     size_t count = p->b->size * IMAGE_PIXELS;
-    const struct card_data *d = &c->set[p->b->set];
+    const struct gpu_trainer_data *d = &c->set[p->b->set];
 
     LAUNCH_ALONE(gather_kernel<T>, blocks_for(p, count), THREADS, c->stream, c->head,
                  d->images, d->labels, (T *)c->data[0], c->label, count);
@@ -398,7 +399,7 @@ template <class T> static void gather(struct pass *p)
 
 template <class T> static void forward(struct pass *p)
 {
-    struct card *c = p->c;
+    struct gpu_trainer *c = p->c;
     unsigned number = 0;
 
     for (unsigned i = 0; i < c->layers; i++) {
@@ -412,7 +413,7 @@ template <class T> static void forward(struct pass *p)
 
 template <class T> static void loss(struct pass *p)
 {
-    struct card *c = p->c;
+    struct gpu_trainer *c = p->c;
     size_t size = p->b->size;
     const float *scale = p->b->training ? p->b->scale_there : NULL;
     unsigned blocks = (unsigned)((size + THREADS - 1) / THREADS);
@@ -429,14 +430,14 @@ template <class T>
 static void backward(struct pass *p, void (*ready)(void *arg, unsigned parameter),
                      void *arg)
 {
-    struct card *c = p->c;
+    struct gpu_trainer *c = p->c;
     unsigned number = net_parameters(c->plan.net), turn = 0;
     void *dy = c->data[c->layers];
 
     for (unsigned i = c->layers; i-- > 0;) {
         const struct layer *l = net_layer(c->plan.net, i);
         void *dx = l->in_place ? dy : c->spare[turn];
-        struct card_parameter *own = &c->parameter[number - l->parameters];
+        struct gpu_trainer_parameter *own = &c->parameter[number - l->parameters];
         struct work w = { l, own, c->data[i], c->data[i + 1], dy, i ? dx : NULL };
 
         if (!l->in_place)
@@ -462,8 +463,9 @@ static void compute(struct pass *p, void (*ready)(void *arg, unsigned parameter)
         backward<T>(p, ready, arg);
 }
 
-int card_compute(struct card *c, const struct card_batch *b,
-                 void (*ready)(void *arg, unsigned parameter), void *arg, struct err *e)
+int gpu_trainer_compute(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
+                        void (*ready)(void *arg, unsigned parameter), void *arg,
+                        struct err *e)
 {
     struct pass p = { c, b, NULL };
 
@@ -476,16 +478,17 @@ int card_compute(struct card *c, const struct card_batch *b,
     return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
 }
 
-int card_round(struct card *c, void *to, const float *from, size_t count, struct err *e)
+int gpu_trainer_round(struct gpu_trainer *c, void *to, const float *from, size_t count,
+                      struct err *e)
 {
     struct pass p = { c, NULL, NULL };
     unsigned blocks = blocks_for(&p, count);
 
     if (c->plan.type == CRUN_BF16)
-        LAUNCH_ALONE(round_kernel<bf16>, blocks, THREADS, c->stream, (bf16 *)to, from,
-                     count);
+        LAUNCH_ALONE(membership_kernel<bf16>, blocks, THREADS, c->stream, (bf16 *)to,
+                     from, count);
     else
-        LAUNCH_ALONE(round_kernel<f16>, blocks, THREADS, c->stream, (f16 *)to, from,
-                     count);
-    return card_check(cudaGetLastError(), "rounding", e);
+        LAUNCH_ALONE(membership_kernel<f16>, blocks, THREADS, c->stream, (f16 *)to,
+                     from, count);
+    return gpu_trainer_check(cudaGetLastError(), "rounding", e);
 }

@@ -17,25 +17,25 @@ struct feed { /* a batch on its way */
     cudaEvent_t sent, taken;
 };
 
-struct card_parameter {
+struct gpu_trainer_parameter {
     const float *value;
     const void *weight; /* in the card's type */
     void *gradient;
 };
 
-struct card_data {
+struct gpu_trainer_data {
     uint8_t *images, *labels;
 };
 
-struct card {
-    struct card_plan plan;
+struct gpu_trainer {
+    struct gpu_trainer_plan plan;
     int processors;
     cudaStream_t stream, feeding;
     const struct blas_calls *blas;
     cublasHandle_t handle;
     void *workspace;
 
-    struct card_data set[2];
+    struct gpu_trainer_data set[2];
     struct feed feed[FEEDS];
     uint64_t batches;
     batch_head *head; /* of the batch that is computed, and its samples */
@@ -45,9 +45,9 @@ struct card {
     void *data[NET_LAYERS_MAX + 1]; /* before layer i, and after the last */
     void *spare[2];                 /* gradients of what is between layers, in turns */
     void *unrolled;                 /* a convolution's input */
-    void *wide;                     /* of card_alloc */
+    void *wide;                     /* of gpu_trainer_alloc */
     float *part;                    /* sums of parts of a gradient */
-    struct card_parameter parameter[NET_LAYERS_MAX * LAYER_PARAMETERS_MAX];
+    struct gpu_trainer_parameter parameter[NET_LAYERS_MAX * LAYER_PARAMETERS_MAX];
 
     sample_score *sample_scores;
     struct score *score, *score_here;
@@ -55,15 +55,16 @@ struct card {
     cudaGraphExec_t graph;
 };
 
-int card_check(cudaError_t code, const char *what, struct err *e) MUST_CHECK;
+int gpu_trainer_check(cudaError_t code, const char *what, struct err *e) MUST_CHECK;
 
-size_t card_element(const struct card *c);
-size_t card_unrolled_bytes(const struct card *c, const struct layer_shape *s);
-size_t card_part_bytes(const struct card *c);
+size_t gpu_trainer_element(const struct gpu_trainer *c);
+size_t gpu_trainer_unrolled_bytes(const struct gpu_trainer *c,
+                                  const struct layer_shape *s);
+size_t gpu_trainer_part_bytes(const struct gpu_trainer *c);
 
 /* All that is queued for a batch whose head is there. */
-int card_compute(struct card *c, const struct card_batch *b,
-                 void (*ready)(void *arg, unsigned parameter), void *arg,
-                 struct err *e) MUST_CHECK;
+int gpu_trainer_compute(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
+                        void (*ready)(void *arg, unsigned parameter), void *arg,
+                        struct err *e) MUST_CHECK;
 
 #endif

@@ -8,7 +8,7 @@
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 
-int card_check(cudaError_t code, const char *what, struct err *e)
+int gpu_trainer_check(cudaError_t code, const char *what, struct err *e)
 {
     if (code == cudaSuccess)
         return 0;
@@ -18,38 +18,39 @@ int card_check(cudaError_t code, const char *what, struct err *e)
 
 static int get_memory(void **memory, size_t bytes, struct err *e)
 {
-    return card_check(cudaMalloc(memory, bytes ? bytes : 1), "the GPU's memory", e);
+    return gpu_trainer_check(cudaMalloc(memory, bytes ? bytes : 1), "the GPU's memory",
+                             e);
 }
 
-static size_t feed_bytes(const struct card *c)
+static size_t feed_bytes(const struct gpu_trainer *c)
 {
     return sizeof(batch_head) + c->plan.capacity * sizeof(uint64_t);
 }
 
-static int open_feed(struct card *c, struct feed *f, struct err *e)
+static int open_feed(struct gpu_trainer *c, struct feed *f, struct err *e)
 {
-    if (card_check(cudaHostAlloc(&f->here, feed_bytes(c), cudaHostAllocDefault),
-                   "pinned memory", e) < 0 ||
+    if (gpu_trainer_check(cudaHostAlloc(&f->here, feed_bytes(c), cudaHostAllocDefault),
+                          "pinned memory", e) < 0 ||
         get_memory(&f->there, feed_bytes(c), e) < 0)
         return -1;
-    if (card_check(cudaEventCreateWithFlags(&f->sent, cudaEventDisableTiming),
-                   "an event", e) < 0)
+    if (gpu_trainer_check(cudaEventCreateWithFlags(&f->sent, cudaEventDisableTiming),
+                          "an event", e) < 0)
         return -1;
-    return card_check(cudaEventCreateWithFlags(&f->taken, cudaEventDisableTiming),
-                      "an event", e);
+    return gpu_trainer_check(
+        cudaEventCreateWithFlags(&f->taken, cudaEventDisableTiming), "an event", e);
 }
 
-static int open_layers(struct card *c, struct err *e)
+static int open_layers(struct gpu_trainer *c, struct err *e)
 {
     const struct net *n = c->plan.net;
-    size_t widest = 0, unrolled = 0, column = c->plan.capacity * card_element(c);
+    size_t widest = 0, unrolled = 0, column = c->plan.capacity * gpu_trainer_element(c);
 
     c->layers = net_layers(n);
     if (get_memory(&c->data[0], net_in(n) * column, e) < 0)
         return -1;
     for (unsigned i = 0; i < c->layers; i++) {
         const struct layer *l = net_layer(n, i);
-        size_t rows = card_unrolled_bytes(c, &l->shape);
+        size_t rows = gpu_trainer_unrolled_bytes(c, &l->shape);
 
         widest = l->out > widest ? l->out : widest;
         unrolled = rows > unrolled ? rows : unrolled;
@@ -64,27 +65,27 @@ static int open_layers(struct card *c, struct err *e)
     return get_memory(&c->unrolled, unrolled, e);
 }
 
-static int open_rest(struct card *c, struct err *e)
+static int open_rest(struct gpu_trainer *c, struct err *e)
 {
     if (get_memory((void **)&c->head, feed_bytes(c), e) < 0 ||
         get_memory((void **)&c->label, c->plan.capacity, e) < 0 ||
         get_memory((void **)&c->sample_scores,
                    c->plan.capacity * sizeof(*c->sample_scores), e) < 0 ||
         get_memory((void **)&c->score, sizeof(*c->score), e) < 0 ||
-        get_memory((void **)&c->part, card_part_bytes(c), e) < 0 ||
+        get_memory((void **)&c->part, gpu_trainer_part_bytes(c), e) < 0 ||
         get_memory(&c->workspace, WORKSPACE_BYTES, e) < 0)
         return -1;
-    if (card_check(cudaHostAlloc((void **)&c->score_here, sizeof(*c->score_here),
-                                 cudaHostAllocDefault),
-                   "pinned memory", e) < 0 ||
-        card_check(cudaEventCreateWithFlags(&c->noted, cudaEventDisableTiming),
-                   "an event", e) < 0)
+    if (gpu_trainer_check(cudaHostAlloc((void **)&c->score_here, sizeof(*c->score_here),
+                                        cudaHostAllocDefault),
+                          "pinned memory", e) < 0 ||
+        gpu_trainer_check(cudaEventCreateWithFlags(&c->noted, cudaEventDisableTiming),
+                          "an event", e) < 0)
         return -1;
-    return card_check(cudaMemsetAsync(c->score, 0, sizeof(*c->score), c->stream),
-                      "cudaMemset", e);
+    return gpu_trainer_check(cudaMemsetAsync(c->score, 0, sizeof(*c->score), c->stream),
+                             "cudaMemset", e);
 }
 
-static int open_blas(struct card *c, struct err *e)
+static int open_blas(struct gpu_trainer *c, struct err *e)
 {
     c->blas = blas_open(e);
     if (!c->blas)
@@ -97,18 +98,18 @@ static int open_blas(struct card *c, struct err *e)
     return 0;
 }
 
-static int open_card(struct card *c, struct err *e)
+static int open_card(struct gpu_trainer *c, struct err *e)
 {
     int device = 0;
 
-    if (card_check(cudaGetDevice(&device), "the GPU", e) < 0 ||
-        card_check(cudaDeviceGetAttribute(&c->processors,
-                                          cudaDevAttrMultiProcessorCount, device),
-                   "the GPU", e) < 0 ||
-        card_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
-                   "a stream", e) < 0 ||
-        card_check(cudaStreamCreateWithFlags(&c->feeding, cudaStreamNonBlocking),
-                   "a stream", e) < 0)
+    if (gpu_trainer_check(cudaGetDevice(&device), "the GPU", e) < 0 ||
+        gpu_trainer_check(cudaDeviceGetAttribute(
+                              &c->processors, cudaDevAttrMultiProcessorCount, device),
+                          "the GPU", e) < 0 ||
+        gpu_trainer_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
+                          "a stream", e) < 0 ||
+        gpu_trainer_check(cudaStreamCreateWithFlags(&c->feeding, cudaStreamNonBlocking),
+                          "a stream", e) < 0)
         return -1;
     for (unsigned i = 0; i < FEEDS; i++)
         if (open_feed(c, &c->feed[i], e) < 0)
@@ -118,9 +119,9 @@ static int open_card(struct card *c, struct err *e)
     return open_blas(c, e);
 }
 
-struct card *card_create(const struct card_plan *p, struct err *e)
+struct gpu_trainer *gpu_trainer_create(const struct gpu_trainer_plan *p, struct err *e)
 {
-    struct card *c = (struct card *)calloc(1, sizeof(*c));
+    struct gpu_trainer *c = (struct gpu_trainer *)calloc(1, sizeof(*c));
 
     if (!c) {
         err_set(e, "no memory");
@@ -128,7 +129,7 @@ struct card *card_create(const struct card_plan *p, struct err *e)
     }
     c->plan = *p;
     if (open_card(c, e) < 0) {
-        card_destroy(c);
+        gpu_trainer_destroy(c);
         return NULL;
     }
     return c;
@@ -145,7 +146,7 @@ static void close_feed(struct feed *f)
         cudaEventDestroy(f->taken);
 }
 
-static void free_memory(struct card *c)
+static void free_memory(struct gpu_trainer *c)
 {
     for (unsigned i = 0; i < c->layers; i++)
         if (i == 0 || c->data[i] != c->data[i - 1])
@@ -164,7 +165,7 @@ static void free_memory(struct card *c)
     }
 }
 
-void card_destroy(struct card *c)
+void gpu_trainer_destroy(struct gpu_trainer *c)
 {
     if (!c)
         return;
@@ -186,43 +187,47 @@ void card_destroy(struct card *c)
     free(c);
 }
 
-void *card_alloc(struct card *c, size_t bytes, struct err *e)
+void *gpu_trainer_alloc(struct gpu_trainer *c, size_t bytes, struct err *e)
 {
     if (c->wide || get_memory(&c->wide, bytes, e) < 0)
         return NULL;
     return c->wide;
 }
 
-void *card_stream(const struct card *c)
+void *gpu_trainer_stream(const struct gpu_trainer *c)
 {
     return c->stream;
 }
 
-int card_copy(struct card *c, void *to, const void *from, size_t bytes, struct err *e)
+int gpu_trainer_copy(struct gpu_trainer *c, void *to, const void *from, size_t bytes,
+                     struct err *e)
 {
-    if (card_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream),
-                   "cudaMemcpy", e) < 0)
+    if (gpu_trainer_check(
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream),
+            "cudaMemcpy", e) < 0)
         return -1;
-    return card_check(cudaStreamSynchronize(c->stream), "cudaMemcpy", e);
+    return gpu_trainer_check(cudaStreamSynchronize(c->stream), "cudaMemcpy", e);
 }
 
-int card_load(struct card *c, enum card_set set, const uint8_t *images,
-              const uint8_t *labels, size_t count, struct err *e)
+int gpu_trainer_load(struct gpu_trainer *c, enum gpu_trainer_set set,
+                     const uint8_t *images, const uint8_t *labels, size_t count,
+                     struct err *e)
 {
-    struct card_data *d = &c->set[set];
+    struct gpu_trainer_data *d = &c->set[set];
 
     if (get_memory((void **)&d->images, count * IMAGE_PIXELS, e) < 0 ||
         get_memory((void **)&d->labels, count, e) < 0 ||
-        card_copy(c, d->images, images, count * IMAGE_PIXELS, e) < 0)
+        gpu_trainer_copy(c, d->images, images, count * IMAGE_PIXELS, e) < 0)
         return -1;
-    return card_copy(c, d->labels, labels, count, e);
+    return gpu_trainer_copy(c, d->labels, labels, count, e);
 }
 
-void card_bind(struct card *c, unsigned parameter, const float *value, const void *half,
-               void *gradient)
+void gpu_trainer_bind(struct gpu_trainer *c, unsigned parameter, const float *value,
+                      const void *half, void *gradient)
 {
-    c->parameter[parameter] = (struct card_parameter){ value, half ? half : value,
-                                                       gradient };
+    c->parameter[parameter] = (struct gpu_trainer_parameter){ value,
+                                                              half ? half : value,
+                                                              gradient };
 }
 
 /* -- batches ------------------------------------------------------------------------
@@ -233,7 +238,7 @@ void card_bind(struct card *c, unsigned parameter, const float *value, const voi
  * to where the kernels (and a graph) look for it. The host waits only for a place to
  * write to: for the batch FEEDS before this one to have been sent.
  */
-static int send(struct card *c, const struct card_batch *b, struct err *e)
+static int send(struct gpu_trainer *c, const struct gpu_trainer_batch *b, struct err *e)
 {
     struct feed *f = &c->feed[c->batches++ % FEEDS];
     batch_head *head = (batch_head *)f->here;
@@ -257,12 +262,12 @@ static int send(struct card *c, const struct card_batch *b, struct err *e)
                                c->stream);
     if (code == cudaSuccess)
         code = cudaEventRecord(f->taken, c->stream);
-    return card_check(code, "sending a batch", e);
+    return gpu_trainer_check(code, "sending a batch", e);
 }
 
 /* Record once what all whole batches do alike. Where that does not work they go on
  * without. */
-static void record(struct card *c, const struct card_batch *b)
+static void record(struct gpu_trainer *c, const struct gpu_trainer_batch *b)
 {
     struct err e;
     cudaGraph_t graph = NULL;
@@ -270,7 +275,7 @@ static void record(struct card *c, const struct card_batch *b)
                                               cudaStreamCaptureModeThreadLocal);
 
     if (code == cudaSuccess) {
-        int rc = card_compute(c, b, NULL, NULL, &e);
+        int rc = gpu_trainer_compute(c, b, NULL, NULL, &e);
 
         code = cudaStreamEndCapture(c->stream, &graph);
         if (rc == 0 && code == cudaSuccess)
@@ -284,40 +289,41 @@ static void record(struct card *c, const struct card_batch *b)
 }
 
 /* Nothing but `send` may differ from one to the next. */
-static bool fits_graph(const struct card *c, const struct card_batch *b)
+static bool fits_graph(const struct gpu_trainer *c, const struct gpu_trainer_batch *b)
 {
     return c->plan.graph && b->training && !b->accumulate &&
            b->size == c->plan.capacity && c->batches > 1;
 }
 
-int card_run(struct card *c, const struct card_batch *b,
-             void (*ready)(void *arg, unsigned parameter), void *arg, struct err *e)
+int gpu_trainer_run(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
+                    void (*ready)(void *arg, unsigned parameter), void *arg,
+                    struct err *e)
 {
     if (send(c, b, e) < 0)
         return -1;
     if (fits_graph(c, b) && !c->graph)
         record(c, b);
     if (!fits_graph(c, b) || !c->graph)
-        return card_compute(c, b, ready, arg, e);
-    if (card_check(cudaGraphLaunch(c->graph, c->stream), "the graph", e) < 0)
+        return gpu_trainer_compute(c, b, ready, arg, e);
+    if (gpu_trainer_check(cudaGraphLaunch(c->graph, c->stream), "the graph", e) < 0)
         return -1;
     for (unsigned p = net_parameters(c->plan.net); ready && p-- > 0;)
         ready(arg, p);
     return 0;
 }
 
-int card_note_score(struct card *c, struct err *e)
+int gpu_trainer_note_score(struct gpu_trainer *c, struct err *e)
 {
-    if (card_check(cudaMemcpyAsync(c->score_here, c->score, sizeof(*c->score),
-                                   cudaMemcpyDeviceToHost, c->stream),
-                   "the loss", e) < 0)
+    if (gpu_trainer_check(cudaMemcpyAsync(c->score_here, c->score, sizeof(*c->score),
+                                          cudaMemcpyDeviceToHost, c->stream),
+                          "the loss", e) < 0)
         return -1;
-    return card_check(cudaEventRecord(c->noted, c->stream), "the loss", e);
+    return gpu_trainer_check(cudaEventRecord(c->noted, c->stream), "the loss", e);
 }
 
-int card_read_score(struct card *c, struct score *sum, struct err *e)
+int gpu_trainer_read_score(struct gpu_trainer *c, struct score *sum, struct err *e)
 {
-    if (card_check(cudaEventSynchronize(c->noted), "the loss", e) < 0)
+    if (gpu_trainer_check(cudaEventSynchronize(c->noted), "the loss", e) < 0)
         return -1;
     *sum = *c->score_here;
     return 0;

@@ -12,11 +12,12 @@
  * Everything is queued, and the host goes on; it waits for the numbers of samples to be
  * taken up of some batches ago, and where it is said.
  *
- * In a build without CUDA nothing of this is there but card_create, which says so.
+ * In a build without CUDA nothing of this is there but gpu_trainer_create, which says
+ * so.
  */
-struct card;
+struct gpu_trainer;
 
-struct card_plan {
+struct gpu_trainer_plan {
     const struct net *net; /* layers and parameters; its memory is not used */
     crun_dtype type;       /* of activations, weights and gradients */
     size_t capacity;       /* samples of a batch */
@@ -26,29 +27,31 @@ struct card_plan {
 };
 
 /* NULL: see *e. On the GPU that is the current one. */
-struct card *card_create(const struct card_plan *p, struct err *e) MUST_CHECK;
-void card_destroy(struct card *c); /* NULL is fine */
-void *card_stream(const struct card *c);
+struct gpu_trainer *gpu_trainer_create(const struct gpu_trainer_plan *p,
+                                       struct err *e) MUST_CHECK;
+void gpu_trainer_destroy(struct gpu_trainer *c); /* NULL is fine */
+void *gpu_trainer_stream(const struct gpu_trainer *c);
 
-enum card_set { CARD_TRAIN, CARD_TEST };
-int card_load(struct card *c, enum card_set set, const uint8_t *images,
-              const uint8_t *labels, size_t count, struct err *e) MUST_CHECK;
+enum gpu_trainer_set { GPU_TRAINER_TRAIN, GPU_TRAINER_TEST };
+int gpu_trainer_load(struct gpu_trainer *c, enum gpu_trainer_set set,
+                     const uint8_t *images, const uint8_t *labels, size_t count,
+                     struct err *e) MUST_CHECK;
 
 /* Memory of the GPU: f32, the same in the card's type (NULL for f32), the gradient. */
-void card_bind(struct card *c, unsigned parameter, const float *value, const void *half,
-               void *gradient);
+void gpu_trainer_bind(struct gpu_trainer *c, unsigned parameter, const float *value,
+                      const void *half, void *gradient);
 /* Waits. */
-int card_copy(struct card *c, void *to, const void *from, size_t bytes,
-              struct err *e) MUST_CHECK;
+int gpu_trainer_copy(struct gpu_trainer *c, void *to, const void *from, size_t bytes,
+                     struct err *e) MUST_CHECK;
 
 /* To the card's type, which is not f32. */
-int card_round(struct card *c, void *to, const float *from, size_t count,
-               struct err *e) MUST_CHECK;
-/* Memory of the GPU, once; NULL: see *e. Freed by card_destroy. */
-void *card_alloc(struct card *c, size_t bytes, struct err *e) MUST_CHECK;
+int gpu_trainer_round(struct gpu_trainer *c, void *to, const float *from, size_t count,
+                      struct err *e) MUST_CHECK;
+/* Memory of the GPU, once; NULL: see *e. Freed by gpu_trainer_destroy. */
+void *gpu_trainer_alloc(struct gpu_trainer *c, size_t bytes, struct err *e) MUST_CHECK;
 
-struct card_batch {
-    enum card_set set;
+struct gpu_trainer_batch {
+    enum gpu_trainer_set set;
     const uint64_t *sample;
     size_t size;
     bool training, accumulate;
@@ -58,13 +61,14 @@ struct card_batch {
 };
 
 /* Forward, loss, and in training backward; ready as in net_backward. */
-int card_run(struct card *c, const struct card_batch *b,
-             void (*ready)(void *arg, unsigned parameter), void *arg,
-             struct err *e) MUST_CHECK;
+int gpu_trainer_run(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
+                    void (*ready)(void *arg, unsigned parameter), void *arg,
+                    struct err *e) MUST_CHECK;
 
 /* The sum over all batches so far is written down, and can be read later on; reading
  * waits for it. */
-int card_note_score(struct card *c, struct err *e) MUST_CHECK;
-int card_read_score(struct card *c, struct score *sum, struct err *e) MUST_CHECK;
+int gpu_trainer_note_score(struct gpu_trainer *c, struct err *e) MUST_CHECK;
+int gpu_trainer_read_score(struct gpu_trainer *c, struct score *sum,
+                           struct err *e) MUST_CHECK;
 
 #endif

@@ -18,15 +18,15 @@
 #define BAR_MIN 6
 #define TEXT_COLUMNS 72 /* of the line, without its bar */
 
-struct screen {
+struct progress_bar {
     bool shown, terminal, colour;
     bool bar; /* stands in the last line */
     uint64_t next_ms;
 };
 
-struct screen *screen_create(bool shown)
+struct progress_bar *progress_bar_create(bool shown)
 {
-    struct screen *s = xcalloc(1, sizeof(*s));
+    struct progress_bar *s = xcalloc(1, sizeof(*s));
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
 
     s->shown = shown;
@@ -36,14 +36,14 @@ struct screen *screen_create(bool shown)
     return s;
 }
 
-static void clear_bar(struct screen *s)
+static void clear_bar(struct progress_bar *s)
 {
     if (s->bar)
         fputs("\r\033[K", stdout);
     s->bar = false;
 }
 
-void screen_destroy(struct screen *s)
+void progress_bar_destroy(struct progress_bar *s)
 {
     if (!s)
         return;
@@ -52,7 +52,7 @@ void screen_destroy(struct screen *s)
     free(s);
 }
 
-void screen_line(struct screen *s, const char *fmt, ...)
+void progress_bar_line(struct progress_bar *s, const char *fmt, ...)
 {
     va_list args;
 
@@ -66,7 +66,7 @@ void screen_line(struct screen *s, const char *fmt, ...)
     fflush(stdout);
 }
 
-char *screen_number(uint64_t n, char *text, size_t size)
+char *progress_bar_number(uint64_t n, char *text, size_t size)
 {
     char digits[32];
     int count = snprintf(digits, sizeof(digits), "%" PRIu64, n);
@@ -81,7 +81,7 @@ char *screen_number(uint64_t n, char *text, size_t size)
     return text;
 }
 
-char *screen_time(double seconds, char *text, size_t size)
+char *progress_bar_time(double seconds, char *text, size_t size)
 {
     uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + .5) : 0;
 
@@ -100,7 +100,7 @@ static int columns(void)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
 
-static void print_bar(const struct screen *s, double part, int width)
+static void print_bar(const struct progress_bar *s, double part, int width)
 {
     int done = (int)(part * width + .5);
 
@@ -143,13 +143,13 @@ static int bar_width(int all_columns, int free_columns)
     return width <= free_columns ? width : 0;
 }
 
-static void print_progress(const struct screen *s, const struct progress *p)
+static void print_progress(const struct progress_bar *s, const struct progress *p)
 {
     char rate[32], left[32], words[WORDS][40];
     int all = columns(), head;
 
-    screen_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
-    screen_time(p->left_s, left, sizeof(left));
+    progress_bar_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
+    progress_bar_time(p->left_s, left, sizeof(left));
     snprintf(words[PART], sizeof(words[PART]), " %3.0f%%", 100 * p->part);
     snprintf(words[LOSS], sizeof(words[LOSS]), "  loss %.4f", p->loss);
     snprintf(words[ACCURACY], sizeof(words[ACCURACY]), "  acc %.1f%%",
@@ -163,7 +163,7 @@ static void print_progress(const struct screen *s, const struct progress *p)
         fputs(words[i], stdout);
 }
 
-void screen_progress(struct screen *s, const struct progress *p)
+void progress_bar_progress(struct progress_bar *s, const struct progress *p)
 {
     uint64_t now = s->shown ? clock_ms() : 0;
 

@@ -10,7 +10,7 @@
  * What a person sees of the training, on standard output: lines, and below them, on a
  * terminal, a bar that moves. Elsewhere the bar is a line every ten seconds.
  */
-struct screen;
+struct progress_bar;
 
 struct progress {
     uint64_t pass, passes;
@@ -19,16 +19,16 @@ struct progress {
 };
 
 /* One that shows nothing, for all ranks but the first. */
-struct screen *screen_create(bool shown);
-void screen_destroy(struct screen *s); /* NULL is fine */
+struct progress_bar *progress_bar_create(bool shown);
+void progress_bar_destroy(struct progress_bar *s); /* NULL is fine */
 
-void screen_line(struct screen *s, const char *fmt, ...)
+void progress_bar_line(struct progress_bar *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void screen_progress(struct screen *s, const struct progress *p);
+void progress_bar_progress(struct progress_bar *s, const struct progress *p);
 
 /* "1,199,882". Returns text. */
-char *screen_number(uint64_t n, char *text, size_t size);
+char *progress_bar_number(uint64_t n, char *text, size_t size);
 /* "0:04", "1:02:03". Returns text. */
-char *screen_time(double seconds, char *text, size_t size);
+char *progress_bar_time(double seconds, char *text, size_t size);
 
 #endif

@@ -18,7 +18,7 @@
 #include "agent/cleanup/run_tmpdir.h"
 #include "tests/worlds/check_main.h"
 
-static char tag[SCRATCH_TAG_LEN + 1], path[64];
+static char tag[RUN_TMPDIR_TAG_LEN + 1], path[64];
 
 /* Of a launch that is not this process's. */
 static void other_launch(void)
@@ -27,7 +27,7 @@ static void other_launch(void)
     if (unshare(CLONE_NEWNS) == 0 &&
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         (void)mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL);
-    scratch_random(tag, SCRATCH_TAG_LEN);
+    run_tmpdir_random(tag, RUN_TMPDIR_TAG_LEN);
     snprintf(path, sizeof(path), "/dev/shm/crun-%u-%s", (unsigned)geteuid(), tag);
 }
 
@@ -63,7 +63,7 @@ static pid_t start_carrier(void)
     char byte;
     pid_t pid;
 
-    snprintf(entry, sizeof(entry), CLAIM_VARIABLE "=%s", tag);
+    snprintf(entry, sizeof(entry), LAUNCH_LOCK_VARIABLE "=%s", tag);
     ck_assert_int_eq(pipe2(begun, O_CLOEXEC), 0);
     pid = fork();
     ck_assert_int_ge(pid, 0);
@@ -90,22 +90,22 @@ static bool was_killed(pid_t pid)
 
 START_TEST(it_is_there_locked_and_made_once)
 {
-    const char *own = scratch_tag();
-    int fd = claim_make(own), other;
+    const char *own = run_tmpdir_tag();
+    int fd = launch_lock_make(own), other;
 
     memcpy(tag, own, sizeof(tag));
     snprintf(path, sizeof(path), "/dev/shm/crun-%u-%s", (unsigned)geteuid(), tag);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(claim_make(own), fd);
+    ck_assert_int_eq(launch_lock_make(own), fd);
     other = open(path, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(other, 0);
     ck_assert_int_eq(flock(other, LOCK_EX | LOCK_NB), -1);
     close(fd);
     ck_assert_int_eq(flock(other, LOCK_EX | LOCK_NB), 0);
     close(other);
-    claim_remove("no tag/at all");
+    launch_lock_remove("no tag/at all");
     ck_assert(is_there());
-    claim_remove(tag);
+    launch_lock_remove(tag);
     ck_assert(!is_there());
 }
 END_TEST
@@ -116,10 +116,10 @@ START_TEST(who_is_of_a_dead_launch_is_ended)
     pid_t pid = start_carrier();
 
     close(fd);
-    ck_assert_int_ge(claim_make(scratch_tag()), 0);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
     ck_assert(was_killed(pid));
     ck_assert(!is_there());
-    claim_remove(scratch_tag());
+    launch_lock_remove(run_tmpdir_tag());
 }
 END_TEST
 
@@ -128,11 +128,11 @@ START_TEST(who_is_of_one_that_lives_is_not)
     int fd = make_file();
     pid_t pid = start_carrier();
 
-    ck_assert_int_ge(claim_make(scratch_tag()), 0);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
     ck_assert(!was_killed(pid));
     ck_assert(is_there());
     close(fd);
-    claim_remove(scratch_tag());
+    launch_lock_remove(run_tmpdir_tag());
 }
 END_TEST
 
@@ -141,10 +141,10 @@ START_TEST(a_name_without_a_file_of_ours_says_nothing)
     pid_t pid = start_carrier();
 
     ck_assert_int_eq(symlink("/dev/null", path), 0);
-    ck_assert_int_ge(claim_make(scratch_tag()), 0);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
     ck_assert(!was_killed(pid));
     ck_assert(is_there());
-    claim_remove(scratch_tag());
+    launch_lock_remove(run_tmpdir_tag());
 }
 END_TEST
 
@@ -154,11 +154,11 @@ START_TEST(nobody_ends_those_that_it_lives_among)
     pid_t pid = start_carrier();
 
     close(fd);
-    setenv(CLAIM_VARIABLE, tag, 1);
-    ck_assert_int_ge(claim_make(scratch_tag()), 0);
+    setenv(LAUNCH_LOCK_VARIABLE, tag, 1);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
     ck_assert(!was_killed(pid));
     ck_assert(is_there());
-    claim_remove(scratch_tag());
+    launch_lock_remove(run_tmpdir_tag());
 }
 END_TEST
 

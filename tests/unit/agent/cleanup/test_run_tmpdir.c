@@ -71,9 +71,9 @@ START_TEST(the_tag_stays_the_same)
 {
     char *path, *again;
 
-    ck_assert_uint_eq(strlen(scratch_tag()), SCRATCH_TAG_LEN);
-    path = scratch_path(scratch_tag());
-    again = scratch_path(scratch_tag());
+    ck_assert_uint_eq(strlen(run_tmpdir_tag()), RUN_TMPDIR_TAG_LEN);
+    path = run_tmpdir_path(run_tmpdir_tag());
+    again = run_tmpdir_path(run_tmpdir_tag());
     ck_assert_str_eq(path, again);
     ck_assert_mem_eq(path, folder, strlen(folder));
     free(path);
@@ -84,9 +84,9 @@ END_TEST
 START_TEST(an_empty_tree_goes)
 {
     make_run();
-    scratch_remove_empty(TAG);
+    run_tmpdir_remove_empty(TAG);
     ck_assert(!is_there("crun_" TAG));
-    scratch_remove_empty(TAG); /* and is not missed */
+    run_tmpdir_remove_empty(TAG); /* and is not missed */
 }
 END_TEST
 
@@ -94,7 +94,7 @@ START_TEST(a_file_stays_with_the_way_to_it)
 {
     make_run();
     write_file("crun_" TAG "/run_1/attempt_0/1/error.json");
-    scratch_remove_empty(TAG);
+    run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/1/error.json"));
     ck_assert(!is_there("crun_" TAG "/run_1/attempt_0/0"));
 }
@@ -104,7 +104,7 @@ START_TEST(what_a_worker_made_below_stays)
 {
     make_run();
     make("crun_" TAG "/run_1/attempt_0/0/its_own");
-    scratch_remove_empty(TAG);
+    run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0/its_own"));
 }
 END_TEST
@@ -115,7 +115,7 @@ START_TEST(no_link_is_followed)
     make("elsewhere/empty");
     make("crun_" TAG);
     ck_assert_int_eq(symlink("../elsewhere", path_of("crun_" TAG "/run_1")), 0);
-    scratch_remove_empty(TAG);
+    run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("elsewhere/empty"));
     ck_assert(is_there("crun_" TAG "/run_1"));
 }
@@ -130,7 +130,7 @@ START_TEST(what_is_not_a_tag_means_nothing)
     snprintf(name, sizeof(name), "crun_%s", names[_i]);
     if (!strchr(name, '/'))
         make(name);
-    scratch_remove_empty(names[_i]);
+    run_tmpdir_remove_empty(names[_i]);
     ck_assert(strchr(name, '/') || is_there(name));
 }
 END_TEST

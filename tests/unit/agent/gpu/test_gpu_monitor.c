@@ -22,7 +22,7 @@
 #define WAIT_MS 60000
 
 static struct loop *loop;
-static struct gpu_care *care;
+static struct gpu_monitor *care;
 static struct config config;
 static char state[] = "/tmp/gpu-care-XXXXXX";
 static char remarks[4096];
@@ -58,17 +58,17 @@ static void begin(uint32_t first_rank)
 {
     struct msg_start start = { .first_rank = first_rank, .workers = config.workers };
 
-    gpu_care_begin(care, &start);
+    gpu_monitor_begin(care, &start);
 }
 
 static void create(const char *gpus, uint32_t workers, const char *text)
 {
-    struct gpu_care_calls calls = { .remark = on_remark };
+    struct gpu_monitor_calls calls = { .remark = on_remark };
 
     setenv("NVML_GPUS", gpus, 1);
     set_state(text);
     config.workers = workers;
-    care = gpu_care_create(loop, &config, &calls);
+    care = gpu_monitor_create(loop, &config, &calls);
     ck_assert_ptr_nonnull(care);
     begin(4);
 }
@@ -76,7 +76,7 @@ static void create(const char *gpus, uint32_t workers, const char *text)
 static void look(void)
 {
     beat = (struct msg_heartbeat){ .step = 0 };
-    gpu_care_progress(care, &beat);
+    gpu_monitor_progress(care, &beat);
     loop_turn(loop, 10);
 }
 
@@ -107,7 +107,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    gpu_care_destroy(care);
+    gpu_monitor_destroy(care);
     loop_destroy(loop);
     unlink(state);
 }
@@ -141,10 +141,10 @@ START_TEST(a_note_goes_before_the_one_that_is_there)
     create(TWO, 2, "GPU-a slowed=32\nGPU-b percent=1\n");
     UNTIL(*beat.note);
     beat = (struct msg_heartbeat){ .note = "rank 4 lags" };
-    gpu_care_progress(care, &beat);
+    gpu_monitor_progress(care, &beat);
     ck_assert_str_eq(beat.note, "GPU 0 hot; rank 4 lags");
     memset(beat.note, 'x', sizeof(beat.note) - 1);
-    gpu_care_progress(care, &beat);
+    gpu_monitor_progress(care, &beat);
     ck_assert_uint_eq(strlen(beat.note), sizeof(beat.note) - 1);
 }
 END_TEST
@@ -224,7 +224,7 @@ START_TEST(a_driver_that_hangs_holds_up_nothing)
         uint64_t before = clock_ms(), took;
 
         beat = (struct msg_heartbeat){ .step = 0 };
-        gpu_care_progress(care, &beat);
+        gpu_monitor_progress(care, &beat);
         took = clock_ms() - before;
         longest = took > longest ? took : longest;
         loop_turn(loop, 10);
@@ -272,7 +272,7 @@ START_TEST(the_probe_ends_with_its_agent)
 
     create(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
-    gpu_care_destroy(care);
+    gpu_monitor_destroy(care);
     care = NULL;
     ck_assert_int_gt(waitpid(-1, &status, 0), 0);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -305,16 +305,16 @@ START_TEST(a_failure_names_the_xid_before_it)
     until_remark("XID 79");
     strcpy(f.what, "killed by SIGABRT");
     f.at_ms = other.at_ms = clock_ms();
-    gpu_care_explain(care, &f);
+    gpu_monitor_explain(care, &f);
     ck_assert_ptr_nonnull(
         strstr(f.what, "killed by SIGABRT; GPU 1 (0000:5e:00.0) had XID 79 "));
     ck_assert_ptr_nonnull(strstr(f.what, " s before: it has fallen off the bus"));
-    gpu_care_explain(care, &other);
+    gpu_monitor_explain(care, &other);
     ck_assert_str_eq(other.what, "exit code 1");
     hang.at_ms = late.at_ms = f.at_ms + 3600000;
-    gpu_care_explain(care, &late);
+    gpu_monitor_explain(care, &late);
     ck_assert_str_eq(late.what, "it");
-    gpu_care_explain(care, &hang);
+    gpu_monitor_explain(care, &hang);
     ck_assert_ptr_nonnull(strstr(hang.what, "had XID 79 "));
 }
 END_TEST
@@ -356,11 +356,11 @@ static const struct {
 START_TEST(a_check_finds_what_is_unfit)
 {
     create(checks[_i].gpus, 2, checks[_i].state);
-    gpu_care_check(care, on_checked, NULL);
+    gpu_monitor_check(care, on_checked, NULL);
     UNTIL(verdicts);
     ck_assert_str_eq(verdict, checks[_i].unfit);
     verdicts = 0; /* what is known is said at once */
-    gpu_care_check(care, on_checked, NULL);
+    gpu_monitor_check(care, on_checked, NULL);
     ck_assert_uint_eq(verdicts, 1);
 }
 END_TEST
@@ -368,13 +368,13 @@ END_TEST
 START_TEST(a_driver_that_is_not_there_is_unfit)
 {
     create(TWO, 2, "GPU-a hang=1");
-    gpu_care_check(care, on_checked, NULL);
+    gpu_monitor_check(care, on_checked, NULL);
     loop_turn(loop, 10);
     ck_assert_uint_eq(verdicts, 0);
     ck_assert_int_eq(kill(probe_pid(), SIGKILL), 0);
     UNTIL(verdicts);
     ck_assert_str_eq(verdict, "the driver of its GPUs does not answer");
-    gpu_care_check(NULL, on_checked, NULL);
+    gpu_monitor_check(NULL, on_checked, NULL);
     ck_assert_str_eq(verdict, "");
 }
 END_TEST

@@ -123,14 +123,14 @@ START_TEST(a_worker_finds_its_status_page)
 {
     char path[64], script[256];
     const char *argv[] = { "/bin/sh", "-c", script, NULL };
-    const struct pages *pages;
+    const struct status_pages *pages;
     int out = open("/dev/null", O_RDWR);
 
     begin_guard(_i);
     pages = guard_pages(t.guard);
     ck_assert_uint_eq(pages->count, WORKERS);
-    pages_clear(pages, 3);
-    pages_path(pages, guard_pid(t.guard), 3, path, sizeof(path));
+    status_pages_clear(pages, 3);
+    status_pages_path(pages, guard_pid(t.guard), 3, path, sizeof(path));
     snprintf(script, sizeof(script),
              "test \"$(head -c 4 %s)\" = crpg && printf 0123 | dd of=%s bs=1 seek=12 "
              "conv=notrunc 2>/dev/null",
@@ -142,7 +142,7 @@ START_TEST(a_worker_finds_its_status_page)
     ck_assert_uint_eq(pages->page[3]->magic, PROGRESS_MAGIC);
     ck_assert_int_eq(memcmp(&pages->page[3]->phase, "0123", 4), 0);
     ck_assert_uint_eq(pages->page[2]->phase, 0);
-    ck_assert_str_eq(pages_path(pages, 1, WORKERS, path, sizeof(path)), "");
+    ck_assert_str_eq(status_pages_path(pages, 1, WORKERS, path, sizeof(path)), "");
     end_guard();
 }
 END_TEST
@@ -153,7 +153,7 @@ START_TEST(a_page_cannot_be_cut_short)
     char path[64];
 
     begin_guard(_i);
-    pages_path(guard_pages(t.guard), guard_pid(t.guard), 0, path, sizeof(path));
+    status_pages_path(guard_pages(t.guard), guard_pid(t.guard), 0, path, sizeof(path));
     ck_assert_int_lt(truncate(path, 0), 0);
     ck_assert_int_lt(truncate(path, 1 << 20), 0);
     end_guard();

@@ -30,26 +30,26 @@ static void teardown(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-static struct logtree *create(const char *dir, const char *run_id)
+static struct log_dirs *create(const char *dir, const char *run_id)
 {
     struct err e;
-    struct logtree *t = logtree_create(dir, run_id, &e);
+    struct log_dirs *t = log_dirs_create(dir, run_id, &e);
 
     ck_assert_msg(t != NULL, "%s", e.text);
     return t;
 }
 
-static void begin(struct logtree *t, uint64_t attempt, uint32_t workers)
+static void begin(struct log_dirs *t, uint64_t attempt, uint32_t workers)
 {
     struct err e;
 
-    ck_assert_msg(logtree_begin(t, attempt, workers, &e) == 0, "%s", e.text);
+    ck_assert_msg(log_dirs_begin(t, attempt, workers, &e) == 0, "%s", e.text);
 }
 
-static void append(struct logtree *t, uint32_t local_rank, const char *text)
+static void append(struct log_dirs *t, uint32_t local_rank, const char *text)
 {
     struct err e;
-    int fd = logtree_open(t, local_rank, "stdout.log", &e);
+    int fd = log_dirs_open(t, local_rank, "stdout.log", &e);
 
     ck_assert_msg(fd >= 0, "%s", e.text);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
@@ -65,50 +65,50 @@ static off_t size_of(const char *path)
 
 START_TEST(the_tree_is_torchruns)
 {
-    struct logtree *t = create(log_dir, "run");
+    struct log_dirs *t = create(log_dir, "run");
     char wanted[256], *path, latest[512], host[HOST_NAME_MAX_BYTES + 1] = "";
     char target[256] = "";
 
-    ck_assert_mem_eq(logtree_path(t), log_dir, strlen(log_dir));
-    ck_assert_int_eq(strncmp(logtree_path(t) + strlen(log_dir), "/run_", 5), 0);
+    ck_assert_mem_eq(log_dirs_path(t), log_dir, strlen(log_dir));
+    ck_assert_int_eq(strncmp(log_dirs_path(t) + strlen(log_dir), "/run_", 5), 0);
     begin(t, 3, 2);
     append(t, 1, "hello");
-    snprintf(wanted, sizeof(wanted), "%s/attempt_3/1/stdout.log", logtree_path(t));
-    path = logtree_file_path(t, 1, "stdout.log");
+    snprintf(wanted, sizeof(wanted), "%s/attempt_3/1/stdout.log", log_dirs_path(t));
+    path = log_dirs_file_path(t, 1, "stdout.log");
     ck_assert_str_eq(path, wanted);
     ck_assert_int_eq(size_of(path), 5);
     free(path);
-    append(t, LOGTREE_NODE, "node");
-    path = logtree_file_path(t, LOGTREE_NODE, "stdout.log");
+    append(t, LOG_DIRS_NODE, "node");
+    path = log_dirs_file_path(t, LOG_DIRS_NODE, "stdout.log");
     ck_assert_int_eq(size_of(path), 4);
     free(path);
     gethostname(host, sizeof(host) - 1);
     snprintf(latest, sizeof(latest), "%s/latest-%s", log_dir, host);
     ck_assert_int_gt(readlink(latest, target, sizeof(target) - 1), 0);
-    ck_assert_str_eq(target, strrchr(logtree_path(t), '/') + 1);
-    logtree_destroy(t);
+    ck_assert_str_eq(target, strrchr(log_dirs_path(t), '/') + 1);
+    log_dirs_destroy(t);
 }
 END_TEST
 
 START_TEST(latest_points_to_the_newest_run)
 {
-    struct logtree *one = create(log_dir, "run"), *two = create(log_dir, "run");
+    struct log_dirs *one = create(log_dir, "run"), *two = create(log_dir, "run");
     char latest[512], host[HOST_NAME_MAX_BYTES + 1] = "", *real;
 
     gethostname(host, sizeof(host) - 1);
     snprintf(latest, sizeof(latest), "%s/latest-%s", log_dir, host);
     real = realpath(latest, NULL);
-    ck_assert_str_eq(real, logtree_path(two));
-    ck_assert_str_ne(logtree_path(one), logtree_path(two));
+    ck_assert_str_eq(real, log_dirs_path(two));
+    ck_assert_str_ne(log_dirs_path(one), log_dirs_path(two));
     free(real);
-    logtree_destroy(one);
-    logtree_destroy(two);
+    log_dirs_destroy(one);
+    log_dirs_destroy(two);
 }
 END_TEST
 
 START_TEST(nothing_is_erased_by_another_attempt_or_the_same)
 {
-    struct logtree *t = create(log_dir, "run");
+    struct log_dirs *t = create(log_dir, "run");
     char *path;
 
     begin(t, 0, 1);
@@ -117,22 +117,22 @@ START_TEST(nothing_is_erased_by_another_attempt_or_the_same)
     append(t, 0, "two");
     begin(t, 0, 1);
     append(t, 0, "more");
-    path = logtree_file_path(t, 0, "stdout.log");
+    path = log_dirs_file_path(t, 0, "stdout.log");
     ck_assert_int_eq(size_of(path), 7);
     free(path);
-    logtree_destroy(t);
+    log_dirs_destroy(t);
 }
 END_TEST
 
 START_TEST(a_temporary_tree_goes_if_it_stayed_empty)
 {
-    struct logtree *t = create(NULL, "run");
+    struct log_dirs *t = create(NULL, "run");
     char path[512];
 
-    snprintf(path, sizeof(path), "%s", logtree_path(t));
+    snprintf(path, sizeof(path), "%s", log_dirs_path(t));
     begin(t, 0, 3);
     begin(t, 1, 2);
-    logtree_destroy(t);
+    log_dirs_destroy(t);
     ck_assert_int_eq(rmdir(folder), 0); /* nothing is left in it */
     ck_assert_int_eq(mkdir(folder, 0700), 0);
 }
@@ -140,17 +140,17 @@ END_TEST
 
 START_TEST(a_temporary_tree_stays_where_something_was_written)
 {
-    struct logtree *t = create(NULL, "run");
+    struct log_dirs *t = create(NULL, "run");
     char path[512], *file;
 
     begin(t, 0, 3);
     append(t, 1, "hello");
-    file = logtree_file_path(t, 1, "stdout.log");
-    snprintf(path, sizeof(path), "%s/attempt_0/0", logtree_path(t));
+    file = log_dirs_file_path(t, 1, "stdout.log");
+    snprintf(path, sizeof(path), "%s/attempt_0/0", log_dirs_path(t));
     ck_assert_int_ge(size_of(path), 0);
     begin(t, 1, 3);
     ck_assert_int_eq(size_of(path), -1);
-    logtree_destroy(t);
+    log_dirs_destroy(t);
     ck_assert_int_eq(size_of(file), 5);
     free(file);
 }
@@ -159,17 +159,17 @@ END_TEST
 START_TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
 {
     for (int i = 0; i < 2; i++) {
-        struct logtree *t = create(i ? log_dir : NULL, "run");
+        struct log_dirs *t = create(i ? log_dir : NULL, "run");
         char path[512];
 
         begin(t, 0, 2);
         append(t, 1, "hello");
-        logtree_clear(t);
-        snprintf(path, sizeof(path), "%s/attempt_0/0", logtree_path(t));
+        log_dirs_clear(t);
+        snprintf(path, sizeof(path), "%s/attempt_0/0", log_dirs_path(t));
         ck_assert_int_eq(size_of(path) >= 0, i);
-        snprintf(path, sizeof(path), "%s/attempt_0/1/stdout.log", logtree_path(t));
+        snprintf(path, sizeof(path), "%s/attempt_0/1/stdout.log", log_dirs_path(t));
         ck_assert_int_eq(size_of(path), 5);
-        logtree_destroy(t);
+        log_dirs_destroy(t);
         ck_assert_int_eq(size_of(path), 5);
     }
 }
@@ -181,32 +181,32 @@ START_TEST(a_run_id_of_any_text_makes_one_folder)
         const char *run_id, *name;
     } ids[] = { { "a/../b", "a_.._b_" }, { "../up", "_._up_" }, { ".", "__" },
                 { "", "none_" },         { "a\nb", "a_b_" },    { "a b", "a b_" } };
-    struct logtree *t = create(log_dir, ids[_i].run_id);
-    const char *name = logtree_path(t) + strlen(log_dir) + 1;
+    struct log_dirs *t = create(log_dir, ids[_i].run_id);
+    const char *name = log_dirs_path(t) + strlen(log_dir) + 1;
 
     ck_assert_ptr_null(strchr(name, '/'));
     ck_assert_msg(strncmp(name, ids[_i].name, strlen(ids[_i].name)) == 0, "%s", name);
-    logtree_destroy(t);
+    log_dirs_destroy(t);
 }
 END_TEST
 
 START_TEST(no_symbolic_link_is_followed)
 {
-    struct logtree *t = create(log_dir, "run");
+    struct log_dirs *t = create(log_dir, "run");
     char path[512], target[256];
     struct err e;
 
     begin(t, 0, 1);
     snprintf(target, sizeof(target), "%s/target", folder);
-    snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", logtree_path(t));
+    snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", log_dirs_path(t));
     ck_assert_int_eq(symlink(target, path), 0);
-    ck_assert_int_eq(logtree_open(t, 0, "stdout.log", &e), -1);
+    ck_assert_int_eq(log_dirs_open(t, 0, "stdout.log", &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, path));
     ck_assert_int_eq(size_of(target), -1);
-    snprintf(path, sizeof(path), "%s/attempt_1", logtree_path(t));
+    snprintf(path, sizeof(path), "%s/attempt_1", log_dirs_path(t));
     ck_assert_int_eq(symlink(folder, path), 0);
-    ck_assert_int_eq(logtree_begin(t, 1, 1, &e), -1);
-    logtree_destroy(t);
+    ck_assert_int_eq(log_dirs_begin(t, 1, 1, &e), -1);
+    log_dirs_destroy(t);
 }
 END_TEST
 
@@ -220,10 +220,10 @@ START_TEST(a_folder_that_cannot_be_made_is_named)
     f = fopen(path, "w");
     fclose(f);
     snprintf(path, sizeof(path), "%s/file/logs", folder);
-    ck_assert_ptr_null(logtree_create(path, "run", &e));
+    ck_assert_ptr_null(log_dirs_create(path, "run", &e));
     ck_assert_ptr_nonnull(strstr(e.text, path));
     setenv("TMPDIR", path, 1);
-    ck_assert_ptr_null(logtree_create(NULL, "run", &e));
+    ck_assert_ptr_null(log_dirs_create(NULL, "run", &e));
     ck_assert_ptr_nonnull(strstr(e.text, path));
 }
 END_TEST

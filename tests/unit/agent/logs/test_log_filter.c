@@ -26,12 +26,12 @@ static const struct {
 
 START_TEST(logfilter_copies_in_each_case)
 {
-    struct logfilter *f = logfilter_create(written_begin(), strings, "0:");
+    struct log_filter *f = log_filter_create(written_begin(), strings, "0:");
     const char *copied;
 
     for (int i = 0; i < 4 && cases[_i].piece[i]; i++)
-        logfilter_put(f, cases[_i].piece[i], strlen(cases[_i].piece[i]));
-    logfilter_destroy(f);
+        log_filter_put(f, cases[_i].piece[i], strlen(cases[_i].piece[i]));
+    log_filter_destroy(f);
     copied = written_end();
     ck_assert_msg(strcmp(copied, cases[_i].copied) == 0, "%s: \"%s\"", cases[_i].what,
                   copied);
@@ -40,13 +40,13 @@ END_TEST
 
 START_TEST(a_line_without_bounds_is_looked_at_in_parts)
 {
-    struct logfilter *f = logfilter_create(written_begin(), strings, "");
+    struct log_filter *f = log_filter_create(written_begin(), strings, "");
     char *junk = calloc(1, LOG_LINE_MAX);
 
     for (int i = 0; i < 10; i++)
-        logfilter_put(f, junk, LOG_LINE_MAX - 1);
-    logfilter_put(f, "\nloss\n", 6);
-    logfilter_destroy(f);
+        log_filter_put(f, junk, LOG_LINE_MAX - 1);
+    log_filter_put(f, "\nloss\n", 6);
+    log_filter_destroy(f);
     ck_assert_str_eq(written_end(), "loss\n");
     free(junk);
 }

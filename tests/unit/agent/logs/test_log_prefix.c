@@ -23,7 +23,7 @@ static const struct {
 
 START_TEST(logprefix_makes_each_case)
 {
-    char *prefix = logprefix_make(cases[_i].template, "trainer", 12, 4);
+    char *prefix = log_prefix_make(cases[_i].template, "trainer", 12, 4);
 
     ck_assert_str_eq(prefix, cases[_i].prefix);
     free(prefix);

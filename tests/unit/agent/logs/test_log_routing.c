@@ -46,7 +46,7 @@
  */
 static const struct {
     const char *what;
-    struct logplan_sinks sinks;
+    struct log_routing_sinks sinks;
     uint8_t redirect, tee, tee_of_other;
     bool hidden, filters;
     const char *log_dir, *out, *err, *one;
@@ -74,7 +74,7 @@ static const struct {
     { "no logs, teed", FILES, 0, 3, 0, false, true, "/dev/null", "CP", "CP", "" },
 };
 
-static void describe(const struct logplan *p, char *text)
+static void describe(const struct log_routing *p, char *text)
 {
     const struct {
         bool is;
@@ -98,18 +98,19 @@ START_TEST(logplan_makes_each_case)
     struct config c = { .workers = WORKERS,
                         .log_dir = cases[_i].log_dir,
                         .streams = { redirect, tee, shown } };
-    struct logplan p[LOG_STREAMS];
+    struct log_routing p[LOG_STREAMS];
     char text[LOG_STREAMS][16];
 
     if (cases[_i].filters)
         c.stdout_filters = c.stderr_filters = filters;
     for (int i = 0; i < LOG_STREAMS; i++) {
-        p[i] = logplan_make(&c, &cases[_i].sinks, 0, i);
+        p[i] = log_routing_make(&c, &cases[_i].sinks, 0, i);
         describe(&p[i], text[i]);
     }
     ck_assert_msg(strcmp(text[LOG_OUT], cases[_i].out) == 0 &&
                       strcmp(text[LOG_ERR], cases[_i].err) == 0 &&
-                      logplan_is_one_stream(p, &cases[_i].sinks) == !!*cases[_i].one,
+                      log_routing_is_one_stream(p, &cases[_i].sinks) ==
+                          !!*cases[_i].one,
                   "%s: %s and %s", cases[_i].what, text[LOG_OUT], text[LOG_ERR]);
 }
 END_TEST
@@ -122,15 +123,15 @@ START_TEST(files_are_needed_by_redirects_tees_and_filters)
                         .stdout_filters = none,
                         .streams = { redirect, tee, NULL } };
 
-    ck_assert(!logplan_needs_files(&c));
+    ck_assert(!log_routing_needs_files(&c));
     redirect[1] = CONFIG_STDERR;
-    ck_assert(logplan_needs_files(&c));
+    ck_assert(log_routing_needs_files(&c));
     redirect[1] = 0;
     tee[0] = CONFIG_STDOUT;
-    ck_assert(logplan_needs_files(&c));
+    ck_assert(log_routing_needs_files(&c));
     tee[0] = 0;
     c.stdout_filters = some;
-    ck_assert(logplan_needs_files(&c));
+    ck_assert(log_routing_needs_files(&c));
 }
 END_TEST
 
@@ -138,18 +139,18 @@ START_TEST(a_look_tells_files_devices_and_pipes_apart)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), pipe_end[2];
     int file = memfd_create("test", MFD_CLOEXEC), copy = dup(file);
-    struct logplan_sinks sinks = logplan_look_at(file, null);
+    struct log_routing_sinks sinks = log_routing_look_at(file, null);
 
     ck_assert_int_eq(pipe2(pipe_end, O_CLOEXEC), 0);
     ck_assert_int_eq(sinks.kind[LOG_OUT], LOG_SINK_FILE);
     ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_DEVICE);
     ck_assert(!sinks.same);
-    ck_assert(logplan_look_at(file, copy).same);
-    sinks = logplan_look_at(pipe_end[1], pipe_end[1]);
+    ck_assert(log_routing_look_at(file, copy).same);
+    sinks = log_routing_look_at(pipe_end[1], pipe_end[1]);
     ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_PIPE);
     ck_assert(sinks.same);
     close(copy);
-    ck_assert(!logplan_look_at(file, copy).same); /* closed */
+    ck_assert(!log_routing_look_at(file, copy).same); /* closed */
     close(null);
     close(file);
     close(pipe_end[0]);

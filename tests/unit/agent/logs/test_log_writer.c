@@ -20,7 +20,7 @@
 
 static struct {
     struct loop *loop;
-    struct writer *writer;
+    struct log_writer *writer;
     unsigned news;
     char logged[4096];
 } t;
@@ -40,17 +40,17 @@ static void on_line(void *arg, enum log_level level, const char *line)
 
 static void setup(void)
 {
-    struct writer_calls calls = { .news = on_news };
+    struct log_writer_calls calls = { .news = on_news };
 
     memset(&t, 0, sizeof(t));
     t.loop = loop_create();
-    t.writer = writer_create(t.loop, &calls);
+    t.writer = log_writer_create(t.loop, &calls);
     log_set_sink(on_line, NULL);
 }
 
 static void end(uint64_t wait_ms)
 {
-    writer_destroy(t.writer, clock_ms() + wait_ms);
+    log_writer_destroy(t.writer, clock_ms() + wait_ms);
     t.writer = NULL;
 }
 
@@ -87,13 +87,13 @@ static bool is_ready(struct outlet *o)
 static bool has_losses(struct outlet *o)
 {
     (void)o;
-    return writer_has_losses(t.writer);
+    return log_writer_has_losses(t.writer);
 }
 
 static bool is_given_up(struct outlet *o)
 {
     (void)outlet_ready(o); /* that somebody waits */
-    (void)writer_check(t.writer, clock_ms());
+    (void)log_writer_check(t.writer, clock_ms());
     return outlet_ready(o);
 }
 
@@ -155,11 +155,11 @@ START_TEST(a_full_disk_costs_the_output_and_is_told)
 
     put(o, "hello");
     turn_until(has_losses, o);
-    writer_tell_losses(t.writer);
+    log_writer_tell_losses(t.writer);
     ck_assert_str_eq(t.logged,
                      "crun: the file: 5 bytes of output lost so far: No space "
                      "left on device");
-    writer_tell_losses(t.writer); /* not again */
+    log_writer_tell_losses(t.writer); /* not again */
     ck_assert_ptr_null(strstr(t.logged + 1, "crun:"));
     put(o, "more");
     outlet_close(o);
@@ -183,7 +183,7 @@ START_TEST(a_closed_pipe_takes_no_more)
         ck_assert(outlet_ready(o));
         put(o, "hello");
     }
-    writer_tell_losses(t.writer);
+    log_writer_tell_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "5005 bytes of output lost so far: Broken"));
     close(end_of[1]);
 }
@@ -230,14 +230,14 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     ck_assert_uint_ge(clock_ms() - began, WRITER_SLOW_MS - 10);
     put(o, "lost");
     turn_until(has_losses, o);
-    writer_tell_losses(t.writer);
+    log_writer_tell_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "4 bytes of output lost so far: it took"));
     /* somebody reads again: all that was queued, then a mark */
     for (bool put_more = false; !strstr(got, "more");) {
         n = read(end_of[0], junk, sizeof(junk) - 1);
         if (n <= 0) {
             /* once what was queued has been written */
-            if (!put_more && !writer_check(t.writer, clock_ms())) {
+            if (!put_more && !log_writer_check(t.writer, clock_ms())) {
                 put(o, "more\n");
                 put_more = true;
             }

@@ -116,23 +116,23 @@ END_TEST
 
 START_TEST(pace_is_that_of_late)
 {
-    struct pace pace = { .count = 0 };
+    struct step_rate pace = { .count = 0 };
     uint64_t step = 0, now = 1000000;
 
-    ck_assert_double_lt(pace_per_s(&pace), 0);
-    pace_add(&pace, step, now);
-    ck_assert_double_lt(pace_per_s(&pace), 0);
+    ck_assert_double_lt(step_rate_per_s(&pace), 0);
+    step_rate_add(&pace, step, now);
+    ck_assert_double_lt(step_rate_per_s(&pace), 0);
     for (int i = 0; i < 100; i++)
-        pace_add(&pace, step += 3, now += 1000);
-    ck_assert_double_eq_tol(pace_per_s(&pace), 3, 1e-9);
+        step_rate_add(&pace, step += 3, now += 1000);
+    ck_assert_double_eq_tol(step_rate_per_s(&pace), 3, 1e-9);
     for (int i = 0; i < 100; i++)
-        pace_add(&pace, step += 1, now += 2000);
-    ck_assert_double_eq_tol(pace_per_s(&pace), 0.5, 1e-9);
-    for (int i = 0; i < PACE_KEPT; i++)
-        pace_add(&pace, step, now += 1000);
-    ck_assert_double_eq_tol(pace_per_s(&pace), 0, 1e-9);
-    pace_add(&pace, 5, now += 1000); /* another life */
-    ck_assert_double_lt(pace_per_s(&pace), 0);
+        step_rate_add(&pace, step += 1, now += 2000);
+    ck_assert_double_eq_tol(step_rate_per_s(&pace), 0.5, 1e-9);
+    for (int i = 0; i < STEP_RATE_KEPT; i++)
+        step_rate_add(&pace, step, now += 1000);
+    ck_assert_double_eq_tol(step_rate_per_s(&pace), 0, 1e-9);
+    step_rate_add(&pace, 5, now += 1000); /* another life */
+    ck_assert_double_lt(step_rate_per_s(&pace), 0);
 }
 END_TEST
 
@@ -147,13 +147,15 @@ static const struct shares {
     uint32_t who;
     double speed;
 } shares[] = {
-    { { 80, 80, 80, 80 }, LAG_NONE, 0 },
-    { { 100, 100, 100, 100 }, LAG_NONE, 0 },
+    { { 80, 80, 80, 80 }, STRAGGLERS_NONE, 0 },
+    { { 100, 100, 100, 100 }, STRAGGLERS_NONE, 0 },
     { { 60, 62, 99, 58 }, 2, 0.6 },
-    { { 75, 75, 99, 75 }, LAG_NONE, 0 }, /* not by much */
-    { { 30, 90, 90, 90 }, LAG_NONE, 0 }, /* a fast one makes the others no slower */
+    { { 75, 75, 99, 75 }, STRAGGLERS_NONE, 0 }, /* not by much */
+    { { 30, 90, 90, 90 },
+      STRAGGLERS_NONE,
+      0 }, /* a fast one makes the others no slower */
     { { 99, 50, 45, 50 }, 0, 0.5 },
-    { { 0, 0, 0, 0 }, LAG_NONE, 0 }, /* never said that they train */
+    { { 0, 0, 0, 0 }, STRAGGLERS_NONE, 0 }, /* never said that they train */
 };
 
 /* A year's dice, the same each time. */
@@ -167,43 +169,43 @@ static int dice(void)
 
 START_TEST(the_rank_that_others_wait_for_lags)
 {
-    struct lag *l = lag_create(RANKS);
+    struct stragglers *l = stragglers_create(RANKS);
     double speed;
 
-    lag_begin(l);
+    stragglers_begin(l);
     for (int n = 0; n < 10000; n++)
         for (uint32_t i = 0; i < RANKS; i++)
-            lag_sample(l, i,
-                       dice() < shares[_i].own[i] ? PROGRESS_TRAINING
-                                                  : PROGRESS_COMMUNICATING);
-    ck_assert_uint_eq(lag_find(l, &speed), shares[_i].who);
-    if (shares[_i].who != LAG_NONE)
+            stragglers_sample(l, i,
+                              dice() < shares[_i].own[i] ? PROGRESS_TRAINING
+                                                         : PROGRESS_COMMUNICATING);
+    ck_assert_uint_eq(stragglers_find(l, &speed), shares[_i].who);
+    if (shares[_i].who != STRAGGLERS_NONE)
         ck_assert_double_eq_tol(speed, shares[_i].speed, 0.13);
-    lag_destroy(l);
+    stragglers_destroy(l);
 }
 END_TEST
 
 START_TEST(few_samples_and_other_phases_say_nothing)
 {
-    struct lag *l = lag_create(2);
+    struct stragglers *l = stragglers_create(2);
     double speed;
 
-    lag_begin(l);
+    stragglers_begin(l);
     for (int n = 0; n < LAG_SAMPLES_MIN - 1; n++) {
-        lag_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING);
-        lag_sample(l, 1, PROGRESS_TRAINING);
-        lag_sample(l, 0, PROGRESS_EVALUATING);
-        lag_sample(l, 1, PROGRESS_UNKNOWN);
+        stragglers_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING);
+        stragglers_sample(l, 1, PROGRESS_TRAINING);
+        stragglers_sample(l, 0, PROGRESS_EVALUATING);
+        stragglers_sample(l, 1, PROGRESS_UNKNOWN);
     }
-    ck_assert_uint_eq(lag_find(l, &speed), LAG_NONE);
-    ck_assert_double_lt(lag_waiting(l), 0);
-    lag_sample(l, 0, PROGRESS_COMMUNICATING);
-    lag_sample(l, 1, PROGRESS_TRAINING);
-    ck_assert_uint_eq(lag_find(l, &speed), 1);
+    ck_assert_uint_eq(stragglers_find(l, &speed), STRAGGLERS_NONE);
+    ck_assert_double_lt(stragglers_waiting(l), 0);
+    stragglers_sample(l, 0, PROGRESS_COMMUNICATING);
+    stragglers_sample(l, 1, PROGRESS_TRAINING);
+    ck_assert_uint_eq(stragglers_find(l, &speed), 1);
     ck_assert_double_eq_tol(speed, 0.5, 0.02);
-    lag_begin(l);
-    ck_assert_uint_eq(lag_find(l, &speed), LAG_NONE);
-    lag_destroy(l);
+    stragglers_begin(l);
+    ck_assert_uint_eq(stragglers_find(l, &speed), STRAGGLERS_NONE);
+    stragglers_destroy(l);
 }
 END_TEST
 
@@ -213,9 +215,9 @@ START_TEST(a_process_is_described)
 {
     char text[256];
 
-    ck_assert_str_eq(procstate_describe(getpid(), text, sizeof(text)), "running");
-    ck_assert_str_eq(procstate_describe(0x7ffffff, text, sizeof(text)), "");
-    procstate_describe(getppid(), text, 12); /* however little room there is */
+    ck_assert_str_eq(proc_state_describe(getpid(), text, sizeof(text)), "running");
+    ck_assert_str_eq(proc_state_describe(0x7ffffff, text, sizeof(text)), "");
+    proc_state_describe(getppid(), text, 12); /* however little room there is */
     ck_assert_uint_lt(strlen(text), 12);
 }
 END_TEST

@@ -13,13 +13,13 @@ START_TEST(forms_at_once_when_the_maximum_has_joined)
 {
     begin(2, 2, 0);
     join(1);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
     join(2);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 1);
     ck_assert_uint_eq(w.r.world_size, 4);
-    ck_assert_uint_eq(asked(ROUND_ACT_START, ROUND_NONE), 1);
-    ck_assert_uint_eq(asked(ROUND_ACT_START, w.r.leader), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, w.r.leader), 1);
 }
 END_TEST
 
@@ -28,11 +28,11 @@ START_TEST(starts_the_others_when_the_store_is_open)
     begin(3, 3, 0);
     for (unsigned i = 1; i <= 3; i++)
         join(i);
-    ck_assert_int_eq(say(ROUND_EV_STORE_READY, 1), ROUND_IGNORED);
-    ck_assert_int_eq(say(ROUND_EV_STORE_READY, w.r.leader), ROUND_OK);
-    ck_assert_uint_eq(asked(ROUND_ACT_START, ROUND_NONE), 2);
-    ck_assert_uint_eq(asked(ROUND_ACT_START, w.r.leader), 0);
-    ck_assert_int_eq(say(ROUND_EV_STORE_READY, w.r.leader), ROUND_IGNORED);
+    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, 1), MEMBERSHIP_IGNORED);
+    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 2);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, w.r.leader), 0);
+    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_IGNORED);
 }
 END_TEST
 
@@ -42,9 +42,9 @@ START_TEST(waits_for_the_last_call_above_the_minimum)
     join(1);
     join(2);
     pass(4900, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
     pass(200, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 2);
 }
 END_TEST
@@ -53,18 +53,18 @@ START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
 {
     begin(2, 4, 0);
     join(1);
-    ck_assert_uint_gt(round_time_left(&w.r, w.now), 50000);
+    ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
     join(2);
     pass(3000, ALL_ALIVE);
-    ck_assert_uint_le(round_time_left(&w.r, w.now), 2000);
-    say(ROUND_EV_LEAVE, 1);
-    ck_assert_uint_gt(round_time_left(&w.r, w.now), 50000);
+    ck_assert_uint_le(membership_time_left(&w.r, w.now), 2000);
+    say(MEMBERSHIP_EV_LEAVE, 1);
+    ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
     pass(1000, ALL_ALIVE);
     join(3);
     pass(4000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
     pass(1100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
 }
 END_TEST
 
@@ -73,13 +73,13 @@ START_TEST(gives_up_when_too_few_have_joined_in_time)
     begin(2, 2, 0);
     join(1);
     pass(59000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
-    ck_assert_uint_le(round_time_left(&w.r, w.now), 1000);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_uint_le(membership_time_left(&w.r, w.now), 1000);
     pass(1500, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_DONE);
-    ck_assert_int_eq(w.r.reason, ROUND_REASON_NOT_FORMED);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_NOT_FORMED);
     ck_assert_int_eq(w.r.exit_code, 69);
-    ck_assert_uint_eq(asked(ROUND_ACT_DONE, 0), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
 END_TEST
 
@@ -91,7 +91,7 @@ START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
     try_join(1, 2, 4, &a);
     try_join(2, 0, 1, &b);
     try_join(3, 1, 3, &c);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.node[b].first_rank, 0);
     ck_assert_uint_eq(w.node[c].first_rank, 1);
     ck_assert_uint_eq(w.node[a].first_rank, 4);
@@ -107,7 +107,7 @@ START_TEST(a_slot_asked_for_by_name_wins_over_who_came_first)
 
     begin(2, 2, 0);
     join(1);
-    ck_assert_int_eq(try_join(2, 0, 2, &named), ROUND_OK);
+    ck_assert_int_eq(try_join(2, 0, 2, &named), MEMBERSHIP_OK);
     ck_assert_uint_eq(w.node[named].slot, 0);
     ck_assert_uint_eq(w.node[0].slot, 1);
 }
@@ -115,13 +115,13 @@ END_TEST
 
 START_TEST(the_node_of_the_rendezvous_has_slot_0)
 {
-    struct round_event ev = { .type = ROUND_EV_JOIN, .incarnation = life(9) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(9) };
     uint32_t host;
 
     begin(3, 3, 0);
     join(1);
     join(2);
-    ev.join.wanted_slot = ROUND_NONE;
+    ev.join.wanted_slot = MEMBERSHIP_NONE;
     ev.join.workers = 1;
     ev.join.host = true;
     step(ev, &host);
@@ -135,10 +135,10 @@ START_TEST(refuses_slots_that_are_taken_or_out_of_range)
     uint32_t node;
 
     begin(2, 2, 0);
-    ck_assert_int_eq(try_join(1, 1, 2, &node), ROUND_OK);
-    ck_assert_int_eq(try_join(2, 1, 2, NULL), ROUND_REFUSED_SLOT_TAKEN);
+    ck_assert_int_eq(try_join(1, 1, 2, &node), MEMBERSHIP_OK);
+    ck_assert_int_eq(try_join(2, 1, 2, NULL), MEMBERSHIP_REFUSED_SLOT_TAKEN);
     ck_assert_uint_eq(w.r.conflict, node);
-    ck_assert_int_eq(try_join(3, 2, 2, NULL), ROUND_REFUSED_SLOT_RANGE);
+    ck_assert_int_eq(try_join(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
 }
 END_TEST
 
@@ -147,7 +147,7 @@ START_TEST(refuses_when_no_record_is_free)
     begin(1, 1, 0);
     for (unsigned i = 1; i <= CAPACITY; i++)
         join(i);
-    ck_assert_int_eq(try_join(99, ROUND_NONE, 1, NULL), ROUND_REFUSED_FULL);
+    ck_assert_int_eq(try_join(99, MEMBERSHIP_NONE, 1, NULL), MEMBERSHIP_REFUSED_FULL);
 }
 END_TEST
 
@@ -157,7 +157,7 @@ START_TEST(joining_twice_is_joining_once)
 
     begin(2, 2, 0);
     first = join(1);
-    ck_assert_int_eq(try_join(1, ROUND_NONE, 2, &again), ROUND_OK);
+    ck_assert_int_eq(try_join(1, MEMBERSHIP_NONE, 2, &again), MEMBERSHIP_OK);
     ck_assert_uint_eq(first, again);
     ck_assert_uint_eq(w.r.tally.live, 1);
 }
@@ -168,9 +168,9 @@ START_TEST(nodes_above_the_maximum_are_spares)
     begin(2, 2, 0);
     run(2);
     join(3);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    ck_assert_int_eq(w.node[2].state, ROUND_NODE_WAITING);
-    ck_assert_uint_eq(w.node[2].slot, ROUND_NONE);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
+    ck_assert_uint_eq(w.node[2].slot, MEMBERSHIP_NONE);
 }
 END_TEST
 
@@ -180,14 +180,14 @@ START_TEST(a_failure_stops_all_and_spends_one_restart)
 {
     begin(3, 3, 2);
     run(3);
-    ck_assert_int_eq(fail_at(1, 50, 9), ROUND_OK);
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
-    ck_assert_uint_eq(asked(ROUND_ACT_STOP, ROUND_NONE), 3);
-    ck_assert_uint_eq(asked(ROUND_ACT_ROOT_CAUSE, 1), 1);
+    ck_assert_int_eq(fail_at(1, 50, 9), MEMBERSHIP_OK);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
     ck_assert_uint_eq(w.r.grace_ms, 2000);
     ck_assert_uint_eq(w.r.restarts, 1);
     all_stop();
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 2);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
@@ -198,11 +198,11 @@ START_TEST(nothing_starts_before_everybody_has_stopped)
     begin(3, 3, 2);
     run(3);
     fail_at(1, 50, 9);
-    say(ROUND_EV_STOPPED, 0);
-    say(ROUND_EV_STOPPED, 1);
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    say(MEMBERSHIP_EV_STOPPED, 0);
+    say(MEMBERSHIP_EV_STOPPED, 1);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
     ck_assert_uint_eq(w.r.epoch, 1);
-    say(ROUND_EV_STOPPED, 2);
+    say(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_uint_eq(w.r.epoch, 2);
 }
 END_TEST
@@ -212,12 +212,12 @@ START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
     begin(2, 2, 0);
     run(2);
     fail_at(1, 50, 85);
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
     all_stop();
-    ck_assert_int_eq(w.r.state, ROUND_DONE);
-    ck_assert_int_eq(w.r.reason, ROUND_REASON_FAILURE);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_FAILURE);
     ck_assert_int_eq(w.r.exit_code, 85);
-    ck_assert_uint_eq(asked(ROUND_ACT_DONE, ROUND_NONE), 2);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
 }
 END_TEST
 
@@ -225,15 +225,15 @@ START_TEST(a_final_failure_is_not_restarted)
 {
     begin(1, 1, 3);
     run(1);
-    step((struct round_event){ .type = ROUND_EV_FAILED,
-                               .node = 0,
-                               .incarnation = life(1),
-                               .epoch = 1,
-                               .exit_code = 1,
-                               .final = true },
+    step((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                    .node = 0,
+                                    .incarnation = life(1),
+                                    .epoch = 1,
+                                    .exit_code = 1,
+                                    .final = true },
          NULL);
     all_stop();
-    ck_assert_int_eq(w.r.state, ROUND_DONE);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -246,8 +246,8 @@ START_TEST(a_repeated_report_spends_no_second_restart)
     fail_at(0, 50, 9);
     ck_assert_uint_eq(w.r.restarts, 1);
     all_stop();
-    ck_assert_int_eq(say_about(ROUND_EV_FAILED, 0, 1), ROUND_STALE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(say_about(MEMBERSHIP_EV_FAILED, 0, 1), MEMBERSHIP_STALE);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
 END_TEST
@@ -258,7 +258,7 @@ START_TEST(the_first_failure_heard_of_is_the_root_cause)
     run(2);
     fail_at(1, 900, 11);
     fail_at(0, 100, 12); /* another node'"'"'s clock says nothing */
-    ck_assert_uint_eq(asked(ROUND_ACT_AFTERWARDS, 0), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
     ck_assert_uint_eq(w.r.root_node, 1);
     ck_assert_int_eq(w.r.exit_code, 11);
 }
@@ -270,7 +270,7 @@ START_TEST(the_same_node_may_correct_the_root_cause)
     run(2);
     fail_at(1, 900, 11);
     fail_at(1, 800, 12);
-    ck_assert_uint_eq(asked(ROUND_ACT_ROOT_CAUSE, 1), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
     ck_assert_int_eq(w.r.exit_code, 12);
     fail_at(1, 850, 13);
     ck_assert_int_eq(w.r.exit_code, 12);
@@ -282,12 +282,12 @@ START_TEST(a_member_that_does_not_stop_is_lost)
     begin(1, 2, 1);
     run(2);
     fail_at(0, 1, 1);
-    say(ROUND_EV_STOPPED, 0);
+    say(MEMBERSHIP_EV_STOPPED, 0);
     pass(2000 + 30000 - 100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
     pass(400, ALL_ALIVE);
-    ck_assert_uint_eq(asked(ROUND_ACT_EVICTED, 1), 1);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_EVICTED, 1), 1);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
@@ -298,7 +298,7 @@ START_TEST(rank_0_that_does_not_open_the_store_is_lost)
     join(1);
     join(2);
     pass(31000, ALL_ALIVE);
-    ck_assert_uint_eq(asked(ROUND_ACT_EVICTED, 0), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_EVICTED, 0), 1);
 }
 END_TEST
 
@@ -308,18 +308,18 @@ START_TEST(who_is_not_who_it_says_is_fenced)
 {
     begin(2, 2, 0);
     run(2);
-    ck_assert_int_eq(step((struct round_event){ .type = ROUND_EV_FINISHED,
-                                                .node = 1,
-                                                .incarnation = life(77),
-                                                .epoch = 1 },
+    ck_assert_int_eq(step((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                                     .node = 1,
+                                                     .incarnation = life(77),
+                                                     .epoch = 1 },
                           NULL),
-                     ROUND_FENCED);
-    ck_assert_int_eq(step((struct round_event){ .type = ROUND_EV_FINISHED,
-                                                .node = 999,
-                                                .incarnation = life(1),
-                                                .epoch = 1 },
+                     MEMBERSHIP_FENCED);
+    ck_assert_int_eq(step((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                                     .node = 999,
+                                                     .incarnation = life(1),
+                                                     .epoch = 1 },
                           NULL),
-                     ROUND_FENCED);
+                     MEMBERSHIP_FENCED);
 }
 END_TEST
 
@@ -329,31 +329,31 @@ START_TEST(who_asked_for_a_slot_by_name_gets_it_back_from_a_spare)
     uint32_t named, spare;
 
     begin(1, 1, 3);
-    ck_assert_int_eq(try_join(0, 0, 2, &named), ROUND_OK);
-    say(ROUND_EV_STORE_READY, named);
+    ck_assert_int_eq(try_join(0, 0, 2, &named), MEMBERSHIP_OK);
+    say(MEMBERSHIP_EV_STORE_READY, named);
     spare = join(1);
-    say(ROUND_EV_FAILED, named);
-    say(ROUND_EV_DISCONNECT, named);
-    say(ROUND_EV_STOPPED, named);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    say(MEMBERSHIP_EV_FAILED, named);
+    say(MEMBERSHIP_EV_DISCONNECT, named);
+    say(MEMBERSHIP_EV_STOPPED, named);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.node[spare].slot, 0);
-    ck_assert_uint_eq(w.node[named].slot, ROUND_NONE);
-    ck_assert_uint_eq(asked(ROUND_ACT_SAVE_NODE, named), 3);
-    say(ROUND_EV_RESUME, named);
-    say(ROUND_EV_FAILED, spare);
-    say(ROUND_EV_STOPPED, spare);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_uint_eq(w.node[named].slot, MEMBERSHIP_NONE);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
+    say(MEMBERSHIP_EV_RESUME, named);
+    say(MEMBERSHIP_EV_FAILED, spare);
+    say(MEMBERSHIP_EV_STOPPED, spare);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.node[named].slot, 0);
-    ck_assert_int_eq(w.node[named].state, ROUND_NODE_ACTIVE);
-    ck_assert_uint_eq(w.node[spare].slot, ROUND_NONE);
+    ck_assert_int_eq(w.node[named].state, MEMBERSHIP_NODE_ACTIVE);
+    ck_assert_uint_eq(w.node[spare].slot, MEMBERSHIP_NONE);
 }
 END_TEST
 
 START_TEST(a_restored_round_goes_on_with_the_same_epoch)
 {
-    struct round before;
-    struct round_node saved[CAPACITY];
-    struct round_config c = config(2, 3, 2);
+    struct membership before;
+    struct membership_node saved[CAPACITY];
+    struct membership_config c = config(2, 3, 2);
 
     begin(2, 3, 2);
     run(3);
@@ -361,7 +361,7 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
     memcpy(saved, w.node, sizeof(saved));
     memset(w.node, 0, sizeof(w.node));
     w.now += 5000;
-    round_init(&w.r, &c, &before.instance, &memory, 0);
+    membership_init(&w.r, &c, &before.instance, &memory, 0);
     w.r.state = before.state;
     w.r.epoch = before.epoch;
     w.r.store_ready = before.store_ready;
@@ -369,20 +369,20 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
     w.r.world_size = before.world_size;
     w.r.leader = before.leader;
     for (uint32_t i = 0; i < 3; i++)
-        round_restore_node(&w.r, i, &saved[i]);
-    round_restored(&w.r, w.now);
-    round_sane(&w.r);
+        membership_restore_node(&w.r, i, &saved[i]);
+    membership_restored(&w.r, w.now);
+    membership_sane(&w.r);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_uint_eq(w.r.node[i].first_rank, 2 * i);
     pass(2000, 0);
     for (uint32_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(say(ROUND_EV_RESUME, i), ROUND_OK);
-        ck_assert_uint_eq(asked(ROUND_ACT_START, i), 1);
+        ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, i), MEMBERSHIP_OK);
+        ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, i), 1);
     }
     pass(900, 3);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     pass(500, 3); /* the third had one full lease to come back */
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
 }
 END_TEST
 
@@ -390,94 +390,110 @@ END_TEST
 
 /* What a member of the current epoch may say in which state, and what comes of it. */
 static const struct {
-    enum round_event_type event;
-    enum round_verdict verdict[ROUND_STATE_COUNT];
-    enum round_state after[ROUND_STATE_COUNT];
+    enum membership_event_type event;
+    enum membership_verdict verdict[MEMBERSHIP_STATE_COUNT];
+    enum membership_state after[MEMBERSHIP_STATE_COUNT];
 } matrix[] = {
 #define SAME                                                                           \
     {                                                                                  \
-        ROUND_FORMING, ROUND_RUNNING, ROUND_STOPPING, ROUND_DONE                       \
+        MEMBERSHIP_FORMING, MEMBERSHIP_RUNNING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE   \
     }
-    { ROUND_EV_RESUME, { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_OK }, SAME },
-    { ROUND_EV_DISCONNECT, { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_OK }, SAME },
-    { ROUND_EV_HEARTBEAT, { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_OK }, SAME },
-    { ROUND_EV_STORE_READY,
-      { ROUND_IGNORED, ROUND_IGNORED, ROUND_IGNORED, ROUND_IGNORED },
+    { MEMBERSHIP_EV_RESUME,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
       SAME },
-    { ROUND_EV_FAILED,
-      { ROUND_IGNORED, ROUND_OK, ROUND_OK, ROUND_IGNORED },
-      { ROUND_FORMING, ROUND_STOPPING, ROUND_STOPPING, ROUND_DONE } },
-    { ROUND_EV_FINISHED,
-      { ROUND_IGNORED, ROUND_OK, ROUND_IGNORED, ROUND_IGNORED },
+    { MEMBERSHIP_EV_DISCONNECT,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
       SAME },
-    { ROUND_EV_STOPPED,
-      { ROUND_IGNORED, ROUND_OK, ROUND_OK, ROUND_IGNORED },
-      { ROUND_FORMING, ROUND_STOPPING, ROUND_STOPPING, ROUND_DONE } },
-    { ROUND_EV_CHECKPOINTED,
-      { ROUND_IGNORED, ROUND_IGNORED, ROUND_IGNORED, ROUND_IGNORED },
+    { MEMBERSHIP_EV_HEARTBEAT,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
       SAME },
-    { ROUND_EV_LEAVE,
-      { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_IGNORED },
-      { ROUND_DONE, ROUND_STOPPING, ROUND_STOPPING, ROUND_DONE } },
-    { ROUND_EV_DRAIN,
-      { ROUND_REFUSED_MIN, ROUND_REFUSED_MIN, ROUND_REFUSED_MIN, ROUND_IGNORED },
+    { MEMBERSHIP_EV_STORE_READY,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED,
+        MEMBERSHIP_IGNORED },
       SAME },
-    { ROUND_EV_END,
-      { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_IGNORED },
-      { ROUND_DONE, ROUND_STOPPING, ROUND_STOPPING, ROUND_DONE } },
-    { ROUND_EV_BYE, { ROUND_IGNORED, ROUND_IGNORED, ROUND_IGNORED, ROUND_OK }, SAME },
-    { ROUND_EV_TICK, { ROUND_OK, ROUND_OK, ROUND_OK, ROUND_OK }, SAME },
+    { MEMBERSHIP_EV_FAILED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { MEMBERSHIP_FORMING, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING,
+        MEMBERSHIP_DONE } },
+    { MEMBERSHIP_EV_FINISHED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_STOPPED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { MEMBERSHIP_FORMING, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING,
+        MEMBERSHIP_DONE } },
+    { MEMBERSHIP_EV_CHECKPOINTED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED,
+        MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_LEAVE,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { MEMBERSHIP_DONE, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE } },
+    { MEMBERSHIP_EV_DRAIN,
+      { MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN,
+        MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_END,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { MEMBERSHIP_DONE, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE } },
+    { MEMBERSHIP_EV_BYE,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_OK },
+      SAME },
+    { MEMBERSHIP_EV_TICK,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
+      SAME },
 };
 #define MATRIX_ROWS (int)(sizeof(matrix) / sizeof(matrix[0]))
 
 /* Node 1 of two that are both needed, in the state that the test wants. */
-static void bring_to(enum round_state state)
+static void bring_to(enum membership_state state)
 {
     begin(2, 2, 1);
     run(2);
-    if (state == ROUND_FORMING) {
-        say(ROUND_EV_DISCONNECT, 0);
+    if (state == MEMBERSHIP_FORMING) {
+        say(MEMBERSHIP_EV_DISCONNECT, 0);
         pass(700, ALL_ALIVE);
         all_stop();
-    } else if (state == ROUND_STOPPING) {
+    } else if (state == MEMBERSHIP_STOPPING) {
         fail_at(0, 1, 1);
-    } else if (state == ROUND_DONE) {
-        say(ROUND_EV_FINISHED, 0);
-        say(ROUND_EV_FINISHED, 1);
+    } else if (state == MEMBERSHIP_DONE) {
+        say(MEMBERSHIP_EV_FINISHED, 0);
+        say(MEMBERSHIP_EV_FINISHED, 1);
     }
     ck_assert_int_eq(w.r.state, state);
 }
 
 START_TEST(every_event_in_every_state_does_what_is_written)
 {
-    enum round_state state = (enum round_state)(_i / MATRIX_ROWS);
+    enum membership_state state = (enum membership_state)(_i / MATRIX_ROWS);
     int row = _i % MATRIX_ROWS;
 
     bring_to(state);
     ck_assert_msg(say(matrix[row].event, 1) == matrix[row].verdict[state], "%s in %s",
-                  round_event_name(matrix[row].event), round_state_name(state));
+                  membership_event_name(matrix[row].event),
+                  membership_state_name(state));
     ck_assert_msg(w.r.state == matrix[row].after[state], "%s in %s leads to %s",
-                  round_event_name(matrix[row].event), round_state_name(state),
-                  round_state_name(w.r.state));
+                  membership_event_name(matrix[row].event),
+                  membership_state_name(state), membership_state_name(w.r.state));
 }
 END_TEST
 
 START_TEST(everything_has_a_name)
 {
-    for (int i = 0; i < ROUND_STATE_COUNT; i++)
-        ck_assert_ptr_nonnull(round_state_name(i));
-    for (int i = 0; i < ROUND_CAUSE_COUNT; i++)
-        ck_assert_ptr_nonnull(round_cause_name(i));
-    for (int i = 0; i < ROUND_REASON_COUNT; i++)
-        ck_assert_ptr_nonnull(round_reason_name(i));
-    for (int i = 0; i < ROUND_EV_COUNT; i++)
-        ck_assert_ptr_nonnull(round_event_name(i));
-    for (int i = 0; i < ROUND_VERDICT_COUNT; i++)
-        ck_assert_ptr_nonnull(round_verdict_name(i));
+    for (int i = 0; i < MEMBERSHIP_STATE_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_state_name(i));
+    for (int i = 0; i < MEMBERSHIP_CAUSE_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_cause_name(i));
+    for (int i = 0; i < MEMBERSHIP_REASON_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_reason_name(i));
+    for (int i = 0; i < MEMBERSHIP_EV_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_event_name(i));
+    for (int i = 0; i < MEMBERSHIP_VERDICT_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_verdict_name(i));
 }
 END_TEST
 
-static Suite *round_suite(void)
+static Suite *membership_suite(void)
 {
     const TTest *const tests[] = {
         forms_at_once_when_the_maximum_has_joined,
@@ -512,12 +528,12 @@ static Suite *round_suite(void)
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
     tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
-                        ROUND_STATE_COUNT * MATRIX_ROWS);
+                        MEMBERSHIP_STATE_COUNT * MATRIX_ROWS);
     suite_add_tcase(s, tc);
     return s;
 }
 
 int main(void)
 {
-    return check_main(round_suite());
+    return check_main(membership_suite());
 }

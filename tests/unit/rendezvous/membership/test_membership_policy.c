@@ -16,15 +16,15 @@
 static void crash_after(uint64_t ms)
 {
     if (!w.r.store_ready)
-        say(ROUND_EV_STORE_READY, w.r.leader);
+        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     pass(ms, ALL_ALIVE);
-    ck_assert_int_eq(fail_at(w.r.leader, w.now, 1), ROUND_OK);
+    ck_assert_int_eq(fail_at(w.r.leader, w.now, 1), MEMBERSHIP_OK);
     all_stop();
 }
 
 static void begin_crashing(uint32_t backoff_ms)
 {
-    struct round_config c = config(2, 2, 20);
+    struct membership_config c = config(2, 2, 20);
 
     c.backoff_ms = backoff_ms;
     begin_with(c);
@@ -41,9 +41,9 @@ START_TEST(a_crash_loop_waits_longer_each_time)
 
         crash_after(100);
         since += 100;
-        ck_assert_int_eq(w.r.state, waits[i] ? ROUND_FORMING : ROUND_RUNNING);
-        ck_assert_uint_eq(round_backoff_left(&w.r, w.now), waits[i]);
-        while (w.r.state == ROUND_FORMING)
+        ck_assert_int_eq(w.r.state, waits[i] ? MEMBERSHIP_FORMING : MEMBERSHIP_RUNNING);
+        ck_assert_uint_eq(membership_backoff_left(&w.r, w.now), waits[i]);
+        while (w.r.state == MEMBERSHIP_FORMING)
             pass(1, ALL_ALIVE);
         ck_assert_uint_eq(w.now - since, waits[i]);
     }
@@ -55,7 +55,7 @@ START_TEST(a_crash_loop_without_a_cap_never_waits)
     begin_crashing(0);
     for (unsigned i = 0; i < 10; i++) {
         crash_after(100);
-        ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+        ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     }
 }
 END_TEST
@@ -66,12 +66,12 @@ START_TEST(an_epoch_that_ran_ends_the_crash_loop)
     crash_after(100);
     crash_after(100);
     crash_after(5000);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     crash_after(100);
     crash_after(100);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     crash_after(4900);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
 }
 END_TEST
 
@@ -81,17 +81,17 @@ START_TEST(a_job_can_be_ended_and_joined_while_it_waits)
     for (unsigned i = 0; i < 3; i++)
         crash_after(10);
     join(3);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
-    say(ROUND_EV_HEARTBEAT, 0);
-    ck_assert_int_eq(w.r.state, ROUND_FORMING);
-    say(ROUND_EV_END, 0);
-    ck_assert_int_eq(w.r.state, ROUND_DONE);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    say(MEMBERSHIP_EV_HEARTBEAT, 0);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    say(MEMBERSHIP_EV_END, 0);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
 }
 END_TEST
 
 START_TEST(the_join_timeout_begins_after_the_wait)
 {
-    struct round_config c = config(2, 2, 20);
+    struct membership_config c = config(2, 2, 20);
 
     c.backoff_ms = 60000;
     c.join_timeout_ms = 500;
@@ -99,36 +99,37 @@ START_TEST(the_join_timeout_begins_after_the_wait)
     run(2);
     for (unsigned i = 0; i < 3; i++)
         crash_after(10);
-    ck_assert_uint_eq(round_time_left(&w.r, w.now), 1500);
+    ck_assert_uint_eq(membership_time_left(&w.r, w.now), 1500);
     pass(1100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
 }
 END_TEST
 
 START_TEST(a_young_epoch_earns_no_restart)
 {
     static const uint64_t ages[] = { 9000, 10000 };
-    struct round_config c = config(2, 2, 3);
+    struct membership_config c = config(2, 2, 3);
 
     c.min_uptime_ms = 10000;
     begin_with(c);
     run(2);
     crash_after(ages[_i]);
-    ck_assert_int_eq(w.r.state, _i ? ROUND_RUNNING : ROUND_DONE);
+    ck_assert_int_eq(w.r.state, _i ? MEMBERSHIP_RUNNING : MEMBERSHIP_DONE);
     ck_assert_uint_eq(w.r.restarts, _i);
-    ck_assert_int_eq(w.r.reason, _i ? ROUND_REASON_NONE : ROUND_REASON_FAILURE);
+    ck_assert_int_eq(w.r.reason,
+                     _i ? MEMBERSHIP_REASON_NONE : MEMBERSHIP_REASON_FAILURE);
 }
 END_TEST
 
 START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 {
-    struct round_config c = config(1, 1, 3);
+    struct membership_config c = config(1, 1, 3);
 
     c.min_uptime_ms = 60000;
     begin_with(c);
     run(1);
-    round_restored(&w.r, w.now);
-    say(ROUND_EV_RESUME, 0);
+    membership_restored(&w.r, w.now);
+    say(MEMBERSHIP_EV_RESUME, 0);
     fail_at(0, w.now, 1);
     ck_assert_uint_eq(w.r.restarts, 1);
     ck_assert(!w.r.short_lived);
@@ -140,9 +141,9 @@ END_TEST
 /* Without a word: its connection goes, and then its place. */
 static void vanish(uint32_t node)
 {
-    say(ROUND_EV_DISCONNECT, node);
+    say(MEMBERSHIP_EV_DISCONNECT, node);
     pass(w.r.config.reconnect_grace_ms + 100, ALL_ALIVE & ~(1u << node));
-    ck_assert_int_eq(w.node[node].state, ROUND_NODE_FREE);
+    ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_FREE);
 }
 
 START_TEST(who_comes_back_has_its_old_slot)
@@ -153,9 +154,9 @@ START_TEST(who_comes_back_has_its_old_slot)
     run(3);
     vanish(1);
     all_stop();
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    say(ROUND_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(try_join_from(9, 1002, &back), ROUND_OK);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(try_join_from(9, 1002, &back), MEMBERSHIP_OK);
     all_stop();
     ck_assert_uint_eq(w.r.group_size, 3);
     ck_assert_uint_eq(w.node[back].slot, 1);
@@ -170,12 +171,12 @@ START_TEST(a_newcomer_leaves_the_slots_of_others_alone)
     run(2);
     vanish(0);
     all_stop();
-    say(ROUND_EV_STORE_READY, w.r.leader);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     stranger = join(7);
     all_stop();
     ck_assert_uint_eq(w.node[stranger].slot, 2);
-    say(ROUND_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(try_join_from(8, 1001, &back), ROUND_OK);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(try_join_from(8, 1001, &back), MEMBERSHIP_OK);
     all_stop();
     ck_assert_uint_eq(w.node[back].slot, 0);
 }
@@ -191,9 +192,9 @@ START_TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
     all_stop();
     stranger = join(7);
     ck_assert_uint_eq(w.node[stranger].slot, 0);
-    ck_assert_int_eq(try_join_from(8, 1001, &back), ROUND_OK);
-    ck_assert_int_eq(w.node[back].state, ROUND_NODE_WAITING);
-    say(ROUND_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(try_join_from(8, 1001, &back), MEMBERSHIP_OK);
+    ck_assert_int_eq(w.node[back].state, MEMBERSHIP_NODE_WAITING);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     vanish(1);
     all_stop();
     ck_assert_uint_eq(w.node[back].slot, 1);
@@ -205,7 +206,7 @@ END_TEST
 
 static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
 {
-    struct round_config c = config(min, max, 20);
+    struct membership_config c = config(min, max, 20);
 
     c.quarantine = 3;
     begin_with(c);
@@ -216,7 +217,7 @@ static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
 static void bring_down(uint32_t node)
 {
     if (!w.r.store_ready)
-        say(ROUND_EV_STORE_READY, w.r.leader);
+        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     fail_at(node, w.now, 1);
     all_stop();
 }
@@ -232,11 +233,11 @@ START_TEST(the_third_stop_within_the_window_puts_a_node_last)
     ck_assert_uint_eq(w.node[1].slot, 1);
     bring_down(1);
     ck_assert(w.node[1].quarantined);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    ck_assert_int_eq(w.node[1].state, ROUND_NODE_WAITING);
-    ck_assert_int_eq(w.node[spare].state, ROUND_NODE_ACTIVE);
-    ck_assert_uint_eq(asked(ROUND_ACT_QUARANTINED, 1), 1);
-    ck_assert_uint_eq(asked(ROUND_ACT_SAVE_PAST, ROUND_NONE), 1);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
+    ck_assert_int_eq(w.node[spare].state, MEMBERSHIP_NODE_ACTIVE);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_QUARANTINED, 1), 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_SAVE_PAST, MEMBERSHIP_NONE), 1);
 }
 END_TEST
 
@@ -245,7 +246,7 @@ START_TEST(troubles_that_are_long_ago_do_not_count)
     begin_blaming(1, 2, 2);
     bring_down(1);
     bring_down(1);
-    say(ROUND_EV_STORE_READY, w.r.leader);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     pass(QUARANTINE_WINDOW_MS + 1, ALL_ALIVE);
     bring_down(1);
     ck_assert(!w.node[1].quarantined);
@@ -273,15 +274,16 @@ START_TEST(who_is_needed_is_used_all_the_same)
     for (unsigned i = 0; i < 3; i++)
         bring_down(1);
     ck_assert(w.node[1].quarantined);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    ck_assert_int_eq(w.node[1].state, ROUND_NODE_ACTIVE);
-    say(ROUND_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_ACTIVE);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     join(3); /* one that can do without it */
     all_stop();
-    ck_assert_int_eq(w.node[1].state, ROUND_NODE_WAITING);
+    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.r.group_size, 2);
-    say(ROUND_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING); /* it does not ask to be taken in */
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(w.r.state,
+                     MEMBERSHIP_RUNNING); /* it does not ask to be taken in */
 }
 END_TEST
 
@@ -293,14 +295,14 @@ START_TEST(a_lost_node_is_known_again_by_its_host)
     for (unsigned i = 0; i < 3; i++) {
         vanish(back);
         all_stop();
-        say(ROUND_EV_STORE_READY, w.r.leader);
-        ck_assert_int_eq(try_join_from(20 + i, 1002, &back), ROUND_OK);
+        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+        ck_assert_int_eq(try_join_from(20 + i, 1002, &back), MEMBERSHIP_OK);
         all_stop();
         if (!w.r.store_ready)
-            say(ROUND_EV_STORE_READY, w.r.leader);
+            say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     }
     ck_assert(w.node[back].quarantined);
-    ck_assert_int_eq(w.node[back].state, ROUND_NODE_WAITING);
+    ck_assert_int_eq(w.node[back].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
@@ -310,30 +312,30 @@ START_TEST(nobody_waits_for_a_node_in_quarantine)
     begin_blaming(1, 2, 2);
     for (unsigned i = 0; i < 2; i++)
         bring_down(1);
-    say(ROUND_EV_STORE_READY, w.r.leader);
+    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     fail_at(1, w.now, 1);
-    say(ROUND_EV_STOPPED, 1);
-    say(ROUND_EV_DISCONNECT, 1);
-    say(ROUND_EV_STOPPED, 0);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    say(MEMBERSHIP_EV_STOPPED, 1);
+    say(MEMBERSHIP_EV_DISCONNECT, 1);
+    say(MEMBERSHIP_EV_STOPPED, 0);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
 
 START_TEST(the_only_host_there_is_is_never_in_quarantine)
 {
-    struct round_config c = config(1, 2, 20);
+    struct membership_config c = config(1, 2, 20);
     uint32_t node;
 
     c.quarantine = 3;
     begin_with(c);
     for (unsigned i = 1; i <= 2; i++)
-        ck_assert_int_eq(try_join_from(i, 1001, &node), ROUND_OK);
+        ck_assert_int_eq(try_join_from(i, 1001, &node), MEMBERSHIP_OK);
     for (unsigned i = 0; i < 4; i++)
         bring_down(1);
     ck_assert(!w.node[1].quarantined);
     ck_assert_uint_eq(w.r.group_size, 2);
-    ck_assert_int_eq(try_join_from(3, 1002, &node), ROUND_OK);
+    ck_assert_int_eq(try_join_from(3, 1002, &node), MEMBERSHIP_OK);
     bring_down(1);
     ck_assert(w.node[0].quarantined && w.node[1].quarantined);
     ck_assert_uint_eq(w.r.leader, node);
@@ -354,7 +356,7 @@ END_TEST
 
 static void begin_with_spares(uint32_t spares)
 {
-    struct round_config c = config(2, 2, 0);
+    struct membership_config c = config(2, 2, 0);
 
     c.limit_spares = true;
     c.spares = spares;
@@ -368,9 +370,9 @@ START_TEST(no_more_spares_are_kept_than_asked_for)
 
     begin_with_spares(1);
     join(3);
-    ck_assert_int_eq(try_join(4, ROUND_NONE, 2, &node), ROUND_REFUSED_SPARES);
-    say(ROUND_EV_LEAVE, 2);
-    ck_assert_int_eq(try_join(4, ROUND_NONE, 2, &node), ROUND_OK);
+    ck_assert_int_eq(try_join(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_REFUSED_SPARES);
+    say(MEMBERSHIP_EV_LEAVE, 2);
+    ck_assert_int_eq(try_join(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
 }
 END_TEST
 
@@ -379,11 +381,11 @@ START_TEST(a_job_with_spares_waits_for_one)
     begin_with_spares((uint32_t)_i);
     vanish(1);
     all_stop();
-    ck_assert_int_eq(w.r.state, _i ? ROUND_FORMING : ROUND_DONE);
+    ck_assert_int_eq(w.r.state, _i ? MEMBERSHIP_FORMING : MEMBERSHIP_DONE);
     if (_i == 0)
         return;
     join(3);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -394,15 +396,15 @@ START_TEST(a_drain_waits_for_a_checkpoint_of_all)
 {
     begin(1, 3, 0);
     run(3);
-    ck_assert_int_eq(say(ROUND_EV_DRAIN, 1), ROUND_OK);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-    ck_assert_uint_eq(asked(ROUND_ACT_ASK_CHECKPOINT, ROUND_NONE), 3);
+    ck_assert_int_eq(say(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_OK);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 3);
     for (uint32_t i = 0; i < 3; i++) {
-        ck_assert_int_eq(w.r.state, ROUND_RUNNING);
-        say(ROUND_EV_CHECKPOINTED, i);
+        ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+        say(MEMBERSHIP_EV_CHECKPOINTED, i);
     }
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
-    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
     all_stop();
     ck_assert_uint_eq(w.r.group_size, 2);
     ck_assert_uint_eq(w.r.restarts, 0);
@@ -413,28 +415,28 @@ START_TEST(a_drain_waits_no_longer_than_a_shutdown)
 {
     begin(1, 2, 0);
     run(2);
-    say(ROUND_EV_LEAVE, 1);
+    say(MEMBERSHIP_EV_LEAVE, 1);
     pass(29000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     pass(1600, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_DRAIN);
-    ck_assert_int_eq(w.r.state, ROUND_STOPPING);
+    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
 }
 END_TEST
 
 START_TEST(a_drain_hurries_a_scale_up)
 {
-    struct round_config c = config(1, 3, 0);
+    struct membership_config c = config(1, 3, 0);
 
-    c.scale = ROUND_SCALE_CHECKPOINT;
+    c.scale = MEMBERSHIP_SCALE_CHECKPOINT;
     begin_with(c);
     run(2);
     join(3);
-    ck_assert_int_eq(w.r.checkpoint_cause, ROUND_CAUSE_SCALE_UP);
-    say(ROUND_EV_DRAIN, 1);
-    ck_assert_uint_eq(asked(ROUND_ACT_ASK_CHECKPOINT, ROUND_NONE), 0);
+    ck_assert_int_eq(w.r.checkpoint_cause, MEMBERSHIP_CAUSE_SCALE_UP);
+    say(MEMBERSHIP_EV_DRAIN, 1);
+    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 0);
     pass(31000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
 }
 END_TEST
 
@@ -442,12 +444,12 @@ START_TEST(a_failure_cancels_the_wait_for_a_checkpoint)
 {
     begin(1, 2, 1);
     run(2);
-    say(ROUND_EV_DRAIN, 1);
+    say(MEMBERSHIP_EV_DRAIN, 1);
     fail_at(0, w.now, 1);
-    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_FAILURE);
+    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_FAILURE);
     ck_assert_uint_eq(w.r.checkpoint_at, 0);
     all_stop();
-    ck_assert_int_eq(w.node[1].state, ROUND_NODE_TOLD);
+    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     ck_assert_uint_eq(w.r.group_size, 1);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
@@ -457,11 +459,11 @@ START_TEST(who_leaves_and_finishes_meanwhile_goes_without_a_stop)
 {
     begin(1, 2, 0);
     run(2);
-    say(ROUND_EV_DRAIN, 1);
-    say(ROUND_EV_FINISHED, 1);
-    ck_assert_int_eq(w.node[1].state, ROUND_NODE_TOLD);
+    say(MEMBERSHIP_EV_DRAIN, 1);
+    say(MEMBERSHIP_EV_FINISHED, 1);
+    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     pass(60000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, ROUND_RUNNING);
+    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
     ck_assert_uint_eq(w.r.checkpoint_at, 0);
 }
 END_TEST
@@ -472,8 +474,8 @@ START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
     join(1);
     join(2);
     ck_assert(!w.r.store_ready);
-    say(ROUND_EV_DRAIN, 1);
-    ck_assert_int_eq(w.r.cause, ROUND_CAUSE_DRAIN);
+    say(MEMBERSHIP_EV_DRAIN, 1);
+    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
 }
 END_TEST
 

@@ -54,7 +54,7 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
     begin_registry(true);
     run_job();
     ck_assert_int_eq(tell(0, &m), -1);
-    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_RUNNING);
     end_registry();
 }
 END_TEST
@@ -535,7 +535,7 @@ START_TEST(a_result_outlives_the_daemon)
     report(1, MSG_FINISHED);
     m.instance = registry_jobs(g)->round.instance;
     restart_registry();
-    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_DONE);
+    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_DONE);
     hello(0, "agent");
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };

@@ -225,7 +225,7 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     m.resume.incarnation = (struct id128){ { 0x77 } };
     tell(2, &m);
     refusal(2, REFUSED_FENCED, "no longer part");
-    ck_assert_int_eq(registry_jobs(g)->round.state, ROUND_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_RUNNING);
     end_registry();
 }
 END_TEST

@@ -55,7 +55,7 @@ static const struct {
 
 START_TEST(an_order_is_taken_once_and_in_time)
 {
-    struct orders o = { 0 };
+    struct order_filter o = { 0 };
 
     for (unsigned i = 0; i < ORDERS_MAX && sequences[_i].is[i].type; i++) {
         struct msg m = { .type = sequences[_i].is[i].type,
@@ -63,7 +63,7 @@ START_TEST(an_order_is_taken_once_and_in_time)
 
         if (m.type == MSG_STOP)
             m.stop.grace_ms = sequences[_i].is[i].grace_ms;
-        ck_assert_msg(orders_take(&o, &m) == sequences[_i].is[i].taken,
+        ck_assert_msg(order_filter_take(&o, &m) == sequences[_i].is[i].taken,
                       "%s: order %u is %staken", sequences[_i].what, i + 1,
                       sequences[_i].is[i].taken ? "not " : "");
     }
@@ -77,15 +77,15 @@ START_TEST(an_epoch_lives_until_its_end_is_reported)
 {
     struct msg start = { .type = MSG_START, .epoch = 2 };
     struct msg finished = { .type = MSG_FINISHED, .epoch = 1 };
-    struct orders o = { 0 };
+    struct order_filter o = { 0 };
 
     ck_assert(!o.live);
-    ck_assert(orders_take(&o, &start));
+    ck_assert(order_filter_take(&o, &start));
     ck_assert(o.live);
-    orders_reported(&o, &finished); /* of the epoch before */
+    order_filter_reported(&o, &finished); /* of the epoch before */
     ck_assert(o.live);
     finished.epoch = 2;
-    orders_reported(&o, &finished);
+    order_filter_reported(&o, &finished);
     ck_assert(!o.live);
 }
 END_TEST

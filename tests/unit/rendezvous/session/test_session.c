@@ -19,7 +19,7 @@ static void reach_connecting(void)
 static void reach_over(void)
 {
     script_attach();
-    member_bye(script_member, script_now);
+    session_bye(script_member, script_now);
 }
 
 static void nothing(void)
@@ -34,7 +34,7 @@ static void (*const reach[])(void) = {
 
 static void ev_connected(void)
 {
-    member_connected(script_member, script_now);
+    session_connected(script_member, script_now);
 }
 
 static void ev_lost(void)
@@ -99,25 +99,25 @@ static void ev_report(void)
 
 static void ev_bye(void)
 {
-    member_bye(script_member, script_now);
+    session_bye(script_member, script_now);
 }
 
 static void ev_tick_too_early(void)
 {
-    member_tick(script_member, script_now);
+    session_tick(script_member, script_now);
 }
 
 static void ev_entry_deadline(void)
 {
     script_now += ENTRY_DEADLINE_MS;
-    member_tick(script_member, script_now);
+    session_tick(script_member, script_now);
 }
 
 static void ev_much_later(void)
 {
     script_now += 10 * CONNECT_FOR_MS;
-    member_tick(script_member, script_now);
-    member_tick(script_member, script_now + GRACE_MS);
+    session_tick(script_member, script_now);
+    session_tick(script_member, script_now + GRACE_MS);
 }
 
 /* i: APART, g: GREETING, j: JOINING, A: ATTACHED, o: OVER */
@@ -149,11 +149,11 @@ static const struct {
 #define EVENTS ((int)(sizeof(matrix) / sizeof(matrix[0])))
 #define ROWS 6
 
-static char letter(enum member_state state)
+static char letter(enum session_state state)
 {
-    static const char letters[MEMBER_STATE_COUNT] = {
-        [MEMBER_APART] = 'i',    [MEMBER_GREETING] = 'g', [MEMBER_JOINING] = 'j',
-        [MEMBER_ATTACHED] = 'A', [MEMBER_OVER] = 'o',
+    static const char letters[SESSION_STATE_COUNT] = {
+        [SESSION_APART] = 'i',    [SESSION_GREETING] = 'g', [SESSION_JOINING] = 'j',
+        [SESSION_ATTACHED] = 'A', [SESSION_OVER] = 'o',
     };
 
     return letters[state];
@@ -166,7 +166,7 @@ START_TEST(every_event_in_every_state_leads_where_the_matrix_says)
 
     reach[row]();
     matrix[event].happen();
-    got = letter(member_state(script_member));
+    got = letter(session_state(script_member));
     ck_assert_msg(got == matrix[event].to[row], "row %d, %s: %c instead of %c", row,
                   matrix[event].name, got, matrix[event].to[row]);
 }
@@ -179,7 +179,7 @@ START_TEST(nothing_is_called_once_it_is_over)
     for (int i = 0; i < EVENTS; i++)
         matrix[i].happen();
     script_expect("");
-    ck_assert_uint_eq(member_next_tick(script_member), UINT64_MAX);
+    ck_assert_uint_eq(session_next_tick(script_member), UINT64_MAX);
 }
 END_TEST
 
@@ -187,7 +187,7 @@ END_TEST
 
 START_TEST(it_connects_greets_and_joins_at_once)
 {
-    ck_assert_uint_eq(member_next_tick(script_member), T0);
+    ck_assert_uint_eq(session_next_tick(script_member), T0);
     script_greet();
     script_expect("connect; send HELLO; ");
     ck_assert_str_eq(script_last_sent.hello.role, "agent");
@@ -197,7 +197,7 @@ START_TEST(it_connects_greets_and_joins_at_once)
     script_receive_joined();
     script_expect("order JOINED; ");
     ck_assert_uint_eq(script_now, T0);
-    ck_assert(id128_equal(member_instance(script_member), &script_instance));
+    ck_assert(id128_equal(session_instance(script_member), &script_instance));
 }
 END_TEST
 
@@ -238,9 +238,9 @@ END_TEST
 
 START_TEST(it_gives_up_if_it_never_gets_in)
 {
-    while (member_state(script_member) != MEMBER_OVER) {
+    while (session_state(script_member) != SESSION_OVER) {
         script_tick();
-        if (member_state(script_member) != MEMBER_OVER)
+        if (session_state(script_member) != SESSION_OVER)
             script_lose("connection refused");
     }
     ck_assert_uint_eq(script_now, T0 + CONNECT_FOR_MS);
@@ -259,7 +259,7 @@ START_TEST(an_attempt_without_an_answer_ends)
     script_pass_until(script_now + ENTRY_DEADLINE_MS - 1);
     script_expect("");
     script_now++;
-    member_tick(script_member, script_now);
+    session_tick(script_member, script_now);
     script_expect("disconnect; out; ");
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(retries_back_off_between_the_limits)
 
         script_tick();
         script_lose("refused");
-        delay = member_next_tick(script_member) - script_now;
+        delay = session_next_tick(script_member) - script_now;
         ck_assert_uint_le(
             delay, limit < RECONNECT_DELAY_MS_MAX ? limit : RECONNECT_DELAY_MS_MAX);
         ck_assert(i == 0 || delay >= RECONNECT_DELAY_MS_MIN);
@@ -297,8 +297,8 @@ START_TEST(agents_that_fail_together_do_not_return_together)
             script_lose("refused");
         }
         if (seed == 1)
-            first = member_next_tick(script_member) - script_now;
-        differ |= member_next_tick(script_member) - script_now != first;
+            first = session_next_tick(script_member) - script_now;
+        differ |= session_next_tick(script_member) - script_now != first;
     }
     ck_assert(differ);
 }
@@ -310,11 +310,11 @@ START_TEST(only_being_taken_in_forgets_the_failures_before)
         script_join();
         script_lose("gone");
     }
-    ck_assert_uint_gt(member_next_tick(script_member) - script_now,
+    ck_assert_uint_gt(session_next_tick(script_member) - script_now,
                       RECONNECT_DELAY_MS_MIN);
     script_attach();
     script_lose("gone");
-    ck_assert_uint_le(member_next_tick(script_member) - script_now,
+    ck_assert_uint_le(session_next_tick(script_member) - script_now,
                       RECONNECT_DELAY_MS_MIN);
 }
 END_TEST

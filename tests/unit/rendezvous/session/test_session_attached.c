@@ -14,11 +14,11 @@ START_TEST(it_beats_five_times_a_lease)
     uint64_t first;
 
     script_attach();
-    first = member_next_tick(script_member);
+    first = session_next_tick(script_member);
     ck_assert_uint_gt(first, script_now);
     ck_assert_uint_le(first, script_now + BEAT_MS);
     for (int i = 0; i < 20; i++) {
-        ck_assert_uint_eq(member_next_tick(script_member),
+        ck_assert_uint_eq(session_next_tick(script_member),
                           first + (uint64_t)i * BEAT_MS);
         script_tick();
         script_expect("send HEARTBEAT; ");
@@ -32,7 +32,7 @@ START_TEST(heartbeats_carry_the_progress)
     struct msg_heartbeat progress = { .step = 12, .note = "warming up" };
 
     script_attach();
-    member_set_progress(script_member, &progress);
+    session_set_progress(script_member, &progress);
     script_tick();
     ck_assert_uint_eq(script_last_sent.heartbeat.step, 12);
     ck_assert_str_eq(script_last_sent.heartbeat.note, "warming up");
@@ -71,8 +71,8 @@ START_TEST(other_messages_do_not_stand_in_for_a_beat)
     uint64_t asked;
 
     script_attach();
-    asked = member_next_tick(script_member);
-    while (member_state(script_member) == MEMBER_ATTACHED) {
+    asked = session_next_tick(script_member);
+    while (session_state(script_member) == SESSION_ATTACHED) {
         script_tick();
         script_receive_plain(MSG_MEMBERS, 1);
     }
@@ -122,7 +122,7 @@ START_TEST(being_fenced_is_the_end)
     script_called[0] = '\0';
     script_receive_refused(REFUSED_FENCED, false, 0);
     script_expect("disconnect; order REFUSED; ");
-    ck_assert_int_eq(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -142,7 +142,7 @@ START_TEST(another_launch_is_not_obeyed)
     m.type = MSG_JOINED;
     script_receive(m);
     script_expect("");
-    ck_assert_int_eq(member_state(script_member), MEMBER_JOINING);
+    ck_assert_int_eq(session_state(script_member), SESSION_JOINING);
 }
 END_TEST
 
@@ -167,7 +167,7 @@ START_TEST(reports_are_sent_again_in_order_until_answered)
     script_receive_ack(4);
     script_receive_ack(4);
     script_receive_ack(3);
-    ck_assert_uint_eq(member_unanswered(script_member), 0);
+    ck_assert_uint_eq(session_unanswered(script_member), 0);
     script_report(MSG_STOPPED, 2);
     script_expect("send STOPPED 2#5; ");
 }
@@ -178,9 +178,9 @@ START_TEST(a_refused_report_is_answered)
     script_attach();
     script_report(MSG_FAILED, 1);
     script_receive_refused(REFUSED_FENCED, false, 1);
-    ck_assert_uint_eq(member_unanswered(script_member), 0);
+    ck_assert_uint_eq(session_unanswered(script_member), 0);
     script_receive_refused(REFUSED_FENCED, false, 1); /* it had been sent twice */
-    ck_assert_int_eq(member_state(script_member), MEMBER_ATTACHED);
+    ck_assert_int_eq(session_state(script_member), SESSION_ATTACHED);
 }
 END_TEST
 
@@ -189,7 +189,7 @@ START_TEST(a_report_refused_for_now_goes_again_with_the_next_heartbeat)
     script_attach();
     script_report(MSG_FAILED, 1);
     script_receive_refused(REFUSED_NO_SPACE, true, 1);
-    ck_assert_uint_eq(member_unanswered(script_member), 1);
+    ck_assert_uint_eq(session_unanswered(script_member), 1);
     script_called[0] = '\0';
     script_tick();
     script_expect("send HEARTBEAT; send FAILED 1#1; ");
@@ -202,9 +202,9 @@ START_TEST(failures_beyond_any_reason_are_not_kept)
 {
     for (int i = 0; i < WORKERS_PER_NODE_MAX + 10; i++)
         script_report(MSG_FAILED, 1);
-    ck_assert_uint_eq(member_unanswered(script_member), WORKERS_PER_NODE_MAX);
+    ck_assert_uint_eq(session_unanswered(script_member), WORKERS_PER_NODE_MAX);
     script_report(MSG_STOPPED, 1);
-    ck_assert_uint_eq(member_unanswered(script_member), WORKERS_PER_NODE_MAX + 1);
+    ck_assert_uint_eq(session_unanswered(script_member), WORKERS_PER_NODE_MAX + 1);
 }
 END_TEST
 
@@ -255,7 +255,7 @@ START_TEST(orders_of_an_older_epoch_are_dropped)
     script_receive_plain(MSG_MEMBERS, 2);
     script_receive_plain(MSG_ASK_CHECKPOINT, 2);
     script_expect("");
-    ck_assert_uint_eq(member_epoch(script_member), 3);
+    ck_assert_uint_eq(session_epoch(script_member), 3);
     script_receive_plain(MSG_MEMBERS, 3);
     script_receive_plain(MSG_ASK_CHECKPOINT, 3);
     script_expect("order MEMBERS 3; order ASK_CHECKPOINT 3; ");
@@ -278,9 +278,9 @@ START_TEST(after_the_result_it_says_goodbye)
     script_attach();
     script_receive_plain(MSG_DONE, 1);
     script_expect("order DONE 1; ");
-    member_bye(script_member, script_now);
+    session_bye(script_member, script_now);
     script_expect("send BYE; disconnect; ");
-    ck_assert_int_eq(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -291,7 +291,7 @@ START_TEST(after_the_result_nobody_misses_the_rendezvous)
     script_called[0] = '\0';
     script_lose("gone");
     script_expect("");
-    ck_assert_int_eq(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -304,9 +304,9 @@ START_TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
     script_attach();
     lost_at = script_now;
     script_lose("reset by peer");
-    while (member_state(script_member) != MEMBER_OVER) {
+    while (session_state(script_member) != SESSION_OVER) {
         script_tick();
-        if (member_state(script_member) != MEMBER_OVER)
+        if (session_state(script_member) != SESSION_OVER)
             script_lose("connection refused");
     }
     ck_assert_uint_eq(script_now, lost_at + GRACE_MS);
@@ -324,7 +324,7 @@ START_TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
     script_attach();
     lost_at = script_now;
     script_lose("gone");
-    while (member_state(script_member) != MEMBER_OVER)
+    while (session_state(script_member) != SESSION_OVER)
         script_tick();
     script_durable = true;
     ck_assert_uint_eq(script_now - lost_at, LEASE_MS / HEARTBEATS_PER_LEASE < 1000
@@ -338,16 +338,16 @@ START_TEST(a_new_attachment_starts_a_new_grace)
     script_attach();
     script_lose("gone");
     script_pass_until(script_now + RECONNECT_DELAY_MS_MIN);
-    member_connected(script_member, script_now);
+    session_connected(script_member, script_now);
     script_receive_welcome();
     script_receive_joined();
     script_pass_until(script_now + LEASE_MS);
-    ck_assert_int_eq(member_state(script_member), MEMBER_APART);
-    ck_assert_uint_le(member_next_tick(script_member), script_now + GRACE_MS);
+    ck_assert_int_eq(session_state(script_member), SESSION_APART);
+    ck_assert_uint_le(session_next_tick(script_member), script_now + GRACE_MS);
     script_pass_until(script_now + GRACE_MS - 1);
-    ck_assert_int_ne(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_ne(session_state(script_member), SESSION_OVER);
     script_pass_until(script_now + 1);
-    ck_assert_int_eq(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -359,7 +359,7 @@ START_TEST(the_strict_fence_ends_workers_before_the_lease)
     joined_at = script_now;
     script_receive_plain(MSG_START, 1);
     script_pass_until(joined_at + LEASE_MS * 8 / 10 - 1);
-    ck_assert_int_eq(member_state(script_member), MEMBER_ATTACHED);
+    ck_assert_int_eq(session_state(script_member), SESSION_ATTACHED);
     script_called[0] = '\0';
     script_pass_until(joined_at + LEASE_MS * 8 / 10);
     script_expect("disconnect; abandoned; ");
@@ -377,9 +377,9 @@ START_TEST(the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent)
     script_pass_until(sent_at + LEASE_MS / 2);
     script_receive_plain(MSG_BEAT, 1); /* long under way */
     script_pass_until(sent_at + LEASE_MS * 8 / 10 - 1);
-    ck_assert_int_eq(member_state(script_member), MEMBER_ATTACHED);
+    ck_assert_int_eq(session_state(script_member), SESSION_ATTACHED);
     script_pass_until(sent_at + LEASE_MS * 8 / 10);
-    ck_assert_int_eq(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -391,7 +391,7 @@ START_TEST(the_strict_fence_holds_while_the_connection_is_lost)
     joined_at = script_now;
     script_receive_plain(MSG_START, 1);
     script_lose("gone");
-    while (member_state(script_member) != MEMBER_OVER) {
+    while (session_state(script_member) != SESSION_OVER) {
         script_tick();
         script_lose("connection refused");
     }
@@ -406,7 +406,7 @@ START_TEST(nothing_is_fenced_where_nothing_lives)
     script_report(MSG_STOPPED, 1);
     script_lose("gone");
     script_pass_until(script_now + LEASE_MS);
-    ck_assert_int_ne(member_state(script_member), MEMBER_OVER);
+    ck_assert_int_ne(session_state(script_member), SESSION_OVER);
 }
 END_TEST
 
@@ -420,7 +420,7 @@ START_TEST(a_finished_job_may_answer_with_the_result_alone)
     script_receive_plain(MSG_START, 1);
     script_receive_plain(MSG_DONE, 1);
     script_expect("order DONE 1; ");
-    member_bye(script_member, script_now);
+    session_bye(script_member, script_now);
     script_expect("disconnect; ");
 }
 END_TEST

@@ -68,10 +68,10 @@ static int wait_for(int who, const char *key)
 
 static bool holds(const char *key, const char *value)
 {
-    struct blob *b = store_get(store, text(key));
+    struct shared_buffer *b = store_get(store, text(key));
 
     return b && b->size == strlen(value) &&
-           memcmp(blob_span(b).data, value, b->size) == 0;
+           memcmp(shared_buffer_span(b).data, value, b->size) == 0;
 }
 
 static void expect_woken(unsigned count, const int *who)
@@ -129,7 +129,7 @@ START_TEST(whom_a_push_has_woken_is_not_woken_again_for_that_key)
     ck_assert_int_eq(wait_for(0, "q"), 0);
     ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
     expect_woken(1, (int[]){ 0 });
-    blob_unref(store_pop(store, text("q")));
+    shared_buffer_unref(store_pop(store, text("q")));
     ck_assert_int_eq(wait_for(0, "other"), 0);
     ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
     expect_woken(0, NULL);
@@ -163,20 +163,20 @@ END_TEST
 
 START_TEST(values_shared_with_a_reader_do_not_change)
 {
-    struct blob *old;
+    struct shared_buffer *old;
 
     ck_assert_int_eq(set("k", "old"), 0);
-    old = blob_ref(store_get(store, text("k")));
+    old = shared_buffer_ref(store_get(store, text("k")));
     ck_assert_int_eq(set("k", "new"), 0);
     ck_assert_int_eq(store_append(store, text("k"), text("er"), &err), 0);
-    ck_assert_mem_eq(blob_span(old).data, "old", 3);
+    ck_assert_mem_eq(shared_buffer_span(old).data, "old", 3);
     ck_assert(holds("k", "newer"));
-    blob_unref(old);
-    old = blob_ref(store_get(store, text("k")));
+    shared_buffer_unref(old);
+    old = shared_buffer_ref(store_get(store, text("k")));
     ck_assert_int_eq(store_append(store, text("k"), text("!"), &err), 0);
     ck_assert_uint_eq(old->size, 5);
     ck_assert(holds("k", "newer!"));
-    blob_unref(old);
+    shared_buffer_unref(old);
 }
 END_TEST
 
@@ -213,7 +213,7 @@ START_TEST(everything_that_goes_is_given_back)
         snprintf(key, sizeof(key), "key%d", i);
         ck_assert(store_exists(store, text(key)));
         ck_assert(store_delete(store, text(key)));
-        blob_unref(store_pop(store, text(key)));
+        shared_buffer_unref(store_pop(store, text(key)));
         ck_assert(!store_exists(store, text(key)));
     }
     ck_assert_uint_eq(store_stats(store).values, 0);
@@ -242,7 +242,7 @@ static int do_append(void)
 
 static int do_compare_set(void)
 {
-    struct blob *now;
+    struct shared_buffer *now;
 
     return store_compare_set(store, text("new"), text(""), text("v"), &now, &err);
 }
@@ -266,7 +266,8 @@ static int do_set_blob(void)
 {
     static uint64_t account;
 
-    return store_set_blob(store, text("new"), blob_copy(text("v"), &account), &err);
+    return store_set_blob(store, text("new"), shared_buffer_copy(text("v"), &account),
+                          &err);
 }
 
 static const struct {

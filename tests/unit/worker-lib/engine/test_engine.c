@@ -109,11 +109,11 @@ static void until_runs(unsigned runs)
 }
 
 static struct engine *engine;
-static struct flight *flight;
+static struct flight_recorder *flight;
 
 static void setup(void)
 {
-    flight = flight_create(3);
+    flight = flight_recorder_create(3);
     engine = engine_create(&(struct engine_config){ .backend = &backend,
                                                     .aborted = &aborted,
                                                     .flight = flight,
@@ -126,7 +126,7 @@ static void setup(void)
 static void teardown(void)
 {
     engine_destroy(engine);
-    flight_destroy(flight);
+    flight_recorder_destroy(flight);
 }
 
 static crun_status submit(enum op_kind kind, size_t count, crun_work **work)
@@ -358,21 +358,21 @@ END_TEST
 
 START_TEST(the_flight_recorder_keeps_the_last_ones)
 {
-    static char text[FLIGHT_KEPT * 160];
+    static char text[FLIGHT_RECORDER_KEPT * 160];
     unsigned lines = 0;
 
     for (unsigned i = 0; i < 300; i++)
         submit(OP_ALL_REDUCE, i, NULL);
     seen.next = CRUN_TIMEOUT;
     submit(OP_BROADCAST, 7, NULL);
-    ck_assert_uint_lt(flight_print(flight, text, sizeof(text)), sizeof(text));
+    ck_assert_uint_lt(flight_recorder_print(flight, text, sizeof(text)), sizeof(text));
     for (const char *c = text; *c; c++)
         lines += *c == '\n';
-    ck_assert_uint_eq(lines, FLIGHT_KEPT);
+    ck_assert_uint_eq(lines, FLIGHT_RECORDER_KEPT);
     ck_assert_ptr_null(strstr(text, "#100 "));
     ck_assert_ptr_nonnull(strstr(text, "#300 all_reduce 299 x f32 sum  ok"));
     ck_assert_ptr_nonnull(strstr(text, "#301 broadcast 7 x f32 from rank 1  timeout"));
-    ck_assert_uint_gt(flight_print(flight, text, 10), 10);
+    ck_assert_uint_gt(flight_recorder_print(flight, text, 10), 10);
     ck_assert_uint_eq(strlen(text), 9);
 }
 END_TEST

@@ -30,7 +30,7 @@ static void *wait_in_vain(void *arg)
 {
     struct waiter *w = arg;
     struct store_client *store;
-    struct blame b = { .prefix = "blame/", .rank = w->rank };
+    struct wait_chain b = { .prefix = "blame/", .rank = w->rank };
 
     ck_assert_int_eq(store_client_open(&store, "127.0.0.1", w->port,
                                        clock_ms() + PATIENCE_MS, &w->e),
@@ -38,7 +38,8 @@ static void *wait_in_vain(void *arg)
     usleep(w->delay_ms * 1000);
     b.store = store;
     err_set(&w->e, "rank %u has waited for rank %u", w->rank, w->accused);
-    w->s = blame_settle(&b, w->accused, w->timeout_ms, w->early, &w->aborted, &w->e);
+    w->s = wait_chain_settle(&b, w->accused, w->timeout_ms, w->early, &w->aborted,
+                             &w->e);
     store_client_close(store);
     return NULL;
 }
@@ -108,17 +109,17 @@ static struct waiter told_early = {
 /* Rank 1, whose time is not over. */
 static void *says_it_early(void *arg)
 {
-    struct blame b = { .prefix = "blame/", .rank = 1 };
+    struct wait_chain b = { .prefix = "blame/", .rank = 1 };
     struct err e;
 
     ck_assert_int_eq(store_client_open(&b.store, "127.0.0.1", *(uint16_t *)arg,
                                        clock_ms() + PATIENCE_MS, &e),
                      CRUN_OK);
-    blame_say(&b, 3, "rank 1 has waited for rank 3");
-    blame_say(&b, 2, "rank 1 has waited for rank 2");
+    wait_chain_say(&b, 3, "rank 1 has waited for rank 3");
+    wait_chain_say(&b, 2, "rank 1 has waited for rank 2");
     told_early.port = *(uint16_t *)arg;
     wait_in_vain(&told_early);
-    blame_withdraw(&b);
+    wait_chain_withdraw(&b);
     ck_assert_int_eq(
         store_client_has(b.store, "blame/late/1", clock_ms() + PATIENCE_MS), 0);
     store_client_close(b.store);

@@ -19,7 +19,7 @@
 /* -- what is right ------------------------------------------------------------------
  */
 
-static void check_all(struct member *m)
+static void check_all(struct session *m)
 {
     collectives_check(m, m->arg);
 }
@@ -52,7 +52,7 @@ END_TEST
 
 #define BIG (4u << 20)
 
-static crun_status all_reduce_ms(struct member *m, size_t count, unsigned ms)
+static crun_status all_reduce_ms(struct session *m, size_t count, unsigned ms)
 {
     float *buffer = xcalloc(count + 1, sizeof(*buffer));
     struct op op = { .kind = OP_ALL_REDUCE,
@@ -70,14 +70,14 @@ static crun_status all_reduce_ms(struct member *m, size_t count, unsigned ms)
     return status;
 }
 
-static void expect_words(const struct member *m, const char *words)
+static void expect_words(const struct session *m, const char *words)
 {
     ck_assert_msg(strstr(m->e.text, words) != NULL, "rank %u says: %s (not: %s)",
                   m->team.rank, m->e.text, words);
 }
 
 /* Rank 2 calls something else than all others. */
-static void mismatch(struct member *m)
+static void mismatch(struct session *m)
 {
     static const struct op calls[] = {
         { .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_MAX, .count = 100 },
@@ -93,17 +93,17 @@ static void mismatch(struct member *m)
         .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_SUM, .count = 100
     };
     float *in = xcalloc(400000, sizeof(*in)), *out = xcalloc(400000, sizeof(*out));
-    crun_status status = member_run(m, (struct op){ .kind = OP_BARRIER });
+    crun_status status = session_run(m, (struct op){ .kind = OP_BARRIER });
 
     if (m->team.rank == 2)
         op = calls[*(int *)m->arg];
     op.in = in;
     op.out = op.kind == OP_BROADCAST ? in : out;
     if (status == CRUN_OK) /* else it was late, and heard there what the others found */
-        status = member_run(m, op);
+        status = session_run(m, op);
     /* who sends to one rank alone may learn of it at its next call */
     if (status == CRUN_OK && op.kind == OP_SEND)
-        status = member_run(m, (struct op){ .kind = OP_BARRIER });
+        status = session_run(m, (struct op){ .kind = OP_BARRIER });
     ck_assert_msg(status == CRUN_MISMATCH, "rank %u: %s: %s", m->team.rank,
                   crun_status_name(status), m->e.text);
     expect_words(m, "ranks call different things");
@@ -122,7 +122,7 @@ START_TEST(different_calls_are_told_apart_without_a_hang)
 END_TEST
 
 /* At that very call, though without it no data would go between some of the ranks. */
-static void roots_differ(struct member *m)
+static void roots_differ(struct session *m)
 {
     static const int roots[][4] = { { 0, 1 }, { 1, 0 }, { 0, 2, 0 }, { 0, 2, 2, 0 } };
     int which = *(int *)m->arg % 4;
@@ -134,7 +134,7 @@ static void roots_differ(struct member *m)
                      .out = x,
                      .count = count,
                      .peer = roots[which][m->team.rank] };
-    crun_status status = member_run(m, op);
+    crun_status status = session_run(m, op);
 
     ck_assert_msg(status == CRUN_MISMATCH, "rank %u: %s: %s", m->team.rank,
                   crun_status_name(status), m->e.text);
@@ -157,7 +157,7 @@ END_TEST
 
 static _Atomic unsigned through; /* ranks whose patience is over */
 
-static void one_stays_away(struct member *m)
+static void one_stays_away(struct session *m)
 {
     crun_status status;
 
@@ -182,7 +182,7 @@ START_TEST(who_is_late_is_named)
 END_TEST
 
 /* Rank 1 comes when the others have said that they wait for it, and all goes well. */
-static void one_comes_late(struct member *m)
+static void one_comes_late(struct session *m)
 {
     uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
     float x = 1;
@@ -214,7 +214,7 @@ START_TEST(who_is_late_is_said_early_and_taken_back)
 }
 END_TEST
 
-static void one_leaves(struct member *m)
+static void one_leaves(struct session *m)
 {
     ck_assert_int_eq(all_reduce_ms(m, 1000, TEAM_DEADLINE_MS), CRUN_OK);
     if (m->team.rank == 2) {
@@ -238,7 +238,7 @@ START_TEST(who_has_left_is_named_by_all)
 }
 END_TEST
 
-static void abort_one(struct member *m)
+static void abort_one(struct session *m)
 {
     if (m->team.rank == 0) {
         usleep(*(int *)m->arg);
@@ -262,7 +262,7 @@ END_TEST
 
 static void *abort_beside(void *arg)
 {
-    struct member *m = arg;
+    struct session *m = arg;
 
     usleep(50000);
     abort_set(&m->aborted, CRUN_ABORTED, "somebody gave up");
@@ -270,7 +270,7 @@ static void *abort_beside(void *arg)
     return NULL;
 }
 
-static void abort_while_waiting(struct member *m)
+static void abort_while_waiting(struct session *m)
 {
     pthread_t thread;
 
@@ -307,7 +307,7 @@ END_TEST
  */
 
 /* Rank 2 is a process of its own, which is killed in the middle of an operation. */
-static void killed(struct member *m)
+static void killed(struct session *m)
 {
     uint64_t begin;
 
@@ -343,7 +343,7 @@ END_TEST
 /* -- meeting ------------------------------------------------------------------------
  */
 
-static void nobody_there(struct member *m)
+static void nobody_there(struct session *m)
 {
     ck_assert_int_eq(m->opened, m->team.rank == 1 ? CRUN_OK : CRUN_TIMEOUT);
 }

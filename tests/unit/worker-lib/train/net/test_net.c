@@ -371,9 +371,9 @@ START_TEST(nobody_holds_a_port_that_is_free)
     int listener = must_listen("127.0.0.1", &server);
     char text[64];
 
-    ck_assert(port_holder_find(net_port(&server), text, sizeof(text)));
+    ck_assert(port_owner_find(net_port(&server), text, sizeof(text)));
     close(listener);
-    ck_assert(!port_holder_find(net_port(&server), text, sizeof(text)));
+    ck_assert(!port_owner_find(net_port(&server), text, sizeof(text)));
 }
 END_TEST
 
