@@ -10,6 +10,7 @@
 #include "tests/fakes/nccl/comm.h"
 
 #define VERSION 22809
+#define REGISTER_US 20000
 #define API __attribute__((visibility("default")))
 
 /* The calls have NCCL's names, which no header of ours declares. */
@@ -167,11 +168,21 @@ static void destroy(struct nccl_comm *c)
     free(c);
 }
 
+/* No further call while one is under way: NCCL's ncclCommEnsureReady. */
+static int ensure_ready(struct nccl_comm *c)
+{
+    int state = atomic_load(&c->state);
+
+    return state == NCCL_IN_PROGRESS ? NCCL_BAD_ARGUMENT : state;
+}
+
 API int ncclCommFinalize(struct nccl_comm *c)
 {
+    int state = ensure_ready(c);
+
     begin("ncclCommFinalize", c->rank);
     (void)fault;
-    return help(c, leave);
+    return state == NCCL_OK ? help(c, leave) : state;
 }
 
 API int ncclCommDestroy(struct nccl_comm *c)
@@ -200,13 +211,33 @@ API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
     return NCCL_OK;
 }
 
+/* Over when all ranks have come, and never before the caller can look. */
+static void *register_window(void *arg)
+{
+    struct nccl_comm *c = arg;
+    int none = NCCL_IN_PROGRESS;
+
+    usleep(REGISTER_US);
+    if (comm_barrier(c))
+        atomic_compare_exchange_strong(&c->state, &none, NCCL_OK);
+    return NULL;
+}
+
+/* It returns success while it runs in a thread of its own, also where the communicator
+ * does not block: dev_runtime.cc of NCCL 2.28.9, lines 917 to 921. */
 API int ncclCommWindowRegister(struct nccl_comm *c, void *memory, size_t bytes,
                                struct nccl_window **window, int flags)
 {
+    int code, state = ensure_ready(c);
+
     begin("ncclCommWindowRegister", c->rank);
+    if (state != NCCL_OK)
+        return state;
+    if (bytes % 4096 || flags != NCCL_WINDOW_SYMMETRIC)
+        return NCCL_BAD_ARGUMENT;
     *window = memory;
-    return bytes % 4096 || flags != NCCL_WINDOW_SYMMETRIC ? NCCL_BAD_ARGUMENT
-                                                          : after(c, fault);
+    code = help(c, register_window);
+    return code == NCCL_IN_PROGRESS ? after(c, fault) : code;
 }
 
 API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *window)
@@ -226,9 +257,9 @@ static _Thread_local bool grouped;
 static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
                   struct gpu_stream *stream)
 {
-    int state = atomic_load(&c->state);
+    int state = ensure_ready(c);
 
-    if (state != NCCL_OK && state != NCCL_IN_PROGRESS)
+    if (state != NCCL_OK)
         return state;
     k.comm = c;
     k.fault = fault;
@@ -295,6 +326,10 @@ API int ncclAllGather(const void *in, void *out, size_t count, int type,
 static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
                        struct gpu_stream *stream)
 {
+    int state = ensure_ready(c);
+
+    if (state != NCCL_OK)
+        return state;
     if (!grouped) {
         struct kernel k = { .kind = KERNEL_MESSAGES, .messages = 1 };
 

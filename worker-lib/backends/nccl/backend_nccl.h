@@ -100,6 +100,9 @@ void *nccl_communicate(void *arg);
 crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e);
 /* Of a call that has returned `result`: waits while it is in progress. */
 crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err *e);
+/* Of a call inside a group, which is not under way before the group's end. */
+crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
+                                 struct err *e);
 /* Until the GPU is there. */
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
 /* Until all operations in our stream are done. */

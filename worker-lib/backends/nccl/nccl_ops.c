@@ -76,12 +76,6 @@ static bool divides_later(const struct nccl *n, const struct op *op)
     return op->op == CRUN_MEAN && half && (n->team.size & (n->team.size - 1)) != 0;
 }
 
-/* A call inside a group, which is not under way before the group's end. */
-static crun_status in_group(struct nccl *n, const char *call, int result, struct err *e)
-{
-    return nccl_settle(n, call, result == NCCL_IN_PROGRESS ? NCCL_OK : result, e);
-}
-
 static crun_status exchange(struct nccl *n, const struct op *op, struct err *e)
 {
     size_t bytes = op->count * crun_dtype_size(op->type);
@@ -91,17 +85,17 @@ static crun_status exchange(struct nccl *n, const struct op *op, struct err *e)
 
     for (unsigned p = 0; p < n->team.size && s == CRUN_OK; p++) {
         nccl_enter(n, "ncclSend");
-        s = in_group(n, "ncclSend",
-                     c->send((const char *)op->in + p * bytes, op->count,
-                             types[op->type], (int)p, comm, n->stream),
-                     e);
+        s = nccl_settle_in_group(n, "ncclSend",
+                                 c->send((const char *)op->in + p * bytes, op->count,
+                                         types[op->type], (int)p, comm, n->stream),
+                                 e);
         if (s != CRUN_OK)
             break;
         nccl_enter(n, "ncclRecv");
-        s = in_group(n, "ncclRecv",
-                     c->recv((char *)op->out + p * bytes, op->count, types[op->type],
-                             (int)p, comm, n->stream),
-                     e);
+        s = nccl_settle_in_group(n, "ncclRecv",
+                                 c->recv((char *)op->out + p * bytes, op->count,
+                                         types[op->type], (int)p, comm, n->stream),
+                                 e);
     }
     if (s != CRUN_OK)
         return s; /* the end of this communicator, and of the group with it */

@@ -115,6 +115,9 @@ crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err
     atomic_store(&n->call, NULL);
     if (is_ending(n))
         return ended(n, e);
+    /* some calls, as ncclCommWindowRegister, return success while NCCL's thread runs */
+    if (result == NCCL_OK)
+        s = look(n, &result, e);
     while (result == NCCL_IN_PROGRESS && s == CRUN_OK) {
         s = look(n, &result, e);
         if (s == CRUN_OK && result == NCCL_IN_PROGRESS)
@@ -123,6 +126,16 @@ crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err
     if (s == CRUN_OK && result != NCCL_OK)
         return failed(n, call, result, e);
     return s;
+}
+
+crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
+                                 struct err *e)
+{
+    atomic_store(&n->call, NULL);
+    if (is_ending(n))
+        return ended(n, e);
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS ? CRUN_OK
+                                                           : failed(n, call, result, e);
 }
 
 /* -- meeting ------------------------------------------------------------------------

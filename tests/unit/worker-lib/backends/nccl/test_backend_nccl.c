@@ -127,6 +127,31 @@ START_TEST(the_host_goes_on_meanwhile)
 }
 END_TEST
 
+/* NCCL registers memory in a thread of its own, and until that is over refuses any call
+ * of the communicator. */
+static void allocate_twice(crun_world *w, void *arg)
+{
+    float *x[2] = { NULL, NULL };
+
+    (void)arg;
+    for (int i = 0; i < 2; i++)
+        ranks_ok(crun_alloc(w, sizeof(**x), (void **)&x[i]));
+    *x[1] = 1;
+    ranks_ok(crun_all_reduce(w, x[1], x[1], 1, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_barrier(w, NULL));
+    ck_assert_float_eq(*x[1], (float)crun_size(w));
+    crun_free(w, x[1]);
+    crun_free(w, x[0]);
+}
+
+START_TEST(memory_is_registered_when_it_is_given)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    ranks_run(&c, allocate_twice, NULL);
+}
+END_TEST
+
 /* bf16 of a mean over three: divided once, in f32. */
 static void mean_of_halves(crun_world *w, void *arg)
 {
@@ -287,6 +312,7 @@ int main(void)
     tcase_add_loop_test(right, collectives_on_the_hosts_memory, 1, 5);
     tcase_add_test(right, work_is_queued_on_the_gpu);
     tcase_add_test(right, the_host_goes_on_meanwhile);
+    tcase_add_test(right, memory_is_registered_when_it_is_given);
     tcase_add_test(right, the_mean_of_halves_is_exact_for_three);
     suite_add_tcase(suite, right);
     tcase_set_timeout(there, 60);
