@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -31,6 +32,16 @@ static _Atomic uint32_t *freed_by(const struct shm_area *a)
     return (_Atomic uint32_t *)(void *)a->address;
 }
 
+/* To the same size in all ranks, whoever is first. It does not shrink when a larger
+ * range could not be mapped before: its size is sealed against that. */
+static bool grow_file(const struct shm *s, size_t size)
+{
+    struct stat st;
+
+    return fstat(s->fd, &st) == 0 &&
+           (st.st_size >= (off_t)size || ftruncate(s->fd, (off_t)size) == 0);
+}
+
 /* Further pages of the file, seen from here. NULL: no. */
 static struct shm_area *map_area(struct shm *s, size_t stride)
 {
@@ -38,8 +49,7 @@ static struct shm_area *map_area(struct shm *s, size_t stride)
     struct shm_area *a = calloc(1, sizeof(*a));
     void *address = MAP_FAILED;
 
-    /* to the same size in all ranks, whoever is first */
-    if (a && ftruncate(s->fd, (off_t)(s->end + bytes)) == 0)
+    if (a && grow_file(s, s->end + bytes))
         address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd,
                        (off_t)s->end);
     if (address == MAP_FAILED) {

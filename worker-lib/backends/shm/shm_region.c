@@ -3,7 +3,8 @@
  * How the file comes to all ranks. The first rank makes it and says in the store where
  * it is: others open it as a descriptor of that process in /proc, or, where they may
  * not, ask for it at a socket of the first one. A number that is written into the file
- * tells the right one from any other.
+ * tells the right one from any other. The socket's name is seen by all users of the
+ * machine, so that both sides make sure that the other is of their own user.
  *
  * Each rank locks one byte of the file for as long as it lives: the kernel gives it
  * back when the process ends, however it ends, also before its parent has noticed.
@@ -24,6 +25,8 @@
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 
+/* No rank can take pages away from the others. It must still grow, for crun_alloc. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
 #define MAGIC 0x31306d68736e7572u /* "runshm01" */
 #define PAGE 4096u
 #define CELL_BYTES 16384u
@@ -150,8 +153,9 @@ static crun_status make_file(struct shm *s, struct notice *n, struct err *e)
 {
     crun_status status;
 
-    s->fd = memfd_create("crun-worker", MFD_CLOEXEC);
-    if (s->fd < 0 || ftruncate(s->fd, (off_t)s->at.bytes) < 0)
+    s->fd = memfd_create("crun-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (s->fd < 0 || ftruncate(s->fd, (off_t)s->at.bytes) < 0 ||
+        fcntl(s->fd, F_ADD_SEALS, SEALS) < 0)
         return refused(e, "memfd");
     if (getrandom(n->nonce, sizeof(n->nonce), 0) != sizeof(n->nonce))
         return refused(e, "getrandom");
@@ -166,11 +170,22 @@ static crun_status make_file(struct shm *s, struct notice *n, struct err *e)
     return CRUN_OK;
 }
 
+/* Of our own user, and of a size that cannot shrink. */
+static bool is_safe_file(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 &&
+           st.st_uid == geteuid();
+}
+
 static bool is_right_file(int fd, const struct notice *n, unsigned size)
 {
     struct shm_head head;
 
-    return pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+    return is_safe_file(fd) &&
+           pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
            head.magic == MAGIC && head.size == size &&
            memcmp(head.nonce, n->nonce, sizeof(n->nonce)) == 0;
 }
@@ -222,15 +237,32 @@ static void wrap(struct parcel *p)
                             .msg_controllen = sizeof(p->control.space) };
 }
 
-/* The name of the socket is the secret. */
+/* Of the process that has connected, or that listens. False: it cannot be told. */
+static bool get_peer_user(int peer, uid_t *user)
+{
+    struct ucred cred;
+    socklen_t size = sizeof(cred);
+
+    if (getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+        return false;
+    *user = cred.uid;
+    return true;
+}
+
+/* To a process of our own user; any other finds the connection closed. */
 static void hand_out(int listener, int fd)
 {
     struct parcel p;
     struct cmsghdr *c;
+    uid_t user;
     int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
     if (peer < 0)
         return;
+    if (!get_peer_user(peer, &user) || user != geteuid()) {
+        close(peer);
+        return;
+    }
     wrap(&p);
     c = CMSG_FIRSTHDR(&p.m);
     c->cmsg_level = SOL_SOCKET;
@@ -241,7 +273,8 @@ static void hand_out(int listener, int fd)
     close(peer);
 }
 
-static int ask_for(const struct notice *n, uint64_t deadline_ms)
+/* Sets *user to the one that offers the file, if something listens there. */
+static int ask_for(const struct notice *n, uint64_t deadline_ms, uid_t *user)
 {
     struct sockaddr_un name;
     socklen_t length = socket_name(n, &name);
@@ -258,6 +291,7 @@ static int ask_for(const struct notice *n, uint64_t deadline_ms)
     setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     wrap(&p);
     if (connect(peer, (const struct sockaddr *)&name, length) == 0 &&
+        get_peer_user(peer, user) && *user == geteuid() &&
         recvmsg(peer, &p.m, MSG_CMSG_CLOEXEC) == 1 &&
         (c = CMSG_FIRSTHDR(&p.m)) != NULL && c->cmsg_type == SCM_RIGHTS)
         memcpy(&fd, CMSG_DATA(c), sizeof(fd));
@@ -268,6 +302,7 @@ static int ask_for(const struct notice *n, uint64_t deadline_ms)
 static crun_status get_file(struct shm *s, const struct notice *n, uint64_t deadline_ms,
                             struct err *e)
 {
+    uid_t own = geteuid(), user = own;
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, n->pid, n->fd);
@@ -276,9 +311,16 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
         return map_file(s, e);
     if (s->fd >= 0)
         close(s->fd);
-    s->fd = ask_for(n, deadline_ms);
+    s->fd = ask_for(n, deadline_ms, &user);
     if (s->fd >= 0 && is_right_file(s->fd, n, s->team.size))
         return map_file(s, e);
+    if (user != own) {
+        err_set(e,
+                "the shared memory of rank %u (pid %" PRId64 ") is offered by user %u, "
+                "and this rank is of user %u; CRUN_BACKEND=tcp does without",
+                s->team.world_rank[0], n->pid, user, own);
+        return CRUN_SYSTEM;
+    }
     err_set(e,
             "rank %u (pid %" PRId64 ") should be on this node, but its shared memory "
             "cannot be reached from here; CRUN_BACKEND=tcp does without",
