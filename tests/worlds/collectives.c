@@ -156,7 +156,7 @@ static void draw(const struct collectives *c, struct call *k, unsigned round,
         k->out_count *= size;
 }
 
-static void *get(struct session *m, bool library, size_t bytes)
+static void *get(struct team_member *m, bool library, size_t bytes)
 {
     void *memory = NULL;
 
@@ -167,14 +167,14 @@ static void *get(struct session *m, bool library, size_t bytes)
     return memory ? memory : xmalloc(bytes + 1);
 }
 
-static void put(struct session *m, void *memory)
+static void put(struct team_member *m, void *memory)
 {
     if (!m->calls->free(m->backend, memory))
         free(memory);
 }
 
 /* Buffers, in place where the call allows it. */
-static void prepare(struct session *m, const struct collectives *c, struct call *k)
+static void prepare(struct team_member *m, const struct collectives *c, struct call *k)
 {
     size_t part = k->count * k->item * m->team.rank;
     bool library = c->library_memory;
@@ -197,7 +197,7 @@ static void prepare(struct session *m, const struct collectives *c, struct call 
     k->expected = xmalloc(k->out_count * k->item + 1);
 }
 
-static void release(struct session *m, struct call *k)
+static void release(struct team_member *m, struct call *k)
 {
     bool in_in_out = k->op.kind == OP_ALL_GATHER && k->in_place;
     bool out_in_in = k->op.kind == OP_BROADCAST ||
@@ -211,7 +211,8 @@ static void release(struct session *m, struct call *k)
     free(k->expected);
 }
 
-static void expect(const struct session *m, const struct collectives *c, struct call *k)
+static void expect(const struct team_member *m, const struct collectives *c,
+                   struct call *k)
 {
     unsigned size = m->team.size, rank = m->team.rank;
     const void **inputs = xcalloc(size, sizeof(*inputs));
@@ -250,7 +251,7 @@ static void expect(const struct session *m, const struct collectives *c, struct 
     free(inputs);
 }
 
-static void check_collective(struct session *m, const struct collectives *c,
+static void check_collective(struct team_member *m, const struct collectives *c,
                              struct call *k)
 {
     crun_status status;
@@ -272,7 +273,8 @@ static void check_collective(struct session *m, const struct collectives *c,
 
 /* Everybody to the next one round the ring, rank 0 beginning: nobody waits for ever,
  * however little a connection holds. */
-static void check_pairs(struct session *m, const struct collectives *c, struct call *k)
+static void check_pairs(struct team_member *m, const struct collectives *c,
+                        struct call *k)
 {
     unsigned rank = m->team.rank, size = m->team.size;
     size_t bytes = k->count * k->item;
@@ -302,7 +304,7 @@ static void check_pairs(struct session *m, const struct collectives *c, struct c
     free(expected);
 }
 
-void collectives_check(struct session *m, const struct collectives *c)
+void collectives_check(struct team_member *m, const struct collectives *c)
 {
     for (unsigned round = 0; round < c->rounds; round++) {
         struct call k;

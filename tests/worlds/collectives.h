@@ -19,6 +19,6 @@ struct collectives {
     bool no_pairs;
 };
 
-void collectives_check(struct session *m, const struct collectives *c);
+void collectives_check(struct team_member *m, const struct collectives *c);
 
 #endif

@@ -12,13 +12,13 @@
 struct session_identity {
     const struct team_plan *plan;
     uint16_t port;
-    struct session member;
+    struct team_member member;
 };
 
 static void *live(void *arg)
 {
     struct session_identity *p = arg;
-    struct session *m = &p->member;
+    struct team_member *m = &p->member;
     unsigned open_ms = p->plan->open_ms ? p->plan->open_ms : TEAM_DEADLINE_MS;
 
     ck_assert_int_eq(store_client_open(&m->team.store, "127.0.0.1", p->port,
@@ -75,7 +75,7 @@ void team_run(const struct team_plan *plan)
     free(zeros);
 }
 
-crun_status session_run(struct session *m, struct op op)
+crun_status session_run(struct team_member *m, struct op op)
 {
     op.deadline_ms = clock_ms() + TEAM_DEADLINE_MS;
     op.sequence = ++m->sequence;

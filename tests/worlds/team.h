@@ -8,7 +8,7 @@
  * A team whose ranks are threads of this process, with a store of its own: a backend is
  * opened in each, `body` called, and the backend closed.
  */
-struct session {
+struct team_member {
     const struct backend_calls *calls;
     struct team team;
     struct backend *backend; /* body may close it and set it to NULL */
@@ -23,7 +23,7 @@ struct team_plan {
     const struct backend_calls *calls;
     unsigned size;
     const unsigned *node; /* of each rank; NULL: all on one */
-    void (*body)(struct session *m);
+    void (*body)(struct team_member *m);
     void *arg;
     unsigned open_ms;  /* 0: generous */
     bool may_not_open; /* then body is called with `opened` set; else it is a failure */
@@ -34,6 +34,6 @@ void team_run(const struct team_plan *plan);
 #define TEAM_DEADLINE_MS 60000
 
 /* One operation with the next sequence and a generous deadline; e is set on failure. */
-crun_status session_run(struct session *m, struct op op);
+crun_status session_run(struct team_member *m, struct op op);
 
 #endif

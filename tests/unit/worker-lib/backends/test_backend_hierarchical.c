@@ -22,7 +22,7 @@ static const struct world {
 };
 #define WORLDS ((int)(sizeof(worlds) / sizeof(worlds[0])))
 
-static void check_all(struct session *m)
+static void check_all(struct team_member *m)
 {
     collectives_check(m, m->arg);
 }
@@ -61,7 +61,7 @@ START_TEST(large_sums_of_halves_are_right)
 END_TEST
 
 /* 1 and seven times half a unit in the last place: rounded after each step it is 1. */
-static void add_halves(struct session *m)
+static void add_halves(struct team_member *m)
 {
     uint16_t x = m->team.rank == 0 ? 0x3c00 : 0x1000; /* f16: 1, 2^-11 */
     struct op op = { .kind = OP_ALL_REDUCE,
@@ -87,7 +87,7 @@ END_TEST
 static _Atomic unsigned through; /* ranks whose patience is over */
 static _Atomic unsigned wrong;   /* those that named another */
 
-static crun_status sum_ms(struct session *m, uint64_t sequence, uint32_t ms)
+static crun_status sum_ms(struct team_member *m, uint64_t sequence, uint32_t ms)
 {
     float x = 0;
     struct op op = { .kind = OP_ALL_REDUCE,
@@ -103,7 +103,7 @@ static crun_status sum_ms(struct session *m, uint64_t sequence, uint32_t ms)
     return m->calls->run(m->backend, &op, &m->e);
 }
 
-static void one_stays_away(struct session *m)
+static void one_stays_away(struct team_member *m)
 {
     crun_status s;
 

@@ -124,7 +124,7 @@ START_TEST(why)
 }
 END_TEST
 
-static void hear_a_verdict_without_a_reason(struct session *m)
+static void hear_a_verdict_without_a_reason(struct team_member *m)
 {
     const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
     const struct reach r = {
@@ -155,7 +155,7 @@ END_TEST
 #define SILENT 1
 
 /* Ranks are nodes here, of one worker each. */
-static struct reach of_node(const struct session *m, struct environment *env)
+static struct reach of_node(const struct team_member *m, struct environment *env)
 {
     *env = (struct environment){ .rank = m->team.rank,
                                  .size = m->team.size,
@@ -167,7 +167,7 @@ static struct reach of_node(const struct session *m, struct environment *env)
                            .patience_ms = PATIENCE_MS };
 }
 
-static void find_all(struct session *m)
+static void find_all(struct team_member *m)
 {
     struct environment env;
     struct reach r = of_node(m, &env);
@@ -184,7 +184,7 @@ START_TEST(all_reach_each_other)
 }
 END_TEST
 
-static void find_one_silent(struct session *m)
+static void find_one_silent(struct team_member *m)
 {
     struct environment env;
     struct reach r = of_node(m, &env);

@@ -34,7 +34,7 @@ static void use_standin(void)
 /* -- what is right ------------------------------------------------------------------
  */
 
-static void check_all(struct session *m)
+static void check_all(struct team_member *m)
 {
     collectives_check(m, m->arg);
 }
@@ -266,7 +266,7 @@ START_TEST(the_real_library_makes_an_id)
 END_TEST
 
 /* An id is found by the others as it was made: its bytes are no text. */
-static void exchange_id(struct session *m)
+static void exchange_id(struct team_member *m)
 {
     static struct nccl_id made;
     const struct gpu_calls *standin = NULL;

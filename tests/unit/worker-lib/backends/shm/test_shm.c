@@ -550,14 +550,14 @@ static crun_status open_anothers_file(struct backend **b, const struct team *tea
     return backend_shm.open(b, team, deadline_ms, e);
 }
 
-static void sum_once(struct member *m)
+static void sum_once(struct team_member *m)
 {
     struct collectives c = { .seed = 1, .rounds = 5, .bytes_max = 10000 };
 
     collectives_check(m, &c);
 }
 
-static void expect_refusal(struct member *m)
+static void expect_refusal(struct team_member *m)
 {
     ck_assert_int_ne(m->opened, CRUN_OK);
     if (m->team.rank == 1)

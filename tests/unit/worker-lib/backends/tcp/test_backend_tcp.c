@@ -19,7 +19,7 @@
 /* -- what is right ------------------------------------------------------------------
  */
 
-static void check_all(struct session *m)
+static void check_all(struct team_member *m)
 {
     collectives_check(m, m->arg);
 }
@@ -52,7 +52,7 @@ END_TEST
 
 #define BIG (4u << 20)
 
-static crun_status all_reduce_ms(struct session *m, size_t count, unsigned ms)
+static crun_status all_reduce_ms(struct team_member *m, size_t count, unsigned ms)
 {
     float *buffer = xcalloc(count + 1, sizeof(*buffer));
     struct op op = { .kind = OP_ALL_REDUCE,
@@ -70,14 +70,14 @@ static crun_status all_reduce_ms(struct session *m, size_t count, unsigned ms)
     return status;
 }
 
-static void expect_words(const struct session *m, const char *words)
+static void expect_words(const struct team_member *m, const char *words)
 {
     ck_assert_msg(strstr(m->e.text, words) != NULL, "rank %u says: %s (not: %s)",
                   m->team.rank, m->e.text, words);
 }
 
 /* Rank 2 calls something else than all others. */
-static void mismatch(struct session *m)
+static void mismatch(struct team_member *m)
 {
     static const struct op calls[] = {
         { .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_MAX, .count = 100 },
@@ -122,7 +122,7 @@ START_TEST(different_calls_are_told_apart_without_a_hang)
 END_TEST
 
 /* At that very call, though without it no data would go between some of the ranks. */
-static void roots_differ(struct session *m)
+static void roots_differ(struct team_member *m)
 {
     static const int roots[][4] = { { 0, 1 }, { 1, 0 }, { 0, 2, 0 }, { 0, 2, 2, 0 } };
     int which = *(int *)m->arg % 4;
@@ -157,7 +157,7 @@ END_TEST
 
 static _Atomic unsigned through; /* ranks whose patience is over */
 
-static void one_stays_away(struct session *m)
+static void one_stays_away(struct team_member *m)
 {
     crun_status status;
 
@@ -182,7 +182,7 @@ START_TEST(who_is_late_is_named)
 END_TEST
 
 /* Rank 1 comes when the others have said that they wait for it, and all goes well. */
-static void one_comes_late(struct session *m)
+static void one_comes_late(struct team_member *m)
 {
     uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
     float x = 1;
@@ -214,7 +214,7 @@ START_TEST(who_is_late_is_said_early_and_taken_back)
 }
 END_TEST
 
-static void one_leaves(struct session *m)
+static void one_leaves(struct team_member *m)
 {
     ck_assert_int_eq(all_reduce_ms(m, 1000, TEAM_DEADLINE_MS), CRUN_OK);
     if (m->team.rank == 2) {
@@ -238,7 +238,7 @@ START_TEST(who_has_left_is_named_by_all)
 }
 END_TEST
 
-static void abort_one(struct session *m)
+static void abort_one(struct team_member *m)
 {
     if (m->team.rank == 0) {
         usleep(*(int *)m->arg);
@@ -262,7 +262,7 @@ END_TEST
 
 static void *abort_beside(void *arg)
 {
-    struct session *m = arg;
+    struct team_member *m = arg;
 
     usleep(50000);
     abort_set(&m->aborted, CRUN_ABORTED, "somebody gave up");
@@ -270,7 +270,7 @@ static void *abort_beside(void *arg)
     return NULL;
 }
 
-static void abort_while_waiting(struct session *m)
+static void abort_while_waiting(struct team_member *m)
 {
     pthread_t thread;
 
@@ -307,7 +307,7 @@ END_TEST
  */
 
 /* Rank 2 is a process of its own, which is killed in the middle of an operation. */
-static void killed(struct session *m)
+static void killed(struct team_member *m)
 {
     uint64_t begin;
 
@@ -343,7 +343,7 @@ END_TEST
 /* -- meeting ------------------------------------------------------------------------
  */
 
-static void nobody_there(struct session *m)
+static void nobody_there(struct team_member *m)
 {
     ck_assert_int_eq(m->opened, m->team.rank == 1 ? CRUN_OK : CRUN_TIMEOUT);
 }
