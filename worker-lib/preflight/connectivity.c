@@ -117,7 +117,8 @@ static void look(const struct reach *r, char *lines)
 static void collect(const struct reach *r, struct session_identity *places)
 {
     unsigned nodes = r->env->nodes;
-    char *lines = xcalloc(nodes, NET_TEXT_SIZE), *end = lines;
+    size_t size = (size_t)nodes * NET_TEXT_SIZE + 1; /* with the NUL of sprintf */
+    char *lines = xcalloc(size, 1), *end = lines;
 
     for (unsigned i = 0; i < nodes; i++) {
         struct session_identity *p = &places[i];

@@ -203,6 +203,79 @@ START_TEST(one_that_is_silent_makes_nobody_unheard_who_comes_after_it)
 }
 END_TEST
 
+/* As in reach.c. */
+struct place {
+    char address[NET_TEXT_SIZE], host[64];
+};
+
+#define LONGEST_NODES 2
+#define JUDGE 1 /* the node of rank 0, whose own address is read last */
+
+static void put_longest_address(struct member *m, unsigned node)
+{
+    struct place place = { .host = "" };
+    char key[32];
+
+    memset(place.address, 'x', sizeof(place.address) - 1);
+    snprintf(key, sizeof(key), "crun-preflight/at/%u", node);
+    ck_assert_int_eq(store_client_set(m->team.store, key, &place, sizeof(place),
+                                      clock_ms() + TEAM_DEADLINE_MS, &m->e),
+                     CRUN_OK);
+}
+
+/* Rank 0 waits for the address of node 0 before it reads the one of its own node. */
+static void give_longest_addresses(struct member *m)
+{
+    const uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
+    const char row[LONGEST_NODES] = { VERDICT_REACHED, VERDICT_REACHED };
+    char lines[LONGEST_NODES * NET_TEXT_SIZE], expected[sizeof(lines)];
+    size_t size = sizeof(lines);
+    struct place place;
+    size_t place_size = sizeof(place);
+
+    ck_assert_int_eq(store_client_get(m->team.store, "crun-preflight/at/1", &place,
+                                      &place_size, until, &m->e),
+                     CRUN_OK);
+    put_longest_address(m, JUDGE);
+    put_longest_address(m, 0);
+    ck_assert_int_eq(store_client_set(m->team.store, "crun-preflight/row/0", row,
+                                      sizeof(row), until, &m->e),
+                     CRUN_OK);
+    ck_assert_int_eq(store_client_get(m->team.store, "crun-preflight/addresses/0",
+                                      lines, &size, until, &m->e),
+                     CRUN_OK);
+    memset(expected, 'x', sizeof(expected));
+    for (unsigned i = 1; i <= LONGEST_NODES; i++)
+        expected[i * NET_TEXT_SIZE - 1] = '\n';
+    ck_assert_uint_eq(size, sizeof(expected));
+    ck_assert_mem_eq(lines, expected, sizeof(expected));
+}
+
+static void judge_longest_addresses(struct member *m)
+{
+    struct environment env = { .size = LONGEST_NODES,
+                               .node = JUDGE,
+                               .nodes = LONGEST_NODES };
+    const struct reach r = { .env = &env,
+                             .store = m->team.store,
+                             .begin_ms = clock_ms(),
+                             .patience_ms = PATIENCE_MS };
+    char text[200];
+
+    if (m->team.rank != 0)
+        give_longest_addresses(m);
+    else
+        (void)reach_find(&r, text, sizeof(text));
+}
+
+START_TEST(addresses_of_the_greatest_length_are_collected)
+{
+    team_run(&(struct team_plan){ .calls = &backend_self,
+                                  .size = LONGEST_NODES,
+                                  .body = judge_longest_addresses });
+}
+END_TEST
+
 /* -- a call --------------------------------------------------------------------------
  */
 
@@ -303,6 +376,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, all_reach_each_other);
     tcase_add_test(t, one_that_is_silent_makes_nobody_unheard_who_comes_after_it);
+    tcase_add_test(t, addresses_of_the_greatest_length_are_collected);
     suite_add_tcase(suite, t);
     t = tcase_create("contact");
     tcase_set_timeout(t, 60);
