@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/json_strict.h"
 
 #define ESC 0x1b
 #define BEL 0x07
@@ -82,27 +82,27 @@ static size_t make_plain(char *s, size_t size)
     for (size_t in = 0; in < size; in += n) {
         unsigned char c = (unsigned char)s[in];
 
-        n = json_utf8_size(s + in, size - in);
+        n = log_printable_size(s + in, size - in);
         if (c == ESC) {
             n = escape_size(s + in, size - in);
             continue;
         }
         if (c == '\r') { /* what follows is drawn over the line, if anything does */
             redraw = true;
+            n = 1;
             continue;
         }
         if (redraw && c != '\n')
             out = line;
         redraw = false;
-        if (n == 0 || (c < ' ' && c != '\n' && c != '\t') || c == 0x7f) {
+        if (n == 0) {
             n = 1;
-            s[out++] = '?';
+            s[out++] = c == '\n' || c == '\t' ? (char)c : '?';
+            line = c == '\n' ? out : line;
             continue;
         }
         memmove(s + out, s + in, n);
         out += n;
-        if (c == '\n')
-            line = out;
     }
     return out;
 }

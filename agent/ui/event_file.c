@@ -74,7 +74,7 @@ void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
     cJSON_AddNumberToObject(o, "epoch", (double)epoch);
     cJSON_AddStringToObject(o, "kind", kind);
     cJSON_AddStringToObject(o, "text", text);
-    line = cJSON_PrintUnformatted(o);
+    line = log_printable_json(cJSON_PrintUnformatted(o));
     cJSON_Delete(o);
     if (line && ev->file >= 0)
         write_line(ev->file, line);

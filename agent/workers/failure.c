@@ -2,7 +2,6 @@
 #include "agent/workers/failure.h"
 
 #include <cjson/cJSON.h>
-#include <ctype.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -260,13 +259,15 @@ static struct style style_of(bool colour)
 /* What a program wrote may hold anything: nothing of it may steer the terminal. */
 static void print_plain(FILE *out, const char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0, n; i < len; i += n) {
         unsigned char c = (unsigned char)text[i];
 
-        if (c == '\t' || c >= 0x80 || isprint(c))
-            fputc(c, out);
+        n = log_printable_size(text + i, len - i);
+        if (n > 0 || c == '\t')
+            fwrite(text + i, n ? n : 1, 1, out);
         else if (c != '\r')
             fprintf(out, "\\x%02x", c);
+        n = n ? n : 1;
     }
 }
 
@@ -311,8 +312,11 @@ static void print_elsewhere(FILE *out, const struct failure_report *r,
         if (host + 1 + rank >= length ||
             (host == strlen(r->own_host) && strncmp(at, r->own_host, host) == 0))
             continue;
-        fprintf(out, "  %-14s  rank %.*s on %.*s: ", label, (int)rank, at + host + 1,
-                (int)host, at);
+        fprintf(out, "  %-14s  rank ", label);
+        print_plain(out, at + host + 1, rank);
+        fputs(" on ", out);
+        print_plain(out, at, host);
+        fputs(": ", out);
         print_plain(out, at + host + rank + 2, length - host - rank - 2);
         fputc('\n', out);
         label = "";
@@ -330,8 +334,9 @@ static void print_others(FILE *out, const struct failure_report *r)
 
         if (f->rank == root->rank && f->pid == root->pid)
             continue;
-        fprintf(out, "  %-14s  rank %" PRIu32 ": %s", label, f->rank,
-                failure_what(f, what, sizeof(what)));
+        fprintf(out, "  %-14s  rank %" PRIu32 ": ", label, f->rank);
+        failure_what(f, what, sizeof(what));
+        print_plain(out, what, strlen(what));
         if (f->wall_ms > root->wall_ms)
             fprintf(out, ", %.1f s later", (double)(f->wall_ms - root->wall_ms) / 1000);
         fputc('\n', out);
@@ -366,10 +371,14 @@ void failure_print_report(const struct failure_report *r, FILE *out)
     int code = job_exit_code(f);
     char what[600];
 
-    fprintf(out, "%scrun: %s has failed: %s%s%s\n\n", st.bold, r->job, st.red,
-            r->done->text, st.off);
+    fprintf(out, "%scrun: %s has failed: %s", st.bold, r->job, st.red);
+    print_plain(out, r->done->text, strlen(r->done->text));
+    fprintf(out, "%s\n\n", st.off);
     print_first(out, r);
-    fprintf(out, "  %-14s  %s\n", "what", failure_what(f, what, sizeof(what)));
+    failure_what(f, what, sizeof(what));
+    fprintf(out, "  %-14s  ", "what");
+    print_plain(out, what, strlen(what));
+    fputc('\n', out);
     if (f->kind == FAILURE_HANG) /* what all ranks did */
         print_said(out, &st, "the ranks", f->said, UINT_MAX);
     else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
@@ -377,11 +386,13 @@ void failure_print_report(const struct failure_report *r, FILE *out)
     print_others(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
             r->done->restarts, r->done->max_restarts);
-    if (*f->log)
-        fprintf(out, "  %-14s  %s%s%s%s\n", "log", f->log,
-                strcmp(f->host, r->own_host) ? "   (on " : "",
+    if (*f->log) {
+        fprintf(out, "  %-14s  ", "log");
+        print_plain(out, f->log, strlen(f->log));
+        fprintf(out, "%s%s%s\n", strcmp(f->host, r->own_host) ? "   (on " : "",
                 strcmp(f->host, r->own_host) ? f->host : "",
                 strcmp(f->host, r->own_host) ? ")" : "");
+    }
     fprintf(out, "\ncrun: exit code %d", r->done->exit_code);
     if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
         fprintf(out, ", as rank %" PRIu32 "'s%s", f->rank,

@@ -22,7 +22,7 @@ static void print_json(const struct msg_event *event)
     cJSON_AddStringToObject(o, "kind", event->kind);
     cJSON_AddStringToObject(o, "host", event->host);
     cJSON_AddStringToObject(o, "text", event->text);
-    text = cJSON_PrintUnformatted(o);
+    text = log_printable_json(cJSON_PrintUnformatted(o));
     puts(text ? text : "{}");
     free(text);
     cJSON_Delete(o);

@@ -296,7 +296,7 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
     (void)word;
     rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
     if (s.array && rc == CTL_CLIENT_EXIT_OK) {
-        char *text = cJSON_Print(s.array);
+        char *text = log_printable_json(cJSON_Print(s.array));
 
         puts(text ? text : "[]");
         free(text);

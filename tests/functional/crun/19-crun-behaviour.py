@@ -454,6 +454,25 @@ def error_files(p):
     p.crun(sh("exit 3"), 3, "nothing on standard error")
 
 
+def nothing_of_a_worker_steers_the_terminal(p):
+    """ESC, BEL, DEL and U+009B, which some terminals take as ESC [."""
+    events = os.path.join(p.path, "events")
+    steer = r"\u001b[2J\u0007\u009b31m\u007f"
+    given = p.file("given.json", '{"message":{"message":"Oops%s","extraInfo":{'
+                   '"py_callstack":"Traceback\\n  at%s","timestamp":"1"}}}' %
+                   (steer, steer))
+    for script in (f"cat {given} > $TORCHELASTIC_ERROR_FILE; exit 9",
+                   r"printf 'Oops \302\2331m\302\205 \033[2J\a' >&2; exit 9"):
+        crun = p.start(CRUN, f"--log-dir={p.path}/logs", "--redirects=3",
+                       f"--events-file={events}", *sh(script),
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        shown = b"".join(crun.communicate(timeout=TIMEOUT)) + read(events)
+        same((crun.returncode, b"Oops" in shown), (9, True))
+        same(re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.decode()), [])
+    same(json.loads(read(events).splitlines()[1])["text"][-14:],
+         "Oops" + json.loads(f'"{steer}"'))
+
+
 def restarts_and_events(p):
     log = os.path.join(p.path, "events")
     began = time.monotonic()
@@ -505,7 +524,8 @@ CHECKS = [
     a_node_that_fails_has_no_last_words, closed_descriptors, long_words,
     bare_environment, no_working_directory, few_descriptors, few_processes, process_one,
     process_one_is_ended, a_cgroup_that_was_killed,
-    a_workers_world, the_environment, error_files, restarts_and_events, nothing_grows,
+    a_workers_world, the_environment, error_files,
+    nothing_of_a_worker_steers_the_terminal, restarts_and_events, nothing_grows,
 ]
 
 

@@ -29,6 +29,13 @@ static const struct {
     { "a sequence that is cut off", "a\033[3", 64, "a" },
     { "a sequence that a newline ends", "a\033[3\nb\n", 64, "a\nb\n" },
     { "a bell and a backspace", "a\007\b\n", 64, "a??\n" },
+    { "U+009B, which some terminals take as ESC [",
+      "a\xc2\x9b"
+      "31m\xc2\xa0"
+      "b\n",
+      64,
+      "a??31m\xc2\xa0"
+      "b\n" },
     { "tabs", "a\tb\n", 64, "a\tb\n" },
     { "bytes that are no UTF-8", "a\xff\xc3\n", 64, "a??\n" },
 };

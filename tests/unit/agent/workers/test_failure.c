@@ -234,6 +234,47 @@ START_TEST(the_report_begins_with_the_first_failure)
 }
 END_TEST
 
+#define STEER                                                                          \
+    "\033[2J\a\xc2\x9b"                                                                \
+    "31m\x7f"
+#define SHOWN "\\x1b[2J\\x07\\xc2\\x9b31m\\x7f"
+
+/* ESC, BEL, DEL, and U+009B, which some terminals take as ESC [. */
+START_TEST(nothing_in_a_report_steers_the_terminal)
+{
+    static const char *const shown[] = {
+        "has failed: text" SHOWN "\n",
+        "what            exit" SHOWN "\n",
+        "| said\t" SHOWN "\n",
+        "rank 3: other" SHOWN,
+        "rank 7" SHOWN " on there" SHOWN ": x" SHOWN "\n",
+        "log" SHOWN "   (on there)\n",
+    };
+    struct failure second = {
+        .kind = FAILURE_EXIT, .rank = 3, .pid = 5, .what = "other" STEER
+    };
+    struct failure_list others = { &second, 1 };
+    struct msg_done done = { .text = "text" STEER,
+                             .afterwards = "there" STEER " 7" STEER " x" STEER };
+    struct failure_report r = {
+        .job = "the job", .done = &done, .others = &others, .own_host = "here"
+    };
+    char *text;
+
+    done.failure = (struct failure){ .kind = FAILURE_EXIT,
+                                     .host = "there",
+                                     .what = "exit" STEER,
+                                     .said = "said\t" STEER "\n",
+                                     .log = "log" STEER };
+    text = print(&r);
+    for (unsigned i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
+        ck_assert_msg(strstr(text, shown[i]) != NULL, "no \"%s\" in %s", shown[i],
+                      text);
+    ck_assert_ptr_null(strpbrk(text, "\033\a\x9b\x7f"));
+    free(text);
+}
+END_TEST
+
 START_TEST(the_report_shows_the_last_lines_only)
 {
     struct failure_list none = { NULL, 0 };
@@ -268,6 +309,7 @@ static Suite *failure_suite(void)
     tcase_add_test(tc, no_file_and_a_link_are_nothing);
     tcase_add_test(tc, what_is_written_can_be_read);
     tcase_add_test(tc, the_report_begins_with_the_first_failure);
+    tcase_add_test(tc, nothing_in_a_report_steers_the_terminal);
     tcase_add_test(tc, the_report_shows_the_last_lines_only);
     suite_add_tcase(s, tc);
     return s;
