@@ -4,9 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
 
-static _Thread_local char last_error[512];
+static _Thread_local char last_error[512]; /* nothing in it steers a terminal */
 
 static const char *const names[CRUN_STATUS_COUNT] = {
     [CRUN_OK] = "ok",
@@ -42,17 +43,19 @@ const char *crun_version(void)
 
 crun_status fail(crun_status s, const char *format, ...)
 {
+    char text[sizeof(last_error)];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(last_error, sizeof(last_error), format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    log_printable(text, last_error, sizeof(last_error));
     return s;
 }
 
 crun_status fail_with(crun_status s, const struct err *e)
 {
     if (s != CRUN_OK)
-        snprintf(last_error, sizeof(last_error), "%s", e->text);
+        log_printable(e->text, last_error, sizeof(last_error));
     return s;
 }

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/allreduce_check.h"
@@ -52,7 +53,7 @@ static void tell(const char *why)
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     cJSON *root = cJSON_CreateObject(),
           *message = cJSON_AddObjectToObject(root, "message");
-    char line[600], *text;
+    char line[600], shown[2 * sizeof(line)], *text;
     FILE *f;
 
     snprintf(line, sizeof(line), "preflight: %s", why);
@@ -64,7 +65,7 @@ static void tell(const char *why)
     if (f)
         fclose(f);
     else
-        fprintf(stderr, "%s\n", line);
+        fprintf(stderr, "%s\n", log_printable(line, shown, sizeof(shown)));
     cJSON_free(text);
     cJSON_Delete(root);
 }
