@@ -78,8 +78,8 @@ static int serve(struct loop *loop, const struct server_config *config,
     snprintf(h->address, sizeof(h->address), "%s", p->host);
     if (!net_is_loopback(&config->listen))
         log_info(
-            "the rendezvous on port %u is not authenticated: whoever reaches it can "
-            "join and stop this job",
+            "the rendezvous on port %u is not authenticated: anyone who reaches it can "
+            "run code as the user of this job",
             h->port);
     return 0;
 }

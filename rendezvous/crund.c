@@ -188,8 +188,8 @@ static void say_hello(struct server *server, const struct options *o)
     else
         log_info("listening on %s (no --state-dir: jobs end with this process)", text);
     if (!net_is_loopback(addr))
-        log_warn("whoever reaches %s can join and stop jobs: the rendezvous is not "
-                 "authenticated",
+        log_warn("anyone who reaches %s can run code as the user of each job: the "
+                 "rendezvous is not authenticated",
                  text);
     notify_ready();
 }

@@ -141,6 +141,7 @@ for ((i = 0; i < 500; i++)); do
 done
 stop TERM
 (($(grep -c authenticated "$dir/log") == 1)) || fail "does not warn once: $(cat "$dir/log")"
+grep authenticated "$dir/log" | grep -q 'can run code as the user' || fail "does not say why"
 
 # started with no descriptors at all, a socket does not become standard error
 "$crund" --listen 127.0.0.1:0 --state-dir "$state" <&- >&- 2>&- &
