@@ -211,7 +211,7 @@ struct place {
 #define LONGEST_NODES 2
 #define JUDGE 1 /* the node of rank 0, whose own address is read last */
 
-static void put_longest_address(struct member *m, unsigned node)
+static void put_longest_address(struct team_member *m, unsigned node)
 {
     struct place place = { .host = "" };
     char key[32];
@@ -224,7 +224,7 @@ static void put_longest_address(struct member *m, unsigned node)
 }
 
 /* Rank 0 waits for the address of node 0 before it reads the one of its own node. */
-static void give_longest_addresses(struct member *m)
+static void give_longest_addresses(struct team_member *m)
 {
     const uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
     const char row[LONGEST_NODES] = { VERDICT_REACHED, VERDICT_REACHED };
@@ -251,7 +251,7 @@ static void give_longest_addresses(struct member *m)
     ck_assert_mem_eq(lines, expected, sizeof(expected));
 }
 
-static void judge_longest_addresses(struct member *m)
+static void judge_longest_addresses(struct team_member *m)
 {
     struct environment env = { .size = LONGEST_NODES,
                                .node = JUDGE,

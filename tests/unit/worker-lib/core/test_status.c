@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/status.h"
+#include "worker-lib/core/status.h"
 
-#include "tests/helpers/check_main.h"
+#include "tests/worlds/check_main.h"
 
 /* Other ranks' words reach a program's terminal by way of the error text. */
 START_TEST(an_error_text_does_not_steer_the_terminal)
