@@ -9,21 +9,19 @@
 #include <unistd.h>
 
 #include "agent/agent_state.h"
-#include "agent/crew.h"
 #include "agent/fd_limits.h"
 #include "agent/epoch_store.h"
 #include "agent/ui/event_file.h"
 #include "agent/workers/failure.h"
 #include "agent/host_linger.h"
 #include "agent/ui/status_line.h"
-#include "agent/workers/group.h"
 #include "agent/guard/guard.h"
 #include "agent/rendezvous_host.h"
 #include "agent/join_request.h"
+#include "agent/local_workers.h"
 #include "agent/logs/logs.h"
 #include "agent/ui/job_messages.h"
 #include "agent/signals.h"
-#include "agent/progress/progress_monitor.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -42,7 +40,7 @@
 struct agent {
     const struct config *config;
     struct loop *loop;
-    struct crew crew;
+    struct local_workers workers;
     struct event_file *events;
     struct status_line *foot;
     struct job_messages *say;
@@ -120,7 +118,7 @@ static void act_start(struct agent *a)
     }
     job_messages_formed(a->say, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
-    if (crew_start(&a->crew, &a->start, a->epoch, &e) < 0)
+    if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
 }
 
@@ -135,9 +133,11 @@ static void act_stop(struct agent *a)
 
     if (a->hurries && a->stop.grace_ms > hurry_ms)
         a->stop.grace_ms = hurry_ms;
-    job_messages_stopping(a->say, &a->stop, group_alive(a->crew.group));
+    job_messages_stopping(a->say, &a->stop, group_alive(a->workers.group));
     event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
-    crew_stop(&a->crew, stop_signals_signal(a), a->stop.grace_ms, a->stop.hang);
+    if (a->stop.hang)
+        progress_monitor_tell_ranks(a->workers.progress);
+    local_workers_stop(&a->workers, stop_signals_signal(a), a->stop.grace_ms);
 }
 
 static void act_say_stopped(struct agent *a)
@@ -157,7 +157,7 @@ static void act_say_failed(struct agent *a)
 
 static void act_say_finished(struct agent *a)
 {
-    progress_monitor_end(a->crew.watch);
+    progress_monitor_end(a->workers.progress);
     report_plain(a, MSG_FINISHED);
 }
 
@@ -168,12 +168,13 @@ static void act_say_guard_died(struct agent *a)
 
 static void act_end(struct agent *a)
 {
-    crew_stop(&a->crew, stop_signals_signal(a), a->config->job.failure_grace_ms, false);
+    local_workers_stop(&a->workers, stop_signals_signal(a),
+                       a->config->job.failure_grace_ms);
 }
 
 static void act_leave(struct agent *a)
 {
-    crew_leave(&a->crew);
+    local_workers_release(&a->workers);
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
@@ -264,7 +265,8 @@ static void on_notice(struct agent *a, const struct msg *m)
 static void on_checkpoint_asked(struct agent *a, const struct msg *m)
 {
     if (m->epoch == a->epoch)
-        progress_monitor_ask_checkpoint(a->crew.watch, m->ask_checkpoint.within_ms);
+        progress_monitor_ask_checkpoint(a->workers.progress,
+                                        m->ask_checkpoint.within_ms);
 }
 
 static void on_order(void *arg, const struct msg *m)
@@ -305,8 +307,8 @@ static void on_fence(void *arg, uint64_t until_ms)
     struct fence_terms terms = fence_terms_of(job->strict_fence, until_ms,
                                               job->lease_ms, job->failure_grace_ms);
 
-    if (a->config->rendezvous != CONFIG_LOCAL && a->crew.guard)
-        guard_fence(a->crew.guard, &terms);
+    if (a->config->rendezvous != CONFIG_LOCAL && a->workers.guard)
+        guard_fence(a->workers.guard, &terms);
 }
 
 static void on_abandoned(void *arg, const char *why)
@@ -375,16 +377,18 @@ static void on_group_failed(void *arg, const struct failure *f)
 {
     struct agent *a = arg;
     struct failure own = *f;
-    const char *unfit = a->config->job.preflight ? failure_unfit(f) : NULL;
+    const char *unfit;
 
+    gpu_monitor_explain(a->workers.gpus, &own);
+    unfit = a->config->job.preflight ? failure_unfit(&own) : NULL;
     if (unfit) {
         leave_as_unfit(a, unfit);
         return;
     }
     snprintf(own.host, sizeof(own.host), "%s", a->host);
-    own.final |= failure_is_final(f, &a->config->job);
+    own.final |= failure_is_final(&own, &a->config->job);
     failure_list_add(&a->failures, &own);
-    event_file_add_failed(a->events, a->epoch, f);
+    event_file_add_failed(a->events, a->epoch, &own);
     happen(a, AGENT_EV_FAILED);
 }
 
@@ -399,16 +403,18 @@ static void on_standing_asked(void *arg, char *text, size_t size)
     struct agent *a = arg;
     struct msg_heartbeat progress = { 0 };
 
-    progress_monitor_progress(a->crew.watch, &progress);
+    progress_monitor_progress(a->workers.progress, &progress);
     job_messages_standing(a->say, &progress, text, size);
 }
 
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
     struct agent *a = arg;
-    const char *now = a->crew.guard ? guard_containment(a->crew.guard) : a->containment;
+    const char *now = a->workers.guard ? guard_containment(a->workers.guard)
+                                       : a->containment;
 
-    crew_progress(&a->crew, progress);
+    progress_monitor_progress(a->workers.progress, progress);
+    gpu_monitor_progress(a->workers.gpus, progress);
     if (strcmp(now, a->containment) != 0)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }
@@ -423,7 +429,7 @@ static void on_group_stopped(void *arg)
     happen(arg, AGENT_EV_ALL_STOPPED);
 }
 
-static void on_lost(void *arg, const char *why, const struct err *e)
+static void on_guard_died(void *arg, const char *why, const struct err *e)
 {
     struct agent *a = arg;
 
@@ -463,7 +469,7 @@ static void on_signal(void *arg, int signo, enum signal_wish wish)
     if (signals_report(wish, a->leave_code, strsignal(signo), &m))
         report(a, &m);
     if (wish == SIGNAL_GO || wish == SIGNAL_KILL)
-        crew_stop(&a->crew, SIGKILL, 0, false);
+        local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
 /* -- from beginning to end -------------------------------------------------------- */
@@ -487,7 +493,7 @@ static int join(struct agent *a, const char *unfit, struct err *e)
                                   .arg = a };
     struct client_config cc;
 
-    a->containment = guard_containment(a->crew.guard);
+    a->containment = guard_containment(a->workers.guard);
     join_request_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
     snprintf(cc.member.join.unfit, sizeof(cc.member.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
@@ -508,19 +514,22 @@ static int begin(struct agent *a, struct err *e)
     struct rendezvous_host_calls hosting_calls = { .store_client = on_store_client,
                                                    .fatal = on_fatal,
                                                    .arg = a };
-    struct crew_calls calls = { .failed = on_group_failed,
-                                .finished = on_group_finished,
-                                .stopped = on_group_stopped,
-                                .remark = on_remark,
-                                .checkpointed = on_checkpointed,
-                                .fenced = on_fenced,
-                                .lost = on_lost,
-                                .arg = a };
+    struct local_workers_calls calls = {
+        .group = { .failed = on_group_failed,
+                   .finished = on_group_finished,
+                   .stopped = on_group_stopped,
+                   .arg = a },
+        .progress = { .remark = on_remark, .checkpointed = on_checkpointed, .arg = a },
+        .gpu = { .remark = on_remark, .arg = a },
+        .fenced = on_fenced,
+        .guard_died = on_guard_died,
+        .arg = a,
+    };
 
-    if (crew_init(&a->crew, a->loop, a->config, &calls, e) < 0)
+    if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
     a->events = event_file_create(a->config);
-    a->foot = status_line_create(a->loop, logs_console(a->crew.logs), &foot_calls);
+    a->foot = status_line_create(a->loop, logs_console(a->workers.logs), &foot_calls);
     a->say = job_messages_create(a->loop, a->config, a->foot);
     host_linger_init(&a->farewell, a->loop, a->config, &a->hosting);
     a->signals = (struct signals){ .fn = on_signal, .arg = a };
@@ -530,7 +539,7 @@ static int begin(struct agent *a, struct err *e)
     a->signals.stays = a->hosting.server != NULL;
     if (!a->config->job.preflight)
         return join(a, "", e);
-    crew_check(&a->crew, on_checked, a);
+    gpu_monitor_check(a->workers.gpus, on_checked, a);
     return 0;
 }
 
@@ -554,7 +563,7 @@ static void finish(struct agent *a)
     server_destroy(a->hosting.server);
     host_linger_fini(&a->farewell);
     status_line_destroy(a->foot);
-    crew_fini(&a->crew);
+    local_workers_fini(&a->workers);
     say_result(a);
     event_file_destroy(a->events);
     job_messages_destroy(a->say);

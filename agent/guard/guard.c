@@ -217,7 +217,7 @@ void guard_sweep(struct guard *g, uint32_t grace_ms)
 
     if (g->running == 0 && g->nothing_left) {
         g->answered = g->asked;
-        g->calls.empty(g->calls.arg);
+        g->calls.workers.empty(g->calls.workers.arg);
         return;
     }
     ask_guard(g, &ask);
@@ -245,18 +245,18 @@ static void told_exited(struct guard *g, const struct guard_tell *t)
 
     g->running--;
     g->nothing_left = t->nothing_left;
-    g->calls.exited(g->calls.arg, &worker);
+    g->calls.workers.exited(g->calls.workers.arg, &worker);
 }
 
 static void told_started(struct guard *g, const struct guard_tell *t)
 {
-    g->calls.started(g->calls.arg, t->local_rank, t->pid);
+    g->calls.workers.started(g->calls.workers.arg, t->local_rank, t->pid);
 }
 
 static void told_exec_failed(struct guard *g, const struct guard_tell *t)
 {
-    g->calls.exec_failed(g->calls.arg, t->local_rank, t->status,
-                         spawn_stage_name((enum spawn_stage)t->stage));
+    g->calls.workers.exec_failed(g->calls.workers.arg, t->local_rank, t->status,
+                                 spawn_stage_name((enum spawn_stage)t->stage));
 }
 
 /* Only the answer to the latest question counts. */
@@ -265,7 +265,7 @@ static void told_empty(struct guard *g, const struct guard_tell *t)
     if (t->local_rank != g->asked || g->answered == g->asked)
         return;
     g->answered = g->asked;
-    g->calls.empty(g->calls.arg);
+    g->calls.workers.empty(g->calls.workers.arg);
 }
 
 static void told_session(struct guard *g, const struct guard_tell *t)

@@ -27,7 +27,7 @@ struct guard_exit {
     uint64_t at_ms;     /* clock_ms */
 };
 
-struct guard_calls {
+struct guard_worker_calls {
     void (*started)(void *arg, uint32_t local_rank, pid_t pid);
     /* The program could not be executed: errnum, and in `what` which call failed. An
      * exit follows all the same. */
@@ -35,6 +35,11 @@ struct guard_calls {
     void (*exited)(void *arg, const struct guard_exit *exit);
     /* No worker and no descendant of one is left alive. */
     void (*empty)(void *arg);
+    void *arg;
+};
+
+struct guard_calls {
+    struct guard_worker_calls workers;
     /* The fence has passed: the workers are being ended, and none is started. */
     void (*fenced)(void *arg);
     /* The guard itself has died; its workers have died with it. Last. */

@@ -23,7 +23,7 @@ struct progress_monitor {
     struct progress_monitor_calls calls;
 
     /* of the epoch; pages is NULL while there is none */
-    const struct group *group;
+    struct group *group;
     struct guard *guard;
     const struct status_pages *pages;
     uint32_t first_rank;
@@ -120,7 +120,7 @@ static void judge(struct progress_monitor *w)
     else
         snprintf(what, sizeof(what),
                  "nothing on its status page in the %s since its start", still);
-    w->calls.hung(w->calls.arg, local_rank, what);
+    group_report_hang(w->group, local_rank, what);
 }
 
 static void sample_lag(struct progress_monitor *w)
@@ -356,7 +356,7 @@ void progress_monitor_destroy(struct progress_monitor *w)
     free(w);
 }
 
-void progress_monitor_begin(struct progress_monitor *w, const struct group *group,
+void progress_monitor_begin(struct progress_monitor *w, struct group *group,
                             struct guard *guard, const struct msg_start *start)
 {
     const struct hang_rule rule = { w->config->hang_timeout_ms, w->config->hang_auto };

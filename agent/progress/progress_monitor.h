@@ -11,13 +11,12 @@ struct progress_monitor;
 
 /*
  * The agent's eye on the status pages of its workers: how far they are, for the
- * heartbeats; which of them hangs; which lags; and whether the checkpoint that was
- * asked for is written. Looks once a second while there is something to be seen, and
- * not at all while nobody has written and no --hang-timeout is given.
+ * heartbeats; which of them hangs, which the group reports; which lags; and whether the
+ * checkpoint that was asked for is written. Looks once a second while there is
+ * something to be seen, and not at all while nobody has written and no --hang-timeout
+ * is given.
  */
 struct progress_monitor_calls {
-    /* A worker hangs; once an epoch at most. */
-    void (*hung)(void *arg, uint32_t local_rank, const char *what);
     /* A remark about a rank, for the log and the rendezvous' events. */
     void (*remark)(void *arg, const char *kind, const char *text);
     /* The checkpoint asked for is written, or is not waited for any more. */
@@ -31,7 +30,7 @@ progress_monitor_create(struct loop *loop, const struct config *config,
 void progress_monitor_destroy(struct progress_monitor *w); /* NULL is fine */
 
 /* The group has started. It and the guard must outlive the watch's next end. */
-void progress_monitor_begin(struct progress_monitor *w, const struct group *group,
+void progress_monitor_begin(struct progress_monitor *w, struct group *group,
                             struct guard *guard, const struct msg_start *start);
 void progress_monitor_end(
     struct progress_monitor *w); /* one that has not begun is fine */

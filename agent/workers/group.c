@@ -69,15 +69,12 @@ static void on_kill_time(void *arg)
 }
 
 struct group *group_create(struct loop *loop, const struct config *config,
-                           struct guard *guard, struct logs *logs,
                            const struct group_calls *calls)
 {
     struct group *g = xcalloc(1, sizeof(*g));
 
     g->loop = loop;
     g->config = config;
-    g->guard = guard;
-    g->logs = logs;
     g->calls = *calls;
     g->worker = xcalloc(config->workers, sizeof(*g->worker));
     loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
@@ -91,6 +88,25 @@ void group_destroy(struct group *g)
     loop_timer_fini(&g->kill_timer);
     free(g->worker);
     free(g);
+}
+
+static void forget_workers(struct group *g)
+{
+    memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
+    g->started = g->alive = g->undrained = 0;
+    g->running = g->stopping = g->failed = g->sweeping = g->killed = false;
+    loop_timer_cancel(&g->kill_timer);
+}
+
+void group_set_guard(struct group *g, struct guard *guard)
+{
+    g->guard = guard;
+    forget_workers(g);
+}
+
+void group_set_logs(struct group *g, struct logs *logs)
+{
+    g->logs = logs;
 }
 
 uint32_t group_alive(const struct group *g)
@@ -171,11 +187,9 @@ static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e)
 {
-    memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
+    forget_workers(g);
     g->start = *start;
     g->epoch = epoch;
-    g->started = g->alive = g->undrained = 0;
-    g->stopping = g->failed = g->sweeping = g->killed = false;
     g->started_ms = clock_ms();
     if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
         return -1;
@@ -265,7 +279,7 @@ static void report_failure(struct group *g, uint32_t local_rank)
     g->calls.failed(g->calls.arg, &f);
 }
 
-void group_on_hung(struct group *g, uint32_t local_rank, const char *what)
+void group_report_hang(struct group *g, uint32_t local_rank, const char *what)
 {
     struct failure f = failure_of(g, local_rank, clock_ms());
 
@@ -275,7 +289,7 @@ void group_on_hung(struct group *g, uint32_t local_rank, const char *what)
     g->calls.failed(g->calls.arg, &f);
 }
 
-/* All workers are over: is anything of them left? The answer is group_on_empty. */
+/* All workers are over: is anything of them left? The answer is on_empty. */
 static void sweep_if_over(struct group *g)
 {
     if (!g->running || g->alive || g->undrained || g->sweeping)
@@ -296,22 +310,25 @@ static void worker_over(struct group *g, uint32_t local_rank)
     sweep_if_over(g);
 }
 
-void group_on_started(struct group *g, uint32_t local_rank, pid_t pid)
+static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 {
+    struct group *g = arg;
+
     g->worker[local_rank].pid = pid;
 }
 
-void group_on_exec_failed(struct group *g, uint32_t local_rank, int errnum,
-                          const char *what)
+static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
 {
+    struct group *g = arg;
     struct worker *w = &g->worker[local_rank];
 
     w->exec_errno = errnum;
     snprintf(w->exec_what, sizeof(w->exec_what), "%s", what);
 }
 
-void group_on_exited(struct group *g, const struct guard_exit *exit)
+static void on_exited(void *arg, const struct guard_exit *exit)
 {
+    struct group *g = arg;
     struct worker *w = &g->worker[exit->local_rank];
 
     if (w->exited)
@@ -327,8 +344,9 @@ void group_on_exited(struct group *g, const struct guard_exit *exit)
                    exit->status ? FAILED_DRAIN_MS : WORKER_DRAIN_MS);
 }
 
-void group_on_logs_ended(struct group *g, uint32_t local_rank)
+static void on_logs_ended(void *arg, uint32_t local_rank)
 {
+    struct group *g = arg;
     struct worker *w = &g->worker[local_rank];
 
     if (!g->running || w->drained) /* not of this group: its guard died with its own */
@@ -339,8 +357,10 @@ void group_on_logs_ended(struct group *g, uint32_t local_rank)
         worker_over(g, local_rank);
 }
 
-void group_on_empty(struct group *g)
+static void on_empty(void *arg)
 {
+    struct group *g = arg;
+
     if (!g->running || g->alive || g->undrained)
         return;
     g->running = g->sweeping = false;
@@ -349,6 +369,20 @@ void group_on_empty(struct group *g)
         g->calls.stopped(g->calls.arg);
     else if (!g->failed)
         g->calls.finished(g->calls.arg);
+}
+
+struct guard_worker_calls group_guard_calls(struct group *g)
+{
+    return (struct guard_worker_calls){ .started = on_started,
+                                        .exec_failed = on_exec_failed,
+                                        .exited = on_exited,
+                                        .empty = on_empty,
+                                        .arg = g };
+}
+
+struct logs_calls group_logs_calls(struct group *g)
+{
+    return (struct logs_calls){ .ended = on_logs_ended, .arg = g };
 }
 
 void group_stop(struct group *g, int signo, uint32_t grace_ms)

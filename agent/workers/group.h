@@ -24,31 +24,33 @@ struct group_calls {
     void *arg;
 };
 
+/* It lives over all epochs, with one guard after the other. */
 struct group *group_create(struct loop *loop, const struct config *config,
-                           struct guard *guard, struct logs *logs,
                            const struct group_calls *calls);
 void group_destroy(struct group *g); /* NULL is fine */
+
+/* What a guard and the logs are to be created with, to report to the group. */
+struct guard_worker_calls group_guard_calls(struct group *g);
+struct logs_calls group_logs_calls(struct group *g);
+
+/* Both before the first start. A later guard replaces one that has died, and its
+ * workers with it: the group forgets them. NULL: there cannot be one. */
+void group_set_guard(struct group *g, struct guard *guard);
+void group_set_logs(struct group *g, struct logs *logs);
 
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e) MUST_CHECK;
 
-/* signo to all, KILL after grace_ms to whatever lives; a shorter grace may follow. */
+/* Sends signo to all, and KILL after grace_ms to what lives then. A shorter grace may
+ * follow. */
 void group_stop(struct group *g, int signo, uint32_t grace_ms);
 
 /* How many workers have not exited. */
 uint32_t group_alive(const struct group *g);
-/* Of a worker that runs, as far as is known; else 0. */
+/* The process id of a worker that runs, once it is known; else 0. */
 pid_t group_pid(const struct group *g, uint32_t local_rank);
 
-/* A worker that lives makes no progress, as is said in what: it has failed. */
-void group_on_hung(struct group *g, uint32_t local_rank, const char *what);
-
-/* To be passed on from the guard's calls. */
-void group_on_started(struct group *g, uint32_t local_rank, pid_t pid);
-void group_on_exec_failed(struct group *g, uint32_t local_rank, int errnum,
-                          const char *what);
-void group_on_exited(struct group *g, const struct guard_exit *exit);
-void group_on_empty(struct group *g);
-void group_on_logs_ended(struct group *g, uint32_t local_rank);
+/* A worker that lives makes no progress, as `what` says: it has failed. */
+void group_report_hang(struct group *g, uint32_t local_rank, const char *what);
 
 #endif

@@ -85,10 +85,10 @@ static void on_died(void *arg, const char *why)
 int main(int argc, char **argv)
 {
     const struct guard_calls calls = {
-        .started = on_started,
-        .exec_failed = on_exec_failed,
-        .exited = on_exited,
-        .empty = on_empty,
+        .workers = { .started = on_started,
+                     .exec_failed = on_exec_failed,
+                     .exited = on_exited,
+                     .empty = on_empty },
         .died = on_died,
     };
     struct err e;

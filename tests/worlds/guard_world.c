@@ -63,10 +63,10 @@ static void on_died(void *arg, const char *why)
 }
 
 static const struct guard_calls calls = {
-    .started = on_started,
-    .exec_failed = on_exec_failed,
-    .exited = on_exited,
-    .empty = on_empty,
+    .workers = { .started = on_started,
+                 .exec_failed = on_exec_failed,
+                 .exited = on_exited,
+                 .empty = on_empty },
     .fenced = on_fenced,
     .died = on_died,
 };

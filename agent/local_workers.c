@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/local_workers.h"
+
+#include <stdio.h>
+
+#include "agent/fd_limits.h"
+#include "agent/guard/guard.h"
+#include "agent/logs/logs.h"
+
+static int start_guard(struct local_workers *w, struct err *e);
+
+static void on_fenced(void *arg)
+{
+    struct local_workers *w = arg;
+
+    w->calls.fenced(w->calls.arg);
+}
+
+static void replace_guard(void *arg, const char *why)
+{
+    struct local_workers *w = arg;
+    char died_why[ERROR_TEXT_MAX_BYTES + 1];
+    struct err e;
+
+    snprintf(died_why, sizeof(died_why), "%s", why); /* the old guard owns it */
+    guard_left_behind(w->guard, &e);
+    progress_monitor_end(w->progress);
+    guard_stop(w->guard);
+    w->guard = NULL;
+    if (!*e.text && start_guard(w, &e) == 0)
+        e.text[0] = '\0';
+    group_set_guard(w->group, w->guard);
+    w->calls.guard_died(w->calls.arg, died_why, &e);
+}
+
+static int start_guard(struct local_workers *w, struct err *e)
+{
+    struct guard_calls calls = { .workers = group_guard_calls(w->group),
+                                 .fenced = on_fenced,
+                                 .died = replace_guard,
+                                 .arg = w };
+
+    fd_limits_restore(); /* the guard's workers inherit the limits that crun had */
+    w->guard = guard_start(w->loop, &calls, w->config->workers, e);
+    fd_limits_raise();
+    return w->guard ? 0 : -1;
+}
+
+int local_workers_init(struct local_workers *w, struct loop *loop,
+                       const struct config *config,
+                       const struct local_workers_calls *calls, struct err *e)
+{
+    struct logs_calls logs_calls;
+
+    *w = (struct local_workers){ .loop = loop, .config = config, .calls = *calls };
+    w->gpus = gpu_monitor_create(loop, config, &calls->gpu);
+    w->group = group_create(loop, config, &calls->group);
+    if (start_guard(w, e) < 0)
+        return -1;
+    logs_calls = group_logs_calls(w->group);
+    w->logs = logs_create(loop, config, &logs_calls);
+    w->progress = progress_monitor_create(loop, config, &calls->progress);
+    group_set_guard(w->group, w->guard);
+    group_set_logs(w->group, w->logs);
+    return 0;
+}
+
+void local_workers_release(struct local_workers *w)
+{
+    logs_clear(w->logs);
+    guard_let_go(w->guard);
+}
+
+void local_workers_fini(struct local_workers *w)
+{
+    gpu_monitor_destroy(w->gpus);
+    progress_monitor_destroy(w->progress);
+    group_destroy(w->group);
+    guard_stop(w->guard);
+    logs_destroy(w->logs);
+}
+
+int local_workers_start(struct local_workers *w, const struct msg_start *start,
+                        uint64_t epoch, struct err *e)
+{
+    if (group_start(w->group, start, epoch, e) < 0)
+        return -1;
+    progress_monitor_begin(w->progress, w->group, w->guard, start);
+    gpu_monitor_begin(w->gpus, start);
+    return 0;
+}
+
+void local_workers_stop(struct local_workers *w, int signo, uint32_t grace_ms)
+{
+    progress_monitor_end(w->progress);
+    group_stop(w->group, signo, grace_ms);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOCAL_WORKERS_H
+#define AGENT_LOCAL_WORKERS_H
+
+#include "agent/gpu/gpu_monitor.h"
+#include "agent/progress/progress_monitor.h"
+#include "agent/workers/group.h"
+
+/*
+ * What belongs to the workers of this node over all epochs: their group, the guard that
+ * is their parent, their output, and the monitors of their progress and their GPUs. A
+ * guard that dies, and its workers with it, is replaced.
+ */
+struct local_workers_calls {
+    struct group_calls group;
+    struct progress_monitor_calls progress;
+    struct gpu_monitor_calls gpu;
+    /* The guard ends the workers, because the node is cut off. */
+    void (*fenced)(void *arg);
+    /* The guard has died. e: why there cannot be another one, or an empty text. */
+    void (*guard_died)(void *arg, const char *why, const struct err *e);
+    void *arg;
+};
+
+struct local_workers {
+    struct loop *loop;
+    const struct config *config;
+    struct local_workers_calls calls;
+    struct group *group;
+    struct guard *guard; /* NULL: there cannot be one */
+    struct logs *logs;
+    struct progress_monitor *progress;
+    struct gpu_monitor *gpus; /* NULL: none */
+};
+
+/* Call it before this process has any thread. Fini in any case; zeroed memory is fine.
+ */
+int local_workers_init(struct local_workers *w, struct loop *loop,
+                       const struct config *config,
+                       const struct local_workers_calls *calls,
+                       struct err *e) MUST_CHECK;
+void local_workers_fini(struct local_workers *w);
+/* All workers have ended and no other one is started: the guard may end. That takes a
+ * moment, and is faster where no empty log folders are left to be removed. */
+void local_workers_release(struct local_workers *w);
+
+int local_workers_start(struct local_workers *w, const struct msg_start *start,
+                        uint64_t epoch, struct err *e) MUST_CHECK;
+/* As group_stop, with no more monitoring of progress. */
+void local_workers_stop(struct local_workers *w, int signo, uint32_t grace_ms);
+
+#endif
