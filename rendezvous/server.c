@@ -4,6 +4,9 @@
  * between them and the registry, and at the end of every turn commits what the registry
  * has decided before any answer leaves. It decides nothing about jobs itself.
  *
+ * Visitors share what a turn may spend on them: one whose answers wait to go out is not
+ * read, the others take turns. So a member is answered soon, whatever they ask.
+ *
  * When connections run out, the least that is lost goes first: a stranger, then a
  * visitor, the oldest first. A member's connection is never given up for another's.
  */
@@ -41,11 +44,16 @@ enum standing {
 struct guest {
     TAILQ_ENTRY(guest) entry; /* in the list of its standing, oldest first */
     STAILQ_ENTRY(guest) unsent_entry;
+    TAILQ_ENTRY(guest) queue_entry;
     struct server *server;
     struct conn *conn; /* NULL once it is closed */
     struct registry_peer *peer;
     enum standing standing;
     bool unsent; /* something is queued: in server.unsent */
+    bool queued; /* its requests wait for their share of a turn: in server.queue */
+    uint64_t turn;
+    unsigned requests; /* in that turn */
+    uint64_t spent;    /* on it since it came, as server.share counts */
 };
 
 struct server {
@@ -58,6 +66,12 @@ struct server {
     TAILQ_HEAD(guests, guest) guests[STANDING_COUNT];
     unsigned count[STANDING_COUNT];
     STAILQ_HEAD(, guest) unsent;
+    struct guests queue;  /* visitors; the first is the next */
+    struct guest *served; /* the one whose turn it is */
+    struct loop_timer serve;
+    uint64_t turn;
+    int64_t share;         /* what is left of this turn for visitors, in bytes */
+    size_t visitors_bytes; /* what waits for all but members: that much at most */
     struct loop_timer tick;
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
@@ -76,6 +90,8 @@ static void send_all(struct server *s)
         conn_flush(g->conn);
     }
 }
+
+static void drop_heaviest(struct server *s);
 
 static void commit(struct server *s)
 {
@@ -96,6 +112,10 @@ static void on_turn_end(void *arg)
     struct server *s = arg;
     uint64_t now = clock_ms(), next;
 
+    s->turn++;
+    s->share = VISITORS_TURN_BYTES;
+    while (s->visitors_bytes > VISITORS_OUT_MAX)
+        drop_heaviest(s);
     if (s->failed || !s->touched)
         return;
     s->touched = false;
@@ -132,6 +152,8 @@ static void dismiss(struct guest *g)
     struct server *s = g->server;
 
     delist(g);
+    if (g->queued)
+        TAILQ_REMOVE(&s->queue, g, queue_entry);
     if (g->unsent)
         STAILQ_REMOVE(&s->unsent, g, guest, unsent_entry);
     conn_destroy(g->conn);
@@ -157,13 +179,75 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
 {
     struct guest *g = arg;
     struct server *s = g->server;
+    size_t before = conn_waiting(c);
 
-    (void)c;
     s->touched = true;
     if (registry_message(s->registry, g->peer, m, clock_ms(), clock_wall_ms(), e) < 0)
         return -1;
+    if (g->standing == VISITOR) {
+        size_t spent = VISITOR_REQUEST_COST + conn_waiting(c) - before;
+
+        s->share -= (int64_t)spent;
+        g->spent += spent;
+    }
     recognise(g);
     return 0;
+}
+
+/* -- whose requests are answered in a turn ------------------------------------------
+ */
+
+/* One that has had little so far, as an operator's, goes before those that had much. */
+static void enqueue(struct guest *g)
+{
+    struct server *s = g->server;
+
+    if (!g->queued && g != s->served && g->spent < VISITORS_TURN_BYTES)
+        TAILQ_INSERT_HEAD(&s->queue, g, queue_entry);
+    else if (!g->queued)
+        TAILQ_INSERT_TAIL(&s->queue, g, queue_entry);
+    g->queued = true;
+    loop_timer_arm(&s->serve, 0);
+}
+
+static bool on_ready(void *arg, struct conn *c)
+{
+    struct guest *g = arg;
+    struct server *s = g->server;
+
+    if (g->standing == MEMBER)
+        return true;
+    if (conn_waiting(c) > VISITOR_OUT_WAIT)
+        return false; /* until some of it is out */
+    if (g->standing == STRANGER)
+        return true;
+    if (g->turn != s->turn)
+        g->requests = 0;
+    g->turn = s->turn;
+    if (s->share > 0 && g->requests < VISITOR_REQUESTS_PER_TURN &&
+        (s->served == g || TAILQ_EMPTY(&s->queue))) {
+        g->requests++;
+        return true;
+    }
+    enqueue(g);
+    return false;
+}
+
+/* Each of those that wait once, as far as the share of this turn goes. */
+static void on_serve(void *arg)
+{
+    struct server *s = arg;
+    const struct guest *last = TAILQ_LAST(&s->queue, guests);
+
+    while (s->share > 0 && s->served != last) {
+        s->served = TAILQ_FIRST(&s->queue);
+        TAILQ_REMOVE(&s->queue, s->served, queue_entry);
+        s->served->queued = false;
+        conn_resume(s->served->conn);
+    }
+    s->served = NULL;
+    if (!TAILQ_EMPTY(&s->queue))
+        loop_timer_arm(&s->serve, 0);
 }
 
 static bool on_unreadable(void *arg, struct conn *c, const struct frame_header *h,
@@ -218,12 +302,35 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     dismiss(g);
 }
 
+/* Count anew what waits for all but members; the one with the most goes if that is too
+ * much. */
+static void drop_heaviest(struct server *s)
+{
+    struct guest *g, *heaviest = NULL;
+
+    s->visitors_bytes = 0;
+    for (int i = STRANGER; i <= VISITOR; i++)
+        TAILQ_FOREACH(g, &s->guests[i], entry)
+        {
+            s->visitors_bytes += conn_waiting(g->conn);
+            if (!heaviest || conn_waiting(g->conn) > conn_waiting(heaviest->conn))
+                heaviest = g;
+        }
+    if (s->visitors_bytes <= VISITORS_OUT_MAX)
+        return;
+    s->visitors_bytes -= conn_waiting(heaviest->conn);
+    log_about(s, conn_peer(heaviest->conn),
+              "closed: too much waits to be read by it and others");
+    dismiss(heaviest);
+}
+
 /* `host` is where it comes from, "" for this process, whose preface nobody needs. */
 static void take_guest(struct server *s, int fd, const char *host, uint64_t since_ms)
 {
     struct guest *g = xcalloc(1, sizeof(*g));
     struct conn_calls calls = { .message = on_message,
                                 .unreadable = on_unreadable,
+                                .ready = on_ready,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
                                 .arg = g };
@@ -305,9 +412,14 @@ static void on_send(void *arg, void *conn, const struct msg *m)
     struct server *s = arg;
     struct guest *g = conn;
 
+    size_t before;
+
     if (!g->conn)
         return;
+    before = conn_waiting(g->conn);
     conn_send(g->conn, m);
+    if (g->standing != MEMBER)
+        s->visitors_bytes += conn_waiting(g->conn) - before;
     if (!g->unsent)
         STAILQ_INSERT_TAIL(&s->unsent, g, unsent_entry);
     g->unsent = true;
@@ -393,6 +505,9 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     for (int i = 0; i < STANDING_COUNT; i++)
         TAILQ_INIT(&s->guests[i]);
     STAILQ_INIT(&s->unsent);
+    TAILQ_INIT(&s->queue);
+    s->share = VISITORS_TURN_BYTES;
+    loop_timer_init(&s->serve, loop, on_serve, s);
     loop_timer_init(&s->tick, loop, on_tick, s);
     loop_on_turn_end(loop, on_turn_end, s);
     if (open_registry(s, e) < 0)
@@ -422,6 +537,7 @@ void server_destroy(struct server *s)
         while ((g = TAILQ_FIRST(&s->guests[i])))
             dismiss(g);
     loop_off_turn_end(s->loop, on_turn_end, s);
+    loop_timer_fini(&s->serve);
     loop_timer_fini(&s->tick);
     registry_destroy(s->registry);
     disk_destroy(s->disk);

@@ -59,6 +59,12 @@
 #define CONTROL_CONNS_MAX 40000
 #define CONTROL_CONNS_UNKNOWN_MAX 16384 /* of them, those that have not said hello */
 #define CONTROL_OUT_MAX (4u << 20)
+#define CONTROL_UNSENT_MAX (64u << 10) /* of that, in the kernel */
+#define VISITOR_OUT_WAIT (64u << 10)   /* while more waits, no request is answered */
+#define VISITORS_OUT_MAX (64u << 20)   /* for all that are not members together */
+#define VISITOR_REQUESTS_PER_TURN 8
+#define VISITORS_TURN_BYTES (256u << 10) /* of answers to all visitors in one turn */
+#define VISITOR_REQUEST_COST 1024        /* in the same bytes, besides its answer */
 #define HELLO_DEADLINE_MS 5000
 #define FRAME_DEADLINE_MS 10000
 #define SEND_DEADLINE_MS 30000 /* a peer that takes nothing of what is sent to it */

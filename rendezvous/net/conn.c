@@ -62,15 +62,17 @@ struct conn {
     void (*connected)(void *arg, struct conn *c);
     enum conn_state state;
     bool destroyed; /* by its owner: not a call more */
+    bool held;      /* a message waits until its owner is ready: nothing is read */
     int fd;
     struct event *readable, *writable;
-    struct evbuffer *in; /* less than a frame between turns */
+    struct evbuffer *in; /* less than a frame between turns, or what is held */
     struct evbuffer *out;
     size_t released;         /* how much of out may leave */
     struct loop_timer timer; /* the earliest of what follows; 0: none */
     uint64_t owner_at;       /* conn_set_deadline */
     uint64_t frame_at;       /* the rest of a frame, the connect, the hang-up */
     uint64_t send_at;        /* any progress in sending */
+    uint64_t resume_at;      /* a look whether the owner is ready; long past */
     const char *owner_why;
     char *why; /* of the end */
     struct net_addr peer;
@@ -99,7 +101,7 @@ static const struct conn_transport plain = { plain_read, plain_write, plain_shut
 
 static void arm(struct conn *c)
 {
-    const uint64_t at[] = { c->owner_at, c->frame_at, c->send_at };
+    const uint64_t at[] = { c->owner_at, c->frame_at, c->send_at, c->resume_at };
     uint64_t first = 0;
 
     if (c->state == CONN_OVER)
@@ -189,8 +191,11 @@ static void write_released(struct conn *c)
             return;
         }
     }
-    if (n > 0)
+    if (n > 0) {
         c->released -= (size_t)n;
+        if (c->held) /* not now: this may be the end of a turn */
+            set_deadline(c, &c->resume_at, 1);
+    }
     if (c->released == 0) {
         event_del(c->writable);
         set_deadline(c, &c->send_at, 0);
@@ -223,6 +228,20 @@ void conn_flush(struct conn *c)
         write_released(c);
 }
 
+size_t conn_waiting(const struct conn *c)
+{
+    return evbuffer_get_length(c->out);
+}
+
+static void stop_holding(struct conn *c)
+{
+    if (!c->held)
+        return;
+    c->held = false;
+    set_deadline(c, &c->resume_at, 0);
+    event_add(c->readable, NULL);
+}
+
 static void hang_up(struct conn *c, const char *why)
 {
     if (c->state > CONN_OPEN)
@@ -231,6 +250,7 @@ static void hang_up(struct conn *c, const char *why)
         end(c, why);
         return;
     }
+    stop_holding(c);
     c->state = CONN_LEAVING;
     c->why = xstrdup(why);
     c->owner_at = 0;
@@ -286,23 +306,26 @@ static size_t take(struct conn *c, const uint8_t *data, size_t size)
             end(c, e.text);
         if (whole <= 0)
             break;
+        c->held = c->calls.ready && !c->calls.ready(c->calls.arg, c);
+        if (c->held)
+            break;
         deliver(c, &h, data + used + FRAME_HEADER_SIZE);
         used += FRAME_HEADER_SIZE + h.body_size;
     }
     return used;
 }
 
-static void take_in(struct conn *c, const void *data, size_t size)
+static void take_in(struct conn *c)
 {
-    size_t used, length;
+    size_t length = evbuffer_get_length(c->in);
+    size_t used = take(c, evbuffer_pullup(c->in, -1), length);
 
-    evbuffer_add(c->in, data, size);
-    length = evbuffer_get_length(c->in);
-    used = take(c, evbuffer_pullup(c->in, -1), length);
     evbuffer_drain(c->in, c->state > CONN_OPEN ? length : used);
     if (c->state > CONN_OPEN)
         return;
-    if (used == length)
+    if (c->held)
+        event_del(c->readable);
+    if (used == length || c->held)
         set_deadline(c, &c->frame_at, 0);
     else if (used > 0 || !c->frame_at)
         set_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
@@ -319,8 +342,18 @@ static void read_some(struct conn *c)
         end_errno(c);
     else if (n == 0)
         end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame" : "");
-    else if (c->state <= CONN_OPEN)
-        take_in(c, data, (size_t)n);
+    else if (c->state <= CONN_OPEN) {
+        evbuffer_add(c->in, data, (size_t)n);
+        take_in(c);
+    }
+}
+
+void conn_resume(struct conn *c)
+{
+    if (!c->held || c->state > CONN_OPEN)
+        return;
+    stop_holding(c);
+    take_in(c);
 }
 
 /* -- what the loop calls --------------------------------------------------------- */
@@ -382,7 +415,9 @@ static void on_timer(void *arg)
     const char *why;
 
     /* what came while we were late counts */
-    if (c->state == CONN_PREFACE || c->state == CONN_OPEN)
+    if (c->held && c->resume_at)
+        conn_resume(c);
+    else if (!c->held && (c->state == CONN_PREFACE || c->state == CONN_OPEN))
         read_some(c);
     if (c->destroyed)
         return;
@@ -410,6 +445,8 @@ static void set_options(int fd)
         { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
         { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
         { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
+        /* what waits is to wait here, where it is counted */
+        { IPPROTO_TCP, TCP_NOTSENT_LOWAT, CONTROL_UNSENT_MAX },
     };
 
     for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)

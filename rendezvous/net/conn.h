@@ -27,6 +27,10 @@ struct conn_calls {
      * sent all the same, which it then takes with it. May be NULL. */
     bool (*unreadable)(void *arg, struct conn *c, const struct frame_header *h,
                        const char *why);
+    /* Whether the next message may be delivered now. If not, it waits, nothing more is
+     * read, and this is asked again when some of what is queued has gone out or at
+     * conn_resume. NULL: always. */
+    bool (*ready)(void *arg, struct conn *c);
     /* The longest body that may come now. */
     uint32_t (*body_max)(void *arg, struct conn *c);
     /* The end, once, for whatever reason; "" means that the peer closed in good order
@@ -49,6 +53,10 @@ struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
 void conn_send(struct conn *c, const struct msg *m);
 /* Write what is queued, as far as the socket takes it; the rest follows by itself. */
 void conn_flush(struct conn *c);
+/* How many bytes are queued or under way. */
+size_t conn_waiting(const struct conn *c);
+/* Ask `ready` again. From the loop, not at the end of a turn. */
+void conn_resume(struct conn *c);
 /* Close once what is queued is out (at most a second). No more calls but closed. */
 void conn_hang_up(struct conn *c);
 /* Close now, without any call. */

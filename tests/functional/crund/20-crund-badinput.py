@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from control import (BEAT, Crund, END_OF_LIST, HEADER, HEARTBEAT, HELLO, JOIN,  # noqa: E402
+from control import (BEAT, Crund, END_OF_LIST, EVENTS, HEADER, HEARTBEAT, HELLO, JOIN,  # noqa: E402
                      JOINED, PREFACE, REFUSED, STATUS, Session, WELCOME, closed_within, frame,
                      hello, join)
 
@@ -25,6 +25,8 @@ SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
 HELLO_DEADLINE, FRAME_DEADLINE = 5, 10
 LATENCY_MAX = 0.5 * SLOW
 RSS_MAX_KIB = 64 * 1024
+FLOOD_MAX_KIB = 80 * 1024
+EVENTS_KEPT, NODES_MAX = 1024, 16384
 
 
 class Agent(threading.Thread):
@@ -66,6 +68,16 @@ def dial(port, data=b""):
             s.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass  # closed while we were still talking
+    return s
+
+
+def dial_narrow(port, data):
+    """What is sent to it waits at the sender: little fits into its own buffer."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.settimeout(5)
+    s.connect(("127.0.0.1", port))
+    s.sendall(data)
     return s
 
 
@@ -188,18 +200,15 @@ def greedy(port):
 
 
 def deaf(port):
-    """Asks and asks, and reads nothing."""
-    s = Session(port, timeout=0.1)
+    """Asks and asks, and reads nothing, until it is not read any more either."""
+    s = Session(port, timeout=0.5)
     s.send(hello())
-    end = time.monotonic() + 10
+    end = time.monotonic() + 10 * SLOW
     try:
         while time.monotonic() < end:
-            try:
-                s.send(frame(STATUS) * 200)
-            except (TimeoutError, socket.timeout):
-                pass
-        raise AssertionError("a peer that reads nothing is kept")
-    except (BrokenPipeError, ConnectionResetError):
+            s.send(frame(STATUS) * 200)
+        raise AssertionError("a peer that reads nothing is read on and on")
+    except (TimeoutError, socket.timeout):
         s.close()
 
 
@@ -292,10 +301,46 @@ def no_descriptors(directory):
     assert crund.stop() == 0
 
 
+def flood_of_requests(directory):
+    """Each of many connections asks for everything 195 times in one write."""
+    crund = Crund(directory, name="flooded")
+    agent = Agent(crund.port)
+    for _ in range(EVENTS_KEPT):
+        s = Session(crund.port)
+        s.send(hello("agent") + join("r" * 128, nodes=NODES_MAX, host="h" * 250))
+        s.expect(WELCOME)
+        s.expect(JOINED)
+        s.close()
+    agent.check("a history that is full")
+    before = crund.memory("VmHWM")
+    requests = hello() + frame(EVENTS) * 195
+    begun = time.monotonic()
+    crowd = [dial_narrow(crund.port, PREFACE + requests) for _ in range(400)]
+    while time.monotonic() < begun + 5 or agent.beats < 20:
+        for s in crowd:
+            s.settimeout(0.001)
+            try:
+                s.recv(4096)  # slowly: nothing that waits for it is given up
+            except (TimeoutError, socket.timeout, ConnectionResetError):
+                pass
+        byte_by_byte(crund.port)
+        if agent.failure or time.monotonic() > begun + 60:
+            break
+    agent.check("400 connections with 195 requests each")
+    grown = crund.memory("VmHWM") - before
+    print(f"  peak {grown} KiB above what it was")
+    assert SLOW > 1 or grown < FLOOD_MAX_KIB, f"{grown} KiB for what waits to go out"
+    byte_by_byte(crund.port)
+    close_all(crowd)
+    agent.over = True
+    agent.join()
+    assert crund.stop() == 0
+
+
 def main():
     directory = tempfile.mkdtemp()
     try:
-        for part in (attack, idle_crowd, no_descriptors):
+        for part in (attack, idle_crowd, no_descriptors, flood_of_requests):
             print(part.__name__)
             part(directory)
     finally:

@@ -24,6 +24,8 @@ struct side {
     struct msg last;
     char why[512];
     bool destroy_on_message, refuse_messages, answer, in_call;
+    unsigned ready; /* for so many messages more */
+    size_t waiting_max;
     bool connected;
 };
 
@@ -46,6 +48,16 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
         s->conn = NULL;
     }
     return 0;
+}
+
+static bool on_ready(void *arg, struct conn *c)
+{
+    struct side *s = arg;
+
+    if (s->ready == 0 || conn_waiting(c) > s->waiting_max)
+        return false;
+    s->ready--;
+    return true;
 }
 
 static uint32_t on_body_max(void *arg, struct conn *c)
@@ -460,6 +472,80 @@ START_TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
 }
 END_TEST
 
+/* The other end has written `count` messages, and its owner looks when it is ready. */
+static void open_asked(struct side *s, unsigned count)
+{
+    struct conn_calls calls = calls_of(s);
+    uint8_t frame[1024];
+    int pair[2];
+
+    calls.ready = on_ready;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    s->peer = pair[0];
+    s->conn = conn_create(loop, pair[1], false, &calls);
+    for (unsigned i = 0; i < count; i++)
+        put(s, frame, make_frame(frame, sizeof(frame)));
+}
+
+START_TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
+{
+    struct side s = { .ready = 3, .waiting_max = SIZE_MAX };
+    uint8_t noise[4096] = { 0 };
+    size_t taken = 0;
+    ssize_t n;
+
+    open_asked(&s, 5);
+    WAIT_FOR(s.messages == 3);
+    while ((n = send(s.peer, noise, sizeof(noise), MSG_DONTWAIT)) > 0)
+        taken += (size_t)n;
+    for (int i = 0; i < 20; i++)
+        loop_turn(loop, 1);
+    ck_assert_int_lt(send(s.peer, noise, sizeof(noise), MSG_DONTWAIT), 0);
+    ck_assert_uint_gt(taken, 0);
+    ck_assert_uint_eq(s.messages, 3);
+    s.ready = 1;
+    conn_resume(s.conn);
+    ck_assert_uint_eq(s.messages, 4);
+    s.ready = 1;
+    conn_resume(s.conn);
+    ck_assert_uint_eq(s.messages, 5);
+    WAIT_FOR(s.closed); /* the noise is no frame */
+    close(s.peer);
+}
+END_TEST
+
+START_TEST(messages_wait_while_too_much_of_the_answers_does)
+{
+    struct side s = { .ready = 1000, .answer = true };
+    uint8_t seen[65536];
+
+    open_asked(&s, 20);
+    for (int i = 0; i < 20; i++)
+        loop_turn(loop, 1);
+    ck_assert_uint_eq(s.messages, 1);
+    for (unsigned i = 2; i <= 20; i++) {
+        conn_flush(s.conn);
+        ck_assert_uint_eq(s.messages, i - 1); /* a turn's end is too late for one */
+        WAIT_FOR(s.messages == i);
+    }
+    ck_assert_uint_gt(get(&s, seen, sizeof(seen)), 0);
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
+{
+    struct side s = { 0 };
+
+    open_asked(&s, 5);
+    loop_turn(loop, 10);
+    conn_hang_up(s.conn);
+    close(s.peer);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 0);
+}
+END_TEST
+
 /* -- over TCP --------------------------------------------------------------------- */
 
 static int listen_anywhere(struct net_addr *addr)
@@ -548,6 +634,10 @@ int main(void)
     tcase_add_test(t, a_refused_message_ends_the_connection_with_the_owners_words);
     tcase_add_test(t, it_can_be_destroyed_from_within_a_message);
     tcase_add_test(t, a_talker_gets_its_share_of_a_turn_and_no_more);
+    tcase_add_test(t,
+                   messages_wait_until_their_owner_is_ready_and_nothing_more_is_read);
+    tcase_add_test(t, messages_wait_while_too_much_of_the_answers_does);
+    tcase_add_test(t, a_hang_up_does_not_wait_for_messages_that_are_held);
     tcase_add_test(t, two_connections_speak_with_each_other);
     tcase_add_test(t, a_refused_connect_is_told_by_closed);
     suite_add_tcase(suite, t);
