@@ -16,12 +16,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
 
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4
+#define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
 #define FILE_TEXT_SIZE                                                                 \
     65536 /* of a file in /proc; more mounts than fit are not seen                     \
            */
@@ -207,28 +209,75 @@ static bool is_locked_by_us(int dir)
     return flock(dir, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* Nobody else is left who knows of that launch's folder. */
-static void remove_scratch(const char *name)
-{
-    char tag[RUN_TMPDIR_TAG_LEN + 1];
+/* The first needs Linux 5.7, the second root. */
+static const char *const mark_names[] = { "user.crun", "trusted.crun" };
 
-    if (sscanf(name, NAME_PREFIX "%*d-%8[a-z0-9]-", tag) == 1)
-        run_tmpdir_remove_empty(tag);
+/* Other programs have groups called crun-something too: ours bear their own name as an
+ * extended attribute, which lasts as long as the group and which nobody copies. */
+static void mark(const struct cgroup *g)
+{
+    for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++)
+        if (fsetxattr(g->dir, mark_names[i], g->name, strlen(g->name), 0) == 0)
+            return;
+}
+
+static bool is_marked(int dir, const char *name)
+{
+    char value[CGROUP_NAME_SIZE];
+
+    for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++) {
+        ssize_t n = fgetxattr(dir, mark_names[i], value, sizeof(value));
+
+        if (n > 0 && (size_t)n == strlen(name) && memcmp(value, name, (size_t)n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The tag in crun-<pid>-<tag>-<random>; false for a name of any other form. */
+static bool tag_of(const char *name, char *tag)
+{
+    size_t prefix = strlen(NAME_PREFIX), digits;
+
+    if (strncmp(name, NAME_PREFIX, prefix) != 0)
+        return false;
+    name += prefix;
+    digits = strspn(name, "0123456789");
+    if (digits == 0 || name[digits] != '-')
+        return false;
+    name += digits + 1;
+    if (strspn(name, LETTERS) != RUN_TMPDIR_TAG_LEN || name[RUN_TMPDIR_TAG_LEN] != '-')
+        return false;
+    memcpy(tag, name, RUN_TMPDIR_TAG_LEN);
+    tag[RUN_TMPDIR_TAG_LEN] = '\0';
+    name += RUN_TMPDIR_TAG_LEN + 1;
+    return strspn(name, LETTERS) == NAME_RANDOM && !name[NAME_RANDOM];
+}
+
+static bool is_of_our_user(int dir)
+{
+    struct stat st;
+
+    return fstat(dir, &st) == 0 && st.st_uid == geteuid();
 }
 
 static void remove_if_stale(int parent, const char *name)
 {
     struct cgroup g = { .parent = parent };
+    char tag[RUN_TMPDIR_TAG_LEN + 1];
 
+    if (!tag_of(name, tag))
+        return;
     g.dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (g.dir < 0)
         return;
-    if (is_locked_by_us(g.dir)) {
+    if (is_of_our_user(g.dir) && is_marked(g.dir, name) && is_locked_by_us(g.dir)) {
         for (int i = 0; i < STALE_ROUNDS && !remove_at(parent, name); i++) {
             cgroup_kill(&g);
             usleep(STALE_ROUND_US);
         }
-        remove_scratch(name);
+        /* nobody else is left who knows of that launch's folder */
+        run_tmpdir_remove_empty(tag);
     }
     close(g.dir);
 }
@@ -240,13 +289,12 @@ static void remove_stale(int own)
     struct dirent *entry;
 
     while (list && (entry = readdir(list)))
-        if (strncmp(entry->d_name, NAME_PREFIX, strlen(NAME_PREFIX)) == 0)
-            remove_if_stale(own, entry->d_name);
+        remove_if_stale(own, entry->d_name);
     if (list)
         closedir(list);
 }
 
-/* Between mkdir and lock another agent may have taken it for stale. */
+/* It is marked when it is locked: what is marked and not locked is stale. */
 static bool make(struct cgroup *g)
 {
     char random[NAME_RANDOM + 1];
@@ -259,8 +307,10 @@ static bool make(struct cgroup *g)
         return false;
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (g->dir >= 0 && is_locked_by_us(g->dir) &&
-        fstatat(g->parent, g->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        fstatat(g->parent, g->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        mark(g);
         return true;
+    }
     if (g->dir >= 0)
         close(g->dir);
     errno = EAGAIN;

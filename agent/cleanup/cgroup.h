@@ -13,7 +13,8 @@
  * cgroup v2, wherever that is mounted. Its name is crun-<pid>-<tag>-<random>, the tag
  * that of run_tmpdir.h; what says that it is in use is a lock on its directory, held by
  * agent and guard together, so it is surely stale when the lock is free, whatever
- * became of the pid.
+ * became of the pid. An extended attribute that holds the name says that it is ours: a
+ * group without it is never touched, whatever it is called.
  */
 #define CGROUP_NAME_SIZE 48
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "tests/worlds/check_main.h"
@@ -124,6 +125,15 @@ static void expect_killed(pid_t pid)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
+/* Where there are no attributes, nothing is known for certain to be left behind. */
+static bool made_and_marked(void)
+{
+    char mark[CGROUP_NAME_SIZE];
+
+    return made() && (fgetxattr(group.dir, "user.crun", mark, sizeof(mark)) > 0 ||
+                      fgetxattr(group.dir, "trusted.crun", mark, sizeof(mark)) > 0);
+}
+
 START_TEST(a_group_knows_who_lives_in_it_and_ends_them)
 {
     struct pollfd events = { .events = POLLPRI };
@@ -176,7 +186,7 @@ START_TEST(what_a_dead_agent_left_is_ended_and_removed)
     struct err e;
     pid_t pid;
 
-    if (!made())
+    if (!made_and_marked())
         return;
     dead = group;
     pid = inhabitant(dead.dir);
@@ -201,7 +211,7 @@ START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
     pid_t pid;
     int procs;
 
-    if (!made())
+    if (!made_and_marked())
         return;
     stale = group;
     pid = fork();
@@ -221,6 +231,57 @@ START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
     ck_assert(!exists(&next, stale.name));
     ck_assert(cgroup_remove(&next));
     close(stale.parent);
+}
+END_TEST
+
+/* Groups whose names begin as ours, one of them to the letter, one with a copied mark.
+ */
+static const struct {
+    const char *name, *mark;
+} foreign[] = {
+    { "crun-bob", NULL },
+    { "crun-0123456789abcdef.scope", NULL },
+    { "crun-1-abcdefgh-wxyz", NULL },
+    { "crun-1-abcdefgh-wxyz", "crun-2-abcdefgh-wxyz" },
+    { "crun-1-abcdefgh-wxyz.scope", "crun-1-abcdefgh-wxyz.scope" },
+    { "crun--1-abcdefgh-wxyz", "crun--1-abcdefgh-wxyz" },
+    { "crun-bob", "crun-bob" },
+};
+
+/* In a group of the test's own: agents of other versions may sweep those around it. */
+START_TEST(a_group_that_is_not_ours_is_left_alone)
+{
+    char alone[64];
+    int parent, own, dir;
+    struct err e;
+    pid_t pid;
+
+    if (!made())
+        return;
+    parent = dup(group.parent);
+    ck_assert(cgroup_remove(&group));
+    snprintf(alone, sizeof(alone), "test-cgroup-%d", (int)getpid());
+    ck_assert_int_eq(mkdirat(parent, alone, 0755), 0);
+    own = openat(parent, alone, O_RDONLY | O_DIRECTORY);
+    put(own, "cgroup.procs", "0");
+    ck_assert_int_eq(mkdirat(own, foreign[_i].name, 0755), 0);
+    dir = openat(own, foreign[_i].name, O_RDONLY | O_DIRECTORY);
+    if (foreign[_i].mark)
+        (void)!fsetxattr(dir, "user.crun", foreign[_i].mark, strlen(foreign[_i].mark),
+                         0);
+    pid = inhabitant(dir);
+    ck_assert_int_eq(cgroup_create(&group, &e), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    ck_assert(exists(&group, foreign[_i].name));
+    ck_assert(cgroup_remove(&group));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    put(parent, "cgroup.procs", "0");
+    while (unlinkat(own, foreign[_i].name, AT_REMOVEDIR) < 0)
+        usleep(1000);
+    while (unlinkat(parent, alone, AT_REMOVEDIR) < 0)
+        usleep(1000);
+    close(dir), close(own), close(parent);
 }
 END_TEST
 
@@ -250,6 +311,8 @@ int main(void)
     tcase_add_test(tc, groups_below_go_with_it);
     tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
     tcase_add_test(tc, a_stale_group_with_somebody_in_it_is_emptied);
+    tcase_add_loop_test(tc, a_group_that_is_not_ours_is_left_alone, 0,
+                        sizeof(foreign) / sizeof(foreign[0]));
     tcase_add_test(tc, none_is_harmless);
     suite_add_tcase(suite, tc);
     return check_main(suite);
