@@ -215,7 +215,7 @@ static void on_start(struct agent *a, const struct msg *m)
 static void on_done(struct agent *a, const struct msg *m)
 {
     a->result = m->done;
-    a->exit_code = m->done.exit_code;
+    a->exit_code = failure_exit_code(&m->done);
     if (strcmp(m->done.reason, "released") == 0 && a->leave_code)
         a->exit_code = a->leave_code;
     happen(a, AGENT_EV_DONE);

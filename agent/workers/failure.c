@@ -401,6 +401,16 @@ void failure_print_report(const struct failure_report *r, FILE *out)
     fflush(out);
 }
 
+int failure_exit_code(const struct msg_done *done)
+{
+    bool is_fine = strcmp(done->reason, "success") == 0 ||
+                   strcmp(done->reason, "released") == 0;
+
+    if (done->exit_code >= 1 && done->exit_code <= 255)
+        return done->exit_code;
+    return done->exit_code == 0 && is_fine ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 void failure_tell_result(const struct failure_report *r, int exit_code)
 {
     const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");

@@ -72,6 +72,10 @@ struct failure_report {
 
 void failure_print_report(const struct failure_report *r, FILE *out);
 
+/* What the agent ends with: 1 to 255, or 0 for success and for a node that was
+ * released, whatever the rendezvous says. */
+int failure_exit_code(const struct msg_done *done);
+
 /* The end of a job, whatever it is: a report to standard error and to crun's own error
  * file where a worker or a node has failed, a line where it failed otherwise. */
 void failure_tell_result(const struct failure_report *r, int exit_code);

@@ -199,13 +199,13 @@ static const struct proto_table failure_table = TABLE(failure);
 
 static const struct proto_field leave[] = {
     TEXT(msg_leave, reason, OPTIONAL),
-    ANY_I32(msg_leave, exit_code, NEED),
+    I32(msg_leave, exit_code, NEED, 1, 255),
     BOOL(msg_leave, now),
 };
 
 static const struct proto_field end[] = {
     TEXT(msg_end, reason, OPTIONAL),
-    ANY_I32(msg_end, exit_code, NEED),
+    I32(msg_end, exit_code, NEED, 1, 255),
     BOOL(msg_end, now),
 };
 
@@ -313,7 +313,7 @@ static const struct proto_field notice[] = {
 };
 
 static const struct proto_field done[] = {
-    ANY_I32(msg_done, exit_code, NEED),
+    I32(msg_done, exit_code, NEED, 0, 255),
     NAME(msg_done, reason, NEED),
     TEXT(msg_done, text, OPTIONAL),
     ANY_U32(msg_done, restarts, NEED),
@@ -339,7 +339,7 @@ static const struct proto_field job_status[] = {
     ANY_U32(msg_job_status, max_nodes, NEED),
     ANY_U32(msg_job_status, restarts, NEED),
     ANY_U32(msg_job_status, max_restarts, NEED),
-    ANY_I32(msg_job_status, exit_code, NEED),
+    I32(msg_job_status, exit_code, NEED, 0, 255),
     U64(msg_job_status, age_ms, OPTIONAL),
     U64(msg_job_status, state_ms, OPTIONAL),
     TEXT(msg_job_status, text, OPTIONAL),

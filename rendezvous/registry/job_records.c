@@ -140,6 +140,8 @@ static void describe_state(struct stream *s, struct job *j)
     field_u32(s, &r->crash_loop);
     field_bool(s, &r->store_ready);
     field_i32(s, &r->exit_code);
+    if (r->exit_code < 0 || r->exit_code > 255) /* what older versions let pass */
+        r->exit_code = EXIT_FAILURE;
     field_u32(s, &r->grace_ms);
     field_u32(s, &r->group_size);
     field_u32(s, &r->world_size);

@@ -184,6 +184,28 @@ static char *print(const struct failure_report *r)
     return text;
 }
 
+START_TEST(a_job_that_has_not_succeeded_never_ends_with_0)
+{
+    static const struct {
+        const char *reason;
+        int32_t code;
+        int ends_with;
+    } ends[] = {
+        { "success", 0, 0 },  { "released", 0, 0 },  { "user", 143, 143 },
+        { "user", 255, 255 }, { "user", 256, 1 },    { "user", -256, 1 },
+        { "user", 512, 1 },   { "success", 256, 1 }, { "failure", 0, 1 },
+        { "lost", 0, 1 },     { "failure", 85, 85 }, { "", 0, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct msg_done done = { .exit_code = ends[i].code };
+
+        snprintf(done.reason, sizeof(done.reason), "%s", ends[i].reason);
+        ck_assert_int_eq(failure_exit_code(&done), ends[i].ends_with);
+    }
+}
+END_TEST
+
 START_TEST(the_report_begins_with_the_first_failure)
 {
     struct failure second = {
@@ -308,6 +330,7 @@ static Suite *failure_suite(void)
     tcase_add_test(tc, a_long_traceback_keeps_its_end);
     tcase_add_test(tc, no_file_and_a_link_are_nothing);
     tcase_add_test(tc, what_is_written_can_be_read);
+    tcase_add_test(tc, a_job_that_has_not_succeeded_never_ends_with_0);
     tcase_add_test(tc, the_report_begins_with_the_first_failure);
     tcase_add_test(tc, nothing_in_a_report_steers_the_terminal);
     tcase_add_test(tc, the_report_shows_the_last_lines_only);

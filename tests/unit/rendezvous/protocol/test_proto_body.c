@@ -416,6 +416,37 @@ START_TEST(a_number_without_a_message_is_refused)
 }
 END_TEST
 
+/* Of 256 and its multiples the system keeps 0: success. */
+static const struct {
+    enum msg_type type;
+    const char *body; /* with one %d */
+    int lowest;
+} ends[] = {
+    { MSG_LEAVE, "{\"exit_code\":%d}", 1 },
+    { MSG_END, "{\"exit_code\":%d}", 1 },
+    { MSG_DONE,
+      "{\"exit_code\":%d,\"reason\":\"user\",\"restarts\":0,\"max_restarts\":0}", 0 },
+};
+
+START_TEST(an_exit_code_is_one_that_a_process_can_end_with)
+{
+    static const int codes[] = { -256, -1, 0, 1, 143, 255, 256, 512, 65536 };
+    int lowest = ends[_i].lowest;
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        struct frame_header h = { .type = (uint16_t)ends[_i].type };
+        char text[128];
+        struct msg m;
+
+        snprintf(text, sizeof(text), ends[_i].body, codes[i]);
+        h.body_size = (uint32_t)strlen(text);
+        ck_assert_msg((proto_decode(&h, text, &m, &e) == 0) ==
+                          (codes[i] >= lowest && codes[i] <= 255),
+                      "%s", text);
+    }
+}
+END_TEST
+
 /* -- suite --------------------------------------------------------------------- */
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
@@ -440,6 +471,8 @@ static Suite *suite(void)
     tcase_add_test(t, an_object_has_a_bounded_number_of_fields);
     tcase_add_test(t, a_body_over_the_limit_is_not_read);
     tcase_add_test(t, a_number_without_a_message_is_refused);
+    tcase_add_loop_test(t, an_exit_code_is_one_that_a_process_can_end_with, 0,
+                        COUNT(ends));
     suite_add_tcase(s, t);
     return s;
 }
