@@ -358,16 +358,19 @@ static void on_remark(void *arg, const char *kind, const char *text)
     note(a, kind, text);
 }
 
-/* Its preflight has found this node at fault, which costs the job no restart. Nobody
- * has anything to save yet. */
-static void leave_as_unfit(struct agent *a, const char *why)
+/* An unfit node leaves, which costs the job no restart: no worker has anything to save
+ * yet. */
+static void on_group_unfit(void *arg, const struct failure *f)
 {
+    struct agent *a = arg;
+    struct failure own = *f;
     struct msg m;
 
     if (a->leave_code)
         return;
+    gpu_monitor_explain(a->workers.gpus, &own);
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
-    note(a, "preflight", why); /* which all nodes are told, this one too */
+    note(a, "preflight", own.what); /* which all nodes are told, this one too */
     a->farewell.serves_on = rendezvous_host_goes_on(&a->hosting, a->config);
     if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
         report(a, &m);
@@ -377,15 +380,9 @@ static void on_group_failed(void *arg, const struct failure *f)
 {
     struct agent *a = arg;
     struct failure own = *f;
-    const char *unfit;
 
-    gpu_monitor_explain(a->workers.gpus, &own);
-    unfit = a->config->job.preflight ? failure_unfit(&own) : NULL;
-    if (unfit) {
-        leave_as_unfit(a, unfit);
-        return;
-    }
     snprintf(own.host, sizeof(own.host), "%s", a->host);
+    gpu_monitor_explain(a->workers.gpus, &own);
     own.final |= failure_is_final(&own, &a->config->job);
     failure_list_add(&a->failures, &own);
     event_file_add_failed(a->events, a->epoch, &own);
@@ -516,6 +513,7 @@ static int begin(struct agent *a, struct err *e)
                                                    .arg = a };
     struct local_workers_calls calls = {
         .group = { .failed = on_group_failed,
+                   .unfit = on_group_unfit,
                    .finished = on_group_finished,
                    .stopped = on_group_stopped,
                    .arg = a },

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -17,9 +16,6 @@
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define SAID_LINES 20
-#define PREFLIGHT "preflight: "
-#define PREFLIGHT_EXEC PREFLIGHT "execve: error "
-#define EXIT_NOT_EXECUTED 127
 
 /* -- in words --------------------------------------------------------------------- */
 
@@ -117,7 +113,7 @@ static void keep_end(char *out, size_t size, const char *text)
 
 /* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
  */
-static bool config_build(const cJSON *root, struct error_told *t)
+static bool read_message(const cJSON *root, struct error_file *t)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
     const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
@@ -140,14 +136,32 @@ static bool config_build(const cJSON *root, struct error_told *t)
     return true;
 }
 
-bool failure_read_error_file(const char *path, struct error_told *told)
+static void read_verdict(const cJSON *root, struct error_file *file)
+{
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(root, PREFLIGHT_KEY);
+    const cJSON *verdict = cJSON_GetObjectItemCaseSensitive(o, PREFLIGHT_VERDICT_KEY);
+    const cJSON *errnum = cJSON_GetObjectItemCaseSensitive(o, PREFLIGHT_ERRNO_KEY);
+
+    if (!cJSON_IsNumber(verdict))
+        return;
+    if (verdict->valueint == PREFLIGHT_UNFIT) {
+        file->verdict = PREFLIGHT_UNFIT;
+    } else if (verdict->valueint == PREFLIGHT_NOT_EXECUTED && cJSON_IsNumber(errnum)) {
+        file->verdict = PREFLIGHT_NOT_EXECUTED;
+        file->exec_errno = errnum->valueint;
+    }
+}
+
+bool failure_read_error_file(const char *path, struct error_file *file)
 {
     char *raw = read_file(path);
     cJSON *root = raw ? cJSON_Parse(raw) : NULL;
     bool understood;
 
-    *told = (struct error_told){ 0 };
-    understood = root && config_build(root, told) && *told->said;
+    *file = (struct error_file){ 0 };
+    understood = root && read_message(root, file) && *file->said;
+    if (understood)
+        read_verdict(root, file);
     cJSON_Delete(root);
     free(raw);
     return understood;
@@ -173,26 +187,6 @@ static const char *own_words(const struct failure *f)
         strncmp(f->what, end, length) == 0 && strncmp(f->what + length, ": ", 2) == 0)
         return f->what + length + 2;
     return f->what;
-}
-
-const char *failure_unfit(const struct failure *f)
-{
-    const char *words = own_words(f);
-    bool unfit = f->kind == FAILURE_EXIT && f->code == EX_UNAVAILABLE &&
-                 strncmp(words, PREFLIGHT, strlen(PREFLIGHT)) == 0;
-
-    return unfit ? words : NULL;
-}
-
-int failure_not_executed(const struct failure *f)
-{
-    const char *words = own_words(f);
-    size_t length = strlen(PREFLIGHT_EXEC);
-
-    if (f->kind != FAILURE_EXIT || f->code != EXIT_NOT_EXECUTED ||
-        strncmp(words, PREFLIGHT_EXEC, length) != 0)
-        return 0;
-    return (int)strtol(words + length, NULL, 10);
 }
 
 void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)

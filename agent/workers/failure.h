@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "agent/guard/guard.h"
+#include "rendezvous/base/preflight_verdict.h"
 #include "rendezvous/protocol/message.h"
 
 /*
@@ -22,21 +22,17 @@ void failure_put_what(struct failure *f, const char *message);
 /*
  * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: what it called
  * its error in one line ("" in the short form), and message or traceback, cut at the
- * front. True if it was there and understood.
+ * front; and what crun-preflight adds. True if it was there and understood.
  */
-struct error_told {
+struct error_file {
     char message[256];
     char said[FAILURE_TEXT_MAX_BYTES + 1];
     uint64_t time_ms;
+    enum preflight_verdict verdict;
+    int exec_errno; /* of PREFLIGHT_NOT_EXECUTED */
 };
 
-bool failure_read_error_file(const char *path, struct error_told *told);
-
-/* It is of the preflight's finding that this node is unfit: why, in its words; or NULL.
- */
-const char *failure_unfit(const struct failure *f);
-/* It is of the preflight, which could not execute the program: the errno, or 0. */
-int failure_not_executed(const struct failure *f);
+bool failure_read_error_file(const char *path, struct error_file *file);
 
 /* One of the agent itself, just now. */
 void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);

@@ -249,12 +249,10 @@ static void set_not_executed(struct failure *f, const char *what, int errnum)
              exec_hint(errnum));
 }
 
-static void report_failure(struct group *g, uint32_t local_rank)
+static struct failure failure_of_exit(const struct group *g, uint32_t local_rank)
 {
     const struct worker *w = &g->worker[local_rank];
     struct failure f = failure_of(g, local_rank, w->exit.at_ms);
-    struct error_told told;
-    int errnum;
 
     f.out_of_memory = w->exit.out_of_memory;
     if (w->exec_errno) {
@@ -267,15 +265,30 @@ static void report_failure(struct group *g, uint32_t local_rank)
         f.kind = FAILURE_EXIT;
         f.code = WEXITSTATUS(w->exit.status);
     }
-    if (failure_read_error_file(logs_error_file(g->logs, local_rank), &told))
-        memcpy(f.said, told.said, sizeof(f.said));
+    return f;
+}
+
+static void report_exit(struct group *g, uint32_t local_rank)
+{
+    struct failure f = failure_of_exit(g, local_rank);
+    enum preflight_verdict verdict;
+    struct error_file file;
+
+    if (failure_read_error_file(logs_error_file(g->logs, local_rank), &file))
+        memcpy(f.said, file.said, sizeof(f.said));
     else
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
-    failure_put_what(&f, told.message);
-    errnum = g->config->job.preflight ? failure_not_executed(&f) : 0;
-    if (errnum)
-        set_not_executed(&f, "execve", errnum);
+    verdict = g->config->job.preflight ? file.verdict : PREFLIGHT_NO_VERDICT;
     g->failed = true;
+    if (verdict == PREFLIGHT_UNFIT) {
+        snprintf(f.what, sizeof(f.what), "%s", file.message);
+        g->calls.unfit(g->calls.arg, &f);
+        return;
+    }
+    if (verdict == PREFLIGHT_NOT_EXECUTED)
+        set_not_executed(&f, "execve", file.exec_errno);
+    else
+        failure_put_what(&f, file.message);
     g->calls.failed(g->calls.arg, &f);
 }
 
@@ -306,7 +319,7 @@ static void worker_over(struct group *g, uint32_t local_rank)
 
     /* a worker that ends because it was told to is no failure */
     if (!g->stopping && (w->exec_errno || w->exit.status != 0))
-        report_failure(g, local_rank);
+        report_exit(g, local_rank);
     sweep_if_over(g);
 }
 

@@ -17,6 +17,8 @@ struct loop;
 struct group_calls {
     /* A worker failed; told for each, the first first. */
     void (*failed)(void *arg, const struct failure *f);
+    /* The same, but the preflight has found that this node is at fault: f->what. */
+    void (*unfit)(void *arg, const struct failure *f);
     /* All workers have exited 0, and their streams have ended. */
     void (*finished)(void *arg);
     /* After group_stop: nothing of the epoch lives. */

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/preflight_verdict.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
 #include "worker-lib/preflight/connectivity.h"
@@ -47,17 +48,21 @@ static unsigned patience_s(void)
     return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
 }
 
-/* Where crun looks for what a worker says of its end. */
-static void tell(const char *why)
+/* Writes the error file, from which crun learns why a worker ended. */
+static void write_error_file(enum preflight_verdict verdict, int errnum,
+                             const char *why)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     cJSON *root = cJSON_CreateObject(),
-          *message = cJSON_AddObjectToObject(root, "message");
+          *message = cJSON_AddObjectToObject(root, "message"),
+          *preflight = cJSON_AddObjectToObject(root, PREFLIGHT_KEY);
     char line[600], shown[2 * sizeof(line)], *text;
     FILE *f;
 
     snprintf(line, sizeof(line), "preflight: %s", why);
     cJSON_AddStringToObject(message, "message", line);
+    cJSON_AddNumberToObject(preflight, PREFLIGHT_VERDICT_KEY, verdict);
+    cJSON_AddNumberToObject(preflight, PREFLIGHT_ERRNO_KEY, errnum);
     text = cJSON_PrintUnformatted(root);
     f = path && *path ? fopen(path, "we") : NULL;
     if (f && text)
@@ -109,14 +114,14 @@ static _Noreturn void is_unfit(const struct check *c, const char *why)
 {
     if (c->env.local_rank != 0)
         sleep_until(others_are_gone(c));
-    tell(why);
+    write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }
 
 static _Noreturn void others_are_unfit(const struct check *c, const char *why)
 {
     sleep_until(others_are_gone(c));
-    tell(why);
+    write_error_file(PREFLIGHT_NO_VERDICT, 0, why);
     _exit(EXIT_FAILURE);
 }
 
@@ -167,7 +172,7 @@ static void check_sum(const struct check *c, struct sum_result *sum)
     snprintf(why, sizeof(why), "%s: an all-reduce over the job: %s", c->host, e.text);
     if (!is_own_trouble(s))
         others_are_unfit(c, why);
-    tell(why);
+    write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }
 
@@ -206,7 +211,7 @@ static _Noreturn void check_all(unsigned patience)
     alarm(whole_s(patience));
     raise_nofile();
     if (environment_read(&c.env, &e) != CRUN_OK) {
-        tell(e.text);
+        write_error_file(PREFLIGHT_NO_VERDICT, 0, e.text);
         _exit(EXIT_FAILURE);
     }
     if (c.env.nodes > 1)
@@ -254,7 +259,7 @@ static void await(pid_t child, unsigned patience)
         snprintf(why, sizeof(why), "does not end within %u s", whole_s(patience));
     else
         snprintf(why, sizeof(why), "killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
-    tell(why);
+    write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }
 
@@ -276,13 +281,13 @@ static void heed_asks(const struct sigaction old[ASKS])
         sigaction(asks[i], &old[i], NULL);
 }
 
-/* crun tells it as where there is no preflight: see failure_not_executed. */
+/* crun reports it as it does where there is no preflight. */
 static int not_executed(int errnum)
 {
     char why[128];
 
-    snprintf(why, sizeof(why), "execve: error %d: %s", errnum, strerror(errnum));
-    tell(why);
+    snprintf(why, sizeof(why), "execve: %s", strerror(errnum));
+    write_error_file(PREFLIGHT_NOT_EXECUTED, errnum, why);
     return EXIT_NOT_EXECUTED;
 }
 
@@ -311,7 +316,7 @@ int main(int argc, char **argv)
     heed_no_asks(old);
     child = fork();
     if (child < 0) {
-        tell(strerror(errno));
+        write_error_file(PREFLIGHT_NO_VERDICT, errno, strerror(errno));
         return EX_OSERR;
     }
     if (child == 0)

@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(both_forms_of_an_error_file_are_read)
 {
-    struct error_told told;
+    struct error_file told;
     bool understood;
 
     make_file(files[_i].json);
@@ -118,10 +118,41 @@ START_TEST(both_forms_of_an_error_file_are_read)
 }
 END_TEST
 
+static const struct {
+    const char *json;
+    enum preflight_verdict verdict;
+    int exec_errno;
+} verdicts[] = {
+    { "\"preflight\":{\"verdict\":0,\"errno\":2}", PREFLIGHT_NO_VERDICT, 0 },
+    { "\"preflight\":{\"verdict\":1,\"errno\":0}", PREFLIGHT_UNFIT, 0 },
+    { "\"preflight\":{\"verdict\":2,\"errno\":13}", PREFLIGHT_NOT_EXECUTED, 13 },
+    { "\"preflight\":{\"verdict\":2}", PREFLIGHT_NO_VERDICT, 0 },
+    { "\"preflight\":{\"verdict\":3,\"errno\":13}", PREFLIGHT_NO_VERDICT, 0 },
+    { "\"preflight\":{\"verdict\":\"1\"}", PREFLIGHT_NO_VERDICT, 0 },
+    { "\"preflight\":1", PREFLIGHT_NO_VERDICT, 0 },
+    { "\"verdict\":1", PREFLIGHT_NO_VERDICT, 0 },
+};
+
+START_TEST(the_verdict_of_the_preflight_is_read)
+{
+    struct error_file file;
+    char json[256];
+
+    snprintf(json, sizeof(json), "{\"message\":{\"message\":\"preflight: x\"},%s}",
+             verdicts[_i].json);
+    make_file(json);
+    ck_assert(failure_read_error_file(path, &file));
+    remove_file();
+    ck_assert_str_eq(file.message, "preflight: x");
+    ck_assert_int_eq(file.verdict, verdicts[_i].verdict);
+    ck_assert_int_eq(file.exec_errno, verdicts[_i].exec_errno);
+}
+END_TEST
+
 START_TEST(a_long_traceback_keeps_its_end)
 {
     static char json[16384] = "{\"message\":\"";
-    struct error_told told;
+    struct error_file told;
     const char *text = told.said;
 
     for (int i = 0; i < 1000; i++)
@@ -137,7 +168,7 @@ END_TEST
 
 START_TEST(no_file_and_a_link_are_nothing)
 {
-    struct error_told told;
+    struct error_file told;
     char link[80];
 
     ck_assert(!failure_read_error_file("", &told));
@@ -157,7 +188,7 @@ START_TEST(what_is_written_can_be_read)
                          .code = 3,
                          .wall_ms = 1700000000123,
                          .said = "a \"quoted\"\nline" };
-    struct error_told told;
+    struct error_file told;
 
     failure_put_what(&f, "Oops: both");
     ck_assert_str_eq(f.what, "exit code 3: Oops: both");
@@ -325,6 +356,8 @@ static Suite *failure_suite(void)
     tcase_add_loop_test(tc, a_failure_has_words_and_an_exit_code, 0,
                         sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(tc, some_codes_are_final);
+    tcase_add_loop_test(tc, the_verdict_of_the_preflight_is_read, 0,
+                        sizeof(verdicts) / sizeof(verdicts[0]));
     tcase_add_loop_test(tc, both_forms_of_an_error_file_are_read, 0,
                         sizeof(files) / sizeof(files[0]));
     tcase_add_test(tc, a_long_traceback_keeps_its_end);
