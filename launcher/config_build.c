@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a command line means: from struct options to the agent's struct config. */
+/* Completes the agent's struct config: what several flags mean together. */
 #include "launcher/config_build.h"
 
 #include <inttypes.h>
@@ -16,8 +16,8 @@
 #define KEEP_ALIVE_INTERVAL_MS 5000
 #define KEEP_ALIVE_ATTEMPTS 3
 
-/* As many entries as a list "a,b,c" has. */
-static uint32_t entries(const char *list)
+/* The number of entries in a list "a,b,c". */
+static uint32_t count_entries(const char *list)
 {
     uint32_t n = 1;
 
@@ -33,8 +33,10 @@ static int count_workers(const struct options *o, const struct machine *m,
     if (o->nproc == NPROC_GPU || o->nproc == NPROC_AUTO)
         *workers = m->gpus();
     if (o->nproc == NPROC_GPU && *workers == 0)
-        return err_set(e, "--nproc-per-node: \"gpu\", and no GPU is to be seen here%s",
-                       m->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES is set)" : "");
+        return err_set(
+            e,
+            "--nproc-per-node: \"gpu\", but this machine has no GPU that CUDA sees%s",
+            m->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES is set)" : "");
     if (o->nproc == NPROC_CPU || (o->nproc == NPROC_AUTO && *workers == 0))
         *workers = m->cpus();
     if (*workers > WORKERS_PER_NODE_MAX)
@@ -43,43 +45,40 @@ static int count_workers(const struct options *o, const struct machine *m,
 }
 
 /* Each worker needs an entry of its own in the list of GPUs, where there is one. */
-static int check_virtual_local_rank(const struct options *o, const struct machine *m,
-                                    uint32_t workers, struct err *e)
+static int check_virtual_local_rank(const struct config *c, const struct machine *m,
+                                    struct err *e)
 {
     bool hip = m->hip_visible_devices && *m->hip_visible_devices;
     const char *list = hip ? m->hip_visible_devices : m->cuda_visible_devices;
 
-    if (!o->virtual_local_rank || !list || entries(list) >= workers)
+    if (!c->virtual_local_rank || !list || count_entries(list) >= c->workers)
         return 0;
     return err_set(e,
                    "--virtual-local-rank: %" PRIu32 " workers, and %s=%s has GPUs for "
                    "%" PRIu32,
-                   workers, hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES", list,
-                   entries(list));
+                   c->workers, hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES",
+                   list, count_entries(list));
 }
 
-static int understand_workers(const struct options *o, const struct machine *m,
-                              struct config *c, struct err *e)
+static int build_workers(const struct options *o, const struct machine *m,
+                         struct config *c, struct err *e)
 {
     if (count_workers(o, m, &c->workers, e) < 0 ||
-        check_virtual_local_rank(o, m, c->workers, e) < 0)
+        check_virtual_local_rank(c, m, e) < 0)
         return -1;
-    if (strlen(o->role) > ROLE_MAX_BYTES)
+    if (strlen(c->role) > ROLE_MAX_BYTES)
         return err_set(e, "--role has more than %d characters", ROLE_MAX_BYTES);
-    c->role = o->role;
-    c->virtual_local_rank = o->virtual_local_rank;
-    c->numa = o->numa;
     if (o->stdin_mode == STDIN_ALL)
         c->stdin_mode = CONFIG_STDIN_ALL;
     else if (o->stdin_mode == STDIN_FIRST ||
-             (o->stdin_mode == STDIN_NOT_GIVEN && o->max_nodes == 1))
+             (o->stdin_mode == STDIN_NOT_GIVEN && c->job.max_nodes == 1))
         c->stdin_mode = CONFIG_STDIN_FIRST;
     else
         c->stdin_mode = CONFIG_STDIN_NONE;
     return 0;
 }
 
-static int understand_output(const struct options *o, struct config *c, struct err *e)
+static int build_output(const struct options *o, struct config *c, struct err *e)
 {
     struct config_streams *s = &c->streams;
 
@@ -90,17 +89,13 @@ static int understand_output(const struct options *o, struct config *c, struct e
         rank_lists_streams(o->tee, s->tee, c->workers, e) < 0 ||
         rank_lists_shown(o->local_ranks_filter, s->shown, c->workers, e) < 0)
         return -1;
-    /* both asked for the same stream is tee, as with torchrun */
+    /* a stream that both flags name is teed, as with torchrun */
     for (uint32_t i = 0; i < c->workers; i++)
         s->redirect[i] &= (uint8_t)~s->tee[i];
     c->stdout_filters = rank_lists_words(o->stdout_filters);
     c->stderr_filters = rank_lists_words(o->stderr_filters);
-    c->log_dir = o->log_dir;
-    c->prefix_template = o->prefix_template && *o->prefix_template ? o->prefix_template
-                                                                   : NULL;
-    c->events_file = o->events_file;
-    c->events_console = o->events_console;
-    c->verbose = o->verbose;
+    if (c->prefix_template && !*c->prefix_template)
+        c->prefix_template = NULL;
     return 0;
 }
 
@@ -112,11 +107,10 @@ static const char *last_component(const char *path)
 }
 
 /*
- * The same on all nodes of a job if they mean the same program with the same arguments;
- * if they do not, it is so by one chance in four thousand million. It is for mistakes:
- * a digest against forgery needs libcrypto, and loading that takes milliseconds, in
- * crun and once more in its guard. Folders are left out, for they may differ between
- * machines.
+ * A CRC of the program and its arguments, so that a node with another command line is
+ * noticed. It guards against mistakes only: a digest against forgery needs libcrypto,
+ * which takes milliseconds to load, in crun and again in its guard. The program's
+ * folder is left out, because it may differ between machines.
  */
 static void hash_arguments(const struct options *o, const char *const *words,
                            char hex[65])
@@ -135,7 +129,7 @@ static uint32_t given_or(uint64_t given_ms, uint64_t default_ms)
     return (uint32_t)(given_ms ? given_ms : default_ms);
 }
 
-/* Directly, or as torchrun's interval of keep-alives and how many may be missed. */
+/* The lease, or torchrun's keep-alive interval times the number that may be missed. */
 static int find_lease(const struct rdzv_conf *conf, uint32_t *lease_ms, struct err *e)
 {
     uint64_t interval = given_or(conf->keep_alive_interval_ms, KEEP_ALIVE_INTERVAL_MS);
@@ -157,38 +151,29 @@ static int find_lease(const struct rdzv_conf *conf, uint32_t *lease_ms, struct e
     return 0;
 }
 
-static int understand_job(const struct options *o, const char *const *words,
-                          struct config *c, struct err *e)
+static int build_job(const struct options *o, const char *const *words,
+                     struct config *c, struct err *e)
 {
     const struct rdzv_conf *conf = &o->conf;
     struct job_config *j = &c->job;
-    /* torchrun's static rendezvous calls it so */
+    /* torchrun's static rendezvous calls the join timeout "timeout" */
     uint64_t timeout_ms = c->rendezvous == CONFIG_STATIC ? conf->timeout_ms : 0;
 
-    j->min_nodes = o->min_nodes;
-    j->max_nodes = o->standalone ? 1 : o->max_nodes;
-    j->max_restarts = (uint32_t)o->max_restarts;
+    if (o->standalone)
+        j->max_nodes = 1;
     j->join_timeout_ms = given_or(conf->join_timeout_ms,
                                   given_or(timeout_ms, JOIN_TIMEOUT_MS_DEFAULT));
     j->last_call_ms = conf->last_call_given ? (uint32_t)conf->last_call_ms
                                             : LAST_CALL_MS_DEFAULT;
-    j->shutdown_grace_ms = (uint32_t)o->shutdown_timeout_ms;
-    j->failure_grace_ms = (uint32_t)o->failure_grace_ms;
-    j->restart_min_uptime_ms = (uint32_t)o->restart_min_uptime_ms;
-    j->restart_backoff_ms = (uint32_t)o->restart_backoff_ms;
-    j->preflight = o->preflight;
-    j->quarantine = (uint32_t)conf->quarantine;
-    j->limit_spares = o->spares >= 0;
-    j->spares = j->limit_spares ? (uint32_t)o->spares : 0;
-    snprintf(j->no_restart_on, sizeof(j->no_restart_on), "%s", o->no_restart_on);
+    j->quarantine = conf->quarantine;
     snprintf(j->scale, sizeof(j->scale), "%s", conf->scale ? conf->scale : "now");
     snprintf(j->program, sizeof(j->program), "%s", last_component(words[0]));
     hash_arguments(o, words, j->arguments_hash);
     return find_lease(conf, &j->lease_ms, e);
 }
 
-/* "none", as with torchrun; where nobody else must know it, a new one each time. */
-static void name_run(const struct options *o, struct config *c)
+/* "none", as with torchrun; a job of one local node gets a new UUID each time. */
+static void build_run_id(const struct options *o, struct config *c)
 {
     char hex[ID128_HEX_SIZE];
     struct id128 id;
@@ -198,35 +183,25 @@ static void name_run(const struct options *o, struct config *c)
         return;
     }
     id = id128_random();
-    id.byte[6] = (uint8_t)((id.byte[6] & 0x0f) | 0x40); /* as a UUID says "random" */
+    id.byte[6] = (uint8_t)((id.byte[6] & 0x0f) | 0x40); /* a random UUID, version 4 */
     id.byte[8] = (uint8_t)((id.byte[8] & 0x3f) | 0x80);
     id128_format(&id, hex);
     snprintf(c->run_id, sizeof(c->run_id), "%.8s-%.4s-%.4s-%.4s-%s", hex, hex + 8,
              hex + 12, hex + 16, hex + 20);
 }
 
-static void understand_end(const struct options *o, struct config *c)
-{
-    c->outage_grace_ms = given_or(
-        o->outage_grace_ms, given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));
-    c->hang_timeout_ms = (uint32_t)o->hang_timeout_ms;
-    c->hang_auto = o->hang_auto;
-    c->checkpoint_signal = o->checkpoint_signal;
-    c->job.strict_fence = o->strict_fence;
-    memcpy(c->signals, o->signals, sizeof(c->signals));
-    c->signals_text = o->signals_text;
-}
-
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config, struct err *e)
 {
-    memset(config, 0, sizeof(*config));
-    if (understand_workers(o, machine, config, e) < 0 ||
-        where_is_rendezvous(o, config, e) < 0 ||
-        understand_job(o, words, config, e) < 0 || understand_output(o, config, e) < 0)
+    *config = o->config;
+    if (build_workers(o, machine, config, e) < 0 ||
+        rendezvous_address_find(o, config, e) < 0 ||
+        build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
         return -1;
-    name_run(o, config);
-    understand_end(o, config);
+    build_run_id(o, config);
+    config->outage_grace_ms = given_or(
+        config->outage_grace_ms,
+        given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));
     return 0;
 }
 

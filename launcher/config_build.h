@@ -6,23 +6,23 @@
 #include "launcher/options.h"
 
 /*
- * From flags to a job: what they mean together, what contradicts what, and what this
- * machine has to say about it.
+ * From flags to a job: what the flags mean together, which of them contradict each
+ * other, and what they mean on this machine.
  */
 struct machine {
-    uint32_t (*cpus)(void); /* that this process may run on */
+    uint32_t (*cpus)(void); /* those that this process may run on */
     uint32_t (*gpus)(void);
     const char *cuda_visible_devices; /* NULL: not set */
     const char *hip_visible_devices;
 };
 
-/* words: the program and its arguments, as typed, NULL-ended. config's argv is left to
- * command.h. Pointers of o and words must outlive config. */
+/* words: the program and its arguments, as typed, NULL-ended. config->argv is left to
+ * command.h. What o and words point to must outlive config. */
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config,
                  struct err *e) MUST_CHECK;
 
-/* Free what config_build has allocated, and argv. */
+/* Frees what config_build has allocated, and argv. */
 void config_build_release(struct config *config);
 
 #endif

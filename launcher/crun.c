@@ -28,7 +28,7 @@
 
 #define EXIT_USAGE 2
 
-/* As torch counts them: those that this process may run on. */
+/* The CPUs that this process may run on, as torch counts them. */
 static uint32_t count_cpus(void)
 {
     size_t size = CPU_ALLOC_SIZE(8192);
@@ -61,7 +61,8 @@ static const char *own_folder(char *buf, size_t size)
     return slash ? buf : NULL;
 }
 
-/* What starts the workers' program once all is well: it lies beside crun. */
+/* crun-preflight checks the node and then executes the workers' program. It lies beside
+ * crun. */
 static int find_preflight(const char *folder, char *path, size_t size, struct err *e)
 {
     snprintf(path, size, "%s/crun-preflight", folder ? folder : "?");
@@ -82,7 +83,7 @@ static int find_command(const struct options *o, const char *const *words,
                          .path = getenv("PATH"),
                          .beside = own_folder(folder, sizeof(folder)) };
 
-    if (o->preflight) {
+    if (o->config.job.preflight) {
         if (find_preflight(c.beside, preflight, sizeof(preflight), e) < 0)
             return -1;
         c.before = preflight;
@@ -91,8 +92,8 @@ static int find_command(const struct options *o, const char *const *words,
     return config->argv ? 0 : -1;
 }
 
-static int understand_all(const struct options *o, const char *const *words,
-                          struct config *config, struct err *e)
+static int build_config(const struct options *o, const char *const *words,
+                        struct config *config, struct err *e)
 {
     struct machine machine = { .cpus = count_cpus,
                                .gpus = count_gpus,
@@ -107,7 +108,7 @@ static int understand_all(const struct options *o, const char *const *words,
     return find_command(o, words, config, e);
 }
 
-/* Who asks for a folder of logs that cannot be is told before anything begins. */
+/* Fails early if --log-dir cannot be created. */
 static int prepare_logs(const struct config *config, struct err *e)
 {
     if (!config->log_dir || log_routing_has_no_files(config))
@@ -115,13 +116,13 @@ static int prepare_logs(const struct config *config, struct err *e)
     return log_dirs_prepare(config->log_dir, e);
 }
 
-static int run(const struct options *o, const char *const *words)
+static int run_job(const struct options *o, const char *const *words)
 {
     struct config config;
     struct err e;
     int code;
 
-    if (understand_all(o, words, &config, &e) < 0) {
+    if (build_config(o, words, &config, &e) < 0) {
         log_error("%s", e.text);
         code = EXIT_USAGE;
     } else if (o->dry_run) {
@@ -137,7 +138,7 @@ static int run(const struct options *o, const char *const *words)
     return code;
 }
 
-/* --help and the like. False: there is none of them. */
+/* Answers --help, --version and --print-completion. False: none was given. */
 static bool answer_question(const struct options *o)
 {
     if (o->help)
@@ -167,8 +168,8 @@ int main(int argc, char **argv)
     }
     if (answer_question(&o))
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    log_init("crun", o.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
+    log_init("crun", o.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
     for (unsigned i = 0; i < o.note_count; i++)
         log_info("%s", o.notes[i]);
-    return run(&o, (const char *const *)argv + word);
+    return run_job(&o, (const char *const *)argv + word);
 }

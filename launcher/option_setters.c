@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The setters of crun's flags that are neither a switch, a text nor a number. */
+/* The setters of those flags that are not a switch, a text or a number. */
 #include "launcher/option_setters.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static void add_note(struct options *o, const char *note)
 }
 
 /* A whole number from 1 to max at the start of text; *end is what follows. 0: none. */
-static uint32_t read_number(const char *text, uint32_t max, const char **end)
+static uint32_t read_positive(const char *text, uint32_t max, const char **end)
 {
     size_t digits = strspn(text, "0123456789");
     unsigned long long number = digits && digits < 10 ? strtoull(text, NULL, 10) : 0;
@@ -42,28 +42,28 @@ static uint32_t read_number(const char *text, uint32_t max, const char **end)
     return number <= max ? (uint32_t)number : 0;
 }
 
-int value_set_nnodes(void *target, const struct opt *opt, const char *value,
-                     struct err *e)
+int option_set_nnodes(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
 {
     struct options *o = target;
     const char *end;
-    uint32_t min = read_number(value, NODES_MAX, &end), max = min;
+    uint32_t min = read_positive(value, NODES_MAX, &end), max = min;
 
     (void)opt;
     if (*end == ':')
-        max = read_number(end + 1, NODES_MAX, &end);
+        max = read_positive(end + 1, NODES_MAX, &end);
     if (min == 0 || max == 0 || *end != '\0')
         return err_set(e, "\"%s\" is not N or MIN:MAX with numbers from 1 to %d", value,
                        NODES_MAX);
     if (min > max)
         return err_set(e, "\"%s\": the minimum is above the maximum", value);
-    o->min_nodes = min;
-    o->max_nodes = max;
+    o->config.job.min_nodes = min;
+    o->config.job.max_nodes = max;
     return 0;
 }
 
-int value_set_nproc(void *target, const struct opt *opt, const char *value,
-                    struct err *e)
+int option_set_nproc(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
 {
     static const char *const words[] = { [NPROC_CPU - 1] = "cpu",
                                          [NPROC_GPU - 1] = "gpu",
@@ -76,7 +76,7 @@ int value_set_nproc(void *target, const struct opt *opt, const char *value,
     o->nproc = (enum options_nproc)(word + 1);
     if (word >= 0)
         return 0;
-    o->nproc_number = read_number(value, WORKERS_PER_NODE_MAX, &end);
+    o->nproc_number = read_positive(value, WORKERS_PER_NODE_MAX, &end);
     if (end == value || *end != '\0')
         return err_set(e, "\"%s\" is not a number, cpu, gpu or auto", value);
     if (o->nproc_number == 0)
@@ -84,8 +84,15 @@ int value_set_nproc(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
-int value_set_backend(void *target, const struct opt *opt, const char *value,
+int option_set_spares(void *target, const struct opt *opt, const char *value,
                       struct err *e)
+{
+    ((struct options *)target)->config.job.limit_spares = true;
+    return opt_set_int(target, opt, value, e);
+}
+
+int option_set_backend(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
 {
     struct options *o = target;
 
@@ -101,8 +108,8 @@ int value_set_backend(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
-int value_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
-                        struct err *e)
+int option_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
 {
     struct options *o = target;
 
@@ -111,8 +118,8 @@ int value_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
     return rdzv_conf_parse(&o->conf, value, e);
 }
 
-int value_set_run_id(void *target, const struct opt *opt, const char *value,
-                     struct err *e)
+int option_set_run_id(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
 {
     if (!proto_is_name(value) || strlen(value) > RUN_ID_MAX)
         return err_set(e,
@@ -122,16 +129,16 @@ int value_set_run_id(void *target, const struct opt *opt, const char *value,
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_some_text(void *target, const struct opt *opt, const char *value,
-                        struct err *e)
+int option_set_some_text(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
 {
     if (!*value)
         return err_set(e, "a value is missing: \"\"");
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_local_addr(void *target, const struct opt *opt, const char *value,
-                         struct err *e)
+int option_set_local_addr(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
 {
     if (!proto_is_name(value) || strlen(value) > ADDRESS_MAX_BYTES)
         return err_set(e, "\"%s\" is not an address (1 to %d letters)", value,
@@ -139,8 +146,8 @@ int value_set_local_addr(void *target, const struct opt *opt, const char *value,
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_numa(void *target, const struct opt *opt, const char *value,
-                   struct err *e)
+int option_set_numa(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
 {
     static const char *const words[] = { [CONFIG_NUMA_NONE] = "none",
                                          [CONFIG_NUMA_NODE] = "node",
@@ -153,12 +160,12 @@ int value_set_numa(void *target, const struct opt *opt, const char *value,
     if (word < 0)
         return err_set(e, "\"%s\" is not node, socket, exclusive or core-complex",
                        value);
-    ((struct options *)target)->numa = (enum config_numa)word;
+    ((struct options *)target)->config.numa = (enum config_numa)word;
     return 0;
 }
 
-int value_set_stdin(void *target, const struct opt *opt, const char *value,
-                    struct err *e)
+int option_set_stdin(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
 {
     static const char *const words[] = { [STDIN_NONE - 1] = "none",
                                          [STDIN_FIRST - 1] = "0",
@@ -172,18 +179,18 @@ int value_set_stdin(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
-int value_set_fence(void *target, const struct opt *opt, const char *value,
-                    struct err *e)
+int option_set_fence(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
 {
     (void)opt;
     if (strcmp(value, "grace") != 0 && strcmp(value, "strict") != 0)
         return err_set(e, "\"%s\" is not grace or strict", value);
-    ((struct options *)target)->strict_fence = *value == 's';
+    ((struct options *)target)->config.job.strict_fence = *value == 's';
     return 0;
 }
 
-int value_set_streams(void *target, const struct opt *opt, const char *value,
-                      struct err *e)
+int option_set_streams(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
 {
     uint8_t none;
 
@@ -192,8 +199,8 @@ int value_set_streams(void *target, const struct opt *opt, const char *value,
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_rank_filter(void *target, const struct opt *opt, const char *value,
-                          struct err *e)
+int option_set_rank_filter(void *target, const struct opt *opt, const char *value,
+                           struct err *e)
 {
     bool none;
 
@@ -202,14 +209,16 @@ int value_set_rank_filter(void *target, const struct opt *opt, const char *value
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_exit_codes(void *target, const struct opt *opt, const char *value,
-                         struct err *e)
+int option_set_exit_codes(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
 {
+    struct job_config *job = &((struct options *)target)->config.job;
     const char *at = value;
     uint32_t code = 1;
 
+    (void)opt;
     while (*at && code > 0) {
-        code = read_number(at, 255, &at);
+        code = read_positive(at, 255, &at);
         if (*at == ',' && at[1])
             at++;
         else if (*at)
@@ -220,7 +229,8 @@ int value_set_exit_codes(void *target, const struct opt *opt, const char *value,
             e, "\"%s\" is not a list of exit codes from 1 to 255, as in 2,127", value);
     if (strlen(value) > NO_RESTART_ON_MAX_BYTES)
         return err_set(e, "a list of more than %d letters", NO_RESTART_ON_MAX_BYTES);
-    return opt_set_text(target, opt, value, e);
+    memcpy(job->no_restart_on, value, strlen(value) + 1);
+    return 0;
 }
 
 /* "SIGTERM", or "TERM"; -1 if it is none that a program can handle. */
@@ -240,14 +250,14 @@ static int find_signal(const char *name, size_t length)
     return -1;
 }
 
-int value_set_signals(void *target, const struct opt *opt, const char *value,
-                      struct err *e)
+int option_set_signals(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
 {
-    struct options *o = target;
+    int *signals = ((struct options *)target)->config.signals;
     const char *next = value;
     unsigned count = 0;
 
-    memset(o->signals, 0, sizeof(o->signals));
+    memset(signals, 0, CONFIG_SIGNALS_MAX * sizeof(*signals));
     for (;; next++) {
         size_t blanks = strspn(next, " "), length = strcspn(next + blanks, ", ");
         int signo = find_signal(next + blanks, length);
@@ -257,7 +267,7 @@ int value_set_signals(void *target, const struct opt *opt, const char *value,
                            (int)length, next + blanks);
         if (count == CONFIG_SIGNALS_MAX - 1)
             return err_set(e, "more than %d signals", CONFIG_SIGNALS_MAX - 1);
-        o->signals[count++] = signo;
+        signals[count++] = signo;
         next += blanks + length;
         next += strspn(next, " ");
         if (*next != ',')
@@ -269,51 +279,50 @@ int value_set_signals(void *target, const struct opt *opt, const char *value,
     return opt_set_text(target, opt, value, e);
 }
 
-int value_set_checkpoint_signal(void *target, const struct opt *opt, const char *value,
-                                struct err *e)
+int option_set_checkpoint_signal(void *target, const struct opt *opt, const char *value,
+                                 struct err *e)
 {
-    struct options *o = target;
+    struct config *c = &((struct options *)target)->config;
 
     (void)opt;
-    o->checkpoint_signal = find_signal(value, strlen(value));
-    return o->checkpoint_signal < 0
+    c->checkpoint_signal = find_signal(value, strlen(value));
+    return c->checkpoint_signal < 0
                ? err_set(e, "\"%s\" is not a signal that can be handled", value)
                : 0;
 }
 
-int value_set_hang_timeout(void *target, const struct opt *opt, const char *value,
-                           struct err *e)
+int option_set_hang_timeout(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
 {
-    static const struct opt seconds = {
-        .offset = offsetof(struct options, hang_timeout_ms), .max = HANG_TIMEOUT_MS_MAX
-    };
-    struct options *o = target;
+    static const struct opt seconds = { OPT_FIELD(struct config, hang_timeout_ms),
+                                        .max = HANG_TIMEOUT_MS_MAX };
+    struct config *c = &((struct options *)target)->config;
 
     (void)opt;
-    o->hang_timeout_ms = 0;
-    o->hang_auto = strcmp(value, "auto") == 0;
-    if (o->hang_auto || opt_set_seconds(o, &seconds, value, e) == 0)
+    c->hang_timeout_ms = 0;
+    c->hang_auto = strcmp(value, "auto") == 0;
+    if (c->hang_auto || opt_set_seconds(c, &seconds, value, e) == 0)
         return 0;
     return err_set(e, "\"%s\" is not auto, or a number of seconds from 0 to %d", value,
                    HANG_TIMEOUT_MS_MAX / 1000);
 }
 
-int value_set_event_handler(void *target, const struct opt *opt, const char *value,
-                            struct err *e)
+int option_set_event_handler(void *target, const struct opt *opt, const char *value,
+                             struct err *e)
 {
     struct options *o = target;
 
     (void)opt;
     (void)e;
-    o->events_console = strcmp(value, "console") == 0;
-    if (!o->events_console && strcmp(value, "null") != 0)
+    o->config.events_console = strcmp(value, "console") == 0;
+    if (!o->config.events_console && strcmp(value, "null") != 0)
         add_note(o, "--event-log-handler: Python's handlers are not loaded here; there "
                     "are console and null, and --events-file");
     return 0;
 }
 
-int value_take_monitor_interval(void *target, const struct opt *opt, const char *value,
-                                struct err *e)
+int option_ignore_monitor_interval(void *target, const struct opt *opt,
+                                   const char *value, struct err *e)
 {
     char *end;
 
@@ -325,8 +334,8 @@ int value_take_monitor_interval(void *target, const struct opt *opt, const char 
     return 0;
 }
 
-int value_take_start_method(void *target, const struct opt *opt, const char *value,
-                            struct err *e)
+int option_ignore_start_method(void *target, const struct opt *opt, const char *value,
+                               struct err *e)
 {
     static const char *const words[] = { "spawn", "fork", "forkserver" };
 
@@ -338,8 +347,8 @@ int value_take_start_method(void *target, const struct opt *opt, const char *val
     return 0;
 }
 
-int value_take_logs_specs(void *target, const struct opt *opt, const char *value,
-                          struct err *e)
+int option_ignore_logs_specs(void *target, const struct opt *opt, const char *value,
+                             struct err *e)
 {
     (void)opt;
     (void)value;
@@ -350,8 +359,8 @@ int value_take_logs_specs(void *target, const struct opt *opt, const char *value
     return 0;
 }
 
-int value_set_completion(void *target, const struct opt *opt, const char *value,
-                         struct err *e)
+int option_set_completion(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
 {
     (void)opt;
     if (strcmp(value, "bash") != 0 && strcmp(value, "zsh") != 0)

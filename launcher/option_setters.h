@@ -5,34 +5,35 @@
 #include "rendezvous/base/opt.h"
 
 /*
- * The setters of crun's flags: each checks one value by itself and puts it into struct
- * options. Those named "take" are for flags that have no effect here.
+ * The setters of crun's flags: each checks one value by itself and stores it in struct
+ * options. Flags of torchrun that have no effect here have an option_ignore_ one.
  */
-#define VALUE_SETTER(name)                                                             \
+#define OPTION_SETTER(name)                                                            \
     int name(void *options, const struct opt *opt, const char *value, struct err *e)
 
-VALUE_SETTER(value_set_nnodes);
-VALUE_SETTER(value_set_nproc);
-VALUE_SETTER(value_set_backend);
-VALUE_SETTER(value_set_rdzv_conf);
-VALUE_SETTER(value_set_run_id);
-VALUE_SETTER(value_set_some_text);
-VALUE_SETTER(value_set_local_addr);
-VALUE_SETTER(value_set_numa);
-VALUE_SETTER(value_set_stdin);
-VALUE_SETTER(value_set_fence);
-VALUE_SETTER(value_set_hang_timeout);
-VALUE_SETTER(value_set_checkpoint_signal);
-VALUE_SETTER(value_set_streams);
-VALUE_SETTER(value_set_rank_filter);
-VALUE_SETTER(value_set_exit_codes);
-VALUE_SETTER(value_set_signals);
-VALUE_SETTER(value_set_event_handler);
-VALUE_SETTER(value_take_monitor_interval);
-VALUE_SETTER(value_take_start_method);
-VALUE_SETTER(value_take_logs_specs);
-VALUE_SETTER(value_set_completion);
+OPTION_SETTER(option_set_nnodes);
+OPTION_SETTER(option_set_nproc);
+OPTION_SETTER(option_set_spares);
+OPTION_SETTER(option_set_backend);
+OPTION_SETTER(option_set_rdzv_conf);
+OPTION_SETTER(option_set_run_id);
+OPTION_SETTER(option_set_some_text);
+OPTION_SETTER(option_set_local_addr);
+OPTION_SETTER(option_set_numa);
+OPTION_SETTER(option_set_stdin);
+OPTION_SETTER(option_set_fence);
+OPTION_SETTER(option_set_hang_timeout);
+OPTION_SETTER(option_set_checkpoint_signal);
+OPTION_SETTER(option_set_streams);
+OPTION_SETTER(option_set_rank_filter);
+OPTION_SETTER(option_set_exit_codes);
+OPTION_SETTER(option_set_signals);
+OPTION_SETTER(option_set_event_handler);
+OPTION_SETTER(option_ignore_monitor_interval);
+OPTION_SETTER(option_ignore_start_method);
+OPTION_SETTER(option_ignore_logs_specs);
+OPTION_SETTER(option_set_completion);
 
-#undef VALUE_SETTER
+#undef OPTION_SETTER
 
 #endif

@@ -86,8 +86,8 @@ static int check_store_type(void *target, const struct opt *opt, const char *val
 
 #define SECONDS(key, field, least, most)                                               \
     {                                                                                  \
-        .name = key, .set = opt_set_seconds,                                           \
-        .offset = offsetof(struct rdzv_conf, field), .min = least, .max = most         \
+        .name = key, .set = opt_set_seconds, OPT_FIELD(struct rdzv_conf, field),       \
+        .min = least, .max = most                                                      \
     }
 #define UNUSED(key) SECONDS(key, unused_ms, 0, A_YEAR_MS)
 
@@ -111,7 +111,7 @@ static const struct opt keys[] = {
     { .name = "scale", .set = set_scale },
     { .name = "quarantine",
       .set = opt_set_int,
-      .offset = offsetof(struct rdzv_conf, quarantine),
+      OPT_FIELD(struct rdzv_conf, quarantine),
       .min = 0,
       .max = QUARANTINE_MAX },
     UNUSED("close_timeout"),
@@ -150,7 +150,7 @@ static int set_key(struct rdzv_conf *c, const char *key, const char *value,
     return refuse_key(key, e);
 }
 
-static char *trim(char *text)
+static char *trim_blanks(char *text)
 {
     char *end;
 
@@ -167,17 +167,17 @@ static int set_pair(struct rdzv_conf *c, char *pair, struct err *e)
     char *value = strchr(pair, '=');
 
     if (!value)
-        return err_set(e, "\"%s\" is not KEY=VALUE", trim(pair));
+        return err_set(e, "\"%s\" is not KEY=VALUE", trim_blanks(pair));
     *value++ = '\0';
-    value = trim(value);
+    value = trim_blanks(value);
     if (!*value)
-        return err_set(e, "%s: a value is missing", trim(pair));
-    return set_key(c, trim(pair), value, e);
+        return err_set(e, "%s: a value is missing", trim_blanks(pair));
+    return set_key(c, trim_blanks(pair), value, e);
 }
 
 int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e)
 {
-    char *copy = xstrdup(text), *rest = trim(copy), *pair;
+    char *copy = xstrdup(text), *rest = trim_blanks(copy), *pair;
     int rc = 0;
 
     while (rc == 0 && *rest && (pair = strsep(&rest, ",")) != NULL) {

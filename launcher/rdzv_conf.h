@@ -9,7 +9,7 @@
 
 /*
  * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. What only torchrun's
- * way of doing it needs is checked and has no effect. 0 and NULL: not given.
+ * implementation needs is checked and has no effect. 0 and NULL: not given.
  */
 struct rdzv_conf {
     uint64_t join_timeout_ms, last_call_ms, timeout_ms;
@@ -19,7 +19,7 @@ struct rdzv_conf {
     bool last_call_given; /* it may be 0 */
     int is_host;          /* -1: not given */
     const char *scale;    /* "now", "checkpoint", "never" */
-    long long quarantine;
+    uint32_t quarantine;
     uint64_t unused_ms;
 };
 

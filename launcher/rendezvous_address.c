@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the rendezvous is. One node without an address or a port of its own has it in
- * the process. Else it is static (node rank 0 hosts it, at the master's address) or
- * dynamic (the owner of an endpoint does).
+ * A job of one node that names no address has its rendezvous in the process. Any other
+ * rendezvous is static (node rank 0 hosts it at --master-addr) or dynamic (the node
+ * that has the address of --rdzv-endpoint hosts it).
  */
 #include "launcher/rendezvous_address.h"
 
@@ -18,14 +18,14 @@
 #define DEFAULT_HOST "127.0.0.1"
 #define ENDPOINT_SIZE (HOST_NAME_MAX_BYTES + 16)
 
-static bool is_here(const char *host)
+static bool is_loopback_name(const char *host)
 {
     return strcmp(host, DEFAULT_HOST) == 0 || strcmp(host, "localhost") == 0;
 }
 
-/* "HOST:PORT", with the default port where text has none. */
-static int complete(const char *text, uint16_t default_port, char *endpoint,
-                    uint16_t *port, struct err *e)
+/* "HOST:PORT" into endpoint; text without a port gets the default port. */
+static int complete_endpoint(const char *text, uint16_t default_port, char *endpoint,
+                             uint16_t *port, struct err *e)
 {
     char host[HOST_NAME_MAX_BYTES + 1];
 
@@ -38,9 +38,9 @@ static int complete(const char *text, uint16_t default_port, char *endpoint,
     return 0;
 }
 
-/* Every item of --rdzv-endpoint completed. *any_port: the port of one of them is 0. */
-static int complete_all(const char *list, uint16_t default_port, char **endpoints,
-                        bool *any_port, struct err *e)
+/* The same for each item of --rdzv-endpoint. *any_port: an item has port 0. */
+static int complete_endpoints(const char *list, uint16_t default_port, char **endpoints,
+                              bool *any_port, struct err *e)
 {
     char *copy = xstrdup(list), *rest = copy, *text, one[ENDPOINT_SIZE];
     int rc = 0;
@@ -51,7 +51,7 @@ static int complete_all(const char *list, uint16_t default_port, char **endpoint
         char *before = *endpoints;
         uint16_t port;
 
-        rc = complete(text, default_port, one, &port, e);
+        rc = complete_endpoint(text, default_port, one, &port, e);
         if (rc < 0)
             break;
         *any_port |= port == 0;
@@ -71,35 +71,35 @@ static uint16_t master_port(const struct options *o)
     return o->master_port < 0 ? STATIC_PORT : (uint16_t)o->master_port;
 }
 
-static int at_master(const struct options *o, struct config *c, struct err *e)
+static int use_master_address(const struct options *o, struct config *c, struct err *e)
 {
     const char *host = o->master_addr ? o->master_addr : DEFAULT_HOST;
     char endpoint[ENDPOINT_SIZE];
     uint16_t port;
 
-    if (complete(host, master_port(o), endpoint, &port, e) < 0)
+    if (complete_endpoint(host, master_port(o), endpoint, &port, e) < 0)
         return err_wrap(e, "--master-addr");
     if (port != master_port(o))
         return err_set(e, "--master-addr: \"%s\" has a port, which is --master-port's",
                        host);
-    if (port == 0 && o->max_nodes > 1)
+    if (port == 0 && o->config.job.max_nodes > 1)
         return err_set(e, "--master-port: 0, any port, is for one node only: others "
                           "could not find it");
     c->endpoints = xstrdup(endpoint);
     return 0;
 }
 
-static int at_endpoint(const struct options *o, uint16_t default_port, struct config *c,
-                       struct err *e)
+static int use_endpoints(const struct options *o, uint16_t default_port,
+                         struct config *c, struct err *e)
 {
     const char *text = o->endpoint ? o->endpoint : DEFAULT_HOST;
     char *endpoints;
     bool any_port;
 
-    if (complete_all(text, default_port, &endpoints, &any_port, e) < 0)
+    if (complete_endpoints(text, default_port, &endpoints, &any_port, e) < 0)
         return -1;
     c->endpoints = endpoints;
-    if (any_port && o->max_nodes > 1)
+    if (any_port && o->config.job.max_nodes > 1)
         return err_set(e, "--rdzv-endpoint: port 0, any port, is for one node only: "
                           "others could not find it");
     return 0;
@@ -109,66 +109,65 @@ static bool is_static(const struct options *o)
 {
     if (o->backend != BACKEND_NOT_GIVEN)
         return o->backend == BACKEND_STATIC;
-    /* an endpoint without ranks for the nodes cannot be meant as static */
-    return !o->endpoint || o->node_rank >= 0;
+    /* an endpoint without a node rank can only be dynamic */
+    return !o->endpoint || o->config.node_rank >= 0;
 }
 
-/* One node that nobody else must find. */
+/* One node whose rendezvous no other node has to find. */
 static bool is_local(const struct options *o)
 {
     if (o->standalone)
         return true;
-    if (o->max_nodes > 1)
+    if (o->config.job.max_nodes > 1)
         return false;
     if (o->endpoint)
         return strcmp(o->endpoint, "localhost:0") == 0 ||
                strcmp(o->endpoint, DEFAULT_HOST ":0") == 0;
     return !is_static(o) || o->master_port < 0 || !o->master_addr ||
-           is_here(o->master_addr);
+           is_loopback_name(o->master_addr);
 }
 
 static int check_node_rank(const struct options *o, struct err *e)
 {
-    if (o->standalone && o->min_nodes > 1)
+    if (o->standalone && o->config.job.min_nodes > 1)
         return err_set(e, "--standalone is for one node, and --nnodes is %u",
-                       o->min_nodes);
-    if (o->node_rank >= (long long)o->max_nodes)
-        return err_set(
-            e, "--node-rank: %lld, with %u node%s (--nnodes) they are 0 to %u",
-            o->node_rank, o->max_nodes, o->max_nodes == 1 ? "" : "s", o->max_nodes - 1);
+                       o->config.job.min_nodes);
+    if (o->config.node_rank >= (int32_t)o->config.job.max_nodes)
+        return err_set(e, "--node-rank: %d, with %u node%s (--nnodes) they are 0 to %u",
+                       o->config.node_rank, o->config.job.max_nodes,
+                       o->config.job.max_nodes == 1 ? "" : "s",
+                       o->config.job.max_nodes - 1);
     return 0;
 }
 
-static void stay_local(const struct options *o, struct config *c)
+static void use_local(const struct options *o, struct config *c)
 {
     c->rendezvous = CONFIG_LOCAL;
     if (o->standalone || o->endpoint || !is_static(o) || o->master_port < 0)
         return;
-    /* a port that was asked for is MASTER_PORT, as with torchrun */
-    if (!o->store_port)
+    /* a given port is MASTER_PORT, as with torchrun */
+    if (!c->store_port)
         c->store_port = (uint16_t)o->master_port;
-    if (!o->local_addr)
+    if (!c->local_addr)
         c->local_addr = o->master_addr;
 }
 
-int where_is_rendezvous(const struct options *o, struct config *c, struct err *e)
+int rendezvous_address_find(const struct options *o, struct config *c, struct err *e)
 {
     if (check_node_rank(o, e) < 0)
         return -1;
-    c->is_host = -1;
-    c->local_addr = o->local_addr;
-    c->store_port = (uint16_t)o->store_port;
-    c->node_rank = (int32_t)o->node_rank;
     if (is_local(o)) {
-        stay_local(o, c);
+        use_local(o, c);
         return 0;
     }
     if (!is_static(o)) {
         c->rendezvous = CONFIG_DYNAMIC;
         c->is_host = o->conf.is_host;
-        return at_endpoint(o, DYNAMIC_PORT, c, e);
+        return use_endpoints(o, DYNAMIC_PORT, c, e);
     }
     c->rendezvous = CONFIG_STATIC;
-    c->node_rank = o->node_rank < 0 ? 0 : (int32_t)o->node_rank;
-    return o->endpoint ? at_endpoint(o, master_port(o), c, e) : at_master(o, c, e);
+    if (c->node_rank < 0)
+        c->node_rank = 0;
+    return o->endpoint ? use_endpoints(o, master_port(o), c, e)
+                       : use_master_address(o, c, e);
 }

@@ -9,7 +9,7 @@
  * Where the rendezvous of a job is, from all the flags that have a say in it: fills
  * rendezvous, endpoints (allocated), is_host, node_rank, local_addr and store_port.
  */
-int where_is_rendezvous(const struct options *o, struct config *config,
-                        struct err *e) MUST_CHECK;
+int rendezvous_address_find(const struct options *o, struct config *config,
+                            struct err *e) MUST_CHECK;
 
 #endif

@@ -417,6 +417,19 @@ int opt_set_text(void *target, const struct opt *o, const char *value, struct er
     return 0;
 }
 
+/* The range of o has been checked and fits the field. */
+static void write_number(void *target, const struct opt *o, long long number)
+{
+    void *f = field(target, o);
+
+    if (o->size == sizeof(uint16_t))
+        *(uint16_t *)f = (uint16_t)number;
+    else if (o->size == sizeof(uint32_t))
+        *(uint32_t *)f = (uint32_t)number;
+    else
+        *(long long *)f = number;
+}
+
 int opt_set_int(void *target, const struct opt *o, const char *value, struct err *e)
 {
     const char *digits = *value == '-' ? value + 1 : value;
@@ -429,7 +442,7 @@ int opt_set_int(void *target, const struct opt *o, const char *value, struct err
         number > o->max)
         return err_set(e, "\"%s\" is not a whole number from %lld to %lld", value,
                        o->min, o->max);
-    *(long long *)field(target, o) = number;
+    write_number(target, o, number);
     return 0;
 }
 
@@ -476,6 +489,6 @@ int opt_set_seconds(void *target, const struct opt *o, const char *value, struct
         return err_set(e, "\"%s\" is not a number of seconds from %s to %s", value,
                        seconds_text(o->min, min, sizeof(min)),
                        seconds_text(o->max, max, sizeof(max)));
-    *(uint64_t *)field(target, o) = (uint64_t)ms;
+    write_number(target, o, ms);
     return 0;
 }

@@ -22,8 +22,13 @@ struct opt {
     const char *help; /* one sentence, wrapped by --help; NULL: accepted, not shown */
     int (*set)(void *target, const struct opt *opt, const char *value, struct err *e);
     size_t offset;      /* of the field in target that the common setters write */
+    size_t size;        /* of a number's field: 2, 4 or 8 bytes; 0 is 8 */
     long long min, max; /* for opt_set_int and opt_set_seconds */
 };
+
+/* Designated initialisers of a row whose common setter writes to that field. */
+#define OPT_FIELD(type, field)                                                         \
+    .offset = offsetof(type, field), .size = sizeof(((type *)0)->field)
 
 /* What every program has: into `bool help` and `bool version` of its settings. */
 #define OPT_HELP(type)                                                                 \
@@ -63,8 +68,9 @@ int opt_set_true(void *target, const struct opt *, const char *,
 int opt_set_text(void *target, const struct opt *, const char *,
                  struct err *); /* const char * */
 int opt_set_int(void *target, const struct opt *, const char *,
-                struct err *); /* long long */
-/* Seconds, with fraction, into uint64_t milliseconds; min and max in milliseconds. */
+                struct err *); /* a whole number, of any width */
+/* Seconds, with fraction, into an unsigned number of milliseconds; min and max are in
+ * milliseconds. */
 int opt_set_seconds(void *target, const struct opt *, const char *, struct err *);
 
 #endif

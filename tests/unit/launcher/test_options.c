@@ -18,7 +18,8 @@ static const struct {
     { "--nproc-per-node -1 x", "\"-1\" is not a number" },
     { "--nproc-per-node 2x x", "\"2x\" is not a number" },
     { "--nproc-per-node '' x", "\"\" is not a number" },
-    { "--nproc-per-node gpu x", "--nproc-per-node: \"gpu\", and no GPU" },
+    { "--nproc-per-node gpu x",
+      "--nproc-per-node: \"gpu\", but this machine has no GPU" },
     { "--nproc-per-node", "--nproc-per-node needs a value" },
     { "--nnodes 0 x", "--nnodes: \"0\" is not N or MIN:MAX" },
     { "--nnodes 2: x", "--nnodes: \"2:\" is not" },
@@ -330,8 +331,8 @@ START_TEST(signals_are_known_by_their_names)
     int word;
 
     ck_assert_int_eq(options_parse(4, argv, &o, &word, &e), 0);
-    ck_assert_mem_eq(o.signals, signals, sizeof(signals));
-    ck_assert_str_eq(o.signals_text, "SIGUSR1, TERM ,sigint");
+    ck_assert_mem_eq(o.config.signals, signals, sizeof(signals));
+    ck_assert_str_eq(o.config.signals_text, "SIGUSR1, TERM ,sigint");
 }
 END_TEST
 
