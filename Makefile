@@ -59,10 +59,11 @@ train_ldlibs := $(shell pkg-config --libs openblas libcrypto 2>/dev/null) -lm
 crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
+example-train_src := worker-lib/examples/train.c
 
 programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
             store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
-            coll-bench example-all-reduce
+            coll-bench example-all-reduce example-train
 installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-Runs of build/bin/train for the functional tests: alone or under crun, its words and
-metrics, its workers by rank.
+Runs of build/bin/train, or another program that trains, for the functional tests: alone
+or under crun, its words and metrics, its workers by rank.
 """
 import json
 import os
@@ -19,12 +19,13 @@ SMALL = ["--model=mlp", "--passes=2", "--train-limit=1600"]
 
 
 class Run:
-    """train on `ranks` ranks under crun, or alone where that is None."""
+    """The program on `ranks` ranks under crun, or alone where that is None."""
 
-    def __init__(self, *flags, ranks=None, crun=(), env=None):
+    def __init__(self, *flags, ranks=None, crun=(), env=None, program="train"):
+        self.program = BIN / program
         self.mark = "TRAIN_RUN_" + uuid.uuid4().hex
         launcher = [] if ranks is None else [BIN / "crun", f"--nproc-per-node={ranks}", *crun]
-        self.command = [str(w) for w in [*launcher, BIN / "train", *flags]]
+        self.command = [str(w) for w in [*launcher, self.program, *flags]]
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.popen = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
@@ -63,7 +64,7 @@ class Run:
         found = {}
         for entry in os.listdir("/proc"):
             try:
-                if not entry.isdigit() or os.readlink(f"/proc/{entry}/exe") != str(BIN / "train"):
+                if not entry.isdigit() or os.readlink(f"/proc/{entry}/exe") != str(self.program):
                     continue
                 with open(f"/proc/{entry}/environ", "rb") as f:
                     env = dict(w.split("=", 1) for w in f.read().decode().split("\0") if "=" in w)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The example trainer: a small net that learns to read digits, on any number of ranks.
- * It shows what a program has to do to use crun/worker.h, and measures it.
+ * The trainer: a small net that learns to read digits, on any number of ranks.
+ * It uses all of crun/worker.h, on CPUs and GPUs, and measures it.
  */
 #include <inttypes.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-The example trainer as a person meets it: flags and their mistakes, files that are not
+The trainer as a person meets it: flags and their mistakes, files that are not
 what they should be, lines and metrics, a terminal; the same bits on every run, about the
 same numbers however many ranks share the work.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-The example trainer when it is killed, stopped or told to end: what comes back is, to the
+The trainer when it is killed, stopped or told to end: what comes back is, to the
 last bit, what would have been without. Workers are killed at random moments, which
 SEED=N repeats as far as moments can be.
 """

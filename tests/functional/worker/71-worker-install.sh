@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The worker library as others find it: installed, with its example compiled against it
-# in C and in C++, shared and static. It shows nothing but crun_*, needs little, and its
+# The worker library as others find it: installed, with its examples compiled against
+# it in C and in C++, shared and static. It shows nothing but crun_*, needs little, and its
 # manual has every function, by a page of its name; uninstall leaves nothing.
 set -euo pipefail
 build=${BUILD:-$PWD/build}
@@ -68,6 +68,9 @@ example=$root/worker-lib/examples/all_reduce.c
 read -ra shared < <(pkg-config --cflags --libs crun-worker)
 "${CC:-cc}" -Wall -Werror -o "$place/c" "$example" "${shared[@]}"
 run "$place/c"
+"${CC:-cc}" -Wall -Werror -o "$place/digits" "$root/worker-lib/examples/train.c" "${shared[@]}" -lm
+LD_LIBRARY_PATH=$lib "$place/digits" --passes=1 >"$place/out" || fail "the example that trains"
+grep -q '^pass 1: loss [0-9.]*, test accuracy 9[0-9][.]' "$place/out" || { cat "$place/out" && fail "accuracy"; }
 "${CXX:-c++}" -Wall -Werror -x c++ -o "$place/cxx" "$example" "${shared[@]}"
 run "$place/cxx"
 read -ra flags < <(pkg-config --cflags crun-worker)

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+The example that trains a net with the worker library: it learns, and a rank that is killed
+costs nothing but the steps after the last checkpoint.
+"""
+import os
+import re
+import signal
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+from train_runs import Run, finished, main  # noqa: E402
+
+PROGRAM = {"program": "example-train", "ranks": 2}
+
+
+def passes(run):
+    """Loss and accuracy after each pass."""
+    return [tuple(map(float, words)) for words in re.findall(
+        r"^pass \d+: loss ([\d.]+), test accuracy ([\d.]+) %$", run.out, re.M)]
+
+
+def killed(folder):
+    """What comes out is, to the last bit that is shown, what comes out without a death."""
+    whole = passes(finished("--passes=4", **PROGRAM))
+    assert len(whole) == 4 and whole[-1][0] < whole[0][0] and whole[-1][1] > 95, whole
+    with Run("--passes=4", f"--checkpoints={folder}/c", **PROGRAM,
+             crun=["--max-restarts=1", "--restart-backoff=0"]) as run:
+        run.until(lambda: any(name.endswith(".safetensors") for name in
+                              (os.listdir(folder + "/c") if os.path.isdir(folder + "/c") else ())),
+                  "a checkpoint")
+        os.kill(run.workers()[1], signal.SIGKILL)
+        run.ends_with(0).says(r"^resumed after step [1-9]\d*$", "out")
+        assert passes(run)[-1][1] == whole[-1][1], f"{whole} without a death: {run}"
+
+
+def write_set(folder, name, count):
+    """Images of one grey each, which is their digit."""
+    labels = [i % 10 for i in range(count)]
+    with open(f"{folder}/{name}-images-idx3-ubyte", "wb") as f:
+        f.write(struct.pack(">IIII", 0x803, count, 28, 28))
+        f.write(b"".join(bytes([25 * label] * 784) for label in labels))
+    with open(f"{folder}/{name}-labels-idx1-ubyte", "wb") as f:
+        f.write(struct.pack(">II", 0x801, count) + bytes(labels))
+
+
+def files(folder):
+    write_set(folder, "train", 640)
+    write_set(folder, "t10k", 100)
+    (first, _), *_, (last, accuracy) = passes(finished(
+        f"--data={folder}", "--passes=20", **PROGRAM))
+    assert last < first and accuracy > 20, (first, last, accuracy)
+    with Run("--data=/nowhere", program="example-train") as run:
+        run.ends_with(1).says("^digits: /nowhere/train-images-idx3-ubyte: .* cannot be read$")
+
+
+main({"killed": killed, "files": files})
