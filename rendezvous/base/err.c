@@ -12,7 +12,7 @@ int err_set(struct err *e, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(e->text, sizeof(e->text), fmt, ap);
     va_end(ap);
-    return -1;
+    return err_set_code(e, 0, 0);
 }
 
 int err_set_errno(struct err *e, int errnum, const char *fmt, ...)
@@ -25,6 +25,13 @@ int err_set_errno(struct err *e, int errnum, const char *fmt, ...)
     va_end(ap);
     len = strlen(e->text);
     snprintf(e->text + len, sizeof(e->text) - len, ": %s", strerror(errnum));
+    return err_set_code(e, 0, 0);
+}
+
+int err_set_code(struct err *e, int code, unsigned rank)
+{
+    e->code = code;
+    e->rank = rank;
     return -1;
 }
 

@@ -3,23 +3,31 @@
 #define RENDEZVOUS_BASE_ERR_H
 
 /*
- * What went wrong, in words a person can act on. A function that can fail for a
- * reason outside the program takes a `struct err *` (never NULL) as its last
- * argument, fills it and returns -1. The text is added to on the way up and shown
- * once, by the caller that decides what to do about it.
+ * What went wrong. A function that can fail for a reason outside the program takes a
+ * `struct err *` (never NULL) as its last argument, fills it and returns -1. The text
+ * is for a person: it is added to on the way up and shown once, by the caller that
+ * decides what to do about it. No code reads the text: what a caller decides by is the
+ * code, whose values the part of the program that sets it defines.
  */
 struct err {
+    int code;      /* 0: there is only the text */
+    unsigned rank; /* that the code is about, if it is about one */
     char text[512];
 };
 
-/* Set the text. Always returns -1, so `return err_set(e, ...)` reads well. */
+/* Set the text; code and rank become 0. Always returns -1, so `return err_set(e, ...)`
+ * reads well. */
 int err_set(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* As err_set, followed by ": " and the text of errno value `errnum`. Returns -1. */
 int err_set_errno(struct err *e, int errnum, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put "context: " in front of the text that is there. Returns -1. */
+/* After err_set. Returns -1. */
+int err_set_code(struct err *e, int code, unsigned rank);
+
+/* Put "context: " in front of the text that is there; code and rank stay. Returns -1.
+ */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define MUST_CHECK __attribute__((warn_unused_result))

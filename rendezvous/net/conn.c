@@ -269,7 +269,7 @@ void conn_hang_up(struct conn *c)
 static void deliver(struct conn *c, const struct frame_header *h, const uint8_t *body)
 {
     struct msg m;
-    struct err e = { "" };
+    struct err e = { 0 };
 
     if (proto_decode(h, body, &m, &e) < 0 &&
         (!c->calls.unreadable || !c->calls.unreadable(c->calls.arg, c, h, e.text)))

@@ -65,7 +65,7 @@ void pass_ticks(unsigned ms)
 
 void commit(void)
 {
-    struct err e = { "" };
+    struct err e = { 0 };
 
     ck_assert_msg(registry_commit(g, &e) == 0, "%s", e.text);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/backends/backend_hierarchical.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,15 +34,13 @@ static uint8_t *out_at(const struct op *op, size_t element)
 static crun_status settle(struct hierarchical *n, const struct op *op, crun_status s,
                           struct err *e)
 {
-    const char *name = s == CRUN_TIMEOUT ? strstr(e->text, "for rank ") : NULL;
     struct wait_chain b = { .store = n->team.store,
                             .prefix = n->team.prefix,
                             .rank = n->team.world_rank[n->team.rank] };
-    unsigned accused;
 
-    if (!name || sscanf(name, "for rank %u", &accused) != 1)
+    if (s != CRUN_TIMEOUT || e->code != ERROR_LATE_RANK)
         return s;
-    return wait_chain_settle(&b, accused, op->timeout_ms, false, n->team.aborted, e);
+    return wait_chain_settle(&b, e->rank, op->timeout_ms, false, n->team.aborted, e);
 }
 
 static crun_status run_local(struct hierarchical *n, const struct op *op,

@@ -162,7 +162,7 @@ static void *write_copies(void *arg)
 
     pthread_mutex_lock(&c->lock);
     for (;;) {
-        struct err e = { "" };
+        struct err e = { 0 };
         crun_status status;
 
         while (!c->copy && !c->ending)

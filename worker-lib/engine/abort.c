@@ -1,20 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-#include <string.h>
+#include "worker-lib/engine/abort.h"
 
-#include "worker-lib/engine/backend.h"
+#include <stddef.h>
 
-bool abort_set(struct abort_word *a, crun_status s, const char *reason)
+/* As much of the text as fits behind what is there. Safe in a signal handler. */
+static void append_text(char reason[ABORT_REASON_SIZE], size_t used, const char *text)
+{
+    while (*text && used < ABORT_REASON_SIZE - 1)
+        reason[used++] = *text++;
+    reason[used] = '\0';
+}
+
+static bool set_once(struct abort_word *a, crun_status s, int32_t rank,
+                     const char *reason)
 {
     uint32_t none = 0;
-    size_t i = 0;
 
     if (!atomic_compare_exchange_strong(&a->set, &none, ABORT_CLAIMED))
         return false;
-    for (; reason[i] && i < sizeof(a->reason) - 1; i++)
-        a->reason[i] = reason[i];
-    a->reason[i] = '\0';
+    a->rank = rank;
+    append_text(a->reason, 0, reason);
     atomic_store(&a->set, (uint32_t)s);
     return true;
+}
+
+bool abort_set(struct abort_word *a, crun_status s, const char *reason)
+{
+    return set_once(a, s, ABORT_OWN, reason);
+}
+
+bool abort_set_error(struct abort_word *a, crun_status s, const struct err *e)
+{
+    return set_once(a, s, e->code == ERROR_TOLD ? (int32_t)e->rank : ABORT_OWN,
+                    e->text);
+}
+
+bool abort_set_notice(struct abort_word *a, const struct abort_notice *n)
+{
+    return set_once(a, (crun_status)n->status, n->rank, n->reason);
 }
 
 crun_status abort_get(const struct abort_word *a)
@@ -24,21 +47,16 @@ crun_status abort_get(const struct abort_word *a)
     return set == ABORT_CLAIMED ? CRUN_OK : (crun_status)set;
 }
 
-/* "rank 12: ", and not "rank 12 is gone". */
-static bool names_a_rank(const char *reason)
+crun_status abort_error(const struct abort_word *a, struct err *e)
 {
-    const char *c = reason;
+    crun_status s = abort_get(a);
 
-    for (const char *w = "rank "; *w; w++)
-        if (*c++ != *w)
-            return false;
-    if (*c < '0' || *c > '9')
-        return false;
-    while (*c >= '0' && *c <= '9')
-        c++;
-    return c[0] == ':' && c[1] == ' ';
+    err_set(e, "%s", a->reason);
+    err_set_code(e, ERROR_ABORTED, 0);
+    return s;
 }
 
+/* snprintf is not safe in a signal handler. */
 static size_t put_rank(unsigned rank, char *text)
 {
     char digits[10];
@@ -56,12 +74,41 @@ static size_t put_rank(unsigned rank, char *text)
     return used;
 }
 
-void abort_told(const struct abort_word *a, unsigned rank, char text[ABORT_REASON_SIZE])
+struct abort_notice abort_notice(const struct abort_word *a, unsigned rank)
 {
-    const char *reason = a->reason;
-    size_t used = names_a_rank(reason) ? 0 : put_rank(rank, text);
+    struct abort_notice n = { .status = abort_get(a), .rank = a->rank };
+    size_t used = 0;
 
-    while (*reason && used < ABORT_REASON_SIZE - 1)
-        text[used++] = *reason++;
-    text[used] = '\0';
+    if (a->rank == ABORT_OWN) {
+        n.rank = (int32_t)rank;
+        used = put_rank(rank, n.reason);
+    }
+    append_text(n.reason, used, a->reason);
+    return n;
+}
+
+struct abort_notice abort_notice_of_error(crun_status s, const struct err *e)
+{
+    struct abort_notice n = { .status = (uint32_t)s, .rank = ABORT_OWN };
+
+    if (e->code == ERROR_TOLD)
+        n.rank = (int32_t)e->rank;
+    append_text(n.reason, 0, e->text);
+    return n;
+}
+
+bool abort_notice_is_valid(const struct abort_notice *n)
+{
+    return n->status > CRUN_OK && n->status < CRUN_STATUS_COUNT &&
+           n->rank >= ABORT_OWN && n->reason[ABORT_REASON_SIZE - 1] == '\0';
+}
+
+crun_status abort_notice_error(const struct abort_notice *n, struct err *e)
+{
+    bool valid = abort_notice_is_valid(n);
+
+    err_set(e, "%.*s", ABORT_REASON_SIZE, n->reason);
+    if (valid && n->rank != ABORT_OWN)
+        err_set_code(e, ERROR_TOLD, (unsigned)n->rank);
+    return valid ? (crun_status)n->status : CRUN_PEER_LOST;
 }

@@ -2,10 +2,9 @@
 #ifndef WORKER_LIB_ENGINE_BACKEND_H
 #define WORKER_LIB_ENGINE_BACKEND_H
 
-#include <stdatomic.h>
-
 #include "rendezvous/base/err.h"
 #include "worker-lib/crun/worker.h"
+#include "worker-lib/engine/abort.h"
 #include "worker-lib/meeting/store_client.h"
 
 /*
@@ -59,37 +58,6 @@ const char *op_name(enum op_kind kind); /* "all_reduce" */
 /* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5". Returns text. */
 char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
                   size_t size);
-
-/*
- * Why everything ends: set once, looked at wherever somebody waits. One is the world's,
- * and what its ranks see first of all others' comes into it: backend_calls.abort takes
- * it to them.
- */
-#define ABORT_REASON_SIZE 256
-struct abort_word {
-    _Atomic uint32_t set; /* 0, ABORT_CLAIMED, or a crun_status */
-    char reason[ABORT_REASON_SIZE];
-};
-#define ABORT_CLAIMED UINT32_MAX /* somebody writes the reason */
-
-/* The first one wins; true for it. Safe in a signal handler. */
-bool abort_set(struct abort_word *a, crun_status s, const char *reason);
-/* CRUN_OK: not set. */
-crun_status abort_get(const struct abort_word *a);
-/* "rank 12: reason", as the others are to read it; a reason that was another's has its
- * rank already. Safe in a signal handler. */
-void abort_told(const struct abort_word *a, unsigned rank,
-                char text[ABORT_REASON_SIZE]);
-
-/* What another rank has told in the store that it ended by; set in `into`. For a
- * backend whose connection ends. False: nothing is known. The prefix is the world's. */
-bool failure_heard(struct store_client *store, const char *prefix,
-                   struct abort_word *into);
-
-/* store_client_get for something that another rank is to set while the ranks meet: it
- * ends with the status and the words of whoever fails meanwhile. */
-crun_status await_key(struct store_client *store, const char *prefix, const char *key,
-                      void *value, size_t *size, uint64_t deadline_ms, struct err *e);
 
 struct flight_recorder;
 

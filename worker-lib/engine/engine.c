@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,23 +59,36 @@ static const struct backend_calls *calls_of(const struct engine *g)
 /* -- failures -----------------------------------------------------------------------
  */
 
-void engine_abort(struct engine *g, crun_status s, const char *reason, bool quiet)
+/* What the abort word says is told to the other ranks. */
+static void tell(struct engine *g, bool quiet)
 {
-    abort_set(g->config.aborted, s, reason);
     g->config.backend->calls->abort(g->config.backend);
     if (!quiet && !atomic_exchange(&g->told, true))
         g->config.failed(g->config.arg);
 }
 
+void engine_abort(struct engine *g, crun_status s, const char *reason, bool quiet)
+{
+    abort_set(g->config.aborted, s, reason);
+    tell(g, quiet);
+}
+
+/* True: the error is what this world ends by. */
+static bool abort_by_error(struct engine *g, crun_status s, const struct err *e)
+{
+    bool first = abort_set_error(g->config.aborted, s, e);
+
+    tell(g, false);
+    return first || e->code == ERROR_ABORTED;
+}
+
 /* The status and the words of what ended this world. */
 static crun_status ended(struct engine *g, struct err *e)
 {
-    crun_status s = abort_get(g->config.aborted);
+    crun_status s = abort_error(g->config.aborted, e);
 
     if (atomic_load(&g->worded))
         *e = g->words;
-    else
-        err_set(e, "%s", g->config.aborted->reason);
     if (!atomic_exchange(&g->told, true)) /* it was a signal handler */
         g->config.failed(g->config.arg);
     return s;
@@ -86,9 +98,7 @@ static crun_status ended(struct engine *g, struct err *e)
  * all later calls say, too. */
 static void keep_words(struct engine *g, const struct err *e)
 {
-    const char *reason = g->config.aborted->reason;
-
-    if (atomic_load(&g->worded) || strncmp(e->text, reason, strlen(reason)) != 0)
+    if (atomic_load(&g->worded))
         return;
     g->words = *e;
     atomic_store(&g->worded, true);
@@ -98,12 +108,15 @@ static void keep_words(struct engine *g, const struct err *e)
  * `running`. */
 static crun_status settle(struct engine *g, crun_status s, struct err *e)
 {
+    bool is_reason;
+
     if (s == CRUN_OK || s == CRUN_BAD_ARGUMENT)
         return s;
-    engine_abort(g, s, e->text, false);
+    is_reason = abort_by_error(g, s, e);
     if (abort_get(g->config.aborted) == CRUN_OK)
         return s;
-    keep_words(g, e);
+    if (is_reason)
+        keep_words(g, e);
     return ended(g, e);
 }
 
@@ -351,7 +364,7 @@ static crun_status enqueue(struct engine *g, const struct op *op, crun_work **wo
 static crun_status settle_beside(struct engine *g, crun_status s, const struct err *e)
 {
     if (s != CRUN_OK && s != CRUN_BAD_ARGUMENT)
-        engine_abort(g, s, e->text, false);
+        abort_by_error(g, s, e);
     return s == CRUN_OK ? s : fail_with(s, e);
 }
 

@@ -119,8 +119,7 @@ crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
     snprintf(late.text, sizeof(late.text), "%s", e->text);
     say(b, accused, e->text, STORE_MS);
     if (!wait_for_others(aborted, rest_ms(timeout_ms, early))) {
-        err_set(e, "%s", aborted->reason);
-        return abort_get(aborted);
+        return abort_error(aborted, e);
     }
     for (unsigned hop = 0; hop < HOPS_MAX; hop++) {
         if (!find(b->store, b->prefix, late.accused, &last)) {

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/engine/failure_notice.h"
 
 #define TIMEOUT_S 1800
 #define INIT_TIMEOUT_S 300
@@ -63,6 +64,14 @@ static crun_status read_options(crun_world *w, const crun_options *o, struct err
 /* -- failure ------------------------------------------------------------------------
  */
 
+static void tell_failure(crun_world *w)
+{
+    struct abort_notice n = abort_notice(&w->aborted, w->env.rank);
+
+    if (w->store)
+        failure_notice_write(w->store, w->prefix, &n);
+}
+
 static void failed(void *arg)
 {
     crun_world *w = arg;
@@ -72,7 +81,7 @@ static void failed(void *arg)
         return;
     if (directory && *directory)
         flight_recorder_dump(w->flight, directory, w->aborted.reason);
-    world_tell_failure(w);
+    tell_failure(w);
 }
 
 /* -- the backend --------------------------------------------------------------------
@@ -190,8 +199,8 @@ static crun_status join(crun_world *w, const char *backend, const char *device,
         s = open_backend(w, backend, device, e);
     if (s == CRUN_OK)
         s = start_engine(w, e);
-    if (s != CRUN_OK && w->store && abort_set(&w->aborted, s, e->text))
-        world_tell_failure(w);
+    if (s != CRUN_OK && w->store && abort_set_error(&w->aborted, s, e))
+        tell_failure(w);
     return s;
 }
 

@@ -50,7 +50,4 @@ bool world_is_one_memory(const crun_world *w);
 /* Microseconds in collectives that ran beside the program, so far. */
 uint64_t world_beside_us(crun_world *w);
 
-/* What this rank ended by, for those of other nodes: see failure_heard(). */
-void world_tell_failure(crun_world *w);
-
 #endif

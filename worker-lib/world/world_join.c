@@ -25,7 +25,6 @@
 #define TELL_MS 500
 #define LINGER_MS 2000
 #define LOOK_GONE_MS 5
-#define HEAR_MS 250 /* between looks whether somebody has failed to come */
 #define CLAIM_SIZE 160
 #define CLAIM_MS 2000 /* between its number and its name in the store */
 
@@ -333,69 +332,4 @@ crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
     if (s == CRUN_OK)
         return others_have_gpus(w, with, without, all, e);
     return store_client_set(w->store, without, "", 0, w->init_deadline_ms, e);
-}
-
-/* -- failure ------------------------------------------------------------------------
- */
-
-struct failure {
-    uint32_t status;
-    char text[ABORT_REASON_SIZE];
-};
-
-void world_tell_failure(crun_world *w)
-{
-    uint64_t until = clock_ms() + TELL_MS;
-    struct failure f = { .status = abort_get(&w->aborted) };
-    char key[sizeof(w->prefix) + 8];
-    struct err e;
-
-    if (!w->store)
-        return;
-    snprintf(key, sizeof(key), "%sfailure", w->prefix);
-    abort_told(&w->aborted, w->env.rank, f.text);
-    if (store_client_has(w->store, key, until) == 0)
-        (void)!store_client_set(w->store, key, &f, sizeof(f), until, &e);
-}
-
-bool failure_heard(struct store_client *store, const char *prefix,
-                   struct abort_word *into)
-{
-    uint64_t until = clock_ms() + TELL_MS;
-    struct failure f;
-    size_t size = sizeof(f);
-    char key[420];
-    struct err e;
-
-    snprintf(key, sizeof(key), "%sfailure", prefix);
-    if (store_client_has(store, key, until) != 1 ||
-        store_client_get(store, key, &f, &size, until, &e) != CRUN_OK ||
-        size != sizeof(f) || f.status == CRUN_OK || f.status >= CRUN_STATUS_COUNT)
-        return false;
-    f.text[sizeof(f.text) - 1] = '\0';
-    abort_set(into, (crun_status)f.status, f.text);
-    return true;
-}
-
-crun_status await_key(struct store_client *store, const char *prefix, const char *key,
-                      void *value, size_t *size, uint64_t deadline_ms, struct err *e)
-{
-    for (;;) {
-        uint64_t now = clock_ms(), until = now + HEAR_MS;
-        struct abort_word why = { 0 };
-        size_t room = *size;
-        crun_status s = store_client_get(store, key, value, &room,
-                                         until < deadline_ms ? until : deadline_ms, e);
-
-        if (s != CRUN_TIMEOUT) {
-            *size = room;
-            return s;
-        }
-        if (failure_heard(store, prefix, &why)) {
-            err_set(e, "%s", why.reason);
-            return abort_get(&why);
-        }
-        if (now >= deadline_ms)
-            return s;
-    }
 }

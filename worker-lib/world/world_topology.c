@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker-lib/engine/failure_notice.h"
 #include "worker-lib/world/world.h"
 
 #define MACHINE_SIZE 320
@@ -93,8 +94,8 @@ static crun_status draw_map(crun_world *w, struct err *e)
 
         snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
         memset(machines[nodes], 0, MACHINE_SIZE);
-        s = await_key(w->store, w->prefix, key, machines[nodes], &size,
-                      w->init_deadline_ms, e);
+        s = failure_notice_await_key(w->store, w->prefix, key, machines[nodes], &size,
+                                     w->init_deadline_ms, e);
         while (strcmp(machines[n], machines[nodes]) != 0)
             n++;
         w->node[r] = n;
@@ -109,8 +110,8 @@ static crun_status read_map(crun_world *w, struct err *e)
     size_t size = w->env.size * sizeof(*w->node);
     char key[KEY_SIZE];
     struct pattern p;
-    crun_status s = await_key(w->store, w->prefix, map_key(w, key), w->node, &size,
-                              w->init_deadline_ms, e);
+    crun_status s = failure_notice_await_key(w->store, w->prefix, map_key(w, key),
+                                             w->node, &size, w->init_deadline_ms, e);
 
     if (s == CRUN_OK && size == sizeof(p)) {
         memcpy(&p, w->node, sizeof(p));

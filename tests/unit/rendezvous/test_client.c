@@ -485,7 +485,7 @@ START_TEST(a_wrong_endpoint_is_refused)
                                          "host:0x1", "host:99999", "a:1,",  ",a:1" };
     struct client_config config = config_for(wrong[_i]);
     struct client_calls calls = { .arg = NULL };
-    struct err e = { "" };
+    struct err e = { 0 };
 
     ck_assert_ptr_null(client_create(loop, &config, &calls, &e));
     ck_assert_str_ne(e.text, "");

@@ -100,11 +100,11 @@ static void post(struct nccl *n, struct backend_work *w)
 /* Why all ended, and whether this process can ever be rid of it. */
 static crun_status end_words(const struct nccl *n, struct err *e)
 {
-    crun_status s = abort_get(n->team.aborted);
+    crun_status s = abort_error(n->team.aborted, e);
 
-    err_set(e, "%s%s", n->team.aborted->reason,
-            n->stuck ? "; NCCL hangs and cannot be aborted: this process has to end"
-                     : "");
+    if (n->stuck)
+        err_set(e, "%s; NCCL hangs and cannot be aborted: this process has to end",
+                n->team.aborted->reason);
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
@@ -171,11 +171,7 @@ static void put_back(struct nccl *n, struct backend_work *w)
 
 static crun_status check_open(struct nccl *n, struct err *e)
 {
-    crun_status s = abort_get(n->team.aborted);
-
-    if (s != CRUN_OK)
-        err_set(e, "%s", n->team.aborted->reason);
-    return s;
+    return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
 /* Does the host have to wait for its result? */

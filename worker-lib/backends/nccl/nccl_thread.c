@@ -43,9 +43,8 @@ static crun_status failed(struct nccl *n, const char *call, int result, struct e
 
 static crun_status ended(struct nccl *n, struct err *e)
 {
-    crun_status s = abort_get(n->team.aborted);
+    crun_status s = abort_error(n->team.aborted, e);
 
-    err_set(e, "%s", n->team.aborted->reason);
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
@@ -359,7 +358,7 @@ static void settle(struct nccl *n, struct backend_work *w, crun_status s)
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
 
     if (s != CRUN_OK && w->task != TASK_CLOSE && s != CRUN_BAD_ARGUMENT) {
-        abort_set(n->team.aborted, s, w->e.text);
+        abort_set_error(n->team.aborted, s, &w->e);
         n->backend.calls->abort(&n->backend);
     }
     pthread_mutex_lock(&n->lock);
@@ -420,7 +419,7 @@ static void look_idle(struct nccl *n)
     if (!is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
         s = look(n, &result, &e);
     if (s != CRUN_OK) {
-        abort_set(n->team.aborted, s, e.text);
+        abort_set_error(n->team.aborted, s, &e);
         n->backend.calls->abort(&n->backend);
     }
     pthread_mutex_lock(&n->lock);

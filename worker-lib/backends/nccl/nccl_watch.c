@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
+#include "worker-lib/engine/failure_notice.h"
 
 #define TICK_MS 100
 #define RANKS_PER_TICK 256 /* a store is asked by all of them, and not more often */
@@ -206,7 +207,7 @@ static void wait_tick(struct nccl *n)
 
 static void end_with(struct nccl *n, crun_status s, const struct err *e)
 {
-    abort_set(n->team.aborted, s, e->text);
+    abort_set_error(n->team.aborted, s, e);
 }
 
 static const char *describe(const struct nccl *n, const struct backend_work *w,
@@ -295,7 +296,7 @@ static void look_at_lost(struct nccl *n)
 
     /* who leaves because of a failure has told it before */
     if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
-        failure_heard(n->team.store, n->team.prefix, n->team.aborted))
+        failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted))
         return;
     p = &n->peer[lost - 1];
     pthread_mutex_lock(&n->lock);
@@ -419,7 +420,7 @@ void *nccl_watch(void *arg)
         if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
             abort_get(n->team.aborted) == CRUN_OK) {
             meet_peers(n);
-            (void)failure_heard(n->team.store, n->team.prefix, n->team.aborted);
+            (void)failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted);
             asked_ms = clock_ms();
         }
         if (abort_get(n->team.aborted) != CRUN_OK) {

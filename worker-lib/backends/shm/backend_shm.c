@@ -81,13 +81,12 @@ static bool gains_beside(const struct backend *b)
 static void abort_shm(struct backend *b)
 {
     struct shm *s = shm_of(b);
-    crun_status status = abort_get(s->team.aborted);
-    char text[ABORT_REASON_SIZE];
+    struct abort_notice notice;
 
-    if (status == CRUN_OK)
+    if (abort_get(s->team.aborted) == CRUN_OK)
         return;
-    abort_told(s->team.aborted, s->team.world_rank[s->team.rank], text);
-    abort_set(&shm_head(s)->aborted, status, text);
+    notice = abort_notice(s->team.aborted, s->team.world_rank[s->team.rank]);
+    abort_set_notice(&shm_head(s)->aborted, &notice);
     shm_wake_all(s);
 }
 

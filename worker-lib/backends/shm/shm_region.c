@@ -24,6 +24,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/shm/backend_shm.h"
+#include "worker-lib/engine/failure_notice.h"
 
 /* No rank can take pages away from the others. It must still grow, for crun_alloc. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
@@ -380,14 +381,11 @@ static bool all_have_come(const struct shm *s)
     return true;
 }
 
-/* One of those that are not there may have said why: tell those that are. */
+/* A rank that is missing may have left a notice: pass it on to those that are here. */
 static void hear(struct shm *s)
 {
-    if (!failure_heard(s->team.store, s->team.prefix, s->team.aborted))
-        return;
-    abort_set(&shm_head(s)->aborted, abort_get(s->team.aborted),
-              s->team.aborted->reason);
-    shm_wake_all(s);
+    if (failure_notice_abort(s->team.store, s->team.prefix, s->team.aborted))
+        s->backend.calls->abort(&s->backend);
 }
 
 /* The first rank gives the file to who asks for it until all are there. */
@@ -446,20 +444,16 @@ static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_
 static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_ms,
                               struct err *e)
 {
+    struct abort_notice why;
     struct notice n;
     size_t size = sizeof(n);
-    crun_status status = await_key(s->team.store, s->team.prefix, key, &n, &size,
-                                   deadline_ms, e);
-
-    struct abort_word why = { 0 };
-
+    crun_status status = failure_notice_await_key(s->team.store, s->team.prefix, key,
+                                                  &n, &size, deadline_ms, e);
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
     /* the first rank may have left meanwhile, for what somebody has told */
-    if (status != CRUN_OK && failure_heard(s->team.store, s->team.prefix, &why)) {
-        err_set(e, "%s", why.reason);
-        return abort_get(&why);
-    }
+    if (status != CRUN_OK && failure_notice_read(s->team.store, s->team.prefix, &why))
+        return abort_notice_error(&why, e);
     return status == CRUN_OK ? take_seat(s, e) : status;
 }
 

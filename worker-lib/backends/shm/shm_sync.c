@@ -107,12 +107,14 @@ crun_status shm_check_abort(const struct shm *s, struct err *e)
     const struct abort_word *why = s->team.aborted;
     crun_status status = abort_get(why);
 
-    if (status == CRUN_OK) {
-        why = &shm_head(s)->aborted;
-        status = abort_get(why);
-    }
     if (status != CRUN_OK)
+        return abort_error(why, e);
+    why = &shm_head(s)->aborted;
+    status = abort_get(why);
+    if (status != CRUN_OK) {
         err_set(e, "%s", why->reason);
+        err_set_code(e, ERROR_TOLD, (unsigned)why->rank);
+    }
     return status;
 }
 
@@ -195,9 +197,10 @@ static bool is_stopped(int pid)
     return end && strncmp(end, ") T", 3) == 0;
 }
 
-static void name_late(const struct wait *w, char *names, size_t size)
+/* Returns the first one's place; the team's size: none is late any more. */
+static unsigned name_late(const struct wait *w, char *names, size_t size)
 {
-    unsigned shown = 0, all = 0;
+    unsigned shown = 0, all = 0, first = w->s->team.size;
     size_t used = 0;
 
     names[0] = '\0';
@@ -206,7 +209,8 @@ static void name_late(const struct wait *w, char *names, size_t size)
 
         if (!is_late(w, p))
             continue;
-        all++;
+        if (all++ == 0)
+            first = p;
         if (shown == NAMES_MAX || used > size - 60)
             continue;
         shown++;
@@ -216,16 +220,19 @@ static void name_late(const struct wait *w, char *names, size_t size)
     }
     if (all > shown)
         snprintf(names + used, size - used, " and %u more", all - shown);
+    return first;
 }
 
 static crun_status late(const struct wait *w, struct err *e)
 {
     char names[NAMES_SIZE], what[80], duration[40];
+    unsigned first = name_late(w, names, sizeof(names));
 
-    name_late(w, names, sizeof(names));
     describe(w, what, sizeof(what));
     clock_format_duration(w->op->timeout_ms, duration, sizeof(duration));
     err_set(e, "waited %s in %s for %s", duration, what, names);
+    if (first < w->s->team.size)
+        err_set_code(e, ERROR_LATE_RANK, w->s->team.world_rank[first]);
     return CRUN_TIMEOUT;
 }
 
@@ -236,10 +243,11 @@ static crun_status ended(const struct wait *w, struct err *e)
     char names[NAMES_SIZE], what[80];
 
     if (abort_get(w->s->team.aborted) != CRUN_OK) {
-        name_late(w, names, sizeof(names));
+        (void)name_late(w, names, sizeof(names));
         describe(w, what, sizeof(what));
         err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
                 *names ? names : "nobody");
+        err_set_code(e, ERROR_ABORTED, 0);
         return abort_get(w->s->team.aborted);
     }
     return shm_check_abort(w->s, e);

@@ -152,7 +152,7 @@ static bool heard(struct run *r, unsigned p, const struct frame *f)
     case FRAME_DATA:
         return heard_data(r, p, f);
     case FRAME_FAIL:
-        r->status = tcp_fail_told(body, r->e);
+        r->status = abort_notice_error(body, r->e);
         return false;
     default: /* FRAME_BYE */
         r->tcp->link[p].ended = true;
@@ -391,14 +391,12 @@ static crun_status let_go(struct tcp *t, crun_status status, struct err *e)
 {
     int held = HELD_BY_RUN;
 
-    char text[ABORT_REASON_SIZE];
-
     if (status != CRUN_OK) {
-        bool ours = abort_get(t->aborted) && strcmp(e->text, t->aborted->reason) == 0;
+        struct abort_notice n = e->code == ERROR_ABORTED
+                                    ? abort_notice(t->aborted, t->world_rank[t->rank])
+                                    : abort_notice_of_error(status, e);
 
-        if (ours)
-            abort_told(t->aborted, t->world_rank[t->rank], text);
-        tcp_tell(t, status, ours ? text : e->text);
+        tcp_tell(t, &n);
         return status;
     }
     atomic_store(&t->holder, HELD_BY_NOBODY);

@@ -110,7 +110,6 @@ crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_m
 
 /* Why it has failed, in the words that all ranks shall have. */
 crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e);
-crun_status tcp_fail_told(const struct last_words *w, struct err *e);
 crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct words *w,
                               struct err *e);
 crun_status tcp_fail_timeout(struct plan *plan, struct err *e);
@@ -121,7 +120,7 @@ void tcp_say_late(struct plan *plan, uint64_t left_ms);
 bool tcp_is_alone(const struct tcp *t);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
 /* The others shall know; then the links are closed. */
-void tcp_tell(struct tcp *t, crun_status status, const char *text);
+void tcp_tell(struct tcp *t, const struct abort_notice *n);
 /* The same in passing: what is sent at once is enough. Safe in a signal handler. */
 void tcp_tell_aborted(struct tcp *t);
 void tcp_say_bye(struct tcp *t);

@@ -19,8 +19,9 @@
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/net.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
+#include "worker-lib/engine/failure_notice.h"
 
-#define MAGIC 0x63707402u   /* changes with the protocol */
+#define MAGIC 0x63707403u   /* changes with the protocol */
 #define GUESTS_MAX 128      /* that have connected and not shown a token yet */
 #define LOOK_UP_MS 50       /* at the abort word */
 #define KEEPALIVE_IDLE_S 10 /* then a host that does not answer is found dead */
@@ -119,8 +120,9 @@ static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
     m->tokens = (struct tokens){ id128_random(), id128_random() };
     for (unsigned p = 1; p < team->size; p++) {
         size_t room = ADDRESS_SIZE - 1;
-        crun_status status = await_key(team->store, team->prefix, key(m, "at", p, name),
-                                       m->address[p], &room, m->deadline_ms, m->e);
+        crun_status status = failure_notice_await_key(
+            team->store, team->prefix, key(m, "at", p, name), m->address[p], &room,
+            m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
             if (status == CRUN_TIMEOUT)
@@ -147,8 +149,8 @@ static crun_status learn(struct meeting *m, uint8_t *list, size_t size)
 
     if (status != CRUN_OK)
         return status;
-    status = await_key(team->store, team->prefix, key(m, "all", 0, name), list, &room,
-                       m->deadline_ms, m->e);
+    status = failure_notice_await_key(team->store, team->prefix, key(m, "all", 0, name),
+                                      list, &room, m->deadline_ms, m->e);
     if (status != CRUN_OK) {
         if (status == CRUN_TIMEOUT)
             err_wrap(m->e, "waiting for rank %u to say where all ranks are",

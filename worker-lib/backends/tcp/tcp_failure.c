@@ -11,8 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
-
-_Static_assert(LAST_WORDS_MAX == ABORT_REASON_SIZE, "a reason travels as it is");
+#include "worker-lib/engine/failure_notice.h"
 
 #define TELL_MS 200 /* for the others to take it */
 #define RANKS_NAMED 8
@@ -41,13 +40,6 @@ static unsigned long long call_of(const struct tcp *t, const struct words *w)
     bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
 
     return w->sequence / (is_pair ? 1 : t->steps);
-}
-
-crun_status tcp_fail_told(const struct last_words *w, struct err *e)
-{
-    err_set(e, "%.*s", LAST_WORDS_MAX, w->text);
-    return w->status > CRUN_OK && w->status < CRUN_STATUS_COUNT ? (crun_status)w->status
-                                                                : CRUN_PEER_LOST;
 }
 
 /* Past all that is of no use now: why it has failed, or NULL. */
@@ -83,9 +75,10 @@ crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e)
     unsigned rank = world_rank(plan->tcp, peer);
 
     if (f && f->kind == FRAME_FAIL)
-        return tcp_fail_told((const void *)(f + 1), e);
+        return abort_notice_error((const void *)(f + 1), e);
     /* it may have had no more room to say why */
-    if (!f && failure_heard(plan->tcp->store, plan->tcp->prefix, plan->tcp->aborted))
+    if (!f &&
+        failure_notice_abort(plan->tcp->store, plan->tcp->prefix, plan->tcp->aborted))
         return tcp_fail_aborted(plan->tcp, e);
     if (f)
         err_set(e, "rank %u has left, and others still call collectives", rank);
@@ -216,14 +209,10 @@ crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
 {
-    crun_status status = abort_get(t->aborted);
-
-    if (status == CRUN_OK) {
-        err_set(e, "an operation of these ranks has failed before");
-        return CRUN_ABORTED;
-    }
-    err_set(e, "%s", t->aborted->reason);
-    return status;
+    if (abort_get(t->aborted))
+        return abort_error(t->aborted, e);
+    err_set(e, "an operation of these ranks has failed before");
+    return CRUN_ABORTED;
 }
 
 /* -- telling ------------------------------------------------------------------------
@@ -231,21 +220,21 @@ crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
 
 /* Bring a piece under way to its end, since the last word comes after it, and take what
  * the other still sends, so that it comes to read. True: this link is through. */
-static bool tell_one(struct link *l, const struct last_words *w)
+static bool tell_one(struct link *l, const struct abort_notice *n)
 {
     if (l->fd < 0)
         return true;
     while (link_push(l))
         ;
     if (!l->mute && !link_is_sending(l))
-        link_put_last(l, FRAME_FAIL, w);
+        link_put_last(l, FRAME_FAIL, n);
     if (last_frame(l))
         l->ended = true;
     return l->ended && l->mute;
 }
 
 /* How many links are not through; polls says what they are waited for. */
-static unsigned tell_all(struct tcp *t, const struct last_words *w)
+static unsigned tell_all(struct tcp *t, const struct abort_notice *n)
 {
     unsigned count = 0;
 
@@ -253,7 +242,7 @@ static unsigned tell_all(struct tcp *t, const struct last_words *w)
         struct link *l = &t->link[p];
         short events = 0;
 
-        if (tell_one(l, w))
+        if (tell_one(l, n))
             continue;
         if (!l->ended)
             events |= POLLIN;
@@ -264,15 +253,13 @@ static unsigned tell_all(struct tcp *t, const struct last_words *w)
     return count;
 }
 
-void tcp_tell(struct tcp *t, crun_status status, const char *text)
+void tcp_tell(struct tcp *t, const struct abort_notice *n)
 {
-    struct last_words w = { .status = (uint32_t)status };
     uint64_t until = clock_ms() + TELL_MS, now;
     unsigned count;
 
     atomic_store(&t->holder, HELD_FOR_GOOD);
-    snprintf(w.text, sizeof(w.text), "%s", text);
-    while ((count = tell_all(t, &w)) > 0 && (now = clock_ms()) < until)
+    while ((count = tell_all(t, n)) > 0 && (now = clock_ms()) < until)
         (void)poll(t->polls, count, (int)(until - now));
     for (unsigned p = 0; p < t->size; p++)
         link_hang_up(&t->link[p]);
@@ -280,12 +267,11 @@ void tcp_tell(struct tcp *t, crun_status status, const char *text)
 
 void tcp_tell_aborted(struct tcp *t)
 {
-    struct last_words w = { .status = (uint32_t)abort_get(t->aborted) };
+    struct abort_notice n = abort_notice(t->aborted, world_rank(t, t->rank));
 
-    abort_told(t->aborted, world_rank(t, t->rank), w.text);
     for (unsigned p = 0; p < t->size; p++)
         if (t->link[p].fd >= 0)
-            link_put_last(&t->link[p], FRAME_FAIL, &w);
+            link_put_last(&t->link[p], FRAME_FAIL, &n);
 }
 
 void tcp_say_bye(struct tcp *t)

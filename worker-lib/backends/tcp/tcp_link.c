@@ -15,7 +15,7 @@
 #define PROBES_UNANSWERED 3
 
 static_assert(sizeof(struct frame) == 8 && sizeof(struct words) == 24, "wire format");
-static_assert(sizeof(struct frame) + sizeof(struct last_words) < LINK_IN_BYTES,
+static_assert(sizeof(struct frame) + sizeof(struct abort_notice) < LINK_IN_BYTES,
               "all but data is looked at in the buffer");
 
 bool link_init(struct link *l)
@@ -102,17 +102,17 @@ bool link_push(struct link *l)
     return true;
 }
 
-void link_put_last(struct link *l, enum frame_kind kind, const struct last_words *w)
+void link_put_last(struct link *l, enum frame_kind kind, const struct abort_notice *n)
 {
     struct {
         struct frame frame;
-        struct last_words words;
+        struct abort_notice notice;
     } last = { .frame = { .kind = (uint8_t)kind,
                           .magic = FRAME_MAGIC,
-                          .bytes = w ? sizeof(*w) : 0 } };
+                          .bytes = n ? sizeof(*n) : 0 } };
 
-    if (w)
-        last.words = *w;
+    if (n)
+        last.notice = *n;
     if (!l->mute && !link_is_sending(l))
         (void)!send(l->fd, &last, sizeof(last.frame) + last.frame.bytes,
                     MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -162,7 +162,7 @@ static size_t size_in_buffer(const struct frame *f)
 static bool is_ours(const struct frame *f)
 {
     static const size_t size[] = { [FRAME_OP] = sizeof(struct words),
-                                   [FRAME_FAIL] = sizeof(struct last_words),
+                                   [FRAME_FAIL] = sizeof(struct abort_notice),
                                    [FRAME_BYE] = 0 };
 
     if (f->magic != FRAME_MAGIC || f->kind < FRAME_OP || f->kind > FRAME_BYE)

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker-lib/engine/abort.h"
+
 /*
  * One connection to another rank: frames out, frames in, never waiting. Everything on
  * the wire is a frame, native byte order (the meeting has compared it). What a rank is
@@ -14,7 +16,7 @@
 enum frame_kind {
     FRAME_OP = 1, /* what I call now: struct words */
     FRAME_DATA,   /* a piece of a stream of that call */
-    FRAME_FAIL,   /* why I have given up: struct last_words; nothing follows */
+    FRAME_FAIL,   /* why I have given up: struct abort_notice; nothing follows */
     FRAME_BYE     /* I leave in good order; nothing follows */
 };
 
@@ -30,12 +32,6 @@ struct words {
     uint64_t sequence, count;
     uint32_t peer;
     uint8_t kind, type, op, unused;
-};
-
-#define LAST_WORDS_MAX 256
-struct last_words {
-    uint32_t status;
-    char text[LAST_WORDS_MAX];
 };
 
 #define LINK_IN_BYTES 16384 /* of what comes before it is asked for */
@@ -69,7 +65,7 @@ bool link_is_sending(const struct link *l);
 /* Send what can be sent now. True: something was. */
 bool link_push(struct link *l);
 /* Nothing may be under way. Best effort, then the sending side is closed. */
-void link_put_last(struct link *l, enum frame_kind kind, const struct last_words *w);
+void link_put_last(struct link *l, enum frame_kind kind, const struct abort_notice *n);
 
 /* -- in -----------------------------------------------------------------------------
  */

@@ -137,7 +137,7 @@ static void expect(const char *what, enum config_numa binding, uint32_t local_ra
 {
     struct id_set set = { { 0 } };
     struct numa_place place;
-    struct err e = { "" };
+    struct err e = { 0 };
 
     ck_assert_msg(numa_place(tree_root, binding, local_rank, workers, &place, &e) == 0,
                   "%s", e.text);
@@ -154,7 +154,7 @@ static void expect_refusal(enum config_numa binding, uint32_t local_rank,
                            uint32_t workers, const char *why)
 {
     struct numa_place place;
-    struct err e = { "" };
+    struct err e = { 0 };
 
     ck_assert_int_eq(numa_place(tree_root, binding, local_rank, workers, &place, &e),
                      -1);
@@ -381,7 +381,7 @@ START_TEST(this_machine_can_be_bound_to)
 {
     struct numa_place place;
     cpu_set_t before;
-    struct err e = { "" };
+    struct err e = { 0 };
 
     gpus = 0;
     ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);

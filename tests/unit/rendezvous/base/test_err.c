@@ -40,6 +40,24 @@ START_TEST(a_text_may_be_part_of_its_own_successor)
 }
 END_TEST
 
+START_TEST(a_code_stays_while_context_is_added_and_goes_with_the_text)
+{
+    (void)err_set(&e, "no answer");
+    ck_assert_int_eq(e.code, 0);
+    ck_assert_int_eq(err_set_code(&e, 7, 12), -1);
+    (void)err_wrap(&e, "barrier");
+    ck_assert_str_eq(e.text, "barrier: no answer");
+    ck_assert_int_eq(e.code, 7);
+    ck_assert_uint_eq(e.rank, 12);
+    (void)err_set_errno(&e, ENOENT, "cannot open %s", "x");
+    ck_assert_int_eq(e.code, 0);
+    ck_assert_uint_eq(e.rank, 0);
+    (void)err_set_code(&e, 7, 12);
+    (void)err_set(&e, "another");
+    ck_assert_int_eq(e.code, 0);
+}
+END_TEST
+
 START_TEST(what_is_too_long_is_cut_and_ended)
 {
     char text[2 * sizeof(e.text)];
@@ -68,6 +86,7 @@ int main(void)
     tcase_add_test(tc, an_errno_is_told_in_words);
     tcase_add_test(tc, context_goes_in_front);
     tcase_add_test(tc, a_text_may_be_part_of_its_own_successor);
+    tcase_add_test(tc, a_code_stays_while_context_is_added_and_goes_with_the_text);
     tcase_add_test(tc, what_is_too_long_is_cut_and_ended);
     suite_add_tcase(suite, tc);
     return check_main(suite);

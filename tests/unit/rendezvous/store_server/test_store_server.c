@@ -252,7 +252,7 @@ START_TEST(a_port_in_use_is_told)
 {
     struct net_addr addr = loopback();
     struct store_server_config config = { .listen = &addr };
-    struct err e = { "" };
+    struct err e = { 0 };
 
     net_set_port(&addr, store_server_port(server));
     ck_assert_ptr_null(store_server_create(&config, &e));

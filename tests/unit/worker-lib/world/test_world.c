@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker-lib/engine/failure_notice.h"
 #include "tests/worlds/check_main.h"
 
 #define SIZE 3
@@ -104,8 +105,8 @@ static void ask_after_rank_0_has_left(crun_world *w)
         return;
     }
     usleep(BETWEEN_MS * 1000);
-    ck_assert_msg(failure_heard(w->store, w->prefix, &why), "rank %u heard nothing",
-                  w->env.rank);
+    ck_assert_msg(failure_notice_abort(w->store, w->prefix, &why),
+                  "rank %u heard nothing", w->env.rank);
     ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
 }
 

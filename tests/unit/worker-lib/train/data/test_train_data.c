@@ -138,7 +138,7 @@ static const struct {
 
 START_TEST(a_bad_file_is_named_with_what_is_wrong)
 {
-    struct err e = { "" };
+    struct err e = { 0 };
 
     put_images("train-images-idx3-ubyte", &bad[_i].images);
     put_labels("train-labels-idx1-ubyte", &bad[_i].labels);
@@ -149,7 +149,7 @@ END_TEST
 
 START_TEST(a_missing_file_is_named)
 {
-    struct err e = { "" };
+    struct err e = { 0 };
 
     ck_assert_ptr_null(data_read(tree_root, DATA_TEST, &e));
     ck_assert_ptr_nonnull(strstr(e.text, "there is no t10k-images-idx3-ubyte"));
@@ -161,7 +161,7 @@ END_TEST
 
 START_TEST(a_damaged_archive_is_named)
 {
-    struct err e = { "" };
+    struct err e = { 0 };
     FILE *out = create("train-images-idx3-ubyte.gz");
 
     fwrite("\x1f\x8b\x08\0\0\0\0\0\0\3garbage and more garbage", 1, 34, out);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_ENGINE_ABORT_H
+#define WORKER_LIB_ENGINE_ABORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+
+/* The codes of a struct err in this library. */
+enum error_code {
+    ERROR_LATE_RANK = 1, /* `rank` was waited for in vain */
+    ERROR_TOLD,          /* the text is what `rank` has told: "rank 12: ..." */
+    ERROR_ABORTED        /* the text begins with the abort word's reason; no rank */
+};
+
+/*
+ * Why everything ends: set once, looked at by everything that waits. There is one for
+ * each world; a failure that another rank tells of is set in it as well, and
+ * backend_calls.abort takes it to the other ranks.
+ */
+#define ABORT_REASON_SIZE 256
+#define ABORT_OWN (-1)
+struct abort_word {
+    _Atomic uint32_t set; /* 0, ABORT_CLAIMED, or a crun_status */
+    int32_t rank;         /* that has told the reason, which begins with it; or OWN */
+    char reason[ABORT_REASON_SIZE];
+};
+#define ABORT_CLAIMED UINT32_MAX /* the reason is being written */
+
+/* What one rank tells another of why everything ends, in the store or in a frame. */
+struct abort_notice {
+    uint32_t status;
+    int32_t rank; /* as above; ABORT_OWN: all ranks are to say the same */
+    char reason[ABORT_REASON_SIZE];
+};
+
+/* The first one wins; true for it. Safe in a signal handler. */
+bool abort_set(struct abort_word *a, crun_status s, const char *reason);
+/* With the error's text. */
+bool abort_set_error(struct abort_word *a, crun_status s, const struct err *e);
+bool abort_set_notice(struct abort_word *a, const struct abort_notice *n);
+
+/* CRUN_OK: not set. */
+crun_status abort_get(const struct abort_word *a);
+/* The same; e has the reason, and ERROR_ABORTED. */
+crun_status abort_error(const struct abort_word *a, struct err *e);
+
+/* The word as `rank` tells it: its own reason is preceded by "rank 12: ". Safe in a
+ * signal handler. */
+struct abort_notice abort_notice(const struct abort_word *a, unsigned rank);
+struct abort_notice abort_notice_of_error(crun_status s, const struct err *e);
+/* False: it did not come from abort_notice. */
+bool abort_notice_is_valid(const struct abort_notice *n);
+/* Of a notice that another rank has sent. Returns its status, or CRUN_PEER_LOST. */
+crun_status abort_notice_error(const struct abort_notice *n, struct err *e);
+
+#endif

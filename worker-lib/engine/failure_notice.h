@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_ENGINE_FAILURE_NOTICE_H
+#define WORKER_LIB_ENGINE_FAILURE_NOTICE_H
+
+#include "worker-lib/engine/abort.h"
+#include "worker-lib/meeting/store_client.h"
+
+/*
+ * The failure notice: what the first rank that fails leaves in the store, for ranks
+ * that it has no connection to, or no longer. The prefix of its key is the world's.
+ */
+void failure_notice_write(struct store_client *store, const char *prefix,
+                          const struct abort_notice *n);
+
+/* False: there is none, or the store does not answer. */
+bool failure_notice_read(struct store_client *store, const char *prefix,
+                         struct abort_notice *n);
+
+/* The same; sets the abort word. For a backend whose connection ends. */
+bool failure_notice_abort(struct store_client *store, const char *prefix,
+                          struct abort_word *into);
+
+/* store_client_get for a key that another rank is to set while the ranks meet. If a
+ * rank fails meanwhile, it ends with the status and the text of its notice. */
+crun_status failure_notice_await_key(struct store_client *store, const char *prefix,
+                                     const char *key, void *value, size_t *size,
+                                     uint64_t deadline_ms, struct err *e);
+
+#endif
