@@ -44,7 +44,7 @@ static bool is_python(const char *name)
 
 /* 0, or why path cannot be used. A folder of PATH that we may not look into is like
  * one that is not there. */
-static int unfitness(const struct search *s, const char *path)
+static int file_unfitness(const struct search *s, const char *path)
 {
     struct stat st;
 
@@ -56,9 +56,9 @@ static int unfitness(const struct search *s, const char *path)
 }
 
 /* Takes path over. */
-static void try(struct search *s, char *path)
+static void try_file(struct search *s, char *path)
 {
-    int why = s->found ? ENOENT : unfitness(s, path);
+    int why = s->found ? ENOENT : file_unfitness(s, path);
 
     if (why == 0) {
         s->found = path;
@@ -72,20 +72,20 @@ static void try(struct search *s, char *path)
     free(path);
 }
 
-static void try_path(struct search *s, const char *path)
+static void try_path_folders(struct search *s, const char *path)
 {
     for (path = path ? path : DEFAULT_PATH; !s->found; path++) {
         int length = (int)strcspn(path, ":");
 
         /* an empty entry is the working directory */
-        try(s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
+        try_file(s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
         path += length;
         if (*path == '\0')
             return;
     }
 }
 
-static int refuse(const struct search *s, const char *looked, struct err *e)
+static int refuse_file(const struct search *s, const char *looked, struct err *e)
 {
     if (!s->unfit)
         return err_set(e, "%s: no such file%s", s->name, looked);
@@ -116,19 +116,19 @@ static char *find_file(const struct command *c, const char *name, bool python,
     bool script = is_python(name);
 
     if (strchr(name, '/') || script)
-        try(&s, xstrdup(name));
+        try_file(&s, xstrdup(name));
     if (!strchr(name, '/')) {
         /* execve does not look in PATH: the working directory needs its dot */
         if (s.found && !python) {
             free(s.found);
             s.found = xasprintf("./%s", name);
         }
-        try_path(&s, c->path);
+        try_path_folders(&s, c->path);
         if (c->beside)
-            try(&s, xasprintf("%s/%s", c->beside, name));
+            try_file(&s, xasprintf("%s/%s", c->beside, name));
     }
     if (!s.found)
-        (void)refuse(&s, looked_in(name, script), e);
+        (void)refuse_file(&s, looked_in(name, script), e);
     free(s.unfit);
     return s.found;
 }
@@ -140,9 +140,9 @@ static char *find_python(const struct command *c, const char *program, struct er
     struct search s = { .name = name, .mode = X_OK };
 
     if (strchr(name, '/'))
-        try(&s, xstrdup(name));
+        try_file(&s, xstrdup(name));
     else
-        try_path(&s, c->path);
+        try_path_folders(&s, c->path);
     if (!s.found && name == c->python)
         (void)err_set(e, "PYTHON_EXEC: %s is not a program%s", name,
                       strchr(name, '/') ? "" : " of PATH");
@@ -155,7 +155,7 @@ static char *find_python(const struct command *c, const char *program, struct er
     return s.found;
 }
 
-static size_t count(const char *const *list)
+static size_t count_words(const char *const *list)
 {
     size_t n = 0;
 
@@ -165,10 +165,10 @@ static size_t count(const char *const *list)
 }
 
 /* The lists one after another, NULL-ended, texts and all in one allocation. */
-static const char **join(const char *const *first, const char *const *second)
+static const char **join_words(const char *const *first, const char *const *second)
 {
     const char *const *const lists[] = { first, second };
-    size_t slots = count(first) + count(second) + 1, bytes = 0, used = 0;
+    size_t slots = count_words(first) + count_words(second) + 1, bytes = 0, used = 0;
     const char **joined;
     char *text;
 
@@ -234,7 +234,7 @@ const char **command_find(const struct command *c, const char *const *words,
     else if (!*words[0])
         (void)err_set(e, "the program's name is empty");
     else if (find_program(c, words[0], prefix, &file, &python, e) == 0)
-        argv = join(prefix, words + 1);
+        argv = join_words(prefix, words + 1);
     free(file);
     free(python);
     return argv;

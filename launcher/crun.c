@@ -71,8 +71,8 @@ static int find_preflight(const char *folder, char *path, size_t size, struct er
     return 0;
 }
 
-static int find_command(const struct options *o, const char *const *words,
-                        struct config *config, struct err *e)
+static int build_argv(const struct options *o, const char *const *words,
+                      struct config *config, struct err *e)
 {
     char folder[PATH_MAX], preflight[PATH_MAX + 16];
     struct command c = { .module = o->module,
@@ -105,7 +105,7 @@ static int build_config(const struct options *o, const char *const *words,
         return err_set(e, "a program is missing (crun --help)");
     if (config_build(o, words, &machine, config, e) < 0)
         return -1;
-    return find_command(o, words, config, e);
+    return build_argv(o, words, config, e);
 }
 
 /* Fails early if --log-dir cannot be created. */

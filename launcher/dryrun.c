@@ -11,7 +11,7 @@
 /* Before it is known, or where only other nodes know it. */
 #define UNKNOWN_HOST "RANK-0-HOST"
 
-static const char *describe(const struct config *c)
+static const char *describe_rendezvous(const struct config *c)
 {
     switch (c->rendezvous) {
     case CONFIG_LOCAL:
@@ -120,8 +120,8 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
     fprintf(out, "# job %s: %" PRIu32 " node%s, %" PRIu32 " worker%s on this one\n",
             c->run_id, c->job.max_nodes, c->job.max_nodes == 1 ? "" : "s", c->workers,
             c->workers == 1 ? "" : "s");
-    fprintf(out, "# rendezvous: %s%s%s\n", describe(c), c->endpoints ? ", " : "",
-            c->endpoints ? c->endpoints : "");
+    fprintf(out, "# rendezvous: %s%s%s\n", describe_rendezvous(c),
+            c->endpoints ? ", " : "", c->endpoints ? c->endpoints : "");
     if (start.port == 0)
         fputs("# MASTER_PORT 0: any free port, chosen at the start\n", out);
     for (uint32_t i = 0; i < c->workers; i++) {

@@ -8,8 +8,8 @@
 #include "rendezvous/protocol/proto.h"
 
 /* crunctl drain: let a node leave in good order; the others go on without it. */
-static int run(struct ctl_client *c, const struct ctl_client_options *o,
-               const char *word, struct err *e)
+static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
+                         const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_DRAIN };
     char text[2 * sizeof(m.ack.text)];
@@ -17,22 +17,22 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
 
     if (!proto_is_name(word) || strlen(word) >= sizeof(m.drain.node)) {
         err_set(e, "\"%s\" is not a node's name or slot", word);
-        return CTL_CLIENT_EXIT_USAGE;
+        return CTL_EXIT_USAGE;
     }
     snprintf(m.drain.run_id, sizeof(m.drain.run_id), "%s", o->run_id ? o->run_id : "");
     snprintf(m.drain.node, sizeof(m.drain.node), "%s", word);
     rc = ctl_client_ask(c, &m, NULL, NULL, NULL, e);
-    if (rc == CTL_CLIENT_EXIT_OK && *ctl_client_answer_text(c))
+    if (rc == CTL_EXIT_OK && *ctl_client_answer_text(c))
         printf("%s\n", log_printable(ctl_client_answer_text(c), text, sizeof(text)));
     return rc;
 }
 
-static const struct opt table[] = { CTL_CLIENT_COMMON_FLAGS, { .name = NULL } };
+static const struct opt table[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
-const struct ctl_client_command ctl_drain = {
+const struct ctl_command ctl_drain = {
     .name = "drain",
     .words = "NODE",
     .summary = "let a node (its name, or its slot) leave in good order",
     .table = table,
-    .run = run,
+    .run = cmd_drain_run,
 };

@@ -42,7 +42,7 @@ struct reader {
     bool json;
 };
 
-static void on_event(void *arg, const struct msg *m)
+static void print_event(void *arg, const struct msg *m)
 {
     const struct reader *r = arg;
 
@@ -56,8 +56,8 @@ static void on_event(void *arg, const struct msg *m)
         ctl_client_stop_listening(r->c);
 }
 
-static int run(struct ctl_client *c, const struct ctl_client_options *o,
-               const char *word, struct err *e)
+static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
+                          const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_EVENTS };
     struct reader r = { .c = c, .json = o->json };
@@ -68,32 +68,32 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
              o->run_id ? o->run_id : "");
     m.events.since = (uint64_t)o->since;
     m.events.follow = o->follow;
-    rc = ctl_client_ask(c, &m, on_event, &r, NULL, e);
-    return rc == CTL_CLIENT_EXIT_OK && o->follow ? ctl_client_listen(c, on_event, &r, e)
-                                                 : rc;
+    rc = ctl_client_ask(c, &m, print_event, &r, NULL, e);
+    return rc == CTL_EXIT_OK && o->follow ? ctl_client_listen(c, print_event, &r, e)
+                                          : rc;
 }
 
 static const struct opt table[] = {
-    CTL_CLIENT_COMMON_FLAGS,
+    CTL_COMMON_FLAGS,
     { .name = "follow",
       .letter = 'f',
       .help = "Go on with the events to come, until Ctrl-C.",
       .set = opt_set_true,
-      .offset = offsetof(struct ctl_client_options, follow) },
+      .offset = offsetof(struct ctl_options, follow) },
     { .name = "since",
       .arg = "N",
       .help = "Only events with a greater number. Default: all that are kept.",
       .set = opt_set_int,
-      .offset = offsetof(struct ctl_client_options, since),
+      .offset = offsetof(struct ctl_options, since),
       .min = 0,
       .max = INT64_MAX },
-    CTL_CLIENT_JSON_FLAG("Print each event as a line of JSON."),
+    CTL_JSON_FLAG("Print each event as a line of JSON."),
     { .name = NULL },
 };
 
-const struct ctl_client_command ctl_events = {
+const struct ctl_command ctl_events = {
     .name = "events",
     .summary = "show what has happened to the jobs",
     .table = table,
-    .run = run,
+    .run = cmd_events_run,
 };

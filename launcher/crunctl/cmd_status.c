@@ -15,7 +15,7 @@
 /* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
  * JSON. */
 struct status {
-    const struct ctl_client_options *options;
+    const struct ctl_options *options;
     struct job_list {
         char run_id[RUN_ID_MAX + 1];
         struct job_list *next;
@@ -32,7 +32,7 @@ static const char *const headings[] = { "NODE",      "SLOT",        "RANKS", "ST
 
 /* -- for people ------------------------------------------------------------------- */
 
-static void print_result(const struct msg_job_status *s)
+static void print_job_result(const struct msg_job_status *s)
 {
     char age[32], text[2 * sizeof(s->text)];
 
@@ -64,7 +64,7 @@ static void print_job(const struct msg_job_status *s)
                plural(s->workers), s->nodes, plural(s->nodes));
     if (s->spares)
         printf(" (+%" PRIu32 " spare%s)", s->spares, plural(s->spares));
-    print_result(s);
+    print_job_result(s);
     clock_format_duration(done ? s->state_ms : s->age_ms, age, sizeof(age));
     printf(done ? "   ended %s ago" : "   up %s", age);
     printf("   restarts %" PRIu32 " of %" PRIu32 "\n", s->restarts, s->max_restarts);
@@ -120,7 +120,7 @@ static void add_row(struct text_table *t, const struct msg_node_status *s)
 
 /* -- for programs ----------------------------------------------------------------- */
 
-static void add_number(cJSON *o, const char *name, uint64_t value)
+static void add_json_number(cJSON *o, const char *name, uint64_t value)
 {
     cJSON_AddNumberToObject(o, name, (double)value);
 }
@@ -136,7 +136,7 @@ static void add_failure(cJSON *o, const struct failure *f)
     cJSON_AddNumberToObject(o, "local_rank", f->local_rank);
     cJSON_AddNumberToObject(o, "pid", f->pid);
     cJSON_AddNumberToObject(o, "code", f->code);
-    add_number(o, "time_ms", f->wall_ms);
+    add_json_number(o, "time_ms", f->wall_ms);
     cJSON_AddStringToObject(o, "said", f->said);
     cJSON_AddStringToObject(o, "log", f->log);
 }
@@ -154,7 +154,7 @@ static cJSON *job_object(const struct msg_job_status *s)
     cJSON_AddStringToObject(o, "notice", s->notice);
     cJSON_AddStringToObject(o, "program", s->program);
     cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
-    add_number(o, "epoch", s->epoch);
+    add_json_number(o, "epoch", s->epoch);
     cJSON_AddNumberToObject(o, "node_count", s->nodes);
     cJSON_AddNumberToObject(o, "spare_count", s->spares);
     cJSON_AddNumberToObject(o, "worker_count", s->workers);
@@ -163,8 +163,8 @@ static cJSON *job_object(const struct msg_job_status *s)
     cJSON_AddNumberToObject(o, "restarts", s->restarts);
     cJSON_AddNumberToObject(o, "max_restarts", s->max_restarts);
     cJSON_AddNumberToObject(o, "exit_code", s->exit_code);
-    add_number(o, "age_ms", s->age_ms);
-    add_number(o, "state_ms", s->state_ms);
+    add_json_number(o, "age_ms", s->age_ms);
+    add_json_number(o, "state_ms", s->state_ms);
     add_failure(o, &s->failure);
     return o;
 }
@@ -196,9 +196,9 @@ static cJSON *node_object(const struct msg_node_status *s)
     cJSON_AddNumberToObject(o, "group_rank", s->group_rank);
     cJSON_AddNumberToObject(o, "first_rank", s->first_rank);
     cJSON_AddNumberToObject(o, "workers", s->workers);
-    add_number(o, "heard_ms_ago", s->heard_ms);
+    add_json_number(o, "heard_ms_ago", s->heard_ms);
     cJSON_AddStringToObject(o, "containment", s->containment);
-    add_number(o, "step", s->progress.step);
+    add_json_number(o, "step", s->progress.step);
     cJSON_AddStringToObject(o, "steps_per_s", s->progress.steps_per_s);
     cJSON_AddStringToObject(o, "loss", s->progress.loss);
     cJSON_AddStringToObject(o, "note", s->progress.note);
@@ -242,7 +242,7 @@ static void on_detail(void *arg, const struct msg *m)
 }
 
 /* All pages of one list. */
-static int ask_pages(struct ctl_client *c, const char *run_id, ctl_client_answer_fn *fn,
+static int ask_pages(struct ctl_client *c, const char *run_id, ctl_answer_fn *fn,
                      struct status *s, struct err *e)
 {
     struct msg m = { .type = MSG_STATUS };
@@ -253,7 +253,7 @@ static int ask_pages(struct ctl_client *c, const char *run_id, ctl_client_answer
     do {
         m.status.from = (uint32_t)next;
         rc = ctl_client_ask(c, &m, fn, s, &next, e);
-    } while (rc == CTL_CLIENT_EXIT_OK && next);
+    } while (rc == CTL_EXIT_OK && next);
     return rc;
 }
 
@@ -273,11 +273,11 @@ static int show_all(struct ctl_client *c, struct status *s, struct err *e)
 {
     int rc = ask_pages(c, "", on_job_name, s, e);
 
-    if (rc == CTL_CLIENT_EXIT_OK && !s->jobs && !s->array)
+    if (rc == CTL_EXIT_OK && !s->jobs && !s->array)
         printf("no jobs\n");
     for (struct job_list *j = s->jobs, *next; j; j = next) {
         next = j->next;
-        if (rc == CTL_CLIENT_EXIT_OK)
+        if (rc == CTL_EXIT_OK)
             rc = show_job(c, j->run_id, s, e);
         if (next && !s->array)
             putchar('\n');
@@ -286,8 +286,8 @@ static int show_all(struct ctl_client *c, struct status *s, struct err *e)
     return rc;
 }
 
-static int run(struct ctl_client *c, const struct ctl_client_options *o,
-               const char *word, struct err *e)
+static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
+                          const char *word, struct err *e)
 {
     struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
     int rc;
@@ -295,7 +295,7 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
     s.tail = &s.jobs;
     (void)word;
     rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
-    if (s.array && rc == CTL_CLIENT_EXIT_OK) {
+    if (s.array && rc == CTL_EXIT_OK) {
         char *text = log_printable_json(cJSON_Print(s.array));
 
         puts(text ? text : "[]");
@@ -306,14 +306,14 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_CLIENT_COMMON_FLAGS,
-    CTL_CLIENT_JSON_FLAG("Print an array of jobs as JSON."),
+    CTL_COMMON_FLAGS,
+    CTL_JSON_FLAG("Print an array of jobs as JSON."),
     { .name = NULL },
 };
 
-const struct ctl_client_command ctl_status = {
+const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "show the jobs, their nodes and how far they are",
     .table = table,
-    .run = run,
+    .run = cmd_status_run,
 };

@@ -5,8 +5,8 @@
 #include "launcher/crunctl/ctl_client.h"
 
 /* crunctl stop: end a job on all its nodes. */
-static int run(struct ctl_client *c, const struct ctl_client_options *o,
-               const char *word, struct err *e)
+static int cmd_stop_run(struct ctl_client *c, const struct ctl_options *o,
+                        const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_STOP_JOB, .stop_job = { .now = o->now } };
 
@@ -17,17 +17,17 @@ static int run(struct ctl_client *c, const struct ctl_client_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_CLIENT_COMMON_FLAGS,
+    CTL_COMMON_FLAGS,
     { .name = "now",
       .help = "Without giving the workers time to finish.",
       .set = opt_set_true,
-      .offset = offsetof(struct ctl_client_options, now) },
+      .offset = offsetof(struct ctl_options, now) },
     { .name = NULL },
 };
 
-const struct ctl_client_command ctl_stop = {
+const struct ctl_command ctl_stop = {
     .name = "stop",
     .summary = "end a job on all its nodes",
     .table = table,
-    .run = run,
+    .run = cmd_stop_run,
 };

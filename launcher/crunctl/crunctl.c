@@ -18,17 +18,16 @@
 #define DEFAULT_ENDPOINT "127.0.0.1:29400"
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_client_command *const commands[] = { &ctl_status, &ctl_events,
-                                                             &ctl_stop, &ctl_drain,
-                                                             NULL };
+static const struct ctl_command *const commands[] = { &ctl_status, &ctl_events,
+                                                      &ctl_stop, &ctl_drain, NULL };
 
-static const struct opt common_flags[] = { CTL_CLIENT_COMMON_FLAGS, { .name = NULL } };
+static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
-static void print_help(void)
+static void print_usage(void)
 {
     printf("usage: crunctl [flags] COMMAND [flags]\n\n"
            "Looks at and steers the jobs of a rendezvous.\n\n");
-    for (const struct ctl_client_command *const *c = commands; *c; c++) {
+    for (const struct ctl_command *const *c = commands; *c; c++) {
         char form[32];
 
         snprintf(form, sizeof(form), "%s %s", (*c)->name,
@@ -41,29 +40,29 @@ static void print_help(void)
     printf("\n\"crunctl COMMAND --help\" shows those of one command.\n");
 }
 
-static void print_command_help(const struct ctl_client_command *c)
+static void print_command_help(const struct ctl_command *c)
 {
     printf("usage: crunctl %s%s%s [flags]\n\n%c%s.\n\n", c->name, c->words ? " " : "",
            c->words ? c->words : "", toupper(c->summary[0]), c->summary + 1);
     opt_print(c->table, stdout);
 }
 
-static const struct ctl_client_command *find_command(const char *name)
+static const struct ctl_command *find_command(const char *name)
 {
-    for (const struct ctl_client_command *const *c = commands; *c; c++)
+    for (const struct ctl_command *const *c = commands; *c; c++)
         if (strcmp((*c)->name, name) == 0)
             return *c;
     return NULL;
 }
 
-static int usage(const char *text)
+static int refuse_usage(const char *text)
 {
     log_error("%s", text);
-    return CTL_CLIENT_EXIT_USAGE;
+    return CTL_EXIT_USAGE;
 }
 
 /* As many words as the command takes: one or none. */
-static int check_words(const struct ctl_client_command *c, int words, const char *extra,
+static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
 {
     if (words < (c->words ? 1 : 0))
@@ -77,7 +76,7 @@ static int check_words(const struct ctl_client_command *c, int words, const char
     return 0;
 }
 
-static int check_run_id(const struct ctl_client_options *o, struct err *e)
+static int check_run_id(const struct ctl_options *o, struct err *e)
 {
     if (o->run_id && (!proto_is_name(o->run_id) || strlen(o->run_id) > RUN_ID_MAX))
         return err_set(e,
@@ -88,16 +87,16 @@ static int check_run_id(const struct ctl_client_options *o, struct err *e)
 }
 
 /* Whatever was printed is out, or the exit code says that it is not. */
-static int finish(int rc)
+static int flush_output(int rc)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return rc;
     log_error("standard output cannot be written");
-    return rc == CTL_CLIENT_EXIT_OK ? CTL_CLIENT_EXIT_REFUSED : rc;
+    return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
 }
 
-static int run(const struct ctl_client_command *command,
-               const struct ctl_client_options *o, const char *word)
+static int run_connected(const struct ctl_command *command, const struct ctl_options *o,
+                         const char *word)
 {
     struct err e;
     int rc;
@@ -105,28 +104,28 @@ static int run(const struct ctl_client_command *command,
 
     if (c)
         rc = command->run(c, o, word, &e);
-    if (rc != CTL_CLIENT_EXIT_OK)
+    if (rc != CTL_EXIT_OK)
         log_error("%s", e.text);
     ctl_client_close(c);
     return rc;
 }
 
-static int run_command(const struct ctl_client_command *c, int argc, char **argv,
-                       struct ctl_client_options *o)
+static int run_command(const struct ctl_command *c, int argc, char **argv,
+                       struct ctl_options *o)
 {
     const struct opt_rules rules = { .table = c->table };
     struct err e;
     int word;
 
     if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
-        return usage(e.text);
+        return refuse_usage(e.text);
     if (o->help) {
         print_command_help(c);
-        return CTL_CLIENT_EXIT_OK;
+        return CTL_EXIT_OK;
     }
     if (check_words(c, argc - word, argv[argc - 1], &e) < 0 || check_run_id(o, &e) < 0)
-        return usage(e.text);
-    return run(c, o, c->words ? argv[word] : "");
+        return refuse_usage(e.text);
+    return run_connected(c, o, c->words ? argv[word] : "");
 }
 
 int main(int argc, char **argv)
@@ -135,30 +134,30 @@ int main(int argc, char **argv)
     const struct opt_rules rules = { .table = common_flags,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
-    struct ctl_client_options o = { .endpoint = DEFAULT_ENDPOINT,
-                                    .timeout_ms = DEFAULT_TIMEOUT_MS };
-    const struct ctl_client_command *c;
+    struct ctl_options o = { .endpoint = DEFAULT_ENDPOINT,
+                             .timeout_ms = DEFAULT_TIMEOUT_MS };
+    const struct ctl_command *c;
     struct err e;
     int word;
 
     log_init("crunctl", LOG_INFO, LOG_TEXT);
     if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0)
-        return usage(e.text);
+        return refuse_usage(e.text);
     if (o.version || (o.help && word == argc)) {
         if (o.version)
             printf("crunctl " CRUN_VERSION "\n");
         else
-            print_help();
-        return finish(CTL_CLIENT_EXIT_OK);
+            print_usage();
+        return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return usage("a command is missing: status, events, stop or drain "
-                     "(crunctl --help)");
+        return refuse_usage("a command is missing: status, events, stop or drain "
+                            "(crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
         log_error("\"%s\" is not a command: there are status, events, stop and drain",
                   argv[word]);
-        return CTL_CLIENT_EXIT_USAGE;
+        return CTL_EXIT_USAGE;
     }
-    return finish(run_command(c, argc - word, argv + word, &o));
+    return flush_output(run_command(c, argc - word, argv + word, &o));
 }

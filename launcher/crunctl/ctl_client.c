@@ -28,7 +28,7 @@ struct ctl_client {
 
     uint64_t asked; /* the question's sequence number */
     bool answered;
-    ctl_client_answer_fn *fn;
+    ctl_answer_fn *fn;
     void *arg;
     struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
 };
@@ -40,7 +40,8 @@ static bool ends_answer(const struct ctl_client *c, const struct msg *m)
             m->type == MSG_END_OF_LIST);
 }
 
-static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
+static int ctl_on_message(void *arg, struct conn *conn, const struct msg *m,
+                          struct err *e)
 {
     struct ctl_client *c = arg;
 
@@ -56,14 +57,14 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     return 0;
 }
 
-static uint32_t on_body_max(void *arg, struct conn *conn)
+static uint32_t ctl_body_max(void *arg, struct conn *conn)
 {
     (void)arg;
     (void)conn;
     return FRAME_BODY_MAX;
 }
 
-static void on_closed(void *arg, struct conn *conn, const char *why)
+static void ctl_on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct ctl_client *c = arg;
 
@@ -74,7 +75,7 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
     loop_stop(c->loop);
 }
 
-static void on_connected(void *arg, struct conn *conn)
+static void ctl_on_connected(void *arg, struct conn *conn)
 {
     struct ctl_client *c = arg;
 
@@ -83,7 +84,7 @@ static void on_connected(void *arg, struct conn *conn)
     loop_stop(c->loop);
 }
 
-static void on_timeout(void *arg)
+static void ctl_on_timeout(void *arg)
 {
     struct ctl_client *c = arg;
 
@@ -98,37 +99,37 @@ void ctl_client_stop_listening(struct ctl_client *c)
         loop_stop(c->loop);
 }
 
-static void on_interrupt(void *arg, int signo)
+static void ctl_on_interrupt(void *arg, int signo)
 {
     (void)signo;
     ctl_client_stop_listening(arg);
 }
 
-static int unreachable(const struct ctl_client *c, struct err *e, const char *why)
+static int set_unreachable(const struct ctl_client *c, struct err *e, const char *why)
 {
     err_set(
         e,
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
         "with --rdzv-endpoint",
         c->endpoint, why);
-    return CTL_CLIENT_EXIT_UNREACHABLE;
+    return CTL_EXIT_UNREACHABLE;
 }
 
 /* Run until what is waited for is there. */
-static int wait_for(struct ctl_client *c, const bool *done, struct err *e)
+static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
 {
     if (c->ended)
-        return unreachable(c, e, c->why);
+        return set_unreachable(c, e, c->why);
     loop_timer_arm(&c->timer, clock_ms() + c->timeout_ms);
     loop_run(c->loop);
     loop_timer_cancel(&c->timer);
     if (*done)
-        return CTL_CLIENT_EXIT_OK;
-    return unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
+        return CTL_EXIT_OK;
+    return set_unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
 }
 
-int ctl_client_ask(struct ctl_client *c, const struct msg *question,
-                   ctl_client_answer_fn *fn, void *arg, uint64_t *next, struct err *e)
+int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
+                   void *arg, uint64_t *next, struct err *e)
 {
     struct msg m = *question;
     int rc;
@@ -141,29 +142,28 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *question,
         conn_send(c->conn, &m);
         conn_flush(c->conn);
     }
-    rc = wait_for(c, &c->answered, e);
-    if (rc != CTL_CLIENT_EXIT_OK)
+    rc = wait_until(c, &c->answered, e);
+    if (rc != CTL_EXIT_OK)
         return rc;
     if (c->last.type == MSG_REFUSED) {
         err_set(e, "%s", c->last.refused.text);
-        return CTL_CLIENT_EXIT_REFUSED;
+        return CTL_EXIT_REFUSED;
     }
     if (next)
         *next = c->last.type == MSG_END_OF_LIST ? c->last.end_of_list.next : 0;
-    return CTL_CLIENT_EXIT_OK;
+    return CTL_EXIT_OK;
 }
 
-int ctl_client_listen(struct ctl_client *c, ctl_client_answer_fn *fn, void *arg,
-                      struct err *e)
+int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct err *e)
 {
     c->fn = fn;
     c->arg = arg;
-    loop_on_signal(c->loop, SIGINT, on_interrupt, c);
-    loop_on_signal(c->loop, SIGTERM, on_interrupt, c);
+    loop_on_signal(c->loop, SIGINT, ctl_on_interrupt, c);
+    loop_on_signal(c->loop, SIGTERM, ctl_on_interrupt, c);
     c->listening = true;
     if (!c->ended && !c->interrupted)
         loop_run(c->loop);
-    return c->interrupted ? CTL_CLIENT_EXIT_OK : unreachable(c, e, c->why);
+    return c->interrupted ? CTL_EXIT_OK : set_unreachable(c, e, c->why);
 }
 
 const char *ctl_client_answer_text(const struct ctl_client *c)
@@ -175,18 +175,19 @@ const char *ctl_client_answer_text(const struct ctl_client *c)
 static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t count,
                        struct err *e)
 {
-    struct conn_calls calls = {
-        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = c
-    };
-    int rc = CTL_CLIENT_EXIT_UNREACHABLE;
+    struct conn_calls calls = { .message = ctl_on_message,
+                                .body_max = ctl_body_max,
+                                .closed = ctl_on_closed,
+                                .arg = c };
+    int rc = CTL_EXIT_UNREACHABLE;
 
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
-        c->conn = conn_connect(c->loop, &list[i], on_connected, &calls, e);
+        c->conn = conn_connect(c->loop, &list[i], ctl_on_connected, &calls, e);
         if (!c->conn)
             continue;
-        rc = wait_for(c, &c->connected, e);
-        if (rc == CTL_CLIENT_EXIT_OK)
+        rc = wait_until(c, &c->connected, e);
+        if (rc == CTL_EXIT_OK)
             break;
         conn_destroy(c->conn);
         c->conn = NULL;
@@ -194,8 +195,8 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
     return rc;
 }
 
-static int find(const char *endpoint, struct net_addr *list, size_t *count,
-                struct err *e)
+static int resolve_endpoint(const char *endpoint, struct net_addr *list, size_t *count,
+                            struct err *e)
 {
     char host[HOST_NAME_MAX_BYTES + 1];
     uint16_t port;
@@ -204,9 +205,9 @@ static int find(const char *endpoint, struct net_addr *list, size_t *count,
         net_resolve(*host ? host : "127.0.0.1", port, list, ADDRESSES_MAX, count, e) <
             0) {
         err_wrap(e, "--rdzv-endpoint");
-        return CTL_CLIENT_EXIT_USAGE;
+        return CTL_EXIT_USAGE;
     }
-    return CTL_CLIENT_EXIT_OK;
+    return CTL_EXIT_OK;
 }
 
 struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, int *rc,
@@ -224,13 +225,13 @@ struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, in
     c->loop = loop_create();
     c->endpoint = endpoint;
     c->timeout_ms = timeout_ms;
-    loop_timer_init(&c->timer, c->loop, on_timeout, c);
-    *rc = find(endpoint, list, &count, e);
-    if (*rc == CTL_CLIENT_EXIT_OK)
+    loop_timer_init(&c->timer, c->loop, ctl_on_timeout, c);
+    *rc = resolve_endpoint(endpoint, list, &count, e);
+    if (*rc == CTL_EXIT_OK)
         *rc = connect_any(c, list, count, e);
-    if (*rc == CTL_CLIENT_EXIT_OK)
+    if (*rc == CTL_EXIT_OK)
         *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
-    if (*rc != CTL_CLIENT_EXIT_OK) {
+    if (*rc != CTL_EXIT_OK) {
         ctl_client_close(c);
         return NULL;
     }

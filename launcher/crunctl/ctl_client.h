@@ -15,7 +15,7 @@
  * question at a time; an answer is a list of messages, or an acknowledgement, or a
  * refusal.
  */
-struct ctl_client_options {
+struct ctl_options {
     const char *endpoint, *run_id;
     uint64_t timeout_ms;
     long long since;
@@ -23,28 +23,28 @@ struct ctl_client_options {
     bool help, version;
 };
 
-enum ctl_client_exit {
-    CTL_CLIENT_EXIT_OK = 0,
-    CTL_CLIENT_EXIT_REFUSED = 1,
-    CTL_CLIENT_EXIT_USAGE = 2,
-    CTL_CLIENT_EXIT_UNREACHABLE = EX_UNAVAILABLE
+enum ctl_exit {
+    CTL_EXIT_OK = 0,
+    CTL_EXIT_REFUSED = 1,
+    CTL_EXIT_USAGE = 2,
+    CTL_EXIT_UNREACHABLE = EX_UNAVAILABLE
 };
 
 struct ctl_client;
 
-struct ctl_client_command {
+struct ctl_command {
     const char *name;
     const char *words; /* after the name, "NODE", as shown in --help; NULL: none */
     const char *summary;
     const struct opt *table;
-    int (*run)(struct ctl_client *c, const struct ctl_client_options *o,
-               const char *word, struct err *e);
+    int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
+               struct err *e);
 };
 
-extern const struct ctl_client_command ctl_status, ctl_events, ctl_stop, ctl_drain;
+extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
 
 /* The flags that every command takes; the first rows of each command's table. */
-#define CTL_CLIENT_COMMON_FLAGS                                                        \
+#define CTL_COMMON_FLAGS                                                               \
     { .name = "rdzv-endpoint",                                                         \
       .letter = 'e',                                                                   \
       .arg = "HOST:PORT",                                                              \
@@ -52,26 +52,26 @@ extern const struct ctl_client_command ctl_status, ctl_events, ctl_stop, ctl_dra
           "The rendezvous: of a crund, or of the node that hosts the job. Default: "   \
           "127.0.0.1:29400.",                                                          \
       .set = opt_set_text,                                                             \
-      .offset = offsetof(struct ctl_client_options, endpoint) },                       \
+      .offset = offsetof(struct ctl_options, endpoint) },                              \
         { .name = "rdzv-id",                                                           \
           .letter = 'j',                                                               \
           .arg = "ID",                                                                 \
           .help = "The job. Needed only where there are several.",                     \
           .set = opt_set_text,                                                         \
-          .offset = offsetof(struct ctl_client_options, run_id) },                     \
+          .offset = offsetof(struct ctl_options, run_id) },                            \
         { .name = "timeout",                                                           \
           .arg = "SECONDS",                                                            \
           .help = "Wait this long for an answer. Default: 10.",                        \
           .set = opt_set_seconds,                                                      \
-          .offset = offsetof(struct ctl_client_options, timeout_ms),                   \
+          .offset = offsetof(struct ctl_options, timeout_ms),                          \
           .min = 1,                                                                    \
           .max = 3600000 },                                                            \
-        OPT_VERSION(struct ctl_client_options), OPT_HELP(struct ctl_client_options)
+        OPT_VERSION(struct ctl_options), OPT_HELP(struct ctl_options)
 
-#define CTL_CLIENT_JSON_FLAG(what)                                                     \
+#define CTL_JSON_FLAG(what)                                                            \
     {                                                                                  \
         .name = "json", .help = what, .set = opt_set_true,                             \
-        .offset = offsetof(struct ctl_client_options, json)                            \
+        .offset = offsetof(struct ctl_options, json)                                   \
     }
 
 /* Connect and say hello. NULL with e, and the exit code in *rc. */
@@ -81,20 +81,19 @@ void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 
 /*
  * Ask, and give every message of the answer to fn (which may be NULL).
- * CTL_CLIENT_EXIT_OK once the answer is whole, with *next from END_OF_LIST where next
+ * CTL_EXIT_OK once the answer is whole, with *next from END_OF_LIST where next
  * is not NULL; else another exit code with e.
  */
-typedef void ctl_client_answer_fn(void *arg, const struct msg *m);
-int ctl_client_ask(struct ctl_client *c, const struct msg *question,
-                   ctl_client_answer_fn *fn, void *arg, uint64_t *next,
-                   struct err *e) MUST_CHECK;
+typedef void ctl_answer_fn(void *arg, const struct msg *m);
+int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
+                   void *arg, uint64_t *next, struct err *e) MUST_CHECK;
 
 /* What came with the acknowledgement, for people; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);
 
 /* After ctl_client_ask: give whatever else comes to fn, until the rendezvous or a
  * signal ends it. */
-int ctl_client_listen(struct ctl_client *c, ctl_client_answer_fn *fn, void *arg,
+int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg,
                       struct err *e) MUST_CHECK;
 /* From within fn: nobody reads any more; ctl_client_listen returns, or will at once. */
 void ctl_client_stop_listening(struct ctl_client *c);
