@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which file a command line means. A Python program is sought in the working directory
- * first, as the interpreter would; any other program as a shell does; both in the end
- * beside crun itself, so that a build tree works without being installed.
+ * Finds the file of a command line's program. A Python program is looked up in the
+ * working directory first, as the interpreter does, then in PATH; any other program in
+ * PATH, as a shell does. The last place is crun's own folder, so that a build tree
+ * works without being installed.
  */
 #include "launcher/command.h"
 
@@ -14,19 +15,20 @@
 
 #include "rendezvous/base/xalloc.h"
 
-#define PREFIX_MAX 6 /* what comes before it, python -u -c CODE, and the file */
+#define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
-/* As runpy in torchrun's own process: the program's folder is not on sys.path. */
+/* torchrun runs the program by runpy in its own process; the program's folder is not on
+ * sys.path there either. */
 static const char run_path_code[] = "import runpy, sys; sys.argv = sys.argv[1:]; "
                                     "runpy.run_path(sys.argv[0], run_name='__main__')";
 
-/* Where a file was looked for, and what was there instead. */
+/* The search for one file, and the first file of that name that cannot be used. */
 struct search {
     const char *name;
     int mode;    /* R_OK or X_OK */
     char *found; /* or NULL */
-    char *unfit; /* a file of that name which cannot be used */
+    char *unfit; /* the path of a file that cannot be used */
     int unfit_errno;
 };
 
@@ -42,8 +44,8 @@ static bool is_python(const char *name)
     return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
 }
 
-/* 0, or why path cannot be used. A folder of PATH that we may not look into is like
- * one that is not there. */
+/* 0, or the errno that says why path cannot be used. An unreadable folder of PATH
+ * counts as missing. */
 static int file_unfitness(const struct search *s, const char *path)
 {
     struct stat st;
@@ -55,7 +57,7 @@ static int file_unfitness(const struct search *s, const char *path)
     return access(path, s->mode) < 0 ? errno : 0;
 }
 
-/* Takes path over. */
+/* Takes ownership of path. */
 static void try_file(struct search *s, char *path)
 {
     int why = s->found ? ENOENT : file_unfitness(s, path);
@@ -108,7 +110,7 @@ static const char *looked_in(const char *name, bool script)
     return " (looked in PATH and beside crun)";
 }
 
-/* The file that name means, to be freed; NULL with e. */
+/* The path of the file that name means; the caller frees it. NULL with e. */
 static char *find_file(const struct command *c, const char *name, bool python,
                        struct err *e)
 {
@@ -118,7 +120,7 @@ static char *find_file(const struct command *c, const char *name, bool python,
     if (strchr(name, '/') || script)
         try_file(&s, xstrdup(name));
     if (!strchr(name, '/')) {
-        /* execve does not look in PATH: the working directory needs its dot */
+        /* execve does not search: a file of the working directory needs "./" */
         if (s.found && !python) {
             free(s.found);
             s.found = xasprintf("./%s", name);
@@ -133,7 +135,7 @@ static char *find_file(const struct command *c, const char *name, bool python,
     return s.found;
 }
 
-/* The interpreter, to be freed. */
+/* The path of the interpreter; the caller frees it. */
 static char *find_python(const struct command *c, const char *program, struct err *e)
 {
     const char *name = c->python && *c->python ? c->python : "python3";
@@ -164,7 +166,7 @@ static size_t count_words(const char *const *list)
     return n;
 }
 
-/* The lists one after another, NULL-ended, texts and all in one allocation. */
+/* Both lists in one, NULL-ended; the array and its texts are one allocation. */
 static const char **join_words(const char *const *first, const char *const *second)
 {
     const char *const *const lists[] = { first, second };
@@ -186,7 +188,8 @@ static const char **join_words(const char *const *first, const char *const *seco
     return joined;
 }
 
-/* What stands before the arguments; NULL-ended. Its file and python are to be freed. */
+/* Fills prefix, all words before the arguments, NULL-ended. The caller frees *file and
+ * *python. */
 static int find_program(const struct command *c, const char *program,
                         const char *prefix[PREFIX_MAX + 2], char **file, char **python,
                         struct err *e)

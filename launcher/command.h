@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/err.h"
 
-/* From the words of a command line to what a worker executes. */
+/* Turns the words of a command line into the argv of a worker. */
 struct command {
     bool module, no_python, run_path; /* as torchrun's flags */
     bool local_rank_argument;         /* --local-rank=N after the program */

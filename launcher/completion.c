@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completions from the table of flags: the words that a value may be are read from how
- * the table shows it, "bash|zsh".
+ * Shell completions, generated from the table of flags. The possible words of a value
+ * come from its form in the table, as in "bash|zsh".
  */
 #include <ctype.h>
 #include <string.h>
 
 #include "launcher/options.h"
 
-/* What can be typed as it stands: "none|0|all" is, "N|cpu|gpu" is in part. */
+/* The literal words of a form: all of "none|0|all", and cpu and gpu of "N|cpu|gpu". */
 static void print_choices(const char *arg, FILE *out)
 {
     const char *separator = "";
@@ -65,7 +65,7 @@ static void print_bash_flags(const char *variable, bool with_value, FILE *out)
     fputs("'\n", out);
 }
 
-/* Up to the program crun's flags; from there on what the shell does by itself. */
+/* Completes crun's flags before the program, and the shell's default after it. */
 static void print_bash(const char *command, FILE *out)
 {
     fputs("# bash completion, printed by crun --print-completion bash\n"
@@ -104,7 +104,7 @@ static void print_bash(const char *command, FILE *out)
     fprintf(out, "complete -o filenames -F _crun %s\n", command);
 }
 
-/* In single quotes, and without what _arguments reads in a description. */
+/* Text within single quotes; characters that _arguments interprets are escaped. */
 static void print_zsh_text(const char *text, FILE *out)
 {
     for (; *text; text++)

@@ -8,7 +8,7 @@
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/net.h"
 
-/* Before it is known, or where only other nodes know it. */
+/* Stands for an address that this node does not know. */
 #define UNKNOWN_HOST "RANK-0-HOST"
 
 static const char *describe_rendezvous(const struct config *c)
@@ -23,7 +23,7 @@ static const char *describe_rendezvous(const struct config *c)
     }
 }
 
-/* The epoch that would come first, as far as one node can tell. */
+/* The first epoch, as far as one node can predict it. */
 static void imagine_start(const struct config *c, struct msg_start *s)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = UNKNOWN_HOST;

@@ -13,7 +13,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/protocol/proto.h"
 
-/* Which of the words value is, or -1. */
+/* The index of value among words, or -1. */
 static int find_word(const char *value, const char *const *words, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -32,7 +32,8 @@ static void add_note(struct options *o, const char *note)
     o->notes[o->note_count++] = note;
 }
 
-/* A whole number from 1 to max at the start of text; *end is what follows. 0: none. */
+/* Reads a whole number from 1 to max at the start of text and sets *end behind it. 0:
+ * there is none. */
 static uint32_t read_positive(const char *text, uint32_t max, const char **end)
 {
     size_t digits = strspn(text, "0123456789");
@@ -99,7 +100,7 @@ int option_set_backend(void *target, const struct opt *opt, const char *value,
     (void)opt;
     if (strncmp(value, "etcd", 4) == 0)
         return err_set(e,
-                       "\"%s\" is not there: use c10d, and crund where the "
+                       "\"%s\" is not supported: use c10d, and crund where the "
                        "rendezvous must outlive a node",
                        value);
     if (strcmp(value, "static") != 0 && strcmp(value, "c10d") != 0)
@@ -233,7 +234,7 @@ int option_set_exit_codes(void *target, const struct opt *opt, const char *value
     return 0;
 }
 
-/* "SIGTERM", or "TERM"; -1 if it is none that a program can handle. */
+/* The signal called "SIGTERM" or "TERM"; -1: no signal that a program can handle. */
 static int find_signal(const char *name, size_t length)
 {
     if (length > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -316,8 +317,9 @@ int option_set_event_handler(void *target, const struct opt *opt, const char *va
     (void)e;
     o->config.events_console = strcmp(value, "console") == 0;
     if (!o->config.events_console && strcmp(value, "null") != 0)
-        add_note(o, "--event-log-handler: Python's handlers are not loaded here; there "
-                    "are console and null, and --events-file");
+        add_note(o,
+                 "--event-log-handler: crun loads no Python handlers; it has console, "
+                 "null and --events-file");
     return 0;
 }
 
@@ -329,8 +331,9 @@ int option_ignore_monitor_interval(void *target, const struct opt *opt,
     (void)opt;
     if (strtod(value, &end) < 0 || end == value || *end)
         return err_set(e, "\"%s\" is not a number of seconds", value);
-    add_note(target, "--monitor-interval has no effect: crun learns of a worker's end "
-                     "when it happens");
+    add_note(target,
+             "--monitor-interval has no effect: crun notices a worker's exit at "
+             "once");
     return 0;
 }
 
@@ -343,7 +346,7 @@ int option_ignore_start_method(void *target, const struct opt *opt, const char *
     if (FIND_WORD(value, words) < 0)
         return err_set(e, "\"%s\" is not spawn, fork or forkserver", value);
     add_note(target,
-             "--start-method has no effect: every worker is a program of its own");
+             "--start-method has no effect: crun executes each worker as a program");
     return 0;
 }
 
@@ -354,8 +357,8 @@ int option_ignore_logs_specs(void *target, const struct opt *opt, const char *va
     (void)value;
     (void)e;
     add_note(target,
-             "--logs-specs has no effect: Python's plug-ins are not loaded, and "
-             "logs are written as without it");
+             "--logs-specs has no effect: crun loads no Python plug-ins and writes "
+             "its logs as without the flag");
     return 0;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of crun's flags, and the setters that check each value by itself.
- * torchrun's flags are all there under their names; those that only mean something to
- * Python are taken and leave a note.
+ * The table of crun's flags. It has all flags of torchrun under their names; those that
+ * concern Python only are accepted and leave a note.
  */
 #include "launcher/options.h"
 
@@ -32,8 +31,8 @@ const struct opt options_table[] = {
       .set = option_set_nproc },
     { .name = "node-rank",
       .arg = "N",
-      .help = "This node's place among the nodes, from 0. Default: 0 with a static "
-              "rendezvous, else any free place.",
+      .help = "This node's rank, from 0. Default: 0 with a static rendezvous, else the "
+              "lowest free rank.",
       .set = opt_set_int,
       FIELD(config.node_rank),
       .min = 0,
@@ -49,30 +48,28 @@ const struct opt options_table[] = {
     { .name = "role",
       .arg = "NAME",
       .help =
-          "ROLE_NAME of the node's workers, and in the prefix of --tee; ROLE_RANK and "
-          "ROLE_WORLD_SIZE count the workers of all nodes with the same one. "
+          "ROLE_NAME of this node's workers, also in the prefix of --tee. ROLE_RANK "
+          "and ROLE_WORLD_SIZE count the workers of all nodes with the same role. "
           "Default: default.",
       .set = opt_set_text,
       FIELD(config.role) },
 
     { .name = "preflight",
-      .help =
-          "Before joining, look at the workers' GPUs: with one that is lost, broken "
-          "or in use by others, this node is kept out of the job. And before the "
-          "workers run, see that nodes reach each other and an all-reduce works: a "
-          "node "
-          "at fault leaves. For all nodes of a job.",
+      .help = "Check the node first. A node does not join with a GPU that is lost, "
+              "broken or in use by another program. Before the workers run, every "
+              "node connects to every other and an all-reduce runs: the node at fault "
+              "leaves. Give it on all nodes of a job.",
       .set = opt_set_true,
       FIELD(config.job.preflight) },
 
     { .name = "standalone",
-      .help = "One node with a rendezvous of its own, which is what --nnodes 1 is "
-              "anyway unless an address or a port is given.",
+      .help = "One node with its own rendezvous, which is also the default of "
+              "--nnodes 1 without an address or a port.",
       .set = opt_set_true,
       FIELD(standalone) },
     { .name = "master-addr",
       .arg = "HOST",
-      .help = "Node rank 0's address: it hosts the rendezvous. Default: 127.0.0.1.",
+      .help = "Address of node rank 0, which hosts the rendezvous. Default: 127.0.0.1.",
       .set = option_set_some_text,
       FIELD(master_addr) },
     { .name = "master-port",
@@ -84,16 +81,14 @@ const struct opt options_table[] = {
       .max = UINT16_MAX },
     { .name = "rdzv-endpoint",
       .arg = "HOST[:PORT]",
-      .help =
-          "Where the rendezvous is: the node that has this address hosts it, unless "
-          "a crund is there already. Port: 29400.",
+      .help = "Address of the rendezvous. The node that has this address hosts it, "
+              "unless a crund listens there. Default port: 29400.",
       .set = option_set_some_text,
       FIELD(endpoint) },
     { .name = "rdzv-backend",
       .arg = "static|c10d",
-      .help =
-          "Which of the two. Default: c10d with --rdzv-endpoint and no --node-rank, "
-          "else static.",
+      .help = "Kind of rendezvous. Default: c10d with --rdzv-endpoint and without "
+              "--node-rank, else static.",
       .set = option_set_backend },
     { .name = "rdzv-id",
       .arg = "NAME",
@@ -107,13 +102,13 @@ const struct opt options_table[] = {
       .set = option_set_rdzv_conf },
     { .name = "local-addr",
       .arg = "ADDRESS",
-      .help = "How other nodes reach this one. Default: the address it has towards the "
-              "rendezvous.",
+      .help = "Address at which other nodes reach this one. Default: its address "
+              "towards the rendezvous.",
       .set = option_set_local_addr,
       FIELD(config.local_addr) },
     { .name = "store-port",
       .arg = "PORT",
-      .help = "MASTER_PORT where this node has rank 0. Default: any free one.",
+      .help = "MASTER_PORT if this node has rank 0. Default: any free port.",
       .set = opt_set_int,
       FIELD(config.store_port),
       .min = 0,
@@ -121,7 +116,7 @@ const struct opt options_table[] = {
 
     { .name = "module",
       .letter = 'm',
-      .help = "PROGRAM is a Python module, as in python -m.",
+      .help = "PROGRAM is a Python module, as with python -m.",
       .set = opt_set_true,
       FIELD(module) },
     { .name = "no-python",
@@ -137,23 +132,23 @@ const struct opt options_table[] = {
       .set = opt_set_true,
       FIELD(launch_compat) },
     { .name = "use-env",
-      .help = "Take --launch-compat back: LOCAL_RANK is in the environment only.",
+      .help = "Undo --launch-compat: LOCAL_RANK is in the environment only.",
       .set = opt_set_true,
       FIELD(use_env) },
     { .name = "stdin",
       .arg = "none|0|all",
-      .help = "Who reads crun's standard input: nobody, local rank 0, or every worker. "
+      .help = "Workers that read crun's standard input: none, local rank 0 or all. "
               "Default: 0 on one node, else none.",
       .set = option_set_stdin },
     { .name = "start-method",
       .arg = "spawn|fork|forkserver",
-      .help = "Taken for torchrun's sake; no effect.",
+      .help = "Accepted for compatibility with torchrun; no effect.",
       .set = option_ignore_start_method },
 
     { .name = "log-dir",
       .arg = "DIR",
-      .help = "Where the logs are. Default: a new folder below TMPDIR, made when "
-              "something is written there.",
+      .help = "Folder of the logs. Default: a new folder below TMPDIR, created when "
+              "the first log is written.",
       .set = option_set_some_text,
       FIELD(config.log_dir) },
     { .name = "redirects",
@@ -177,8 +172,8 @@ const struct opt options_table[] = {
       FIELD(local_ranks_filter) },
     { .name = "duplicate-stdout-filters",
       .arg = "TEXTS",
-      .help = "Lines of standard output that hold one of these texts (a,b; \",,\" is a "
-              "comma) also go to one file for the node.",
+      .help = "Lines of standard output that contain one of these texts (a,b; \",,\" "
+              "is a comma) also go to one file of the node.",
       .set = opt_set_text,
       FIELD(stdout_filters) },
     { .name = "duplicate-stderr-filters",
@@ -194,21 +189,21 @@ const struct opt options_table[] = {
       FIELD(config.prefix_template) },
     { .name = "events-file",
       .arg = "FILE",
-      .help = "Append what happens to FILE, a JSON object a line.",
+      .help = "Append events to FILE, one JSON object per line.",
       .set = option_set_some_text,
       FIELD(config.events_file) },
     { .name = "event-log-handler",
       .arg = "console|null",
-      .help = "Where else events go. Default: null.",
+      .help = "Second destination of events. Default: null.",
       .set = option_set_event_handler },
     { .name = "logs-specs",
       .arg = "NAME",
-      .help = "Taken for torchrun's sake; no effect.",
+      .help = "Accepted for compatibility with torchrun; no effect.",
       .set = option_ignore_logs_specs },
 
     { .name = "max-restarts",
       .arg = "N",
-      .help = "Start the job's workers again after a failure, at most N times. "
+      .help = "Restart the job's workers after a failure, at most N times. "
               "Default: 0.",
       .set = opt_set_int,
       FIELD(config.job.max_restarts),
@@ -216,36 +211,36 @@ const struct opt options_table[] = {
       .max = RESTARTS_MAX },
     { .name = "no-restart-on",
       .arg = "CODES",
-      .help = "Exit codes that end the job whatever --max-restarts says, as in 2,127; "
+      .help = "Exit codes that end the job even if restarts are left, as in 2,127; "
               "137 is SIGKILL.",
       .set = option_set_exit_codes },
     { .name = "restart-min-uptime",
       .arg = "SECONDS",
-      .help = "A failure sooner than this after the start ends the job. Default: 0.",
+      .help = "A failure within this time of the start ends the job. Default: 0.",
       .set = opt_set_seconds,
       FIELD(config.job.restart_min_uptime_ms),
       .min = 0,
       .max = GRACE_MS_MAX },
     { .name = "restart-backoff",
       .arg = "SECONDS",
-      .help = "Workers that fail within 5 s of each start are started again at once "
-              "twice, then after 1, 2, 4 ... at most this. 0: always at once. "
-              "Default: 60.",
+      .help = "Limit of the delay between restarts of workers that fail within 5 s of "
+              "each start: twice at once, then after 1, 2, 4 ... seconds. 0: no "
+              "delay. Default: 60.",
       .set = opt_set_seconds,
       FIELD(config.job.restart_backoff_ms),
       .min = 0,
       .max = GRACE_MS_MAX },
     { .name = "spares",
       .arg = "N",
-      .help = "Keep at most N nodes above the maximum; the job waits for one when a "
-              "node is lost. Default: any number, and it does not.",
+      .help = "Keep at most N nodes above the maximum, and wait for a spare when a "
+              "node is lost. Default: any number, without waiting.",
       .set = option_set_spares,
       FIELD(config.job.spares),
       .min = 0,
       .max = NODES_MAX },
     { .name = "shutdown-timeout",
       .arg = "SECONDS",
-      .help = "Time for the workers to end when the job is ended, before they are "
+      .help = "Time that workers have to exit when the job is ended, before they are "
               "killed. Default: 30.",
       .set = opt_set_seconds,
       FIELD(config.job.shutdown_grace_ms),
@@ -260,7 +255,7 @@ const struct opt options_table[] = {
       .max = GRACE_MS_MAX },
     { .name = "outage-grace",
       .arg = "SECONDS",
-      .help = "How long workers go on while the rendezvous cannot be reached. "
+      .help = "Time that workers continue while the rendezvous cannot be reached. "
               "Default: 300.",
       .set = opt_set_seconds,
       FIELD(config.outage_grace_ms),
@@ -268,35 +263,35 @@ const struct opt options_table[] = {
       .max = GRACE_MS_MAX },
     { .name = "hang-timeout",
       .arg = "SECONDS|auto|0",
-      .help = "A worker whose status page (CRUN_PROGRESS) has not changed for so long "
-              "hangs, and has failed; ten times as long while it loads, evaluates, "
-              "writes a checkpoint or has not written its page yet as another worker "
-              "of its node has. auto: ten times its longest step of late, at least "
-              "30. Default: 0, never.",
+      .help = "A worker whose status page (CRUN_PROGRESS) does not change for this "
+              "time hangs, which is a failure. The time is ten times as long while it "
+              "loads, evaluates or writes a checkpoint, and before its first write "
+              "when another worker of its node has written. auto: ten times its "
+              "longest recent step, at least 30. Default: 0, never.",
       .set = option_set_hang_timeout },
     { .name = "checkpoint-signal",
       .arg = "NAME",
-      .help = "Sent to each worker that is to write a checkpoint before its group is "
-              "stopped, as in SIGUSR1. Default: none, the status page says it.",
+      .help = "Signal that asks each worker for a checkpoint before its group is "
+              "stopped, as in SIGUSR1. Default: none, only the status page asks.",
       .set = option_set_checkpoint_signal },
     { .name = "fence",
       .arg = "grace|strict",
-      .help = "strict: end them before the rendezvous may give their ranks to others. "
-              "Default: grace.",
+      .help = "strict: end the workers before the rendezvous can give their ranks to "
+              "another node. Default: grace.",
       .set = option_set_fence },
     { .name = "signals-to-handle",
       .arg = "NAMES",
-      .help = "Signals that are passed on to the workers and end the job. "
+      .help = "Signals that are forwarded to the workers and end the job. "
               "Default: " DEFAULT_SIGNALS ".",
       .set = option_set_signals,
       FIELD(config.signals_text) },
     { .name = "monitor-interval",
       .arg = "SECONDS",
-      .help = "Taken for torchrun's sake; no effect.",
+      .help = "Accepted for compatibility with torchrun; no effect.",
       .set = option_ignore_monitor_interval },
 
     { .name = "dry-run",
-      .help = "Print what would be started, with its environment.",
+      .help = "Print the command and environment of each worker, and start nothing.",
       .set = opt_set_true,
       FIELD(dry_run) },
     { .name = "print-completion",
@@ -305,7 +300,7 @@ const struct opt options_table[] = {
       .set = option_set_completion },
     { .name = "verbose",
       .letter = 'v',
-      .help = "Say more.",
+      .help = "Print more messages.",
       .set = opt_set_true,
       FIELD(config.verbose) },
     OPT_VERSION(struct options),
@@ -321,8 +316,7 @@ static const struct opt *option_row(const char *name)
     return NULL;
 }
 
-/* torchrun's variable for --shutdown-timeout, weaker than those named after the flag.
- */
+/* torchrun's variable for --shutdown-timeout; variables named after the flag win. */
 static int read_shutdown_timeout(struct options *o, struct err *e)
 {
     static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
@@ -341,7 +335,7 @@ static void note_file_timer(struct options *o)
     if (value && strcmp(value, "1") == 0)
         o->notes[o->note_count++] =
             "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: crun "
-            "has no watchdog by timers in a file";
+            "has no file-based timers";
 }
 
 static struct config default_config(void)
@@ -384,7 +378,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     return opt_parse(&rules, argc, argv, o, first_word, e);
 }
 
-/* The rows from first up to, not with, last, as a table of their own. */
+/* Prints the rows from first up to, but not including, last. */
 static void print_rows(const struct opt *first, const struct opt *last, FILE *out)
 {
     size_t count = (size_t)(last - first);
@@ -402,18 +396,19 @@ void options_print_help(FILE *out)
     } groups[] = { { "Nodes and workers", "nnodes" },
                    { "Where the rendezvous is", "standalone" },
                    { "The program", "module" },
-                   { "What it writes", "log-dir" },
-                   { "Failures and the end", "max-restarts" },
+                   { "Output", "log-dir" },
+                   { "Failures and shutdown", "max-restarts" },
                    { "crun itself", "dry-run" } };
     const size_t count = sizeof(groups) / sizeof(groups[0]);
 
     fputs(
         "usage: crun [flags] [--] PROGRAM [ARGUMENTS]\n\n"
         "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
-        "A .py file runs by Python, anything else as it is. ${local_rank} in\n"
-        "ARGUMENTS is replaced. torchrun's flags mean what they mean there. Flags can\n"
-        "be given as environment variables too: --max-restarts is CRUN_MAX_RESTARTS,\n"
-        "or PET_MAX_RESTARTS.\n",
+        "A .py file is run by Python, any other program is executed. ${local_rank} in\n"
+        "ARGUMENTS is replaced. Flags of torchrun have the same meaning here. Each "
+        "flag\n"
+        "can also be an environment variable: --max-restarts is CRUN_MAX_RESTARTS or\n"
+        "PET_MAX_RESTARTS.\n",
         out);
     for (size_t i = 0; i < count; i++) {
         const struct opt *end = i + 1 < count ? option_row(groups[i + 1].first)

@@ -41,7 +41,7 @@ struct options {
     bool module, no_python, run_path, launch_compat, use_env;
     enum options_stdin stdin_mode;
 
-    /* what it writes */
+    /* output */
     const char *redirects, *tee, *local_ranks_filter;
     const char *stdout_filters, *stderr_filters;
 

@@ -78,7 +78,7 @@ int rank_lists_shown(const char *text, bool *shown, uint32_t workers, struct err
     return 0;
 }
 
-/* An item of the list into out, with ",," as ",". Returns where it ends in text. */
+/* Copies an item of the list into out, with ",," as ",". Returns its end in text. */
 static const char *copy_word(const char *text, char **out)
 {
     while (*text && (text[0] != ',' || text[1] == ',')) {

@@ -25,7 +25,7 @@ struct rdzv_conf {
 
 void rdzv_conf_init(struct rdzv_conf *c);
 
-/* Lay what text says over c. */
+/* Sets the fields of c that text names. */
 int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e) MUST_CHECK;
 
 #endif

@@ -6,8 +6,8 @@
 #include "launcher/options.h"
 
 /*
- * Where the rendezvous of a job is, from all the flags that have a say in it: fills
- * rendezvous, endpoints (allocated), is_host, node_rank, local_addr and store_port.
+ * Finds the rendezvous of a job from all the flags that concern it: fills rendezvous,
+ * endpoints (allocated), is_host, node_rank, local_addr and store_port.
  */
 int rendezvous_address_find(const struct options *o, struct config *config,
                             struct err *e) MUST_CHECK;

@@ -7,7 +7,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/protocol/proto.h"
 
-/* crunctl drain: let a node leave in good order; the others go on without it. */
+/* crunctl drain: a node leaves in good order, and the others continue without it. */
 static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
                          const char *word, struct err *e)
 {

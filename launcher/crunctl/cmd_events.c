@@ -9,7 +9,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 
-/* crunctl events: what has happened, and what happens, a line each. */
+/* crunctl events: past events, and new ones with --follow, one line each. */
 static void print_json(const struct msg_event *event)
 {
     cJSON *o = cJSON_CreateObject();
@@ -77,7 +77,7 @@ static const struct opt table[] = {
     CTL_COMMON_FLAGS,
     { .name = "follow",
       .letter = 'f',
-      .help = "Go on with the events to come, until Ctrl-C.",
+      .help = "Continue with new events until Ctrl-C.",
       .set = opt_set_true,
       .offset = offsetof(struct ctl_options, follow) },
     { .name = "since",
@@ -93,7 +93,7 @@ static const struct opt table[] = {
 
 const struct ctl_command ctl_events = {
     .name = "events",
-    .summary = "show what has happened to the jobs",
+    .summary = "show the events of the jobs",
     .table = table,
     .run = cmd_events_run,
 };

@@ -85,7 +85,7 @@ static void print_ranks(struct text_table *t, const struct msg_node_status *s)
                         s->first_rank + s->workers - 1);
 }
 
-/* How busy they are, and how full the fullest one is. */
+/* Two cells: the load of the GPUs, and the memory used on the fullest one. */
 static void print_gpus(struct text_table *t, const struct msg_gpus *g)
 {
     if (g->count && g->percent >= 0)
@@ -241,7 +241,7 @@ static void on_detail(void *arg, const struct msg *m)
     }
 }
 
-/* All pages of one list. */
+/* Asks for all pages of one list. */
 static int ask_pages(struct ctl_client *c, const char *run_id, ctl_answer_fn *fn,
                      struct status *s, struct err *e)
 {
@@ -313,7 +313,7 @@ static const struct opt table[] = {
 
 const struct ctl_command ctl_status = {
     .name = "status",
-    .summary = "show the jobs, their nodes and how far they are",
+    .summary = "show the jobs, their nodes and their progress",
     .table = table,
     .run = cmd_status_run,
 };

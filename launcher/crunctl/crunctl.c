@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * crunctl: looks at and steers running jobs. This file finds the command and parses its
- * flags; what each command does is in cmd_*.c, and how it is asked for in ctl_client.c.
+ * flags; cmd_*.c has the commands, and ctl_client.c the conversation with a rendezvous.
  */
 #include <ctype.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static int refuse_usage(const char *text)
     return CTL_EXIT_USAGE;
 }
 
-/* As many words as the command takes: one or none. */
+/* Checks that the command has its word, or none if it takes none. */
 static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
 {
@@ -86,7 +86,7 @@ static int check_run_id(const struct ctl_options *o, struct err *e)
     return 0;
 }
 
-/* Whatever was printed is out, or the exit code says that it is not. */
+/* Flushes standard output; the exit code tells if that fails. */
 static int flush_output(int rc)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

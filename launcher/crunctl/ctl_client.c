@@ -115,7 +115,7 @@ static int set_unreachable(const struct ctl_client *c, struct err *e, const char
     return CTL_EXIT_UNREACHABLE;
 }
 
-/* Run until what is waited for is there. */
+/* Runs the loop until *done, the end of the connection or the timeout. */
 static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
 {
     if (c->ended)
@@ -171,7 +171,7 @@ const char *ctl_client_answer_text(const struct ctl_client *c)
     return c->last.type == MSG_ACK ? c->last.ack.text : "";
 }
 
-/* A name may have several addresses; the first that takes the connection is it. */
+/* A name may have several addresses; the first that accepts the connection is used. */
 static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t count,
                        struct err *e)
 {

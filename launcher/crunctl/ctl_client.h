@@ -80,7 +80,7 @@ struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, in
 void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 
 /*
- * Ask, and give every message of the answer to fn (which may be NULL).
+ * Asks, and gives every message of the answer to fn (which may be NULL).
  * CTL_EXIT_OK once the answer is whole, with *next from END_OF_LIST where next
  * is not NULL; else another exit code with e.
  */
@@ -88,14 +88,14 @@ typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e) MUST_CHECK;
 
-/* What came with the acknowledgement, for people; may be "". */
+/* The text of the acknowledgement, for people; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);
 
-/* After ctl_client_ask: give whatever else comes to fn, until the rendezvous or a
+/* After ctl_client_ask: gives all further messages to fn, until the rendezvous or a
  * signal ends it. */
 int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg,
                       struct err *e) MUST_CHECK;
-/* From within fn: nobody reads any more; ctl_client_listen returns, or will at once. */
+/* Called by fn when its output is closed: ctl_client_listen returns at once. */
 void ctl_client_stop_listening(struct ctl_client *c);
 
 #endif

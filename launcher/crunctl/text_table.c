@@ -53,19 +53,19 @@ void text_table_cell(struct text_table *t, const char *fmt, ...)
                                         : "-");
 }
 
-/* The width of a column, or 0 if no row says anything in it. */
+/* The width of a column, or 0 if it is empty in all rows. */
 static size_t width_of(const struct text_table *t, unsigned column)
 {
     size_t width = strlen(t->heading[column]);
-    bool says_something = false;
+    bool is_used = false;
 
     for (size_t i = column; i < t->cells; i += t->columns) {
         size_t len = strlen(t->cell[i]);
 
-        says_something |= strcmp(t->cell[i], "-") != 0;
+        is_used |= strcmp(t->cell[i], "-") != 0;
         width = len > width ? len : width;
     }
-    return says_something ? width : 0;
+    return is_used ? width : 0;
 }
 
 /* No blanks at the end of a line. */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 /*
- * A table for people: columns as wide as they need to be, and a column in which no row
- * has anything to say is left out.
+ * A table for people: columns are as wide as their content, and a column that is empty
+ * in all rows is left out.
  */
 struct text_table;
 
@@ -15,7 +15,7 @@ struct text_table *text_table_create(const char *const *headings);
 void text_table_destroy(struct text_table *t); /* NULL is fine */
 
 /* The next cell of the current row, which is done when all columns have one. "" or "-"
- * says nothing. The text is copied. */
+ * is an empty cell. The text is copied. */
 void text_table_cell(struct text_table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
