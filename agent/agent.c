@@ -27,6 +27,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
+#include "rendezvous/protocol/proto.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/server.h"
 
@@ -216,7 +217,7 @@ static void on_done(struct agent *a, const struct msg *m)
 {
     a->result = m->done;
     a->exit_code = failure_exit_code(&m->done);
-    if (strcmp(m->done.reason, "released") == 0 && a->leave_code)
+    if (m->done.reason == JOB_REASON_RELEASED && a->leave_code)
         a->exit_code = a->leave_code;
     happen(a, AGENT_EV_DONE);
 }
@@ -340,21 +341,20 @@ static void on_fenced(void *arg)
 
 /* -- the workers ------------------------------------------------------------------ */
 
-static void note(struct agent *a, const char *kind, const char *text)
+static void note(struct agent *a, enum note_kind kind, const char *text)
 {
-    struct msg m = { .type = MSG_NOTE };
+    struct msg m = { .type = MSG_NOTE, .note = { .kind = kind } };
 
-    snprintf(m.note.kind, sizeof(m.note.kind), "%s", kind);
     snprintf(m.note.text, sizeof(m.note.text), "%s", text);
     report(a, &m);
 }
 
-static void on_remark(void *arg, const char *kind, const char *text)
+static void on_remark(void *arg, enum note_kind kind, const char *text)
 {
     struct agent *a = arg;
 
     log_warn("%s", text);
-    event_file_add(a->events, kind, a->epoch, "%s", text);
+    event_file_add(a->events, proto_note_name(kind), a->epoch, "%s", text);
     note(a, kind, text);
 }
 
@@ -370,7 +370,7 @@ static void on_group_unfit(void *arg, const struct failure *f)
         return;
     gpu_monitor_explain(a->workers.gpus, &own);
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
-    note(a, "preflight", own.what); /* which all nodes are told, this one too */
+    note(a, NOTE_PREFLIGHT, own.what); /* which all nodes are told, this one too */
     a->farewell.serves_on = rendezvous_host_goes_on(&a->hosting, a->config);
     if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
         report(a, &m);
@@ -549,8 +549,8 @@ static void say_result(struct agent *a)
                                 .epoch = a->epoch,
                                 .own_host = a->host };
 
-    event_file_add(a->events, "done", a->epoch, "%s, exit code %d", a->result.reason,
-                   a->exit_code);
+    event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
+                   proto_reason_name(a->result.reason), a->exit_code);
     failure_tell_result(&r, a->exit_code);
 }
 

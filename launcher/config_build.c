@@ -166,7 +166,7 @@ static int build_job(const struct options *o, const char *const *words,
     j->last_call_ms = conf->last_call_given ? (uint32_t)conf->last_call_ms
                                             : LAST_CALL_MS_DEFAULT;
     j->quarantine = conf->quarantine;
-    snprintf(j->scale, sizeof(j->scale), "%s", conf->scale ? conf->scale : "now");
+    j->scale = conf->scale;
     snprintf(j->program, sizeof(j->program), "%s", last_component(words[0]));
     hash_arguments(o, words, j->arguments_hash);
     return find_lease(conf, &j->lease_ms, e);

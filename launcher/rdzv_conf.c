@@ -12,6 +12,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/proto.h"
 
 #define A_YEAR_MS (365ll * 24 * 3600 * 1000)
 #define TIMEOUT_MS_MAX UINT32_MAX
@@ -63,15 +64,13 @@ static int set_last_call(void *target, const struct opt *opt, const char *value,
 static int set_scale(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    static const char *const policies[] = { "now", "checkpoint", "never" };
+    enum job_scale scale = proto_scale(value);
 
     (void)opt;
-    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
-        if (strcmp(value, policies[i]) == 0) {
-            ((struct rdzv_conf *)target)->scale = policies[i];
-            return 0;
-        }
-    return err_set(e, "\"%s\" is not now, checkpoint or never", value);
+    if (scale == JOB_SCALE_UNKNOWN)
+        return err_set(e, "\"%s\" is not now, checkpoint or never", value);
+    ((struct rdzv_conf *)target)->scale = scale;
+    return 0;
 }
 
 static int check_store_type(void *target, const struct opt *opt, const char *value,

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "rendezvous/base/err.h"
+#include "rendezvous/protocol/message.h"
 
 /*
  * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. What only torchrun's
@@ -18,7 +19,7 @@ struct rdzv_conf {
     long long keep_alive_attempts;
     bool last_call_given; /* it may be 0 */
     int is_host;          /* -1: not given */
-    const char *scale;    /* "now", "checkpoint", "never" */
+    enum job_scale scale;
     uint32_t quarantine;
     uint64_t unused_ms;
 };

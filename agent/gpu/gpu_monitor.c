@@ -51,7 +51,7 @@ struct gpu_monitor {
 
 /* -- in words ---------------------------------------------------------------------- */
 
-static void remark(const struct gpu_monitor *c, const char *kind, const char *text)
+static void remark(const struct gpu_monitor *c, enum note_kind kind, const char *text)
 {
     c->calls.remark(c->calls.arg, kind, text);
 }
@@ -71,7 +71,7 @@ static char *ranks_of(const struct gpu_monitor *c, uint32_t at, char *buf, size_
 }
 
 /* "rank 3: GPU 3 (0000:1b:00.0) WHAT" */
-static void remark_on(const struct gpu_monitor *c, uint32_t at, const char *kind,
+static void remark_on(const struct gpu_monitor *c, uint32_t at, enum note_kind kind,
                       const char *what)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[64];
@@ -120,7 +120,7 @@ static void tell_xids(struct gpu_monitor *c, uint32_t at)
         if (g->xid[i].told)
             continue;
         g->xid[i].told = true;
-        remark_on(c, at, "xid", xid_text(g->xid[i].number, "", what, sizeof(what)));
+        remark_on(c, at, NOTE_XID, xid_text(g->xid[i].number, "", what, sizeof(what)));
     }
 }
 
@@ -135,12 +135,12 @@ static void tell_errors(struct gpu_monitor *c, uint32_t at)
                  s->uncorrected - g->uncorrected,
                  s->uncorrected - g->uncorrected == 1 ? "" : "s");
         g->ecc = true;
-        remark_on(c, at, "ecc", what);
+        remark_on(c, at, NOTE_ECC, what);
     }
     g->uncorrected = s->uncorrected;
     if ((s->repair_waits || s->repair_fails) && !g->repair_told) {
         g->repair_told = true;
-        remark_on(c, at, "ecc", gpu_repair_text(s));
+        remark_on(c, at, NOTE_ECC, gpu_repair_text(s));
     }
 }
 
@@ -152,14 +152,14 @@ static void judge(struct gpu_monitor *c)
         tell_xids(c, i);
         if (!g->sight.answers && !g->silent_told) {
             g->silent_told = true;
-            remark_on(c, i, "gpu", "does not answer");
+            remark_on(c, i, NOTE_GPU, "does not answer");
         }
         if (!g->sight.answers)
             continue;
         tell_errors(c, i);
         if (g->sight.recovery && !g->recovery_told) {
             g->recovery_told = true;
-            remark_on(c, i, "gpu", gpu_recovery_text(g->sight.recovery));
+            remark_on(c, i, NOTE_GPU, gpu_recovery_text(g->sight.recovery));
         }
     }
 }
@@ -248,7 +248,7 @@ static void probe_is_gone(struct gpu_monitor *c)
     c->socket = -1;
     loop_timer_cancel(&c->deadline);
     if (c->count)
-        remark(c, "gpu", "the process that looks after this node's GPUs has died");
+        remark(c, NOTE_GPU, "the process that looks after this node's GPUs has died");
     c->count = 0;
     c->silent = false;
     end_check(c);
@@ -282,7 +282,7 @@ static void on_deadline(void *arg)
     struct gpu_monitor *c = arg;
 
     c->silent = true;
-    remark(c, "gpu", "the driver of this node's GPUs does not answer");
+    remark(c, NOTE_GPU, "the driver of this node's GPUs does not answer");
     end_check(c);
 }
 

@@ -13,8 +13,8 @@ struct loop;
  * for a driver. On a node without one there is no care at all: NULL is fine everywhere.
  */
 struct gpu_monitor_calls {
-    /* A remark about a GPU: kind "xid", "ecc" or "gpu". */
-    void (*remark)(void *arg, const char *kind, const char *text);
+    /* A remark about a GPU: NOTE_XID, NOTE_ECC or NOTE_GPU. */
+    void (*remark)(void *arg, enum note_kind kind, const char *text);
     void *arg;
 };
 

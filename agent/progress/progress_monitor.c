@@ -98,7 +98,8 @@ static void arm(struct progress_monitor *w)
 
 /* -- what is seen ----------------------------------------------------------------- */
 
-static void remark(const struct progress_monitor *w, const char *kind, const char *text)
+static void remark(const struct progress_monitor *w, enum note_kind kind,
+                   const char *text)
 {
     w->calls.remark(w->calls.arg, kind, text);
 }
@@ -137,7 +138,7 @@ static void sample_lag(struct progress_monitor *w)
                  "rank %" PRIu32 " lags: it computes at %.0f %% of the median speed of "
                  "this node's ranks, which wait for it",
                  w->first_rank + local_rank, 100 * w->lagging_speed);
-        remark(w, "straggler", text);
+        remark(w, NOTE_STRAGGLER, text);
     }
     w->lagging = local_rank;
 }
@@ -306,7 +307,7 @@ static void tell_rank(struct progress_monitor *w, uint32_t i)
     } else {
         snprintf(text, sizeof(text), "rank %" PRIu32 ": has ended", w->first_rank + i);
     }
-    remark(w, "rank", text);
+    remark(w, NOTE_RANK, text);
 }
 
 void progress_monitor_tell_ranks(struct progress_monitor *w)
@@ -323,7 +324,7 @@ void progress_monitor_tell_ranks(struct progress_monitor *w)
         return;
     snprintf(text, sizeof(text), "and %" PRIu32 " more ranks of this node",
              w->pages->count - HANG_RANKS_TOLD);
-    remark(w, "rank", text);
+    remark(w, NOTE_RANK, text);
 }
 
 /* -- the whole -------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ struct progress_monitor;
  */
 struct progress_monitor_calls {
     /* A remark about a rank, for the log and the rendezvous' events. */
-    void (*remark)(void *arg, const char *kind, const char *text);
+    void (*remark)(void *arg, enum note_kind kind, const char *text);
     /* The checkpoint asked for is written, or is not waited for any more. */
     void (*checkpointed)(void *arg);
     void *arg;

@@ -14,6 +14,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/proto.h"
 
 #define WAITING_FIRST_MS 5000
 #define WAITING_AGAIN_MS 30000
@@ -125,7 +126,7 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
     s->start = *start;
     s->epoch = epoch;
     s->began = s->began ? s->began : clock_ms();
-    if (epoch > 1 && strcmp(start->cause, "failure") == 0)
+    if (epoch > 1 && start->cause == JOB_CAUSE_FAILURE)
         log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
                  " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
                  start->restarts, start->max_restarts, epoch, start->world_size,
@@ -133,8 +134,8 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
     else if (epoch > 1)
         log_info("re-formed (%s): epoch %" PRIu64 ", %" PRIu32 " worker%s on %" PRIu32
                  " %s",
-                 start->cause, epoch, start->world_size, plural(start->world_size),
-                 start->group_size, nodes);
+                 proto_cause_name(start->cause), epoch, start->world_size,
+                 plural(start->world_size), start->group_size, nodes);
     else if (s->config->job.max_nodes > 1)
         log_info("%s formed: %" PRIu32 " %s, %" PRIu32
                  " worker%s, this is node %" PRIu32 " (epoch %" PRIu64 ")",
@@ -151,7 +152,7 @@ void job_messages_joined(struct job_messages *s, const struct msg_joined *joined
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch)
 {
-    if (epoch != s->caused_epoch && !stop->last && strcmp(stop->cause, "user") != 0)
+    if (epoch != s->caused_epoch && !stop->last && stop->cause != JOB_CAUSE_USER)
         log_info("%s", stop->text);
     s->caused_epoch = epoch;
 }
@@ -159,7 +160,7 @@ void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
                            uint32_t alive)
 {
-    bool by_user = strcmp(stop->cause, "user") == 0;
+    bool by_user = stop->cause == JOB_CAUSE_USER;
 
     s->running = false;
     s->alive = alive;

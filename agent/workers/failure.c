@@ -397,8 +397,8 @@ void failure_print_report(const struct failure_report *r, FILE *out)
 
 int failure_exit_code(const struct msg_done *done)
 {
-    bool is_fine = strcmp(done->reason, "success") == 0 ||
-                   strcmp(done->reason, "released") == 0;
+    bool is_fine = done->reason == JOB_REASON_SUCCESS ||
+                   done->reason == JOB_REASON_RELEASED;
 
     if (done->exit_code >= 1 && done->exit_code <= 255)
         return done->exit_code;
@@ -411,12 +411,13 @@ void failure_tell_result(const struct failure_report *r, int exit_code)
     const struct msg_done *done = r->done;
     struct failure_report report = *r;
 
-    if (strcmp(done->reason, "released") == 0) {
+    if (done->reason == JOB_REASON_RELEASED) {
         log_info("%s", done->text);
         return;
     }
     if (done->failure.kind == FAILURE_NONE) {
-        if (*done->reason && exit_code && strcmp(done->reason, "user") != 0)
+        if (done->reason != JOB_REASON_NONE && exit_code &&
+            done->reason != JOB_REASON_USER)
             log_error("%s has failed: %s", r->job, done->text);
         return;
     }

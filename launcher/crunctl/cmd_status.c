@@ -36,16 +36,17 @@ static void print_job_result(const struct msg_job_status *s)
 {
     char age[32], text[2 * sizeof(s->text)];
 
-    if (strcmp(s->state, "done") == 0)
-        printf("   %s, exit code %" PRId32 ": %s", s->reason, s->exit_code,
-               log_printable(s->text, text, sizeof(text)));
-    else if (strcmp(s->state, "forming") == 0)
+    if (s->state == JOB_DONE)
+        printf("   %s, exit code %" PRId32 ": %s", proto_reason_name(s->reason),
+               s->exit_code, log_printable(s->text, text, sizeof(text)));
+    else if (s->state == JOB_FORMING)
         printf("   %" PRIu32 " of %" PRIu32 " nodes for %s", s->nodes,
                s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes,
                clock_format_duration(s->state_ms, age, sizeof(age)));
-    else if (strcmp(s->state, "stopping") == 0)
+    else if (s->state == JOB_STOPPING)
         printf("   stopping for %s (%s)",
-               clock_format_duration(s->state_ms, age, sizeof(age)), s->cause);
+               clock_format_duration(s->state_ms, age, sizeof(age)),
+               proto_cause_name(s->cause));
 }
 
 static const char *plural(uint32_t n)
@@ -55,11 +56,12 @@ static const char *plural(uint32_t n)
 
 static void print_job(const struct msg_job_status *s)
 {
-    bool done = strcmp(s->state, "done") == 0;
+    bool done = s->state == JOB_DONE;
     char age[32], text[2 * sizeof(s->text)];
 
-    printf("job %s   %s   epoch %" PRIu64, s->run_id, s->state, s->epoch);
-    if (strcmp(s->state, "running") == 0)
+    printf("job %s   %s   epoch %" PRIu64, s->run_id, proto_state_name(s->state),
+           s->epoch);
+    if (s->state == JOB_RUNNING)
         printf("   %" PRIu32 " worker%s on %" PRIu32 " node%s", s->workers,
                plural(s->workers), s->nodes, plural(s->nodes));
     if (s->spares)
@@ -105,7 +107,7 @@ static void add_row(struct text_table *t, const struct msg_node_status *s)
     text_table_cell(t, "%s", s->host);
     text_table_cell(t, s->slot < 0 ? "-" : "%" PRId32, s->slot);
     print_ranks(t, s);
-    text_table_cell(t, "%s", s->state);
+    text_table_cell(t, "%s", proto_node_state_name(s->state));
     text_table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
                     s->connected ? "" : " (away)");
     text_table_cell(t, "%s", s->containment);
@@ -147,9 +149,9 @@ static cJSON *job_object(const struct msg_job_status *s)
     char instance[ID128_HEX_SIZE];
 
     cJSON_AddStringToObject(o, "job", s->run_id);
-    cJSON_AddStringToObject(o, "state", s->state);
-    cJSON_AddStringToObject(o, "cause", s->cause);
-    cJSON_AddStringToObject(o, "result", s->reason);
+    cJSON_AddStringToObject(o, "state", proto_state_name(s->state));
+    cJSON_AddStringToObject(o, "cause", proto_cause_name(s->cause));
+    cJSON_AddStringToObject(o, "result", proto_reason_name(s->reason));
     cJSON_AddStringToObject(o, "text", s->text);
     cJSON_AddStringToObject(o, "notice", s->notice);
     cJSON_AddStringToObject(o, "program", s->program);
@@ -190,7 +192,7 @@ static cJSON *node_object(const struct msg_node_status *s)
     cJSON_AddStringToObject(o, "host", s->host);
     cJSON_AddStringToObject(o, "address", s->address);
     cJSON_AddNumberToObject(o, "pid", s->pid);
-    cJSON_AddStringToObject(o, "state", s->state);
+    cJSON_AddStringToObject(o, "state", proto_node_state_name(s->state));
     cJSON_AddBoolToObject(o, "connected", s->connected);
     cJSON_AddNumberToObject(o, "slot", s->slot);
     cJSON_AddNumberToObject(o, "group_rank", s->group_rank);

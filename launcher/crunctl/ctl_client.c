@@ -216,7 +216,7 @@ struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, in
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX,
-                                    .role = "ctl",
+                                    .role = PEER_CTL,
                                     .software = "crunctl " CRUN_VERSION } };
     struct ctl_client *c = xcalloc(1, sizeof(*c));
     struct net_addr list[ADDRESSES_MAX];

@@ -100,9 +100,9 @@ uint64_t membership_next_tick(const struct membership *r)
     uint64_t next = r->ticked_at + scan_ms(r);
     uint64_t due = r->last_call_at;
 
-    if (r->tally.live == 0 && r->state == MEMBERSHIP_DONE)
+    if (r->tally.live == 0 && r->state == JOB_DONE)
         return UINT64_MAX;
-    if (r->state == MEMBERSHIP_FORMING && membership_backoff_ms(r) > 0)
+    if (r->state == JOB_FORMING && membership_backoff_ms(r) > 0)
         due = r->state_since + membership_backoff_ms(r);
     due += due ? r->stalled : 0;
     return due < next && due > r->ticked_at ? due : next;
@@ -112,7 +112,7 @@ uint32_t membership_backoff_ms(const struct membership *r)
 {
     uint64_t wait = RESTART_BACKOFF_FIRST_MS;
 
-    if (r->cause != MEMBERSHIP_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
+    if (r->cause != JOB_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
         return 0;
     for (uint32_t i = RESTARTS_AT_ONCE + 1;
          i < r->crash_loop && wait < r->config.backoff_ms; i++)
@@ -123,7 +123,7 @@ uint32_t membership_backoff_ms(const struct membership *r)
 static uint64_t left(const struct membership *r, uint64_t end, uint64_t now)
 {
     end += r->stalled;
-    return r->state == MEMBERSHIP_FORMING && end > now ? end - now : 0;
+    return r->state == JOB_FORMING && end > now ? end - now : 0;
 }
 
 uint64_t membership_backoff_left(const struct membership *r, uint64_t now)
@@ -201,18 +201,17 @@ void membership_restored(struct membership *r, uint64_t now)
         r->node[i].deadline = now + r->config.lease_ms;
     }
     membership_table_rebuild(r);
-    if (r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING)
+    if (r->state == JOB_RUNNING || r->state == JOB_STOPPING)
         restore_places(r);
 }
 
 void membership_sane(const struct membership *r)
 {
     membership_table_sane(r);
-    assert(r->state < MEMBERSHIP_STATE_COUNT);
+    assert(r->state < JOB_STATE_COUNT);
     assert(r->restarts <= r->config.max_restarts);
-    assert(r->state != MEMBERSHIP_RUNNING || (r->epoch > 0 && r->tally.active > 0));
-    assert(r->state != MEMBERSHIP_STOPPING || r->tally.active + r->tally.finished > 0);
-    assert(r->state != MEMBERSHIP_FORMING || r->tally.active + r->tally.finished == 0);
-    assert(r->state != MEMBERSHIP_DONE ||
-           (r->reason != MEMBERSHIP_REASON_NONE && r->ending));
+    assert(r->state != JOB_RUNNING || (r->epoch > 0 && r->tally.active > 0));
+    assert(r->state != JOB_STOPPING || r->tally.active + r->tally.finished > 0);
+    assert(r->state != JOB_FORMING || r->tally.active + r->tally.finished == 0);
+    assert(r->state != JOB_DONE || (r->reason != JOB_REASON_NONE && r->ending));
 }

@@ -7,56 +7,13 @@
 
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/message.h"
 
 /*
  * The membership of one job: a pure function (state, event, time) -> actions. No I/O,
  * no clock, no allocation: the owner lends the memory, says what time it is, and does
- * what the actions say, the saves first.
- *
- * FORMING   Nodes wait to be given a place; nothing of the job runs. Left by the tick
- * or the join with which the membership is complete (an epoch starts), or by the join
- * timeout or a user's wish (done). RUNNING   Every member runs, or is about to run, the
- * same epoch. Rank 0's node is told first and opens the store; its STORE_READY starts
- * the others. Left when all have finished (done), and for every other reason through
- * STOPPING. STOPPING  Every member is told to stop, and the epoch is over when each has
- * said that nothing of it lives, or is lost. Why it stops is `cause`, and whether the
- * job ends then is `ending`: those are facts beside the state, not more states. DONE
- * There is a result. Nodes are told, say goodbye, and go.
+ * what the actions say, the saves first. Its states are explained in message.h.
  */
-enum membership_state {
-    MEMBERSHIP_FORMING,
-    MEMBERSHIP_RUNNING,
-    MEMBERSHIP_STOPPING,
-    MEMBERSHIP_DONE,
-    MEMBERSHIP_STATE_COUNT
-};
-
-enum membership_cause {
-    MEMBERSHIP_CAUSE_NONE,
-    MEMBERSHIP_CAUSE_FAILURE,  /* a worker failed */
-    MEMBERSHIP_CAUSE_LOST,     /* a node was lost */
-    MEMBERSHIP_CAUSE_SCALE_UP, /* a newcomer is taken in */
-    MEMBERSHIP_CAUSE_DRAIN,    /* a node leaves in good order */
-    MEMBERSHIP_CAUSE_USER,     /* somebody ends the job */
-    MEMBERSHIP_CAUSE_COUNT
-};
-
-enum membership_reason {
-    MEMBERSHIP_REASON_NONE,
-    MEMBERSHIP_REASON_SUCCESS,
-    MEMBERSHIP_REASON_FAILURE,    /* a worker failed and no restart was left */
-    MEMBERSHIP_REASON_LOST,       /* a node was lost and cannot be replaced */
-    MEMBERSHIP_REASON_NOT_FORMED, /* too few nodes in time */
-    MEMBERSHIP_REASON_USER,       /* ended by a person or a scheduler */
-    MEMBERSHIP_REASON_COUNT
-};
-
-enum membership_scale {
-    MEMBERSHIP_SCALE_NOW,
-    MEMBERSHIP_SCALE_CHECKPOINT,
-    MEMBERSHIP_SCALE_NEVER
-};
-
 struct membership_config {
     uint32_t min_nodes, max_nodes;
     uint32_t max_restarts;
@@ -68,7 +25,7 @@ struct membership_config {
     uint32_t lease_ms, reconnect_grace_ms;
     uint32_t join_timeout_ms, last_call_ms;
     uint32_t shutdown_grace_ms, failure_grace_ms;
-    enum membership_scale scale;
+    enum job_scale scale;
 };
 
 enum membership_node_state {
@@ -118,18 +75,18 @@ struct membership_past {
 
 struct membership {
     struct membership_config config;
-    enum membership_state state;
+    enum job_state state;
     struct id128 instance;
     uint64_t epoch;
-    uint32_t restarts;           /* spent, job-wide */
-    enum membership_cause cause; /* of the last stop */
-    bool ending;                 /* this stop is the last */
-    bool restart_spent;          /* by this stop */
-    bool too_young;              /* the epoch was, for its failure to earn a restart */
-    bool short_lived;            /* the epoch that was stopped last */
-    uint32_t crash_loop;         /* short-lived epochs that failed, in a row */
-    bool store_ready;            /* rank 0's node serves the epoch's store */
-    enum membership_reason reason;
+    uint32_t restarts;    /* spent, job-wide */
+    enum job_cause cause; /* of the last stop */
+    bool ending;          /* this stop is the last */
+    bool restart_spent;   /* by this stop */
+    bool too_young;       /* the epoch was, for its failure to earn a restart */
+    bool short_lived;     /* the epoch that was stopped last */
+    uint32_t crash_loop;  /* short-lived epochs that failed, in a row */
+    bool store_ready;     /* rank 0's node serves the epoch's store */
+    enum job_reason reason;
     int32_t exit_code;
     uint32_t grace_ms; /* of the stop under way */
 
@@ -153,7 +110,7 @@ struct membership {
     uint64_t state_since;
     uint64_t last_call_at;  /* 0: not running */
     uint64_t checkpoint_at; /* until then it is waited for; 0: not asked for */
-    enum membership_cause checkpoint_cause;
+    enum job_cause checkpoint_cause;
     uint64_t formed_at; /* the epoch, in the owner's time; 0: not known any more */
     uint64_t last_now;  /* the owner's time at the last step */
     uint64_t ticked_at; /* the same at the last tick */
@@ -247,7 +204,7 @@ enum membership_action_type {
 struct membership_action {
     enum membership_action_type type;
     uint32_t node; /* MEMBERSHIP_NONE where none is meant */
-    enum membership_state from;
+    enum job_state from;
 };
 
 /* Where actions go, in order. Must not call back into the round. */
@@ -301,9 +258,9 @@ void membership_restored(struct membership *r, uint64_t now);
 /* The legal edges of the state machine, for tests that want to see each of them taken.
  */
 struct membership_edge {
-    enum membership_state from;
+    enum job_state from;
     enum membership_event_type event;
-    enum membership_state to;
+    enum job_state to;
 };
 extern const struct membership_edge round_edges[];
 extern const unsigned round_edge_count;
@@ -311,9 +268,6 @@ extern const unsigned round_edge_count;
 /* Asserts what must always hold. */
 void membership_sane(const struct membership *r);
 
-const char *membership_state_name(enum membership_state s);
-const char *membership_cause_name(enum membership_cause c);
-const char *membership_reason_name(enum membership_reason r);
 const char *membership_event_name(enum membership_event_type t);
 const char *membership_verdict_name(enum membership_verdict v);
 

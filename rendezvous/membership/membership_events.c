@@ -40,12 +40,11 @@ static void repeat_order(struct step *s, struct membership_node *n)
     if (n->state == MEMBERSHIP_NODE_TOLD)
         membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
                        i);
-    else if (r->state == MEMBERSHIP_RUNNING && may_start(r, n))
+    else if (r->state == JOB_RUNNING && may_start(r, n))
         membership_start_node(s, n);
-    else if (r->state == MEMBERSHIP_STOPPING && membership_is_unstopped(n))
+    else if (r->state == JOB_STOPPING && membership_is_unstopped(n))
         membership_act(s, MEMBERSHIP_ACT_STOP, i);
-    if (r->state == MEMBERSHIP_RUNNING && r->checkpoint_at && n->started &&
-        !n->checkpointed)
+    if (r->state == JOB_RUNNING && r->checkpoint_at && n->started && !n->checkpointed)
         membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
 }
 
@@ -60,19 +59,19 @@ static bool explains_failure(const struct membership *r,
 {
     uint64_t silent_since = n->connected ? n->heard_at : n->gone_at;
 
-    return r->state == MEMBERSHIP_STOPPING && r->cause == MEMBERSHIP_CAUSE_FAILURE &&
+    return r->state == JOB_STOPPING && r->cause == JOB_CAUSE_FAILURE &&
            membership_index(r, n) != r->root_node && silent_since <= r->root_heard_at;
 }
 
 static void excuse_failure(struct membership *r)
 {
-    r->cause = MEMBERSHIP_CAUSE_LOST;
+    r->cause = JOB_CAUSE_LOST;
     if (r->restart_spent)
         r->restarts--;
     r->restart_spent = r->too_young = false;
-    if (r->reason == MEMBERSHIP_REASON_FAILURE) {
+    if (r->reason == JOB_REASON_FAILURE) {
         r->ending = false;
-        r->reason = MEMBERSHIP_REASON_NONE;
+        r->reason = JOB_REASON_NONE;
         r->exit_code = 0;
     }
 }
@@ -81,7 +80,7 @@ static void excuse_failure(struct membership *r)
  * store. */
 static bool is_vital(const struct membership *r, const struct membership_node *n)
 {
-    return r->state == MEMBERSHIP_RUNNING &&
+    return r->state == JOB_RUNNING &&
            (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(r, n) == r->leader);
 }
 
@@ -109,9 +108,9 @@ static void lose(struct step *s, uint32_t i)
     if (n->state != MEMBERSHIP_NODE_TOLD)
         membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
     drop(s, i);
-    if (r->state != MEMBERSHIP_DONE && !r->ending && is_hopeless(r))
-        membership_decide(r, MEMBERSHIP_REASON_LOST, EXIT_CODE_FAILED);
-    if (r->state == MEMBERSHIP_STOPPING)
+    if (r->state != JOB_DONE && !r->ending && is_hopeless(r))
+        membership_decide(r, JOB_REASON_LOST, EXIT_CODE_FAILED);
+    if (r->state == JOB_STOPPING)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
 }
 
@@ -122,10 +121,10 @@ static bool is_overdue(const struct step *s, const struct membership_node *n)
 
     if (s->t >= n->deadline)
         return true;
-    if (r->state == MEMBERSHIP_STOPPING)
+    if (r->state == JOB_STOPPING)
         return membership_is_unstopped(n) &&
                age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
-    return r->state == MEMBERSHIP_RUNNING && !r->store_ready &&
+    return r->state == JOB_RUNNING && !r->store_ready &&
            membership_index(r, n) == r->leader && age >= STORE_START_MS;
 }
 
@@ -176,7 +175,7 @@ static enum membership_verdict on_join(struct step *s)
         s->node = &r->node[s->node_out = i];
         return on_resume(s);
     }
-    if (r->state == MEMBERSHIP_DONE)
+    if (r->state == JOB_DONE)
         return MEMBERSHIP_REFUSED_DONE;
     if (wanted != MEMBERSHIP_NONE && wanted >= r->config.max_nodes)
         return MEMBERSHIP_REFUSED_SLOT_RANGE;
@@ -255,8 +254,8 @@ static enum membership_verdict on_failed_running(struct step *s)
     if (r->restart_spent)
         r->restarts++;
     else
-        membership_decide(r, MEMBERSHIP_REASON_FAILURE, s->ev->exit_code);
-    membership_begin_stop(s, MEMBERSHIP_CAUSE_FAILURE, r->config.failure_grace_ms);
+        membership_decide(r, JOB_REASON_FAILURE, s->ev->exit_code);
+    membership_begin_stop(s, JOB_CAUSE_FAILURE, r->config.failure_grace_ms);
     return MEMBERSHIP_OK;
 }
 
@@ -265,13 +264,13 @@ static enum membership_verdict on_failed_stopping(struct step *s)
 {
     struct membership *r = s->r;
 
-    if (r->cause != MEMBERSHIP_CAUSE_FAILURE ||
-        membership_index(r, s->node) != r->root_node || s->ev->at_ms >= r->root_at) {
+    if (r->cause != JOB_CAUSE_FAILURE || membership_index(r, s->node) != r->root_node ||
+        s->ev->at_ms >= r->root_at) {
         membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(r, s->node));
         return MEMBERSHIP_OK;
     }
     take_as_root(s);
-    if (r->reason == MEMBERSHIP_REASON_FAILURE)
+    if (r->reason == JOB_REASON_FAILURE)
         r->exit_code = s->ev->exit_code;
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;
@@ -320,11 +319,10 @@ static enum membership_verdict end_job(struct step *s, bool now)
     struct membership *r = s->r;
 
     if (!r->ending)
-        membership_decide(r, MEMBERSHIP_REASON_USER, s->ev->exit_code);
-    if (r->state == MEMBERSHIP_RUNNING)
-        membership_begin_stop(s, MEMBERSHIP_CAUSE_USER,
-                              now ? 0 : r->config.shutdown_grace_ms);
-    else if (r->state == MEMBERSHIP_STOPPING) {
+        membership_decide(r, JOB_REASON_USER, s->ev->exit_code);
+    if (r->state == JOB_RUNNING)
+        membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : r->config.shutdown_grace_ms);
+    else if (r->state == JOB_STOPPING) {
         r->root_heard_at =
             0; /* whatever explains the failure, the job goes no further */
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
@@ -356,11 +354,10 @@ static enum membership_verdict on_leave(struct step *s)
     if (n->leaving) /* it may be in a hurry: see settle_drain */
         return s->ev->now ? MEMBERSHIP_OK : MEMBERSHIP_IGNORED;
     if (!first_forming && membership_candidates(r) - 1 < r->config.min_nodes &&
-        !(n->state == MEMBERSHIP_NODE_WAITING && r->state != MEMBERSHIP_FORMING))
+        !(n->state == MEMBERSHIP_NODE_WAITING && r->state != JOB_FORMING))
         return drain ? MEMBERSHIP_REFUSED_MIN : end_job(s, false);
-    if (!membership_is_member(n) ||
-        (n->state == MEMBERSHIP_NODE_FINISHED && !is_vital(r, n) &&
-         r->state == MEMBERSHIP_RUNNING)) {
+    if (!membership_is_member(n) || (n->state == MEMBERSHIP_NODE_FINISHED &&
+                                     !is_vital(r, n) && r->state == JOB_RUNNING)) {
         membership_release(s, n);
         return MEMBERSHIP_OK;
     }
@@ -378,8 +375,8 @@ static enum membership_verdict on_bye(struct step *s)
 }
 
 /* What is not here means nothing in that state and changes nothing. */
-membership_handler *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
-    [MEMBERSHIP_FORMING] = {
+membership_handler *const round_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
+    [JOB_FORMING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
@@ -390,7 +387,7 @@ membership_handler *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_C
         [MEMBERSHIP_EV_BYE] = on_bye,
         [MEMBERSHIP_EV_TICK] = on_tick,
     },
-    [MEMBERSHIP_RUNNING] = {
+    [JOB_RUNNING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
@@ -406,7 +403,7 @@ membership_handler *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_C
         [MEMBERSHIP_EV_BYE] = on_bye,
         [MEMBERSHIP_EV_TICK] = on_tick,
     },
-    [MEMBERSHIP_STOPPING] = {
+    [JOB_STOPPING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
@@ -419,7 +416,7 @@ membership_handler *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_C
         [MEMBERSHIP_EV_BYE] = on_bye,
         [MEMBERSHIP_EV_TICK] = on_tick,
     },
-    [MEMBERSHIP_DONE] = {
+    [JOB_DONE] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,

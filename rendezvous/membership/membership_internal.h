@@ -31,14 +31,12 @@ typedef enum membership_verdict membership_handler(struct step *s);
 
 /* membership_events.c: NULL where an event means nothing in a state and changes
  * nothing. */
-extern membership_handler
-    *const round_handlers[MEMBERSHIP_STATE_COUNT][MEMBERSHIP_EV_COUNT];
+extern membership_handler *const round_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
 void membership_hear(struct step *s, struct membership_node *n);
 
 /* membership_transitions.c */
 void membership_settle(struct step *s);
-void membership_begin_stop(struct step *s, enum membership_cause cause,
-                           uint32_t grace_ms);
+void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_ms);
 void membership_release(struct step *s, struct membership_node *n);
 void membership_start_node(struct step *s, struct membership_node *n);
 void membership_tell_all_to_stop(struct step *s);
@@ -89,8 +87,8 @@ static inline uint64_t membership_age(const struct membership *r)
 }
 
 /* The result is decided; the job ends with this stop, or now. */
-static inline void membership_decide(struct membership *r,
-                                     enum membership_reason reason, int32_t exit_code)
+static inline void membership_decide(struct membership *r, enum job_reason reason,
+                                     int32_t exit_code)
 {
     r->ending = true;
     r->reason = reason;

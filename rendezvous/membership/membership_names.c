@@ -1,29 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/membership/membership.h"
 
-/* What people and logs call the things of a round. */
-
-static const char *const state_names[MEMBERSHIP_STATE_COUNT] = {
-    [MEMBERSHIP_FORMING] = "forming",
-    [MEMBERSHIP_RUNNING] = "running",
-    [MEMBERSHIP_STOPPING] = "stopping",
-    [MEMBERSHIP_DONE] = "done",
-};
-
-static const char *const cause_names[MEMBERSHIP_CAUSE_COUNT] = {
-    [MEMBERSHIP_CAUSE_NONE] = "none",   [MEMBERSHIP_CAUSE_FAILURE] = "failure",
-    [MEMBERSHIP_CAUSE_LOST] = "lost",   [MEMBERSHIP_CAUSE_SCALE_UP] = "scale-up",
-    [MEMBERSHIP_CAUSE_DRAIN] = "drain", [MEMBERSHIP_CAUSE_USER] = "user",
-};
-
-static const char *const reason_names[MEMBERSHIP_REASON_COUNT] = {
-    [MEMBERSHIP_REASON_NONE] = "none",
-    [MEMBERSHIP_REASON_SUCCESS] = "success",
-    [MEMBERSHIP_REASON_FAILURE] = "failure",
-    [MEMBERSHIP_REASON_LOST] = "lost",
-    [MEMBERSHIP_REASON_NOT_FORMED] = "not-formed",
-    [MEMBERSHIP_REASON_USER] = "user",
-};
+/* The names of events and verdicts in logs and tests. */
 
 static const char *const event_names[MEMBERSHIP_EV_COUNT] = {
     [MEMBERSHIP_EV_JOIN] = "join",
@@ -54,21 +32,6 @@ static const char *const verdict_names[MEMBERSHIP_VERDICT_COUNT] = {
     [MEMBERSHIP_REFUSED_SLOT_TAKEN] = "refused: the node rank is taken",
     [MEMBERSHIP_REFUSED_MIN] = "refused: too few nodes would remain",
 };
-
-const char *membership_state_name(enum membership_state s)
-{
-    return state_names[s];
-}
-
-const char *membership_cause_name(enum membership_cause c)
-{
-    return cause_names[c];
-}
-
-const char *membership_reason_name(enum membership_reason reason)
-{
-    return reason_names[reason];
-}
 
 const char *membership_event_name(enum membership_event_type t)
 {

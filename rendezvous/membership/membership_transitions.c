@@ -11,43 +11,33 @@
  * Only enter() changes the state, and only along round_edges.
  */
 const struct membership_edge round_edges[] = {
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_JOIN,
-      MEMBERSHIP_RUNNING }, /* the last one needed */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_RESUME,
-      MEMBERSHIP_RUNNING }, /* nobody is away any more */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_DRAIN, MEMBERSHIP_RUNNING }, /* likewise */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_STOPPED,
-      MEMBERSHIP_RUNNING }, /* enough remain */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_TICK,
-      MEMBERSHIP_RUNNING }, /* last call, or enough remain */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_LEAVE,
-      MEMBERSHIP_DONE }, /* too few would remain */
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_END, MEMBERSHIP_DONE },
-    { MEMBERSHIP_FORMING, MEMBERSHIP_EV_TICK,
-      MEMBERSHIP_DONE }, /* not formed in time */
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_JOIN, MEMBERSHIP_STOPPING }, /* scale up */
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_RESUME,
-      MEMBERSHIP_STOPPING }, /* scale up: a spare is back */
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_CHECKPOINTED, MEMBERSHIP_STOPPING },
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_FAILED, MEMBERSHIP_STOPPING },
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_STOPPED,
-      MEMBERSHIP_STOPPING }, /* gave up while cut off */
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_LEAVE, MEMBERSHIP_STOPPING },
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_DRAIN, MEMBERSHIP_STOPPING },
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_END, MEMBERSHIP_STOPPING },
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_TICK,
-      MEMBERSHIP_STOPPING }, /* lost, or waited long enough */
-    { MEMBERSHIP_RUNNING, MEMBERSHIP_EV_FINISHED, MEMBERSHIP_DONE },
-    { MEMBERSHIP_STOPPING, MEMBERSHIP_EV_STOPPED, MEMBERSHIP_FORMING },
-    { MEMBERSHIP_STOPPING, MEMBERSHIP_EV_TICK,
-      MEMBERSHIP_FORMING }, /* the others are lost */
-    { MEMBERSHIP_STOPPING, MEMBERSHIP_EV_STOPPED, MEMBERSHIP_DONE },
-    { MEMBERSHIP_STOPPING, MEMBERSHIP_EV_TICK, MEMBERSHIP_DONE },
+    { JOB_FORMING, MEMBERSHIP_EV_JOIN, JOB_RUNNING },    /* the last one needed */
+    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_RUNNING },  /* nobody is away any more */
+    { JOB_FORMING, MEMBERSHIP_EV_DRAIN, JOB_RUNNING },   /* likewise */
+    { JOB_FORMING, MEMBERSHIP_EV_STOPPED, JOB_RUNNING }, /* enough remain */
+    { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_RUNNING }, /* last call, or enough remain */
+    { JOB_FORMING, MEMBERSHIP_EV_LEAVE, JOB_DONE },   /* too few would remain */
+    { JOB_FORMING, MEMBERSHIP_EV_END, JOB_DONE },
+    { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_DONE },       /* not formed in time */
+    { JOB_RUNNING, MEMBERSHIP_EV_JOIN, JOB_STOPPING },   /* scale up */
+    { JOB_RUNNING, MEMBERSHIP_EV_RESUME, JOB_STOPPING }, /* scale up: a spare is back */
+    { JOB_RUNNING, MEMBERSHIP_EV_CHECKPOINTED, JOB_STOPPING },
+    { JOB_RUNNING, MEMBERSHIP_EV_FAILED, JOB_STOPPING },
+    { JOB_RUNNING, MEMBERSHIP_EV_STOPPED, JOB_STOPPING }, /* gave up while cut off */
+    { JOB_RUNNING, MEMBERSHIP_EV_LEAVE, JOB_STOPPING },
+    { JOB_RUNNING, MEMBERSHIP_EV_DRAIN, JOB_STOPPING },
+    { JOB_RUNNING, MEMBERSHIP_EV_END, JOB_STOPPING },
+    { JOB_RUNNING, MEMBERSHIP_EV_TICK, JOB_STOPPING }, /* lost, or waited long enough */
+    { JOB_RUNNING, MEMBERSHIP_EV_FINISHED, JOB_DONE },
+    { JOB_STOPPING, MEMBERSHIP_EV_STOPPED, JOB_FORMING },
+    { JOB_STOPPING, MEMBERSHIP_EV_TICK, JOB_FORMING }, /* the others are lost */
+    { JOB_STOPPING, MEMBERSHIP_EV_STOPPED, JOB_DONE },
+    { JOB_STOPPING, MEMBERSHIP_EV_TICK, JOB_DONE },
 };
 const unsigned round_edge_count = sizeof(round_edges) / sizeof(round_edges[0]);
 
-static bool edge_is_legal(enum membership_state from, enum membership_event_type event,
-                          enum membership_state to)
+static bool edge_is_legal(enum job_state from, enum membership_event_type event,
+                          enum job_state to)
 {
     for (unsigned i = 0; i < round_edge_count; i++)
         if (round_edges[i].from == from && round_edges[i].event == event &&
@@ -56,7 +46,7 @@ static bool edge_is_legal(enum membership_state from, enum membership_event_type
     return false;
 }
 
-static void enter(struct step *s, enum membership_state to)
+static void enter(struct step *s, enum job_state to)
 {
     struct membership *r = s->r;
     struct membership_action a = { MEMBERSHIP_ACT_ENTERED, MEMBERSHIP_NONE, r->state };
@@ -83,8 +73,7 @@ void membership_tell_all_to_stop(struct step *s)
             membership_act(s, MEMBERSHIP_ACT_STOP, i);
 }
 
-void membership_begin_stop(struct step *s, enum membership_cause cause,
-                           uint32_t grace_ms)
+void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_ms)
 {
     struct membership *r = s->r;
 
@@ -92,7 +81,7 @@ void membership_begin_stop(struct step *s, enum membership_cause cause,
     r->grace_ms = grace_ms;
     r->checkpoint_at = 0;
     r->short_lived = membership_age(r) < CRASH_LOOP_MS;
-    enter(s, MEMBERSHIP_STOPPING);
+    enter(s, JOB_STOPPING);
     membership_tell_all_to_stop(s);
 }
 
@@ -119,7 +108,7 @@ static void form(struct step *s)
         n->started = n->checkpointed = false;
         membership_set_state(s, n, MEMBERSHIP_NODE_ACTIVE);
     }
-    enter(s, MEMBERSHIP_RUNNING);
+    enter(s, JOB_RUNNING);
     membership_start_node(s, &r->node[r->leader]);
 }
 
@@ -140,7 +129,7 @@ static void finish(struct step *s)
 
     r->ending = true;
     r->last_call_at = r->checkpoint_at = 0;
-    enter(s, MEMBERSHIP_DONE);
+    enter(s, JOB_DONE);
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (r->node[i].state != MEMBERSHIP_NODE_TOLD)
             tell(s, &r->node[i], MEMBERSHIP_ACT_DONE);
@@ -180,9 +169,9 @@ static void learn_from_stop(struct step *s)
 
     if (!r->short_lived)
         r->crash_loop = 0;
-    else if (r->cause == MEMBERSHIP_CAUSE_FAILURE)
+    else if (r->cause == JOB_CAUSE_FAILURE)
         r->crash_loop++;
-    if (r->cause == MEMBERSHIP_CAUSE_FAILURE || r->cause == MEMBERSHIP_CAUSE_LOST)
+    if (r->cause == JOB_CAUSE_FAILURE || r->cause == JOB_CAUSE_LOST)
         blame(s);
 }
 
@@ -202,7 +191,7 @@ static void complete_stop(struct step *s)
     if (r->ending)
         finish(s);
     else
-        enter(s, MEMBERSHIP_FORMING);
+        enter(s, JOB_FORMING);
 }
 
 static bool is_complete(struct step *s)
@@ -247,7 +236,7 @@ static void settle_forming(struct step *s)
     else if (is_complete(s))
         form(s);
     else if (late) {
-        membership_decide(r, MEMBERSHIP_REASON_NOT_FORMED, EXIT_CODE_NOT_FORMED);
+        membership_decide(r, JOB_REASON_NOT_FORMED, EXIT_CODE_NOT_FORMED);
         finish(s);
     }
 }
@@ -256,7 +245,7 @@ static bool wants_newcomers(const struct membership *r)
 {
     return r->tally.here > r->tally.barred_here &&
            r->group_size < r->config.max_nodes && r->tally.finished == 0 &&
-           r->config.scale != MEMBERSHIP_SCALE_NEVER;
+           r->config.scale != JOB_SCALE_NEVER;
 }
 
 static bool has_checkpointed(const struct membership *r)
@@ -283,7 +272,7 @@ static void ask_checkpoint(struct step *s, uint64_t until)
  * A stop that can be chosen waits for the workers' checkpoint, but not for ever; true
  * when it may come. Where workers have not started there is nothing to wait for.
  */
-static bool has_waited(struct step *s, enum membership_cause cause, uint32_t within_ms)
+static bool has_waited(struct step *s, enum job_cause cause, uint32_t within_ms)
 {
     struct membership *r = s->r;
     bool all, tick = s->ev->type == MEMBERSHIP_EV_TICK;
@@ -305,8 +294,8 @@ static void settle_drain(struct step *s)
     bool hurry = s->ev->type == MEMBERSHIP_EV_LEAVE && s->ev->now &&
                  membership_is_member(s->node);
 
-    if (has_waited(s, MEMBERSHIP_CAUSE_DRAIN, hurry ? 0 : grace_ms))
-        membership_begin_stop(s, MEMBERSHIP_CAUSE_DRAIN, grace_ms);
+    if (has_waited(s, JOB_CAUSE_DRAIN, hurry ? 0 : grace_ms))
+        membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
 static void settle_scale_up(struct step *s)
@@ -316,10 +305,9 @@ static void settle_scale_up(struct step *s)
     if (s->ev->type ==
         MEMBERSHIP_EV_FINISHED) /* of one that left with it: the tick's turn */
         return;
-    if (r->config.scale == MEMBERSHIP_SCALE_NOW ||
-        has_waited(s, MEMBERSHIP_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
-        membership_begin_stop(s, MEMBERSHIP_CAUSE_SCALE_UP,
-                              r->config.shutdown_grace_ms);
+    if (r->config.scale == JOB_SCALE_NOW ||
+        has_waited(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
+        membership_begin_stop(s, JOB_CAUSE_SCALE_UP, r->config.shutdown_grace_ms);
 }
 
 static void settle_running(struct step *s)
@@ -327,9 +315,9 @@ static void settle_running(struct step *s)
     struct membership *r = s->r;
 
     if (s->lost_member != MEMBERSHIP_NONE)
-        membership_begin_stop(s, MEMBERSHIP_CAUSE_LOST, r->config.failure_grace_ms);
+        membership_begin_stop(s, JOB_CAUSE_LOST, r->config.failure_grace_ms);
     else if (r->tally.active == 0) {
-        membership_decide(r, MEMBERSHIP_REASON_SUCCESS, 0);
+        membership_decide(r, JOB_REASON_SUCCESS, 0);
         finish(s);
     } else if (r->tally.departing > 0)
         settle_drain(s);
@@ -352,13 +340,13 @@ static void settle_done(struct step *s)
 
 void membership_settle(struct step *s)
 {
-    static void (*const settlers[MEMBERSHIP_STATE_COUNT])(struct step *) = {
-        [MEMBERSHIP_FORMING] = settle_forming,
-        [MEMBERSHIP_RUNNING] = settle_running,
-        [MEMBERSHIP_STOPPING] = settle_stopping,
-        [MEMBERSHIP_DONE] = settle_done,
+    static void (*const settlers[JOB_STATE_COUNT])(struct step *) = {
+        [JOB_FORMING] = settle_forming,
+        [JOB_RUNNING] = settle_running,
+        [JOB_STOPPING] = settle_stopping,
+        [JOB_DONE] = settle_done,
     };
-    enum membership_state before;
+    enum job_state before;
 
     do {
         before = s->r->state;

@@ -86,6 +86,97 @@ enum failure_kind {
     FAILURE_KIND_COUNT
 };
 
+/*
+ * The states of a job's membership:
+ *
+ * FORMING   Nodes wait to be placed; nothing of the job runs. The last join that is
+ *           needed, or a tick, starts an epoch (RUNNING). The join timeout or a user
+ *           ends the job (DONE).
+ * RUNNING   All members run the same epoch, or are about to. The node of rank 0 is told
+ *           first and opens the store; its STORE_READY starts the others. Once all
+ *           members have finished, the job is DONE; everything else stops the epoch.
+ * STOPPING  All members are told to stop. The epoch is over when each of them has
+ *           reported that nothing of it lives, or is lost. The cause of the stop, and
+ *           whether the job ends with it, are facts beside the state.
+ * DONE      There is a result. Nodes are told, say goodbye, and go.
+ *
+ * These and the other words below may grow: a word from the wire that is none of them
+ * becomes UNKNOWN, which has a name ("unknown") and is never sent. Their numbers stand
+ * in the journal.
+ */
+enum job_state {
+    JOB_FORMING,
+    JOB_RUNNING,
+    JOB_STOPPING,
+    JOB_DONE,
+    JOB_STATE_COUNT,
+    JOB_STATE_UNKNOWN = JOB_STATE_COUNT
+};
+
+/* Why an epoch was stopped, or why there is one. */
+enum job_cause {
+    JOB_CAUSE_NONE,
+    JOB_CAUSE_FAILURE,  /* a worker failed */
+    JOB_CAUSE_LOST,     /* a node was lost */
+    JOB_CAUSE_SCALE_UP, /* a new node is taken in */
+    JOB_CAUSE_DRAIN,    /* a node leaves in good order */
+    JOB_CAUSE_USER,     /* a user or a scheduler ends the job */
+    JOB_CAUSE_FIRST,    /* only of START: there was no epoch before */
+    JOB_CAUSE_COUNT,
+    JOB_CAUSE_UNKNOWN = JOB_CAUSE_COUNT
+};
+
+/* Why a job, or a node's part in it, has ended. */
+enum job_reason {
+    JOB_REASON_NONE,
+    JOB_REASON_SUCCESS,
+    JOB_REASON_FAILURE,    /* a worker failed and no restart was left */
+    JOB_REASON_LOST,       /* a node was lost and cannot be replaced */
+    JOB_REASON_NOT_FORMED, /* too few nodes in time */
+    JOB_REASON_USER,       /* ended by a user or a scheduler */
+    JOB_REASON_RELEASED,   /* only of DONE: this node has left, the job goes on */
+    JOB_REASON_COUNT,
+    JOB_REASON_UNKNOWN = JOB_REASON_COUNT
+};
+
+/* When a new node below the maximum is taken in. */
+enum job_scale {
+    JOB_SCALE_NOW,
+    JOB_SCALE_CHECKPOINT,
+    JOB_SCALE_NEVER,
+    JOB_SCALE_COUNT,
+    JOB_SCALE_UNKNOWN = JOB_SCALE_COUNT
+};
+
+/* What a node does, as crunctl shows it. */
+enum node_state {
+    NODE_WAITING,
+    NODE_STARTING,
+    NODE_RUNNING,
+    NODE_FINISHED,
+    NODE_STOPPING,
+    NODE_STOPPED,
+    NODE_LEAVING,
+    NODE_SPARE,
+    NODE_QUARANTINED,
+    NODE_DONE,
+    NODE_STATE_COUNT,
+    NODE_STATE_UNKNOWN = NODE_STATE_COUNT
+};
+
+enum peer_role { PEER_NONE, PEER_AGENT, PEER_CTL, PEER_ROLE_COUNT };
+
+enum note_kind {
+    NOTE_RANK,      /* what a rank does while its epoch hangs */
+    NOTE_STRAGGLER, /* the others wait for a rank */
+    NOTE_XID,       /* the driver reported an error of a rank's GPU */
+    NOTE_ECC,       /* a rank's GPU has bad memory */
+    NOTE_GPU,       /* another trouble of a rank's GPU */
+    NOTE_PREFLIGHT, /* why this node is about to leave */
+    NOTE_KIND_COUNT,
+    NOTE_KIND_UNKNOWN = NOTE_KIND_COUNT
+};
+
 struct failure {
     enum failure_kind kind;
     uint32_t rank, local_rank;
@@ -105,7 +196,7 @@ struct failure {
 
 struct msg_hello {
     uint32_t version_min, version_max;
-    char role[16];     /* "agent" or "ctl" */
+    enum peer_role role;
     char software[32]; /* "crun 0.1.0" */
 };
 
@@ -122,7 +213,7 @@ struct job_config {
     bool strict_fence; /* a place is not given away before its node has ended its
                           workers */
     bool preflight;    /* what it looks at takes all nodes, so all are to do it */
-    char scale[16];    /* "now", "checkpoint", "never" */
+    enum job_scale scale;
     char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
     char program[PROGRAM_MAX_BYTES + 1];             /* for people */
     char arguments_hash[65]; /* of program and arguments; any text */
@@ -185,9 +276,8 @@ struct msg_end {
     bool now;
 };
 
-/* Of one kind: "rank" (what one does while its epoch hangs), "straggler", "gpu". */
 struct msg_note {
-    char kind[24];
+    enum note_kind kind;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
@@ -257,7 +347,7 @@ struct msg_start {
     bool host_store;
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
-    char cause[64]; /* of this epoch: "first", "failure", "lost", ... */
+    enum job_cause cause; /* of this epoch */
 };
 
 /*
@@ -274,13 +364,13 @@ struct msg_stop {
     uint32_t grace_ms;
     bool last; /* the job ends with this stop, as far as is known */
     bool hang; /* its cause is one: say first, in NOTEs, what every rank does */
-    char cause[16];
+    enum job_cause cause;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
 struct msg_ask_checkpoint {
     uint32_t within_ms;
-    char cause[16]; /* of the stop that follows: "scale-up", "drain" */
+    enum job_cause cause; /* of the stop that follows: SCALE_UP or DRAIN */
 };
 
 /* What people at every node are to know: one line. */
@@ -294,7 +384,7 @@ struct msg_notice {
 
 struct msg_done {
     int32_t exit_code;
-    char reason[16]; /* "success", "failure", ..., "released" */
+    enum job_reason reason;
     char text[ERROR_TEXT_MAX_BYTES + 1];
     uint32_t restarts, max_restarts;
     struct failure failure; /* kind FAILURE_NONE: none */
@@ -303,7 +393,9 @@ struct msg_done {
 
 struct msg_job_status {
     char run_id[RUN_ID_MAX + 1];
-    char state[16], cause[16], reason[16];
+    enum job_state state;
+    enum job_cause cause;
+    enum job_reason reason;
     char program[PROGRAM_MAX_BYTES + 1];
     struct id128 instance;
     uint64_t epoch;
@@ -322,7 +414,7 @@ struct msg_node_status {
     char host[HOST_NAME_MAX_BYTES + 1];
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t pid;
-    char state[16];
+    enum node_state state;
     bool connected;
     int32_t slot;       /* -1: none */
     int32_t group_rank; /* -1: none */

@@ -158,6 +158,20 @@ static int decode_enum(const struct proto_field *f, const cJSON *item, char *at,
     return err_set(e, "it is none of %s ... %s", f->names[f->min], f->names[f->max]);
 }
 
+static int decode_word(const struct proto_field *f, const cJSON *item, char *at,
+                       struct err *e)
+{
+    const char *word = cJSON_GetStringValue(item);
+    unsigned v = 0;
+
+    if (!word || !proto_is_name(word))
+        return err_set(e, "it is not a word");
+    while (v <= f->max && strcmp(f->names[v], word) != 0)
+        v++;
+    memcpy(at, &v, sizeof(v));
+    return 0;
+}
+
 static int decode_fields(const struct proto_table *table, const cJSON *object,
                          char *base, struct err *e);
 
@@ -169,11 +183,12 @@ static int decode_object(const struct proto_field *f, const cJSON *item, char *a
 
 static int (*const decoders[])(const struct proto_field *, const cJSON *, char *,
                                struct err *) = {
-    [PROTO_U32] = decode_u32,   [PROTO_I32] = decode_i32,
-    [PROTO_U64] = decode_u64,   [PROTO_ID] = decode_id,
-    [PROTO_BOOL] = decode_bool, [PROTO_TEXT] = decode_text,
-    [PROTO_TAIL] = decode_text, [PROTO_NAME] = decode_name,
-    [PROTO_ENUM] = decode_enum, [PROTO_OBJECT] = decode_object,
+    [PROTO_U32] = decode_u32,       [PROTO_I32] = decode_i32,
+    [PROTO_U64] = decode_u64,       [PROTO_ID] = decode_id,
+    [PROTO_BOOL] = decode_bool,     [PROTO_TEXT] = decode_text,
+    [PROTO_TAIL] = decode_text,     [PROTO_NAME] = decode_name,
+    [PROTO_ENUM] = decode_enum,     [PROTO_WORD] = decode_word,
+    [PROTO_OBJECT] = decode_object,
 };
 
 static int decode_fields(const struct proto_table *table, const cJSON *object,

@@ -55,5 +55,12 @@ bool proto_is_name(const char *text);
 
 const char *proto_refusal_name(enum refusal why);
 const char *proto_failure_kind_name(enum failure_kind kind);
+const char *proto_state_name(enum job_state state);
+const char *proto_node_state_name(enum node_state state);
+const char *proto_cause_name(enum job_cause cause);
+const char *proto_reason_name(enum job_reason reason);
+const char *proto_scale_name(enum job_scale scale);
+enum job_scale proto_scale(const char *name); /* JOB_SCALE_UNKNOWN: it is none */
+const char *proto_note_name(enum note_kind kind);
 
 #endif

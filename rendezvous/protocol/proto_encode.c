@@ -202,7 +202,7 @@ static void encode_enum(struct log_writer *w, const struct proto_field *f,
     unsigned v;
 
     memcpy(&v, at, sizeof(v));
-    assert(v <= f->max);
+    assert(v <= f->max + (f->kind == PROTO_WORD));
     put_quoted(w, f->names[v]);
 }
 
@@ -214,11 +214,12 @@ static void encode_object(struct log_writer *w, const struct proto_field *f,
 
 static void (*const encoders[])(struct log_writer *, const struct proto_field *,
                                 const char *) = {
-    [PROTO_U32] = encode_u32,   [PROTO_I32] = encode_i32,
-    [PROTO_U64] = encode_u64,   [PROTO_ID] = encode_id,
-    [PROTO_BOOL] = encode_bool, [PROTO_TEXT] = encode_text,
-    [PROTO_TAIL] = encode_tail, [PROTO_NAME] = encode_text,
-    [PROTO_ENUM] = encode_enum, [PROTO_OBJECT] = encode_object,
+    [PROTO_U32] = encode_u32,       [PROTO_I32] = encode_i32,
+    [PROTO_U64] = encode_u64,       [PROTO_ID] = encode_id,
+    [PROTO_BOOL] = encode_bool,     [PROTO_TEXT] = encode_text,
+    [PROTO_TAIL] = encode_tail,     [PROTO_NAME] = encode_text,
+    [PROTO_ENUM] = encode_enum,     [PROTO_WORD] = encode_enum,
+    [PROTO_OBJECT] = encode_object,
 };
 
 static bool is_empty(const struct proto_field *f, const char *at);
@@ -247,6 +248,8 @@ static bool is_empty(const struct proto_field *f, const char *at)
         return *at == '\0';
     case PROTO_OBJECT:
         return is_empty_object(f->object, at);
+    case PROTO_WORD:
+        return false;
     default:
         return memcmp(at, zero, f->size) == 0;
     }

@@ -8,6 +8,7 @@
 #include "rendezvous/protocol/proto_fields.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/protocol/proto.h"
@@ -61,6 +62,10 @@
         FIELD(PROTO_ENUM, type, member, NEED), .min = lowest, .max = (count)-1,        \
                                                .names = names_                         \
     }
+#define WORD(type, member, required, names_, count)                                    \
+    {                                                                                  \
+        FIELD(PROTO_WORD, type, member, required), .max = (count)-1, .names = names_   \
+    }
 #define OBJECT(type, member, required, table)                                          \
     {                                                                                  \
         FIELD(PROTO_OBJECT, type, member, required), .object = &(table)                \
@@ -88,6 +93,62 @@ static const char *const failure_kind_names[FAILURE_KIND_COUNT] = {
     [FAILURE_AGENT] = "agent",
 };
 
+static const char *const role_names[PEER_ROLE_COUNT] = {
+    [PEER_NONE] = "none",
+    [PEER_AGENT] = "agent",
+    [PEER_CTL] = "ctl",
+};
+
+static const char *const state_names[JOB_STATE_COUNT + 1] = {
+    [JOB_FORMING] = "forming",       [JOB_RUNNING] = "running",
+    [JOB_STOPPING] = "stopping",     [JOB_DONE] = "done",
+    [JOB_STATE_UNKNOWN] = "unknown",
+};
+
+static const char *const node_state_names[NODE_STATE_COUNT + 1] = {
+    [NODE_WAITING] = "waiting",         [NODE_STARTING] = "starting",
+    [NODE_RUNNING] = "running",         [NODE_FINISHED] = "finished",
+    [NODE_STOPPING] = "stopping",       [NODE_STOPPED] = "stopped",
+    [NODE_LEAVING] = "leaving",         [NODE_SPARE] = "spare",
+    [NODE_QUARANTINED] = "quarantined", [NODE_DONE] = "done",
+    [NODE_STATE_UNKNOWN] = "unknown",
+};
+
+static const char *const cause_names[JOB_CAUSE_COUNT + 1] = {
+    [JOB_CAUSE_NONE] = "none",   [JOB_CAUSE_FAILURE] = "failure",
+    [JOB_CAUSE_LOST] = "lost",   [JOB_CAUSE_SCALE_UP] = "scale-up",
+    [JOB_CAUSE_DRAIN] = "drain", [JOB_CAUSE_USER] = "user",
+    [JOB_CAUSE_FIRST] = "first", [JOB_CAUSE_UNKNOWN] = "unknown",
+};
+
+static const char *const reason_names[JOB_REASON_COUNT + 1] = {
+    [JOB_REASON_NONE] = "none",
+    [JOB_REASON_SUCCESS] = "success",
+    [JOB_REASON_FAILURE] = "failure",
+    [JOB_REASON_LOST] = "lost",
+    [JOB_REASON_NOT_FORMED] = "not-formed",
+    [JOB_REASON_USER] = "user",
+    [JOB_REASON_RELEASED] = "released",
+    [JOB_REASON_UNKNOWN] = "unknown",
+};
+
+static const char *const scale_names[JOB_SCALE_COUNT + 1] = {
+    [JOB_SCALE_NOW] = "now",
+    [JOB_SCALE_CHECKPOINT] = "checkpoint",
+    [JOB_SCALE_NEVER] = "never",
+    [JOB_SCALE_UNKNOWN] = "unknown",
+};
+
+static const char *const note_names[NOTE_KIND_COUNT + 1] = {
+    [NOTE_RANK] = "rank",
+    [NOTE_STRAGGLER] = "straggler",
+    [NOTE_XID] = "xid",
+    [NOTE_ECC] = "ecc",
+    [NOTE_GPU] = "gpu",
+    [NOTE_PREFLIGHT] = "preflight",
+    [NOTE_KIND_UNKNOWN] = "unknown",
+};
+
 const char *proto_refusal_name(enum refusal why)
 {
     return refusal_names[why];
@@ -98,13 +159,52 @@ const char *proto_failure_kind_name(enum failure_kind kind)
     return failure_kind_names[kind];
 }
 
+const char *proto_state_name(enum job_state state)
+{
+    return state_names[state];
+}
+
+const char *proto_node_state_name(enum node_state state)
+{
+    return node_state_names[state];
+}
+
+const char *proto_cause_name(enum job_cause cause)
+{
+    return cause_names[cause];
+}
+
+const char *proto_reason_name(enum job_reason reason)
+{
+    return reason_names[reason];
+}
+
+const char *proto_scale_name(enum job_scale scale)
+{
+    return scale_names[scale];
+}
+
+enum job_scale proto_scale(const char *name)
+{
+    unsigned scale = 0;
+
+    while (scale < JOB_SCALE_COUNT && strcmp(scale_names[scale], name) != 0)
+        scale++;
+    return (enum job_scale)scale;
+}
+
+const char *proto_note_name(enum note_kind kind)
+{
+    return note_names[kind];
+}
+
 /* -- anybody to the rendezvous ------------------------------------------------- */
 
 /* Versions come first: see decode_hello. */
 static const struct proto_field hello[] = {
     U32(msg_hello, version_min, NEED, 1, UINT32_MAX),
     U32(msg_hello, version_max, NEED, 1, UINT32_MAX),
-    NAME(msg_hello, role, NEED),
+    ENUM(msg_hello, role, role_names, PEER_AGENT, PEER_ROLE_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
 };
 
@@ -126,7 +226,7 @@ static const struct proto_field job_config[] = {
     ANY_U32(job_config, spares, OPTIONAL),
     BOOL(job_config, strict_fence),
     BOOL(job_config, preflight),
-    NAME(job_config, scale, NEED),
+    WORD(job_config, scale, NEED, scale_names, JOB_SCALE_COUNT),
     TEXT(job_config, no_restart_on, OPTIONAL),
     TEXT(job_config, program, OPTIONAL),
     TEXT(job_config, arguments_hash, OPTIONAL),
@@ -210,7 +310,7 @@ static const struct proto_field end[] = {
 };
 
 static const struct proto_field note[] = {
-    NAME(msg_note, kind, NEED),
+    WORD(msg_note, kind, NEED, note_names, NOTE_KIND_COUNT),
     TEXT(msg_note, text, NEED),
 };
 
@@ -288,7 +388,7 @@ static const struct proto_field start[] = {
     BOOL(msg_start, host_store),
     NAME(msg_start, address, OPTIONAL),
     U32(msg_start, port, OPTIONAL, 0, 65535),
-    NAME(msg_start, cause, OPTIONAL),
+    WORD(msg_start, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
 };
 
 static const struct proto_field members[] = {
@@ -299,13 +399,13 @@ static const struct proto_field stop[] = {
     ANY_U32(msg_stop, grace_ms, NEED),
     BOOL(msg_stop, last),
     BOOL(msg_stop, hang),
-    NAME(msg_stop, cause, OPTIONAL),
+    WORD(msg_stop, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
     TEXT(msg_stop, text, OPTIONAL),
 };
 
 static const struct proto_field ask_checkpoint[] = {
     ANY_U32(msg_ask_checkpoint, within_ms, NEED),
-    NAME(msg_ask_checkpoint, cause, OPTIONAL),
+    WORD(msg_ask_checkpoint, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
 };
 
 static const struct proto_field notice[] = {
@@ -314,7 +414,7 @@ static const struct proto_field notice[] = {
 
 static const struct proto_field done[] = {
     I32(msg_done, exit_code, NEED, 0, 255),
-    NAME(msg_done, reason, NEED),
+    WORD(msg_done, reason, NEED, reason_names, JOB_REASON_COUNT),
     TEXT(msg_done, text, OPTIONAL),
     ANY_U32(msg_done, restarts, NEED),
     ANY_U32(msg_done, max_restarts, NEED),
@@ -326,9 +426,9 @@ static const struct proto_field done[] = {
 
 static const struct proto_field job_status[] = {
     NAME(msg_job_status, run_id, NEED),
-    NAME(msg_job_status, state, NEED),
-    NAME(msg_job_status, cause, OPTIONAL),
-    NAME(msg_job_status, reason, OPTIONAL),
+    WORD(msg_job_status, state, NEED, state_names, JOB_STATE_COUNT),
+    WORD(msg_job_status, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
+    WORD(msg_job_status, reason, OPTIONAL, reason_names, JOB_REASON_COUNT),
     TEXT(msg_job_status, program, OPTIONAL),
     ID(msg_job_status, instance),
     U64(msg_job_status, epoch, OPTIONAL),
@@ -352,7 +452,7 @@ static const struct proto_field node_status[] = {
     NAME(msg_node_status, host, NEED),
     NAME(msg_node_status, address, OPTIONAL),
     ANY_U32(msg_node_status, pid, NEED),
-    NAME(msg_node_status, state, NEED),
+    WORD(msg_node_status, state, NEED, node_state_names, NODE_STATE_COUNT),
     BOOL(msg_node_status, connected),
     I32(msg_node_status, slot, NEED, -1, NODES_MAX - 1),
     I32(msg_node_status, group_rank, NEED, -1, NODES_MAX - 1),

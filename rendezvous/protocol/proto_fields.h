@@ -20,6 +20,7 @@ enum proto_kind {
     PROTO_TAIL, /* the same; where it must be cut, its end is kept */
     PROTO_NAME, /* a text of letters, digits and . _ : @ % + - only */
     PROTO_ENUM, /* one of names[min..max] */
+    PROTO_WORD, /* the same from 0, never left out; other words are read as max + 1 */
     PROTO_OBJECT
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/proto.h"
 
 /* Spares that a job can hold beside its members. */
 static uint32_t spares_max(const struct job_config *c)
@@ -15,22 +16,6 @@ static uint32_t spares_max(const struct job_config *c)
     uint32_t most = c->max_nodes < 64 ? 64 : c->max_nodes;
 
     return c->limit_spares && c->spares > most ? c->spares : most;
-}
-
-static const char *const scale_names[] = {
-    [MEMBERSHIP_SCALE_NOW] = "now",
-    [MEMBERSHIP_SCALE_CHECKPOINT] = "checkpoint",
-    [MEMBERSHIP_SCALE_NEVER] = "never",
-};
-#define SCALE_COUNT (sizeof(scale_names) / sizeof(scale_names[0]))
-
-static unsigned scale_index(const char *name)
-{
-    unsigned i = 0;
-
-    while (i < SCALE_COUNT && strcmp(name, scale_names[i]) != 0)
-        i++;
-    return i;
 }
 
 /*
@@ -63,7 +48,7 @@ static struct membership_config membership_config_of(const struct job_config *c)
         .last_call_ms = c->last_call_ms,
         .shutdown_grace_ms = c->shutdown_grace_ms,
         .failure_grace_ms = c->failure_grace_ms,
-        .scale = (enum membership_scale)scale_index(c->scale),
+        .scale = c->scale,
     };
 }
 
@@ -203,9 +188,9 @@ static void compare_words(const struct job_config *ours,
 {
     char a[16], b[16];
 
-    if (strcmp(ours->scale, theirs->scale) != 0)
+    if (ours->scale != theirs->scale)
         snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
-                 ours->scale, theirs->scale);
+                 proto_scale_name(ours->scale), proto_scale_name(theirs->scale));
     else if (ours->strict_fence != theirs->strict_fence)
         snprintf(buf, size, "--fence is %s in the job and %s here",
                  ours->strict_fence ? "strict" : "grace",
@@ -272,9 +257,8 @@ bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
                  c->min_nodes, c->max_nodes);
         return false;
     }
-    if (scale_index(c->scale) == SCALE_COUNT) {
-        snprintf(why, size, "scale-up policy %s is not now, checkpoint or never",
-                 c->scale);
+    if (c->scale >= JOB_SCALE_COUNT) {
+        snprintf(why, size, "the scale-up policy is not now, checkpoint or never");
         return false;
     }
     return true;

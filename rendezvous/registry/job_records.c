@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/registry/job_records.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/wire.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/proto.h"
 
 /* Numbers on disk: never reused. */
 enum record_type {
@@ -100,6 +102,17 @@ static void field_text(struct stream *s, char *text, size_t size)
 
 #define FIELD_TEXT(s, array) field_text(s, array, sizeof(array))
 
+/* In the journal as its name. */
+static void field_scale(struct stream *s, enum job_scale *scale)
+{
+    char name[16];
+
+    snprintf(name, sizeof(name), "%s", proto_scale_name(*scale));
+    FIELD_TEXT(s, name);
+    if (s->in)
+        *scale = proto_scale(name);
+}
+
 static void describe_config(struct stream *s, struct job_config *c)
 {
     field_u32(s, &c->min_nodes);
@@ -116,7 +129,7 @@ static void describe_config(struct stream *s, struct job_config *c)
     field_bool(s, &c->limit_spares);
     field_u32(s, &c->spares);
     field_bool(s, &c->strict_fence);
-    FIELD_TEXT(s, c->scale);
+    field_scale(s, &c->scale);
     FIELD_TEXT(s, c->no_restart_on);
     FIELD_TEXT(s, c->program);
     FIELD_TEXT(s, c->arguments_hash);
@@ -128,9 +141,9 @@ static void describe_state(struct stream *s, struct job *j)
 {
     struct membership *r = &j->round;
 
-    FIELD_ENUM(s, r->state, MEMBERSHIP_STATE_COUNT);
-    FIELD_ENUM(s, r->cause, MEMBERSHIP_CAUSE_COUNT);
-    FIELD_ENUM(s, r->reason, MEMBERSHIP_REASON_COUNT);
+    FIELD_ENUM(s, r->state, JOB_STATE_COUNT);
+    FIELD_ENUM(s, r->cause, JOB_CAUSE_COUNT);
+    FIELD_ENUM(s, r->reason, JOB_REASON_COUNT);
     field_u64(s, &r->epoch);
     field_u32(s, &r->restarts);
     field_bool(s, &r->ending);

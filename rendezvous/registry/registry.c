@@ -63,9 +63,9 @@ static bool is_forgettable(const struct registry *g, const struct job *job)
 
     if (r->tally.live > 0)
         return false;
-    if (r->state == MEMBERSHIP_FORMING)
+    if (r->state == JOB_FORMING)
         return r->epoch == 0 && !g->config.job;
-    return r->state == MEMBERSHIP_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
+    return r->state == JOB_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
 }
 
 /* -- peers ------------------------------------------------------------------------ */
@@ -213,12 +213,10 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
 
 /* -- messages --------------------------------------------------------------------- */
 
-static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m,
-                    struct err *e)
+static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     const struct msg_hello *h = &m->hello;
     struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
-    bool is_ctl = strcmp(h->role, "ctl") == 0;
 
     if (h->version_min > PROTO_VERSION_MAX || h->version_max < PROTO_VERSION_MIN) {
         registry_refuse(
@@ -231,9 +229,7 @@ static int on_hello(struct registry *g, struct registry_peer *p, const struct ms
         g->config.hang_up(g->config.arg, p->conn);
         return 0;
     }
-    if (!is_ctl && strcmp(h->role, "agent") != 0)
-        return err_set(e, "\"%s\" is not the role of an agent or of crunctl", h->role);
-    p->phase = is_ctl ? PROTO_CTL : PROTO_AGENT;
+    p->phase = h->role == PEER_CTL ? PROTO_CTL : PROTO_AGENT;
     reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
                                                                : PROTO_VERSION_MAX;
     reply.welcome.durable = g->journal != NULL;
@@ -257,7 +253,7 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     if (p->phase == PROTO_JOINED && !id128_equal(&m->instance, &p->job->round.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
     if (p->phase == PROTO_NEW)
-        return on_hello(g, p, m, e);
+        return on_hello(g, p, m);
     fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]
                                : registry_agent_handlers[m->type];
     return fn(g, p, m, e);
@@ -284,7 +280,7 @@ uint64_t registry_next_tick(const struct registry *g)
     for (const struct job *j = g->jobs; j; j = j->next) {
         uint64_t t = membership_next_tick(&j->round);
 
-        if (j->round.state == MEMBERSHIP_DONE && j->round.tally.live == 0)
+        if (j->round.state == JOB_DONE && j->round.tally.live == 0)
             t = j->done_ms + FINISHED_KEPT_MS;
         if (t < next)
             next = t;
@@ -337,7 +333,7 @@ int registry_commit(struct registry *g, struct err *e)
 bool registry_is_idle(const struct registry *g)
 {
     for (const struct job *j = g->jobs; j; j = j->next)
-        if (j->round.state != MEMBERSHIP_DONE || j->round.tally.live > 0)
+        if (j->round.state != JOB_DONE || j->round.tally.live > 0)
             return false;
     return true;
 }
@@ -373,7 +369,7 @@ static int open_journal(struct registry *g, struct err *e)
     g->jobs = record_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
-        if (j->round.state == MEMBERSHIP_DONE)
+        if (j->round.state == JOB_DONE)
             j->done_ms = g->now_ms;
     }
     return g->journal ? shorten_journal(g, e) : -1;

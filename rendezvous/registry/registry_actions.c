@@ -93,8 +93,7 @@ static void joined(struct registry_step *s, const struct membership_action *a)
     m.joined.node = a->node;
     m.joined.slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
     m.joined.spare = n->state == MEMBERSHIP_NODE_WAITING &&
-                     (r->state != MEMBERSHIP_FORMING ||
-                      r->tally.here > r->config.max_nodes);
+                     (r->state != JOB_FORMING || r->tally.here > r->config.max_nodes);
     m.joined.lease_ms = r->config.lease_ms;
     memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
     if (peer_of(s, a->node))
@@ -170,8 +169,7 @@ static void start(struct registry_step *s, const struct membership_action *a)
         m.start.port = s->job->store_port;
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
-    snprintf(m.start.cause, sizeof(m.start.cause), "%s",
-             r->epoch == 1 ? "first" : membership_cause_name(r->cause));
+    m.start.cause = r->epoch == 1 ? JOB_CAUSE_FIRST : r->cause;
     if (m.start.host_store) /* first: its answer to START is what brings the members */
         send_members(s, p);
     registry_send(p, &m);
@@ -181,10 +179,10 @@ static void start(struct registry_step *s, const struct membership_action *a)
 static const char *stop_text(const struct job *job)
 {
     switch (job->round.cause) {
-    case MEMBERSHIP_CAUSE_SCALE_UP:
-    case MEMBERSHIP_CAUSE_DRAIN:
+    case JOB_CAUSE_SCALE_UP:
+    case JOB_CAUSE_DRAIN:
         return job->change;
-    case MEMBERSHIP_CAUSE_USER:
+    case JOB_CAUSE_USER:
         return "ended by the user";
     default: /* the failure's or the lost node's own words */
         return job->text;
@@ -199,10 +197,9 @@ static void stop(struct registry_step *s, const struct membership_action *a)
         return;
     m.stop.grace_ms = s->job->round.grace_ms;
     m.stop.last = s->job->round.ending;
-    m.stop.hang = s->job->round.cause == MEMBERSHIP_CAUSE_FAILURE &&
+    m.stop.hang = s->job->round.cause == JOB_CAUSE_FAILURE &&
                   s->job->failure.kind == FAILURE_HANG;
-    snprintf(m.stop.cause, sizeof(m.stop.cause), "%s",
-             membership_cause_name(s->job->round.cause));
+    m.stop.cause = s->job->round.cause;
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
     registry_send(peer_of(s, a->node), &m);
 }
@@ -217,8 +214,7 @@ static void ask_checkpoint(struct registry_step *s, const struct membership_acti
         return;
     if (r->checkpoint_at > now)
         m.ask_checkpoint.within_ms = (uint32_t)(r->checkpoint_at - now);
-    snprintf(m.ask_checkpoint.cause, sizeof(m.ask_checkpoint.cause), "%s",
-             membership_cause_name(r->checkpoint_cause));
+    m.ask_checkpoint.cause = r->checkpoint_cause;
     registry_send(peer_of(s, a->node), &m);
 }
 
@@ -230,15 +226,13 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
     m.done.restarts = r->restarts;
     m.done.max_restarts = r->config.max_restarts;
     if (released) {
-        snprintf(m.done.reason, sizeof(m.done.reason), "released");
+        m.done.reason = JOB_REASON_RELEASED;
         snprintf(m.done.text, sizeof(m.done.text), "this node has left the job");
     } else {
         m.done.exit_code = r->exit_code;
-        snprintf(m.done.reason, sizeof(m.done.reason), "%s",
-                 membership_reason_name(r->reason));
+        m.done.reason = r->reason;
         memcpy(m.done.text, job->text, sizeof(m.done.text));
-        if (r->reason == MEMBERSHIP_REASON_FAILURE ||
-            r->reason == MEMBERSHIP_REASON_LOST)
+        if (r->reason == JOB_REASON_FAILURE || r->reason == JOB_REASON_LOST)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
     }
@@ -269,8 +263,8 @@ static const char *why_lost(const struct membership *r, const struct membership_
         return "nothing was heard from it for a whole lease";
     if (overdue)
         return "its connection did not come back";
-    return r->state == MEMBERSHIP_STOPPING ? "its workers did not end in time"
-                                           : "it did not open the store in time";
+    return r->state == JOB_STOPPING ? "its workers did not end in time"
+                                    : "it did not open the store in time";
 }
 
 static void evicted(struct registry_step *s, const struct membership_action *a)
@@ -310,7 +304,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
     struct job *job = s->job;
     size_t used;
 
-    if (job->round.state == MEMBERSHIP_RUNNING)
+    if (job->round.state == JOB_RUNNING)
         job->afterwards[0] = '\0';
     else
         add_afterwards(job, &job->failure);
@@ -432,13 +426,13 @@ static void job_messages_stopping(struct registry_step *s)
                        : r->restart_spent ? "a restart follows"
                                           : "it re-forms, which costs no restart";
 
-    if (r->cause == MEMBERSHIP_CAUSE_SCALE_UP)
+    if (r->cause == JOB_CAUSE_SCALE_UP)
         say_change(s->job, is_newcomer, "has joined", "have joined");
-    else if (r->cause == MEMBERSHIP_CAUSE_DRAIN)
+    else if (r->cause == JOB_CAUSE_DRAIN)
         say_change(s->job, is_leaving, "leaves", "leave");
     registry_tell(s->registry, s->job, "stopping", "",
                   "epoch %" PRIu64 " stops (%s): %s", r->epoch,
-                  membership_cause_name(r->cause), next);
+                  proto_cause_name(r->cause), next);
 }
 
 /* What the job's text says once it is over, where no failure is its cause. */
@@ -449,16 +443,16 @@ static void set_result_text(struct job *job)
     size_t size = sizeof(job->text);
 
     switch (r->reason) {
-    case MEMBERSHIP_REASON_SUCCESS:
+    case JOB_REASON_SUCCESS:
         snprintf(text, size, "all workers have exited 0");
         break;
-    case MEMBERSHIP_REASON_NOT_FORMED:
+    case JOB_REASON_NOT_FORMED:
         snprintf(text, size,
                  "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
                  r->tally.live - r->tally.leaving, r->config.min_nodes,
                  r->config.join_timeout_ms / 1000);
         break;
-    case MEMBERSHIP_REASON_USER:
+    case JOB_REASON_USER:
         snprintf(text, size, "ended by the user");
         break;
     default: /* the failure's own words stand there already */
@@ -475,7 +469,7 @@ static void say_done(struct registry_step *s)
     if (s->registry->journal) /* with the text */
         record_state(s->registry->journal, job);
     registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
-                  membership_reason_name(job->round.reason), job->round.exit_code,
+                  proto_reason_name(job->round.reason), job->round.exit_code,
                   job->text);
 }
 
@@ -505,20 +499,20 @@ static void entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
     switch (s->job->round.state) {
-    case MEMBERSHIP_FORMING:
+    case JOB_FORMING:
         say_forming(s);
         break;
-    case MEMBERSHIP_RUNNING:
+    case JOB_RUNNING:
         s->job->refused[0] = '\0';
         s->job->notes = 0;
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         say_running(s);
         break;
-    case MEMBERSHIP_STOPPING:
+    case JOB_STOPPING:
         job_messages_stopping(s);
         break;
-    case MEMBERSHIP_DONE:
+    case JOB_DONE:
         say_done(s);
         break;
     default:

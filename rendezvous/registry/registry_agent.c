@@ -127,7 +127,7 @@ static bool make_room(struct registry *g)
 
     for (struct job *j = g->jobs; j; j = j->next) {
         count++;
-        if (j->round.state == MEMBERSHIP_DONE && j->round.tally.live == 0 &&
+        if (j->round.state == JOB_DONE && j->round.tally.live == 0 &&
             (!oldest || j->done_ms < oldest->done_ms))
             oldest = j;
     }
@@ -160,7 +160,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
     /* a new launch of a finished job: a new instance of it */
-    if (job && g->config.standalone && job->round.state == MEMBERSHIP_DONE &&
+    if (job && g->config.standalone && job->round.state == JOB_DONE &&
         job->round.tally.live == 0) {
         registry_forget(g, job);
         job = NULL;
@@ -180,12 +180,12 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
 {
     struct job *job = registry_find(g, m->join.run_id);
 
-    if (job && job->round.state == MEMBERSHIP_FORMING) {
+    if (job && job->round.state == JOB_FORMING) {
         turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
         return;
     }
     registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
-    if (job && job->round.state != MEMBERSHIP_DONE)
+    if (job && job->round.state != JOB_DONE)
         registry_notice(g, job, "refused", m->join.host, "%.100s was refused: %.380s",
                         m->join.host, m->join.unfit);
 }
@@ -275,7 +275,7 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
             m->resume.run_id);
     else if (registry_step(g, job, &ev, p, m, NULL) == MEMBERSHIP_OK)
         return 0;
-    else if (job->round.state == MEMBERSHIP_DONE)
+    else if (job->round.state == JOB_DONE)
         registry_send_done(p, job, false);
     else
         registry_refuse(
@@ -346,7 +346,7 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
     (void)e;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
-    if (p->job->round.state == MEMBERSHIP_FORMING &&
+    if (p->job->round.state == JOB_FORMING &&
         membership_backoff_left(&p->job->round, g->now_ms) == 0) {
         job_messages_waiting(g, &p->job->round, &beat.beat);
         say_missing(p->job, &beat.beat);
@@ -448,17 +448,17 @@ static int on_note(struct registry *g, struct registry_peer *p, const struct msg
     struct membership_event ev = event_of(p, m,
                                           MEMBERSHIP_EV_HEARTBEAT); /* a sign of life */
     struct job *job = p->job;
+    const char *kind = proto_note_name(m->note.kind);
     const char *host = job->node[p->node]->host;
 
     (void)e;
     if (m->epoch == job->round.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
         job->notes++;
-        if (strcmp(m->note.kind, "preflight") == 0)
-            registry_notice(g, job, m->note.kind, host, "%s", m->note.text);
+        if (m->note.kind == NOTE_PREFLIGHT)
+            registry_notice(g, job, kind, host, "%s", m->note.text);
         else
-            registry_tell(g, job, m->note.kind, host, "%s", m->note.text);
-        if (job->round.state == MEMBERSHIP_STOPPING &&
-            strcmp(m->note.kind, "rank") == 0)
+            registry_tell(g, job, kind, host, "%s", m->note.text);
+        if (job->round.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
             job_add_rank_note(job, host, m->note.text);
     }
     return report(g, p, m, &ev);

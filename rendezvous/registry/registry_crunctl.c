@@ -41,31 +41,31 @@ static struct job *wanted_job(struct registry *g, struct registry_peer *p,
 static bool is_spare(const struct membership *r, const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_WAITING &&
-           (r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING);
+           (r->state == JOB_RUNNING || r->state == JOB_STOPPING);
 }
 
-static const char *node_state_name(const struct membership *r,
-                                   const struct membership_node *n)
+static enum node_state node_state(const struct membership *r,
+                                  const struct membership_node *n)
 {
     if (n->leaving)
-        return "leaving";
+        return NODE_LEAVING;
     if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
-        return "quarantined";
+        return NODE_QUARANTINED;
     if (is_spare(r, n))
-        return "spare";
+        return NODE_SPARE;
     switch (n->state) {
     case MEMBERSHIP_NODE_WAITING:
-        return "waiting";
+        return NODE_WAITING;
     case MEMBERSHIP_NODE_FINISHED:
-        return "finished";
+        return NODE_FINISHED;
     case MEMBERSHIP_NODE_STOPPED:
-        return "stopped";
+        return NODE_STOPPED;
     case MEMBERSHIP_NODE_TOLD:
-        return "done";
+        return NODE_DONE;
     default:
-        return r->state == MEMBERSHIP_STOPPING ? "stopping"
-               : n->started                    ? "running"
-                                               : "starting";
+        return r->state == JOB_STOPPING ? NODE_STOPPING
+               : n->started             ? NODE_RUNNING
+                                        : NODE_STARTING;
     }
 }
 
@@ -85,7 +85,7 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     snprintf(s->containment, sizeof(s->containment), "%s",
              *info->progress.containment ? info->progress.containment
                                          : info->containment);
-    snprintf(s->state, sizeof(s->state), "%s", node_state_name(r, n));
+    s->state = node_state(r, n);
     s->pid = info->pid;
     s->connected = n->connected;
     s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
@@ -108,17 +108,17 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
     memcpy(s->program, job->config.program, sizeof(s->program));
     memcpy(s->text, job->text, sizeof(s->text));
-    snprintf(s->state, sizeof(s->state), "%s", membership_state_name(r->state));
-    snprintf(s->cause, sizeof(s->cause), "%s", membership_cause_name(r->cause));
-    snprintf(s->reason, sizeof(s->reason), "%s", membership_reason_name(r->reason));
+    s->state = r->state;
+    s->cause = r->cause;
+    s->reason = r->reason;
     s->instance = r->instance;
     s->epoch = r->epoch;
     s->nodes = r->tally.live;
-    s->spares = r->state == MEMBERSHIP_RUNNING || r->state == MEMBERSHIP_STOPPING
+    s->spares = r->state == JOB_RUNNING || r->state == JOB_STOPPING
                     ? membership_present(r)
                     : 0;
     s->nodes -= s->spares;
-    s->workers = r->state == MEMBERSHIP_RUNNING ? r->world_size : 0;
+    s->workers = r->state == JOB_RUNNING ? r->world_size : 0;
     s->min_nodes = r->config.min_nodes;
     s->max_nodes = r->config.max_nodes;
     s->restarts = r->restarts;
@@ -245,7 +245,7 @@ static int on_stop_job(struct registry *g, struct registry_peer *p, const struct
     (void)e;
     if (!job)
         return 0;
-    if (job->round.state == MEMBERSHIP_DONE) {
+    if (job->round.state == JOB_DONE) {
         registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
                         job->run_id, job->text);
         return 0;
@@ -291,8 +291,7 @@ static void describe_drain(const struct job *job, uint32_t node, char *text,
         snprintf(text, size, "%s leaves", host);
     else
         snprintf(text, size, "%s (slot %" PRIu32 "%s) leaves%s", host, n->slot, ranks,
-                 r->state != MEMBERSHIP_RUNNING || n->state == MEMBERSHIP_NODE_WAITING
-                     ? ""
+                 r->state != JOB_RUNNING || n->state == MEMBERSHIP_NODE_WAITING ? ""
                  : r->checkpoint_at ? " when the workers have written a checkpoint"
                                     : "");
 }

@@ -208,7 +208,7 @@ static void on_connected(struct step *s)
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX,
-                                    .role = "agent" } };
+                                    .role = PEER_AGENT } };
 
     if (!m->connecting)
         return;

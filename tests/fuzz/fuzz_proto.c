@@ -74,7 +74,7 @@ static void mend(const struct proto_table *table, char *base)
             *at &= 1;
         if (f->kind == PROTO_OBJECT)
             mend(f->object, at);
-        if (f->kind != PROTO_ENUM)
+        if (f->kind != PROTO_ENUM && f->kind != PROTO_WORD)
             continue;
         memcpy(&v, at, sizeof(v));
         v %= (uint32_t)f->max + 1;

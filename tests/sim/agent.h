@@ -34,14 +34,14 @@ struct agent_facts {
     uint64_t heard_ms, gone_ms;
     bool joined;
     bool evicted;
-    bool evicted_for_good;              /* and that is durable */
-    enum membership_state state_before; /* of its job, before the message at hand */
-    bool done;                          /* was told the result */
-    bool leaves;                        /* has asked to go */
-    bool hurries;                       /* and again */
-    uint64_t epoch;                     /* of the last START that arrived */
-    uint64_t told; /* the greatest epoch in anything that arrived */
-    uint32_t slot; /* it had then */
+    bool evicted_for_good;       /* and that is durable */
+    enum job_state state_before; /* of its job, before the message at hand */
+    bool done;                   /* was told the result */
+    bool leaves;                 /* has asked to go */
+    bool hurries;                /* and again */
+    uint64_t epoch;              /* of the last START that arrived */
+    uint64_t told;               /* the greatest epoch in anything that arrived */
+    uint32_t slot;               /* it had then */
     uint64_t failed_epoch, finished_epoch; /* what it truly reported */
     uint64_t checkpointed_epoch;
     bool placed;         /* it has had a slot */

@@ -294,7 +294,7 @@ static bool drain_missing(struct sim *s)
     const char *run_id = some_run_id(s);
     const struct job *job = daemon_job(s->daemon, run_id);
 
-    if (!job || job->round.state != MEMBERSHIP_FORMING || job->round.tally.away == 0)
+    if (!job || job->round.state != JOB_FORMING || job->round.tally.away == 0)
         return false;
     for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
          i = job->round.node[i].next) {

@@ -9,6 +9,7 @@
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
+#include "rendezvous/protocol/proto.h"
 
 /*
  * The oracle's view of the agents: what they truly did, and whether what reaches them
@@ -194,8 +195,7 @@ static void check_root_cause(struct oracle *o, const struct job_facts *f,
 {
     const struct view_root *root = &f->committed.root;
 
-    if (strcmp(d->reason, "failure") == 0 && root->failure &&
-        d->failure.pid != root->pid)
+    if (d->reason == JOB_REASON_FAILURE && root->failure && d->failure.pid != root->pid)
         VIOLATION(o, "the root cause is pid %u, not pid %u", root->pid, d->failure.pid);
 }
 
@@ -204,13 +204,13 @@ static void check_exit_code(struct oracle *o, const struct msg_done *d)
 {
     int32_t due = d->failure.kind == FAILURE_EXIT ? d->failure.code : 1;
 
-    if (strcmp(d->reason, "success") == 0)
+    if (d->reason == JOB_REASON_SUCCESS)
         due = 0;
-    else if (strcmp(d->reason, "failure") != 0)
+    else if (d->reason != JOB_REASON_FAILURE)
         return;
     if (d->exit_code != due)
-        VIOLATION(o, "the job ends (%s) with code %d, not %d", d->reason, d->exit_code,
-                  due);
+        VIOLATION(o, "the job ends (%s) with code %d, not %d",
+                  proto_reason_name(d->reason), d->exit_code, due);
 }
 
 static void check_done(struct oracle *o, struct agent *a, const struct msg *m)
@@ -219,7 +219,7 @@ static void check_done(struct oracle *o, struct agent *a, const struct msg *m)
     const struct msg_done *d = &m->done;
 
     a->facts.done = true;
-    if (strcmp(d->reason, "released") == 0) {
+    if (d->reason == JOB_REASON_RELEASED) {
         if (!a->facts.leaves && !a->machine->drained)
             VIOLATION(o, "%s is let go and never asked for it", a->name);
         return;
@@ -231,11 +231,11 @@ static void check_done(struct oracle *o, struct agent *a, const struct msg *m)
                   facts_config(a)->max_restarts);
     if (f->ended &&
         (f->result.exit_code != d->exit_code || f->result.restarts != d->restarts ||
-         f->result.failure.pid != d->failure.pid ||
-         strcmp(f->result.reason, d->reason) != 0))
+         f->result.failure.pid != d->failure.pid || f->result.reason != d->reason))
         VIOLATION(o, "%s is told %s %d (%u restarts), others were told %s %d (%u)",
-                  a->name, d->reason, d->exit_code, d->restarts, f->result.reason,
-                  f->result.exit_code, f->result.restarts);
+                  a->name, proto_reason_name(d->reason), d->exit_code, d->restarts,
+                  proto_reason_name(f->result.reason), f->result.exit_code,
+                  f->result.restarts);
     f->ended = true;
     f->result = *d;
 }

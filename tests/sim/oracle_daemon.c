@@ -10,6 +10,7 @@
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
+#include "rendezvous/protocol/proto.h"
 
 /*
  * The oracle's view of the daemon: what it heard from whom and when, and whether what
@@ -36,7 +37,7 @@ void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
     if (!a || a->facts.attached != l)
         return;
     job = facts_current_job(o, a);
-    a->facts.state_before = job ? job->round.state : MEMBERSHIP_DONE;
+    a->facts.state_before = job ? job->round.state : JOB_DONE;
 }
 
 /* Which failure is the root cause follows from what was reported in which order. */
@@ -44,13 +45,11 @@ static void learn_failure(struct agent *a, const struct membership *r,
                           struct job_facts *f, const struct msg *m)
 {
     struct view_root *root = &f->now.root;
-    bool first = a->facts.state_before == MEMBERSHIP_RUNNING &&
-                 r->state != MEMBERSHIP_RUNNING;
-    bool earlier = a->facts.state_before == MEMBERSHIP_STOPPING && root->failure &&
+    bool first = a->facts.state_before == JOB_RUNNING && r->state != JOB_RUNNING;
+    bool earlier = a->facts.state_before == JOB_STOPPING && root->failure &&
                    root->agent == a && m->failed.at_ms < root->at_ms;
 
-    if (m->epoch == r->epoch && r->cause == MEMBERSHIP_CAUSE_FAILURE &&
-        (first || earlier))
+    if (m->epoch == r->epoch && r->cause == JOB_CAUSE_FAILURE && (first || earlier))
         *root = (struct view_root){ .failure = true,
                                     .final = first ? m->failed.final : root->final,
                                     .pid = m->failed.pid,
@@ -105,9 +104,9 @@ static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_
     uint64_t age = daemon_awake_ms(o->sim->daemon) -
                    facts_of_job(o, &r->instance)->entered_ms + 5 * facts_slack_ms(r);
 
-    if (r->state == MEMBERSHIP_STOPPING)
+    if (r->state == JOB_STOPPING)
         return age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
-    return r->state == MEMBERSHIP_RUNNING && node == r->leader && !r->store_ready &&
+    return r->state == JOB_RUNNING && node == r->leader && !r->store_ready &&
            age >= STORE_START_MS;
 }
 
@@ -163,11 +162,11 @@ static void check_nothing_lives(struct oracle *o, const struct membership *r)
 static void check_budget(struct oracle *o, const struct membership *r,
                          struct job_facts *f)
 {
-    uint32_t due = f->now.restarts_at_start + (r->cause == MEMBERSHIP_CAUSE_FAILURE);
+    uint32_t due = f->now.restarts_at_start + (r->cause == JOB_CAUSE_FAILURE);
 
     if (r->epoch > 1 && r->restarts != due)
         VIOLATION(o, "%u restarts are spent after epoch %" PRIu64 " (%s), not %u",
-                  r->restarts, r->epoch - 1, membership_cause_name(r->cause), due);
+                  r->restarts, r->epoch - 1, proto_cause_name(r->cause), due);
     f->now.restarts_at_start = r->restarts;
 }
 
@@ -177,8 +176,7 @@ static void check_goes_on(struct oracle *o, const struct membership *r,
 {
     if (r->ending)
         VIOLATION(o, "epoch %" PRIu64 " starts, and the job is to end", r->epoch);
-    if (r->cause == MEMBERSHIP_CAUSE_FAILURE && f->now.root.failure &&
-        f->now.root.final)
+    if (r->cause == JOB_CAUSE_FAILURE && f->now.root.failure && f->now.root.final)
         VIOLATION(o, "epoch %" PRIu64 " starts after a failure that is final",
                   r->epoch);
 }
@@ -187,13 +185,11 @@ static void check_goes_on(struct oracle *o, const struct membership *r,
 static void check_stop(struct oracle *o, const struct membership *r,
                        const struct membership_event *ev, const struct job_facts *f)
 {
-    if (r->cause == MEMBERSHIP_CAUSE_LOST && !f->loses &&
-        ev->type != MEMBERSHIP_EV_STOPPED)
+    if (r->cause == JOB_CAUSE_LOST && !f->loses && ev->type != MEMBERSHIP_EV_STOPPED)
         VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
                   r->epoch);
-    if (r->cause == MEMBERSHIP_CAUSE_SCALE_UP &&
-        (r->config.scale == MEMBERSHIP_SCALE_NEVER ||
-         r->tally.here == r->tally.barred_here))
+    if (r->cause == JOB_CAUSE_SCALE_UP &&
+        (r->config.scale == JOB_SCALE_NEVER || r->tally.here == r->tally.barred_here))
         VIOLATION(o, "epoch %" PRIu64 " stops for nodes that are not to be taken in",
                   r->epoch);
 }
@@ -221,24 +217,24 @@ static void check_success(struct oracle *o, const struct membership *r)
 }
 
 static void check_entered(struct oracle *o, const struct membership *r,
-                          const struct membership_event *ev, enum membership_state from)
+                          const struct membership_event *ev, enum job_state from)
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     f->entered_ms = daemon_awake_ms(o->sim->daemon);
     trace_line(o->trace, "round", "epoch %" PRIu64 ": %s --%s--> %s (%s)", r->epoch,
-               membership_state_name(from), membership_event_name(ev->type),
-               membership_state_name(r->state), membership_cause_name(r->cause));
-    if (r->state == MEMBERSHIP_RUNNING) {
+               proto_state_name(from), membership_event_name(ev->type),
+               proto_state_name(r->state), proto_cause_name(r->cause));
+    if (r->state == JOB_RUNNING) {
         check_nothing_lives(o, r);
         check_budget(o, r, f);
         check_goes_on(o, r, f);
-    } else if (r->state == MEMBERSHIP_STOPPING) {
+    } else if (r->state == JOB_STOPPING) {
         f->now.root.failure = false; /* learned when the report has been taken */
         check_stop(o, r, ev, f);
-        if (r->cause == MEMBERSHIP_CAUSE_FAILURE)
+        if (r->cause == JOB_CAUSE_FAILURE)
             check_failed(o, r, ev);
-    } else if (r->state == MEMBERSHIP_DONE && r->reason == MEMBERSHIP_REASON_SUCCESS) {
+    } else if (r->state == JOB_DONE && r->reason == JOB_REASON_SUCCESS) {
         check_success(o, r);
     }
 }

@@ -8,6 +8,7 @@
 #include "tests/sim/machine.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
+#include "rendezvous/protocol/proto.h"
 
 /*
  * The oracle's view of policies: who is placed where, who is kept out, how long a crash
@@ -41,7 +42,7 @@ static void learn_loop(struct job_facts *f, const struct membership *r)
 {
     if (!f->now.short_lived)
         f->now.loop = 0;
-    else if (r->cause == MEMBERSHIP_CAUSE_FAILURE)
+    else if (r->cause == JOB_CAUSE_FAILURE)
         f->now.loop++;
 }
 
@@ -50,7 +51,7 @@ static uint64_t wait_due_ms(const struct job_facts *f, const struct membership *
 {
     uint64_t ms = 1000;
 
-    if (r->cause != MEMBERSHIP_CAUSE_FAILURE || f->now.loop < 3)
+    if (r->cause != JOB_CAUSE_FAILURE || f->now.loop < 3)
         return 0;
     for (uint32_t i = 3; i < f->now.loop && ms < r->config.backoff_ms; i++)
         ms *= 2;
@@ -67,7 +68,7 @@ static void check_wait(struct oracle *o, const struct membership *r,
                   "epoch %" PRIu64 " forms after %" PRIu64
                   " ms of a crash loop's %" PRIu64,
                   r->epoch, waited, due);
-    if (r->cause == MEMBERSHIP_CAUSE_FAILURE && f->now.young)
+    if (r->cause == JOB_CAUSE_FAILURE && f->now.young)
         VIOLATION(o, "epoch %" PRIu64 " follows one that was too young to fail",
                   r->epoch);
 }
@@ -92,7 +93,7 @@ static void learn_trouble(struct oracle *o, const struct membership *r,
     uint64_t at_ms = world_now(o->sim->world) / 1000; /* the daemon's may begin anew */
     struct view_machine *v;
 
-    if ((r->cause != MEMBERSHIP_CAUSE_FAILURE && r->cause != MEMBERSHIP_CAUSE_LOST) ||
+    if ((r->cause != JOB_CAUSE_FAILURE && r->cause != JOB_CAUSE_LOST) ||
         !f->now.root_machine)
         return;
     v = &f->now.machine[f->now.root_machine->number];
@@ -227,12 +228,12 @@ static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 static void check_patience(struct oracle *o, const struct membership *r,
                            const struct job_facts *f)
 {
-    bool drain = r->cause == MEMBERSHIP_CAUSE_DRAIN;
+    bool drain = r->cause == JOB_CAUSE_DRAIN;
     uint64_t since = drain ? f->leaves_ms : f->asked_ms;
     uint64_t most = drain ? r->config.shutdown_grace_ms : CHECKPOINT_WAIT_MS;
 
-    if (!drain && (r->cause != MEMBERSHIP_CAUSE_SCALE_UP ||
-                   r->config.scale != MEMBERSHIP_SCALE_CHECKPOINT))
+    if (!drain &&
+        (r->cause != JOB_CAUSE_SCALE_UP || r->config.scale != JOB_SCALE_CHECKPOINT))
         return;
     if (drain && is_in_a_hurry(o, r))
         return;
@@ -246,26 +247,26 @@ static void check_patience(struct oracle *o, const struct membership *r,
 
         if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)
             VIOLATION(o, "epoch %" PRIu64 " stops (%s) without a checkpoint of %s",
-                      r->epoch, membership_cause_name(r->cause), a->name);
+                      r->epoch, proto_cause_name(r->cause), a->name);
     }
 }
 
 /* -- what happens ------------------------------------------------------------------ */
 
 static void on_entered(struct oracle *o, const struct membership *r,
-                       enum membership_state from)
+                       enum job_state from)
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
-    if (from == MEMBERSHIP_STOPPING) {
+    if (from == JOB_STOPPING) {
         learn_loop(f, r);
         learn_trouble(o, r, f);
     }
-    if (r->state == MEMBERSHIP_STOPPING) {
+    if (r->state == JOB_STOPPING) {
         learn_age(f, r);
         check_patience(o, r, f);
     }
-    if (r->state != MEMBERSHIP_RUNNING)
+    if (r->state != JOB_RUNNING)
         return;
     check_wait(o, r, f);
     check_quarantine(o, r, f);
@@ -288,7 +289,7 @@ void policy_acts(struct oracle *o, const struct membership *r,
         f->now.root_machine = machine_of(o, r, a->node);
     else if (a->type == MEMBERSHIP_ACT_ASK_CHECKPOINT && !f->asked_ms)
         f->asked_ms = now_ms(o);
-    else if (a->type == MEMBERSHIP_ACT_SAVE_NODE && r->state == MEMBERSHIP_RUNNING &&
+    else if (a->type == MEMBERSHIP_ACT_SAVE_NODE && r->state == JOB_RUNNING &&
              r->node[a->node].leaving && !f->leaves_ms)
         f->leaves_ms = now_ms(o);
 }

@@ -6,6 +6,7 @@
 
 #include "tests/sim/trace.h"
 #include "tests/sim/world.h"
+#include "rendezvous/protocol/proto.h"
 
 /* How likely a fault is where it is chosen, beside the others; 0 to this. */
 static const struct {
@@ -72,7 +73,6 @@ static void draw_policy(struct job_config *c, uint32_t lease, struct world *w)
 
 static void draw_job(struct plan *p, unsigned j, struct world *w)
 {
-    static const char *const scales[] = { "now", "checkpoint", "never" };
     struct job_plan *job = &p->job[j];
     struct job_config *c = &job->config;
     uint32_t lease = p->lease_ms;
@@ -89,7 +89,7 @@ static void draw_job(struct plan *p, unsigned j, struct world *w)
     c->shutdown_grace_ms = (uint32_t)world_below(w, 2 * lease);
     c->failure_grace_ms = (uint32_t)world_below(w, lease);
     c->strict_fence = p->strict_fence;
-    snprintf(c->scale, sizeof(c->scale), "%s", scales[world_below(w, 3)]);
+    c->scale = (enum job_scale)world_below(w, JOB_SCALE_COUNT);
     snprintf(c->program, sizeof(c->program), "train.py");
     snprintf(c->arguments_hash, sizeof(c->arguments_hash), "%016llx",
              (unsigned long long)world_random(w));
@@ -156,7 +156,7 @@ void plan_trace(const struct plan *p, struct trace *t)
 
         trace_line(t, "plan", "%s: %u:%u nodes, %u restarts, join %u ms, scale %s",
                    p->job[j].run_id, c->min_nodes, c->max_nodes, c->max_restarts,
-                   c->join_timeout_ms, c->scale);
+                   c->join_timeout_ms, proto_scale_name(c->scale));
         trace_line(t, "plan",
                    "%s: back-off %u ms, uptime %u ms, quarantine %u, spares %d",
                    p->job[j].run_id, c->restart_backoff_ms, c->restart_min_uptime_ms,

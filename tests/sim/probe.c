@@ -8,6 +8,7 @@
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
+#include "rendezvous/protocol/proto.h"
 
 #define SNAPSHOT_PER_MILLE 20
 
@@ -47,8 +48,8 @@ void probe_watch(struct sim *s)
     watched = s;
 }
 
-static void count_edge(enum membership_state from, enum membership_event_type event,
-                       enum membership_state to)
+static void count_edge(enum job_state from, enum membership_event_type event,
+                       enum job_state to)
 {
     for (unsigned i = 0; i < round_edge_count; i++)
         if (round_edges[i].from == from && round_edges[i].event == event &&
@@ -57,8 +58,8 @@ static void count_edge(enum membership_state from, enum membership_event_type ev
             return;
         }
     trace_violation(&watched->trace, "illegal edge: %s --%s--> %s",
-                    membership_state_name(from), membership_event_name(event),
-                    membership_state_name(to));
+                    proto_state_name(from), membership_event_name(event),
+                    proto_state_name(to));
 }
 
 static void act(void *arg, const struct membership *r,

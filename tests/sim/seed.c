@@ -15,6 +15,7 @@
 #include "tests/sim/probe.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/visitor.h"
+#include "rendezvous/protocol/proto.h"
 
 #define EVENTS_MAX 2000000
 #define LAUNCHES_MAX 6
@@ -73,16 +74,16 @@ static bool is_running(const struct sim *s, unsigned job, const struct membershi
     return there == r->tally.live &&
            (r->tally.here == r->tally.barred_here ||
             r->group_size == r->config.max_nodes || r->tally.finished > 0 ||
-            r->config.scale == MEMBERSHIP_SCALE_NEVER);
+            r->config.scale == JOB_SCALE_NEVER);
 }
 
 static bool is_at_rest(const struct sim *s, unsigned job)
 {
     const struct job *j = daemon_job(s->daemon, s->plan.job[job].run_id);
 
-    if (j && j->round.state == MEMBERSHIP_RUNNING)
+    if (j && j->round.state == JOB_RUNNING)
         return is_running(s, job, &j->round);
-    return (!j || j->round.state == MEMBERSHIP_DONE) && is_empty(s, job);
+    return (!j || j->round.state == JOB_DONE) && is_empty(s, job);
 }
 
 /* -- phases ------------------------------------------------------------------------ */
@@ -126,7 +127,7 @@ static void say_who_is_not(struct sim *s, bool (*holds)(const struct sim *, unsi
         if (!holds(s, j))
             trace_violation(&s->trace, "%s is not %s in time: %s",
                             s->plan.job[j].run_id, what,
-                            job ? membership_state_name(job->round.state) : "unknown");
+                            job ? proto_state_name(job->round.state) : "unknown");
     }
     trace_violation(&s->trace, "the daemon is not up in time");
 }

@@ -14,6 +14,7 @@
 #include "rendezvous/base/opt.h"
 #include "rendezvous/membership/membership.h"
 #include "tests/sim/probe.h"
+#include "rendezvous/protocol/proto.h"
 
 /*
  * crun-sim: runs seeds in several processes, adds up what they report, and tells the
@@ -159,9 +160,9 @@ static unsigned print_edges(const uint64_t *edges)
 
     for (unsigned i = 0; i < round_edge_count; i++) {
         printf("%12" PRIu64 "  %-8s --%s--> %s\n", edges[i],
-               membership_state_name(round_edges[i].from),
+               proto_state_name(round_edges[i].from),
                membership_event_name(round_edges[i].event),
-               membership_state_name(round_edges[i].to));
+               proto_state_name(round_edges[i].to));
         missing += edges[i] == 0;
     }
     return missing;

@@ -47,18 +47,20 @@ static void describe(const struct msg *m, char *buf, size_t size)
         snprintf(buf, size, "group %u/%u ranks %u+%u/%u slot %u restarts %u%s %s",
                  m->start.group_rank, m->start.group_size, m->start.first_rank,
                  m->start.workers, m->start.world_size, m->start.slot,
-                 m->start.restarts, m->start.host_store ? " host" : "", m->start.cause);
+                 m->start.restarts, m->start.host_store ? " host" : "",
+                 proto_cause_name(m->start.cause));
         break;
     case MSG_FAILED:
         snprintf(buf, size, "pid %u at %" PRIu64, m->failed.pid, m->failed.at_ms);
         break;
     case MSG_STOP:
-        snprintf(buf, size, "%s grace %u ms", m->stop.cause, m->stop.grace_ms);
+        snprintf(buf, size, "%s grace %u ms", proto_cause_name(m->stop.cause),
+                 m->stop.grace_ms);
         break;
     case MSG_DONE:
-        snprintf(buf, size, "%s exit %d restarts %u root pid %u: %s", m->done.reason,
-                 m->done.exit_code, m->done.restarts, m->done.failure.pid,
-                 m->done.text);
+        snprintf(buf, size, "%s exit %d restarts %u root pid %u: %s",
+                 proto_reason_name(m->done.reason), m->done.exit_code, m->done.restarts,
+                 m->done.failure.pid, m->done.text);
         break;
     case MSG_REFUSED:
         snprintf(buf, size, "%s%s: %s", proto_refusal_name(m->refused.why),

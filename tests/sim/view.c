@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "rendezvous/registry/job.h"
+#include "rendezvous/protocol/proto.h"
 
 static bool is_member(const struct membership_node *n)
 {
@@ -83,19 +84,18 @@ char *view_difference(const struct view *a, const struct view *b, char *buf,
     else if (!a->exists)
         return buf;
     else if (a->state != b->state)
-        snprintf(buf, size, "state %s, was %s", membership_state_name(b->state),
-                 membership_state_name(a->state));
+        snprintf(buf, size, "state %s, was %s", proto_state_name(b->state),
+                 proto_state_name(a->state));
     else if (a->epoch != b->epoch)
         snprintf(buf, size, "epoch %" PRIu64 ", was %" PRIu64, b->epoch, a->epoch);
     else if (a->restarts != b->restarts)
         snprintf(buf, size, "%u restarts, were %u", b->restarts, a->restarts);
     else if (a->reason != b->reason || a->exit_code != b->exit_code)
-        snprintf(buf, size, "result %s %d, was %s %d",
-                 membership_reason_name(b->reason), b->exit_code,
-                 membership_reason_name(a->reason), a->exit_code);
-    else if (a->state == MEMBERSHIP_RUNNING && a->store_ready != b->store_ready)
+        snprintf(buf, size, "result %s %d, was %s %d", proto_reason_name(b->reason),
+                 b->exit_code, proto_reason_name(a->reason), a->exit_code);
+    else if (a->state == JOB_RUNNING && a->store_ready != b->store_ready)
         snprintf(buf, size, "store ready %d, was %d", b->store_ready, a->store_ready);
-    else if (a->state == MEMBERSHIP_RUNNING &&
+    else if (a->state == JOB_RUNNING &&
              (a->group_size != b->group_size || a->world_size != b->world_size))
         snprintf(buf, size, "world of %u, was of %u", b->world_size, a->world_size);
     else if (a->crash_loop != b->crash_loop)

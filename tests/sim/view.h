@@ -47,8 +47,8 @@ struct view_machine {
 
 struct view {
     bool exists;
-    enum membership_state state;
-    enum membership_reason reason;
+    enum job_state state;
+    enum job_reason reason;
     int32_t exit_code;
     uint64_t epoch;
     uint32_t restarts;

@@ -37,7 +37,7 @@ static void on_opened(void *arg, struct link *l)
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX } };
 
-    snprintf(hello.hello.role, sizeof(hello.hello.role), v->ghost ? "agent" : "ctl");
+    hello.hello.role = v->ghost ? PEER_AGENT : PEER_CTL;
     link_send(l, LINK_CLIENT, &hello);
 }
 

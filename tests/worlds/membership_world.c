@@ -147,15 +147,15 @@ void run(uint32_t n)
 {
     for (unsigned i = 0; i < n; i++)
         join(i + 1);
-    if (w.r.state == MEMBERSHIP_FORMING)
+    if (w.r.state == JOB_FORMING)
         pass(w.r.config.last_call_ms, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
 }
 
 void all_stop(void)
 {
-    for (uint32_t i = 0; i < w.r.used && w.r.state == MEMBERSHIP_STOPPING; i++)
+    for (uint32_t i = 0; i < w.r.used && w.r.state == JOB_STOPPING; i++)
         if (w.node[i].state == MEMBERSHIP_NODE_ACTIVE ||
             w.node[i].state == MEMBERSHIP_NODE_FINISHED)
             ck_assert_int_eq(say(MEMBERSHIP_EV_STOPPED, i), MEMBERSHIP_OK);

@@ -41,6 +41,7 @@ static void fill_field(const struct proto_field *f, char *at, enum proto_fill ho
     case PROTO_U32:
     case PROTO_I32:
     case PROTO_ENUM:
+    case PROTO_WORD:
         memcpy(at, &v, sizeof(v));
         break;
     case PROTO_U64:

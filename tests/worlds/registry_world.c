@@ -92,12 +92,12 @@ const struct msg *got(unsigned c, enum msg_type type)
     return NULL;
 }
 
-void hello(unsigned c, const char *role)
+void hello(unsigned c, enum peer_role role)
 {
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 1, .version_max = 1 } };
 
-    snprintf(m.hello.role, sizeof(m.hello.role), "%s", role);
+    m.hello.role = role;
     if (!link_of[c].peer) {
         char address[16];
 
@@ -126,7 +126,7 @@ struct msg join_message(unsigned c, const char *run_id)
                                      .last_call_ms = 1000,
                                      .shutdown_grace_ms = 30000,
                                      .failure_grace_ms = 5000,
-                                     .scale = "now",
+                                     .scale = JOB_SCALE_NOW,
                                      .program = "train.py",
                                      .arguments_hash = "abc" };
     return m;
@@ -136,7 +136,7 @@ void join_node(unsigned c)
 {
     struct msg m = join_message(c, "resnet");
 
-    hello(c, "agent");
+    hello(c, PEER_AGENT);
     ck_assert_int_eq(tell(c, &m), 0);
     ck_assert_ptr_nonnull(got(c, MSG_JOINED));
 }

@@ -44,7 +44,7 @@ const struct msg *got(unsigned c, enum msg_type type);
 /* The only refusal, for that reason and with these words. */
 const struct msg *refusal(unsigned c, enum refusal why, const char *words);
 
-void hello(unsigned c, const char *role);
+void hello(unsigned c, enum peer_role role);
 struct msg join_message(unsigned c, const char *run_id);
 void join_node(unsigned c);
 void report(unsigned c, enum msg_type type);

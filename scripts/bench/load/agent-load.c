@@ -21,6 +21,7 @@
 #include "rendezvous/client.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 
 #define WORKERS 8
 #define STORE_PORT 29500
@@ -196,8 +197,9 @@ static void next_round(void *arg)
 
 static void on_done(struct load *l, struct agent *a, const struct msg *m)
 {
-    if (strcmp(m->done.reason, "success") != 0)
-        complain(l, "the job ended with %s: %s", m->done.reason, m->done.text);
+    if (m->done.reason != JOB_REASON_SUCCESS)
+        complain(l, "the job ended with %s: %s", proto_reason_name(m->done.reason),
+                 m->done.text);
     client_bye(a->client);
     if (++l->done < l->o.agents)
         return;
@@ -286,7 +288,7 @@ static struct session_config session_config(const struct load *l, long long i)
                                 .last_call_ms = LAST_CALL_MS_DEFAULT,
                                 .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                                 .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT,
-                                .scale = "now",
+                                .scale = JOB_SCALE_NOW,
                                 .program = "train.py" };
     return c;
 }
@@ -355,7 +357,7 @@ static void on_connected(void *arg, struct conn *c)
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = PROTO_VERSION_MIN,
                                 .version_max = PROTO_VERSION_MAX,
-                                .role = "ctl",
+                                .role = PEER_CTL,
                                 .software = "agent-load" } };
 
     (void)arg;

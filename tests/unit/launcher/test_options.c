@@ -137,7 +137,7 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_uint_eq(c.job.shutdown_grace_ms, 30000);
     ck_assert_uint_eq(c.job.failure_grace_ms, 5000);
     ck_assert_uint_eq(c.outage_grace_ms, 300000);
-    ck_assert_str_eq(c.job.scale, "now");
+    ck_assert_int_eq(c.job.scale, JOB_SCALE_NOW);
     ck_assert_str_eq(c.job.no_restart_on, "");
     ck_assert_uint_eq(c.job.restart_min_uptime_ms, 0);
     ck_assert_uint_eq(c.job.restart_backoff_ms, 60000);
@@ -186,7 +186,7 @@ START_TEST(every_flag_reaches_its_place)
     ck_assert_int_eq(c.numa, CONFIG_NUMA_CORE_COMPLEX);
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_ALL);
     ck_assert_uint_eq(c.job.lease_ms, 2000);
-    ck_assert_str_eq(c.job.scale, "checkpoint");
+    ck_assert_int_eq(c.job.scale, JOB_SCALE_CHECKPOINT);
     ck_assert_str_eq(c.job.no_restart_on, "2,127");
     ck_assert_uint_eq(c.job.restart_min_uptime_ms, 3000);
     ck_assert_uint_eq(c.job.restart_backoff_ms, 0);

@@ -138,7 +138,7 @@ static struct client_config config_for(const char *endpoints)
                                           .last_call_ms = 1000,
                                           .shutdown_grace_ms = 1000,
                                           .failure_grace_ms = 1000,
-                                          .scale = "now" } },
+                                          .scale = JOB_SCALE_NOW } },
                     .connect_for_ms = 10000,
                     .outage_grace_ms = 10000,
                     .seed = 1,
@@ -247,7 +247,7 @@ static void live_a_whole_life(void)
     report(MSG_FINISHED);
     wait_until_told("DONE");
     expect("DONE; ");
-    ck_assert_str_eq(agent.order.done.reason, "success");
+    ck_assert_int_eq(agent.order.done.reason, JOB_REASON_SUCCESS);
     client_bye(agent.client);
     while (!registry_is_idle(server_registry(server)))
         loop_turn(loop, 100);

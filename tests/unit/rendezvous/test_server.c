@@ -109,12 +109,12 @@ static void say_message(int fd, const struct msg *m)
     say(fd, frame, proto_encode(m, frame, sizeof(frame)));
 }
 
-static void say_hello(int fd, const char *role)
+static void say_hello(int fd, enum peer_role role)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 1 };
 
     m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
-    snprintf(m.hello.role, sizeof(m.hello.role), "%s", role);
+    m.hello.role = role;
     snprintf(m.hello.software, sizeof(m.hello.software), "test");
     say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
@@ -164,7 +164,7 @@ static int dial_known(void)
     struct msg m;
     int fd = dial();
 
-    say_hello(fd, "ctl");
+    say_hello(fd, PEER_CTL);
     WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_WELCOME);
     return fd;
@@ -189,8 +189,8 @@ static int dial_member(void)
                                      .last_call_ms = LAST_CALL_MS_DEFAULT,
                                      .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                                      .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT,
-                                     .scale = "now" };
-    say_hello(fd, "agent");
+                                     .scale = JOB_SCALE_NOW };
+    say_hello(fd, PEER_AGENT);
     say_message(fd, &m);
     WAIT_FOR(peek_messages(fd, 2, &m));
     ck_assert_int_eq(m.type, MSG_JOINED);
@@ -220,7 +220,7 @@ START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
 
     start(0, true);
     m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
-    strcpy(m.hello.role, "ctl");
+    m.hello.role = PEER_CTL;
     memcpy(data, FRAME_PREFACE, size);
     size += proto_encode(&m, data + size, sizeof(data) - size);
     fd = dial();
@@ -330,7 +330,7 @@ START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
     start(3, false);
     visitor = dial_known();
     greeted = dial();
-    say_hello(greeted, "agent");
+    say_hello(greeted, PEER_AGENT);
     WAIT_FOR(peek_messages(greeted, 1, &m));
     silent = dial();
     WAIT_FOR(server_connections(server) == 3);
@@ -338,7 +338,7 @@ START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
     WAIT_FOR(is_closed(silent));
     ck_assert(!is_closed(visitor) && !is_closed(newest));
     ck_assert(peek_messages(greeted, 1, &m));
-    say_hello(newest, "ctl");
+    say_hello(newest, PEER_CTL);
     WAIT_FOR(peek_messages(newest, 1, &m));
     close(silent);
     silent = dial();
@@ -434,7 +434,7 @@ START_TEST(another_version_is_told_both_versions)
     start(0, false);
     fd = dial();
     m.hello.version_min = m.hello.version_max = 77;
-    strcpy(m.hello.role, "agent");
+    m.hello.role = PEER_AGENT;
     say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
     WAIT_FOR(peek_messages(fd, 1, &m));

@@ -18,6 +18,7 @@
 #include "rendezvous/base/loop.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/nvml/nvml.h"
+#include "rendezvous/protocol/proto.h"
 
 #define WAIT_MS 60000
 
@@ -31,13 +32,14 @@ static struct msg_heartbeat beat;
 
 /* -- helpers ----------------------------------------------------------------------- */
 
-static void on_remark(void *arg, const char *kind, const char *text)
+static void on_remark(void *arg, enum note_kind kind, const char *text)
 {
     size_t used = strlen(remarks);
 
     (void)arg;
     remark_count++;
-    snprintf(remarks + used, sizeof(remarks) - used, "%s: %s\n", kind, text);
+    snprintf(remarks + used, sizeof(remarks) - used, "%s: %s\n", proto_note_name(kind),
+             text);
 }
 
 /* How the GPUs are from now on; in one step, as the other side reads all the time. */

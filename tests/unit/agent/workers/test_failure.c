@@ -218,20 +218,21 @@ static char *print(const struct failure_report *r)
 START_TEST(a_job_that_has_not_succeeded_never_ends_with_0)
 {
     static const struct {
-        const char *reason;
+        enum job_reason reason;
         int32_t code;
         int ends_with;
     } ends[] = {
-        { "success", 0, 0 },  { "released", 0, 0 },  { "user", 143, 143 },
-        { "user", 255, 255 }, { "user", 256, 1 },    { "user", -256, 1 },
-        { "user", 512, 1 },   { "success", 256, 1 }, { "failure", 0, 1 },
-        { "lost", 0, 1 },     { "failure", 85, 85 }, { "", 0, 1 },
+        { JOB_REASON_SUCCESS, 0, 0 },   { JOB_REASON_RELEASED, 0, 0 },
+        { JOB_REASON_USER, 143, 143 },  { JOB_REASON_USER, 255, 255 },
+        { JOB_REASON_USER, 256, 1 },    { JOB_REASON_USER, -256, 1 },
+        { JOB_REASON_USER, 512, 1 },    { JOB_REASON_SUCCESS, 256, 1 },
+        { JOB_REASON_FAILURE, 0, 1 },   { JOB_REASON_LOST, 0, 1 },
+        { JOB_REASON_FAILURE, 85, 85 }, { JOB_REASON_UNKNOWN, 0, 1 },
     };
 
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-        struct msg_done done = { .exit_code = ends[i].code };
+        struct msg_done done = { .exit_code = ends[i].code, .reason = ends[i].reason };
 
-        snprintf(done.reason, sizeof(done.reason), "%s", ends[i].reason);
         ck_assert_int_eq(failure_exit_code(&done), ends[i].ends_with);
     }
 }

@@ -6,6 +6,7 @@
 #include "rendezvous/membership/membership.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/membership_world.h"
+#include "rendezvous/protocol/proto.h"
 
 /* -- forming ---------------------------------------------------------------------- */
 
@@ -13,9 +14,9 @@ START_TEST(forms_at_once_when_the_maximum_has_joined)
 {
     begin(2, 2, 0);
     join(1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     join(2);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 1);
     ck_assert_uint_eq(w.r.world_size, 4);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
@@ -42,9 +43,9 @@ START_TEST(waits_for_the_last_call_above_the_minimum)
     join(1);
     join(2);
     pass(4900, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     pass(200, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 2);
 }
 END_TEST
@@ -62,9 +63,9 @@ START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
     pass(1000, ALL_ALIVE);
     join(3);
     pass(4000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     pass(1100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -73,11 +74,11 @@ START_TEST(gives_up_when_too_few_have_joined_in_time)
     begin(2, 2, 0);
     join(1);
     pass(59000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     ck_assert_uint_le(membership_time_left(&w.r, w.now), 1000);
     pass(1500, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_NOT_FORMED);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_NOT_FORMED);
     ck_assert_int_eq(w.r.exit_code, 69);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
@@ -91,7 +92,7 @@ START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
     try_join(1, 2, 4, &a);
     try_join(2, 0, 1, &b);
     try_join(3, 1, 3, &c);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[b].first_rank, 0);
     ck_assert_uint_eq(w.node[c].first_rank, 1);
     ck_assert_uint_eq(w.node[a].first_rank, 4);
@@ -168,7 +169,7 @@ START_TEST(nodes_above_the_maximum_are_spares)
     begin(2, 2, 0);
     run(2);
     join(3);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.node[2].slot, MEMBERSHIP_NONE);
 }
@@ -181,13 +182,13 @@ START_TEST(a_failure_stops_all_and_spends_one_restart)
     begin(3, 3, 2);
     run(3);
     ck_assert_int_eq(fail_at(1, 50, 9), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
     ck_assert_uint_eq(w.r.grace_ms, 2000);
     ck_assert_uint_eq(w.r.restarts, 1);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 2);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
@@ -200,7 +201,7 @@ START_TEST(nothing_starts_before_everybody_has_stopped)
     fail_at(1, 50, 9);
     say(MEMBERSHIP_EV_STOPPED, 0);
     say(MEMBERSHIP_EV_STOPPED, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(w.r.epoch, 1);
     say(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_uint_eq(w.r.epoch, 2);
@@ -212,10 +213,10 @@ START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
     begin(2, 2, 0);
     run(2);
     fail_at(1, 50, 85);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_FAILURE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_FAILURE);
     ck_assert_int_eq(w.r.exit_code, 85);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
 }
@@ -233,7 +234,7 @@ START_TEST(a_final_failure_is_not_restarted)
                                     .final = true },
          NULL);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -247,7 +248,7 @@ START_TEST(a_repeated_report_spends_no_second_restart)
     ck_assert_uint_eq(w.r.restarts, 1);
     all_stop();
     ck_assert_int_eq(say_about(MEMBERSHIP_EV_FAILED, 0, 1), MEMBERSHIP_STALE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
 END_TEST
@@ -284,10 +285,10 @@ START_TEST(a_member_that_does_not_stop_is_lost)
     fail_at(0, 1, 1);
     say(MEMBERSHIP_EV_STOPPED, 0);
     pass(2000 + 30000 - 100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     pass(400, ALL_ALIVE);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_EVICTED, 1), 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
@@ -335,14 +336,14 @@ START_TEST(who_asked_for_a_slot_by_name_gets_it_back_from_a_spare)
     say(MEMBERSHIP_EV_FAILED, named);
     say(MEMBERSHIP_EV_DISCONNECT, named);
     say(MEMBERSHIP_EV_STOPPED, named);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[named].slot, MEMBERSHIP_NONE);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
     say(MEMBERSHIP_EV_RESUME, named);
     say(MEMBERSHIP_EV_FAILED, spare);
     say(MEMBERSHIP_EV_STOPPED, spare);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[named].slot, 0);
     ck_assert_int_eq(w.node[named].state, MEMBERSHIP_NODE_ACTIVE);
     ck_assert_uint_eq(w.node[spare].slot, MEMBERSHIP_NONE);
@@ -380,9 +381,9 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
         ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, i), 1);
     }
     pass(900, 3);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(500, 3); /* the third had one full lease to come back */
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
 
@@ -391,12 +392,12 @@ END_TEST
 /* What a member of the current epoch may say in which state, and what comes of it. */
 static const struct {
     enum membership_event_type event;
-    enum membership_verdict verdict[MEMBERSHIP_STATE_COUNT];
-    enum membership_state after[MEMBERSHIP_STATE_COUNT];
+    enum membership_verdict verdict[JOB_STATE_COUNT];
+    enum job_state after[JOB_STATE_COUNT];
 } matrix[] = {
 #define SAME                                                                           \
     {                                                                                  \
-        MEMBERSHIP_FORMING, MEMBERSHIP_RUNNING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE   \
+        JOB_FORMING, JOB_RUNNING, JOB_STOPPING, JOB_DONE                               \
     }
     { MEMBERSHIP_EV_RESUME,
       { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
@@ -413,29 +414,27 @@ static const struct {
       SAME },
     { MEMBERSHIP_EV_FAILED,
       { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
-      { MEMBERSHIP_FORMING, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING,
-        MEMBERSHIP_DONE } },
+      { JOB_FORMING, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
     { MEMBERSHIP_EV_FINISHED,
       { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED },
       SAME },
     { MEMBERSHIP_EV_STOPPED,
       { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
-      { MEMBERSHIP_FORMING, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING,
-        MEMBERSHIP_DONE } },
+      { JOB_FORMING, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
     { MEMBERSHIP_EV_CHECKPOINTED,
       { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED,
         MEMBERSHIP_IGNORED },
       SAME },
     { MEMBERSHIP_EV_LEAVE,
       { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
-      { MEMBERSHIP_DONE, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE } },
+      { JOB_DONE, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
     { MEMBERSHIP_EV_DRAIN,
       { MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN,
         MEMBERSHIP_IGNORED },
       SAME },
     { MEMBERSHIP_EV_END,
       { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
-      { MEMBERSHIP_DONE, MEMBERSHIP_STOPPING, MEMBERSHIP_STOPPING, MEMBERSHIP_DONE } },
+      { JOB_DONE, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
     { MEMBERSHIP_EV_BYE,
       { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_OK },
       SAME },
@@ -446,17 +445,17 @@ static const struct {
 #define MATRIX_ROWS (int)(sizeof(matrix) / sizeof(matrix[0]))
 
 /* Node 1 of two that are both needed, in the state that the test wants. */
-static void bring_to(enum membership_state state)
+static void bring_to(enum job_state state)
 {
     begin(2, 2, 1);
     run(2);
-    if (state == MEMBERSHIP_FORMING) {
+    if (state == JOB_FORMING) {
         say(MEMBERSHIP_EV_DISCONNECT, 0);
         pass(700, ALL_ALIVE);
         all_stop();
-    } else if (state == MEMBERSHIP_STOPPING) {
+    } else if (state == JOB_STOPPING) {
         fail_at(0, 1, 1);
-    } else if (state == MEMBERSHIP_DONE) {
+    } else if (state == JOB_DONE) {
         say(MEMBERSHIP_EV_FINISHED, 0);
         say(MEMBERSHIP_EV_FINISHED, 1);
     }
@@ -465,27 +464,26 @@ static void bring_to(enum membership_state state)
 
 START_TEST(every_event_in_every_state_does_what_is_written)
 {
-    enum membership_state state = (enum membership_state)(_i / MATRIX_ROWS);
+    enum job_state state = (enum job_state)(_i / MATRIX_ROWS);
     int row = _i % MATRIX_ROWS;
 
     bring_to(state);
     ck_assert_msg(say(matrix[row].event, 1) == matrix[row].verdict[state], "%s in %s",
-                  membership_event_name(matrix[row].event),
-                  membership_state_name(state));
+                  membership_event_name(matrix[row].event), proto_state_name(state));
     ck_assert_msg(w.r.state == matrix[row].after[state], "%s in %s leads to %s",
-                  membership_event_name(matrix[row].event),
-                  membership_state_name(state), membership_state_name(w.r.state));
+                  membership_event_name(matrix[row].event), proto_state_name(state),
+                  proto_state_name(w.r.state));
 }
 END_TEST
 
 START_TEST(everything_has_a_name)
 {
-    for (int i = 0; i < MEMBERSHIP_STATE_COUNT; i++)
-        ck_assert_ptr_nonnull(membership_state_name(i));
-    for (int i = 0; i < MEMBERSHIP_CAUSE_COUNT; i++)
-        ck_assert_ptr_nonnull(membership_cause_name(i));
-    for (int i = 0; i < MEMBERSHIP_REASON_COUNT; i++)
-        ck_assert_ptr_nonnull(membership_reason_name(i));
+    for (int i = 0; i < JOB_STATE_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_state_name(i));
+    for (int i = 0; i < JOB_CAUSE_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_cause_name(i));
+    for (int i = 0; i < JOB_REASON_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_reason_name(i));
     for (int i = 0; i < MEMBERSHIP_EV_COUNT; i++)
         ck_assert_ptr_nonnull(membership_event_name(i));
     for (int i = 0; i < MEMBERSHIP_VERDICT_COUNT; i++)
@@ -528,7 +526,7 @@ static Suite *membership_suite(void)
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
     tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
-                        MEMBERSHIP_STATE_COUNT * MATRIX_ROWS);
+                        JOB_STATE_COUNT * MATRIX_ROWS);
     suite_add_tcase(s, tc);
     return s;
 }

@@ -15,12 +15,12 @@ START_TEST(a_silent_node_is_lost_after_its_lease_and_costs_no_restart)
     begin(1, 2, 1);
     run(2);
     pass(2900, 1u << 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(300, 1u << 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_LOST);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_LOST);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
@@ -35,7 +35,7 @@ START_TEST(a_lost_connection_may_come_back_within_the_grace)
     ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_OK);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, 1), 1);
     pass(5000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -45,7 +45,7 @@ START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
     run(2);
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     pass(700, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_FENCED);
 }
 END_TEST
@@ -56,11 +56,11 @@ START_TEST(a_job_of_fixed_size_without_restarts_ends_when_a_node_is_lost)
     run(2);
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     pass(700, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert(w.r.ending);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_LOST);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_LOST);
     ck_assert_int_eq(w.r.exit_code, 1);
 }
 END_TEST
@@ -75,7 +75,7 @@ START_TEST(a_spare_takes_the_slot_of_a_lost_node)
     say(MEMBERSHIP_EV_DISCONNECT, 0);
     pass(700, ALL_ALIVE);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[1].slot, 1);
     ck_assert_uint_eq(w.r.leader, spare);
@@ -89,10 +89,10 @@ START_TEST(too_few_nodes_wait_for_a_replacement_and_form_at_once_with_it)
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     pass(700, ALL_ALIVE);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     pass(10000, ALL_ALIVE);
     join(3);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -107,12 +107,12 @@ START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
     ck_assert_uint_eq(w.r.restarts, 1);
     say(MEMBERSHIP_EV_STOPPED, 0);
     say(MEMBERSHIP_EV_STOPPED, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     pass(700, ALL_ALIVE);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_LOST, 2), 1);
     ck_assert_uint_eq(w.r.restarts, 0);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_LOST);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_LOST);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -129,8 +129,8 @@ START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
     say(MEMBERSHIP_EV_STOPPED, 0);
     say(MEMBERSHIP_EV_STOPPED, 1);
     pass(700, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_FAILURE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_FAILURE);
 }
 END_TEST
 
@@ -141,9 +141,9 @@ START_TEST(the_loss_of_a_finished_node_stops_nobody)
     say(MEMBERSHIP_EV_FINISHED, 1);
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     pass(1000, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_FINISHED, 0);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_SUCCESS);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_SUCCESS);
 }
 END_TEST
 
@@ -152,10 +152,10 @@ START_TEST(a_node_that_gave_up_while_cut_off_costs_no_restart)
     begin(2, 2, 1);
     run(2);
     ck_assert_int_eq(say(MEMBERSHIP_EV_STOPPED, 1), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 1);
     say(MEMBERSHIP_EV_STOPPED, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -166,11 +166,11 @@ START_TEST(no_node_is_lost_because_the_rendezvous_slept)
     run(2);
     w.now += 300000;
     step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(2000, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(1500, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
 }
 END_TEST
 
@@ -185,7 +185,7 @@ START_TEST(a_short_sleep_is_credited_too)
     run(2);
     w.now += 240;
     step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -211,9 +211,9 @@ START_TEST(a_job_succeeds_when_all_have_finished)
     begin(2, 2, 0);
     run(2);
     ck_assert_int_eq(say(MEMBERSHIP_EV_FINISHED, 0), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_FINISHED, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.exit_code, 0);
     ck_assert_int_eq(say(MEMBERSHIP_EV_BYE, 0), MEMBERSHIP_OK);
     say(MEMBERSHIP_EV_BYE, 1);
@@ -230,7 +230,7 @@ START_TEST(finished_nodes_take_part_in_a_restart)
     fail_at(1, 1, 1);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, 0), 1);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 2);
 }
 END_TEST
@@ -238,12 +238,12 @@ END_TEST
 START_TEST(a_newcomer_is_taken_in_by_policy)
 {
     static const struct {
-        enum membership_scale scale;
-        enum membership_state after;
+        enum job_scale scale;
+        enum job_state after;
     } cases[] = {
-        { MEMBERSHIP_SCALE_NOW, MEMBERSHIP_STOPPING },
-        { MEMBERSHIP_SCALE_NEVER, MEMBERSHIP_RUNNING },
-        { MEMBERSHIP_SCALE_CHECKPOINT, MEMBERSHIP_RUNNING },
+        { JOB_SCALE_NOW, JOB_STOPPING },
+        { JOB_SCALE_NEVER, JOB_RUNNING },
+        { JOB_SCALE_CHECKPOINT, JOB_RUNNING },
     };
     struct membership_config c = config(1, 2, 0);
 
@@ -252,11 +252,11 @@ START_TEST(a_newcomer_is_taken_in_by_policy)
     run(1);
     join(2);
     ck_assert_int_eq(w.r.state, cases[_i].after);
-    if (c.scale != MEMBERSHIP_SCALE_CHECKPOINT)
+    if (c.scale != JOB_SCALE_CHECKPOINT)
         return;
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, 0), 1);
     say(MEMBERSHIP_EV_CHECKPOINTED, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
     all_stop();
     ck_assert_uint_eq(w.r.group_size, 2);
 }
@@ -266,15 +266,15 @@ START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
 {
     struct membership_config c = config(1, 2, 0);
 
-    c.scale = MEMBERSHIP_SCALE_CHECKPOINT;
+    c.scale = JOB_SCALE_CHECKPOINT;
     begin_with(c);
     run(1);
     join(2);
     pass(119000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(1500, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_SCALE_UP);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_SCALE_UP);
 }
 END_TEST
 
@@ -285,9 +285,9 @@ START_TEST(a_node_may_leave_if_enough_remain)
     ck_assert_int_eq(say(MEMBERSHIP_EV_LEAVE, 1), MEMBERSHIP_OK);
     say(MEMBERSHIP_EV_CHECKPOINTED, 0);
     say(MEMBERSHIP_EV_CHECKPOINTED, 1);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     ck_assert_uint_eq(w.r.restarts, 0);
@@ -305,18 +305,18 @@ START_TEST(a_node_that_leaves_may_be_in_a_hurry)
     begin(1, 2, 0);
     run(2);
     step(leave, NULL);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
     ck_assert_int_eq(step(leave, NULL), MEMBERSHIP_IGNORED);
     leave.now = true;
     ck_assert_int_eq(step(leave, NULL), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
     ck_assert_uint_eq(w.r.grace_ms, 30000); /* of those who stay */
     ck_assert(!w.r.ending);
     step(leave, NULL);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
@@ -335,7 +335,7 @@ START_TEST(one_that_hurries_does_not_hurry_another)
     leave.now = true;
     step(leave, NULL); /* it has no part in the epoch, and goes */
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_RELEASED, leave.node), 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -344,11 +344,11 @@ START_TEST(the_job_ends_with_a_node_it_cannot_do_without)
     begin(2, 2, 0);
     run(2);
     ck_assert_int_eq(say(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_REFUSED_MIN);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_LEAVE, 1);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
-    ck_assert_int_eq(w.r.reason, MEMBERSHIP_REASON_USER);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.reason, JOB_REASON_USER);
     ck_assert_int_eq(w.r.exit_code, 7);
 }
 END_TEST
@@ -359,7 +359,7 @@ START_TEST(a_spare_leaves_without_a_stop)
     run(2);
     join(3);
     say(MEMBERSHIP_EV_DRAIN, 2);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_RELEASED, 2), 1);
 }
 END_TEST
@@ -379,7 +379,7 @@ START_TEST(ending_twice_kills)
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 2);
     ck_assert_uint_eq(w.r.grace_ms, 0);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.exit_code, 130);
 }
 END_TEST
@@ -391,7 +391,7 @@ START_TEST(the_result_is_repeated_to_a_node_that_was_away)
     say(MEMBERSHIP_EV_FINISHED, 0);
     say(MEMBERSHIP_EV_DISCONNECT, 0);
     say(MEMBERSHIP_EV_FINISHED, 1);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 0), MEMBERSHIP_OK);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }

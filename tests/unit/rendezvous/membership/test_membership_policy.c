@@ -41,9 +41,9 @@ START_TEST(a_crash_loop_waits_longer_each_time)
 
         crash_after(100);
         since += 100;
-        ck_assert_int_eq(w.r.state, waits[i] ? MEMBERSHIP_FORMING : MEMBERSHIP_RUNNING);
+        ck_assert_int_eq(w.r.state, waits[i] ? JOB_FORMING : JOB_RUNNING);
         ck_assert_uint_eq(membership_backoff_left(&w.r, w.now), waits[i]);
-        while (w.r.state == MEMBERSHIP_FORMING)
+        while (w.r.state == JOB_FORMING)
             pass(1, ALL_ALIVE);
         ck_assert_uint_eq(w.now - since, waits[i]);
     }
@@ -55,7 +55,7 @@ START_TEST(a_crash_loop_without_a_cap_never_waits)
     begin_crashing(0);
     for (unsigned i = 0; i < 10; i++) {
         crash_after(100);
-        ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
     }
 }
 END_TEST
@@ -66,12 +66,12 @@ START_TEST(an_epoch_that_ran_ends_the_crash_loop)
     crash_after(100);
     crash_after(100);
     crash_after(5000);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     crash_after(100);
     crash_after(100);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     crash_after(4900);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
 }
 END_TEST
 
@@ -81,11 +81,11 @@ START_TEST(a_job_can_be_ended_and_joined_while_it_waits)
     for (unsigned i = 0; i < 3; i++)
         crash_after(10);
     join(3);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     say(MEMBERSHIP_EV_HEARTBEAT, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_FORMING);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
     say(MEMBERSHIP_EV_END, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
 }
 END_TEST
 
@@ -101,7 +101,7 @@ START_TEST(the_join_timeout_begins_after_the_wait)
         crash_after(10);
     ck_assert_uint_eq(membership_time_left(&w.r, w.now), 1500);
     pass(1100, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -114,10 +114,9 @@ START_TEST(a_young_epoch_earns_no_restart)
     begin_with(c);
     run(2);
     crash_after(ages[_i]);
-    ck_assert_int_eq(w.r.state, _i ? MEMBERSHIP_RUNNING : MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, _i ? JOB_RUNNING : JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, _i);
-    ck_assert_int_eq(w.r.reason,
-                     _i ? MEMBERSHIP_REASON_NONE : MEMBERSHIP_REASON_FAILURE);
+    ck_assert_int_eq(w.r.reason, _i ? JOB_REASON_NONE : JOB_REASON_FAILURE);
 }
 END_TEST
 
@@ -154,7 +153,7 @@ START_TEST(who_comes_back_has_its_old_slot)
     run(3);
     vanish(1);
     all_stop();
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     ck_assert_int_eq(try_join_from(9, 1002, &back), MEMBERSHIP_OK);
     all_stop();
@@ -233,7 +232,7 @@ START_TEST(the_third_stop_within_the_window_puts_a_node_last)
     ck_assert_uint_eq(w.node[1].slot, 1);
     bring_down(1);
     ck_assert(w.node[1].quarantined);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_int_eq(w.node[spare].state, MEMBERSHIP_NODE_ACTIVE);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_QUARANTINED, 1), 1);
@@ -274,7 +273,7 @@ START_TEST(who_is_needed_is_used_all_the_same)
     for (unsigned i = 0; i < 3; i++)
         bring_down(1);
     ck_assert(w.node[1].quarantined);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_ACTIVE);
     say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     join(3); /* one that can do without it */
@@ -282,8 +281,7 @@ START_TEST(who_is_needed_is_used_all_the_same)
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.r.group_size, 2);
     say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(w.r.state,
-                     MEMBERSHIP_RUNNING); /* it does not ask to be taken in */
+    ck_assert_int_eq(w.r.state, JOB_RUNNING); /* it does not ask to be taken in */
 }
 END_TEST
 
@@ -317,7 +315,7 @@ START_TEST(nobody_waits_for_a_node_in_quarantine)
     say(MEMBERSHIP_EV_STOPPED, 1);
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     say(MEMBERSHIP_EV_STOPPED, 0);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
 END_TEST
@@ -381,11 +379,11 @@ START_TEST(a_job_with_spares_waits_for_one)
     begin_with_spares((uint32_t)_i);
     vanish(1);
     all_stop();
-    ck_assert_int_eq(w.r.state, _i ? MEMBERSHIP_FORMING : MEMBERSHIP_DONE);
+    ck_assert_int_eq(w.r.state, _i ? JOB_FORMING : JOB_DONE);
     if (_i == 0)
         return;
     join(3);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
@@ -397,14 +395,14 @@ START_TEST(a_drain_waits_for_a_checkpoint_of_all)
     begin(1, 3, 0);
     run(3);
     ck_assert_int_eq(say(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 3);
     for (uint32_t i = 0; i < 3; i++) {
-        ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
         say(MEMBERSHIP_EV_CHECKPOINTED, i);
     }
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
     all_stop();
     ck_assert_uint_eq(w.r.group_size, 2);
     ck_assert_uint_eq(w.r.restarts, 0);
@@ -417,10 +415,10 @@ START_TEST(a_drain_waits_no_longer_than_a_shutdown)
     run(2);
     say(MEMBERSHIP_EV_LEAVE, 1);
     pass(29000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(1600, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_STOPPING);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
 
@@ -428,15 +426,15 @@ START_TEST(a_drain_hurries_a_scale_up)
 {
     struct membership_config c = config(1, 3, 0);
 
-    c.scale = MEMBERSHIP_SCALE_CHECKPOINT;
+    c.scale = JOB_SCALE_CHECKPOINT;
     begin_with(c);
     run(2);
     join(3);
-    ck_assert_int_eq(w.r.checkpoint_cause, MEMBERSHIP_CAUSE_SCALE_UP);
+    ck_assert_int_eq(w.r.checkpoint_cause, JOB_CAUSE_SCALE_UP);
     say(MEMBERSHIP_EV_DRAIN, 1);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 0);
     pass(31000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST
 
@@ -446,7 +444,7 @@ START_TEST(a_failure_cancels_the_wait_for_a_checkpoint)
     run(2);
     say(MEMBERSHIP_EV_DRAIN, 1);
     fail_at(0, w.now, 1);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_FAILURE);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_FAILURE);
     ck_assert_uint_eq(w.r.checkpoint_at, 0);
     all_stop();
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
@@ -463,7 +461,7 @@ START_TEST(who_leaves_and_finishes_meanwhile_goes_without_a_stop)
     say(MEMBERSHIP_EV_FINISHED, 1);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     pass(60000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.checkpoint_at, 0);
 }
 END_TEST
@@ -475,7 +473,7 @@ START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
     join(2);
     ck_assert(!w.r.store_ready);
     say(MEMBERSHIP_EV_DRAIN, 1);
-    ck_assert_int_eq(w.r.cause, MEMBERSHIP_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST
 

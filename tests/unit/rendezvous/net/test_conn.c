@@ -108,7 +108,7 @@ static size_t make_frame(uint8_t *out, size_t size)
     struct msg m = { .type = MSG_HELLO, .sequence = 7, .epoch = 3 };
 
     m.hello.version_min = m.hello.version_max = 1;
-    strcpy(m.hello.role, "agent");
+    m.hello.role = PEER_AGENT;
     strcpy(m.hello.software, "test");
     return proto_encode(&m, out, size);
 }
@@ -118,7 +118,7 @@ static struct msg hello(void)
     struct msg m = { .type = MSG_HELLO };
 
     m.hello.version_min = m.hello.version_max = 1;
-    strcpy(m.hello.role, "agent");
+    m.hello.role = PEER_AGENT;
     strcpy(m.hello.software, "test");
     return m;
 }
@@ -188,7 +188,7 @@ START_TEST(a_message_is_delivered_however_the_stream_is_cut)
     ck_assert_int_eq(s.last.type, MSG_HELLO);
     ck_assert_uint_eq(s.last.sequence, 7);
     ck_assert_uint_eq(s.last.epoch, 3);
-    ck_assert_str_eq(s.last.hello.role, "agent");
+    ck_assert_int_eq(s.last.hello.role, PEER_AGENT);
     ck_assert_uint_eq(s.closed, 0);
     close_side(&s);
 }

@@ -54,7 +54,7 @@ END_TEST
 
 START_TEST(no_failure_is_no_field)
 {
-    in = (struct msg){ .type = MSG_DONE, .done = { .reason = "success" } };
+    in = (struct msg){ .type = MSG_DONE, .done = { .reason = JOB_REASON_SUCCESS } };
     strcpy(in.done.failure.host, "left over");
     uint32_t size = travel(&in, &out);
 
@@ -166,6 +166,8 @@ static const struct {
 } hellos[] = {
     { "{\"version_min\":1,\"version_max\":1,\"role\":\"agent\"}", true },
     { "{\"version_min\":1,\"version_max\":1}", false },
+    { "{\"version_min\":1,\"version_max\":1,\"role\":\"boss\"}", false },
+    { "{\"version_min\":1,\"version_max\":1,\"role\":\"none\"}", false },
     { "{\"version_min\":1,\"version_max\":9,\"role\":17}", false },
     { "{\"version_min\":2,\"version_max\":9}", true },
     { "{\"version_min\":2,\"version_max\":9,\"role\":17,\"software\":[]}", true },
@@ -240,6 +242,7 @@ static size_t alignment_of(const struct proto_field *f)
     case PROTO_U32:
     case PROTO_I32:
     case PROTO_ENUM:
+    case PROTO_WORD:
         return 4;
     case PROTO_U64:
         return 8;

@@ -149,12 +149,22 @@ static void spoil_enum(unsigned type, const cJSON *tree, cJSON *object,
     spoil_text(type, tree, object, f, "exitt", false);
 }
 
+static void spoil_word(unsigned type, const cJSON *tree, cJSON *object,
+                       const struct proto_field *f)
+{
+    for (int64_t v = 0; v <= f->max + 1; v++)
+        spoil_text(type, tree, object, f, f->names[v], true);
+    spoil_text(type, tree, object, f, "of-another-time", true);
+    spoil_text(type, tree, object, f, "", false);
+    spoil_text(type, tree, object, f, "a b", false);
+}
+
 static void (*const spoilers[])(unsigned, const cJSON *, cJSON *,
                                 const struct proto_field *) = {
     [PROTO_U32] = spoil_number, [PROTO_I32] = spoil_number, [PROTO_U64] = spoil_hex,
     [PROTO_ID] = spoil_hex,     [PROTO_TEXT] = spoil_texts, [PROTO_TAIL] = spoil_texts,
-    [PROTO_NAME] = spoil_texts, [PROTO_ENUM] = spoil_enum,  [PROTO_BOOL] = NULL,
-    [PROTO_OBJECT] = NULL,
+    [PROTO_NAME] = spoil_texts, [PROTO_ENUM] = spoil_enum,  [PROTO_WORD] = spoil_word,
+    [PROTO_BOOL] = NULL,        [PROTO_OBJECT] = NULL,
 };
 
 typedef void spoil_field(unsigned type, const cJSON *tree, cJSON *object,

@@ -85,6 +85,7 @@ static char *type_of(const struct proto_field *f, char *buf, size_t size)
                                         [PROTO_ID] = "hex128",
                                         [PROTO_BOOL] = "bool",
                                         [PROTO_ENUM] = "word",
+                                        [PROTO_WORD] = "open word",
                                         [PROTO_OBJECT] = "object" }[f->kind]);
         break;
     }

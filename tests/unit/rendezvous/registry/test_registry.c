@@ -32,13 +32,10 @@ END_TEST
 
 START_TEST(a_message_out_of_turn_breaks_the_protocol)
 {
-    struct msg m = { .type = MSG_HEARTBEAT }, odd = { .type = MSG_HELLO };
+    struct msg m = { .type = MSG_HEARTBEAT };
 
     begin_registry(true);
-    odd.hello = (struct msg_hello){ 1, 1, "boss", "" };
-    link_of[1].peer = registry_connect(g, &link_of[1], "10.0.0.2");
-    ck_assert_int_eq(tell(1, &odd), -1);
-    hello(0, "agent");
+    hello(0, PEER_AGENT);
     ck_assert_int_eq(tell(0, &m), -1);
     end_registry();
 }
@@ -54,7 +51,7 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
     begin_registry(true);
     run_job();
     ck_assert_int_eq(tell(0, &m), -1);
-    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_RUNNING);
     end_registry();
 }
 END_TEST
@@ -94,7 +91,7 @@ static void join_from(unsigned c, const char *host, const char *name)
 
     m.join.config.max_nodes = 5;
     snprintf(m.join.host, sizeof(m.join.host), "%s", host);
-    hello(c, "agent");
+    hello(c, PEER_AGENT);
     ck_assert_int_eq(tell(c, &m), 0);
     ck_assert_ptr_nonnull(got(c, MSG_JOINED));
     ck_assert_str_eq(got(c, MSG_JOINED)->joined.host, name);
@@ -112,7 +109,7 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     join_from(2, host, host);
     memcpy(host + sizeof(host) - sizeof(":4294967295"), ":3", sizeof(":3"));
     join_from(3, link_of[2].got[0].joined.host, host);
-    hello(5, "ctl");
+    hello(5, PEER_CTL);
     ck_assert_int_eq(tell(5, &m), 0);
     ck_assert_ptr_nonnull(strstr(got(5, MSG_ACK)->ack.text, "vm:1"));
     registry_disconnect(g, link_of[0].peer, now);
@@ -129,7 +126,7 @@ static void join_as(unsigned c, const char *role)
     m.join.config.min_nodes = m.join.config.max_nodes = 5;
     m.join.workers = c + 1;
     snprintf(m.join.role, sizeof(m.join.role), "%s", role);
-    hello(c, "agent");
+    hello(c, PEER_AGENT);
     ck_assert_int_eq(tell(c, &m), 0);
 }
 
@@ -169,7 +166,7 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     begin_registry(true);
     join_node(0);
     for (unsigned c = 1; c < 6; c++)
-        hello(c, "agent");
+        hello(c, PEER_AGENT);
     m = join_message(1, "none");
     tell(1, &m);
     refusal(1, REFUSED_RUN_ID, "--rdzv-id");
@@ -205,7 +202,7 @@ START_TEST(a_programs_name_may_be_lost_on_its_way)
 
     begin_registry(true);
     join_node(0);
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     strcpy(m.join.config.program, "tr?in.py"); /* it was not UTF-8 */
     tell(1, &m);
     ck_assert_ptr_nonnull(got(1, MSG_JOINED));
@@ -228,7 +225,7 @@ static void take_a_place(void)
     struct msg m = join_message(0, "resnet");
 
     for (unsigned c = 0; c < 3; c++)
-        hello(c, "agent");
+        hello(c, PEER_AGENT);
     m.join.node_rank = 1;
     tell(0, &m);
 }
@@ -289,11 +286,11 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     struct msg m;
 
     begin_registry(false);
-    hello(0, "agent");
+    hello(0, PEER_AGENT);
     m = join_message(0, "none");
     tell(0, &m);
     ck_assert_ptr_nonnull(got(0, MSG_JOINED));
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     m = join_message(1, "other");
     tell(1, &m);
     refusal(1, REFUSED_FULL, "it serves none");
@@ -308,7 +305,7 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
     begin_registry(false);
     link_of[0].peer = registry_connect(g, &link_of[0], "");
     join_node(0);
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     m.join.node_rank = 0;
     tell(1, &m);
     ck_assert(got(1, MSG_START)->start.host_store);
@@ -325,7 +322,7 @@ START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
         (struct registry_config){ .run_id = "resnet", .job = &m.join.config });
     registry_tick(g, now + 5000, now);
     ck_assert_ptr_nonnull(registry_jobs(g));
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     m.join.config.max_restarts++;
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "--max-restarts");
@@ -354,14 +351,14 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
     struct msg m = { .type = MSG_JOIN, .sequence = 5 };
 
     begin_registry(true);
-    hello(0, "agent");
+    hello(0, PEER_AGENT);
     link_of[0].count = 0;
     ck_assert(registry_unreadable(g, link_of[0].peer, &m, "JOIN: host is missing"));
     ck_assert_uint_eq(refusal(0, REFUSED_MALFORMED, "JOIN: host is missing")->sequence,
                       5);
     m.type = MSG_RESUME;
     ck_assert(!registry_unreadable(g, link_of[0].peer, &m, "x"));
-    hello(1, "ctl");
+    hello(1, PEER_CTL);
     m.type = MSG_JOIN;
     ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
     end_registry();
@@ -374,7 +371,7 @@ START_TEST(who_waits_is_told_who_was_refused)
 
     begin_registry(true);
     join_node(0);
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     m.join.config.spares = 2;
     m.join.config.limit_spares = true;
     tell(1, &m);
@@ -406,7 +403,7 @@ START_TEST(other_arguments_are_told_once)
 
     begin_registry(true);
     join_node(0);
-    hello(1, "agent");
+    hello(1, PEER_AGENT);
     strcpy(m.join.config.arguments_hash, "other");
     tell(1, &m);
     ck_assert_ptr_nonnull(got(1, MSG_JOINED));
@@ -414,7 +411,7 @@ START_TEST(other_arguments_are_told_once)
                      "node-1 was started with other arguments for train.py than "
                      "node-0; if that is a mistake, end the job");
     ck_assert_ptr_nonnull(got(1, MSG_NOTICE));
-    hello(2, "agent");
+    hello(2, PEER_AGENT);
     link_of[0].count = 0;
     m.join.incarnation.byte[0] = 77;
     tell(2, &m);
@@ -480,14 +477,14 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     ck_assert_uint_eq(registry_jobs(g)->round.epoch, 2);
     ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
     ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
-    hello(4, "ctl");
+    hello(4, PEER_CTL);
     tell(4, &(struct msg){ .type = MSG_EVENTS });
     ck_assert_str_eq(link_of[4].got[0].event.kind, "restored");
     ck_assert_str_eq(link_of[4].got[0].event.run_id, "resnet");
     ck_assert_uint_eq(link_of[4].got[0].event.wall_ms, now);
     tell(4, &(struct msg){ .type = MSG_STATUS });
     ck_assert_uint_ge(got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
-    hello(3, "agent");
+    hello(3, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 2, 9, 9 } };
     m.resume.node = 1;
@@ -515,7 +512,7 @@ START_TEST(roles_outlive_the_daemon)
     m.instance = registry_jobs(g)->round.instance;
     m.resume.incarnation = (struct id128){ { 3, 9, 9 } };
     restart_registry();
-    hello(2, "agent");
+    hello(2, PEER_AGENT);
     tell(2, &m);
     start_is(2, 3, 1, 9);
     end_registry();
@@ -535,12 +532,12 @@ START_TEST(a_result_outlives_the_daemon)
     report(1, MSG_FINISHED);
     m.instance = registry_jobs(g)->round.instance;
     restart_registry();
-    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_DONE);
-    hello(0, "agent");
+    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_DONE);
+    hello(0, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     tell(0, &m);
-    ck_assert_str_eq(got(0, MSG_DONE)->done.reason, "success");
+    ck_assert_int_eq(got(0, MSG_DONE)->done.reason, JOB_REASON_SUCCESS);
     end_registry();
     memdisk_destroy(disk);
     disk = NULL;

@@ -67,7 +67,7 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
     run_job();
     report(1, MSG_FAILED);
     report(1, MSG_STOPPED);
-    hello(2, "ctl");
+    hello(2, PEER_CTL);
     tell(2, &follow);
     for (int i = 0; i < 360; i++) {
         struct msg beat = { .type = MSG_HEARTBEAT };
@@ -88,7 +88,7 @@ END_TEST
 
 static void note(unsigned c, uint64_t epoch, const char *text)
 {
-    struct msg m = { .type = MSG_NOTE, .epoch = epoch, .note = { .kind = "rank" } };
+    struct msg m = { .type = MSG_NOTE, .epoch = epoch, .note = { .kind = NOTE_RANK } };
 
     strcpy(m.note.text, text);
     ck_assert_int_eq(tell(c, &m), 0);
@@ -164,7 +164,7 @@ static void ask_status(unsigned c, const char *run_id)
 START_TEST(finished_jobs_give_way_to_new_ones)
 {
     begin_registry(true);
-    hello(0, "agent");
+    hello(0, PEER_AGENT);
     for (unsigned i = 0; i <= JOBS_MAX; i++) {
         struct msg bye = { .type = MSG_BYE }, m;
         char run_id[16];
@@ -179,7 +179,7 @@ START_TEST(finished_jobs_give_way_to_new_ones)
         tell(0, &bye);
         link_of[0].instance = (struct id128){ { 0 } };
     }
-    hello(1, "ctl");
+    hello(1, PEER_CTL);
     ask_status(1, "job-0");
     refusal(1, REFUSED_UNKNOWN, "job-0");
     ask_status(1, "job-1");
@@ -215,7 +215,7 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
 
     begin_registry(true);
     run_job();
-    hello(2, "agent");
+    hello(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     m.instance = (struct id128){ { 0xee } };
@@ -225,7 +225,7 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     m.resume.incarnation = (struct id128){ { 0x77 } };
     tell(2, &m);
     refusal(2, REFUSED_FENCED, "no longer part");
-    ck_assert_int_eq(registry_jobs(g)->round.state, MEMBERSHIP_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_RUNNING);
     end_registry();
 }
 END_TEST
@@ -236,7 +236,7 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
 
     begin_registry(true);
     run_job();
-    hello(2, "agent");
+    hello(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     m.instance = registry_jobs(g)->round.instance;
@@ -260,18 +260,18 @@ START_TEST(status_shows_jobs_and_nodes)
 
     begin_registry(true);
     run_job();
-    hello(4, "ctl");
+    hello(4, PEER_CTL);
     tell(4, &m);
     ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.run_id, "resnet");
     ck_assert_ptr_null(got(4, MSG_NODE_STATUS));
     strcpy(m.status.run_id, "resnet");
     tell(4, &m);
-    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.state, "running");
+    ck_assert_int_eq(got(4, MSG_JOB_STATUS)->job_status.state, JOB_RUNNING);
     ck_assert_uint_eq(got(4, MSG_JOB_STATUS)->job_status.workers, 4);
     for (unsigned i = 0; i < link_of[4].count; i++)
         nodes += link_of[4].got[i].type == MSG_NODE_STATUS;
     ck_assert_uint_eq(nodes, 2);
-    ck_assert_str_eq(got(4, MSG_NODE_STATUS)->node_status.state, "running");
+    ck_assert_int_eq(got(4, MSG_NODE_STATUS)->node_status.state, NODE_RUNNING);
     ck_assert_int_eq(link_of[4].got[link_of[4].count - 1].type, MSG_END_OF_LIST);
     strcpy(m.status.run_id, "nosuch");
     tell(4, &m);
@@ -289,7 +289,7 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
     begin_registry(true);
     run_job();
     tell(0, &beat);
-    hello(4, "ctl");
+    hello(4, PEER_CTL);
     tell(4, &m);
     status = &got(4, MSG_NODE_STATUS)->node_status;
     ck_assert_str_eq(status->containment, "session");
@@ -304,7 +304,7 @@ START_TEST(events_are_told_and_followed)
 
     begin_registry(true);
     join_node(0);
-    hello(4, "ctl");
+    hello(4, PEER_CTL);
     tell(4, &m);
     ck_assert_str_eq(got(4, MSG_EVENT)->event.kind, "joined");
     ck_assert_uint_eq(got(4, MSG_END_OF_LIST)->end_of_list.next, 1);
@@ -323,7 +323,7 @@ static void join_elastic(unsigned c)
     m.join.config.min_nodes = 1;
     m.join.config.max_nodes = 3;
     m.join.config.quarantine = 1;
-    hello(c, "agent");
+    hello(c, PEER_AGENT);
     ck_assert_int_eq(tell(c, &m), 0);
 }
 
@@ -352,7 +352,7 @@ START_TEST(an_operator_stops_and_drains)
     begin_registry(true);
     run_job();
     join_node(2); /* a spare */
-    hello(4, "ctl");
+    hello(4, PEER_CTL);
     strcpy(drain.drain.node, "node-9");
     tell(4, &drain);
     refusal(4, REFUSED_UNKNOWN, "no node \"node-9\"");
@@ -361,20 +361,20 @@ START_TEST(an_operator_stops_and_drains)
     ck_assert_str_eq(got(4, MSG_ACK)->ack.text,
                      "node-1 (slot 1, ranks 2 to 3) leaves when the workers have "
                      "written a checkpoint");
-    ck_assert_str_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause, "drain");
+    ck_assert_int_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause, JOB_CAUSE_DRAIN);
     ck_assert_uint_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.within_ms, 30000);
     report(0, MSG_CHECKPOINTED);
     report(1, MSG_CHECKPOINTED);
-    ck_assert_str_eq(got(1, MSG_STOP)->stop.cause, "drain");
+    ck_assert_int_eq(got(1, MSG_STOP)->stop.cause, JOB_CAUSE_DRAIN);
     report(0, MSG_STOPPED);
     report(1, MSG_STOPPED);
-    ck_assert_str_eq(got(1, MSG_DONE)->done.reason, "released");
+    ck_assert_int_eq(got(1, MSG_DONE)->done.reason, JOB_REASON_RELEASED);
     strcpy(drain.drain.node, "node-0");
     tell(4, &drain);
     refusal(4, REFUSED_MIN, "fewer than 2 nodes");
     tell(4, &stop);
     ck_assert_ptr_nonnull(got(4, MSG_ACK));
-    ck_assert_str_eq(got(0, MSG_STOP)->stop.cause, "user");
+    ck_assert_int_eq(got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
     end_registry();
 }
 END_TEST

@@ -190,7 +190,7 @@ START_TEST(it_connects_greets_and_joins_at_once)
     ck_assert_uint_eq(session_next_tick(script_member), T0);
     script_greet();
     script_expect("connect; send HELLO; ");
-    ck_assert_str_eq(script_last_sent.hello.role, "agent");
+    ck_assert_int_eq(script_last_sent.hello.role, PEER_AGENT);
     script_receive_welcome();
     script_expect("send JOIN; ");
     ck_assert_str_eq(script_last_sent.join.run_id, "job");
