@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "agent/config/config.h"
+#include "rendezvous/base/text.h"
 
 /* Of an agent with its guard's socket and its loop; of one that talks to others. */
 #define FOR_ONESELF 28
@@ -53,6 +54,6 @@ int fd_limits_suffice(const struct config *c, struct err *e)
     return err_set(e,
                    "%u worker%s need%s %llu descriptors, the limit is %llu; raise it "
                    "with ulimit -n",
-                   c->workers, c->workers == 1 ? "" : "s", c->workers == 1 ? "s" : "",
+                   c->workers, text_plural(c->workers), c->workers == 1 ? "s" : "",
                    (unsigned long long)need, (unsigned long long)limit.rlim_max);
 }

@@ -23,7 +23,7 @@
 #include "launcher/config_build.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/std_fds.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/version.h"
 
 #define EXIT_USAGE 2
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
 
     guard_main_if_asked(argc, argv);
     gpu_probe_main_if_asked(argc, argv);
-    std_fds_keep();
+    fd_keep_std();
     log_init("crun", LOG_INFO, LOG_TEXT);
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);

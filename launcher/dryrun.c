@@ -7,6 +7,7 @@
 
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/text.h"
 
 /* Stands for an address that this node does not know. */
 #define UNKNOWN_HOST "RANK-0-HOST"
@@ -118,8 +119,8 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
 
     imagine_start(c, &start);
     fprintf(out, "# job %s: %" PRIu32 " node%s, %" PRIu32 " worker%s on this one\n",
-            c->run_id, c->job.max_nodes, c->job.max_nodes == 1 ? "" : "s", c->workers,
-            c->workers == 1 ? "" : "s");
+            c->run_id, c->job.max_nodes, text_plural(c->job.max_nodes), c->workers,
+            text_plural(c->workers));
     fprintf(out, "# rendezvous: %s%s%s\n", describe_rendezvous(c),
             c->endpoints ? ", " : "", c->endpoints ? c->endpoints : "");
     if (start.port == 0)

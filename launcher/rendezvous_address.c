@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 #define STATIC_PORT 29500
@@ -135,7 +136,7 @@ static int check_node_rank(const struct options *o, struct err *e)
     if (o->config.node_rank >= (int32_t)o->config.job.max_nodes)
         return err_set(e, "--node-rank: %d, with %u node%s (--nnodes) they are 0 to %u",
                        o->config.node_rank, o->config.job.max_nodes,
-                       o->config.job.max_nodes == 1 ? "" : "s",
+                       text_plural(o->config.job.max_nodes),
                        o->config.job.max_nodes - 1);
     return 0;
 }

@@ -20,7 +20,8 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/base/std_fds.h"
+#include "rendezvous/base/fd.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
@@ -184,7 +185,7 @@ static void say_hello(struct server *server, const struct options *o)
                  o->state_dir, cut);
     if (o->state_dir)
         log_info("listening on %s (state in %s, %u job%s resumed)", text, o->state_dir,
-                 jobs, jobs == 1 ? "" : "s");
+                 jobs, text_plural(jobs));
     else
         log_info("listening on %s (no --state-dir: jobs end with this process)", text);
     if (!net_is_loopback(addr))
@@ -250,7 +251,7 @@ int main(int argc, char **argv)
     struct err e;
     int first_word;
 
-    std_fds_keep();
+    fd_keep_std();
     log_init("crund", LOG_INFO, LOG_TEXT);
     if (opt_parse(&rules, argc, argv, &o, &first_word, &e) < 0) {
         log_error("%s", e.text);

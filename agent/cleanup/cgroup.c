@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
+#include "rendezvous/base/fd.h"
 
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4
@@ -108,23 +109,6 @@ bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size
 
 /* -- small files ------------------------------------------------------------------- */
 
-static ssize_t read_file(int dir, const char *name, char *text, size_t size)
-{
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-    size_t used = 0;
-    ssize_t n = 1;
-
-    if (fd < 0)
-        return -1;
-    while (n > 0 && used < size - 1) {
-        n = read(fd, text + used, size - 1 - used);
-        used += n > 0 ? (size_t)n : 0;
-    }
-    close(fd);
-    text[used] = '\0';
-    return n < 0 ? -1 : (ssize_t)used;
-}
-
 static bool write_file(int dir, const char *name, const char *text)
 {
     int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
@@ -157,8 +141,9 @@ static int open_own(struct err *e)
     char mountinfo[FILE_TEXT_SIZE], group[PATH_MAX], path[PATH_MAX];
     int dir;
 
-    if (read_file(AT_FDCWD, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) < 0 ||
-        read_file(AT_FDCWD, "/proc/self/cgroup", group, sizeof(group)) < 0)
+    if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) <
+            0 ||
+        fd_read_file(AT_FDCWD, "/proc/self/cgroup", group, sizeof(group)) < 0)
         return err_set_errno(e, errno, "/proc/self");
     if (!cgroup_own_path(mountinfo, group, path, sizeof(path)))
         return err_set(e, "our own cgroup is not in any cgroup2 mount");
@@ -358,7 +343,7 @@ static void kill_each(int dir)
 {
     char text[FILE_TEXT_SIZE];
 
-    if (read_file(dir, "cgroup.procs", text, sizeof(text)) < 0)
+    if (fd_read_file(dir, "cgroup.procs", text, sizeof(text)) < 0)
         return;
     for (char *at = text, *end; *at; at = end) {
         long pid = strtol(at, &end, 10);
@@ -398,7 +383,7 @@ bool cgroup_populated(const struct cgroup *g)
     uint64_t populated = 0;
     char text[256];
 
-    if (g->dir < 0 || read_file(g->dir, "cgroup.events", text, sizeof(text)) < 0)
+    if (g->dir < 0 || fd_read_file(g->dir, "cgroup.events", text, sizeof(text)) < 0)
         return false;
     return value_of(text, "populated", &populated) && populated != 0;
 }
@@ -416,8 +401,8 @@ uint64_t cgroup_oom_kills(const struct cgroup *g)
     if (g->dir < 0)
         return 0;
     /* without a memory controller of its own, the parent's counts for it too */
-    if (read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
-        read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
+    if (fd_read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
+        fd_read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
         value_of(text, "oom_kill", &kills);
     return kills;
 }

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,32 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The parent of the process whose folder in /proc this is, or -1. */
-static pid_t parent_of(int proc, const char *pid)
-{
-    char path[64], stat[512], *after_name;
-    int fd, parent = -1;
-    ssize_t n;
-
-    snprintf(path, sizeof(path), "%.32s/stat", pid);
-    fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    n = read(fd, stat, sizeof(stat) - 1);
-    close(fd);
-    if (n <= 0)
-        return -1;
-    stat[n] = '\0';
-    after_name = strrchr(stat, ')'); /* a name may hold anything */
-    if (!after_name || sscanf(after_name, ") %*c %d", &parent) != 1)
-        return -1;
-    return parent;
-}
+#include "rendezvous/base/proc.h"
 
 size_t child_procs_children_by_scan(pid_t *pids, size_t max)
 {
     DIR *dir = opendir("/proc");
     pid_t self = getpid();
+    struct proc_stat stat;
     struct dirent *entry;
     size_t count = 0;
 
@@ -44,7 +24,7 @@ size_t child_procs_children_by_scan(pid_t *pids, size_t max)
         return 0;
     while (count < max && (entry = readdir(dir)))
         if (isdigit((unsigned char)entry->d_name[0]) &&
-            parent_of(dirfd(dir), entry->d_name) == self)
+            proc_read_stat((pid_t)atoi(entry->d_name), &stat) && stat.parent == self)
             pids[count++] = (pid_t)atoi(entry->d_name);
     closedir(dir);
     return count;

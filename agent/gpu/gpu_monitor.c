@@ -16,6 +16,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 struct xid {
@@ -133,7 +134,7 @@ static void tell_errors(struct gpu_monitor *c, uint32_t at)
     if (s->uncorrected > g->uncorrected) {
         snprintf(what, sizeof(what), "had %" PRIu64 " uncorrected memory error%s",
                  s->uncorrected - g->uncorrected,
-                 s->uncorrected - g->uncorrected == 1 ? "" : "s");
+                 text_plural(s->uncorrected - g->uncorrected));
         g->ecc = true;
         remark_on(c, at, NOTE_ECC, what);
     }

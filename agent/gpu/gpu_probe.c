@@ -16,6 +16,7 @@
 #include "agent/gpu/gpu_devices.h"
 #include "agent/gpu/nvml.h"
 #include "agent/guard/spawn.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/limits.h"
 
 #define PROBE_SOCKET 3
@@ -209,7 +210,7 @@ void gpu_probe_main_if_asked(int argc, char **argv)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, GPU_PROBE_ARGV0);
-    spawn_close_from(PROBE_SOCKET + 1);
+    fd_close_from(PROBE_SOCKET + 1);
     if (nvml_open(&probe.nvml))
         find_all((uint32_t)strtoul(argv[1], NULL, 10));
     else

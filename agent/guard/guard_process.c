@@ -12,8 +12,8 @@
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/status_pages.h"
 #include "agent/cleanup/run_tmpdir.h"
-#include "agent/guard/spawn.h"
 #include "agent/guard/guard_reaper.h"
+#include "rendezvous/base/fd.h"
 
 #define CLAIM_FD (STDERR_FILENO + 1) /* the warden's, which only holds it */
 
@@ -85,7 +85,7 @@ static void become_guard(const struct guard_process *p, int socket)
     for (int fd = 0; fd < 3; fd++)
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);
-    spawn_close_from(status_pages_end(p->pages));
+    fd_close_from(status_pages_end(p->pages));
     return_to_origin();
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv);
@@ -132,7 +132,7 @@ static void become_warden(struct guard_process *p, int socket)
     if (p->claim >= 0)
         dup2(p->claim, CLAIM_FD);
     fcntl(CLAIM_FD, F_SETFD, p->claim >= 0 ? 0 : FD_CLOEXEC);
-    spawn_close_from(CLAIM_FD + 1);
+    fd_close_from(CLAIM_FD + 1);
     guard_reaper_become(guard, p->agent, p->scratch);
 }
 

@@ -9,12 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/xalloc.h"
-
-static size_t round_up(size_t size)
-{
-    return (size + 7) & ~(size_t)7;
-}
 
 static size_t count_strings(const char *const *list, uint32_t *count)
 {
@@ -41,31 +38,16 @@ static size_t put_strings(char *base, uint64_t *offsets, size_t at,
     return at;
 }
 
-static int write_all(int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, data, size);
-
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            data += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
 int guard_world_pack(const char *const *argv, const char *const *env, const void *cpus,
                      struct guard_ask *ask, struct err *e)
 {
     size_t strings = count_strings(argv, &ask->argc) + count_strings(env, &ask->envc);
     size_t table = ((size_t)ask->argc + ask->envc + 2) * sizeof(uint64_t);
-    size_t at = table + round_up(ask->cpus_size);
+    size_t at = table + bytes_round_up(ask->cpus_size, sizeof(uint64_t));
     size_t size = at + strings;
     uint64_t *offsets = xcalloc(1, size);
     char *base = (char *)offsets;
-    int fd;
+    int fd, errnum;
 
     if (ask->cpus_size > 0)
         memcpy(base + table, cpus, ask->cpus_size);
@@ -74,8 +56,8 @@ int guard_world_pack(const char *const *argv, const char *const *env, const void
     fd = memfd_create("crun-worker", MFD_CLOEXEC);
     if (fd < 0) {
         err_set_errno(e, errno, "memfd_create");
-    } else if (write_all(fd, base, size) < 0) {
-        err_set_errno(e, errno, "write to a memfd");
+    } else if ((errnum = fd_write_all(fd, base, &size)) != 0) {
+        err_set_errno(e, errnum, "write to a memfd");
         close(fd);
         fd = -1;
     }

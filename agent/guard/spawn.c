@@ -6,7 +6,6 @@
  */
 #include "agent/guard/spawn.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -255,22 +254,4 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
     if (*pidfd < 0) /* the child is not reaped yet, so this is surely it */
         *pidfd = (int)syscall(SYS_pidfd_open, pid, 0u);
     return pid;
-}
-
-void spawn_close_from(int first)
-{
-    struct dirent *entry;
-    DIR *dir;
-
-    if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
-        return;
-    dir = opendir("/proc/self/fd");
-    while (dir && (entry = readdir(dir))) {
-        int fd = atoi(entry->d_name);
-
-        if (fd >= first && fd != dirfd(dir))
-            close(fd);
-    }
-    if (dir)
-        closedir(dir);
 }

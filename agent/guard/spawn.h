@@ -66,7 +66,4 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd);
 /* Which call failed: "execve". */
 const char *spawn_stage_name(enum spawn_stage stage);
 
-/* Close every descriptor from `first` on. */
-void spawn_close_from(int first);
-
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 #define ESC 0x1b
@@ -82,7 +82,7 @@ static size_t make_plain(char *s, size_t size)
     for (size_t in = 0; in < size; in += n) {
         unsigned char c = (unsigned char)s[in];
 
-        n = log_printable_size(s + in, size - in);
+        n = text_printable_size(s + in, size - in);
         if (c == ESC) {
             n = escape_size(s + in, size - in);
             continue;

@@ -4,9 +4,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +13,11 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 
 /*
@@ -115,26 +115,6 @@ static void send_news(struct log_writer *w)
         ;
 }
 
-/* Returns 0 or an errno value; *size is what is left. */
-static int write_all(int fd, const char *data, size_t *size)
-{
-    while (*size > 0) {
-        ssize_t n = write(fd, data, *size);
-
-        if (n >= 0) {
-            data += n;
-            *size -= (size_t)n;
-        } else if (errno == EAGAIN) { /* made non-blocking by somebody who shares it */
-            struct pollfd p = { .fd = fd, .events = POLLOUT };
-
-            poll(&p, 1, -1);
-        } else if (errno != EINTR) {
-            return errno;
-        }
-    }
-    return 0;
-}
-
 /* Says in the file itself that something is missing here. Returns its size. */
 static size_t make_mark(char *text, size_t size, uint64_t bytes, int errnum)
 {
@@ -166,9 +146,9 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
     size_t mark_size = unmarked ? make_mark(mark, sizeof(mark), unmarked, errnum) : 0;
 
     pthread_mutex_unlock(&w->lock);
-    errnum = write_all(fd, mark, &mark_size);
+    errnum = fd_write_all(fd, mark, &mark_size);
     if (!errnum)
-        errnum = write_all(fd, data, size);
+        errnum = fd_write_all(fd, data, size);
     pthread_mutex_lock(&w->lock);
     if (mark_size == 0)
         o->unmarked_in_file -= unmarked;
@@ -350,14 +330,8 @@ struct log_writer *log_writer_create(struct loop *loop,
 /* Under the lock. Without a thread nothing is written: that is a loss like another. */
 static void ensure_thread(struct log_writer *w)
 {
-    sigset_t all, before;
-
-    if (w->running)
-        return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->running = pthread_create(&w->thread, NULL, write_on, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!w->running)
+        w->running = thread_start(&w->thread, write_on, w) == 0;
 }
 
 static void wait_idle(struct log_writer *w, uint64_t until_ms)

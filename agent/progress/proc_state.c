@@ -6,24 +6,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "rendezvous/base/fd.h"
+#include "rendezvous/base/proc.h"
 
 #define STACK_FUNCTIONS_MAX 5
 
 /* What the first thread's file of that name holds; false if it cannot be read. */
-static bool read_file(pid_t pid, const char *name, char *buf, size_t size)
+static bool read_proc_file(pid_t pid, const char *name, char *buf, size_t size)
 {
     char path[64];
-    ssize_t n;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, buf, size - 1);
-    if (fd >= 0)
-        close(fd);
-    buf[n > 0 ? n : 0] = '\0';
-    return n > 0;
+    return fd_read_file(AT_FDCWD, path, buf, size) > 0;
 }
 
 static const char *state_name(char state)
@@ -41,18 +36,6 @@ static const char *state_name(char state)
     return "in an unknown state";
 }
 
-/* The letter after the name, which stands in parentheses and may hold some; 0: none. */
-static char state_of(pid_t pid)
-{
-    char stat[512];
-    const char *end;
-
-    if (!read_file(pid, "stat", stat, sizeof(stat)))
-        return 0;
-    end = strrchr(stat, ')');
-    return end && end[1] == ' ' ? end[2] : 0;
-}
-
 static bool is_entry(const char *function)
 {
     return strncmp(function, "__x64_sys_", 10) == 0 ||
@@ -67,7 +50,7 @@ static void append_stack(pid_t pid, char *buf, size_t size)
     size_t used = strlen(buf);
     unsigned count = 0;
 
-    if (!read_file(pid, "stack", stack, sizeof(stack)))
+    if (!read_proc_file(pid, "stack", stack, sizeof(stack)))
         return;
     while ((line = strsep(&rest, "\n")) && count < STACK_FUNCTIONS_MAX) {
         char *name = strstr(line, "] ");
@@ -88,9 +71,9 @@ static void append_wait(pid_t pid, char *buf, size_t size)
     char channel[128], call[128];
     size_t used = strlen(buf);
 
-    if (read_file(pid, "wchan", channel, sizeof(channel)) && isalpha(channel[0]))
+    if (read_proc_file(pid, "wchan", channel, sizeof(channel)) && isalpha(channel[0]))
         used += (size_t)snprintf(buf + used, size - used, " in %s", channel);
-    if (used < size && read_file(pid, "syscall", call, sizeof(call)) &&
+    if (used < size && read_proc_file(pid, "syscall", call, sizeof(call)) &&
         isdigit(call[0]))
         snprintf(buf + used, size - used, ", system call %.*s",
                  (int)strcspn(call, " \n"), call);
@@ -98,10 +81,11 @@ static void append_wait(pid_t pid, char *buf, size_t size)
 
 char *proc_state_describe(pid_t pid, char *buf, size_t size)
 {
-    char state = state_of(pid);
+    struct proc_stat stat;
+    bool is_there = proc_read_stat(pid, &stat);
 
-    snprintf(buf, size, "%s", state ? state_name(state) : "");
-    if (!state || state == 'R')
+    snprintf(buf, size, "%s", is_there ? state_name(stat.state) : "");
+    if (!is_there || stat.state == 'R')
         return buf;
     append_wait(pid, buf, size);
     append_stack(pid, buf, size);

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 struct event_file {
@@ -74,7 +75,7 @@ void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
     cJSON_AddNumberToObject(o, "epoch", (double)epoch);
     cJSON_AddStringToObject(o, "kind", kind);
     cJSON_AddStringToObject(o, "text", text);
-    line = log_printable_json(cJSON_PrintUnformatted(o));
+    line = text_printable_json(cJSON_PrintUnformatted(o));
     cJSON_Delete(o);
     if (line && ev->file >= 0)
         write_line(ev->file, line);
@@ -87,8 +88,8 @@ void event_file_add_formed(struct event_file *ev, uint64_t epoch,
                            const struct msg_start *start)
 {
     event_file_add(ev, "formed", epoch, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
-                   start->group_size, start->group_size == 1 ? "" : "s",
-                   start->world_size, start->world_size == 1 ? "" : "s");
+                   start->group_size, text_plural(start->group_size), start->world_size,
+                   text_plural(start->world_size));
 }
 
 void event_file_add_failed(struct event_file *ev, uint64_t epoch,

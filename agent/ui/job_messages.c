@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/ui/status_line.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -38,11 +38,6 @@ struct job_messages {
     struct loop_timer unreached_again;
 };
 
-static const char *plural(uint32_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void show_countdown(void *arg)
 {
     struct job_messages *s = arg;
@@ -53,7 +48,7 @@ static void show_countdown(void *arg)
     snprintf(line, sizeof(line),
              "crun: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
-             s->alive, plural(s->alive), (left + 999) / 1000);
+             s->alive, text_plural(s->alive), (left + 999) / 1000);
     status_line_urgent(s->foot, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
@@ -130,17 +125,17 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
         log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
                  " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
                  start->restarts, start->max_restarts, epoch, start->world_size,
-                 plural(start->world_size), start->group_size, nodes);
+                 text_plural(start->world_size), start->group_size, nodes);
     else if (epoch > 1)
         log_info("re-formed (%s): epoch %" PRIu64 ", %" PRIu32 " worker%s on %" PRIu32
                  " %s",
                  proto_cause_name(start->cause), epoch, start->world_size,
-                 plural(start->world_size), start->group_size, nodes);
+                 text_plural(start->world_size), start->group_size, nodes);
     else if (s->config->job.max_nodes > 1)
         log_info("%s formed: %" PRIu32 " %s, %" PRIu32
                  " worker%s, this is node %" PRIu32 " (epoch %" PRIu64 ")",
                  s->job, start->group_size, nodes, start->world_size,
-                 plural(start->world_size), start->group_rank, epoch);
+                 text_plural(start->world_size), start->group_rank, epoch);
 }
 
 void job_messages_joined(struct job_messages *s, const struct msg_joined *joined)
@@ -175,7 +170,7 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
         show_countdown(s);
     else
         log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
-                 plural(alive), stop->grace_ms / 1000);
+                 text_plural(alive), stop->grace_ms / 1000);
 }
 
 void job_messages_stopped(struct job_messages *s)
@@ -184,8 +179,8 @@ void job_messages_stopped(struct job_messages *s)
 
     end_countdown(s);
     if (s->stopping && took >= SLOW_STOP_MS)
-        log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive, plural(s->alive),
-                 (double)took / 1000);
+        log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive,
+                 text_plural(s->alive), (double)took / 1000);
     s->stopping = false;
 }
 
@@ -255,8 +250,8 @@ char *job_messages_standing(const struct job_messages *s, const struct msg_heart
     if (!s->running || (s->config->job.max_nodes == 1 && p->step == 0))
         return buf;
     n = add_word(buf, size, n, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
-                 m->group_size, plural(m->group_size), m->world_size,
-                 plural(m->world_size));
+                 m->group_size, text_plural(m->group_size), m->world_size,
+                 text_plural(m->world_size));
     if (s->epoch > 1)
         n = add_word(buf, size, n, "epoch %" PRIu64, s->epoch);
     if (m->max_restarts)

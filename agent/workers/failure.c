@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/registry/job.h"
 
@@ -83,14 +85,12 @@ static char *read_file(const char *path)
 {
     int fd = *path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     char *text;
-    ssize_t n;
 
     if (fd < 0)
         return NULL;
     text = xmalloc(ERROR_FILE_MAX_BYTES + 1);
-    n = read(fd, text, ERROR_FILE_MAX_BYTES);
+    fd_read_all(fd, text, ERROR_FILE_MAX_BYTES + 1);
     close(fd);
-    text[n > 0 ? n : 0] = '\0';
     return text;
 }
 
@@ -256,7 +256,7 @@ static void print_plain(FILE *out, const char *text, size_t len)
     for (size_t i = 0, n; i < len; i += n) {
         unsigned char c = (unsigned char)text[i];
 
-        n = log_printable_size(text + i, len - i);
+        n = text_printable_size(text + i, len - i);
         if (n > 0 || c == '\t')
             fwrite(text + i, n ? n : 1, 1, out);
         else if (c != '\r')

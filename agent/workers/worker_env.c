@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "agent/cleanup/launch_lock.h"
+#include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 
 #define OWN_MAX 40
@@ -154,20 +155,11 @@ static void put_defaults(struct own *o, const struct workerenv_facts *f,
         put(o, "OMP_NUM_THREADS=1");
 }
 
-static uint64_t hash(const char *text, size_t length)
-{
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-
-    for (size_t i = 0; i < length; i++)
-        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
-    return h;
-}
-
 /* Take the name of "NAME=value". False if it is taken, or none. */
 static bool take_name(struct names *n, const char *entry)
 {
     size_t length = strcspn(entry, "=") + 1;
-    size_t i = hash(entry, length) & n->mask;
+    size_t i = hash_fnv1a(HASH_FNV1A_BASIS, entry, length) & n->mask;
 
     if (length == 1 || entry[length - 1] != '=')
         return false;

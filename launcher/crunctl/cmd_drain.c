@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
 
 /* crunctl drain: a node leaves in good order, and the others continue without it. */
@@ -23,7 +23,7 @@ static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
     snprintf(m.drain.node, sizeof(m.drain.node), "%s", word);
     rc = ctl_client_ask(c, &m, NULL, NULL, NULL, e);
     if (rc == CTL_EXIT_OK && *ctl_client_answer_text(c))
-        printf("%s\n", log_printable(ctl_client_answer_text(c), text, sizeof(text)));
+        printf("%s\n", text_printable(ctl_client_answer_text(c), text, sizeof(text)));
     return rc;
 }
 

@@ -7,7 +7,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 
 /* crunctl events: past events, and new ones with --follow, one line each. */
 static void print_json(const struct msg_event *event)
@@ -22,7 +22,7 @@ static void print_json(const struct msg_event *event)
     cJSON_AddStringToObject(o, "kind", event->kind);
     cJSON_AddStringToObject(o, "host", event->host);
     cJSON_AddStringToObject(o, "text", event->text);
-    text = log_printable_json(cJSON_PrintUnformatted(o));
+    text = text_printable_json(cJSON_PrintUnformatted(o));
     puts(text ? text : "{}");
     free(text);
     cJSON_Delete(o);
@@ -34,7 +34,7 @@ static void print_line(const struct msg_event *event)
 
     printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
            clock_format_time(event->wall_ms, when, sizeof(when)), event->run_id,
-           event->epoch, event->kind, log_printable(event->text, text, sizeof(text)));
+           event->epoch, event->kind, text_printable(event->text, text, sizeof(text)));
 }
 
 struct reader {

@@ -9,7 +9,7 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/text_table.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
 
 /* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
@@ -38,7 +38,7 @@ static void print_job_result(const struct msg_job_status *s)
 
     if (s->state == JOB_DONE)
         printf("   %s, exit code %" PRId32 ": %s", proto_reason_name(s->reason),
-               s->exit_code, log_printable(s->text, text, sizeof(text)));
+               s->exit_code, text_printable(s->text, text, sizeof(text)));
     else if (s->state == JOB_FORMING)
         printf("   %" PRIu32 " of %" PRIu32 " nodes for %s", s->nodes,
                s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes,
@@ -47,11 +47,6 @@ static void print_job_result(const struct msg_job_status *s)
         printf("   stopping for %s (%s)",
                clock_format_duration(s->state_ms, age, sizeof(age)),
                proto_cause_name(s->cause));
-}
-
-static const char *plural(uint32_t n)
-{
-    return n == 1 ? "" : "s";
 }
 
 static void print_job(const struct msg_job_status *s)
@@ -63,17 +58,17 @@ static void print_job(const struct msg_job_status *s)
            s->epoch);
     if (s->state == JOB_RUNNING)
         printf("   %" PRIu32 " worker%s on %" PRIu32 " node%s", s->workers,
-               plural(s->workers), s->nodes, plural(s->nodes));
+               text_plural(s->workers), s->nodes, text_plural(s->nodes));
     if (s->spares)
-        printf(" (+%" PRIu32 " spare%s)", s->spares, plural(s->spares));
+        printf(" (+%" PRIu32 " spare%s)", s->spares, text_plural(s->spares));
     print_job_result(s);
     clock_format_duration(done ? s->state_ms : s->age_ms, age, sizeof(age));
     printf(done ? "   ended %s ago" : "   up %s", age);
     printf("   restarts %" PRIu32 " of %" PRIu32 "\n", s->restarts, s->max_restarts);
     if (*s->notice)
-        printf("%s\n", log_printable(s->notice, text, sizeof(text)));
+        printf("%s\n", text_printable(s->notice, text, sizeof(text)));
     if (!done && s->failure.kind != FAILURE_NONE)
-        printf("last failure: %s\n", log_printable(s->text, text, sizeof(text)));
+        printf("last failure: %s\n", text_printable(s->text, text, sizeof(text)));
 }
 
 static void print_ranks(struct text_table *t, const struct msg_node_status *s)
@@ -298,7 +293,7 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
     (void)word;
     rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
     if (s.array && rc == CTL_EXIT_OK) {
-        char *text = log_printable_json(cJSON_Print(s.array));
+        char *text = text_printable_json(cJSON_Print(s.array));
 
         puts(text ? text : "[]");
         free(text);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 #define GAP 2
@@ -49,7 +49,7 @@ void text_table_cell(struct text_table *t, const char *fmt, ...)
     /* room grows by doubling: whenever the count is a power of two */
     if ((t->cells & (t->cells - 1)) == 0)
         t->cell = xrealloc(t->cell, (t->cells ? 2 * t->cells : 1) * sizeof(*t->cell));
-    t->cell[t->cells++] = xstrdup(*text ? log_printable(text, shown, sizeof(shown))
+    t->cell[t->cells++] = xstrdup(*text ? text_printable(text, shown, sizeof(shown))
                                         : "-");
 }
 

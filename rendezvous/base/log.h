@@ -25,18 +25,6 @@ bool log_enabled(enum log_level level);
 void log_at(enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/*
- * How many bytes the printable character at text takes, of `size` bytes at most: ASCII,
- * or well-formed UTF-8 but for the controls at U+0080 to U+009F, which some terminals
- * obey. 0: the first byte must not reach a terminal.
- */
-size_t log_printable_size(const char *text, size_t size);
-/* The text as a line may show it: what is not printable is \xNN. Returns buf. */
-char *log_printable(const char *text, char *buf, size_t size);
-/* Printed JSON, which is freed, with what is not printable as \u00NN: the same values.
- * The caller frees the result; NULL stays NULL. */
-char *log_printable_json(char *json);
-
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_at(LOG_INFO, __VA_ARGS__)

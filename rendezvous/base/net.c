@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/hash.h"
 #include "rendezvous/base/port_owner.h"
 
 #define ADDRESSES_SHOWN_SIZE 200
@@ -443,13 +444,10 @@ bool net_is_local(const struct net_addr *addr)
     return found;
 }
 
-/* FNV-1a, 64 bits. The scope stays out of it, as net_same_host may ignore it. */
+/* The scope stays out of it, as net_same_host may ignore it. */
 uint64_t net_hash_host(const struct net_addr *addr)
 {
     struct host h = host_of(addr);
-    uint64_t hash = 0xcbf29ce484222325u;
 
-    for (size_t i = 0; i < h.size; i++)
-        hash = (hash ^ h.byte[i]) * 0x100000001b3u;
-    return hash;
+    return hash_fnv1a(HASH_FNV1A_BASIS, h.byte, h.size);
 }

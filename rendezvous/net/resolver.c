@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 
 /* What the thread and the loop share; the last one to leave frees it. The thread writes
@@ -59,23 +59,15 @@ static void *look_up(void *arg)
     return NULL;
 }
 
-/* Signals are the loop's business: the thread takes none. */
 static void start_thread(struct lookup *l)
 {
-    pthread_attr_t attr;
     pthread_t thread;
-    sigset_t all, old;
-    int errnum;
+    int errnum = thread_start(&thread, look_up, l);
 
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    errnum = pthread_create(&thread, &attr, look_up, l);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (errnum == 0)
+    if (errnum == 0) {
+        pthread_detach(thread);
         return;
+    }
     (void)err_set_errno(&l->e, errnum, "cannot look up \"%s\"", l->host);
     eventfd_write(l->ready, 1);
     leave(l);

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "rendezvous/base/text.h"
+
 struct scan {
     const char *at, *end;
     unsigned depth;
@@ -23,45 +25,6 @@ static bool next_is(const struct scan *s, const char *set)
 }
 
 /* -- strings ------------------------------------------------------------------- */
-
-/*
- * How a character of two to four bytes begins: the second byte's range keeps out forms
- * longer than needed, the halves of surrogate pairs, and what is beyond U+10FFFF.
- */
-static const struct lead {
-    uint8_t first, last;
-    uint8_t second_min, second_max;
-    uint8_t size;
-} leads[] = {
-    { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
-    { 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 },
-    { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
-    { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
-};
-
-static bool is_character(const uint8_t *at, size_t size, const struct lead *l)
-{
-    if (size < l->size || at[1] < l->second_min || at[1] > l->second_max)
-        return false;
-    for (size_t i = 2; i < l->size; i++)
-        if (at[i] < 0x80 || at[i] > 0xbf)
-            return false;
-    return true;
-}
-
-size_t json_utf8_size(const char *text, size_t size)
-{
-    const uint8_t *at = (const uint8_t *)text;
-
-    if (size == 0)
-        return 0;
-    if (at[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof(leads) / sizeof(leads[0]); i++)
-        if (at[0] >= leads[i].first && at[0] <= leads[i].last)
-            return is_character(at, size, &leads[i]) ? leads[i].size : 0;
-    return 0;
-}
 
 /* After a backslash. cJSON knows which letters may follow, but reads \uzzzz as 0. */
 static int check_escape(struct scan *s)
@@ -83,7 +46,7 @@ static int check_escape(struct scan *s)
 static int check_string(struct scan *s)
 {
     while (s->at < s->end && *s->at != '"') {
-        size_t n = json_utf8_size(s->at, left(s));
+        size_t n = text_utf8_size(s->at, left(s));
 
         if (n == 0)
             return err_set(s->e, "a text is not UTF-8");

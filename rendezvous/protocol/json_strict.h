@@ -15,7 +15,4 @@
 int json_check(const char *text, size_t size, unsigned depth_max,
                struct err *e) MUST_CHECK;
 
-/* The size of the UTF-8 character at the beginning of text, 0 if there is none. */
-size_t json_utf8_size(const char *text, size_t size);
-
 #endif

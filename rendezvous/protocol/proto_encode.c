@@ -4,6 +4,7 @@
  * building a tree first would cost more than all the rest of sending an order. What is
  * sent is always valid JSON and UTF-8, and always fits.
  */
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 
 #include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/json_strict.h"
 #include "rendezvous/protocol/proto_fields.h"
 
 struct log_writer {
@@ -61,7 +61,7 @@ static struct character next_character(const char *text, size_t left)
 {
     static const char plain_for[] = "\"\\\n\t\r";
     static const char letter_for[] = "\"\\ntr";
-    struct character c = { .taken = json_utf8_size(text, left) };
+    struct character c = { .taken = text_utf8_size(text, left) };
     const char *known = memchr(plain_for, *text, sizeof(plain_for) - 1);
 
     if (c.taken == 0) { /* bytes that are no character: one mark each */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -103,13 +104,11 @@ void job_drop_node(struct job *j, uint32_t index)
     j->name_hash[index] = 0;
 }
 
-/* FNV-1a; 0 is for none. */
+/* 0 is for none. */
 static uint32_t hash_of(const char *name)
 {
-    uint32_t hash = 0x811c9dc5;
+    uint32_t hash = (uint32_t)hash_fnv1a(HASH_FNV1A_BASIS, name, strlen(name));
 
-    for (const char *c = name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 0x1000193;
     return hash ? hash : 1;
 }
 

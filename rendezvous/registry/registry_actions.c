@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/text.h"
 #include "rendezvous/registry/registry_internal.h"
 
 #include <inttypes.h>
@@ -20,11 +21,6 @@ static struct registry_peer *peer_of(const struct registry_step *s, uint32_t nod
     return s->job->node[node] ? s->job->node[node]->peer : NULL;
 }
 
-static const char *plural(uint32_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 /* A node that has just been taken in: who it is stands in the message that is stepped.
  */
 static void adopt(struct registry_step *s, uint32_t node)
@@ -44,7 +40,7 @@ static void adopt(struct registry_step *s, uint32_t node)
     n->same_arguments = job_has_same_arguments(&s->job->config, &join->config);
     registry_tell(s->registry, s->job, "joined", n->host,
                   "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
-                  n->pid, join->workers, plural(join->workers),
+                  n->pid, join->workers, text_plural(join->workers),
                   s->job->round.node[node].quarantined ? ", in quarantine" : "");
 }
 
@@ -376,8 +372,8 @@ static void say_running(struct registry_step *s)
     registry_tell(s->registry, s->job, "formed", "",
                   "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
                   " worker%s, rank 0 on %s",
-                  r->epoch, r->group_size, plural(r->group_size), r->world_size,
-                  plural(r->world_size), s->job->node[r->leader]->host);
+                  r->epoch, r->group_size, text_plural(r->group_size), r->world_size,
+                  text_plural(r->world_size), s->job->node[r->leader]->host);
 }
 
 static bool is_newcomer(const struct membership_node *n)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/hash.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/registry/registry_internal.h"
 
 #include <inttypes.h>
@@ -81,7 +83,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
                   "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                   " spare%s of --spares; no more are kept",
                   job->run_id, job->config.max_nodes, job->config.spares,
-                  job->config.spares == 1 ? "" : "s");
+                  text_plural(job->config.spares));
         break;
     case MEMBERSHIP_REFUSED_FULL:
         turn_away(p, m, job, REFUSED_FULL, true,
@@ -195,14 +197,10 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
 static uint64_t identity_of(const struct registry_peer *p, const struct msg_join *join)
 {
     const char *parts[] = { join->host, *join->address ? join->address : p->address };
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    uint64_t hash = HASH_FNV1A_BASIS;
 
     for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        for (const char *c = parts[i];; c++) {
-            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
-            if (!*c)
-                break;
-        }
+        hash = hash_fnv1a(hash, parts[i], strlen(parts[i]) + 1);
     return hash ? hash : 1;
 }
 

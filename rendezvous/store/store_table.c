@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/store/store_table.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "rendezvous/base/bytes.h"
 
 #define BUCKETS_MIN 64
 
 static uint64_t rotate(uint64_t x, unsigned by)
 {
     return x << by | x >> (64 - by);
-}
-
-static uint64_t load64(const uint8_t *p)
-{
-    uint64_t x;
-
-    memcpy(&x, p, sizeof(x));
-    return le64toh(x);
 }
 
 static void sip_round(uint64_t v[4])
@@ -47,7 +40,7 @@ uint64_t store_table_hash(const struct store_table *t, struct span key)
     size_t left = key.size;
 
     for (; left >= 8; left -= 8, p += 8) {
-        uint64_t word = load64(p);
+        uint64_t word = bytes_load64(p);
 
         v[3] ^= word;
         sip_round(v);

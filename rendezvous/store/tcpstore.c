@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "rendezvous/base/bytes.h"
+
 #define HELD_MIN 256    /* the first memory for a request in part */
 #define HELD_STEP 1024  /* how far past what is known to be needed it is filled */
 #define COPY_MAX 2048   /* larger values are sent from where they are stored */
@@ -33,14 +35,6 @@ struct call {
     struct err *e;
 };
 
-static uint64_t load64(const uint8_t *p)
-{
-    uint64_t v;
-
-    memcpy(&v, p, sizeof(v));
-    return le64toh(v);
-}
-
 static struct span arg(const struct call *c, unsigned i)
 {
     return (struct span){ c->data + c->scan->part[i].at, c->scan->part[i].size };
@@ -49,7 +43,7 @@ static struct span arg(const struct call *c, unsigned i)
 /* The next item of a list, which has been scanned. */
 static struct span next_item(const uint8_t **p)
 {
-    struct span item = { *p + 8, load64(*p) };
+    struct span item = { *p + 8, bytes_load64(*p) };
 
     *p = item.data + item.size;
     return item;
@@ -136,8 +130,8 @@ static int run_add(struct call *c)
 {
     int64_t sum;
 
-    if (store_add(c->t->store, arg(c, 0), (int64_t)load64(arg(c, 1).data), &sum, c->e) <
-        0)
+    if (store_add(c->t->store, arg(c, 0), (int64_t)bytes_load64(arg(c, 1).data), &sum,
+                  c->e) < 0)
         return -1;
     answer_number(c, (uint64_t)sum);
     return 0;
@@ -146,7 +140,7 @@ static int run_add(struct call *c)
 static int run_check(struct call *c)
 {
     const uint8_t *p = arg(c, 0).data;
-    uint64_t n = load64(p);
+    uint64_t n = bytes_load64(p);
     bool ready = true;
 
     for (p += 8; n > 0 && ready; n--)
@@ -163,7 +157,7 @@ static int refuse_second_wait(struct call *c)
 static int run_wait(struct call *c)
 {
     const uint8_t *p = arg(c, 0).data;
-    uint64_t n = load64(p);
+    uint64_t n = bytes_load64(p);
 
     if (store_waits(&c->s->client))
         return refuse_second_wait(c);
@@ -195,7 +189,7 @@ static int run_append(struct call *c)
 static int run_multi_get(struct call *c)
 {
     const uint8_t *p = arg(c, 0).data;
-    uint64_t n = load64(p);
+    uint64_t n = bytes_load64(p);
 
     for (p += 8; n > 0 && !c->s->out.bad; n--)
         answer_blob(c, store_get(c->t->store, next_item(&p)));
@@ -205,7 +199,7 @@ static int run_multi_get(struct call *c)
 static int run_multi_set(struct call *c)
 {
     const uint8_t *p = arg(c, 0).data;
-    uint64_t n = load64(p);
+    uint64_t n = bytes_load64(p);
 
     for (p += 8; n > 0; n--) {
         struct span key = next_item(&p), value = next_item(&p);
@@ -276,7 +270,7 @@ static int run_list_keys(struct call *c)
 
 static int run_barrier(struct call *c)
 {
-    int64_t world_size = (int64_t)load64(arg(c, 1).data);
+    int64_t world_size = (int64_t)bytes_load64(arg(c, 1).data);
 
     if (store_waits(&c->s->client))
         return refuse_second_wait(c);

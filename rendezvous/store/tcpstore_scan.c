@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/limits.h"
 
 #define OLD_OP_MAX 11 /* the last operation of PyTorch 2.1 */
@@ -42,14 +43,6 @@ const char *tcpstore_op_name(unsigned op)
     return op < TCPSTORE_OP_COUNT ? ops[op].name : "unknown";
 }
 
-static uint64_t load64(const uint8_t *p)
-{
-    uint64_t v;
-
-    memcpy(&v, p, sizeof(v));
-    return le64toh(v);
-}
-
 static uint32_t load32(const uint8_t *p)
 {
     uint32_t v;
@@ -84,7 +77,7 @@ static int scan_bytes(struct tcpstore_scan *scan, const uint8_t *data, size_t si
 
     if (!want(scan, size, 8))
         return 0;
-    n = load64(data + scan->at);
+    n = bytes_load64(data + scan->at);
     if (n > max)
         return err_set(e, "%s: a %s of %" PRIu64 " bytes, at most %" PRIu64,
                        ops[scan->op].name, is_key ? "key" : "value", n, max);
@@ -103,7 +96,7 @@ static int scan_count(struct tcpstore_scan *scan, const uint8_t *data, size_t si
 
     if (!want(scan, size, 8))
         return 0;
-    n = load64(data + scan->at);
+    n = bytes_load64(data + scan->at);
     if (n > STORE_KEYS_PER_OP_MAX)
         return err_set(e, "%s: %" PRIu64 " keys, at most %u", ops[scan->op].name, n,
                        STORE_KEYS_PER_OP_MAX);

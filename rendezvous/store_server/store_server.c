@@ -24,6 +24,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/store_server/host_set.h"
 #include "rendezvous/store_server/store_handoff.h"
@@ -463,17 +464,11 @@ static int open_listener(struct store_server *s, struct err *e)
     return s->listening ? 0 : err_set_errno(e, errno, "epoll_ctl");
 }
 
-/* Signals are for the other threads. */
 static int start_thread(struct store_server *s, struct err *e)
 {
-    sigset_t all, old;
-    int r;
+    int errnum = thread_start(&s->thread, serve, s);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    r = pthread_create(&s->thread, NULL, serve, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return r == 0 ? 0 : err_set_errno(e, r, "pthread_create");
+    return errnum == 0 ? 0 : err_set_errno(e, errnum, "pthread_create");
 }
 
 /* All that is there, of a server whose thread does not run. */

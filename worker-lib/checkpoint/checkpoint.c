@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/thread.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
 #include "worker-lib/core/status.h"
 
@@ -194,17 +195,10 @@ static crun_status wait_until_idle(struct crun_checkpoints *c)
     return status;
 }
 
-/* A writer without signals: they are the program's. */
 static bool have_writer(struct crun_checkpoints *c)
 {
-    sigset_t all, old;
-
-    if (c->has_writer)
-        return true;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    c->has_writer = pthread_create(&c->writer, NULL, write_copies, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!c->has_writer)
+        c->has_writer = thread_start(&c->writer, write_copies, c) == 0;
     return c->has_writer;
 }
 
@@ -254,48 +248,20 @@ static crun_status hand_over(struct crun_checkpoints *c, struct checkpoint_copy 
     return CRUN_OK;
 }
 
-/* The bytes of the character at text; 0: that is no UTF-8. */
-static size_t utf8_size(const uint8_t *text, size_t left)
-{
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    size_t n = text[0] < 0x80         ? 1
-               : text[0] >> 5 == 0x06 ? 2
-               : text[0] >> 4 == 0x0e ? 3
-               : text[0] >> 3 == 0x1e ? 4
-                                      : 0;
-    uint32_t code = text[0] & (n > 1 ? 0x7f >> n : 0x7f);
-
-    for (size_t i = 1; i < n && i < left; i++) {
-        if (text[i] >> 6 != 2)
-            return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    return n <= left && code >= least[n] && code <= 0x10ffff && code >> 11 != 0x1b ? n
-                                                                                   : 0;
-}
-
-static bool is_utf8(const char *text, size_t room)
-{
-    size_t used = 0, size = strnlen(text, room), n;
-
-    while (used < size &&
-           (n = utf8_size((const uint8_t *)text + used, size - used)) > 0)
-        used += n;
-    return used == size;
-}
-
 /* The header of a file is JSON, which others are to read. */
 static crun_status check_extras(const crun_extra *extra, size_t extras)
 {
     for (size_t i = 0; i < extras; i++) {
         const char *key = extra[i].key;
 
-        if (!key || !*key || strlen(key) >= EXTRA_KEY_MAX || !is_utf8(key, SIZE_MAX))
+        if (!key || !*key || strlen(key) >= EXTRA_KEY_MAX ||
+            !text_is_utf8(key, strlen(key)))
             return fail(CRUN_BAD_ARGUMENT,
                         "crun_checkpoint_save: the key of an extra is text of 1 to %d "
                         "bytes in UTF-8",
                         EXTRA_KEY_MAX - 1);
-        if (!is_utf8(extra[i].value, sizeof(extra[i].value)))
+        if (!text_is_utf8(extra[i].value,
+                          strnlen(extra[i].value, sizeof(extra[i].value))))
             return fail(CRUN_BAD_ARGUMENT,
                         "crun_checkpoint_save: extra \"%s\" is not in UTF-8", key);
         for (size_t k = 0; k < i; k++)

@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "rendezvous/base/fd.h"
+
 #define LENGTH_BYTES 8
 #define HEADER_MAX ((size_t)64 << 20)
 #define WORDS "__metadata__"
@@ -104,25 +106,14 @@ static uint8_t *make_front(const struct tensors_word *word, unsigned words,
     return front;
 }
 
-static crun_status write_all(int fd, const void *data, size_t size, struct err *e)
+static crun_status write_part(int fd, const void *data, size_t size, struct err *e)
 {
-    const char *at = data;
+    int errnum = fd_write_all(fd, data, &size);
 
-    while (size) {
-        ssize_t n = write(fd, at, size < (1u << 30) ? size : 1u << 30);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            int errnum = n < 0 ? errno : ENOSPC;
-
-            err_set_errno(e, errnum, "cannot write");
-            return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
-        }
-        at += n;
-        size -= (size_t)n;
-    }
-    return CRUN_OK;
+    if (errnum == 0)
+        return CRUN_OK;
+    err_set_errno(e, errnum, "cannot write");
+    return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
 }
 
 static size_t item_bytes(const struct tensors_item *item)
@@ -150,9 +141,9 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
             sum = crc32_z(sum, item[i].data, item_bytes(&item[i]));
     snprintf(digits, sizeof(digits), "%08lx", sum);
     memcpy(front + CHECKSUM_AT, digits, CHECKSUM_DIGITS);
-    status = write_all(fd, front, size, e);
+    status = write_part(fd, front, size, e);
     for (unsigned i = 0; status == CRUN_OK && i < items; i++)
-        status = write_all(fd, item[i].data, item_bytes(&item[i]), e);
+        status = write_part(fd, item[i].data, item_bytes(&item[i]), e);
     free(front);
     return status;
 }

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 
 static _Thread_local char last_error[512]; /* nothing in it steers a terminal */
@@ -49,13 +49,13 @@ crun_status fail(crun_status s, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    log_printable(text, last_error, sizeof(last_error));
+    text_printable(text, last_error, sizeof(last_error));
     return s;
 }
 
 crun_status fail_with(crun_status s, const struct err *e)
 {
     if (s != CRUN_OK)
-        log_printable(e->text, last_error, sizeof(last_error));
+        text_printable(e->text, last_error, sizeof(last_error));
     return s;
 }

@@ -3,12 +3,12 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/thread.h"
 #include "worker-lib/core/status.h"
 
 #define SLICE_NS 100000
@@ -240,17 +240,10 @@ static void *communicate(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool start_thread(struct engine *g)
 {
-    sigset_t all, old;
-
-    if (g->started)
-        return true;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    g->started = pthread_create(&g->thread, NULL, communicate, g) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!g->started)
+        g->started = thread_start(&g->thread, communicate, g) == 0;
     return g->started;
 }
 

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/hash.h"
+#include "rendezvous/base/proc.h"
+
 #define RANKS_MAX (1u << 20)
 #define PORT_FIRST 20000 /* below what systems hand out by themselves */
 #define PORT_COUNT 9000
@@ -152,48 +155,22 @@ static crun_status read_ranks(struct environment *env, const struct launcher *l,
 /* -- which job ----------------------------------------------------------------------
  */
 
-/* The name and the start of a process; returns its parent, or 0. */
-static unsigned long look_at(unsigned long pid, char *name, size_t size,
-                             unsigned long long *started)
-{
-    char path[40], line[1024], *end;
-    unsigned long parent = 0;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/%lu/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
-        return 0;
-    if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')) != NULL) {
-        char *begin = strchr(line, '(');
-
-        *end = '\0';
-        snprintf(name, size, "%s", begin ? begin + 1 : "");
-        if (sscanf(end + 2,
-                   "%*c %lu %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                   "%*d %*d %*d %llu",
-                   &parent, started) != 2)
-            parent = 0;
-    }
-    fclose(f);
-    return parent;
-}
-
 /* hydra gives its ranks no name of the job, but they have one ancestor in common. */
 static void name_by_ancestor(struct environment *env)
 {
-    unsigned long pid = (unsigned long)getppid();
+    struct proc_stat stat;
+    pid_t pid = getppid();
 
     for (int depth = 0; pid > 1 && depth < ANCESTORS_MAX; depth++) {
-        unsigned long long started = 0;
-        char name[64] = "";
-        unsigned long parent = look_at(pid, name, sizeof(name), &started);
-
-        if (strncmp(name, "hydra_", 6) == 0 || strncmp(name, "mpiexec", 7) == 0) {
-            snprintf(env->job, sizeof(env->job), "%s.%lu.%llu", name, pid, started);
+        if (!proc_read_stat(pid, &stat))
+            break;
+        if (strncmp(stat.name, "hydra_", 6) == 0 ||
+            strncmp(stat.name, "mpiexec", 7) == 0) {
+            snprintf(env->job, sizeof(env->job), "%s.%d.%" PRIu64, stat.name, (int)pid,
+                     stat.started);
             return;
         }
-        pid = parent;
+        pid = stat.parent;
     }
     snprintf(env->job, sizeof(env->job), "uid%u.%u", (unsigned)getuid(), env->size);
 }
@@ -310,10 +287,8 @@ void environment_again(struct environment *env, unsigned worlds)
 
 uint16_t environment_port(const struct environment *env, unsigned turn)
 {
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    uint64_t h = hash_fnv1a(HASH_FNV1A_BASIS, env->job, strlen(env->job));
 
-    for (const char *c = env->job; *c; c++)
-        h = (h ^ (unsigned char)*c) * 1099511628211u;
     h ^= h >> 29;
     turn %= ENVIRONMENT_PORTS;
     return (uint16_t)(PORT_FIRST + (h % PORT_COUNT + turn * 577) % PORT_COUNT);

@@ -12,12 +12,12 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/preflight/node_verdict.h"
 
@@ -175,19 +175,6 @@ static void *host(void *arg)
     return NULL;
 }
 
-/* The process's signals are for the thread that is there already. */
-static int start_thread(struct contact_host *h)
-{
-    sigset_t all, before;
-    int errnum;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    errnum = pthread_create(&h->thread, NULL, host, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return errnum;
-}
-
 struct contact_host *contact_host_start(const struct net_addr *addr, struct err *e)
 {
     struct contact_host *h = xcalloc(1, sizeof(*h));
@@ -198,7 +185,7 @@ struct contact_host *contact_host_start(const struct net_addr *addr, struct err 
         free(h);
         return NULL;
     }
-    errnum = start_thread(h);
+    errnum = thread_start(&h->thread, host, h);
     if (errnum) {
         err_set_errno(e, errnum, "pthread_create");
         close(h->listener);

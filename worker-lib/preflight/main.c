@@ -24,7 +24,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/preflight_verdict.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/allreduce_check.h"
@@ -70,7 +70,7 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
     if (f)
         fclose(f);
     else
-        fprintf(stderr, "%s\n", log_printable(line, shown, sizeof(shown)));
+        fprintf(stderr, "%s\n", text_printable(line, shown, sizeof(shown)));
     cJSON_free(text);
     cJSON_Delete(root);
 }
@@ -185,7 +185,7 @@ static void say_well(const struct check *c, const struct sum_result *sum)
     fprintf(
         stderr,
         "preflight: %sall-reduce of 1 MiB over %u rank%s (%s): %.2f ms, %.2f GB/s\n",
-        reach, c->env.size, c->env.size == 1 ? "" : "s", sum->backend, sum->ms,
+        reach, c->env.size, text_plural(c->env.size), sum->backend, sum->ms,
         sum->ms > 0 ? SUM_BYTES / sum->ms / 1e6 : 0);
 }
 

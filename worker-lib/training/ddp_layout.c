@@ -4,15 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/hash.h"
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
 
 /* Where everything lies, in which buckets, and whether all ranks think so. */
-
-static size_t round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 static size_t place(struct ddp_parameter *list, unsigned count)
 {
@@ -20,7 +17,7 @@ static size_t place(struct ddp_parameter *list, unsigned count)
 
     for (unsigned i = 0; i < count; i++) {
         list[i].at = at;
-        at += round_up(list[i].count, DDP_ALIGN);
+        at += bytes_round_up(list[i].count, DDP_ALIGN);
     }
     return at;
 }
@@ -65,7 +62,7 @@ static unsigned cut(const crun_ddp *ddp, struct ddp_bucket *bucket)
     unsigned n = 0;
 
     for (unsigned i = ddp->parameters; i-- > 0;) {
-        size_t at = i ? round_up(ddp->parameter[i].at, unit) : 0;
+        size_t at = i ? bytes_round_up(ddp->parameter[i].at, unit) : 0;
 
         if (at >= end || (i && (end - at) * ddp->element < limit))
             continue;
@@ -111,7 +108,7 @@ crun_status ddp_lay_out(crun_ddp *ddp)
 
     if (s != CRUN_OK)
         return s;
-    ddp->length = round_up(used, (size_t)DDP_ALIGN * ddp->size);
+    ddp->length = bytes_round_up(used, (size_t)DDP_ALIGN * ddp->size);
     ddp->buffer_length = place(ddp->buffer, ddp->buffers);
     ddp->count = 0;
     for (unsigned i = 0; i < ddp->parameters; i++)
@@ -158,14 +155,7 @@ static void entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
         snprintf(text, ENTRY_BYTES, "nothing more");
 }
 
-/* FNV-1a; 62 bits, so that its negative is a number too. */
-static uint64_t hash(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    return h;
-}
-
+/* 62 bits, so that its negative is a number too. */
 static int64_t shorten(uint64_t h)
 {
     return (int64_t)(h >> 2);
@@ -205,7 +195,7 @@ static crun_status find_difference(crun_ddp *ddp, uint64_t entries)
         return fail(CRUN_NO_MEMORY, "no memory to compare the ranks' parameters");
     for (uint64_t i = 0; i < entries; i++) {
         entry(ddp, i, text);
-        h[2 * i] = shorten(hash(0, text));
+        h[2 * i] = shorten(hash_fnv1a(0, text, strlen(text)));
         h[2 * i + 1] = -h[2 * i];
     }
     s = crun_all_reduce(ddp->world, h, h, 2 * entries, CRUN_I64, CRUN_MIN, NULL);
@@ -218,7 +208,7 @@ static crun_status find_difference(crun_ddp *ddp, uint64_t entries)
 crun_status ddp_compare(crun_ddp *ddp)
 {
     uint64_t entries = 2 + (uint64_t)ddp->parameters + ddp->buffers;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = HASH_FNV1A_BASIS;
     char text[ENTRY_BYTES];
     int64_t low[3];
     crun_status s;
@@ -227,7 +217,7 @@ crun_status ddp_compare(crun_ddp *ddp)
         return CRUN_OK;
     for (uint64_t i = 0; i < entries; i++) {
         entry(ddp, i, text);
-        h = hash(h, text);
+        h = hash_fnv1a(h, text, strlen(text));
     }
     low[0] = shorten(h);
     low[1] = -low[0];

@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/thread.h"
 
 static struct nccl *nccl_of(struct backend *b)
 {
@@ -401,14 +401,9 @@ static void close_nccl(struct backend *b)
 
 static bool start_threads(struct nccl *n)
 {
-    sigset_t all, old;
-    bool watch, thread;
+    bool watch = thread_start(&n->watch, nccl_watch, n) == 0;
+    bool thread = watch && thread_start(&n->thread, nccl_communicate, n) == 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    watch = pthread_create(&n->watch, NULL, nccl_watch, n) == 0;
-    thread = watch && pthread_create(&n->thread, NULL, nccl_communicate, n) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (watch && !thread) {
         atomic_store(&n->stopping, true);
         abort_nccl(&n->backend);

@@ -11,13 +11,12 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/proc.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/failure_notice.h"
 
@@ -69,32 +68,12 @@ uint64_t nccl_leave_ms(const struct nccl *n)
 /* -- the other ranks here -----------------------------------------------------------
  */
 
-static uint64_t pid_namespace(void)
+/* When a process began, in ticks since boot; 0: there is none. */
+static uint64_t process_start(int64_t pid)
 {
-    struct stat st;
+    struct proc_stat stat;
 
-    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
-
-/* When a process began, in ticks since boot: with its number, who it is. 0: none. */
-static uint64_t started_at(int64_t pid)
-{
-    char path[40], line[1024], *end;
-    unsigned long long at = 0;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
-        return 0;
-    if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')) != NULL &&
-        sscanf(end + 2,
-               "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-               "%*d %*d %llu",
-               &at) != 1)
-        at = 0;
-    fclose(f);
-    return at;
+    return proc_read_stat((pid_t)pid, &stat) ? stat.started : 0;
 }
 
 static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size)
@@ -105,8 +84,8 @@ static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size
 crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e)
 {
     struct pid_note me = { .pid = getpid(),
-                           .pids = pid_namespace(),
-                           .started = started_at(getpid()) };
+                           .pids = proc_pid_namespace(),
+                           .started = process_start(getpid()) };
     const unsigned *node = n->team.node;
     char key[440];
 
@@ -149,10 +128,10 @@ static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
 
     p->known = true;
     p->pid = (int)note->pid;
-    if (note->pids != pid_namespace() || note->pid == getpid())
+    if (note->pids != proc_pid_namespace() || note->pid == getpid())
         return;
     p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-    if ((p->fd < 0 && errno == ESRCH) || started_at(p->pid) != note->started)
+    if ((p->fd < 0 && errno == ESRCH) || process_start(p->pid) != note->started)
         lose(n, i);
 }
 

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#define RANKS_MAX 4096 /* on one node */
-
 static struct shm *shm_of(struct backend *b)
 {
     return (struct shm *)(void *)b;
@@ -25,9 +23,9 @@ static crun_status open_shm(struct backend **b, const struct team *team,
     struct shm *s;
     crun_status status;
 
-    if (team->size > RANKS_MAX) {
+    if (team->size > SHM_RANKS_MAX) {
         err_set(e, "%u ranks on one node: shared memory is for up to %d", team->size,
-                RANKS_MAX);
+                SHM_RANKS_MAX);
         return CRUN_UNSUPPORTED;
     }
     s = calloc(1, sizeof(*s));

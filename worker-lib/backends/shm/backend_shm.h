@@ -24,6 +24,7 @@
 #define SHM_SLOT_BYTES 262144u /* of a rank, in one step of a larger one */
 #define SHM_CELLS 4u           /* of a ring */
 #define SHM_LINE 64u
+#define SHM_RANKS_MAX 4096 /* on one node */
 
 struct shm_flag {
     _Atomic uint32_t value;

@@ -11,14 +11,14 @@
  */
 #include <string.h>
 
+#include "rendezvous/base/bytes.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/numeric/reduce.h"
 
 #define SMALL_ALL_BYTES 65536u    /* of all ranks, where each reduces everything */
 #define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner, */
 #define SMALL_CROWDED_BYTES                                                            \
-    16384u /* but a meeting of ranks that share cores costs more */
-#define RANKS_MAX 4096
+    16384u                /* but a meeting of ranks that share cores costs more */
 #define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
 struct pass {
@@ -36,15 +36,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
-}
-
 /* Rank p's share of so many bytes. */
 static size_t share_begin(const struct pass *x, size_t bytes, unsigned p)
 {
-    return least(round_up(bytes / x->size + (bytes % x->size != 0)) * p, bytes);
+    size_t share = bytes_round_up(bytes / x->size + (bytes % x->size != 0), SHM_LINE);
+
+    return least(share * p, bytes);
 }
 
 static size_t share_bytes(const struct pass *x, size_t bytes, unsigned p)
@@ -106,7 +103,7 @@ static void put_shares(const struct pass *x, size_t k)
 /* our own is reduced and shown to all, */
 static void reduce_share(const struct pass *x, size_t k)
 {
-    const void *in[RANKS_MAX];
+    const void *in[SHM_RANKS_MAX];
     size_t bytes = piece_bytes(x, k), at = share_begin(x, bytes, x->me);
     size_t own = share_bytes(x, bytes, x->me);
     char *result = shm_result(x->s, k & 1) + at;
@@ -144,7 +141,7 @@ static void put_blocks(const struct pass *x, size_t k)
 
 static void reduce_block(const struct pass *x, size_t k)
 {
-    const void *in[RANKS_MAX];
+    const void *in[SHM_RANKS_MAX];
 
     slots_of(x, k, x->me * x->piece, in);
     in[x->me] = in_at(x, x->me * x->block + k * x->piece);
@@ -223,7 +220,7 @@ static void share_of_two(const struct pass *x)
 /* Our share of all inputs into that of all outputs. */
 static void share_in_place(const struct pass *x)
 {
-    const void *in[RANKS_MAX];
+    const void *in[SHM_RANKS_MAX];
     size_t at = share_begin(x, x->block, x->me);
     size_t end = at + share_bytes(x, x->block, x->me), bytes;
 
@@ -244,7 +241,7 @@ static void share_in_place(const struct pass *x)
 
 static void block_in_place(const struct pass *x)
 {
-    const void *in[RANKS_MAX];
+    const void *in[SHM_RANKS_MAX];
 
     for (unsigned p = 0; p < x->size; p++)
         in[p] = in_of(x, p) + x->me * x->block;
@@ -289,7 +286,7 @@ static const char *small_of(const struct pass *x, unsigned p)
 
 static void reduce_small(const struct pass *x)
 {
-    const void *in[RANKS_MAX];
+    const void *in[SHM_RANKS_MAX];
     size_t at = x->op->kind == OP_REDUCE_SCATTER ? x->me * x->block : 0;
 
     for (unsigned p = 0; p < x->size; p++)

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/proc.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/engine/failure_notice.h"
 
@@ -332,13 +333,6 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
 /* -- coming together ----------------------------------------------------------------
  */
 
-static uint64_t pid_namespace(void)
-{
-    struct stat st;
-
-    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
-
 /* By a rank of this number that lives: of a job that meets in the same place, or of one
  * whose launcher counts wrong. */
 static crun_status seat_is_taken(const struct shm *s, struct err *e)
@@ -364,7 +358,7 @@ static crun_status take_seat(struct shm *s, struct err *e)
         return errno == EAGAIN || errno == EACCES ? seat_is_taken(s, e)
                                                   : refused(e, "a lock");
     seat->pid = getpid();
-    seat->pids = pid_namespace();
+    seat->pids = proc_pid_namespace();
     if (sched_getaffinity(0, sizeof(seat->cpus), &seat->cpus) < 0)
         CPU_ZERO(&seat->cpus);
     atomic_store(&seat->state, SHM_JOINED);

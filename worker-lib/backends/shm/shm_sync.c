@@ -9,12 +9,12 @@
 #include <inttypes.h>
 #include <linux/futex.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/proc.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/engine/flight_recorder.h"
 
@@ -185,16 +185,9 @@ static crun_status look_around(struct wait *w, struct err *e)
 
 static bool is_stopped(int pid)
 {
-    char path[40], line[512] = "", *end;
-    FILE *f;
+    struct proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
-        return false;
-    end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
-    fclose(f);
-    return end && strncmp(end, ") T", 3) == 0;
+    return proc_read_stat(pid, &stat) && stat.state == 'T';
 }
 
 /* Returns the first one's place; the team's size: none is late any more. */

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/failure_notice.h"
 
@@ -178,7 +178,7 @@ static unsigned accuse(const struct plan *plan, uint64_t waited_ms, struct err *
     describe(plan->tcp, &plan->words, plan->member[plan->op->peer], call);
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
             world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
-            count == 1 ? "" : "s", ranks, what[why], call,
+            text_plural(count), ranks, what[why], call,
             call_of(plan->tcp, &plan->words));
     return world_rank(plan->tcp, first_late(plan, why));
 }

@@ -108,41 +108,6 @@ START_TEST(what_is_not_printable_is_escaped)
 }
 END_TEST
 
-static const struct {
-    const char *json, *text;
-} printed[] = {
-    { "{\n\t\"a\":\t\"\\u001b \\\" gr\xc3\xbc\xc3\x9f\"\n}",
-      "{\n\t\"a\":\t\"\\u001b \\\" gr\xc3\xbc\xc3\x9f\"\n}" },
-    { "\"\xc2\x9b"
-      "31m \xc2\x80\xc2\x9f\xc2\xa0\x7f\"",
-      "\"\\u009b31m \\u0080\\u009f\xc2\xa0\\u007f\"" },
-    { "\"\x9b \xc3 \xc2\"", "\"\\u009b \\u00c3 \\u00c2\"" },
-    { "\xc2", "\\u00c2" },
-    { "", "" },
-};
-
-START_TEST(json_does_not_steer_the_terminal)
-{
-    char *text = log_printable_json(strdup(printed[_i].json));
-
-    ck_assert_str_eq(text, printed[_i].text);
-    free(text);
-    ck_assert_ptr_null(log_printable_json(NULL));
-}
-END_TEST
-
-START_TEST(a_printable_character_ends_where_the_text_does)
-{
-    static const char text[] = "\xf0\x9f\x98\x80";
-
-    ck_assert_uint_eq(log_printable_size(text, 4), 4);
-    for (size_t size = 0; size < 4; size++)
-        ck_assert_uint_eq(log_printable_size(text, size), 0);
-    ck_assert_uint_eq(log_printable_size("a", 0), 0);
-    ck_assert_uint_eq(log_printable_size("a", 1), 1);
-}
-END_TEST
-
 START_TEST(a_json_line_has_time_program_and_level)
 {
     unsigned long long time_ms;
@@ -242,9 +207,6 @@ int main(void)
     tcase_add_test(tc, a_line_for_people_names_the_program);
     tcase_add_loop_test(tc, only_lines_of_the_level_and_above_are_written, 0,
                         LOG_LEVEL_COUNT);
-    tcase_add_test(tc, a_printable_character_ends_where_the_text_does);
-    tcase_add_loop_test(tc, json_does_not_steer_the_terminal, 0,
-                        sizeof(printed) / sizeof(printed[0]));
     tcase_add_loop_test(tc, what_is_not_printable_is_escaped, 0,
                         sizeof(escapes) / sizeof(escapes[0]));
     tcase_add_test(tc, a_json_line_has_time_program_and_level);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/proc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "rendezvous/base/fd.h"
+
+/* A name stands in parentheses and may hold anything, parentheses and spaces too. */
+bool proc_parse_stat(const char *text, struct proc_stat *s)
+{
+    const char *name = strchr(text, '('), *end = strrchr(text, ')');
+    unsigned long long started;
+    int parent;
+
+    if (!name || !end || end < name ||
+        sscanf(end,
+               ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+               "%*d %*d %llu",
+               &s->state, &parent, &started) != 3)
+        return false;
+    s->parent = parent;
+    s->started = started;
+    snprintf(s->name, sizeof(s->name), "%.*s", (int)(end - name - 1), name + 1);
+    return true;
+}
+
+bool proc_read_stat(pid_t pid, struct proc_stat *s)
+{
+    char path[40], text[1024];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    return fd_read_file(AT_FDCWD, path, text, sizeof(text)) > 0 &&
+           proc_parse_stat(text, s);
+}
+
+uint64_t proc_pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}

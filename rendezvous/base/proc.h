@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_PROC_H
+#define RENDEZVOUS_BASE_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PROC_NAME_SIZE                                                                 \
+    64 /* the kernel cuts a name at 15 bytes, those of its own at 63 */
+
+/* What /proc/PID/stat says of a process. */
+struct proc_stat {
+    char name[PROC_NAME_SIZE];
+    char state; /* a letter: 'R', 'S', 'D', 'T', 'Z' ... */
+    pid_t parent;
+    uint64_t started; /* in ticks since boot: with its pid, which process it is */
+};
+
+/* False if there is no such process, or /proc does not say. */
+bool proc_read_stat(pid_t pid, struct proc_stat *s);
+
+/* The same of the text of such a file. */
+bool proc_parse_stat(const char *text, struct proc_stat *s);
+
+/* The number of the pid namespace of this process; 0: unknown. */
+uint64_t proc_pid_namespace(void);
+
+#endif

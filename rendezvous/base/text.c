@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define UTF8_SIZE_MAX 4 /* bytes of a character */
+
+const char *text_plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/*
+ * How a character of two to four bytes begins: the second byte's range keeps out forms
+ * longer than needed, the halves of surrogate pairs, and what is beyond U+10FFFF.
+ */
+static const struct utf8_lead {
+    uint8_t first, last;
+    uint8_t second_min, second_max;
+    uint8_t size;
+} leads[] = {
+    { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
+    { 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 },
+    { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
+    { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+};
+
+static bool has_lead(const uint8_t *at, size_t size, const struct utf8_lead *l)
+{
+    if (size < l->size || at[1] < l->second_min || at[1] > l->second_max)
+        return false;
+    for (size_t i = 2; i < l->size; i++)
+        if (at[i] < 0x80 || at[i] > 0xbf)
+            return false;
+    return true;
+}
+
+size_t text_utf8_size(const char *text, size_t size)
+{
+    const uint8_t *at = (const uint8_t *)text;
+
+    if (size == 0)
+        return 0;
+    if (at[0] < 0x80)
+        return 1;
+    for (size_t i = 0; i < sizeof(leads) / sizeof(leads[0]); i++)
+        if (at[0] >= leads[i].first && at[0] <= leads[i].last)
+            return has_lead(at, size, &leads[i]) ? leads[i].size : 0;
+    return 0;
+}
+
+bool text_is_utf8(const char *text, size_t size)
+{
+    size_t used = 0, n;
+
+    while (used < size && (n = text_utf8_size(text + used, size - used)) > 0)
+        used += n;
+    return used == size;
+}
+
+size_t text_printable_size(const char *text, size_t size)
+{
+    const uint8_t *c = (const uint8_t *)text;
+    size_t n = text_utf8_size(text, size);
+
+    if (n == 1)
+        return isprint(c[0]) ? 1 : 0;
+    return n == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? 0 : n;
+}
+
+static char *escape(const char *text, char *buf, size_t size, bool json)
+{
+    size_t used = 0, n;
+
+    for (; *text && used + 7 < size; text += n) {
+        n = text_printable_size(text, strnlen(text, UTF8_SIZE_MAX));
+        if (n == 0) {
+            used += (size_t)snprintf(buf + used, size - used,
+                                     json ? "\\u%04x" : "\\x%02x", (uint8_t)*text);
+            n = 1;
+            continue;
+        }
+        if (json && (*text == '"' || *text == '\\'))
+            buf[used++] = '\\';
+        memcpy(buf + used, text, n);
+        used += n;
+    }
+    buf[used] = '\0';
+    return buf;
+}
+
+char *text_printable(const char *text, char *buf, size_t size)
+{
+    return escape(text, buf, size, false);
+}
+
+char *text_json_string(const char *text, char *buf, size_t size)
+{
+    return escape(text, buf, size, true);
+}
+
+char *text_printable_json(char *json)
+{
+    size_t size = json ? strlen(json) : 0, length, used = 0;
+    char *out = json ? xmalloc(size * strlen("\\u00NN") + 1) : NULL;
+
+    for (size_t at = 0; at < size; at += length) {
+        unsigned char c = (unsigned char)json[at];
+        bool steers;
+
+        length = text_printable_size(json + at, size - at);
+        if (length > 0 || c == '\n' || c == '\t') { /* of the layout, not of a text */
+            length = length ? length : 1;
+            memcpy(out + used, json + at, length);
+            used += length;
+            continue;
+        }
+        steers = c == 0xc2 && (json[at + 1] & 0xc0) == 0x80; /* U+0080 to U+009F */
+        length = steers ? 2 : 1;
+        used += (size_t)sprintf(out + used, "\\u00%02x",
+                                steers ? (unsigned char)json[at + 1] : c);
+    }
+    if (out)
+        out[used] = '\0';
+    free(json);
+    return out;
+}

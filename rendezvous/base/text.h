@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_BASE_TEXT_H
+#define RENDEZVOUS_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is added to a noun: "" for one, "s" for any other number. */
+const char *text_plural(uint64_t n);
+
+/* The size of the UTF-8 character at the beginning of text, 0 if there is none. */
+size_t text_utf8_size(const char *text, size_t size);
+
+bool text_is_utf8(const char *text, size_t size);
+
+/*
+ * How many bytes the printable character at text takes, of `size` bytes at most: ASCII,
+ * or UTF-8 but for the controls at U+0080 to U+009F, which some terminals obey. 0: the
+ * first byte must not reach a terminal.
+ */
+size_t text_printable_size(const char *text, size_t size);
+
+/* The text as a line may show it: what is not printable is \xNN, and what does not fit
+ * in size is cut off. Returns buf. */
+char *text_printable(const char *text, char *buf, size_t size);
+
+/* The same for a string of JSON: \u00NN, and before " and \ a backslash. */
+char *text_json_string(const char *text, char *buf, size_t size);
+
+/* Printed JSON, which is freed, with what is not printable as \u00NN: the same values.
+ * The caller frees the result; NULL stays NULL. */
+char *text_printable_json(char *json);
+
+#endif
