@@ -14,7 +14,7 @@
 #include "agent/agent.h"
 #include "agent/gpu/gpu_devices.h"
 #include "agent/gpu/gpu_probe.h"
-#include "agent/guard/guard.h"
+#include "agent/guard/guard_main.h"
 #include "agent/logs/log_routing.h"
 #include "agent/logs/log_dirs.h"
 #include "launcher/command.h"
@@ -43,7 +43,7 @@ static uint32_t count_cpus(void)
 
 static uint32_t count_gpus(void)
 {
-    return gpu_count(getenv("CUDA_VISIBLE_DEVICES"));
+    return gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
 }
 
 /* The folder that this program is in, or NULL. */

@@ -46,7 +46,8 @@ static bool next_entry(const char **at, char *entry, size_t size)
     return true;
 }
 
-static const struct gpu *find_number(const struct gpu_list *list, const char *entry)
+static const struct gpu_device *find_number(const struct gpu_list *list,
+                                            const char *entry)
 {
     unsigned long number;
 
@@ -60,9 +61,10 @@ static const struct gpu *find_number(const struct gpu_list *list, const char *en
     return NULL;
 }
 
-static const struct gpu *find_name(const struct gpu_list *list, const char *entry)
+static const struct gpu_device *find_name(const struct gpu_list *list,
+                                          const char *entry)
 {
-    const struct gpu *found = NULL;
+    const struct gpu_device *found = NULL;
 
     for (unsigned i = 0; i < list->count; i++) {
         if (strncmp(list->item[i].uuid, entry, strlen(entry)) != 0)
@@ -76,7 +78,7 @@ static const struct gpu *find_name(const struct gpu_list *list, const char *entr
 
 static const struct {
     const char *prefix;
-    const struct gpu *(*find)(const struct gpu_list *, const char *entry);
+    const struct gpu_device *(*find)(const struct gpu_list *, const char *entry);
 } kinds[] = { { "GPU-", find_name }, { "MIG-", find_name }, { "", find_number } };
 
 static unsigned kind_of(const char *entry)
@@ -90,8 +92,8 @@ static unsigned kind_of(const char *entry)
 
 /* -- the list ---------------------------------------------------------------------- */
 
-static bool seen_before(const struct gpu *const *visible, unsigned count,
-                        const struct gpu *gpu)
+static bool seen_before(const struct gpu_device *const *visible, unsigned count,
+                        const struct gpu_device *gpu)
 {
     for (unsigned i = 0; i < count; i++)
         if (visible[i] == gpu)
@@ -100,13 +102,13 @@ static bool seen_before(const struct gpu *const *visible, unsigned count,
 }
 
 static unsigned find_all(const struct gpu_list *list, const char *text,
-                         const struct gpu **visible)
+                         const struct gpu_device **visible)
 {
     unsigned count = 0, kind = 0;
     char entry[128];
 
     while (next_entry(&text, entry, sizeof(entry))) {
-        const struct gpu *gpu;
+        const struct gpu_device *gpu;
 
         if (count == 0)
             kind = kind_of(entry);
@@ -121,10 +123,10 @@ static unsigned find_all(const struct gpu_list *list, const char *text,
 }
 
 /* What is visible, in its order. The caller frees it. */
-static const struct gpu **visible_gpus(const char *text, unsigned *count)
+static const struct gpu_device **visible_gpus(const char *text, unsigned *count)
 {
     const struct gpu_list *list = machine();
-    const struct gpu **visible = xcalloc(list->count + 1, sizeof(*visible));
+    const struct gpu_device **visible = xcalloc(list->count + 1, sizeof(*visible));
 
     *count = 0;
     if (text) {
@@ -137,10 +139,10 @@ static const struct gpu **visible_gpus(const char *text, unsigned *count)
     return visible;
 }
 
-uint32_t gpu_count(const char *cuda_visible_devices)
+uint32_t gpu_devices_count(const char *cuda_visible_devices)
 {
     unsigned count;
-    const struct gpu **visible = visible_gpus(cuda_visible_devices, &count);
+    const struct gpu_device **visible = visible_gpus(cuda_visible_devices, &count);
 
     if (count > 0 && visible[0]->is_part)
         count = 1;
@@ -148,8 +150,8 @@ uint32_t gpu_count(const char *cuda_visible_devices)
     return count;
 }
 
-char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
-                        size_t size)
+char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
+                                char *buf, size_t size)
 {
     snprintf(buf, size, "%u", index);
     if (!cuda_visible_devices)
@@ -163,11 +165,11 @@ char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *
     return buf;
 }
 
-bool gpu_pci_address(const char *cuda_visible_devices, uint32_t index, char *buf,
-                     size_t size)
+bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+                             char *buf, size_t size)
 {
     unsigned count;
-    const struct gpu **visible = visible_gpus(cuda_visible_devices, &count);
+    const struct gpu_device **visible = visible_gpus(cuda_visible_devices, &count);
     bool known = index < count && *visible[index]->address;
 
     if (known)

@@ -13,18 +13,19 @@
  */
 
 /* How many CUDA would count. */
-uint32_t gpu_count(const char *cuda_visible_devices);
+uint32_t gpu_devices_count(const char *cuda_visible_devices);
 
 /*
  * What to set CUDA_VISIBLE_DEVICES to for one of them alone: the entry of the list at
  * that index, the index itself if there is no list, "" if the list is shorter. Asks no
  * driver. Returns buf.
  */
-char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
-                        size_t size);
+char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
+                                char *buf, size_t size);
 
-/* PCI address, "0000:1b:00.0", of what gpu_visible_entry names. False if not known. */
-bool gpu_pci_address(const char *cuda_visible_devices, uint32_t index, char *buf,
-                     size_t size);
+/* PCI address, "0000:1b:00.0", of what gpu_devices_visible_entry names. False if not
+ * known. */
+bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+                             char *buf, size_t size);
 
 #endif

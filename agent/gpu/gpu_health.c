@@ -123,14 +123,14 @@ static const char *const recoveries[] = {
     "needs its links to other GPUs drained and a reset",
 };
 
-const char *gpu_recovery_text(uint32_t action)
+const char *gpu_health_recovery_text(uint32_t action)
 {
     return action < sizeof(recoveries) / sizeof(*recoveries)
                ? recoveries[action]
                : "needs to be recovered (nvidia-smi -q says how)";
 }
 
-const char *gpu_repair_text(const struct gpu_health *s)
+const char *gpu_health_repair_text(const struct gpu_health *s)
 {
     if (s->repair_fails)
         return "has memory that can no longer be repaired";
@@ -145,9 +145,9 @@ static const char *fault(const struct gpu_health *s)
     if (!s->answers)
         return "does not answer";
     if (s->recovery)
-        return gpu_recovery_text(s->recovery);
-    if (gpu_repair_text(s))
-        return gpu_repair_text(s);
+        return gpu_health_recovery_text(s->recovery);
+    if (gpu_health_repair_text(s))
+        return gpu_health_repair_text(s);
     if (s->prohibited)
         return "is in compute mode prohibited";
     if (s->exclusive && s->processes)
@@ -200,7 +200,7 @@ static const struct {
     { 140, "an unrecovered memory error" },
 };
 
-const char *gpu_xid_text(uint64_t xid)
+const char *gpu_health_xid_text(uint64_t xid)
 {
     for (size_t i = 0; i < sizeof(xids) / sizeof(*xids); i++)
         if (xids[i].xid == xid)

@@ -42,10 +42,10 @@ char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size);
 char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size);
 
 /* What the driver asks for, and what is wrong with its memory; verb first, or NULL. */
-const char *gpu_recovery_text(uint32_t action);
-const char *gpu_repair_text(const struct gpu_health *s);
+const char *gpu_health_recovery_text(uint32_t action);
+const char *gpu_health_repair_text(const struct gpu_health *s);
 
 /* "it has fallen off the bus": an XID in words, or "". */
-const char *gpu_xid_text(uint64_t xid);
+const char *gpu_health_xid_text(uint64_t xid);
 
 #endif

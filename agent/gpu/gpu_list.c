@@ -14,10 +14,10 @@
 #include "agent/gpu/nvml.h"
 #include "rendezvous/base/xalloc.h"
 
-static struct gpu *add(struct gpu_list *list, const char *address, const char *uuid,
-                       bool is_part)
+static struct gpu_device *add(struct gpu_list *list, const char *address,
+                              const char *uuid, bool is_part)
 {
-    struct gpu *g;
+    struct gpu_device *g;
 
     list->item = xrealloc(list->item, (list->count + 1) * sizeof(*list->item));
     g = &list->item[list->count++];
@@ -150,10 +150,4 @@ void gpu_list_read(struct gpu_list *list, const char *root)
     read_directory(list, root, "proc/driver/nvidia/gpus", is_address);
     if (list->count == 0)
         read_directory(list, root, "dev", is_device);
-}
-
-void gpu_list_free(struct gpu_list *list)
-{
-    free(list->item);
-    memset(list, 0, sizeof(*list));
 }

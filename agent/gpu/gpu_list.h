@@ -9,18 +9,18 @@
  * order of their PCI addresses. Asked of the driver's library; where that is missing,
  * of what the driver shows in /proc and /dev below root. No driver: none.
  */
-struct gpu {
+struct gpu_device {
     char address[32]; /* "0000:1b:00.0"; "" if not known */
     char uuid[96];    /* "GPU-..." or "MIG-..."; "" if not known */
     bool is_part;
 };
 
 struct gpu_list {
-    struct gpu *item; /* the parts of a GPU follow it */
+    struct gpu_device *item; /* the parts of a GPU follow it */
     unsigned count;
 };
 
+/* The caller frees item. */
 void gpu_list_read(struct gpu_list *list, const char *root);
-void gpu_list_free(struct gpu_list *list);
 
 #endif

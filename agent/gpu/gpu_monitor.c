@@ -85,7 +85,7 @@ static void remark_on(const struct gpu_monitor *c, uint32_t at, enum note_kind k
 /* "had XID 79 WHEN: it has fallen off the bus" */
 static char *xid_text(uint64_t xid, const char *when, char *buf, size_t size)
 {
-    const char *text = gpu_xid_text(xid);
+    const char *text = gpu_health_xid_text(xid);
 
     snprintf(buf, size, "had XID %" PRIu64 "%s%s%s", xid, when, *text ? ": " : "",
              text);
@@ -141,7 +141,7 @@ static void tell_errors(struct gpu_monitor *c, uint32_t at)
     g->uncorrected = s->uncorrected;
     if ((s->repair_waits || s->repair_fails) && !g->repair_told) {
         g->repair_told = true;
-        remark_on(c, at, NOTE_ECC, gpu_repair_text(s));
+        remark_on(c, at, NOTE_ECC, gpu_health_repair_text(s));
     }
 }
 
@@ -160,7 +160,7 @@ static void judge(struct gpu_monitor *c)
         tell_errors(c, i);
         if (g->sight.recovery && !g->recovery_told) {
             g->recovery_told = true;
-            remark_on(c, i, NOTE_GPU, gpu_recovery_text(g->sight.recovery));
+            remark_on(c, i, NOTE_GPU, gpu_health_recovery_text(g->sight.recovery));
         }
     }
 }

@@ -116,7 +116,7 @@ static void find(uint32_t at, const char *visible)
 
     probe.sight[at].index = at;
     if (probe.nvml.count(&count) != NVML_OK ||
-        !gpu_pci_address(visible, at, wanted, sizeof(wanted)))
+        !gpu_devices_pci_address(visible, at, wanted, sizeof(wanted)))
         return;
     for (unsigned i = 0; i < count; i++) {
         if (probe.nvml.device(i, &device) != NVML_OK ||
@@ -134,7 +134,7 @@ static void find_all(uint32_t workers)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
-    probe.count = gpu_count(visible);
+    probe.count = gpu_devices_count(visible);
     if (probe.count > workers)
         probe.count = workers;
     if (probe.count > GPUS_PER_NODE_MAX)

@@ -182,24 +182,23 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return rc;
 }
 
-static void ask_signal(struct guard *g, uint32_t local_rank, int signo, bool alone)
+static void ask_signal(struct guard *g, uint32_t local_rank, int signo)
 {
     struct guard_ask ask = { .type = GUARD_ASK_SIGNAL,
                              .local_rank = local_rank,
-                             .alone = alone,
                              .signo = signo };
 
     ask_guard(g, &ask);
 }
 
-void guard_signal(struct guard *g, uint32_t local_rank, int signo)
+void guard_signal_all(struct guard *g, int signo)
 {
-    ask_signal(g, local_rank, signo, false);
+    ask_signal(g, GUARD_ALL, signo);
 }
 
-void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo)
+void guard_signal_worker(struct guard *g, uint32_t local_rank, int signo)
 {
-    ask_signal(g, local_rank, signo, true);
+    ask_signal(g, local_rank, signo);
 }
 
 void guard_kill(struct guard *g)

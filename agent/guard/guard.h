@@ -17,7 +17,7 @@ struct status_pages;
  * The agent's handle on its guard: a small process, started by exec before the agent
  * has any thread, that is the parent of the workers. It starts and signals them, reaps
  * whatever is orphaned below it, and ends them all when the agent is gone. No network,
- * no policy. (guard_main.c is the guard itself, guard_wire.h what the two say.)
+ * no policy. (guard_main.h is the guard itself, guard_wire.h what the two say.)
  */
 struct guard_exit {
     uint32_t local_rank;
@@ -59,12 +59,6 @@ struct guard_spawn {
 };
 
 /*
- * Called in main before anything else: if this process was executed to be a guard, or
- * a warden (guard_reaper.h), it becomes one and does not return.
- */
-void guard_main_if_asked(int argc, char **argv);
-
-/*
  * Start it, with a status page for each of so many workers, at first before the agent
  * changes anything of its own that the workers are to have as crun was started with:
  * rlimits, umask, affinity, ignored signals. (SIGPIPE and SIGCHLD are never ignored in
@@ -83,12 +77,11 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
                 struct err *e) MUST_CHECK;
 
-#define GUARD_ALL UINT32_MAX
-/* To the process group of a worker, or of each; those that ask for an end are followed
- * by CONT. Nobody gets it whose worker has exited: see guard_sweep. */
-void guard_signal(struct guard *g, uint32_t local_rank, int signo);
-/* To that process alone. */
-void guard_signal_alone(struct guard *g, uint32_t local_rank, int signo);
+/* Sends signo to the process group of each worker that has not exited (the others are
+ * left to guard_sweep); CONT follows a signal that asks for an end. */
+void guard_signal_all(struct guard *g, int signo);
+/* Sends signo to the process of that worker alone. */
+void guard_signal_worker(struct guard *g, uint32_t local_rank, int signo);
 /* KILL every worker and every descendant, until none is left: then empty is called. */
 void guard_kill(struct guard *g);
 /* End the guard itself, which does not answer: died follows. */

@@ -9,6 +9,8 @@
  * the dispositions that crun was started with without anybody having to remember them.
  * It allocates nothing: what it touches is copied for each worker.
  */
+#include "agent/guard/guard_main.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,7 +27,6 @@
 #include "agent/cleanup/cgroup.h"
 #include "agent/cleanup/launch_lock.h"
 #include "agent/guard/fence.h"
-#include "agent/guard/guard.h"
 #include "agent/guard/guard_shutdown.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
@@ -164,8 +165,8 @@ static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
         ask_spawn(ask, fd);
         break;
     case GUARD_ASK_SIGNAL:
-        if (ask->alone)
-            guard_workers_signal_alone(ask->local_rank, ask->signo);
+        if (ask->local_rank == GUARD_ALL)
+            guard_workers_signal_all(ask->signo);
         else
             guard_workers_signal(ask->local_rank, ask->signo);
         break;

@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <string.h>
 
-#include "agent/guard/guard.h"
 #include "agent/guard/guard_events.h"
+#include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
 #include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
@@ -72,7 +72,7 @@ void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms)
 
 void guard_shutdown_fence(uint32_t grace_ms)
 {
-    guard_workers_signal(GUARD_ALL, SIGTERM);
+    guard_workers_signal_all(SIGTERM);
     start_terming(grace_ms);
 }
 
@@ -102,7 +102,7 @@ static void kill_all(void)
 
     ending.killed = true;
     cgroup_kill(ending.cgroup);
-    guard_workers_signal(GUARD_ALL, SIGKILL);
+    guard_workers_signal_all(SIGKILL);
     count = child_procs_children(pids, KIN_PER_ROUND);
     for (size_t i = 0; i < count; i++)
         kill(pids[i], SIGKILL);

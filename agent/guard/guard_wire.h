@@ -28,9 +28,12 @@ enum {
 /* and the workers' status pages from here on, see status_pages.h */
 #define GUARD_FD_PAGES GUARD_FD_COUNT
 
+/* Instead of a local rank: all workers. */
+#define GUARD_ALL UINT32_MAX
+
 enum guard_ask_type {
     GUARD_ASK_SPAWN,
-    GUARD_ASK_SIGNAL,
+    GUARD_ASK_SIGNAL, /* to the process of a worker, or to the groups of all */
     GUARD_ASK_KILL,
     GUARD_ASK_SWEEP,
     GUARD_ASK_FENCE /* its terms */
@@ -43,7 +46,6 @@ struct guard_ask {
     uint32_t grace_ms, patience_ms;
     uint64_t until_ms;
     int32_t signo;
-    uint32_t alone; /* SIGNAL: to the worker itself, and not to its group */
     /* SPAWN, with four descriptors: 0, 1, 2 and the world (see below) */
     int32_t numa_node;
     uint32_t is_tty;

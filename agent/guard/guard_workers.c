@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/guard/guard.h"
 #include "agent/guard/guard_events.h"
+#include "agent/guard/guard_wire.h"
 #include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
@@ -274,28 +274,25 @@ bool guard_workers_wants_cont(int signo)
  * To the process group of a worker that is not reaped: until then neither its pid nor
  * its group's number can belong to anybody else.
  */
-static void signal_worker(const struct worker *w, int signo)
+static void signal_worker_group(const struct worker *w, int signo)
 {
     if (w->pid == 0)
         return;
     if (kill(-w->pid, signo) < 0)
         kill(w->pid, signo); /* not far enough yet to have a group */
     if (guard_workers_wants_cont(signo))
-        signal_worker(w, SIGCONT);
+        signal_worker_group(w, SIGCONT);
+}
+
+void guard_workers_signal_all(int signo)
+{
+    for (uint32_t i = 0; i < table.end; i++)
+        signal_worker_group(&table.worker[i], signo);
 }
 
 void guard_workers_signal(uint32_t local_rank, int signo)
 {
-    if (local_rank != GUARD_ALL)
-        signal_worker(&table.worker[local_rank], signo);
-    else
-        for (uint32_t i = 0; i < table.end; i++)
-            signal_worker(&table.worker[i], signo);
-}
-
-void guard_workers_signal_alone(uint32_t local_rank, int signo)
-{
-    if (local_rank != GUARD_ALL && table.worker[local_rank].pid != 0)
+    if (table.worker[local_rank].pid != 0)
         kill(table.worker[local_rank].pid, signo);
 }
 

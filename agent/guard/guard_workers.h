@@ -30,11 +30,12 @@ void guard_workers_reap(uint32_t local_rank);
  * be looked for after the next event. */
 bool guard_workers_reap_others(void);
 
-/* To the process group of a worker, or (GUARD_ALL) of each. */
+/* Sends signo to the process group of each worker, and CONT after a signal that asks
+ * for an end. */
+void guard_workers_signal_all(int signo);
+/* Sends signo to the process of that worker alone. */
 void guard_workers_signal(uint32_t local_rank, int signo);
-/* To that process alone. */
-void guard_workers_signal_alone(uint32_t local_rank, int signo);
-/* Who asks for an end wants it also of those who are stopped. */
+/* Whether CONT is to follow, so that stopped processes end too. */
 bool guard_workers_wants_cont(int signo);
 
 /* Nobody is left, and the cgroup was killed: the next ones need another. */

@@ -45,8 +45,9 @@ static const struct topology_node *node_of_gpu(const struct topology *machine,
     int id = -1;
 
     /* more workers than GPUs share them in turn */
-    if (gpu_pci_address(visible, gpu, address, sizeof(address)) ||
-        gpu_pci_address(visible, gpu = local_rank % gpus, address, sizeof(address)))
+    if (gpu_devices_pci_address(visible, gpu, address, sizeof(address)) ||
+        gpu_devices_pci_address(visible, gpu = local_rank % gpus, address,
+                                sizeof(address)))
         id = topology_near(machine, address);
     /* with one node to choose from, firmware often does not say */
     if (id < 0 && machine->nodes == 1)
@@ -74,7 +75,7 @@ static const struct topology_node *node_of_rank(const struct topology *machine,
 static int settle(struct choice *c, uint32_t local_rank, uint32_t workers,
                   struct err *e)
 {
-    uint32_t gpus = gpu_count(getenv("CUDA_VISIBLE_DEVICES"));
+    uint32_t gpus = gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
 
     c->node = node_of_rank(c->machine, local_rank, workers, gpus, e);
     if (!c->node)

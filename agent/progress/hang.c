@@ -15,7 +15,7 @@
 /* One worker. Times are on the clock of the watch, which stands still while nobody
  * looks. */
 struct rank {
-    struct progress progress;
+    struct page_values progress;
     bool alive, stepped;
     uint64_t changed_at, step_at;
     uint64_t seen;                /* steps */

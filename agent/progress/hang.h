@@ -44,7 +44,7 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
 /* All pages were read: what they show, and which have changed. Dead workers (alive is
  * false) are never overdue. */
 struct hang_sight {
-    struct progress progress;
+    struct page_values progress;
     bool changed, alive;
 };
 void hang_look(struct hang *h, const struct hang_sight *sight, uint64_t now_ms);

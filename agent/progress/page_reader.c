@@ -40,9 +40,9 @@ static bool is_blank(const struct raw *r)
     return memcmp(r, &blank, sizeof(*r)) == 0;
 }
 
-bool progress_read(struct progress *p, const struct progress_page *page)
+bool page_reader_read(struct page_values *p, const struct progress_page *page)
 {
-    struct progress before = *p;
+    struct page_values before = *p;
     struct raw r;
 
     if (!copy(&r, page)) { /* one that died within, or writes all the time */

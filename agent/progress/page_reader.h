@@ -12,7 +12,7 @@
  * One worker's status page, as it was read last. A page is written by a program of the
  * user's: nothing in it is believed but that it has changed. Zero-initialise.
  */
-struct progress {
+struct page_values {
     bool written; /* the worker has written here, ever */
     enum progress_phase phase;
     uint64_t step, steps, samples;
@@ -23,7 +23,7 @@ struct progress {
 
 /* Read it again. True if anything has changed since. One that is in the middle of being
  * written keeps what it had. */
-bool progress_read(struct progress *p, const struct progress_page *page);
+bool page_reader_read(struct page_values *p, const struct progress_page *page);
 
 /* "training"; "running" where nothing was said. */
 const char *progress_phase_name(enum progress_phase phase);

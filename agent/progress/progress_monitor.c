@@ -50,7 +50,7 @@ static void look(struct progress_monitor *w)
     for (uint32_t i = 0; i < w->pages->count; i++) {
         struct hang_sight *s = &w->sight[i];
 
-        s->changed = progress_read(&s->progress, w->pages->page[i]);
+        s->changed = page_reader_read(&s->progress, w->pages->page[i]);
         s->alive = group_pid(w->group, i) != 0;
         w->somebody_wrote |= s->progress.written;
     }
@@ -63,9 +63,9 @@ static bool shows(const struct hang_sight *s)
 }
 
 /* The one that is behind all others, or NULL if nobody shows anything. */
-static const struct progress *slowest(const struct progress_monitor *w)
+static const struct page_values *slowest(const struct progress_monitor *w)
 {
-    const struct progress *p = NULL;
+    const struct page_values *p = NULL;
 
     for (uint32_t i = 0; i < w->pages->count; i++)
         if (shows(&w->sight[i]) && (!p || w->sight[i].progress.step < p->step))
@@ -75,7 +75,7 @@ static const struct progress *slowest(const struct progress_monitor *w)
 
 static void note_pace(struct progress_monitor *w)
 {
-    const struct progress *p = slowest(w);
+    const struct page_values *p = slowest(w);
 
     if (p)
         step_rate_add(&w->pace, p->step, clock_ms());
@@ -107,7 +107,7 @@ static void remark(const struct progress_monitor *w, enum note_kind kind,
 static void judge(struct progress_monitor *w)
 {
     uint32_t local_rank = w->hang_told ? HANG_NONE : hang_verdict(w->hang);
-    const struct progress *p;
+    const struct page_values *p;
     char what[128], still[32];
 
     if (local_rank == HANG_NONE)
@@ -168,7 +168,7 @@ static void format_loss(const struct progress_monitor *w, char *buf, size_t size
 {
     *buf = '\0';
     for (uint32_t i = 0; i < w->pages->count; i++) {
-        const struct progress *p = &w->sight[i].progress;
+        const struct page_values *p = &w->sight[i].progress;
 
         if (!shows(&w->sight[i]) || p->step == 0 || isnan(p->loss))
             continue;
@@ -191,7 +191,7 @@ static void format_note(const struct progress_monitor *w, char *buf, size_t size
 
 static void note_progress(struct progress_monitor *w)
 {
-    const struct progress *p = slowest(w);
+    const struct page_values *p = slowest(w);
 
     if (!p)
         return;
@@ -259,7 +259,7 @@ static void ask_workers(struct progress_monitor *w, uint32_t within_ms)
         w->pages->page[i]->save_within_ms = within_ms;
         __atomic_store_n(&w->pages->page[i]->save, w->ask, __ATOMIC_RELEASE);
         if (w->config->checkpoint_signal && w->sight[i].alive)
-            guard_signal_alone(w->guard, i, w->config->checkpoint_signal);
+            guard_signal_worker(w->guard, i, w->config->checkpoint_signal);
     }
 }
 
@@ -283,7 +283,7 @@ void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within
 static void describe_page(const struct progress_monitor *w, uint32_t i, char *buf,
                           size_t size)
 {
-    const struct progress *p = &w->sight[i].progress;
+    const struct page_values *p = &w->sight[i].progress;
     char still[32];
 
     clock_format_duration(hang_still_ms(w->hang, i), still, sizeof(still));
@@ -375,7 +375,7 @@ void progress_monitor_begin(struct progress_monitor *w, struct group *group,
     w->ask = 0;
     w->pace = (struct step_rate){ .count = 0 };
     memset(w->sight, 0, w->config->workers * sizeof(*w->sight));
-    hang_begin(w->hang, &rule, start->world_size > start->workers, clock_ms());
+    hang_begin(w->hang, &rule, start->world_size > w->config->workers, clock_ms());
     stragglers_begin(w->lag);
     arm(w);
 }

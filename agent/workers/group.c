@@ -413,7 +413,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
         kill_now(g);
         return;
     }
-    guard_signal(g->guard, GUARD_ALL, signo);
+    guard_signal_all(g->guard, signo);
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
     sweep_if_over(g);

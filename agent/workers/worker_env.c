@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "agent/cleanup/launch_lock.h"
+#include "agent/gpu/gpu_devices.h"
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -66,27 +67,6 @@ static const char *find(const char *const *base, const char *name)
     return NULL;
 }
 
-/* The entry at that index of a comma separated list, or the index itself. */
-static void put_visible_device(struct own *o, const char *name, const char *list,
-                               uint32_t index)
-{
-    size_t length;
-
-    if (!list) {
-        put(o, "%s=%" PRIu32, name, index);
-        return;
-    }
-    for (uint32_t i = 0; i < index && *list; i++) {
-        list += strcspn(list, ",");
-        list += *list == ',';
-    }
-    list += strspn(list, " ");
-    length = strcspn(list, ",");
-    while (length > 0 && list[length - 1] == ' ')
-        length--;
-    put(o, "%s=%.*s", name, (int)length, list);
-}
-
 /* Each worker sees one GPU, its own, as device 0. On ROCm HIP's list is the stronger.
  */
 static void put_virtual_local_rank(struct own *o, uint32_t local_rank,
@@ -94,11 +74,13 @@ static void put_virtual_local_rank(struct own *o, uint32_t local_rank,
 {
     const char *hip = find(base, "HIP_VISIBLE_DEVICES");
     const char *list = hip && *hip ? hip : find(base, "CUDA_VISIBLE_DEVICES");
+    char device[256];
 
+    gpu_devices_visible_entry(list, local_rank, device, sizeof(device));
     put(o, "LOCAL_RANK=0");
-    put_visible_device(o, "CUDA_VISIBLE_DEVICES", list, local_rank);
+    put(o, "CUDA_VISIBLE_DEVICES=%s", device);
     if (hip && *hip)
-        put_visible_device(o, "HIP_VISIBLE_DEVICES", list, local_rank);
+        put(o, "HIP_VISIBLE_DEVICES=%s", device);
 }
 
 static void put_ranks(struct own *o, const struct workerenv_facts *f,
@@ -109,7 +91,7 @@ static void put_ranks(struct own *o, const struct workerenv_facts *f,
 
     put(o, "RANK=%" PRIu32, rank);
     put(o, "WORLD_SIZE=%" PRIu32, s->world_size);
-    put(o, "LOCAL_WORLD_SIZE=%" PRIu32, s->workers);
+    put(o, "LOCAL_WORLD_SIZE=%" PRIu32, f->config->workers);
     put(o, "GROUP_RANK=%" PRIu32, s->group_rank);
     put(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
     put(o, "NODE_RANK=%" PRIu32, s->group_rank);

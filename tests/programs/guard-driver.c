@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
+#include "agent/guard/guard_main.h"
 #include "rendezvous/base/loop.h"
 
 static struct {

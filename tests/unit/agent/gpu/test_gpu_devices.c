@@ -69,20 +69,21 @@ static void expect_buses(const char *visible, const char *buses)
 
     strcpy(copy, buses);
     for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        bool known = gpu_pci_address(visible, index++, address, sizeof(address));
+        bool known = gpu_devices_pci_address(visible, index++, address,
+                                             sizeof(address));
 
         ck_assert_int_eq(known, *w != '.');
         snprintf(expected, sizeof(expected), "0000:%s:00.0", w);
         if (known)
             ck_assert_str_eq(address, expected);
     }
-    ck_assert(!gpu_pci_address(visible, index, address, sizeof(address)));
+    ck_assert(!gpu_devices_pci_address(visible, index, address, sizeof(address)));
 }
 
 START_TEST(a_list_shows_what_cuda_shows)
 {
     setenv("NVML_GPUS", lists[_i].machine, 1);
-    ck_assert_uint_eq(gpu_count(lists[_i].visible), lists[_i].count);
+    ck_assert_uint_eq(gpu_devices_count(lists[_i].visible), lists[_i].count);
     expect_buses(lists[_i].visible, lists[_i].buses);
 }
 END_TEST
@@ -107,16 +108,16 @@ START_TEST(a_worker_alone_sees_the_entry_of_its_index)
 {
     char entry[64];
 
-    ck_assert_str_eq(
-        gpu_visible_entry(entries[_i].visible, entries[_i].index, entry, sizeof(entry)),
-        entries[_i].entry);
+    ck_assert_str_eq(gpu_devices_visible_entry(entries[_i].visible, entries[_i].index,
+                                               entry, sizeof(entry)),
+                     entries[_i].entry);
 }
 END_TEST
 
 /* -- the machine ------------------------------------------------------------------- */
 
-static void expect_gpu(const struct gpu *g, const char *address, const char *uuid,
-                       bool is_part)
+static void expect_gpu(const struct gpu_device *g, const char *address,
+                       const char *uuid, bool is_part)
 {
     ck_assert_str_eq(g->address, address);
     ck_assert_str_eq(g->uuid, uuid);
@@ -134,7 +135,7 @@ START_TEST(parts_follow_their_gpu)
     expect_gpu(&list.item[2], "0000:1b:00.0", "MIG-1b", true);
     expect_gpu(&list.item[3], "0000:3d:00.0", "GPU-2", false);
     expect_gpu(&list.item[4], "0000:3d:00.0", "MIG-2", true);
-    gpu_list_free(&list);
+    free(list.item);
 }
 END_TEST
 
@@ -154,7 +155,7 @@ START_TEST(without_the_library_the_driver_tells)
     expect_gpu(&list.item[0], "0000:1b:00.0", "GPU-a", false);
     expect_gpu(&list.item[1], "0000:3d:00.0", "GPU-b", false);
     expect_gpu(&list.item[2], "0000:9a:00.0", "", false);
-    gpu_list_free(&list);
+    free(list.item);
 }
 END_TEST
 
@@ -170,7 +171,7 @@ START_TEST(without_either_the_devices_are_counted)
     gpu_list_read(&list, tree_root);
     ck_assert_uint_eq(list.count, 2);
     expect_gpu(&list.item[0], "", "", false);
-    gpu_list_free(&list);
+    free(list.item);
 }
 END_TEST
 
@@ -180,7 +181,7 @@ START_TEST(no_driver_is_no_gpu)
 
     gpu_list_read(&list, tree_root);
     ck_assert_uint_eq(list.count, 0);
-    gpu_list_free(&list);
+    free(list.item);
 }
 END_TEST
 
@@ -191,7 +192,7 @@ START_TEST(the_library_is_let_go)
                                                               "nvmlDeviceGetCount_v2");
 
     setenv("NVML_GPUS", FOUR, 1);
-    ck_assert_uint_eq(gpu_count(NULL), 4);
+    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
     ck_assert_ptr_nonnull(get_count);
     ck_assert_int_ne(get_count(&count), 0);
 }
@@ -200,9 +201,9 @@ END_TEST
 START_TEST(the_machine_is_asked_once)
 {
     setenv("NVML_GPUS", FOUR, 1);
-    ck_assert_uint_eq(gpu_count(NULL), 4);
+    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
     unsetenv("NVML_GPUS");
-    ck_assert_uint_eq(gpu_count(NULL), 4);
+    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
 }
 END_TEST
 

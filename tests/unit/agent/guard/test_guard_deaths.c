@@ -4,6 +4,7 @@
  * its warden is killed, or the fence passes.
  */
 #include "agent/guard/guard.h"
+#include "agent/guard/guard_main.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
     wait_until(&t.died, 1);
     ck_assert_str_eq(t.why, "killed by signal 9");
     ck_assert_uint_eq(procs_with(t.cookie), 0);
-    guard_signal(t.guard, GUARD_ALL, SIGTERM); /* to nobody */
+    guard_signal_all(t.guard, SIGTERM); /* to nobody */
     guard_kill(t.guard);
     end_guard();
 }

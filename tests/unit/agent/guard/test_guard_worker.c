@@ -3,6 +3,7 @@
  * What a worker of the guard finds around itself, in each containment.
  */
 #include "agent/guard/guard.h"
+#include "agent/guard/guard_main.h"
 
 #include <errno.h>
 #include <fcntl.h>

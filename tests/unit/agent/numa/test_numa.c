@@ -16,14 +16,14 @@
 static const char *gpu_address[8];
 static uint32_t gpus;
 
-uint32_t gpu_count(const char *cuda_visible_devices)
+uint32_t gpu_devices_count(const char *cuda_visible_devices)
 {
     (void)cuda_visible_devices;
     return gpus;
 }
 
-bool gpu_pci_address(const char *cuda_visible_devices, uint32_t index, char *buf,
-                     size_t size)
+bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+                             char *buf, size_t size)
 {
     (void)cuda_visible_devices;
     if (index >= gpus || !gpu_address[index])

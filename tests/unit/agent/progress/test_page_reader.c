@@ -18,7 +18,7 @@
 /* -- a page ----------------------------------------------------------------------- */
 
 static struct progress_page page;
-static struct progress p;
+static struct page_values p;
 
 static void blank(void)
 {
@@ -32,7 +32,7 @@ START_TEST(a_page_nobody_wrote_says_nothing)
 {
     blank();
     page.save = 3; /* ours */
-    ck_assert(!progress_read(&p, &page));
+    ck_assert(!page_reader_read(&p, &page));
     ck_assert(!p.written);
 }
 END_TEST
@@ -44,14 +44,14 @@ START_TEST(what_is_written_is_read_and_seen_to_change_once)
     page.phase = PROGRESS_TRAINING;
     page.step = 41;
     page.loss = NAN;
-    ck_assert(progress_read(&p, &page));
+    ck_assert(page_reader_read(&p, &page));
     ck_assert(p.written && p.phase == PROGRESS_TRAINING && p.step == 41);
-    ck_assert(!progress_read(&p, &page)); /* NaN is as it was */
+    ck_assert(!page_reader_read(&p, &page)); /* NaN is as it was */
     page.step = 42; /* by somebody who does not know of `writing` */
-    ck_assert(progress_read(&p, &page));
+    ck_assert(page_reader_read(&p, &page));
     ck_assert_uint_eq(p.step, 42);
     page.writing = 4; /* the same again */
-    ck_assert(progress_read(&p, &page));
+    ck_assert(page_reader_read(&p, &page));
 }
 END_TEST
 
@@ -60,12 +60,12 @@ START_TEST(one_that_ended_in_the_middle_keeps_what_it_had)
     blank();
     page.writing = 2;
     page.step = 41;
-    ck_assert(progress_read(&p, &page));
+    ck_assert(page_reader_read(&p, &page));
     page.writing = 3;
     page.step = 99;
-    ck_assert(progress_read(&p, &page)); /* it did something */
+    ck_assert(page_reader_read(&p, &page)); /* it did something */
     ck_assert_uint_eq(p.step, 41);
-    ck_assert(!progress_read(&p, &page)); /* and nothing since */
+    ck_assert(!page_reader_read(&p, &page)); /* and nothing since */
 }
 END_TEST
 
@@ -75,7 +75,7 @@ START_TEST(nothing_in_a_page_is_believed)
     memset(&page.writing, 0xfe,
            offsetof(struct progress_page, save) -
                offsetof(struct progress_page, writing));
-    ck_assert(progress_read(&p, &page));
+    ck_assert(page_reader_read(&p, &page));
     ck_assert_int_eq(p.phase, PROGRESS_UNKNOWN);
     for (int i = 0; i < PROGRESS_PHASE_COUNT; i++)
         ck_assert_ptr_nonnull(progress_phase_name((enum progress_phase)i));
@@ -104,7 +104,7 @@ START_TEST(a_reader_never_sees_half_of_a_step)
     over = false;
     pthread_create(&writer, NULL, write_pairs, NULL);
     for (int i = 0; i < 200000; i++) {
-        progress_read(&p, &page);
+        page_reader_read(&p, &page);
         ck_assert_uint_eq(p.samples, 3 * p.step);
     }
     __atomic_store_n(&over, true, __ATOMIC_RELAXED);
