@@ -246,6 +246,19 @@ static bool is_of_our_user(int dir)
     return fstat(dir, &st) == 0 && st.st_uid == geteuid();
 }
 
+static bool kill_and_remove(const struct cgroup *g, const char *name)
+{
+    for (int i = 0; i < STALE_ROUNDS; i++) {
+        if (remove_at(g->parent, name))
+            return true;
+        cgroup_kill(g);
+        usleep(STALE_ROUND_US);
+    }
+    return false;
+}
+
+/* An agent that was killed before it could mark its group has left it empty: without a
+ * mark, an empty group alone is removed, and nothing is killed. */
 static void remove_if_stale(int parent, const char *name)
 {
     struct cgroup g = { .parent = parent };
@@ -256,14 +269,10 @@ static void remove_if_stale(int parent, const char *name)
     g.dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (g.dir < 0)
         return;
-    if (is_of_our_user(g.dir) && is_marked(g.dir, name) && is_locked_by_us(g.dir)) {
-        for (int i = 0; i < STALE_ROUNDS && !remove_at(parent, name); i++) {
-            cgroup_kill(&g);
-            usleep(STALE_ROUND_US);
-        }
-        /* nobody else is left who knows of that launch's folder */
-        run_tmpdir_remove_empty(tag);
-    }
+    if (is_of_our_user(g.dir) && is_locked_by_us(g.dir) &&
+        (is_marked(g.dir, name) ? kill_and_remove(&g, name)
+                                : unlinkat(parent, name, AT_REMOVEDIR) == 0))
+        run_tmpdir_remove_empty(tag); /* no other process knows this folder of it */
     close(g.dir);
 }
 

@@ -285,6 +285,22 @@ START_TEST(a_group_that_is_not_ours_is_left_alone)
 }
 END_TEST
 
+/* Such as an agent leaves that is killed before it has marked its group. */
+START_TEST(an_empty_group_without_a_mark_is_removed)
+{
+    static const char name[] = "crun-1-abcdefgh-wxyz";
+    struct err e;
+
+    if (!made())
+        return;
+    ck_assert_int_eq(mkdirat(group.parent, name, 0755), 0);
+    ck_assert(cgroup_remove(&group));
+    ck_assert_int_eq(cgroup_create(&group, &e), 0);
+    ck_assert(!exists(&group, name));
+    ck_assert(cgroup_remove(&group));
+}
+END_TEST
+
 START_TEST(none_is_harmless)
 {
     group = CGROUP_NONE;
@@ -313,6 +329,7 @@ int main(void)
     tcase_add_test(tc, a_stale_group_with_somebody_in_it_is_emptied);
     tcase_add_loop_test(tc, a_group_that_is_not_ours_is_left_alone, 0,
                         sizeof(foreign) / sizeof(foreign[0]));
+    tcase_add_test(tc, an_empty_group_without_a_mark_is_removed);
     tcase_add_test(tc, none_is_harmless);
     suite_add_tcase(suite, tc);
     return check_main(suite);
