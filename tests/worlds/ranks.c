@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "rendezvous/store_server/store_server.h"
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #define PATIENCE_S 120
 #define RANKS_MAX 64

@@ -14,6 +14,7 @@
 #include "worker-lib/engine/backend.h"
 #include "worker-lib/device/device.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/world/world.h"
 
 /*
  * A world whose ranks are threads of the test, for one test file to include: it stands
@@ -58,13 +59,11 @@ int crun_rank(const crun_world *w)
     return w->rank;
 }
 
-bool world_is_one_memory(const crun_world *w);
 bool world_is_one_memory(const crun_world *w)
 {
     return w != NULL;
 }
 
-uint64_t world_beside_us(crun_world *w);
 uint64_t world_beside_us(crun_world *w)
 {
     return w->launches; /* a microsecond each */
@@ -249,7 +248,6 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 }
 
 /* What the reducer and the optimizers launch. */
-crun_status world_call(crun_world *w, struct op op, crun_work **work);
 crun_status world_call(crun_world *w, struct op op, crun_work **work)
 {
     if (op.kind == OP_ALL_REDUCE)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "worker-lib/backends/backend_select.h"
 
 #define CHUNK_BYTES ((size_t)4 << 20) /* of a slot, for all ranks' parts */
 #define SLOTS 2
@@ -317,19 +318,6 @@ static crun_status choose(struct cuda_host *h, struct err *e)
     return check(cudaSetDevice(h->device), "cudaSetDevice", e);
 }
 
-static const struct backend_calls *inner_of(const struct team *team)
-{
-    bool one_node = true, one_each = true;
-
-    for (unsigned i = 1; i < team->size; i++) {
-        one_node = one_node && team->node[i] == team->node[0];
-        one_each = one_each && team->node[i] != team->node[i - 1];
-    }
-    if (team->size == 1)
-        return &backend_self;
-    return one_node ? &backend_shm : one_each ? &backend_tcp : &backend_nodes;
-}
-
 static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct err *e)
 {
     crun_status s = check(cudaStreamCreateWithFlags(&h->copying, cudaStreamNonBlocking),
@@ -361,7 +349,7 @@ static crun_status open_host(struct backend **b, const struct team *team,
     h->team = *team;
     s = choose(h, e);
     if (s == CRUN_OK)
-        s = inner_of(team)->open(&h->inner, team, deadline_ms, e);
+        s = backend_for_hosts(team)->open(&h->inner, team, deadline_ms, e);
     if (s == CRUN_OK)
         s = open_slots(h, deadline_ms, e);
     if (s == CRUN_OK)

@@ -71,10 +71,6 @@ struct device_ops {
 
 extern const struct device_ops device_cpu;
 
-/* Where a world's crun_alloc has its memory (NULL: on a GPU that this build has no
- * kernels for), and the stream of crun_set_stream. */
-const struct device_ops *world_device(const crun_world *world);
-void *world_queue(const crun_world *world);
 /* A GPU's; NULL: this machine, or this build, has none. */
 const struct device_ops *device_gpu(void);
 

@@ -445,14 +445,11 @@ crun_status engine_submit(struct engine *g, struct op *op, crun_work **work)
     return s == CRUN_OK ? s : fail_with(s, &e);
 }
 
-crun_status crun_wait(crun_work *w)
+crun_status engine_wait(crun_work *w)
 {
-    struct engine *g;
+    struct engine *g = w->engine;
     crun_status s;
 
-    if (!w)
-        return fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
-    g = w->engine;
     if (w->beside)
         return wait_beside(w);
     g->results++;
@@ -481,10 +478,8 @@ static void hand_over(struct engine *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-bool crun_is_done(const crun_work *w)
+bool engine_is_done(const crun_work *w)
 {
-    if (!w)
-        return true;
     if (w->beside)
         return calls_of(w->engine)->is_done(w->engine->config.backend, w->beside);
     if (atomic_load_explicit(&w->done, memory_order_acquire))

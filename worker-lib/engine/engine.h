@@ -32,6 +32,10 @@ void engine_destroy(struct engine *g);
 /* Sets sequence and deadline. `work` as in crun/worker.h; sets this thread's words. */
 crun_status engine_submit(struct engine *g, struct op *op, crun_work **work);
 
+/* As crun_wait and crun_is_done; never NULL. */
+crun_status engine_wait(crun_work *w);
+bool engine_is_done(const crun_work *w);
+
 /* How long operations have taken that were not waited for at once, all together. */
 uint64_t engine_beside_us(struct engine *g);
 

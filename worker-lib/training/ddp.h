@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "worker-lib/device/device.h"
+#include "worker-lib/world/world.h"
 #include "worker-lib/training/train_state.h"
 
 /*

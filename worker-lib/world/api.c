@@ -1,13 +1,67 @@
 /* SPDX-License-Identifier: MIT */
-/* What the caller of a collective may get wrong, and the plain questions. */
+/*
+ * The public functions of crun/worker.h that take a world or a work. The others are
+ * where their subject is: core (statuses, types, crun_exit_code), training and
+ * checkpoint.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/device/device.h"
 #include "worker-lib/core/status.h"
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #define PAGE 4096
+
+/* -- life ---------------------------------------------------------------------------
+ */
+
+/* All ranks that met, or tried to, count this world. */
+static bool has_tried_to_meet(crun_status s)
+{
+    return s != CRUN_BAD_ARGUMENT && s != CRUN_BAD_ENVIRONMENT;
+}
+
+crun_status crun_init(crun_world **world, const crun_options *options)
+{
+    static _Atomic unsigned worlds; /* of this process so far */
+    unsigned before = worlds;
+    struct environment env;
+    struct err e;
+    crun_status s;
+
+    if (!world)
+        return fail(CRUN_BAD_ARGUMENT, "crun_init: there is nowhere to put the world");
+    *world = NULL;
+    s = environment_read(&env, &e);
+    if (s == CRUN_OK && before > 0)
+        environment_again(&env, before);
+    if (s == CRUN_OK)
+        s = world_create(world, &env, options, &e);
+    if (has_tried_to_meet(s))
+        worlds = before + 1;
+    if (s != CRUN_OK)
+        return fail_with(s, &e);
+    (*world)->progress = progress_open();
+    return CRUN_OK;
+}
+
+void crun_finalize(crun_world *w)
+{
+    world_destroy(w);
+}
+
+void crun_abort(crun_world *w, const char *reason)
+{
+    engine_abort(w->engine, CRUN_ABORTED, reason ? reason : "crun_abort", false);
+}
+
+void crun_abort_signal(crun_world *w)
+{
+    engine_abort(w->engine, CRUN_ABORTED, "crun_abort_signal", true);
+}
+
+/* -- questions -----------------------------------------------------------------------
+ */
 
 int crun_rank(const crun_world *w)
 {
@@ -66,26 +120,6 @@ int crun_device(const crun_world *w)
     return w->backend->calls->device ? w->backend->calls->device(w->backend) : -1;
 }
 
-bool world_is_one_memory(const crun_world *w)
-{
-    return w->backend->calls == &backend_shm;
-}
-
-const struct device_ops *world_device(const crun_world *w)
-{
-    return crun_device(w) < 0 ? &device_cpu : device_gpu();
-}
-
-void *world_queue(const crun_world *w)
-{
-    return w->stream;
-}
-
-uint64_t world_beside_us(crun_world *w)
-{
-    return engine_beside_us(w->engine);
-}
-
 size_t crun_flight_record(crun_world *w, char *text, size_t size)
 {
     return flight_recorder_print(w->flight, text, size);
@@ -135,48 +169,6 @@ void crun_free(crun_world *w, void *memory)
 
 /* -- collectives --------------------------------------------------------------------
  */
-
-static crun_status bad(const struct op *op, const char *why)
-{
-    return fail(CRUN_BAD_ARGUMENT, "crun_%s: %s", op_name(op->kind), why);
-}
-
-static bool has_peer(enum op_kind kind)
-{
-    return kind == OP_BROADCAST || kind == OP_SEND || kind == OP_RECEIVE;
-}
-
-static crun_status check(const crun_world *w, const struct op *op)
-{
-    size_t size = crun_dtype_size(op->type);
-
-    if (!w)
-        return bad(op, "there is no world");
-    if (size == 0)
-        return bad(op, "there is no such type");
-    if ((unsigned)op->op >= CRUN_OP_COUNT)
-        return bad(op, "there is no such operation");
-    if (op->count > PTRDIFF_MAX / size / w->env.size)
-        return bad(op, "so many elements do not fit in memory");
-    if (op->count > 0 &&
-        ((op->kind != OP_RECEIVE && !op->in) || (op->kind != OP_SEND && !op->out)))
-        return bad(op, "a buffer is NULL");
-    if (has_peer(op->kind) && (op->peer < 0 || (unsigned)op->peer >= w->env.size))
-        return bad(op, "there is no such rank");
-    if ((op->kind == OP_SEND || op->kind == OP_RECEIVE) &&
-        (unsigned)op->peer == w->env.rank)
-        return bad(op, "a rank cannot send to itself");
-    return CRUN_OK;
-}
-
-crun_status world_call(crun_world *w, struct op op, crun_work **work)
-{
-    crun_status s = check(w, &op);
-
-    if (work)
-        *work = NULL;
-    return s == CRUN_OK ? engine_submit(w->engine, &op, work) : s;
-}
 
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
@@ -230,16 +222,11 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    struct op op = {
-        .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out, .count = count
-    };
-
-    if (in && in == out && count > 0) {
-        if (work)
-            *work = NULL;
-        return bad(&op, "it does not work in place");
-    }
-    return world_call(w, op, work);
+    return world_call(
+        w,
+        (struct op){
+            .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out, .count = count },
+        work);
 }
 
 crun_status crun_barrier(crun_world *w, crun_work **work)
@@ -267,4 +254,18 @@ crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype t
                                    .out = buffer,
                                    .count = count },
                       NULL);
+}
+
+/* -- works ---------------------------------------------------------------------------
+ */
+
+crun_status crun_wait(crun_work *work)
+{
+    return work ? engine_wait(work)
+                : fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
+}
+
+bool crun_is_done(const crun_work *work)
+{
+    return !work || engine_is_done(work);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,18 +7,14 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "worker-lib/backends/backend_select.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/device/device.h"
 #include "worker-lib/engine/failure_notice.h"
 
 #define TIMEOUT_S 1800
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
-
-static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
-                                                        &backend_nodes, &backend_nccl };
-/* Those that a world of one has, too: its memory is the GPU's. */
-static const struct backend_calls *const on_gpus[] = { &backend_nccl,
-                                                       &backend_cuda_host };
 
 /* -- options ------------------------------------------------------------------------
  */
@@ -87,69 +83,12 @@ static void failed(void *arg)
 /* -- the backend --------------------------------------------------------------------
  */
 
-static crun_status find_backend(crun_world *w, const char *name, const char *device,
-                                const struct backend_calls **calls, struct err *e)
-{
-    bool one_node = w->env.nodes == 1;
-
-    *calls = &backend_nccl;
-    if (device && strcmp(name, "auto") == 0) {
-        bool all = false;
-        crun_status s = world_all_have_gpus(w, device, &all, e);
-
-        if (s != CRUN_OK || all)
-            return s;
-    }
-    for (size_t i = 0; i < sizeof(on_gpus) / sizeof(on_gpus[0]); i++)
-        if (strcmp(on_gpus[i]->name, name) == 0) {
-            *calls = on_gpus[i];
-            return CRUN_OK;
-        }
-    *calls = &backend_self;
-    if (w->env.size == 1)
-        return CRUN_OK;
-    if (strcmp(name, "auto") == 0)
-        name = one_node ? "shm" : w->env.nodes == w->env.size ? "tcp" : "shm+tcp";
-    if (strcmp(name, "shm") == 0 && !one_node) {
-        err_set(e, "backend \"shm\" is for the ranks of one node, and there are %u",
-                w->env.nodes);
-        return CRUN_UNSUPPORTED;
-    }
-    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
-        if (strcmp(backends[i]->name, name) == 0) {
-            *calls = backends[i];
-            return CRUN_OK;
-        }
-    err_set(e, "backend \"%s\" is not in this build", name);
-    return CRUN_UNSUPPORTED;
-}
-
-static crun_status check_name(const crun_options *o, const char **name, struct err *e)
-{
-    static const char *const known[] = { "auto",    "shm",  "tcp",
-                                         "shm+tcp", "nccl", "cuda-host" };
-    const char *variable = getenv("CRUN_BACKEND");
-    bool given = o && o->backend;
-
-    *name = given ? o->backend : variable && *variable ? variable : "auto";
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(*name, known[i]) == 0)
-            return CRUN_OK;
-    err_set(e,
-            "%s \"%s\" is none of auto, shm, tcp, shm+tcp, nccl, "
-            "cuda-host",
-            given ? "crun_init: backend" : "CRUN_BACKEND:", *name);
-    return given ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
-}
-
 static crun_status open_backend(crun_world *w, const char *name, const char *device,
                                 struct err *e)
 {
     const struct backend_calls *calls;
-    crun_status s = find_backend(w, name, device, &calls, e);
+    crun_status s;
 
-    if (s != CRUN_OK)
-        return s;
     if (w->store)
         store_client_address(w->store, w->address, sizeof(w->address));
     w->team = (struct team){ .rank = w->env.rank,
@@ -167,7 +106,9 @@ static crun_status open_backend(crun_world *w, const char *name, const char *dev
                              .flight = w->flight,
                              .failed = failed,
                              .failed_arg = w };
-    return calls->open(&w->backend, &w->team, w->init_deadline_ms, e);
+    s = backend_select(&w->team, name, w->init_deadline_ms, &calls, e);
+    return s == CRUN_OK ? calls->open(&w->backend, &w->team, w->init_deadline_ms, e)
+                        : s;
 }
 
 /* -- life ---------------------------------------------------------------------------
@@ -224,7 +165,7 @@ crun_status world_create(crun_world **world, const struct environment *env,
     for (unsigned r = 0; s == CRUN_OK && r < env->size; r++)
         w->world_rank[r] = r;
     if (s == CRUN_OK)
-        s = check_name(options, &backend, e);
+        s = backend_check_name(options ? options->backend : NULL, &backend, e);
     if (s == CRUN_OK)
         s = read_options(w, options, e);
     if (s == CRUN_OK)
@@ -232,41 +173,11 @@ crun_status world_create(crun_world **world, const struct environment *env,
     if (s == CRUN_OK)
         *world = w;
     else
-        crun_finalize(w);
+        world_destroy(w);
     return s;
 }
 
-/* Ranks that met, or tried to: all of them will count it. */
-static bool was_a_meeting(crun_status s)
-{
-    return s != CRUN_BAD_ARGUMENT && s != CRUN_BAD_ENVIRONMENT;
-}
-
-crun_status crun_init(crun_world **world, const crun_options *options)
-{
-    static _Atomic unsigned worlds; /* of this process so far */
-    unsigned before = worlds;
-    struct environment env;
-    struct err e;
-    crun_status s;
-
-    if (!world)
-        return fail(CRUN_BAD_ARGUMENT, "crun_init: there is nowhere to put the world");
-    *world = NULL;
-    s = environment_read(&env, &e);
-    if (s == CRUN_OK && before > 0)
-        environment_again(&env, before);
-    if (s == CRUN_OK)
-        s = world_create(world, &env, options, &e);
-    if (was_a_meeting(s))
-        worlds = before + 1;
-    if (s != CRUN_OK)
-        return fail_with(s, &e);
-    (*world)->progress = progress_open();
-    return CRUN_OK;
-}
-
-void crun_finalize(crun_world *w)
+void world_destroy(crun_world *w)
 {
     if (!w)
         return;
@@ -281,12 +192,72 @@ void crun_finalize(crun_world *w)
     free(w);
 }
 
-void crun_abort(crun_world *w, const char *reason)
+/* -- operations ----------------------------------------------------------------------
+ */
+
+static crun_status bad_call(const struct op *op, const char *why)
 {
-    engine_abort(w->engine, CRUN_ABORTED, reason ? reason : "crun_abort", false);
+    return fail(CRUN_BAD_ARGUMENT, "crun_%s: %s", op_name(op->kind), why);
 }
 
-void crun_abort_signal(crun_world *w)
+static bool has_peer(enum op_kind kind)
 {
-    engine_abort(w->engine, CRUN_ABORTED, "crun_abort_signal", true);
+    return kind == OP_BROADCAST || kind == OP_SEND || kind == OP_RECEIVE;
+}
+
+/* What the program may get wrong. */
+static crun_status check_call(const crun_world *w, const struct op *op)
+{
+    size_t size = crun_dtype_size(op->type);
+
+    if (!w)
+        return bad_call(op, "there is no world");
+    if (size == 0)
+        return bad_call(op, "there is no such type");
+    if ((unsigned)op->op >= CRUN_OP_COUNT)
+        return bad_call(op, "there is no such operation");
+    if (op->count > PTRDIFF_MAX / size / w->env.size)
+        return bad_call(op, "so many elements do not fit in memory");
+    if (op->count > 0 &&
+        ((op->kind != OP_RECEIVE && !op->in) || (op->kind != OP_SEND && !op->out)))
+        return bad_call(op, "a buffer is NULL");
+    if (op->kind == OP_ALL_TO_ALL && op->in == op->out && op->count > 0)
+        return bad_call(op, "it does not work in place");
+    if (has_peer(op->kind) && (op->peer < 0 || (unsigned)op->peer >= w->env.size))
+        return bad_call(op, "there is no such rank");
+    if ((op->kind == OP_SEND || op->kind == OP_RECEIVE) &&
+        (unsigned)op->peer == w->env.rank)
+        return bad_call(op, "a rank cannot send to itself");
+    return CRUN_OK;
+}
+
+crun_status world_call(crun_world *w, struct op op, crun_work **work)
+{
+    crun_status s = check_call(w, &op);
+
+    if (work)
+        *work = NULL;
+    return s == CRUN_OK ? engine_submit(w->engine, &op, work) : s;
+}
+
+/* -- for the rest of the library --------------------------------------------------- */
+
+bool world_is_one_memory(const crun_world *w)
+{
+    return w->backend->calls == &backend_shm;
+}
+
+const struct device_ops *world_device(const crun_world *w)
+{
+    return crun_device(w) < 0 ? &device_cpu : device_gpu();
+}
+
+void *world_queue(const crun_world *w)
+{
+    return w->stream;
+}
+
+uint64_t world_beside_us(crun_world *w)
+{
+    return engine_beside_us(w->engine);
 }

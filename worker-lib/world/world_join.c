@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Where the ranks meet: the store, which the launcher serves or rank 0, and what they
- * tell each other there: who has a GPU, and what one of them failed by.
- */
+/* Where the ranks meet: the store, which the launcher serves or rank 0. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +11,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/store_server/store_server.h"
-#include "worker-lib/backends/nccl/gpu.h"
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #define TRY_MS_MIN 20 /* one port, before the next is tried */
 #define TRY_MS_MAX 1000
@@ -284,52 +280,4 @@ void world_leave(crun_world *w)
         linger(w);
     store_client_close(w->store);
     store_server_destroy(w->server);
-}
-
-/* -- GPUs ---------------------------------------------------------------------------
- */
-
-#define LOOK_MS 2 /* how often to look whether the others have said */
-
-/* Until every rank has counted itself, or one has said that it has none. */
-static crun_status others_have_gpus(crun_world *w, const char *with,
-                                    const char *without, bool *all, struct err *e)
-{
-    int64_t sum = 0;
-    crun_status s = store_client_add(w->store, with, 1, &sum, w->init_deadline_ms, e);
-
-    while (s == CRUN_OK && sum < (int64_t)w->env.size) {
-        if (store_client_has(w->store, without, w->init_deadline_ms) == 1)
-            return CRUN_OK;
-        if (clock_ms() >= w->init_deadline_ms) {
-            err_set(e, "only %d of %u ranks have said whether they have a GPU",
-                    (int)sum, w->env.size);
-            return CRUN_TIMEOUT;
-        }
-        usleep(LOOK_MS * 1000);
-        s = store_client_add(w->store, with, 0, &sum, w->init_deadline_ms, e);
-    }
-    *all = s == CRUN_OK;
-    return s;
-}
-
-crun_status world_all_have_gpus(crun_world *w, const char *device, bool *all,
-                                struct err *e)
-{
-    char with[sizeof(w->prefix) + 16], without[sizeof(w->prefix) + 16];
-    struct gpu g;
-    crun_status s = gpu_find(&g, device, w->env.local_rank, w->env.local_size,
-                             w->init_deadline_ms, e);
-
-    *all = s == CRUN_OK;
-    if (s != CRUN_OK && s != CRUN_UNSUPPORTED)
-        return s;
-    if (!w->store)
-        return CRUN_OK;
-    *all = false;
-    snprintf(with, sizeof(with), "%sgpus", w->prefix);
-    snprintf(without, sizeof(without), "%sno-gpu", w->prefix);
-    if (s == CRUN_OK)
-        return others_have_gpus(w, with, without, all, e);
-    return store_client_set(w->store, without, "", 0, w->init_deadline_ms, e);
 }

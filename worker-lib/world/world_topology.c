@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "worker-lib/engine/failure_notice.h"
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #define MACHINE_SIZE 320
 #define KEY_SIZE (sizeof(((struct crun_world *)NULL)->prefix) + 24)

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/thread.h"
+#include "worker-lib/core/stuck.h"
 
 static struct nccl *nccl_of(struct backend *b)
 {
@@ -128,7 +129,7 @@ static void wait_change(struct nccl *n, const struct backend_work *w, uint64_t s
         pthread_cond_wait(&n->changed, &n->lock);
     } else if (pthread_cond_timedwait(&n->changed, &n->lock, &until) == ETIMEDOUT) {
         n->stuck = true;
-        nccl_set_stuck();
+        stuck_set();
     }
 }
 

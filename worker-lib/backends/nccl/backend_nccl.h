@@ -130,7 +130,4 @@ void *nccl_watch(void *arg);
 /* How long leaving and aborting may take. */
 uint64_t nccl_leave_ms(const struct nccl *n);
 
-/* Something of this process can never be freed. */
-void nccl_set_stuck(void);
-
 #endif

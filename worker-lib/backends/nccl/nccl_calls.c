@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "rendezvous/base/clock.h"
+#include "worker-lib/core/stuck.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
 #define LIBRARY "libnccl.so.2"
@@ -172,7 +173,7 @@ crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **
         return CRUN_SYSTEM;
     }
     if (!opened) {
-        nccl_set_stuck();
+        stuck_set();
         err_set(e, "%s has not returned for %.1f s in crun_init",
                 atomic_load(&under_way), (double)(clock_ms() - begun) / 1000);
         return CRUN_TIMEOUT;

@@ -18,6 +18,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/proc.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
+#include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"
 
 #define TICK_MS 100
@@ -45,18 +46,6 @@ struct pid_note {
     uint64_t pids; /* its namespace of processes */
     uint64_t started;
 };
-
-static _Atomic bool process_is_stuck;
-
-void nccl_set_stuck(void)
-{
-    atomic_store(&process_is_stuck, true);
-}
-
-int crun_exit_code(void)
-{
-    return atomic_load(&process_is_stuck) ? CRUN_EXIT_STUCK : 0;
-}
 
 uint64_t nccl_leave_ms(const struct nccl *n)
 {
@@ -373,7 +362,7 @@ static void end_all(struct nccl *n)
         a->n = n;
     free_again = a && let_go(n, a);
     if (!free_again)
-        nccl_set_stuck();
+        stuck_set();
     pthread_mutex_lock(&n->lock);
     n->stuck = !free_again;
     n->ended = true;

@@ -165,7 +165,7 @@ START_TEST(all_runs_in_the_order_of_the_calls)
     }
     for (unsigned i = 200; i-- > 0;)
         if (work[i])
-            ck_assert_int_eq(crun_wait(work[i]), CRUN_OK);
+            ck_assert_int_eq(engine_wait(work[i]), CRUN_OK);
     for (unsigned i = 0; i < 200; i++) {
         ck_assert_uint_eq(seen.op[i].count, i);
         ck_assert_uint_eq(seen.op[i].sequence, i + 1);
@@ -182,11 +182,11 @@ START_TEST(a_call_that_is_queued_does_not_wait)
     ck_assert_int_eq(submit(OP_ALL_REDUCE, 2, &second), CRUN_OK);
     until_runs(1);
     ck_assert(!pthread_equal(seen.thread[0], pthread_self()));
-    ck_assert(!crun_is_done(first) && !crun_is_done(second));
+    ck_assert(!engine_is_done(first) && !engine_is_done(second));
     hold(false);
-    ck_assert_int_eq(crun_wait(second), CRUN_OK);
-    ck_assert(crun_is_done(first));
-    ck_assert_int_eq(crun_wait(first), CRUN_OK);
+    ck_assert_int_eq(engine_wait(second), CRUN_OK);
+    ck_assert(engine_is_done(first));
+    ck_assert_int_eq(engine_wait(first), CRUN_OK);
 }
 END_TEST
 
@@ -198,14 +198,14 @@ START_TEST(what_is_posted_is_completed_by_who_waits)
     ck_assert_int_eq(submit(OP_BARRIER, 0, &posted), CRUN_OK);
     ck_assert_uint_eq(seen.posted, 1);
     ck_assert_uint_eq(seen.runs, 0);
-    ck_assert_int_eq(crun_wait(posted), CRUN_OK);
+    ck_assert_int_eq(engine_wait(posted), CRUN_OK);
     ck_assert_uint_eq(seen.completed, 1);
     ck_assert(pthread_equal(seen.thread[0], pthread_self()));
     ck_assert_int_eq(submit(OP_BARRIER, 0, &posted), CRUN_OK);
     ck_assert_int_eq(submit(OP_BARRIER, 0, &again), CRUN_OK); /* one at a time */
     ck_assert_int_eq(submit(OP_ALL_REDUCE, 1, NULL), CRUN_OK);
-    ck_assert_int_eq(crun_wait(posted), CRUN_OK);
-    ck_assert_int_eq(crun_wait(again), CRUN_OK);
+    ck_assert_int_eq(engine_wait(posted), CRUN_OK);
+    ck_assert_int_eq(engine_wait(again), CRUN_OK);
     ck_assert_uint_eq(seen.posted, 2);
     for (unsigned i = 0; i < 4; i++)
         ck_assert_uint_eq(seen.op[i].sequence, i + 1);
@@ -222,11 +222,11 @@ START_TEST(who_never_waits_hears_that_it_is_done)
     ck_assert_int_eq(submit(OP_BARRIER, 0, &work[0]), CRUN_OK);
     ck_assert_int_eq(engine_submit(engine, &late, &work[1]), CRUN_OK);
     ck_assert_uint_eq(seen.runs, 0);
-    while (!crun_is_done(work[1]))
+    while (!engine_is_done(work[1]))
         usleep(100);
-    ck_assert(crun_is_done(work[0]));
-    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
-    ck_assert_int_eq(crun_wait(work[1]), CRUN_OK);
+    ck_assert(engine_is_done(work[0]));
+    ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work[1]), CRUN_OK);
 }
 END_TEST
 
@@ -250,20 +250,20 @@ START_TEST(without_a_core_to_spare_who_waits_runs_it)
     seen.no_gains = true;
     for (unsigned i = 0; i < 3; i++)
         ck_assert_int_eq(engine_submit(engine, &op, &work[i]), CRUN_OK);
-    ck_assert_int_eq(crun_wait(work[1]), CRUN_OK);
-    ck_assert(crun_is_done(work[0]));
+    ck_assert_int_eq(engine_wait(work[1]), CRUN_OK);
+    ck_assert(engine_is_done(work[0]));
     ck_assert_uint_eq(seen.runs, 2);
     ck_assert_int_eq(submit(OP_BROADCAST, 1, NULL), CRUN_OK); /* runs what is before */
     ck_assert_int_eq(seen.op[3].kind, OP_BROADCAST);
     for (unsigned i = 0; i < 4; i++)
         ck_assert(pthread_equal(seen.thread[i], pthread_self()));
-    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
-    ck_assert_int_eq(crun_wait(work[2]), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work[2]), CRUN_OK);
     seen.no_gains = false;
     ck_assert_int_eq(engine_submit(engine, &op, &work[0]), CRUN_OK);
     until_runs(5);
     ck_assert(!pthread_equal(seen.thread[4], pthread_self()));
-    ck_assert_int_eq(crun_wait(work[0]), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
 }
 END_TEST
 
@@ -291,7 +291,7 @@ START_TEST(after_a_failure_everything_returns_it)
     seen.next = CRUN_PEER_LOST;
     hold(false);
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(crun_wait(work[i]), CRUN_PEER_LOST);
+        ck_assert_int_eq(engine_wait(work[i]), CRUN_PEER_LOST);
         ck_assert_str_eq(crun_error_text(), "words of the backend");
     }
     seen.next = CRUN_OK;

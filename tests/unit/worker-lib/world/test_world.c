@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Worlds of which rank 0 serves the store itself; their ranks are threads. */
-#include "worker-lib/world/world.h"
+#include "worker-lib/world/world_internal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_CORE_STUCK_H
+#define WORKER_LIB_CORE_STUCK_H
+
+/* A call of a foreign library hangs in this process and cannot be ended: from now on
+ * crun_exit_code says so. Any thread. */
+void stuck_set(void);
+
+#endif

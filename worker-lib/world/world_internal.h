@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_WORLD_WORLD_INTERNAL_H
+#define WORKER_LIB_WORLD_WORLD_INTERNAL_H
+
+#include "worker-lib/core/progress.h"
+#include "worker-lib/engine/engine.h"
+#include "worker-lib/meeting/environment.h"
+#include "worker-lib/world/world.h"
+
+/* The insides of a world, for the files of this folder. */
+struct store_server;
+
+struct crun_world {
+    struct environment env;
+    uint64_t timeout_ms, init_deadline_ms;
+    struct store_client *store;  /* NULL in a world of one */
+    struct store_server *server; /* rank 0's, where nobody else serves */
+    char prefix[400];
+    unsigned *world_rank, *node; /* of each rank */
+    char address[80];
+    struct team team;
+    struct abort_word aborted;
+    _Atomic bool told; /* the others, of our failure */
+    struct backend *backend;
+    void *stream; /* of crun_set_stream */
+    struct flight_recorder *flight;
+    struct engine *engine;
+    struct progress *progress;
+};
+
+/* crun_init for a rank that is told who it is: several may be in one process. */
+crun_status world_create(crun_world **world, const struct environment *env,
+                         const crun_options *options, struct err *e);
+void world_destroy(crun_world *w); /* NULL is fine */
+
+/* -- world_join.c: where the ranks meet -- */
+crun_status world_meet(crun_world *w, struct err *e);
+void world_leave(crun_world *w);
+
+/* -- world_topology.c: fills node, and env's local and node numbers -- */
+crun_status world_map(crun_world *w, struct err *e);
+
+#endif
