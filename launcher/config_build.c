@@ -10,7 +10,9 @@
 #include "launcher/rank_lists.h"
 #include "launcher/rendezvous_address.h"
 #include "rendezvous/base/id128.h"
+#include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 #define KEEP_ALIVE_INTERVAL_MS 5000

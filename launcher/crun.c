@@ -21,7 +21,6 @@
 #include "launcher/dryrun.h"
 #include "launcher/options.h"
 #include "launcher/config_build.h"
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/version.h"

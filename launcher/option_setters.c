@@ -10,7 +10,9 @@
 
 #include "launcher/options.h"
 #include "launcher/rank_lists.h"
+#include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
 
 /* The index of value among words, or -1. */

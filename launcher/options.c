@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "launcher/option_setters.h"
+#include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
 

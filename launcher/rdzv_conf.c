@@ -9,7 +9,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto.h"

@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/dialer.h"
 #include "rendezvous/server.h"

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"

@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/limits.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"

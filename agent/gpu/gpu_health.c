@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/gpu/nvml.h"
-#include "rendezvous/base/limits.h"
+#include "agent/gpu/limits.h"
 
 /* -- asking ------------------------------------------------------------------------ */
 

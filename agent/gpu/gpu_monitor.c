@@ -13,6 +13,7 @@
 #include "agent/gpu/gpu_probe.h"
 #include "agent/gpu/nvml.h"
 #include "rendezvous/base/clock.h"
+#include "agent/gpu/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"

@@ -17,7 +17,7 @@
 #include "agent/gpu/nvml.h"
 #include "agent/guard/spawn.h"
 #include "rendezvous/base/fd.h"
-#include "rendezvous/base/limits.h"
+#include "agent/gpu/limits.h"
 
 #define PROBE_SOCKET 3
 #define XID_WAIT_MS 60000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/guard/fence.h"
 
-#include "rendezvous/base/limits.h"
+#include "agent/guard/limits.h"
 
 struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease_ms,
                                   uint32_t failure_grace_ms)

@@ -37,6 +37,7 @@
 #include "agent/guard/status_pages.h"
 #include "agent/cleanup/run_tmpdir.h"
 #include "rendezvous/base/clock.h"
+#include "agent/guard/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"

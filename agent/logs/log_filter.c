@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 struct log_filter {

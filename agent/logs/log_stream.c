@@ -9,7 +9,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 

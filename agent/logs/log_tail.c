@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 

@@ -14,7 +14,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/thread.h"

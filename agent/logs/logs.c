@@ -18,7 +18,7 @@
 #include "agent/logs/log_dirs.h"
 #include "agent/logs/log_writer.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/progress/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 #define NEVER UINT64_MAX

@@ -14,6 +14,7 @@
 #include "agent/guard/status_pages.h"
 #include "agent/progress/proc_state.h"
 #include "rendezvous/base/clock.h"
+#include "agent/progress/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

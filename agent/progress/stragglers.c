@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/progress/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 #define LAG_SPEED_MIN 0.7

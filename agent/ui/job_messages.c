@@ -10,6 +10,7 @@
 #include "agent/ui/status_line.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/text.h"

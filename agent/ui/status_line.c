@@ -9,11 +9,11 @@
 
 #include "agent/logs/console.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 
 #define TEXT_MAX 256
+#define REDRAW_MS 1000
 #define COLUMNS_DEFAULT 80
 
 struct status_line {
@@ -61,7 +61,7 @@ static void show(void *arg)
     else
         f->calls.standing(f->calls.arg, line, sizeof(line));
     draw(f, line);
-    loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
+    loop_timer_arm(&f->again, clock_ms() + REDRAW_MS);
 }
 
 void status_line_urgent(struct status_line *f, const char *text)
@@ -88,7 +88,7 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
     loop_timer_init(&f->again, loop, show, f);
     if (is_terminal()) {
         f->console = console;
-        loop_timer_arm(&f->again, clock_ms() + FOOT_AGAIN_MS);
+        loop_timer_arm(&f->again, clock_ms() + REDRAW_MS);
     }
     return f;
 }

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/version.h"

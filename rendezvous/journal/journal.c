@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/journal/limits.h"
 #include "rendezvous/base/wire.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/journal_format.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/wire.h"
 
 #define FILE_MAGIC 0x316c6e6a6e757263ull /* "crunjnl1" */

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/membership/limits.h"
 #include "rendezvous/protocol/message.h"
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/membership/membership_internal.h"
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/membership/limits.h"
 #include "rendezvous/membership/membership_blame.h"
 
 /*

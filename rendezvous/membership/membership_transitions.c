@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/membership/limits.h"
 #include "rendezvous/membership/membership_blame.h"
 
 /*

@@ -24,7 +24,8 @@
 #include <event2/event.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/net/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/frame.h"

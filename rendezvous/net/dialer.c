@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/net/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/resolver.h"
 

@@ -20,6 +20,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

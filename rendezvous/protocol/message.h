@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 
 /*
  * The vocabulary of the control protocol: what each message carries. Plain structs with

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 struct history {

@@ -8,6 +8,7 @@
 #include "rendezvous/base/wire.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/limits.h"
 #include "rendezvous/protocol/proto.h"
 
 /* Numbers on disk: never reused. */

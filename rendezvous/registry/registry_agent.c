@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/session/backoff.h"
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 
 void backoff_init(struct backoff *b, uint64_t seed)
 {

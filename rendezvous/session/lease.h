@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 
 /*
  * What an agent knows of its own lease. That something was heard does not prove that

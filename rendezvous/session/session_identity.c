@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 
 static bool same(const struct msg_joined *a, const struct msg_joined *b)
 {

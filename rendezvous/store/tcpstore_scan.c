@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/base/bytes.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/store/limits.h"
 
 #define OLD_OP_MAX 11 /* the last operation of PyTorch 2.1 */
 

@@ -23,6 +23,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/store_server/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"

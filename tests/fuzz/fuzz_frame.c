@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/proto.h"

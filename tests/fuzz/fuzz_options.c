@@ -10,6 +10,7 @@
 
 #include "launcher/config_build.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 
 #define WORDS_MAX 64

@@ -11,7 +11,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/json_strict.h"

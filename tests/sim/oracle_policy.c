@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/membership/limits.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_WORLDS_JOURNAL_WORLD_H
 #define TESTS_WORLDS_JOURNAL_WORLD_H
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/journal/limits.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_format.h"
 #include "tests/fakes/disk/memdisk.h"

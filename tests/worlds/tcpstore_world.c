@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/store_server/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "launcher/limits.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/opt.h"

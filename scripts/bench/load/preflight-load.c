@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/store_server/store_server.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A server with real sockets around the real registry, in one thread. */
+#include "launcher/limits.h"
 #include "rendezvous/server.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/guard/fence.h"
 
-#include "rendezvous/base/limits.h"
+#include "agent/guard/limits.h"
 #include "tests/worlds/check_main.h"
 
 #define UNTIL 100000

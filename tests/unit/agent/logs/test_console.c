@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/written.h"
 

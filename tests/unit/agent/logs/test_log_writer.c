@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "agent/logs/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "tests/worlds/check_main.h"

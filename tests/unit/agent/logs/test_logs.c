@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

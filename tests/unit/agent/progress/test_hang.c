@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "agent/progress/limits.h"
 #include "tests/worlds/check_main.h"
 
 #define RANKS 3

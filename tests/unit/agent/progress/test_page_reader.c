@@ -12,7 +12,7 @@
 #include "agent/progress/stragglers.h"
 #include "agent/progress/step_rate.h"
 #include "agent/progress/proc_state.h"
-#include "rendezvous/base/limits.h"
+#include "agent/progress/limits.h"
 #include "tests/worlds/check_main.h"
 
 /* -- a page ----------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/journal_format.h"
 #include "tests/worlds/check_main.h"

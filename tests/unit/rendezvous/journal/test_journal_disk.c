@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/journal/limits.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/journal_world.h"
 #include "tests/fakes/disk/memdisk.h"

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/protocol/frame.h"
 #include "tests/worlds/check_main.h"
 

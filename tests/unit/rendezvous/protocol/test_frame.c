@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "tests/worlds/check_main.h"
 
 static struct err e;

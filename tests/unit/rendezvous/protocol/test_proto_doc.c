@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "rendezvous/base/limits.h"
+#include "rendezvous/net/limits.h"
+#include "rendezvous/protocol/limits.h"
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/protocol/proto.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "rendezvous/registry/job.h"
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"

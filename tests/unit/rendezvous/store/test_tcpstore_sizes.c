@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/store/limits.h"
 #include "rendezvous/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tcpstore_world.h"

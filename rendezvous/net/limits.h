@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_NET_LIMITS_H
+#define RENDEZVOUS_NET_LIMITS_H
+
+/* One connection, and one look-up of a name. */
+#define CONTROL_OUT_MAX (4u << 20)
+#define CONTROL_UNSENT_MAX (64u << 10) /* of that, in the kernel */
+#define HELLO_DEADLINE_MS 5000
+#define FRAME_DEADLINE_MS 10000
+#define SEND_DEADLINE_MS 30000 /* a peer that takes nothing of what is sent to it */
+#define HANG_UP_MS 1000        /* for the last answer to arrive */
+#define READ_SHARE_BYTES 8192  /* of one connection in one turn */
+#define KEEPALIVE_S 60
+#define ACCEPT_SHARE 64 /* connections in one turn */
+#define ADDRESSES_PER_NAME_MAX 8
+
+#endif

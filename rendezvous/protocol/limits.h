@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_PROTOCOL_LIMITS_H
+#define RENDEZVOUS_PROTOCOL_LIMITS_H
+
+/*
+ * What a message may hold, and the times that both sides of a connection know. Most of
+ * them are listed in PROTOCOL.md.
+ */
+#define PROGRAM_MAX_BYTES 255
+#define ROLE_MAX_BYTES 255
+#define FAILURE_TEXT_MAX_BYTES 4096
+#define NOTICE_MAX_BYTES 511
+#define NO_RESTART_ON_MAX_BYTES 255
+#define RESTARTS_MAX 1000000
+#define LEASE_MS_MIN 200
+#define LEASE_MS_MAX 3600000
+
+#define FRAME_BODY_MAX 16384
+#define FRAME_BODY_HELLO_MAX 512
+#define JSON_DEPTH_MAX 8
+#define JSON_MEMBERS_MAX 64 /* of one object, unknown ones included */
+#define MEMBERS_PER_PAGE 128
+
+#define HEARTBEATS_PER_LEASE 5
+#define RECONNECT_GRACE_MS_MAX 1000
+#define RECONNECT_DELAY_MS_MIN 4
+#define RECONNECT_DELAY_MS_MAX 5000
+#define CONNECT_TIMEOUT_MS 5000
+#define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
+
+#endif
