@@ -1,17 +1,17 @@
-# crun: one flat Makefile. The top half says what there is, in the order of the layers;
-# the bottom half is machinery that knows nothing of the project.
+# crun: one flat Makefile. The top half lists the layers and programs; the bottom half is
+# machinery without knowledge of the project.
 #
 #   make              everything, into build/bin and build/lib
-#   make check        unit and functional tests         T=name  only those that match
-#   make soak         the functional tests over and over beside busy cores, SOAK_MINUTES=30
-#   make races        what has threads, under ThreadSanitizer
+#   make check        unit and functional tests         T=name selects some
+#   make soak         the functional tests again and again on busy cores, SOAK_MINUTES=30
+#   make races        threaded code under ThreadSanitizer
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
-#   make mutants      every deliberately wrong version must be caught by a test
-#   make lint         layers, format
+#   make mutants      deliberately wrong versions; a test must catch each
+#   make lint         layers, names, format
 #   make install      PREFIX=/usr/local DESTDIR=        make uninstall
-#   CUDA=no           without what needs a CUDA toolkit; CUDA_HOME, CUDA_ARCH
-#   CUDA=emulated     a build tree of its own with a GPU that is not there, for tests
-#   SAN=asan|tsan     a build tree of its own with that sanitizer
+#   CUDA=no           without the parts that need a CUDA toolkit; CUDA_HOME, CUDA_ARCH
+#   CUDA=emulated     a separate build tree with an emulated GPU, for tests
+#   SAN=asan|tsan     a separate build tree with that sanitizer
 #   V=1               show the commands
 
 # -- what there is ---------------------------------------------------------------------
@@ -19,8 +19,8 @@
 # The name under which the launcher is installed: crun is also a container runtime.
 CRUN ?= crun
 
-# A layer is a library of all that is below its folder, but for what is a layer of its own or
-# a program. Which folder may include which: scripts/checks/layers.
+# A layer is a library of all sources below its folder, except those of other layers and
+# programs. scripts/checks/layers says which folder may include which.
 layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
 main_files := rendezvous/crund.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
               worker-lib/preflight/main.c
@@ -36,7 +36,7 @@ crun_src := launcher/crun.c
 chaos-relay_src := $(wildcard tests/chaos/relay*.c)
 chain-worker_src := $(wildcard tests/chaos/chain*.c)
 crun-sim_src := $(wildcard tests/sim/*.c)
-# the disk of the unit tests serves the simulator too, which looks at every step
+# the simulator uses the unit tests' disk, and observes every step
 crun-sim_helpers := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
 crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/programs/store-server.c
@@ -47,7 +47,7 @@ ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
 agent-load_src := scripts/bench/load/agent-load.c
 preflight-load_src := scripts/bench/load/preflight-load.c
-# who would call the other nodes
+# it has no other nodes to connect to
 preflight-load_ldflags := -Wl,--wrap=contact_all
 spawn-loop_src := scripts/bench/load/spawn-loop.c
 start-stamp_src := scripts/bench/load/start-stamp.c
@@ -68,13 +68,13 @@ installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
 
-# The worker library for programs of others, from what the layers have.
+# The worker library, made from the layers' objects.
 worker_lib := crun-worker
 worker_lib_layers := rendezvous rendezvous/base
 worker_lib_needs := event_core event_pthreads cjson z m pthread
 
-# What uses CUDA is compiled by its compiler, where there is one; NCCL is looked for when a
-# program runs. CUDA=no: as if there were none.
+# CUDA code is compiled if there is a CUDA toolkit; NCCL is loaded at run time. CUDA=no ignores
+# the toolkit.
 cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
 emulated_src := $(wildcard tests/fakes/cuda/*.cc)
@@ -103,21 +103,21 @@ comma := ,
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
 
-# snprintf cuts on purpose: what is shown to people is bounded
+# snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
             -Wno-format-truncation -Wno-unknown-warning-option
 hardening := -fstack-protector-strong -fPIC $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-# fences are not seen by it, which is a warning
+# gcc warns that it does not see fences
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 san := $(san_$(SAN))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 
-# -- the toolkit, if there is one
+# -- the CUDA toolkit, if there is one
 emulated := $(filter emulated,$(CUDA))
 cuda_homes := $(if $(filter no emulated,$(CUDA)),,$(CUDA_HOME) $(patsubst %/bin/nvcc,%,$(shell \
     command -v nvcc 2>/dev/null)) $(wildcard /usr/local/cuda /usr/local/cuda-*))
-# static is what a program without a driver can carry along
+# the static runtime, so that programs also start on machines without CUDA
 cuda_home := $(firstword $(foreach h,$(cuda_homes),$(if $(and $(wildcard $h/bin/nvcc),$(wildcard \
     $h/include/cuda_runtime.h),$(wildcard $h/lib64/libcudart_static.a)),$h)))
 nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/nccl.h \
@@ -130,7 +130,7 @@ gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_h
 cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
-# every operation is rounded on its own, as on the host
+# no fused multiply-add: results have the bits of the host
 emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -isystem tests/fakes/cuda -DCRUN_CUDA \
     -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 
@@ -142,7 +142,7 @@ all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) 
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
              $(if $(cuda_home),-DCRUN_CUDA -isystem $(cuda_home)/include) \
              $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -isystem tests/fakes/cuda)
-# a library that is not used is not loaded: that is what starting a program takes
+# unused libraries are not linked: loading libraries dominates the start of a program
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
 # the archive of layer rendezvous/base is build/lib/librendezvous-base.a
@@ -150,13 +150,13 @@ archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
 libs := $(foreach l,$(layers),$(call archive,$l))
-# The archive of library $1, if there is one: in the folder in which pkg-config has that
-# library, else in one of the compiler's own.
+# The static archive of library $1, if there is one: in pkg-config's folder of that library,
+# else in one of the compiler's.
 pc_folders := $(patsubst -L%,%,$(filter -L%,$(pc_libs)))
 pc_file = $(firstword $(foreach d,$(pc_folders),$(wildcard $d/lib$1.a $d/lib$1.so)))
 archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -print-file-name=lib$1.a))))
-# A launch executes crun twice, and finding, mapping and linking each shared library costs
-# it a twentieth of a millisecond: where there are archives they come along.
+# A launch executes crun twice, and each shared library costs 0.05 ms to find, map and link: it
+# links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz,$l),$(along),$l))
 link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
@@ -167,7 +167,7 @@ binaries := $(addprefix $B/bin/,$(present))
 unit_src := $(call sources,tests/unit,c)
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
-# an archive: a test has what it uses
+# an archive, so that a test links only what it uses
 helpers := $B/lib/libtest-helpers.a
 $(helpers): $(call objects,$(filter-out %_preload.c,$(helper_src)))
 preload_src := $(filter %_preload.c,$(helper_src))
@@ -185,12 +185,12 @@ $(call archive,$1): $(call objects,$(call layer_sources,$1,c))
 endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 
-# said once, and whoever has looked is made anew when it is another
+# printed once; objects that depend on the toolkit are rebuilt when it changes
 $(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
     echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
-# what the emulated GPU has no stand-in for is left out
+# without the parts that have no emulation
 cuda_objects := $(call objects,$(if $(emulated),$(filter-out %/gpu_cuda.cu,$(cuda_src)) \
     $(emulated_src),$(cuda_src)))
 $(call archive,worker-lib): $(cuda_objects)
@@ -227,7 +227,7 @@ $(binaries):
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
 
-# One object that shows nothing but crun_*: whoever links it may have an err_set as well.
+# One object that exports crun_* only: a program that links it may have its own err_set.
 $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cuda_objects) \
     $(cuda_libs) $(foreach l,$(worker_lib_layers),$(call archive,$l))
 	$(call say,LINK,$@)
@@ -240,7 +240,7 @@ $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# what is there as an archive needs not be there where a program runs
+# static archives where there are some: fewer libraries are needed at run time
 worker_lib_link = $(pc_folders:%=-L%) $(foreach l,$(worker_lib_needs),$(or $(if \
     $(filter-out m pthread,$l),$(call archive_of,$l)),-l$l))
 
@@ -262,23 +262,22 @@ $(preloads):
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
 
-# what the trainer needs besides is for it and its tests alone
+# only the trainer and its tests need these libraries
 $(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(train_ldlibs)))
-# loops over numbers are worth more trouble
+# numeric loops are optimized more
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 $B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2>/dev/null)
 
-# The stand-in for NCCL and CUDA adds with the library's own loops.
+# The stand-in for NCCL and CUDA sums with the library's own loops.
 $(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ -lm
 
-# it is found under the name of what it stands in for
+# programs find it under the name of the real library
 $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
 
-# Loops over numbers become vectors, and every operation is rounded on its own: the same bits
-# on every machine.
+# Vectorized, without fused operations or reordering: the same bits on every machine.
 numeric := worker-lib/numeric/optim_kernels.c
 $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 
@@ -287,8 +286,8 @@ $B/obj/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
-# loops over numbers; each width of vectors is a file, chosen when it runs; one that clang's
-# instrumentation keeps from vectors is slow, not wrong
+# one file per vector width, chosen at run time; a loop that clang cannot vectorize under
+# instrumentation is slow, not wrong
 $(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
     -Wno-pass-failed
 ifeq ($(shell uname -m),x86_64)
@@ -303,7 +302,7 @@ check: tests
 soak: tests
 	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
 
-# the unit tests of what has threads, or is called from several
+# the unit tests of threaded code
 threaded := backend_.* checkpoint ddp device engine gpu_monitor numa optim.* preflight page_reader reduce \
             sampler shm store.* tcpstore world log_writer
 
@@ -312,14 +311,14 @@ races:
 	$(Q)scripts/run-tests --build build-tsan --unit --match \
 	    '$(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)'
 
-# fuzzers have a tree of their own: everything in it is instrumented
+# fuzzers have a separate build tree, in which everything is instrumented
 fuzz:
 	$(Q)$(MAKE) --no-print-directory B=build-fuzz CC=clang OPT='-O1 -g' \
 	    CFLAGS='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DFUZZING' \
 	    LDFLAGS='-fsanitize=address,undefined' fuzzers
 	$(Q)scripts/checks/fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
 
-# the disk that forgets, for the simulator and the fuzzers too
+# the simulator and the fuzzers use the unit tests' disk
 $B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c)
 
 $B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
@@ -335,11 +334,11 @@ mutants:
 lint:
 	$(Q)scripts/checks/layers && scripts/checks/format
 
-# only the launcher has a name that others use too
+# only the launcher can be installed under another name
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)
 installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(call \
     installed_name,$(basename $(notdir $1)))$(suffix $1)
-# every function has a page: one that leads to the library's, whose list this is
+# every function has a manual page that refers to the library's page
 library_manual := worker-lib/man/$(worker_lib).3
 function_manuals = $(patsubst %,$(DESTDIR)$(PREFIX)/share/man/man3/%.3,$(shell sed -n \
     's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' $(library_manual) | sort -u))

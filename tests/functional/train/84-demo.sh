@@ -27,7 +27,7 @@ scripts/demo --model mlp --passes 8 --train-limit 20000 >"$out" 2>&1 || fail 'ex
 for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
     'crun: rank 2 on .* was killed by SIGKILL' \
     'train: goes on after step [0-9]*, ' \
-    'demo: 9[0-9].* % of digits never seen before are read rightly; restarts: 1$'; do
+    'demo: 9[0-9].* % of unseen digits are read correctly; restarts: 1$'; do
     grep -q "$words" "$out" || fail "nowhere: $words"
 done
 ls "$TMPDIR"/crun-demo.*/{checkpoints,metrics,logs} >/dev/null || fail 'nothing was kept'
