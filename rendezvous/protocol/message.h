@@ -213,11 +213,11 @@ struct job_config {
     uint32_t spares;
     bool strict_fence; /* a place is not given away before its node has ended its
                           workers */
-    bool preflight;    /* what it looks at takes all nodes, so all are to do it */
     enum job_scale scale;
     char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
     char program[PROGRAM_MAX_BYTES + 1];             /* for people */
     char arguments_hash[65]; /* of program and arguments; any text */
+    bool preflight;          /* it takes all nodes, so all are to do it */
 };
 
 #define ROLE_DEFAULT "default"

@@ -162,12 +162,11 @@ static int decode_word(const struct proto_field *f, const cJSON *item, char *at,
                        struct err *e)
 {
     const char *word = cJSON_GetStringValue(item);
-    unsigned v = 0;
+    unsigned v;
 
     if (!word || !proto_is_name(word))
         return err_set(e, "it is not a word");
-    while (v <= f->max && strcmp(f->names[v], word) != 0)
-        v++;
+    v = proto_word(f->names, (unsigned)f->max + 1, word);
     memcpy(at, &v, sizeof(v));
     return 0;
 }

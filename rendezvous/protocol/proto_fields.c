@@ -184,13 +184,18 @@ const char *proto_scale_name(enum job_scale scale)
     return scale_names[scale];
 }
 
+unsigned proto_word(const char *const *names, unsigned count, const char *word)
+{
+    unsigned i = 0;
+
+    while (i < count && strcmp(names[i], word) != 0)
+        i++;
+    return i;
+}
+
 enum job_scale proto_scale(const char *name)
 {
-    unsigned scale = 0;
-
-    while (scale < JOB_SCALE_COUNT && strcmp(scale_names[scale], name) != 0)
-        scale++;
-    return (enum job_scale)scale;
+    return (enum job_scale)proto_word(scale_names, JOB_SCALE_COUNT, name);
 }
 
 const char *proto_note_name(enum note_kind kind)
@@ -210,7 +215,7 @@ static const struct proto_field hello[] = {
 
 /* -- agent to the rendezvous --------------------------------------------------- */
 
-static const struct proto_field job_config[] = {
+const struct proto_field proto_job_config_fields[] = {
     ANY_U32(job_config, min_nodes, NEED),
     ANY_U32(job_config, max_nodes, NEED),
     ANY_U32(job_config, max_restarts, NEED),
@@ -225,13 +230,13 @@ static const struct proto_field job_config[] = {
     BOOL(job_config, limit_spares),
     ANY_U32(job_config, spares, OPTIONAL),
     BOOL(job_config, strict_fence),
-    BOOL(job_config, preflight),
     WORD(job_config, scale, NEED, scale_names, JOB_SCALE_COUNT),
     TEXT(job_config, no_restart_on, OPTIONAL),
     TEXT(job_config, program, OPTIONAL),
     TEXT(job_config, arguments_hash, OPTIONAL),
+    BOOL(job_config, preflight),
 };
-static const struct proto_table job_config_table = TABLE(job_config);
+const struct proto_table proto_job_config = TABLE(proto_job_config_fields);
 
 static const struct proto_field join[] = {
     NAME(msg_join, run_id, NEED),
@@ -243,7 +248,7 @@ static const struct proto_field join[] = {
     I32(msg_join, node_rank, NEED, -1, INT32_MAX),
     TEXT(msg_join, containment, OPTIONAL),
     TEXT(msg_join, role, OPTIONAL),
-    OBJECT(msg_join, config, NEED, job_config_table),
+    OBJECT(msg_join, config, NEED, proto_job_config),
     TEXT(msg_join, unfit, OPTIONAL),
 };
 
@@ -295,7 +300,7 @@ static const struct proto_field failure[] = {
     TAIL(failure, said, OPTIONAL),
     TEXT(failure, log, OPTIONAL),
 };
-static const struct proto_table failure_table = TABLE(failure);
+const struct proto_table proto_failure = TABLE(failure);
 
 static const struct proto_field leave[] = {
     TEXT(msg_leave, reason, OPTIONAL),
@@ -418,7 +423,7 @@ static const struct proto_field done[] = {
     TEXT(msg_done, text, OPTIONAL),
     ANY_U32(msg_done, restarts, NEED),
     ANY_U32(msg_done, max_restarts, NEED),
-    OBJECT(msg_done, failure, OPTIONAL, failure_table),
+    OBJECT(msg_done, failure, OPTIONAL, proto_failure),
     TEXT(msg_done, afterwards, OPTIONAL),
 };
 
@@ -444,7 +449,7 @@ static const struct proto_field job_status[] = {
     U64(msg_job_status, state_ms, OPTIONAL),
     TEXT(msg_job_status, text, OPTIONAL),
     TEXT(msg_job_status, notice, OPTIONAL),
-    OBJECT(msg_job_status, failure, OPTIONAL, failure_table),
+    OBJECT(msg_job_status, failure, OPTIONAL, proto_failure),
 };
 
 static const struct proto_field node_status[] = {

@@ -7,8 +7,7 @@
 
 /*
  * What stands where in which message: the tables that encoding, decoding, the tests and
- * PROTOCOL.md follow. Used by proto.c, proto_encode.c
- * and tests.
+ * PROTOCOL.md follow, and the records of a job in the journal.
  */
 enum proto_kind {
     PROTO_U32,  /* a number, min to max */
@@ -46,6 +45,13 @@ struct proto_message {
     unsigned phases;  /* those in which the rendezvous takes it: 1u << phase */
     struct proto_table body;
 };
+
+/* What is kept in the journal as it travels. */
+extern const struct proto_field proto_job_config_fields[];
+extern const struct proto_table proto_job_config, proto_failure;
+
+/* The index of a word among count names, or count. */
+unsigned proto_word(const char *const *names, unsigned count, const char *word);
 
 /* By number; an unused one has no name. */
 extern const struct proto_message proto_messages[];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/registry/job_records.h"
 
-#include <stdio.h>
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/limits.h"
 #include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_fields.h"
 
 /* Numbers on disk: never reused. */
 enum record_type {
@@ -26,365 +28,359 @@ enum record_type {
 };
 
 /*
- * One description of each record serves both directions: every field is passed to a
- * function that writes it, or reads it, as the stream says.
+ * A record is made of the fields of a table, in its order: what a JOB and a FAILURE
+ * hold is what travels in a JOIN and a FAILED, so that a new setting of a job is in the
+ * journal as well.
  */
-struct stream {
-    struct wire_out *out; /* one of the two */
-    struct wire_in *in;
-};
-
-static void field_u8(struct stream *s, uint8_t *v)
-{
-    if (s->out)
-        wire_put_u8(s->out, *v);
-    else
-        *v = wire_get_u8(s->in);
-}
-
-static void field_u32(struct stream *s, uint32_t *v)
-{
-    if (s->out)
-        wire_put_u32(s->out, *v);
-    else
-        *v = wire_get_u32(s->in);
-}
-
-static void field_u64(struct stream *s, uint64_t *v)
-{
-    if (s->out)
-        wire_put_u64(s->out, *v);
-    else
-        *v = wire_get_u64(s->in);
-}
-
-static void field_i32(struct stream *s, int32_t *v)
-{
-    uint32_t u = (uint32_t)*v;
-
-    field_u32(s, &u);
-    *v = (int32_t)u;
-}
-
-static void field_bool(struct stream *s, bool *v)
-{
-    uint8_t u = *v;
-
-    field_u8(s, &u);
-    *v = u != 0;
-}
-
-static void field_id(struct stream *s, struct id128 *id)
-{
-    if (s->out)
-        wire_put_bytes(s->out, id->byte, sizeof(id->byte));
-    else
-        wire_get_bytes(s->in, id->byte, sizeof(id->byte));
-}
-
-static void field_text(struct stream *s, char *text, size_t size)
-{
-    if (s->out)
-        wire_put_text(s->out, text);
-    else
-        wire_get_text(s->in, text, size);
-}
-
-/* An enum; a number that is not below count makes the record bad. */
-#define FIELD_ENUM(s, lvalue, count)                                                   \
-    do {                                                                               \
-        uint8_t u = (uint8_t)(lvalue);                                                 \
-        field_u8(s, &u);                                                               \
-        if ((s)->in && u >= (count))                                                   \
-            (s)->in->bad = true;                                                       \
-        else                                                                           \
-            (lvalue) = u;                                                              \
-    } while (0)
-
-#define FIELD_TEXT(s, array) field_text(s, array, sizeof(array))
-
-/* In the journal as its name. */
-static void field_scale(struct stream *s, enum job_scale *scale)
-{
-    char name[16];
-
-    snprintf(name, sizeof(name), "%s", proto_scale_name(*scale));
-    FIELD_TEXT(s, name);
-    if (s->in)
-        *scale = proto_scale(name);
-}
-
-static void describe_config(struct stream *s, struct job_config *c)
-{
-    field_u32(s, &c->min_nodes);
-    field_u32(s, &c->max_nodes);
-    field_u32(s, &c->max_restarts);
-    field_u32(s, &c->lease_ms);
-    field_u32(s, &c->join_timeout_ms);
-    field_u32(s, &c->last_call_ms);
-    field_u32(s, &c->shutdown_grace_ms);
-    field_u32(s, &c->failure_grace_ms);
-    field_u32(s, &c->restart_min_uptime_ms);
-    field_u32(s, &c->restart_backoff_ms);
-    field_u32(s, &c->quarantine);
-    field_bool(s, &c->limit_spares);
-    field_u32(s, &c->spares);
-    field_bool(s, &c->strict_fence);
-    field_scale(s, &c->scale);
-    FIELD_TEXT(s, c->no_restart_on);
-    FIELD_TEXT(s, c->program);
-    FIELD_TEXT(s, c->arguments_hash);
-    if (s->out || s->in->left > 0) /* a journal of a version without it ends here */
-        field_bool(s, &c->preflight);
-}
-
-static void describe_state(struct stream *s, struct job *j)
-{
-    struct membership *r = &j->round;
-
-    FIELD_ENUM(s, r->state, JOB_STATE_COUNT);
-    FIELD_ENUM(s, r->cause, JOB_CAUSE_COUNT);
-    FIELD_ENUM(s, r->reason, JOB_REASON_COUNT);
-    field_u64(s, &r->epoch);
-    field_u32(s, &r->restarts);
-    field_bool(s, &r->ending);
-    field_bool(s, &r->restart_spent);
-    field_bool(s, &r->too_young);
-    field_bool(s, &r->short_lived);
-    field_u32(s, &r->crash_loop);
-    field_bool(s, &r->store_ready);
-    field_i32(s, &r->exit_code);
-    if (r->exit_code < 0 || r->exit_code > 255) /* what older versions let pass */
-        r->exit_code = EXIT_FAILURE;
-    field_u32(s, &r->grace_ms);
-    field_u32(s, &r->group_size);
-    field_u32(s, &r->world_size);
-    field_u32(s, &r->leader);
-    field_u32(s, &r->root_node);
-    field_u64(s, &r->root_identity);
-    field_u64(s, &r->root_at);
-    FIELD_TEXT(s, j->store_address);
-    field_u32(s, &j->store_port);
-    FIELD_TEXT(s, j->text);
-}
-
-static void describe_failure(struct stream *s, struct failure *f)
-{
-    FIELD_ENUM(s, f->kind, FAILURE_KIND_COUNT);
-    field_u32(s, &f->rank);
-    field_u32(s, &f->local_rank);
-    field_u32(s, &f->pid);
-    field_i32(s, &f->code);
-    field_bool(s, &f->core_dumped);
-    field_bool(s, &f->out_of_memory);
-    field_bool(s, &f->final);
-    field_u64(s, &f->at_ms);
-    field_u64(s, &f->wall_ms);
-    field_u64(s, &f->ran_ms);
-    FIELD_TEXT(s, f->host);
-    FIELD_TEXT(s, f->what);
-    FIELD_TEXT(s, f->said);
-    FIELD_TEXT(s, f->log);
-}
-
-static void describe_node(struct stream *s, struct job_node *n)
-{
-    FIELD_TEXT(s, n->host);
-    FIELD_TEXT(s, n->address);
-    FIELD_TEXT(s, n->seen);
-    FIELD_TEXT(s, n->containment);
-    field_u32(s, &n->pid);
-    /* only where it says something: readers and writers of before have none */
-    if (s->in ? s->in->left > 0 : *n->role != '\0')
-        FIELD_TEXT(s, n->role);
-}
-
-static void describe_place(struct stream *s, struct membership_node *n)
-{
-    field_id(s, &n->incarnation);
-    field_u64(s, &n->identity);
-    FIELD_ENUM(s, n->state, MEMBERSHIP_NODE_STATE_COUNT);
-    field_u32(s, &n->workers);
-    field_u32(s, &n->wanted_slot);
-    field_u32(s, &n->slot);
-    field_u32(s, &n->group_rank);
-    field_u32(s, &n->first_rank);
-    field_u64(s, &n->joined);
-    field_bool(s, &n->host);
-    field_bool(s, &n->leaving);
-}
-
-/* Times as ages: after a restart the clock may be another. */
-static void describe_past(struct stream *s, struct membership_past *p, uint64_t now)
-{
-    field_u64(s, &p->identity);
-    field_bool(s, &p->quarantined);
-    field_u32(s, &p->count);
-    if (p->count > QUARANTINE_MAX)
-        s->in->bad = true;
-    for (uint32_t i = 0; i < p->count && p->count <= QUARANTINE_MAX; i++) {
-        uint64_t age = s->out ? now - p->at[i] : 0;
-
-        field_u64(s, &age);
-        p->at[i] = now - age;
+#define FIELD(kind_, type, member)                                                     \
+    .name = #member, .kind = kind_, .offset = offsetof(struct type, member),           \
+    .size = sizeof(((struct type *)0)->member)
+#define PLAIN(kind, type, member)                                                      \
+    {                                                                                  \
+        FIELD(PROTO_##kind, type, member)                                              \
     }
-}
+#define ENUM(type, member, count)                                                      \
+    {                                                                                  \
+        FIELD(PROTO_ENUM, type, member), .max = (count)-1                              \
+    }
+#define TABLE(fields)                                                                  \
+    {                                                                                  \
+        fields, sizeof(fields) / sizeof((fields)[0])                                   \
+    }
+
+static const struct proto_field state_fields[] = {
+    ENUM(job, round.state, JOB_STATE_COUNT),
+    ENUM(job, round.cause, JOB_CAUSE_COUNT),
+    ENUM(job, round.reason, JOB_REASON_COUNT),
+    PLAIN(U64, job, round.epoch),
+    PLAIN(U32, job, round.restarts),
+    PLAIN(BOOL, job, round.ending),
+    PLAIN(BOOL, job, round.restart_spent),
+    PLAIN(BOOL, job, round.too_young),
+    PLAIN(BOOL, job, round.short_lived),
+    PLAIN(U32, job, round.crash_loop),
+    PLAIN(BOOL, job, round.store_ready),
+    PLAIN(I32, job, round.exit_code),
+    PLAIN(U32, job, round.grace_ms),
+    PLAIN(U32, job, round.group_size),
+    PLAIN(U32, job, round.world_size),
+    PLAIN(U32, job, round.leader),
+    PLAIN(U32, job, round.root_node),
+    PLAIN(U64, job, round.root_identity),
+    PLAIN(U64, job, round.root_at),
+    PLAIN(TEXT, job, store_address),
+    PLAIN(U32, job, store_port),
+    PLAIN(TEXT, job, text),
+};
+static const struct proto_table state_table = TABLE(state_fields);
+
+static const struct proto_field node_fields[] = {
+    PLAIN(TEXT, job_node, host), PLAIN(TEXT, job_node, address),
+    PLAIN(TEXT, job_node, seen), PLAIN(TEXT, job_node, containment),
+    PLAIN(U32, job_node, pid),
+};
+static const struct proto_table node_table = TABLE(node_fields);
+
+static const struct proto_field place_fields[] = {
+    PLAIN(ID, membership_node, incarnation),
+    PLAIN(U64, membership_node, identity),
+    ENUM(membership_node, state, MEMBERSHIP_NODE_STATE_COUNT),
+    PLAIN(U32, membership_node, workers),
+    PLAIN(U32, membership_node, wanted_slot),
+    PLAIN(U32, membership_node, slot),
+    PLAIN(U32, membership_node, group_rank),
+    PLAIN(U32, membership_node, first_rank),
+    PLAIN(U64, membership_node, joined),
+    PLAIN(BOOL, membership_node, host),
+    PLAIN(BOOL, membership_node, leaving),
+};
+static const struct proto_table place_table = TABLE(place_fields);
+
+/* The settings that the journals of every version hold. Those behind them came later:
+ * where a record ends there, they keep their default. */
+#define CONFIG_FIELDS_ALWAYS 18
+
+static const struct proto_table config_always = { proto_job_config_fields,
+                                                  CONFIG_FIELDS_ALWAYS };
 
 /* -- writing ---------------------------------------------------------------------- */
 
 struct record {
     uint8_t data[JOURNAL_RECORD_MAX];
     struct wire_out out;
-    struct stream s;
 };
+
+static void put_field(struct wire_out *w, const struct proto_field *f, const char *at)
+{
+    uint32_t u32 = 0;
+    uint64_t u64;
+
+    switch (f->kind) {
+    case PROTO_U32:
+    case PROTO_I32:
+        memcpy(&u32, at, sizeof(u32));
+        wire_put_u32(w, u32);
+        break;
+    case PROTO_U64:
+        memcpy(&u64, at, sizeof(u64));
+        wire_put_u64(w, u64);
+        break;
+    case PROTO_ID:
+        wire_put_bytes(w, at, f->size);
+        break;
+    case PROTO_BOOL:
+        wire_put_u8(w, *at != 0);
+        break;
+    case PROTO_ENUM:
+        memcpy(&u32, at, sizeof(u32));
+        wire_put_u8(w, (uint8_t)u32);
+        break;
+    case PROTO_WORD:
+        memcpy(&u32, at, sizeof(u32));
+        wire_put_text(w, f->names[u32]);
+        break;
+    case PROTO_TEXT:
+    case PROTO_TAIL:
+    case PROTO_NAME:
+        wire_put_text(w, at);
+        break;
+    case PROTO_OBJECT:
+        assert(false); /* no record holds one */
+    }
+}
+
+static void put_fields(struct record *rec, const struct proto_table *table,
+                       const void *base)
+{
+    for (unsigned i = 0; i < table->count; i++)
+        put_field(&rec->out, &table->field[i],
+                  (const char *)base + table->field[i].offset);
+}
 
 /* Every record begins with the instance of its job. */
 static void record_begin(struct record *rec, const struct job *job)
 {
     rec->out = (struct wire_out){ .start = rec->data, .size = sizeof(rec->data) };
-    rec->s = (struct stream){ .out = &rec->out };
     wire_put_bytes(&rec->out, job->round.instance.byte,
                    sizeof(job->round.instance.byte));
 }
 
-static void record_write(struct journal *j, enum record_type type,
-                         const struct record *rec)
+static void record_append(struct journal *j, enum record_type type,
+                          const struct record *rec)
 {
+    assert(!rec->out.bad);
     journal_append(j, type, rec->data, rec->out.used);
 }
 
-/* The descriptions take what they write as changeable, because they also read it. */
-static struct job *changeable(const struct job *job)
-{
-    return (struct job *)(uintptr_t)job;
-}
-
-void record_job(struct journal *j, const struct job *job)
+void job_records_put_job(struct journal *j, const struct job *job)
 {
     struct record rec;
 
     record_begin(&rec, job);
-    FIELD_TEXT(&rec.s, changeable(job)->run_id);
-    field_u64(&rec.s, &changeable(job)->created_wall_ms);
-    describe_config(&rec.s, &changeable(job)->config);
-    record_write(j, RECORD_JOB, &rec);
+    wire_put_text(&rec.out, job->run_id);
+    wire_put_u64(&rec.out, job->created_wall_ms);
+    put_fields(&rec, &proto_job_config, &job->config);
+    record_append(j, RECORD_JOB, &rec);
 }
 
-void record_state(struct journal *j, const struct job *job)
+void job_records_put_state(struct journal *j, const struct job *job)
 {
     struct record rec;
 
     record_begin(&rec, job);
-    describe_state(&rec.s, changeable(job));
-    record_write(j, RECORD_STATE, &rec);
+    put_fields(&rec, &state_table, job);
+    record_append(j, RECORD_STATE, &rec);
 }
 
-void record_failure(struct journal *j, const struct job *job)
+void job_records_put_failure(struct journal *j, const struct job *job)
 {
     struct record rec;
 
     record_begin(&rec, job);
-    describe_failure(&rec.s, &changeable(job)->failure);
-    FIELD_TEXT(&rec.s, changeable(job)->afterwards);
-    record_write(j, RECORD_FAILURE, &rec);
+    put_fields(&rec, &proto_failure, &job->failure);
+    wire_put_text(&rec.out, job->afterwards);
+    record_append(j, RECORD_FAILURE, &rec);
 }
 
-void record_node(struct journal *j, const struct job *job, uint32_t index)
+/* Of a role there is something only where it is not the default. */
+void job_records_put_node(struct journal *j, const struct job *job, uint32_t index)
+{
+    const struct job_node *n = job->node[index];
+    struct record rec;
+
+    record_begin(&rec, job);
+    wire_put_u32(&rec.out, index);
+    put_fields(&rec, &node_table, n);
+    if (*n->role)
+        wire_put_text(&rec.out, n->role);
+    record_append(j, RECORD_NODE, &rec);
+}
+
+void job_records_put_place(struct journal *j, const struct job *job, uint32_t index)
 {
     struct record rec;
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, index);
-    describe_node(&rec.s, job->node[index]);
-    record_write(j, RECORD_NODE, &rec);
+    put_fields(&rec, &place_table, &job->round.node[index]);
+    record_append(j, RECORD_PLACE, &rec);
 }
 
-void record_place(struct journal *j, const struct job *job, uint32_t index)
+void job_records_put_drop(struct journal *j, const struct job *job, uint32_t index)
 {
     struct record rec;
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, index);
-    describe_place(&rec.s, &changeable(job)->round.node[index]);
-    record_write(j, RECORD_PLACE, &rec);
+    record_append(j, RECORD_DROP, &rec);
 }
 
-void record_drop(struct journal *j, const struct job *job, uint32_t index)
-{
-    struct record rec;
-
-    record_begin(&rec, job);
-    wire_put_u32(&rec.out, index);
-    record_write(j, RECORD_DROP, &rec);
-}
-
-/* Who had a slot last is known from the PLACE of each member, as long as it is there.
- */
-static void record_slot(struct journal *j, const struct job *job, uint32_t slot)
+/* As long as a member is there, its PLACE says that it had the slot. */
+static void put_slot(struct journal *j, const struct job *job, uint32_t slot)
 {
     struct record rec;
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, slot);
     wire_put_u64(&rec.out, job->round.slot_identity[slot]);
-    record_write(j, RECORD_SLOT, &rec);
+    record_append(j, RECORD_SLOT, &rec);
 }
 
-void record_past(struct journal *j, const struct job *job, uint32_t index)
+/* Times as ages: after a restart the clock may be another. */
+void job_records_put_past(struct journal *j, const struct job *job, uint32_t index)
 {
-    const struct membership *r = &job->round;
-    struct membership_past past = r->past[index];
+    const struct membership *m = &job->round;
+    const struct membership_past *past = &m->past[index];
+    uint64_t now = m->last_now - m->stalled;
     struct record rec;
 
     record_begin(&rec, job);
-    describe_past(&rec.s, &past, r->last_now - r->stalled);
-    record_write(j, RECORD_PAST, &rec);
+    wire_put_u64(&rec.out, past->identity);
+    wire_put_u8(&rec.out, past->quarantined);
+    wire_put_u32(&rec.out, past->count);
+    for (uint32_t i = 0; i < past->count; i++)
+        wire_put_u64(&rec.out, now - past->at[i]);
+    record_append(j, RECORD_PAST, &rec);
 }
 
-void record_end(struct journal *j, const struct job *job)
+void job_records_put_end(struct journal *j, const struct job *job)
 {
     struct record rec;
 
     record_begin(&rec, job);
-    record_write(j, RECORD_END, &rec);
+    record_append(j, RECORD_END, &rec);
 }
 
-void record_all(struct journal *j, const struct job *job)
+void job_records_put_all(struct journal *j, const struct job *job)
 {
-    const struct membership *r = &job->round;
+    const struct membership *m = &job->round;
 
-    record_job(j, job);
-    record_state(j, job);
+    job_records_put_job(j, job);
+    job_records_put_state(j, job);
     if (job->failure.kind != FAILURE_NONE)
-        record_failure(j, job);
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        record_node(j, job, i);
-        record_place(j, job, i);
+        job_records_put_failure(j, job);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        job_records_put_node(j, job, i);
+        job_records_put_place(j, job, i);
     }
-    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
-        if (r->slot_identity[slot] != 0)
-            record_slot(j, job, slot);
-    for (uint32_t i = 0; i < r->pasts; i++)
-        record_past(j, job, i);
+    for (uint32_t slot = 0; slot < m->config.max_nodes; slot++)
+        if (m->slot_identity[slot] != 0)
+            put_slot(j, job, slot);
+    for (uint32_t i = 0; i < m->pasts; i++)
+        job_records_put_past(j, job, i);
 }
 
 /* -- reading ---------------------------------------------------------------------- */
 
-/* While reading, nodes live in round.node[] at their index; state FREE means none. */
-struct record_reader {
+/* While reading, nodes are in round.node[] at their index; state FREE: there is none.
+ */
+struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
 };
 
-struct record_reader *record_reader_create(uint64_t now_ms)
+struct job_records_reader *job_records_reader_create(uint64_t now_ms)
 {
-    struct record_reader *reader = xcalloc(1, sizeof(*reader));
+    struct job_records_reader *reader = xcalloc(1, sizeof(*reader));
 
     reader->now_ms = now_ms;
     return reader;
 }
 
-static struct job **find(struct record_reader *reader, const struct id128 *instance)
+static void get_enum(struct wire_in *in, const struct proto_field *f, char *at)
+{
+    uint32_t v = wire_get_u8(in);
+
+    if (v > f->max)
+        in->bad = true;
+    else
+        memcpy(at, &v, sizeof(v));
+}
+
+static void get_word(struct wire_in *in, const struct proto_field *f, char *at)
+{
+    char word[32];
+    uint32_t v;
+
+    wire_get_text(in, word, sizeof(word));
+    v = proto_word(f->names, (unsigned)f->max + 1, word);
+    memcpy(at, &v, sizeof(v));
+}
+
+static void get_field(struct wire_in *in, const struct proto_field *f, char *at)
+{
+    uint32_t u32;
+    uint64_t u64;
+
+    switch (f->kind) {
+    case PROTO_U32:
+    case PROTO_I32:
+        u32 = wire_get_u32(in);
+        memcpy(at, &u32, sizeof(u32));
+        break;
+    case PROTO_U64:
+        u64 = wire_get_u64(in);
+        memcpy(at, &u64, sizeof(u64));
+        break;
+    case PROTO_ID:
+        wire_get_bytes(in, at, f->size);
+        break;
+    case PROTO_BOOL:
+        *at = wire_get_u8(in) != 0;
+        break;
+    case PROTO_ENUM:
+        get_enum(in, f, at);
+        break;
+    case PROTO_WORD:
+        get_word(in, f, at);
+        break;
+    case PROTO_TEXT:
+    case PROTO_TAIL:
+    case PROTO_NAME:
+        wire_get_text(in, at, f->size);
+        break;
+    case PROTO_OBJECT:
+        assert(false);
+    }
+}
+
+static void get_fields(struct wire_in *in, const struct proto_table *table, void *base)
+{
+    for (unsigned i = 0; i < table->count; i++)
+        get_field(in, &table->field[i], (char *)base + table->field[i].offset);
+}
+
+static void get_config(struct wire_in *in, struct job_config *config)
+{
+    const struct proto_table *all = &proto_job_config;
+
+    get_fields(in, &config_always, config);
+    for (unsigned i = CONFIG_FIELDS_ALWAYS; i < all->count && in->left > 0; i++)
+        get_field(in, &all->field[i], (char *)config + all->field[i].offset);
+}
+
+static struct job **find_job(struct job_records_reader *reader,
+                             const struct id128 *instance)
 {
     struct job **at = &reader->jobs;
 
@@ -393,18 +389,18 @@ static struct job **find(struct record_reader *reader, const struct id128 *insta
     return at;
 }
 
-static int read_job(struct record_reader *reader, struct stream *s,
+static int read_job(struct job_records_reader *reader, struct wire_in *in,
                     const struct id128 *instance, struct err *e)
 {
-    char run_id[RUN_ID_MAX + 1], why[128];
-    struct job_config config = { 0 }; /* a field's old value is read before it is set */
-    struct job **at = find(reader, instance);
-    uint64_t created_wall_ms = 0;
+    char run_id[RUN_ID_MAX + 1], why[ERROR_TEXT_MAX_BYTES + 1];
+    struct job **at = find_job(reader, instance);
+    struct job_config config = { 0 };
+    uint64_t created_wall_ms;
 
-    FIELD_TEXT(s, run_id);
-    field_u64(s, &created_wall_ms);
-    describe_config(s, &config);
-    if (s->in->bad || *at)
+    wire_get_text(in, run_id, sizeof(run_id));
+    created_wall_ms = wire_get_u64(in);
+    get_config(in, &config);
+    if (in->bad || *at)
         return err_set(e, "a job's record makes no sense");
     if (!job_config_is_valid(&config, why, sizeof(why)))
         return err_set(e, "a job's record: %s", why);
@@ -413,111 +409,144 @@ static int read_job(struct record_reader *reader, struct stream *s,
     return 0;
 }
 
-static void read_about_node(struct stream *s, unsigned type, struct job *job,
-                            uint32_t index)
-{
-    struct membership_node *n = &job->round.node[index];
+/* A record of a job that is there. */
+struct record_read {
+    struct wire_in in;
+    struct job *job;
+    uint32_t index; /* of the node that it is about */
+    uint64_t now_ms;
+};
 
-    if (type == RECORD_NODE) {
-        describe_node(s, job_add_node(job, index));
-        job_name_node(job, index, "");
-    } else if (type == RECORD_PLACE) {
-        describe_place(s, n);
-        if (n->slot != MEMBERSHIP_NONE && n->slot >= job->round.config.max_nodes)
-            s->in->bad = true;
-        else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)
-            job->round.slot_identity[n->slot] = n->identity;
-    } else if (type == RECORD_DROP) {
-        n->state = MEMBERSHIP_NODE_FREE;
-        job_drop_node(job, index);
-    }
+static void read_state(struct record_read *r)
+{
+    get_fields(&r->in, &state_table, r->job);
+    if (r->job->round.leader != MEMBERSHIP_NONE &&
+        r->job->round.leader >= r->job->round.capacity)
+        r->in.bad = true;
 }
 
-static void read_slot(struct stream *s, struct job *job)
+static void read_failure(struct record_read *r)
 {
-    uint32_t slot = 0;
-    uint64_t identity = 0;
-
-    field_u32(s, &slot);
-    field_u64(s, &identity);
-    if (slot >= job->round.config.max_nodes)
-        s->in->bad = true;
-    else if (!s->in->bad)
-        job->round.slot_identity[slot] = identity;
+    get_fields(&r->in, &proto_failure, &r->job->failure);
+    wire_get_text(&r->in, r->job->afterwards, sizeof(r->job->afterwards));
 }
 
-static void read_past(struct stream *s, struct job *job, uint64_t now)
+static void read_node(struct record_read *r)
 {
-    struct membership_past past = { 0 };
+    struct job_node *n = job_add_node(r->job, r->index);
 
-    describe_past(s, &past, now);
-    if (!s->in->bad)
-        membership_past_put(&job->round, &past);
+    get_fields(&r->in, &node_table, n);
+    if (r->in.left > 0)
+        wire_get_text(&r->in, n->role, sizeof(n->role));
+    job_name_node(r->job, r->index, "");
 }
 
-int record_read(void *arg, unsigned type, const void *data, size_t size, struct err *e)
+static void read_place(struct record_read *r)
 {
-    struct record_reader *reader = arg;
-    struct wire_in in = { .next = data, .left = size };
-    struct stream s = { .in = &in };
+    struct membership_node *n = &r->job->round.node[r->index];
+
+    get_fields(&r->in, &place_table, n);
+    if (n->slot != MEMBERSHIP_NONE && n->slot >= r->job->round.config.max_nodes)
+        r->in.bad = true;
+    else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)
+        r->job->round.slot_identity[n->slot] = n->identity;
+}
+
+static void read_drop(struct record_read *r)
+{
+    r->job->round.node[r->index].state = MEMBERSHIP_NODE_FREE;
+    job_drop_node(r->job, r->index);
+}
+
+static void read_slot(struct record_read *r)
+{
+    uint32_t slot = wire_get_u32(&r->in);
+    uint64_t identity = wire_get_u64(&r->in);
+
+    if (slot >= r->job->round.config.max_nodes)
+        r->in.bad = true;
+    else if (!r->in.bad)
+        r->job->round.slot_identity[slot] = identity;
+}
+
+static void read_past(struct record_read *r)
+{
+    struct membership_past past = { .identity = wire_get_u64(&r->in) };
+
+    past.quarantined = wire_get_u8(&r->in) != 0;
+    past.count = wire_get_u32(&r->in);
+    if (past.count > QUARANTINE_MAX)
+        r->in.bad = true;
+    for (uint32_t i = 0; i < past.count && !r->in.bad; i++)
+        past.at[i] = r->now_ms - wire_get_u64(&r->in);
+    if (!r->in.bad)
+        membership_past_put(&r->job->round, &past);
+}
+
+static const struct {
+    void (*read)(struct record_read *r);
+    bool of_node; /* the index of a node comes first */
+} records[RECORD_TYPE_COUNT] = {
+    [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
+    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },
+    [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
+    [RECORD_PAST] = { read_past, false },
+};
+
+int job_records_read(void *arg, unsigned type, const void *data, size_t size,
+                     struct err *e)
+{
+    struct job_records_reader *reader = arg;
+    struct record_read r = { .in = { .next = data, .left = size },
+                             .now_ms = reader->now_ms };
     struct id128 instance;
-    struct job **at, *job;
-    uint32_t index = 0;
+    struct job **at;
 
-    field_id(&s, &instance);
+    wire_get_bytes(&r.in, instance.byte, sizeof(instance.byte));
     if (type == RECORD_JOB)
-        return read_job(reader, &s, &instance, e);
-    at = find(reader, &instance);
-    job = *at;
-    if (!job || in.bad || type >= RECORD_TYPE_COUNT)
+        return read_job(reader, &r.in, &instance, e);
+    at = find_job(reader, &instance);
+    r.job = *at;
+    if (!r.job || r.in.bad || type >= RECORD_TYPE_COUNT ||
+        (type != RECORD_END && !records[type].read))
         return err_set(e, "record of type %u is about no job", type);
-    if (type >= RECORD_NODE && type <= RECORD_DROP) {
-        field_u32(&s, &index);
-        if (in.bad || index >= job->round.capacity)
-            return err_set(e, "record of type %u is about no node", type);
-        read_about_node(&s, type, job, index);
-    } else if (type == RECORD_STATE) {
-        describe_state(&s, job);
-        if (job->round.leader != MEMBERSHIP_NONE &&
-            job->round.leader >= job->round.capacity)
-            in.bad = true;
-    } else if (type == RECORD_FAILURE) {
-        describe_failure(&s, &job->failure);
-        FIELD_TEXT(&s, job->afterwards);
-    } else if (type == RECORD_SLOT)
-        read_slot(&s, job);
-    else if (type == RECORD_PAST)
-        read_past(&s, job, reader->now_ms);
-    else if (type == RECORD_END) {
-        *at = job->next;
-        job_destroy(job);
+    if (type == RECORD_END) {
+        *at = r.job->next;
+        job_destroy(r.job);
+        return 0;
     }
-    return in.bad ? err_set(e, "record of type %u is cut short", type) : 0;
+    if (records[type].of_node) {
+        r.index = wire_get_u32(&r.in);
+        if (r.in.bad || r.index >= r.job->round.capacity)
+            return err_set(e, "record of type %u is about no node", type);
+    }
+    records[type].read(&r);
+    return r.in.bad ? err_set(e, "record of type %u is cut short", type) : 0;
 }
 
-struct saved {
+struct saved_node {
     struct membership_node node;
     uint32_t index;
 };
 
 static int compare_joined(const void *a, const void *b)
 {
-    uint64_t x = ((const struct saved *)a)->node.joined;
-    uint64_t y = ((const struct saved *)b)->node.joined;
+    uint64_t x = ((const struct saved_node *)a)->node.joined;
+    uint64_t y = ((const struct saved_node *)b)->node.joined;
 
     return x < y ? -1 : x > y;
 }
 
-/* Hand the nodes to the round in the order in which they joined. */
+/* Hand the nodes to the membership in the order in which they joined. */
 static void restore_nodes(struct job *job, uint64_t now_ms)
 {
     struct membership *r = &job->round;
-    struct saved *saved = xcalloc(r->capacity, sizeof(*saved));
+    struct saved_node *saved = xcalloc(r->capacity, sizeof(*saved));
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < r->capacity; i++)
         if (r->node[i].state != MEMBERSHIP_NODE_FREE && job->node[i])
-            saved[count++] = (struct saved){ r->node[i], i };
+            saved[count++] = (struct saved_node){ r->node[i], i };
     qsort(saved, count, sizeof(*saved), compare_joined);
     for (uint32_t i = 0; i < count; i++)
         membership_restore_node(r, saved[i].index, &saved[i].node);
@@ -525,7 +554,7 @@ static void restore_nodes(struct job *job, uint64_t now_ms)
     membership_restored(r, now_ms);
 }
 
-struct job *record_reader_finish(struct record_reader *reader)
+struct job *job_records_reader_finish(struct job_records_reader *reader)
 {
     struct job *jobs = reader->jobs;
 

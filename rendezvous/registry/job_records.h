@@ -18,29 +18,29 @@ struct journal;
  *   PLACE    its state and slot: at every change
  *   DROP     the node is gone
  *   END      the job is forgotten
- *   SLOT     who had it last: in a snapshot, else the members' PLACE says it
- *   PAST     what troubles a host has made: at each
+ *   SLOT     who had it last: in a snapshot alone, otherwise the PLACE of a member says
+ * it PAST     what troubles a host has made: at each
  */
-void record_job(struct journal *j, const struct job *job);
-void record_state(struct journal *j, const struct job *job);
-void record_failure(struct journal *j, const struct job *job);
-void record_node(struct journal *j, const struct job *job, uint32_t index);
-void record_place(struct journal *j, const struct job *job, uint32_t index);
-void record_drop(struct journal *j, const struct job *job, uint32_t index);
-void record_past(struct journal *j, const struct job *job, uint32_t index);
-void record_end(struct journal *j, const struct job *job);
+void job_records_put_job(struct journal *j, const struct job *job);
+void job_records_put_state(struct journal *j, const struct job *job);
+void job_records_put_failure(struct journal *j, const struct job *job);
+void job_records_put_node(struct journal *j, const struct job *job, uint32_t index);
+void job_records_put_place(struct journal *j, const struct job *job, uint32_t index);
+void job_records_put_drop(struct journal *j, const struct job *job, uint32_t index);
+void job_records_put_past(struct journal *j, const struct job *job, uint32_t index);
+void job_records_put_end(struct journal *j, const struct job *job);
 /* All of a job, for a snapshot. */
-void record_all(struct journal *j, const struct job *job);
+void job_records_put_all(struct journal *j, const struct job *job);
 
 /*
- * Apply one record to the list of jobs; in the end record_finish wakes each job's
- * round. -1 if the record makes no sense.
+ * Apply one record to the list of jobs; in the end job_records_reader_finish restores
+ * the membership of each job. -1: the record makes no sense.
  */
-struct record_reader;
-struct record_reader *record_reader_create(uint64_t now_ms);
-int record_read(void *reader, unsigned type, const void *data, size_t size,
-                struct err *e) MUST_CHECK;
+struct job_records_reader;
+struct job_records_reader *job_records_reader_create(uint64_t now_ms);
+int job_records_read(void *reader, unsigned type, const void *data, size_t size,
+                     struct err *e) MUST_CHECK;
 /* The jobs, restored; frees the reader. */
-struct job *record_reader_finish(struct record_reader *reader);
+struct job *job_records_reader_finish(struct job_records_reader *reader);
 
 #endif

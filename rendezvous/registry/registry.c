@@ -34,8 +34,8 @@ struct job *registry_add(struct registry *g, const char *run_id,
     job->next = g->jobs;
     g->jobs = job;
     if (g->journal) {
-        record_job(g->journal, job);
-        record_state(g->journal, job);
+        job_records_put_job(g->journal, job);
+        job_records_put_state(g->journal, job);
     }
     return job;
 }
@@ -52,7 +52,7 @@ void registry_forget(struct registry *g, struct job *job)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     if (g->journal)
-        record_end(g->journal, job);
+        job_records_put_end(g->journal, job);
     job_destroy(job);
 }
 
@@ -310,7 +310,7 @@ static void dump(void *arg, struct journal *journal)
     const struct registry *g = arg;
 
     for (const struct job *j = g->jobs; j; j = j->next)
-        record_all(journal, j);
+        job_records_put_all(journal, j);
 }
 
 /* A snapshot, if it is time for one. Without room for it all is well. */
@@ -363,10 +363,11 @@ static void begin_history(struct registry *g, const struct job *job)
 
 static int open_journal(struct registry *g, struct err *e)
 {
-    struct record_reader *reader = record_reader_create(g->now_ms);
+    struct job_records_reader *reader = job_records_reader_create(g->now_ms);
 
-    g->journal = journal_open(g->config.disk, record_read, reader, &g->cut_bytes, e);
-    g->jobs = record_reader_finish(reader);
+    g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
+                              e);
+    g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
         if (j->round.state == JOB_DONE)

@@ -36,7 +36,7 @@ static void adopt(struct registry_step *s, uint32_t node)
     n->pid = join->pid;
     registry_bind(s->peer, s->job, node);
     if (s->registry->journal)
-        record_node(s->registry->journal, s->job, node);
+        job_records_put_node(s->registry->journal, s->job, node);
     n->same_arguments = job_has_same_arguments(&s->job->config, &join->config);
     registry_tell(s->registry, s->job, "joined", n->host,
                   "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
@@ -48,7 +48,7 @@ static void save_job(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
     if (s->registry->journal)
-        record_state(s->registry->journal, s->job);
+        job_records_put_state(s->registry->journal, s->job);
 }
 
 static void save_node(struct registry_step *s, const struct membership_action *a)
@@ -56,13 +56,13 @@ static void save_node(struct registry_step *s, const struct membership_action *a
     if (!s->job->node[a->node])
         adopt(s, a->node);
     if (s->registry->journal)
-        record_place(s->registry->journal, s->job, a->node);
+        job_records_put_place(s->registry->journal, s->job, a->node);
 }
 
 static void save_past(struct registry_step *s, const struct membership_action *a)
 {
     if (s->registry->journal)
-        record_past(s->registry->journal, s->job, a->node);
+        job_records_put_past(s->registry->journal, s->job, a->node);
 }
 
 static void drop_node(struct registry_step *s, const struct membership_action *a)
@@ -74,7 +74,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
         s->registry->config.hang_up(s->registry->config.arg, p->conn);
     }
     if (s->registry->journal)
-        record_drop(s->registry->journal, s->job, a->node);
+        job_records_put_drop(s->registry->journal, s->job, a->node);
     job_drop_node(s->job, a->node);
 }
 
@@ -312,7 +312,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
                  ", and its epoch was younger than --restart-min-uptime (%g s)",
                  job->config.restart_min_uptime_ms / 1e3);
     if (s->registry->journal)
-        record_failure(s->registry->journal, job);
+        job_records_put_failure(s->registry->journal, job);
 }
 
 static void root_cause(struct registry_step *s, const struct membership_action *a)
@@ -343,7 +343,7 @@ static void afterwards(struct registry_step *s, const struct membership_action *
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
     add_afterwards(s->job, &f);
     if (s->registry->journal)
-        record_failure(s->registry->journal, s->job);
+        job_records_put_failure(s->registry->journal, s->job);
     registry_tell(s->registry, s->job, "afterwards", f.host, "%s",
                   job_describe_failure(&f, text, sizeof(text)));
 }
@@ -463,7 +463,7 @@ static void say_done(struct registry_step *s)
     job->done_ms = s->registry->now_ms;
     set_result_text(job);
     if (s->registry->journal) /* with the text */
-        record_state(s->registry->journal, job);
+        job_records_put_state(s->registry->journal, job);
     registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
                   proto_reason_name(job->round.reason), job->round.exit_code,
                   job->text);
