@@ -25,6 +25,13 @@ enum proto_kind {
 
 struct proto_table;
 
+/* A setting of a job, as users know it. All nodes of a job must have the same. */
+struct proto_setting {
+    const char *name;     /* "--max-restarts" */
+    int64_t min, max;     /* of a number: what a job may have */
+    const char *words[2]; /* of a bool: what false and true are called */
+};
+
 struct proto_field {
     const char *name;
     enum proto_kind kind;
@@ -33,6 +40,7 @@ struct proto_field {
     int64_t min, max;
     const char *const *names;
     const struct proto_table *object;
+    const struct proto_setting *setting; /* NULL: it is none */
 };
 
 struct proto_table {

@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_fields.h"
 
 /* Spares that a job can hold beside its members. */
 static uint32_t spares_max(const struct job_config *c)
@@ -136,80 +136,6 @@ void job_name_node(struct job *j, uint32_t index, const char *host)
     j->name_hash[index] = hash_of(n->host);
 }
 
-/* The settings of a job: how each is called, and what it may be. */
-static const struct setting {
-    const char *flag;
-    size_t offset;
-    uint32_t min, max;
-} settings[] = {
-    { "the smallest number of nodes", offsetof(struct job_config, min_nodes), 1,
-      NODES_MAX },
-    { "the largest number of nodes", offsetof(struct job_config, max_nodes), 1,
-      NODES_MAX },
-    { "--max-restarts", offsetof(struct job_config, max_restarts), 0, RESTARTS_MAX },
-    { "the lease (ms)", offsetof(struct job_config, lease_ms), LEASE_MS_MIN,
-      LEASE_MS_MAX },
-    { "the join timeout (ms)", offsetof(struct job_config, join_timeout_ms), 1,
-      UINT32_MAX },
-    { "the last call (ms)", offsetof(struct job_config, last_call_ms), 0, UINT32_MAX },
-    { "--shutdown-timeout (ms)", offsetof(struct job_config, shutdown_grace_ms), 0,
-      UINT32_MAX },
-    { "--failure-grace (ms)", offsetof(struct job_config, failure_grace_ms), 0,
-      UINT32_MAX },
-    { "--restart-min-uptime (ms)", offsetof(struct job_config, restart_min_uptime_ms),
-      0, UINT32_MAX },
-    { "--restart-backoff (ms)", offsetof(struct job_config, restart_backoff_ms), 0,
-      UINT32_MAX },
-    { "quarantine", offsetof(struct job_config, quarantine), 0, QUARANTINE_MAX },
-    { "--spares", offsetof(struct job_config, spares), 0, NODES_MAX },
-};
-#define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))
-
-static uint32_t setting_value(const struct job_config *c, const struct setting *s)
-{
-    return *(const uint32_t *)(const void *)((const char *)c + s->offset);
-}
-
-static const char *or_none(const char *text)
-{
-    return *text ? text : "not given";
-}
-
-static const char *spares_text(const struct job_config *c, char buf[16])
-{
-    snprintf(buf, 16, c->limit_spares ? "%" PRIu32 : "not given", c->spares);
-    return buf;
-}
-
-/* "" if the same but for the numbers. */
-static void compare_words(const struct job_config *ours,
-                          const struct job_config *theirs, char *buf, size_t size)
-{
-    char a[16], b[16];
-
-    if (ours->scale != theirs->scale)
-        snprintf(buf, size, "the scale-up policy is %s in the job and %s here",
-                 proto_scale_name(ours->scale), proto_scale_name(theirs->scale));
-    else if (ours->strict_fence != theirs->strict_fence)
-        snprintf(buf, size, "--fence is %s in the job and %s here",
-                 ours->strict_fence ? "strict" : "grace",
-                 theirs->strict_fence ? "strict" : "grace");
-    else if (ours->preflight != theirs->preflight)
-        snprintf(buf, size, "--preflight is %s in the job and %s here",
-                 ours->preflight ? "given" : "not given",
-                 theirs->preflight ? "given" : "not given");
-    else if (ours->limit_spares != theirs->limit_spares)
-        snprintf(buf, size, "--spares is %s in the job and %s here",
-                 spares_text(ours, a), spares_text(theirs, b));
-    else if (strcmp(ours->no_restart_on, theirs->no_restart_on) != 0)
-        snprintf(buf, size, "--no-restart-on is %s in the job and %s here",
-                 or_none(ours->no_restart_on), or_none(theirs->no_restart_on));
-    else if (strcmp(ours->program, theirs->program) != 0 &&
-             !job_has_same_arguments(ours, theirs)) /* its name may have been cut */
-        snprintf(buf, size, "the program is %s in the job and %s here", ours->program,
-                 theirs->program);
-}
-
 bool job_can_spare(const struct job_config *config)
 {
     return config->min_nodes < config->max_nodes || config->spares > 0;
@@ -221,43 +147,88 @@ bool job_has_same_arguments(const struct job_config *ours,
     return strcmp(ours->arguments_hash, theirs->arguments_hash) == 0;
 }
 
+static const char *text_or_none(const char *text)
+{
+    return *text ? text : "not given";
+}
+
+/* A setting as it is shown: in buf, or elsewhere. */
+static const char *setting_text(const struct job_config *c, const struct proto_field *f,
+                                char *buf, size_t size)
+{
+    const char *at = (const char *)c + f->offset;
+    uint32_t v = 0;
+
+    if (f->kind == PROTO_BOOL)
+        return f->setting->words[*at != 0];
+    if (f->kind == PROTO_TEXT)
+        return text_or_none(at);
+    memcpy(&v, at, sizeof(v));
+    if (f->kind == PROTO_WORD)
+        return f->names[v];
+    if (f->offset == offsetof(struct job_config, spares) && !c->limit_spares)
+        return "not given";
+    snprintf(buf, size, "%" PRIu32, v);
+    return buf;
+}
+
+/* The program's name may have been cut: it says nothing where the arguments agree. */
+static bool is_compared(const struct proto_field *f, const struct job_config *ours,
+                        const struct job_config *theirs)
+{
+    return f->setting && (f->offset != offsetof(struct job_config, program) ||
+                          !job_has_same_arguments(ours, theirs));
+}
+
 char *job_config_difference(const struct job_config *ours,
                             const struct job_config *theirs, char *buf, size_t size)
 {
     buf[0] = '\0';
-    for (unsigned i = 0; i < SETTING_COUNT; i++) {
-        uint32_t a = setting_value(ours, &settings[i]);
-        uint32_t b = setting_value(theirs, &settings[i]);
+    for (unsigned i = 0; i < proto_job_config.count && !*buf; i++) {
+        const struct proto_field *f = &proto_job_config.field[i];
+        char number[2][16];
+        const char *a, *b;
 
-        if (a != b) {
-            snprintf(buf, size, "%s is %" PRIu32 " in the job and %" PRIu32 " here",
-                     settings[i].flag, a, b);
-            return buf;
-        }
+        if (!is_compared(f, ours, theirs))
+            continue;
+        a = setting_text(ours, f, number[0], sizeof(number[0]));
+        b = setting_text(theirs, f, number[1], sizeof(number[1]));
+        if (strcmp(a, b) != 0)
+            snprintf(buf, size, "%s is %s in the job and %s here", f->setting->name, a,
+                     b);
     }
-    compare_words(ours, theirs, buf, size);
     return buf;
+}
+
+static bool setting_is_valid(const struct job_config *c, const struct proto_field *f,
+                             char *why, size_t size)
+{
+    const struct proto_setting *s = f->setting;
+    uint32_t v = 0;
+
+    if (!s || (f->kind != PROTO_U32 && f->kind != PROTO_WORD))
+        return true;
+    memcpy(&v, (const char *)c + f->offset, sizeof(v));
+    if (f->kind == PROTO_WORD && v > f->max)
+        snprintf(why, size, "%s is not one of %s ... %s", s->name, f->names[0],
+                 f->names[f->max]);
+    else if (f->kind == PROTO_U32 && (v < s->min || v > s->max))
+        snprintf(why, size, "%s is %" PRIu32 ", allowed is %" PRId64 " to %" PRId64,
+                 s->name, v, s->min, s->max);
+    else
+        return true;
+    return false;
 }
 
 bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
 {
-    for (unsigned i = 0; i < SETTING_COUNT; i++) {
-        uint32_t v = setting_value(c, &settings[i]);
-
-        if (v < settings[i].min || v > settings[i].max) {
-            snprintf(why, size, "%s is %" PRIu32 ", allowed is %" PRIu32 " to %" PRIu32,
-                     settings[i].flag, v, settings[i].min, settings[i].max);
+    for (unsigned i = 0; i < proto_job_config.count; i++)
+        if (!setting_is_valid(c, &proto_job_config.field[i], why, size))
             return false;
-        }
-    }
     if (c->min_nodes > c->max_nodes) {
         snprintf(why, size,
                  "%" PRIu32 ":%" PRIu32 " nodes: the minimum is above the maximum",
                  c->min_nodes, c->max_nodes);
-        return false;
-    }
-    if (c->scale >= JOB_SCALE_COUNT) {
-        snprintf(why, size, "the scale-up policy is not now, checkpoint or never");
         return false;
     }
     return true;

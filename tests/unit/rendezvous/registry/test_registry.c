@@ -9,6 +9,7 @@
 
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
+#include "rendezvous/protocol/proto_fields.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/registry_world.h"
@@ -365,6 +366,27 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
 }
 END_TEST
 
+START_TEST(nodes_differ_if_any_setting_does)
+{
+    const struct job_config ours = { .limit_spares = true };
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+
+    ck_assert_str_eq(job_config_difference(&ours, &ours, why, sizeof(why)), "");
+    for (unsigned i = 0; i < proto_job_config.count; i++) {
+        const struct proto_field *f = &proto_job_config.field[i];
+        struct job_config theirs = ours;
+
+        if (!f->setting)
+            continue;
+        snprintf(theirs.arguments_hash, sizeof(theirs.arguments_hash), "others");
+        ((char *)&theirs)[f->offset] = 1;
+        job_config_difference(&ours, &theirs, why, sizeof(why));
+        ck_assert_msg(strncmp(why, f->setting->name, strlen(f->setting->name)) == 0,
+                      "%s: \"%s\"", f->name, why);
+    }
+}
+END_TEST
+
 START_TEST(who_waits_is_told_who_was_refused)
 {
     struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
@@ -375,11 +397,11 @@ START_TEST(who_waits_is_told_who_was_refused)
     m.join.config.spares = 2;
     m.join.config.limit_spares = true;
     tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--spares is 0 in the job and 2 here");
+    refusal(1, REFUSED_CONFIG, "--spares is not given in the job and 2 here");
     tell(0, &beat);
     ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused,
                      "node-1 was refused: job \"resnet\" runs with another "
-                     "configuration: --spares is 0 in the job and 2 here");
+                     "configuration: --spares is not given in the job and 2 here");
     m.join.config = join_message(1, "").join.config;
     m.join.config.preflight = true;
     tell(1, &m);
@@ -566,6 +588,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
+    tcase_add_test(tc, nodes_differ_if_any_setting_does);
     tcase_add_test(tc, who_waits_is_told_who_was_refused);
     tcase_add_test(tc, other_arguments_are_told_once);
     tcase_add_test(tc, the_result_names_what_came_afterwards);
