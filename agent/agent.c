@@ -70,7 +70,7 @@ struct agent {
 
 static void happen(struct agent *a, enum agent_event event);
 
-/* -- saying things to the rendezvous ---------------------------------------------- */
+/* -- saying things to the rendezvous -------------------------------------------- */
 
 static void report(struct agent *a, struct msg *m)
 {
@@ -91,7 +91,7 @@ static void on_store_client(void *arg, int fd)
     epoch_store_adopt(&((struct agent *)arg)->store, fd);
 }
 
-/* -- acts ------------------------------------------------------------------------- */
+/* -- acts ----------------------------------------------------------------------- */
 
 static void report_own_failure(struct agent *a, const char *why, bool final)
 {
@@ -204,7 +204,7 @@ static void happen(struct agent *a, enum agent_event event)
         acts[edge.act](a);
 }
 
-/* -- orders of the rendezvous ----------------------------------------------------- */
+/* -- orders of the rendezvous --------------------------------------------------- */
 
 static void on_start(struct agent *a, const struct msg *m)
 {
@@ -339,7 +339,7 @@ static void on_fenced(void *arg)
     happen(a, AGENT_EV_ABANDONED);
 }
 
-/* -- the workers ------------------------------------------------------------------ */
+/* -- the workers ---------------------------------------------------------------- */
 
 static void note(struct agent *a, enum note_kind kind, const char *text)
 {
@@ -440,7 +440,7 @@ static void on_guard_died(void *arg, const char *why, const struct err *e)
     happen(a, AGENT_EV_GUARD_DIED);
 }
 
-/* -- signals ---------------------------------------------------------------------- */
+/* -- signals -------------------------------------------------------------------- */
 
 static void hurry(struct agent *a)
 {
@@ -469,7 +469,7 @@ static void on_signal(void *arg, int signo, enum signal_wish wish)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
-/* -- from beginning to end -------------------------------------------------------- */
+/* -- from beginning to end ------------------------------------------------------ */
 
 static void on_fatal(void *arg, const char *why)
 {

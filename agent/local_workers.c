@@ -23,7 +23,7 @@ static void replace_guard(void *arg, const char *why)
     struct err e;
 
     snprintf(died_why, sizeof(died_why), "%s", why); /* the old guard owns it */
-    guard_left_behind(w->guard, &e);
+    guard_has_leftovers(w->guard, &e);
     progress_monitor_end(w->progress);
     guard_stop(w->guard);
     w->guard = NULL;
@@ -68,7 +68,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
 void local_workers_release(struct local_workers *w)
 {
     logs_clear(w->logs);
-    guard_let_go(w->guard);
+    guard_disconnect(w->guard);
 }
 
 void local_workers_fini(struct local_workers *w)

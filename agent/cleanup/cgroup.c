@@ -32,7 +32,7 @@
 #define STALE_ROUNDS 50
 #define STALE_ROUND_US 2000
 
-/* -- finding our own --------------------------------------------------------------- */
+/* -- finding our own ------------------------------------------------------------ */
 
 /* The value of the line "0::/a/b", without what a namespace cannot see. */
 static bool own_group(const char *cgroup, char *group, size_t size)
@@ -107,7 +107,7 @@ bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size
     return false;
 }
 
-/* -- small files ------------------------------------------------------------------- */
+/* -- small files ---------------------------------------------------------------- */
 
 static bool write_file(int dir, const char *name, const char *text)
 {
@@ -134,7 +134,7 @@ static bool value_of(const char *text, const char *key, uint64_t *value)
     return false;
 }
 
-/* -- the group --------------------------------------------------------------------- */
+/* -- the group ------------------------------------------------------------------ */
 
 static int open_own(struct err *e)
 {

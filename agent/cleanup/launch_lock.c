@@ -32,7 +32,7 @@ static void name_of(const char *tag, char name[NAME_SIZE])
     snprintf(name, NAME_SIZE, "crun-%u-%s", (unsigned)geteuid(), tag);
 }
 
-/* -- the processes that carry a tag ------------------------------------------------ */
+/* -- the processes that carry a tag --------------------------------------------- */
 
 /* Whole, behind a zero; to be freed. NULL: it is not ours to read, or gone. */
 static char *read_environment(int process, size_t *size)
@@ -136,8 +136,7 @@ static bool end_all(const char *tag)
     return now == 0;
 }
 
-/* -- the files ----------------------------------------------------------------------
- */
+/* -- the files ------------------------------------------------------------------ */
 
 static bool is_locked_by_us(int fd)
 {

@@ -27,7 +27,7 @@ static const struct gpu_list *machine(void)
     return &list;
 }
 
-/* -- entries ----------------------------------------------------------------------- */
+/* -- entries -------------------------------------------------------------------- */
 
 /* The next entry without the blanks around it. False at the end. */
 static bool next_entry(const char **at, char *entry, size_t size)
@@ -90,7 +90,7 @@ static unsigned kind_of(const char *entry)
     return kind;
 }
 
-/* -- the list ---------------------------------------------------------------------- */
+/* -- the list ------------------------------------------------------------------- */
 
 static bool seen_before(const struct gpu_device *const *visible, unsigned count,
                         const struct gpu_device *gpu)

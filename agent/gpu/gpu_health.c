@@ -8,7 +8,7 @@
 #include "agent/gpu/nvml.h"
 #include "agent/gpu/limits.h"
 
-/* -- asking ------------------------------------------------------------------------ */
+/* -- asking --------------------------------------------------------------------- */
 
 void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
                          struct nvml_device *device)
@@ -105,7 +105,7 @@ void gpu_health_look(struct gpu_health *s, const struct nvml *nvml,
     look_at_users(s, nvml, device);
 }
 
-/* -- in words ---------------------------------------------------------------------- */
+/* -- in words ------------------------------------------------------------------- */
 
 char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size)
 {

@@ -27,7 +27,7 @@ static struct gpu_device *add(struct gpu_list *list, const char *address,
     return g;
 }
 
-/* -- NVML -------------------------------------------------------------------------- */
+/* -- NVML ----------------------------------------------------------------------- */
 
 static void add_parts(const struct nvml *nvml, struct nvml_device *device,
                       const char *address, struct gpu_list *list)
@@ -76,7 +76,7 @@ static bool read_nvml(struct gpu_list *list)
     return ok;
 }
 
-/* -- without NVML ------------------------------------------------------------------ */
+/* -- without NVML --------------------------------------------------------------- */
 
 static int is_address(const struct dirent *entry)
 {

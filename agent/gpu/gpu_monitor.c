@@ -51,7 +51,7 @@ struct gpu_monitor {
     uint32_t first_rank;
 };
 
-/* -- in words ---------------------------------------------------------------------- */
+/* -- in words ------------------------------------------------------------------- */
 
 static void remark(const struct gpu_monitor *c, enum note_kind kind, const char *text)
 {
@@ -111,7 +111,7 @@ static void trouble(const struct care_gpu *g, char *buf, size_t size)
         snprintf(buf, size, "hot");
 }
 
-/* -- judging ----------------------------------------------------------------------- */
+/* -- judging -------------------------------------------------------------------- */
 
 static void tell_xids(struct gpu_monitor *c, uint32_t at)
 {
@@ -166,7 +166,7 @@ static void judge(struct gpu_monitor *c)
     }
 }
 
-/* -- fit for a job ----------------------------------------------------------------- */
+/* -- fit for a job -------------------------------------------------------------- */
 
 static void end_check(struct gpu_monitor *c)
 {
@@ -196,7 +196,7 @@ void gpu_monitor_check(struct gpu_monitor *c,
         end_check(c);
 }
 
-/* -- what the probe says ----------------------------------------------------------- */
+/* -- what the probe says -------------------------------------------------------- */
 
 static void on_sight(struct gpu_monitor *c, const struct gpu_tell *t)
 {
@@ -288,7 +288,7 @@ static void on_deadline(void *arg)
     end_check(c);
 }
 
-/* -- the heartbeats ---------------------------------------------------------------- */
+/* -- the heartbeats ------------------------------------------------------------- */
 
 static void sum_up(const struct gpu_monitor *c, struct msg_gpus *sum)
 {
@@ -348,7 +348,7 @@ void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress)
         loop_timer_arm(&c->deadline, now + GPU_SILENT_MS);
 }
 
-/* -- failures ---------------------------------------------------------------------- */
+/* -- failures ------------------------------------------------------------------- */
 
 void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
 {
@@ -376,7 +376,7 @@ void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
              xid_text(x->number, when, had, sizeof(had)));
 }
 
-/* -- the whole --------------------------------------------------------------------- */
+/* -- the whole ------------------------------------------------------------------ */
 
 void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
 {

@@ -23,7 +23,7 @@
 #define XID_WAIT_MS 60000
 #define XID_RETRY_S 10 /* one that is lost makes every wait fail at once */
 
-/* -- the agent's side -------------------------------------------------------------- */
+/* -- the agent's side ----------------------------------------------------------- */
 
 static int spawn_probe(int socket, uint32_t workers)
 {
@@ -74,7 +74,7 @@ bool gpu_probe_ask(int socket)
     return send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN;
 }
 
-/* -- the process ------------------------------------------------------------------- */
+/* -- the process ---------------------------------------------------------------- */
 
 static struct probe {
     struct nvml nvml;

@@ -6,12 +6,13 @@
 #include <stdint.h>
 
 /*
- * Until when workers may live that nobody has heard of: the agent moves it on whenever
- * the rendezvous answers, and the guard ends the workers when it has passed, whatever
- * has become of the agent. Pure; times are of clock_ms, which counts a suspend.
+ * The time until which workers may live without news from the rendezvous: the agent
+ * moves it on whenever the rendezvous answers, and the guard ends the workers when it
+ * has passed, whatever has become of the agent. Pure; times are of clock_ms, which
+ * counts a suspend.
  *
- * Who finds out much too late was asleep, and so was the agent: it is given some time
- * to hear from the rendezvous before the fence counts as passed.
+ * A guard that finds out much too late was asleep, and so was the agent: the agent gets
+ * some time to hear from the rendezvous before the fence counts as passed.
  */
 struct fence_terms {
     uint64_t until_ms;
@@ -20,14 +21,14 @@ struct fence_terms {
 };
 
 /*
- * Of an agent that gives up at until_ms itself. Strictly, the workers must be gone
- * before the lease has run out, of which until_ms leaves a fifth, and no sleep is an
- * excuse; else the agent is left some time to end them in good order.
+ * The terms of an agent that gives up at until_ms itself. Strict: the workers must be
+ * gone before the lease has run out (until_ms leaves a fifth of it), also after a
+ * sleep. Otherwise the agent gets some time to end them in good order.
  */
 struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease_ms,
                                   uint32_t failure_grace_ms);
 
-struct fence { /* zeroes: there is none */
+struct fence { /* zeroed: no fence */
     struct fence_terms terms;
     uint64_t patient_until_ms;
 };
@@ -35,7 +36,7 @@ struct fence { /* zeroes: there is none */
 /* Terms that end earlier than those in force change nothing. */
 void fence_renew(struct fence *f, const struct fence_terms *terms);
 bool fence_passed(struct fence *f, uint64_t now_ms);
-/* When to ask again; 0: never. */
+/* When fence_passed is to be called next; 0: never. */
 uint64_t fence_next_ms(const struct fence *f);
 
 #endif

@@ -7,27 +7,27 @@
 
 #include "rendezvous/base/limits.h"
 
-/* started, exec failed, exited for each; the answers to a few sweeps; rounded up */
-#define TELLS_MAX (4 * WORKERS_PER_NODE_MAX)
+/* started, exec failed, exited for each worker; answers to a few sweeps; rounded up */
+#define EVENTS_MAX (4 * WORKERS_PER_NODE_MAX)
 
 static struct {
-    struct guard_tell tell[TELLS_MAX];
+    struct guard_event event[EVENTS_MAX];
     uint32_t first, end;
     bool lost;
 } queue;
 
-void guard_events_add(struct guard_tell t)
+void guard_events_add(struct guard_event t)
 {
-    if (queue.end == TELLS_MAX && queue.first > 0) {
-        memmove(queue.tell, queue.tell + queue.first,
-                (queue.end - queue.first) * sizeof(queue.tell[0]));
+    if (queue.end == EVENTS_MAX && queue.first > 0) {
+        memmove(queue.event, queue.event + queue.first,
+                (queue.end - queue.first) * sizeof(queue.event[0]));
         queue.end -= queue.first;
         queue.first = 0;
     }
-    if (queue.end == TELLS_MAX)
-        queue.lost = true; /* it has not listened for a whole epoch */
+    if (queue.end == EVENTS_MAX)
+        queue.lost = true; /* the agent has not read for a whole epoch */
     else
-        queue.tell[queue.end++] = t;
+        queue.event[queue.end++] = t;
 }
 
 enum guard_events_state guard_events_flush(void)
@@ -35,9 +35,9 @@ enum guard_events_state guard_events_flush(void)
     while (queue.first < queue.end && !queue.lost) {
         uint32_t n = queue.end - queue.first;
 
-        if (n > GUARD_TELLS_PER_PACKET)
-            n = GUARD_TELLS_PER_PACKET;
-        if (send(GUARD_FD_SOCKET, queue.tell + queue.first, n * sizeof(queue.tell[0]),
+        if (n > GUARD_EVENTS_PER_PACKET)
+            n = GUARD_EVENTS_PER_PACKET;
+        if (send(GUARD_FD_SOCKET, queue.event + queue.first, n * sizeof(queue.event[0]),
                  MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
             queue.first += n;
         else if (errno == EAGAIN || errno == ENOBUFS)

@@ -5,16 +5,16 @@
 #include "agent/guard/guard_wire.h"
 
 /*
- * What the guard has to tell its agent and the socket had no room for yet. One queue,
- * of a fixed size: the guard allocates nothing.
+ * The events for the agent for which the socket had no room yet. One queue of a fixed
+ * size, because the guard allocates nothing.
  */
 enum guard_events_state {
     GUARD_EVENTS_SENT,
     GUARD_EVENTS_WAIT, /* for room in the socket */
-    GUARD_EVENTS_LOST  /* nobody listens, or not for so long that it is the same */
+    GUARD_EVENTS_LOST  /* the agent is gone, or has not read for very long */
 };
 
-void guard_events_add(struct guard_tell t);
+void guard_events_add(struct guard_event t);
 enum guard_events_state guard_events_flush(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The guard: parent of the workers, one thread, one loop, no network, no policy. It
- * does what the agent asks for, reaps what ends, adopts what is orphaned below it, and
- * when the agent's end of the socket is gone, for whatever reason, ends everything and
- * then itself.
+ * The guard: the parent of the workers, with one thread, one loop, no network and no
+ * decisions of its own. It executes the agent's requests, reaps what ends and adopts
+ * orphans below it. When the agent's end of the socket is closed, for whatever reason,
+ * it ends everything and then itself.
  *
- * Every signal is blocked for good, so nothing but KILL ends it, and the workers get
- * the dispositions that crun was started with without anybody having to remember them.
- * It allocates nothing: what it touches is copied for each worker.
+ * It blocks every signal for good: only KILL ends it, and the workers inherit the
+ * dispositions that crun was started with. It allocates nothing, because its memory is
+ * copied for each worker.
  */
 #include "agent/guard/guard_main.h"
 
@@ -37,11 +37,11 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 
-#define ASKS_PER_TURN 16
+#define REQUESTS_PER_TURN 16
 #define EVENTS_PER_TURN 64
 #define REMOVE_ROUND_MS 5 /* of a cgroup whose last process is not quite gone */
 
-/* What an event of the epoll set is about: one of these, or a worker's local rank. */
+/* The tag of an event of the epoll set: one of these, or a worker's local rank. */
 enum {
     TAG_SOCKET = WORKERS_PER_NODE_MAX,
     TAG_CHILD,
@@ -53,46 +53,47 @@ enum {
 static struct {
     int epoll, sigchld, timer;
     struct cgroup cgroup;
-    const char *scratch;
+    const char *tmpdir_tag;
     struct fence fence;
-    bool fenced;     /* it has passed, and what lives is being ended */
-    bool child_died; /* somebody is to be reaped who may not be a worker */
-    bool agent_gone; /* end, then exit */
-    bool tells_wait; /* for room in the socket */
+    bool fenced;      /* it has passed, and the workers are being ended */
+    bool child_died;  /* a child that may not be a worker is to be reaped */
+    bool agent_gone;  /* end all, then exit */
+    bool events_wait; /* for room in the socket */
 } guard;
 
-static void watch(int op, int fd, uint32_t events, uint32_t tag)
+static void change_epoll(int op, int fd, uint32_t events, uint32_t tag)
 {
     struct epoll_event event = { .events = events, .data.u32 = tag };
 
     epoll_ctl(guard.epoll, op, fd, &event);
 }
 
-static void agent_is_gone(void)
+static void agent_has_gone(void)
 {
     guard.agent_gone = true;
-    watch(EPOLL_CTL_DEL, GUARD_FD_SOCKET, 0, TAG_SOCKET); /* it would never be quiet */
+    change_epoll(EPOLL_CTL_DEL, GUARD_FD_SOCKET, 0,
+                 TAG_SOCKET); /* else it would report without end */
 }
 
-static void flush(void)
+static void flush_events(void)
 {
     enum guard_events_state state = guard.agent_gone ? GUARD_EVENTS_SENT
                                                      : guard_events_flush();
     bool wait = state == GUARD_EVENTS_WAIT;
 
     if (state == GUARD_EVENTS_LOST)
-        agent_is_gone();
-    if (guard.agent_gone || wait == guard.tells_wait)
+        agent_has_gone();
+    if (guard.agent_gone || wait == guard.events_wait)
         return;
-    guard.tells_wait = wait;
-    watch(EPOLL_CTL_MOD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP | (wait ? EPOLLOUT : 0),
-          TAG_SOCKET);
+    guard.events_wait = wait;
+    change_epoll(EPOLL_CTL_MOD, GUARD_FD_SOCKET,
+                 EPOLLIN | EPOLLRDHUP | (wait ? EPOLLOUT : 0), TAG_SOCKET);
 }
 
-/* -- the fence --------------------------------------------------------------------- */
+/* -- the fence ------------------------------------------------------------------ */
 
-/* A timer of the clock that counts a suspend: after one it is due at once. */
-static void arm_fence(void)
+/* The clock of this timer counts a suspend, after which the timer fires at once. */
+static void arm_fence_timer(void)
 {
     uint64_t at_ms = fence_next_ms(&guard.fence);
     struct itimerspec at = { .it_value = { .tv_sec = (time_t)(at_ms / 1000),
@@ -102,87 +103,89 @@ static void arm_fence(void)
     timerfd_settime(guard.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
-static void ask_fence(const struct guard_ask *ask)
+static void renew_fence(const struct guard_request *request)
 {
-    const struct fence_terms terms = { .until_ms = ask->until_ms,
-                                       .grace_ms = ask->grace_ms,
-                                       .patience_ms = ask->patience_ms };
+    const struct fence_terms terms = { .until_ms = request->until_ms,
+                                       .grace_ms = request->grace_ms,
+                                       .patience_ms = request->patience_ms };
 
     fence_renew(&guard.fence, &terms);
-    arm_fence();
+    arm_fence_timer();
 }
 
-static void on_fence(void)
+static void on_fence_timer(void)
 {
     uint64_t times;
 
     while (read(guard.timer, &times, sizeof(times)) > 0)
         ;
     if (!fence_passed(&guard.fence, clock_ms())) {
-        arm_fence();
+        arm_fence_timer();
         return;
     }
-    if (guard_workers_none())
-        return; /* whoever comes now is refused */
+    if (guard_workers_is_empty())
+        return; /* a worker requested from now on is refused */
     guard.fenced = true;
-    guard_events_add((struct guard_tell){ .type = GUARD_TELL_FENCED });
+    guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
     guard_shutdown_fence(guard.fence.terms.grace_ms);
 }
 
-/* -- what the agent asks for ------------------------------------------------------- */
+/* -- requests of the agent ------------------------------------------------------ */
 
-static void ask_spawn(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
+static void spawn_requested(const struct guard_request *request,
+                            const int fd[GUARD_REQUEST_FDS])
 {
-    struct spawn s = { .local_rank = ask->local_rank,
-                       .is_tty = ask->is_tty,
-                       .numa_node = ask->numa_node };
-    struct guard_world world;
+    struct spawn s = { .local_rank = request->local_rank,
+                       .is_tty = request->is_tty,
+                       .numa_node = request->numa_node };
+    struct guard_payload payload;
 
     if (guard.fenced || fence_passed(&guard.fence, clock_ms())) {
-        guard_workers_spawn_failed(ask->local_rank, SPAWN_FENCE, ETIME);
+        guard_workers_spawn_failed(request->local_rank, SPAWN_FENCE, ETIME);
         return;
     }
-    if (guard_workers_taken(ask->local_rank)) {
-        guard_workers_spawn_failed(ask->local_rank, SPAWN_WORLD, EEXIST);
+    if (guard_workers_is_taken(request->local_rank)) {
+        guard_workers_spawn_failed(request->local_rank, SPAWN_PAYLOAD, EEXIST);
         return;
     }
     memcpy(s.fd, fd, sizeof(s.fd));
-    if (fd[3] < 0 || guard_world_open(&world, fd[3], ask, &s) < 0) {
-        guard_workers_spawn_failed(ask->local_rank, SPAWN_WORLD,
+    if (fd[3] < 0 || guard_payload_open(&payload, fd[3], request, &s) < 0) {
+        guard_workers_spawn_failed(request->local_rank, SPAWN_PAYLOAD,
                                    fd[3] < 0 ? EMFILE : errno);
         return;
     }
     guard_workers_spawn(&s);
-    guard_world_close(&world);
+    guard_payload_close(&payload);
 }
 
-static void take_ask(const struct guard_ask *ask, const int fd[GUARD_ASK_FDS])
+static void handle_request(const struct guard_request *request,
+                           const int fd[GUARD_REQUEST_FDS])
 {
-    if (ask->local_rank >= WORKERS_PER_NODE_MAX && ask->local_rank != GUARD_ALL)
+    if (request->local_rank >= WORKERS_PER_NODE_MAX && request->local_rank != GUARD_ALL)
         return;
-    switch ((enum guard_ask_type)ask->type) {
-    case GUARD_ASK_SPAWN:
-        ask_spawn(ask, fd);
+    switch ((enum guard_request_type)request->type) {
+    case GUARD_REQUEST_SPAWN:
+        spawn_requested(request, fd);
         break;
-    case GUARD_ASK_SIGNAL:
-        if (ask->local_rank == GUARD_ALL)
-            guard_workers_signal_all(ask->signo);
+    case GUARD_REQUEST_SIGNAL:
+        if (request->local_rank == GUARD_ALL)
+            guard_workers_signal_all(request->signo);
         else
-            guard_workers_signal(ask->local_rank, ask->signo);
+            guard_workers_signal(request->local_rank, request->signo);
         break;
-    case GUARD_ASK_KILL:
-        guard_shutdown_kill(ask->ticket);
+    case GUARD_REQUEST_KILL:
+        guard_shutdown_kill(request->ticket);
         break;
-    case GUARD_ASK_SWEEP:
-        guard_shutdown_sweep(ask->ticket, ask->grace_ms);
+    case GUARD_REQUEST_SWEEP:
+        guard_shutdown_sweep(request->ticket, request->grace_ms);
         break;
-    case GUARD_ASK_FENCE:
-        ask_fence(ask);
+    case GUARD_REQUEST_FENCE:
+        renew_fence(request);
         break;
     }
 }
 
-static void take_descriptors(struct msghdr *msg, int fd[GUARD_ASK_FDS])
+static void copy_descriptors(struct msghdr *msg, int fd[GUARD_REQUEST_FDS])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(msg);
 
@@ -191,45 +194,45 @@ static void take_descriptors(struct msghdr *msg, int fd[GUARD_ASK_FDS])
 }
 
 /* False when there is nothing to read now. */
-static bool read_ask(void)
+static bool read_request(void)
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(GUARD_ASK_FDS * sizeof(int))];
+        char space[CMSG_SPACE(GUARD_REQUEST_FDS * sizeof(int))];
     } control;
-    struct guard_ask ask;
-    struct iovec iov = { &ask, sizeof(ask) };
+    struct guard_request request;
+    struct iovec iov = { &request, sizeof(request) };
     struct msghdr msg = { .msg_iov = &iov,
                           .msg_iovlen = 1,
                           .msg_control = &control,
                           .msg_controllen = sizeof(control) };
-    int fd[GUARD_ASK_FDS] = { -1, -1, -1, -1 };
+    int fd[GUARD_REQUEST_FDS] = { -1, -1, -1, -1 };
     ssize_t n = recvmsg(GUARD_FD_SOCKET, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    if (n != sizeof(ask)) {
-        agent_is_gone();
+    if (n != sizeof(request)) {
+        agent_has_gone();
         return false;
     }
-    take_descriptors(&msg, fd);
-    take_ask(&ask, fd);
-    for (int i = 0; i < GUARD_ASK_FDS; i++)
+    copy_descriptors(&msg, fd);
+    handle_request(&request, fd);
+    for (int i = 0; i < GUARD_REQUEST_FDS; i++)
         if (fd[i] >= 0)
             close(fd[i]);
     return true;
 }
 
-/* -- the loop ---------------------------------------------------------------------- */
+/* -- the loop ------------------------------------------------------------------- */
 
 static void on_socket(uint32_t events)
 {
     if (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) {
-        agent_is_gone(); /* what it still asked for is not done */
+        agent_has_gone(); /* its pending requests are dropped */
         return;
     }
     if (events & EPOLLIN)
-        for (int i = 0; i < ASKS_PER_TURN && read_ask(); i++)
+        for (int i = 0; i < REQUESTS_PER_TURN && read_request(); i++)
             ;
 }
 
@@ -242,7 +245,7 @@ static void on_sigchld(void)
     guard.child_died = true;
 }
 
-static void dispatch(const struct epoll_event *event)
+static void handle_epoll_event(const struct epoll_event *event)
 {
     switch (event->data.u32) {
     case TAG_SOCKET:
@@ -251,41 +254,41 @@ static void dispatch(const struct epoll_event *event)
     case TAG_CHILD:
         on_sigchld();
         break;
-    case TAG_CGROUP: /* wakes up the turn's end, which looks at it */
+    case TAG_CGROUP: /* only wakes the loop, which checks it at the end of the turn */
         break;
     case TAG_ERRORS:
         guard_workers_read_errors();
         break;
     case TAG_FENCE:
-        on_fence();
+        on_fence_timer();
         break;
     default:
         guard_workers_reap(event->data.u32);
     }
 }
 
-/* How long the next turn may wait; -1 for ever. */
-static int advance(void)
+/* Returns how long the next turn may wait; -1: without limit. */
+static int advance_shutdown(void)
 {
     int wait_ms;
 
     if (guard.agent_gone)
-        guard_shutdown_kill_unasked();
+        guard_shutdown_kill_all();
     wait_ms = guard_shutdown_advance();
-    if (guard_shutdown_goes_on())
+    if (guard_shutdown_is_running())
         return wait_ms;
     guard.fenced = false;
     if (guard.agent_gone) {
         if (!cgroup_remove(&guard.cgroup))
             return REMOVE_ROUND_MS;
-        run_tmpdir_remove_empty(guard.scratch);
-        launch_lock_remove(guard.scratch);
+        run_tmpdir_remove_empty(guard.tmpdir_tag);
+        launch_lock_remove(guard.tmpdir_tag);
         _exit(EXIT_SUCCESS);
     }
     return guard.child_died ? 0 : -1;
 }
 
-static void run(void)
+static void run_guard(void)
 {
     struct epoll_event events[EVENTS_PER_TURN];
     int wait_ms = -1;
@@ -294,17 +297,17 @@ static void run(void)
         int n = epoll_wait(guard.epoll, events, EVENTS_PER_TURN, wait_ms);
 
         for (int i = 0; i < n; i++)
-            dispatch(&events[i]);
+            handle_epoll_event(&events[i]);
         if (guard.child_died)
             guard.child_died = guard_workers_reap_others();
-        wait_ms = advance();
-        flush();
-        if (guard.agent_gone && !guard_shutdown_goes_on())
-            wait_ms = 0; /* that came out just now, and nothing else would wake us */
+        wait_ms = advance_shutdown();
+        flush_events();
+        if (guard.agent_gone && !guard_shutdown_is_running())
+            wait_ms = 0; /* detected in this turn: nothing else would wake the loop */
     }
 }
 
-/* -- the start --------------------------------------------------------------------- */
+/* -- the start ------------------------------------------------------------------ */
 
 static void block_signals(void)
 {
@@ -312,10 +315,10 @@ static void block_signals(void)
 
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    signal(SIGCHLD, SIG_DFL); /* ignored, there would be nothing to reap */
+    signal(SIGCHLD, SIG_DFL); /* if it were ignored, there would be nothing to reap */
 }
 
-static void take_cgroup(const char *name)
+static void adopt_cgroup(const char *name)
 {
     guard.cgroup = CGROUP_NONE;
     if (name[0] == '\0')
@@ -325,11 +328,11 @@ static void take_cgroup(const char *name)
     snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", name);
 }
 
-static void prepare(const char *cgroup_name)
+static void prepare_guard(const char *cgroup_name)
 {
     sigset_t child;
 
-    take_cgroup(cgroup_name);
+    adopt_cgroup(cgroup_name);
     for (int fd = GUARD_FD_SOCKET;
          fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 || fd < GUARD_FD_PAGES; fd++)
         ;
@@ -342,16 +345,16 @@ static void prepare(const char *cgroup_name)
         !guard_workers_init(guard.epoll, &guard.cgroup))
         _exit(EXIT_FAILURE);
     guard_shutdown_init(&guard.cgroup);
-    watch(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
-    watch(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
-    watch(EPOLL_CTL_ADD, guard.timer, EPOLLIN, TAG_FENCE);
-    watch(EPOLL_CTL_ADD, guard_workers_errors(), EPOLLIN, TAG_ERRORS);
-    if (guard.cgroup.dir >= 0) /* only changes count: nobody reads this very file */
-        watch(EPOLL_CTL_ADD, cgroup_watch(&guard.cgroup), EPOLLPRI | EPOLLET,
-              TAG_CGROUP);
+    change_epoll(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
+    change_epoll(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
+    change_epoll(EPOLL_CTL_ADD, guard.timer, EPOLLIN, TAG_FENCE);
+    change_epoll(EPOLL_CTL_ADD, guard_workers_error_fd(), EPOLLIN, TAG_ERRORS);
+    if (guard.cgroup.dir >= 0) /* edge-triggered: this descriptor is never read */
+        change_epoll(EPOLL_CTL_ADD, cgroup_watch(&guard.cgroup), EPOLLPRI | EPOLLET,
+                     TAG_CGROUP);
 }
 
-static bool asked(int argc, char **argv)
+static bool is_guard_process(int argc, char **argv)
 {
     int type = 0;
     socklen_t size = sizeof(type);
@@ -364,13 +367,13 @@ static bool asked(int argc, char **argv)
 void guard_main_if_asked(int argc, char **argv)
 {
     guard_reaper_main_if_asked(argc, argv);
-    if (!asked(argc, argv))
+    if (!is_guard_process(argc, argv))
         return;
     block_signals();
     setsid();
     prctl(PR_SET_NAME, GUARD_ARGV0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    guard.scratch = argv[2];
-    prepare(argv[1]);
-    run();
+    guard.tmpdir_tag = argv[2];
+    prepare_guard(argv[1]);
+    run_guard();
 }

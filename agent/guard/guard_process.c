@@ -15,10 +15,10 @@
 #include "agent/guard/guard_reaper.h"
 #include "rendezvous/base/fd.h"
 
-#define CLAIM_FD (STDERR_FILENO + 1) /* the warden's, which only holds it */
+#define LAUNCH_LOCK_FD (STDERR_FILENO + 1) /* the reaper's, which only holds it */
 
-/* What the first guard was started with, so that the next one is too, whatever the
- * agent has changed for itself since. */
+/* What the first guard was started with. Later guards get the same, whatever the agent
+ * has changed for itself since. */
 static struct {
     bool known;
     sigset_t ignored;
@@ -39,15 +39,16 @@ void guard_process_remember_origin(void)
     getrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
-static void return_to_origin(void)
+static void restore_origin(void)
 {
     for (int signo = 1; signo < NSIG; signo++)
         signal(signo, sigismember(&origin.ignored, signo) ? SIG_IGN : SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
-/* Pages may have higher numbers than crun was started with a limit for. */
-static void lift_limit(void)
+/* The descriptors of the status pages may be above the limit that crun was started
+ * with. */
+static void raise_nofile_for_pages(void)
 {
     struct rlimit files = origin.files;
 
@@ -55,38 +56,38 @@ static void lift_limit(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Moves `fd` out of the way of the fixed numbers. */
-static int move_up(const struct status_pages *pages, int fd)
+/* Duplicates fd above the fixed numbers. */
+static int move_descriptor_up(const struct status_pages *pages, int fd)
 {
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD, status_pages_end(pages));
 }
 
-/* In the child: all signals are blocked, and stay so. It comes back if there is no
- * program to execute. */
+/* Runs in the child, with all signals blocked. Returns only if there is no program to
+ * execute. */
 static void become_guard(const struct guard_process *p, int socket)
 {
-    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name, (char *)p->scratch,
-                     NULL };
+    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name,
+                     (char *)p->tmpdir_tag, NULL };
     int from[GUARD_FD_COUNT - GUARD_FD_SOCKET], null;
 
-    lift_limit();
-    from[0] = move_up(p->pages, socket);
-    from[1] = move_up(p->pages, p->cgroup->dir);
-    from[2] = move_up(p->pages, p->cgroup->parent);
-    from[3] = move_up(p->pages, p->claim);
-    null = move_up(p->pages, open("/dev/null", O_RDWR));
+    raise_nofile_for_pages();
+    from[0] = move_descriptor_up(p->pages, socket);
+    from[1] = move_descriptor_up(p->pages, p->cgroup->dir);
+    from[2] = move_descriptor_up(p->pages, p->cgroup->parent);
+    from[3] = move_descriptor_up(p->pages, p->launch_lock);
+    null = move_descriptor_up(p->pages, open("/dev/null", O_RDWR));
     for (int i = 0; i < GUARD_FD_COUNT - GUARD_FD_SOCKET; i++)
         if (from[i] >= 0)
             dup2(from[i], GUARD_FD_SOCKET + i);
         else
             close(GUARD_FD_SOCKET + i);
     status_pages_place(p->pages);
-    /* standard error stays: who waits for its end knows then that all is over */
+    /* standard error stays open: a reader of it sees the end when all is over */
     for (int fd = 0; fd < 3; fd++)
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);
     fd_close_from(status_pages_end(p->pages));
-    return_to_origin();
+    restore_origin();
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv);
 }
@@ -96,7 +97,7 @@ struct guard_start_info {
     int socket;
 };
 
-static int guard_begins(void *arg)
+static int become_guard_in_clone(void *arg)
 {
     const struct guard_start_info *info = arg;
 
@@ -104,36 +105,36 @@ static int guard_begins(void *arg)
     return 127;
 }
 
-/* As vfork, of which a sanitizer's own cannot be called by a child of vfork. */
-static pid_t fork_guard(const struct guard_process *p, int socket)
+/* Like vfork, which a child of vfork cannot call under a sanitizer. */
+static pid_t clone_guard(const struct guard_process *p, int socket)
 {
     static _Alignas(16) char stack[256 * 1024];
     struct guard_start_info info = { p, socket };
 
-    return clone(guard_begins, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD,
-                 &info);
+    return clone(become_guard_in_clone, stack + sizeof(stack),
+                 CLONE_VM | CLONE_VFORK | SIGCHLD, &info);
 }
 
-/* Two steps at once: the memory is ours, so both pids are known when they have begun.
- */
-static void become_warden(struct guard_process *p, int socket)
+/* Forks the guard from the child of vfork: it shares our memory, so both pids are known
+ * when it returns. */
+static void become_reaper(struct guard_process *p, int socket)
 {
     pid_t guard;
     int null;
 
     guard_reaper_prepare();
-    guard = fork_guard(p, socket);
+    guard = clone_guard(p, socket);
     p->guard = guard;
     if (guard < 0)
         _exit(127);
     null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
-    if (p->claim >= 0)
-        dup2(p->claim, CLAIM_FD);
-    fcntl(CLAIM_FD, F_SETFD, p->claim >= 0 ? 0 : FD_CLOEXEC);
-    fd_close_from(CLAIM_FD + 1);
-    guard_reaper_become(guard, p->agent, p->scratch);
+    if (p->launch_lock >= 0)
+        dup2(p->launch_lock, LAUNCH_LOCK_FD);
+    fcntl(LAUNCH_LOCK_FD, F_SETFD, p->launch_lock >= 0 ? 0 : FD_CLOEXEC);
+    fd_close_from(LAUNCH_LOCK_FD + 1);
+    guard_reaper_become(guard, p->agent, p->tmpdir_tag);
 }
 
 int guard_process_start(struct guard_process *p, int socket)
@@ -142,13 +143,14 @@ int guard_process_start(struct guard_process *p, int socket)
     pid_t child;
 
     p->agent = getpid();
-    p->scratch = run_tmpdir_tag();
-    /* a handler of the agent's must not run in the child, which shares our memory */
+    p->tmpdir_tag = run_tmpdir_tag();
+    /* a signal handler of the agent must not run in the child, which shares our
+     * memory */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     child = vfork();
     if (child == 0 && p->cgroup->dir < 0)
-        become_warden(p, socket);
+        become_reaper(p, socket);
     if (child == 0) {
         become_guard(p, socket);
         _exit(127);

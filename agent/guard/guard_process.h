@@ -9,20 +9,21 @@
 struct cgroup;
 struct status_pages;
 
-/* How a guard comes to be a process of its own; without a cgroup below a warden. */
+/* Starts a guard as a process of its own; without a cgroup, below a reaper. */
 struct guard_process {
     const struct cgroup *cgroup;
     const struct status_pages *pages;
-    int claim; /* of the launch, or -1 */
+    int launch_lock; /* descriptor, or -1 */
     pid_t guard;
-    pid_t child; /* the guard, or its warden: whose end is that of both */
+    pid_t child; /* the guard, or its reaper, which ends with it */
     pid_t agent;
-    const char *scratch; /* the tag of its folder */
+    const char *tmpdir_tag; /* run_tmpdir_tag of the agent */
 };
 
-/* What crun was started with, which every guard gets: before the agent changes it. */
+/* Remembers what crun was started with, which every guard gets. Call it before the
+ * agent changes it. */
 void guard_process_remember_origin(void);
-/* Its end of the socket is still the caller's. 0, or -1 and errno. */
+/* The caller keeps the guard's end of the socket. 0, or -1 and errno. */
 int guard_process_start(struct guard_process *p, int socket) MUST_CHECK;
 
 #endif

@@ -17,7 +17,7 @@
 #include "agent/cleanup/child_procs.h"
 #include "agent/cleanup/run_tmpdir.h"
 
-#define KIN_PER_ROUND 256
+#define PIDS_PER_ROUND 256
 #define KILL_ROUND_US_MAX 50000
 
 void guard_reaper_prepare(void)
@@ -25,9 +25,8 @@ void guard_reaper_prepare(void)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* The place of TMPDIR in the environment; it is not copied: the memory is the agent's.
- */
-static char *tmpdir_setting(void)
+/* The setting of TMPDIR in the environment, not copied: the memory is the agent's. */
+static char *find_tmpdir_variable(void)
 {
     for (char **at = environ; at && *at; at++)
         if (strncmp(*at, "TMPDIR=", 7) == 0)
@@ -35,12 +34,12 @@ static char *tmpdir_setting(void)
     return NULL;
 }
 
-void guard_reaper_become(pid_t guard, pid_t agent, const char *scratch)
+void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag)
 {
     char guard_pid[16], agent_pid[16];
-    char *argv[] = { (char *)GUARD_REAPER_ARGV0, guard_pid, agent_pid, (char *)scratch,
-                     NULL };
-    char *env[] = { tmpdir_setting(), NULL };
+    char *argv[] = { (char *)GUARD_REAPER_ARGV0, guard_pid, agent_pid,
+                     (char *)tmpdir_tag, NULL };
+    char *env[] = { find_tmpdir_variable(), NULL };
 
     snprintf(guard_pid, sizeof(guard_pid), "%d", (int)guard);
     snprintf(agent_pid, sizeof(agent_pid), "%d", (int)agent);
@@ -50,7 +49,7 @@ void guard_reaper_become(pid_t guard, pid_t agent, const char *scratch)
 }
 
 /* How the guard ended, as an exit code. */
-static int wait_for(pid_t guard)
+static int wait_for_guard(pid_t guard)
 {
     pid_t pid;
     int status = 0;
@@ -61,12 +60,12 @@ static int wait_for(pid_t guard)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void end_what_is_left(void)
+static void kill_remaining_children(void)
 {
-    static pid_t pids[KIN_PER_ROUND];
+    static pid_t pids[PIDS_PER_ROUND];
 
     for (useconds_t round_us = 500; child_procs_any(); round_us *= 2) {
-        size_t count = child_procs_children(pids, KIN_PER_ROUND);
+        size_t count = child_procs_children(pids, PIDS_PER_ROUND);
 
         for (size_t i = 0; i < count; i++)
             kill(pids[i], SIGKILL);
@@ -78,25 +77,25 @@ static void end_what_is_left(void)
     }
 }
 
-/* Our parent, also as something to poll; -1 where it is gone already, or the kernel
- * old. */
-struct parent {
+/* The agent, our parent, with a pidfd to poll; -1 if it is gone already, or the kernel
+ * is too old. */
+struct agent_handle {
     pid_t pid;
     int pidfd;
 };
 
-static struct parent watch(pid_t pid)
+static struct agent_handle open_agent(pid_t pid)
 {
-    struct parent p = { pid, (int)syscall(SYS_pidfd_open, pid, 0u) };
+    struct agent_handle p = { pid, (int)syscall(SYS_pidfd_open, pid, 0u) };
 
-    if (p.pidfd >= 0 && getppid() != pid) { /* it may be anybody's pid by now */
+    if (p.pidfd >= 0 && getppid() != pid) { /* the pid may have been reused */
         close(p.pidfd);
         p.pidfd = -1;
     }
     return p;
 }
 
-static bool is_gone(const struct parent *p, int wait_ms)
+static bool agent_is_gone(const struct agent_handle *p, int wait_ms)
 {
     struct pollfd end = { .fd = p->pidfd, .events = POLLIN };
 
@@ -104,22 +103,24 @@ static bool is_gone(const struct parent *p, int wait_ms)
 }
 
 /*
- * An agent that was killed before the guard may still be dying, and one that lives must
- * hear of the guard's end now. So a child stays: it waits for the agent's death, or is
- * killed by it with all that the guard left behind.
+ * An agent that was killed before the guard may still be dying, and a living one must
+ * learn of the guard's end now. So a child of the reaper stays: it waits for the
+ * agent's death, or is killed by the agent with all that the guard left behind.
  */
-static void clean_up_after(const struct parent *agent, const char *scratch)
+static void clean_up_after_agent(const struct agent_handle *agent,
+                                 const char *tmpdir_tag)
 {
-    bool gone = is_gone(agent, 0);
+    bool gone = agent_is_gone(agent, 0);
 
-    if (gone || (agent->pidfd >= 0 && fork() == 0 && is_gone(agent, -1))) {
-        run_tmpdir_remove_empty(scratch);
-        launch_lock_remove(scratch);
+    if (gone || (agent->pidfd >= 0 && fork() == 0 && agent_is_gone(agent, -1))) {
+        run_tmpdir_remove_empty(tmpdir_tag);
+        launch_lock_remove(tmpdir_tag);
     }
 }
 
-/* Nobody but our own parent half gives this name and the pid of a child. */
-static pid_t asked(int argc, char **argv)
+/* The name and the pid of a child prove that guard_reaper_become executed this
+ * process. */
+static pid_t guard_to_wait_for(int argc, char **argv)
 {
     siginfo_t info;
     pid_t guard;
@@ -135,18 +136,18 @@ static pid_t asked(int argc, char **argv)
 
 void guard_reaper_main_if_asked(int argc, char **argv)
 {
-    pid_t guard = asked(argc, argv);
-    struct parent agent;
+    pid_t guard = guard_to_wait_for(argc, argv);
+    struct agent_handle agent;
     int code;
 
     if (guard == 0)
         return;
     setsid();
     prctl(PR_SET_NAME, GUARD_REAPER_ARGV0);
-    agent = watch((pid_t)atoi(argv[2]));
-    code = wait_for(guard);
-    end_what_is_left();
-    if (code != EXIT_SUCCESS) /* else the guard has done it */
-        clean_up_after(&agent, argv[3]);
+    agent = open_agent((pid_t)atoi(argv[2]));
+    code = wait_for_guard(guard);
+    kill_remaining_children();
+    if (code != EXIT_SUCCESS) /* else the guard has cleaned up */
+        clean_up_after_agent(&agent, argv[3]);
     _exit(code);
 }

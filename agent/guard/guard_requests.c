@@ -11,20 +11,20 @@
 
 #include "rendezvous/base/xalloc.h"
 
-struct guard_waiting_ask { /* that the socket had no room for */
-    struct guard_waiting_ask *next;
-    struct guard_ask ask;
-    int fd[GUARD_ASK_FDS]; /* ours; -1: none */
+struct guard_waiting_request { /* for which the socket had no room */
+    struct guard_waiting_request *next;
+    struct guard_request request;
+    int fd[GUARD_REQUEST_FDS]; /* duplicates; -1: none */
 };
 
 /* 0, or -1 and errno; EAGAIN: no room. */
-static int send_ask(int socket, const struct guard_ask *ask, const int *fd)
+static int send_request(int socket, const struct guard_request *request, const int *fd)
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(GUARD_ASK_FDS * sizeof(int))];
+        char space[CMSG_SPACE(GUARD_REQUEST_FDS * sizeof(int))];
     } control = { 0 };
-    struct iovec iov = { (void *)ask, sizeof(*ask) };
+    struct iovec iov = { (void *)request, sizeof(*request) };
     struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
     if (fd && fd[0] >= 0) {
@@ -32,8 +32,8 @@ static int send_ask(int socket, const struct guard_ask *ask, const int *fd)
         msg.msg_controllen = sizeof(control);
         control.header.cmsg_level = SOL_SOCKET;
         control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(GUARD_ASK_FDS * sizeof(int));
-        memcpy(CMSG_DATA(&control.header), fd, GUARD_ASK_FDS * sizeof(int));
+        control.header.cmsg_len = CMSG_LEN(GUARD_REQUEST_FDS * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fd, GUARD_REQUEST_FDS * sizeof(int));
     }
     while (sendmsg(socket, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         if (errno == ENOBUFS || errno == ETOOMANYREFS || errno == ENOMEM)
@@ -44,43 +44,45 @@ static int send_ask(int socket, const struct guard_ask *ask, const int *fd)
     return 0;
 }
 
-static void free_ask(struct guard_waiting_ask *w)
+static void free_waiting_request(struct guard_waiting_request *w)
 {
     int saved_errno = errno;
 
-    for (int i = 0; i < GUARD_ASK_FDS; i++)
+    for (int i = 0; i < GUARD_REQUEST_FDS; i++)
         if (w->fd[i] >= 0)
             close(w->fd[i]);
     free(w);
     errno = saved_errno;
 }
 
-static int keep(struct guard_requests *asks, const struct guard_ask *ask, const int *fd)
+static int queue_request(struct guard_requests *requests,
+                         const struct guard_request *request, const int *fd)
 {
-    struct guard_waiting_ask *w = xcalloc(1, sizeof(*w));
+    struct guard_waiting_request *w = xcalloc(1, sizeof(*w));
 
-    w->ask = *ask;
+    w->request = *request;
     memset(w->fd, -1, sizeof(w->fd));
-    for (int i = 0; fd && i < GUARD_ASK_FDS; i++) {
+    for (int i = 0; fd && i < GUARD_REQUEST_FDS; i++) {
         w->fd[i] = fcntl(fd[i], F_DUPFD_CLOEXEC, 0);
         if (w->fd[i] < 0) {
-            free_ask(w);
+            free_waiting_request(w);
             return -1;
         }
     }
-    *asks->last = w;
-    asks->last = &w->next;
-    event_add(asks->writable, NULL);
+    *requests->last = w;
+    requests->last = &w->next;
+    event_add(requests->writable, NULL);
     return 0;
 }
 
-static struct guard_waiting_ask *take_first(struct guard_requests *asks)
+static struct guard_waiting_request *
+remove_first_request(struct guard_requests *requests)
 {
-    struct guard_waiting_ask *w = asks->first;
+    struct guard_waiting_request *w = requests->first;
 
-    asks->first = w->next;
-    if (!asks->first)
-        asks->last = &asks->first;
+    requests->first = w->next;
+    if (!requests->first)
+        requests->last = &requests->first;
     return w;
 }
 
@@ -89,61 +91,63 @@ static bool guard_is_gone(int errnum)
     return errnum == EPIPE || errnum == ECONNRESET;
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *arg)
+static void on_socket_writable(evutil_socket_t fd, short what, void *arg)
 {
-    struct guard_requests *asks = arg;
+    struct guard_requests *requests = arg;
 
     (void)what;
-    while (asks->first) {
-        struct guard_waiting_ask *w = asks->first;
-        int rc = send_ask((int)fd, &w->ask, w->fd), errnum = errno;
+    while (requests->first) {
+        struct guard_waiting_request *w = requests->first;
+        int rc = send_request((int)fd, &w->request, w->fd), errnum = errno;
 
         if (rc < 0 && errnum == EAGAIN) {
-            event_add(asks->writable, NULL);
+            event_add(requests->writable, NULL);
             return;
         }
-        take_first(asks);
+        remove_first_request(requests);
         if (rc < 0 && !guard_is_gone(errnum))
-            asks->lost(asks->arg, &w->ask, errnum);
-        free_ask(w);
+            requests->lost(requests->arg, &w->request, errnum);
+        free_waiting_request(w);
     }
 }
 
-int guard_requests_put(struct guard_requests *asks, const struct guard_ask *ask,
-                       const int *fd)
+int guard_requests_put(struct guard_requests *requests,
+                       const struct guard_request *request, const int *fd)
 {
-    if (asks->socket < 0)
+    if (requests->socket < 0)
         return 0;
-    if (!asks->first) {
-        if (send_ask(asks->socket, ask, fd) == 0 || guard_is_gone(errno))
+    if (!requests->first) {
+        if (send_request(requests->socket, request, fd) == 0 || guard_is_gone(errno))
             return 0;
         if (errno != EAGAIN)
             return -1;
     }
-    return keep(asks, ask, fd);
+    return queue_request(requests, request, fd);
 }
 
-void guard_requests_try(struct guard_requests *asks, const struct guard_ask *ask)
+void guard_requests_try(struct guard_requests *requests,
+                        const struct guard_request *request)
 {
-    if (asks->socket >= 0 && !asks->first)
-        (void)!send_ask(asks->socket, ask, NULL);
+    if (requests->socket >= 0 && !requests->first)
+        (void)!send_request(requests->socket, request, NULL);
 }
 
-void guard_requests_init(struct guard_requests *asks, struct event_base *base,
+void guard_requests_init(struct guard_requests *requests, struct event_base *base,
                          int socket)
 {
-    asks->socket = socket;
-    asks->first = NULL;
-    asks->last = &asks->first;
-    asks->writable = event_new(base, socket, EV_WRITE, on_writable, asks);
-    if (!asks->writable)
+    requests->socket = socket;
+    requests->first = NULL;
+    requests->last = &requests->first;
+    requests->writable = event_new(base, socket, EV_WRITE, on_socket_writable,
+                                   requests);
+    if (!requests->writable)
         abort();
 }
 
-void guard_requests_fini(struct guard_requests *asks)
+void guard_requests_fini(struct guard_requests *requests)
 {
-    event_free(asks->writable);
-    asks->socket = -1;
-    while (asks->first)
-        free_ask(take_first(asks));
+    event_free(requests->writable);
+    requests->socket = -1;
+    while (requests->first)
+        free_waiting_request(remove_first_request(requests));
 }

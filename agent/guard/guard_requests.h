@@ -6,33 +6,34 @@
 
 struct event;
 struct event_base;
-struct guard_waiting_ask;
+struct guard_waiting_request;
 
 /*
- * The agent's end of the socket for writing: what it asks of its guard, in order, also
- * when the socket has no room. Embedded; init before use.
+ * The agent's end of the socket for writing: sends requests to the guard in order, and
+ * queues them when the socket has no room. Embedded; init before use.
  */
 struct guard_requests {
-    int socket; /* not ours; -1: nobody listens, and nothing is kept */
+    int socket; /* borrowed; -1: the guard is gone, and nothing is queued */
     struct event *writable;
-    struct guard_waiting_ask *first, **last;
-    /* An ask that was kept cannot be sent for good. */
-    void (*lost)(void *arg, const struct guard_ask *ask, int errnum);
+    struct guard_waiting_request *first, **last;
+    /* A queued request cannot be sent, for good. */
+    void (*lost)(void *arg, const struct guard_request *request, int errnum);
     void *arg;
 };
 
-void guard_requests_init(struct guard_requests *asks, struct event_base *base,
+void guard_requests_init(struct guard_requests *requests, struct event_base *base,
                          int socket);
-void guard_requests_fini(struct guard_requests *asks);
+void guard_requests_fini(struct guard_requests *requests);
 
 /*
- * fd: GUARD_ASK_FDS descriptors, still the caller's, or NULL. -1 and errno if it could
- * be neither sent nor kept; that nobody listens is no error, the guard's death is told
- * by other ways.
+ * fd: GUARD_REQUEST_FDS descriptors, which the caller keeps, or NULL. -1 and errno if
+ * it could be neither sent nor queued. That the guard is gone is no error: its death is
+ * reported in another way.
  */
-int guard_requests_put(struct guard_requests *asks, const struct guard_ask *ask,
-                       const int *fd) MUST_CHECK;
-/* One that may be dropped where others wait: a newer one will follow. */
-void guard_requests_try(struct guard_requests *asks, const struct guard_ask *ask);
+int guard_requests_put(struct guard_requests *requests,
+                       const struct guard_request *request, const int *fd) MUST_CHECK;
+/* Drops the request if others wait: a newer one will follow. */
+void guard_requests_try(struct guard_requests *requests,
+                        const struct guard_request *request);
 
 #endif

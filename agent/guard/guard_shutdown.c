@@ -10,41 +10,42 @@
 #include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 
-#define KIN_PER_ROUND 1024
-#define TERM_ROUND_MS 20 /* a deep orphan comes up without a signal to us */
+#define PIDS_PER_ROUND 1024
+#define TERM_ROUND_MS 20 /* a deep orphan arrives without a signal to the guard */
 #define KILL_ROUND_MS_MIN 1
 #define KILL_ROUND_MS_MAX 50
 
 static struct {
     const struct cgroup *cgroup;
-    bool asked; /* the agent wants to be told when nothing is left */
+    bool wants_answer; /* the agent waits for EMPTY */
     uint32_t ticket;
     bool terming; /* until until_ms */
     uint64_t until_ms;
-    pid_t termed[KIN_PER_ROUND]; /* children that have had their TERM */
+    pid_t termed[PIDS_PER_ROUND]; /* children that got their TERM */
     size_t termed_count;
     bool killing, killed;
     uint32_t kill_round_ms;
-} ending;
+} ongoing;
 
 void guard_shutdown_init(const struct cgroup *cgroup)
 {
-    ending.cgroup = cgroup;
+    ongoing.cgroup = cgroup;
 }
 
 static bool was_termed(pid_t pid)
 {
-    for (size_t i = 0; i < ending.termed_count; i++)
-        if (ending.termed[i] == pid)
+    for (size_t i = 0; i < ongoing.termed_count; i++)
+        if (ongoing.termed[i] == pid)
             return true;
     return false;
 }
 
-/* Whose pid is given to another child between two rounds goes without: KILL comes. */
-static void term_newcomers(void)
+/* A child that got the pid of another one between two rounds gets no TERM; KILL
+ * follows. */
+static void term_new_children(void)
 {
-    static pid_t pids[KIN_PER_ROUND];
-    size_t count = child_procs_children(pids, KIN_PER_ROUND);
+    static pid_t pids[PIDS_PER_ROUND];
+    size_t count = child_procs_children(pids, PIDS_PER_ROUND);
 
     for (size_t i = 0; i < count; i++) {
         if (was_termed(pids[i]) || guard_workers_has(pids[i]))
@@ -52,93 +53,93 @@ static void term_newcomers(void)
         kill(pids[i], SIGTERM);
         kill(pids[i], SIGCONT);
     }
-    memcpy(ending.termed, pids, count * sizeof(pids[0]));
-    ending.termed_count = count;
+    memcpy(ongoing.termed, pids, count * sizeof(pids[0]));
+    ongoing.termed_count = count;
 }
 
-static void start_terming(uint32_t grace_ms)
+static void start_term_rounds(uint32_t grace_ms)
 {
-    ending.terming = true;
-    ending.termed_count = 0;
-    ending.until_ms = clock_ms() + grace_ms;
+    ongoing.terming = true;
+    ongoing.termed_count = 0;
+    ongoing.until_ms = clock_ms() + grace_ms;
 }
 
 void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms)
 {
-    ending.asked = true;
-    ending.ticket = ticket;
-    start_terming(grace_ms);
+    ongoing.wants_answer = true;
+    ongoing.ticket = ticket;
+    start_term_rounds(grace_ms);
 }
 
 void guard_shutdown_fence(uint32_t grace_ms)
 {
     guard_workers_signal_all(SIGTERM);
-    start_terming(grace_ms);
+    start_term_rounds(grace_ms);
 }
 
-void guard_shutdown_kill_unasked(void)
+void guard_shutdown_kill_all(void)
 {
-    if (!ending.killing)
-        ending.kill_round_ms = KILL_ROUND_MS_MIN;
-    ending.killing = true;
+    if (!ongoing.killing)
+        ongoing.kill_round_ms = KILL_ROUND_MS_MIN;
+    ongoing.killing = true;
 }
 
 void guard_shutdown_kill(uint32_t ticket)
 {
-    ending.asked = true;
-    ending.ticket = ticket;
-    guard_shutdown_kill_unasked();
+    ongoing.wants_answer = true;
+    ongoing.ticket = ticket;
+    guard_shutdown_kill_all();
 }
 
-bool guard_shutdown_goes_on(void)
+bool guard_shutdown_is_running(void)
 {
-    return ending.asked || ending.terming || ending.killing;
+    return ongoing.wants_answer || ongoing.terming || ongoing.killing;
 }
 
 static void kill_all(void)
 {
-    static pid_t pids[KIN_PER_ROUND];
+    static pid_t pids[PIDS_PER_ROUND];
     size_t count;
 
-    ending.killed = true;
-    cgroup_kill(ending.cgroup);
+    ongoing.killed = true;
+    cgroup_kill(ongoing.cgroup);
     guard_workers_signal_all(SIGKILL);
-    count = child_procs_children(pids, KIN_PER_ROUND);
+    count = child_procs_children(pids, PIDS_PER_ROUND);
     for (size_t i = 0; i < count; i++)
         kill(pids[i], SIGKILL);
 }
 
-static void end(void)
+static void finish_shutdown(void)
 {
-    if (ending.killed)
-        guard_workers_move_home();
-    ending.killed = false;
-    if (ending.asked)
-        guard_events_add((struct guard_tell){ .type = GUARD_TELL_EMPTY,
-                                              .local_rank = ending.ticket });
-    ending.asked = ending.terming = ending.killing = false;
+    if (ongoing.killed)
+        guard_workers_renew_cgroup();
+    ongoing.killed = false;
+    if (ongoing.wants_answer)
+        guard_events_add((struct guard_event){ .type = GUARD_EVENT_EMPTY,
+                                               .local_rank = ongoing.ticket });
+    ongoing.wants_answer = ongoing.terming = ongoing.killing = false;
 }
 
 int guard_shutdown_advance(void)
 {
     uint64_t now_ms = clock_ms();
 
-    if (!guard_shutdown_goes_on())
+    if (!guard_shutdown_is_running())
         return -1;
-    if (guard_workers_none()) {
-        end();
+    if (guard_workers_is_empty()) {
+        finish_shutdown();
         return -1;
     }
-    if (ending.terming && now_ms >= ending.until_ms)
-        guard_shutdown_kill_unasked();
-    if (!ending.killing) {
-        uint64_t left_ms = ending.until_ms - now_ms;
+    if (ongoing.terming && now_ms >= ongoing.until_ms)
+        guard_shutdown_kill_all();
+    if (!ongoing.killing) {
+        uint64_t left_ms = ongoing.until_ms - now_ms;
 
-        term_newcomers();
+        term_new_children();
         return left_ms < TERM_ROUND_MS ? (int)left_ms : TERM_ROUND_MS;
     }
     kill_all();
-    if (ending.kill_round_ms < KILL_ROUND_MS_MAX)
-        ending.kill_round_ms *= 2;
-    return (int)ending.kill_round_ms;
+    if (ongoing.kill_round_ms < KILL_ROUND_MS_MAX)
+        ongoing.kill_round_ms *= 2;
+    return (int)ongoing.kill_round_ms;
 }

@@ -24,8 +24,8 @@ static size_t count_strings(const char *const *list, uint32_t *count)
 
 /* Copies the strings to `at` and their offsets to `offsets`. Returns the next free
  * offset. */
-static size_t put_strings(char *base, uint64_t *offsets, size_t at,
-                          const char *const *list, uint32_t count)
+static size_t pack_strings(char *base, uint64_t *offsets, size_t at,
+                           const char *const *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         size_t size = strlen(list[i]) + 1;
@@ -38,21 +38,22 @@ static size_t put_strings(char *base, uint64_t *offsets, size_t at,
     return at;
 }
 
-int guard_world_pack(const char *const *argv, const char *const *env, const void *cpus,
-                     struct guard_ask *ask, struct err *e)
+int guard_payload_pack(const char *const *argv, const char *const *env,
+                       const void *cpus, struct guard_request *request, struct err *e)
 {
-    size_t strings = count_strings(argv, &ask->argc) + count_strings(env, &ask->envc);
-    size_t table = ((size_t)ask->argc + ask->envc + 2) * sizeof(uint64_t);
-    size_t at = table + bytes_round_up(ask->cpus_size, sizeof(uint64_t));
+    size_t strings = count_strings(argv, &request->argc) +
+                     count_strings(env, &request->envc);
+    size_t table = ((size_t)request->argc + request->envc + 2) * sizeof(uint64_t);
+    size_t at = table + bytes_round_up(request->cpus_size, sizeof(uint64_t));
     size_t size = at + strings;
     uint64_t *offsets = xcalloc(1, size);
     char *base = (char *)offsets;
     int fd, errnum;
 
-    if (ask->cpus_size > 0)
-        memcpy(base + table, cpus, ask->cpus_size);
-    at = put_strings(base, offsets, at, argv, ask->argc);
-    put_strings(base, offsets + ask->argc + 1, at, env, ask->envc);
+    if (request->cpus_size > 0)
+        memcpy(base + table, cpus, request->cpus_size);
+    at = pack_strings(base, offsets, at, argv, request->argc);
+    pack_strings(base, offsets + request->argc + 1, at, env, request->envc);
     fd = memfd_create("crun-worker", MFD_CLOEXEC);
     if (fd < 0) {
         err_set_errno(e, errno, "memfd_create");
@@ -65,8 +66,9 @@ int guard_world_pack(const char *const *argv, const char *const *env, const void
     return fd;
 }
 
-/* Offsets to pointers; false if one of them points outside. */
-static bool relocate(char *base, size_t size, uint64_t *offsets, uint32_t count)
+/* Turns offsets into pointers; false if one of them is out of range. */
+static bool offsets_to_pointers(char *base, size_t size, uint64_t *offsets,
+                                uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (offsets[i] >= size)
@@ -76,10 +78,10 @@ static bool relocate(char *base, size_t size, uint64_t *offsets, uint32_t count)
     return offsets[count] == 0;
 }
 
-int guard_world_open(struct guard_world *w, int fd, const struct guard_ask *ask,
-                     struct spawn *spawn)
+int guard_payload_open(struct guard_payload *w, int fd,
+                       const struct guard_request *request, struct spawn *spawn)
 {
-    size_t table = ((size_t)ask->argc + ask->envc + 2) * sizeof(uint64_t);
+    size_t table = ((size_t)request->argc + request->envc + 2) * sizeof(uint64_t);
     uint64_t *offsets;
     struct stat st;
 
@@ -91,22 +93,23 @@ int guard_world_open(struct guard_world *w, int fd, const struct guard_ask *ask,
     if (w->map == MAP_FAILED)
         return -1;
     offsets = w->map;
-    if (ask->argc == 0 || w->size < table + ask->cpus_size ||
+    if (request->argc == 0 || w->size < table + request->cpus_size ||
         ((char *)w->map)[w->size - 1] != '\0' ||
-        !relocate(w->map, w->size, offsets, ask->argc) ||
-        !relocate(w->map, w->size, offsets + ask->argc + 1, ask->envc)) {
-        guard_world_close(w);
+        !offsets_to_pointers(w->map, w->size, offsets, request->argc) ||
+        !offsets_to_pointers(w->map, w->size, offsets + request->argc + 1,
+                             request->envc)) {
+        guard_payload_close(w);
         errno = EBADMSG;
         return -1;
     }
     spawn->argv = (char **)offsets;
-    spawn->env = (char **)(offsets + ask->argc + 1);
+    spawn->env = (char **)(offsets + request->argc + 1);
     spawn->cpus = (char *)w->map + table;
-    spawn->cpus_size = ask->cpus_size;
+    spawn->cpus_size = request->cpus_size;
     return 0;
 }
 
-void guard_world_close(struct guard_world *w)
+void guard_payload_close(struct guard_payload *w)
 {
     munmap(w->map, w->size);
 }

@@ -10,89 +10,91 @@
 #include "rendezvous/base/err.h"
 
 /*
- * What an agent and its guard say to each other, over a SOCK_SEQPACKET pair. Both are
- * the same executable, so these structs need no version. The agent sends one ask a
- * packet; the guard packs as many tells into one as it has.
+ * The messages between an agent and its guard over a SOCK_SEQPACKET pair. Both are the
+ * same executable, so these structs need no version. The agent sends one request a
+ * packet; the guard packs as many events into one as it has.
  */
 #define GUARD_ARGV0 "crun-guard"
 
-/* The guard's descriptors from its first moment on; it inherits nothing else but 0-2.
- * The two of the cgroup are not there in session mode. */
+/* The guard's descriptors from its start; besides 0-2 it inherits nothing else. Without
+ * a cgroup, its two descriptors are missing. */
 enum {
     GUARD_FD_SOCKET = 3,
     GUARD_FD_CGROUP,
     GUARD_FD_CGROUP_PARENT,
-    GUARD_FD_CLAIM, /* only held, see launch_lock.h */
+    GUARD_FD_LAUNCH_LOCK, /* held open only, see launch_lock.h */
     GUARD_FD_COUNT
 };
-/* and the workers' status pages from here on, see status_pages.h */
+/* The workers' status pages follow, see status_pages.h. */
 #define GUARD_FD_PAGES GUARD_FD_COUNT
 
-/* Instead of a local rank: all workers. */
+/* In place of a local rank: all workers. */
 #define GUARD_ALL UINT32_MAX
 
-enum guard_ask_type {
-    GUARD_ASK_SPAWN,
-    GUARD_ASK_SIGNAL, /* to the process of a worker, or to the groups of all */
-    GUARD_ASK_KILL,
-    GUARD_ASK_SWEEP,
-    GUARD_ASK_FENCE /* its terms */
+enum guard_request_type {
+    GUARD_REQUEST_SPAWN,
+    GUARD_REQUEST_SIGNAL, /* to the process of one worker, or to the groups of all */
+    GUARD_REQUEST_KILL,
+    GUARD_REQUEST_SWEEP,
+    GUARD_REQUEST_FENCE /* sets its terms */
 };
 
-struct guard_ask {
+struct guard_request {
     uint32_t type;
     uint32_t local_rank;
-    uint32_t ticket; /* of KILL and SWEEP: stands in the EMPTY that answers it */
+    uint32_t ticket; /* of KILL and SWEEP; the EMPTY that answers has it too */
     uint32_t grace_ms, patience_ms;
     uint64_t until_ms;
     int32_t signo;
-    /* SPAWN, with four descriptors: 0, 1, 2 and the world (see below) */
+    /* SPAWN, with four descriptors: 0, 1, 2 and the payload (see below) */
     int32_t numa_node;
     uint32_t is_tty;
     uint32_t argc, envc, cpus_size;
 };
 
-#define GUARD_ASK_FDS 4
+#define GUARD_REQUEST_FDS 4
 
-enum guard_tell_type {
-    GUARD_TELL_STARTED,
-    GUARD_TELL_EXEC_FAILED,
-    GUARD_TELL_EXITED,
-    GUARD_TELL_EMPTY,
-    GUARD_TELL_SESSION, /* the cgroup cannot be used after all */
-    GUARD_TELL_AGAIN,   /* no room for a worker; status: errno. It is tried again */
-    GUARD_TELL_FENCED,  /* the fence has passed: what lives is being ended */
+enum guard_event_type {
+    GUARD_EVENT_STARTED,
+    GUARD_EVENT_EXEC_FAILED,
+    GUARD_EVENT_EXITED,
+    GUARD_EVENT_EMPTY,
+    GUARD_EVENT_SESSION, /* the cgroup turned out to be unusable */
+    GUARD_EVENT_RETRY,  /* out of processes or memory (status: errno); it tries again */
+    GUARD_EVENT_FENCED, /* the fence has passed: the workers are being ended */
 };
 
-struct guard_tell {
+struct guard_event {
     uint32_t type;
     uint32_t local_rank; /* EMPTY: the ticket */
     int32_t pid;
     int32_t status; /* EXEC_FAILED: errno */
     uint32_t stage; /* EXEC_FAILED: enum spawn_stage */
     uint32_t out_of_memory;
-    uint32_t nothing_left; /* EXITED: what a SWEEP now would find */
+    uint32_t nothing_left; /* EXITED: no process is left now */
     uint64_t at_ms;
 };
 
-#define GUARD_TELLS_PER_PACKET 64
+#define GUARD_EVENTS_PER_PACKET 64
 
 /*
- * A worker's world is a memfd, so its size is no matter: argv and env, each with its
- * NULL, as offsets from the start; the CPU set; the strings. The guard maps it and
- * turns the offsets into pointers where they stand.
+ * The payload of a spawn request is a memfd, so its size does not matter: argv and env,
+ * each with its NULL, as offsets from the start; the CPU set; the strings. The guard
+ * maps it and turns the offsets into pointers in place.
  */
-int guard_world_pack(const char *const *argv, const char *const *env, const void *cpus,
-                     struct guard_ask *ask, struct err *e) MUST_CHECK; /* the memfd */
+int guard_payload_pack(const char *const *argv, const char *const *env,
+                       const void *cpus, struct guard_request *request,
+                       struct err *e) MUST_CHECK; /* returns the memfd */
 
-struct guard_world {
+struct guard_payload {
     void *map;
     size_t size;
 };
 
-/* Fill argv, env and cpus of `spawn`: they live until guard_world_close. -1: errno. */
-int guard_world_open(struct guard_world *w, int fd, const struct guard_ask *ask,
-                     struct spawn *spawn) MUST_CHECK;
-void guard_world_close(struct guard_world *w);
+/* Sets argv, env and cpus of `spawn`, valid until guard_payload_close. -1: errno. */
+int guard_payload_open(struct guard_payload *w, int fd,
+                       const struct guard_request *request,
+                       struct spawn *spawn) MUST_CHECK;
+void guard_payload_close(struct guard_payload *w);
 
 #endif

@@ -17,9 +17,9 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 
-#define OOM_SCORE_ADJ "-500" /* the guard is the last that should go */
+#define OOM_SCORE_ADJ "-500" /* the kernel should kill the guard last */
 
-struct worker {
+struct guard_worker {
     pid_t pid; /* 0: none */
     int pidfd;
 };
@@ -28,18 +28,18 @@ static struct {
     int epoll, errors;
     const struct cgroup *cgroup;
     struct spawn_home home;
-    bool wants_group; /* the last one was killed, and there could be no other yet */
+    bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
     uint64_t oom_kills;
-    bool tired; /* the machine is full, and was so when we tried again */
-    struct worker worker[WORKERS_PER_NODE_MAX];
-    uint32_t end; /* above the highest local rank there was */
+    bool machine_stays_full; /* the last retries found no room either */
+    struct guard_worker worker[WORKERS_PER_NODE_MAX];
+    uint32_t end; /* one above the highest local rank so far */
 } table;
 
-/* -- what all of them get ---------------------------------------------------------- */
+/* -- the environment of all workers --------------------------------------------- */
 
-/* As many descriptors as there can be; the workers get back the limit that was. */
-static void raise_nofile(void)
+/* The guard needs many descriptors; the workers get the old limit back. */
+static void raise_nofile_limit(void)
 {
     struct rlimit limit;
 
@@ -77,86 +77,88 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
     table.oom_kills = cgroup_oom_kills(cgroup);
-    raise_nofile();
+    raise_nofile_limit();
     lower_oom_score();
     return true;
 }
 
-/* Until there can be a new group the children move into the old one themselves; where
- * nobody can be born into any, they do so for good. */
-void guard_workers_move_home(void)
+/* While no new cgroup can be made, children move into the old one themselves; where
+ * clone cannot put them into a cgroup at all, they do so for good. */
+void guard_workers_renew_cgroup(void)
 {
     bool below = table.home.cgroup != table.cgroup->dir;
 
-    if (table.cgroup->dir < 0 || (table.home.keep_out && !table.wants_group))
+    if (table.cgroup->dir < 0 || (table.home.clone_into_fails && !table.wants_cgroup))
         return;
     table.home.cgroup = cgroup_make_below(table.cgroup, below ? table.home.cgroup : -1);
-    table.wants_group = table.home.keep_out = table.home.cgroup < 0;
-    if (table.wants_group)
+    table.wants_cgroup = table.home.clone_into_fails = table.home.cgroup < 0;
+    if (table.wants_cgroup)
         table.home.cgroup = table.cgroup->dir;
 }
 
-int guard_workers_errors(void)
+int guard_workers_error_fd(void)
 {
     return table.errors;
 }
 
-/* -- starting ---------------------------------------------------------------------- */
+/* -- starting ------------------------------------------------------------------- */
 
-static void tell_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
+static void report_exec_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
 {
-    guard_events_add((struct guard_tell){ .type = GUARD_TELL_EXEC_FAILED,
-                                          .local_rank = local_rank,
-                                          .stage = stage,
-                                          .status = errnum });
+    guard_events_add((struct guard_event){ .type = GUARD_EVENT_EXEC_FAILED,
+                                           .local_rank = local_rank,
+                                           .stage = stage,
+                                           .status = errnum });
 }
 
 void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage, int errnum)
 {
-    tell_failed(local_rank, stage, errnum);
-    guard_events_add((struct guard_tell){ .type = GUARD_TELL_EXITED,
-                                          .local_rank = local_rank,
-                                          .status = 127 << 8,
-                                          .at_ms = clock_ms() });
+    report_exec_failed(local_rank, stage, errnum);
+    guard_events_add((struct guard_event){ .type = GUARD_EVENT_EXITED,
+                                           .local_rank = local_rank,
+                                           .status = 127 << 8,
+                                           .at_ms = clock_ms() });
 }
 
-static void tell_again(uint32_t local_rank, int errnum)
+static void report_retry(uint32_t local_rank, int errnum)
 {
-    guard_events_add((struct guard_tell){
-        .type = GUARD_TELL_AGAIN, .local_rank = local_rank, .status = errnum });
+    guard_events_add((struct guard_event){
+        .type = GUARD_EVENT_RETRY, .local_rank = local_rank, .status = errnum });
     guard_events_flush();
 }
 
-static bool machine_is_full(int errnum)
+static bool is_machine_full(int errnum)
 {
     return errnum == EAGAIN || errnum == ENOMEM;
 }
 
-/* Of a group of thousands only the first waits for room: the others fail with it. */
-static pid_t spawn_patiently(const struct spawn *s, int *pidfd)
+/* If the machine is full, only the first worker of a group waits for room; the others
+ * fail at once. */
+static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
 {
-    static const long naps_ms[] = { 50, 200, 800 };
-    enum { NAPS = sizeof(naps_ms) / sizeof(naps_ms[0]) };
+    static const long delays_ms[] = { 50, 200, 800 };
+    enum { RETRIES = sizeof(delays_ms) / sizeof(delays_ms[0]) };
     pid_t pid = spawn_worker(s, &table.home, pidfd);
 
-    for (size_t i = 0; i < NAPS && !table.tired && pid < 0 && machine_is_full(errno);
+    for (size_t i = 0;
+         i < RETRIES && !table.machine_stays_full && pid < 0 && is_machine_full(errno);
          i++) {
-        struct timespec nap = { .tv_sec = 0, .tv_nsec = naps_ms[i] * 1000000 };
+        struct timespec delay = { .tv_sec = 0, .tv_nsec = delays_ms[i] * 1000000 };
 
         if (i == 0)
-            tell_again(s->local_rank, errno);
-        nanosleep(&nap, NULL);
+            report_retry(s->local_rank, errno);
+        nanosleep(&delay, NULL);
         pid = spawn_worker(s, &table.home, pidfd);
     }
-    table.tired = pid < 0 && machine_is_full(errno);
+    table.machine_stays_full = pid < 0 && is_machine_full(errno);
     return pid;
 }
 
 void guard_workers_spawn(const struct spawn *s)
 {
-    struct worker *w = &table.worker[s->local_rank];
+    struct guard_worker *w = &table.worker[s->local_rank];
 
-    w->pid = spawn_patiently(s, &w->pidfd);
+    w->pid = spawn_with_retries(s, &w->pidfd);
     if (w->pid < 0) {
         w->pid = 0;
         guard_workers_spawn_failed(s->local_rank, SPAWN_CLONE, errno);
@@ -169,25 +171,25 @@ void guard_workers_spawn(const struct spawn *s)
 
         epoll_ctl(table.epoll, EPOLL_CTL_ADD, w->pidfd, &event);
     }
-    guard_events_add((struct guard_tell){
-        .type = GUARD_TELL_STARTED, .local_rank = s->local_rank, .pid = w->pid });
+    guard_events_add((struct guard_event){
+        .type = GUARD_EVENT_STARTED, .local_rank = s->local_rank, .pid = w->pid });
 }
 
-/* -- reaping ----------------------------------------------------------------------- */
+/* -- reaping -------------------------------------------------------------------- */
 
-bool guard_workers_none(void)
+bool guard_workers_is_empty(void)
 {
     return !child_procs_any() && !cgroup_populated(table.cgroup);
 }
 
-static void tell_exited(uint32_t local_rank, pid_t pid, int status)
+static void report_exited(uint32_t local_rank, pid_t pid, int status)
 {
-    struct guard_tell t = { .type = GUARD_TELL_EXITED,
-                            .local_rank = local_rank,
-                            .pid = pid,
-                            .status = status,
-                            .nothing_left = guard_workers_none(),
-                            .at_ms = clock_ms() };
+    struct guard_event t = { .type = GUARD_EVENT_EXITED,
+                             .local_rank = local_rank,
+                             .pid = pid,
+                             .status = status,
+                             .nothing_left = guard_workers_is_empty(),
+                             .at_ms = clock_ms() };
 
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
         uint64_t kills = cgroup_oom_kills(table.cgroup);
@@ -206,32 +208,33 @@ void guard_workers_read_errors(void)
     while ((n = read(table.errors, f, sizeof(f))) > 0) {
         for (size_t i = 0; i < (size_t)n / sizeof(f[0]); i++) {
             if (f[i].stage != SPAWN_CGROUP)
-                tell_failed(f[i].local_rank, (enum spawn_stage)f[i].stage, f[i].errnum);
+                report_exec_failed(f[i].local_rank, (enum spawn_stage)f[i].stage,
+                                   f[i].errnum);
             else
-                guard_events_add((struct guard_tell){ .type = GUARD_TELL_SESSION });
+                guard_events_add((struct guard_event){ .type = GUARD_EVENT_SESSION });
         }
     }
 }
 
 void guard_workers_reap(uint32_t local_rank)
 {
-    struct worker *w = &table.worker[local_rank];
+    struct guard_worker *w = &table.worker[local_rank];
     int status;
 
     if (w->pid == 0 || waitpid(w->pid, &status, WNOHANG) != w->pid)
         return;
-    guard_workers_read_errors(); /* of this child too: it wrote before it died */
-    tell_exited(local_rank, w->pid, status);
+    guard_workers_read_errors(); /* also of this child: it wrote before it died */
+    report_exited(local_rank, w->pid, status);
     if (w->pidfd >= 0) {
-        /* a child that is not at its exec yet has a copy: closing it alone would leave
-         * it in the set, and ready */
+        /* a child before its exec has a copy: without DEL the pidfd would stay in the
+         * set, and ready */
         epoll_ctl(table.epoll, EPOLL_CTL_DEL, w->pidfd, NULL);
         close(w->pidfd);
     }
     w->pid = 0;
 }
 
-static uint32_t worker_of(pid_t pid)
+static uint32_t find_local_rank(pid_t pid)
 {
     for (uint32_t i = 0; i < table.end; i++)
         if (table.worker[i].pid == pid)
@@ -240,9 +243,9 @@ static uint32_t worker_of(pid_t pid)
 }
 
 /*
- * Workers with a pidfd are left to their event, for epoll hands these out in the order
- * in which they died; that event may hide others behind it, so it is looked again when
- * it has come.
+ * A worker with a pidfd is reaped at its epoll event, because epoll reports the deaths
+ * in their order. Such a worker may hide others behind it in waitid, so this is called
+ * again after its event.
  */
 bool guard_workers_reap_others(void)
 {
@@ -250,7 +253,7 @@ bool guard_workers_reap_others(void)
 
     while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid > 0) {
-        uint32_t local_rank = worker_of(info.si_pid);
+        uint32_t local_rank = find_local_rank(info.si_pid);
 
         if (local_rank == GUARD_ALL)
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
@@ -263,7 +266,7 @@ bool guard_workers_reap_others(void)
     return false;
 }
 
-/* -- signals ----------------------------------------------------------------------- */
+/* -- signals -------------------------------------------------------------------- */
 
 bool guard_workers_wants_cont(int signo)
 {
@@ -271,15 +274,15 @@ bool guard_workers_wants_cont(int signo)
 }
 
 /*
- * To the process group of a worker that is not reaped: until then neither its pid nor
- * its group's number can belong to anybody else.
+ * Signals the process group of a worker that is not reaped yet: until then its pid and
+ * the number of its group cannot be reused.
  */
-static void signal_worker_group(const struct worker *w, int signo)
+static void signal_worker_group(const struct guard_worker *w, int signo)
 {
     if (w->pid == 0)
         return;
     if (kill(-w->pid, signo) < 0)
-        kill(w->pid, signo); /* not far enough yet to have a group */
+        kill(w->pid, signo); /* it has no group yet */
     if (guard_workers_wants_cont(signo))
         signal_worker_group(w, SIGCONT);
 }
@@ -296,12 +299,12 @@ void guard_workers_signal(uint32_t local_rank, int signo)
         kill(table.worker[local_rank].pid, signo);
 }
 
-bool guard_workers_taken(uint32_t local_rank)
+bool guard_workers_is_taken(uint32_t local_rank)
 {
     return table.worker[local_rank].pid != 0;
 }
 
 bool guard_workers_has(pid_t pid)
 {
-    return worker_of(pid) != GUARD_ALL;
+    return find_local_rank(pid) != GUARD_ALL;
 }

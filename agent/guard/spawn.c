@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From clone to exec. The child runs only system calls: it is a copy of the guard that
- * must become the worker without leaving anything of the guard in it, and without ever
- * outliving the guard. What the kernel lacks is left out feature by feature: `ways`.
+ * From clone to exec. The child makes system calls only: it is a copy of the guard that
+ * becomes the worker without keeping anything of the guard, and it never outlives the
+ * guard. Where the kernel lacks a feature, the next of `ways` is tried.
  */
 #include "agent/guard/spawn.h"
 
@@ -23,8 +23,8 @@
 
 #define EXIT_NOT_EXECUTED 127
 
-/* How to make the child, best first; the last one is fork. */
-static const struct way {
+/* The ways to make the child, best first; the last one is fork. */
+static const struct spawn_way {
     bool clone3;
     uint64_t flags;
 } ways[] = {
@@ -46,7 +46,7 @@ static const char *const stage_names[SPAWN_STAGE_COUNT] = {
     [SPAWN_STDIO] = "dup2",
     [SPAWN_TTY] = "TIOCSCTTY",
     [SPAWN_EXEC] = "execve",
-    [SPAWN_WORLD] = "receive",
+    [SPAWN_PAYLOAD] = "receive",
     [SPAWN_FENCE] = "fence",
 };
 
@@ -55,10 +55,10 @@ const char *spawn_stage_name(enum spawn_stage stage)
     return stage < SPAWN_STAGE_COUNT ? stage_names[stage] : "?";
 }
 
-/* -- the child --------------------------------------------------------------------- */
+/* -- the child ------------------------------------------------------------------ */
 
-static void record(const struct spawn *s, const struct spawn_home *home,
-                   enum spawn_stage stage)
+static void write_failure_record(const struct spawn *s, const struct spawn_home *home,
+                                 enum spawn_stage stage)
 {
     struct spawn_failure f = { s->local_rank, stage, errno };
 
@@ -66,7 +66,7 @@ static void record(const struct spawn *s, const struct spawn_home *home,
         ;
 }
 
-static int put(int dir, const char *path, const char *text)
+static int write_text_at(int dir, const char *path, const char *text)
 {
     int fd = openat(dir, path, O_WRONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
@@ -77,7 +77,7 @@ static int put(int dir, const char *path, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-/* Dies with the guard from here on; the guard may be dead already. */
+/* From here on the child dies with the guard, which may be dead already. */
 static void tie_to_parent(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -100,7 +100,7 @@ static int bind_memory(int node)
     return (int)syscall(SYS_set_mempolicy, MPOL_BIND, mask, 1024ul + 1);
 }
 
-static int place_stdio(const int fd[3])
+static int redirect_stdio(const int fd[3])
 {
     for (int i = 0; i < 3; i++)
         if (dup2(fd[i], i) < 0)
@@ -108,7 +108,7 @@ static int place_stdio(const int fd[3])
     return 0;
 }
 
-static int take_terminal(bool is_tty)
+static int set_controlling_terminal(bool is_tty)
 {
     if (!is_tty)
         return 0;
@@ -116,10 +116,10 @@ static int take_terminal(bool is_tty)
 }
 
 /*
- * Dispositions are those that the guard was started with, for it changes none but these
- * two: nohup's ignored SIGHUP stays so. Last, for from here on signals arrive.
+ * The other dispositions are those that the guard was started with: SIGHUP ignored by
+ * nohup stays so. Call it last, because signals arrive from here on.
  */
-static void clean_signals(void)
+static void reset_signals(void)
 {
     sigset_t none;
 
@@ -129,54 +129,55 @@ static void clean_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The stage that failed, or SPAWN_EXEC if all is prepared. */
-static enum spawn_stage prepare(const struct spawn *s, const struct spawn_home *home)
+/* Returns the stage that failed, or SPAWN_EXEC if none did. */
+static enum spawn_stage prepare_child(const struct spawn *s,
+                                      const struct spawn_home *home)
 {
     if (setsid() < 0)
         return SPAWN_SETSID;
     if (home->oom_score_adj)
-        put(AT_FDCWD, "/proc/self/oom_score_adj", home->oom_score_adj);
+        write_text_at(AT_FDCWD, "/proc/self/oom_score_adj", home->oom_score_adj);
     if (s->cpus_size > 0 && sched_setaffinity(0, s->cpus_size, s->cpus) < 0)
         return SPAWN_AFFINITY;
     if (bind_memory(s->numa_node) < 0)
         return SPAWN_MEMPOLICY;
-    if (place_stdio(s->fd) < 0)
+    if (redirect_stdio(s->fd) < 0)
         return SPAWN_STDIO;
-    if (take_terminal(s->is_tty) < 0)
+    if (set_controlling_terminal(s->is_tty) < 0)
         return SPAWN_TTY;
-    /* a second line: all that the guard opens is close-on-exec anyway */
+    /* for safety: all that the guard opens is close-on-exec anyway */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
     if (home->restore_nofile && setrlimit(RLIMIT_NOFILE, &home->nofile) < 0)
         return SPAWN_RLIMIT;
     return SPAWN_EXEC;
 }
 
-static void child(const struct spawn *s, const struct spawn_home *home, pid_t parent,
-                  bool in_cgroup)
+static void run_child(const struct spawn *s, const struct spawn_home *home,
+                      pid_t parent, bool in_cgroup)
 {
     enum spawn_stage stage;
 
     tie_to_parent(parent);
-    if (!in_cgroup && put(home->cgroup, "cgroup.procs", "0") < 0)
-        record(s, home, SPAWN_CGROUP);
-    stage = prepare(s, home);
+    if (!in_cgroup && write_text_at(home->cgroup, "cgroup.procs", "0") < 0)
+        write_failure_record(s, home, SPAWN_CGROUP);
+    stage = prepare_child(s, home);
     if (stage == SPAWN_EXEC) {
-        clean_signals();
+        reset_signals();
         execve(s->argv[0], s->argv, s->env);
     }
-    record(s, home, stage);
+    write_failure_record(s, home, stage);
     _exit(EXIT_NOT_EXECUTED);
 }
 
-/* -- the parent -------------------------------------------------------------------- */
+/* -- the parent ----------------------------------------------------------------- */
 
-/* Errors that another way may not have: all but those of a machine that is full. */
-static bool worth_another_way(int errnum)
+/* Another way may work after any error but those of a full machine. */
+static bool is_worth_another_way(int errnum)
 {
     return errnum != EAGAIN && errnum != ENOMEM;
 }
 
-static pid_t make_child(const struct way *way, int cgroup, int *pidfd)
+static pid_t clone_child(const struct spawn_way *way, int cgroup, int *pidfd)
 {
     struct clone_args args = {
         .flags = way->flags,
@@ -192,39 +193,41 @@ static pid_t make_child(const struct way *way, int cgroup, int *pidfd)
 }
 
 /*
- * The first one to be born into a group says that it lives: our own group may have been
- * killed once, by somebody else, before we came there (see cgroup_make_below). -1 and
- * ESTALE: it was killed at birth, and so would be all others.
+ * The first child that is cloned into a cgroup reports that it lives: the cgroup of
+ * crun itself may have been killed before we came there (see cgroup_make_below). -1 and
+ * ESTALE: the child was killed at birth, and so would be all others.
  */
-static pid_t make_first_child(const struct way *way, struct spawn_home *home,
-                              int *pidfd)
+static pid_t clone_first_child(const struct spawn_way *way, struct spawn_home *home,
+                               int *pidfd)
 {
-    int life[2];
-    char sign;
+    int alive_pipe[2];
+    char byte;
     pid_t pid;
 
-    if (pipe2(life, O_CLOEXEC) < 0)
+    if (pipe2(alive_pipe, O_CLOEXEC) < 0)
         return -1;
-    pid = make_child(way, home->cgroup, pidfd);
+    pid = clone_child(way, home->cgroup, pidfd);
     if (pid == 0) {
-        (void)TEMP_FAILURE_RETRY(write(life[1], "", 1));
+        (void)TEMP_FAILURE_RETRY(write(alive_pipe[1], "", 1));
         return 0;
     }
-    close(life[1]);
-    home->births_work = pid > 0 && TEMP_FAILURE_RETRY(read(life[0], &sign, 1)) == 1;
-    close(life[0]);
-    if (pid < 0 || home->births_work)
+    close(alive_pipe[1]);
+    home->clone_into_works = pid > 0 &&
+                             TEMP_FAILURE_RETRY(read(alive_pipe[0], &byte, 1)) == 1;
+    close(alive_pipe[0]);
+    if (pid < 0 || home->clone_into_works)
         return pid;
     TEMP_FAILURE_RETRY(waitpid(pid, NULL, 0));
     close(*pidfd);
-    home->keep_out = true;
+    home->clone_into_fails = true;
     errno = ESTALE;
     return -1;
 }
 
 static unsigned first_way(const struct spawn_home *home)
 {
-    return home->way == 0 && (home->cgroup < 0 || home->keep_out) ? 1 : home->way;
+    return home->way == 0 && (home->cgroup < 0 || home->clone_into_fails) ? 1
+                                                                          : home->way;
 }
 
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
@@ -237,13 +240,13 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
         bool is_born_there = ways[way].flags & CLONE_INTO_CGROUP;
         bool in_cgroup = home->cgroup < 0 || is_born_there;
 
-        if (is_born_there && !home->births_work)
-            pid = make_first_child(&ways[way], home, pidfd);
+        if (is_born_there && !home->clone_into_works)
+            pid = clone_first_child(&ways[way], home, pidfd);
         else
-            pid = make_child(&ways[way], home->cgroup, pidfd);
+            pid = clone_child(&ways[way], home->cgroup, pidfd);
         if (pid == 0)
-            child(s, home, parent, in_cgroup);
-        if (pid > 0 || !worth_another_way(errno))
+            run_child(s, home, parent, in_cgroup);
+        if (pid > 0 || !is_worth_another_way(errno))
             break;
         lasting = lasting && errno != EMFILE && errno != ENFILE;
     }
@@ -251,7 +254,7 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
         return -1;
     if (lasting && way > first)
         home->way = way;
-    if (*pidfd < 0) /* the child is not reaped yet, so this is surely it */
+    if (*pidfd < 0) /* the child is not reaped yet, so its pid is not reused */
         *pidfd = (int)syscall(SYS_pidfd_open, pid, 0u);
     return pid;
 }

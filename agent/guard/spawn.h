@@ -9,15 +9,15 @@
 #include <sys/types.h>
 
 /*
- * Starting one worker, for a parent that is single-threaded, blocks every signal, and
- * opens whatever it opens close-on-exec. Nothing waits for the exec: a child that
- * cannot get there writes one record into a pipe that all children share, and then
- * exits 127, so whoever has reaped a child finds its record there already.
+ * Starts one worker, for a parent that is single-threaded, blocks every signal, and
+ * opens all descriptors close-on-exec. The parent does not wait for the exec: a child
+ * that fails before it writes one record into a pipe that all children share, and then
+ * exits 127. So the record of a reaped child is there already.
  */
 struct spawn {
     char *const *argv; /* argv[0] is the file */
     char *const *env;
-    int fd[3];   /* become 0, 1 and 2; each of them 3 or more */
+    int fd[3];   /* become 0, 1 and 2; each is 3 or more */
     bool is_tty; /* fd[1] or fd[2] becomes the controlling terminal */
     const void *cpus;
     size_t cpus_size; /* 0: as they are */
@@ -27,7 +27,7 @@ struct spawn {
 
 enum spawn_stage {
     SPAWN_CLONE,
-    SPAWN_CGROUP, /* the only one that the worker goes on after */
+    SPAWN_CGROUP, /* the only failure after which the child goes on */
     SPAWN_SETSID,
     SPAWN_RLIMIT,
     SPAWN_AFFINITY,
@@ -35,9 +35,9 @@ enum spawn_stage {
     SPAWN_STDIO,
     SPAWN_TTY,
     SPAWN_EXEC,
-    /* never from here: */
-    SPAWN_WORLD, /* what the worker is to get did not arrive */
-    SPAWN_FENCE, /* the time in which workers may live has passed */
+    /* never set by spawn_worker: */
+    SPAWN_PAYLOAD, /* the payload of the request did not arrive */
+    SPAWN_FENCE,   /* the fence has passed */
     SPAWN_STAGE_COUNT
 };
 
@@ -48,22 +48,22 @@ struct spawn_failure {
     int32_t errnum;
 };
 
-/* What is the same for all workers of a guard. */
+/* The same for all workers of a guard. */
 struct spawn_home {
-    int cgroup;                /* directory of the group they are born into, or -1 */
-    bool keep_out;             /* nobody can be born into it, only move there */
-    bool births_work;          /* somebody was */
-    int errors;                /* the pipe for records */
-    bool restore_nofile;       /* this limit was changed */
-    struct rlimit nofile;      /* what it was */
-    const char *oom_score_adj; /* what it was, or NULL: not changed */
-    unsigned way;              /* the best one known to work here; starts as 0 */
+    int cgroup;            /* directory of their cgroup, or -1 */
+    bool clone_into_fails; /* clone cannot put a child into it: it moves there itself */
+    bool clone_into_works; /* a child was cloned into it */
+    int errors;            /* the pipe for records */
+    bool restore_nofile;   /* the guard changed this limit */
+    struct rlimit nofile;  /* the limit of crun */
+    const char *oom_score_adj; /* the text of crun, or NULL: not changed */
+    unsigned way; /* index of the best way known to work here; starts as 0 */
 };
 
-/* The pid, or -1 and errno. *pidfd is -1 where the kernel has none. */
+/* Returns the pid, or -1 and errno. *pidfd is -1 if the kernel has none. */
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd);
 
-/* Which call failed: "execve". */
+/* The call that failed: "execve". */
 const char *spawn_stage_name(enum spawn_stage stage);
 
 #endif

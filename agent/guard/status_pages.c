@@ -18,8 +18,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* A worker may write what it likes, but it cannot take the memory away from under us.
- */
+/* A worker may write anything, but it cannot shrink the memory under the agent. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static int make_memfd(void)
@@ -37,7 +36,7 @@ static int make_memfd(void)
     return -1;
 }
 
-/* One page at index count; its descriptor is out of the way of all the guard's. */
+/* Makes the page at index count, with a descriptor above all those of the guard. */
 static int make_page(struct status_pages *p, int above)
 {
     int fd = make_memfd(), moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, above);
@@ -75,7 +74,7 @@ void status_pages_make(struct status_pages *p, uint32_t count, int first)
     }
 }
 
-static void close_all(struct status_pages *p)
+static void close_page_descriptors(struct status_pages *p)
 {
     for (uint32_t i = 0; i < p->count; i++)
         if (p->fd[i] >= 0)
@@ -87,7 +86,7 @@ static void close_all(struct status_pages *p)
 void status_pages_fini(struct status_pages *p)
 {
     if (p->fd)
-        close_all(p);
+        close_page_descriptors(p);
     for (uint32_t i = 0; i < p->count; i++)
         munmap(p->page[i], PROGRESS_PAGE_BYTES);
     free(p->page);
@@ -105,15 +104,15 @@ void status_pages_place(const struct status_pages *p)
         dup2(p->fd[i], p->first + (int)i);
 }
 
-void status_pages_given(struct status_pages *p, pid_t guard)
+void status_pages_hand_over(struct status_pages *p, pid_t guard)
 {
     char path[64];
     int fd;
 
     if (p->count == 0)
         return;
-    close_all(p);
-    /* if the last one can be opened, from the outside as a worker does it, all can */
+    close_page_descriptors(p);
+    /* if the last one can be opened through /proc, as a worker does it, all can */
     status_pages_path(p, guard, p->count - 1, path, sizeof(path));
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {

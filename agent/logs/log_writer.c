@@ -101,7 +101,7 @@ static void give_block(struct log_writer *w, struct block *b)
     w->spares++;
 }
 
-/* -- the thread ------------------------------------------------------------------- */
+/* -- the thread ----------------------------------------------------------------- */
 
 /* Under the lock. */
 static void send_news(struct log_writer *w)
@@ -268,7 +268,7 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-/* -- the loop's side -------------------------------------------------------------- */
+/* -- the loop's side ------------------------------------------------------------ */
 
 /* Outlets that were closed and have nothing more to write or to tell. */
 static void free_done(struct log_writer *w)

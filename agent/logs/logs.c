@@ -89,7 +89,7 @@ static struct log_routing plan_for(const struct worker *w, int which)
     return log_routing_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
 }
 
-/* -- consoles --------------------------------------------------------------------- */
+/* -- consoles ------------------------------------------------------------------- */
 
 static void on_news(void *arg);
 
@@ -121,7 +121,7 @@ struct console *logs_console(const struct logs *l)
     return l->sink[LOG_ERR].console;
 }
 
-/* -- data ------------------------------------------------------------------------- */
+/* -- data ----------------------------------------------------------------------- */
 
 static void for_each_stream(struct logs *l, void (*fn)(struct stream *))
 {
@@ -223,7 +223,7 @@ static void on_news(void *arg)
             arm_in(&l->loss, LOG_LOSS_TOLD_MS);
 }
 
-/* -- the end of streams ----------------------------------------------------------- */
+/* -- the end of streams --------------------------------------------------------- */
 
 static void close_stream(struct stream *s)
 {
@@ -282,7 +282,7 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
         loop_timer_arm(&w->drain, clock_ms() + grace_ms);
 }
 
-/* -- opening ---------------------------------------------------------------------- */
+/* -- opening -------------------------------------------------------------------- */
 
 static struct log_writer *files_writer(struct logs *l)
 {
@@ -415,7 +415,7 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
     return err_wrap(e, "local rank %u", (unsigned)local_rank);
 }
 
-/* -- attempts --------------------------------------------------------------------- */
+/* -- attempts ------------------------------------------------------------------- */
 
 const char *logs_directory(struct logs *l, struct err *e)
 {
@@ -511,7 +511,7 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
     return path ? path : "";
 }
 
-/* -- from beginning to end -------------------------------------------------------- */
+/* -- from beginning to end ------------------------------------------------------ */
 
 static void resize(struct stream *s)
 {

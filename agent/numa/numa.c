@@ -24,7 +24,7 @@ struct choice {
     bool any_memory;                  /* not of the node alone */
 };
 
-/* -- the node of a worker ---------------------------------------------------------- */
+/* -- the node of a worker ------------------------------------------------------- */
 
 static const struct topology_node *find_node(const struct topology *machine, int id)
 {
@@ -92,7 +92,7 @@ static int settle(struct choice *c, uint32_t local_rank, uint32_t workers,
     return 0;
 }
 
-/* -- parts of a node --------------------------------------------------------------- */
+/* -- parts of a node ------------------------------------------------------------ */
 
 struct parts {
     struct id_set *part; /* by their lowest CPU */
@@ -128,7 +128,7 @@ static int by_size(const void *a, const void *b)
     return id_set_next(a, 0) - id_set_next(b, 0);
 }
 
-/* -- the bindings ------------------------------------------------------------------ */
+/* -- the bindings --------------------------------------------------------------- */
 
 static int choose_node(struct choice *c, struct err *e)
 {

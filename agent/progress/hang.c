@@ -59,7 +59,7 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
     memset(h->rank, 0, h->workers * sizeof(*h->rank));
 }
 
-/* -- looking ---------------------------------------------------------------------- */
+/* -- looking -------------------------------------------------------------------- */
 
 static void advance(struct hang *h, uint64_t now_ms)
 {
@@ -97,7 +97,7 @@ void hang_look(struct hang *h, const struct hang_sight *sight, uint64_t now_ms)
         look_at(&h->rank[i], &sight[i], h->time);
 }
 
-/* -- judging ---------------------------------------------------------------------- */
+/* -- judging -------------------------------------------------------------------- */
 
 static bool is_on(const struct hang *h)
 {

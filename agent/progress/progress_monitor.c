@@ -44,7 +44,7 @@ struct progress_monitor {
     struct loop_timer ask_timer;
 };
 
-/* -- looking ---------------------------------------------------------------------- */
+/* -- looking -------------------------------------------------------------------- */
 
 static void look(struct progress_monitor *w)
 {
@@ -97,7 +97,7 @@ static void arm(struct progress_monitor *w)
         loop_timer_arm(&w->timer, deadline < next ? deadline : next);
 }
 
-/* -- what is seen ----------------------------------------------------------------- */
+/* -- what is seen --------------------------------------------------------------- */
 
 static void remark(const struct progress_monitor *w, enum note_kind kind,
                    const char *text)
@@ -156,7 +156,7 @@ static void on_look(void *arg)
         arm(w);
 }
 
-/* -- what the heartbeats say ------------------------------------------------------ */
+/* -- what the heartbeats say ---------------------------------------------------- */
 
 static void format_pace(double pace, char *buf, size_t size)
 {
@@ -215,7 +215,7 @@ void progress_monitor_progress(struct progress_monitor *w,
     *progress = w->progress;
 }
 
-/* -- a checkpoint is asked for ---------------------------------------------------- */
+/* -- a checkpoint is asked for -------------------------------------------------- */
 
 static bool is_saved(const struct progress_monitor *w, const struct hang_sight *s)
 {
@@ -279,7 +279,7 @@ void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within
     loop_timer_arm(&w->ask_timer, clock_ms());
 }
 
-/* -- what every rank does --------------------------------------------------------- */
+/* -- what every rank does ------------------------------------------------------- */
 
 static void describe_page(const struct progress_monitor *w, uint32_t i, char *buf,
                           size_t size)
@@ -328,7 +328,7 @@ void progress_monitor_tell_ranks(struct progress_monitor *w)
     remark(w, NOTE_RANK, text);
 }
 
-/* -- the whole -------------------------------------------------------------------- */
+/* -- the whole ------------------------------------------------------------------ */
 
 struct progress_monitor *
 progress_monitor_create(struct loop *loop, const struct config *config,

@@ -19,7 +19,7 @@
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define SAID_LINES 20
 
-/* -- in words --------------------------------------------------------------------- */
+/* -- in words ------------------------------------------------------------------- */
 
 /* How a worker ended, whatever it said. */
 static char *failure_end(const struct failure *f, char *buf, size_t size)
@@ -78,7 +78,7 @@ bool failure_is_final(const struct failure *f, const struct job_config *job)
     return false;
 }
 
-/* -- error files ------------------------------------------------------------------ */
+/* -- error files ---------------------------------------------------------------- */
 
 /* The whole file as text, or NULL. A symbolic link is not followed. */
 static char *read_file(const char *path)
@@ -223,7 +223,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     cJSON_Delete(root);
 }
 
-/* -- the list --------------------------------------------------------------------- */
+/* -- the list ------------------------------------------------------------------- */
 
 void failure_list_add(struct failure_list *l, const struct failure *f)
 {
@@ -237,7 +237,7 @@ void failure_list_clear(struct failure_list *l)
     *l = (struct failure_list){ NULL, 0 };
 }
 
-/* -- the report ------------------------------------------------------------------- */
+/* -- the report ----------------------------------------------------------------- */
 
 struct style {
     const char *bold, *red, *dim, *off;

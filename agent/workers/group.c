@@ -122,7 +122,7 @@ pid_t group_pid(const struct group *g, uint32_t local_rank)
     return g->running && !w->exited ? w->pid : 0;
 }
 
-/* -- starting --------------------------------------------------------------------- */
+/* -- starting ------------------------------------------------------------------- */
 
 static int spawn(struct group *g, uint32_t local_rank,
                  const struct workerenv_facts *facts, struct guard_spawn *s,
@@ -205,7 +205,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
     return 0;
 }
 
-/* -- ending ----------------------------------------------------------------------- */
+/* -- ending --------------------------------------------------------------------- */
 
 /* What a person can do about it, where the error's own name does not say. */
 static const struct {

@@ -17,7 +17,7 @@
 
 #define NOBODY 65534
 
-struct guard_world t;
+struct guard_payload t;
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 {

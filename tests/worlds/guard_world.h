@@ -13,7 +13,7 @@
 
 enum mode { IN_CGROUP, IN_SESSION, AS_NOBODY, MODE_COUNT };
 
-extern struct guard_world {
+extern struct guard_payload {
     struct loop *loop;
     struct guard *guard;
     char cookie[64];

@@ -53,7 +53,7 @@ START_TEST(a_guard_that_does_not_answer_is_ended_by_force)
     guard_force(t.guard);
     wait_until(&t.died, 1);
     ck_assert_str_eq(t.why, "killed by signal 9");
-    ck_assert(!guard_left_behind(t.guard, &e));
+    ck_assert(!guard_has_leftovers(t.guard, &e));
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }

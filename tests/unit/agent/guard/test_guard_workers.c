@@ -34,9 +34,9 @@ static bool there_is(const char *name)
 
 START_TEST(each_kill_is_followed_by_another_group)
 {
-    guard_workers_move_home();
+    guard_workers_renew_cgroup();
     ck_assert(there_is("after-kill-1"));
-    guard_workers_move_home();
+    guard_workers_renew_cgroup();
     ck_assert(there_is("after-kill-2"));
     ck_assert(!there_is("after-kill-1"));
 }
@@ -44,10 +44,10 @@ END_TEST
 
 START_TEST(one_that_cannot_be_made_is_not_the_last)
 {
-    guard_workers_move_home();
+    guard_workers_renew_cgroup();
     ck_assert_int_eq(mkdirat(group.dir, "after-kill-2", 0755), 0);
-    guard_workers_move_home(); /* EEXIST */
-    guard_workers_move_home();
+    guard_workers_renew_cgroup(); /* EEXIST */
+    guard_workers_renew_cgroup();
     ck_assert(there_is("after-kill-3"));
 }
 END_TEST

@@ -142,7 +142,7 @@ START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
         ck_assert_int_gt(pid, 0);
         while (!cgroup_populated(&group))
             usleep(1000);
-        ck_assert(t.home.births_work != t.home.keep_out);
+        ck_assert(t.home.clone_into_works != t.home.clone_into_fails);
         kill(pid, SIGKILL);
         ck_assert_int_eq(end_of(pid), SIGKILL);
         ck_assert_int_eq(waitpid(-1, NULL, 0), -1);
@@ -161,7 +161,7 @@ START_TEST(the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while)
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
 
     t.home.cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    t.home.keep_out = true;
+    t.home.clone_into_fails = true;
     ck_assert_int_eq(end_of(start(argv)), 0);
     expect_failure(SPAWN_CGROUP, ENOENT);
     ck_assert_uint_eq(t.home.way, 0);
@@ -220,10 +220,11 @@ END_TEST
 
 /* -- the world of a worker as it travels ------------------------------------------- */
 
-static int pack(const char *const *argv, const char *const *env, struct guard_ask *ask)
+static int pack(const char *const *argv, const char *const *env,
+                struct guard_request *ask)
 {
     struct err e;
-    int fd = guard_world_pack(argv, env, "\1\2\3", ask, &e);
+    int fd = guard_payload_pack(argv, env, "\1\2\3", ask, &e);
 
     ck_assert_int_ge(fd, 0);
     return fd;
@@ -233,12 +234,12 @@ START_TEST(a_world_arrives_as_it_was_sent)
 {
     const char *const argv[] = { "/bin/x", "", "two words", NULL };
     const char *const env[] = { "A=1", "B=", NULL };
-    struct guard_ask ask = { .cpus_size = 3 };
-    struct guard_world world;
+    struct guard_request ask = { .cpus_size = 3 };
+    struct guard_payload world;
     struct spawn s = { 0 };
     int fd = pack(argv, env, &ask);
 
-    ck_assert_int_eq(guard_world_open(&world, fd, &ask, &s), 0);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &ask, &s), 0);
     for (int i = 0; i < 3; i++)
         ck_assert_str_eq(s.argv[i], argv[i]);
     ck_assert_ptr_null(s.argv[3]);
@@ -247,7 +248,7 @@ START_TEST(a_world_arrives_as_it_was_sent)
     ck_assert_ptr_null(s.env[2]);
     ck_assert_uint_eq(s.cpus_size, 3);
     ck_assert_mem_eq(s.cpus, "\1\2\3", 3);
-    guard_world_close(&world);
+    guard_payload_close(&world);
     close(fd);
 }
 END_TEST
@@ -255,15 +256,15 @@ END_TEST
 START_TEST(an_empty_environment_is_one)
 {
     const char *const argv[] = { "/bin/x", NULL }, *const env[] = { NULL };
-    struct guard_ask ask = { 0 };
-    struct guard_world world;
+    struct guard_request ask = { 0 };
+    struct guard_payload world;
     struct spawn s = { 0 };
     int fd = pack(argv, env, &ask);
 
-    ck_assert_int_eq(guard_world_open(&world, fd, &ask, &s), 0);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &ask, &s), 0);
     ck_assert_str_eq(s.argv[0], "/bin/x");
     ck_assert_ptr_null(s.env[0]);
-    guard_world_close(&world);
+    guard_payload_close(&world);
     close(fd);
 }
 END_TEST
@@ -271,23 +272,23 @@ END_TEST
 START_TEST(a_world_that_does_not_fit_its_description_is_refused)
 {
     const char *const argv[] = { "/bin/x", NULL }, *const env[] = { "A=1", NULL };
-    struct guard_ask ask = { 0 }, wrong;
-    struct guard_world world;
+    struct guard_request ask = { 0 }, wrong;
+    struct guard_payload world;
     struct spawn s = { 0 };
     int fd = pack(argv, env, &ask);
 
     wrong = ask;
     wrong.argc = 0;
-    ck_assert_int_eq(guard_world_open(&world, fd, &wrong, &s), -1);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &wrong, &s), -1);
     ck_assert_int_eq(errno, EBADMSG);
     wrong.argc = 1000000;
-    ck_assert_int_eq(guard_world_open(&world, fd, &wrong, &s), -1);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &wrong, &s), -1);
     wrong = ask;
     wrong.envc = 3;
-    ck_assert_int_eq(guard_world_open(&world, fd, &wrong, &s), -1);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &wrong, &s), -1);
     ck_assert_int_eq(ftruncate(fd, 30), 0);
-    ck_assert_int_eq(guard_world_open(&world, fd, &ask, &s), -1);
-    ck_assert_int_eq(guard_world_open(&world, t.null, &ask, &s), -1);
+    ck_assert_int_eq(guard_payload_open(&world, fd, &ask, &s), -1);
+    ck_assert_int_eq(guard_payload_open(&world, t.null, &ask, &s), -1);
     close(fd);
 }
 END_TEST
