@@ -147,7 +147,7 @@ static void layer_backward(int layer, const float *in, const float *d_out)
 }
 
 /* Returns the class that the net finds most likely. */
-static int net_forward(const struct digit *digit, struct activations *a)
+static int model_forward(const struct digit *digit, struct activations *a)
 {
     int best = 0;
 
@@ -165,7 +165,7 @@ static int net_forward(const struct digit *digit, struct activations *a)
 }
 
 /* Adds the gradients of `scale` times the cross-entropy, which it returns. */
-static double net_backward(const struct activations *a, int label, float scale)
+static double model_backward(const struct activations *a, int label, float scale)
 {
     const float *weight = crun_ddp_value(ddp, OUTPUT_LAYER);
     float d_out[CLASSES], d_hidden[HIDDEN] = { 0 };
@@ -204,7 +204,7 @@ static void open_training(void)
 }
 
 /* The newest checkpoint holds parameters, optimizer, and where the sampler was. */
-static void resume_training(const char *directory)
+static void resume_from(const char *directory)
 {
     const crun_checkpoint_options keep = { .directory = directory };
     crun_sampler_state state;
@@ -230,8 +230,8 @@ static double train_step(const uint64_t *sample, size_t count)
     check_status(crun_ddp_begin(ddp, true));
     crun_ddp_zero(ddp);
     for (size_t i = 0; i < count; i++) {
-        net_forward(&train[sample[i]], &a);
-        loss += net_backward(&a, train[sample[i]].label, 1 / (float)count);
+        model_forward(&train[sample[i]], &a);
+        loss += model_backward(&a, train[sample[i]].label, 1 / (float)count);
     }
     for (int i = LAYERS - 1; i >= 0; i--)
         check_status(crun_ddp_ready(ddp, i));
@@ -244,7 +244,7 @@ static double train_step(const uint64_t *sample, size_t count)
 }
 
 /* The rest of a pass over all samples, then the test. */
-static void train_pass(void)
+static void run_pass(void)
 {
     enum { LOSS, SAMPLES, CORRECT, SUMS };
     size_t size = (size_t)crun_size(world), count;
@@ -258,7 +258,7 @@ static void train_pass(void)
         crun_progress(world, CRUN_PHASE_TRAINING, step, 0, 0, sum[LOSS] / sum[SAMPLES]);
     }
     for (size_t i = (size_t)crun_rank(world); i < tests; i += size)
-        sum[CORRECT] += net_forward(&test[i], &a) == test[i].label;
+        sum[CORRECT] += model_forward(&test[i], &a) == test[i].label;
     check_status(crun_all_reduce(world, sum, sum, SUMS, CRUN_F64, CRUN_SUM, NULL));
     crun_sampler_set_pass(sampler, ++pass);
     if (crun_rank(world) == 0)
@@ -287,9 +287,9 @@ int main(int argc, char **argv)
     check_status(crun_init(&world, NULL));
     open_training();
     if (directory)
-        resume_training(directory);
+        resume_from(directory);
     while (pass < passes)
-        train_pass();
+        run_pass();
     crun_checkpoints_close(checkpoints);
     crun_sampler_destroy(sampler);
     crun_optim_destroy(optim);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checkpoints hold all that a training needs to go on as if nothing had happened, to
- * the last bit; and the score of the pass so far, so that its line is right too.
+ * A training that resumes from a checkpoint computes the same bits as one that was
+ * never interrupted. The score of the pass is saved too, so that its line comes out
+ * right.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 enum { LOSS, RIGHT, SAMPLES, EXTRAS };
 
-static void keys(crun_extra extra[EXTRAS])
+static void set_extra_keys(crun_extra extra[EXTRAS])
 {
     static const char *const names[EXTRAS] = { "pass.loss", "pass.right",
                                                "pass.samples" };
@@ -19,15 +20,15 @@ static void keys(crun_extra extra[EXTRAS])
         extra[i] = (crun_extra){ .key = names[i] };
 }
 
-int saves_write(struct trainer *t, bool safe, struct err *e)
+int checkpoints_write(struct trainer *t, bool safe, struct err *e)
 {
     const double values[EXTRAS] = { t->score.loss, t->score.right, t->score.samples };
     crun_extra extra[EXTRAS];
 
-    keys(extra);
-    for (unsigned i = 0; i < EXTRAS; i++) /* every bit of them */
+    set_extra_keys(extra);
+    for (unsigned i = 0; i < EXTRAS; i++) /* exactly */
         snprintf(extra[i].value, sizeof(extra[i].value), "%a", values[i]);
-    crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->own, 0);
+    crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, 0);
     if (trainer_check(t,
                       crun_checkpoint_save(t->checkpoints, t->step, t->ddp, t->optim,
                                            t->sampler, extra, EXTRAS),
@@ -36,7 +37,8 @@ int saves_write(struct trainer *t, bool safe, struct err *e)
     return safe ? trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) : 0;
 }
 
-static void take_up(struct trainer *t, const crun_extra extra[EXTRAS], const char *from)
+static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
+                         const char *from)
 {
     crun_sampler_state s;
 
@@ -46,59 +48,59 @@ static void take_up(struct trainer *t, const crun_extra extra[EXTRAS], const cha
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {
-        progress_bar_line(t->screen, "train: all passes are done already, says %s",
-                          from);
+        progress_bar_print_line(
+            t->bar, "train: all passes are done already, according to %s", from);
         return;
     }
-    progress_bar_line(t->screen,
-                      "train: goes on after step %" PRIu64 ", %.0f%% of pass %" PRIu64
-                      "/%lld, from %s",
-                      t->step, 100 * (double)s.dealt / (double)s.samples, t->pass + 1,
-                      t->flags->passes, from);
+    progress_bar_print_line(t->bar,
+                            "train: resumed after step %" PRIu64
+                            ", %.0f%% of pass %" PRIu64 "/%lld, from %s",
+                            t->step, 100 * (double)s.dealt / (double)s.samples,
+                            t->pass + 1, t->flags->passes, from);
 }
 
-static int resume(struct trainer *t, struct err *e)
+static int resume_training(struct trainer *t, struct err *e)
 {
     const char *file = t->flags->resume, *from = *file ? file : t->flags->checkpoints;
     crun_extra extra[EXTRAS];
     crun_status status;
 
-    keys(extra);
+    set_extra_keys(extra);
     status = crun_checkpoint_load(t->checkpoints, file, &t->step, t->ddp, t->optim,
                                   t->sampler, extra, EXTRAS);
     if (status == CRUN_NOT_FOUND && *file == '\0')
         return 0;
     if (trainer_check(t, status, e) < 0)
-        return err_wrap(e, "cannot go on from %s", from);
-    take_up(t, extra, from);
+        return err_wrap(e, "cannot resume from %s", from);
+    apply_extras(t, extra, from);
     return 0;
 }
 
-static void warn(void *arg, const char *text)
+static void print_warning(void *arg, const char *text)
 {
-    progress_bar_line(((struct trainer *)arg)->screen, "train: %s", text);
+    progress_bar_print_line(((struct trainer *)arg)->bar, "train: %s", text);
 }
 
-static crun_status open_folder(struct trainer *t)
+static crun_status open_checkpoints(struct trainer *t)
 {
     crun_checkpoint_options options = { .directory = t->flags->checkpoints,
-                                        .warn = warn,
+                                        .warn = print_warning,
                                         .arg = t };
 
     return crun_checkpoints_open(&t->checkpoints, t->world, &options);
 }
 
-int saves_open(struct trainer *t, struct err *e)
+int checkpoints_open(struct trainer *t, struct err *e)
 {
-    const struct flags *f = t->flags;
+    const struct train_flags *f = t->flags;
     int rc;
 
     if (!f->checkpoints && !(f->resume && *f->resume))
         return 0;
-    if (trainer_check(t, open_folder(t), e) < 0)
+    if (trainer_check(t, open_checkpoints(t), e) < 0)
         return -1;
-    rc = f->resume ? resume(t, e) : 0;
-    if (!f->checkpoints) { /* which was only to be read from */
+    rc = f->resume ? resume_training(t, e) : 0;
+    if (!f->checkpoints) { /* a file was only to be loaded */
         crun_checkpoints_close(t->checkpoints);
         t->checkpoints = NULL;
     }

@@ -14,11 +14,11 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-#define LAUNCHER_MS 1000 /* for a launcher to end us after another rank failed */
+#define LAUNCHER_MS                                                                    \
+    1000 /* time for the launcher to end this rank after another one failed */
 
-/* Which of this node's ranks we are, before there is a world; as far as one can tell.
- */
-static int local_rank(void)
+/* This rank's number on its node, before there is a world; 0 if it is unknown. */
+static int local_rank_of_environment(void)
 {
     static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
                                          "MPI_LOCALRANKID", "SLURM_LOCALID" };
@@ -29,18 +29,18 @@ static int local_rank(void)
     return 0;
 }
 
-/* All ranks make the same mistake, and one line is enough: the others give the launcher
- * time to end them. */
-static int refuse(const struct err *e, int code)
+/* All ranks find the same mistake and one line is enough: the others wait for the
+ * launcher to end them. */
+static int report_refusal(const struct err *e, int code)
 {
-    if (local_rank() > 0)
+    if (local_rank_of_environment() > 0)
         usleep(LAUNCHER_MS * 1000);
     fprintf(stderr, "train: %s\n", e->text);
     return code;
 }
 
-/* Whoever told us to end counts on a checkpoint, and would look for it. */
-static void say_why_not_saved(const struct trainer *t, const struct err *e)
+/* The sender of SIGTERM expects a checkpoint. */
+static void print_missing_checkpoint(const struct trainer *t, const struct err *e)
 {
     fprintf(stderr, "train: rank %d: told to end, ", crun_rank(t->world));
     if (t->checkpoints)
@@ -48,34 +48,33 @@ static void say_why_not_saved(const struct trainer *t, const struct err *e)
     fprintf(stderr, "%s\n", e->text);
 }
 
-/* Another rank's end is known best to the launcher, which then ends this one too. */
-static int fail(const struct trainer *t, const struct err *e)
+/* If another rank is lost, the launcher knows best why, and ends this rank too. */
+static int report_failure(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
-    int number = of_others ? stop_signals_signal_within(LAUNCHER_MS)
-                           : stop_signals_signal();
+    int number = of_others ? stop_signals_wait(LAUNCHER_MS) : stop_signals_received();
 
     if (number && of_others) {
         if (stop_signals_gave_up())
-            say_why_not_saved(t, e);
+            print_missing_checkpoint(t, e);
         return 128 + number;
     }
     fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
     return EXIT_FAILED;
 }
 
-static int run(const struct flags *f)
+static int train_with_flags(const struct train_flags *f)
 {
     struct trainer t = { 0 };
     struct err e;
     int rc = trainer_open(&t, f, &e), code;
 
     if (rc < 0 && !t.world) {
-        code = refuse(&e, EXIT_FAILED);
+        code = report_refusal(&e, EXIT_FAILED);
     } else {
         if (rc == 0)
             rc = trainer_run(&t, &e);
-        code = rc < 0 ? fail(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
+        code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
     trainer_close(&t);
     if (crun_exit_code()) { /* the GPU hangs, and exit() would wait for it */
@@ -87,13 +86,13 @@ static int run(const struct flags *f)
 
 int main(int argc, char **argv)
 {
-    struct flags f;
+    struct train_flags f;
     struct err e;
 
-    if (flags_parse(&f, argc, argv, &e) < 0)
-        return refuse(&e, EXIT_USAGE);
+    if (train_flags_parse(&f, argc, argv, &e) < 0)
+        return report_refusal(&e, EXIT_USAGE);
     if (f.help) {
-        flags_print_help(stdout);
+        train_flags_print_help(stdout);
         return EXIT_SUCCESS;
     }
     if (f.version) {
@@ -101,5 +100,5 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     signal(SIGPIPE, SIG_IGN);
-    return run(&f);
+    return train_with_flags(&f);
 }

@@ -21,9 +21,9 @@ int trainer_check(struct trainer *t, crun_status status, struct err *e)
     return err_set(e, "%s", crun_error_text());
 }
 
-static int open_data(struct trainer *t, struct err *e)
+static int trainer_open_data(struct trainer *t, struct err *e)
 {
-    const struct flags *f = t->flags;
+    const struct train_flags *f = t->flags;
     size_t limit = (size_t)f->train_limit;
 
     if (f->data) {
@@ -32,7 +32,7 @@ static int open_data(struct trainer *t, struct err *e)
         if (!t->test)
             return err_wrap(e, "--data");
     } else {
-        /* another seed, so that none of one set is in the other */
+        /* different seeds, so that the sets do not overlap */
         t->train = data_draw((uint64_t)f->seed, DRAWN_TRAIN);
         t->test = data_draw(~(uint64_t)f->seed, DRAWN_TEST);
     }
@@ -43,7 +43,7 @@ static int open_data(struct trainer *t, struct err *e)
     return 0;
 }
 
-static int open_world(struct trainer *t, struct err *e)
+static int trainer_open_world(struct trainer *t, struct err *e)
 {
     const char *device = t->flags->device, *backend = t->flags->backend;
     bool must = strcmp(device, "cuda") == 0;
@@ -58,48 +58,48 @@ static int open_world(struct trainer *t, struct err *e)
         return err_set(e, "--device=cuda: backend %s has no GPU",
                        crun_backend(t->world));
     stop_signals_watch(t->world);
-    t->vote.world = t->world;
+    t->consensus.world = t->world;
     crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, 0);
     return 0;
 }
 
-static void build_net(struct trainer *t)
+static void trainer_build_net(struct trainer *t)
 {
     size_t batch = (size_t)t->flags->batch,
            most = batch > TEST_BATCH ? batch : TEST_BATCH;
 
-    /* a GPU has memory of its own */
+    /* a GPU has its own memory for activations */
     t->net = model_create(t->flags->model, crun_device(t->world) < 0 ? most : 1);
     t->sample = xcalloc(batch * (size_t)t->flags->accumulate + TEST_BATCH,
                         sizeof(*t->sample));
     t->label = xcalloc(batch + TEST_BATCH, sizeof(*t->label));
 }
 
-/* The parameters live in ddp's memory; gradients too, unless they are smaller there. */
-static void bind_net(struct trainer *t)
+/* The parameters lie in ddp's memory, and the gradients unless ddp's are of 16 bits. */
+static void trainer_bind_net(struct trainer *t)
 {
-    float *own = NULL;
+    float *next = NULL;
 
     if (t->flags->precision != CRUN_F32)
-        own = t->gradients = xcalloc(net_parameter_count(t->net), sizeof(*own));
+        next = t->gradients = xcalloc(net_parameter_count(t->net), sizeof(*next));
     for (unsigned i = 0; i < net_parameters(t->net); i++) {
         struct parameter *p = net_parameter(t->net, i);
 
         p->value = crun_ddp_value(t->ddp, (int)i);
-        p->gradient = own ? own : crun_ddp_gradient(t->ddp, (int)i);
-        if (own)
-            own += p->count;
+        p->gradient = next ? next : crun_ddp_gradient(t->ddp, (int)i);
+        if (next)
+            next += p->count;
     }
     net_initialize(t->net, (uint64_t)t->flags->seed);
 }
 
-static int open_ddp(struct trainer *t, struct err *e)
+static int trainer_open_ddp(struct trainer *t, struct err *e)
 {
     crun_ddp_options options = { .bucket_bytes = (size_t)t->flags->bucket_mb << 20,
                                  .grad_type = t->flags->precision,
                                  .shard = t->flags->zero,
                                  .share_step = true,
-                                 .keep_half = t->card &&
+                                 .keep_half = t->gpu &&
                                               t->flags->precision != CRUN_F32 };
 
     if (trainer_check(t, crun_ddp_create(&t->ddp, t->world, &options), e) < 0)
@@ -112,14 +112,14 @@ static int open_ddp(struct trainer *t, struct err *e)
     }
     if (trainer_check(t, crun_ddp_seal(t->ddp), e) < 0)
         return -1;
-    if (t->card && card_bind_net(t, e) < 0)
+    if (t->gpu && gpu_step_bind_net(t, e) < 0)
         return -1;
-    if (!t->card)
-        bind_net(t);
+    if (!t->gpu)
+        trainer_bind_net(t);
     return trainer_check(t, crun_ddp_broadcast(t->ddp, 0), e);
 }
 
-static int open_optimizer(struct trainer *t, struct err *e)
+static int trainer_open_optimizer(struct trainer *t, struct err *e)
 {
     crun_optim_options optim = { .kind = t->flags->optimizer,
                                  .lr = t->flags->lr,
@@ -139,58 +139,58 @@ static int open_optimizer(struct trainer *t, struct err *e)
     return trainer_check(t, crun_sampler_create(&t->sampler, &sampler), e);
 }
 
-static void introduce(struct trainer *t)
+static void print_introduction(struct trainer *t)
 {
-    const struct flags *f = t->flags;
+    const struct train_flags *f = t->flags;
     char parameters[32], samples[32], accumulate[32] = "";
     int nodes = crun_nodes(t->world), ranks = crun_size(t->world);
 
-    progress_bar_number(net_parameter_count(t->net), parameters, sizeof(parameters));
-    progress_bar_number(data_count(t->train), samples, sizeof(samples));
+    format_number(net_parameter_count(t->net), parameters, sizeof(parameters));
+    format_number(data_count(t->train), samples, sizeof(samples));
     if (f->accumulate > 1)
         snprintf(accumulate, sizeof(accumulate), "×%lld", f->accumulate);
-    progress_bar_line(
-        t->screen,
+    progress_bar_print_line(
+        t->bar,
         "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
         "%d×%lld%s · %s%s · seed %lld",
         f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
-        nodes == 1 ? "" : "s", t->card ? " · a GPU each" : "", crun_backend(t->world),
+        nodes == 1 ? "" : "s", t->gpu ? " · a GPU each" : "", crun_backend(t->world),
         crun_dtype_name(f->precision), ranks, f->batch, accumulate, f->optimizer_name,
         f->zero ? " (sharded)" : "", f->seed);
-    progress_bar_line(t->screen, "train: %s samples %s%s", samples,
-                      f->data ? "of " : "drawn here", f->data ? f->data : "");
+    progress_bar_print_line(t->bar, "train: %s samples %s%s", samples,
+                            f->data ? "of " : "drawn here", f->data ? f->data : "");
 }
 
-int trainer_open(struct trainer *t, const struct flags *f, struct err *e)
+int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
 {
     t->flags = f;
     openblas_set_num_threads((int)f->threads);
-    if (open_data(t, e) < 0 || open_world(t, e) < 0)
+    if (trainer_open_data(t, e) < 0 || trainer_open_world(t, e) < 0)
         return -1;
-    t->screen = progress_bar_create(crun_rank(t->world) == 0);
+    t->bar = progress_bar_create(crun_rank(t->world) == 0);
     if (f->metrics && crun_rank(t->world) == 0 && metrics_check(f->metrics, e) < 0)
         return -1;
-    build_net(t);
-    if (crun_device(t->world) >= 0 && card_open(t, e) < 0)
+    trainer_build_net(t);
+    if (crun_device(t->world) >= 0 && gpu_step_open(t, e) < 0)
         return -1;
-    if (open_ddp(t, e) < 0 || open_optimizer(t, e) < 0)
+    if (trainer_open_ddp(t, e) < 0 || trainer_open_optimizer(t, e) < 0)
         return -1;
     if (crun_restarts(t->world) == 0)
-        introduce(t);
-    return saves_open(t, e);
+        print_introduction(t);
+    return checkpoints_open(t, e);
 }
 
 void trainer_close(struct trainer *t)
 {
-    if (t->vote.work)
-        (void)!crun_wait(t->vote.work);
+    if (t->consensus.work)
+        (void)!crun_wait(t->consensus.work);
     crun_checkpoints_close(t->checkpoints);
     crun_sampler_destroy(t->sampler);
     crun_optim_destroy(t->optim);
     crun_ddp_destroy(t->ddp);
     crun_finalize(t->world);
-    gpu_trainer_destroy(t->card);
-    progress_bar_destroy(t->screen);
+    gpu_trainer_destroy(t->gpu);
+    progress_bar_destroy(t->bar);
     net_destroy(t->net);
     data_destroy(t->train);
     data_destroy(t->test);

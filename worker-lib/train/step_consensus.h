@@ -8,13 +8,13 @@
 #include "worker-lib/train/net/loss.h"
 
 /*
- * What all ranks must know of each other after a step: how it went, and whether any of
- * them wants a checkpoint or was told to stop, so that all do it after the same step.
- * The sum is made while the next step is computed.
+ * What the ranks agree on after a step: the score of all of them together, and whether
+ * any rank wants a checkpoint or was told to stop, so that all ranks do so after the
+ * same step. The all-reduce overlaps with the next step.
  */
 struct step_consensus {
     crun_world *world;
-    crun_work *work; /* NULL: nothing is under way */
+    crun_work *work; /* NULL: no exchange is in progress */
     double own[5], sum[5];
 };
 
@@ -26,7 +26,7 @@ struct step_consensus_result {
 CRUN_CHECK crun_status step_consensus_begin(struct step_consensus *v,
                                             const struct score *score, bool checkpoint,
                                             bool stop);
-/* Waits for it; all zero where nothing was begun. */
+/* Waits for the exchange; *result is all zero if none was begun. */
 CRUN_CHECK crun_status step_consensus_end(struct step_consensus *v,
                                           struct step_consensus_result *result);
 

@@ -9,36 +9,36 @@
 
 #include "rendezvous/base/clock.h"
 
-/* Ticks of a second without a sign of life after which the world is given up; more
- * where batches are slow. */
+/* Seconds without progress after which the world is aborted; more if batches are slow.
+ */
 #define TICKS_MIN 2
 #define BATCHES 4
-/* Rank 0 is the first to do it, so that one rank says why, and no more where that is
- * the one that is missing. */
+/* Rank 0 aborts first, so that one rank prints the reason; the others wait longer, in
+ * case rank 0 is the rank that is missing. */
 #define LATER_MAX 2
 
 static crun_world *watched;
-static volatile sig_atomic_t came, gave_up;
-static unsigned later; /* than rank 0 */
-static atomic_uint signs, ticks_allowed = TICKS_MIN;
-static unsigned signs_seen, ticks; /* the handler's own */
+static volatile sig_atomic_t received, gave_up;
+static unsigned extra_ticks; /* compared with rank 0 */
+static atomic_uint batches_done, ticks_allowed = TICKS_MIN;
+static unsigned batches_seen, ticks; /* used by the handler only */
 
-static void on_stop(int number)
+static void on_stop_signal(int number)
 {
-    if (came && number == SIGINT)
+    if (received && number == SIGINT)
         _exit(128 + number);
-    came = number;
+    received = number;
     alarm(1);
 }
 
-static void on_tick(int number)
+static void on_alarm(int number)
 {
-    unsigned now = atomic_load(&signs);
+    unsigned now = atomic_load(&batches_done);
 
     (void)number;
-    ticks = now == signs_seen ? ticks + 1 : 0;
-    signs_seen = now;
-    if (ticks < atomic_load(&ticks_allowed) + later) {
+    ticks = now == batches_seen ? ticks + 1 : 0;
+    batches_seen = now;
+    if (ticks < atomic_load(&ticks_allowed) + extra_ticks) {
         alarm(1);
         return;
     }
@@ -48,11 +48,11 @@ static void on_tick(int number)
 
 void stop_signals_watch(crun_world *world)
 {
-    struct sigaction stop = { .sa_handler = on_stop, .sa_flags = SA_RESTART };
-    struct sigaction tick = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
+    struct sigaction stop = { .sa_handler = on_stop_signal, .sa_flags = SA_RESTART };
+    struct sigaction tick = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
 
     watched = world;
-    later = crun_rank(world) < LATER_MAX ? (unsigned)crun_rank(world) : LATER_MAX;
+    extra_ticks = crun_rank(world) < LATER_MAX ? (unsigned)crun_rank(world) : LATER_MAX;
     sigfillset(&stop.sa_mask);
     sigfillset(&tick.sa_mask);
     sigaction(SIGALRM, &tick, NULL);
@@ -60,9 +60,9 @@ void stop_signals_watch(crun_world *world)
     sigaction(SIGINT, &stop, NULL);
 }
 
-int stop_signals_signal(void)
+int stop_signals_received(void)
 {
-    return came;
+    return received;
 }
 
 bool stop_signals_gave_up(void)
@@ -72,21 +72,21 @@ bool stop_signals_gave_up(void)
 
 void stop_signals_alive(void)
 {
-    static uint64_t before_ms;
+    static uint64_t last_ms;
     uint64_t now = clock_ms(), allowed;
 
-    allowed = TICKS_MIN + BATCHES * (before_ms ? now - before_ms : 0) / 1000;
+    allowed = TICKS_MIN + BATCHES * (last_ms ? now - last_ms : 0) / 1000;
     if (allowed > atomic_load(&ticks_allowed))
         atomic_store(&ticks_allowed, (unsigned)allowed);
-    before_ms = now;
-    atomic_fetch_add(&signs, 1);
+    last_ms = now;
+    atomic_fetch_add(&batches_done, 1);
 }
 
-int stop_signals_signal_within(unsigned ms)
+int stop_signals_wait(unsigned ms)
 {
     const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
 
-    for (uint64_t end = clock_ms() + ms; !came && clock_ms() < end;)
+    for (uint64_t end = clock_ms() + ms; !received && clock_ms() < end;)
         nanosleep(&pause, NULL);
-    return came;
+    return received;
 }

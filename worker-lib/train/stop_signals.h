@@ -5,23 +5,23 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * SIGTERM and SIGINT: from stop_signals_watch on they are noted, so that all ranks
- * together can leave a checkpoint. A rank that hangs in a collective after one, because
- * another rank is gone, gets out of it by an abort of the world. A second SIGINT ends
- * the program.
+ * Handles SIGTERM and SIGINT: after stop_signals_watch they are recorded, so that all
+ * ranks can write a checkpoint together. If a collective hangs afterwards because
+ * another rank is gone, the world is aborted. A second SIGINT ends the program.
  */
 void stop_signals_watch(crun_world *world);
 
-/* The signal that came, or 0. */
-int stop_signals_signal(void);
+/* The signal that was received, or 0. */
+int stop_signals_received(void);
 
-/* It came, and the world was aborted from here, since another rank did not answer. */
+/* A signal was received, and the world was aborted since another rank did not answer.
+ */
 bool stop_signals_gave_up(void);
 
-/* Some samples are done: said so often, the world is not aborted. */
+/* This rank makes progress: called after each batch, it delays the abort. */
 void stop_signals_alive(void);
 
-/* As stop_signals_signal, after waiting for one if there is none yet. */
-int stop_signals_signal_within(unsigned ms);
+/* Like stop_signals_received, but waits up to `ms` for a signal. */
+int stop_signals_wait(unsigned ms);
 
 #endif

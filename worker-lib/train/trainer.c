@@ -10,7 +10,7 @@
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 
-/* What all ranks have agreed to do after a step. */
+/* What all ranks have agreed to do after this step. */
 struct agreed {
     bool checkpoint, stop;
 };
@@ -20,12 +20,12 @@ static double seconds_since(uint64_t ms)
     return (double)(clock_ms() - ms + 1) / 1000;
 }
 
-static double rate(const struct trainer *t)
+static double samples_per_second(const struct trainer *t)
 {
-    return t->here / seconds_since(t->pass_began_ms);
+    return t->samples_here / seconds_since(t->pass_began_ms);
 }
 
-static uint64_t steps_in_all(const struct trainer *t)
+static uint64_t count_all_steps(const struct trainer *t)
 {
     uint64_t step = (uint64_t)(t->flags->batch * t->flags->accumulate);
     uint64_t size = (uint64_t)crun_size(t->world);
@@ -38,29 +38,29 @@ static void show_progress(struct trainer *t)
 {
     double samples = (double)data_count(t->train), seen = t->score.samples;
     double left = ((double)t->flags->passes - (double)t->pass) * samples - seen;
-    struct progress p = { .pass = t->pass + 1,
-                          .passes = (uint64_t)t->flags->passes,
-                          .part = fmin(seen / samples, 1),
-                          .loss = t->score.loss / seen,
-                          .accuracy = t->score.right / seen,
-                          .samples_per_s = rate(t),
-                          .left_s = left / rate(t) };
+    struct pass_progress p = { .pass = t->pass + 1,
+                               .passes = (uint64_t)t->flags->passes,
+                               .part = fmin(seen / samples, 1),
+                               .loss = t->score.loss / seen,
+                               .accuracy = t->score.right / seen,
+                               .samples_per_s = samples_per_second(t),
+                               .left_s = left / samples_per_second(t) };
 
-    if (seen > 0 && t->here > 0)
-        progress_bar_progress(t->screen, &p);
+    if (seen > 0 && t->samples_here > 0)
+        progress_bar_update(t->bar, &p);
 }
 
-/* Take in what the ranks told each other. */
-static int absorb(struct trainer *t, struct agreed *agreed, struct err *e)
+/* Adds the result of the last exchange to the pass. */
+static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e)
 {
     struct step_consensus_result all;
 
-    if (trainer_check(t, step_consensus_end(&t->vote, &all), e) < 0)
+    if (trainer_check(t, step_consensus_end(&t->consensus, &all), e) < 0)
         return -1;
     t->score.loss += all.score.loss;
     t->score.right += all.score.right;
     t->score.samples += all.score.samples;
-    t->here += all.score.samples;
+    t->samples_here += all.score.samples;
     agreed->checkpoint |= all.checkpoint;
     agreed->stop |= all.stop;
     if (!isfinite(t->score.loss))
@@ -71,62 +71,65 @@ static int absorb(struct trainer *t, struct agreed *agreed, struct err *e)
     return 0;
 }
 
-/* Tell the others how the step went, and hear how the one before it did. */
-static int exchange(struct trainer *t, const struct score *own, struct agreed *agreed,
-                    struct err *e)
+/* Ends the exchange about the last step and begins the one about this step. */
+static int exchange_step(struct trainer *t, const struct score *own,
+                         struct agreed *agreed, struct err *e)
 {
     bool wanted = t->checkpoints && crun_checkpoint_wanted(t->world, NULL);
 
-    if (absorb(t, agreed, e) < 0)
+    if (add_last_step(t, agreed, e) < 0)
         return -1;
     return trainer_check(
-        t, step_consensus_begin(&t->vote, own, wanted, stop_signals_signal() != 0), e);
+        t,
+        step_consensus_begin(&t->consensus, own, wanted, stop_signals_received() != 0),
+        e);
 }
 
-/* Until the score is that of all steps, of all ranks. */
-static int catch_up(struct trainer *t, struct agreed *agreed, struct err *e)
+/* Afterwards t->score includes all steps of all ranks. */
+static int catch_up_with_steps(struct trainer *t, struct agreed *agreed, struct err *e)
 {
     struct score own = { 0 };
 
-    if (t->card && (card_score(t, &own, e) < 0 || exchange(t, &own, agreed, e) < 0))
+    if (t->gpu &&
+        (gpu_step_score(t, &own, e) < 0 || exchange_step(t, &own, agreed, e) < 0))
         return -1;
-    return absorb(t, agreed, e);
+    return add_last_step(t, agreed, e);
 }
 
-/* After a step: what was agreed, or is due. Returns 1 to stop. */
-static int keep(struct trainer *t, struct agreed *agreed, struct err *e)
+/* After a step: writes a checkpoint if one is agreed or due. Returns 1 to stop. */
+static int write_due_checkpoint(struct trainer *t, struct agreed *agreed, struct err *e)
 {
     uint64_t every = (uint64_t)t->flags->checkpoint_every;
     bool now;
 
     if (!agreed->checkpoint && !agreed->stop && !(every && t->step % every == 0))
         return 0;
-    /* the score that is saved is that of all steps */
-    if (catch_up(t, agreed, e) < 0)
+    /* the saved score includes all steps */
+    if (catch_up_with_steps(t, agreed, e) < 0)
         return -1;
     now = agreed->checkpoint || agreed->stop;
-    if (t->checkpoints && saves_write(t, now, e) < 0)
+    if (t->checkpoints && checkpoints_write(t, now, e) < 0)
         return -1;
     if (t->checkpoints && now) {
         crun_checkpoint_done(t->world);
-        progress_bar_line(t->screen, "train: checkpoint of step %" PRIu64 " is written",
-                          t->step);
+        progress_bar_print_line(
+            t->bar, "train: checkpoint of step %" PRIu64 " is written", t->step);
     }
     return agreed->stop;
 }
 
-/* The rest of a pass. Returns 1 to stop. */
-static int run_pass(struct trainer *t, struct err *e)
+/* The remaining steps of a pass. Returns 1 to stop. */
+static int trainer_run_pass(struct trainer *t, struct err *e)
 {
     size_t most = (size_t)(t->flags->batch * t->flags->accumulate), count;
-    uint64_t steps = steps_in_all(t);
+    uint64_t steps = count_all_steps(t);
     struct agreed agreed = { 0 };
     double loss = 0;
     int rc = 0;
 
     t->pass_began_ms = clock_ms();
-    crun_ddp_get_stats(t->ddp, &t->before);
-    t->here = 0;
+    crun_ddp_get_stats(t->ddp, &t->stats_before);
+    t->samples_here = 0;
     while (rc == 0 && (count = crun_sampler_next(t->sampler, t->sample, most)) > 0) {
         struct score own = { 0 };
         int news = step_run(t, count, &own, e);
@@ -136,14 +139,15 @@ static int run_pass(struct trainer *t, struct err *e)
         t->step++;
         if (own.samples > 0)
             loss = own.loss / own.samples;
-        crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->own, loss);
-        if (news && exchange(t, &own, &agreed, e) < 0)
+        crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->samples_own,
+                      loss);
+        if (news && exchange_step(t, &own, &agreed, e) < 0)
             return -1;
-        rc = keep(t, &agreed, e);
+        rc = write_due_checkpoint(t, &agreed, e);
         agreed = (struct agreed){ 0 };
         show_progress(t);
     }
-    if (rc == 0 && catch_up(t, &agreed, e) < 0)
+    if (rc == 0 && catch_up_with_steps(t, &agreed, e) < 0)
         return -1;
     return rc;
 }
@@ -164,57 +168,58 @@ static int report_pass(struct trainer *t, const struct score *test,
                          .restarts = crun_restarts(t->world),
                          .backend = crun_backend(t->world) };
 
-    progress_bar_line(t->screen,
-                      "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s",
-                      m.pass, m.train_loss, 100 * m.test_accuracy, m.seconds);
+    progress_bar_print_line(
+        t->bar, "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", m.pass,
+        m.train_loss, 100 * m.test_accuracy, m.seconds);
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
     crun_ddp_get_stats(t->ddp, &stats);
-    m.communication_s = stats.communication_s - t->before.communication_s;
-    m.exposed_s = stats.exposed_s - t->before.exposed_s;
-    m.skew_s = stats.skew_s - t->before.skew_s;
+    m.communication_s = stats.communication_s - t->stats_before.communication_s;
+    m.exposed_s = stats.exposed_s - t->stats_before.exposed_s;
+    m.skew_s = stats.skew_s - t->stats_before.skew_s;
     return metrics_append(t->flags->metrics, &m, e);
 }
 
-static int finish_pass(struct trainer *t, struct err *e)
+static int trainer_finish_pass(struct trainer *t, struct err *e)
 {
-    double samples_per_s = rate(t);
+    double samples_per_s = samples_per_second(t);
     struct score test;
 
-    if (examine(t, &test, e) < 0 || report_pass(t, &test, samples_per_s, e) < 0)
+    if (evaluate_test_set(t, &test, e) < 0 ||
+        report_pass(t, &test, samples_per_s, e) < 0)
         return -1;
     t->pass++;
     t->score = (struct score){ 0 };
     crun_sampler_set_pass(t->sampler, t->pass);
-    return t->checkpoints ? saves_write(t, false, e) : 0;
+    return t->checkpoints ? checkpoints_write(t, false, e) : 0;
 }
 
-static int finish(struct trainer *t, struct err *e)
+static int trainer_finish(struct trainer *t, struct err *e)
 {
     char digest[DIGEST_TEXT_SIZE];
 
     if (t->checkpoints && trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) < 0)
         return -1;
-    if (t->card && card_fetch_values(t, e) < 0)
+    if (t->gpu && gpu_step_fetch_values(t, e) < 0)
         return -1;
     if (digest_parameters(t->net, digest) < 0)
         return err_set(e, "libcrypto cannot compute SHA-256");
-    progress_bar_line(t->screen, "parameters sha256 %s", digest);
-    crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->own, 0);
+    progress_bar_print_line(t->bar, "parameters sha256 %s", digest);
+    crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->samples_own, 0);
     return 0;
 }
 
 int trainer_run(struct trainer *t, struct err *e)
 {
     while (t->pass < (uint64_t)t->flags->passes) {
-        int rc = run_pass(t, e);
+        int rc = trainer_run_pass(t, e);
 
         if (rc < 0)
             return -1;
-        if (rc > 0) /* the signal may have been another rank's */
-            return stop_signals_signal() ? stop_signals_signal() : SIGTERM;
-        if (finish_pass(t, e) < 0)
+        if (rc > 0) /* perhaps another rank received the signal */
+            return stop_signals_received() ? stop_signals_received() : SIGTERM;
+        if (trainer_finish_pass(t, e) < 0)
             return -1;
     }
-    return finish(t, e);
+    return trainer_finish(t, e);
 }

@@ -16,82 +16,83 @@
 #include "worker-lib/train/step_consensus.h"
 
 /*
- * One rank's training. setup.c puts it together, step.c makes one step, checkpoints.c
- * keeps it, trainer.c runs through the passes. What stands here after a step is the
- * same on all ranks but for `own`.
+ * One rank's training: setup.c creates it, step.c makes one step, checkpoints.c saves
+ * and loads it, trainer.c runs the passes. After a step all fields but samples_own have
+ * the same values on all ranks.
  */
 struct trainer {
-    const struct flags *flags;
+    const struct train_flags *flags;
     struct data *train, *test;
-    struct progress_bar *screen;
+    struct progress_bar *bar;
 
     crun_world *world;
     crun_ddp *ddp;
     crun_optim *optim;
     crun_sampler *sampler;
     crun_checkpoints *checkpoints; /* NULL: none are written */
-    struct step_consensus vote;
+    struct step_consensus consensus;
 
     struct net *net;
-    float *gradients;         /* NULL: the net computes into those of ddp */
-    struct gpu_trainer *card; /* NULL: computed on the host */
-    float *values;            /* the parameters on the host, if a card has them */
-    struct score card_seen;   /* of the card's sum */
-    uint64_t card_noted;      /* step + 1 whose sum was written down; 0: none */
-    uint64_t *sample;         /* what this rank's step is made of */
+    float *gradients;        /* NULL: the net computes into those of ddp */
+    struct gpu_trainer *gpu; /* NULL: computed on the host */
+    float *values;           /* the host's copy of the parameters, if a GPU has them */
+    struct score gpu_score_seen; /* the GPU's sum when it was last read */
+    bool gpu_score_noted;        /* the GPU was told to write its sum down */
+    uint64_t *sample;            /* this rank's samples of a step */
     uint8_t *label;
 
-    uint64_t step, pass; /* finished ones */
-    uint64_t own;        /* samples that this rank has seen in this life */
-    struct score score;  /* of this pass, over all ranks */
+    uint64_t step, pass;  /* that are finished */
+    uint64_t samples_own; /* samples of this rank since the process started */
+    struct score score;   /* of this pass, over all ranks */
     uint64_t pass_began_ms;
-    crun_ddp_stats before; /* this pass */
-    double here;           /* samples of this pass in this life, over all ranks */
+    crun_ddp_stats stats_before; /* at the start of this pass */
+    double samples_here; /* samples of this pass since the process started, over all
+                            ranks */
 
-    crun_status status; /* of what failed last */
+    crun_status status; /* of the call that failed last */
 };
 
-/* What the caller reads and writes is zero before. -1: see *e and t->status; in any
- * case trainer_close. */
-int trainer_open(struct trainer *t, const struct flags *f, struct err *e) MUST_CHECK;
+/* *t is all zero. Returns -1 with *e and t->status; call trainer_close in any case. */
+int trainer_open(struct trainer *t, const struct train_flags *f,
+                 struct err *e) MUST_CHECK;
 void trainer_close(struct trainer *t);
 
-/* All that is left of the training. 0, or the signal that stopped it; -1: see *e. */
+/* Runs the remaining passes. Returns 0, the signal that stopped it, or -1 with *e. */
 int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
 
 /* -- for the trainer's own files ------------------------------------------------------
  */
 
-/* Note why a call of the library failed: -1, or 0 where it did not. */
+/* Returns 0 if status is CRUN_OK, else records the library's error and returns -1. */
 int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;
 
 /* One step of the optimizer from `count` samples of this rank, in t->sample. Returns 1
- * if *score has news, all since the last ones: of this step, but of a GPU only now and
- * then. */
+ * if *score was set to what came since the last time: after each step on the host,
+ * after some steps on a GPU. */
 int step_run(struct trainer *t, size_t count, struct score *score,
              struct err *e) MUST_CHECK;
 
 int step_optimizer(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* -- a GPU's part: gpu_step.c -- */
-int card_open(struct trainer *t, struct err *e) MUST_CHECK;
-int card_bind_net(struct trainer *t, struct err *e) MUST_CHECK;
-int card_step(struct trainer *t, size_t count, struct score *score,
-              struct err *e) MUST_CHECK;
-/* What the host does not know yet of all steps so far. Waits. */
-int card_score(struct trainer *t, struct score *news, struct err *e) MUST_CHECK;
-int card_examine(struct trainer *t, const uint64_t *sample, size_t count,
+/* The same on a GPU: gpu_step.c. */
+int gpu_step_open(struct trainer *t, struct err *e) MUST_CHECK;
+int gpu_step_bind_net(struct trainer *t, struct err *e) MUST_CHECK;
+int gpu_step_run(struct trainer *t, size_t count, struct score *score,
                  struct err *e) MUST_CHECK;
-/* The parameters as they are now to where the net has them. Waits. */
-int card_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
+/* The score of the steps that the host has not read yet. Waits for the GPU. */
+int gpu_step_score(struct trainer *t, struct score *news, struct err *e) MUST_CHECK;
+int gpu_step_evaluate(struct trainer *t, const uint64_t *sample, size_t count,
+                      struct err *e) MUST_CHECK;
+/* Copies the current parameters to the net's host memory. Waits for the GPU. */
+int gpu_step_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* Open the folder of checkpoints and take up what is there, or what is in a file, as
- * the flags say. */
-int saves_open(struct trainer *t, struct err *e) MUST_CHECK;
-/* `safe`: return when it is on disk. */
-int saves_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
+/* Opens the folder of checkpoints and resumes from it, or from a file, as the flags
+ * say. */
+int checkpoints_open(struct trainer *t, struct err *e) MUST_CHECK;
+/* `safe`: return only when it is on disk. */
+int checkpoints_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
 
-/* Over the whole test set, by all ranks together. */
-int examine(struct trainer *t, struct score *score, struct err *e) MUST_CHECK;
+/* The score over the whole test set; each rank computes its share. */
+int evaluate_test_set(struct trainer *t, struct score *score, struct err *e) MUST_CHECK;
 
 #endif

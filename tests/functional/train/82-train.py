@@ -35,8 +35,8 @@ def mistakes(_):
             (["--lr=fast"], 2, '--lr: "fast" is not a learning rate, such as 0.001'),
             (["--optimizer=lion"], 2, '"lion" is not sgd, adam or adamw'),
             (["--precision=f8"], 2, '"f8" is not f32, bf16 or f16'),
-            (["--ckpt-every=5"], 2, "--ckpt-every: --ckpt-dir says where to"),
-            (["mnist"], 2, '"mnist" is no flag'),
+            (["--ckpt-every=5"], 2, "--ckpt-every needs --ckpt-dir"),
+            (["mnist"], 2, 'unexpected argument "mnist"'),
             (["--data=/nowhere"], 1, "there is no train-images-idx3-ubyte or "
                                      "train-images-idx3-ubyte.gz in /nowhere"),
             (["--metrics=/nowhere/m"], 1, "--metrics: /nowhere/m: No such file")):

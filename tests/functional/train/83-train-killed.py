@@ -56,7 +56,7 @@ def told_to_end(folder):
         run.popen.send_signal(signal.SIGTERM)
         run.ends_with(143).says(r"^train: checkpoint of step \d+ is written$", "out")
     with Run(*LONG, f"--ckpt-dir={folder}", ranks=4) as run:
-        run.ends_with(0).says(r"^train: goes on after step \d+, \d+% of pass \d/3, from ", "out")
+        run.ends_with(0).says(r"^train: resumed after step \d+, \d+% of pass \d/3, from ", "out")
         assert run.sha == whole, f"{whole} without SIGTERM: {run}"
     again = finished(*LONG, f"--ckpt-dir={folder}", ranks=4)
     again.says("^train: all passes are done already", "out")
@@ -70,7 +70,7 @@ def another_world(folder):
         run.popen.send_signal(signal.SIGTERM)
         run.ends_with(143)
     run = finished(*flags, "--batch=32")  # one rank, without a launcher
-    run.says("^train: goes on after step", "out").says("^pass 3 ", "out")
+    run.says("^train: resumed after step", "out").says("^pass 3 ", "out")
 
 
 def interrupted(folder):
@@ -117,7 +117,7 @@ def on_demand(folder):
 def other_model(folder):
     finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
-        run.ends_with(1).says("^train: rank 0: cannot go on from " + folder)
+        run.ends_with(1).says("^train: rank 0: cannot resume from " + folder)
         assert run.err.count("\n") == 1, run
     run = finished(*LONG, "--model=cnn", "--passes=1", "--train-limit=64", "--resume=none",
                    f"--ckpt-dir={folder}")
@@ -131,7 +131,7 @@ def one_file(folder):
     file, = saved(folder + "/old")
     run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/new",
                    f"--resume={folder}/old/{os.path.basename(file)}")
-    run.says(f"^train: all passes are done already, says {folder}/old/checkpoint-g1-", "out")
+    run.says(f"^train: all passes are done already, according to {folder}/old/checkpoint-g1-", "out")
     assert run.sha == sha, run
 
 
@@ -141,12 +141,12 @@ def one_file_and_no_folder(folder):
     there = sorted(os.listdir(folder))
     file, = saved(folder)
     again = finished(*LONG, "--passes=1", "--train-limit=64", f"--resume={folder}/{file}", ranks=2)
-    again.says("^train: all passes are done already, says ", "out")
+    again.says("^train: all passes are done already, according to ", "out")
     assert again.sha == run.sha, again
     finished(*LONG, "--passes=2", "--train-limit=64", f"--resume={folder}/{file}").says("^pass 2 ", "out")
     assert sorted(os.listdir(folder)) == there, os.listdir(folder)
     with Run(*LONG, f"--resume={folder}/none.safetensors") as run:
-        run.ends_with(1).says(f"^train: rank 0: cannot go on from {folder}/none.safetensors: ")
+        run.ends_with(1).says(f"^train: rank 0: cannot resume from {folder}/none.safetensors: ")
         assert run.err.count("\n") == 1, run
 
 

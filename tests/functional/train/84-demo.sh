@@ -26,7 +26,7 @@ fail()
 scripts/demo --model mlp --passes 8 --train-limit 20000 >"$out" 2>&1 || fail 'exit code'
 for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
     'crun: rank 2 on .* was killed by SIGKILL' \
-    'train: goes on after step [0-9]*, ' \
+    'train: resumed after step [0-9]*, ' \
     'demo: 9[0-9].* % of unseen digits are read correctly; restarts: 1$'; do
     grep -q "$words" "$out" || fail "nowhere: $words"
 done

@@ -12,7 +12,7 @@
 struct data {
     uint8_t *images, *labels;
     size_t count;
-    bool *drawn; /* NULL: all are there */
+    bool *drawn; /* which images are; NULL: all are */
     uint64_t seed;
 };
 
@@ -87,13 +87,13 @@ struct data *data_draw(uint64_t seed, size_t count)
     return d;
 }
 
-static void normalize(const uint8_t *pixels, float *image)
+static void normalize_pixels(const uint8_t *pixels, float *image)
 {
     for (size_t i = 0; i < IMAGE_PIXELS; i++)
         image[i] = ((float)pixels[i] * (1 / 255.0f) - DATA_MEAN) * (1 / DATA_DEVIATION);
 }
 
-static uint8_t *drawn(struct data *d, size_t s)
+static uint8_t *data_draw_sample(struct data *d, size_t s)
 {
     uint8_t *pixels = d->images + s * IMAGE_PIXELS;
 
@@ -107,7 +107,7 @@ static uint8_t *drawn(struct data *d, size_t s)
 const uint8_t *data_images(struct data *d)
 {
     for (size_t s = 0; d->drawn && s < d->count; s++)
-        drawn(d, s);
+        data_draw_sample(d, s);
     return d->images;
 }
 
@@ -123,7 +123,7 @@ void data_get(struct data *d, const uint64_t *sample, size_t count, float *image
     for (size_t i = 0; i < count; i++) {
         size_t s = (size_t)sample[i];
 
-        normalize(drawn(d, s), images + i * IMAGE_PIXELS);
+        normalize_pixels(data_draw_sample(d, s), images + i * IMAGE_PIXELS);
         labels[i] = d->labels[s];
     }
 }

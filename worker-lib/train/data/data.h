@@ -11,7 +11,7 @@
 #define IMAGE_PIXELS (IMAGE_SIDE * IMAGE_SIDE)
 #define CLASSES 10
 
-/* Labelled images of digits, one set to learn from and one to be examined with. */
+/* Labelled images of digits: a training set or a test set. */
 struct data;
 
 /* MNIST's two pairs of files, plain or .gz, from a folder. NULL: see *e. */
@@ -19,7 +19,7 @@ struct data *data_read(const char *folder, const char *set, struct err *e) MUST_
 #define DATA_TRAIN "train"
 #define DATA_TEST "t10k"
 
-/* `count` digits drawn by hand, so to speak; each when it is asked for first. */
+/* `count` generated digits; each is drawn when it is first used. */
 struct data *data_draw(uint64_t seed, size_t count);
 void data_destroy(struct data *d); /* NULL is fine */
 
@@ -33,7 +33,8 @@ const uint8_t *data_labels(struct data *d);
 #define DATA_MEAN 0.1307f /* of MNIST's images, with pixels from 0 to 1 */
 #define DATA_DEVIATION 0.3081f
 
-/* Some samples as a net wants them: images with mean 0 and deviation 1, and labels. */
+/* Copies samples as a net wants them: images with mean 0 and deviation 1, and labels.
+ */
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
               uint8_t *labels);
 

@@ -21,7 +21,7 @@ struct stroke {
     float a, b, c, d, from, to;
 };
 
-/* The ways to write a digit; a digit may be there more than once. */
+/* The ways to write each digit. */
 static const struct {
     unsigned digit;
     struct stroke stroke[STROKES_MAX + 1];
@@ -92,7 +92,7 @@ struct point {
     float x, y;
 };
 
-/* One picture while it is drawn. */
+/* An image that is being drawn. */
 struct hand {
     uint64_t key, used;           /* the next random number */
     float xx, xy, yx, yy, x0, y0; /* from the box to pixels */
@@ -100,13 +100,13 @@ struct hand {
     float ink[IMAGE_PIXELS];
 };
 
-static float between(struct hand *h, float low, float high)
+static float random_between(struct hand *h, float low, float high)
 {
     return low + (high - low) * hash_uniform(h->key, h->used++);
 }
 
 /* About normal, with deviation 1: the sum of three numbers from -1 to 1. */
-static float around_zero(struct hand *h)
+static float random_normal(struct hand *h)
 {
     uint64_t random = hash_mix(h->key + h->used++);
     float sum = 0;
@@ -116,21 +116,21 @@ static float around_zero(struct hand *h)
     return sum;
 }
 
-static void take_pen(struct hand *h)
+static void choose_pen(struct hand *h)
 {
-    float turn = between(h, -.26f, .26f), slant = between(h, -.3f, .3f);
-    float width = between(h, 14, 23), height = between(h, 17, 23);
+    float turn = random_between(h, -.26f, .26f), slant = random_between(h, -.3f, .3f);
+    float width = random_between(h, 14, 23), height = random_between(h, 17, 23);
 
     h->xx = width * cosf(turn);
     h->yx = width * sinf(turn);
     h->xy = height * (-sinf(turn) - slant * cosf(turn));
     h->yy = height * (cosf(turn) - slant * sinf(turn));
-    h->x0 = IMAGE_SIDE / 2.0f - .5f + between(h, -2.2f, 2.2f);
-    h->y0 = IMAGE_SIDE / 2.0f - .5f + between(h, -2.2f, 2.2f);
-    h->radius = between(h, .55f, 1.7f);
+    h->x0 = IMAGE_SIDE / 2.0f - .5f + random_between(h, -2.2f, 2.2f);
+    h->y0 = IMAGE_SIDE / 2.0f - .5f + random_between(h, -2.2f, 2.2f);
+    h->radius = random_between(h, .55f, 1.7f);
 }
 
-static struct point on_paper(const struct hand *h, float x, float y)
+static struct point box_to_pixels(const struct hand *h, float x, float y)
 {
     x -= .5f;
     y -= .5f;
@@ -138,7 +138,7 @@ static struct point on_paper(const struct hand *h, float x, float y)
                            h->y0 + h->yx * x + h->yy * y };
 }
 
-static float distance(struct point p, struct point a, struct point b)
+static float distance_to_line(struct point p, struct point a, struct point b)
 {
     float dx = b.x - a.x, dy = b.y - a.y, length = dx * dx + dy * dy;
     float t = length > 0 ? ((p.x - a.x) * dx + (p.y - a.y) * dy) / length : 0;
@@ -149,7 +149,7 @@ static float distance(struct point p, struct point a, struct point b)
     return sqrtf(dx * dx + dy * dy);
 }
 
-static int clamp(float x)
+static int clamp_to_image(float x)
 {
     return x < 0 ? 0 : x > IMAGE_SIDE - 1 ? IMAGE_SIDE - 1 : (int)x;
 }
@@ -157,13 +157,15 @@ static int clamp(float x)
 static void draw_line(struct hand *h, struct point a, struct point b)
 {
     float reach = h->radius + 1;
-    int left = clamp(fminf(a.x, b.x) - reach), right = clamp(fmaxf(a.x, b.x) + reach);
-    int top = clamp(fminf(a.y, b.y) - reach), bottom = clamp(fmaxf(a.y, b.y) + reach);
+    int left = clamp_to_image(fminf(a.x, b.x) - reach),
+        right = clamp_to_image(fmaxf(a.x, b.x) + reach);
+    int top = clamp_to_image(fminf(a.y, b.y) - reach),
+        bottom = clamp_to_image(fmaxf(a.y, b.y) + reach);
 
     for (int y = top; y <= bottom; y++)
         for (int x = left; x <= right; x++) {
             struct point p = { (float)x, (float)y };
-            float ink = h->radius + .5f - distance(p, a, b);
+            float ink = h->radius + .5f - distance_to_line(p, a, b);
             float *pixel = &h->ink[y * IMAGE_SIDE + x];
 
             *pixel = fmaxf(*pixel, fminf(ink, 1));
@@ -176,8 +178,8 @@ static void draw_arc(struct hand *h, const struct stroke *s)
 
     for (int i = 0; i <= ARC_PIECES; i++) {
         float angle = (s->from + (s->to - s->from) * (float)i / ARC_PIECES) * PI / 180;
-        struct point p = on_paper(h, s->a + s->c * cosf(angle),
-                                  s->b + s->d * sinf(angle));
+        struct point p = box_to_pixels(h, s->a + s->c * cosf(angle),
+                                       s->b + s->d * sinf(angle));
 
         if (i > 0)
             draw_line(h, before, p);
@@ -185,51 +187,52 @@ static void draw_arc(struct hand *h, const struct stroke *s)
     }
 }
 
-/* No stroke is quite where it should be. */
+/* Moves the stroke a little and draws it. */
 static void draw_stroke(struct hand *h, struct stroke s)
 {
     float *coordinate[] = { &s.a, &s.b, &s.c, &s.d };
 
     for (unsigned i = 0; i < 4; i++)
-        *coordinate[i] += .025f * around_zero(h);
+        *coordinate[i] += .025f * random_normal(h);
     if (s.kind == ARC) {
-        s.from += 8 * around_zero(h);
-        s.to += 8 * around_zero(h);
+        s.from += 8 * random_normal(h);
+        s.to += 8 * random_normal(h);
         draw_arc(h, &s);
     } else {
-        draw_line(h, on_paper(h, s.a, s.b), on_paper(h, s.c, s.d));
+        draw_line(h, box_to_pixels(h, s.a, s.b), box_to_pixels(h, s.c, s.d));
     }
 }
 
-/* Grain, and now and then a scratch that belongs to nothing. */
-static void soil(struct hand *h)
+/* Adds noise, and sometimes a stray stroke. */
+static void add_noise(struct hand *h)
 {
-    float grain = between(h, 0, .13f);
+    float grain = random_between(h, 0, .13f);
 
-    if (between(h, 0, 1) < .2f) {
-        struct point a = { between(h, 0, 27), between(h, 0, 27) };
-        struct point b = { a.x + between(h, -6, 6), a.y + between(h, -6, 6) };
+    if (random_between(h, 0, 1) < .2f) {
+        struct point a = { random_between(h, 0, 27), random_between(h, 0, 27) };
+        struct point b = { a.x + random_between(h, -6, 6),
+                           a.y + random_between(h, -6, 6) };
 
         h->radius = .5f;
         draw_line(h, a, b);
     }
     for (unsigned i = 0; i < IMAGE_PIXELS; i++)
-        h->ink[i] += grain * around_zero(h);
+        h->ink[i] += grain * random_normal(h);
 }
 
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels)
 {
     struct hand h = { .key = hash_key(seed, 0x676c797068, number) };
-    unsigned digit = (unsigned)between(&h, 0, CLASSES), glyph = 0;
+    unsigned digit = (unsigned)random_between(&h, 0, CLASSES), glyph = 0;
 
-    /* the digits are equally frequent, however many ways there are to write them */
+    /* each digit is equally frequent, however many ways there are to write it */
     do
-        glyph = (unsigned)between(&h, 0, GLYPHS);
+        glyph = (unsigned)random_between(&h, 0, GLYPHS);
     while (glyphs[glyph].digit != digit);
-    take_pen(&h);
+    choose_pen(&h);
     for (const struct stroke *s = glyphs[glyph].stroke; s->kind != END; s++)
         draw_stroke(&h, *s);
-    soil(&h);
+    add_noise(&h);
     for (unsigned i = 0; i < IMAGE_PIXELS; i++)
         pixels[i] = (uint8_t)(255 * fminf(fmaxf(h.ink[i], 0), 1));
     return digit;

@@ -5,11 +5,11 @@
 #include <stdint.h>
 
 /*
- * Digits as many hands would write them: strokes, turned, slanted, shifted, stretched,
- * thick or thin, on paper that is not clean. (seed, number) says all about the picture,
- * so that every rank draws the same one.
+ * Generates an image of a handwritten digit: strokes that are rotated, slanted,
+ * shifted, stretched, thick or thin, with noise. The image is a function of (seed,
+ * number), so that every rank draws the same one.
  *
- * Writes IMAGE_SIDE * IMAGE_SIDE pixels and returns which digit it is.
+ * Writes IMAGE_SIDE * IMAGE_SIDE pixels and returns the digit.
  */
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels);
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* a GPU asks too */
+/* also used by kernels on a GPU */
 #ifdef __CUDACC__
 #define HASH static __host__ __device__ inline
 #else
@@ -12,8 +12,8 @@
 #endif
 
 /*
- * Randomness without state: a number is a function of what it is for. So it does not
- * matter which rank asks, in what order, or after which restart.
+ * Random numbers without state: each is a function of its purpose, so it depends
+ * neither on the rank, nor on the order of calls, nor on restarts.
  */
 
 /* 64 bits that depend on all bits of x (the finalizer of splitmix64). */

@@ -13,14 +13,14 @@
 #define MAGIC_BYTES 0x0800u /* unsigned bytes; the lowest eight bits: dimensions */
 #define COUNT_MAX (1u << 24)
 
-/* A file, and what it is called in messages. */
-struct source {
+/* An open file, and its name for messages. */
+struct idx_file {
     gzFile file;
     char path[PATH_MAX];
 };
 
-static int open_source(struct source *s, const char *folder, const char *name,
-                       struct err *e)
+static int idx_open(struct idx_file *s, const char *folder, const char *name,
+                    struct err *e)
 {
     static const char *const endings[] = { "", ".gz" };
 
@@ -36,9 +36,9 @@ static int open_source(struct source *s, const char *folder, const char *name,
     return err_set(e, "there is no %s or %s.gz in %s", name, name, folder);
 }
 
-/* How many bytes there were of those asked for; a file cut short is no error here. */
-static int read_some(struct source *s, void *to, size_t size, size_t *got,
-                     struct err *e)
+/* *got is less than size at the end of the file, which is no error here. */
+static int idx_read_bytes(struct idx_file *s, void *to, size_t size, size_t *got,
+                          struct err *e)
 {
     int code = Z_OK, n = 0;
 
@@ -63,12 +63,12 @@ static int read_some(struct source *s, void *to, size_t size, size_t *got,
     return 0;
 }
 
-static int read_number(struct source *s, uint32_t *number, struct err *e)
+static int idx_read_number(struct idx_file *s, uint32_t *number, struct err *e)
 {
     unsigned char b[4];
     size_t got;
 
-    if (read_some(s, b, sizeof(b), &got, e) < 0)
+    if (idx_read_bytes(s, b, sizeof(b), &got, e) < 0)
         return -1;
     if (got < sizeof(b))
         return err_set(e, "%s is cut short: it ends in its header", s->path);
@@ -76,23 +76,24 @@ static int read_number(struct source *s, uint32_t *number, struct err *e)
     return 0;
 }
 
-static int read_header(struct source *s, size_t side, uint32_t *count, struct err *e)
+static int idx_read_header(struct idx_file *s, size_t side, uint32_t *count,
+                           struct err *e)
 {
     uint32_t magic = 0, expected = MAGIC_BYTES + (side ? 3 : 1), rows = 0, columns = 0;
 
-    if (read_number(s, &magic, e) < 0)
+    if (idx_read_number(s, &magic, e) < 0)
         return -1;
     if (magic != expected)
-        return err_set(e, "%s is no file of %s: it begins with %08x, not %08x", s->path,
-                       side ? "images" : "labels", magic, expected);
-    if (read_number(s, count, e) < 0)
+        return err_set(e, "%s is not a file of %s: it begins with %08x, not %08x",
+                       s->path, side ? "images" : "labels", magic, expected);
+    if (idx_read_number(s, count, e) < 0)
         return -1;
     if (*count == 0 || *count > COUNT_MAX)
         return err_set(e, "%s announces %u items, not 1 to %u", s->path, *count,
                        COUNT_MAX);
     if (side == 0)
         return 0;
-    if (read_number(s, &rows, e) < 0 || read_number(s, &columns, e) < 0)
+    if (idx_read_number(s, &rows, e) < 0 || idx_read_number(s, &columns, e) < 0)
         return -1;
     if (rows != side || columns != side)
         return err_set(e, "%s has images of %u by %u pixels, not %zu by %zu", s->path,
@@ -100,39 +101,41 @@ static int read_header(struct source *s, size_t side, uint32_t *count, struct er
     return 0;
 }
 
-static int read_items(struct source *s, size_t item, struct idx *idx, struct err *e)
+static int idx_read_items(struct idx_file *s, size_t item, struct idx *idx,
+                          struct err *e)
 {
     size_t size = idx->count * item, got, more;
     char beyond;
 
     idx->bytes = xmalloc(size);
-    if (read_some(s, idx->bytes, size, &got, e) < 0)
+    if (idx_read_bytes(s, idx->bytes, size, &got, e) < 0)
         return -1;
     if (got < size)
-        return err_set(e, "%s is cut short: it announces %zu items and has %zu",
+        return err_set(e,
+                       "%s is cut short: its header announces %zu items and it has %zu",
                        s->path, idx->count, got / item);
-    if (read_some(s, &beyond, 1, &more, e) < 0)
+    if (idx_read_bytes(s, &beyond, 1, &more, e) < 0)
         return -1;
     if (more > 0)
-        return err_set(e, "%s has more in it than the %zu items it announces", s->path,
-                       idx->count);
+        return err_set(e, "%s has more than the %zu items that its header announces",
+                       s->path, idx->count);
     return 0;
 }
 
 int idx_read(const char *folder, const char *name, size_t side, struct idx *idx,
              struct err *e)
 {
-    struct source s;
+    struct idx_file s;
     uint32_t count = 0;
     int rc;
 
     *idx = (struct idx){ 0 };
-    if (open_source(&s, folder, name, e) < 0)
+    if (idx_open(&s, folder, name, e) < 0)
         return -1;
-    rc = read_header(&s, side, &count, e);
+    rc = idx_read_header(&s, side, &count, e);
     if (rc == 0) {
         idx->count = count;
-        rc = read_items(&s, side ? side * side : 1, idx, e);
+        rc = idx_read_items(&s, side ? side * side : 1, idx, e);
     }
     if (rc < 0) {
         free(idx->bytes);

@@ -29,7 +29,7 @@ const struct blas_calls *blas_open(struct err *e)
     void *library = dlopen(path && *path ? path : LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
     if (!library) {
-        err_set(e, "the GPU's matrix products need cuBLAS: %s", dlerror());
+        err_set(e, "cannot load cuBLAS: %s", dlerror());
         return NULL;
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -8,7 +8,7 @@ extern "C" {
 #include "rendezvous/base/err.h"
 }
 
-/* cuBLAS, found when the program runs: one binary runs everywhere. */
+/* cuBLAS, loaded at run time, so that the program also runs on machines without it. */
 struct blas_calls {
     cublasStatus_t (*create)(cublasHandle_t *handle);
     cublasStatus_t (*destroy)(cublasHandle_t handle);

@@ -11,9 +11,9 @@ extern "C" {
 }
 
 /*
- * What is around the matrix products of the net, for activations of type T: float, or
- * one of the two halves. All of it is bound by memory, and computed in f32. Images are
- * stored pixel by pixel, as on the host, and what is random is the same as there.
+ * The kernels around the matrix products, for activations of type T: float, bf16 or
+ * f16. They are limited by memory bandwidth and compute in f32. Images are stored pixel
+ * by pixel and random numbers are the same as on the host.
  */
 struct bf16 {
     uint16_t bits;
@@ -22,32 +22,32 @@ struct f16 {
     uint16_t bits;
 };
 
-static __device__ __forceinline__ float get(float x)
+static __device__ __forceinline__ float to_float(float x)
 {
     return x;
 }
-static __device__ __forceinline__ float get(bf16 x)
+static __device__ __forceinline__ float to_float(bf16 x)
 {
     return float_of_bf16(x.bits);
 }
-static __device__ __forceinline__ float get(f16 x)
+static __device__ __forceinline__ float to_float(f16 x)
 {
     return float_of_f16(x.bits);
 }
-static __device__ __forceinline__ void set(float *to, float x)
+static __device__ __forceinline__ void set_float(float *to, float x)
 {
     *to = x;
 }
-static __device__ __forceinline__ void set(bf16 *to, float x)
+static __device__ __forceinline__ void set_float(bf16 *to, float x)
 {
     to->bits = bf16_of_float(x);
 }
-static __device__ __forceinline__ void set(f16 *to, float x)
+static __device__ __forceinline__ void set_float(f16 *to, float x)
 {
     to->bits = f16_of_float(x);
 }
 
-/* What a batch is, beside the numbers of its samples, which follow it. */
+/* Describes a batch; the numbers of its samples follow it. */
 struct batch_head {
     uint64_t seed;
     float scale;
@@ -72,22 +72,22 @@ static __global__ void gather_kernel(const batch_head *head, const uint8_t *imag
         size_t s = sample[i / IMAGE_PIXELS], k = i % IMAGE_PIXELS;
         float pixel = (float)images[s * IMAGE_PIXELS + k] * (1 / 255.0f);
 
-        set(&x[i], (pixel - DATA_MEAN) * (1 / DATA_DEVIATION));
+        set_float(&x[i], (pixel - DATA_MEAN) * (1 / DATA_DEVIATION));
         if (k == 0)
             label[i / IMAGE_PIXELS] = labels[s];
     }
 }
 
-/* -- what follows a product ------------------------------------------------------- */
+/* -- biases ----------------------------------------------------------------------- */
 
 template <class T>
 static __global__ void bias_kernel(T *y, const float *bias, size_t count, size_t width,
                                    bool rectify)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        float f = get(y[i]) + bias[i % width];
+        float f = to_float(y[i]) + bias[i % width];
 
-        set(&y[i], rectify && f < 0 ? 0 : f);
+        set_float(&y[i], rectify && f < 0 ? 0 : f);
     }
 }
 
@@ -110,11 +110,11 @@ static __global__ void mask_sum_kernel(T *dy, const T *y, float *part, size_t ro
 
     for (size_t r = first + threadIdx.y; column < width && r < end; r += LANES) {
         size_t i = r * width + column;
-        float g = get(dy[i]);
+        float g = to_float(dy[i]);
 
-        if (y && !(get(y[i]) > 0)) {
+        if (y && !(to_float(y[i]) > 0)) {
             g = 0;
-            set(&dy[i], 0);
+            set_float(&dy[i], 0);
         }
         mine += g;
     }
@@ -127,7 +127,7 @@ static __global__ void mask_sum_kernel(T *dy, const T *y, float *part, size_t ro
     part[blockIdx.y * width + column] = mine;
 }
 
-/* The parts in their order; added to what is there, or not. */
+/* Adds the parts in a fixed order; `accumulate` adds them to the gradient. */
 template <class G>
 static __global__ void add_parts_kernel(const float *part, unsigned parts, size_t width,
                                         G *gradient, bool accumulate)
@@ -139,14 +139,14 @@ static __global__ void add_parts_kernel(const float *part, unsigned parts, size_
         return;
     for (unsigned k = 0; k < parts; k++)
         sum += part[k * width + column];
-    set(&gradient[column], accumulate ? get(gradient[column]) + sum : sum);
+    set_float(&gradient[column], accumulate ? to_float(gradient[column]) + sum : sum);
 }
 
 template <class T>
-static __global__ void membership_kernel(T *to, const float *from, size_t count)
+static __global__ void narrow_values_kernel(T *to, const float *from, size_t count)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads())
-        set(&to[i], from[i]);
+        set_float(&to[i], from[i]);
 }
 
 /* -- convolution ------------------------------------------------------------------ */
@@ -155,8 +155,8 @@ static __global__ void membership_kernel(T *to, const float *from, size_t count)
 #define TAPS (FILTER * FILTER)
 
 /*
- * A row for each pixel of the output, of what its filter sees, in units of U: `units`
- * are a pixel's channels, `pitch` a whole row.
+ * im2col: a row for each output pixel with the inputs of its filter, in units of type
+ * U. `units` is the number for a pixel's channels, `pitch` that for a whole row.
  */
 template <class U>
 static __global__ void unroll_kernel(const U *x, U *rows, size_t images, size_t side,
@@ -174,7 +174,7 @@ static __global__ void unroll_kernel(const U *x, U *rows, size_t images, size_t 
     }
 }
 
-/* Back: every number of the input has the sum of all places that it was put to. */
+/* The inverse: each input element gets the sum of all places it was copied to. */
 template <class T>
 static __global__ void roll_kernel(const T *rows, T *dx, size_t images, size_t side,
                                    size_t channels, size_t pitch)
@@ -190,27 +190,27 @@ static __global__ void roll_kernel(const T *rows, T *dx, size_t images, size_t s
             size_t top = y - tap / FILTER, left = x - tap % FILTER; /* wraps around */
 
             if (top < out && left < out)
-                sum += get(rows[((image * out + top) * out + left) * pitch +
-                                tap * channels + c]);
+                sum += to_float(rows[((image * out + top) * out + left) * pitch +
+                                     tap * channels + c]);
         }
-        set(&dx[i], sum);
+        set_float(&dx[i], sum);
     }
 }
 
 /* -- pool ------------------------------------------------------------------------- */
 
-/* Of output number i: its first pixel in the input, and where the other three are. */
-struct square {
+/* The four inputs of output element i. */
+struct gpu_square {
     size_t at[4];
 };
 
-static __device__ __forceinline__ square square_of(size_t i, size_t side,
-                                                   size_t channels)
+static __device__ __forceinline__ gpu_square square_of(size_t i, size_t side,
+                                                       size_t channels)
 {
     size_t c = i % channels, pixel = i / channels, half = side / 2;
     size_t x = pixel % half, row = pixel / half; /* over all images */
     size_t first = (row * 2 * side + x * 2) * channels + c;
-    square q;
+    gpu_square q;
 
     q.at[0] = first;
     q.at[1] = first + channels;
@@ -224,35 +224,35 @@ static __global__ void pool_kernel(const T *x, T *y, size_t count, size_t side,
                                    size_t channels)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        square q = square_of(i, side, channels);
-        float most = get(x[q.at[0]]);
+        gpu_square q = square_of(i, side, channels);
+        float most = to_float(x[q.at[0]]);
 
         for (int k = 1; k < 4; k++)
-            most = fmaxf(most, get(x[q.at[k]]));
-        set(&y[i], most);
+            most = fmaxf(most, to_float(x[q.at[k]]));
+        set_float(&y[i], most);
     }
 }
 
-/* The gradient goes to the first of the largest. */
+/* The gradient goes to the first of the largest inputs. */
 template <class T>
 static __global__ void unpool_kernel(const T *x, const T *dy, T *dx, size_t count,
                                      size_t side, size_t channels)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        square q = square_of(i, side, channels);
+        gpu_square q = square_of(i, side, channels);
         int best = 0;
 
         for (int k = 1; k < 4; k++)
-            if (get(x[q.at[k]]) > get(x[q.at[best]]))
+            if (to_float(x[q.at[k]]) > to_float(x[q.at[best]]))
                 best = k;
         for (int k = 0; k < 4; k++)
-            set(&dx[q.at[k]], k == best ? get(dy[i]) : 0);
+            set_float(&dx[q.at[k]], k == best ? to_float(dy[i]) : 0);
     }
 }
 
 /* -- dropout ---------------------------------------------------------------------- */
 
-#define DROP_BYTES 8 /* of a hash: one for each number */
+#define DROP_BYTES 8 /* of a hash: one per element */
 
 template <class T>
 static __global__ void drop_kernel(const batch_head *head, T *data, size_t count,
@@ -268,7 +268,7 @@ static __global__ void drop_kernel(const batch_head *head, T *data, size_t count
         for (unsigned k = 0; k < DROP_BYTES; k++) {
             bool gone = (random >> (8 * k) & 255) < dropped;
 
-            set(&data[i + k], gone ? 0 : get(data[i + k]) * scale);
+            set_float(&data[i + k], gone ? 0 : to_float(data[i + k]) * scale);
         }
     }
 }
@@ -280,8 +280,7 @@ struct sample_score {
     uint32_t right;
 };
 
-/* A thread for each sample. The gradient takes the outputs' place, unless `scale` is
- * NULL. */
+/* One thread per sample. The gradient replaces the outputs, unless `scale` is NULL. */
 template <class T>
 static __global__ void loss_kernel(const batch_head *head, const float *scale,
                                    T *outputs, const uint8_t *labels,
@@ -296,7 +295,7 @@ static __global__ void loss_kernel(const batch_head *head, const float *scale,
         return;
     label = labels[s];
     for (unsigned c = 0; c < CLASSES; c++) {
-        of[c] = get(out[c]);
+        of[c] = to_float(out[c]);
         if (of[c] > of[best])
             best = c;
     }
@@ -306,13 +305,13 @@ static __global__ void loss_kernel(const batch_head *head, const float *scale,
     score[s].loss = logf(sum) + most - of[label];
     score[s].right = best == label;
     for (unsigned c = 0; scale && c < CLASSES; c++)
-        set(&out[c], (expf(of[c] - most) / sum - (c == label ? 1.0f : 0.0f)) *
-                         (head->scale * *scale));
+        set_float(&out[c], (expf(of[c] - most) / sum - (c == label ? 1.0f : 0.0f)) *
+                               (head->scale * *scale));
 }
 
 #define SCORE_THREADS 256
 
-/* One block: all samples in a fixed order, added to what is there. */
+/* One block: adds the scores of all samples to *sum, in a fixed order. */
 static __global__ void score_kernel(const sample_score *score, size_t size,
                                     struct score *sum)
 {

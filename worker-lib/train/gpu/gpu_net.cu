@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A batch on the GPU: products by cuBLAS, on tensor cores where the type allows, and
- * kernels around them. A convolution is a product too, of its unrolled input; that is
- * done for some images at a time, so that the unrolled rows stay in the GPU's cache.
+ * A batch on the GPU: matrix products by cuBLAS, on tensor cores if the type allows,
+ * and kernels for the rest. A convolution is a product of its unrolled input (im2col),
+ * some images at a time, so that the unrolled rows stay in the GPU's cache.
  */
 #include "worker-lib/train/gpu/gpu_net.h"
 
@@ -13,9 +13,9 @@
 
 enum { WEIGHT, BIAS };
 
-size_t gpu_trainer_element(const struct gpu_trainer *c)
+size_t gpu_net_element_size(const struct gpu_trainer *g)
 {
-    return c->plan.type == CRUN_F32 ? sizeof(float) : sizeof(uint16_t);
+    return g->plan.type == CRUN_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* -- sizes ------------------------------------------------------------------------ */
@@ -31,31 +31,30 @@ static size_t pixels_of(const struct layer_shape *s)
     return (s->side - FILTER + 1) * (s->side - FILTER + 1);
 }
 
-/* Images that are unrolled at a time. */
-static size_t images_at_once(const struct gpu_trainer *c, const struct layer_shape *s)
+/* The number of images that are unrolled at a time. */
+static size_t images_at_once(const struct gpu_trainer *g, const struct layer_shape *s)
 {
-    size_t each = pixels_of(s) * pitch_of(s) * gpu_trainer_element(c);
+    size_t each = pixels_of(s) * pitch_of(s) * gpu_net_element_size(g);
     size_t images = UNROLLED_BYTES / each;
 
-    if (images > c->plan.capacity)
-        images = c->plan.capacity;
+    if (images > g->plan.capacity)
+        images = g->plan.capacity;
     return images ? images : 1;
 }
 
-size_t gpu_trainer_unrolled_bytes(const struct gpu_trainer *c,
-                                  const struct layer_shape *s)
+size_t gpu_net_unrolled_bytes(const struct gpu_trainer *g, const struct layer_shape *s)
 {
     if (s->kind != LAYER_CONV)
         return 0;
-    return images_at_once(c, s) * pixels_of(s) * pitch_of(s) * gpu_trainer_element(c);
+    return images_at_once(g, s) * pixels_of(s) * pitch_of(s) * gpu_net_element_size(g);
 }
 
-size_t gpu_trainer_part_bytes(const struct gpu_trainer *c)
+size_t gpu_net_part_bytes(const struct gpu_trainer *g)
 {
     size_t widest = 0;
 
-    for (unsigned i = 0; i < c->layers; i++) {
-        const struct layer *l = net_layer(c->plan.net, i);
+    for (unsigned i = 0; i < g->layers; i++) {
+        const struct layer *l = net_layer(g->plan.net, i);
         bool conv = l->shape.kind == LAYER_CONV;
         size_t width = conv ? l->shape.out_channels : l->parameters ? l->out : 0;
 
@@ -66,14 +65,14 @@ size_t gpu_trainer_part_bytes(const struct gpu_trainer *c)
 
 /* -- one batch -------------------------------------------------------------------- */
 
-/* What is under way. */
-struct pass {
-    struct gpu_trainer *c;
+/* A batch that is being queued. */
+struct gpu_pass {
+    struct gpu_trainer *g;
     const struct gpu_trainer_batch *b;
-    const char *failed; /* what did, first */
+    const char *failed; /* the first error, or NULL */
 };
 
-static void note(struct pass *p, const char *what)
+static void gpu_note_launch(struct gpu_pass *p, const char *what)
 {
     cudaError_t code = cudaGetLastError();
 
@@ -82,51 +81,51 @@ static void note(struct pass *p, const char *what)
     (void)what;
 }
 
-static unsigned blocks_for(const struct pass *p, size_t threads)
+static unsigned gpu_blocks_for(const struct gpu_pass *p, size_t threads)
 {
     size_t blocks = (threads + THREADS - 1) / THREADS;
-    size_t most = (size_t)p->c->processors * BLOCKS_PER_PROCESSOR;
+    size_t most = (size_t)p->g->processors * BLOCKS_PER_PROCESSOR;
 
     return (unsigned)(blocks < most ? blocks ? blocks : 1 : most);
 }
 
-template <class T> static cudaDataType kind_of(void);
-template <> cudaDataType kind_of<float>(void)
+template <class T> static cudaDataType cuda_type_of(void);
+template <> cudaDataType cuda_type_of<float>(void)
 {
     return CUDA_R_32F;
 }
-template <> cudaDataType kind_of<bf16>(void)
+template <> cudaDataType cuda_type_of<bf16>(void)
 {
     return CUDA_R_16BF;
 }
-template <> cudaDataType kind_of<f16>(void)
+template <> cudaDataType cuda_type_of<f16>(void)
 {
     return CUDA_R_16F;
 }
 
-/* C = A B + beta C for matrices row by row, `a_turned` or `b_turned` first: C is rows
- * by columns, and `inner` numbers are added for each. Leading dimensions are those of
- * the matrices as they lie. */
-struct operands {
+/* C = A B + beta C for row-major matrices; a_transposed and b_transposed use A' and B'.
+ * C is rows by columns, and each element a sum of `inner` products. Leading dimensions
+ * are those of the matrices in memory. */
+struct gemm_operands {
     const void *a, *b;
     void *c;
     size_t rows, columns, inner, lda, ldb, ldc;
-    bool a_turned, b_turned;
+    bool a_transposed, b_transposed;
     float beta;
     cudaDataType type, c_type;
 };
 
-static void multiply(struct pass *p, const struct operands &o)
+static void gpu_multiply(struct gpu_pass *p, const struct gemm_operands &o)
 {
     const float one = 1;
-    struct gpu_trainer *c = p->c;
-    cublasComputeType_t compute = c->plan.tf32 && o.type == CUDA_R_32F
+    struct gpu_trainer *g = p->g;
+    cublasComputeType_t compute = g->plan.tf32 && o.type == CUDA_R_32F
                                       ? CUBLAS_COMPUTE_32F_FAST_TF32
                                       : CUBLAS_COMPUTE_32F;
-    /* cuBLAS has them column by column: so all is turned */
-    cublasStatus_t status = c->blas->gemm(
-        c->handle, o.b_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
-        o.a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)o.columns, (int)o.rows,
+    /* cuBLAS is column-major, so this computes C' = B' A' */
+    cublasStatus_t status = g->blas->gemm(
+        g->handle, o.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        o.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)o.columns, (int)o.rows,
         (int)o.inner, &one, o.b, o.type, (int)o.ldb, o.a, o.type, (int)o.lda, &o.beta,
         o.c, o.c_type, (int)o.ldc, compute, CUBLAS_GEMM_DEFAULT);
 
@@ -135,21 +134,20 @@ static void multiply(struct pass *p, const struct operands &o)
 }
 
 template <class T>
-static void add_bias(struct pass *p, void *y, const float *bias, size_t rows,
+static void add_bias(struct gpu_pass *p, void *y, const float *bias, size_t rows,
                      size_t width, bool rectify)
 {
     size_t count = rows * width;
     T *data = (T *)y;
 
-    LAUNCH_ALONE(bias_kernel<T>, blocks_for(p, count), THREADS, p->c->stream, data,
+    LAUNCH_ALONE(bias_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream, data,
                  bias, count, width, rectify);
-    note(p, "bias");
+    gpu_note_launch(p, "bias");
 }
 
-/* dy is masked by y where that was rectified; its columns' sums are the bias' gradient.
- */
+/* If rectified, dy becomes 0 where y is; the sums of its columns are the gradient. */
 template <class T>
-static void bias_gradient(struct pass *p, void *dy, const void *y, size_t rows,
+static void bias_gradient(struct gpu_pass *p, void *dy, const void *y, size_t rows,
                           size_t width, void *gradient, bool rectify)
 {
     size_t groups = (width + COLUMNS - 1) / COLUMNS;
@@ -158,140 +156,147 @@ static void bias_gradient(struct pass *p, void *dy, const void *y, size_t rows,
     unsigned blocks = (unsigned)((width + THREADS - 1) / THREADS);
     const T *masked_by = rectify ? (const T *)y : NULL;
     T *data = (T *)dy;
-    float *part = p->c->part;
+    float *part = p->g->part;
 
     parts = parts < PARTS_MAX ? parts : PARTS_MAX;
     LAUNCH_TOGETHER(mask_sum_kernel<T>, dim3((unsigned)groups, parts),
-                    dim3(COLUMNS, LANES), p->c->stream, data, masked_by, part, rows,
+                    dim3(COLUMNS, LANES), p->g->stream, data, masked_by, part, rows,
                     width);
-    note(p, "bias gradient");
-    if (p->c->plan.wide)
-        LAUNCH_ALONE(add_parts_kernel<float>, blocks, THREADS, p->c->stream, part,
+    gpu_note_launch(p, "bias gradient");
+    if (p->g->plan.wide)
+        LAUNCH_ALONE(add_parts_kernel<float>, blocks, THREADS, p->g->stream, part,
                      parts, width, (float *)gradient, accumulate);
     else
-        LAUNCH_ALONE(add_parts_kernel<T>, blocks, THREADS, p->c->stream, part, parts,
+        LAUNCH_ALONE(add_parts_kernel<T>, blocks, THREADS, p->g->stream, part, parts,
                      width, (T *)gradient, accumulate);
-    note(p, "bias gradient");
+    gpu_note_launch(p, "bias gradient");
 }
 
-/* The three products of a layer of `in` by `out` weights, for rows of either. */
-struct product {
+/* The operands of a layer's three products: rows of inputs, in by out weights. */
+struct layer_product {
     const void *x;
     size_t x_pitch, rows, in, out;
     struct gpu_trainer_parameter *parameter;
 };
 
 template <class T>
-static void product_forward(struct pass *p, const struct product &q, void *y)
+static void product_forward(struct gpu_pass *p, const struct layer_product &q, void *y)
 {
-    multiply(p, { q.x, q.parameter[WEIGHT].weight, y, q.rows, q.out, q.in, q.x_pitch,
-                  q.out, q.out, false, false, 0, kind_of<T>(), kind_of<T>() });
+    gpu_multiply(p, { q.x, q.parameter[WEIGHT].weight, y, q.rows, q.out, q.in,
+                      q.x_pitch, q.out, q.out, false, false, 0, cuda_type_of<T>(),
+                      cuda_type_of<T>() });
 }
 
 template <class T>
-static void weight_gradient(struct pass *p, const struct product &q, const void *dy,
-                            bool add)
+static void weight_gradient(struct gpu_pass *p, const struct layer_product &q,
+                            const void *dy, bool add)
 {
-    cudaDataType kind = p->c->plan.wide ? CUDA_R_32F : kind_of<T>();
+    cudaDataType kind = p->g->plan.wide ? CUDA_R_32F : cuda_type_of<T>();
 
-    multiply(p, { q.x, dy, q.parameter[WEIGHT].gradient, q.in, q.out, q.rows, q.x_pitch,
-                  q.out, q.out, true, false, add ? 1.0f : 0.0f, kind_of<T>(), kind });
+    gpu_multiply(p, { q.x, dy, q.parameter[WEIGHT].gradient, q.in, q.out, q.rows,
+                      q.x_pitch, q.out, q.out, true, false, add ? 1.0f : 0.0f,
+                      cuda_type_of<T>(), kind });
 }
 
 template <class T>
-static void input_gradient(struct pass *p, const struct product &q, const void *dy,
-                           void *dx, size_t dx_pitch)
+static void gpu_input_gradient(struct gpu_pass *p, const struct layer_product &q,
+                               const void *dy, void *dx, size_t dx_pitch)
 {
-    multiply(p, { dy, q.parameter[WEIGHT].weight, dx, q.rows, q.in, q.out, q.out, q.out,
-                  dx_pitch, false, true, 0, kind_of<T>(), kind_of<T>() });
+    gpu_multiply(p, { dy, q.parameter[WEIGHT].weight, dx, q.rows, q.in, q.out, q.out,
+                      q.out, dx_pitch, false, true, 0, cuda_type_of<T>(),
+                      cuda_type_of<T>() });
 }
 
 /* -- layers ----------------------------------------------------------------------- */
 
-/* A layer and what it works on; dy and dx in backward. */
-struct work {
+/* A layer and its operands; dy and dx only in backward. */
+struct layer_work {
     const struct layer *l;
     struct gpu_trainer_parameter *parameter;
     void *x, *y, *dy = NULL, *dx = NULL;
 };
 
-template <class T> static struct product linear_product(struct pass *p, struct work &w)
+template <class T>
+static struct layer_product linear_product(struct gpu_pass *p, struct layer_work &w)
 {
     return { w.x, w.l->in, p->b->size, w.l->in, w.l->out, w.parameter };
 }
 
-template <class T> static void linear_forward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_linear_forward(struct gpu_pass *p, struct layer_work &w)
 {
     product_forward<T>(p, linear_product<T>(p, w), w.y);
     add_bias<T>(p, w.y, w.parameter[BIAS].value, p->b->size, w.l->out,
                 w.l->shape.rectify);
 }
 
-template <class T> static void linear_backward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_linear_backward(struct gpu_pass *p, struct layer_work &w)
 {
-    struct product q = linear_product<T>(p, w);
+    struct layer_product q = linear_product<T>(p, w);
 
     bias_gradient<T>(p, w.dy, w.y, p->b->size, w.l->out, w.parameter[BIAS].gradient,
                      w.l->shape.rectify);
     weight_gradient<T>(p, q, w.dy, p->b->accumulate);
     if (w.dx)
-        input_gradient<T>(p, q, w.dy, w.dx, w.l->in);
+        gpu_input_gradient<T>(p, q, w.dy, w.dx, w.l->in);
 }
 
-/* The input of some images as rows; whole 16 bytes at a time where a pixel is. */
+/* The inputs of some images as rows; copies 16 bytes at a time if a pixel allows. */
 template <class T>
-static void unroll(struct pass *p, const struct layer_shape &s, const T *x,
-                   size_t images)
+static void gpu_unroll_images(struct gpu_pass *p, const struct layer_shape &s,
+                              const T *x, size_t images)
 {
     size_t in = s.in_channels, bytes = in * sizeof(T), pitch = pitch_of(&s);
     size_t count = images * pixels_of(&s) * TAPS * in, side = s.side;
-    void *rows = p->c->unrolled;
+    void *rows = p->g->unrolled;
 
     if (bytes % sizeof(uint4) == 0) {
         size_t part = sizeof(uint4) / sizeof(T), units = in / part;
         size_t row = pitch / part;
 
-        LAUNCH_ALONE(unroll_kernel<uint4>, blocks_for(p, count / part), THREADS,
-                     p->c->stream, (const uint4 *)x, (uint4 *)rows, images, side, units,
+        LAUNCH_ALONE(unroll_kernel<uint4>, gpu_blocks_for(p, count / part), THREADS,
+                     p->g->stream, (const uint4 *)x, (uint4 *)rows, images, side, units,
                      row);
     } else {
-        LAUNCH_ALONE(unroll_kernel<T>, blocks_for(p, count), THREADS, p->c->stream, x,
-                     (T *)rows, images, side, in, pitch);
+        LAUNCH_ALONE(unroll_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                     x, (T *)rows, images, side, in, pitch);
     }
-    note(p, "unrolling");
+    gpu_note_launch(p, "unrolling");
 }
 
 /* Some images at a time: from the first one, how many. */
-struct slice {
+struct image_slice {
     size_t first, images;
 };
 
 template <class T>
-static struct product conv_product(struct pass *p, struct work &w,
-                                   const struct slice &at)
+static struct layer_product conv_product(struct gpu_pass *p, struct layer_work &w,
+                                         const struct image_slice &at)
 {
     const struct layer_shape &s = w.l->shape;
 
-    return { p->c->unrolled,       pitch_of(&s),   at.images * pixels_of(&s),
+    return { p->g->unrolled,       pitch_of(&s),   at.images * pixels_of(&s),
              TAPS * s.in_channels, s.out_channels, w.parameter };
 }
 
-static bool next_slice(const struct pass *p, const struct layer_shape &s,
-                       struct slice *at)
+static bool next_slice(const struct gpu_pass *p, const struct layer_shape &s,
+                       struct image_slice *at)
 {
-    size_t most = images_at_once(p->c, &s);
+    size_t most = images_at_once(p->g, &s);
 
     at->first += at->images;
     at->images = p->b->size - at->first < most ? p->b->size - at->first : most;
     return at->images > 0;
 }
 
-template <class T> static void conv_forward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_conv_forward(struct gpu_pass *p, struct layer_work &w)
 {
     const struct layer_shape &s = w.l->shape;
 
-    for (struct slice at = { 0, 0 }; next_slice(p, s, &at);) {
-        unroll<T>(p, s, (const T *)w.x + at.first * w.l->in, at.images);
+    for (struct image_slice at = { 0, 0 }; next_slice(p, s, &at);) {
+        gpu_unroll_images<T>(p, s, (const T *)w.x + at.first * w.l->in, at.images);
         product_forward<T>(p, conv_product<T>(p, w, at),
                            (T *)w.y + at.first * w.l->out);
     }
@@ -299,86 +304,92 @@ template <class T> static void conv_forward(struct pass *p, struct work &w)
                 s.out_channels, s.rectify);
 }
 
-template <class T> static void conv_backward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_conv_backward(struct gpu_pass *p, struct layer_work &w)
 {
     const struct layer_shape &s = w.l->shape;
     size_t in = s.in_channels, side = s.side, pitch = pitch_of(&s);
 
     bias_gradient<T>(p, w.dy, w.y, p->b->size * pixels_of(&s), s.out_channels,
                      w.parameter[BIAS].gradient, s.rectify);
-    for (struct slice at = { 0, 0 }; next_slice(p, s, &at);) {
-        struct product q = conv_product<T>(p, w, at);
+    for (struct image_slice at = { 0, 0 }; next_slice(p, s, &at);) {
+        struct layer_product q = conv_product<T>(p, w, at);
         const T *dy = (const T *)w.dy + at.first * w.l->out;
         size_t count = at.images * w.l->in, images = at.images;
 
-        unroll<T>(p, s, (const T *)w.x + at.first * w.l->in, at.images);
+        gpu_unroll_images<T>(p, s, (const T *)w.x + at.first * w.l->in, at.images);
         weight_gradient<T>(p, q, dy, p->b->accumulate || at.first > 0);
         if (!w.dx)
             continue;
-        input_gradient<T>(p, q, dy, p->c->unrolled, pitch);
-        LAUNCH_ALONE(roll_kernel<T>, blocks_for(p, count), THREADS, p->c->stream,
-                     (const T *)p->c->unrolled, (T *)w.dx + at.first * w.l->in, images,
+        gpu_input_gradient<T>(p, q, dy, p->g->unrolled, pitch);
+        LAUNCH_ALONE(roll_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                     (const T *)p->g->unrolled, (T *)w.dx + at.first * w.l->in, images,
                      side, in, pitch);
-        note(p, "the input's gradient");
+        gpu_note_launch(p, "the input's gradient");
     }
 }
 
-template <class T> static void pool_forward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_pool_forward(struct gpu_pass *p, struct layer_work &w)
 {
     size_t count = p->b->size * w.l->out, side = w.l->shape.side;
     size_t channels = w.l->shape.in_channels;
 
-    LAUNCH_ALONE(pool_kernel<T>, blocks_for(p, count), THREADS, p->c->stream,
+    LAUNCH_ALONE(pool_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
                  (const T *)w.x, (T *)w.y, count, side, channels);
-    note(p, "pool");
+    gpu_note_launch(p, "pool");
 }
 
-template <class T> static void pool_backward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_pool_backward(struct gpu_pass *p, struct layer_work &w)
 {
     size_t count = p->b->size * w.l->out, side = w.l->shape.side;
     size_t channels = w.l->shape.in_channels;
 
-    LAUNCH_ALONE(unpool_kernel<T>, blocks_for(p, count), THREADS, p->c->stream,
+    LAUNCH_ALONE(unpool_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
                  (const T *)w.x, (const T *)w.dy, (T *)w.dx, count, side, channels);
-    note(p, "pool");
+    gpu_note_launch(p, "pool");
 }
 
-template <class T> static void drop(struct pass *p, struct work &w, void *data)
+template <class T>
+static void gpu_dropout_apply(struct gpu_pass *p, struct layer_work &w, void *data)
 {
     size_t count = p->b->size * w.l->out, width = w.l->out;
     uint64_t which = w.l->shape.which;
     unsigned dropped = w.l->shape.dropped;
-    const batch_head *head = p->c->head;
+    const batch_head *head = p->g->head;
 
-    LAUNCH_ALONE(drop_kernel<T>, blocks_for(p, count / DROP_BYTES), THREADS,
-                 p->c->stream, head, (T *)data, count, width, which, dropped);
-    note(p, "dropout");
+    LAUNCH_ALONE(drop_kernel<T>, gpu_blocks_for(p, count / DROP_BYTES), THREADS,
+                 p->g->stream, head, (T *)data, count, width, which, dropped);
+    gpu_note_launch(p, "dropout");
 }
 
-template <class T> static void dropout_forward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_dropout_forward(struct gpu_pass *p, struct layer_work &w)
 {
     if (p->b->training)
-        drop<T>(p, w, w.y);
+        gpu_dropout_apply<T>(p, w, w.y);
 }
 
-template <class T> static void dropout_backward(struct pass *p, struct work &w)
+template <class T>
+static void gpu_dropout_backward(struct gpu_pass *p, struct layer_work &w)
 {
-    drop<T>(p, w, w.dy);
+    gpu_dropout_apply<T>(p, w, w.dy);
 }
 
-template <class T> struct card_calls {
-    void (*forward)(struct pass *p, struct work &w);
-    void (*backward)(struct pass *p, struct work &w);
+template <class T> struct gpu_layer_calls {
+    void (*forward)(struct gpu_pass *p, struct layer_work &w);
+    void (*backward)(struct gpu_pass *p, struct layer_work &w);
 };
 
-template <class T> static card_calls<T> calls_of(enum layer_kind kind)
+template <class T> static gpu_layer_calls<T> gpu_layer_calls_of(enum layer_kind kind)
 {
     /* in the order of enum layer_kind */
-    static const card_calls<T> calls[] = {
-        { linear_forward<T>, linear_backward<T> },
-        { conv_forward<T>, conv_backward<T> },
-        { pool_forward<T>, pool_backward<T> },
-        { dropout_forward<T>, dropout_backward<T> },
+    static const gpu_layer_calls<T> calls[] = {
+        { gpu_linear_forward<T>, gpu_linear_backward<T> },
+        { gpu_conv_forward<T>, gpu_conv_backward<T> },
+        { gpu_pool_forward<T>, gpu_pool_backward<T> },
+        { gpu_dropout_forward<T>, gpu_dropout_backward<T> },
     };
 
     return calls[kind];
@@ -386,63 +397,63 @@ template <class T> static card_calls<T> calls_of(enum layer_kind kind)
 
 /* -- the net ---------------------------------------------------------------------- */
 
-template <class T> static void gather(struct pass *p)
+template <class T> static void gpu_net_gather(struct gpu_pass *p)
 {
-    struct gpu_trainer *c = p->c;
+    struct gpu_trainer *g = p->g;
     size_t count = p->b->size * IMAGE_PIXELS;
-    const struct gpu_trainer_data *d = &c->set[p->b->set];
+    const struct gpu_trainer_data *d = &g->set[p->b->set];
 
-    LAUNCH_ALONE(gather_kernel<T>, blocks_for(p, count), THREADS, c->stream, c->head,
-                 d->images, d->labels, (T *)c->data[0], c->label, count);
-    note(p, "the samples");
+    LAUNCH_ALONE(gather_kernel<T>, gpu_blocks_for(p, count), THREADS, g->stream,
+                 g->head, d->images, d->labels, (T *)g->data[0], g->label, count);
+    gpu_note_launch(p, "the samples");
 }
 
-template <class T> static void forward(struct pass *p)
+template <class T> static void gpu_net_forward(struct gpu_pass *p)
 {
-    struct gpu_trainer *c = p->c;
+    struct gpu_trainer *g = p->g;
     unsigned number = 0;
 
-    for (unsigned i = 0; i < c->layers; i++) {
-        const struct layer *l = net_layer(c->plan.net, i);
-        struct work w = { l, &c->parameter[number], c->data[i], c->data[i + 1] };
+    for (unsigned i = 0; i < g->layers; i++) {
+        const struct layer *l = net_layer(g->plan.net, i);
+        struct layer_work w = { l, &g->parameter[number], g->data[i], g->data[i + 1] };
 
-        calls_of<T>(l->shape.kind).forward(p, w);
+        gpu_layer_calls_of<T>(l->shape.kind).forward(p, w);
         number += l->parameters;
     }
 }
 
-template <class T> static void loss(struct pass *p)
+template <class T> static void gpu_net_loss(struct gpu_pass *p)
 {
-    struct gpu_trainer *c = p->c;
+    struct gpu_trainer *g = p->g;
     size_t size = p->b->size;
-    const float *scale = p->b->training ? p->b->scale_there : NULL;
+    const float *scale = p->b->training ? p->b->device_scale : NULL;
     unsigned blocks = (unsigned)((size + THREADS - 1) / THREADS);
 
-    LAUNCH_ALONE(loss_kernel<T>, blocks, THREADS, c->stream, c->head, scale,
-                 (T *)c->data[c->layers], c->label, c->sample_scores, size);
-    note(p, "the loss");
-    LAUNCH_TOGETHER(score_kernel, 1, SCORE_THREADS, c->stream, c->sample_scores, size,
-                    c->score);
-    note(p, "the loss");
+    LAUNCH_ALONE(loss_kernel<T>, blocks, THREADS, g->stream, g->head, scale,
+                 (T *)g->data[g->layers], g->label, g->sample_scores, size);
+    gpu_note_launch(p, "the loss");
+    LAUNCH_TOGETHER(score_kernel, 1, SCORE_THREADS, g->stream, g->sample_scores, size,
+                    g->score);
+    gpu_note_launch(p, "the loss");
 }
 
 template <class T>
-static void backward(struct pass *p, void (*ready)(void *arg, unsigned parameter),
-                     void *arg)
+static void gpu_net_backward(struct gpu_pass *p,
+                             void (*ready)(void *arg, unsigned parameter), void *arg)
 {
-    struct gpu_trainer *c = p->c;
-    unsigned number = net_parameters(c->plan.net), turn = 0;
-    void *dy = c->data[c->layers];
+    struct gpu_trainer *g = p->g;
+    unsigned number = net_parameters(g->plan.net), turn = 0;
+    void *dy = g->data[g->layers];
 
-    for (unsigned i = c->layers; i-- > 0;) {
-        const struct layer *l = net_layer(c->plan.net, i);
-        void *dx = l->in_place ? dy : c->spare[turn];
-        struct gpu_trainer_parameter *own = &c->parameter[number - l->parameters];
-        struct work w = { l, own, c->data[i], c->data[i + 1], dy, i ? dx : NULL };
+    for (unsigned i = g->layers; i-- > 0;) {
+        const struct layer *l = net_layer(g->plan.net, i);
+        void *dx = l->in_place ? dy : g->spare[turn];
+        struct gpu_trainer_parameter *own = &g->parameter[number - l->parameters];
+        struct layer_work w = { l, own, g->data[i], g->data[i + 1], dy, i ? dx : NULL };
 
         if (!l->in_place)
             turn = !turn;
-        calls_of<T>(l->shape.kind).backward(p, w);
+        gpu_layer_calls_of<T>(l->shape.kind).backward(p, w);
         for (unsigned k = l->parameters; k-- > 0;) {
             number--;
             if (ready)
@@ -453,42 +464,42 @@ static void backward(struct pass *p, void (*ready)(void *arg, unsigned parameter
 }
 
 template <class T>
-static void compute(struct pass *p, void (*ready)(void *arg, unsigned parameter),
-                    void *arg)
+static void gpu_net_compute_as(struct gpu_pass *p,
+                               void (*ready)(void *arg, unsigned parameter), void *arg)
 {
-    gather<T>(p);
-    forward<T>(p);
-    loss<T>(p);
+    gpu_net_gather<T>(p);
+    gpu_net_forward<T>(p);
+    gpu_net_loss<T>(p);
     if (p->b->training)
-        backward<T>(p, ready, arg);
+        gpu_net_backward<T>(p, ready, arg);
 }
 
-int gpu_trainer_compute(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
-                        void (*ready)(void *arg, unsigned parameter), void *arg,
-                        struct err *e)
+int gpu_net_compute(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
+                    void (*ready)(void *arg, unsigned parameter), void *arg,
+                    struct err *e)
 {
-    struct pass p = { c, b, NULL };
+    struct gpu_pass p = { g, b, NULL };
 
-    if (c->plan.type == CRUN_F32)
-        compute<float>(&p, ready, arg);
-    else if (c->plan.type == CRUN_BF16)
-        compute<bf16>(&p, ready, arg);
+    if (g->plan.type == CRUN_F32)
+        gpu_net_compute_as<float>(&p, ready, arg);
+    else if (g->plan.type == CRUN_BF16)
+        gpu_net_compute_as<bf16>(&p, ready, arg);
     else
-        compute<f16>(&p, ready, arg);
+        gpu_net_compute_as<f16>(&p, ready, arg);
     return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
 }
 
-int gpu_trainer_round(struct gpu_trainer *c, void *to, const float *from, size_t count,
-                      struct err *e)
+int gpu_trainer_narrow(struct gpu_trainer *g, void *to, const float *from, size_t count,
+                       struct err *e)
 {
-    struct pass p = { c, NULL, NULL };
-    unsigned blocks = blocks_for(&p, count);
+    struct gpu_pass p = { g, NULL, NULL };
+    unsigned blocks = gpu_blocks_for(&p, count);
 
-    if (c->plan.type == CRUN_BF16)
-        LAUNCH_ALONE(membership_kernel<bf16>, blocks, THREADS, c->stream, (bf16 *)to,
+    if (g->plan.type == CRUN_BF16)
+        LAUNCH_ALONE(narrow_values_kernel<bf16>, blocks, THREADS, g->stream, (bf16 *)to,
                      from, count);
     else
-        LAUNCH_ALONE(membership_kernel<f16>, blocks, THREADS, c->stream, (f16 *)to,
+        LAUNCH_ALONE(narrow_values_kernel<f16>, blocks, THREADS, g->stream, (f16 *)to,
                      from, count);
-    return gpu_trainer_check(cudaGetLastError(), "rounding", e);
+    return gpu_check(cudaGetLastError(), "rounding", e);
 }

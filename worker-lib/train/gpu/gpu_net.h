@@ -8,18 +8,18 @@ extern "C" {
 #include "worker-lib/train/gpu/gpu_blas.h"
 #include "worker-lib/train/gpu/gpu_kernels.cuh"
 
-/* What gpu_trainer.cu, its memory, and gpu_net.cu, its arithmetic, share. */
+/* Shared by gpu_trainer.cu (memory, streams, batches) and gpu_net.cu (arithmetic). */
 
 #define FEEDS 4
 
-struct feed { /* a batch on its way */
-    void *here, *there;
-    cudaEvent_t sent, taken;
+struct batch_feed { /* a batch on its way to the GPU */
+    void *host, *device;
+    cudaEvent_t sent, consumed;
 };
 
 struct gpu_trainer_parameter {
     const float *value;
-    const void *weight; /* in the card's type */
+    const void *weight; /* in plan.type */
     void *gradient;
 };
 
@@ -36,35 +36,34 @@ struct gpu_trainer {
     void *workspace;
 
     struct gpu_trainer_data set[2];
-    struct feed feed[FEEDS];
+    struct batch_feed feed[FEEDS];
     uint64_t batches;
-    batch_head *head; /* of the batch that is computed, and its samples */
+    batch_head *head; /* of the current batch; its samples follow */
     uint8_t *label;
 
     unsigned layers;
-    void *data[NET_LAYERS_MAX + 1]; /* before layer i, and after the last */
-    void *spare[2];                 /* gradients of what is between layers, in turns */
+    void *data[NET_LAYERS_MAX + 1]; /* before layer i, and after the last one */
+    void *spare[2];                 /* gradients between layers, used in turns */
     void *unrolled;                 /* a convolution's input */
-    void *wide;                     /* of gpu_trainer_alloc */
-    float *part;                    /* sums of parts of a gradient */
+    void *wide;                     /* of gpu_trainer_alloc_wide */
+    float *part;                    /* partial sums of a gradient */
     struct gpu_trainer_parameter parameter[NET_LAYERS_MAX * LAYER_PARAMETERS_MAX];
 
     sample_score *sample_scores;
-    struct score *score, *score_here;
+    struct score *score, *score_host;
     cudaEvent_t noted;
     cudaGraphExec_t graph;
 };
 
-int gpu_trainer_check(cudaError_t code, const char *what, struct err *e) MUST_CHECK;
+int gpu_check(cudaError_t code, const char *what, struct err *e) MUST_CHECK;
 
-size_t gpu_trainer_element(const struct gpu_trainer *c);
-size_t gpu_trainer_unrolled_bytes(const struct gpu_trainer *c,
-                                  const struct layer_shape *s);
-size_t gpu_trainer_part_bytes(const struct gpu_trainer *c);
+size_t gpu_net_element_size(const struct gpu_trainer *g);
+size_t gpu_net_unrolled_bytes(const struct gpu_trainer *g, const struct layer_shape *s);
+size_t gpu_net_part_bytes(const struct gpu_trainer *g);
 
-/* All that is queued for a batch whose head is there. */
-int gpu_trainer_compute(struct gpu_trainer *c, const struct gpu_trainer_batch *b,
-                        void (*ready)(void *arg, unsigned parameter), void *arg,
-                        struct err *e) MUST_CHECK;
+/* Queues all kernels of the batch whose head is at g->head. */
+int gpu_net_compute(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
+                    void (*ready)(void *arg, unsigned parameter), void *arg,
+                    struct err *e) MUST_CHECK;
 
 #endif

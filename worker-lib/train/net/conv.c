@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A convolution. Its weights are stored as [row][column][in channel][out channel]. The
- * gradient of the input is again a convolution: of the output's gradient with a border
- * of zeros, by the filters turned round.
+ * gradient of the input is again a convolution: of the output's gradient, padded with
+ * zeros, with the flipped filters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,17 +20,18 @@ struct conv {
     struct layer layer;
     size_t side, out_side, in_channels, out_channels;
     bool rectify;
-    float *framed; /* the output's gradient of one sample, with its border */
-    float *turned; /* [row][column][out channel][in channel], both from the end */
+    float *padded; /* the output's gradient of one sample, padded with zeros */
+    float *
+        flipped; /* [row][column][out channel][in channel], rows and columns reversed */
 };
 
-static size_t framed_side(const struct conv *c)
+static size_t padded_side(const struct conv *c)
 {
     return c->out_side + 2 * BORDER;
 }
 
-/* The output is computed from the input; what is beside what in both. */
-static struct conv_shape shape(const struct conv *c)
+/* The strides of input and output in the forward pass. */
+static struct conv_shape forward_shape(const struct conv *c)
 {
     return (struct conv_shape){ .width = c->out_side,
                                 .height = c->out_side,
@@ -46,23 +47,23 @@ static void conv_forward(struct layer *l, const struct batch *b, const float *x,
                          float *y)
 {
     struct conv *c = (struct conv *)l;
-    const struct conv_shape s = shape(c);
+    const struct conv_shape s = forward_shape(c);
 
     for (size_t n = 0; n < b->size; n++)
         conv_products(&s, x + n * l->in, l->parameter[WEIGHT].value,
                       l->parameter[BIAS].value, y + n * l->out, c->rectify);
 }
 
-/* dy of one sample into the frame, and its sum over the pixels to the bias' gradient */
-static void frame_gradient(struct conv *c, const float *y, float *dy)
+/* Copies dy of one sample into c->padded and adds its sum to the bias' gradient. */
+static void pad_gradient(struct conv *c, const float *y, float *dy)
 {
     size_t row = c->out_side * c->out_channels;
-    size_t framed_row = framed_side(c) * c->out_channels;
-    float *to = c->framed + BORDER * framed_row + BORDER * c->out_channels;
+    size_t padded_row = padded_side(c) * c->out_channels;
+    float *to = c->padded + BORDER * padded_row + BORDER * c->out_channels;
     float *bias = c->layer.parameter[BIAS].gradient;
 
     for (size_t r = 0; r < c->out_side; r++) {
-        float *line = to + r * framed_row;
+        float *line = to + r * padded_row;
 
         memcpy(line, dy + r * row, row * sizeof(*line));
         if (c->rectify)
@@ -73,7 +74,7 @@ static void frame_gradient(struct conv *c, const float *y, float *dy)
     }
 }
 
-static void turn_filters(struct conv *c)
+static void flip_filters(struct conv *c)
 {
     const float *weight = c->layer.parameter[WEIGHT].value;
     size_t taps = FILTER * FILTER, in = c->in_channels, out = c->out_channels;
@@ -81,22 +82,22 @@ static void turn_filters(struct conv *c)
     for (size_t t = 0; t < taps; t++)
         for (size_t i = 0; i < in; i++)
             for (size_t o = 0; o < out; o++)
-                c->turned[((taps - 1 - t) * out + o) * in + i] =
+                c->flipped[((taps - 1 - t) * out + o) * in + i] =
                     weight[(t * in + i) * out + o];
 }
 
-static void input_gradient(struct conv *c, float *dx)
+static void conv_input_gradient(struct conv *c, float *dx)
 {
     struct conv_shape s = { .width = c->side,
                             .height = c->side,
                             .in_pixel = c->out_channels,
-                            .in_row = framed_side(c) * c->out_channels,
+                            .in_row = padded_side(c) * c->out_channels,
                             .rows = FILTER,
                             .run = FILTER * c->out_channels,
                             .out_channels = c->in_channels,
                             .out_row = c->side * c->in_channels };
 
-    conv_products(&s, c->framed, c->turned, NULL, dx, 0);
+    conv_products(&s, c->padded, c->flipped, NULL, dx, 0);
 }
 
 static void zero_gradients(struct layer *l)
@@ -109,20 +110,20 @@ static void conv_backward(struct layer *l, const struct batch *b, const float *x
                           const float *y, float *dy, float *dx)
 {
     struct conv *c = (struct conv *)l;
-    struct conv_shape s = shape(c);
+    struct conv_shape s = forward_shape(c);
     const float *inner;
 
-    s.out_row = framed_side(c) * c->out_channels;
-    inner = c->framed + BORDER * s.out_row + BORDER * c->out_channels;
+    s.out_row = padded_side(c) * c->out_channels;
+    inner = c->padded + BORDER * s.out_row + BORDER * c->out_channels;
     if (!b->accumulate)
         zero_gradients(l);
     if (dx)
-        turn_filters(c);
+        flip_filters(c);
     for (size_t n = 0; n < b->size; n++) {
-        frame_gradient(c, y + n * l->out, dy + n * l->out);
+        pad_gradient(c, y + n * l->out, dy + n * l->out);
         conv_outer_products(&s, x + n * l->in, inner, l->parameter[WEIGHT].gradient);
         if (dx)
-            input_gradient(c, dx + n * l->in);
+            conv_input_gradient(c, dx + n * l->in);
     }
 }
 
@@ -130,8 +131,8 @@ static void conv_destroy(struct layer *l)
 {
     struct conv *c = (struct conv *)l;
 
-    free(c->framed);
-    free(c->turned);
+    free(c->padded);
+    free(c->flipped);
     free(c);
 }
 
@@ -158,8 +159,8 @@ struct layer *conv_create(const char *name, size_t side, size_t in_channels,
                                            .rectify = rectify };
     c->layer.in = side * side * in_channels;
     c->layer.out = c->out_side * c->out_side * out_channels;
-    c->framed = xcalloc(framed_side(c) * framed_side(c) * out_channels, sizeof(float));
-    c->turned = xcalloc(taps * out_channels, sizeof(float));
+    c->padded = xcalloc(padded_side(c) * padded_side(c) * out_channels, sizeof(float));
+    c->flipped = xcalloc(taps * out_channels, sizeof(float));
     layer_add_parameter(&c->layer, name, "weight", taps * out_channels, taps);
     layer_add_parameter(&c->layer, name, "bias", out_channels, taps);
     return &c->layer;

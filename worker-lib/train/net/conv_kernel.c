@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both products hold a tile of their result in registers: so many rows of so many
- * vectors, each row the sum of one number times a vector. What tile fits depends on the
- * processor's registers, so it is chosen when the program runs. The order of additions
- * in one output does not depend on the tile's place, so results are the same on every
- * run.
+ * Both products hold a tile of their result in registers: some rows of some vectors,
+ * each row a sum of a number times a vector. The size that fits depends on the
+ * processor's registers and is chosen at run time. The order of additions in one output
+ * does not depend on the tile, so results are the same on every run.
  */
 #include "worker-lib/train/net/conv_kernel.h"
 
@@ -82,7 +81,7 @@ INLINE void outer_tile(const struct conv_shape *s, const float *in, const float 
         (vec *)(gradient + t * s->out_channels + v * LANES) = sum[t][v];
 }
 
-/* All of a row with tiles of `pixels`, the rest of it one by one. */
+/* Each row in tiles of `pixels`, its remainder pixel by pixel. */
 INLINE void product_rows(const struct conv_shape *s, const float *in,
                          const float *weight, const float *bias, float *out,
                          int rectify, const int pixels, const int vectors)

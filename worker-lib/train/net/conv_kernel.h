@@ -5,13 +5,12 @@
 #include <stddef.h>
 
 /*
- * The two products that a convolution is made of, for images stored pixel by pixel (all
- * channels of a pixel beside each other). They need no copy of the image: for one row
- * of the filter, what the products of neighbouring pixels read is the same memory,
- * shifted by a pixel.
+ * The two products of a convolution, for images stored pixel by pixel (all channels of
+ * a pixel are contiguous). They need no copy of the image: for one row of the filter,
+ * neighbouring pixels read the same memory, shifted by one pixel.
  *
- * A factor is read as `rows` runs of `run` numbers, `row_step` apart: the rows of the
- * filter. `taps`, rows * run, is the number of products in one output.
+ * The input of one output is `rows` runs of `run` numbers, in_row apart: the rows of
+ * the filter. `taps`, rows * run, is the number of products in one output.
  */
 struct conv_shape {
     size_t width;        /* pixels in an output row */
@@ -26,8 +25,8 @@ struct conv_shape {
 #define CONV_CHANNELS 32
 
 /*
- * out[y][x][o] = bias[o] + sum over taps of in[y][x][tap] * weight[tap][o], and nothing
- * below zero if `rectify`. bias may be NULL.
+ * out[y][x][o] = bias[o] + sum over taps of in[y][x][tap] * weight[tap][o], and at
+ * least zero if `rectify`. bias may be NULL.
  */
 void conv_products(const struct conv_shape *s, const float *in, const float *weight,
                    const float *bias, float *out, int rectify);

@@ -6,7 +6,7 @@
 
 #define DIGEST_TEXT_SIZE 65
 
-/* SHA-256 of all parameters, one after the other, in hexadecimal digits. */
+/* SHA-256 of all parameters in their order, as hexadecimal digits. */
 int digest_parameters(const struct net *n, char text[DIGEST_TEXT_SIZE]);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which numbers are dropped is a function of the seed, the pass, the sample and the
- * place in it: the same whichever rank meets the sample, and after any restart. So
- * backward asks again instead of remembering.
+ * Whether an element is dropped is a function of the seed, the pass, the sample and its
+ * position: the same on every rank and after any restart. So backward computes it again
+ * instead of storing it.
  */
 #include <stdlib.h>
 
@@ -16,9 +16,9 @@ struct dropout {
     uint64_t which;
 };
 
-#define BYTES 8 /* of a hash: one for each number */
+#define BYTES 8 /* of a hash: one per element */
 
-static void drop(const struct dropout *d, const struct batch *b, float *data)
+static void dropout_apply(const struct dropout *d, const struct batch *b, float *data)
 {
     float scale = 256.0f / (float)(256 - d->dropped);
 
@@ -39,7 +39,7 @@ static void dropout_forward(struct layer *l, const struct batch *b, const float 
 {
     (void)x;
     if (b->training)
-        drop((struct dropout *)l, b, y);
+        dropout_apply((struct dropout *)l, b, y);
 }
 
 static void dropout_backward(struct layer *l, const struct batch *b, const float *x,
@@ -48,7 +48,7 @@ static void dropout_backward(struct layer *l, const struct batch *b, const float
     (void)x;
     (void)y;
     (void)dx;
-    drop((struct dropout *)l, b, dy);
+    dropout_apply((struct dropout *)l, b, dy);
 }
 
 static void dropout_destroy(struct layer *l)

@@ -17,16 +17,16 @@ struct parameter {
     char name[32]; /* "conv1.weight" */
     size_t count;
     size_t fan_in;   /* first values are uniform within 1/sqrt(fan_in) */
-    float *value;    /* bound by who owns the memory */
+    float *value;    /* set by the owner of the memory */
     float *gradient; /* likewise */
 };
 
-/* What all layers are told about the samples they work on. */
+/* The samples that all layers work on. */
 struct batch {
     size_t size;
     bool training;
     bool accumulate;        /* add to the parameters' gradients, else set them */
-    uint64_t seed;          /* of this pass over the data */
+    uint64_t seed;          /* of this pass over the data, for dropout */
     const uint64_t *sample; /* the number of each in the data */
 };
 
@@ -35,8 +35,8 @@ struct layer;
 struct layer_calls {
     void (*forward)(struct layer *l, const struct batch *b, const float *x, float *y);
     /*
-     * x and y as they were in forward. dy may be changed. dx NULL: nobody asks. The
-     * gradients of the parameters are of the sum over the samples.
+     * x and y are as they were in forward. dy may be changed. dx is NULL for the first
+     * layer. The parameters' gradients are those of the sum over the samples.
      */
     void (*backward)(struct layer *l, const struct batch *b, const float *x,
                      const float *y, float *dy, float *dx);
@@ -45,10 +45,10 @@ struct layer_calls {
 
 enum layer_kind { LAYER_LINEAR, LAYER_CONV, LAYER_POOL, LAYER_DROPOUT };
 
-/* What a layer is, for who computes it elsewhere. */
+/* Describes a layer to code that computes it on a GPU. */
 struct layer_shape {
     enum layer_kind kind;
-    size_t side, in_channels, out_channels; /* of CONV's and POOL's input and output */
+    size_t side, in_channels, out_channels; /* CONV and POOL: of input and output */
     bool rectify;
     unsigned dropped; /* of 256 */
     uint64_t which;
@@ -63,7 +63,7 @@ struct layer {
     unsigned parameters;
 };
 
-/* `rectify`: nothing below zero leaves it. */
+/* `rectify`: outputs below zero become zero (ReLU). */
 struct layer *linear_create(const char *name, size_t in, size_t out, bool rectify);
 
 /*
@@ -76,13 +76,14 @@ struct layer *conv_create(const char *name, size_t side, size_t in_channels,
 /* The largest of 2 by 2 pixels. */
 struct layer *pool_create(size_t side, size_t channels);
 
-/* `which` tells the dropouts of a net apart. probability is a multiple of 1/256. */
+/* `which` is different for each dropout of a net. probability is a multiple of 1/256.
+ */
 struct layer *dropout_create(size_t width, float probability, uint64_t which);
 
-/* Helpers of the layers. */
+/* Used by the layers. */
 void layer_add_parameter(struct layer *l, const char *layer, const char *name,
                          size_t count, size_t fan_in);
-/* dy is zero where y is not positive. */
+/* dy becomes zero where y is not positive. */
 void layer_mask_rectified(float *dy, const float *y, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * y = x W + b, with W stored row by row of the inputs: the three products of training
- * are fastest that way round.
+ * y = x W + b. W has a row for each input: the three products of training are fastest
+ * in this layout.
  */
 #include <cblas.h>
 #include <stdlib.h>

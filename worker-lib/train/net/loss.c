@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static size_t largest(const float *row, size_t classes)
+static size_t index_of_largest(const float *row, size_t classes)
 {
     size_t best = 0;
 
@@ -18,7 +18,7 @@ void loss_cross_entropy(const float *outputs, const uint8_t *labels, size_t samp
                         struct score *score)
 {
     for (size_t s = 0; s < samples; s++, outputs += classes) {
-        size_t label = labels[s], best = largest(outputs, classes);
+        size_t label = labels[s], best = index_of_largest(outputs, classes);
         float most = outputs[best], at_label = outputs[label];
         double sum = 0;
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What came out of some samples. */
+/* Loss and correct answers of some samples. */
 struct score {
     double loss; /* summed over the samples */
     double right;
@@ -13,9 +13,9 @@ struct score {
 };
 
 /*
- * Softmax and cross-entropy of `samples` rows of `classes` numbers; added to *score.
- * gradient, unless NULL, becomes `scale` times that of the summed loss; it may be the
- * memory of `outputs`.
+ * Adds softmax cross-entropy of `samples` rows of `classes` numbers to *score.
+ * gradient, unless NULL, is set to `scale` times the gradient of the summed loss; it
+ * may be `outputs`.
  */
 void loss_cross_entropy(const float *outputs, const uint8_t *labels, size_t samples,
                         size_t classes, float scale, float *gradient,

@@ -4,7 +4,7 @@
 
 #include "worker-lib/train/net/net.h"
 
-/* What can be trained: for images of 28 by 28 in ten classes. */
+/* The nets that can be trained: for images of 28 by 28 pixels in ten classes. */
 struct model {
     const char *name; /* NULL ends the table */
     unsigned (*build)(struct layer **layers);
@@ -12,7 +12,7 @@ struct model {
 
 extern const struct model models[];
 
-/* NULL: there is none of that name. */
+/* NULL: unknown name. */
 const struct model *model_find(const char *name);
 struct net *model_create(const struct model *m, size_t capacity);
 

@@ -10,13 +10,13 @@
 
 struct net {
     struct layer *layer[NET_LAYERS_MAX];
-    float *data[NET_LAYERS_MAX + 1]; /* before layer i, and after the last */
-    float *spare[2];                 /* gradients of what is between layers, in turns */
+    float *data[NET_LAYERS_MAX + 1]; /* before layer i, and after the last one */
+    float *spare[2];                 /* gradients between layers, used in turns */
     struct parameter *parameter[NET_LAYERS_MAX * LAYER_PARAMETERS_MAX];
     unsigned layers, parameters;
 };
 
-static float *room(size_t numbers)
+static float *alloc_floats(size_t numbers)
 {
     return xcalloc(numbers, sizeof(float));
 }
@@ -27,19 +27,19 @@ struct net *net_create(struct layer *const *layers, unsigned count, size_t capac
     size_t widest = 0;
 
     assert(count > 0 && count <= NET_LAYERS_MAX);
-    n->data[0] = room(layers[0]->in * capacity);
+    n->data[0] = alloc_floats(layers[0]->in * capacity);
     for (unsigned i = 0; i < count; i++) {
         struct layer *l = n->layer[n->layers++] = layers[i];
 
         assert(i == 0 || l->in == layers[i - 1]->out);
-        n->data[i + 1] = l->in_place ? n->data[i] : room(l->out * capacity);
+        n->data[i + 1] = l->in_place ? n->data[i] : alloc_floats(l->out * capacity);
         if (l->out > widest)
             widest = l->out;
         for (unsigned p = 0; p < l->parameters; p++)
             n->parameter[n->parameters++] = &l->parameter[p];
     }
     for (unsigned i = 0; i < 2; i++)
-        n->spare[i] = room(widest * capacity);
+        n->spare[i] = alloc_floats(widest * capacity);
     return n;
 }
 

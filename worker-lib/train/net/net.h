@@ -5,14 +5,15 @@
 #include "worker-lib/train/net/layer.h"
 
 /*
- * Layers one after the other, and the memory between them. Parameters are numbered from
- * the first layer on; whoever owns their memory binds them before anything is computed.
+ * A sequence of layers and the memory between them. Parameters are numbered from the
+ * first layer on; the caller owns their memory and sets the pointers before the first
+ * net_forward.
  */
 struct net;
 
 #define NET_LAYERS_MAX 12
 
-/* Takes the layers over; room for batches of up to `capacity` samples. */
+/* Takes ownership of the layers; batches have at most `capacity` samples. */
 struct net *net_create(struct layer *const *layers, unsigned count, size_t capacity);
 void net_destroy(struct net *n);
 
@@ -22,18 +23,19 @@ size_t net_in(const struct net *n);
 size_t net_out(const struct net *n);
 unsigned net_parameters(const struct net *n);
 struct parameter *net_parameter(const struct net *n, unsigned number);
-size_t net_parameter_count(const struct net *n); /* numbers in all of them */
+size_t net_parameter_count(const struct net *n); /* elements of all of them */
 
-/* First values of all parameters: a function of the seed. */
+/* Initial values of all parameters: a function of the seed. */
 void net_initialize(struct net *n, uint64_t seed);
 
-/* Where the samples of a batch go, before forward. */
+/* The buffer for the images of a batch, to be filled before net_forward. */
 float *net_input(struct net *n);
 /* The last layer's output. */
 float *net_forward(struct net *n, const struct batch *b);
 /*
- * From the gradient of the output, left in the memory of net_forward's result, to those
- * of the parameters. ready, unless NULL, is called for each as soon as it is there.
+ * Computes the parameters' gradients from that of the output, which the caller writes
+ * over the result of net_forward. ready, unless NULL, is called for each parameter as
+ * soon as its gradient is complete.
  */
 void net_backward(struct net *n, const struct batch *b,
                   void (*ready)(void *arg, unsigned parameter), void *arg);

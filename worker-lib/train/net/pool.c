@@ -9,47 +9,48 @@ struct pool {
     size_t side, channels; /* of the input */
 };
 
-/* The four pixels that one output pixel is made of, as offsets from the first. */
-struct square {
+/* The offsets of three input pixels of an output from the first. */
+struct pool_square {
     size_t right, below, across;
 };
 
-static struct square square(const struct pool *p)
+static struct pool_square square_offsets(const struct pool *p)
 {
     size_t row = p->side * p->channels;
 
-    return (struct square){ p->channels, row, row + p->channels };
+    return (struct pool_square){ p->channels, row, row + p->channels };
 }
 
-static float larger(float a, float b)
+static float larger_of(float a, float b)
 {
     return a > b ? a : b;
 }
 
-static float largest(const float *x, struct square q)
+static float largest_of_square(const float *x, struct pool_square q)
 {
-    return larger(larger(x[0], x[q.right]), larger(x[q.below], x[q.across]));
+    return larger_of(larger_of(x[0], x[q.right]), larger_of(x[q.below], x[q.across]));
 }
 
 static void pool_forward(struct layer *l, const struct batch *b, const float *x,
                          float *y)
 {
     const struct pool *p = (struct pool *)l;
-    const struct square q = square(p);
+    const struct pool_square q = square_offsets(p);
 
     for (size_t n = 0; n < b->size * p->side / 2; n++, x += q.below)
         for (size_t column = 0; column < p->side / 2; column++, x += 2 * p->channels)
             for (size_t c = 0; c < p->channels; c++)
-                *y++ = largest(x + c, q);
+                *y++ = largest_of_square(x + c, q);
 }
 
-/* The gradient goes to the first of the largest. Asked of x: a layer that works in
- * place may have changed y. */
-static void spread(const float *restrict x, const float *restrict dy,
-                   float *restrict dx, const struct square q, size_t channels)
+/* The gradient goes to the first of the largest inputs. This compares x, because an
+ * in-place layer may have changed y. */
+static void spread_gradient(const float *restrict x, const float *restrict dy,
+                            float *restrict dx, const struct pool_square q,
+                            size_t channels)
 {
     for (size_t c = 0; c < channels; c++) {
-        float most = largest(x + c, q), left = dy[c], part;
+        float most = largest_of_square(x + c, q), left = dy[c], part;
 
         part = x[c] == most ? left : 0;
         dx[c] = part;
@@ -67,12 +68,12 @@ static void pool_backward(struct layer *l, const struct batch *b, const float *x
                           const float *y, float *dy, float *dx)
 {
     const struct pool *p = (struct pool *)l;
-    const struct square q = square(p);
+    const struct pool_square q = square_offsets(p);
 
     (void)y;
     for (size_t n = 0; n < b->size * p->side / 2; n++, x += q.below, dx += q.below)
         for (size_t column = 0; column < p->side / 2; column++) {
-            spread(x, dy, dx, q, p->channels);
+            spread_gradient(x, dy, dx, q, p->channels);
             x += 2 * p->channels;
             dx += 2 * p->channels;
             dy += p->channels;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define RISE 0.05
+#define WARMUP 0.05
 #define FIRST 0.1 /* of the peak */
 #define LAST 0.001
 
@@ -11,9 +11,10 @@ float schedule_rate(float peak, double done)
 {
     double part;
 
-    if (done < RISE)
-        part = FIRST + (1 - FIRST) * done / RISE;
+    if (done < WARMUP)
+        part = FIRST + (1 - FIRST) * done / WARMUP;
     else
-        part = LAST + (1 - LAST) * (1 + cos(acos(-1) * (done - RISE) / (1 - RISE))) / 2;
+        part = LAST +
+               (1 - LAST) * (1 + cos(acos(-1) * (done - WARMUP) / (1 - WARMUP))) / 2;
     return (float)(peak * part);
 }

@@ -3,10 +3,9 @@
 #define WORKER_LIB_TRAIN_NET_SCHEDULE_H
 
 /*
- * The learning rate where `done`, from 0 to 1, of the training is behind us: it rises
- * to `peak` in the first twentieth, then falls along half a cosine to nearly nothing.
- * What counts is the part of the samples seen, not steps: so it does not change with
- * the number of ranks.
+ * The learning rate when the fraction `done` of the training is done: it rises to
+ * `peak` in the first twentieth, then falls along half a cosine to nearly zero. It
+ * depends on samples, not steps, so it does not change with the number of ranks.
  */
 float schedule_rate(float peak, double done);
 

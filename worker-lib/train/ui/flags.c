@@ -8,7 +8,7 @@
 
 #include "rendezvous/base/opt.h"
 
-#define FIELD(name) offsetof(struct flags, name)
+#define FIELD(name) offsetof(struct train_flags, name)
 
 static const struct {
     const char *name;
@@ -27,14 +27,14 @@ static int set_model(void *target, const struct opt *o, const char *value,
     (void)o;
     if (!m)
         return err_set(e, "\"%s\" is not mlp or cnn", value);
-    ((struct flags *)target)->model = m;
+    ((struct train_flags *)target)->model = m;
     return 0;
 }
 
 static int set_optimizer(void *target, const struct opt *o, const char *value,
                          struct err *e)
 {
-    struct flags *f = target;
+    struct train_flags *f = target;
 
     (void)o;
     for (size_t i = 0; i < OPTIMIZERS; i++)
@@ -54,7 +54,7 @@ static int set_precision(void *target, const struct opt *o, const char *value,
     (void)o;
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(crun_dtype_name(types[i]), value) == 0) {
-            ((struct flags *)target)->precision = types[i];
+            ((struct train_flags *)target)->precision = types[i];
             return 0;
         }
     return err_set(e, "\"%s\" is not f32, bf16 or f16", value);
@@ -68,27 +68,28 @@ static int set_backend(void *target, const struct opt *o, const char *value,
     (void)o;
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(backends[i], value) == 0) {
-            ((struct flags *)target)->backend = backends[i];
+            ((struct train_flags *)target)->backend = backends[i];
             return 0;
         }
     return err_set(e, "\"%s\" is not auto, shm, tcp, nccl or cuda-host", value);
 }
 
-static int set_device(void *target, const struct opt *o, const char *value,
-                      struct err *e)
+static int set_train_device(void *target, const struct opt *o, const char *value,
+                            struct err *e)
 {
     static const char *const devices[] = { "auto", "cpu", "cuda" };
 
     (void)o;
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
         if (strcmp(devices[i], value) == 0) {
-            ((struct flags *)target)->device = devices[i];
+            ((struct train_flags *)target)->device = devices[i];
             return 0;
         }
     return err_set(e, "\"%s\" is not auto, cpu or cuda", value);
 }
 
-static int set_rate(void *target, const struct opt *o, const char *value, struct err *e)
+static int set_learning_rate(void *target, const struct opt *o, const char *value,
+                             struct err *e)
 {
     char *end;
     float lr = strtof(value, &end);
@@ -96,7 +97,7 @@ static int set_rate(void *target, const struct opt *o, const char *value, struct
     (void)o;
     if (end == value || *end != '\0' || !(lr > 0) || !(lr <= 1000))
         return err_set(e, "\"%s\" is not a learning rate, such as 0.001", value);
-    ((struct flags *)target)->lr = lr;
+    ((struct train_flags *)target)->lr = lr;
     return 0;
 }
 
@@ -106,9 +107,9 @@ static int set_resume(void *target, const struct opt *o, const char *value,
     (void)o;
     if (*value == '\0')
         return err_set(e, "\"\" is not auto, none or a checkpoint's file");
-    ((struct flags *)target)->resume = strcmp(value, "auto") == 0   ? ""
-                                       : strcmp(value, "none") == 0 ? NULL
-                                                                    : value;
+    ((struct train_flags *)target)->resume = strcmp(value, "auto") == 0   ? ""
+                                             : strcmp(value, "none") == 0 ? NULL
+                                                                          : value;
     return 0;
 }
 
@@ -119,27 +120,27 @@ static const struct opt table[] = {
       .set = set_model },
     { .name = "data",
       .arg = "DIR",
-      .help = "Folder of MNIST's four files, plain or .gz. Default: digits that train "
-              "draws by itself.",
+      .help = "Folder of MNIST's four files, plain or .gz. Default: generated digits.",
       .set = opt_set_text,
       .offset = FIELD(data) },
     { .name = "passes",
       .arg = "N",
-      .help = "How often all samples are seen. Default: 10.",
+      .help = "Passes over all samples. Default: 10.",
       .set = opt_set_int,
       .offset = FIELD(passes),
       .min = 1,
       .max = 1000000 },
     { .name = "batch",
       .arg = "N",
-      .help = "Samples of a step, on each rank. Default: 32.",
+      .help = "Samples per step and rank. Default: 32.",
       .set = opt_set_int,
       .offset = FIELD(batch),
       .min = 1,
       .max = 65536 },
     { .name = "accumulate",
       .arg = "N",
-      .help = "Batches of a step; gradients are exchanged after the last. Default: 1.",
+      .help =
+          "Batches per step; gradients are exchanged after the last one. Default: 1.",
       .set = opt_set_int,
       .offset = FIELD(accumulate),
       .min = 1,
@@ -150,24 +151,26 @@ static const struct opt table[] = {
       .set = set_optimizer },
     { .name = "lr",
       .arg = "RATE",
-      .help = "The highest learning rate; it rises to it in the first twentieth of "
-              "the training and then falls. Default: 0.001, or 0.05 with sgd.",
-      .set = set_rate },
+      .help = "Peak learning rate, reached after a twentieth of the training. Default: "
+              "0.001, or 0.05 with sgd.",
+      .set = set_learning_rate },
     { .name = "precision",
       .arg = "f32|bf16|f16",
-      .help = "Of the gradients that are exchanged; parameters are f32. A GPU also "
-              "computes in it. Default: f32.",
+      .help =
+          "Type of the gradients that are exchanged; parameters are f32. A GPU also "
+          "computes in it. Default: f32.",
       .set = set_precision },
     { .name = "seed",
       .arg = "N",
-      .help = "Of first parameters, order, dropout and drawn digits. Default: 1.",
+      .help = "Seed of initial parameters, order, dropout and generated digits. "
+              "Default: 1.",
       .set = opt_set_int,
       .offset = FIELD(seed),
       .min = 0,
       .max = INT64_MAX },
     { .name = "train-limit",
       .arg = "N",
-      .help = "Only the first N samples, and at most as many for the test.",
+      .help = "Use only the first N samples, and at most as many for the test.",
       .set = opt_set_int,
       .offset = FIELD(train_limit),
       .min = 1,
@@ -175,37 +178,36 @@ static const struct opt table[] = {
 
     { .name = "device",
       .arg = "auto|cpu|cuda",
-      .help = "Where it is computed; auto: on GPUs, if every rank has one. Default: "
-              "auto.",
-      .set = set_device },
+      .help = "Where to compute; auto: on GPUs if every rank has one. Default: auto.",
+      .set = set_train_device },
     { .name = "tf32",
       .help = "f32 products on a GPU's tensor cores, with 10 bits of fraction.",
       .set = opt_set_true,
       .offset = FIELD(tf32) },
     { .name = "cuda-graph",
-      .help = "Queue a GPU's batches as one graph: less work for the host, but "
-              "gradients travel only after all are there.",
+      .help = "Queue each batch as one CUDA graph: less work for the host, but the "
+              "exchange of gradients does not overlap with the backward pass.",
       .set = opt_set_true,
       .offset = FIELD(graph) },
     { .name = "backend",
       .arg = "auto|shm|tcp|nccl|cuda-host",
-      .help = "How ranks talk; cuda-host: through the host's memory, for GPUs without "
-              "NCCL, and ranks that share one. Default: auto.",
+      .help = "How ranks communicate; cuda-host: through the host's memory, for GPUs "
+              "without NCCL and ranks that share a GPU. Default: auto.",
       .set = set_backend },
     { .name = "bucket-mb",
       .arg = "N",
-      .help = "Gradients of so many MiB are exchanged together. Default: 25.",
+      .help = "MiB of gradients that are exchanged together. Default: 25.",
       .set = opt_set_int,
       .offset = FIELD(bucket_mb),
       .min = 1,
       .max = 4096 },
     { .name = "zero",
-      .help = "Each rank keeps the optimizer's state of its part only (ZeRO-1).",
+      .help = "Each rank keeps only its part of the optimizer's state (ZeRO-1).",
       .set = opt_set_true,
       .offset = FIELD(zero) },
     { .name = "threads",
       .arg = "N",
-      .help = "Threads of a rank's matrix products. Default: 1.",
+      .help = "Threads per rank for matrix products. Default: 1.",
       .set = opt_set_int,
       .offset = FIELD(threads),
       .min = 1,
@@ -213,72 +215,72 @@ static const struct opt table[] = {
 
     { .name = "ckpt-dir",
       .arg = "DIR",
-      .help = "Where checkpoints are written, after each pass and on SIGTERM, and "
-              "resumed from.",
+      .help = "Folder of checkpoints: one is written after each pass and on SIGTERM, "
+              "and a start resumes from the newest.",
       .set = opt_set_text,
       .offset = FIELD(checkpoints) },
     { .name = "ckpt-every",
       .arg = "STEPS",
-      .help = "Also after so many steps.",
+      .help = "Also write a checkpoint every so many steps.",
       .set = opt_set_int,
       .offset = FIELD(checkpoint_every),
       .min = 1,
       .max = INT64_MAX },
     { .name = "resume",
       .arg = "auto|none|FILE",
-      .help = "Go on from the newest whole checkpoint, from none, or from this one, "
-              "which needs no --ckpt-dir. Default: auto.",
+      .help = "Resume from the newest complete checkpoint, from none, or from this "
+              "file, which needs no --ckpt-dir. Default: auto.",
       .set = set_resume },
     { .name = "metrics",
       .arg = "FILE",
-      .help = "Append a line of JSON for each pass.",
+      .help = "Append a line of JSON to FILE after each pass.",
       .set = opt_set_text,
       .offset = FIELD(metrics) },
-    OPT_HELP(struct flags),
-    OPT_VERSION(struct flags),
+    OPT_HELP(struct train_flags),
+    OPT_VERSION(struct train_flags),
     { .name = NULL }
 };
 
-static int check_together(struct flags *f, struct err *e)
+static int check_flags_together(struct train_flags *f, struct err *e)
 {
     if (f->checkpoint_every && !f->checkpoints)
-        return err_set(e, "--ckpt-every: --ckpt-dir says where to");
+        return err_set(e, "--ckpt-every needs --ckpt-dir");
     for (size_t i = 0; i < OPTIMIZERS; i++)
         if (f->lr == 0 && optimizers[i].kind == f->optimizer)
             f->lr = optimizers[i].lr;
     return 0;
 }
 
-int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
+int train_flags_parse(struct train_flags *f, int argc, char **argv, struct err *e)
 {
     const struct opt_rules rules = { .table = table };
     int word = argc;
 
-    *f = (struct flags){ .model = model_find("cnn"),
-                         .passes = 10,
-                         .batch = 32,
-                         .accumulate = 1,
-                         .seed = 1,
-                         .threads = 1,
-                         .optimizer = CRUN_ADAM,
-                         .optimizer_name = "adam",
-                         .precision = CRUN_F32,
-                         .device = "auto",
-                         .resume = "" };
+    *f = (struct train_flags){ .model = model_find("cnn"),
+                               .passes = 10,
+                               .batch = 32,
+                               .accumulate = 1,
+                               .seed = 1,
+                               .threads = 1,
+                               .optimizer = CRUN_ADAM,
+                               .optimizer_name = "adam",
+                               .precision = CRUN_F32,
+                               .device = "auto",
+                               .resume = "" };
     if (opt_parse(&rules, argc, argv, f, &word, e) < 0)
         return -1;
     if (word < argc)
-        return err_set(e, "\"%s\" is no flag (see --help)", argv[word]);
-    return check_together(f, e);
+        return err_set(e, "unexpected argument \"%s\" (see --help)", argv[word]);
+    return check_flags_together(f, e);
 }
 
-void flags_print_help(FILE *out)
+void train_flags_print_help(FILE *out)
 {
     fputs(
         "usage: train [flags]\n"
         "       crun --nproc-per-node=4 --max-restarts=3 train --ckpt-dir=DIR [flags]\n"
         "\n"
-        "Teaches a small net to read digits, on one rank or on many together.\n\n",
+        "Trains a small net to recognize digits, on one rank or on several.\n\n",
         out);
     opt_print(table, out);
 }

@@ -9,12 +9,12 @@
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/train/net/models.h"
 
-/* What train was asked to do. */
-struct flags {
+/* The command line of train. */
+struct train_flags {
     const struct model *model;
     const char *data; /* NULL: drawn digits */
     long long passes, batch, accumulate, seed, threads, train_limit;
-    float lr; /* 0: what suits the optimizer */
+    float lr; /* 0: the optimizer's default */
     crun_optimizer optimizer;
     const char *optimizer_name;
     crun_dtype precision;
@@ -29,8 +29,9 @@ struct flags {
     bool zero, help, version;
 };
 
-/* Fills in defaults too. */
-int flags_parse(struct flags *f, int argc, char **argv, struct err *e) MUST_CHECK;
-void flags_print_help(FILE *out);
+/* Fills in defaults, too. */
+int train_flags_parse(struct train_flags *f, int argc, char **argv,
+                      struct err *e) MUST_CHECK;
+void train_flags_print_help(FILE *out);
 
 #endif

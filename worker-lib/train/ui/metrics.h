@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/err.h"
 
-/* What is known of a pass after it. */
+/* --metrics: one line of JSON about each pass. */
 struct metrics {
     uint64_t pass, step; /* passes are counted from 1 */
     double train_loss, train_accuracy, test_loss, test_accuracy;
@@ -17,9 +17,9 @@ struct metrics {
     const char *backend;
 };
 
-/* Append one line of JSON to the file. */
-/* Whether it can be written: better said now than after the first pass. */
+/* Whether the file can be written: a mistake is reported before the first pass. */
 int metrics_check(const char *path, struct err *e) MUST_CHECK;
+/* Appends one line. */
 int metrics_append(const char *path, const struct metrics *m, struct err *e) MUST_CHECK;
 
 #endif

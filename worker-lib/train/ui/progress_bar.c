@@ -16,11 +16,11 @@
 #define PLAIN_MS 10000
 #define BAR_MAX 30
 #define BAR_MIN 6
-#define TEXT_COLUMNS 72 /* of the line, without its bar */
+#define TEXT_COLUMNS 72 /* of the line without the bar */
 
 struct progress_bar {
     bool shown, terminal, colour;
-    bool bar; /* stands in the last line */
+    bool drawn; /* the last line is the bar */
     uint64_t next_ms;
 };
 
@@ -38,9 +38,9 @@ struct progress_bar *progress_bar_create(bool shown)
 
 static void clear_bar(struct progress_bar *s)
 {
-    if (s->bar)
+    if (s->drawn)
         fputs("\r\033[K", stdout);
-    s->bar = false;
+    s->drawn = false;
 }
 
 void progress_bar_destroy(struct progress_bar *s)
@@ -52,7 +52,7 @@ void progress_bar_destroy(struct progress_bar *s)
     free(s);
 }
 
-void progress_bar_line(struct progress_bar *s, const char *fmt, ...)
+void progress_bar_print_line(struct progress_bar *s, const char *fmt, ...)
 {
     va_list args;
 
@@ -66,7 +66,7 @@ void progress_bar_line(struct progress_bar *s, const char *fmt, ...)
     fflush(stdout);
 }
 
-char *progress_bar_number(uint64_t n, char *text, size_t size)
+char *format_number(uint64_t n, char *text, size_t size)
 {
     char digits[32];
     int count = snprintf(digits, sizeof(digits), "%" PRIu64, n);
@@ -81,7 +81,7 @@ char *progress_bar_number(uint64_t n, char *text, size_t size)
     return text;
 }
 
-char *progress_bar_time(double seconds, char *text, size_t size)
+char *format_duration(double seconds, char *text, size_t size)
 {
     uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + .5) : 0;
 
@@ -93,7 +93,7 @@ char *progress_bar_time(double seconds, char *text, size_t size)
     return text;
 }
 
-static int columns(void)
+static int terminal_width(void)
 {
     struct winsize w;
 
@@ -104,7 +104,7 @@ static void print_bar(const struct progress_bar *s, double part, int width)
 {
     int done = (int)(part * width + .5);
 
-    /* without colour the two parts must not look the same */
+    /* without colours the parts differ by their characters */
     fputs(s->colour ? "\033[32m" : "", stdout);
     for (int i = 0; i < done && i < width; i++)
         fputs("━", stdout);
@@ -116,14 +116,14 @@ static void print_bar(const struct progress_bar *s, double part, int width)
 
 enum { PART, LOSS, ACCURACY, RATE, LEFT, WORDS };
 
-/* A line that is longer than the terminal could not be erased. What matters least is
- * left out; returns the columns that are free. */
-static int fit(char words[WORDS][40], int free_columns)
+/* A line wider than the terminal cannot be erased, so the least important words are
+ * left out. Returns the columns that remain. */
+static int fit_words(char words[WORDS][40], int free_columns)
 {
-    static const int by_weight[WORDS] = { PART, LOSS, LEFT, ACCURACY, RATE };
+    static const int by_importance[WORDS] = { PART, LOSS, LEFT, ACCURACY, RATE };
 
     for (int i = 0; i < WORDS; i++) {
-        char *word = words[by_weight[i]];
+        char *word = words[by_importance[i]];
         int width = (int)strlen(word);
 
         if (width <= free_columns)
@@ -134,7 +134,7 @@ static int fit(char words[WORDS][40], int free_columns)
     return free_columns;
 }
 
-/* Of one width all the time, but where that would cost a word. */
+/* The same width every time, unless words need the room. */
 static int bar_width(int all_columns, int free_columns)
 {
     int width = all_columns - TEXT_COLUMNS;
@@ -143,13 +143,13 @@ static int bar_width(int all_columns, int free_columns)
     return width <= free_columns ? width : 0;
 }
 
-static void print_progress(const struct progress_bar *s, const struct progress *p)
+static void print_progress(const struct progress_bar *s, const struct pass_progress *p)
 {
     char rate[32], left[32], words[WORDS][40];
-    int all = columns(), head;
+    int all = terminal_width(), head;
 
-    progress_bar_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
-    progress_bar_time(p->left_s, left, sizeof(left));
+    format_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
+    format_duration(p->left_s, left, sizeof(left));
     snprintf(words[PART], sizeof(words[PART]), " %3.0f%%", 100 * p->part);
     snprintf(words[LOSS], sizeof(words[LOSS]), "  loss %.4f", p->loss);
     snprintf(words[ACCURACY], sizeof(words[ACCURACY]), "  acc %.1f%%",
@@ -158,12 +158,12 @@ static void print_progress(const struct progress_bar *s, const struct progress *
     snprintf(words[LEFT], sizeof(words[LEFT]), "  %s left", left);
     head = printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
     if (s->terminal)
-        print_bar(s, p->part, bar_width(all, fit(words, all - 1 - head)));
+        print_bar(s, p->part, bar_width(all, fit_words(words, all - 1 - head)));
     for (int i = 0; i < WORDS; i++)
         fputs(words[i], stdout);
 }
 
-void progress_bar_progress(struct progress_bar *s, const struct progress *p)
+void progress_bar_update(struct progress_bar *s, const struct pass_progress *p)
 {
     uint64_t now = s->shown ? clock_ms() : 0;
 
@@ -172,7 +172,7 @@ void progress_bar_progress(struct progress_bar *s, const struct progress *p)
     s->next_ms = now + (s->terminal ? REFRESH_MS : PLAIN_MS);
     clear_bar(s);
     print_progress(s, p);
-    s->bar = s->terminal;
+    s->drawn = s->terminal;
     if (!s->terminal)
         putchar('\n');
     fflush(stdout);

@@ -7,28 +7,28 @@
 #include <stdint.h>
 
 /*
- * What a person sees of the training, on standard output: lines, and below them, on a
- * terminal, a bar that moves. Elsewhere the bar is a line every ten seconds.
+ * The training's standard output: lines, and on a terminal a progress bar below them.
+ * Where there is no terminal, the progress is a line every ten seconds.
  */
 struct progress_bar;
 
-struct progress {
+struct pass_progress {
     uint64_t pass, passes;
-    double part; /* of the pass */
+    double part; /* of the pass, from 0 to 1 */
     double loss, accuracy, samples_per_s, left_s;
 };
 
-/* One that shows nothing, for all ranks but the first. */
+/* shown false: prints nothing, for all ranks but rank 0. */
 struct progress_bar *progress_bar_create(bool shown);
 void progress_bar_destroy(struct progress_bar *s); /* NULL is fine */
 
-void progress_bar_line(struct progress_bar *s, const char *fmt, ...)
+void progress_bar_print_line(struct progress_bar *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void progress_bar_progress(struct progress_bar *s, const struct progress *p);
+void progress_bar_update(struct progress_bar *s, const struct pass_progress *p);
 
 /* "1,199,882". Returns text. */
-char *progress_bar_number(uint64_t n, char *text, size_t size);
+char *format_number(uint64_t n, char *text, size_t size);
 /* "0:04", "1:02:03". Returns text. */
-char *progress_bar_time(double seconds, char *text, size_t size);
+char *format_duration(double seconds, char *text, size_t size);
 
 #endif

@@ -229,12 +229,12 @@ START_TEST(numbers_and_times_read_well)
 {
     char text[32];
 
-    ck_assert_str_eq(progress_bar_number(0, text, sizeof(text)), "0");
-    ck_assert_str_eq(progress_bar_number(999, text, sizeof(text)), "999");
-    ck_assert_str_eq(progress_bar_number(1199882, text, sizeof(text)), "1,199,882");
-    ck_assert_str_eq(progress_bar_time(4.4, text, sizeof(text)), "0:04");
-    ck_assert_str_eq(progress_bar_time(3723, text, sizeof(text)), "1:02:03");
-    ck_assert_str_eq(progress_bar_time(-1, text, sizeof(text)), "0:00");
+    ck_assert_str_eq(format_number(0, text, sizeof(text)), "0");
+    ck_assert_str_eq(format_number(999, text, sizeof(text)), "999");
+    ck_assert_str_eq(format_number(1199882, text, sizeof(text)), "1,199,882");
+    ck_assert_str_eq(format_duration(4.4, text, sizeof(text)), "0:04");
+    ck_assert_str_eq(format_duration(3723, text, sizeof(text)), "1:02:03");
+    ck_assert_str_eq(format_duration(-1, text, sizeof(text)), "0:00");
 }
 END_TEST
 
