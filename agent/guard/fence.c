@@ -40,6 +40,15 @@ bool fence_passed(struct fence *f, uint64_t now_ms)
     return true;
 }
 
+uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms)
+{
+    uint64_t late_ms = now_ms - f->terms.until_ms;
+
+    if (f->terms.patience_ms > 0)
+        return f->terms.grace_ms;
+    return late_ms < f->terms.grace_ms ? f->terms.grace_ms - (uint32_t)late_ms : 0;
+}
+
 uint64_t fence_next_ms(const struct fence *f)
 {
     return was_patient(f) ? f->patient_until_ms : f->terms.until_ms;

@@ -36,6 +36,9 @@ struct fence { /* zeroed: no fence */
 /* Terms that end earlier than those in force change nothing. */
 void fence_renew(struct fence *f, const struct fence_terms *terms);
 bool fence_passed(struct fence *f, uint64_t now_ms);
+/* How long the workers have to end once it has passed. Without patience the grace
+ * counts from until_ms: what is found after a sleep is killed at once. */
+uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);
 /* When fence_passed is to be called next; 0: never. */
 uint64_t fence_next_ms(const struct fence *f);
 

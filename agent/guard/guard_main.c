@@ -127,7 +127,7 @@ static void on_fence_timer(void)
         return; /* a worker requested from now on is refused */
     guard.fenced = true;
     guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
-    guard_shutdown_fence(guard.fence.terms.grace_ms);
+    guard_shutdown_fence(fence_grace_left_ms(&guard.fence, clock_ms()));
 }
 
 /* -- requests of the agent ------------------------------------------------------ */
@@ -141,6 +141,8 @@ static void spawn_requested(const struct guard_request *request,
     struct guard_payload payload;
 
     if (guard.fenced || fence_passed(&guard.fence, clock_ms())) {
+        /* before the failure, which is no fault of the program */
+        guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
         guard_workers_spawn_failed(request->local_rank, SPAWN_FENCE, ETIME);
         return;
     }

@@ -33,6 +33,7 @@ static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const cha
     (void)local_rank;
     t.errnum = errnum;
     snprintf(t.what, sizeof(t.what), "%s", what);
+    t.fenced_before = t.fenced;
     t.failed++;
 }
 

@@ -22,6 +22,7 @@ extern struct guard_payload {
     uint32_t started, exited, failed, empty, fenced, died;
     struct guard_exit exit[WORKERS]; /* in the order told */
     pid_t pid[WORKERS];
+    uint32_t fenced_before; /* that often when the last start failed */
     int errnum;
     char what[32], why[96];
 } t;

@@ -84,6 +84,19 @@ START_TEST(without_patience_a_sleep_is_no_excuse)
 }
 END_TEST
 
+START_TEST(a_grace_without_patience_is_over_after_a_sleep)
+{
+    struct fence f = made(0);
+
+    ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL), 500);
+    ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 200), 300);
+    ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 500), 0);
+    ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 600000), 0);
+    f = made(FENCE_PATIENCE_MS);
+    ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 600000), 500);
+}
+END_TEST
+
 START_TEST(a_strict_fence_leaves_part_of_the_lease)
 {
     struct fence_terms t = fence_terms_of(true, UNTIL, 10000, 5000);
@@ -110,6 +123,7 @@ int main(void)
     tcase_add_test(tc, who_was_asleep_gets_time_to_hear_once);
     tcase_add_test(tc, who_hears_in_that_time_goes_on);
     tcase_add_test(tc, without_patience_a_sleep_is_no_excuse);
+    tcase_add_test(tc, a_grace_without_patience_is_over_after_a_sleep);
     tcase_add_test(tc, a_strict_fence_leaves_part_of_the_lease);
     suite_add_tcase(suite, tc);
     return check_main(suite);
