@@ -6,18 +6,20 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/session/session.h"
 #include "rendezvous/protocol/proto.h"
+#include "rendezvous/session/session.h"
 #include "tests/sim/group.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/probe.h"
 #include "tests/sim/sim.h"
 
-/* An order waits here until the member's call has returned. */
-struct order {
-    struct order *next;
-    struct msg msg;
+/* What the session calls out waits here until its own call has returned. */
+struct upcall {
+    struct upcall *next;
+    bool abandoned; /* else an order */
+    struct msg order;
 };
 
 static uint64_t now_ms(const struct agent *a)
@@ -25,17 +27,18 @@ static uint64_t now_ms(const struct agent *a)
     return machine_clock_ms(&a->machine->clock, a->sim->world);
 }
 
-/* -- the end ----------------------------------------------------------------------- */
+/* -- the end ------------------------------------------------------------------- */
 
-static void end(struct agent *a, enum agent_end how, bool quiet)
+static void agent_end(struct agent *a, enum agent_end how, bool quiet)
 {
-    static const char *const names[] = { "", "told", "refused", "abandoned",
-                                         "crashed" };
+    static const char *const names[] = {
+        "", "told", "refused", "abandoned", "without a guard", "crashed"
+    };
 
     trace_line(&a->sim->trace, a->name, "ends: %s", names[how]);
     a->end = how;
     a->generation++;
-    a->alive = 0; /* the guard sees to it, whatever became of the agent */
+    a->alive = 0; /* its guard ends them */
     if (a->link)
         link_abandon(a->link, LINK_CLIENT, quiet);
     a->link = NULL;
@@ -44,17 +47,17 @@ static void end(struct agent *a, enum agent_end how, bool quiet)
 void agent_crash(struct agent *a, bool quiet)
 {
     if (a->end == AGENT_LIVES)
-        end(a, AGENT_CRASHED, quiet);
+        agent_end(a, AGENT_CRASHED, quiet);
 }
 
 void agent_destroy(struct agent *a)
 {
-    session_destroy(a->member);
-    while (a->orders) {
-        struct order *o = a->orders;
+    session_destroy(a->session);
+    while (a->upcalls) {
+        struct upcall *u = a->upcalls;
 
-        a->orders = o->next;
-        free(o);
+        a->upcalls = u->next;
+        free(u);
     }
 }
 
@@ -75,63 +78,177 @@ static void start_another(struct agent *a)
                             s->plan.lease_ms * world_between(s->world, 10, 2000));
 }
 
-/* -- orders ------------------------------------------------------------------------ */
+/* -- acts of the agent's table --------------------------------------------------- */
 
-static void obey(struct agent *a, const struct msg *m)
+static uint32_t failure_grace_ms(const struct agent *a)
+{
+    return a->sim->plan.job[a->machine->plan->job].config.failure_grace_ms;
+}
+
+static void report_plain(struct agent *a, enum msg_type type)
+{
+    struct msg m = { .type = type, .epoch = a->epoch };
+
+    agent_report(a, &m);
+}
+
+static void report_own_failure(struct agent *a)
+{
+    struct msg m = { .type = MSG_FAILED, .epoch = a->epoch };
+
+    m.failed.kind = FAILURE_AGENT;
+    m.failed.rank = a->start.first_rank;
+    m.failed.pid = ++a->sim->pids; /* by which the oracle knows it */
+    m.failed.at_ms = now_ms(a);
+    m.failed.wall_ms = machine_clock_wall_ms(&a->machine->clock, a->sim->world);
+    snprintf(m.failed.what, sizeof(m.failed.what), "the guard died");
+    agent_report(a, &m);
+}
+
+static void act_start(struct agent *a)
+{
+    sim_group_start(a);
+}
+
+static void act_stop(struct agent *a)
+{
+    uint32_t hurry_ms = failure_grace_ms(a);
+
+    if (a->hurries && a->stop.grace_ms > hurry_ms)
+        a->stop.grace_ms = hurry_ms;
+    sim_group_stop(a, a->stop.grace_ms);
+}
+
+static void act_say_stopped(struct agent *a)
+{
+    report_plain(a, MSG_STOPPED);
+}
+
+static void act_say_failed(struct agent *a)
+{
+    agent_report(a, &a->failed);
+}
+
+static void act_say_finished(struct agent *a)
+{
+    report_plain(a, MSG_FINISHED);
+}
+
+static void act_end(struct agent *a)
+{
+    sim_group_stop(a, failure_grace_ms(a));
+}
+
+static void act_leave(struct agent *a)
+{
+    if (a->alive > 0)
+        trace_violation(&a->sim->trace, "%s leaves %u workers behind", a->name,
+                        a->alive);
+    session_bye(a->session, now_ms(a));
+    agent_end(a, a->verdict, false);
+    start_another(a);
+}
+
+void agent_happens(struct agent *a, enum agent_event event)
+{
+    static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
+        [AGENT_ACT_START] = act_start,
+        [AGENT_ACT_STOP] = act_stop,
+        [AGENT_ACT_SAY_STOPPED] = act_say_stopped,
+        [AGENT_ACT_SAY_FAILED] = act_say_failed,
+        [AGENT_ACT_SAY_FINISHED] = act_say_finished,
+        [AGENT_ACT_SAY_GUARD_DIED] = report_own_failure,
+        [AGENT_ACT_END] = act_end,
+        [AGENT_ACT_LEAVE] = act_leave,
+    };
+    struct agent_edge edge = agent_edge(a->state, event);
+
+    trace_line(&a->sim->trace, a->name, "%s --%s--> %s", agent_state_name(a->state),
+               agent_event_name(event), agent_state_name(edge.to));
+    probe_agent_edges[a->state][event]++;
+    a->state = edge.to;
+    if (edge.act != AGENT_ACT_NONE)
+        acts[edge.act](a);
+}
+
+/* -- orders ---------------------------------------------------------------------- */
+
+static void agent_obey(struct agent *a, const struct msg *m)
 {
     switch ((int)m->type) {
     case MSG_START:
-        group_start(a, m);
+        a->epoch = m->epoch;
+        a->start = m->start;
+        agent_happens(a, AGENT_EV_START);
         break;
     case MSG_STOP:
-        group_stop(a, m);
+        a->epoch = m->epoch;
+        a->stop = m->stop;
+        agent_happens(a, AGENT_EV_STOP);
         break;
     case MSG_ASK_CHECKPOINT:
-        group_ask_checkpoint(a, m->epoch);
+        sim_group_ask_checkpoint(a, m->epoch);
         break;
     case MSG_DONE:
-        session_bye(a->member, now_ms(a));
-        end(a, AGENT_TOLD, false);
-        start_another(a);
+        a->verdict = AGENT_TOLD;
+        agent_happens(a, AGENT_EV_DONE);
         break;
     case MSG_REFUSED:
+        a->verdict = AGENT_REFUSED;
         a->refusal = m->refused.why;
-        end(a, AGENT_REFUSED, false);
-        start_another(a);
+        agent_happens(a, AGENT_EV_REFUSED);
         break;
     }
 }
 
-/* After every call of the member: do what it said, and come back in time. */
-static void after(struct agent *a);
+static void agent_abandon(struct agent *a)
+{
+    a->verdict = AGENT_ABANDONED;
+    agent_happens(a, AGENT_EV_ABANDONED);
+}
 
-static void tick(void *obj, uint64_t token)
+/* After every call of the session: do what it said, and come back in time. */
+static void agent_settle(struct agent *a);
+
+static void agent_tick(void *obj, uint64_t token)
 {
     struct agent *a = obj;
 
     if (token != a->tick_at_us || a->end != AGENT_LIVES)
         return;
-    if (machine_defer(a->machine, tick, a, token))
+    if (machine_defer(a->machine, agent_tick, a, token))
         return;
     a->tick_at_us = UINT64_MAX;
-    session_tick(a->member, now_ms(a));
-    after(a);
+    session_tick(a->session, now_ms(a));
+    agent_settle(a);
 }
 
-static void after(struct agent *a)
+static void agent_give_upcalls(struct agent *a)
+{
+    while (a->upcalls && a->end == AGENT_LIVES) {
+        struct upcall *u = a->upcalls;
+
+        a->upcalls = u->next;
+        if (u->abandoned)
+            agent_abandon(a);
+        else
+            agent_obey(a, &u->order);
+        free(u);
+    }
+}
+
+static void agent_settle(struct agent *a)
 {
     uint64_t delay_us, next_ms;
 
-    while (a->orders && a->end == AGENT_LIVES) {
-        struct order *o = a->orders;
-
-        a->orders = o->next;
-        obey(a, &o->msg);
-        free(o);
-    }
+    if (a->settling)
+        return;
+    a->settling = true;
+    agent_give_upcalls(a);
+    a->settling = false;
     if (a->end != AGENT_LIVES)
         return;
-    next_ms = session_next_tick(a->member);
+    next_ms = session_next_tick(a->session);
     if (next_ms == UINT64_MAX)
         return;
     delay_us = machine_clock_until_us(&a->machine->clock, a->sim->world, next_ms);
@@ -139,42 +256,88 @@ static void after(struct agent *a)
         delay_us = 1;
     if (world_now(a->sim->world) + delay_us < a->tick_at_us) {
         a->tick_at_us = world_now(a->sim->world) + delay_us;
-        world_after(a->sim->world, delay_us, tick, a, a->tick_at_us);
+        world_after(a->sim->world, delay_us, agent_tick, a, a->tick_at_us);
     }
 }
 
+/* -- what happens to it ---------------------------------------------------------- */
+
 void agent_report(struct agent *a, const struct msg *m)
 {
-    if (a->end != AGENT_LIVES || a->machine->paused)
-        return;
     oracle_reports(a->sim->oracle, a, m);
     trace_line(&a->sim->trace, a->name, "reports %s, epoch %llu", proto_name(m->type),
                (unsigned long long)m->epoch);
-    session_report(a->member, m, now_ms(a));
-    after(a);
+    session_report(a->session, m, now_ms(a));
+    agent_settle(a);
+}
+
+static bool agent_is_awake(const struct agent *a)
+{
+    return a->end == AGENT_LIVES && !a->machine->paused;
 }
 
 void agent_leave(struct agent *a)
 {
-    struct msg m = { .type = MSG_LEAVE, .epoch = session_epoch(a->member) };
+    struct msg m = { .type = MSG_LEAVE, .epoch = a->epoch };
 
+    if (!agent_is_awake(a))
+        return;
+    if (a->hurries) { /* the third signal */
+        sim_group_stop(a, 0);
+        return;
+    }
+    a->hurries = a->facts.leaves;
+    if (a->hurries && a->state == AGENT_STOPPING)
+        act_stop(a);
     m.leave.exit_code = 143;
-    m.leave.now = a->facts.leaves; /* again */
+    m.leave.now = a->hurries;
     snprintf(m.leave.reason, sizeof(m.leave.reason), "SIGTERM");
     agent_report(a, &m);
 }
 
 void agent_end_job(struct agent *a, bool now)
 {
-    struct msg m = { .type = MSG_END, .epoch = session_epoch(a->member) };
+    struct msg m = { .type = MSG_END, .epoch = a->epoch };
 
+    if (!agent_is_awake(a))
+        return;
     m.end.exit_code = 130;
     m.end.now = now;
     snprintf(m.end.reason, sizeof(m.end.reason), "SIGINT");
     agent_report(a, &m);
+    if (now)
+        sim_group_stop(a, 0);
 }
 
-/* -- the connection ---------------------------------------------------------------- */
+void agent_lose_guard(struct agent *a, bool for_good)
+{
+    if (!agent_is_awake(a))
+        return;
+    sim_group_forget(a);
+    if (for_good) {
+        a->verdict = AGENT_GUARDLESS;
+        a->state = AGENT_ENDING;
+    }
+    agent_happens(a, AGENT_EV_GUARD_DIED);
+}
+
+void agent_fenced(struct agent *a)
+{
+    if (a->state != AGENT_ENDING && a->state != AGENT_OVER)
+        agent_abandon(a);
+}
+
+/* The protocol lets an agent end its workers unasked. Its table never does. */
+void agent_give_up(struct agent *a)
+{
+    if (!agent_is_awake(a) || a->state != AGENT_RUNNING || !a->started || a->stopping)
+        return;
+    sim_group_forget(a);
+    a->state = AGENT_IDLE;
+    act_say_stopped(a);
+}
+
+/* -- the connection -------------------------------------------------------------- */
 
 static void on_opened(void *arg, struct link *l)
 {
@@ -182,8 +345,8 @@ static void on_opened(void *arg, struct link *l)
 
     if (l != a->link)
         return;
-    session_connected(a->member, now_ms(a));
-    after(a);
+    session_connected(a->session, now_ms(a));
+    agent_settle(a);
 }
 
 static void on_message(void *arg, struct link *l, const struct msg *m)
@@ -194,8 +357,8 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
         return;
     trace_message(&a->sim->trace, "daemon", a->name, m);
     oracle_arrives(a->sim->oracle, a, m);
-    session_received(a->member, m, now_ms(a));
-    after(a);
+    session_received(a->session, m, now_ms(a));
+    agent_settle(a);
 }
 
 static void on_closed(void *arg, struct link *l, const char *why)
@@ -206,18 +369,18 @@ static void on_closed(void *arg, struct link *l, const char *why)
         return;
     a->link = NULL;
     trace_line(&a->sim->trace, a->name, "connection closed: %s", why);
-    session_connection_lost(a->member, why, now_ms(a));
-    after(a);
+    session_connection_lost(a->session, why, now_ms(a));
+    agent_settle(a);
 }
 
-static uint32_t body_max(void *arg, struct link *l)
+static uint32_t on_body_max(void *arg, struct link *l)
 {
     (void)arg;
     (void)l;
     return FRAME_BODY_MAX;
 }
 
-static bool is_asleep(void *arg)
+static bool on_asleep_asked(void *arg)
 {
     const struct agent *a = arg;
 
@@ -227,15 +390,17 @@ static bool is_asleep(void *arg)
 static const struct link_calls agent_calls = { .opened = on_opened,
                                                .message = on_message,
                                                .closed = on_closed,
-                                               .body_max = body_max,
-                                               .asleep = is_asleep };
+                                               .body_max = on_body_max,
+                                               .asleep = on_asleep_asked };
 
 struct agent *agent_of_link(const struct link *l)
 {
     return link_client_calls(l) == &agent_calls ? link_client(l) : NULL;
 }
 
-static void disconnect(void *arg)
+/* -- what the session calls -------------------------------------------------------- */
+
+static void on_disconnect(void *arg)
 {
     struct agent *a = arg;
 
@@ -244,16 +409,16 @@ static void disconnect(void *arg)
     a->link = NULL;
 }
 
-static void connect_now(void *arg)
+static void on_connect(void *arg)
 {
     struct agent *a = arg;
 
-    disconnect(a);
+    on_disconnect(a);
     a->link = network_connect(a->sim->network, a->machine->path, a->name, &agent_calls,
                               a);
 }
 
-static void send_msg(void *arg, const struct msg *m)
+static void on_send(void *arg, const struct msg *m)
 {
     struct agent *a = arg;
 
@@ -262,19 +427,22 @@ static void send_msg(void *arg, const struct msg *m)
         link_send(a->link, LINK_CLIENT, m);
 }
 
-static void take_order(void *arg, const struct msg *m)
+static struct upcall *queue_upcall(struct agent *a)
 {
-    struct agent *a = arg;
-    struct order *o = xmalloc(sizeof(*o)), **last = &a->orders;
+    struct upcall *u = xcalloc(1, sizeof(*u)), **last = &a->upcalls;
 
-    o->next = NULL;
-    o->msg = *m;
     while (*last)
         last = &(*last)->next;
-    *last = o;
+    *last = u;
+    return u;
 }
 
-static void hear_outage(void *arg, bool out, const char *why)
+static void on_order(void *arg, const struct msg *m)
+{
+    queue_upcall(arg)->order = *m;
+}
+
+static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
@@ -282,13 +450,17 @@ static void hear_outage(void *arg, bool out, const char *why)
                why);
 }
 
-static void be_abandoned(void *arg, const char *why)
+static void on_fence(void *arg, uint64_t until_ms)
+{
+    sim_group_fence(arg, until_ms);
+}
+
+static void on_abandoned(void *arg, const char *why)
 {
     struct agent *a = arg;
 
     trace_line(&a->sim->trace, a->name, "abandoned: %s", why);
-    end(a, AGENT_ABANDONED, false);
-    start_another(a);
+    queue_upcall(a)->abandoned = true;
 }
 
 /* -- life -------------------------------------------------------------------------- */
@@ -311,12 +483,13 @@ static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_
 
 struct agent *agent_start(struct machine *m, int32_t node_rank)
 {
-    static const struct session_calls calls = { .connect = connect_now,
-                                                .disconnect = disconnect,
-                                                .send = send_msg,
-                                                .order = take_order,
-                                                .outage = hear_outage,
-                                                .abandoned = be_abandoned };
+    static const struct session_calls calls = { .connect = on_connect,
+                                                .disconnect = on_disconnect,
+                                                .send = on_send,
+                                                .order = on_order,
+                                                .outage = on_outage,
+                                                .fence = on_fence,
+                                                .abandoned = on_abandoned };
     struct sim *s = m->sim;
     struct agent *a = world_alloc(s->world, sizeof(*a));
     struct session_calls mine = calls;
@@ -330,7 +503,7 @@ struct agent *agent_start(struct machine *m, int32_t node_rank)
     a->machine = m;
     a->incarnation = world_id(s->world);
     a->node_rank = node_rank;
-    a->tick_at_us = UINT64_MAX;
+    a->tick_at_us = a->fence_at_us = UINT64_MAX;
     a->next = s->agents;
     a->facts.trouble_us = world_now(s->world);
     s->agents = a;
@@ -340,8 +513,8 @@ struct agent *agent_start(struct machine *m, int32_t node_rank)
     mine.arg = a;
     trace_line(&s->trace, a->name, "starts for %s, %u workers, node rank %d",
                c.join.run_id, c.join.workers, node_rank);
-    a->member = session_create(&c, &mine, now_ms(a));
-    after(a);
+    a->session = session_create(&c, &mine, now_ms(a));
+    agent_settle(a);
     return a;
 }
 

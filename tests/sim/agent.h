@@ -5,24 +5,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/protocol/message.h"
+#include "agent/agent_state.h"
+#include "agent/guard/fence.h"
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/protocol/message.h"
 
 struct link;
 struct machine;
 struct session;
 struct sim;
+struct upcall;
 
 /*
- * One life of one agent: the real member, and in place of an agent's machinery a bag of
- * workers that start, run, fail, finish and stop as chance has it. It obeys, except
- * where a fault says that it does not.
+ * One life of one agent: the real session and the real table of states, and in place of
+ * processes a group of workers that start, run, fail, finish and stop by chance. A
+ * fault may keep the workers from stopping.
  */
 enum agent_end {
     AGENT_LIVES,
     AGENT_TOLD,      /* DONE */
     AGENT_REFUSED,   /* with `refusal` */
     AGENT_ABANDONED, /* outage grace, fence or connect deadline */
+    AGENT_GUARDLESS, /* its guard died, and there is no other */
     AGENT_CRASHED,
 };
 
@@ -55,39 +59,58 @@ struct agent {
     char name[16];
     struct id128 incarnation;
     int32_t node_rank; /* asked for, or -1 */
-    struct session *member;
+    struct session *session;
     struct link *link;
-    enum agent_end end;
+    enum agent_state state;
+    enum agent_end end;     /* AGENT_LIVES until it has left */
+    enum agent_end verdict; /* how it will end when its workers have */
     enum refusal refusal;
     uint64_t tick_at_us;
-    struct order *orders;
+    struct upcall *upcalls;
+    bool settling;
+    uint64_t epoch; /* of the last START or STOP */
+    struct msg_start start;
+    struct msg_stop stop;
+    struct msg failed; /* the last failure of a worker */
+    bool hurries;      /* a second signal has come */
 
     /* the group */
-    uint64_t epoch;      /* START or STOP was for this */
+    uint64_t group_epoch;
     uint64_t generation; /* of timers that are about the group */
     uint32_t alive;      /* workers that exist */
     uint32_t unfinished; /* workers that have not exited with 0 */
-    uint32_t first_rank;
-    bool started; /* all of them run */
-    bool stopping;
-    /* its workers do not stop, or its store does not start, in time */
-    bool disobeys;
-    bool was_at_rest; /* when all had healed */
+    bool started;        /* all of them run */
+    bool stopping;       /* the agent wants to hear when nothing lives */
+    uint64_t gone_at_us; /* 0: nothing ends them */
+    bool unkillable;     /* its workers outlive KILL */
+    bool disobeys;       /* they do, or its store does not start in time */
+    bool was_at_rest;    /* when all had healed */
+
+    /* the guard */
+    struct fence fence;
+    uint64_t fence_at_us;
 
     struct agent_facts facts;
 };
-
-struct order;
 
 struct agent *agent_start(struct machine *m, int32_t node_rank);
 /* The process dies, and with it its workers; `quiet`: so does the machine. */
 void agent_crash(struct agent *a, bool quiet);
 void agent_destroy(struct agent *a);
 
-/* To the rendezvous, by way of the member. */
+/* To the rendezvous, through the session. */
 void agent_report(struct agent *a, const struct msg *m);
+/* To the table of states: what happens. */
+void agent_happens(struct agent *a, enum agent_event event);
+
+/* From outside. SIGTERM: leaves; again: hurries; again: kills its workers. */
 void agent_leave(struct agent *a);
 void agent_end_job(struct agent *a, bool now);
+void agent_give_up(struct agent *a);
+/* The guard dies, and the workers with it; `for_good`: there is no other. */
+void agent_lose_guard(struct agent *a, bool for_good);
+/* The guard ends the workers because it has not heard from the agent. */
+void agent_fenced(struct agent *a);
 
 /* The agent at the client's end of a connection, or NULL if it is somebody else. */
 struct agent *agent_of_link(const struct link *l);

@@ -36,8 +36,10 @@ struct job_facts {
     struct job_facts *next;
     struct id128 instance;
     struct view now, committed, maybe;
-    bool in_doubt; /* `maybe` may have become durable */
-    uint64_t entered_ms;
+    bool in_doubt;                /* `maybe` may have become durable */
+    uint64_t entered_ms;          /* the state; times without the daemon's sleeps, */
+    uint64_t entered_at;          /* and by the round's clock, with them */
+    bool was_empty;               /* no node was there since: a sleep then counts */
     bool loses;                   /* somebody, in the step under way */
     uint64_t formed_ms;           /* the epoch, by the round's clock; 0: not known */
     uint64_t asked_ms, leaves_ms; /* for a checkpoint, and somebody to go; 0: nobody */

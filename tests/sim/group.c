@@ -18,8 +18,13 @@ static const struct job_plan *job_of(const struct agent *a)
     return &a->sim->plan.job[a->machine->plan->job];
 }
 
+static uint64_t now_ms(struct agent *a)
+{
+    return machine_clock_ms(&a->machine->clock, world_of(a));
+}
+
 /* Call fn unless the group has changed by then. */
-static void later(struct agent *a, uint64_t delay_us, world_fn *fn)
+static void call_later(struct agent *a, uint64_t delay_us, world_fn *fn)
 {
     world_after(world_of(a), delay_us, fn, a, a->generation);
 }
@@ -31,170 +36,224 @@ static bool is_late(struct agent *a, world_fn *fn, uint64_t generation)
            machine_defer(a->machine, fn, a, generation);
 }
 
-static void report(struct agent *a, enum msg_type type)
-{
-    struct msg m = { .type = type, .epoch = a->epoch };
+/* -- success and failure --------------------------------------------------------- */
 
-    if (type == MSG_STORE_READY) {
-        snprintf(m.store_ready.address, sizeof(m.store_ready.address), "10.0.0.%u",
-                 a->machine->number + 1);
-        m.store_ready.port = (uint32_t)world_between(world_of(a), 20000, 60000);
-    }
-    agent_report(a, &m);
-}
-
-/* -- success and failure ----------------------------------------------------------- */
-
-void group_succeed(struct agent *a)
+void sim_group_succeed(struct agent *a)
 {
     if (!a->started || a->stopping || a->unfinished == 0 || a->unfinished != a->alive)
         return;
-    a->alive = a->unfinished = 0;
-    report(a, MSG_FINISHED);
+    sim_group_forget(a);
+    agent_happens(a, AGENT_EV_ALL_EXITED);
 }
 
-static void succeed(void *obj, uint64_t generation)
+static void on_success_time(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, succeed, generation))
-        group_succeed(obj);
+    if (!is_late(obj, on_success_time, generation))
+        sim_group_succeed(obj);
 }
 
-static struct msg describe_failure(struct agent *a, bool final)
+static void describe_failure(struct agent *a, struct msg *m, bool final)
 {
-    struct msg m = { .type = MSG_FAILED, .epoch = a->epoch };
-    struct failure *f = &m.failed;
-    uint64_t now = machine_clock_ms(&a->machine->clock, world_of(a));
+    struct failure *f = &m->failed;
 
+    *m = (struct msg){ .type = MSG_FAILED, .epoch = a->group_epoch };
     f->kind = final ? FAILURE_EXEC : FAILURE_EXIT;
     f->final = final;
     f->local_rank = (uint32_t)world_below(world_of(a), a->machine->plan->workers);
-    f->rank = a->first_rank + f->local_rank;
+    f->rank = a->start.first_rank + f->local_rank;
     f->pid = ++a->sim->pids;
     f->code = final ? 2 : (int32_t)world_between(world_of(a), 1, 100);
     /* it may be learned after another that failed later */
-    f->at_ms = now - world_below(world_of(a), 30);
+    f->at_ms = now_ms(a) - world_below(world_of(a), 30);
     f->wall_ms = machine_clock_wall_ms(&a->machine->clock, world_of(a));
     snprintf(f->host, sizeof(f->host), "host%u", a->machine->number);
     snprintf(f->what, sizeof(f->what), "exit code %d", f->code);
-    return m;
 }
 
-void group_fail(struct agent *a, bool final)
+void sim_group_fail(struct agent *a, bool final)
 {
-    struct msg m;
-
     if (a->end != AGENT_LIVES || a->machine->paused || !a->started || a->alive == 0 ||
         a->stopping)
         return;
-    m = describe_failure(a, final);
+    describe_failure(a, &a->failed, final);
     a->alive--;
-    agent_report(a, &m);
+    agent_happens(a, AGENT_EV_FAILED);
 }
 
-static void fail(void *obj, uint64_t generation)
+static void on_failure_time(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, fail, generation))
-        group_fail(obj, false);
+    if (!is_late(obj, on_failure_time, generation))
+        sim_group_fail(obj, false);
 }
 
-/* -- start and stop ---------------------------------------------------------------- */
+/* -- the start --------------------------------------------------------------------- */
 
-static void workers_run(void *obj, uint64_t generation)
+static void on_workers_run(void *obj, uint64_t generation)
 {
     struct agent *a = obj;
     const struct job_plan *job = job_of(a);
 
-    if (is_late(a, workers_run, generation))
+    if (is_late(a, on_workers_run, generation))
         return;
     a->started = true;
     a->unfinished = a->alive;
     if (a->machine->crash_loop && !a->sim->healed)
-        later(a, world_below(world_of(a), job->start_us), fail);
+        call_later(a, world_below(world_of(a), job->start_us), on_failure_time);
     if (!a->sim->healed)
-        later(a, job->run_ms * 1000 + world_below(world_of(a), job->start_us), succeed);
+        call_later(a, job->run_ms * 1000 + world_below(world_of(a), job->start_us),
+                   on_success_time);
 }
 
-static void store_up(void *obj, uint64_t generation)
+static void on_store_up(void *obj, uint64_t generation)
 {
     struct agent *a = obj;
+    struct msg m = { .type = MSG_STORE_READY, .epoch = a->epoch };
 
-    if (!is_late(a, store_up, generation))
-        report(a, MSG_STORE_READY);
+    if (is_late(a, on_store_up, generation))
+        return;
+    snprintf(m.store_ready.address, sizeof(m.store_ready.address), "10.0.0.%u",
+             a->machine->number + 1);
+    m.store_ready.port = (uint32_t)world_between(world_of(a), 20000, 60000);
+    agent_report(a, &m);
 }
 
-void group_start(struct agent *a, const struct msg *start)
+/* Once its fence has passed, the guard starts nothing and says so. */
+static void on_start_refused(void *obj, uint64_t generation)
+{
+    if (!is_late(obj, on_start_refused, generation))
+        agent_fenced(obj);
+}
+
+void sim_group_start(struct agent *a)
 {
     uint64_t delay = world_below(world_of(a), job_of(a)->start_us);
 
     a->generation++;
-    a->epoch = start->epoch;
-    a->alive = start->start.workers; /* forked, not yet at work */
-    a->first_rank = start->start.first_rank;
+    a->group_epoch = a->epoch;
     a->started = a->stopping = false;
-    if (start->start.host_store) {
-        bool late = a->machine->no_store && !a->sim->healed;
-
-        a->disobeys = late;
-        later(a, late ? 2 * STORE_START_MS * 1000ull : delay / 2, store_up);
+    a->gone_at_us = 0;
+    if (fence_passed(&a->fence, now_ms(a))) {
+        call_later(a, 0, on_start_refused);
+        return;
     }
-    later(a, delay, workers_run);
+    a->alive = a->start.workers; /* forked, not yet at work */
+    a->disobeys = a->start.host_store && a->machine->no_store && !a->sim->healed;
+    if (a->start.host_store)
+        call_later(a, a->disobeys ? 2 * STORE_START_MS * 1000ull : delay / 2,
+                   on_store_up);
+    call_later(a, delay, on_workers_run);
 }
 
-static void workers_gone(void *obj, uint64_t generation)
+/* -- the end ----------------------------------------------------------------------- */
+
+void sim_group_forget(struct agent *a)
+{
+    a->generation++;
+    a->alive = a->unfinished = 0;
+    a->started = false;
+    a->gone_at_us = 0;
+}
+
+static void workers_gone(struct agent *a)
+{
+    sim_group_forget(a);
+    if (a->stopping)
+        agent_happens(a, AGENT_EV_ALL_STOPPED);
+}
+
+static void on_workers_gone(void *obj, uint64_t generation)
+{
+    if (!is_late(obj, on_workers_gone, generation))
+        workers_gone(obj);
+}
+
+/* TERM to all, KILL after grace_ms. Where they are told to end already, this can only
+ * make the time shorter. */
+static void end_workers(struct agent *a, uint64_t grace_ms)
+{
+    uint64_t now_us = world_now(world_of(a)), killed_at_us = now_us + grace_ms * 1000;
+
+    if (!a->gone_at_us) {
+        a->unkillable = a->machine->stubborn && !a->sim->healed;
+        a->gone_at_us = a->unkillable
+                            ? killed_at_us + 2 * STOP_MARGIN_MS * 1000ull
+                            : now_us + world_below(world_of(a), job_of(a)->stop_us);
+        a->disobeys |= a->unkillable;
+    }
+    if (!a->unkillable && a->gone_at_us > killed_at_us)
+        a->gone_at_us = killed_at_us;
+    a->generation++;
+    call_later(a, a->gone_at_us > now_us ? a->gone_at_us - now_us : 0, on_workers_gone);
+}
+
+void sim_group_stop(struct agent *a, uint64_t grace_ms)
+{
+    a->stopping = true;
+    if (a->alive > 0)
+        end_workers(a, grace_ms);
+    else
+        workers_gone(a);
+}
+
+/* -- the fence --------------------------------------------------------------------- */
+
+static void arm_fence(struct agent *a);
+
+static void on_fence_time(void *obj, uint64_t token)
 {
     struct agent *a = obj;
 
-    if (is_late(a, workers_gone, generation))
+    if (token != a->fence_at_us || a->end != AGENT_LIVES ||
+        machine_defer(a->machine, on_fence_time, a, token))
         return;
-    a->alive = 0;
-    a->started = false;
-    a->generation++;
-    report(a, MSG_STOPPED);
+    a->fence_at_us = UINT64_MAX;
+    if (!fence_passed(&a->fence, now_ms(a))) {
+        arm_fence(a);
+        return;
+    }
+    if (a->alive == 0)
+        return;
+    trace_line(&a->sim->trace, a->name, "the fence has passed");
+    end_workers(a, fence_grace_left_ms(&a->fence, now_ms(a)));
+    agent_fenced(a);
 }
 
-void group_give_up(struct agent *a)
+static void arm_fence(struct agent *a)
 {
-    if (a->end != AGENT_LIVES || a->machine->paused || !a->started || a->stopping)
-        return;
-    a->generation++;
-    a->stopping = true;
-    later(a, 0, workers_gone);
+    uint64_t delay_us = machine_clock_until_us(&a->machine->clock, world_of(a),
+                                               fence_next_ms(&a->fence));
+
+    if (delay_us < 1)
+        delay_us = 1;
+    a->fence_at_us = world_now(world_of(a)) + delay_us;
+    world_after(world_of(a), delay_us, on_fence_time, a, a->fence_at_us);
 }
 
-void group_stop(struct agent *a, const struct msg *stop)
+void sim_group_fence(struct agent *a, uint64_t until_ms)
 {
-    uint64_t grace_us = stop->stop.grace_ms * 1000ull;
-    uint64_t delay = world_below(world_of(a), job_of(a)->stop_us);
+    const struct job_config *c = &job_of(a)->config;
+    struct fence_terms terms = fence_terms_of(c->strict_fence, until_ms, c->lease_ms,
+                                              c->failure_grace_ms);
 
-    if (a->stopping && a->epoch == stop->epoch)
-        return;
-    a->generation++;
-    if (a->epoch != stop->epoch) /* its START never came */
-        a->alive = 0;
-    a->epoch = stop->epoch;
-    a->stopping = true;
-    if (delay > grace_us)
-        delay = grace_us; /* killed */
-    a->disobeys = a->machine->stubborn && !a->sim->healed;
-    if (a->disobeys)
-        delay = grace_us + 2 * STOP_MARGIN_MS * 1000ull;
-    later(a, a->alive ? delay : 0, workers_gone);
+    fence_renew(&a->fence, &terms);
+    arm_fence(a);
 }
 
 /* -- checkpoints ------------------------------------------------------------------- */
 
-static void checkpoint(void *obj, uint64_t generation)
+static void on_checkpoint_time(void *obj, uint64_t generation)
 {
     struct agent *a = obj;
+    struct msg m = { .type = MSG_CHECKPOINTED, .epoch = a->group_epoch };
 
-    if (!is_late(a, checkpoint, generation) && a->started && a->alive > 0)
-        report(a, MSG_CHECKPOINTED);
+    if (!is_late(a, on_checkpoint_time, generation) && a->started && a->alive > 0)
+        agent_report(a, &m);
 }
 
-void group_ask_checkpoint(struct agent *a, uint64_t epoch)
+void sim_group_ask_checkpoint(struct agent *a, uint64_t epoch)
 {
     const struct job_plan *job = job_of(a);
 
     if (epoch == a->epoch && world_chance(world_of(a), job->checkpoint_per_mille))
-        later(a, world_below(world_of(a), job->start_us), checkpoint);
+        call_later(a, world_below(world_of(a), job->start_us), on_checkpoint_time);
 }

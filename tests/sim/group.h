@@ -6,22 +6,27 @@
 #include <stdint.h>
 
 struct agent;
-struct msg;
 
 /*
- * The workers of one agent as a bag: how many are alive and how many have not finished.
- * Starting and stopping takes time; a failed worker leaves the others waiting, as it
- * does in a collective.
+ * The workers of one agent as two numbers: how many are alive and how many have not
+ * finished. Starting and stopping takes time; when a worker fails, the others wait, as
+ * they do in a collective. The guard is here too: its fence ends the workers of an
+ * agent that has not heard from the rendezvous for too long.
  */
-void group_start(struct agent *a, const struct msg *start);
-void group_stop(struct agent *a, const struct msg *stop);
-/* The agent stops them unasked. */
-void group_give_up(struct agent *a);
-void group_ask_checkpoint(struct agent *a, uint64_t epoch);
+
+/* As in agent->start, for agent->epoch. */
+void sim_group_start(struct agent *a);
+/* All are told to end, and killed after grace_ms. Then AGENT_EV_ALL_STOPPED happens. */
+void sim_group_stop(struct agent *a, uint64_t grace_ms);
+/* Nothing of them lives any more, and the agent is not told. */
+void sim_group_forget(struct agent *a);
+void sim_group_ask_checkpoint(struct agent *a, uint64_t epoch);
+/* Until then, by the agent's clock, workers may live if nothing more is heard. */
+void sim_group_fence(struct agent *a, uint64_t until_ms);
 
 /* One worker fails now, if there is one; `final`: a restart would not help. */
-void group_fail(struct agent *a, bool final);
+void sim_group_fail(struct agent *a, bool final);
 /* The program has done its work: every worker exits with 0 now. */
-void group_succeed(struct agent *a);
+void sim_group_succeed(struct agent *a);
 
 #endif

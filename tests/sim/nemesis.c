@@ -170,11 +170,11 @@ static void fail_worker(struct sim *s)
 
     if (!a)
         return;
-    group_fail(a, world_chance(s->world, 30));
+    sim_group_fail(a, world_chance(s->world, 30));
     if (world_chance(s->world, 300)) /* and what follows from it */
-        group_fail(a, false);
+        sim_group_fail(a, false);
     if (other && world_chance(s->world, 300))
-        group_fail(other, false);
+        sim_group_fail(other, false);
 }
 
 static void give_up(struct sim *s)
@@ -182,7 +182,17 @@ static void give_up(struct sim *s)
     struct agent *a = some_agent(s);
 
     if (a)
-        group_give_up(a);
+        agent_give_up(a);
+}
+
+static void kill_guard(struct sim *s)
+{
+    struct agent *a = some_agent(s);
+
+    if (!a)
+        return;
+    machine_trouble(a->machine);
+    agent_lose_guard(a, world_chance(s->world, 100));
 }
 
 static void make_stubborn(struct sim *s)
@@ -344,7 +354,7 @@ static void send_ghost(struct sim *s)
 
     for (a = s->agents; a; a = a->next)
         if (a->facts.evicted_for_good && world_chance(s->world, 300)) {
-            visitor_haunt(s, a, session_instance(a->member));
+            visitor_haunt(s, a, session_instance(a->session));
             return;
         }
     a = some_agent(s);
@@ -370,6 +380,7 @@ static void (*const strikes[FAULT_COUNT])(struct sim *s) = {
     [FAULT_WORKER] = fail_worker,
     [FAULT_CRASH_LOOP] = crash_loop,
     [FAULT_GIVE_UP] = give_up,
+    [FAULT_GUARD] = kill_guard,
     [FAULT_REPEAT] = repeat_frame,
     [FAULT_GHOST] = send_ghost,
     [FAULT_LEAVE] = leave,
@@ -421,7 +432,7 @@ void nemesis_rest(struct sim *s)
         heal_path(m, 0);
         be_fast(m, 0);
         if (!m->agent || m->agent->end == AGENT_CRASHED ||
-            m->agent->end == AGENT_ABANDONED)
+            m->agent->end == AGENT_ABANDONED || m->agent->end == AGENT_GUARDLESS)
             machine_start_agent(m, some_leases_us(s, 5, 100));
     }
 }

@@ -117,12 +117,14 @@ void oracle_restored(struct oracle *o)
         f->in_doubt = false;
         f->formed_ms = 0;
         f->entered_ms = daemon_awake_ms(o->sim->daemon);
+        f->entered_at = j ? j->round.last_now : 0;
+        f->was_empty = false;
     }
     for (struct agent *a = o->sim->agents; a; a = a->next) {
         const struct job *j = facts_current_job(o, a);
 
         /* a crash in the middle of a commit may have kept an eviction */
-        if (j && id128_equal(&j->round.instance, session_instance(a->member)) &&
+        if (j && id128_equal(&j->round.instance, session_instance(a->session)) &&
             a->facts.joined &&
             membership_find(&j->round, &a->incarnation) == MEMBERSHIP_NONE)
             a->facts.evicted = true;

@@ -34,7 +34,7 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
         a->facts.finished_epoch = m->epoch;
     if (m->type != MSG_STORE_READY)
         return;
-    e = facts_of_epoch(o, facts_of_job(o, session_instance(a->member)), m->epoch);
+    e = facts_of_epoch(o, facts_of_job(o, session_instance(a->session)), m->epoch);
     memcpy(e->store_address, m->store_ready.address, sizeof(e->store_address));
     e->store_port = m->store_ready.port;
 }
@@ -178,10 +178,10 @@ static void check_start(struct oracle *o, struct agent *a, const struct msg *m)
 
     if (a->facts.done)
         VIOLATION(o, "START to %s after it was told the result", a->name);
-    if (a->alive > 0 && a->epoch < m->epoch)
+    if (a->alive > 0 && a->group_epoch < m->epoch)
         VIOLATION(o,
                   "START of epoch %" PRIu64 " to %s, where workers of %" PRIu64 " live",
-                  m->epoch, a->name, a->epoch);
+                  m->epoch, a->name, a->group_epoch);
     check_membership(o, a, m, e);
     check_store(o, a, m, e);
     check_slot(o, a, m);

@@ -110,6 +110,19 @@ static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_
            age >= STORE_START_MS;
 }
 
+/* Nothing has kept it from doing what it was told. */
+static bool could_obey(const struct oracle *o, const struct membership *r,
+                       const struct agent *a)
+{
+    uint64_t calm_us = world_now(o->sim->world) - a->facts.trouble_us;
+    uint64_t due_ms = r->state == JOB_STOPPING ? r->grace_ms + STOP_MARGIN_MS
+                                               : STORE_START_MS;
+
+    return a->end == AGENT_LIVES && !a->disobeys && !a->machine->paused &&
+           world_now(o->sim->world) > a->facts.trouble_us &&
+           calm_us > (due_ms + 3ull * r->config.lease_ms) * 1000;
+}
+
 static void check_eviction(struct oracle *o, const struct membership *r, uint32_t node)
 {
     struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
@@ -122,8 +135,12 @@ static void check_eviction(struct oracle *o, const struct membership *r, uint32_
     }
     a->facts.evicted = true;
     facts_of_job(o, &r->instance)->loses = true;
-    if (is_disobedient(o, r, node))
+    if (is_disobedient(o, r, node)) {
+        if (could_obey(o, r, a))
+            VIOLATION(o, "%s is given up for what it has not done, and it could have",
+                      a->name);
         return;
+    }
     if (now - a->facts.heard_ms + facts_slack_ms(r) < r->config.lease_ms &&
         (a->facts.connected ||
          now - a->facts.gone_ms + facts_slack_ms(r) < r->config.reconnect_grace_ms))
@@ -133,7 +150,8 @@ static void check_eviction(struct oracle *o, const struct membership *r, uint32_
                                      : "and gone for less than the grace");
     calm_us = world_now(o->sim->world) - a->facts.trouble_us;
     patience_us = 3000ull * r->config.lease_ms;
-    if (session_state(a->member) != SESSION_ATTACHED) /* one that waits for an answer */
+    if (session_state(a->session) !=
+        SESSION_ATTACHED) /* one that waits for an answer */
         patience_us += 2000ull * (ENTRY_DEADLINE_MS + CONNECT_TIMEOUT_MS);
     if (a->end == AGENT_LIVES && !a->machine->paused &&
         world_now(o->sim->world) > a->facts.trouble_us && calm_us > patience_us)
@@ -153,10 +171,10 @@ static void check_nothing_lives(struct oracle *o, const struct membership *r)
 {
     for (const struct agent *a = o->sim->agents; a; a = a->next)
         if (a->alive > 0 && (!a->facts.evicted || must_be_fenced(o, a)) &&
-            a->epoch < r->epoch &&
-            id128_equal(session_instance(a->member), &r->instance))
+            a->group_epoch < r->epoch &&
+            id128_equal(session_instance(a->session), &r->instance))
             VIOLATION(o, "epoch %" PRIu64 " starts, %s has workers of %" PRIu64,
-                      r->epoch, a->name, a->epoch);
+                      r->epoch, a->name, a->group_epoch);
 }
 
 static void check_budget(struct oracle *o, const struct membership *r,
@@ -222,6 +240,8 @@ static void check_entered(struct oracle *o, const struct membership *r,
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     f->entered_ms = daemon_awake_ms(o->sim->daemon);
+    f->entered_at = r->last_now;
+    f->was_empty = false;
     trace_line(o->trace, "round", "epoch %" PRIu64 ": %s --%s--> %s (%s)", r->epoch,
                proto_state_name(from), membership_event_name(ev->type),
                proto_state_name(r->state), proto_cause_name(r->cause));

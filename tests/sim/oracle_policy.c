@@ -61,7 +61,9 @@ static uint64_t wait_due_ms(const struct job_facts *f, const struct membership *
 static void check_wait(struct oracle *o, const struct membership *r,
                        struct job_facts *f)
 {
-    uint64_t waited = now_ms(o) - f->entered_ms, due = wait_due_ms(f, r);
+    uint64_t due = wait_due_ms(f, r);
+    uint64_t waited = f->was_empty ? r->last_now - f->entered_at
+                                   : now_ms(o) - f->entered_ms;
 
     if (waited + facts_slack_ms(r) < due)
         VIOLATION(o,
@@ -300,6 +302,8 @@ void policy_stepped(struct oracle *o, const struct membership *before,
     uint32_t were = before->tally.live - before->tally.leaving;
     uint32_t are = after->tally.live - after->tally.leaving;
 
+    if (after->tally.live == 0)
+        facts_of_job(o, &after->instance)->was_empty = true;
     if (after->config.limit_spares && are > were &&
         are > after->config.max_nodes + after->config.spares)
         VIOLATION(o, "%u nodes are kept of at most %u and %u spares", are,

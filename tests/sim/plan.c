@@ -29,6 +29,7 @@ static const struct {
     [FAULT_WORKER] = { "worker", 30, false },
     [FAULT_CRASH_LOOP] = { "crash loop", 8, false },
     [FAULT_GIVE_UP] = { "give up", 6, false },
+    [FAULT_GUARD] = { "guard", 8, false },
     [FAULT_REPEAT] = { "repeat", 40, false },
     [FAULT_GHOST] = { "ghost", 15, false },
     [FAULT_LEAVE] = { "leave", 8, false },

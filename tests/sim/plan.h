@@ -33,6 +33,7 @@ enum fault {
     FAULT_WORKER,     /* one fails */
     FAULT_CRASH_LOOP, /* the workers of a machine fail at every start */
     FAULT_GIVE_UP,    /* an agent ends its workers unasked */
+    FAULT_GUARD,      /* an agent's guard dies, and its workers with it */
     FAULT_REPEAT,     /* a frame once more, perhaps forged */
     FAULT_GHOST,      /* an agent that was evicted, or of yesterday, is back */
     FAULT_LEAVE,      /* SIGTERM to an agent */

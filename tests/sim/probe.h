@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "agent/agent_state.h"
+
 struct sim;
 
 /*
@@ -15,5 +17,7 @@ struct sim;
 
 void probe_watch(struct sim *s);
 extern uint64_t probe_edges[PROBE_EDGES_MAX];
+/* How often each event has met an agent in each state. */
+extern uint64_t probe_agent_edges[AGENT_STATE_COUNT][AGENT_EVENT_COUNT];
 
 #endif

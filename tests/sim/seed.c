@@ -49,7 +49,7 @@ static bool is_at_work(const struct sim *s, const struct membership *r, uint32_t
     if (!a || a->end != AGENT_LIVES || !n->connected)
         return false;
     if (n->state == MEMBERSHIP_NODE_ACTIVE)
-        return a->epoch == r->epoch && a->started && a->alive == n->workers;
+        return a->group_epoch == r->epoch && a->started && a->alive == n->workers;
     return n->state == MEMBERSHIP_NODE_FINISHED || n->state == MEMBERSHIP_NODE_WAITING;
 }
 
@@ -67,7 +67,7 @@ static bool is_running(const struct sim *s, unsigned job, const struct membershi
         if (m->plan->job != job)
             continue;
         if (m->starting || m->paused ||
-            (is_alive(m) && session_state(m->agent->member) != SESSION_ATTACHED))
+            (is_alive(m) && session_state(m->agent->session) != SESSION_ATTACHED))
             return false;
         there += is_alive(m);
     }
@@ -140,7 +140,7 @@ static uint64_t patience_us(const struct sim *s)
     for (unsigned j = 0; j < s->plan.jobs; j++) {
         const struct job_config *c = &s->plan.job[j].config;
         uint64_t ms = c->restart_backoff_ms + c->join_timeout_ms + c->last_call_ms +
-                      c->shutdown_grace_ms + 10 * c->lease_ms +
+                      c->shutdown_grace_ms + c->failure_grace_ms + 10 * c->lease_ms +
                       s->plan.outage_grace_ms + STOP_MARGIN_MS + STORE_START_MS +
                       CHECKPOINT_WAIT_MS + 2 * RECONNECT_DELAY_MS_MAX;
 
@@ -210,7 +210,7 @@ static void end_job(struct sim *s, unsigned job)
             agent_end_job(mc->agent, false);
             return;
         }
-        group_succeed(mc->agent);
+        sim_group_succeed(mc->agent);
     }
 }
 

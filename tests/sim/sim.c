@@ -36,6 +36,7 @@ struct worker {
     bool violated;
     struct seed_result result;
     uint64_t edges[PROBE_EDGES_MAX];
+    uint64_t agent_edges[AGENT_STATE_COUNT][AGENT_EVENT_COUNT];
 };
 
 static const struct opt table[] = {
@@ -125,6 +126,7 @@ static void work(struct worker *w, const struct options *o, long long index)
     }
     alarm(0);
     memcpy(w->edges, probe_edges, sizeof(w->edges));
+    memcpy(w->agent_edges, probe_agent_edges, sizeof(w->agent_edges));
     if (w->violated)
         tell_story(w->at_seed, w->result.invariant);
     _exit(w->violated);
@@ -168,6 +170,42 @@ static unsigned print_edges(const uint64_t *edges)
     return missing;
 }
 
+/* A group that is told to stop says when it has, and nothing else. */
+static bool cannot_be_taken(enum agent_state state, enum agent_event event)
+{
+    return (state == AGENT_ENDING && event == AGENT_EV_ALL_EXITED) ||
+           (state == AGENT_STOPPING && event == AGENT_EV_FAILED);
+}
+
+static unsigned print_agent_edges(const struct worker *w)
+{
+    unsigned missing = 0;
+
+    for (enum agent_state s = 0; s < AGENT_STATE_COUNT; s++)
+        for (enum agent_event e = 0; e < AGENT_EVENT_COUNT; e++) {
+            struct agent_edge edge = agent_edge(s, e);
+
+            if (edge.act == AGENT_ACT_NONE)
+                continue;
+            printf("%12" PRIu64 "  agent %-8s --%s--> %s\n", w->agent_edges[s][e],
+                   agent_state_name(s), agent_event_name(e), agent_state_name(edge.to));
+            missing += w->agent_edges[s][e] == 0 && !cannot_be_taken(s, e);
+        }
+    return missing;
+}
+
+static void add_worker(struct worker *sum, const struct worker *w)
+{
+    sum->done += w->done;
+    sum->events += w->events;
+    sum->simulated_ms += w->simulated_ms;
+    for (unsigned e = 0; e < PROBE_EDGES_MAX; e++)
+        sum->edges[e] += w->edges[e];
+    for (unsigned s = 0; s < AGENT_STATE_COUNT; s++)
+        for (unsigned e = 0; e < AGENT_EVENT_COUNT; e++)
+            sum->agent_edges[s][e] += w->agent_edges[s][e];
+}
+
 static int run_seeds(const struct options *o)
 {
     size_t size = JOBS_RUN_MAX * sizeof(struct worker);
@@ -182,20 +220,15 @@ static int run_seeds(const struct options *o)
         return 1;
     good = run_all(workers, o);
     took_ms = clock_ms() - start_ms;
-    for (long long i = 0; i < o->jobs; i++) {
-        sum.done += workers[i].done;
-        sum.events += workers[i].events;
-        sum.simulated_ms += workers[i].simulated_ms;
-        for (unsigned e = 0; e < PROBE_EDGES_MAX; e++)
-            sum.edges[e] += workers[i].edges[e];
-    }
-    missing = print_edges(sum.edges);
+    for (long long i = 0; i < o->jobs; i++)
+        add_worker(&sum, &workers[i]);
+    missing = print_edges(sum.edges) + print_agent_edges(&sum);
     printf("%" PRIu64 " seeds, %" PRIu64 " events, %" PRIu64 " a seed, %.1f simulated "
            "hours, in %.1f s on %lld processes\n",
            sum.done, sum.events, sum.done ? sum.events / sum.done : 0,
            (double)sum.simulated_ms / 3.6e6, (double)took_ms / 1e3, o->jobs);
     if (missing && good && o->seeds >= EDGES_EXPECTED_FROM) {
-        printf("%u edges of the state machine were never taken\n", missing);
+        printf("%u edges of the state machines were never taken\n", missing);
         good = false;
     }
     return good ? 0 : 1;
