@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# takes: 3 s
 #
 # Real clients keep their jobs through the deaths of their daemon: it is killed with -9 and
 # started again on its directory, over and over, while jobs form, fail, restart and finish.

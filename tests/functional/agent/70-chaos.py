@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 30 s
 """
 Chaos (scripts/chaos), two clusters side by side, with seeds that are always the same. With
 CHAOS_MINUTES=N in the environment also so many minutes of new ones, which are printed; a

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 5 s
 """
 crun on several nodes, each a network namespace with an address and a host name of its
 own: where the rendezvous runs, which ranks come out, how failures, signals and losses end.

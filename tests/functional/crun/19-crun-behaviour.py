@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 25 s
+# no root: nothing may be left behind without a cgroup either
 """
 crun as a person and a machine meet it: exit codes, Ctrl-C and other signals, standard
 input, low limits, being process 1, what a worker finds around itself, restarts. After

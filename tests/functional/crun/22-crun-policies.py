@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 5 s
 """
 What a job does about failures that come again and again, about spares, nodes that come
 back, nodes that are refused, and a node that is drained: several nodes, each a network

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 15 s
 """
 crun --preflight on several hosts: a node that does not reach the others is named and kept
 out, though it reaches the rendezvous, and the job goes on with the others if they suffice.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 3 s
 """
 A daemon under load, killed with -9 at random moments, over files that lose whatever was
 not synced; a new one on the same directory must know all that was acknowledged: every

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# takes: 30 s
 # sanitizers: no, test_tcpstore and the fuzzers have the store's server do the same
 #
 # The newest PyTorch from PyPI works with the store server: see tests/lib/interop.py.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 20 s
 # sanitizers: no, 16, 17 and 19 have crun do the same
 """The same command lines under PyTorch's torchrun and under crun.
 

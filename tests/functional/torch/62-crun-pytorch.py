@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 60 s
 # sanitizers: no, 18 and 19 have crun do the same
 """
 An unmodified PyTorch program under crun: tests/programs/ddp_train.py on one node and on

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 40 s
 # sanitizers: no, 22 and 70-chaos have crun do the same
 """
 An unmodified PyTorch program (tests/programs/ddp_train.py, gloo) on two to three nodes, in

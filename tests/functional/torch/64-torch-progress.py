@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 25 s
 # sanitizers: no, 25 has crun do the same
 """
 A PyTorch training (gloo) that writes its status page by the README's snippet: `crunctl

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 8 s
 """
 The trainer as a person meets it: flags and their mistakes, files that are not
 what they should be, lines and metrics, a terminal; the same bits on every run, about the

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# takes: 12 s
+# sanitizers: no, scripts/demo makes and runs the plain build
 #
 # The demo does what it says: a worker is killed, it comes back, digits are read. With a
 # small model and few samples, so that it takes seconds.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# sanitizers: no, it runs make alone
 #
 # What is linked along as an archive comes from where pkg-config says that the library is.
 set -euo pipefail

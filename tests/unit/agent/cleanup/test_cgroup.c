@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* no root: there may be no cgroup to be had */
 #include "agent/cleanup/cgroup.h"
 
 #include <fcntl.h>

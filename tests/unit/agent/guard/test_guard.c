@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 8 s */
+/* no root: what root alone may do, it does otherwise */
 /*
  * A real guard with real workers, in each containment: in a cgroup where there can be
  * one, in sessions, and in sessions of an ordinary user. How workers begin and end.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* no root: credentials and limits are the user's */
 /*
  * What a worker of the guard finds around itself, in each containment.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* no root: credentials and limits are the user's */
 /*
  * Where the next workers are born. A folder is as good as a cgroup as long as nobody is
  * to be born there; the rest of the table is at work in test_guard*.c.

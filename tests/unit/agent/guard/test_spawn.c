@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* no root: namespaces and priorities are root's */
 #include "agent/guard/spawn.h"
 
 #include <errno.h>

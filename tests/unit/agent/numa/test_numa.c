@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 6 s */
 #include "agent/numa/numa.h"
 
 #include <check.h>

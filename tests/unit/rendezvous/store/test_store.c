@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 4 s */
 /*
  * What the protocol's tests do not see of the store: the order of wakes, caps, what is
  * charged, and that the time of an operation does not depend on the other keys.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 3 s */
 /* Large values, many keys, and the limits: see test_tcpstore.c. */
 #include "rendezvous/store/tcpstore.h"
 

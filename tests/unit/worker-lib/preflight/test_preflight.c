@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 7 s */
 #include "worker-lib/preflight/node_verdict.h"
 
 #include <check.h>
