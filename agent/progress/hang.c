@@ -16,7 +16,7 @@
  * looks. */
 struct rank {
     struct page_values progress;
-    bool alive, stepped;
+    bool alive, stopped, stepped;
     uint64_t changed_at, step_at;
     uint64_t seen;                /* steps */
     uint64_t longest[STEPS_KEPT]; /* ring: no step between two looks took longer */
@@ -82,6 +82,7 @@ static void note_step(struct rank *r, uint64_t step, uint64_t now)
 static void look_at(struct rank *r, const struct hang_sight *s, uint64_t now)
 {
     r->alive = s->alive;
+    r->stopped = s->stopped;
     if (!s->changed)
         return;
     if (s->progress.written && (!r->stepped || s->progress.step != r->progress.step))
@@ -136,7 +137,7 @@ static uint64_t long_allowance(const struct hang *h, uint64_t step_ms)
 
 static bool waits(const struct rank *r)
 {
-    return r->progress.phase == PROGRESS_COMMUNICATING;
+    return r->progress.phase == PROGRESS_COMMUNICATING && !r->stopped;
 }
 
 static bool is_busy(const struct rank *r)

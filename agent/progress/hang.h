@@ -46,6 +46,7 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
 struct hang_sight {
     struct page_values progress;
     bool changed, alive;
+    bool stopped; /* by a signal or a debugger: it waits for nobody */
 };
 void hang_look(struct hang *h, const struct hang_sight *sight, uint64_t now_ms);
 

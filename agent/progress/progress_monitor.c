@@ -17,6 +17,7 @@
 #include "agent/progress/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/proc.h"
 #include "rendezvous/base/xalloc.h"
 
 struct progress_monitor {
@@ -46,6 +47,15 @@ struct progress_monitor {
 
 /* -- looking -------------------------------------------------------------------- */
 
+/* Of ranks that all wait in the same step, a stopped one is the one waited for. */
+static bool is_stopped_while_it_waits(const struct hang_sight *s, pid_t pid)
+{
+    struct proc_stat stat;
+
+    return !s->changed && s->alive && s->progress.phase == PROGRESS_COMMUNICATING &&
+           proc_read_stat(pid, &stat) && (stat.state == 'T' || stat.state == 't');
+}
+
 static void look(struct progress_monitor *w)
 {
     for (uint32_t i = 0; i < w->pages->count; i++) {
@@ -53,6 +63,7 @@ static void look(struct progress_monitor *w)
 
         s->changed = page_reader_read(&s->progress, w->pages->page[i]);
         s->alive = group_pid(w->group, i) != 0;
+        s->stopped = is_stopped_while_it_waits(s, group_pid(w->group, i));
         w->somebody_wrote |= s->progress.written;
     }
     hang_look(w->hang, w->sight, clock_ms());

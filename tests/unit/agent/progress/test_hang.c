@@ -156,6 +156,19 @@ START_TEST(the_one_that_is_behind_is_named)
 }
 END_TEST
 
+/* Its page is the others', and stays so. */
+START_TEST(a_stopped_rank_waits_for_nobody)
+{
+    begin(60, false, true);
+    all_write(PROGRESS_COMMUNICATING, 10);
+    sight[1].stopped = true;
+    expect(1, 60);
+    sight[1].stopped = false;
+    expect(0, 15);
+    end();
+}
+END_TEST
+
 START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
 {
     begin(60, false, false);
@@ -343,6 +356,7 @@ int main(void)
     tcase_add_test(t, who_stops_writing_hangs_after_the_timeout);
     tcase_add_test(t, without_a_timeout_nobody_hangs);
     tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
+    tcase_add_test(t, a_stopped_rank_waits_for_nobody);
     tcase_add_test(t, one_that_never_writes_gets_as_long_as_one_that_loads);
     tcase_add_test(t, nobody_is_judged_before_the_first_has_written);
     tcase_add_test(t, who_is_done_may_take_its_time);
