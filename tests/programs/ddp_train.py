@@ -31,7 +31,10 @@ def arguments():
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
     parser.add_argument("--batch-seconds", type=float, default=0.0, help="of made-up work")
-    parser.add_argument("--fail-rank", type=int, default=-1, help="raise in this rank")
+    parser.add_argument("--fail-rank", type=int, default=-1, help="raise in this rank, at the end")
+    parser.add_argument("--by-hand", action="store_true",
+                        help="gradients are averaged and steps taken by hand: the same numbers, "
+                        "and PyTorch's compiler, which takes a second, is not imported")
     parser.add_argument("--until", help="end before the last epoch once this file is there")
     parser.add_argument("--new-groups", action="store_true",
                         help="in each epoch a process group is made, used and destroyed")
@@ -47,6 +50,47 @@ def made_up_data():
 def make_model():
     torch.manual_seed(2)
     return nn.Sequential(nn.Linear(FEATURES, 32), nn.Tanh(), nn.Linear(32, 1))
+
+
+class HandDDP(nn.Module):
+    """What DistributedDataParallel computes, each gradient on its own."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for p in module.parameters():
+            p.register_post_accumulate_grad_hook(self.average)
+
+    @staticmethod
+    def average(p):
+        p.grad /= dist.get_world_size()
+        dist.all_reduce(p.grad)
+
+    def forward(self, x):
+        return self.module(x)
+
+
+class HandSGD:
+    """What torch.optim.SGD computes."""
+
+    def __init__(self, parameters, lr, momentum):
+        self.parameters, self.lr, self.momentum = list(parameters), lr, momentum
+        self.buffers = [torch.zeros_like(p) for p in self.parameters]
+
+    def zero_grad(self):
+        for p in self.parameters:
+            p.grad = None
+
+    def step(self):
+        with torch.no_grad():
+            for p, buffer in zip(self.parameters, self.buffers):
+                p -= self.lr * buffer.mul_(self.momentum).add_(p.grad)
+
+    def state_dict(self):
+        return {"buffers": self.buffers}
+
+    def load_state_dict(self, state):
+        self.buffers = state["buffers"]
 
 
 def checksum(model):
@@ -120,9 +164,10 @@ def main():
     sampler = DistributedSampler(data, seed=3)
     loader = DataLoader(data, BATCH, sampler=sampler, num_workers=args.workers)
     model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    make_optimizer = HandSGD if args.by_hand else torch.optim.SGD
+    optimizer = make_optimizer(model.parameters(), lr=0.05, momentum=0.9)
     begin = load(args.checkpoint, model, optimizer)
-    model = DistributedDataParallel(model)
+    model = (HandDDP if args.by_hand else DistributedDataParallel)(model)
     for epoch in range(begin, args.epochs):
         sampler.set_epoch(epoch)
         loss = train_epoch(model, loader, optimizer, args.batch_seconds)
@@ -133,11 +178,11 @@ def main():
             use_a_new_group()
         say("epoch", rank=rank, world=world, epoch=epoch, loss=f"{loss:.6f}",
             sum=f"{checksum(model):.12f}")
-        if rank == args.fail_rank:
-            raise ValueError(f"rank {rank} was told to fail")
         if args.until and is_there(args.until):
             break
     say("done", rank=rank, world=world, began=begin, sum=f"{checksum(model):.12f}")
+    if rank == args.fail_rank:
+        raise ValueError(f"rank {rank} was told to fail")
     dist.destroy_process_group()
 
 

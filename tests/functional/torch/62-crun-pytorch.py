@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 60 s
+# takes: 20 s
 # sanitizers: no, 18 and 19 have crun do the same
 """
 An unmodified PyTorch program under crun: tests/programs/ddp_train.py on one node and on
-two, killed in the middle and resumed, failing with a traceback. PyTorch comes from PyPI
+two, killed in the middle and resumed, failing with a traceback. A worker takes three seconds
+of a core to import PyTorch, so a job shows what it can. PyTorch comes from PyPI
 by scripts/torch-venv; several nodes are network namespaces. What cannot be had is said
 loudly, and the exit code is 77.
 
@@ -27,6 +28,7 @@ from torch_jobs import Here, SECONDS, TRAIN, said, skip, torch_env  # noqa: E402
 BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
 EPOCHS = 6
+SAMPLES, BATCH = 512, 16  # of ddp_train.py
 
 
 # -- running and judging --------------------------------------------------------------
@@ -67,16 +69,16 @@ def expect(code, *processes):
     fail(f"not all ended with {code} within {SECONDS} s")
 
 
-def check_world(found, local_world, restarts=0, max_restarts=0):
+def check_world(found, nodes_count, local_world, restarts=0, max_restarts=0):
     """Every rank's environment is what torchrun would give it."""
-    world = 4
+    world = nodes_count * local_world
     if sorted(int(facts["RANK"]) for facts in found) != list(range(world)):
         fail("ranks:", found)
     for facts in found:
         rank = int(facts["RANK"])
         want = {"LOCAL_RANK": rank % local_world, "WORLD_SIZE": world,
                 "LOCAL_WORLD_SIZE": local_world, "GROUP_RANK": rank // local_world,
-                "GROUP_WORLD_SIZE": world // local_world, "ROLE_RANK": rank,
+                "GROUP_WORLD_SIZE": nodes_count, "ROLE_RANK": rank,
                 "ROLE_WORLD_SIZE": world, "ROLE_NAME": "default",
                 "TORCHELASTIC_RESTART_COUNT": restarts,
                 "TORCHELASTIC_MAX_RESTARTS": max_restarts,
@@ -88,38 +90,47 @@ def check_world(found, local_world, restarts=0, max_restarts=0):
         fail("run ids:", found)
 
 
-def check_trained(*processes):
-    """All four ranks ended with the same parameters, those of every other training."""
+def check_trained(world, *processes):
+    """All ranks ended with the same parameters, those of every other training of that size."""
     done = said("done", *processes)
-    if sorted(facts["rank"] for facts in done) != list("0123"):
+    if sorted(int(facts["rank"]) for facts in done) != list(range(world)):
         fail("ranks that are done:", done)
     if len({facts["sum"] for facts in done}) != 1:
         fail("the ranks differ:", done)
     total = float(done[0]["sum"])
-    check_trained.sums.append(total)
-    if not math.isclose(total, check_trained.sums[0], rel_tol=1e-9):
-        fail("trainings differ:", check_trained.sums)
+    first = check_trained.sums.setdefault(world, total)
+    # gloo adds in an order of its own, and a float32 is rounded at each step
+    tolerance = EPOCHS * SAMPLES // BATCH * 2**-23
+    if not math.isclose(total, first, rel_tol=tolerance):
+        fail(f"trainings differ: {total}, {first}")
+    # which is less than what any epoch adds: one that is left out would be seen
+    sums = {f["epoch"]: float(f["sum"]) for f in said("epoch", *processes)}
+    if math.isclose(sums[str(EPOCHS - 2)], total, rel_tol=10 * tolerance):
+        fail("the last epoch moved nothing:", sums)
     return done
 
 
-check_trained.sums = []
+check_trained.sums = {}
 
 
 def kill_in_the_middle(rank, *processes):
-    """kill -9 of a worker once the second epoch's checkpoint is written."""
+    """kill -9 of a worker once the second epoch's checkpoint is written; what crun said before."""
     until(lambda: any(f["epoch"] == "1" for f in said("epoch", *processes)),
           "the second epoch", SECONDS)
+    before = "".join(p.err for p in processes)
     pid = next(int(f["pid"]) for f in said("env", *processes) if f["RANK"] == str(rank))
     os.kill(pid, signal.SIGKILL)
+    return before
 
 
-def check_resumed(local_world, *processes):
+def check_resumed(nodes_count, local_world, *processes):
     envs = said("env", *processes)
     check_world([f for f in envs if f["TORCHELASTIC_RESTART_COUNT"] == "0"],
-                local_world, 0, 3)
+                nodes_count, local_world, 0, 1)
     check_world([f for f in envs if f["TORCHELASTIC_RESTART_COUNT"] != "0"],
-                local_world, 1, 3)
-    began = {int(facts["began"]) for facts in check_trained(*processes)}
+                nodes_count, local_world, 1, 1)
+    began = {int(facts["began"])
+             for facts in check_trained(nodes_count * local_world, *processes)}
     if len(began) != 1 or not 2 <= began.pop() < EPOCHS:
         fail("did not resume from the checkpoint:", said("done", *processes))
 
@@ -127,36 +138,29 @@ def check_resumed(local_world, *processes):
 # -- one node -------------------------------------------------------------------------
 
 
-def one_node(job, node):
-    p = job.crun(node, "--standalone", "--nproc_per_node=4", *job.new())
-    expect(0, p)
-    check_world(said("env", p), 4)
-    check_trained(p)
-    if p.err:
-        fail("not quiet:", p.err)
-
-
-def a_killed_worker_is_resumed(job, node):
-    p = job.crun(node, "--standalone", "--nproc-per-node=4", "--max-restarts=3", *job.new(),
-                 "--batch-seconds", 0.02)
-    kill_in_the_middle(1, p)
-    expect(0, p)
-    check_resumed(4, p)
-    for text in ("rank 1", "SIGKILL", "restart 1 of 3"):
-        if text not in p.err:
-            fail(f"{text!r} is not in:\n{p.err}")
-
-
-def an_exception_is_told_with_its_traceback(job, node):
-    p = job.crun(node, "--standalone", "--nproc_per_node=2", *job.new(), "--fail-rank", 1)
-    expect(1, p)
-    report = p.err[p.err.find("crun: "):]
+def check_report(p):
+    """The end of a job of which rank 1 raised: its traceback is told."""
+    report = p.err[p.err.rfind("crun: the job has failed"):]
     for text in (" failed: ", "rank 1", "ValueError: rank 1 was told to fail",
                  "exit code 1, as rank 1's"):
         if text not in report:
             fail(f"{text!r} is not in crun's report:\n{p.err}")
     if not re.search(r"\| +File \"[^\"]*ddp_train\.py\", line \d+, in main", report):
         fail(f"no traceback in crun's report:\n{p.err}")
+
+
+def a_killed_worker_is_resumed_and_an_exception_is_told(job, node):
+    p = job.crun(node, "--standalone", "--nproc-per-node=2", "--max-restarts=1", *job.new(),
+                 "--batch-seconds", 0.01, "--fail-rank", 1)
+    said_before = kill_in_the_middle(1, p)
+    if said_before:
+        fail("not quiet:", said_before)
+    expect(1, p)
+    check_resumed(1, 2, p)
+    for text in ("rank 1", "SIGKILL", "restart 1 of 1"):
+        if text not in p.err:
+            fail(f"{text!r} is not in:\n{p.err}")
+    check_report(p)
 
 
 # -- two nodes ------------------------------------------------------------------------
@@ -168,24 +172,24 @@ def two_nodes_static(job, cluster):
                      f"--master_addr={cluster[0].address}", "--master_port=29500",
                      "--nproc_per_node=2", *training) for i in (0, 1)]
     expect(0, *both)
-    check_world(said("env", *both), 2)
-    check_trained(*both)
+    check_world(said("env", *both), 2, 2)
+    check_trained(4, *both)
 
 
 def two_nodes_with_a_daemon(job, cluster):
     daemon = cluster[0].start([BIN / "crund", "--listen", ":29400"])
     until(lambda: "listening" in daemon.err, "crund")
-    training = job.new() + ["--batch-seconds", 0.02]
-    both = [job.crun(cluster[i], "--nnodes=2", "--nproc-per-node=2", "--max-restarts=3",
+    training = job.new() + ["--batch-seconds", 0.01, "--by-hand"]
+    both = [job.crun(cluster[i], "--nnodes=2", "--nproc-per-node=1", "--max-restarts=1",
                      "--rdzv-backend=c10d", "--rdzv-id=training",
                      f"--rdzv-endpoint={cluster[0].address}:29400", *training)
             for i in (0, 1)]
-    kill_in_the_middle(3, *both)
+    kill_in_the_middle(1, *both)
     expect(0, *both)
-    check_resumed(2, *both)
+    check_resumed(2, 1, *both)
 
 
-ONE_NODE = [one_node, a_killed_worker_is_resumed, an_exception_is_told_with_its_traceback]
+ONE_NODE = [a_killed_worker_is_resumed_and_an_exception_is_told]
 TWO_NODES = [two_nodes_static, two_nodes_with_a_daemon]
 
 

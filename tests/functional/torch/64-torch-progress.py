@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 25 s
+# takes: 20 s
 # sanitizers: no, 25 has crun do the same
 """
 A PyTorch training (gloo) that writes its status page by the README's snippet: `crunctl
@@ -41,12 +41,13 @@ def steps_and_loss_are_shown(address, beyond=0):
     def getting_on():
         jobs = json.loads(ask(address, "--json"))
         node.update(jobs[0]["nodes"][0] if jobs and jobs[0]["nodes"] else {})
-        # the first step of a worker has no loss yet
-        return ((node.get("step") or 0) > beyond and float(node.get("steps_per_s") or 0) > 0
-                and node.get("loss"))
+        # the first step of a worker has no loss yet; an agent that waits for a core between
+        # the step and the time of it is wrong about the steps of a short while
+        return ((node.get("step") or 0) > beyond and node.get("loss") and
+                0 < float(node.get("steps_per_s") or 0) <= STEPS_PER_S_MAX)
 
-    until(getting_on, f"a step past {beyond}, steps per second and a loss", SECONDS)
-    if float(node["steps_per_s"]) > STEPS_PER_S_MAX or not 0 < float(node["loss"]) < 100:
+    until(getting_on, lambda: f"a step past {beyond}, a loss and steps per second: {node}", SECONDS)
+    if not 0 < float(node["loss"]) < 100:
         fail("not what the workers do:", node)
     row = rf"{node['host']}.* \d+ +\d+\.\d+ +\d+\.\d+"
     if not re.search(row, ask(address)):
@@ -57,7 +58,7 @@ def steps_and_loss_are_shown(address, beyond=0):
 def stop_one(job):
     """Rank 1 stops in the middle; it is named, and all begin again where they were."""
     found = {f["rank"]: f for f in said("began", job)}
-    os.kill(int(found["1"]["pid"]), signal.SIGSTOP)
+    os.kill(int(found["1"]["pid"]), signal.SIGSTOP)  # whatever it says that it does
     until(lambda: len(said("began", job)) == 4, "the workers after a restart", SECONDS)
     for pattern in (r"rank 1 on \S+ hangs: no progress for \S+ s at step \d+",
                     r"rank 0 \(pid \d+\): step \d+, communicating, ",
