@@ -270,26 +270,6 @@ static uint32_t on_body_max(void *arg, struct conn *c)
     return proto_body_max(registry_phase(g->peer));
 }
 
-/* One line a second for each source, whatever it does. */
-__attribute__((format(printf, 3, 4))) static void
-log_about(struct server *s, const struct net_addr *source, const char *fmt, ...)
-{
-    char from[NET_TEXT_SIZE], what[1024];
-    unsigned held_back;
-    va_list ap;
-
-    if (!log_limit_pass(&s->limit, net_hash_host(source), clock_ms(), &held_back))
-        return;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof(what), fmt, ap);
-    va_end(ap);
-    net_format(source, from, sizeof(from));
-    if (held_back)
-        log_info("%s: %s (%u more lines about it held back)", from, what, held_back);
-    else
-        log_info("%s: %s", from, what);
-}
-
 static void on_closed(void *arg, struct conn *c, const char *why)
 {
     struct guest *g = arg;
@@ -298,8 +278,8 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     if (g->standing != STRANGER)
         registry_describe(g->peer, who, sizeof(who));
     if (why[0])
-        log_about(g->server, conn_peer(c), "closed: %s%s%s", who, who[0] ? ": " : "",
-                  why);
+        net_log_peer(&g->server->limit, LOG_INFO, conn_peer(c), "closed: %s%s%s", who,
+                     who[0] ? ": " : "", why);
     dismiss(g);
 }
 
@@ -320,8 +300,8 @@ static void drop_heaviest(struct server *s)
     if (s->visitors_bytes <= VISITORS_OUT_MAX)
         return;
     s->visitors_bytes -= conn_waiting(heaviest->conn);
-    log_about(s, conn_peer(heaviest->conn),
-              "closed: too much waits to be read by it and others");
+    net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
+                 "closed: too much waits to be read by it and others");
     dismiss(heaviest);
 }
 
@@ -374,8 +354,8 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
         s->config.store_client(s->config.arg, fd);
         return;
     }
-    log_about(s, from, "refused: %s",
-              kind == FRAME_KIND_UNKNOWN ? first : refused[kind]);
+    net_log_peer(&s->limit, LOG_INFO, from, "refused: %s",
+                 kind == FRAME_KIND_UNKNOWN ? first : refused[kind]);
     close(fd);
 }
 
@@ -401,8 +381,9 @@ static bool on_make_room(void *arg, const struct net_addr *from)
          server_connections(s) < s->config.conns_max) ||
         drop_one(s))
         return true;
-    log_about(s, from, "refused: all of the %u connections there may be are in use",
-              s->config.conns_max);
+    net_log_peer(&s->limit, LOG_INFO, from,
+                 "refused: all of the %u connections there may be are in use",
+                 s->config.conns_max);
     return false;
 }
 

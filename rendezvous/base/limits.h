@@ -19,8 +19,4 @@
 #define WORKERS_PER_NODE_MAX 4096
 #define QUARANTINE_MAX 8
 
-/* sockets that listen */
-#define ACCEPT_PAUSE_MS 100 /* while there are no descriptors */
-#define LISTEN_BACKLOG 4096
-
 #endif

@@ -8,11 +8,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/port_owner.h"
 
@@ -450,4 +452,24 @@ uint64_t net_hash_host(const struct net_addr *addr)
     struct host h = host_of(addr);
 
     return hash_fnv1a(HASH_FNV1A_BASIS, h.byte, h.size);
+}
+
+void net_log_peer(struct log_limit *limit, enum log_level level,
+                  const struct net_addr *peer, const char *fmt, ...)
+{
+    char from[NET_TEXT_SIZE], text[1024];
+    unsigned held_back;
+    va_list args;
+
+    if (!log_limit_pass(limit, net_hash_host(peer), clock_ms(), &held_back))
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    net_format(peer, from, sizeof(from));
+    if (held_back)
+        log_at(level, "%s: %s (%u more lines about it held back)", from, text,
+               held_back);
+    else
+        log_at(level, "%s: %s", from, text);
 }

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/log.h"
 
 /* TCP addresses and sockets. Every descriptor from here is non-blocking and
  * close-on-exec. */
@@ -57,5 +58,11 @@ bool net_same_host(const struct net_addr *a, const struct net_addr *b);
 bool net_is_local(const struct net_addr *addr);
 /* A number that is the same for the same host, ports apart. */
 uint64_t net_hash_host(const struct net_addr *addr);
+
+/* A line about a peer, whose address it begins with; one line a second for each host.
+ */
+void net_log_peer(struct log_limit *limit, enum log_level level,
+                  const struct net_addr *peer, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -11,7 +11,9 @@
 #define HANG_UP_MS 1000        /* for the last answer to arrive */
 #define READ_SHARE_BYTES 8192  /* of one connection in one turn */
 #define KEEPALIVE_S 60
-#define ACCEPT_SHARE 64 /* connections in one turn */
+#define LISTEN_BACKLOG 4096
+#define ACCEPT_PAUSE_MS 100 /* while there are no descriptors */
+#define ACCEPT_SHARE 64     /* connections in one turn */
 #define ADDRESSES_PER_NAME_MAX 8
 
 #endif

@@ -1,60 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Accepting. A connection waits here, in order of arrival, until its first bytes decide
- * what it is. They are only looked at (MSG_PEEK), because a store connection is handed
- * on unread, and watched edge-triggered, because a peer that sends one byte at a time
- * would otherwise be readable all the time. All wait equally long, so the order of
- * arrival is the order of deadlines and one timer serves them all.
+ * Accepting. A connection waits here until its first bytes decide what it is. They are
+ * only looked at (MSG_PEEK), because a store connection is handed on unread, and
+ * watched edge-triggered, because a peer that sends one byte at a time would otherwise
+ * be readable all the time.
  */
 #include "rendezvous/net/listener.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <event2/event.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/net/limits.h"
-#include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/acceptor.h"
+#include "rendezvous/net/limits.h"
 
-struct stranger {
-    TAILQ_ENTRY(stranger) entry;
+struct new_conn {
+    struct acceptor_entry entry;
     struct listener *listener;
     struct event *event;
     int fd;
-    uint64_t since_ms;
     struct net_addr peer;
 };
 
 struct listener {
     struct loop *loop;
     struct listener_calls calls;
+    struct acceptor acceptor;
     struct event *event;
-    int fd;
-    int spare_fd; /* given up for a moment when there is no other descriptor */
     struct net_addr addr;
-    TAILQ_HEAD(, stranger) strangers;
-    unsigned count;
-    struct loop_timer deadline; /* of the first stranger */
-    struct loop_timer resume;
-    struct log_limit limit;
+    struct loop_timer timer; /* the acceptor's */
 };
 
-static int open_spare(void)
-{
-    return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 /* What people point at a wrong port, by how it begins. */
-static const char *describe(const char *data, size_t size)
+static const char *describe_bytes(const char *data, size_t size)
 {
     static const struct {
         const char *start, *text;
@@ -75,39 +60,36 @@ static const char *describe(const char *data, size_t size)
     return "not a protocol spoken here";
 }
 
-/* -- strangers ------------------------------------------------------------------- */
+/* -- connections that have not identified themselves ------------------------------ */
 
-static void watch_first(struct listener *l)
+/* A timer that is too early looks again. */
+static void arm_timer(struct listener *l)
 {
-    struct stranger *first = TAILQ_FIRST(&l->strangers);
+    uint64_t next = acceptor_next_ms(&l->acceptor);
 
-    if (first)
-        loop_timer_arm(&l->deadline, first->since_ms + HELLO_DEADLINE_MS);
-    else
-        loop_timer_cancel(&l->deadline);
+    if (next != UINT64_MAX && (!l->timer.armed || l->timer.at_ms > next))
+        loop_timer_arm(&l->timer, next);
 }
 
 /* Forget it; its socket is the caller's from here on. */
-static int release(struct stranger *s)
+static int new_conn_release(struct new_conn *c)
 {
-    struct listener *l = s->listener;
-    int fd = s->fd;
+    int fd = c->fd;
 
-    TAILQ_REMOVE(&l->strangers, s, entry);
-    l->count--;
-    event_free(s->event);
-    free(s);
+    acceptor_remove(&c->listener->acceptor, &c->entry);
+    event_free(c->event);
+    free(c);
     return fd;
 }
 
 /* Hand it on if its first bytes decide, close it if no more can come. False: wait. */
-static bool decide(struct stranger *s, bool closed)
+static bool new_conn_decide(struct new_conn *c, bool closed)
 {
-    struct listener *l = s->listener;
-    struct net_addr peer = s->peer;
-    uint64_t since_ms = s->since_ms;
+    struct listener *l = c->listener;
+    struct net_addr peer = c->peer;
+    uint64_t since_ms = c->entry.since_ms;
     char data[16];
-    ssize_t n = recv(s->fd, data, sizeof(data), MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recv(c->fd, data, sizeof(data), MSG_PEEK | MSG_DONTWAIT);
     enum frame_kind kind = FRAME_KIND_MORE;
     int fd;
 
@@ -117,11 +99,11 @@ static bool decide(struct stranger *s, bool closed)
         kind = frame_sniff(data, (size_t)n);
     if (kind == FRAME_KIND_MORE && n > 0 && !closed)
         return false;
-    fd = release(s);
-    if (kind == FRAME_KIND_MORE) /* gone again: a port scan, a health check */
+    fd = new_conn_release(c);
+    if (kind == FRAME_KIND_MORE) /* closed already: a port scan, a health check */
         close(fd);
     else
-        l->calls.arrived(l->calls.arg, fd, kind, describe(data, (size_t)n), &peer,
+        l->calls.arrived(l->calls.arg, fd, kind, describe_bytes(data, (size_t)n), &peer,
                          since_ms);
     return true;
 }
@@ -129,84 +111,47 @@ static bool decide(struct stranger *s, bool closed)
 static void on_first_bytes(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
-    decide(arg, what & EV_CLOSED);
+    new_conn_decide(arg, what & EV_CLOSED);
 }
 
-static void welcome(struct listener *l, int fd, const struct net_addr *peer)
+static void new_conn_create(struct listener *l, int fd, const struct net_addr *peer)
 {
-    struct stranger *s = xcalloc(1, sizeof(*s));
+    struct new_conn *c = xcalloc(1, sizeof(*c));
     short what = EV_READ | EV_CLOSED | EV_ET | EV_PERSIST;
 
-    *s = (struct stranger){
-        .listener = l, .fd = fd, .since_ms = clock_ms(), .peer = *peer
-    };
-    s->event = event_new(loop_base(l->loop), fd, what, on_first_bytes, s);
-    event_add(s->event, NULL);
-    TAILQ_INSERT_TAIL(&l->strangers, s, entry);
-    l->count++;
-    if (!l->deadline.armed)
-        watch_first(l);
+    c->listener = l;
+    c->fd = fd;
+    c->peer = *peer;
+    c->event = event_new(loop_base(l->loop), fd, what, on_first_bytes, c);
+    event_add(c->event, NULL);
+    acceptor_add(&l->acceptor, &c->entry, c);
 }
 
 bool listener_drop_oldest(struct listener *l)
 {
-    struct stranger *s = TAILQ_FIRST(&l->strangers);
+    struct new_conn *c = acceptor_oldest(&l->acceptor);
 
-    if (s)
-        close(release(s));
-    return s != NULL;
-}
-
-static void on_deadline(void *arg)
-{
-    struct listener *l = arg;
-    struct stranger *s;
-    uint64_t now = clock_ms();
-
-    while ((s = TAILQ_FIRST(&l->strangers)) && s->since_ms + HELLO_DEADLINE_MS <= now) {
-        /* what came while we were late counts */
-        if (!decide(s, true))
-            close(release(s));
-    }
-    watch_first(l);
+    if (c)
+        close(new_conn_release(c));
+    return c != NULL;
 }
 
 /* -- accepting ------------------------------------------------------------------- */
 
-static void on_resume(void *arg)
+static void on_timer(void *arg)
 {
     struct listener *l = arg;
+    struct new_conn *c;
+    uint64_t now = clock_ms();
 
-    event_add(l->event, NULL);
-}
-
-/*
- * No descriptor, or no memory in the kernel. The connection at the head of the queue
- * would keep us awake: turn it away with the spare descriptor, then rest.
- */
-static void pause_accepting(struct listener *l, int why)
-{
-    unsigned held_back;
-
-    if (log_limit_pass(&l->limit, 0, clock_ms(), &held_back))
-        log_warn("cannot take connections for now: %s", strerror(why));
-    if (l->spare_fd >= 0) {
-        int fd;
-
-        close(l->spare_fd);
-        fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
-            close(fd);
+    if (acceptor_resume(&l->acceptor, now))
+        event_add(l->event, NULL);
+    while ((c = acceptor_late(&l->acceptor, now))) {
+        /* what came while this process was late counts */
+        if (!new_conn_decide(c, true))
+            close(new_conn_release(c));
     }
-    l->spare_fd = open_spare();
-    event_del(l->event);
-    loop_timer_arm(&l->resume, clock_ms() + ACCEPT_PAUSE_MS);
-}
-
-static bool is_shortage(int errnum)
-{
-    return errnum == EMFILE || errnum == ENFILE || errnum == ENOBUFS ||
-           errnum == ENOMEM;
+    arm_timer(l);
 }
 
 static void on_accept(evutil_socket_t fd, short what, void *arg)
@@ -216,42 +161,36 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 
     (void)what;
     for (int i = 0; i < ACCEPT_SHARE; i++) {
-        int conn = net_accept(fd, &peer);
-
-        if (conn < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
-        if (conn < 0 && is_shortage(errno)) {
-            pause_accepting(l, errno);
-            return;
-        }
-        if (conn < 0) /* that connection failed, not the listener */
-            continue;
+        fd = acceptor_accept(&l->acceptor, &peer);
+        if (fd < 0)
+            break;
         if (l->calls.make_room(l->calls.arg, &peer))
-            welcome(l, conn, &peer);
+            new_conn_create(l, fd, &peer);
         else
-            close(conn);
+            close(fd);
     }
+    if (acceptor_is_paused(&l->acceptor))
+        event_del(l->event);
+    arm_timer(l);
 }
 
 struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
                                  const struct listener_calls *calls, struct err *e)
 {
-    int fd = net_listen(addr, LISTEN_BACKLOG, e);
-    struct listener *l;
+    struct listener *l = xcalloc(1, sizeof(*l));
 
-    if (fd < 0)
+    acceptor_init(&l->acceptor, "rendezvous", HELLO_DEADLINE_MS);
+    if (acceptor_listen(&l->acceptor, addr, e) < 0) {
+        free(l);
         return NULL;
-    l = xcalloc(1, sizeof(*l));
+    }
     l->loop = loop;
     l->calls = *calls;
-    l->fd = fd;
-    l->spare_fd = open_spare();
-    TAILQ_INIT(&l->strangers);
-    if (net_local_addr(fd, &l->addr) < 0)
+    if (net_local_addr(l->acceptor.fd, &l->addr) < 0)
         l->addr = *addr;
-    loop_timer_init(&l->deadline, loop, on_deadline, l);
-    loop_timer_init(&l->resume, loop, on_resume, l);
-    l->event = event_new(loop_base(loop), fd, EV_READ | EV_PERSIST, on_accept, l);
+    loop_timer_init(&l->timer, loop, on_timer, l);
+    l->event = event_new(loop_base(loop), l->acceptor.fd, EV_READ | EV_PERSIST,
+                         on_accept, l);
     event_add(l->event, NULL);
     return l;
 }
@@ -262,12 +201,9 @@ void listener_destroy(struct listener *l)
         return;
     while (listener_drop_oldest(l))
         ;
-    loop_timer_fini(&l->deadline);
-    loop_timer_fini(&l->resume);
+    loop_timer_fini(&l->timer);
     event_free(l->event);
-    close(l->fd);
-    if (l->spare_fd >= 0)
-        close(l->spare_fd);
+    acceptor_fini(&l->acceptor);
     free(l);
 }
 
@@ -278,5 +214,5 @@ const struct net_addr *listener_address(const struct listener *l)
 
 unsigned listener_waiting(const struct listener *l)
 {
-    return l->count;
+    return l->acceptor.count;
 }

@@ -22,45 +22,44 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
 #include "rendezvous/store_server/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/acceptor.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/store_server/host_set.h"
 #include "rendezvous/store_server/store_handoff.h"
 #include "rendezvous/store/tcpstore.h"
 
 #define EVENTS_PER_TURN 256
-#define ACCEPTS_PER_TURN 64
 #define BUFFER_SIZE 65536
 #define PIECES_PER_SEND 64
 
-struct conn {
+struct store_conn {
     struct tcpstore_session session; /* first: a session is cast to its connection */
     int fd;                          /* -1: closed, freed at the end of the turn */
-    bool greeting;                   /* has not said what it is */
+    bool identified;                 /* has said what it is */
     bool blocked;                    /* does not take its answers */
     bool answered;                   /* is on the list of that name */
-    uint64_t greet_until_ms;
-    TAILQ_ENTRY(conn) of_kind; /* greeting, settled or dead */
-    TAILQ_ENTRY(conn) of_answered;
+    struct acceptor_entry waiting;   /* until it is identified */
+    TAILQ_ENTRY(store_conn) of_kind; /* then; or dead */
+    TAILQ_ENTRY(store_conn) of_answered;
 };
 
-TAILQ_HEAD(conns, conn);
+TAILQ_HEAD(store_conns, store_conn);
 
 enum { STAT_COUNT = sizeof(struct store_server_stats) / sizeof(uint64_t) };
 
 struct store_server {
     struct store_server_config config;
     struct tcpstore *tcpstore;
-    int epoll, listener;
+    int epoll;
+    struct acceptor acceptor;
     struct store_handoff *inbox;
     uint16_t port;
-    bool listening;
-    uint64_t listen_again_ms;
-    struct conns greeting, settled, dead;
-    struct conns answered;
+    struct store_conns identified, dead;
+    struct store_conns answered;
     struct store_server_stats now;
     struct log_limit limit;
 
@@ -76,7 +75,7 @@ struct store_server {
 /* Things that are not connections have no session: their address is all there is. */
 static void *listener_tag(struct store_server *s)
 {
-    return &s->listener;
+    return &s->acceptor;
 }
 
 static void *inbox_tag(struct store_server *s)
@@ -93,41 +92,35 @@ static int watch(struct store_server *s, int op, int fd, uint32_t events, void *
 
 static void refuse(struct store_server *s, const struct net_addr *peer, const char *why)
 {
-    char text[NET_TEXT_SIZE];
-    unsigned held_back;
-
     s->now.refused++;
-    if (log_limit_pass(&s->limit, net_hash_host(peer), clock_ms(), &held_back))
-        log_warn("store: closed a connection: %s peer=%s held_back=%u", why,
-                 net_format(peer, text, sizeof(text)), held_back);
-}
-
-static struct conns *list_of(struct store_server *s, const struct conn *c)
-{
-    return c->greeting ? &s->greeting : &s->settled;
+    net_log_peer(&s->limit, LOG_WARN, peer, "store connection closed: %s", why);
 }
 
 /* Its memory stays until the end of the turn, which may have an event of it left. */
-static void conn_close(struct store_server *s, struct conn *c)
+static void store_conn_close(struct store_server *s, struct store_conn *c)
 {
     close(c->fd);
     c->fd = -1;
     tcpstore_close(s->tcpstore, &c->session);
-    TAILQ_REMOVE(list_of(s, c), c, of_kind);
+    if (c->identified)
+        TAILQ_REMOVE(&s->identified, c, of_kind);
+    else
+        acceptor_remove(&s->acceptor, &c->waiting);
     if (c->answered)
         TAILQ_REMOVE(&s->answered, c, of_answered);
     TAILQ_INSERT_TAIL(&s->dead, c, of_kind);
     s->now.connections--;
 }
 
-static void conn_refuse(struct store_server *s, struct conn *c, const char *why)
+static void store_conn_refuse(struct store_server *s, struct store_conn *c,
+                              const char *why)
 {
     struct net_addr peer;
 
     if (net_peer_addr(c->fd, &peer) < 0)
         peer = (struct net_addr){ .len = 0 };
     refuse(s, &peer, why);
-    conn_close(s, c);
+    store_conn_close(s, c);
 }
 
 /* Over loopback, or from this machine's own address to itself: as near as loopback. */
@@ -151,20 +144,22 @@ static bool may_come(struct store_server *s, int fd, const struct net_addr *peer
     return ok;
 }
 
-/* Those who have not even said what they are go first. */
+/* Connections that have not identified themselves go first. */
 static bool make_room(struct store_server *s)
 {
+    struct store_conn *oldest;
+
     if (s->now.connections < s->config.conns_max)
         return true;
-    if (TAILQ_EMPTY(&s->greeting))
-        return false;
-    conn_refuse(s, TAILQ_FIRST(&s->greeting), "too many connections");
-    return true;
+    oldest = acceptor_oldest(&s->acceptor);
+    if (oldest)
+        store_conn_refuse(s, oldest, "too many connections");
+    return oldest != NULL;
 }
 
 static void admit(struct store_server *s, int fd, const struct net_addr *peer)
 {
-    struct conn *c;
+    struct store_conn *c;
     const char *why = NULL;
 
     if (!may_come(s, fd, peer))
@@ -178,18 +173,16 @@ static void admit(struct store_server *s, int fd, const struct net_addr *peer)
     }
     c = xcalloc(1, sizeof(*c));
     c->fd = fd;
-    c->greeting = true;
-    c->greet_until_ms = clock_ms() + s->config.hello_ms;
     tcpstore_open(s->tcpstore, &c->session);
-    TAILQ_INSERT_TAIL(&s->greeting, c, of_kind);
+    acceptor_add(&s->acceptor, &c->waiting, c);
     s->now.connections++;
     s->now.accepted++;
     if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0)
-        conn_refuse(s, c, "no room in epoll");
+        store_conn_refuse(s, c, "no room in epoll");
 }
 
 /* One send and what it leads to. False: c is closed, or takes no more for now. */
-static bool send_some(struct store_server *s, struct conn *c)
+static bool send_some(struct store_server *s, struct store_conn *c)
 {
     struct iovec piece[PIECES_PER_SEND];
     struct msghdr message = { .msg_iov = piece };
@@ -203,7 +196,7 @@ static bool send_some(struct store_server *s, struct conn *c)
                ? send(c->fd, piece[0].iov_base, wanted, MSG_NOSIGNAL)
                : sendmsg(c->fd, &message, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        conn_close(s, c);
+        store_conn_close(s, c);
         return false;
     }
     if (sent > 0)
@@ -212,7 +205,7 @@ static bool send_some(struct store_server *s, struct conn *c)
 }
 
 /* Send what there is, and read from the client only if it takes all of it. */
-static void conn_flush(struct store_server *s, struct conn *c)
+static void store_conn_flush(struct store_server *s, struct store_conn *c)
 {
     bool blocked;
 
@@ -225,17 +218,17 @@ static void conn_flush(struct store_server *s, struct conn *c)
         return;
     c->blocked = blocked;
     if (watch(s, EPOLL_CTL_MOD, c->fd, blocked ? EPOLLOUT : EPOLLIN, c) < 0)
-        conn_refuse(s, c, "no room in epoll");
+        store_conn_refuse(s, c, "no room in epoll");
 }
 
-static void conn_settle(struct store_server *s, struct conn *c)
+static void store_conn_identify(struct store_server *s, struct store_conn *c)
 {
-    TAILQ_REMOVE(&s->greeting, c, of_kind);
-    c->greeting = false;
-    TAILQ_INSERT_TAIL(&s->settled, c, of_kind);
+    acceptor_remove(&s->acceptor, &c->waiting);
+    c->identified = true;
+    TAILQ_INSERT_TAIL(&s->identified, c, of_kind);
 }
 
-static void conn_read(struct store_server *s, struct conn *c)
+static void store_conn_read(struct store_server *s, struct store_conn *c)
 {
     ssize_t n = recv(c->fd, s->in, sizeof(s->in), 0);
     struct err e;
@@ -243,37 +236,38 @@ static void conn_read(struct store_server *s, struct conn *c)
 
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            conn_close(s, c);
+            store_conn_close(s, c);
         return;
     }
     outbuf_lend(&c->session.out, s->out, sizeof(s->out));
     r = tcpstore_feed(s->tcpstore, &c->session, s->in, (size_t)n, &e);
-    if (c->greeting && c->session.validated)
-        conn_settle(s, c);
-    conn_flush(s, c);
+    if (!c->identified && c->session.validated)
+        store_conn_identify(s, c);
+    store_conn_flush(s, c);
     if (c->fd < 0)
         return;
     outbuf_take_back(&c->session.out);
     if (r < 0)
-        conn_refuse(s, c, e.text);
+        store_conn_refuse(s, c, e.text);
 }
 
-static void conn_ready(struct store_server *s, struct conn *c, uint32_t events)
+static void store_conn_ready(struct store_server *s, struct store_conn *c,
+                             uint32_t events)
 {
     if (c->fd < 0)
         return;
     if (!c->blocked)
-        conn_read(s, c);
+        store_conn_read(s, c);
     else if (events & (EPOLLERR | EPOLLHUP))
-        conn_close(s, c);
+        store_conn_close(s, c);
     else
-        conn_flush(s, c);
+        store_conn_flush(s, c);
 }
 
 static void on_answered(void *arg, struct tcpstore_session *session)
 {
     struct store_server *s = arg;
-    struct conn *c = (struct conn *)session;
+    struct store_conn *c = (struct store_conn *)session;
 
     if (c->answered)
         return;
@@ -283,51 +277,41 @@ static void on_answered(void *arg, struct tcpstore_session *session)
 
 static void flush_answered(struct store_server *s)
 {
-    struct conn *c;
+    struct store_conn *c;
 
     while ((c = TAILQ_FIRST(&s->answered))) {
         TAILQ_REMOVE(&s->answered, c, of_answered);
         c->answered = false;
         if (c->session.out.bad)
-            conn_refuse(s, c, "its answers are not taken");
+            store_conn_refuse(s, c, "its answers are not taken");
         else if (!c->blocked)
-            conn_flush(s, c);
+            store_conn_flush(s, c);
     }
 }
 
-/* Without descriptors the listener stays ready: look away from it for a while. */
-static void pause_listener(struct store_server *s)
+/* At the start and after a pause. */
+static int watch_listener(struct store_server *s)
 {
-    unsigned held_back;
+    int r = watch(s, EPOLL_CTL_ADD, s->acceptor.fd, EPOLLIN, listener_tag(s));
 
-    if (log_limit_pass(&s->limit, 0, clock_ms(), &held_back))
-        log_warn("store: cannot accept connections for now: %s", strerror(errno));
-    watch(s, EPOLL_CTL_DEL, s->listener, 0, NULL);
-    s->listening = false;
-    s->listen_again_ms = clock_ms() + ACCEPT_PAUSE_MS;
-}
-
-static void resume_listener(struct store_server *s)
-{
-    s->listening = watch(s, EPOLL_CTL_ADD, s->listener, EPOLLIN, listener_tag(s)) == 0;
-    s->listen_again_ms = clock_ms() + ACCEPT_PAUSE_MS;
+    if (r < 0)
+        acceptor_pause(&s->acceptor);
+    return r;
 }
 
 static void accept_some(struct store_server *s)
 {
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        struct net_addr peer;
-        int fd = net_accept(s->listener, &peer);
+    struct net_addr peer;
+    int fd;
 
-        if (fd >= 0) {
-            admit(s, fd, &peer);
-        } else {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-                errno == ENOMEM)
-                pause_listener(s);
-            return;
-        }
+    for (int i = 0; i < ACCEPT_SHARE; i++) {
+        fd = acceptor_accept(&s->acceptor, &peer);
+        if (fd < 0)
+            break;
+        admit(s, fd, &peer);
     }
+    if (acceptor_is_paused(&s->acceptor))
+        watch(s, EPOLL_CTL_DEL, s->acceptor.fd, 0, NULL);
 }
 
 static void on_handed_over(void *arg, int fd)
@@ -340,42 +324,33 @@ static void on_handed_over(void *arg, int fd)
         close(fd);
 }
 
-static bool timed(const struct store_server *s)
-{
-    return !TAILQ_EMPTY(&s->greeting) || (s->listener >= 0 && !s->listening);
-}
-
 static int wait_ms(const struct store_server *s)
 {
-    uint64_t now, at = UINT64_MAX;
+    uint64_t now, at = acceptor_next_ms(&s->acceptor);
 
-    if (!timed(s))
+    if (at == UINT64_MAX)
         return -1;
     now = clock_ms();
-    if (!TAILQ_EMPTY(&s->greeting))
-        at = TAILQ_FIRST(&s->greeting)->greet_until_ms;
-    if (s->listener >= 0 && !s->listening && s->listen_again_ms < at)
-        at = s->listen_again_ms;
     return at > now ? (int)(at - now) : 0;
 }
 
 static void on_time(struct store_server *s)
 {
+    struct store_conn *c;
     uint64_t now;
-    struct conn *c;
 
-    if (!timed(s))
+    if (acceptor_next_ms(&s->acceptor) == UINT64_MAX)
         return;
     now = clock_ms();
-    while ((c = TAILQ_FIRST(&s->greeting)) && c->greet_until_ms <= now)
-        conn_refuse(s, c, "has not said in time what it is");
-    if (s->listener >= 0 && !s->listening && s->listen_again_ms <= now)
-        resume_listener(s);
+    while ((c = acceptor_late(&s->acceptor, now)))
+        store_conn_refuse(s, c, "has not said in time what it is");
+    if (acceptor_resume(&s->acceptor, now))
+        watch_listener(s);
 }
 
 static void free_dead(struct store_server *s)
 {
-    struct conn *c;
+    struct store_conn *c;
 
     while ((c = TAILQ_FIRST(&s->dead))) {
         TAILQ_REMOVE(&s->dead, c, of_kind);
@@ -405,7 +380,7 @@ static void dispatch(struct store_server *s, const struct epoll_event *ev)
     else if (ev->data.ptr == listener_tag(s))
         accept_some(s);
     else
-        conn_ready(s, ev->data.ptr, ev->events);
+        store_conn_ready(s, ev->data.ptr, ev->events);
 }
 
 static void *serve(void *arg)
@@ -455,14 +430,12 @@ static int open_listener(struct store_server *s, struct err *e)
 
     if (!s->config.listen)
         return 0;
-    s->listener = net_listen(s->config.listen, LISTEN_BACKLOG, e);
-    if (s->listener < 0)
+    if (acceptor_listen(&s->acceptor, s->config.listen, e) < 0)
         return -1;
-    if (net_local_addr(s->listener, &addr) < 0)
+    if (net_local_addr(s->acceptor.fd, &addr) < 0)
         return err_set_errno(e, errno, "getsockname");
     s->port = net_port(&addr);
-    resume_listener(s);
-    return s->listening ? 0 : err_set_errno(e, errno, "epoll_ctl");
+    return watch_listener(s) == 0 ? 0 : err_set_errno(e, errno, "epoll_ctl");
 }
 
 static int start_thread(struct store_server *s, struct err *e)
@@ -475,16 +448,15 @@ static int start_thread(struct store_server *s, struct err *e)
 /* All that is there, of a server whose thread does not run. */
 static void release(struct store_server *s)
 {
-    struct conn *c;
+    struct store_conn *c;
 
-    while ((c = TAILQ_FIRST(&s->greeting)) || (c = TAILQ_FIRST(&s->settled)))
-        conn_close(s, c);
+    while ((c = acceptor_oldest(&s->acceptor)) || (c = TAILQ_FIRST(&s->identified)))
+        store_conn_close(s, c);
     free_dead(s);
     store_handoff_destroy(s->inbox);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
-    if (s->listener >= 0)
-        close(s->listener);
+    acceptor_fini(&s->acceptor);
     if (s->epoll >= 0)
         close(s->epoll);
     pthread_mutex_destroy(&s->lock);
@@ -498,13 +470,12 @@ struct store_server *store_server_create(const struct store_server_config *confi
 
     s->config = *config;
     fill_defaults(&s->config);
-    TAILQ_INIT(&s->greeting);
-    TAILQ_INIT(&s->settled);
+    acceptor_init(&s->acceptor, "store", s->config.hello_ms);
+    TAILQ_INIT(&s->identified);
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->answered);
     pthread_mutex_init(&s->lock, NULL);
     s->allowed = host_set_create();
-    s->listener = -1;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->inbox = store_handoff_create();
     s->tcpstore = new_tcpstore(s);

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_NET_ACCEPTOR_H
+#define RENDEZVOUS_NET_ACCEPTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/net.h"
+
+/*
+ * A listening socket, and the connections that have not identified themselves yet: in
+ * the order of their arrival, which is the order of their deadlines. While there are no
+ * descriptors it pauses. It belongs to no event loop: its owner watches the socket, but
+ * not during a pause, and comes back at acceptor_next_ms.
+ */
+struct acceptor_entry {
+    TAILQ_ENTRY(acceptor_entry) entry;
+    uint64_t since_ms;
+    void *owner;
+};
+
+struct acceptor {
+    const char *name;        /* in messages */
+    int fd;                  /* -1: it listens nowhere */
+    uint64_t hello_ms;       /* for a connection to identify itself */
+    uint64_t paused_till_ms; /* 0: it accepts */
+    TAILQ_HEAD(, acceptor_entry) unidentified;
+    unsigned count;
+    struct log_limit limit;
+};
+
+/* It listens nowhere. */
+void acceptor_init(struct acceptor *a, const char *name, uint64_t hello_ms);
+int acceptor_listen(struct acceptor *a, const struct net_addr *addr,
+                    struct err *e) MUST_CHECK;
+/* Closes the socket, not the connections. */
+void acceptor_fini(struct acceptor *a);
+
+/* The next connection, or -1: none for now. Look whether it has paused then. */
+int acceptor_accept(struct acceptor *a, struct net_addr *peer);
+bool acceptor_is_paused(const struct acceptor *a);
+void acceptor_pause(struct acceptor *a);
+/* Whether a pause is over, which ends it. */
+bool acceptor_resume(struct acceptor *a, uint64_t now_ms);
+
+/* An entry is its owner's, who removes it before its memory goes. */
+void acceptor_add(struct acceptor *a, struct acceptor_entry *entry, void *owner);
+void acceptor_remove(struct acceptor *a, struct acceptor_entry *entry);
+/* The owner of the oldest entry, the first to go when room is needed; or NULL. */
+void *acceptor_oldest(const struct acceptor *a);
+/* The same if its deadline has passed. */
+void *acceptor_late(const struct acceptor *a, uint64_t now_ms);
+
+/* When a pause or a deadline is over; UINT64_MAX: there is none. */
+uint64_t acceptor_next_ms(const struct acceptor *a);
+
+#endif
