@@ -166,10 +166,11 @@ binaries := $(addprefix $B/bin/,$(present))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
 unit_src := $(call sources,tests/unit,c)
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
+stub_src := tests/worlds/world_stub.c
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
 # an archive, so that a test links only what it uses
 helpers := $B/lib/libtest-helpers.a
-$(helpers): $(call objects,$(filter-out %_preload.c,$(helper_src)))
+$(helpers): $(call objects,$(filter-out %_preload.c $(stub_src),$(helper_src)))
 preload_src := $(filter %_preload.c,$(helper_src))
 preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
@@ -251,6 +252,8 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 	    $(worker_lib_link) $(emulated_libs)
 
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
+# in place of the library's world: not for all tests
+$(addprefix $B/tests/test_,ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
 $(units): $(helpers) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

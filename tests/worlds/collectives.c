@@ -258,7 +258,7 @@ static void check_collective(struct team_member *m, const struct collectives *c,
 
     prepare(m, c, k);
     expect(m, c, k);
-    status = session_run(m, k->op);
+    status = team_member_run(m, k->op);
     ck_assert_msg(status == CRUN_OK, "rank %u: %s", m->team.rank, m->e.text);
     if (k->op.kind != OP_BARRIER)
         ck_assert_msg(memcmp(k->out, k->expected, k->out_count * k->item) == 0,

@@ -2,7 +2,7 @@
 #ifndef TESTS_WORLDS_COLLECTIVES_H
 #define TESTS_WORLDS_COLLECTIVES_H
 
-#include "tests/worlds/team.h"
+#include "tests/worlds/ranks.h"
 
 /*
  * Random collectives on a team, the same in all its ranks, each compared with what

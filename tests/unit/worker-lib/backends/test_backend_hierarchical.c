@@ -72,7 +72,7 @@ static void add_halves(struct team_member *m)
                      .out = &x,
                      .count = 1 };
 
-    ck_assert_int_eq(session_run(m, op), CRUN_OK);
+    ck_assert_int_eq(team_member_run(m, op), CRUN_OK);
     ck_assert_uint_eq(x, 0x3c04); /* 1 + 7 * 2^-11, to even */
 }
 

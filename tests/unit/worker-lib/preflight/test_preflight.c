@@ -10,7 +10,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/team.h"
+#include "tests/worlds/ranks.h"
 #include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/connectivity.h"
 

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/thread_world.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/tiny_model.h"
+#include "tests/worlds/world_stub.h"
 
 /* -- helpers --------------------------------------------------------------------- */
 
@@ -73,7 +75,7 @@ static void one_step(crun_ddp *ddp)
 }
 
 /* Which bucket was launched here; -1: something else was. */
-static int bucket_of(const crun_ddp *ddp, const struct launch *l)
+static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
 {
     for (unsigned b = 0; b < ddp->buckets; b++)
         if (l->in == ddp->gradients + ddp->bucket[b].at * ddp->element)
@@ -101,7 +103,7 @@ static void mean_of_all(crun_world *w, void *arg)
 
 START_TEST(gradients_become_the_mean_of_all_ranks)
 {
-    run_ranks(1 << _i, mean_of_all, NULL); /* means of these are exact */
+    world_stub_run(1 << _i, mean_of_all, NULL); /* means of these are exact */
 }
 END_TEST
 
@@ -126,7 +128,7 @@ static void any_order(crun_world *w, void *arg)
 
 START_TEST(buckets_are_launched_in_one_order_everywhere)
 {
-    run_ranks(4, any_order, NULL);
+    world_stub_run(4, any_order, NULL);
 }
 END_TEST
 
@@ -155,7 +157,7 @@ static void as_they_complete(crun_world *w, void *arg)
 
 START_TEST(a_bucket_is_launched_when_it_is_complete_and_next)
 {
-    run_ranks(2, as_they_complete, NULL);
+    world_stub_run(2, as_they_complete, NULL);
 }
 END_TEST
 
@@ -184,7 +186,7 @@ static void learns(crun_world *w, void *arg)
 
 START_TEST(the_order_of_the_first_step_is_learnt_from_rank_0)
 {
-    run_ranks(2, learns, NULL);
+    world_stub_run(2, learns, NULL);
 }
 END_TEST
 
@@ -213,7 +215,7 @@ static void accumulates(crun_world *w, void *arg)
 
 START_TEST(gradients_are_accumulated_without_communication)
 {
-    run_ranks(2, accumulates, NULL);
+    world_stub_run(2, accumulates, NULL);
 }
 END_TEST
 
@@ -265,13 +267,13 @@ static void some_unused(crun_world *w, void *arg)
 
 START_TEST(unused_parameters_are_named)
 {
-    run_ranks(1 + _i, some_unused, NULL);
+    world_stub_run(1 + _i, some_unused, NULL);
 }
 END_TEST
 
 START_TEST(unused_parameters_are_zero_where_that_is_asked_for)
 {
-    run_ranks(1 + _i, some_unused, "find");
+    world_stub_run(1 + _i, some_unused, "find");
 }
 END_TEST
 
@@ -320,7 +322,7 @@ START_TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
     double network_s = 1e-6 * NETWORK_US * (STEPS - 1);
     double late_s = 1e-6 * LATE_US * (STEPS - 1);
 
-    run_ranks(2, one_is_late, &waits);
+    world_stub_run(2, one_is_late, &waits);
     ck_assert_double_ge(early->exposed_s, network_s);
     ck_assert_double_eq_tol(early->exposed_s, late->exposed_s, 1e-9);
     ck_assert_double_eq_tol(early->communication_s, late->communication_s, 1e-9);
@@ -361,7 +363,7 @@ static void mistakes(crun_world *w, void *arg)
 
 START_TEST(mistakes_are_refused_with_words)
 {
-    run_ranks(2, mistakes, NULL);
+    world_stub_run(2, mistakes, NULL);
 }
 END_TEST
 
@@ -388,7 +390,7 @@ static void names(crun_world *w, void *arg)
 
 START_TEST(names_tell_parameters_apart)
 {
-    run_ranks(1, names, NULL);
+    world_stub_run(1, names, NULL);
 }
 END_TEST
 
@@ -411,7 +413,7 @@ static void loses_a_peer(crun_world *w, void *arg)
 
 START_TEST(a_failure_is_what_finish_returns)
 {
-    run_ranks(2, loses_a_peer, NULL);
+    world_stub_run(2, loses_a_peer, NULL);
 }
 END_TEST
 
@@ -429,7 +431,7 @@ static void given_up(crun_world *w, void *arg)
 
 START_TEST(a_step_may_be_given_up)
 {
-    run_ranks(2, given_up, NULL);
+    world_stub_run(2, given_up, NULL);
 }
 END_TEST
 
@@ -479,7 +481,7 @@ static void from_threads(crun_world *w, void *arg)
 
 START_TEST(gradients_may_be_ready_in_any_thread)
 {
-    run_ranks(2, from_threads, NULL);
+    world_stub_run(2, from_threads, NULL);
 }
 END_TEST
 
@@ -514,7 +516,7 @@ static void broadcasts(crun_world *w, void *arg)
 
 START_TEST(values_and_buffers_become_those_of_one_rank)
 {
-    run_ranks(3, broadcasts, NULL);
+    world_stub_run(3, broadcasts, NULL);
 }
 END_TEST
 

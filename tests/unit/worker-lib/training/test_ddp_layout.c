@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/thread_world.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/tiny_model.h"
+#include "tests/worlds/world_stub.h"
 
 static void must(crun_status s)
 {
@@ -61,7 +63,7 @@ static void layout_holds(crun_world *w, void *arg)
 /* Positions are the same in every world; slices of all ranks are equal. */
 START_TEST(the_layout_holds_for_any_world)
 {
-    run_ranks(_i + 1, layout_holds, NULL);
+    world_stub_run(_i + 1, layout_holds, NULL);
 }
 END_TEST
 
@@ -91,7 +93,7 @@ static void tiny_parameters(crun_world *w, void *arg)
 
 START_TEST(many_small_parameters_share_buckets)
 {
-    run_ranks(_i + 1, tiny_parameters, NULL);
+    world_stub_run(_i + 1, tiny_parameters, NULL);
 }
 END_TEST
 
@@ -150,7 +152,7 @@ static void disagree(crun_world *w, void *arg)
 
 START_TEST(the_first_difference_between_ranks_is_named)
 {
-    run_ranks(4, disagree, (void *)&disagreements[_i]);
+    world_stub_run(4, disagree, (void *)&disagreements[_i]);
 }
 END_TEST
 

@@ -6,7 +6,9 @@
 #include <stdio.h>
 
 #include "tests/worlds/optimizers.h"
-#include "tests/worlds/thread_world.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/tiny_model.h"
+#include "tests/worlds/world_stub.h"
 
 /* -- against the definitions ----------------------------------------------------- */
 
@@ -102,7 +104,7 @@ static void as_defined(crun_world *w, void *arg)
 
 START_TEST(optimizers_are_what_pytorch_defines)
 {
-    run_ranks(1, as_defined, (void *)&optimizers[_i]);
+    world_stub_run(1, as_defined, (void *)&optimizers[_i]);
 }
 END_TEST
 
@@ -115,7 +117,7 @@ struct training {
     crun_ddp_options ddp;
     unsigned parts; /* of a step's batch, accumulated */
     float scale;    /* of the loss; 0: none */
-    float result[THREADS_MAX][VALUES_MAX], begin[VALUES_MAX];
+    float result[STUB_RANKS_MAX][VALUES_MAX], begin[VALUES_MAX];
     size_t values;
 };
 
@@ -198,7 +200,7 @@ static void assert_same_divided(const struct training *many, int size,
     divided.ddp.shard = how.shard;
     divided.ddp.share_step = how.share_step;
     memset(divided.result, 0, sizeof(divided.result));
-    run_ranks(size, train, &divided);
+    world_stub_run(size, train, &divided);
     assert_ranks_equal(&divided, size);
     ck_assert_mem_eq(many->result[0], divided.result[0], sizeof(many->result[0]));
 }
@@ -209,15 +211,15 @@ START_TEST(any_number_of_ranks_trains_the_same_model)
     static struct training one, many, again;
 
     one = case_of(_i);
-    run_ranks(1, train, &one);
+    world_stub_run(1, train, &one);
     for (int size = 2; size <= 3; size++) {
         many = case_of(_i);
-        run_ranks(size, train, &many);
+        world_stub_run(size, train, &many);
         assert_ranks_equal(&many, size);
         assert_close(&many, &one, &precisions[_i % PRECISIONS]);
 
         again = case_of(_i);
-        run_ranks(size, train, &again);
+        world_stub_run(size, train, &again);
         ck_assert_mem_eq(many.result[0], again.result[0], sizeof(many.result[0]));
 
         assert_same_divided(&many, size, (crun_ddp_options){ .shard = true });
@@ -231,10 +233,10 @@ START_TEST(accumulated_parts_make_the_same_step)
     static struct training one, parts;
 
     one = case_of(_i * PRECISIONS);
-    run_ranks(1, train, &one);
+    world_stub_run(1, train, &one);
     parts = case_of(_i * PRECISIONS);
     parts.parts = 3;
-    run_ranks(2, train, &parts);
+    world_stub_run(2, train, &parts);
     assert_ranks_equal(&parts, 2);
     assert_close(&parts, &one, &precisions[0]);
 }
@@ -306,7 +308,7 @@ static const struct norm_case norm_cases[] = {
 
 START_TEST(the_norm_is_that_of_the_whole_mean_gradient)
 {
-    run_ranks(2, norms, (void *)&norm_cases[_i]);
+    world_stub_run(2, norms, (void *)&norm_cases[_i]);
 }
 END_TEST
 
@@ -354,7 +356,7 @@ static void overflow(crun_world *w, void *arg)
 
 START_TEST(an_infinite_gradient_anywhere_skips_the_step_everywhere)
 {
-    run_ranks(2, overflow, (void *)&norm_cases[_i]);
+    world_stub_run(2, overflow, (void *)&norm_cases[_i]);
 }
 END_TEST
 
@@ -376,7 +378,7 @@ static void unguarded(crun_world *w, void *arg)
 
 START_TEST(without_a_guard_infinities_are_stepped)
 {
-    run_ranks(2, unguarded, NULL);
+    world_stub_run(2, unguarded, NULL);
 }
 END_TEST
 
@@ -424,7 +426,7 @@ static void refuses(crun_world *w, void *arg)
 
 START_TEST(nonsense_is_refused)
 {
-    run_ranks(1, refuses, &_i);
+    world_stub_run(1, refuses, &_i);
 }
 END_TEST
 
@@ -445,7 +447,7 @@ static void loses_a_peer(crun_world *w, void *arg)
 
 START_TEST(a_lost_peer_ends_the_step)
 {
-    run_ranks(2, loses_a_peer, NULL);
+    world_stub_run(2, loses_a_peer, NULL);
 }
 END_TEST
 

@@ -5,7 +5,9 @@
 #include <math.h>
 
 #include "tests/worlds/optimizers.h"
-#include "tests/worlds/thread_world.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/tiny_model.h"
+#include "tests/worlds/world_stub.h"
 
 /* What a checkpoint holds: parameters, and state by its numbering. */
 struct saved {
@@ -123,17 +125,17 @@ START_TEST(state_means_the_same_at_any_world_size)
     first = (struct resumed){ &saved, ddp, optimizer, 0, 30, { 0 } };
     first.ddp.shard = c->how_before == SHARD;
     first.ddp.share_step = c->how_before == SHARE;
-    run_ranks(c->before, go_on, &first);
+    world_stub_run(c->before, go_on, &first);
     assert_covered(&saved, MODEL_ELEMENTS);
 
     then = (struct resumed){ &saved, ddp, optimizer, 30, 60, { 0 } };
     then.ddp.shard = c->how_after == SHARD;
     then.ddp.share_step = c->how_after == SHARE;
-    run_ranks(c->after, go_on, &then);
+    world_stub_run(c->after, go_on, &then);
 
     always = (struct resumed){ &saved, ddp, optimizer, 0, 60, { 0 } };
     memset(&saved, 0, sizeof(saved));
-    run_ranks(1, go_on, &always);
+    world_stub_run(1, go_on, &always);
     for (unsigned i = 0; i < VALUES_MAX; i++)
         apart = fmax(apart, fabs((double)always.result[i] - (double)then.result[i]));
     ck_assert_double_lt(apart, 1e-4);

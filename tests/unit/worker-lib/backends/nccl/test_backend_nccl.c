@@ -110,7 +110,7 @@ static void go_on(crun_world *w, void *arg)
         for (int i = 0; i < 50; i++, usleep(1000))
             ck_assert_int_eq(g.cuda->event_query(behind), GPU_NOT_READY);
     }
-    ranks_sync();
+    rank_threads_sync();
     if (crun_rank(w) != 0)
         ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
     ranks_ok(crun_barrier(w, NULL));

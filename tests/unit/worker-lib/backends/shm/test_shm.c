@@ -25,7 +25,6 @@
 #include "tests/worlds/collectives.h"
 #include "tests/worlds/random_calls.h"
 #include "tests/worlds/ranks.h"
-#include "tests/worlds/team.h"
 
 #define MIB (1u << 20)
 
@@ -114,7 +113,7 @@ static void sum_fractions(crun_world *w, void *arg)
         ranks_ok(crun_all_reduce(w, x, x, count, CRUN_F32, CRUN_SUM, NULL));
         if (crun_rank(w) == 0 && turn == 0)
             memcpy(all, x, count * sizeof(*x));
-        ranks_sync();
+        rank_threads_sync();
         ck_assert(memcmp(all, x, count * sizeof(*x)) == 0);
     }
     for (size_t i = 0; i < count; i++) {
@@ -385,11 +384,11 @@ END_TEST
 static void meet_often(crun_world *w, void *arg)
 {
     (void)arg;
-    ranks_sync();
+    rank_threads_sync();
     in_vain = true;
     for (int i = 0; i < 300; i++)
         ranks_ok(crun_barrier(w, NULL));
-    ranks_sync();
+    rank_threads_sync();
     in_vain = false;
 }
 

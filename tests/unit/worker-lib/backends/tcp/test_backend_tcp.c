@@ -94,17 +94,17 @@ static void mismatch(struct team_member *m)
         .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_SUM, .count = 100
     };
     float *in = xcalloc(400000, sizeof(*in)), *out = xcalloc(400000, sizeof(*out));
-    crun_status status = session_run(m, (struct op){ .kind = OP_BARRIER });
+    crun_status status = team_member_run(m, (struct op){ .kind = OP_BARRIER });
 
     if (m->team.rank == 2)
         op = calls[*(int *)m->arg];
     op.in = in;
     op.out = op.kind == OP_BROADCAST ? in : out;
     if (status == CRUN_OK) /* else it was late, and heard there what the others found */
-        status = session_run(m, op);
+        status = team_member_run(m, op);
     /* who sends to one rank alone may learn of it at its next call */
     if (status == CRUN_OK && op.kind == OP_SEND)
-        status = session_run(m, (struct op){ .kind = OP_BARRIER });
+        status = team_member_run(m, (struct op){ .kind = OP_BARRIER });
     ck_assert_msg(status == CRUN_MISMATCH, "rank %u: %s: %s", m->team.rank,
                   crun_status_name(status), m->e.text);
     expect_words(m, "ranks call different things");
@@ -135,7 +135,7 @@ static void roots_differ(struct team_member *m)
                      .out = x,
                      .count = count,
                      .peer = roots[which][m->team.rank] };
-    crun_status status = session_run(m, op);
+    crun_status status = team_member_run(m, op);
 
     ck_assert_msg(status == CRUN_MISMATCH, "rank %u: %s: %s", m->team.rank,
                   crun_status_name(status), m->e.text);

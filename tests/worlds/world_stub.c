@@ -1,56 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_THREAD_WORLD_H
-#define TESTS_WORLDS_THREAD_WORLD_H
+#include "tests/worlds/world_stub.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "tests/worlds/check_main.h"
+#include "tests/worlds/rank_threads.h"
 #include "tests/worlds/tiny_model.h"
-#undef fail /* Check has another */
-#include "worker-lib/engine/backend.h"
-#include "worker-lib/device/device.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/device/device.h"
+#include "worker-lib/engine/backend.h"
 #include "worker-lib/world/world.h"
 
-/*
- * A world whose ranks are threads of the test, for one test file to include: it stands
- * in for the library's own. Collectives are done when they are launched, so ranks that
- * launch in different orders are noticed at once, and what was launched can be looked
- * at.
- */
-#define THREADS_MAX 8
-#define LAUNCHES_MAX 256
-
-struct launch {
-    const char *what;
-    const void *in;
-    size_t count;
-    bool waited;
-};
-
-struct thread_ranks {
-    int size;
-    pthread_barrier_t barrier;
-    const void *in[THREADS_MAX];
-    struct launch now[THREADS_MAX];
-    _Atomic unsigned came; /* to collectives, all ranks together */
-};
-
-struct crun_world {
-    int rank;
-    struct thread_ranks *ranks;
-    struct launch launch[LAUNCHES_MAX];
-    unsigned launches;
-    int fail_after;      /* so many more launches, if not 0 */
-    useconds_t takes_us; /* each collective, when all are there */
-};
-
 struct crun_work {
-    struct launch *launch;
+    struct stub_launch *launch;
     crun_status status;
 };
 
@@ -109,7 +71,7 @@ crun_status crun_wait(crun_work *work)
     return s == CRUN_OK ? s : fail(s, "rank 1 is gone");
 }
 
-static double load(const void *from, size_t i, crun_dtype t)
+static double load_element(const void *from, size_t i, crun_dtype t)
 {
     switch (t) {
     case CRUN_F32:
@@ -127,7 +89,7 @@ static double load(const void *from, size_t i, crun_dtype t)
     }
 }
 
-static void store(void *to, size_t i, crun_dtype t, double value)
+static void store_element(void *to, size_t i, crun_dtype t, double value)
 {
     if (t == CRUN_F32)
         ((float *)to)[i] = (float)value;
@@ -141,8 +103,8 @@ static void store(void *to, size_t i, crun_dtype t, double value)
         abort();
 }
 
-static void fold(const crun_world *w, void *out, size_t i, size_t from, crun_dtype t,
-                 crun_op op)
+static void fold_element(const crun_world *w, void *out, size_t i, size_t from,
+                         crun_dtype t, crun_op op)
 {
     int64_t *whole = out;
     double result;
@@ -154,25 +116,26 @@ static void fold(const crun_world *w, void *out, size_t i, size_t from, crun_dty
                 whole[i] = ((const int64_t *)w->ranks->in[r])[from];
         return;
     }
-    result = load(w->ranks->in[0], from, t);
+    result = load_element(w->ranks->in[0], from, t);
     for (int r = 1; r < w->ranks->size; r++) {
-        double other = load(w->ranks->in[r], from, t);
+        double other = load_element(w->ranks->in[r], from, t);
 
         if (op == CRUN_MIN)
             result = other < result ? other : result;
         else
             result = (double)(float)(result + other);
     }
-    store(out, i, t, op == CRUN_MEAN ? result / w->ranks->size : result);
+    store_element(out, i, t, op == CRUN_MEAN ? result / w->ranks->size : result);
 }
 
-/* Everybody is here with the same call; the result is made beside, then all may write
- * to their buffers. */
-static crun_status together(crun_world *w, struct launch l, void *out, size_t bytes,
-                            void (*make)(crun_world *w, void *out, void *arg),
-                            void *arg, crun_work **work)
+/* All ranks are here with the same call. The result is made in memory of its own; when
+ * all have theirs, they may write to their buffers. */
+static crun_status launch_together(crun_world *w, struct stub_launch l, void *out,
+                                   size_t bytes,
+                                   void (*make)(crun_world *w, void *out, void *arg),
+                                   void *arg, crun_work **work)
 {
-    struct launch *kept = &w->launch[w->launches++ % LAUNCHES_MAX];
+    struct stub_launch *kept = &w->launch[w->launches++ % STUB_LAUNCHES_MAX];
     void *result = malloc(bytes + 1);
     bool fails = w->fail_after && --w->fail_after == 0;
 
@@ -180,17 +143,17 @@ static crun_status together(crun_world *w, struct launch l, void *out, size_t by
     w->ranks->in[w->rank] = l.in;
     w->ranks->now[w->rank] = l;
     w->ranks->came++;
-    pthread_barrier_wait(&w->ranks->barrier);
+    rank_threads_sync();
     for (int r = 0; r < w->ranks->size; r++)
         if (w->ranks->now[r].count != l.count ||
             strcmp(w->ranks->now[r].what, l.what) != 0)
             abort();
     usleep(w->takes_us);
     make(w, result, arg);
-    pthread_barrier_wait(&w->ranks->barrier);
+    rank_threads_sync();
     memcpy(out, result, bytes);
     free(result);
-    pthread_barrier_wait(&w->ranks->barrier);
+    rank_threads_sync();
     if (!work)
         return fails ? fail(CRUN_PEER_LOST, "rank 1 is gone") : CRUN_OK;
     *work = malloc(sizeof(**work));
@@ -209,7 +172,7 @@ static void make_reduced(crun_world *w, void *out, void *arg)
     const struct reduction *r = arg;
 
     for (size_t i = 0; i < r->count; i++)
-        fold(w, out, i, r->begin + i, r->type, r->op);
+        fold_element(w, out, i, r->begin + i, r->type, r->op);
 }
 
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
@@ -217,8 +180,8 @@ crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t cou
 {
     struct reduction r = { 0, count, type, op };
 
-    return together(w, (struct launch){ "all_reduce", in, count, false }, out,
-                    count * crun_dtype_size(type), make_reduced, &r, work);
+    return launch_together(w, (struct stub_launch){ "all_reduce", in, count, false },
+                           out, count * crun_dtype_size(type), make_reduced, &r, work);
 }
 
 crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t count,
@@ -226,8 +189,9 @@ crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t
 {
     struct reduction r = { count * (size_t)w->rank, count, type, op };
 
-    return together(w, (struct launch){ "reduce_scatter", in, count, false }, out,
-                    count * crun_dtype_size(type), make_reduced, &r, work);
+    return launch_together(w,
+                           (struct stub_launch){ "reduce_scatter", in, count, false },
+                           out, count * crun_dtype_size(type), make_reduced, &r, work);
 }
 
 static void make_gathered(crun_world *w, void *out, void *arg)
@@ -243,8 +207,9 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 {
     size_t bytes = count * crun_dtype_size(type);
 
-    return together(w, (struct launch){ "all_gather", in, count, false }, out,
-                    bytes * (size_t)w->ranks->size, make_gathered, &bytes, work);
+    return launch_together(w, (struct stub_launch){ "all_gather", in, count, false },
+                           out, bytes * (size_t)w->ranks->size, make_gathered, &bytes,
+                           work);
 }
 
 /* What the reducer and the optimizers launch. */
@@ -274,44 +239,35 @@ crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype
 {
     struct root root = { rank, count * crun_dtype_size(type) };
 
-    return together(w, (struct launch){ "broadcast", buffer, count, false }, buffer,
-                    root.bytes, make_broadcast, &root, work);
+    return launch_together(w, (struct stub_launch){ "broadcast", buffer, count, false },
+                           buffer, root.bytes, make_broadcast, &root, work);
 }
 
 /* -- running --------------------------------------------------------------------- */
 
-typedef void (*rank_fn)(crun_world *w, void *arg);
-
-struct rank_thread {
-    crun_world world;
-    rank_fn run;
+struct stub_run {
+    struct stub_ranks *ranks;
+    world_stub_fn *fn;
     void *arg;
 };
 
-static void *rank_main(void *arg)
+static void stub_rank_main(unsigned rank, void *arg)
 {
-    struct rank_thread *t = arg;
+    const struct stub_run *run = arg;
+    crun_world *w = calloc(1, sizeof(*w));
 
-    t->run(&t->world, t->arg);
-    return NULL;
+    w->rank = (int)rank;
+    w->ranks = run->ranks;
+    run->fn(w, run->arg);
+    free(w);
 }
 
-/* Every rank runs `run` in a thread of its own; ck_assert there ends the test. */
-static void run_ranks(int size, rank_fn run, void *arg)
+void world_stub_run(int size, world_stub_fn *fn, void *arg)
 {
-    struct thread_ranks ranks = { .size = size };
-    struct rank_thread *t = calloc((size_t)size, sizeof(*t));
-    pthread_t thread[THREADS_MAX];
+    struct stub_ranks ranks = { .size = size };
 
-    pthread_barrier_init(&ranks.barrier, NULL, (unsigned)size);
-    for (int r = 0; r < size; r++) {
-        t[r] = (struct rank_thread){ { .rank = r, .ranks = &ranks }, run, arg };
-        pthread_create(&thread[r], NULL, rank_main, &t[r]);
-    }
-    for (int r = 0; r < size; r++)
-        pthread_join(thread[r], NULL);
-    pthread_barrier_destroy(&ranks.barrier);
-    free(t);
+    if (size > STUB_RANKS_MAX)
+        abort();
+    rank_threads_run((unsigned)size, stub_rank_main,
+                     &(struct stub_run){ &ranks, fn, arg });
 }
-
-#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_RANK_THREADS_H
+#define TESTS_WORLDS_RANK_THREADS_H
+
+/* Ranks that are threads of the test. A ck_assert in one of them ends the test. */
+#define RANK_THREADS_MAX 64
+
+typedef void rank_thread_fn(unsigned rank, void *arg);
+
+/* Call fn in a thread for each rank, and wait for all of them. */
+void rank_threads_run(unsigned size, rank_thread_fn *fn, void *arg);
+
+/* In fn: until all ranks are here. */
+void rank_threads_sync(void);
+
+#endif
