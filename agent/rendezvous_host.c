@@ -198,5 +198,5 @@ bool rendezvous_host_job_goes_on(const struct rendezvous_host *h)
 {
     const struct job *job = registry_jobs(server_registry(h->server));
 
-    return job && job->round.state != JOB_DONE;
+    return job && job->membership.state != JOB_DONE;
 }

@@ -34,58 +34,58 @@ static const struct {
 static enum membership_verdict admit(struct step *s)
 {
     const struct membership_event *ev = s->ev;
-    struct membership *r = s->r;
+    struct membership *m = s->m;
 
     if (!rules[ev->type].from_node)
         return MEMBERSHIP_OK;
-    if (ev->node >= r->used || r->node[ev->node].state == MEMBERSHIP_NODE_FREE ||
-        !id128_equal(&r->node[ev->node].incarnation, &ev->incarnation))
+    if (ev->node >= m->used || m->node[ev->node].state == MEMBERSHIP_NODE_FREE ||
+        !id128_equal(&m->node[ev->node].incarnation, &ev->incarnation))
         return MEMBERSHIP_FENCED;
-    s->node = &r->node[ev->node];
+    s->node = &m->node[ev->node];
     if (rules[ev->type].is_sign && s->node->connected)
         membership_hear(s, s->node);
-    if (rules[ev->type].of_epoch && ev->epoch != r->epoch)
+    if (rules[ev->type].of_epoch && ev->epoch != m->epoch)
         return MEMBERSHIP_STALE;
     return MEMBERSHIP_OK;
 }
 
-static uint32_t scan_ms(const struct membership *r)
+static uint32_t scan_ms(const struct membership *m)
 {
-    uint32_t ms = r->config.lease_ms / 30;
+    uint32_t ms = m->config.lease_ms / 30;
 
     if (ms > SCAN_MS_MAX)
         ms = SCAN_MS_MAX;
-    if (r->tally.disconnected > 0 && ms > SCAN_MS_DISCONNECTED)
+    if (m->tally.disconnected > 0 && ms > SCAN_MS_DISCONNECTED)
         ms = SCAN_MS_DISCONNECTED;
     return ms < SCAN_MS_MIN ? SCAN_MS_MIN : ms;
 }
 
 /* Time in which we should have been stepped and were not counts for nobody. */
-static void credit_stall(struct membership *r, uint64_t now)
+static void credit_stall(struct membership *m, uint64_t now)
 {
-    uint64_t gap = now > r->last_now ? now - r->last_now : 0;
+    uint64_t gap = now > m->clock.now ? now - m->clock.now : 0;
 
     /* no longer gap may go uncredited: the shortest grace is two scans */
-    if (gap > 2ull * scan_ms(r) && r->tally.live > 0)
-        r->stalled += gap - scan_ms(r);
-    r->last_now += gap;
+    if (gap > 2ull * scan_ms(m) && m->tally.live > 0)
+        m->clock.stalled += gap - scan_ms(m);
+    m->clock.now += gap;
 }
 
-enum membership_verdict membership_step(struct membership *r,
+enum membership_verdict membership_step(struct membership *m,
                                         const struct membership_event *ev, uint64_t now,
                                         const struct membership_sink *sink,
                                         uint32_t *node_out)
 {
-    struct step s = { .r = r,
+    struct step s = { .m = m,
                       .ev = ev,
                       .sink = sink,
                       .node_out = MEMBERSHIP_NONE,
                       .lost_member = MEMBERSHIP_NONE };
-    membership_handler *fn = round_handlers[r->state][ev->type];
+    membership_handler *fn = membership_handlers[m->state][ev->type];
     enum membership_verdict verdict;
 
-    credit_stall(r, now);
-    s.t = r->last_now - r->stalled;
+    credit_stall(m, now);
+    s.t = m->clock.now - m->clock.stalled;
     verdict = admit(&s);
     if (verdict == MEMBERSHIP_OK)
         verdict = fn ? fn(&s) : MEMBERSHIP_IGNORED;
@@ -95,61 +95,76 @@ enum membership_verdict membership_step(struct membership *r,
     return verdict;
 }
 
-uint64_t membership_next_tick(const struct membership *r)
+uint64_t membership_next_tick(const struct membership *m)
 {
-    uint64_t next = r->ticked_at + scan_ms(r);
-    uint64_t due = r->last_call_at;
+    uint64_t next = m->clock.ticked_at + scan_ms(m);
+    uint64_t due = m->last_call_at;
 
-    if (r->tally.live == 0 && r->state == JOB_DONE)
+    if (m->tally.live == 0 && m->state == JOB_DONE)
         return UINT64_MAX;
-    if (r->state == JOB_FORMING && membership_backoff_ms(r) > 0)
-        due = r->state_since + membership_backoff_ms(r);
-    due += due ? r->stalled : 0;
-    return due < next && due > r->ticked_at ? due : next;
+    if (m->state == JOB_FORMING && membership_backoff_ms(m) > 0)
+        due = m->state_since + membership_backoff_ms(m);
+    due += due ? m->clock.stalled : 0;
+    return due < next && due > m->clock.ticked_at ? due : next;
 }
 
-uint32_t membership_backoff_ms(const struct membership *r)
+uint32_t membership_backoff_ms(const struct membership *m)
 {
     uint64_t wait = RESTART_BACKOFF_FIRST_MS;
 
-    if (r->cause != JOB_CAUSE_FAILURE || r->crash_loop <= RESTARTS_AT_ONCE)
+    if (m->stop.cause != JOB_CAUSE_FAILURE || m->crash_loop <= RESTARTS_AT_ONCE)
         return 0;
     for (uint32_t i = RESTARTS_AT_ONCE + 1;
-         i < r->crash_loop && wait < r->config.backoff_ms; i++)
+         i < m->crash_loop && wait < m->config.restart_backoff_ms; i++)
         wait *= 2;
-    return wait < r->config.backoff_ms ? (uint32_t)wait : r->config.backoff_ms;
+    return wait < m->config.restart_backoff_ms ? (uint32_t)wait
+                                               : m->config.restart_backoff_ms;
 }
 
-static uint64_t left(const struct membership *r, uint64_t end, uint64_t now)
+static uint64_t left(const struct membership *m, uint64_t end, uint64_t now)
 {
-    end += r->stalled;
-    return r->state == JOB_FORMING && end > now ? end - now : 0;
+    end += m->clock.stalled;
+    return m->state == JOB_FORMING && end > now ? end - now : 0;
 }
 
-uint64_t membership_backoff_left(const struct membership *r, uint64_t now)
+uint64_t membership_backoff_left(const struct membership *m, uint64_t now)
 {
-    return left(r, r->state_since + membership_backoff_ms(r), now);
+    return left(m, m->state_since + membership_backoff_ms(m), now);
 }
 
-uint64_t membership_time_left(const struct membership *r, uint64_t now)
+uint64_t membership_time_left(const struct membership *m, uint64_t now)
 {
-    if (r->last_call_at)
-        return left(r, r->last_call_at, now);
+    if (m->last_call_at)
+        return left(m, m->last_call_at, now);
     return left(
-        r, r->state_since + membership_backoff_ms(r) + r->config.join_timeout_ms, now);
+        m, m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms, now);
 }
 
-uint32_t membership_present(const struct membership *r)
+uint32_t membership_present(const struct membership *m)
 {
-    return r->tally.here + r->tally.away;
+    return m->tally.here + m->tally.away;
 }
 
-void membership_init(struct membership *r, const struct membership_config *config,
+/*
+ * Under the strict fence agents end their workers at a part of the lease; a place is
+ * given away no sooner.
+ */
+static uint32_t reconnect_grace_ms(const struct job_config *c)
+{
+    uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
+
+    if (c->strict_fence)
+        return c->lease_ms;
+    return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
+}
+
+void membership_init(struct membership *m, const struct job_config *config,
                      const struct id128 *instance,
                      const struct membership_memory *memory, uint64_t now)
 {
-    *r = (struct membership){
+    *m = (struct membership){
         .config = *config,
+        .reconnect_grace_ms = reconnect_grace_ms(config),
         .instance = *instance,
         .node = memory->node,
         .capacity = memory->capacity,
@@ -157,61 +172,62 @@ void membership_init(struct membership *r, const struct membership_config *confi
         .bucket = memory->bucket,
         .slot_identity = memory->slot_identity,
         .leader = MEMBERSHIP_NONE,
-        .root_node = MEMBERSHIP_NONE,
+        .stop.root.node = MEMBERSHIP_NONE,
         .conflict = MEMBERSHIP_NONE,
-        .last_now = now,
-        .ticked_at = now,
+        .clock.now = now,
+        .clock.ticked_at = now,
         .state_since = now,
     };
-    membership_table_init(r);
+    membership_table_init(m);
 }
 
-void membership_restore_node(struct membership *r, uint32_t index,
+void membership_restore_node(struct membership *m, uint32_t index,
                              const struct membership_node *saved)
 {
     struct membership_node n = *saved;
 
     n.connected = n.started = n.checkpointed = false;
-    n.quarantined = membership_past_is_quarantined(r, n.identity);
-    membership_table_put(r, index, &n);
+    n.quarantined = membership_past_is_quarantined(m, n.identity);
+    membership_table_put(m, index, &n);
 }
 
 /* Ranks are saved: members that have gone since the start are missing in the slots. */
-static void restore_places(struct membership *r)
+static void restore_places(struct membership *m)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        struct membership_node *n = &r->node[i];
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        struct membership_node *n = &m->node[i];
 
-        if (membership_is_member(n) && n->slot < r->config.max_nodes)
-            r->slot_node[n->slot] = i;
+        if (membership_is_member(n) && n->slot < m->config.max_nodes)
+            m->slot_node[n->slot] = i;
         else
             n->group_rank = MEMBERSHIP_NONE;
     }
 }
 
-void membership_restored(struct membership *r, uint64_t now)
+void membership_restored(struct membership *m, uint64_t now)
 {
-    r->last_now = r->ticked_at = now;
-    r->stalled = 0;
-    r->state_since = now;
-    r->last_call_at = r->checkpoint_at = r->formed_at = 0;
-    r->root_heard_at = 0; /* what fell silent before what is not known any more */
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        r->node[i].heard_at = r->node[i].gone_at = now;
-        r->node[i].deadline = now + r->config.lease_ms;
+    m->clock.now = m->clock.ticked_at = now;
+    m->clock.stalled = 0;
+    m->state_since = now;
+    m->last_call_at = m->checkpoint.until = m->formed_at = 0;
+    m->stop.root.heard_at = 0; /* what fell silent before what is not known any more */
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        m->node[i].heard_at = m->node[i].gone_at = now;
+        m->node[i].deadline = now + m->config.lease_ms;
     }
-    membership_table_rebuild(r);
-    if (r->state == JOB_RUNNING || r->state == JOB_STOPPING)
-        restore_places(r);
+    membership_table_rebuild(m);
+    if (m->state == JOB_RUNNING || m->state == JOB_STOPPING)
+        restore_places(m);
 }
 
-void membership_sane(const struct membership *r)
+void membership_sane(const struct membership *m)
 {
-    membership_table_sane(r);
-    assert(r->state < JOB_STATE_COUNT);
-    assert(r->restarts <= r->config.max_restarts);
-    assert(r->state != JOB_RUNNING || (r->epoch > 0 && r->tally.active > 0));
-    assert(r->state != JOB_STOPPING || r->tally.active + r->tally.finished > 0);
-    assert(r->state != JOB_FORMING || r->tally.active + r->tally.finished == 0);
-    assert(r->state != JOB_DONE || (r->reason != JOB_REASON_NONE && r->ending));
+    membership_table_sane(m);
+    assert(m->state < JOB_STATE_COUNT);
+    assert(m->restarts <= m->config.max_restarts);
+    assert(m->state != JOB_RUNNING || (m->epoch > 0 && m->tally.active > 0));
+    assert(m->state != JOB_STOPPING || m->tally.active + m->tally.finished > 0);
+    assert(m->state != JOB_FORMING || m->tally.active + m->tally.finished == 0);
+    assert(m->state != JOB_DONE ||
+           (m->stop.reason != JOB_REASON_NONE && m->stop.ending));
 }

@@ -15,20 +15,6 @@
  * no clock, no allocation: the owner lends the memory, says what time it is, and does
  * what the actions say, the saves first. Its states are explained in message.h.
  */
-struct membership_config {
-    uint32_t min_nodes, max_nodes;
-    uint32_t max_restarts;
-    bool limit_spares; /* to this many above the maximum */
-    uint32_t spares;
-    uint32_t min_uptime_ms; /* a failure of a younger epoch ends the job */
-    uint32_t backoff_ms;    /* the longest wait of a crash loop; 0: none */
-    uint32_t quarantine;    /* root causes within the window; 0: off */
-    uint32_t lease_ms, reconnect_grace_ms;
-    uint32_t join_timeout_ms, last_call_ms;
-    uint32_t shutdown_grace_ms, failure_grace_ms;
-    enum job_scale scale;
-};
-
 enum membership_node_state {
     MEMBERSHIP_NODE_FREE,     /* the record is unused */
     MEMBERSHIP_NODE_WAITING,  /* joined, has no part in an epoch: to be placed, or a
@@ -58,7 +44,7 @@ struct membership_node {
     bool leaving;     /* will not be in the next epoch */
     bool quarantined; /* placed only where the minimum cannot be met without it */
     bool checkpointed;
-    uint64_t heard_at;   /* round's own time, as all stamps here */
+    uint64_t heard_at;   /* the membership's own time, as all stamps here */
     uint64_t gone_at;    /* when the connection went, while not connected */
     uint64_t deadline;   /* lost at this time */
     uint64_t joined;     /* the how-manieth join it was */
@@ -75,32 +61,52 @@ struct membership_past {
 };
 
 struct membership {
-    struct membership_config config;
-    enum job_state state;
+    struct job_config config;
+    uint32_t reconnect_grace_ms; /* how long a node may be without a connection */
     struct id128 instance;
-    uint64_t epoch;
-    uint32_t restarts;    /* spent, job-wide */
-    enum job_cause cause; /* of the last stop */
-    bool ending;          /* this stop is the last */
-    bool restart_spent;   /* by this stop */
-    bool too_young;       /* the epoch was, for its failure to earn a restart */
-    bool short_lived;     /* the epoch that was stopped last */
-    uint32_t crash_loop;  /* short-lived epochs that failed, in a row */
-    bool store_ready;     /* rank 0's node serves the epoch's store */
-    enum job_reason reason;
-    int32_t exit_code;
-    uint32_t grace_ms; /* of the stop under way */
+    enum job_state state;
+    uint64_t state_since;
+    uint64_t last_call_at; /* when the first epoch forms with less than all; 0: never */
+    uint32_t restarts;     /* spent, job-wide */
 
+    /* the epoch, or the last one */
+    uint64_t epoch;
     uint32_t group_size, world_size, leader;
-    uint32_t root_node;     /* whose failure is the root cause of this stop */
-    uint32_t conflict;      /* who holds the slot that a join was refused for */
-    uint64_t root_identity; /* its host's; 0: none */
-    uint64_t root_at;       /* when it failed, by its own clock */
-    uint64_t root_heard_at; /* when we learned of it */
+    uint64_t formed_at; /* in the owner's time; 0: not known any more */
+    bool store_ready;   /* the node of rank 0 serves the epoch's store */
+
+    struct membership_stop { /* the stop under way, or the last one */
+        enum job_cause cause;
+        uint32_t grace_ms;
+        bool restart_spent; /* by this stop */
+        bool too_young;     /* the epoch failed too early to earn a restart */
+        bool ending;        /* the job ends with it: the two below are its result */
+        enum job_reason reason;
+        int32_t exit_code;
+        struct {
+            uint32_t node;     /* whose failure is the root cause */
+            uint64_t identity; /* of its host; 0: none */
+            uint64_t at;       /* when it failed, by its own clock */
+            uint64_t heard_at; /* when we learned of it */
+        } root;
+    } stop;
+    bool short_lived;    /* the epoch that was stopped last */
+    uint32_t crash_loop; /* short-lived epochs that failed, in a row */
+
+    struct {
+        uint64_t until; /* a checkpoint is waited for until then; 0: none is */
+        enum job_cause cause;
+    } checkpoint;
+
+    struct {
+        uint64_t now;       /* the owner's time at the last step */
+        uint64_t ticked_at; /* the same at the last tick */
+        uint64_t stalled;   /* without any step: counts for no lease and no grace */
+    } clock;
 
     struct membership_tally { /* kept as nodes change, so that no event counts them */
         uint32_t live;        /* not free */
-        uint32_t here, away;  /* waiting for a place, connected or not, not leaving */
+        uint32_t here, away;  /* waiting to be placed, connected or not, not leaving */
         uint32_t barred_here, barred_away; /* of these, the quarantined */
         uint32_t active, finished;
         uint32_t leaving;   /* going, or told that they may */
@@ -108,25 +114,18 @@ struct membership {
         uint32_t disconnected;
     } tally;
 
-    uint64_t state_since;
-    uint64_t last_call_at;  /* 0: not running */
-    uint64_t checkpoint_at; /* until then it is waited for; 0: not asked for */
-    enum job_cause checkpoint_cause;
-    uint64_t formed_at; /* the epoch, in the owner's time; 0: not known any more */
-    uint64_t last_now;  /* the owner's time at the last step */
-    uint64_t ticked_at; /* the same at the last tick */
-    uint64_t stalled;   /* time in which nobody stepped us: it counts for nobody */
-
     struct membership_node *node; /* lent */
     uint32_t capacity;
-    uint32_t *slot_node; /* lent, max_nodes entries: this epoch's member in a slot */
-    uint32_t *bucket;    /* lent, capacity entries: nodes by incarnation */
+    uint32_t used;        /* records ever used are below this */
+    uint32_t first, last; /* in the order of joining */
+    uint32_t first_free;
+    uint64_t joins;
+    uint32_t *bucket;        /* lent, capacity entries: nodes by incarnation */
+    uint32_t *slot_node;     /* lent, max_nodes entries: the epoch's member in a slot */
     uint64_t *slot_identity; /* lent, max_nodes entries: who had the slot last */
+    uint32_t conflict;       /* the holder of the slot that a join was refused for */
     struct membership_past past[PASTS_MAX];
     uint32_t pasts;
-    uint32_t used; /* records ever used are below this */
-    uint32_t first, last, first_free;
-    uint64_t joins;
 };
 
 enum membership_event_type {
@@ -174,7 +173,7 @@ enum membership_verdict {
     MEMBERSHIP_REFUSED_FULL,
     MEMBERSHIP_REFUSED_SPARES, /* join: as many spares are there as are to be kept */
     MEMBERSHIP_REFUSED_SLOT_RANGE,
-    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: by round.conflict */
+    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: by membership.conflict */
     MEMBERSHIP_REFUSED_MIN,        /* drain: too few nodes would remain */
     MEMBERSHIP_VERDICT_COUNT
 };
@@ -185,10 +184,10 @@ enum membership_action_type {
     MEMBERSHIP_ACT_SAVE_NODE,
     MEMBERSHIP_ACT_DROP_NODE, /* the record is free again; its peer may still be there
                                */
-    MEMBERSHIP_ACT_SAVE_PAST, /* node: index of round.past */
+    MEMBERSHIP_ACT_SAVE_PAST, /* node: index of membership.past */
     MEMBERSHIP_ACT_JOINED,    /* tell the node its place */
     MEMBERSHIP_ACT_START,     /* tell the node its ranks, and to start */
-    MEMBERSHIP_ACT_STOP,      /* tell the node to stop; round.grace_ms */
+    MEMBERSHIP_ACT_STOP,      /* tell the node to stop; membership.stop.grace_ms */
     MEMBERSHIP_ACT_ASK_CHECKPOINT,
     MEMBERSHIP_ACT_DONE,     /* tell the node the result */
     MEMBERSHIP_ACT_RELEASED, /* tell the node that it has left in good order */
@@ -198,7 +197,8 @@ enum membership_action_type {
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not */
     MEMBERSHIP_ACT_QUARANTINED, /* the root cause is, from now on; node if it is there
                                  */
-    MEMBERSHIP_ACT_ENTERED, /* the state has changed; from, and round.state and cause */
+    MEMBERSHIP_ACT_ENTERED,     /* the state has changed; from, and membership.state and
+                                   cause */
     MEMBERSHIP_ACT_COUNT
 };
 
@@ -208,14 +208,14 @@ struct membership_action {
     enum job_state from;
 };
 
-/* Where actions go, in order. Must not call back into the round. */
+/* Where actions go, in order. Must not call back into the membership. */
 struct membership_sink {
-    void (*act)(void *arg, const struct membership *r,
+    void (*act)(void *arg, const struct membership *m,
                 const struct membership_action *action);
     void *arg;
 };
 
-/* Lent for the round's life. */
+/* Lent for the membership's life. */
 struct membership_memory {
     uint32_t capacity;
     struct membership_node *node; /* capacity */
@@ -224,37 +224,37 @@ struct membership_memory {
     uint64_t *slot_identity;      /* max_nodes */
 };
 
-void membership_init(struct membership *r, const struct membership_config *config,
+void membership_init(struct membership *m, const struct job_config *config,
                      const struct id128 *instance,
                      const struct membership_memory *memory, uint64_t now);
 
 enum membership_verdict
-membership_step(struct membership *r, const struct membership_event *event,
+membership_step(struct membership *m, const struct membership_event *event,
                 uint64_t now, const struct membership_sink *sink, uint32_t *node_out)
     __attribute__((nonnull(1, 2, 4)));
 
 /* When to step the next tick at the latest. */
-uint64_t membership_next_tick(const struct membership *r);
+uint64_t membership_next_tick(const struct membership *m);
 
 /* The live node of that incarnation, or MEMBERSHIP_NONE. */
-uint32_t membership_find(const struct membership *r, const struct id128 *incarnation);
+uint32_t membership_find(const struct membership *m, const struct id128 *incarnation);
 
 /* What is missing while FORMING: ms until it is given up, nodes that are there. */
-uint64_t membership_time_left(const struct membership *r, uint64_t now);
-uint32_t membership_present(const struct membership *r);
+uint64_t membership_time_left(const struct membership *m, uint64_t now);
+uint32_t membership_present(const struct membership *m);
 /* Before a crash loop's next epoch forms, in all; and how much of it is left. */
-uint32_t membership_backoff_ms(const struct membership *r);
-uint64_t membership_backoff_left(const struct membership *r, uint64_t now);
+uint32_t membership_backoff_ms(const struct membership *m);
+uint64_t membership_backoff_left(const struct membership *m, uint64_t now);
 
 /*
- * After a restart of the owner: membership_init, set the saved fields of the round and
- * its pasts, then each saved node at its index in order of joining, then
+ * After a restart of the owner: membership_init, set the saved fields of the membership
+ * and its pasts, then each saved node at its index in order of joining, then
  * membership_restored. Everybody has a full lease to come back.
  */
-void membership_restore_node(struct membership *r, uint32_t index,
+void membership_restore_node(struct membership *m, uint32_t index,
                              const struct membership_node *saved);
-void membership_past_put(struct membership *r, const struct membership_past *saved);
-void membership_restored(struct membership *r, uint64_t now);
+void membership_past_put(struct membership *m, const struct membership_past *saved);
+void membership_restored(struct membership *m, uint64_t now);
 
 /* The legal edges of the state machine, for tests that want to see each of them taken.
  */
@@ -263,11 +263,11 @@ struct membership_edge {
     enum membership_event_type event;
     enum job_state to;
 };
-extern const struct membership_edge round_edges[];
-extern const unsigned round_edge_count;
+extern const struct membership_edge membership_edges[];
+extern const unsigned membership_edge_count;
 
 /* Asserts what must always hold. */
-void membership_sane(const struct membership *r);
+void membership_sane(const struct membership *m);
 
 const char *membership_event_name(enum membership_event_type t);
 const char *membership_verdict_name(enum membership_verdict v);

@@ -4,24 +4,24 @@
 #include <string.h>
 
 /* Where the quarantine is on: a job of one node has nobody to take its place. */
-static bool is_on(const struct membership *r)
+static bool is_on(const struct membership *m)
 {
-    return r->config.quarantine > 0 && r->config.max_nodes > 1;
+    return m->config.quarantine > 0 && m->config.max_nodes > 1;
 }
 
-static uint32_t find(const struct membership *r, uint64_t identity)
+static uint32_t find(const struct membership *m, uint64_t identity)
 {
-    for (uint32_t i = 0; i < r->pasts; i++)
-        if (r->past[i].identity == identity)
+    for (uint32_t i = 0; i < m->pasts; i++)
+        if (m->past[i].identity == identity)
             return i;
     return MEMBERSHIP_NONE;
 }
 
-bool membership_past_is_quarantined(const struct membership *r, uint64_t identity)
+bool membership_past_is_quarantined(const struct membership *m, uint64_t identity)
 {
-    uint32_t i = identity ? find(r, identity) : MEMBERSHIP_NONE;
+    uint32_t i = identity ? find(m, identity) : MEMBERSHIP_NONE;
 
-    return i != MEMBERSHIP_NONE && r->past[i].quarantined;
+    return i != MEMBERSHIP_NONE && m->past[i].quarantined;
 }
 
 static uint64_t age_of(const struct membership_past *p, uint64_t t)
@@ -31,34 +31,34 @@ static uint64_t age_of(const struct membership_past *p, uint64_t t)
 
 /* A record for another node; the one whose last trouble is longest ago gives way, but
  * nobody is let out of quarantine for that. */
-static uint32_t make_room(struct membership *r, uint64_t t)
+static uint32_t make_room(struct membership *m, uint64_t t)
 {
     uint32_t oldest = MEMBERSHIP_NONE;
 
-    if (r->pasts < PASTS_MAX)
-        return r->pasts++;
-    for (uint32_t i = 0; i < r->pasts; i++)
-        if (!r->past[i].quarantined &&
+    if (m->pasts < PASTS_MAX)
+        return m->pasts++;
+    for (uint32_t i = 0; i < m->pasts; i++)
+        if (!m->past[i].quarantined &&
             (oldest == MEMBERSHIP_NONE ||
-             age_of(&r->past[i], t) > age_of(&r->past[oldest], t)))
+             age_of(&m->past[i], t) > age_of(&m->past[oldest], t)))
             oldest = i;
     return oldest;
 }
 
-void membership_past_put(struct membership *r, const struct membership_past *saved)
+void membership_past_put(struct membership *m, const struct membership_past *saved)
 {
-    uint32_t i = find(r, saved->identity);
+    uint32_t i = find(m, saved->identity);
 
     if (i == MEMBERSHIP_NONE)
-        i = make_room(r, r->last_now);
+        i = make_room(m, m->clock.now);
     if (i != MEMBERSHIP_NONE)
-        r->past[i] = *saved;
+        m->past[i] = *saved;
 }
 
-static bool has_other_host(const struct membership *r, uint64_t identity)
+static bool has_other_host(const struct membership *m, uint64_t identity)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
-        if (r->node[i].identity != identity)
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (m->node[i].identity != identity)
             return true;
     return false;
 }
@@ -77,26 +77,26 @@ static void add_trouble(struct membership_past *p, uint64_t t)
     p->at[p->count++] = t;
 }
 
-uint32_t membership_past_blame(struct membership *r, uint64_t identity, uint64_t t,
+uint32_t membership_past_blame(struct membership *m, uint64_t identity, uint64_t t,
                                bool *news)
 {
     struct membership_past *p;
     uint32_t i;
 
     *news = false;
-    if (!is_on(r) || identity == 0)
+    if (!is_on(m) || identity == 0)
         return MEMBERSHIP_NONE;
-    i = find(r, identity);
+    i = find(m, identity);
     if (i == MEMBERSHIP_NONE) {
-        i = make_room(r, t);
+        i = make_room(m, t);
         if (i == MEMBERSHIP_NONE)
             return i;
-        r->past[i] = (struct membership_past){ .identity = identity };
+        m->past[i] = (struct membership_past){ .identity = identity };
     }
-    p = &r->past[i];
+    p = &m->past[i];
     add_trouble(p, t);
-    *news = !p->quarantined && p->count >= r->config.quarantine &&
-            has_other_host(r, identity);
+    *news = !p->quarantined && p->count >= m->config.quarantine &&
+            has_other_host(m, identity);
     p->quarantined = p->quarantined || *news;
     return i;
 }

@@ -12,39 +12,40 @@
 
 /* A job of fixed size without restarts does not wait for a replacement of a lost node,
  * unless spares are to be kept. */
-static bool is_hopeless(const struct membership *r)
+static bool is_hopeless(const struct membership *m)
 {
-    return r->config.min_nodes == r->config.max_nodes && r->config.max_restarts == 0 &&
-           !(r->config.limit_spares && r->config.spares > 0) && r->epoch > 0 &&
-           membership_candidates(r) < r->config.min_nodes;
+    return m->config.min_nodes == m->config.max_nodes && m->config.max_restarts == 0 &&
+           !(m->config.limit_spares && m->config.spares > 0) && m->epoch > 0 &&
+           membership_candidates(m) < m->config.min_nodes;
 }
 
-static bool has_all_spares(const struct membership *r)
+static bool has_all_spares(const struct membership *m)
 {
-    return r->config.limit_spares &&
-           membership_candidates(r) >= (uint64_t)r->config.max_nodes + r->config.spares;
+    return m->config.limit_spares &&
+           membership_candidates(m) >= (uint64_t)m->config.max_nodes + m->config.spares;
 }
 
-static bool may_start(const struct membership *r, const struct membership_node *n)
+static bool may_start(const struct membership *m, const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_ACTIVE &&
-           (r->store_ready || membership_index(r, n) == r->leader);
+           (m->store_ready || membership_index(m, n) == m->leader);
 }
 
 /* The order in force for a node that has just come back; it may have missed it. */
 static void repeat_order(struct step *s, struct membership_node *n)
 {
-    struct membership *r = s->r;
-    uint32_t i = membership_index(r, n);
+    struct membership *m = s->m;
+    uint32_t i = membership_index(m, n);
 
     if (n->state == MEMBERSHIP_NODE_TOLD)
         membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
                        i);
-    else if (r->state == JOB_RUNNING && may_start(r, n))
+    else if (m->state == JOB_RUNNING && may_start(m, n))
         membership_start_node(s, n);
-    else if (r->state == JOB_STOPPING && membership_is_unstopped(n))
+    else if (m->state == JOB_STOPPING && membership_is_unstopped(n))
         membership_act(s, MEMBERSHIP_ACT_STOP, i);
-    if (r->state == JOB_RUNNING && r->checkpoint_at && n->started && !n->checkpointed)
+    if (m->state == JOB_RUNNING && m->checkpoint.until && n->started &&
+        !n->checkpointed)
         membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
 }
 
@@ -54,91 +55,92 @@ static void repeat_order(struct step *s, struct membership_node *n)
  * A failure was reported, but this node had fallen silent before we heard of it: its
  * loss is what the others suffered from, and a loss costs no restart.
  */
-static bool explains_failure(const struct membership *r,
+static bool explains_failure(const struct membership *m,
                              const struct membership_node *n)
 {
     uint64_t silent_since = n->connected ? n->heard_at : n->gone_at;
 
-    return r->state == JOB_STOPPING && r->cause == JOB_CAUSE_FAILURE &&
-           membership_index(r, n) != r->root_node && silent_since <= r->root_heard_at;
+    return m->state == JOB_STOPPING && m->stop.cause == JOB_CAUSE_FAILURE &&
+           membership_index(m, n) != m->stop.root.node &&
+           silent_since <= m->stop.root.heard_at;
 }
 
-static void excuse_failure(struct membership *r)
+static void excuse_failure(struct membership *m)
 {
-    r->cause = JOB_CAUSE_LOST;
-    if (r->restart_spent)
-        r->restarts--;
-    r->restart_spent = r->too_young = false;
-    if (r->reason == JOB_REASON_FAILURE) {
-        r->ending = false;
-        r->reason = JOB_REASON_NONE;
-        r->exit_code = 0;
+    m->stop.cause = JOB_CAUSE_LOST;
+    if (m->stop.restart_spent)
+        m->restarts--;
+    m->stop.restart_spent = m->stop.too_young = false;
+    if (m->stop.reason == JOB_REASON_FAILURE) {
+        m->stop.ending = false;
+        m->stop.reason = JOB_REASON_NONE;
+        m->stop.exit_code = 0;
     }
 }
 
 /* The running epoch cannot do without it. A finished one may go, unless it has the
  * store. */
-static bool is_vital(const struct membership *r, const struct membership_node *n)
+static bool is_vital(const struct membership *m, const struct membership_node *n)
 {
-    return r->state == JOB_RUNNING &&
-           (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(r, n) == r->leader);
+    return m->state == JOB_RUNNING &&
+           (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(m, n) == m->leader);
 }
 
 static void drop(struct step *s, uint32_t i)
 {
-    membership_table_remove(s->r, i);
+    membership_table_remove(s->m, i);
     membership_act(s, MEMBERSHIP_ACT_DROP_NODE, i);
 }
 
 static void lose(struct step *s, uint32_t i)
 {
-    struct membership *r = s->r;
-    struct membership_node *n = &r->node[i];
-    bool explains = explains_failure(r, n);
+    struct membership *m = s->m;
+    struct membership_node *n = &m->node[i];
+    bool explains = explains_failure(m, n);
 
     if (explains)
-        excuse_failure(r);
-    if (is_vital(r, n) && s->lost_member == MEMBERSHIP_NONE)
+        excuse_failure(m);
+    if (is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
         s->lost_member = i;
     if (explains || s->lost_member == i) {
-        r->root_node = i;
-        r->root_identity = n->identity;
+        m->stop.root.node = i;
+        m->stop.root.identity = n->identity;
         membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, i);
     }
     if (n->state != MEMBERSHIP_NODE_TOLD)
         membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
     drop(s, i);
-    if (r->state != JOB_DONE && !r->ending && is_hopeless(r))
-        membership_decide(r, JOB_REASON_LOST, EXIT_CODE_FAILED);
-    if (r->state == JOB_STOPPING)
+    if (m->state != JOB_DONE && !m->stop.ending && is_hopeless(m))
+        membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
+    if (m->state == JOB_STOPPING)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
 }
 
 static bool is_overdue(const struct step *s, const struct membership_node *n)
 {
-    const struct membership *r = s->r;
-    uint64_t age = s->t - r->state_since;
+    const struct membership *m = s->m;
+    uint64_t age = s->t - m->state_since;
 
     if (s->t >= n->deadline)
         return true;
-    if (r->state == JOB_STOPPING)
+    if (m->state == JOB_STOPPING)
         return membership_is_unstopped(n) &&
-               age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
-    return r->state == JOB_RUNNING && !r->store_ready &&
-           membership_index(r, n) == r->leader && age >= STORE_START_MS;
+               age >= (uint64_t)m->stop.grace_ms + STOP_MARGIN_MS;
+    return m->state == JOB_RUNNING && !m->store_ready &&
+           membership_index(m, n) == m->leader && age >= STORE_START_MS;
 }
 
 /* -- events ----------------------------------------------------------------------- */
 
 static enum membership_verdict on_tick(struct step *s)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
     uint32_t next;
 
-    r->ticked_at = r->last_now;
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = next) {
-        next = r->node[i].next;
-        if (is_overdue(s, &r->node[i]))
+    m->clock.ticked_at = m->clock.now;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = next) {
+        next = m->node[i].next;
+        if (is_overdue(s, &m->node[i]))
             lose(s, i);
     }
     return MEMBERSHIP_OK;
@@ -150,50 +152,50 @@ void membership_hear(struct step *s, struct membership_node *n)
     if (n->state == MEMBERSHIP_NODE_TOLD)
         return;
     n->heard_at = s->t;
-    n->deadline = s->t + s->r->config.lease_ms;
+    n->deadline = s->t + s->m->config.lease_ms;
 }
 
 static enum membership_verdict on_resume(struct step *s)
 {
     struct membership_node *n = s->node;
 
-    membership_table_set_connected(s->r, n, true);
+    membership_table_set_connected(s->m, n, true);
     membership_hear(s, n);
-    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(s->r, n));
+    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(s->m, n));
     repeat_order(s, n);
     return MEMBERSHIP_OK;
 }
 
 static enum membership_verdict on_join(struct step *s)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
     uint32_t wanted = s->ev->join.wanted_slot, i;
     struct membership_node *n;
 
-    i = membership_find(r, &s->ev->incarnation);
+    i = membership_find(m, &s->ev->incarnation);
     if (i != MEMBERSHIP_NONE) { /* the answer to its first join was lost */
-        s->node = &r->node[s->node_out = i];
+        s->node = &m->node[s->node_out = i];
         return on_resume(s);
     }
-    if (r->state == JOB_DONE)
+    if (m->state == JOB_DONE)
         return MEMBERSHIP_REFUSED_DONE;
-    if (wanted != MEMBERSHIP_NONE && wanted >= r->config.max_nodes)
+    if (wanted != MEMBERSHIP_NONE && wanted >= m->config.max_nodes)
         return MEMBERSHIP_REFUSED_SLOT_RANGE;
     if (wanted != MEMBERSHIP_NONE &&
-        (r->conflict = membership_table_holder(r, wanted)) != MEMBERSHIP_NONE)
+        (m->conflict = membership_table_holder(m, wanted)) != MEMBERSHIP_NONE)
         return MEMBERSHIP_REFUSED_SLOT_TAKEN;
-    if (has_all_spares(r))
+    if (has_all_spares(m))
         return MEMBERSHIP_REFUSED_SPARES;
-    i = membership_table_add(r, &s->ev->incarnation);
+    i = membership_table_add(m, &s->ev->incarnation);
     if (i == MEMBERSHIP_NONE)
         return MEMBERSHIP_REFUSED_FULL;
-    n = &r->node[s->node_out = i];
+    n = &m->node[s->node_out = i];
     n->workers = s->ev->join.workers;
     n->wanted_slot = wanted;
     n->host = s->ev->join.host;
     n->identity = s->ev->join.identity;
-    membership_table_set_quarantined(r, n,
-                                     membership_past_is_quarantined(r, n->identity));
+    membership_table_set_quarantined(m, n,
+                                     membership_past_is_quarantined(m, n->identity));
     membership_hear(s, n);
     membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
     membership_act(s, MEMBERSHIP_ACT_JOINED, i);
@@ -203,9 +205,9 @@ static enum membership_verdict on_join(struct step *s)
 static enum membership_verdict on_disconnect(struct step *s)
 {
     struct membership_node *n = s->node;
-    uint64_t grace_end = s->t + s->r->config.reconnect_grace_ms;
+    uint64_t grace_end = s->t + s->m->reconnect_grace_ms;
 
-    membership_table_set_connected(s->r, n, false);
+    membership_table_set_connected(s->m, n, false);
     n->gone_at = s->t;
     if (n->deadline > grace_end)
         n->deadline = grace_end;
@@ -220,58 +222,59 @@ static enum membership_verdict on_heartbeat(struct step *s)
 
 static enum membership_verdict on_store_ready(struct step *s)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
 
-    if (membership_index(r, s->node) != r->leader || r->store_ready)
+    if (membership_index(m, s->node) != m->leader || m->store_ready)
         return MEMBERSHIP_IGNORED;
-    r->store_ready = true;
+    m->store_ready = true;
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
-        if (r->node[i].state == MEMBERSHIP_NODE_ACTIVE && !r->node[i].started)
-            membership_start_node(s, &r->node[i]);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].started)
+            membership_start_node(s, &m->node[i]);
     return MEMBERSHIP_OK;
 }
 
 static void take_as_root(struct step *s)
 {
-    s->r->root_node = membership_index(s->r, s->node);
-    s->r->root_identity = s->node->identity;
-    s->r->root_at = s->ev->at_ms;
-    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, s->r->root_node);
+    s->m->stop.root.node = membership_index(s->m, s->node);
+    s->m->stop.root.identity = s->node->identity;
+    s->m->stop.root.at = s->ev->at_ms;
+    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, s->m->stop.root.node);
 }
 
 static enum membership_verdict on_failed_running(struct step *s)
 {
-    struct membership *r = s->r;
-    bool is_left = r->restarts < r->config.max_restarts && !s->ev->final;
+    struct membership *m = s->m;
+    bool is_left = m->restarts < m->config.max_restarts && !s->ev->final;
 
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
-    r->root_heard_at = s->t;
-    r->too_young = is_left && membership_age(r) < r->config.min_uptime_ms;
+    m->stop.root.heard_at = s->t;
+    m->stop.too_young = is_left && membership_age(m) < m->config.restart_min_uptime_ms;
     take_as_root(s);
-    r->restart_spent = is_left && !r->too_young;
-    if (r->restart_spent)
-        r->restarts++;
+    m->stop.restart_spent = is_left && !m->stop.too_young;
+    if (m->stop.restart_spent)
+        m->restarts++;
     else
-        membership_decide(r, JOB_REASON_FAILURE, s->ev->exit_code);
-    membership_begin_stop(s, JOB_CAUSE_FAILURE, r->config.failure_grace_ms);
+        membership_decide(m, JOB_REASON_FAILURE, s->ev->exit_code);
+    membership_begin_stop(s, JOB_CAUSE_FAILURE, m->config.failure_grace_ms);
     return MEMBERSHIP_OK;
 }
 
 /* Not a cause, unless the same node now tells of a failure that came before. */
 static enum membership_verdict on_failed_stopping(struct step *s)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
 
-    if (r->cause != JOB_CAUSE_FAILURE || membership_index(r, s->node) != r->root_node ||
-        s->ev->at_ms >= r->root_at) {
-        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(r, s->node));
+    if (m->stop.cause != JOB_CAUSE_FAILURE ||
+        membership_index(m, s->node) != m->stop.root.node ||
+        s->ev->at_ms >= m->stop.root.at) {
+        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
         return MEMBERSHIP_OK;
     }
     take_as_root(s);
-    if (r->reason == JOB_REASON_FAILURE)
-        r->exit_code = s->ev->exit_code;
+    if (m->stop.reason == JOB_REASON_FAILURE)
+        m->stop.exit_code = s->ev->exit_code;
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;
 }
@@ -281,7 +284,7 @@ static enum membership_verdict on_finished(struct step *s)
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
     membership_set_state(s, s->node, MEMBERSHIP_NODE_FINISHED);
-    if (s->node->leaving && !is_vital(s->r, s->node)) /* it need not wait any longer */
+    if (s->node->leaving && !is_vital(s->m, s->node)) /* it need not wait any longer */
         membership_release(s, s->node);
     return MEMBERSHIP_OK;
 }
@@ -292,8 +295,8 @@ static enum membership_verdict on_stopped_running(struct step *s)
     if (!membership_is_unstopped(s->node))
         return MEMBERSHIP_IGNORED;
     membership_set_state(s, s->node, MEMBERSHIP_NODE_STOPPED);
-    s->lost_member = s->r->root_node = membership_index(s->r, s->node);
-    s->r->root_identity = s->node->identity;
+    s->lost_member = s->m->stop.root.node = membership_index(s->m, s->node);
+    s->m->stop.root.identity = s->node->identity;
     membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, s->lost_member);
     return MEMBERSHIP_OK;
 }
@@ -308,7 +311,7 @@ static enum membership_verdict on_stopped_stopping(struct step *s)
 
 static enum membership_verdict on_checkpointed(struct step *s)
 {
-    if (s->node->state != MEMBERSHIP_NODE_ACTIVE || !s->r->checkpoint_at)
+    if (s->node->state != MEMBERSHIP_NODE_ACTIVE || !s->m->checkpoint.until)
         return MEMBERSHIP_IGNORED;
     s->node->checkpointed = true;
     return MEMBERSHIP_OK;
@@ -316,18 +319,18 @@ static enum membership_verdict on_checkpointed(struct step *s)
 
 static enum membership_verdict end_job(struct step *s, bool now)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
 
-    if (!r->ending)
-        membership_decide(r, JOB_REASON_USER, s->ev->exit_code);
-    if (r->state == JOB_RUNNING)
-        membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : r->config.shutdown_grace_ms);
-    else if (r->state == JOB_STOPPING) {
-        r->root_heard_at =
-            0; /* whatever explains the failure, the job goes no further */
+    if (!m->stop.ending)
+        membership_decide(m, JOB_REASON_USER, s->ev->exit_code);
+    if (m->state == JOB_RUNNING)
+        membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : m->config.shutdown_grace_ms);
+    else if (m->state == JOB_STOPPING) {
+        m->stop.root
+            .heard_at = 0; /* whatever explains the failure, the job goes no further */
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-        if (now && r->grace_ms > 0) {
-            r->grace_ms = 0;
+        if (now && m->stop.grace_ms > 0) {
+            m->stop.grace_ms = 0;
             membership_tell_all_to_stop(s);
         }
     }
@@ -344,25 +347,25 @@ static enum membership_verdict on_end(struct step *s)
  * for it: see settle_running. */
 static enum membership_verdict on_leave(struct step *s)
 {
-    struct membership *r = s->r;
+    struct membership *m = s->m;
     struct membership_node *n = s->node;
     bool drain = s->ev->type == MEMBERSHIP_EV_DRAIN;
-    bool first_forming = r->epoch == 0;
+    bool first_forming = m->epoch == 0;
 
     if (n->state == MEMBERSHIP_NODE_TOLD)
         return MEMBERSHIP_IGNORED;
     if (n->leaving) /* it may be in a hurry: see settle_drain */
         return s->ev->now ? MEMBERSHIP_OK : MEMBERSHIP_IGNORED;
-    if (!first_forming && membership_candidates(r) - 1 < r->config.min_nodes &&
-        !(n->state == MEMBERSHIP_NODE_WAITING && r->state != JOB_FORMING))
+    if (!first_forming && membership_candidates(m) - 1 < m->config.min_nodes &&
+        !(n->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING))
         return drain ? MEMBERSHIP_REFUSED_MIN : end_job(s, false);
     if (!membership_is_member(n) || (n->state == MEMBERSHIP_NODE_FINISHED &&
-                                     !is_vital(r, n) && r->state == JOB_RUNNING)) {
+                                     !is_vital(m, n) && m->state == JOB_RUNNING)) {
         membership_release(s, n);
         return MEMBERSHIP_OK;
     }
-    membership_table_set_leaving(r, n, true);
-    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(r, n));
+    membership_table_set_leaving(m, n, true);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(m, n));
     return MEMBERSHIP_OK;
 }
 
@@ -370,12 +373,12 @@ static enum membership_verdict on_bye(struct step *s)
 {
     if (s->node->state != MEMBERSHIP_NODE_TOLD)
         return MEMBERSHIP_IGNORED;
-    drop(s, membership_index(s->r, s->node));
+    drop(s, membership_index(s->m, s->node));
     return MEMBERSHIP_OK;
 }
 
 /* What is not here means nothing in that state and changes nothing. */
-membership_handler *const round_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
+membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
     [JOB_FORMING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,

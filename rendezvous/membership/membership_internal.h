@@ -6,19 +6,20 @@
 #include "rendezvous/membership/membership_table.h"
 
 /*
- * What the files of the round share. membership.c takes a step: it admits the event,
- * lets its handler (membership_events.c) change facts - who is there, what failed - and
- * then membership_transitions.c asks, again and again until nothing moves, whether the
- * facts have become another state. Only membership_transitions.c changes the state.
+ * What the files of the membership share. membership.c takes a step: it admits the
+ * event, lets its handler (membership_events.c) change facts - who is there, what
+ * failed - and then membership_transitions.c asks, again and again until nothing moves,
+ * whether the facts have become another state. Only membership_transitions.c changes
+ * the state.
  *
- * All stamps are in the round's own time: the owner's time less the time for which the
- * owner did not step us. A daemon that slept therefore finds every lease, grace and
+ * All stamps are in the membership's own time: the owner's time less the time for which
+ * the owner did not step us. A daemon that slept therefore finds every lease, grace and
  * deadline exactly as far away as it was.
  */
 enum { EXIT_CODE_FAILED = 1, EXIT_CODE_NOT_FORMED = 69 };
 
 struct step {
-    struct membership *r;
+    struct membership *m;
     const struct membership_event *ev;
     const struct membership_sink *sink;
     struct membership_node *node; /* the event's, or NULL */
@@ -31,7 +32,8 @@ typedef enum membership_verdict membership_handler(struct step *s);
 
 /* membership_events.c: NULL where an event means nothing in a state and changes
  * nothing. */
-extern membership_handler *const round_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
+extern membership_handler
+    *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
 void membership_hear(struct step *s, struct membership_node *n);
 
 /* membership_transitions.c */
@@ -44,22 +46,22 @@ void membership_tell_all_to_stop(struct step *s);
 static inline void membership_act(struct step *s, enum membership_action_type type,
                                   uint32_t node)
 {
-    struct membership_action a = { .type = type, .node = node, .from = s->r->state };
+    struct membership_action a = { .type = type, .node = node, .from = s->m->state };
 
-    s->sink->act(s->sink->arg, s->r, &a);
+    s->sink->act(s->sink->arg, s->m, &a);
 }
 
-static inline uint32_t membership_index(const struct membership *r,
+static inline uint32_t membership_index(const struct membership *m,
                                         const struct membership_node *n)
 {
-    return (uint32_t)(n - r->node);
+    return (uint32_t)(n - m->node);
 }
 
 static inline void membership_set_state(struct step *s, struct membership_node *n,
                                         enum membership_node_state state)
 {
-    membership_table_set_state(s->r, n, state);
-    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(s->r, n));
+    membership_table_set_state(s->m, n, state);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(s->m, n));
 }
 
 static inline bool membership_is_member(const struct membership_node *n)
@@ -75,24 +77,24 @@ static inline bool membership_is_unstopped(const struct membership_node *n)
 }
 
 /* Nodes that could be in the next epoch. */
-static inline uint32_t membership_candidates(const struct membership *r)
+static inline uint32_t membership_candidates(const struct membership *m)
 {
-    return r->tally.live - r->tally.leaving;
+    return m->tally.live - m->tally.leaving;
 }
 
 /* How long the epoch has run, also while the owner slept. */
-static inline uint64_t membership_age(const struct membership *r)
+static inline uint64_t membership_age(const struct membership *m)
 {
-    return r->formed_at ? r->last_now - r->formed_at : UINT64_MAX;
+    return m->formed_at ? m->clock.now - m->formed_at : UINT64_MAX;
 }
 
 /* The result is decided; the job ends with this stop, or now. */
-static inline void membership_decide(struct membership *r, enum job_reason reason,
+static inline void membership_decide(struct membership *m, enum job_reason reason,
                                      int32_t exit_code)
 {
-    r->ending = true;
-    r->reason = reason;
-    r->exit_code = exit_code;
+    m->stop.ending = true;
+    m->stop.reason = reason;
+    m->stop.exit_code = exit_code;
 }
 
 #endif

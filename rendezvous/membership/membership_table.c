@@ -5,17 +5,17 @@
 #include <string.h>
 
 /* incarnations are random bits: any four bytes of one are a hash */
-static uint32_t *bucket_of(const struct membership *r, const struct id128 *incarnation)
+static uint32_t *bucket_of(const struct membership *m, const struct id128 *incarnation)
 {
     uint32_t hash;
 
     memcpy(&hash, incarnation->byte, sizeof(hash));
-    return &r->bucket[hash % r->capacity];
+    return &m->bucket[hash % m->capacity];
 }
 
-static void count(struct membership *r, const struct membership_node *n, uint32_t sign)
+static void count(struct membership *m, const struct membership_node *n, uint32_t sign)
 {
-    struct membership_tally *t = &r->tally;
+    struct membership_tally *t = &m->tally;
 
     if (n->state == MEMBERSHIP_NODE_FREE)
         return;
@@ -37,78 +37,78 @@ static void count(struct membership *r, const struct membership_node *n, uint32_
         t->finished += sign;
 }
 
-void membership_table_set_state(struct membership *r, struct membership_node *n,
+void membership_table_set_state(struct membership *m, struct membership_node *n,
                                 enum membership_node_state state)
 {
-    count(r, n, -1u);
+    count(m, n, -1u);
     n->state = state;
-    count(r, n, 1);
+    count(m, n, 1);
 }
 
-void membership_table_set_connected(struct membership *r, struct membership_node *n,
+void membership_table_set_connected(struct membership *m, struct membership_node *n,
                                     bool connected)
 {
-    count(r, n, -1u);
+    count(m, n, -1u);
     n->connected = connected;
-    count(r, n, 1);
+    count(m, n, 1);
 }
 
-void membership_table_set_leaving(struct membership *r, struct membership_node *n,
+void membership_table_set_leaving(struct membership *m, struct membership_node *n,
                                   bool leaving)
 {
-    count(r, n, -1u);
+    count(m, n, -1u);
     n->leaving = leaving;
-    count(r, n, 1);
+    count(m, n, 1);
 }
 
-void membership_table_set_quarantined(struct membership *r, struct membership_node *n,
+void membership_table_set_quarantined(struct membership *m, struct membership_node *n,
                                       bool on)
 {
-    count(r, n, -1u);
+    count(m, n, -1u);
     n->quarantined = on;
-    count(r, n, 1);
+    count(m, n, 1);
 }
 
-void membership_table_init(struct membership *r)
+void membership_table_init(struct membership *m)
 {
-    r->first = r->last = r->first_free = MEMBERSHIP_NONE;
-    r->used = 0;
-    memset(&r->tally, 0, sizeof(r->tally));
-    for (uint32_t i = 0; i < r->capacity; i++)
-        r->bucket[i] = MEMBERSHIP_NONE;
-    for (uint32_t i = 0; i < r->config.max_nodes; i++) {
-        r->slot_node[i] = MEMBERSHIP_NONE;
-        r->slot_identity[i] = 0;
+    m->first = m->last = m->first_free = MEMBERSHIP_NONE;
+    m->used = 0;
+    memset(&m->tally, 0, sizeof(m->tally));
+    for (uint32_t i = 0; i < m->capacity; i++)
+        m->bucket[i] = MEMBERSHIP_NONE;
+    for (uint32_t i = 0; i < m->config.max_nodes; i++) {
+        m->slot_node[i] = MEMBERSHIP_NONE;
+        m->slot_identity[i] = 0;
     }
 }
 
 /* Into the list, its bucket and the tally; the record is filled already. */
-static void link_node(struct membership *r, uint32_t index)
+static void link_node(struct membership *m, uint32_t index)
 {
-    struct membership_node *n = &r->node[index];
-    uint32_t *bucket = bucket_of(r, &n->incarnation);
+    struct membership_node *n = &m->node[index];
+    uint32_t *bucket = bucket_of(m, &n->incarnation);
 
-    n->prev = r->last;
+    n->prev = m->last;
     n->next = MEMBERSHIP_NONE;
-    *(r->last == MEMBERSHIP_NONE ? &r->first : &r->node[r->last].next) = index;
-    r->last = index;
+    *(m->last == MEMBERSHIP_NONE ? &m->first : &m->node[m->last].next) = index;
+    m->last = index;
     n->next_in_bucket = *bucket;
     *bucket = index;
-    count(r, n, 1);
+    count(m, n, 1);
 }
 
-uint32_t membership_table_add(struct membership *r, const struct id128 *incarnation)
+uint32_t membership_table_add(struct membership *m, const struct id128 *incarnation)
 {
-    uint32_t index = r->first_free;
+    uint32_t index = m->first_free;
     struct membership_node *n;
 
     if (index != MEMBERSHIP_NONE)
-        r->first_free = r->node[index].next;
-    else if (r->used < r->capacity)
-        index = r->used++;
+        m->first_free = m->node[index].next;
+    else if (m->used < m->capacity)
+        index = m->used++;
     else
         return MEMBERSHIP_NONE;
-    n = &r->node[index];
+    n = &m->node[index];
     *n = (struct membership_node){
         .incarnation = *incarnation,
         .state = MEMBERSHIP_NODE_WAITING,
@@ -116,64 +116,64 @@ uint32_t membership_table_add(struct membership *r, const struct id128 *incarnat
         .slot = MEMBERSHIP_NONE,
         .group_rank = MEMBERSHIP_NONE,
         .connected = true,
-        .joined = ++r->joins,
+        .joined = ++m->joins,
     };
-    link_node(r, index);
+    link_node(m, index);
     return index;
 }
 
-void membership_table_remove(struct membership *r, uint32_t index)
+void membership_table_remove(struct membership *m, uint32_t index)
 {
-    struct membership_node *n = &r->node[index];
-    uint32_t *at = bucket_of(r, &n->incarnation);
+    struct membership_node *n = &m->node[index];
+    uint32_t *at = bucket_of(m, &n->incarnation);
 
     while (*at != index)
-        at = &r->node[*at].next_in_bucket;
+        at = &m->node[*at].next_in_bucket;
     *at = n->next_in_bucket;
-    *(n->prev == MEMBERSHIP_NONE ? &r->first : &r->node[n->prev].next) = n->next;
-    *(n->next == MEMBERSHIP_NONE ? &r->last : &r->node[n->next].prev) = n->prev;
-    if (n->slot != MEMBERSHIP_NONE && r->slot_node[n->slot] == index)
-        r->slot_node[n->slot] = MEMBERSHIP_NONE;
-    membership_table_set_state(r, n, MEMBERSHIP_NODE_FREE);
-    n->next = r->first_free;
-    r->first_free = index;
+    *(n->prev == MEMBERSHIP_NONE ? &m->first : &m->node[n->prev].next) = n->next;
+    *(n->next == MEMBERSHIP_NONE ? &m->last : &m->node[n->next].prev) = n->prev;
+    if (n->slot != MEMBERSHIP_NONE && m->slot_node[n->slot] == index)
+        m->slot_node[n->slot] = MEMBERSHIP_NONE;
+    membership_table_set_state(m, n, MEMBERSHIP_NODE_FREE);
+    n->next = m->first_free;
+    m->first_free = index;
 }
 
-void membership_table_put(struct membership *r, uint32_t index,
+void membership_table_put(struct membership *m, uint32_t index,
                           const struct membership_node *saved)
 {
     /* the records skipped over are free until they are put, or for good */
-    for (; r->used <= index; r->used++)
-        r->node[r->used].state = MEMBERSHIP_NODE_FREE;
-    r->node[index] = *saved;
-    if (saved->joined > r->joins)
-        r->joins = saved->joined;
-    link_node(r, index);
+    for (; m->used <= index; m->used++)
+        m->node[m->used].state = MEMBERSHIP_NODE_FREE;
+    m->node[index] = *saved;
+    if (saved->joined > m->joins)
+        m->joins = saved->joined;
+    link_node(m, index);
 }
 
-void membership_table_rebuild(struct membership *r)
+void membership_table_rebuild(struct membership *m)
 {
-    r->first_free = MEMBERSHIP_NONE;
-    for (uint32_t i = r->used; i-- > 0;)
-        if (r->node[i].state == MEMBERSHIP_NODE_FREE) {
-            r->node[i].next = r->first_free;
-            r->first_free = i;
+    m->first_free = MEMBERSHIP_NONE;
+    for (uint32_t i = m->used; i-- > 0;)
+        if (m->node[i].state == MEMBERSHIP_NODE_FREE) {
+            m->node[i].next = m->first_free;
+            m->first_free = i;
         }
 }
 
-uint32_t membership_find(const struct membership *r, const struct id128 *incarnation)
+uint32_t membership_find(const struct membership *m, const struct id128 *incarnation)
 {
-    uint32_t i = *bucket_of(r, incarnation);
+    uint32_t i = *bucket_of(m, incarnation);
 
-    while (i != MEMBERSHIP_NONE && !id128_equal(&r->node[i].incarnation, incarnation))
-        i = r->node[i].next_in_bucket;
+    while (i != MEMBERSHIP_NONE && !id128_equal(&m->node[i].incarnation, incarnation))
+        i = m->node[i].next_in_bucket;
     return i;
 }
 
-uint32_t membership_table_holder(const struct membership *r, uint32_t slot)
+uint32_t membership_table_holder(const struct membership *m, uint32_t slot)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        const struct membership_node *n = &r->node[i];
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        const struct membership_node *n = &m->node[i];
 
         if (n->state == MEMBERSHIP_NODE_TOLD)
             continue;
@@ -210,12 +210,12 @@ static enum session_identity place_of(const struct membership_node *n)
 }
 
 /* The lowest free slot from *from on that was last held by `identity`. */
-static uint32_t next_free(const struct membership *r, uint32_t from, uint64_t identity)
+static uint32_t next_free(const struct membership *m, uint32_t from, uint64_t identity)
 {
-    while (from < r->config.max_nodes && (r->slot_node[from] != MEMBERSHIP_NONE ||
-                                          r->slot_identity[from] != identity))
+    while (from < m->config.max_nodes && (m->slot_node[from] != MEMBERSHIP_NONE ||
+                                          m->slot_identity[from] != identity))
         from++;
-    return from < r->config.max_nodes ? from : MEMBERSHIP_NONE;
+    return from < m->config.max_nodes ? from : MEMBERSHIP_NONE;
 }
 
 struct placing { /* below these no slot is free */
@@ -224,7 +224,7 @@ struct placing { /* below these no slot is free */
 
 /* The slot the node is to have on this pass, or MEMBERSHIP_NONE if it must wait for a
  * later one. */
-static uint32_t slot_for(const struct membership *r, const struct membership_node *n,
+static uint32_t slot_for(const struct membership *m, const struct membership_node *n,
                          enum session_identity pass, struct placing *p)
 {
     uint32_t slot = pass == PLACE_HELD    ? n->slot
@@ -232,127 +232,127 @@ static uint32_t slot_for(const struct membership *r, const struct membership_nod
                                           : 0;
 
     if (pass < PLACE_OLD)
-        return place_of(n) == pass && r->slot_node[slot] == MEMBERSHIP_NONE
+        return place_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
                    ? slot
                    : MEMBERSHIP_NONE;
     if (pass == PLACE_OLD) /* at the first forming nobody has had one */
-        return n->identity && r->epoch > 0 ? next_free(r, 0, n->identity)
+        return n->identity && m->epoch > 0 ? next_free(m, 0, n->identity)
                                            : MEMBERSHIP_NONE;
     if (pass == PLACE_NEW) {
-        slot = next_free(r, p->lowest_new, 0);
-        p->lowest_new = slot == MEMBERSHIP_NONE ? r->config.max_nodes : slot;
+        slot = next_free(m, p->lowest_new, 0);
+        p->lowest_new = slot == MEMBERSHIP_NONE ? m->config.max_nodes : slot;
         return slot;
     }
-    while (p->lowest < r->config.max_nodes &&
-           r->slot_node[p->lowest] != MEMBERSHIP_NONE)
+    while (p->lowest < m->config.max_nodes &&
+           m->slot_node[p->lowest] != MEMBERSHIP_NONE)
         p->lowest++;
-    return p->lowest < r->config.max_nodes ? p->lowest : MEMBERSHIP_NONE;
+    return p->lowest < m->config.max_nodes ? p->lowest : MEMBERSHIP_NONE;
 }
 
-static bool is_placed(const struct membership *r, uint32_t i)
+static bool is_placed(const struct membership *m, uint32_t i)
 {
-    return r->node[i].slot != MEMBERSHIP_NONE && r->slot_node[r->node[i].slot] == i;
+    return m->node[i].slot != MEMBERSHIP_NONE && m->slot_node[m->node[i].slot] == i;
 }
 
 /* The last join of those in quarantine who are needed to meet the minimum; 0: none is.
  */
-static uint64_t last_needed(const struct membership *r)
+static uint64_t last_needed(const struct membership *m)
 {
-    uint32_t willing = r->tally.here - r->tally.barred_here;
+    uint32_t willing = m->tally.here - m->tally.barred_here;
     uint64_t joined = 0;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE && willing < r->config.min_nodes;
-         i = r->node[i].next)
-        if (can_be_member(&r->node[i]) && r->node[i].quarantined) {
-            joined = r->node[i].joined;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE && willing < m->config.min_nodes;
+         i = m->node[i].next)
+        if (can_be_member(&m->node[i]) && m->node[i].quarantined) {
+            joined = m->node[i].joined;
             willing++;
         }
     return joined;
 }
 
-static void assign_slots(struct membership *r)
+static void assign_slots(struct membership *m)
 {
-    uint64_t needed = last_needed(r);
+    uint64_t needed = last_needed(m);
     struct placing p = { 0, 0 };
 
-    for (uint32_t i = 0; i < r->config.max_nodes; i++)
-        r->slot_node[i] = MEMBERSHIP_NONE;
+    for (uint32_t i = 0; i < m->config.max_nodes; i++)
+        m->slot_node[i] = MEMBERSHIP_NONE;
     for (enum session_identity pass = 0; pass < PLACE_COUNT; pass++)
-        for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-            struct membership_node *n = &r->node[i];
+        for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+            struct membership_node *n = &m->node[i];
             uint32_t slot;
 
             if (!can_be_member(n) || (n->quarantined && n->joined > needed) ||
-                is_placed(r, i))
+                is_placed(m, i))
                 continue;
-            slot = slot_for(r, n, pass, &p);
+            slot = slot_for(m, n, pass, &p);
             if (slot == MEMBERSHIP_NONE)
                 continue;
-            r->slot_node[slot] = i;
+            m->slot_node[slot] = i;
             n->slot = slot;
         }
 }
 
-static void remember_slots(struct membership *r)
+static void remember_slots(struct membership *m)
 {
-    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
-        if (r->slot_node[slot] != MEMBERSHIP_NONE)
-            r->slot_identity[slot] = r->node[r->slot_node[slot]].identity;
+    for (uint32_t slot = 0; slot < m->config.max_nodes; slot++)
+        if (m->slot_node[slot] != MEMBERSHIP_NONE)
+            m->slot_identity[slot] = m->node[m->slot_node[slot]].identity;
 }
 
-bool membership_table_forget_lost_slot(struct membership *r, uint32_t index)
+bool membership_table_forget_lost_slot(struct membership *m, uint32_t index)
 {
-    struct membership_node *n = &r->node[index];
+    struct membership_node *n = &m->node[index];
 
-    if (n->slot == MEMBERSHIP_NONE || r->slot_node[n->slot] == MEMBERSHIP_NONE ||
-        r->slot_node[n->slot] == index)
+    if (n->slot == MEMBERSHIP_NONE || m->slot_node[n->slot] == MEMBERSHIP_NONE ||
+        m->slot_node[n->slot] == index)
         return false;
     n->slot = MEMBERSHIP_NONE;
     return true;
 }
 
-static void assign_ranks(struct membership *r)
+static void assign_ranks(struct membership *m)
 {
-    r->group_size = r->world_size = 0;
-    r->leader = MEMBERSHIP_NONE;
-    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
-        uint32_t i = r->slot_node[slot];
+    m->group_size = m->world_size = 0;
+    m->leader = MEMBERSHIP_NONE;
+    for (uint32_t slot = 0; slot < m->config.max_nodes; slot++) {
+        uint32_t i = m->slot_node[slot];
 
         if (i == MEMBERSHIP_NONE)
             continue;
-        if (r->leader == MEMBERSHIP_NONE)
-            r->leader = i;
-        r->node[i].group_rank = r->group_size++;
-        r->node[i].first_rank = r->world_size;
-        r->world_size += r->node[i].workers;
+        if (m->leader == MEMBERSHIP_NONE)
+            m->leader = i;
+        m->node[i].group_rank = m->group_size++;
+        m->node[i].first_rank = m->world_size;
+        m->world_size += m->node[i].workers;
     }
 }
 
-void membership_table_place(struct membership *r)
+void membership_table_place(struct membership *m)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
-        r->node[i].group_rank = MEMBERSHIP_NONE;
-    assign_slots(r);
-    remember_slots(r);
-    assign_ranks(r);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        m->node[i].group_rank = MEMBERSHIP_NONE;
+    assign_slots(m);
+    remember_slots(m);
+    assign_ranks(m);
 }
 
-void membership_table_sane(const struct membership *r)
+void membership_table_sane(const struct membership *m)
 {
-    struct membership copy = *r;
+    struct membership copy = *m;
     uint32_t previous = MEMBERSHIP_NONE;
 
     memset(&copy.tally, 0, sizeof(copy.tally));
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        const struct membership_node *n = &r->node[i];
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        const struct membership_node *n = &m->node[i];
 
-        assert(i < r->used && n->state != MEMBERSHIP_NODE_FREE);
+        assert(i < m->used && n->state != MEMBERSHIP_NODE_FREE);
         assert(n->prev == previous);
-        assert(membership_find(r, &n->incarnation) == i);
-        assert(n->slot == MEMBERSHIP_NONE || n->slot < r->config.max_nodes);
+        assert(membership_find(m, &n->incarnation) == i);
+        assert(n->slot == MEMBERSHIP_NONE || n->slot < m->config.max_nodes);
         count(&copy, n, 1);
         previous = i;
     }
-    assert(r->last == previous);
-    assert(memcmp(&copy.tally, &r->tally, sizeof(r->tally)) == 0);
+    assert(m->last == previous);
+    assert(memcmp(&copy.tally, &m->tally, sizeof(m->tally)) == 0);
 }

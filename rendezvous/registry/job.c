@@ -19,59 +19,23 @@ static uint32_t spares_max(const struct job_config *c)
     return c->limit_spares && c->spares > most ? c->spares : most;
 }
 
-/*
- * How long a node may be without a connection. Under the strict fence agents end their
- * workers at a part of the lease; its place is given away no sooner.
- */
-static uint32_t reconnect_grace_of(const struct job_config *c)
-{
-    uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
-
-    if (c->strict_fence)
-        return c->lease_ms;
-    return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
-}
-
-static struct membership_config membership_config_of(const struct job_config *c)
-{
-    return (struct membership_config){
-        .min_nodes = c->min_nodes,
-        .max_nodes = c->max_nodes,
-        .max_restarts = c->max_restarts,
-        .limit_spares = c->limit_spares,
-        .spares = c->spares,
-        .min_uptime_ms = c->restart_min_uptime_ms,
-        .backoff_ms = c->restart_backoff_ms,
-        .quarantine = c->quarantine,
-        .lease_ms = c->lease_ms,
-        .reconnect_grace_ms = reconnect_grace_of(c),
-        .join_timeout_ms = c->join_timeout_ms,
-        .last_call_ms = c->last_call_ms,
-        .shutdown_grace_ms = c->shutdown_grace_ms,
-        .failure_grace_ms = c->failure_grace_ms,
-        .scale = c->scale,
-    };
-}
-
 struct job *job_create(const char *run_id, const struct job_config *config,
                        const struct id128 *instance, uint64_t now_ms)
 {
     struct job *j = xcalloc(1, sizeof(*j));
-    struct membership_config rc = membership_config_of(config);
-    uint32_t capacity = rc.max_nodes + spares_max(config);
+    uint32_t capacity = config->max_nodes + spares_max(config);
     struct membership_memory memory = {
         .capacity = capacity,
         .node = xcalloc(capacity, sizeof(*memory.node)),
         .bucket = xcalloc(capacity, sizeof(*memory.bucket)),
-        .slot_node = xcalloc(rc.max_nodes, sizeof(*memory.slot_node)),
-        .slot_identity = xcalloc(rc.max_nodes, sizeof(*memory.slot_identity))
+        .slot_node = xcalloc(config->max_nodes, sizeof(*memory.slot_node)),
+        .slot_identity = xcalloc(config->max_nodes, sizeof(*memory.slot_identity))
     };
 
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
-    j->config = *config;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
-    membership_init(&j->round, &rc, instance, &memory, now_ms);
+    membership_init(&j->membership, config, instance, &memory, now_ms);
     return j;
 }
 
@@ -79,14 +43,14 @@ void job_destroy(struct job *j)
 {
     if (!j)
         return;
-    for (uint32_t i = 0; i < j->round.capacity; i++)
+    for (uint32_t i = 0; i < j->membership.capacity; i++)
         free(j->node[i]);
     free(j->node);
     free(j->name_hash);
-    free(j->round.node);
-    free(j->round.slot_node);
-    free(j->round.bucket);
-    free(j->round.slot_identity);
+    free(j->membership.node);
+    free(j->membership.slot_node);
+    free(j->membership.bucket);
+    free(j->membership.slot_identity);
     free(j);
 }
 
@@ -116,7 +80,7 @@ static bool is_taken(const struct job *j, uint32_t index, const char *name)
 {
     uint32_t hash = hash_of(name);
 
-    for (uint32_t i = 0; i < j->round.capacity; i++)
+    for (uint32_t i = 0; i < j->membership.capacity; i++)
         if (j->name_hash[i] == hash && i != index && j->node[i]->peer &&
             strcmp(j->node[i]->host, name) == 0)
             return true;

@@ -12,8 +12,8 @@
 struct registry_peer;
 
 /*
- * One job: its round, and everything the round does not decide about: names, addresses,
- * the text of failures, who is connected. Data only; the registry steps and
+ * One job: its membership, and everything the membership does not decide about: names,
+ * addresses, the text of failures, who is connected. Data only; the registry steps and
  * shows it, job_records.c keeps it.
  */
 struct job_node {
@@ -32,9 +32,8 @@ struct job_node {
 
 struct job {
     char run_id[RUN_ID_MAX + 1];
-    struct job_config config;
-    struct membership round;
-    struct job_node **node; /* by the round's index */
+    struct membership membership;
+    struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, 0: none; to find one quickly */
     char store_address[ADDRESS_MAX_BYTES + 1];
     uint32_t store_port;

@@ -49,25 +49,25 @@ enum record_type {
     }
 
 static const struct proto_field state_fields[] = {
-    ENUM(job, round.state, JOB_STATE_COUNT),
-    ENUM(job, round.cause, JOB_CAUSE_COUNT),
-    ENUM(job, round.reason, JOB_REASON_COUNT),
-    PLAIN(U64, job, round.epoch),
-    PLAIN(U32, job, round.restarts),
-    PLAIN(BOOL, job, round.ending),
-    PLAIN(BOOL, job, round.restart_spent),
-    PLAIN(BOOL, job, round.too_young),
-    PLAIN(BOOL, job, round.short_lived),
-    PLAIN(U32, job, round.crash_loop),
-    PLAIN(BOOL, job, round.store_ready),
-    PLAIN(I32, job, round.exit_code),
-    PLAIN(U32, job, round.grace_ms),
-    PLAIN(U32, job, round.group_size),
-    PLAIN(U32, job, round.world_size),
-    PLAIN(U32, job, round.leader),
-    PLAIN(U32, job, round.root_node),
-    PLAIN(U64, job, round.root_identity),
-    PLAIN(U64, job, round.root_at),
+    ENUM(job, membership.state, JOB_STATE_COUNT),
+    ENUM(job, membership.stop.cause, JOB_CAUSE_COUNT),
+    ENUM(job, membership.stop.reason, JOB_REASON_COUNT),
+    PLAIN(U64, job, membership.epoch),
+    PLAIN(U32, job, membership.restarts),
+    PLAIN(BOOL, job, membership.stop.ending),
+    PLAIN(BOOL, job, membership.stop.restart_spent),
+    PLAIN(BOOL, job, membership.stop.too_young),
+    PLAIN(BOOL, job, membership.short_lived),
+    PLAIN(U32, job, membership.crash_loop),
+    PLAIN(BOOL, job, membership.store_ready),
+    PLAIN(I32, job, membership.stop.exit_code),
+    PLAIN(U32, job, membership.stop.grace_ms),
+    PLAIN(U32, job, membership.group_size),
+    PLAIN(U32, job, membership.world_size),
+    PLAIN(U32, job, membership.leader),
+    PLAIN(U32, job, membership.stop.root.node),
+    PLAIN(U64, job, membership.stop.root.identity),
+    PLAIN(U64, job, membership.stop.root.at),
     PLAIN(TEXT, job, store_address),
     PLAIN(U32, job, store_port),
     PLAIN(TEXT, job, text),
@@ -161,8 +161,8 @@ static void put_fields(struct record *rec, const struct proto_table *table,
 static void record_begin(struct record *rec, const struct job *job)
 {
     rec->out = (struct wire_out){ .start = rec->data, .size = sizeof(rec->data) };
-    wire_put_bytes(&rec->out, job->round.instance.byte,
-                   sizeof(job->round.instance.byte));
+    wire_put_bytes(&rec->out, job->membership.instance.byte,
+                   sizeof(job->membership.instance.byte));
 }
 
 static void record_append(struct journal *j, enum record_type type,
@@ -179,7 +179,7 @@ void job_records_put_job(struct journal *j, const struct job *job)
     record_begin(&rec, job);
     wire_put_text(&rec.out, job->run_id);
     wire_put_u64(&rec.out, job->created_wall_ms);
-    put_fields(&rec, &proto_job_config, &job->config);
+    put_fields(&rec, &proto_job_config, &job->membership.config);
     record_append(j, RECORD_JOB, &rec);
 }
 
@@ -222,7 +222,7 @@ void job_records_put_place(struct journal *j, const struct job *job, uint32_t in
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, index);
-    put_fields(&rec, &place_table, &job->round.node[index]);
+    put_fields(&rec, &place_table, &job->membership.node[index]);
     record_append(j, RECORD_PLACE, &rec);
 }
 
@@ -242,16 +242,16 @@ static void put_slot(struct journal *j, const struct job *job, uint32_t slot)
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, slot);
-    wire_put_u64(&rec.out, job->round.slot_identity[slot]);
+    wire_put_u64(&rec.out, job->membership.slot_identity[slot]);
     record_append(j, RECORD_SLOT, &rec);
 }
 
 /* Times as ages: after a restart the clock may be another. */
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index)
 {
-    const struct membership *m = &job->round;
+    const struct membership *m = &job->membership;
     const struct membership_past *past = &m->past[index];
-    uint64_t now = m->last_now - m->stalled;
+    uint64_t now = m->clock.now - m->clock.stalled;
     struct record rec;
 
     record_begin(&rec, job);
@@ -273,7 +273,7 @@ void job_records_put_end(struct journal *j, const struct job *job)
 
 void job_records_put_all(struct journal *j, const struct job *job)
 {
-    const struct membership *m = &job->round;
+    const struct membership *m = &job->membership;
 
     job_records_put_job(j, job);
     job_records_put_state(j, job);
@@ -292,7 +292,8 @@ void job_records_put_all(struct journal *j, const struct job *job)
 
 /* -- reading ---------------------------------------------------------------------- */
 
-/* While reading, nodes are in round.node[] at their index; state FREE: there is none.
+/* While reading, nodes are in membership.node[] at their index; state FREE: there is
+ * none.
  */
 struct job_records_reader {
     struct job *jobs;
@@ -384,7 +385,7 @@ static struct job **find_job(struct job_records_reader *reader,
 {
     struct job **at = &reader->jobs;
 
-    while (*at && !id128_equal(&(*at)->round.instance, instance))
+    while (*at && !id128_equal(&(*at)->membership.instance, instance))
         at = &(*at)->next;
     return at;
 }
@@ -420,8 +421,8 @@ struct record_read {
 static void read_state(struct record_read *r)
 {
     get_fields(&r->in, &state_table, r->job);
-    if (r->job->round.leader != MEMBERSHIP_NONE &&
-        r->job->round.leader >= r->job->round.capacity)
+    if (r->job->membership.leader != MEMBERSHIP_NONE &&
+        r->job->membership.leader >= r->job->membership.capacity)
         r->in.bad = true;
 }
 
@@ -443,18 +444,18 @@ static void read_node(struct record_read *r)
 
 static void read_place(struct record_read *r)
 {
-    struct membership_node *n = &r->job->round.node[r->index];
+    struct membership_node *n = &r->job->membership.node[r->index];
 
     get_fields(&r->in, &place_table, n);
-    if (n->slot != MEMBERSHIP_NONE && n->slot >= r->job->round.config.max_nodes)
+    if (n->slot != MEMBERSHIP_NONE && n->slot >= r->job->membership.config.max_nodes)
         r->in.bad = true;
     else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)
-        r->job->round.slot_identity[n->slot] = n->identity;
+        r->job->membership.slot_identity[n->slot] = n->identity;
 }
 
 static void read_drop(struct record_read *r)
 {
-    r->job->round.node[r->index].state = MEMBERSHIP_NODE_FREE;
+    r->job->membership.node[r->index].state = MEMBERSHIP_NODE_FREE;
     job_drop_node(r->job, r->index);
 }
 
@@ -463,10 +464,10 @@ static void read_slot(struct record_read *r)
     uint32_t slot = wire_get_u32(&r->in);
     uint64_t identity = wire_get_u64(&r->in);
 
-    if (slot >= r->job->round.config.max_nodes)
+    if (slot >= r->job->membership.config.max_nodes)
         r->in.bad = true;
     else if (!r->in.bad)
-        r->job->round.slot_identity[slot] = identity;
+        r->job->membership.slot_identity[slot] = identity;
 }
 
 static void read_past(struct record_read *r)
@@ -480,7 +481,7 @@ static void read_past(struct record_read *r)
     for (uint32_t i = 0; i < past.count && !r->in.bad; i++)
         past.at[i] = r->now_ms - wire_get_u64(&r->in);
     if (!r->in.bad)
-        membership_past_put(&r->job->round, &past);
+        membership_past_put(&r->job->membership, &past);
 }
 
 static const struct {
@@ -517,7 +518,7 @@ int job_records_read(void *arg, unsigned type, const void *data, size_t size,
     }
     if (records[type].of_node) {
         r.index = wire_get_u32(&r.in);
-        if (r.in.bad || r.index >= r.job->round.capacity)
+        if (r.in.bad || r.index >= r.job->membership.capacity)
             return err_set(e, "record of type %u is about no node", type);
     }
     records[type].read(&r);
@@ -540,18 +541,18 @@ static int compare_joined(const void *a, const void *b)
 /* Hand the nodes to the membership in the order in which they joined. */
 static void restore_nodes(struct job *job, uint64_t now_ms)
 {
-    struct membership *r = &job->round;
-    struct saved_node *saved = xcalloc(r->capacity, sizeof(*saved));
+    struct membership *membership = &job->membership;
+    struct saved_node *saved = xcalloc(membership->capacity, sizeof(*saved));
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < r->capacity; i++)
-        if (r->node[i].state != MEMBERSHIP_NODE_FREE && job->node[i])
-            saved[count++] = (struct saved_node){ r->node[i], i };
+    for (uint32_t i = 0; i < membership->capacity; i++)
+        if (membership->node[i].state != MEMBERSHIP_NODE_FREE && job->node[i])
+            saved[count++] = (struct saved_node){ membership->node[i], i };
     qsort(saved, count, sizeof(*saved), compare_joined);
     for (uint32_t i = 0; i < count; i++)
-        membership_restore_node(r, saved[i].index, &saved[i].node);
+        membership_restore_node(membership, saved[i].index, &saved[i].node);
     free(saved);
-    membership_restored(r, now_ms);
+    membership_restored(membership, now_ms);
 }
 
 struct job *job_records_reader_finish(struct job_records_reader *reader)

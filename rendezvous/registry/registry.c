@@ -47,8 +47,8 @@ void registry_forget(struct registry *g, struct job *job)
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
-    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
-         i = job->round.node[i].next)
+    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
+         i = job->membership.node[i].next)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     if (g->journal)
@@ -59,13 +59,14 @@ void registry_forget(struct registry *g, struct job *job)
 /* Nobody is in it, and nobody will come to ask how it ended. */
 static bool is_forgettable(const struct registry *g, const struct job *job)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
 
-    if (r->tally.live > 0)
+    if (membership->tally.live > 0)
         return false;
-    if (r->state == JOB_FORMING)
-        return r->epoch == 0 && !g->config.job;
-    return r->state == JOB_DONE && g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
+    if (membership->state == JOB_FORMING)
+        return membership->epoch == 0 && !g->config.job;
+    return membership->state == JOB_DONE &&
+           g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
 }
 
 /* -- peers ------------------------------------------------------------------------ */
@@ -118,7 +119,7 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
         struct membership_event ev = {
             .type = MEMBERSHIP_EV_DISCONNECT,
             .node = p->node,
-            .incarnation = job->round.node[p->node].incarnation
+            .incarnation = job->membership.node[p->node].incarnation
         };
 
         registry_unbind(p);
@@ -150,8 +151,8 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
 void registry_send(struct registry_peer *p, struct msg *m)
 {
     if (p->job) {
-        m->instance = p->job->round.instance;
-        m->epoch = p->job->round.epoch;
+        m->instance = p->job->membership.instance;
+        m->epoch = p->job->membership.epoch;
     }
     p->registry->config.send(p->registry->config.arg, p->conn, m);
 }
@@ -180,8 +181,8 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
     vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
     va_end(ap);
     registry_tell(g, job, kind, host, "%s", m.notice.text);
-    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
-         i = job->round.node[i].next)
+    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
+         i = job->membership.node[i].next)
         if (job->node[i]->peer)
             registry_send(job->node[i]->peer, &m);
 }
@@ -196,7 +197,7 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to)
 void registry_tell(struct registry *g, const struct job *job, const char *kind,
                    const char *host, const char *fmt, ...)
 {
-    struct msg_event event = { .wall_ms = g->wall_ms, .epoch = job->round.epoch };
+    struct msg_event event = { .wall_ms = g->wall_ms, .epoch = job->membership.epoch };
     va_list ap;
 
     snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
@@ -250,7 +251,8 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         return err_set(e, "%s is not allowed now",
                        proto_name(m->type) ? proto_name(m->type)
                                            : "an unknown message");
-    if (p->phase == PROTO_JOINED && !id128_equal(&m->instance, &p->job->round.instance))
+    if (p->phase == PROTO_JOINED &&
+        !id128_equal(&m->instance, &p->job->membership.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
     if (p->phase == PROTO_NEW)
         return on_hello(g, p, m);
@@ -278,9 +280,9 @@ uint64_t registry_next_tick(const struct registry *g)
     uint64_t next = UINT64_MAX;
 
     for (const struct job *j = g->jobs; j; j = j->next) {
-        uint64_t t = membership_next_tick(&j->round);
+        uint64_t t = membership_next_tick(&j->membership);
 
-        if (j->round.state == JOB_DONE && j->round.tally.live == 0)
+        if (j->membership.state == JOB_DONE && j->membership.tally.live == 0)
             t = j->done_ms + FINISHED_KEPT_MS;
         if (t < next)
             next = t;
@@ -297,7 +299,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
     g->wall_ms = wall_ms;
     for (struct job *j = g->jobs; j; j = next) {
         next = j->next;
-        if (now_ms >= membership_next_tick(&j->round))
+        if (now_ms >= membership_next_tick(&j->membership))
             registry_step(g, j, &tick, NULL, NULL, NULL);
         if (is_forgettable(g, j))
             registry_forget(g, j);
@@ -333,7 +335,7 @@ int registry_commit(struct registry *g, struct err *e)
 bool registry_is_idle(const struct registry *g)
 {
     for (const struct job *j = g->jobs; j; j = j->next)
-        if (j->round.state != JOB_DONE || j->round.tally.live > 0)
+        if (j->membership.state != JOB_DONE || j->membership.tally.live > 0)
             return false;
     return true;
 }
@@ -352,7 +354,7 @@ const struct job *registry_jobs(const struct registry *g)
 static void begin_history(struct registry *g, const struct job *job)
 {
     struct msg_event event = { .wall_ms = g->wall_ms,
-                               .epoch = job->round.epoch,
+                               .epoch = job->membership.epoch,
                                .kind = "restored",
                                .text = "the rendezvous was started again: events of "
                                        "before are not kept" };
@@ -370,7 +372,7 @@ static int open_journal(struct registry *g, struct err *e)
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
-        if (j->round.state == JOB_DONE)
+        if (j->membership.state == JOB_DONE)
             j->done_ms = g->now_ms;
     }
     return g->journal ? shorten_journal(g, e) : -1;

@@ -14,10 +14,10 @@ struct registry_peer;
 struct disk;
 
 /*
- * The jobs of one rendezvous: takes decoded messages from peers, steps the job's round,
- * journals what must last and says what to send to whom. Knows no sockets, no loop and
- * no clock: the server and the simulator both drive it. What it sends must not leave
- * before the registry_commit that follows.
+ * The jobs of one rendezvous: takes decoded messages from peers, steps the job's
+ * membership, journals what must last and says what to send to whom. Knows no sockets,
+ * no loop and no clock: the server and the simulator both drive it. What it sends must
+ * not leave before the registry_commit that follows.
  */
 struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */

@@ -11,8 +11,8 @@
 #include "rendezvous/registry/roles.h"
 
 /*
- * What the round wants done, one function for each action: save it, tell a node, tell
- * people. Nothing here decides anything.
+ * What the membership wants done, one function for each action: save it, tell a node,
+ * tell people. Nothing here decides anything.
  */
 typedef void actor(struct registry_step *s, const struct membership_action *a);
 
@@ -37,11 +37,12 @@ static void adopt(struct registry_step *s, uint32_t node)
     registry_bind(s->peer, s->job, node);
     if (s->registry->journal)
         job_records_put_node(s->registry->journal, s->job, node);
-    n->same_arguments = job_has_same_arguments(&s->job->config, &join->config);
+    n->same_arguments = job_has_same_arguments(&s->job->membership.config,
+                                               &join->config);
     registry_tell(s->registry, s->job, "joined", n->host,
                   "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
                   n->pid, join->workers, text_plural(join->workers),
-                  s->job->round.node[node].quarantined ? ", in quarantine" : "");
+                  s->job->membership.node[node].quarantined ? ", in quarantine" : "");
 }
 
 static void save_job(struct registry_step *s, const struct membership_action *a)
@@ -80,8 +81,8 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
 
 static void joined(struct registry_step *s, const struct membership_action *a)
 {
-    const struct membership *r = &s->job->round;
-    const struct membership_node *n = &r->node[a->node];
+    const struct membership *membership = &s->job->membership;
+    const struct membership_node *n = &membership->node[a->node];
     struct msg m = { .type = MSG_JOINED };
 
     if (s->peer)
@@ -89,8 +90,9 @@ static void joined(struct registry_step *s, const struct membership_action *a)
     m.joined.node = a->node;
     m.joined.slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
     m.joined.spare = n->state == MEMBERSHIP_NODE_WAITING &&
-                     (r->state != JOB_FORMING || r->tally.here > r->config.max_nodes);
-    m.joined.lease_ms = r->config.lease_ms;
+                     (membership->state != JOB_FORMING ||
+                      membership->tally.here > membership->config.max_nodes);
+    m.joined.lease_ms = membership->config.lease_ms;
     memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
     if (peer_of(s, a->node))
         registry_send(peer_of(s, a->node), &m);
@@ -109,18 +111,18 @@ static bool is_loopback(const char *address)
  */
 static void send_members(struct registry_step *s, struct registry_peer *leader)
 {
-    const struct membership *r = &s->job->round;
+    const struct membership *membership = &s->job->membership;
     struct msg m = { .type = MSG_MEMBERS };
     const char *previous = "";
     size_t used = 0;
 
-    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
+    for (uint32_t slot = 0; slot < membership->config.max_nodes; slot++) {
         const char *seen;
 
-        if (r->slot_node[slot] == MEMBERSHIP_NONE)
+        if (membership->slot_node[slot] == MEMBERSHIP_NONE)
             continue;
-        seen = s->job->node[r->slot_node[slot]]->seen;
-        if (!*seen && r->slot_node[slot] != r->leader)
+        seen = s->job->node[membership->slot_node[slot]]->seen;
+        if (!*seen && membership->slot_node[slot] != membership->leader)
             seen = MEMBERS_RENDEZVOUS;
         if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
             continue;
@@ -139,33 +141,33 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
 
 static void start(struct registry_step *s, const struct membership_action *a)
 {
-    const struct membership *r = &s->job->round;
-    const struct membership_node *n = &r->node[a->node];
+    const struct membership *membership = &s->job->membership;
+    const struct membership_node *n = &membership->node[a->node];
     const struct job_node *info = s->job->node[a->node];
     struct registry_peer *p = peer_of(s, a->node);
     struct msg m = { .type = MSG_START };
 
     if (!p)
         return;
-    if (s->job->roles_epoch != r->epoch)
+    if (s->job->roles_epoch != membership->epoch)
         roles_count(s->job);
-    s->job->roles_epoch = r->epoch;
+    s->job->roles_epoch = membership->epoch;
     m.start = (struct msg_start){ .group_rank = n->group_rank,
-                                  .group_size = r->group_size,
+                                  .group_size = membership->group_size,
                                   .first_rank = n->first_rank,
-                                  .world_size = r->world_size,
+                                  .world_size = membership->world_size,
                                   .workers = n->workers,
                                   .role_first_rank = info->role_first_rank,
                                   .role_world_size = info->role_world_size,
                                   .slot = n->slot,
-                                  .restarts = r->restarts,
-                                  .max_restarts = r->config.max_restarts,
-                                  .host_store = a->node == r->leader };
+                                  .restarts = membership->restarts,
+                                  .max_restarts = membership->config.max_restarts,
+                                  .host_store = a->node == membership->leader };
     if (!m.start.host_store) {
         m.start.port = s->job->store_port;
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
-    m.start.cause = r->epoch == 1 ? JOB_CAUSE_FIRST : r->cause;
+    m.start.cause = membership->epoch == 1 ? JOB_CAUSE_FIRST : membership->stop.cause;
     if (m.start.host_store) /* first: its answer to START is what brings the members */
         send_members(s, p);
     registry_send(p, &m);
@@ -174,7 +176,7 @@ static void start(struct registry_step *s, const struct membership_action *a)
 /* Why an epoch stops, for the agents to say. */
 static const char *stop_text(const struct job *job)
 {
-    switch (job->round.cause) {
+    switch (job->membership.stop.cause) {
     case JOB_CAUSE_SCALE_UP:
     case JOB_CAUSE_DRAIN:
         return job->change;
@@ -191,44 +193,47 @@ static void stop(struct registry_step *s, const struct membership_action *a)
 
     if (!peer_of(s, a->node))
         return;
-    m.stop.grace_ms = s->job->round.grace_ms;
-    m.stop.last = s->job->round.ending;
-    m.stop.hang = s->job->round.cause == JOB_CAUSE_FAILURE &&
+    m.stop.grace_ms = s->job->membership.stop.grace_ms;
+    m.stop.last = s->job->membership.stop.ending;
+    m.stop.hang = s->job->membership.stop.cause == JOB_CAUSE_FAILURE &&
                   s->job->failure.kind == FAILURE_HANG;
-    m.stop.cause = s->job->round.cause;
+    m.stop.cause = s->job->membership.stop.cause;
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
     registry_send(peer_of(s, a->node), &m);
 }
 
 static void ask_checkpoint(struct registry_step *s, const struct membership_action *a)
 {
-    const struct membership *r = &s->job->round;
-    uint64_t now = r->last_now - r->stalled;
+    const struct membership *membership = &s->job->membership;
+    uint64_t now = membership->clock.now - membership->clock.stalled;
     struct msg m = { .type = MSG_ASK_CHECKPOINT };
 
     if (!peer_of(s, a->node))
         return;
-    if (r->checkpoint_at > now)
-        m.ask_checkpoint.within_ms = (uint32_t)(r->checkpoint_at - now);
-    m.ask_checkpoint.cause = r->checkpoint_cause;
+    if (membership->checkpoint.until > now)
+        m.ask_checkpoint.within_ms = (uint32_t)(membership->checkpoint.until - now);
+    m.ask_checkpoint.cause = membership->checkpoint.cause;
     registry_send(peer_of(s, a->node), &m);
 }
 
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
 {
-    const struct membership *r = &job->round;
-    struct msg m = { .type = MSG_DONE, .instance = r->instance, .epoch = r->epoch };
+    const struct membership *membership = &job->membership;
+    struct msg m = { .type = MSG_DONE,
+                     .instance = membership->instance,
+                     .epoch = membership->epoch };
 
-    m.done.restarts = r->restarts;
-    m.done.max_restarts = r->config.max_restarts;
+    m.done.restarts = membership->restarts;
+    m.done.max_restarts = membership->config.max_restarts;
     if (released) {
         m.done.reason = JOB_REASON_RELEASED;
         snprintf(m.done.text, sizeof(m.done.text), "this node has left the job");
     } else {
-        m.done.exit_code = r->exit_code;
-        m.done.reason = r->reason;
+        m.done.exit_code = membership->stop.exit_code;
+        m.done.reason = membership->stop.reason;
         memcpy(m.done.text, job->text, sizeof(m.done.text));
-        if (r->reason == JOB_REASON_FAILURE || r->reason == JOB_REASON_LOST)
+        if (membership->stop.reason == JOB_REASON_FAILURE ||
+            membership->stop.reason == JOB_REASON_LOST)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
     }
@@ -251,16 +256,17 @@ static void released(struct registry_step *s, const struct membership_action *a)
 }
 
 /* What the node did not do in time. */
-static const char *why_lost(const struct membership *r, const struct membership_node *n)
+static const char *why_lost(const struct membership *membership,
+                            const struct membership_node *n)
 {
-    bool overdue = r->last_now - r->stalled >= n->deadline;
+    bool overdue = membership->clock.now - membership->clock.stalled >= n->deadline;
 
     if (overdue && n->connected)
         return "nothing was heard from it for a whole lease";
     if (overdue)
         return "its connection did not come back";
-    return r->state == JOB_STOPPING ? "its workers did not end in time"
-                                    : "it did not open the store in time";
+    return membership->state == JOB_STOPPING ? "its workers did not end in time"
+                                             : "it did not open the store in time";
 }
 
 static void evicted(struct registry_step *s, const struct membership_action *a)
@@ -269,7 +275,7 @@ static void evicted(struct registry_step *s, const struct membership_action *a)
     const char *host = s->job->node[a->node]->host;
 
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
-                  why_lost(&s->job->round, &s->job->round.node[a->node]));
+                  why_lost(&s->job->membership, &s->job->membership.node[a->node]));
     if (p)
         registry_refuse(
             p, NULL, REFUSED_FENCED, false,
@@ -300,17 +306,17 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
     struct job *job = s->job;
     size_t used;
 
-    if (job->round.state == JOB_RUNNING)
+    if (job->membership.state == JOB_RUNNING)
         job->afterwards[0] = '\0';
     else
         add_afterwards(job, &job->failure);
     job->failure = *f;
     job_describe_failure(f, job->text, sizeof(job->text));
     used = strlen(job->text);
-    if (job->round.too_young)
+    if (job->membership.stop.too_young)
         snprintf(job->text + used, sizeof(job->text) - used,
                  ", and its epoch was younger than --restart-min-uptime (%g s)",
-                 job->config.restart_min_uptime_ms / 1e3);
+                 job->membership.config.restart_min_uptime_ms / 1e3);
     if (s->registry->journal)
         job_records_put_failure(s->registry->journal, job);
 }
@@ -326,7 +332,7 @@ static void root_cause(struct registry_step *s, const struct membership_action *
 
 static void root_lost(struct registry_step *s, const struct membership_action *a)
 {
-    const struct membership_node *n = &s->job->round.node[a->node];
+    const struct membership_node *n = &s->job->membership.node[a->node];
     struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
 
     if (n->group_rank != MEMBERSHIP_NONE)
@@ -350,7 +356,7 @@ static void afterwards(struct registry_step *s, const struct membership_action *
 
 static void quarantined(struct registry_step *s, const struct membership_action *a)
 {
-    const struct job_config *c = &s->job->config;
+    const struct job_config *c = &s->job->membership.config;
     const char *host = s->job->failure.host;
 
     (void)a;
@@ -367,13 +373,15 @@ static void quarantined(struct registry_step *s, const struct membership_action 
 
 static void say_running(struct registry_step *s)
 {
-    const struct membership *r = &s->job->round;
+    const struct membership *membership = &s->job->membership;
 
     registry_tell(s->registry, s->job, "formed", "",
                   "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
                   " worker%s, rank 0 on %s",
-                  r->epoch, r->group_size, text_plural(r->group_size), r->world_size,
-                  text_plural(r->world_size), s->job->node[r->leader]->host);
+                  membership->epoch, membership->group_size,
+                  text_plural(membership->group_size), membership->world_size,
+                  text_plural(membership->world_size),
+                  s->job->node[membership->leader]->host);
 }
 
 static bool is_newcomer(const struct membership_node *n)
@@ -392,15 +400,16 @@ static bool is_leaving(const struct membership_node *n)
 static void say_change(struct job *job, bool (*is_one)(const struct membership_node *),
                        const char *one, const char *many)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     char names[sizeof(job->change) - 64] = "", more[32] = "";
     unsigned nodes = 0, left_out = 0;
     size_t at = 0;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
+         i = membership->node[i].next) {
         int n = 0;
 
-        if (!is_one(&r->node[i]))
+        if (!is_one(&membership->node[i]))
             continue;
         n = snprintf(names + at, sizeof(names) - at, "%s%s", nodes++ ? ", " : "",
                      job->node[i]->host);
@@ -417,36 +426,38 @@ static void say_change(struct job *job, bool (*is_one)(const struct membership_n
 
 static void job_messages_stopping(struct registry_step *s)
 {
-    const struct membership *r = &s->job->round;
-    const char *next = r->ending          ? "the job ends"
-                       : r->restart_spent ? "a restart follows"
-                                          : "it re-forms, which costs no restart";
+    const struct membership *membership = &s->job->membership;
+    const char *next = membership->stop.ending ? "the job ends"
+                       : membership->stop.restart_spent
+                           ? "a restart follows"
+                           : "it re-forms, which costs no restart";
 
-    if (r->cause == JOB_CAUSE_SCALE_UP)
+    if (membership->stop.cause == JOB_CAUSE_SCALE_UP)
         say_change(s->job, is_newcomer, "has joined", "have joined");
-    else if (r->cause == JOB_CAUSE_DRAIN)
+    else if (membership->stop.cause == JOB_CAUSE_DRAIN)
         say_change(s->job, is_leaving, "leaves", "leave");
     registry_tell(s->registry, s->job, "stopping", "",
-                  "epoch %" PRIu64 " stops (%s): %s", r->epoch,
-                  proto_cause_name(r->cause), next);
+                  "epoch %" PRIu64 " stops (%s): %s", membership->epoch,
+                  proto_cause_name(membership->stop.cause), next);
 }
 
 /* What the job's text says once it is over, where no failure is its cause. */
 static void set_result_text(struct job *job)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     char *text = job->text;
     size_t size = sizeof(job->text);
 
-    switch (r->reason) {
+    switch (membership->stop.reason) {
     case JOB_REASON_SUCCESS:
         snprintf(text, size, "all workers have exited 0");
         break;
     case JOB_REASON_NOT_FORMED:
         snprintf(text, size,
                  "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
-                 r->tally.live - r->tally.leaving, r->config.min_nodes,
-                 r->config.join_timeout_ms / 1000);
+                 membership->tally.live - membership->tally.leaving,
+                 membership->config.min_nodes,
+                 membership->config.join_timeout_ms / 1000);
         break;
     case JOB_REASON_USER:
         snprintf(text, size, "ended by the user");
@@ -465,20 +476,21 @@ static void say_done(struct registry_step *s)
     if (s->registry->journal) /* with the text */
         job_records_put_state(s->registry->journal, job);
     registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
-                  proto_reason_name(job->round.reason), job->round.exit_code,
-                  job->text);
+                  proto_reason_name(job->membership.stop.reason),
+                  job->membership.stop.exit_code, job->text);
 }
 
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
                              size_t size)
 {
-    const struct membership *r = &job->round;
-    uint64_t left = membership_backoff_left(r, g->now_ms);
+    const struct membership *membership = &job->membership;
+    uint64_t left = membership_backoff_left(membership, g->now_ms);
 
     buf[0] = '\0';
     if (left > 0)
         snprintf(buf, size, "restart %" PRIu32 " of %" PRIu32 " in %" PRIu64 " s: %s",
-                 r->restarts, r->config.max_restarts, (left + 999) / 1000, job->text);
+                 membership->restarts, membership->config.max_restarts,
+                 (left + 999) / 1000, job->text);
     return buf;
 }
 
@@ -494,7 +506,7 @@ static void say_forming(struct registry_step *s)
 static void entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
-    switch (s->job->round.state) {
+    switch (s->job->membership.state) {
     case JOB_FORMING:
         say_forming(s);
         break;
@@ -535,12 +547,12 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_ENTERED] = entered,
 };
 
-static void on_action(void *arg, const struct membership *r,
+static void on_action(void *arg, const struct membership *membership,
                       const struct membership_action *a)
 {
     struct registry_step *s = arg;
 
-    (void)r;
+    (void)membership;
     actors[a->type](s, a);
 }
 
@@ -552,5 +564,5 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
     struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
     struct membership_sink sink = { .act = on_action, .arg = &s };
 
-    return membership_step(&job->round, ev, g->now_ms, &sink, node_out);
+    return membership_step(&job->membership, ev, g->now_ms, &sink, node_out);
 }

@@ -47,49 +47,52 @@ static void turn_away(struct registry_peer *p, const struct msg *m, struct job *
  */
 static bool may_be_gone(struct job *job, uint32_t i)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     struct job_node *holder = job->node[i];
-    uint64_t now = r->last_now - r->stalled;
+    uint64_t now = membership->clock.now - membership->clock.stalled;
 
     if (!holder->wanted_at ||
-        now - holder->wanted_at > r->config.lease_ms + 2ull * RECONNECT_DELAY_MS_MAX)
+        now - holder->wanted_at >
+            membership->config.lease_ms + 2ull * RECONNECT_DELAY_MS_MAX)
         holder->wanted_at = now;
-    if (r->node[i].heard_at <= holder->wanted_at)
+    if (membership->node[i].heard_at <= holder->wanted_at)
         return true;
     holder->wanted_at = 0;
-    return !r->node[i].connected;
+    return !membership->node[i].connected;
 }
 
 static void refuse_join(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum membership_verdict verdict)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
 
     switch (verdict) {
     case MEMBERSHIP_REFUSED_SLOT_TAKEN:
-        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, r->conflict),
+        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, membership->conflict),
                   "node rank %" PRId32 " is taken by %s (pid %" PRIu32
                   "); start this node with another --node-rank",
-                  m->join.node_rank, job->node[r->conflict]->host,
-                  job->node[r->conflict]->pid);
+                  m->join.node_rank, job->node[membership->conflict]->host,
+                  job->node[membership->conflict]->pid);
         break;
     case MEMBERSHIP_REFUSED_SLOT_RANGE:
         turn_away(p, m, job, REFUSED_SLOT, false,
                   "--node-rank %" PRId32 ": the job has at most %" PRIu32
                   " nodes, 0 to %" PRIu32,
-                  m->join.node_rank, job->config.max_nodes, job->config.max_nodes - 1);
+                  m->join.node_rank, job->membership.config.max_nodes,
+                  job->membership.config.max_nodes - 1);
         break;
     case MEMBERSHIP_REFUSED_SPARES: /* one that is away may make room when it is lost */
-        turn_away(p, m, job, REFUSED_FULL, r->tally.disconnected > 0,
+        turn_away(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
                   "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                   " spare%s of --spares; no more are kept",
-                  job->run_id, job->config.max_nodes, job->config.spares,
-                  text_plural(job->config.spares));
+                  job->run_id, job->membership.config.max_nodes,
+                  job->membership.config.spares,
+                  text_plural(job->membership.config.spares));
         break;
     case MEMBERSHIP_REFUSED_FULL:
         turn_away(p, m, job, REFUSED_FULL, true,
                   "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
-                  job->run_id, r->tally.live);
+                  job->run_id, membership->tally.live);
         break;
     default:
         registry_refuse(p, m, REFUSED_ENDED, p->registry->config.standalone,
@@ -130,7 +133,7 @@ static bool make_room(struct registry *g)
 
     for (struct job *j = g->jobs; j; j = j->next) {
         count++;
-        if (j->round.state == JOB_DONE && j->round.tally.live == 0 &&
+        if (j->membership.state == JOB_DONE && j->membership.tally.live == 0 &&
             (!oldest || j->done_ms < oldest->done_ms))
             oldest = j;
     }
@@ -163,14 +166,15 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
     /* a new launch of a finished job: a new instance of it */
-    if (job && g->config.standalone && job->round.state == JOB_DONE &&
-        job->round.tally.live == 0) {
+    if (job && g->config.standalone && job->membership.state == JOB_DONE &&
+        job->membership.tally.live == 0) {
         registry_forget(g, job);
         job = NULL;
     }
     if (!job)
         return new_job(g, p, m);
-    if (!*job_config_difference(&job->config, &m->join.config, why, sizeof(why)))
+    if (!*job_config_difference(&job->membership.config, &m->join.config, why,
+                                sizeof(why)))
         return job;
     turn_away(p, m, job, REFUSED_CONFIG, false,
               "job \"%s\" runs with another configuration: %s", job->run_id, why);
@@ -183,12 +187,12 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
 {
     struct job *job = registry_find(g, m->join.run_id);
 
-    if (job && job->round.state == JOB_FORMING) {
+    if (job && job->membership.state == JOB_FORMING) {
         turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
         return;
     }
     registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
-    if (job && job->round.state != JOB_DONE)
+    if (job && job->membership.state != JOB_DONE)
         registry_notice(g, job, "refused", m->join.host, "%.100s was refused: %.380s",
                         m->join.host, m->join.unfit);
 }
@@ -213,17 +217,18 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
     const char *other = "the job's first node", *host = p->job->node[p->node]->host;
     struct job *job = p->job;
 
-    if (job->told_of_arguments || job_has_same_arguments(&job->config, &m->join.config))
+    if (job->told_of_arguments ||
+        job_has_same_arguments(&job->membership.config, &m->join.config))
         return;
-    for (uint32_t i = job->round.last; i != MEMBERSHIP_NONE;
-         i = job->round.node[i].prev)
+    for (uint32_t i = job->membership.last; i != MEMBERSHIP_NONE;
+         i = job->membership.node[i].prev)
         if (job->node[i]->same_arguments)
             other = job->node[i]->host;
     job->told_of_arguments = true;
     registry_notice(g, job, "arguments", host,
                     "%s was started with other arguments for %s than %s; if that is a "
                     "mistake, end the job",
-                    host, job->config.program, other);
+                    host, job->membership.config.program, other);
 }
 
 static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
@@ -266,7 +271,7 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
     if (!job)
         registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",
                         m->resume.run_id);
-    else if (!id128_equal(&job->round.instance, &m->instance))
+    else if (!id128_equal(&job->membership.instance, &m->instance))
         registry_refuse(
             p, m, REFUSED_FENCED, false,
             "job \"%s\" has been launched anew; this node belongs to an older "
@@ -274,7 +279,7 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
             m->resume.run_id);
     else if (registry_step(g, job, &ev, p, m, NULL) == MEMBERSHIP_OK)
         return 0;
-    else if (job->round.state == JOB_DONE)
+    else if (job->membership.state == JOB_DONE)
         registry_send_done(p, job, false);
     else
         registry_refuse(
@@ -293,7 +298,7 @@ static struct membership_event event_of(const struct registry_peer *p,
         .type = type,
         .node = p->node,
         .epoch = m->epoch,
-        .incarnation = p->job->round.node[p->node].incarnation
+        .incarnation = p->job->membership.node[p->node].incarnation
     };
 }
 
@@ -307,30 +312,33 @@ static int report(struct registry *g, struct registry_peer *p, const struct msg 
     return 0;
 }
 
-static void job_messages_waiting(const struct registry *g, const struct membership *r,
+static void job_messages_waiting(const struct registry *g,
+                                 const struct membership *membership,
                                  struct msg_beat *b)
 {
-    uint32_t here = membership_present(r);
+    uint32_t here = membership_present(membership);
 
     b->waiting = true;
     b->present = here;
-    b->wanted = here < r->config.min_nodes ? r->config.min_nodes : r->config.max_nodes;
-    b->left_ms = membership_time_left(r, g->now_ms);
+    b->wanted = here < membership->config.min_nodes ? membership->config.min_nodes
+                                                    : membership->config.max_nodes;
+    b->left_ms = membership_time_left(membership, g->now_ms);
 }
 
 /* Node ranks nobody has come for, where nodes are started by rank. */
 static void say_missing(const struct job *job, struct msg_beat *b)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     bool there[256] = { false }, by_rank = false;
     size_t used = 0;
 
-    if (r->config.max_nodes > sizeof(there))
+    if (membership->config.max_nodes > sizeof(there))
         return;
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
-        if (r->node[i].wanted_slot != MEMBERSHIP_NONE)
-            there[r->node[i].wanted_slot] = by_rank = true;
-    for (uint32_t slot = 0; by_rank && slot < r->config.max_nodes; slot++)
+    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
+         i = membership->node[i].next)
+        if (membership->node[i].wanted_slot != MEMBERSHIP_NONE)
+            there[membership->node[i].wanted_slot] = by_rank = true;
+    for (uint32_t slot = 0; by_rank && slot < membership->config.max_nodes; slot++)
         if (!there[slot] && used + 8 < sizeof(b->missing))
             used += (size_t)snprintf(b->missing + used, sizeof(b->missing) - used,
                                      "%s%" PRIu32, used ? ", " : "", slot);
@@ -345,9 +353,9 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
     (void)e;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
-    if (p->job->round.state == JOB_FORMING &&
-        membership_backoff_left(&p->job->round, g->now_ms) == 0) {
-        job_messages_waiting(g, &p->job->round, &beat.beat);
+    if (p->job->membership.state == JOB_FORMING &&
+        membership_backoff_left(&p->job->membership, g->now_ms) == 0) {
+        job_messages_waiting(g, &p->job->membership, &beat.beat);
         say_missing(p->job, &beat.beat);
         memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
     }
@@ -359,14 +367,15 @@ static int on_store_ready(struct registry *g, struct registry_peer *p,
                           const struct msg *m, struct err *e)
 {
     struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_STORE_READY);
-    const struct membership *r = &p->job->round;
+    const struct membership *membership = &p->job->membership;
     const struct job_node *n = p->job->node[p->node];
     const char *address = *m->store_ready.address ? m->store_ready.address
                           : *n->address           ? n->address
                                                   : n->seen;
 
     (void)e;
-    if (p->node == r->leader && m->epoch == r->epoch && !r->store_ready) {
+    if (p->node == membership->leader && m->epoch == membership->epoch &&
+        !membership->store_ready) {
         snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
         p->job->store_port = m->store_ready.port;
     }
@@ -451,13 +460,13 @@ static int on_note(struct registry *g, struct registry_peer *p, const struct msg
     const char *host = job->node[p->node]->host;
 
     (void)e;
-    if (m->epoch == job->round.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
+    if (m->epoch == job->membership.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
         job->notes++;
         if (m->note.kind == NOTE_PREFLIGHT)
             registry_notice(g, job, kind, host, "%s", m->note.text);
         else
             registry_tell(g, job, kind, host, "%s", m->note.text);
-        if (job->round.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
+        if (job->membership.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
             job_add_rank_note(job, host, m->note.text);
     }
     return report(g, p, m, &ev);

@@ -39,20 +39,21 @@ static struct job *wanted_job(struct registry *g, struct registry_peer *p,
 
 /* -- status ----------------------------------------------------------------------- */
 
-static bool is_spare(const struct membership *r, const struct membership_node *n)
+static bool is_spare(const struct membership *membership,
+                     const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_WAITING &&
-           (r->state == JOB_RUNNING || r->state == JOB_STOPPING);
+           (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
 }
 
-static enum node_state node_state(const struct membership *r,
+static enum node_state node_state(const struct membership *membership,
                                   const struct membership_node *n)
 {
     if (n->leaving)
         return NODE_LEAVING;
     if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
         return NODE_QUARANTINED;
-    if (is_spare(r, n))
+    if (is_spare(membership, n))
         return NODE_SPARE;
     switch (n->state) {
     case MEMBERSHIP_NODE_WAITING:
@@ -64,17 +65,17 @@ static enum node_state node_state(const struct membership *r,
     case MEMBERSHIP_NODE_TOLD:
         return NODE_DONE;
     default:
-        return r->state == JOB_STOPPING ? NODE_STOPPING
-               : n->started             ? NODE_RUNNING
-                                        : NODE_STARTING;
+        return membership->state == JOB_STOPPING ? NODE_STOPPING
+               : n->started                      ? NODE_RUNNING
+                                                 : NODE_STARTING;
     }
 }
 
 static void send_node(struct registry *g, struct registry_peer *p, const struct msg *to,
                       const struct job *job, uint32_t i)
 {
-    const struct membership *r = &job->round;
-    const struct membership_node *n = &r->node[i];
+    const struct membership *membership = &job->membership;
+    const struct membership_node *n = &membership->node[i];
     const struct job_node *info = job->node[i];
     struct msg m = { .type = MSG_NODE_STATUS, .sequence = to->sequence };
     struct msg_node_status *s = &m.node_status;
@@ -86,14 +87,14 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     snprintf(s->containment, sizeof(s->containment), "%s",
              *info->progress.containment ? info->progress.containment
                                          : info->containment);
-    s->state = node_state(r, n);
+    s->state = node_state(membership, n);
     s->pid = info->pid;
     s->connected = n->connected;
     s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
     s->group_rank = n->group_rank == MEMBERSHIP_NONE ? -1 : (int32_t)n->group_rank;
     s->first_rank = n->first_rank;
     s->workers = n->workers;
-    s->heard_ms = g->now_ms - r->stalled - n->heard_at;
+    s->heard_ms = g->now_ms - membership->clock.stalled - n->heard_at;
     s->progress = info->progress;
     *s->progress.containment = '\0';
     registry_send(p, &m);
@@ -102,32 +103,32 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
 static void send_job(struct registry *g, struct registry_peer *p, const struct msg *to,
                      const struct job *job, bool in_full)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     struct msg m = { .type = MSG_JOB_STATUS, .sequence = to->sequence };
     struct msg_job_status *s = &m.job_status;
 
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
-    memcpy(s->program, job->config.program, sizeof(s->program));
+    memcpy(s->program, job->membership.config.program, sizeof(s->program));
     memcpy(s->text, job->text, sizeof(s->text));
-    s->state = r->state;
-    s->cause = r->cause;
-    s->reason = r->reason;
-    s->instance = r->instance;
-    s->epoch = r->epoch;
-    s->nodes = r->tally.live;
-    s->spares = r->state == JOB_RUNNING || r->state == JOB_STOPPING
-                    ? membership_present(r)
+    s->state = membership->state;
+    s->cause = membership->stop.cause;
+    s->reason = membership->stop.reason;
+    s->instance = membership->instance;
+    s->epoch = membership->epoch;
+    s->nodes = membership->tally.live;
+    s->spares = membership->state == JOB_RUNNING || membership->state == JOB_STOPPING
+                    ? membership_present(membership)
                     : 0;
     s->nodes -= s->spares;
-    s->workers = r->state == JOB_RUNNING ? r->world_size : 0;
-    s->min_nodes = r->config.min_nodes;
-    s->max_nodes = r->config.max_nodes;
-    s->restarts = r->restarts;
-    s->max_restarts = r->config.max_restarts;
-    s->exit_code = r->exit_code;
+    s->workers = membership->state == JOB_RUNNING ? membership->world_size : 0;
+    s->min_nodes = membership->config.min_nodes;
+    s->max_nodes = membership->config.max_nodes;
+    s->restarts = membership->restarts;
+    s->max_restarts = membership->config.max_restarts;
+    s->exit_code = membership->stop.exit_code;
     s->age_ms = g->wall_ms > job->created_wall_ms ? g->wall_ms - job->created_wall_ms
                                                   : 0;
-    s->state_ms = g->now_ms - r->stalled - r->state_since;
+    s->state_ms = g->now_ms - membership->clock.stalled - membership->state_since;
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
     if (in_full)
         s->failure = job->failure;
@@ -157,8 +158,8 @@ static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
 
     if (m->status.from == 0)
         send_job(g, p, m, job, true);
-    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
-         i = job->round.node[i].next, at++) {
+    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
+         i = job->membership.node[i].next, at++) {
         if (at == end)
             return at;
         if (at >= m->status.from)
@@ -246,7 +247,7 @@ static int on_stop_job(struct registry *g, struct registry_peer *p, const struct
     (void)e;
     if (!job)
         return 0;
-    if (job->round.state == JOB_DONE) {
+    if (job->membership.state == JOB_DONE) {
         registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
                         job->run_id, job->text);
         return 0;
@@ -261,13 +262,15 @@ static int on_stop_job(struct registry *g, struct registry_peer *p, const struct
 /* By host name, or by slot where it is a number. */
 static uint32_t find_node(const struct job *job, const char *name)
 {
-    const struct membership *r = &job->round;
+    const struct membership *membership = &job->membership;
     char *end;
     unsigned long slot = strtoul(name, &end, 10);
     bool is_number = *name && !*end;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
-        if (is_number ? r->node[i].slot == slot && slot < r->config.max_nodes
+    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
+         i = membership->node[i].next)
+        if (is_number ? membership->node[i].slot == slot &&
+                            slot < membership->config.max_nodes
                       : strcmp(job->node[i]->host, name) == 0)
             return i;
     return MEMBERSHIP_NONE;
@@ -277,8 +280,8 @@ static uint32_t find_node(const struct job *job, const char *name)
 static void describe_drain(const struct job *job, uint32_t node, char *text,
                            size_t size)
 {
-    const struct membership *r = &job->round;
-    const struct membership_node *n = &r->node[node];
+    const struct membership *membership = &job->membership;
+    const struct membership_node *n = &membership->node[node];
     const char *host = job->node[node]->host;
     uint32_t workers = n->workers;
     char ranks[64] = "";
@@ -292,9 +295,11 @@ static void describe_drain(const struct job *job, uint32_t node, char *text,
         snprintf(text, size, "%s leaves", host);
     else
         snprintf(text, size, "%s (slot %" PRIu32 "%s) leaves%s", host, n->slot, ranks,
-                 r->state != JOB_RUNNING || n->state == MEMBERSHIP_NODE_WAITING ? ""
-                 : r->checkpoint_at ? " when the workers have written a checkpoint"
-                                    : "");
+                 membership->state != JOB_RUNNING || n->state == MEMBERSHIP_NODE_WAITING
+                     ? ""
+                 : membership->checkpoint.until
+                     ? " when the workers have written a checkpoint"
+                     : "");
 }
 
 static int on_drain(struct registry *g, struct registry_peer *p, const struct msg *m,
@@ -314,7 +319,7 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
                         job->run_id, m->drain.node);
         return 0;
     }
-    ev.incarnation = job->round.node[ev.node].incarnation;
+    ev.incarnation = job->membership.node[ev.node].incarnation;
     host = job->node[ev.node]->host;
     switch (registry_step(g, job, &ev, p, m, NULL)) {
     case MEMBERSHIP_OK:
@@ -324,7 +329,7 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
     case MEMBERSHIP_REFUSED_MIN:
         registry_refuse(p, m, REFUSED_MIN, false,
                         "without %s fewer than %" PRIu32 " nodes would remain", host,
-                        job->config.min_nodes);
+                        job->membership.config.min_nodes);
         break;
     default:
         registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already", host);

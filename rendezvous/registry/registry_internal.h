@@ -8,8 +8,8 @@
 
 /*
  * What the files of the registry share: registry.c (peers and jobs come and go),
- * registry_agent.c (what agents say), registry_actions.c (what the round wants done),
- * registry_crunctl.c (what crunctl asks).
+ * registry_agent.c (what agents say), registry_actions.c (what the membership wants
+ * done), registry_crunctl.c (what crunctl asks).
  */
 struct journal;
 
@@ -35,7 +35,7 @@ struct registry_peer {
     struct registry_peer *next_follower;
 };
 
-/* The event being stepped, for what the round does not carry through. */
+/* The event being stepped, for what the membership does not carry through. */
 struct registry_step {
     struct registry *registry;
     struct job *job;

@@ -23,15 +23,16 @@ static int compare(const void *a, const void *b)
 
 static uint32_t list_members(const struct job *j, struct session *member)
 {
-    const struct membership *r = &j->round;
+    const struct membership *membership = &j->membership;
     uint32_t count = 0;
 
-    for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
-        uint32_t i = r->slot_node[slot];
+    for (uint32_t slot = 0; slot < membership->config.max_nodes; slot++) {
+        uint32_t i = membership->slot_node[slot];
 
-        if (i != MEMBERSHIP_NONE && r->node[i].group_rank != MEMBERSHIP_NONE)
-            member[count++] = (struct session){ j->node[i], r->node[i].first_rank,
-                                                r->node[i].workers };
+        if (i != MEMBERSHIP_NONE && membership->node[i].group_rank != MEMBERSHIP_NONE)
+            member[count++] = (struct session){ j->node[i],
+                                                membership->node[i].first_rank,
+                                                membership->node[i].workers };
     }
     return count;
 }
@@ -48,7 +49,7 @@ static uint32_t count_alike(const struct session *member, uint32_t count)
 
 void roles_count(struct job *j)
 {
-    struct session *member = xcalloc(j->round.config.max_nodes, sizeof(*member));
+    struct session *member = xcalloc(j->membership.config.max_nodes, sizeof(*member));
     uint32_t count = list_members(j, member), alike;
 
     qsort(member, count, sizeof(*member), compare);

@@ -36,12 +36,12 @@ struct job_facts {
     struct job_facts *next;
     struct id128 instance;
     struct view now, committed, maybe;
-    bool in_doubt;                /* `maybe` may have become durable */
-    uint64_t entered_ms;          /* the state; times without the daemon's sleeps, */
-    uint64_t entered_at;          /* and by the round's clock, with them */
-    bool was_empty;               /* no node was there since: a sleep then counts */
-    bool loses;                   /* somebody, in the step under way */
-    uint64_t formed_ms;           /* the epoch, by the round's clock; 0: not known */
+    bool in_doubt;       /* `maybe` may have become durable */
+    uint64_t entered_ms; /* the state; times without the daemon's sleeps, */
+    uint64_t entered_at; /* and by the membership's clock, with them */
+    bool was_empty;      /* no node was there since: a sleep then counts */
+    bool loses;          /* somebody, in the step under way */
+    uint64_t formed_ms;  /* the epoch, by the membership's clock; 0: not known */
     uint64_t asked_ms, leaves_ms; /* for a checkpoint, and somebody to go; 0: nobody */
     struct epoch_facts *epochs;
     bool ended;
@@ -71,7 +71,7 @@ void policy_acts(struct oracle *o, const struct membership *r,
 void policy_stepped(struct oracle *o, const struct membership *before,
                     const struct membership *after);
 
-/* By how much the round may be behind the daemon's clock without its sleeps. */
+/* By how much the membership may be behind the daemon's clock without its sleeps. */
 uint64_t facts_slack_ms(const struct membership *r);
 
 const struct job_config *facts_config(const struct agent *a);

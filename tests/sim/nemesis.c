@@ -304,11 +304,11 @@ static bool drain_missing(struct sim *s)
     const char *run_id = some_run_id(s);
     const struct job *job = daemon_job(s->daemon, run_id);
 
-    if (!job || job->round.state != JOB_FORMING || job->round.tally.away == 0)
+    if (!job || job->membership.state != JOB_FORMING || job->membership.tally.away == 0)
         return false;
-    for (uint32_t i = job->round.first; i != MEMBERSHIP_NONE;
-         i = job->round.node[i].next) {
-        const struct membership_node *n = &job->round.node[i];
+    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
+         i = job->membership.node[i].next) {
+        const struct membership_node *n = &job->membership.node[i];
 
         if (!n->connected && n->state == MEMBERSHIP_NODE_WAITING) {
             drain_machine(s, run_id, agent_find(s, &n->incarnation)->machine->number);

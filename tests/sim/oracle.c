@@ -27,7 +27,7 @@ static const struct job *find_instance(struct oracle *o, const struct id128 *ins
     for (unsigned i = 0; i < o->sim->plan.jobs; i++) {
         const struct job *j = daemon_job(o->sim->daemon, o->sim->plan.job[i].run_id);
 
-        if (j && id128_equal(&j->round.instance, instance))
+        if (j && id128_equal(&j->membership.instance, instance))
             return j;
     }
     return NULL;
@@ -59,7 +59,7 @@ void oracle_committed(struct oracle *o)
         view_take(&f->now, j);
         f->committed = f->now;
         if (j)
-            check_silence(o, &j->round);
+            check_silence(o, &j->membership);
     }
     for (struct agent *a = o->sim->agents; a; a = a->next)
         a->facts.evicted_for_good = a->facts.evicted;
@@ -117,16 +117,16 @@ void oracle_restored(struct oracle *o)
         f->in_doubt = false;
         f->formed_ms = 0;
         f->entered_ms = daemon_awake_ms(o->sim->daemon);
-        f->entered_at = j ? j->round.last_now : 0;
+        f->entered_at = j ? j->membership.clock.now : 0;
         f->was_empty = false;
     }
     for (struct agent *a = o->sim->agents; a; a = a->next) {
         const struct job *j = facts_current_job(o, a);
 
         /* a crash in the middle of a commit may have kept an eviction */
-        if (j && id128_equal(&j->round.instance, session_instance(a->session)) &&
+        if (j && id128_equal(&j->membership.instance, session_instance(a->session)) &&
             a->facts.joined &&
-            membership_find(&j->round, &a->incarnation) == MEMBERSHIP_NONE)
+            membership_find(&j->membership, &a->incarnation) == MEMBERSHIP_NONE)
             a->facts.evicted = true;
         a->facts.connected = false;
         a->facts.attached = NULL;

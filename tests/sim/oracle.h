@@ -37,7 +37,8 @@ void oracle_commit_unknown(struct oracle *o); /* a crash in the middle of one */
 void oracle_crashed(struct oracle *o);
 void oracle_restored(struct oracle *o);
 
-/* Each step of a round, before and after; between them what the round wants done. */
+/* Each step of a membership, before and after; between them what the membership wants
+ * done. */
 void oracle_acts(struct oracle *o, const struct membership *r,
                  const struct membership_event *ev, const struct membership_action *a);
 void oracle_stepped(struct oracle *o, const struct membership *before,

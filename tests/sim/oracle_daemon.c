@@ -37,7 +37,7 @@ void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
     if (!a || a->facts.attached != l)
         return;
     job = facts_current_job(o, a);
-    a->facts.state_before = job ? job->round.state : JOB_DONE;
+    a->facts.state_before = job ? job->membership.state : JOB_DONE;
 }
 
 /* Which failure is the root cause follows from what was reported in which order. */
@@ -49,7 +49,8 @@ static void learn_failure(struct agent *a, const struct membership *r,
     bool earlier = a->facts.state_before == JOB_STOPPING && root->failure &&
                    root->agent == a && m->failed.at_ms < root->at_ms;
 
-    if (m->epoch == r->epoch && r->cause == JOB_CAUSE_FAILURE && (first || earlier))
+    if (m->epoch == r->epoch && r->stop.cause == JOB_CAUSE_FAILURE &&
+        (first || earlier))
         *root = (struct view_root){ .failure = true,
                                     .final = first ? m->failed.final : root->final,
                                     .pid = m->failed.pid,
@@ -68,16 +69,17 @@ void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
     if (!job)
         return;
     if (a->facts.attached == l && m->type >= MSG_HEARTBEAT &&
-        !id128_equal(&m->instance, &job->round.instance))
+        !id128_equal(&m->instance, &job->membership.instance))
         VIOLATION(o, "a message of another launch is taken from %s", a->name);
     if ((m->type == MSG_JOIN || m->type == MSG_RESUME) &&
-        membership_find(&job->round, &a->incarnation) != MEMBERSHIP_NONE) {
+        membership_find(&job->membership, &a->incarnation) != MEMBERSHIP_NONE) {
         a->facts.attached = l;
         a->facts.connected = true;
         a->facts.heard_ms = daemon_awake_ms(o->sim->daemon);
     }
     if (m->type == MSG_FAILED && a->facts.attached == l)
-        learn_failure(a, &job->round, facts_of_job(o, &job->round.instance), m);
+        learn_failure(a, &job->membership, facts_of_job(o, &job->membership.instance),
+                      m);
 }
 
 void oracle_gone(struct oracle *o, struct agent *a, struct link *l)
@@ -105,7 +107,7 @@ static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_
                    facts_of_job(o, &r->instance)->entered_ms + 5 * facts_slack_ms(r);
 
     if (r->state == JOB_STOPPING)
-        return age >= (uint64_t)r->grace_ms + STOP_MARGIN_MS;
+        return age >= (uint64_t)r->stop.grace_ms + STOP_MARGIN_MS;
     return r->state == JOB_RUNNING && node == r->leader && !r->store_ready &&
            age >= STORE_START_MS;
 }
@@ -115,7 +117,7 @@ static bool could_obey(const struct oracle *o, const struct membership *r,
                        const struct agent *a)
 {
     uint64_t calm_us = world_now(o->sim->world) - a->facts.trouble_us;
-    uint64_t due_ms = r->state == JOB_STOPPING ? r->grace_ms + STOP_MARGIN_MS
+    uint64_t due_ms = r->state == JOB_STOPPING ? r->stop.grace_ms + STOP_MARGIN_MS
                                                : STORE_START_MS;
 
     return a->end == AGENT_LIVES && !a->disobeys && !a->machine->paused &&
@@ -143,7 +145,7 @@ static void check_eviction(struct oracle *o, const struct membership *r, uint32_
     }
     if (now - a->facts.heard_ms + facts_slack_ms(r) < r->config.lease_ms &&
         (a->facts.connected ||
-         now - a->facts.gone_ms + facts_slack_ms(r) < r->config.reconnect_grace_ms))
+         now - a->facts.gone_ms + facts_slack_ms(r) < r->reconnect_grace_ms))
         VIOLATION(o, "%s is evicted, though heard %" PRIu64 " ms ago, %s", a->name,
                   now - a->facts.heard_ms,
                   a->facts.connected ? "connected"
@@ -180,11 +182,11 @@ static void check_nothing_lives(struct oracle *o, const struct membership *r)
 static void check_budget(struct oracle *o, const struct membership *r,
                          struct job_facts *f)
 {
-    uint32_t due = f->now.restarts_at_start + (r->cause == JOB_CAUSE_FAILURE);
+    uint32_t due = f->now.restarts_at_start + (r->stop.cause == JOB_CAUSE_FAILURE);
 
     if (r->epoch > 1 && r->restarts != due)
         VIOLATION(o, "%u restarts are spent after epoch %" PRIu64 " (%s), not %u",
-                  r->restarts, r->epoch - 1, proto_cause_name(r->cause), due);
+                  r->restarts, r->epoch - 1, proto_cause_name(r->stop.cause), due);
     f->now.restarts_at_start = r->restarts;
 }
 
@@ -192,9 +194,9 @@ static void check_budget(struct oracle *o, const struct membership *r,
 static void check_goes_on(struct oracle *o, const struct membership *r,
                           const struct job_facts *f)
 {
-    if (r->ending)
+    if (r->stop.ending)
         VIOLATION(o, "epoch %" PRIu64 " starts, and the job is to end", r->epoch);
-    if (r->cause == JOB_CAUSE_FAILURE && f->now.root.failure && f->now.root.final)
+    if (r->stop.cause == JOB_CAUSE_FAILURE && f->now.root.failure && f->now.root.final)
         VIOLATION(o, "epoch %" PRIu64 " starts after a failure that is final",
                   r->epoch);
 }
@@ -203,10 +205,11 @@ static void check_goes_on(struct oracle *o, const struct membership *r,
 static void check_stop(struct oracle *o, const struct membership *r,
                        const struct membership_event *ev, const struct job_facts *f)
 {
-    if (r->cause == JOB_CAUSE_LOST && !f->loses && ev->type != MEMBERSHIP_EV_STOPPED)
+    if (r->stop.cause == JOB_CAUSE_LOST && !f->loses &&
+        ev->type != MEMBERSHIP_EV_STOPPED)
         VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
                   r->epoch);
-    if (r->cause == JOB_CAUSE_SCALE_UP &&
+    if (r->stop.cause == JOB_CAUSE_SCALE_UP &&
         (r->config.scale == JOB_SCALE_NEVER || r->tally.here == r->tally.barred_here))
         VIOLATION(o, "epoch %" PRIu64 " stops for nodes that are not to be taken in",
                   r->epoch);
@@ -240,11 +243,11 @@ static void check_entered(struct oracle *o, const struct membership *r,
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     f->entered_ms = daemon_awake_ms(o->sim->daemon);
-    f->entered_at = r->last_now;
+    f->entered_at = r->clock.now;
     f->was_empty = false;
-    trace_line(o->trace, "round", "epoch %" PRIu64 ": %s --%s--> %s (%s)", r->epoch,
-               proto_state_name(from), membership_event_name(ev->type),
-               proto_state_name(r->state), proto_cause_name(r->cause));
+    trace_line(o->trace, "membership", "epoch %" PRIu64 ": %s --%s--> %s (%s)",
+               r->epoch, proto_state_name(from), membership_event_name(ev->type),
+               proto_state_name(r->state), proto_cause_name(r->stop.cause));
     if (r->state == JOB_RUNNING) {
         check_nothing_lives(o, r);
         check_budget(o, r, f);
@@ -252,9 +255,9 @@ static void check_entered(struct oracle *o, const struct membership *r,
     } else if (r->state == JOB_STOPPING) {
         f->now.root.failure = false; /* learned when the report has been taken */
         check_stop(o, r, ev, f);
-        if (r->cause == JOB_CAUSE_FAILURE)
+        if (r->stop.cause == JOB_CAUSE_FAILURE)
             check_failed(o, r, ev);
-    } else if (r->state == JOB_DONE && r->reason == JOB_REASON_SUCCESS) {
+    } else if (r->state == JOB_DONE && r->stop.reason == JOB_REASON_SUCCESS) {
         check_success(o, r);
     }
 }

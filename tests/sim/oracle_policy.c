@@ -13,7 +13,7 @@
 /*
  * The oracle's view of policies: who is placed where, who is kept out, how long a crash
  * loop waits, and what a stop waits for. It keeps books of its own, by machine, and
- * never looks at the round's.
+ * never looks at the membership's.
  */
 static struct machine *machine_of(const struct oracle *o, const struct membership *r,
                                   uint32_t node)
@@ -32,17 +32,17 @@ static uint64_t now_ms(const struct oracle *o)
 
 static void learn_age(struct job_facts *f, const struct membership *r)
 {
-    uint64_t ran_ms = f->formed_ms ? r->last_now - f->formed_ms : UINT64_MAX;
+    uint64_t ran_ms = f->formed_ms ? r->clock.now - f->formed_ms : UINT64_MAX;
 
     f->now.short_lived = ran_ms < CRASH_LOOP_MS;
-    f->now.young = ran_ms < r->config.min_uptime_ms;
+    f->now.young = ran_ms < r->config.restart_min_uptime_ms;
 }
 
 static void learn_loop(struct job_facts *f, const struct membership *r)
 {
     if (!f->now.short_lived)
         f->now.loop = 0;
-    else if (r->cause == JOB_CAUSE_FAILURE)
+    else if (r->stop.cause == JOB_CAUSE_FAILURE)
         f->now.loop++;
 }
 
@@ -51,18 +51,18 @@ static uint64_t wait_due_ms(const struct job_facts *f, const struct membership *
 {
     uint64_t ms = 1000;
 
-    if (r->cause != JOB_CAUSE_FAILURE || f->now.loop < 3)
+    if (r->stop.cause != JOB_CAUSE_FAILURE || f->now.loop < 3)
         return 0;
-    for (uint32_t i = 3; i < f->now.loop && ms < r->config.backoff_ms; i++)
+    for (uint32_t i = 3; i < f->now.loop && ms < r->config.restart_backoff_ms; i++)
         ms *= 2;
-    return ms < r->config.backoff_ms ? ms : r->config.backoff_ms;
+    return ms < r->config.restart_backoff_ms ? ms : r->config.restart_backoff_ms;
 }
 
 static void check_wait(struct oracle *o, const struct membership *r,
                        struct job_facts *f)
 {
     uint64_t due = wait_due_ms(f, r);
-    uint64_t waited = f->was_empty ? r->last_now - f->entered_at
+    uint64_t waited = f->was_empty ? r->clock.now - f->entered_at
                                    : now_ms(o) - f->entered_ms;
 
     if (waited + facts_slack_ms(r) < due)
@@ -70,7 +70,7 @@ static void check_wait(struct oracle *o, const struct membership *r,
                   "epoch %" PRIu64 " forms after %" PRIu64
                   " ms of a crash loop's %" PRIu64,
                   r->epoch, waited, due);
-    if (r->cause == JOB_CAUSE_FAILURE && f->now.young)
+    if (r->stop.cause == JOB_CAUSE_FAILURE && f->now.young)
         VIOLATION(o, "epoch %" PRIu64 " follows one that was too young to fail",
                   r->epoch);
 }
@@ -86,8 +86,9 @@ static bool has_other(const struct oracle *o, const struct membership *r,
     return false;
 }
 
-/* Too often of late? Our clock does not stand still while the round is not stepped, so
- * that what is late for the round may be in time for us, but not the other way. */
+/* Too often of late? Our clock does not stand still while the membership is not
+ * stepped, so that what is late for the membership may be in time for us, but not the
+ * other way. */
 static void learn_trouble(struct oracle *o, const struct membership *r,
                           struct job_facts *f)
 {
@@ -95,7 +96,7 @@ static void learn_trouble(struct oracle *o, const struct membership *r,
     uint64_t at_ms = world_now(o->sim->world) / 1000; /* the daemon's may begin anew */
     struct view_machine *v;
 
-    if ((r->cause != JOB_CAUSE_FAILURE && r->cause != JOB_CAUSE_LOST) ||
+    if ((r->stop.cause != JOB_CAUSE_FAILURE && r->stop.cause != JOB_CAUSE_LOST) ||
         !f->now.root_machine)
         return;
     v = &f->now.machine[f->now.root_machine->number];
@@ -230,12 +231,12 @@ static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 static void check_patience(struct oracle *o, const struct membership *r,
                            const struct job_facts *f)
 {
-    bool drain = r->cause == JOB_CAUSE_DRAIN;
+    bool drain = r->stop.cause == JOB_CAUSE_DRAIN;
     uint64_t since = drain ? f->leaves_ms : f->asked_ms;
     uint64_t most = drain ? r->config.shutdown_grace_ms : CHECKPOINT_WAIT_MS;
 
-    if (!drain &&
-        (r->cause != JOB_CAUSE_SCALE_UP || r->config.scale != JOB_SCALE_CHECKPOINT))
+    if (!drain && (r->stop.cause != JOB_CAUSE_SCALE_UP ||
+                   r->config.scale != JOB_SCALE_CHECKPOINT))
         return;
     if (drain && is_in_a_hurry(o, r))
         return;
@@ -249,7 +250,7 @@ static void check_patience(struct oracle *o, const struct membership *r,
 
         if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)
             VIOLATION(o, "epoch %" PRIu64 " stops (%s) without a checkpoint of %s",
-                      r->epoch, proto_cause_name(r->cause), a->name);
+                      r->epoch, proto_cause_name(r->stop.cause), a->name);
     }
 }
 
@@ -273,7 +274,7 @@ static void on_entered(struct oracle *o, const struct membership *r,
     check_wait(o, r, f);
     check_quarantine(o, r, f);
     check_places(o, r, f);
-    f->formed_ms = r->last_now;
+    f->formed_ms = r->clock.now;
     f->asked_ms = f->leaves_ms = 0;
     f->now.root_machine = NULL;
 }

@@ -52,9 +52,9 @@ void probe_watch(struct sim *s)
 static void count_edge(enum job_state from, enum membership_event_type event,
                        enum job_state to)
 {
-    for (unsigned i = 0; i < round_edge_count; i++)
-        if (round_edges[i].from == from && round_edges[i].event == event &&
-            round_edges[i].to == to) {
+    for (unsigned i = 0; i < membership_edge_count; i++)
+        if (membership_edges[i].from == from && membership_edges[i].event == event &&
+            membership_edges[i].to == to) {
             probe_edges[i]++;
             return;
         }

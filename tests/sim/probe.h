@@ -10,8 +10,8 @@ struct sim;
 
 /*
  * Sits between the registry and what it calls (the linker puts it there: --wrap): sees
- * each step of a round, counts how often each edge of the state machine is taken, and
- * has journals want snapshots more often than they would.
+ * each step of a membership, counts how often each edge of the state machine is taken,
+ * and has journals want snapshots more often than they would.
  */
 #define PROBE_EDGES_MAX 64
 

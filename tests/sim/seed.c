@@ -81,9 +81,9 @@ static bool is_at_rest(const struct sim *s, unsigned job)
 {
     const struct job *j = daemon_job(s->daemon, s->plan.job[job].run_id);
 
-    if (j && j->round.state == JOB_RUNNING)
-        return is_running(s, job, &j->round);
-    return (!j || j->round.state == JOB_DONE) && is_empty(s, job);
+    if (j && j->membership.state == JOB_RUNNING)
+        return is_running(s, job, &j->membership);
+    return (!j || j->membership.state == JOB_DONE) && is_empty(s, job);
 }
 
 /* -- phases ------------------------------------------------------------------------ */
@@ -127,7 +127,7 @@ static void say_who_is_not(struct sim *s, bool (*holds)(const struct sim *, unsi
         if (!holds(s, j))
             trace_violation(&s->trace, "%s is not %s in time: %s",
                             s->plan.job[j].run_id, what,
-                            job ? proto_state_name(job->round.state) : "unknown");
+                            job ? proto_state_name(job->membership.state) : "unknown");
     }
     trace_violation(&s->trace, "the daemon is not up in time");
 }

@@ -160,11 +160,11 @@ static unsigned print_edges(const uint64_t *edges)
 {
     unsigned missing = 0;
 
-    for (unsigned i = 0; i < round_edge_count; i++) {
+    for (unsigned i = 0; i < membership_edge_count; i++) {
         printf("%12" PRIu64 "  %-8s --%s--> %s\n", edges[i],
-               proto_state_name(round_edges[i].from),
-               membership_event_name(round_edges[i].event),
-               proto_state_name(round_edges[i].to));
+               proto_state_name(membership_edges[i].from),
+               membership_event_name(membership_edges[i].event),
+               proto_state_name(membership_edges[i].to));
         missing += edges[i] == 0;
     }
     return missing;

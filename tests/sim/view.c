@@ -27,15 +27,15 @@ static uint64_t sum_of_memory(const struct membership *r)
 
 void view_take(struct view *v, const struct job *job)
 {
-    const struct membership *r = job ? &job->round : NULL;
+    const struct membership *r = job ? &job->membership : NULL;
 
     v->exists = job != NULL;
     v->count = 0;
     if (!job)
         return;
     v->state = r->state;
-    v->reason = r->reason;
-    v->exit_code = r->exit_code;
+    v->reason = r->stop.reason;
+    v->exit_code = r->stop.exit_code;
     v->epoch = r->epoch;
     v->restarts = r->restarts;
     v->store_ready = r->store_ready;

@@ -23,20 +23,19 @@ const struct membership_memory memory = { .capacity = CAPACITY,
                                           .slot_node = w.slot_node,
                                           .slot_identity = w.slot_identity };
 
-struct membership_config config(uint32_t min, uint32_t max, uint32_t restarts)
+struct job_config config(uint32_t min, uint32_t max, uint32_t restarts)
 {
-    return (struct membership_config){ .min_nodes = min,
-                                       .max_nodes = max,
-                                       .max_restarts = restarts,
-                                       .lease_ms = 3000,
-                                       .reconnect_grace_ms = 600,
-                                       .join_timeout_ms = 60000,
-                                       .last_call_ms = 5000,
-                                       .shutdown_grace_ms = 30000,
-                                       .failure_grace_ms = 2000 };
+    return (struct job_config){ .min_nodes = min,
+                                .max_nodes = max,
+                                .max_restarts = restarts,
+                                .lease_ms = 3000,
+                                .join_timeout_ms = 60000,
+                                .last_call_ms = 5000,
+                                .shutdown_grace_ms = 30000,
+                                .failure_grace_ms = 2000 };
 }
 
-void begin_with(struct membership_config c)
+void begin_with(struct job_config c)
 {
     static const struct id128 instance = { { 0xaa } };
 

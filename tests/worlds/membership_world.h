@@ -5,8 +5,8 @@
 #include "rendezvous/membership/membership.h"
 
 /*
- * A round with its owner played by the test: time is a variable, and what the round
- * wants done is kept in a list.
+ * A membership with its owner played by the test: time is a variable, and what the
+ * membership wants done is kept in a list.
  */
 #define CAPACITY 16
 #define ACTIONS_MAX 512
@@ -24,8 +24,8 @@ extern struct world {
 
 extern const struct membership_memory memory; /* that of w */
 
-struct membership_config config(uint32_t min, uint32_t max, uint32_t restarts);
-void begin_with(struct membership_config c);
+struct job_config config(uint32_t min, uint32_t max, uint32_t restarts);
+void begin_with(struct job_config c);
 void begin(uint32_t min, uint32_t max, uint32_t restarts);
 
 /* The incarnation of the n-th agent. */

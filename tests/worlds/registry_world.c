@@ -143,7 +143,7 @@ void join_node(unsigned c)
 
 void report(unsigned c, enum msg_type type)
 {
-    struct msg m = { .type = type, .epoch = registry_jobs(g)->round.epoch };
+    struct msg m = { .type = type, .epoch = registry_jobs(g)->membership.epoch };
 
     if (type == MSG_STORE_READY) {
         strcpy(m.store_ready.address, "10.0.0.1");

@@ -78,8 +78,8 @@ START_TEST(gives_up_when_too_few_have_joined_in_time)
     ck_assert_uint_le(membership_time_left(&w.r, w.now), 1000);
     pass(1500, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_NOT_FORMED);
-    ck_assert_int_eq(w.r.exit_code, 69);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_NOT_FORMED);
+    ck_assert_int_eq(w.r.stop.exit_code, 69);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
 END_TEST
@@ -185,7 +185,7 @@ START_TEST(a_failure_stops_all_and_spends_one_restart)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
-    ck_assert_uint_eq(w.r.grace_ms, 2000);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 2000);
     ck_assert_uint_eq(w.r.restarts, 1);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -216,8 +216,8 @@ START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_FAILURE);
-    ck_assert_int_eq(w.r.exit_code, 85);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
+    ck_assert_int_eq(w.r.stop.exit_code, 85);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
 }
 END_TEST
@@ -260,8 +260,8 @@ START_TEST(the_first_failure_heard_of_is_the_root_cause)
     fail_at(1, 900, 11);
     fail_at(0, 100, 12); /* another node'"'"'s clock says nothing */
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
-    ck_assert_uint_eq(w.r.root_node, 1);
-    ck_assert_int_eq(w.r.exit_code, 11);
+    ck_assert_uint_eq(w.r.stop.root.node, 1);
+    ck_assert_int_eq(w.r.stop.exit_code, 11);
 }
 END_TEST
 
@@ -272,9 +272,9 @@ START_TEST(the_same_node_may_correct_the_root_cause)
     fail_at(1, 900, 11);
     fail_at(1, 800, 12);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
-    ck_assert_int_eq(w.r.exit_code, 12);
+    ck_assert_int_eq(w.r.stop.exit_code, 12);
     fail_at(1, 850, 13);
-    ck_assert_int_eq(w.r.exit_code, 12);
+    ck_assert_int_eq(w.r.stop.exit_code, 12);
 }
 END_TEST
 
@@ -354,7 +354,7 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
 {
     struct membership before;
     struct membership_node saved[CAPACITY];
-    struct membership_config c = config(2, 3, 2);
+    struct job_config c = config(2, 3, 2);
 
     begin(2, 3, 2);
     run(3);
@@ -520,8 +520,8 @@ static Suite *membership_suite(void)
         a_restored_round_goes_on_with_the_same_epoch,
         everything_has_a_name,
     };
-    Suite *s = suite_create("round");
-    TCase *tc = tcase_create("round");
+    Suite *s = suite_create("membership");
+    TCase *tc = tcase_create("membership");
 
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A round whose nodes are lost, leave, or come late.
+ * A membership whose nodes are lost, leave, or come late.
  */
 #include <check.h>
 
@@ -18,7 +18,7 @@ START_TEST(a_silent_node_is_lost_after_its_lease_and_costs_no_restart)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(300, 1u << 0);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_LOST);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
@@ -57,11 +57,11 @@ START_TEST(a_job_of_fixed_size_without_restarts_ends_when_a_node_is_lost)
     say(MEMBERSHIP_EV_DISCONNECT, 1);
     pass(700, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert(w.r.ending);
+    ck_assert(w.r.stop.ending);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_LOST);
-    ck_assert_int_eq(w.r.exit_code, 1);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_LOST);
+    ck_assert_int_eq(w.r.stop.exit_code, 1);
 }
 END_TEST
 
@@ -111,7 +111,7 @@ START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
     pass(700, ALL_ALIVE);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_LOST, 2), 1);
     ck_assert_uint_eq(w.r.restarts, 0);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_LOST);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
@@ -130,7 +130,7 @@ START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
     say(MEMBERSHIP_EV_STOPPED, 1);
     pass(700, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_FAILURE);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
 }
 END_TEST
 
@@ -143,7 +143,7 @@ START_TEST(the_loss_of_a_finished_node_stops_nobody)
     pass(1000, 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_FINISHED, 0);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_SUCCESS);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_SUCCESS);
 }
 END_TEST
 
@@ -177,10 +177,9 @@ END_TEST
 /* The shortest lease has the shortest grace; a short sleep must not use it up. */
 START_TEST(a_short_sleep_is_credited_too)
 {
-    struct membership_config c = config(2, 2, 0);
+    struct job_config c = config(2, 2, 0);
 
     c.lease_ms = 200;
-    c.reconnect_grace_ms = 40;
     begin_with(c);
     run(2);
     w.now += 240;
@@ -214,7 +213,7 @@ START_TEST(a_job_succeeds_when_all_have_finished)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     say(MEMBERSHIP_EV_FINISHED, 1);
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.exit_code, 0);
+    ck_assert_int_eq(w.r.stop.exit_code, 0);
     ck_assert_int_eq(say(MEMBERSHIP_EV_BYE, 0), MEMBERSHIP_OK);
     say(MEMBERSHIP_EV_BYE, 1);
     ck_assert_uint_eq(w.r.tally.live, 0);
@@ -245,7 +244,7 @@ START_TEST(a_newcomer_is_taken_in_by_policy)
         { JOB_SCALE_NEVER, JOB_RUNNING },
         { JOB_SCALE_CHECKPOINT, JOB_RUNNING },
     };
-    struct membership_config c = config(1, 2, 0);
+    struct job_config c = config(1, 2, 0);
 
     c.scale = cases[_i].scale;
     begin_with(c);
@@ -264,7 +263,7 @@ END_TEST
 
 START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
 {
-    struct membership_config c = config(1, 2, 0);
+    struct job_config c = config(1, 2, 0);
 
     c.scale = JOB_SCALE_CHECKPOINT;
     begin_with(c);
@@ -274,7 +273,7 @@ START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(1500, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_SCALE_UP);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_SCALE_UP);
 }
 END_TEST
 
@@ -285,7 +284,7 @@ START_TEST(a_node_may_leave_if_enough_remain)
     ck_assert_int_eq(say(MEMBERSHIP_EV_LEAVE, 1), MEMBERSHIP_OK);
     say(MEMBERSHIP_EV_CHECKPOINTED, 0);
     say(MEMBERSHIP_EV_CHECKPOINTED, 1);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
@@ -311,9 +310,9 @@ START_TEST(a_node_that_leaves_may_be_in_a_hurry)
     leave.now = true;
     ck_assert_int_eq(step(leave, NULL), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
-    ck_assert_uint_eq(w.r.grace_ms, 30000); /* of those who stay */
-    ck_assert(!w.r.ending);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 30000); /* of those who stay */
+    ck_assert(!w.r.stop.ending);
     step(leave, NULL);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -348,8 +347,8 @@ START_TEST(the_job_ends_with_a_node_it_cannot_do_without)
     say(MEMBERSHIP_EV_LEAVE, 1);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.reason, JOB_REASON_USER);
-    ck_assert_int_eq(w.r.exit_code, 7);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_USER);
+    ck_assert_int_eq(w.r.stop.exit_code, 7);
 }
 END_TEST
 
@@ -373,14 +372,14 @@ START_TEST(ending_twice_kills)
     begin(2, 2, 5);
     run(2);
     step(end, NULL);
-    ck_assert_uint_eq(w.r.grace_ms, 30000);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 30000);
     end.now = true;
     step(end, NULL);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 2);
-    ck_assert_uint_eq(w.r.grace_ms, 0);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 0);
     all_stop();
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.exit_code, 130);
+    ck_assert_int_eq(w.r.stop.exit_code, 130);
 }
 END_TEST
 

@@ -6,8 +6,8 @@
 #include "tests/worlds/membership_world.h"
 
 /*
- * What the round does about nodes and epochs that fail again and again, about spares,
- * and about stops that wait for a checkpoint.
+ * What the membership does about nodes and epochs that fail again and again, about
+ * spares, and about stops that wait for a checkpoint.
  */
 
 /* -- restarts --------------------------------------------------------------------- */
@@ -24,9 +24,9 @@ static void crash_after(uint64_t ms)
 
 static void begin_crashing(uint32_t backoff_ms)
 {
-    struct membership_config c = config(2, 2, 20);
+    struct job_config c = config(2, 2, 20);
 
-    c.backoff_ms = backoff_ms;
+    c.restart_backoff_ms = backoff_ms;
     begin_with(c);
     run(2);
 }
@@ -91,9 +91,9 @@ END_TEST
 
 START_TEST(the_join_timeout_begins_after_the_wait)
 {
-    struct membership_config c = config(2, 2, 20);
+    struct job_config c = config(2, 2, 20);
 
-    c.backoff_ms = 60000;
+    c.restart_backoff_ms = 60000;
     c.join_timeout_ms = 500;
     begin_with(c);
     run(2);
@@ -108,23 +108,23 @@ END_TEST
 START_TEST(a_young_epoch_earns_no_restart)
 {
     static const uint64_t ages[] = { 9000, 10000 };
-    struct membership_config c = config(2, 2, 3);
+    struct job_config c = config(2, 2, 3);
 
-    c.min_uptime_ms = 10000;
+    c.restart_min_uptime_ms = 10000;
     begin_with(c);
     run(2);
     crash_after(ages[_i]);
     ck_assert_int_eq(w.r.state, _i ? JOB_RUNNING : JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, _i);
-    ck_assert_int_eq(w.r.reason, _i ? JOB_REASON_NONE : JOB_REASON_FAILURE);
+    ck_assert_int_eq(w.r.stop.reason, _i ? JOB_REASON_NONE : JOB_REASON_FAILURE);
 }
 END_TEST
 
 START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 {
-    struct membership_config c = config(1, 1, 3);
+    struct job_config c = config(1, 1, 3);
 
-    c.min_uptime_ms = 60000;
+    c.restart_min_uptime_ms = 60000;
     begin_with(c);
     run(1);
     membership_restored(&w.r, w.now);
@@ -141,7 +141,7 @@ END_TEST
 static void vanish(uint32_t node)
 {
     say(MEMBERSHIP_EV_DISCONNECT, node);
-    pass(w.r.config.reconnect_grace_ms + 100, ALL_ALIVE & ~(1u << node));
+    pass(w.r.reconnect_grace_ms + 100, ALL_ALIVE & ~(1u << node));
     ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_FREE);
 }
 
@@ -205,7 +205,7 @@ END_TEST
 
 static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
 {
-    struct membership_config c = config(min, max, 20);
+    struct job_config c = config(min, max, 20);
 
     c.quarantine = 3;
     begin_with(c);
@@ -322,7 +322,7 @@ END_TEST
 
 START_TEST(the_only_host_there_is_is_never_in_quarantine)
 {
-    struct membership_config c = config(1, 2, 20);
+    struct job_config c = config(1, 2, 20);
     uint32_t node;
 
     c.quarantine = 3;
@@ -354,7 +354,7 @@ END_TEST
 
 static void begin_with_spares(uint32_t spares)
 {
-    struct membership_config c = config(2, 2, 0);
+    struct job_config c = config(2, 2, 0);
 
     c.limit_spares = true;
     c.spares = spares;
@@ -402,7 +402,7 @@ START_TEST(a_drain_waits_for_a_checkpoint_of_all)
         say(MEMBERSHIP_EV_CHECKPOINTED, i);
     }
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
     all_stop();
     ck_assert_uint_eq(w.r.group_size, 2);
     ck_assert_uint_eq(w.r.restarts, 0);
@@ -417,24 +417,24 @@ START_TEST(a_drain_waits_no_longer_than_a_shutdown)
     pass(29000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass(1600, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
 
 START_TEST(a_drain_hurries_a_scale_up)
 {
-    struct membership_config c = config(1, 3, 0);
+    struct job_config c = config(1, 3, 0);
 
     c.scale = JOB_SCALE_CHECKPOINT;
     begin_with(c);
     run(2);
     join(3);
-    ck_assert_int_eq(w.r.checkpoint_cause, JOB_CAUSE_SCALE_UP);
+    ck_assert_int_eq(w.r.checkpoint.cause, JOB_CAUSE_SCALE_UP);
     say(MEMBERSHIP_EV_DRAIN, 1);
     ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 0);
     pass(31000, ALL_ALIVE);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST
 
@@ -444,8 +444,8 @@ START_TEST(a_failure_cancels_the_wait_for_a_checkpoint)
     run(2);
     say(MEMBERSHIP_EV_DRAIN, 1);
     fail_at(0, w.now, 1);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_FAILURE);
-    ck_assert_uint_eq(w.r.checkpoint_at, 0);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
+    ck_assert_uint_eq(w.r.checkpoint.until, 0);
     all_stop();
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     ck_assert_uint_eq(w.r.group_size, 1);
@@ -462,7 +462,7 @@ START_TEST(who_leaves_and_finishes_meanwhile_goes_without_a_stop)
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
     pass(60000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.checkpoint_at, 0);
+    ck_assert_uint_eq(w.r.checkpoint.until, 0);
 }
 END_TEST
 
@@ -473,7 +473,7 @@ START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
     join(2);
     ck_assert(!w.r.store_ready);
     say(MEMBERSHIP_EV_DRAIN, 1);
-    ck_assert_int_eq(w.r.cause, JOB_CAUSE_DRAIN);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST
 
@@ -505,7 +505,7 @@ static Suite *policy_suite(void)
         who_leaves_and_finishes_meanwhile_goes_without_a_stop,
         before_the_workers_run_a_drain_waits_for_nothing,
     };
-    Suite *s = suite_create("round policy");
+    Suite *s = suite_create("membership policy");
     TCase *tc = tcase_create("policy");
 
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)

@@ -52,7 +52,7 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
     begin_registry(true);
     run_job();
     ck_assert_int_eq(tell(0, &m), -1);
-    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
     end_registry();
 }
 END_TEST
@@ -192,7 +192,7 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     m.join.workers = 0;
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "0 workers");
-    ck_assert_uint_eq(registry_jobs(g)->round.tally.live, 1);
+    ck_assert_uint_eq(registry_jobs(g)->membership.tally.live, 1);
     end_registry();
 }
 END_TEST
@@ -492,12 +492,12 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     report(0, MSG_STOPPED);
     report(1, MSG_STOPPED);
     report(0, MSG_STORE_READY);
-    instance = registry_jobs(g)->round.instance;
+    instance = registry_jobs(g)->membership.instance;
     now += 90000;
     restart_registry();
-    ck_assert(id128_equal(&instance, &registry_jobs(g)->round.instance));
-    ck_assert_uint_eq(registry_jobs(g)->round.epoch, 2);
-    ck_assert_uint_eq(registry_jobs(g)->round.restarts, 1);
+    ck_assert(id128_equal(&instance, &registry_jobs(g)->membership.instance));
+    ck_assert_uint_eq(registry_jobs(g)->membership.epoch, 2);
+    ck_assert_uint_eq(registry_jobs(g)->membership.restarts, 1);
     ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
     hello(4, PEER_CTL);
     tell(4, &(struct msg){ .type = MSG_EVENTS });
@@ -531,7 +531,7 @@ START_TEST(roles_outlive_the_daemon)
     for (unsigned c = 0; c < 5; c++)
         join_as(c, c % 2 ? "reader" : "trainer");
     report(0, MSG_STORE_READY);
-    m.instance = registry_jobs(g)->round.instance;
+    m.instance = registry_jobs(g)->membership.instance;
     m.resume.incarnation = (struct id128){ { 3, 9, 9 } };
     restart_registry();
     hello(2, PEER_AGENT);
@@ -552,9 +552,9 @@ START_TEST(a_result_outlives_the_daemon)
     run_job();
     report(0, MSG_FINISHED);
     report(1, MSG_FINISHED);
-    m.instance = registry_jobs(g)->round.instance;
+    m.instance = registry_jobs(g)->membership.instance;
     restart_registry();
-    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_DONE);
+    ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_DONE);
     hello(0, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };

@@ -141,7 +141,7 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 
     begin_registry(true);
     run_job();
-    first = registry_jobs(g)->round.instance;
+    first = registry_jobs(g)->membership.instance;
     report(0, MSG_FINISHED);
     report(1, MSG_FINISHED);
     ck_assert(!registry_is_idle(g));
@@ -149,7 +149,7 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
     tell(1, &bye);
     ck_assert(registry_is_idle(g));
     join_node(2);
-    ck_assert(!id128_equal(&first, &registry_jobs(g)->round.instance));
+    ck_assert(!id128_equal(&first, &registry_jobs(g)->membership.instance));
     end_registry();
 }
 END_TEST
@@ -222,11 +222,11 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     m.instance = (struct id128){ { 0xee } };
     tell(2, &m);
     refusal(2, REFUSED_FENCED, "older launch");
-    m.instance = registry_jobs(g)->round.instance;
+    m.instance = registry_jobs(g)->membership.instance;
     m.resume.incarnation = (struct id128){ { 0x77 } };
     tell(2, &m);
     refusal(2, REFUSED_FENCED, "no longer part");
-    ck_assert_int_eq(registry_jobs(g)->round.state, JOB_RUNNING);
+    ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
     end_registry();
 }
 END_TEST
@@ -240,14 +240,14 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
     hello(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
-    m.instance = registry_jobs(g)->round.instance;
+    m.instance = registry_jobs(g)->membership.instance;
     tell(2, &m);
     ck_assert_ptr_nonnull(got(2, MSG_JOINED));
     ck_assert_ptr_nonnull(got(2, MSG_START));
     ck_assert(link_of[0].hung_up);
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
-    ck_assert_uint_eq(registry_jobs(g)->round.tally.disconnected, 0);
+    ck_assert_uint_eq(registry_jobs(g)->membership.tally.disconnected, 0);
     end_registry();
 }
 END_TEST
@@ -338,7 +338,7 @@ START_TEST(a_node_in_quarantine_is_not_who_has_joined)
     report(1, MSG_FAILED);
     report(1, MSG_STOPPED);
     report(0, MSG_STOPPED);
-    ck_assert_uint_eq(registry_jobs(g)->round.group_size, 1);
+    ck_assert_uint_eq(registry_jobs(g)->membership.group_size, 1);
     report(0, MSG_STORE_READY);
     join_elastic(2);
     ck_assert_str_eq(got(0, MSG_STOP)->stop.text, "node-2 has joined");
