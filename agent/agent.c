@@ -185,10 +185,10 @@ static void act_leave(struct agent *a)
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
     [AGENT_ACT_START] = act_start,
     [AGENT_ACT_STOP] = act_stop,
-    [AGENT_ACT_SAY_STOPPED] = act_say_stopped,
-    [AGENT_ACT_SAY_FAILED] = act_say_failed,
-    [AGENT_ACT_SAY_FINISHED] = act_say_finished,
-    [AGENT_ACT_SAY_GUARD_DIED] = act_say_guard_died,
+    [AGENT_ACT_REPORT_STOPPED] = act_say_stopped,
+    [AGENT_ACT_REPORT_FAILED] = act_say_failed,
+    [AGENT_ACT_REPORT_FINISHED] = act_say_finished,
+    [AGENT_ACT_REPORT_GUARD_DIED] = act_say_guard_died,
     [AGENT_ACT_END] = act_end,
     [AGENT_ACT_LEAVE] = act_leave,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/agent_state.h"
 
-/* What stands nowhere changes nothing: AGENT_ACT_NONE, and the state stays. */
+/* Edges that are not listed do nothing and keep the state. */
 
 static const struct {
     bool listed;
@@ -9,28 +9,31 @@ static const struct {
 } edges[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
 #define TO(event, act, state) [event] = { true, { act, state } }
     [AGENT_IDLE] = { TO(AGENT_EV_START, AGENT_ACT_START, AGENT_RUNNING),
-                     TO(AGENT_EV_STOP, AGENT_ACT_SAY_STOPPED, AGENT_IDLE),
+                     TO(AGENT_EV_STOP, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                      TO(AGENT_EV_DONE, AGENT_ACT_LEAVE, AGENT_OVER),
                      TO(AGENT_EV_REFUSED, AGENT_ACT_LEAVE, AGENT_OVER),
                      TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_RUNNING] = { TO(AGENT_EV_STOP, AGENT_ACT_STOP, AGENT_STOPPING),
-                        TO(AGENT_EV_FAILED, AGENT_ACT_SAY_FAILED, AGENT_RUNNING),
-                        TO(AGENT_EV_ALL_EXITED, AGENT_ACT_SAY_FINISHED, AGENT_FINISHED),
+                        TO(AGENT_EV_FAILED, AGENT_ACT_REPORT_FAILED, AGENT_RUNNING),
+                        TO(AGENT_EV_ALL_EXITED, AGENT_ACT_REPORT_FINISHED,
+                           AGENT_FINISHED),
                         TO(AGENT_EV_DONE, AGENT_ACT_END, AGENT_ENDING),
                         TO(AGENT_EV_REFUSED, AGENT_ACT_END, AGENT_ENDING),
                         TO(AGENT_EV_ABANDONED, AGENT_ACT_END, AGENT_ENDING),
-                        TO(AGENT_EV_GUARD_DIED, AGENT_ACT_SAY_GUARD_DIED, AGENT_IDLE) },
-    [AGENT_FINISHED] = { TO(AGENT_EV_STOP, AGENT_ACT_SAY_STOPPED, AGENT_IDLE),
+                        TO(AGENT_EV_GUARD_DIED, AGENT_ACT_REPORT_GUARD_DIED,
+                           AGENT_IDLE) },
+    [AGENT_FINISHED] = { TO(AGENT_EV_STOP, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                          TO(AGENT_EV_DONE, AGENT_ACT_LEAVE, AGENT_OVER),
                          TO(AGENT_EV_REFUSED, AGENT_ACT_LEAVE, AGENT_OVER),
                          TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_STOPPING] = { TO(AGENT_EV_STOP, AGENT_ACT_STOP, AGENT_STOPPING),
-                         TO(AGENT_EV_FAILED, AGENT_ACT_SAY_FAILED, AGENT_STOPPING),
-                         TO(AGENT_EV_ALL_STOPPED, AGENT_ACT_SAY_STOPPED, AGENT_IDLE),
+                         TO(AGENT_EV_FAILED, AGENT_ACT_REPORT_FAILED, AGENT_STOPPING),
+                         TO(AGENT_EV_ALL_STOPPED, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                          TO(AGENT_EV_DONE, AGENT_ACT_END, AGENT_ENDING),
                          TO(AGENT_EV_REFUSED, AGENT_ACT_END, AGENT_ENDING),
                          TO(AGENT_EV_ABANDONED, AGENT_ACT_END, AGENT_ENDING),
-                         TO(AGENT_EV_GUARD_DIED, AGENT_ACT_SAY_STOPPED, AGENT_IDLE) },
+                         TO(AGENT_EV_GUARD_DIED, AGENT_ACT_REPORT_STOPPED,
+                            AGENT_IDLE) },
     [AGENT_ENDING] = { TO(AGENT_EV_ALL_EXITED, AGENT_ACT_LEAVE, AGENT_OVER),
                        TO(AGENT_EV_ALL_STOPPED, AGENT_ACT_LEAVE, AGENT_OVER),
                        TO(AGENT_EV_GUARD_DIED, AGENT_ACT_LEAVE, AGENT_OVER) },

@@ -86,10 +86,10 @@ static void print_variable(const char *entry, FILE *out)
     fputs(" \\\n", out);
 }
 
-static void print_worker(const struct workerenv_facts *f, const char *const *base,
+static void print_worker(const struct worker_env_inputs *f, const char *const *base,
                          FILE *out)
 {
-    const char **env = workerenv_build(f, base), **argv = workerenv_argv(f);
+    const char **env = worker_env_build(f, base), **argv = worker_env_argv(f);
 
     fprintf(out, "\n# rank %" PRIu32 ", local rank %" PRIu32 "\n",
             f->start->first_rank + f->local_rank, f->local_rank);
@@ -110,12 +110,12 @@ static void print_worker(const struct workerenv_facts *f, const char *const *bas
 void dryrun_print(const struct config *c, const char *const *base, FILE *out)
 {
     struct msg_start start;
-    struct workerenv_facts facts = { .config = c,
-                                     .start = &start,
-                                     .epoch = 1,
-                                     .error_file = "",
-                                     .progress = "",
-                                     .agent_store = true };
+    struct worker_env_inputs facts = { .config = c,
+                                       .start = &start,
+                                       .epoch = 1,
+                                       .error_file = "",
+                                       .progress = "",
+                                       .agent_store = true };
 
     imagine_start(c, &start);
     fprintf(out, "# job %s: %" PRIu32 " node%s, %" PRIu32 " worker%s on this one\n",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cgroup v2, by its files alone. Nothing is ever moved: the guard's children are born
- * into the group (spawn.c), for moving a process stops all forks of the machine while
- * it lasts, and that takes many milliseconds.
+ * cgroup v2, through its files. No process is moved: the guard's children are cloned
+ * into the group (spawn.c), because moving a process blocks all forks of the machine
+ * for many milliseconds.
  */
 #include "agent/cleanup/cgroup.h"
 
@@ -25,17 +25,15 @@
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4
 #define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
-#define FILE_TEXT_SIZE                                                                 \
-    65536 /* of a file in /proc; more mounts than fit are not seen                     \
-           */
+#define FILE_TEXT_SIZE 65536 /* of a file in /proc; further mounts are not seen */
 #define CREATE_TRIES 3
 #define STALE_ROUNDS 50
 #define STALE_ROUND_US 2000
 
-/* -- finding our own ------------------------------------------------------------ */
+/* -- the own group -------------------------------------------------------------- */
 
 /* The value of the line "0::/a/b", without what a namespace cannot see. */
-static bool own_group(const char *cgroup, char *group, size_t size)
+static bool parse_own_group(const char *cgroup, char *group, size_t size)
 {
     const char *line = strncmp(cgroup, "0::", 3) == 0 ? cgroup
                                                       : strstr(cgroup, "\n0::");
@@ -53,7 +51,7 @@ static bool own_group(const char *cgroup, char *group, size_t size)
 }
 
 /* "\040" and the like, in place. */
-static void unescape(char *text)
+static void unescape_mount_path(char *text)
 {
     char *to = text;
 
@@ -70,15 +68,15 @@ static void unescape(char *text)
     *to = '\0';
 }
 
-/* Where a mount that shows `root` of the tree at `mountpoint` has the group. */
+/* The path of the group below a mount of `root` at `mountpoint`. */
 static bool join_path(char *root, char *mountpoint, const char *group, char *path,
                       size_t size)
 {
     size_t len;
     int n;
 
-    unescape(root);
-    unescape(mountpoint);
+    unescape_mount_path(root);
+    unescape_mount_path(mountpoint);
     len = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(group, root, len) != 0 || (group[len] != '/' && group[len] != '\0'))
         return false;
@@ -92,7 +90,7 @@ bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size
 {
     char group[PATH_MAX], root[PATH_MAX], mountpoint[PATH_MAX];
 
-    if (!own_group(cgroup, group, sizeof(group)))
+    if (!parse_own_group(cgroup, group, sizeof(group)))
         return false;
     for (const char *line = mountinfo; line && *line;) {
         const char *end = strchr(line, '\n');
@@ -120,7 +118,7 @@ static bool write_file(int dir, const char *name, const char *text)
 }
 
 /* The number after `key` at the start of a line. */
-static bool value_of(const char *text, const char *key, uint64_t *value)
+static bool find_value(const char *text, const char *key, uint64_t *value)
 {
     size_t len = strlen(key);
 
@@ -150,8 +148,7 @@ static int open_own(struct err *e)
     dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return err_set_errno(e, errno, "%s", path);
-    /* who starts a process in another group must be allowed to move it there from ours
-     */
+    /* cloning into another group needs the right to move a process from ours */
     if (faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) < 0) {
         err_set_errno(e, errno, "%s/cgroup.procs", path);
         close(dir);
@@ -162,7 +159,7 @@ static int open_own(struct err *e)
 
 static void remove_below(int dir);
 
-static bool remove_at(int parent, const char *name)
+static bool remove_group_at(int parent, const char *name)
 {
     int dir;
 
@@ -176,7 +173,7 @@ static bool remove_at(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-/* The groups that workers made in theirs. */
+/* Removes the groups that workers made in theirs. */
 static void remove_below(int dir)
 {
     DIR *list = fdopendir(dir);
@@ -184,12 +181,12 @@ static void remove_below(int dir)
 
     while (list && (entry = readdir(list)))
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
-            remove_at(dir, entry->d_name);
+            remove_group_at(dir, entry->d_name);
     if (list)
         closedir(list);
 }
 
-static bool is_locked_by_us(int dir)
+static bool lock_directory(int dir)
 {
     return flock(dir, LOCK_EX | LOCK_NB) == 0;
 }
@@ -197,9 +194,9 @@ static bool is_locked_by_us(int dir)
 /* The first needs Linux 5.7, the second root. */
 static const char *const mark_names[] = { "user.crun", "trusted.crun" };
 
-/* Other programs have groups called crun-something too: ours bear their own name as an
- * extended attribute, which lasts as long as the group and which nobody copies. */
-static void mark(const struct cgroup *g)
+/* Other programs may have groups called crun-something too. Ours have their own name in
+ * an extended attribute, which lasts as long as the group and which no tool copies. */
+static void write_mark(const struct cgroup *g)
 {
     for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++)
         if (fsetxattr(g->dir, mark_names[i], g->name, strlen(g->name), 0) == 0)
@@ -220,7 +217,7 @@ static bool is_marked(int dir, const char *name)
 }
 
 /* The tag in crun-<pid>-<tag>-<random>; false for a name of any other form. */
-static bool tag_of(const char *name, char *tag)
+static bool parse_tag(const char *name, char *tag)
 {
     size_t prefix = strlen(NAME_PREFIX), digits;
 
@@ -239,7 +236,7 @@ static bool tag_of(const char *name, char *tag)
     return strspn(name, LETTERS) == NAME_RANDOM && !name[NAME_RANDOM];
 }
 
-static bool is_of_our_user(int dir)
+static bool belongs_to_our_user(int dir)
 {
     struct stat st;
 
@@ -249,7 +246,7 @@ static bool is_of_our_user(int dir)
 static bool kill_and_remove(const struct cgroup *g, const char *name)
 {
     for (int i = 0; i < STALE_ROUNDS; i++) {
-        if (remove_at(g->parent, name))
+        if (remove_group_at(g->parent, name))
             return true;
         cgroup_kill(g);
         usleep(STALE_ROUND_US);
@@ -264,12 +261,12 @@ static void remove_if_stale(int parent, const char *name)
     struct cgroup g = { .parent = parent };
     char tag[RUN_TMPDIR_TAG_LEN + 1];
 
-    if (!tag_of(name, tag))
+    if (!parse_tag(name, tag))
         return;
     g.dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (g.dir < 0)
         return;
-    if (is_of_our_user(g.dir) && is_locked_by_us(g.dir) &&
+    if (belongs_to_our_user(g.dir) && lock_directory(g.dir) &&
         (is_marked(g.dir, name) ? kill_and_remove(&g, name)
                                 : unlinkat(parent, name, AT_REMOVEDIR) == 0))
         run_tmpdir_remove_empty(tag); /* no other process knows this folder of it */
@@ -288,8 +285,8 @@ static void remove_stale(int own)
         closedir(list);
 }
 
-/* It is marked when it is locked: what is marked and not locked is stale. */
-static bool make(struct cgroup *g)
+/* The mark is written under the lock: a marked group that is not locked is stale. */
+static bool create_marked(struct cgroup *g)
 {
     char random[NAME_RANDOM + 1];
     struct stat st;
@@ -300,9 +297,9 @@ static bool make(struct cgroup *g)
     if (mkdirat(g->parent, g->name, 0755) < 0)
         return false;
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (g->dir >= 0 && is_locked_by_us(g->dir) &&
+    if (g->dir >= 0 && lock_directory(g->dir) &&
         fstatat(g->parent, g->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-        mark(g);
+        write_mark(g);
         return true;
     }
     if (g->dir >= 0)
@@ -319,7 +316,7 @@ int cgroup_create(struct cgroup *g, struct err *e)
         return -1;
     remove_stale(g->parent);
     for (int i = 0; i < CREATE_TRIES; i++) {
-        if (make(g))
+        if (create_marked(g))
             return 0;
         if (errno != EAGAIN)
             break;
@@ -332,7 +329,7 @@ int cgroup_create(struct cgroup *g, struct err *e)
 
 bool cgroup_remove(struct cgroup *g)
 {
-    if (g->dir >= 0 && !remove_at(g->parent, g->name))
+    if (g->dir >= 0 && !remove_group_at(g->parent, g->name))
         return false;
     cgroup_close(g);
     return true;
@@ -347,7 +344,7 @@ void cgroup_close(struct cgroup *g)
     *g = CGROUP_NONE;
 }
 
-/* Of a kernel before 5.14: one by one, and not those in groups below. */
+/* For kernels before 5.14: one by one, without the groups below. */
 static void kill_each(int dir)
 {
     char text[FILE_TEXT_SIZE];
@@ -394,7 +391,7 @@ bool cgroup_populated(const struct cgroup *g)
 
     if (g->dir < 0 || fd_read_file(g->dir, "cgroup.events", text, sizeof(text)) < 0)
         return false;
-    return value_of(text, "populated", &populated) && populated != 0;
+    return find_value(text, "populated", &populated) && populated != 0;
 }
 
 int cgroup_watch(const struct cgroup *g)
@@ -409,9 +406,9 @@ uint64_t cgroup_oom_kills(const struct cgroup *g)
 
     if (g->dir < 0)
         return 0;
-    /* without a memory controller of its own, the parent's counts for it too */
+    /* without a memory controller of its own, the parent counts for it */
     if (fd_read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
         fd_read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
-        value_of(text, "oom_kill", &kills);
+        find_value(text, "oom_kill", &kills);
     return kills;
 }

@@ -12,7 +12,7 @@
 
 #include "rendezvous/base/proc.h"
 
-size_t child_procs_children_by_scan(pid_t *pids, size_t max)
+size_t child_procs_list_by_scan(pid_t *pids, size_t max)
 {
     DIR *dir = opendir("/proc");
     pid_t self = getpid();
@@ -30,7 +30,7 @@ size_t child_procs_children_by_scan(pid_t *pids, size_t max)
     return count;
 }
 
-/* The main thread is who adopts, and here the only one that forks. */
+/* The main thread adopts, and it is the only one here that forks. */
 static int open_list(void)
 {
     char path[64];
@@ -39,7 +39,7 @@ static int open_list(void)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-size_t child_procs_children(pid_t *pids, size_t max)
+size_t child_procs_list(pid_t *pids, size_t max)
 {
     int fd = open_list();
     size_t count = 0;
@@ -47,11 +47,11 @@ size_t child_procs_children(pid_t *pids, size_t max)
     ssize_t n;
 
     if (fd < 0)
-        return child_procs_children_by_scan(pids, max);
+        return child_procs_list_by_scan(pids, max);
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    end = strrchr(text, ' '); /* a number that does not end here may be cut off */
+    end = strrchr(text, ' '); /* the last number may be cut off */
     if (end)
         *end = '\0';
     for (char *at = text; end && count < max && *at;)
@@ -59,7 +59,7 @@ size_t child_procs_children(pid_t *pids, size_t max)
     return count;
 }
 
-bool child_procs_any(void)
+bool child_procs_exist(void)
 {
     siginfo_t info;
 

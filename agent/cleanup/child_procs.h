@@ -7,17 +7,17 @@
 #include <sys/types.h>
 
 /*
- * The children of this process, those it has adopted as a subreaper among them. Who
- * kills these again and again until there are none has ended every descendant, at any
- * depth: the children of the dead come up. And it hits nobody else, for the pid of a
- * child is not given to another process before its parent has reaped it.
+ * The children of this process, those it has adopted as a subreaper among them. Killing
+ * them again and again until there are none ends every descendant, at any depth,
+ * because the children of the dead are adopted. No other process is hit, because the
+ * pid of a child is not reused before it is reaped.
  */
-size_t child_procs_children(pid_t *pids, size_t max);
+size_t child_procs_list(pid_t *pids, size_t max);
 
-/* The same where the kernel has no list of children: by a look at every process. */
-size_t child_procs_children_by_scan(pid_t *pids, size_t max);
+/* The same without the kernel's list of children: looks at every process. */
+size_t child_procs_list_by_scan(pid_t *pids, size_t max);
 
-/* Whether there is a child, dead and unreaped or alive. */
-bool child_procs_any(void);
+/* Whether there is a child, alive or not reaped. */
+bool child_procs_exist(void);
 
 #endif

@@ -19,23 +19,26 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 
-#define FOLDER "/dev/shm" /* of this boot and this machine, where a lock is a lock */
+#define FOLDER                                                                         \
+    "/dev/shm" /* cleared at boot and never shared between machines: locks work */
 #define NAME_SIZE 48
 #define ENVIRONMENT_MAX (4u << 20)
 #define ENVIRONMENT_STEP (64u << 10)
 #define ROUNDS                                                                         \
-    100 /* who is killed may have started somebody, and takes a moment to go */
-#define MEMBERSHIP_US 2000
+    100 /* a killed process may just have started another, and takes a moment to end   \
+         */
+#define ROUND_US 2000
 
-static void name_of(const char *tag, char name[NAME_SIZE])
+static void format_lock_name(const char *tag, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "crun-%u-%s", (unsigned)geteuid(), tag);
 }
 
 /* -- the processes that carry a tag --------------------------------------------- */
 
-/* Whole, behind a zero; to be freed. NULL: it is not ours to read, or gone. */
-static char *read_environment(int process, size_t *size)
+/* Returns the whole environment behind a zero byte, which the caller frees. NULL: not
+ * readable by us, or gone. */
+static char *read_process_environment(int process, size_t *size)
 {
     int fd = openat(process, "environ", O_RDONLY | O_CLOEXEC);
     char *text = NULL;
@@ -57,23 +60,23 @@ static char *read_environment(int process, size_t *size)
     return text;
 }
 
-static bool carries(int process, const char *tag)
+static bool process_has_tag(int process, const char *tag)
 {
     char entry[sizeof(LAUNCH_LOCK_VARIABLE) + RUN_TMPDIR_TAG_LEN + 3];
     size_t length = (size_t)snprintf(entry, sizeof(entry),
                                      "%c" LAUNCH_LOCK_VARIABLE "=%s", 0, tag) +
-                    1, /* with the zeros before and behind it */
+                    1, /* with the zero bytes around it */
         size;
-    char *text = read_environment(process, &size);
+    char *text = read_process_environment(process, &size);
     bool found = text && memmem(text, size, entry, length);
 
     free(text);
     return found;
 }
 
-/* True if it was to be killed. The descriptor was there before the look at it: whoever
- * else may have the pid by now is not hit. */
-static bool kill_if_carrying(const char *pid, const char *tag)
+/* True if it was killed. The pidfd was opened before the check, so a process that gets
+ * the pid later is never hit. */
+static bool kill_if_tagged(const char *pid, const char *tag)
 {
     int fd = (int)syscall(SYS_pidfd_open, atoi(pid), 0u), process = -1;
     char path[32];
@@ -84,7 +87,7 @@ static bool kill_if_carrying(const char *pid, const char *tag)
     if (fd >= 0)
         process = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process >= 0 && fstat(process, &st) == 0 && st.st_uid == geteuid() &&
-        carries(process, tag))
+        process_has_tag(process, tag))
         found = syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0u) == 0;
     if (process >= 0)
         close(process);
@@ -93,7 +96,7 @@ static bool kill_if_carrying(const char *pid, const char *tag)
     return found;
 }
 
-static unsigned kill_once(const char *tag)
+static unsigned kill_tagged_processes(const char *tag)
 {
     DIR *list = opendir("/proc");
     struct dirent *entry;
@@ -101,13 +104,13 @@ static unsigned kill_once(const char *tag)
 
     while (list && (entry = readdir(list)))
         if (isdigit((unsigned char)entry->d_name[0]))
-            count += kill_if_carrying(entry->d_name, tag);
+            count += kill_if_tagged(entry->d_name, tag);
     if (list)
         closedir(list);
     return count;
 }
 
-/* The numbers that /proc shows are ours: it may be of another namespace. */
+/* Whether /proc shows our pid namespace. */
 static bool proc_is_ours(void)
 {
     char self[16] = "";
@@ -115,8 +118,8 @@ static bool proc_is_ours(void)
     return readlink("/proc/self", self, sizeof(self) - 1) > 0 && atoi(self) == getpid();
 }
 
-/* True when none is left. We may live below such a launch ourselves. */
-static bool end_all(const char *tag)
+/* True when none is left. We may be a process of that launch ourselves. */
+static bool kill_all_tagged(const char *tag)
 {
     const char *outer = getenv(LAUNCH_LOCK_VARIABLE);
     unsigned found = 0, now = 1;
@@ -124,27 +127,28 @@ static bool end_all(const char *tag)
     if (!proc_is_ours() || (outer && strcmp(outer, tag) == 0))
         return false;
     for (int i = 0; i < ROUNDS && now > 0; i++) {
-        now = kill_once(tag);
+        now = kill_tagged_processes(tag);
         if (i == 0)
             found = now;
         if (now > 0)
-            usleep(MEMBERSHIP_US);
+            usleep(ROUND_US);
     }
     if (found > 0)
-        log_warn("ended what a crun that was killed had left behind: %u process%s",
-                 found, found == 1 ? "" : "es");
+        log_warn("killed %u process%s that a killed crun had left behind", found,
+                 found == 1 ? "" : "es");
     return now == 0;
 }
 
 /* -- the files ------------------------------------------------------------------ */
 
-static bool is_locked_by_us(int fd)
+static bool lock_file(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* It is the file of that name yet: whoever removes one holds its lock. */
-static bool is_there(int folder, const char *name, int fd)
+/* Whether fd is still the file of that name. A process that removes the file holds its
+ * lock. */
+static bool is_current_file(int folder, const char *name, int fd)
 {
     struct stat there, ours;
 
@@ -153,21 +157,21 @@ static bool is_there(int folder, const char *name, int fd)
            there.st_ino == ours.st_ino && there.st_dev == ours.st_dev;
 }
 
-static void sweep(int folder, const char *name, const char *tag)
+static void sweep_launch(int folder, const char *name, const char *tag)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
     if (fd < 0)
         return;
-    if (is_there(folder, name, fd) && is_locked_by_us(fd) &&
-        is_there(folder, name, fd) && end_all(tag)) {
+    if (is_current_file(folder, name, fd) && lock_file(fd) &&
+        is_current_file(folder, name, fd) && kill_all_tagged(tag)) {
         run_tmpdir_remove_empty(tag);
         unlinkat(folder, name, 0);
     }
     close(fd);
 }
 
-static void sweep_all(int folder)
+static void sweep_dead_launches(int folder)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
@@ -175,26 +179,26 @@ static void sweep_all(int folder)
     struct dirent *entry;
     size_t length;
 
-    name_of("", prefix);
+    format_lock_name("", prefix);
     length = strlen(prefix);
     while (list && (entry = readdir(list)))
         if (strncmp(entry->d_name, prefix, length) == 0 &&
             strlen(entry->d_name + length) == RUN_TMPDIR_TAG_LEN)
-            sweep(folder, entry->d_name, entry->d_name + length);
+            sweep_launch(folder, entry->d_name, entry->d_name + length);
     if (list)
         closedir(list);
 }
 
-/* It is there under its name only once it is locked: nobody finds it free. */
-static int make(int folder, const char *tag)
+/* The file gets its name only when it is locked, so no process finds it unlocked. */
+static int create_lock_file(int folder, const char *tag)
 {
     char name[NAME_SIZE], path[32];
     int fd = openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 
-    name_of(tag, name);
+    format_lock_name(tag, name);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (fd < 0 || (is_locked_by_us(fd) &&
-                   linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0))
+    if (fd < 0 ||
+        (lock_file(fd) && linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0))
         return fd;
     close(fd);
     return -1;
@@ -202,15 +206,15 @@ static int make(int folder, const char *tag)
 
 int launch_lock_make(const char *tag)
 {
-    static int held = -1;
-    int folder = held >= 0 ? -1 : open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    static int lock_fd = -1;
+    int folder = lock_fd >= 0 ? -1 : open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (folder < 0)
-        return held;
-    sweep_all(folder);
-    held = make(folder, tag);
+        return lock_fd;
+    sweep_dead_launches(folder);
+    lock_fd = create_lock_file(folder, tag);
     close(folder);
-    return held;
+    return lock_fd;
 }
 
 void launch_lock_remove(const char *tag)
@@ -219,7 +223,7 @@ void launch_lock_remove(const char *tag)
 
     if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strchr(tag, '/'))
         return;
-    name_of(tag, name);
+    format_lock_name(tag, name);
     snprintf(path, sizeof(path), FOLDER "/%s", name);
     unlink(path);
 }

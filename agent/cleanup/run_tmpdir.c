@@ -42,7 +42,7 @@ char *run_tmpdir_path(const char *tag)
     return xasprintf("%s/crun_%s", tmp && *tmp ? tmp : "/tmp", tag);
 }
 
-static void remove_at(int parent, const char *name, int depth)
+static void remove_empty_folder(int parent, const char *name, int depth)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -50,7 +50,7 @@ static void remove_at(int parent, const char *name, int depth)
 
     while (dir && depth > 0 && (entry = readdir(dir)))
         if (entry->d_name[0] != '.')
-            remove_at(fd, entry->d_name, depth - 1);
+            remove_empty_folder(fd, entry->d_name, depth - 1);
     if (dir)
         closedir(dir);
     else if (fd >= 0)
@@ -65,6 +65,6 @@ void run_tmpdir_remove_empty(const char *tag)
     if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strspn(tag, LETTERS) != RUN_TMPDIR_TAG_LEN)
         return;
     path = run_tmpdir_path(tag);
-    remove_at(AT_FDCWD, path, DEPTH);
+    remove_empty_folder(AT_FDCWD, path, DEPTH);
     free(path);
 }

@@ -6,22 +6,22 @@
 
 /*
  * The folder "crun_<tag>" below TMPDIR, where a run without a log-dir keeps its logs.
- * The tag is chosen before there is a guard: whoever is left of agent, guard and warden
- * knows it, and removes what stayed empty. Of a launch of which nobody is left it is in
- * the name of the cgroup, for the next agent that finds this.
+ * The tag is chosen before there is a guard, so that any one of agent, guard and reaper
+ * that is left can remove the folder if it is empty. For a launch of which no process
+ * is left, the next agent finds the tag in the name of its cgroup.
  */
 #define RUN_TMPDIR_TAG_LEN 8
 
-/* This process's own: drawn at random once. */
+/* The tag of this process, drawn at random once. */
 const char *run_tmpdir_tag(void);
-/* Letters and digits that nobody can guess. */
+/* Unguessable letters and digits. */
 void run_tmpdir_random(char *letters, size_t count);
 
 /* The folder's path, which the caller frees. */
 char *run_tmpdir_path(const char *tag);
 
-/* Remove its folders as far as they are empty, down to those of a run's ranks; never a
- * file, and no symbolic link is followed. What is not a tag means nothing. */
+/* Removes the empty folders in it, down to those of a run's ranks, and itself; never a
+ * file, and never through a symbolic link. A text that is not a tag is ignored. */
 void run_tmpdir_remove_empty(const char *tag);
 
 #endif

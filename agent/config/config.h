@@ -9,13 +9,13 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * What a crun command line means, understood and checked: all that an agent needs to
- * know. Filled by the launcher; texts belong to it and outlive the agent.
+ * The meaning of a crun command line, checked: all that an agent needs to know. The
+ * launcher fills it in; its texts belong to the launcher and outlive the agent.
  */
 enum config_rendezvous {
-    CONFIG_LOCAL,   /* one node: the rendezvous is in this process, without a socket */
+    CONFIG_LOCAL,   /* one node: the rendezvous is in this process */
     CONFIG_STATIC,  /* node rank 0 hosts it, at --master-addr:--master-port */
-    CONFIG_DYNAMIC, /* whoever owns --rdzv-endpoint hosts it, unless a crund is there */
+    CONFIG_DYNAMIC, /* the owner of --rdzv-endpoint hosts it, unless a crund is there */
 };
 
 enum config_stdin { CONFIG_STDIN_FIRST, CONFIG_STDIN_NONE, CONFIG_STDIN_ALL };
@@ -47,32 +47,33 @@ struct config {
     /* where the rendezvous is */
     enum config_rendezvous rendezvous;
     const char *endpoints;  /* "HOST:PORT[,HOST:PORT]"; NULL with CONFIG_LOCAL */
-    int is_host;            /* 1 and 0: told; -1: to be found out */
+    int is_host;            /* 1 and 0: given; -1: to be found out */
     int32_t node_rank;      /* -1: none given */
-    const char *local_addr; /* what this node says its address is; NULL: found out */
+    const char *local_addr; /* the address that this node gives; NULL: found out */
     uint16_t store_port;    /* 0: any */
     uint32_t outage_grace_ms;
 
     /* the workers of this node */
     uint32_t workers;
-    /* what to execute, NULL-ended; ${local_rank} not replaced, in what follows [0] */
+    /* the command, NULL-ended; ${local_rank} is not replaced yet, and never in [0] */
     const char *const *argv;
     const char *role;
     bool virtual_local_rank;
     enum config_numa numa;
     enum config_stdin stdin_mode;
 
-    /* what they write */
-    const char *log_dir; /* NULL: a fresh one below TMPDIR, made when first needed */
+    /* their output */
+    const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */
     struct config_streams streams;
-    const char *const *stdout_filters; /* NULL-ended; lines that hold one are copied */
+    const char *const
+        *stdout_filters; /* NULL-ended; lines that contain one are copied */
     const char *const *stderr_filters;
     const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or NULL */
 
-    /* how it ends */
-    uint32_t hang_timeout_ms;        /* 0: none, or */
-    bool hang_auto;                  /* as long as the steps make likely */
-    int checkpoint_signal;           /* to workers that are to write one; 0: none */
+    /* how the job ends */
+    uint32_t hang_timeout_ms;        /* 0: none */
+    bool hang_auto;                  /* derived from the duration of steps */
+    int checkpoint_signal;           /* asks a worker for a checkpoint; 0: none */
     int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
     const char *signals_text;
     const char *events_file; /* JSON lines; NULL: none */

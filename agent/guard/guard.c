@@ -119,7 +119,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
     g->loop = loop;
     g->calls = *calls;
     guard_process_remember_origin();
-    g->foreign_count = child_procs_children(g->foreign, PIDS_PER_ROUND);
+    g->foreign_count = child_procs_list(g->foreign, PIDS_PER_ROUND);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         log_debug("prctl(PR_SET_CHILD_SUBREAPER): %s", strerror(errno));
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -392,7 +392,7 @@ static bool kill_orphans(struct guard *g)
     size_t count, left = 0;
 
     cgroup_kill(&g->cgroup);
-    count = child_procs_any() ? child_procs_children(pids, PIDS_PER_ROUND) : 0;
+    count = child_procs_exist() ? child_procs_list(pids, PIDS_PER_ROUND) : 0;
     for (size_t i = 0; i < count; i++) {
         if (is_foreign(g, pids[i]))
             continue;
@@ -400,7 +400,7 @@ static bool kill_orphans(struct guard *g)
         left++;
     }
     reap_children(g);
-    if (left > 0 || (count == 0 && child_procs_any()))
+    if (left > 0 || (count == 0 && child_procs_exist()))
         return false;
     return !cgroup_populated(&g->cgroup) && cgroup_remove(&g->cgroup);
 }
@@ -475,7 +475,7 @@ pid_t guard_pid(const struct guard *g)
     return g->process.guard;
 }
 
-const char *guard_launch(const struct guard *g)
+const char *guard_launch_tag(const struct guard *g)
 {
     return g->process.launch_lock < 0 ? "" : run_tmpdir_tag();
 }

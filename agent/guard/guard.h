@@ -104,7 +104,7 @@ const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
 /* The tag in the environment of all that the workers start (launch_lock.h); "":
  * none. */
-const char *guard_launch(const struct guard *g);
+const char *guard_launch_tag(const struct guard *g);
 /* Valid until guard_stop; may hold no page. */
 const struct status_pages *guard_pages(const struct guard *g);
 

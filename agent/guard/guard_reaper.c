@@ -64,8 +64,8 @@ static void kill_remaining_children(void)
 {
     static pid_t pids[PIDS_PER_ROUND];
 
-    for (useconds_t round_us = 500; child_procs_any(); round_us *= 2) {
-        size_t count = child_procs_children(pids, PIDS_PER_ROUND);
+    for (useconds_t round_us = 500; child_procs_exist(); round_us *= 2) {
+        size_t count = child_procs_list(pids, PIDS_PER_ROUND);
 
         for (size_t i = 0; i < count; i++)
             kill(pids[i], SIGKILL);

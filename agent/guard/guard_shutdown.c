@@ -45,7 +45,7 @@ static bool was_termed(pid_t pid)
 static void term_new_children(void)
 {
     static pid_t pids[PIDS_PER_ROUND];
-    size_t count = child_procs_children(pids, PIDS_PER_ROUND);
+    size_t count = child_procs_list(pids, PIDS_PER_ROUND);
 
     for (size_t i = 0; i < count; i++) {
         if (was_termed(pids[i]) || guard_workers_has(pids[i]))
@@ -104,7 +104,7 @@ static void kill_all(void)
     ongoing.killed = true;
     cgroup_kill(ongoing.cgroup);
     guard_workers_signal_all(SIGKILL);
-    count = child_procs_children(pids, PIDS_PER_ROUND);
+    count = child_procs_list(pids, PIDS_PER_ROUND);
     for (size_t i = 0; i < count; i++)
         kill(pids[i], SIGKILL);
 }

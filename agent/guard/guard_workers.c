@@ -179,7 +179,7 @@ void guard_workers_spawn(const struct spawn *s)
 
 bool guard_workers_is_empty(void)
 {
-    return !child_procs_any() && !cgroup_populated(table.cgroup);
+    return !child_procs_exist() && !cgroup_populated(table.cgroup);
 }
 
 static void report_exited(uint32_t local_rank, pid_t pid, int status)

@@ -12,14 +12,14 @@
 #define LONG_FACTOR 10
 #define WAIT_MARGIN_MS_MIN 2000
 
-/* One worker. Times are on the clock of the watch, which stands still while nobody
- * looks. */
-struct rank {
+/* One worker. Times are on the module's own clock, which does not count time without
+ * observations. */
+struct hang_rank {
     struct page_values progress;
     bool alive, stopped, stepped;
     uint64_t changed_at, step_at;
     uint64_t seen;                /* steps */
-    uint64_t longest[STEPS_KEPT]; /* ring: no step between two looks took longer */
+    uint64_t longest[STEPS_KEPT]; /* ring: longest step time between observations */
     unsigned next;
 };
 
@@ -27,9 +27,9 @@ struct hang {
     struct hang_rule rule;
     bool others;
     uint32_t workers;
-    uint64_t looked_at; /* the owner's time */
-    uint64_t time;      /* ours, from 0 */
-    struct rank *rank;
+    uint64_t observed_at; /* on the caller's clock */
+    uint64_t time;        /* on our clock, from 0 */
+    struct hang_rank *rank;
 };
 
 struct hang *hang_create(uint32_t workers)
@@ -54,22 +54,22 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
 {
     h->rule = *rule;
     h->others = others;
-    h->looked_at = now_ms;
+    h->observed_at = now_ms;
     h->time = 0;
     memset(h->rank, 0, h->workers * sizeof(*h->rank));
 }
 
-/* -- looking -------------------------------------------------------------------- */
+/* -- observing ------------------------------------------------------------------ */
 
-static void advance(struct hang *h, uint64_t now_ms)
+static void advance_time(struct hang *h, uint64_t now_ms)
 {
-    uint64_t gap = now_ms > h->looked_at ? now_ms - h->looked_at : 0;
+    uint64_t gap = now_ms > h->observed_at ? now_ms - h->observed_at : 0;
 
     h->time += gap > HANG_STALL_MS ? HANG_LOOK_MS : gap;
-    h->looked_at = now_ms;
+    h->observed_at = now_ms;
 }
 
-static void note_step(struct rank *r, uint64_t step, uint64_t now)
+static void note_step(struct hang_rank *r, uint64_t step, uint64_t now)
 {
     if (r->stepped && step > r->progress.step) {
         r->seen += step - r->progress.step;
@@ -79,7 +79,8 @@ static void note_step(struct rank *r, uint64_t step, uint64_t now)
     r->step_at = now;
 }
 
-static void look_at(struct rank *r, const struct hang_sight *s, uint64_t now)
+static void update_rank(struct hang_rank *r, const struct hang_observation *s,
+                        uint64_t now)
 {
     r->alive = s->alive;
     r->stopped = s->stopped;
@@ -91,21 +92,22 @@ static void look_at(struct rank *r, const struct hang_sight *s, uint64_t now)
     r->progress = s->progress;
 }
 
-void hang_look(struct hang *h, const struct hang_sight *sight, uint64_t now_ms)
+void hang_observe(struct hang *h, const struct hang_observation *observation,
+                  uint64_t now_ms)
 {
-    advance(h, now_ms);
+    advance_time(h, now_ms);
     for (uint32_t i = 0; i < h->workers; i++)
-        look_at(&h->rank[i], &sight[i], h->time);
+        update_rank(&h->rank[i], &observation[i], h->time);
 }
 
 /* -- judging -------------------------------------------------------------------- */
 
-static bool is_on(const struct hang *h)
+static bool is_enabled(const struct hang *h)
 {
     return h->rule.is_auto || h->rule.timeout_ms > 0;
 }
 
-static uint64_t longest_step(const struct rank *r)
+static uint64_t longest_step(const struct hang_rank *r)
 {
     uint64_t most = 0;
 
@@ -115,8 +117,8 @@ static uint64_t longest_step(const struct rank *r)
     return most;
 }
 
-/* For one step. */
-static uint64_t allowance_of_step(const struct hang *h, const struct rank *r)
+/* The allowance for one step. */
+static uint64_t step_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t longest;
 
@@ -135,18 +137,18 @@ static uint64_t long_allowance(const struct hang *h, uint64_t step_ms)
     return h->rule.is_auto && ms < HANG_AUTO_LONG_MS_MIN ? HANG_AUTO_LONG_MS_MIN : ms;
 }
 
-static bool waits(const struct rank *r)
+static bool is_waiting(const struct hang_rank *r)
 {
     return r->progress.phase == PROGRESS_COMMUNICATING && !r->stopped;
 }
 
-static bool is_busy(const struct rank *r)
+static bool is_busy(const struct hang_rank *r)
 {
     return r->alive && r->progress.written && r->progress.phase != PROGRESS_DONE &&
-           !waits(r);
+           !is_waiting(r);
 }
 
-static bool any(const struct hang *h, bool (*is)(const struct rank *r))
+static bool any_rank(const struct hang *h, bool (*is)(const struct hang_rank *r))
 {
     for (uint32_t i = 0; i < h->workers; i++)
         if (is(&h->rank[i]))
@@ -154,60 +156,60 @@ static bool any(const struct hang *h, bool (*is)(const struct rank *r))
     return false;
 }
 
-static bool has_written(const struct rank *r)
+static bool has_written(const struct hang_rank *r)
 {
     return r->progress.written;
 }
 
-static uint64_t allowance_to_wait(const struct hang *h, uint64_t step_ms)
+static uint64_t wait_allowance(const struct hang *h, uint64_t step_ms)
 {
     uint64_t margin = step_ms / 4;
 
-    if (any(h, is_busy))
+    if (any_rank(h, is_busy))
         return NEVER;
     if (h->rule.is_auto && h->others)
         return long_allowance(h, step_ms);
     return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
 }
 
-static uint64_t allowance(const struct hang *h, const struct rank *r)
+static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
 
-    if (!is_on(h) || !r->alive || r->progress.phase == PROGRESS_DONE)
+    if (!is_enabled(h) || !r->alive || r->progress.phase == PROGRESS_DONE)
         return NEVER;
     if (!r->progress.written)
-        return h->rule.is_auto || !any(h, has_written)
+        return h->rule.is_auto || !any_rank(h, has_written)
                    ? NEVER
                    : long_allowance(h, h->rule.timeout_ms);
-    step_ms = allowance_of_step(h, r);
+    step_ms = step_allowance(h, r);
     if (step_ms == NEVER)
         return NEVER;
-    if (waits(r))
-        return allowance_to_wait(h, step_ms);
+    if (is_waiting(r))
+        return wait_allowance(h, step_ms);
     return progress_phase_is_long(r->progress.phase) ? long_allowance(h, step_ms)
                                                      : step_ms;
 }
 
-/* How long until it is overdue; 0: it is. */
-static uint64_t time_left(const struct hang *h, const struct rank *r)
+/* How long until the rank is overdue; 0: it is overdue. */
+static uint64_t time_left(const struct hang *h, const struct hang_rank *r)
 {
-    uint64_t allowed = allowance(h, r), still = h->time - r->changed_at;
+    uint64_t allowed = rank_allowance(h, r), still = h->time - r->changed_at;
 
     if (allowed == NEVER)
         return NEVER;
     return still < allowed ? allowed - still : 0;
 }
 
-/* Of two that are overdue, is a the one that the other waits for? */
-static bool is_behind(const struct rank *a, const struct rank *b)
+/* Whether b waits for a, if both are overdue. */
+static bool is_behind(const struct hang_rank *a, const struct hang_rank *b)
 {
-    if (waits(a) != waits(b))
-        return !waits(a);
+    if (is_waiting(a) != is_waiting(b))
+        return !is_waiting(a);
     return a->progress.step < b->progress.step;
 }
 
-uint32_t hang_verdict(const struct hang *h)
+uint32_t hang_find(const struct hang *h)
 {
     uint32_t worst = HANG_NONE;
 
@@ -228,10 +230,10 @@ uint64_t hang_deadline(const struct hang *h)
         if (left < soonest)
             soonest = left;
     }
-    return soonest == NEVER ? NEVER : h->looked_at + soonest;
+    return soonest == NEVER ? NEVER : h->observed_at + soonest;
 }
 
-uint64_t hang_still_ms(const struct hang *h, uint32_t local_rank)
+uint64_t hang_unchanged_ms(const struct hang *h, uint32_t local_rank)
 {
     return h->time - h->rank[local_rank].changed_at;
 }

@@ -9,7 +9,7 @@
 #define HANG_AUTO_MS_MIN 30000
 #define HANG_AUTO_LONG_MS_MIN 600000 /* loading, evaluating, writing a checkpoint */
 #define HANG_RANKS_TOLD 64           /* of one node; more would flood the events */
-#define LAG_SAMPLES_MIN 60
+#define STRAGGLERS_SAMPLES_MIN 60
 #define CHECKPOINT_LOOK_MS 20 /* while workers are asked for one */
 
 #endif

@@ -5,8 +5,8 @@
 
 #define READ_TRIES 100
 
-/* The worker's half, before anything is made of it. */
-struct raw {
+/* The worker's half of the page, not checked yet. */
+struct worker_half {
     uint32_t writing, phase;
     uint64_t step, steps, samples;
     double loss;
@@ -14,12 +14,13 @@ struct raw {
     uint32_t saved, pad;
 };
 
-_Static_assert(sizeof(struct raw) == offsetof(struct progress_page, save) -
-                                         offsetof(struct progress_page, writing),
+_Static_assert(sizeof(struct worker_half) ==
+                   offsetof(struct progress_page, save) -
+                       offsetof(struct progress_page, writing),
                "the worker's half");
 
-/* False if it was being written all the time. */
-static bool copy(struct raw *r, const struct progress_page *page)
+/* False if it was being written in every try. */
+static bool copy_consistently(struct worker_half *r, const struct progress_page *page)
 {
     for (int i = 0; i < READ_TRIES; i++) {
         uint32_t before = __atomic_load_n(&page->writing, __ATOMIC_ACQUIRE);
@@ -33,9 +34,9 @@ static bool copy(struct raw *r, const struct progress_page *page)
     return false;
 }
 
-static bool is_blank(const struct raw *r)
+static bool is_blank(const struct worker_half *r)
 {
-    static const struct raw blank;
+    static const struct worker_half blank;
 
     return memcmp(r, &blank, sizeof(*r)) == 0;
 }
@@ -43,14 +44,15 @@ static bool is_blank(const struct raw *r)
 bool page_reader_read(struct page_values *p, const struct progress_page *page)
 {
     struct page_values before = *p;
-    struct raw r;
+    struct worker_half r;
 
-    if (!copy(&r, page)) { /* one that died within, or writes all the time */
+    if (!copy_consistently(
+            &r, page)) { /* the worker died while it wrote, or writes all the time */
         p->written = true;
         p->writing = r.writing;
         return p->writing != before.writing || !before.written;
     }
-    memset(p, 0, sizeof(*p)); /* the holes too: it is compared */
+    memset(p, 0, sizeof(*p)); /* the padding too, because it is compared */
     p->written = before.written || !is_blank(&r);
     p->phase = r.phase < PROGRESS_PHASE_COUNT ? (enum progress_phase)r.phase
                                               : PROGRESS_UNKNOWN;
@@ -63,7 +65,7 @@ bool page_reader_read(struct page_values *p, const struct progress_page *page)
     return memcmp(p, &before, sizeof(*p)) != 0;
 }
 
-static const char *const names[PROGRESS_PHASE_COUNT] = {
+static const char *const phase_names[PROGRESS_PHASE_COUNT] = {
     [PROGRESS_UNKNOWN] = "running",
     [PROGRESS_TRAINING] = "training",
     [PROGRESS_EVALUATING] = "evaluating",
@@ -75,7 +77,7 @@ static const char *const names[PROGRESS_PHASE_COUNT] = {
 
 const char *progress_phase_name(enum progress_phase phase)
 {
-    return names[phase];
+    return phase_names[phase];
 }
 
 bool progress_phase_is_long(enum progress_phase phase)

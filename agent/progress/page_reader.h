@@ -9,26 +9,26 @@
 #include "rendezvous/base/progress_page.h"
 
 /*
- * One worker's status page, as it was read last. A page is written by a program of the
- * user's: nothing in it is believed but that it has changed. Zero-initialise.
+ * One worker's status page as last read. The user's program writes it, so nothing in it
+ * is trusted but the fact that it has changed. Zero-initialise.
  */
 struct page_values {
-    bool written; /* the worker has written here, ever */
+    bool written; /* the worker has written to the page */
     enum progress_phase phase;
     uint64_t step, steps, samples;
     double loss; /* NaN: none */
     uint32_t saved;
-    uint32_t writing; /* as it stood, odd or not */
+    uint32_t writing; /* the raw counter, odd or not */
 };
 
-/* Read it again. True if anything has changed since. One that is in the middle of being
- * written keeps what it had. */
+/* Reads the page again. True if anything has changed since. A page that is being
+ * written keeps its old values. */
 bool page_reader_read(struct page_values *p, const struct progress_page *page);
 
-/* "training"; "running" where nothing was said. */
+/* "training"; "running" if none was reported. */
 const char *progress_phase_name(enum progress_phase phase);
 
-/* A phase that may take as long as many steps. */
+/* Whether the phase may take as long as many steps. */
 bool progress_phase_is_long(enum progress_phase phase);
 
 #endif

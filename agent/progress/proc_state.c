@@ -12,7 +12,7 @@
 
 #define STACK_FUNCTIONS_MAX 5
 
-/* What the first thread's file of that name holds; false if it cannot be read. */
+/* Reads a file in /proc/PID; false if that is not possible. */
 static bool read_proc_file(pid_t pid, const char *name, char *buf, size_t size)
 {
     char path[64];
@@ -36,7 +36,7 @@ static const char *state_name(char state)
     return "in an unknown state";
 }
 
-static bool is_entry(const char *function)
+static bool is_syscall_entry(const char *function)
 {
     return strncmp(function, "__x64_sys_", 10) == 0 ||
            strncmp(function, "__arm64_sys_", 12) == 0 ||
@@ -59,7 +59,7 @@ static void append_stack(pid_t pid, char *buf, size_t size)
             continue;
         name += 2;
         name[strcspn(name, "+ ")] = '\0';
-        if (is_entry(name)) /* what every system call's stack begins with */
+        if (is_syscall_entry(name)) /* every system call's stack begins with it */
             return;
         used += (size_t)snprintf(buf + used, size - used, "%s%s",
                                  count++ ? " < " : "; stack ", name);

@@ -6,10 +6,10 @@
 #include <sys/types.h>
 
 /*
- * What a process is doing, from /proc alone: "sleeping in futex_wait_queue, system call
- * 202", and where the kernel's stack may be read, its first functions. Of its first
- * thread, which in most programs is the one that matters. Returns buf; "" if there is
- * no such process.
+ * Describes what a process is doing, from /proc alone: "sleeping in futex_wait_queue,
+ * system call 202" and, where the kernel's stack is readable, its first functions. This
+ * is its first thread, in most programs the one that matters. Returns buf; "" if there
+ * is no such process.
  */
 char *proc_state_describe(pid_t pid, char *buf, size_t size);
 

@@ -6,7 +6,7 @@
 
 #define STEP_RATE_KEPT 16
 
-/* Steps a second, over the last STEP_RATE_KEPT samples. Pure; zero-initialise. */
+/* Steps per second over the last STEP_RATE_KEPT samples. Pure; zero-initialise. */
 struct step_rate {
     struct {
         uint64_t at_ms, step;
@@ -14,7 +14,7 @@ struct step_rate {
     uint32_t count;
 };
 
-/* A step lower than the one before it begins anew. */
+/* A step lower than the last one starts anew. */
 void step_rate_add(struct step_rate *p, uint64_t step, uint64_t now_ms);
 
 /* -1: not known yet. */

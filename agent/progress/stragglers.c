@@ -8,15 +8,15 @@
 #include "agent/progress/limits.h"
 #include "rendezvous/base/xalloc.h"
 
-#define LAG_SPEED_MIN 0.7
+#define SPEED_MIN 0.7
 
 struct stragglers {
     uint32_t workers;
-    struct tally {
-        bool trains; /* it has said so: it does say what it does */
+    struct phase_counts {
+        bool trains; /* it has reported training, so it reports its phases */
         uint32_t samples, waiting;
-    } * tally;
-    double *share; /* scratch, for the median */
+    } * counts;
+    double *share; /* space to compute the median */
 };
 
 struct stragglers *stragglers_create(uint32_t workers)
@@ -24,7 +24,7 @@ struct stragglers *stragglers_create(uint32_t workers)
     struct stragglers *l = xcalloc(1, sizeof(*l));
 
     l->workers = workers;
-    l->tally = xcalloc(workers, sizeof(*l->tally));
+    l->counts = xcalloc(workers, sizeof(*l->counts));
     l->share = xcalloc(workers, sizeof(*l->share));
     return l;
 }
@@ -33,40 +33,40 @@ void stragglers_destroy(struct stragglers *l)
 {
     if (!l)
         return;
-    free(l->tally);
+    free(l->counts);
     free(l->share);
     free(l);
 }
 
 void stragglers_begin(struct stragglers *l)
 {
-    memset(l->tally, 0, l->workers * sizeof(*l->tally));
+    memset(l->counts, 0, l->workers * sizeof(*l->counts));
 }
 
 void stragglers_sample(struct stragglers *l, uint32_t local_rank,
                        enum progress_phase phase)
 {
-    struct tally *t = &l->tally[local_rank];
+    struct phase_counts *t = &l->counts[local_rank];
 
     if (phase != PROGRESS_TRAINING && phase != PROGRESS_COMMUNICATING)
         return;
     t->trains |= phase == PROGRESS_TRAINING;
     t->samples++;
     t->waiting += phase == PROGRESS_COMMUNICATING;
-    if (t->samples >= 2 * LAG_SAMPLES_MIN) {
+    if (t->samples >= 2 * STRAGGLERS_SAMPLES_MIN) {
         t->samples /= 2;
         t->waiting /= 2;
     }
 }
 
-static bool counts(const struct tally *t)
+static bool takes_part(const struct phase_counts *t)
 {
-    return t->trains && t->samples >= LAG_SAMPLES_MIN;
+    return t->trains && t->samples >= STRAGGLERS_SAMPLES_MIN;
 }
 
-/* The share of its own work. One that always waits has some, too: no more than one
- * sample could have missed. */
-static double own_share(const struct tally *t)
+/* The share of samples in its own work: at least one sample, which a rank that always
+ * waits could just have missed. */
+static double own_share(const struct phase_counts *t)
 {
     uint32_t own = t->samples - t->waiting;
 
@@ -80,14 +80,15 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of two in the middle the faster one's: of two ranks, one may lag. -1: of nobody. */
+/* Of two in the middle the faster one's, so that one of two ranks can lag. -1: no rank
+ * takes part. */
 static double median_share(const struct stragglers *l)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < l->workers; i++)
-        if (counts(&l->tally[i]))
-            l->share[n++] = own_share(&l->tally[i]);
+        if (takes_part(&l->counts[i]))
+            l->share[n++] = own_share(&l->counts[i]);
     if (n == 0)
         return -1;
     qsort(l->share, n, sizeof(*l->share), by_value);
@@ -99,17 +100,17 @@ uint32_t stragglers_find(const struct stragglers *l, double *speed)
     double median = median_share(l);
     uint32_t slowest = STRAGGLERS_NONE;
 
-    *speed = LAG_SPEED_MIN;
+    *speed = SPEED_MIN;
     for (uint32_t i = 0; i < l->workers; i++) {
-        if (!counts(&l->tally[i]) || median / own_share(&l->tally[i]) >= *speed)
+        if (!takes_part(&l->counts[i]) || median / own_share(&l->counts[i]) >= *speed)
             continue;
-        *speed = median / own_share(&l->tally[i]);
+        *speed = median / own_share(&l->counts[i]);
         slowest = i;
     }
     return slowest;
 }
 
-double stragglers_waiting(const struct stragglers *l)
+double stragglers_waiting_share(const struct stragglers *l)
 {
     double median = median_share(l);
 

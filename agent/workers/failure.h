@@ -8,21 +8,21 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * What went wrong, for people and for programs: from a worker's exit to the words, from
- * its error file to the traceback, and the report at the end of a job.
+ * Failures for people and for programs: from a worker's exit to a description, from its
+ * error file to the traceback, and the report at the end of a job.
  */
 
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
-/* Sets the words for a worker's end, with what the program itself called its error, or
- * "". Words that are there stay. */
+/* Describes a worker's end, with what the program called its error, or "". A
+ * description that is there stays. */
 void failure_put_what(struct failure *f, const char *message);
 
 /*
- * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: what it called
- * its error in one line ("" in the short form), and message or traceback, cut at the
- * front; and what crun-preflight adds. True if it was there and understood.
+ * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: its error in
+ * one line ("" in the short form), the message or traceback, cut at the front; and what
+ * crun-preflight adds. True if the file was there and understood.
  */
 struct error_file {
     char message[256];
@@ -34,16 +34,16 @@ struct error_file {
 
 bool failure_read_error_file(const char *path, struct error_file *file);
 
-/* One of the agent itself, just now. */
+/* Sets f to a failure of the agent itself, now. */
 void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);
 
-/* Write crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
+/* Writes crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
 void failure_write_error_file(const char *path, const struct failure *f);
 
-/* Whether the job is to end with it, whatever is left of its restarts. */
+/* Whether the failure ends the job, even if restarts are left. */
 bool failure_is_final(const struct failure *f, const struct job_config *job);
 
-/* Failures of this node's workers after the root cause, a line each in the report. */
+/* Failures of this node's workers after the first, a line each in the report. */
 struct failure_list {
     struct failure *item;
     unsigned count;
@@ -53,9 +53,9 @@ void failure_list_add(struct failure_list *l, const struct failure *f);
 void failure_list_clear(struct failure_list *l);
 
 /*
- * The report at the end: the first failure, what it said last, then the others in a
- * line each, then where to look; see the launcher's manual for an example. Colour where
- * asked.
+ * The report at the end: the first failure and its last output, then the others in a
+ * line each, then where to look; see the launcher's manual for an example. In colour if
+ * asked for.
  */
 struct failure_report {
     const char *job; /* "job \"resnet\"", or "the job" */
@@ -72,8 +72,8 @@ void failure_print_report(const struct failure_report *r, FILE *out);
  * released, whatever the rendezvous says. */
 int failure_exit_code(const struct msg_done *done);
 
-/* The end of a job, whatever it is: a report to standard error and to crun's own error
- * file where a worker or a node has failed, a line where it failed otherwise. */
+/* Reports the end of a job: a report to standard error and to crun's own error file if
+ * a worker or a node has failed, else one line. */
 void failure_tell_result(const struct failure_report *r, int exit_code);
 
 #endif

@@ -20,11 +20,11 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * A worker is over when it has exited and both its streams have ended; the group when
- * all workers are over and the guard has found nothing else of it alive. Whether that
- * means finished or stopped depends on whether it was told to stop, or one failed.
+ * A worker is over when it has exited and both its streams have ended. The group is
+ * over when all workers are over and the guard has found no other process of it alive.
+ * It has stopped if it was told to stop, and finished if no worker failed.
  */
-struct worker {
+struct group_worker {
     pid_t pid;
     bool exited, drained;
     int exec_errno; /* 0: it was executed, as far as is known */
@@ -39,8 +39,8 @@ struct group {
     struct logs *logs;
     struct group_calls calls;
 
-    struct worker *worker;
-    uint32_t started; /* spawned in this epoch: all of them, or those before an error */
+    struct group_worker *worker;
+    uint32_t started; /* spawned in this epoch: all, or those before an error */
     uint32_t alive, undrained;
     bool running, stopping, failed, sweeping, killed;
     struct msg_start start;
@@ -48,7 +48,7 @@ struct group {
     struct loop_timer kill_timer;
 };
 
-static void kill_now(struct group *g)
+static void kill_group(struct group *g)
 {
     g->killed = true;
     guard_kill(g->guard);
@@ -60,7 +60,7 @@ static void on_kill_time(void *arg)
     struct group *g = arg;
 
     if (!g->killed) {
-        kill_now(g);
+        kill_group(g);
         return;
     }
     log_error("what the workers left does not end within %d s of being killed: "
@@ -91,7 +91,7 @@ void group_destroy(struct group *g)
     free(g);
 }
 
-static void forget_workers(struct group *g)
+static void reset_workers(struct group *g)
 {
     memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
     g->started = g->alive = g->undrained = 0;
@@ -102,7 +102,7 @@ static void forget_workers(struct group *g)
 void group_set_guard(struct group *g, struct guard *guard)
 {
     g->guard = guard;
-    forget_workers(g);
+    reset_workers(g);
 }
 
 void group_set_logs(struct group *g, struct logs *logs)
@@ -117,20 +117,20 @@ uint32_t group_alive(const struct group *g)
 
 pid_t group_pid(const struct group *g, uint32_t local_rank)
 {
-    const struct worker *w = &g->worker[local_rank];
+    const struct group_worker *w = &g->worker[local_rank];
 
     return g->running && !w->exited ? w->pid : 0;
 }
 
 /* -- starting ------------------------------------------------------------------- */
 
-static int spawn(struct group *g, uint32_t local_rank,
-                 const struct workerenv_facts *facts, struct guard_spawn *s,
-                 struct err *e)
+static int spawn_local_rank(struct group *g, uint32_t local_rank,
+                            const struct worker_env_inputs *inputs,
+                            struct guard_spawn *s, struct err *e)
 {
     extern char **environ;
-    const char **argv = workerenv_argv(facts);
-    const char **env = workerenv_build(facts, (const char *const *)environ);
+    const char **argv = worker_env_argv(inputs);
+    const char **env = worker_env_build(inputs, (const char *const *)environ);
     struct numa_place place = { .node = -1 };
     int rc = -1;
 
@@ -159,28 +159,29 @@ static void close_streams(const int fd[3])
             close(fd[i]);
 }
 
-static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
+static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
 {
     struct guard_spawn s = { .fd = { -1, -1, -1 } };
     const struct status_pages *pages = guard_pages(g->guard);
     char progress[64];
-    struct workerenv_facts facts = { .config = g->config,
-                                     .start = &g->start,
-                                     .epoch = g->epoch,
-                                     .local_rank = local_rank,
-                                     .error_file = logs_error_file(g->logs, local_rank),
-                                     .progress = status_pages_path(
-                                         pages, guard_pid(g->guard), local_rank,
-                                         progress, sizeof(progress)),
-                                     .launch = guard_launch(g->guard),
-                                     .agent_store = true };
+    struct worker_env_inputs inputs = {
+        .config = g->config,
+        .start = &g->start,
+        .epoch = g->epoch,
+        .local_rank = local_rank,
+        .error_file = logs_error_file(g->logs, local_rank),
+        .progress = status_pages_path(pages, guard_pid(g->guard), local_rank, progress,
+                                      sizeof(progress)),
+        .launch = guard_launch_tag(g->guard),
+        .agent_store = true
+    };
     int rc;
 
     if (local_rank < pages->count)
         status_pages_clear(pages, local_rank);
     if (logs_open(g->logs, local_rank, s.fd, &s.is_tty, e) < 0)
         return -1;
-    rc = spawn(g, local_rank, &facts, &s, e);
+    rc = spawn_local_rank(g, local_rank, &inputs, &s, e);
     close_streams(s.fd);
     return rc;
 }
@@ -188,7 +189,7 @@ static int start_worker(struct group *g, uint32_t local_rank, struct err *e)
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e)
 {
-    forget_workers(g);
+    reset_workers(g);
     g->start = *start;
     g->epoch = epoch;
     g->started_ms = clock_ms();
@@ -196,7 +197,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
         return -1;
     g->running = true;
     for (uint32_t i = 0; i < g->config->workers; i++) {
-        if (start_worker(g, i, e) < 0)
+        if (start_local_rank(g, i, e) < 0)
             return -1;
         g->started++;
         g->alive++;
@@ -207,7 +208,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
 
 /* -- ending --------------------------------------------------------------------- */
 
-/* What a person can do about it, where the error's own name does not say. */
+/* Hints where the name of the error does not say what to do. */
 static const struct {
     int errnum;
     const char *text;
@@ -227,8 +228,8 @@ static const char *exec_hint(int errnum)
     return "";
 }
 
-static struct failure failure_of(const struct group *g, uint32_t local_rank,
-                                 uint64_t at_ms)
+static struct failure describe_failure(const struct group *g, uint32_t local_rank,
+                                       uint64_t at_ms)
 {
     struct failure f = { .rank = g->start.first_rank + local_rank,
                          .local_rank = local_rank,
@@ -250,10 +251,10 @@ static void set_not_executed(struct failure *f, const char *what, int errnum)
              exec_hint(errnum));
 }
 
-static struct failure failure_of_exit(const struct group *g, uint32_t local_rank)
+static struct failure describe_exit(const struct group *g, uint32_t local_rank)
 {
-    const struct worker *w = &g->worker[local_rank];
-    struct failure f = failure_of(g, local_rank, w->exit.at_ms);
+    const struct group_worker *w = &g->worker[local_rank];
+    struct failure f = describe_failure(g, local_rank, w->exit.at_ms);
 
     f.out_of_memory = w->exit.out_of_memory;
     if (w->exec_errno) {
@@ -271,7 +272,7 @@ static struct failure failure_of_exit(const struct group *g, uint32_t local_rank
 
 static void report_exit(struct group *g, uint32_t local_rank)
 {
-    struct failure f = failure_of_exit(g, local_rank);
+    struct failure f = describe_exit(g, local_rank);
     enum preflight_verdict verdict;
     struct error_file file;
 
@@ -295,7 +296,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
 
 void group_report_hang(struct group *g, uint32_t local_rank, const char *what)
 {
-    struct failure f = failure_of(g, local_rank, clock_ms());
+    struct failure f = describe_failure(g, local_rank, clock_ms());
 
     f.kind = FAILURE_HANG;
     snprintf(f.what, sizeof(f.what), "%s", what);
@@ -303,7 +304,7 @@ void group_report_hang(struct group *g, uint32_t local_rank, const char *what)
     g->calls.failed(g->calls.arg, &f);
 }
 
-/* All workers are over: is anything of them left? The answer is on_empty. */
+/* When all workers are over, asks the guard whether a process is left: see on_empty. */
 static void sweep_if_over(struct group *g)
 {
     if (!g->running || g->alive || g->undrained || g->sweeping)
@@ -314,11 +315,11 @@ static void sweep_if_over(struct group *g)
         loop_timer_arm(&g->kill_timer, clock_ms() + g->config->job.failure_grace_ms);
 }
 
-static void worker_over(struct group *g, uint32_t local_rank)
+static void finish_worker(struct group *g, uint32_t local_rank)
 {
-    const struct worker *w = &g->worker[local_rank];
+    const struct group_worker *w = &g->worker[local_rank];
 
-    /* a worker that ends because it was told to is no failure */
+    /* a worker that ends because it was told to has not failed */
     if (!g->stopping && (w->exec_errno || w->exit.status != 0))
         report_exit(g, local_rank);
     sweep_if_over(g);
@@ -334,7 +335,7 @@ static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
 {
     struct group *g = arg;
-    struct worker *w = &g->worker[local_rank];
+    struct group_worker *w = &g->worker[local_rank];
 
     w->exec_errno = errnum;
     snprintf(w->exec_what, sizeof(w->exec_what), "%s", what);
@@ -343,7 +344,7 @@ static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const cha
 static void on_exited(void *arg, const struct guard_exit *exit)
 {
     struct group *g = arg;
-    struct worker *w = &g->worker[exit->local_rank];
+    struct group_worker *w = &g->worker[exit->local_rank];
 
     if (w->exited)
         return;
@@ -352,7 +353,7 @@ static void on_exited(void *arg, const struct guard_exit *exit)
     w->exit = *exit;
     g->alive--;
     if (w->drained)
-        worker_over(g, exit->local_rank);
+        finish_worker(g, exit->local_rank);
     else
         logs_drain(g->logs, exit->local_rank,
                    exit->status ? FAILED_DRAIN_MS : WORKER_DRAIN_MS);
@@ -361,14 +362,15 @@ static void on_exited(void *arg, const struct guard_exit *exit)
 static void on_logs_ended(void *arg, uint32_t local_rank)
 {
     struct group *g = arg;
-    struct worker *w = &g->worker[local_rank];
+    struct group_worker *w = &g->worker[local_rank];
 
-    if (!g->running || w->drained) /* not of this group: its guard died with its own */
+    if (!g->running ||
+        w->drained) /* a stream of an earlier group, whose guard has died */
         return;
     w->drained = true;
     g->undrained--;
     if (w->exited)
-        worker_over(g, local_rank);
+        finish_worker(g, local_rank);
 }
 
 static void on_empty(void *arg)
@@ -411,7 +413,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
     if (g->killed)
         return;
     if (grace_ms == 0) {
-        kill_now(g);
+        kill_group(g);
         return;
     }
     guard_signal_all(g->guard, signo);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A worker's environment and arguments. The environment is the one crun was started
- * with, overlaid by the variables that torchrun sets and a few of crun's own; the
- * arguments are those of the command line, in which a worker's local rank may stand.
+ * with, overlaid by the variables that torchrun sets and a few of crun's own. The
+ * arguments are those of the command line, which may contain the local rank as a macro.
  */
 #include "agent/workers/worker_env.h"
 
@@ -18,26 +18,26 @@
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 
-#define OWN_MAX 40
+#define VARIABLES_MAX 40
 
-/* Variables of ours, "NAME=value", one after another in one text. */
-struct own {
+/* The variables that crun sets, "NAME=value", one after another in one text. */
+struct variables {
     char *text;
     size_t used, size;
-    size_t start[OWN_MAX];
-    unsigned count;
+    size_t start[VARIABLES_MAX];
+    unsigned count_entries;
 };
 
-/* The names that are taken: an open hash table of entries, at most half full. */
-struct names {
+/* The names used so far: an open hash table of entries, at most half full. */
+struct name_set {
     const char **slot;
     size_t mask;
 };
 
-static void put(struct own *o, const char *fmt, ...)
+static void put_variable(struct variables *o, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void put(struct own *o, const char *fmt, ...)
+static void put_variable(struct variables *o, const char *fmt, ...)
 {
     va_list args;
     size_t length;
@@ -52,12 +52,12 @@ static void put(struct own *o, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(o->text + o->used, length, fmt, args);
     va_end(args);
-    o->start[o->count++] = o->used;
+    o->start[o->count_entries++] = o->used;
     o->used += length;
 }
 
 /* The value of a variable, or NULL. */
-static const char *find(const char *const *base, const char *name)
+static const char *find_value(const char *const *base, const char *name)
 {
     size_t length = strlen(name);
 
@@ -67,78 +67,78 @@ static const char *find(const char *const *base, const char *name)
     return NULL;
 }
 
-/* Each worker sees one GPU, its own, as device 0. On ROCm HIP's list is the stronger.
- */
-static void put_virtual_local_rank(struct own *o, uint32_t local_rank,
+/* Each worker sees its GPU as device 0. On ROCm HIP's list takes precedence. */
+static void put_virtual_local_rank(struct variables *o, uint32_t local_rank,
                                    const char *const *base)
 {
-    const char *hip = find(base, "HIP_VISIBLE_DEVICES");
-    const char *list = hip && *hip ? hip : find(base, "CUDA_VISIBLE_DEVICES");
+    const char *hip = find_value(base, "HIP_VISIBLE_DEVICES");
+    const char *list = hip && *hip ? hip : find_value(base, "CUDA_VISIBLE_DEVICES");
     char device[256];
 
     gpu_devices_visible_entry(list, local_rank, device, sizeof(device));
-    put(o, "LOCAL_RANK=0");
-    put(o, "CUDA_VISIBLE_DEVICES=%s", device);
+    put_variable(o, "LOCAL_RANK=0");
+    put_variable(o, "CUDA_VISIBLE_DEVICES=%s", device);
     if (hip && *hip)
-        put(o, "HIP_VISIBLE_DEVICES=%s", device);
+        put_variable(o, "HIP_VISIBLE_DEVICES=%s", device);
 }
 
-static void put_ranks(struct own *o, const struct workerenv_facts *f,
+static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
                       const char *const *base)
 {
     const struct msg_start *s = f->start;
     uint32_t rank = s->first_rank + f->local_rank;
 
-    put(o, "RANK=%" PRIu32, rank);
-    put(o, "WORLD_SIZE=%" PRIu32, s->world_size);
-    put(o, "LOCAL_WORLD_SIZE=%" PRIu32, f->config->workers);
-    put(o, "GROUP_RANK=%" PRIu32, s->group_rank);
-    put(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
-    put(o, "NODE_RANK=%" PRIu32, s->group_rank);
-    put(o, "ROLE_NAME=%s", f->config->role);
-    put(o, "ROLE_RANK=%" PRIu32,
-        s->role_world_size ? s->role_first_rank + f->local_rank : rank);
-    put(o, "ROLE_WORLD_SIZE=%" PRIu32,
-        s->role_world_size ? s->role_world_size : s->world_size);
+    put_variable(o, "RANK=%" PRIu32, rank);
+    put_variable(o, "WORLD_SIZE=%" PRIu32, s->world_size);
+    put_variable(o, "LOCAL_WORLD_SIZE=%" PRIu32, f->config->workers);
+    put_variable(o, "GROUP_RANK=%" PRIu32, s->group_rank);
+    put_variable(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
+    put_variable(o, "NODE_RANK=%" PRIu32, s->group_rank);
+    put_variable(o, "ROLE_NAME=%s", f->config->role);
+    put_variable(o, "ROLE_RANK=%" PRIu32,
+                 s->role_world_size ? s->role_first_rank + f->local_rank : rank);
+    put_variable(o, "ROLE_WORLD_SIZE=%" PRIu32,
+                 s->role_world_size ? s->role_world_size : s->world_size);
     if (f->config->virtual_local_rank)
         put_virtual_local_rank(o, f->local_rank, base);
     else
-        put(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
+        put_variable(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
 }
 
-static void put_job(struct own *o, const struct workerenv_facts *f)
+static void put_job(struct variables *o, const struct worker_env_inputs *f)
 {
     const struct msg_start *s = f->start;
 
-    put(o, "MASTER_ADDR=%s", s->address);
-    put(o, "MASTER_PORT=%" PRIu32, s->port);
-    put(o, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, s->restarts);
-    put(o, "TORCHELASTIC_MAX_RESTARTS=%" PRIu32, s->max_restarts);
-    put(o, "TORCHELASTIC_RUN_ID=%s", f->config->run_id);
-    /* programs compare with Python's spelling */
-    put(o, "TORCHELASTIC_USE_AGENT_STORE=%s", f->agent_store ? "True" : "False");
-    put(o, "TORCHELASTIC_ERROR_FILE=%s", f->error_file);
-    put(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
-    put(o, "CRUN_RUN_ID=%s", f->config->run_id);
-    put(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
+    put_variable(o, "MASTER_ADDR=%s", s->address);
+    put_variable(o, "MASTER_PORT=%" PRIu32, s->port);
+    put_variable(o, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, s->restarts);
+    put_variable(o, "TORCHELASTIC_MAX_RESTARTS=%" PRIu32, s->max_restarts);
+    put_variable(o, "TORCHELASTIC_RUN_ID=%s", f->config->run_id);
+    /* programs compare this with Python's spelling */
+    put_variable(o, "TORCHELASTIC_USE_AGENT_STORE=%s",
+                 f->agent_store ? "True" : "False");
+    put_variable(o, "TORCHELASTIC_ERROR_FILE=%s", f->error_file);
+    put_variable(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
+    put_variable(o, "CRUN_RUN_ID=%s", f->config->run_id);
+    put_variable(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
     if (f->launch && *f->launch)
-        put(o, LAUNCH_LOCK_VARIABLE "=%s", f->launch);
+        put_variable(o, LAUNCH_LOCK_VARIABLE "=%s", f->launch);
     if (*f->progress)
-        put(o, "CRUN_PROGRESS=%s", f->progress);
+        put_variable(o, "CRUN_PROGRESS=%s", f->progress);
 }
 
-/* What a person who has set it knows better. */
-static void put_defaults(struct own *o, const struct workerenv_facts *f,
+/* Only variables that are not set yet. */
+static void put_defaults(struct variables *o, const struct worker_env_inputs *f,
                          const char *const *base)
 {
-    if (!find(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
-        put(o, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-    if (f->config->workers > 1 && !find(base, "OMP_NUM_THREADS"))
-        put(o, "OMP_NUM_THREADS=1");
+    if (!find_value(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+        put_variable(o, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (f->config->workers > 1 && !find_value(base, "OMP_NUM_THREADS"))
+        put_variable(o, "OMP_NUM_THREADS=1");
 }
 
-/* Take the name of "NAME=value". False if it is taken, or none. */
-static bool take_name(struct names *n, const char *entry)
+/* Adds the name of "NAME=value". False if it is there already, or has no name. */
+static bool add_name(struct name_set *n, const char *entry)
 {
     size_t length = strcspn(entry, "=") + 1;
     size_t i = hash_fnv1a(HASH_FNV1A_BASIS, entry, length) & n->mask;
@@ -152,7 +152,7 @@ static bool take_name(struct names *n, const char *entry)
     return true;
 }
 
-static size_t count(const char *const *list)
+static size_t count_entries(const char *const *list)
 {
     size_t n = 0;
 
@@ -161,7 +161,7 @@ static size_t count(const char *const *list)
     return n;
 }
 
-static void names_init(struct names *n, size_t entries)
+static void names_init(struct name_set *n, size_t entries)
 {
     size_t size = 16;
 
@@ -171,43 +171,48 @@ static void names_init(struct names *n, size_t entries)
     n->mask = size - 1;
 }
 
-/* Ours, then what base has besides, of each name the first, as getenv finds it. */
-static const char **merge(const struct own *o, const char *const *base)
+/* Crun's variables, then the others of base. Of each name the first counts, as for
+ * getenv. */
+static const char **merge_environments(const struct variables *o,
+                                       const char *const *base)
 {
-    size_t slots = o->count + count(base) + 1, used = 0;
+    size_t slots = o->count_entries + count_entries(base) + 1, used = 0;
     const char **env = xmalloc(slots * sizeof(*env) + o->used);
     char *text = memcpy((char *)(env + slots), o->text, o->used);
-    struct names names;
+    struct name_set names;
 
     names_init(&names, slots + 1);
-    (void)take_name(&names, "CRUN_PROGRESS="); /* an outer crun's is not for ours */
-    for (unsigned i = 0; i < o->count; i++) {
+    (void)add_name(
+        &names,
+        "CRUN_PROGRESS="); /* the page of an outer crun is not for our workers */
+    for (unsigned i = 0; i < o->count_entries; i++) {
         env[used++] = text + o->start[i];
-        (void)take_name(&names, text + o->start[i]);
+        (void)add_name(&names, text + o->start[i]);
     }
     for (; *base; base++)
-        if (take_name(&names, *base))
+        if (add_name(&names, *base))
             env[used++] = *base;
     env[used] = NULL;
     free(names.slot);
     return env;
 }
 
-const char **workerenv_build(const struct workerenv_facts *f, const char *const *base)
+const char **worker_env_build(const struct worker_env_inputs *f,
+                              const char *const *base)
 {
-    struct own own = { .count = 0 };
+    struct variables own = { .count_entries = 0 };
     const char **env;
 
     put_ranks(&own, f, base);
     put_job(&own, f);
     put_defaults(&own, f, base);
-    env = merge(&own, base);
+    env = merge_environments(&own, base);
     free(own.text);
     return env;
 }
 
-/* How long the name at the start of text is. */
-static size_t name_length(const char *text)
+/* The length of the name at the start of text. */
+static size_t macro_name_length(const char *text)
 {
     size_t n = 0;
 
@@ -218,12 +223,12 @@ static size_t name_length(const char *text)
     return n;
 }
 
-/* Text at a "$": how many of its bytes value stands for, or 0. */
+/* For text at a "$": the length of the macro, or 0 if it is none. */
 static size_t macro_length(const char *text)
 {
     static const char name[] = "local_rank";
     bool braced = text[1] == '{';
-    size_t length = name_length(text + 1 + braced);
+    size_t length = macro_name_length(text + 1 + braced);
 
     if (length != sizeof(name) - 1 || memcmp(text + 1 + braced, name, length) != 0 ||
         (braced && text[2 + length] != '}'))
@@ -232,11 +237,11 @@ static size_t macro_length(const char *text)
 }
 
 /*
- * Into out, unless that is NULL. Returns the size with the NUL. A second dollar sign
- * keeps the word from being replaced; any other dollar signs, a shell's $$ among them,
- * are left alone (torchrun halves them).
+ * Writes to out, unless that is NULL. Returns the size with the NUL. A second dollar
+ * sign before it protects a macro; other dollar signs, such as a shell's $$, are left
+ * alone (torchrun halves them).
  */
-static size_t substitute(const char *text, const char *value, char *out)
+static size_t substitute_local_rank(const char *text, const char *value, char *out)
 {
     size_t used = 0, value_length = strlen(value);
 
@@ -256,22 +261,22 @@ static size_t substitute(const char *text, const char *value, char *out)
     return used + 1;
 }
 
-const char **workerenv_argv(const struct workerenv_facts *f)
+const char **worker_env_argv(const struct worker_env_inputs *f)
 {
     const char *const *from = f->config->argv;
-    size_t n = count(from), bytes = 0;
+    size_t n = count_entries(from), bytes = 0;
     const char **argv;
     char local_rank[16], *text;
 
     snprintf(local_rank, sizeof(local_rank), "%" PRIu32, f->local_rank);
     for (size_t i = 1; i < n; i++)
-        bytes += substitute(from[i], local_rank, NULL);
+        bytes += substitute_local_rank(from[i], local_rank, NULL);
     argv = xmalloc((n + 1) * sizeof(*argv) + bytes);
     text = (char *)(argv + n + 1);
     argv[0] = from[0];
     for (size_t i = 1; i < n; i++) {
         argv[i] = text;
-        text += substitute(from[i], local_rank, text);
+        text += substitute_local_rank(from[i], local_rank, text);
     }
     argv[n] = NULL;
     return argv;

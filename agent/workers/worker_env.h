@@ -6,26 +6,27 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * A worker's environment and arguments: torchrun's variables to the letter, and crun's
- * own, laid over the environment that crun was started with. Pure.
+ * A worker's environment and arguments: torchrun's variables exactly, and crun's own,
+ * laid over the environment that crun was started with. Pure.
  */
-struct workerenv_facts {
+struct worker_env_inputs {
     const struct config *config;
     const struct msg_start *start; /* ranks, sizes, store */
     uint64_t epoch;
     uint32_t local_rank;
     const char *error_file; /* "" : none */
-    const char *progress;   /* path of the status page; "" : none */
-    const char *launch;     /* guard_launch; "" or NULL: none */
-    bool agent_store;       /* the store is served by an agent */
+    const char *progress;   /* path of the status page; "": none */
+    const char *launch;     /* guard_launch_tag; "" or NULL: none */
+    bool agent_store;       /* an agent serves the store */
 };
 
-/* NULL-ended, in one allocation: free() it. base is environ, or the like; its texts
- * are pointed to. */
-const char **workerenv_build(const struct workerenv_facts *f, const char *const *base);
+/* NULL-ended, in one allocation that the caller frees. base is environ or the like,
+ * whose texts it points to. */
+const char **worker_env_build(const struct worker_env_inputs *f,
+                              const char *const *base);
 
-/* config's argv with $local_rank and ${local_rank} replaced, unless another "$" stands
- * before it, which is dropped; likewise. */
-const char **workerenv_argv(const struct workerenv_facts *f);
+/* config's argv, likewise, with $local_rank and ${local_rank} replaced. A "$" before
+ * one of them protects it, and is dropped. */
+const char **worker_env_argv(const struct worker_env_inputs *f);
 
 #endif

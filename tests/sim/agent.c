@@ -119,17 +119,17 @@ static void act_stop(struct agent *a)
     sim_group_stop(a, a->stop.grace_ms);
 }
 
-static void act_say_stopped(struct agent *a)
+static void act_report_stopped(struct agent *a)
 {
     report_plain(a, MSG_STOPPED);
 }
 
-static void act_say_failed(struct agent *a)
+static void act_report_failed(struct agent *a)
 {
     agent_report(a, &a->failed);
 }
 
-static void act_say_finished(struct agent *a)
+static void act_report_finished(struct agent *a)
 {
     report_plain(a, MSG_FINISHED);
 }
@@ -154,10 +154,10 @@ void agent_happens(struct agent *a, enum agent_event event)
     static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
         [AGENT_ACT_START] = act_start,
         [AGENT_ACT_STOP] = act_stop,
-        [AGENT_ACT_SAY_STOPPED] = act_say_stopped,
-        [AGENT_ACT_SAY_FAILED] = act_say_failed,
-        [AGENT_ACT_SAY_FINISHED] = act_say_finished,
-        [AGENT_ACT_SAY_GUARD_DIED] = report_own_failure,
+        [AGENT_ACT_REPORT_STOPPED] = act_report_stopped,
+        [AGENT_ACT_REPORT_FAILED] = act_report_failed,
+        [AGENT_ACT_REPORT_FINISHED] = act_report_finished,
+        [AGENT_ACT_REPORT_GUARD_DIED] = report_own_failure,
         [AGENT_ACT_END] = act_end,
         [AGENT_ACT_LEAVE] = act_leave,
     };
@@ -334,7 +334,7 @@ void agent_give_up(struct agent *a)
         return;
     sim_group_forget(a);
     a->state = AGENT_IDLE;
-    act_say_stopped(a);
+    act_report_stopped(a);
 }
 
 /* -- the connection -------------------------------------------------------------- */

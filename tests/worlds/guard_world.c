@@ -122,7 +122,7 @@ void end_guard(void)
     guard_stop(t.guard);
     loop_destroy(t.loop);
     ck_assert_uint_eq(procs_with(t.cookie), 0);
-    ck_assert(!child_procs_any());
+    ck_assert(!child_procs_exist());
 }
 
 void spawn_to(uint32_t local_rank, const char *const *argv, int out)

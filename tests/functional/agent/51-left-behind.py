@@ -119,7 +119,7 @@ def what_is_left_behind_is_ended(folder):
         if not lives(dead.daemon):
             expect.fail("crun has ended those that it lives among")
         said = run()
-        if "what a crun that was killed had left behind: 1 process\n" not in said:
+        if "killed 1 process that a killed crun had left behind\n" not in said:
             expect.fail(f"it says {said!r}")
         expect.until(lambda: not lives(dead.daemon), "the end of the daemon")
         if os.path.exists(dead.claim):

@@ -369,24 +369,24 @@ START_TEST(children_are_found_with_and_without_a_list)
 {
     pid_t child[3], listed[8], scanned[8];
 
-    ck_assert(!child_procs_any());
+    ck_assert(!child_procs_exist());
     for (int i = 0; i < 3; i++) {
         child[i] = fork();
         if (child[i] == 0)
             for (;;)
                 pause();
     }
-    ck_assert(child_procs_any());
-    ck_assert_uint_eq(child_procs_children(listed, 8), 3);
-    ck_assert_uint_eq(child_procs_children_by_scan(scanned, 8), 3);
-    ck_assert_uint_eq(child_procs_children(listed, 2), 2);
+    ck_assert(child_procs_exist());
+    ck_assert_uint_eq(child_procs_list(listed, 8), 3);
+    ck_assert_uint_eq(child_procs_list_by_scan(scanned, 8), 3);
+    ck_assert_uint_eq(child_procs_list(listed, 2), 2);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(scanned[i], child[i]);
         kill(child[i], SIGKILL);
         waitpid(child[i], NULL, 0);
     }
-    ck_assert_uint_eq(child_procs_children(listed, 8), 0);
-    ck_assert(!child_procs_any());
+    ck_assert_uint_eq(child_procs_list(listed, 8), 0);
+    ck_assert(!child_procs_exist());
 }
 END_TEST
 

@@ -16,7 +16,7 @@
 #define LOOKS_MAX 100000
 
 static struct hang *h;
-static struct hang_sight sight[RANKS];
+static struct hang_observation observation[RANKS];
 static uint64_t now_ms;
 
 static void begin(uint64_t timeout_s, bool is_auto, bool others)
@@ -24,9 +24,9 @@ static void begin(uint64_t timeout_s, bool is_auto, bool others)
     const struct hang_rule rule = { timeout_s * 1000, is_auto };
 
     now_ms = START_MS;
-    memset(sight, 0, sizeof(sight));
+    memset(observation, 0, sizeof(observation));
     for (int i = 0; i < RANKS; i++)
-        sight[i].alive = true;
+        observation[i].alive = true;
     h = hang_create(RANKS);
     hang_begin(h, &rule, others, now_ms);
 }
@@ -39,9 +39,9 @@ static void end(void)
 /* It writes, and is seen to have. */
 static void writes(unsigned rank, enum progress_phase phase, uint64_t step)
 {
-    sight[rank].progress.written = sight[rank].changed = true;
-    sight[rank].progress.phase = phase;
-    sight[rank].progress.step = step;
+    observation[rank].progress.written = observation[rank].changed = true;
+    observation[rank].progress.phase = phase;
+    observation[rank].progress.step = step;
 }
 
 static void all_write(enum progress_phase phase, uint64_t step)
@@ -52,10 +52,10 @@ static void all_write(enum progress_phase phase, uint64_t step)
 
 static uint32_t look(void)
 {
-    hang_look(h, sight, now_ms);
+    hang_observe(h, observation, now_ms);
     for (int i = 0; i < RANKS; i++)
-        sight[i].changed = false;
-    return hang_verdict(h);
+        observation[i].changed = false;
+    return hang_find(h);
 }
 
 /* Look every second, and when somebody is due, until somebody is found. Returns the
@@ -102,8 +102,8 @@ START_TEST(who_stops_writing_hangs_after_the_timeout)
     writes(0, PROGRESS_TRAINING, 8);
     writes(2, PROGRESS_TRAINING, 8);
     expect(1, 59);
-    ck_assert_uint_eq(hang_still_ms(h, 1), 60000);
-    ck_assert_uint_eq(hang_still_ms(h, 2), 59000);
+    ck_assert_uint_eq(hang_unchanged_ms(h, 1), 60000);
+    ck_assert_uint_eq(hang_unchanged_ms(h, 2), 59000);
     end();
 }
 END_TEST
@@ -150,7 +150,7 @@ START_TEST(the_one_that_is_behind_is_named)
     writes(1, PROGRESS_COMMUNICATING, 10);
     if (l->written)
         writes(2, l->phase, l->step);
-    sight[2].alive = l->alive;
+    observation[2].alive = l->alive;
     expect(l->who, l->after);
     end();
 }
@@ -161,9 +161,9 @@ START_TEST(a_stopped_rank_waits_for_nobody)
 {
     begin(60, false, true);
     all_write(PROGRESS_COMMUNICATING, 10);
-    sight[1].stopped = true;
+    observation[1].stopped = true;
     expect(1, 60);
-    sight[1].stopped = false;
+    observation[1].stopped = false;
     expect(0, 15);
     end();
 }
@@ -218,7 +218,7 @@ START_TEST(a_change_of_anything_is_a_sign_of_life)
     for (int i = 0; i < 100; i++) {
         expect_nobody(1);
         for (unsigned r = 0; r < RANKS; r++)
-            sight[r].changed = true;
+            observation[r].changed = true;
     }
     end();
 }
@@ -337,10 +337,10 @@ START_TEST(an_epoch_begins_anew)
     begin(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
     expect(0, 60);
-    memset(sight, 0, sizeof(sight));
+    memset(observation, 0, sizeof(observation));
     hang_begin(h, &rule, false, now_ms);
     for (int i = 0; i < RANKS; i++)
-        sight[i].alive = true;
+        observation[i].alive = true;
     expect_nobody(10000);
     end();
 }

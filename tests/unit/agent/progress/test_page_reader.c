@@ -191,14 +191,14 @@ START_TEST(few_samples_and_other_phases_say_nothing)
     double speed;
 
     stragglers_begin(l);
-    for (int n = 0; n < LAG_SAMPLES_MIN - 1; n++) {
+    for (int n = 0; n < STRAGGLERS_SAMPLES_MIN - 1; n++) {
         stragglers_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING);
         stragglers_sample(l, 1, PROGRESS_TRAINING);
         stragglers_sample(l, 0, PROGRESS_EVALUATING);
         stragglers_sample(l, 1, PROGRESS_UNKNOWN);
     }
     ck_assert_uint_eq(stragglers_find(l, &speed), STRAGGLERS_NONE);
-    ck_assert_double_lt(stragglers_waiting(l), 0);
+    ck_assert_double_lt(stragglers_waiting_share(l), 0);
     stragglers_sample(l, 0, PROGRESS_COMMUNICATING);
     stragglers_sample(l, 1, PROGRESS_TRAINING);
     ck_assert_uint_eq(stragglers_find(l, &speed), 1);

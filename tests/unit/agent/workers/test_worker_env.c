@@ -11,7 +11,7 @@
 /* Local rank 1 of the second of two nodes, with 4 workers on the first and 3 here. */
 static struct config config;
 static struct msg_start start;
-static struct workerenv_facts facts;
+static struct worker_env_inputs inputs;
 static const char *const no_base[] = { NULL };
 
 static void setup(void)
@@ -30,13 +30,13 @@ static void setup(void)
                                 .max_restarts = 3,
                                 .address = "10.0.0.1",
                                 .port = 29500 };
-    facts = (struct workerenv_facts){ .config = &config,
-                                      .start = &start,
-                                      .epoch = 4,
-                                      .local_rank = 1,
-                                      .error_file = "/logs/1/error.json",
-                                      .progress = "/proc/7/fd/9",
-                                      .agent_store = true };
+    inputs = (struct worker_env_inputs){ .config = &config,
+                                         .start = &start,
+                                         .epoch = 4,
+                                         .local_rank = 1,
+                                         .error_file = "/logs/1/error.json",
+                                         .progress = "/proc/7/fd/9",
+                                         .agent_store = true };
 }
 
 /* The only value of a variable, or NULL. */
@@ -93,7 +93,7 @@ static const struct {
 
 START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
 {
-    const char **env = workerenv_build(&facts, no_base);
+    const char **env = worker_env_build(&inputs, no_base);
 
     for (size_t i = 0; i < OWN_COUNT; i++)
         ck_assert_pstr_eq(value(env, own[i].name), own[i].value);
@@ -104,14 +104,14 @@ END_TEST
 
 START_TEST(ranks_of_a_role_are_those_that_were_told)
 {
-    struct msg_start told = *facts.start;
-    struct workerenv_facts mine = facts;
+    struct msg_start told = *inputs.start;
+    struct worker_env_inputs mine = inputs;
     const char **env;
 
     told.role_first_rank = 2;
     told.role_world_size = 6;
     mine.start = &told;
-    env = workerenv_build(&mine, no_base);
+    env = worker_env_build(&mine, no_base);
     ck_assert_pstr_eq(value(env, "ROLE_RANK"), "3");
     ck_assert_pstr_eq(value(env, "ROLE_WORLD_SIZE"), "6");
     ck_assert_pstr_eq(value(env, "RANK"), "5");
@@ -126,7 +126,7 @@ START_TEST(our_variables_win_over_those_that_were_there)
 
     for (size_t i = 0; i < OWN_COUNT; i++)
         stale[i] = xasprintf("%s=stale", own[i].name);
-    env = workerenv_build(&facts, (const char *const *)stale);
+    env = worker_env_build(&inputs, (const char *const *)stale);
     for (size_t i = 0; i < OWN_COUNT; i++) {
         bool kept = strcmp(own[i].name, "OMP_NUM_THREADS") == 0 ||
                     strcmp(own[i].name, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0;
@@ -146,7 +146,7 @@ START_TEST(the_rest_of_the_environment_comes_through)
                                         "A=second",   "RANKS=all",    "RAN=k",
                                         "no equals",  "=nameless",    "EQUALS=a=b",
                                         "NUMBERS=\n", "BASH_FUNC()=", NULL };
-    const char **env = workerenv_build(&facts, base);
+    const char **env = worker_env_build(&inputs, base);
 
     ck_assert_pstr_eq(value(env, "PATH"), "/bin");
     ck_assert_pstr_eq(value(env, "EMPTY"), "");
@@ -168,7 +168,7 @@ START_TEST(a_large_environment_is_merged_quickly)
 
     for (size_t i = 0; i < LARGE; i++)
         base[i] = base[2 * LARGE - 1 - i] = xasprintf("SERVICE_%zu=%zu", i, i);
-    env = workerenv_build(&facts, base);
+    env = worker_env_build(&inputs, base);
     ck_assert_uint_eq(count(env), OWN_COUNT + LARGE);
     ck_assert_pstr_eq(value(env, "SERVICE_19999"), "19999");
     for (size_t i = 0; i < LARGE; i++)
@@ -183,7 +183,7 @@ START_TEST(one_worker_alone_may_have_all_threads)
     const char **env;
 
     config.workers = 1;
-    env = workerenv_build(&facts, no_base);
+    env = worker_env_build(&inputs, no_base);
     ck_assert_ptr_null(value(env, "OMP_NUM_THREADS"));
     free(env);
 }
@@ -194,9 +194,9 @@ START_TEST(what_there_is_not_is_said_as_torchrun_does)
     static const char *const base[] = { "CRUN_PROGRESS=/proc/1/fd/2", NULL };
     const char **env;
 
-    facts.error_file = facts.progress = "";
-    facts.agent_store = false;
-    env = workerenv_build(&facts, base);
+    inputs.error_file = inputs.progress = "";
+    inputs.agent_store = false;
+    env = worker_env_build(&inputs, base);
     ck_assert_pstr_eq(value(env, "TORCHELASTIC_ERROR_FILE"), "");
     ck_assert_pstr_eq(value(env, "TORCHELASTIC_USE_AGENT_STORE"), "False");
     ck_assert_ptr_null(value(env, "CRUN_PROGRESS"));
@@ -228,7 +228,7 @@ START_TEST(a_virtual_local_rank_sees_one_gpu)
     if (devices[_i].hip)
         base[n++] = devices[_i].hip;
     config.virtual_local_rank = true;
-    env = workerenv_build(&facts, base);
+    env = worker_env_build(&inputs, base);
     ck_assert_pstr_eq(value(env, "LOCAL_RANK"), "0");
     ck_assert_pstr_eq(value(env, "RANK"), "5");
     ck_assert_pstr_eq(value(env, "CUDA_VISIBLE_DEVICES"), devices[_i].expected);
@@ -267,8 +267,8 @@ START_TEST(local_rank_stands_in_arguments_as_in_a_python_template)
     const char **argv;
 
     config.argv = given;
-    facts.local_rank = 12;
-    argv = workerenv_argv(&facts);
+    inputs.local_rank = 12;
+    argv = worker_env_argv(&inputs);
     ck_assert_pstr_eq(argv[0], "/bin/$local_rank"); /* a file that was found */
     ck_assert_pstr_eq(argv[1], arguments[_i].expected);
     ck_assert_pstr_eq(argv[2], "last");
