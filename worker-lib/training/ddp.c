@@ -8,8 +8,8 @@
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 
-/* The reducer as an object: what is registered in it, its memory, its views. The step
- * is in ddp_step.c, the layout in ddp_layout.c. */
+/* The reducer as an object: registered parameters, memory, views. The step is in
+ * ddp_step.c, the layout in ddp_layout.c. */
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES ((size_t)25 << 20)
@@ -34,8 +34,7 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
 
     *ddp = NULL;
     if (options && options->keep_half && options->grad_type == CRUN_F32)
-        return fail(CRUN_BAD_ARGUMENT, "a copy of parameters in f32 would be one too "
-                                       "many: keep_half is for bf16 and f16");
+        return fail(CRUN_BAD_ARGUMENT, "keep_half needs gradients of bf16 or f16");
     if (options && !is_gradient_type(options->grad_type))
         return fail(CRUN_BAD_ARGUMENT, "gradients cannot be %s: f32, bf16 or f16",
                     crun_dtype_name(options->grad_type));
@@ -60,13 +59,13 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     d->divided = d->options.shard || (d->options.share_step && !d->ops->queued &&
                                       world_is_one_memory(world));
     d->element = crun_dtype_size(d->options.grad_type);
-    d->since = 1;
+    d->gradients_since = 1;
     pthread_mutex_init(&d->lock, NULL);
     *ddp = d;
     return CRUN_OK;
 }
 
-static void free_names(struct ddp_parameter *list, unsigned count)
+static void ddp_free_names(struct ddp_parameter *list, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         free(list[i].name);
@@ -77,31 +76,31 @@ void crun_ddp_destroy(crun_ddp *ddp)
 {
     if (!ddp)
         return;
-    /* a step that was given up: only its end matters */
+    /* the status of a step that was abandoned does not matter */
     if (ddp_wait_all(ddp, NULL) != CRUN_OK)
-        ddp->status = CRUN_OK;
+        ddp->step.status = CRUN_OK;
     for (unsigned i = 0; i < DDP_NOTES; i++)
-        ddp->ops->free_note(ddp->unused_note[i]);
-    ddp->ops->free(ddp->unused_sum);
-    ddp->ops->free(ddp->half);
-    free(ddp->mirror);
-    crun_free(ddp->world, ddp->buffer_values);
-    crun_free(ddp->world, ddp->gradients);
-    crun_free(ddp->world, ddp->values);
-    free_names(ddp->parameter, ddp->parameters);
-    free_names(ddp->buffer, ddp->buffers);
+        ddp->ops->free_note(ddp->unused.note[i]);
+    ddp->ops->free(ddp->unused.sum);
+    ddp->ops->free(ddp->arena.half);
+    free(ddp->arena.mirror);
+    crun_free(ddp->world, ddp->arena.buffers);
+    crun_free(ddp->world, ddp->arena.gradients);
+    crun_free(ddp->world, ddp->arena.values);
+    ddp_free_names(ddp->parameter, ddp->parameters);
+    ddp_free_names(ddp->buffer, ddp->buffers);
     pthread_mutex_destroy(&ddp->lock);
     free(ddp->bucket);
-    free(ddp->order);
-    free(ddp->unused);
-    free(ddp->part);
-    free(ddp->part_range);
+    free(ddp->launch_order);
+    free(ddp->unused.names);
+    free(ddp->state.part);
+    free(ddp->state.range);
     free(ddp);
 }
 
-/* Grows by doubling: the list has room for the next power of two. */
-static int add(crun_ddp *ddp, struct ddp_parameter **list, unsigned *count,
-               const char *name, size_t elements)
+/* The list has memory for a power of two: it grows by doubling. */
+static int ddp_register(crun_ddp *ddp, struct ddp_parameter **list, unsigned *count,
+                        const char *name, size_t elements)
 {
     unsigned n = *count;
     struct ddp_parameter *grown = *list;
@@ -131,59 +130,61 @@ static int add(crun_ddp *ddp, struct ddp_parameter **list, unsigned *count,
 
 int crun_ddp_parameter(crun_ddp *ddp, const char *name, size_t count)
 {
-    return add(ddp, &ddp->parameter, &ddp->parameters, name, count);
+    return ddp_register(ddp, &ddp->parameter, &ddp->parameters, name, count);
 }
 
 int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count)
 {
-    return add(ddp, &ddp->buffer, &ddp->buffers, name, count);
+    return ddp_register(ddp, &ddp->buffer, &ddp->buffers, name, count);
 }
 
-static crun_status allocate(crun_ddp *ddp)
+static crun_status ddp_alloc_arena(crun_ddp *ddp)
 {
     void *values, *gradients, *buffers;
-    crun_status s = crun_alloc(ddp->world, ddp->length * sizeof(float), &values);
+    crun_status s = crun_alloc(ddp->world, ddp->arena.length * sizeof(float), &values);
 
     if (s != CRUN_OK)
         return s;
-    ddp->values = values;
-    s = crun_alloc(ddp->world, ddp->length * ddp->element, &gradients);
+    ddp->arena.values = values;
+    s = crun_alloc(ddp->world, ddp->arena.length * ddp->element, &gradients);
     if (s != CRUN_OK)
         return s;
-    ddp->gradients = gradients;
+    ddp->arena.gradients = gradients;
     if (ddp->buffers == 0)
         return CRUN_OK;
-    s = crun_alloc(ddp->world, ddp->buffer_length * sizeof(float), &buffers);
+    s = crun_alloc(ddp->world, ddp->arena.buffer_length * sizeof(float), &buffers);
     if (s == CRUN_OK)
-        ddp->buffer_values = buffers;
+        ddp->arena.buffers = buffers;
     return s;
 }
 
-/* What this rank alone needs, beside the arenas. */
-static crun_status allocate_own(crun_ddp *ddp)
+/* The memory that is not allocated by all ranks together. */
+static crun_status ddp_alloc_own(crun_ddp *ddp)
 {
     const struct device_ops *ops = ddp->ops;
     crun_status s = CRUN_OK;
 
     if (ddp->options.keep_half)
-        s = ops->alloc(ddp->length * sizeof(*ddp->half), (void **)&ddp->half);
+        s = ops->alloc(ddp->arena.length * sizeof(*ddp->arena.half),
+                       (void **)&ddp->arena.half);
     if (s != CRUN_OK || !ops->queued)
         return s;
-    s = ops->alloc(sizeof(*ddp->unused_sum), (void **)&ddp->unused_sum);
+    s = ops->alloc(sizeof(*ddp->unused.sum), (void **)&ddp->unused.sum);
     for (unsigned i = 0; s == CRUN_OK && i < DDP_NOTES; i++) {
-        ddp->unused_note[i] = ops->make_note();
-        if (!ddp->unused_note[i])
+        ddp->unused.note[i] = ops->make_note();
+        if (!ddp->unused.note[i])
             s = fail(CRUN_NO_MEMORY, "no pinned memory");
     }
-    ddp->mirror = calloc(ddp->length + ddp->buffer_length, sizeof(*ddp->mirror));
-    return s == CRUN_OK && !ddp->mirror
+    ddp->arena.mirror = calloc(ddp->arena.length + ddp->arena.buffer_length,
+                               sizeof(*ddp->arena.mirror));
+    return s == CRUN_OK && !ddp->arena.mirror
                ? fail(CRUN_NO_MEMORY, "no memory for a copy of %zu parameters",
                       ddp->count)
                : s;
 }
 
-static struct state_part whole(const struct ddp_parameter *p, float *arena,
-                               struct state_range *range)
+static struct state_part whole_part(const struct ddp_parameter *p, float *arena,
+                                    struct state_range *range)
 {
     *range = (struct state_range){ 0, p->count, arena + p->at };
     return (struct state_part){
@@ -195,21 +196,24 @@ static struct state_part whole(const struct ddp_parameter *p, float *arena,
     };
 }
 
-static crun_status describe_state(crun_ddp *ddp)
+static crun_status ddp_describe_state(crun_ddp *ddp)
 {
-    float *values = ddp->mirror ? ddp->mirror : ddp->values;
-    float *buffers = ddp->mirror ? ddp->mirror + ddp->length : ddp->buffer_values;
+    float *values = ddp->arena.mirror ? ddp->arena.mirror : ddp->arena.values;
+    float *buffers = ddp->arena.mirror ? ddp->arena.mirror + ddp->arena.length
+                                       : ddp->arena.buffers;
     unsigned n = 0;
 
-    ddp->part = calloc(ddp->parameters + ddp->buffers, sizeof(*ddp->part));
-    ddp->part_range = calloc(ddp->parameters + ddp->buffers, sizeof(*ddp->part_range));
-    if (!ddp->part || !ddp->part_range)
+    ddp->state.part = calloc(ddp->parameters + ddp->buffers, sizeof(*ddp->state.part));
+    ddp->state.range = calloc(ddp->parameters + ddp->buffers,
+                              sizeof(*ddp->state.range));
+    if (!ddp->state.part || !ddp->state.range)
         return fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
                     ddp->parameters);
     for (unsigned i = 0; i < ddp->parameters; i++, n++)
-        ddp->part[n] = whole(&ddp->parameter[i], values, &ddp->part_range[n]);
+        ddp->state.part[n] = whole_part(&ddp->parameter[i], values,
+                                        &ddp->state.range[n]);
     for (unsigned i = 0; i < ddp->buffers; i++, n++)
-        ddp->part[n] = whole(&ddp->buffer[i], buffers, &ddp->part_range[n]);
+        ddp->state.part[n] = whole_part(&ddp->buffer[i], buffers, &ddp->state.range[n]);
     return CRUN_OK;
 }
 
@@ -219,18 +223,18 @@ crun_status crun_ddp_seal(crun_ddp *ddp)
 
     if (ddp->sealed)
         return fail(CRUN_BAD_ARGUMENT, "the reducer is sealed already");
-    /* first of all, so that what one rank alone does wrong is told to all */
+    /* first, so that all ranks report the mistake of one */
     s = ddp_compare(ddp);
     if (s == CRUN_OK && ddp->parameters == 0)
         s = fail(CRUN_BAD_ARGUMENT, "no parameter was registered");
     if (s == CRUN_OK)
         s = ddp_lay_out(ddp);
     if (s == CRUN_OK)
-        s = allocate(ddp);
+        s = ddp_alloc_arena(ddp);
     if (s == CRUN_OK)
-        s = allocate_own(ddp);
+        s = ddp_alloc_own(ddp);
     if (s == CRUN_OK)
-        s = describe_state(ddp);
+        s = ddp_describe_state(ddp);
     ddp->sealed = s == CRUN_OK;
     return s;
 }
@@ -246,28 +250,28 @@ float *crun_ddp_value(const crun_ddp *ddp, int parameter)
 {
     const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
 
-    return p ? ddp->values + p->at : NULL;
+    return p ? ddp->arena.values + p->at : NULL;
 }
 
 void *crun_ddp_gradient(const crun_ddp *ddp, int parameter)
 {
     const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
 
-    return p ? ddp->gradients + p->at * ddp->element : NULL;
+    return p ? ddp->arena.gradients + p->at * ddp->element : NULL;
 }
 
 const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter)
 {
     const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
 
-    return p && ddp->half ? ddp->half + p->at : NULL;
+    return p && ddp->arena.half ? ddp->arena.half + p->at : NULL;
 }
 
 float *crun_ddp_buffer_value(const crun_ddp *ddp, int buffer)
 {
     if (!ddp->sealed || buffer < 0 || buffer >= (int)ddp->buffers)
         return NULL;
-    return ddp->buffer_values + ddp->buffer[buffer].at;
+    return ddp->arena.buffers + ddp->buffer[buffer].at;
 }
 
 size_t crun_ddp_count(const crun_ddp *ddp)
@@ -277,7 +281,7 @@ size_t crun_ddp_count(const crun_ddp *ddp)
 
 float *crun_ddp_values(const crun_ddp *ddp)
 {
-    return ddp->values;
+    return ddp->arena.values;
 }
 
 crun_world *ddp_world(const crun_ddp *ddp)
@@ -291,7 +295,8 @@ crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
 
     if (!ddp->sealed)
         return fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
-    s = crun_broadcast(ddp->world, ddp->values, ddp->length, CRUN_F32, root, NULL);
+    s = crun_broadcast(ddp->world, ddp->arena.values, ddp->arena.length, CRUN_F32, root,
+                       NULL);
     if (s == CRUN_OK)
         s = ddp_narrow_values(ddp);
     return s == CRUN_OK ? crun_ddp_broadcast_buffers(ddp, root) : s;
@@ -303,69 +308,71 @@ crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int root)
         return fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     if (ddp->buffers == 0)
         return CRUN_OK;
-    return crun_broadcast(ddp->world, ddp->buffer_values, ddp->buffer_length, CRUN_F32,
-                          root, NULL);
+    return crun_broadcast(ddp->world, ddp->arena.buffers, ddp->arena.buffer_length,
+                          CRUN_F32, root, NULL);
 }
 
 void crun_ddp_get_stats(crun_ddp *ddp, crun_ddp_stats *stats)
 {
     *stats = (crun_ddp_stats){
-        .steps = ddp->synced,
-        .communication_s = ddp->communication_s,
-        .exposed_s = ddp->exposed_s,
-        .skew_s = ddp->skew_s,
+        .steps = ddp->steps_synced,
+        .communication_s = ddp->times.communication_s,
+        .exposed_s = ddp->times.exposed_s,
+        .skew_s = ddp->times.skew_s,
         .buckets = ddp->buckets,
-        .unused = ddp->unused ? ddp->unused : "",
+        .unused = ddp->unused.names ? ddp->unused.names : "",
     };
 }
 
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
 {
-    *parts = ddp->part;
+    *parts = ddp->state.part;
     return ddp->sealed ? ddp->parameters + ddp->buffers : 0;
 }
 
-/* Either way between the arenas and what the host sees of them. */
-static crun_status move_state(crun_ddp *ddp,
-                              crun_status (*move)(crun_ddp *ddp, float *arena,
-                                                  float *host, size_t count))
+/* Between the arena and the host's copy. */
+static crun_status ddp_move_state(crun_ddp *ddp,
+                                  crun_status (*move)(crun_ddp *ddp, float *arena,
+                                                      float *host, size_t count))
 {
     crun_status s;
 
-    if (!ddp->mirror || !ddp->sealed)
+    if (!ddp->arena.mirror || !ddp->sealed)
         return CRUN_OK;
-    s = move(ddp, ddp->values, ddp->mirror, ddp->length);
+    s = move(ddp, ddp->arena.values, ddp->arena.mirror, ddp->arena.length);
     if (s == CRUN_OK && ddp->buffers > 0)
-        s = move(ddp, ddp->buffer_values, ddp->mirror + ddp->length,
-                 ddp->buffer_length);
+        s = move(ddp, ddp->arena.buffers, ddp->arena.mirror + ddp->arena.length,
+                 ddp->arena.buffer_length);
     return s;
 }
 
-static crun_status fetch(crun_ddp *ddp, float *arena, float *host, size_t count)
+static crun_status ddp_fetch_arena(crun_ddp *ddp, float *arena, float *host,
+                                   size_t count)
 {
     return ddp->ops->fetch(ddp_queue(ddp), host, arena, count * sizeof(*host));
 }
 
-static crun_status put(crun_ddp *ddp, float *arena, float *host, size_t count)
+static crun_status ddp_put_arena(crun_ddp *ddp, float *arena, float *host, size_t count)
 {
     return ddp->ops->put(ddp_queue(ddp), arena, host, count * sizeof(*host));
 }
 
 crun_status ddp_state_fetch(crun_ddp *ddp)
 {
-    return move_state(ddp, fetch);
+    return ddp_move_state(ddp, ddp_fetch_arena);
 }
 
 crun_status ddp_state_put(crun_ddp *ddp)
 {
-    crun_status s = move_state(ddp, put);
+    crun_status s = ddp_move_state(ddp, ddp_put_arena);
 
     return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
 }
 
 crun_status ddp_narrow_values(crun_ddp *ddp)
 {
-    return ddp->half ? ddp->ops->narrow(ddp_queue(ddp), ddp->half, ddp->values,
-                                        ddp->length, ddp->options.grad_type)
-                     : CRUN_OK;
+    return ddp->arena.half
+               ? ddp->ops->narrow(ddp_queue(ddp), ddp->arena.half, ddp->arena.values,
+                                  ddp->arena.length, ddp->options.grad_type)
+               : CRUN_OK;
 }

@@ -10,95 +10,119 @@
 #include "worker-lib/training/train_state.h"
 
 /*
- * What the files of the reducer and the optimizers share.
+ * Shared by the files of the reducer and of the optimizers.
  *
- * Positions are elements. Parameter i lies at `at` in both arenas, a multiple of
- * DDP_ALIGN after its predecessor, so positions depend on the registered sizes alone.
- * Buckets cut the arenas into ranges, each a multiple of DDP_ALIGN * size, so that
- * every rank's slice of every bucket is as long and as aligned; a cut may go through a
- * parameter, which then belongs to two buckets. Only the padding behind the last
- * parameter depends on the world's size.
+ * Positions count elements. A parameter has the same position `at`, a multiple of
+ * DDP_ALIGN, among the values and among the gradients; it depends only on the
+ * registered sizes. Buckets cut the arena into ranges whose size is a multiple of
+ * DDP_ALIGN * size, so that the ranks' slices of a bucket are equal in length and
+ * alignment. A cut may go through a parameter, which then belongs to two buckets. Only
+ * the padding after the last parameter depends on the world's size.
  */
 #define DDP_ALIGN 32 /* elements: 64 bytes of f16, 128 of f32 */
 
-/* Steps that the program may be ahead of its GPU. */
+/* The number of steps that a rank's host may be ahead of its GPU. */
 #define DDP_NOTES 2
 
 struct ddp_parameter {
     char *name;
     size_t count, at;
     unsigned first_bucket, last_bucket;
-    _Atomic uint64_t ready; /* the last step in which it was; 0 before */
-    _Atomic unsigned place; /* in the order of the step that is watched */
+    _Atomic uint64_t ready; /* the last step in which it was ready; 0: none */
+    _Atomic unsigned place; /* in the order of the first step */
 };
 
 struct ddp_bucket {
     size_t at, count;
-    unsigned parameters; /* that lie in it, in whole or in part */
+    unsigned parameters; /* that lie in it, entirely or in part */
     _Atomic unsigned pending;
-    struct crun_work *work; /* under way */
+    struct crun_work *work; /* in progress; or NULL */
 };
 
-/* What this rank saw of a step. The ranks compare it when they are together next. */
+/* The flat memory of parameters, gradients and buffers. */
+struct ddp_arena {
+    float *values;
+    char *gradients; /* in options.grad_type */
+    uint16_t *half;  /* the values in grad_type; or NULL */
+    float *buffers;
+    float *mirror; /* the host's copy of values, then buffers; NULL: not needed */
+    size_t length; /* of values, gradients and half, with padding */
+    size_t buffer_length; /* of buffers, with padding */
+};
+
+struct ddp_step {
+    _Atomic bool open, sync;
+    _Atomic uint64_t number; /* counts every begin */
+    _Atomic unsigned places; /* parameters that are ready, while they are ordered */
+    /* with the lock: */
+    unsigned launched;
+    crun_status status; /* of the first launch that failed */
+    char text[512];
+};
+
+/* Measured by this rank in the last step; compared with the other ranks' in the next.
+ */
+struct ddp_step_times {
+    int32_t waited_us;  /* in finish, and in the optimizer's all-gathers */
+    int32_t overlap_us; /* in collectives */
+};
+
 struct ddp_times {
-    int32_t waited_us; /* in finish, and for the others' parts of the step */
-    int32_t beside_us; /* in its collectives */
+    uint64_t overlap_before_us; /* world_beside_us() when the step began */
+    struct ddp_step_times last;
+    double communication_s, exposed_s, skew_s; /* of crun_ddp_stats */
+};
+
+/* Parameters without a gradient. */
+struct ddp_unused {
+    char *names; /* in the last step; NULL: there was none yet */
+    /* On a GPU the number over all ranks is known some steps later. */
+    int32_t *sum;
+    struct device_note *note[DDP_NOTES];
+};
+
+/* The state as a checkpoint sees it: see train_state.h. */
+struct ddp_state_parts {
+    struct state_part *part;
+    struct state_range *range;
 };
 
 /*
- * A step: begin opens it, and ready, from any thread, counts down the buckets of its
- * parameter. Whoever completes a bucket takes the lock and launches, in `order`, all
- * that are complete and next; so every rank launches the same ones in the same order.
+ * A step: begin opens it. ready, from any thread, counts down the buckets of its
+ * parameter. The thread that completes a bucket takes the lock and launches, in
+ * launch_order, all buckets that are complete and next, so that every rank launches the
+ * same collectives in the same order.
  */
 struct crun_ddp {
     crun_world *world;
-    const struct device_ops *ops; /* where the arenas are */
+    const struct device_ops *ops; /* of the memory of the arena */
     crun_ddp_options options;
     unsigned rank, size;
-    bool divided;   /* each rank's optimizer steps its own slices only */
-    size_t element; /* bytes of one gradient element */
+    bool divided;   /* each rank's optimizer steps only its own slices */
+    size_t element; /* bytes of a gradient's element */
 
     struct ddp_parameter *parameter, *buffer;
     unsigned parameters, buffers;
+    size_t count; /* elements of all parameters */
     bool sealed;
 
-    float *values, *buffer_values;
-    char *gradients;
-    uint16_t *half; /* the values in grad_type; or NULL */
-    float *mirror;  /* values, then buffers, as the host sees them; NULL: as they are */
-    size_t length;  /* of the arenas, with padding */
-    size_t buffer_length; /* of the buffers, with padding */
-    size_t count;         /* of all parameters' elements */
-
-    struct ddp_bucket *bucket; /* from the arena's end to its begin */
+    struct ddp_arena arena;
+    struct ddp_bucket *bucket; /* from the arena's end to its beginning */
     unsigned buckets;
+    unsigned *launch_order;
 
-    _Atomic bool open, sync;
-    _Atomic uint64_t step; /* counts every begin */
-    uint64_t since;        /* the step that began what the gradients hold */
-    uint64_t synced;       /* steps that were communicated */
-    _Atomic unsigned places;
+    pthread_mutex_t lock;
+    struct ddp_step step;
+    uint64_t gradients_since; /* the first step whose gradients are accumulated */
+    uint64_t steps_synced;    /* steps with communication */
 
-    pthread_mutex_t lock; /* guards what follows */
-    unsigned *order;      /* buckets as they are launched */
-    unsigned launched;
-    crun_status status; /* of this step's launches: the first that failed */
-    char text[512];
-
-    /* Where work is queued, the number of unused parameters of all ranks comes late. */
-    int32_t *unused_sum;
-    struct device_note *unused_note[DDP_NOTES];
-
-    uint64_t beside_us; /* world_beside_us() at the step's begin */
-    struct ddp_times last;
-    double communication_s, exposed_s, skew_s;
-    char *unused; /* names */
-    struct state_part *part;
-    struct state_range *part_range;
+    struct ddp_times times;
+    struct ddp_unused unused;
+    struct ddp_state_parts state;
 };
 
-/* This rank's slice of a bucket: what it keeps of a sharded optimizer, and what it
- * looks at for all in any case. */
+/* This rank's slice of a bucket: the part whose optimizer state it has if sharded, and
+ * whose squares it sums in any case. */
 static inline size_t ddp_slice_count(const crun_ddp *ddp, const struct ddp_bucket *b)
 {
     return b->count / ddp->size;
@@ -109,31 +133,49 @@ static inline size_t ddp_slice_at(const crun_ddp *ddp, const struct ddp_bucket *
     return b->at + ddp->rank * ddp_slice_count(ddp, b);
 }
 
+static inline char *ddp_gradient_at(const crun_ddp *ddp, size_t at)
+{
+    return ddp->arena.gradients + at * ddp->element;
+}
+
 static inline void *ddp_queue(const crun_ddp *ddp)
 {
     return ddp->ops->queued ? world_queue(ddp->world) : NULL;
 }
 
-/* The values in grad_type, made anew, where they are kept. */
+/* Updates the copy of the values in grad_type, if there is one. */
 crun_status ddp_narrow_values(crun_ddp *ddp) CRUN_CHECK;
 
-/* Remembers the first failure of a step, with its words. */
+/* Records the first failure of a step, with its error text. */
 void ddp_note(crun_ddp *ddp, crun_status s);
-/* For all that is under way, whatever becomes of it, and `last` (may be NULL). Returns
- * the first failure of the step. */
+/* Waits for all work in progress and for `last` (may be NULL), even after a failure.
+ * Returns the first failure of the step. */
 crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last);
-/* This rank had to wait in this step, from then until now. */
+/* Adds the time since `since` to what this rank has waited in this step. */
 void ddp_has_waited(crun_ddp *ddp, double since);
 
-/* Seconds since some moment, for measuring. */
+/* A clock for measurements, in seconds. */
 double ddp_seconds(void);
 
-/* The arenas' layout and the buckets; CRUN_NO_MEMORY, or CRUN_BAD_ARGUMENT for two of a
+/* Lays out the arena and the buckets. CRUN_BAD_ARGUMENT if two parameters have the same
  * name. */
 crun_status ddp_lay_out(crun_ddp *ddp);
-/* The first difference between the ranks' registrations, if any. */
+/* CRUN_MISMATCH, with the first difference between the ranks' registrations. */
 crun_status ddp_compare(crun_ddp *ddp);
-/* After the first step: launch buckets as rank 0 saw them become complete. */
+/* After the first step: sets launch_order to the order of completion on rank 0. */
 crun_status ddp_reorder(crun_ddp *ddp);
+
+/* -- ddp_unused.c ---------------------------------------------------------------- */
+
+/* Zeroes the gradients of this rank's unused parameters, which are of earlier steps.
+ * Returns their number. */
+int32_t ddp_zero_unused(crun_ddp *ddp);
+/* *unused: in, this rank's number; out, that of all ranks DDP_NOTES steps ago. */
+crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
+/* This rank names only its own ones: the other ranks' are known late, and are no error.
+ */
+bool ddp_names_own_unused(const crun_ddp *ddp);
+/* Fills in unused.names. An error unless options.find_unused. */
+crun_status ddp_name_unused(crun_ddp *ddp) CRUN_CHECK;
 
 #endif

@@ -9,9 +9,10 @@
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
 
-/* Where everything lies, in which buckets, and whether all ranks think so. */
+/* The layout of the arena and its buckets, and the check that all ranks have the same.
+ */
 
-static size_t place(struct ddp_parameter *list, unsigned count)
+static size_t place_in_arena(struct ddp_parameter *list, unsigned count)
 {
     size_t at = 0;
 
@@ -22,12 +23,12 @@ static size_t place(struct ddp_parameter *list, unsigned count)
     return at;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names tell parameters and buffers apart in checkpoints. */
+/* Checkpoints identify parameters and buffers by their names. */
 static crun_status check_names(const crun_ddp *ddp)
 {
     unsigned n = 0;
@@ -40,7 +41,7 @@ static crun_status check_names(const crun_ddp *ddp)
         name[n++] = ddp->parameter[i].name;
     for (unsigned i = 0; i < ddp->buffers; i++)
         name[n++] = ddp->buffer[i].name;
-    qsort(name, n, sizeof(*name), by_name);
+    qsort(name, n, sizeof(*name), compare_names);
     for (unsigned i = 1; i < n && s == CRUN_OK; i++)
         if (strcmp(name[i - 1], name[i]) == 0)
             s = fail(CRUN_BAD_ARGUMENT, "two parameters or buffers are called \"%s\"",
@@ -50,14 +51,14 @@ static crun_status check_names(const crun_ddp *ddp)
 }
 
 /*
- * From the end of the arena to its begin: a bucket is closed by the parameter that
- * fills it. The cut is then moved up to the next multiple of what all slices need, so
- * the elements that change sides go to the bucket that is complete later anyway. Called
- * with bucket NULL it only counts.
+ * From the end of the arena to its beginning: a parameter that fills a bucket closes
+ * it. The cut is then rounded up to a multiple of the slices' alignment, so that the
+ * elements in between go to the next bucket, which completes later. With bucket NULL
+ * the buckets are only counted.
  */
-static unsigned cut(const crun_ddp *ddp, struct ddp_bucket *bucket)
+static unsigned cut_buckets(const crun_ddp *ddp, struct ddp_bucket *bucket)
 {
-    size_t unit = (size_t)DDP_ALIGN * ddp->size, end = ddp->length;
+    size_t unit = (size_t)DDP_ALIGN * ddp->size, end = ddp->arena.length;
     size_t limit = ddp->options.first_bucket_bytes;
     unsigned n = 0;
 
@@ -77,13 +78,14 @@ static unsigned cut(const crun_ddp *ddp, struct ddp_bucket *bucket)
     return n;
 }
 
-static bool overlaps(const struct ddp_parameter *p, const struct ddp_bucket *b)
+static bool parameter_is_in_bucket(const struct ddp_parameter *p,
+                                   const struct ddp_bucket *b)
 {
     return p->at < b->at + b->count && b->at < p->at + p->count;
 }
 
-/* Both lists are in the order of the arena, one from its end. */
-static void assign(crun_ddp *ddp)
+/* Parameters are in the order of the arena, buckets from its end. */
+static void assign_to_buckets(crun_ddp *ddp)
 {
     unsigned first = 0;
 
@@ -91,9 +93,10 @@ static void assign(crun_ddp *ddp)
         struct ddp_parameter *p = &ddp->parameter[i];
         unsigned last;
 
-        while (!overlaps(p, &ddp->bucket[first]))
+        while (!parameter_is_in_bucket(p, &ddp->bucket[first]))
             first++;
-        for (last = first; last < ddp->buckets && overlaps(p, &ddp->bucket[last]);
+        for (last = first;
+             last < ddp->buckets && parameter_is_in_bucket(p, &ddp->bucket[last]);
              last++)
             ddp->bucket[last].parameters++;
         p->first_bucket = first;
@@ -104,35 +107,35 @@ static void assign(crun_ddp *ddp)
 crun_status ddp_lay_out(crun_ddp *ddp)
 {
     crun_status s = check_names(ddp);
-    size_t used = place(ddp->parameter, ddp->parameters);
+    size_t used = place_in_arena(ddp->parameter, ddp->parameters);
 
     if (s != CRUN_OK)
         return s;
-    ddp->length = bytes_round_up(used, (size_t)DDP_ALIGN * ddp->size);
-    ddp->buffer_length = place(ddp->buffer, ddp->buffers);
+    ddp->arena.length = bytes_round_up(used, (size_t)DDP_ALIGN * ddp->size);
+    ddp->arena.buffer_length = place_in_arena(ddp->buffer, ddp->buffers);
     ddp->count = 0;
     for (unsigned i = 0; i < ddp->parameters; i++)
         ddp->count += ddp->parameter[i].count;
-    ddp->buckets = cut(ddp, NULL);
+    ddp->buckets = cut_buckets(ddp, NULL);
     ddp->bucket = calloc(ddp->buckets, sizeof(*ddp->bucket));
-    ddp->order = calloc(ddp->buckets, sizeof(*ddp->order));
-    if (!ddp->bucket || !ddp->order) {
+    ddp->launch_order = calloc(ddp->buckets, sizeof(*ddp->launch_order));
+    if (!ddp->bucket || !ddp->launch_order) {
         ddp->buckets = 0;
         return fail(CRUN_NO_MEMORY, "no memory for a list of buckets");
     }
-    cut(ddp, ddp->bucket);
+    cut_buckets(ddp, ddp->bucket);
     for (unsigned i = 0; i < ddp->buckets; i++)
-        ddp->order[i] = i;
-    assign(ddp);
+        ddp->launch_order[i] = i;
+    assign_to_buckets(ddp);
     return CRUN_OK;
 }
 
 /* -- comparing ------------------------------------------------------------------- */
 
-/* What is compared, in words that name it: the options, parameters, buffers. */
+/* The ranks compare texts: of the options, of each parameter, of each buffer. */
 #define ENTRY_BYTES 224
 
-static void entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
+static void describe_entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
 {
     const crun_ddp_options *o = &ddp->options;
 
@@ -155,14 +158,14 @@ static void entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
         snprintf(text, ENTRY_BYTES, "nothing more");
 }
 
-/* 62 bits, so that its negative is a number too. */
-static int64_t shorten(uint64_t h)
+/* 62 bits, so that its negative can be represented. */
+static int64_t hash_to_int64(uint64_t h)
 {
     return (int64_t)(h >> 2);
 }
 
-/* Texts of all ranks for the first entry that differs: who stands out from rank 0? */
-static crun_status tell(crun_ddp *ddp, uint64_t which)
+/* Compares all ranks' texts of this entry with rank 0's. */
+static crun_status report_difference(crun_ddp *ddp, uint64_t which)
 {
     char *all = malloc((size_t)ENTRY_BYTES * ddp->size), own[ENTRY_BYTES];
     unsigned other = 0;
@@ -170,7 +173,7 @@ static crun_status tell(crun_ddp *ddp, uint64_t which)
 
     if (!all)
         return fail(CRUN_NO_MEMORY, "no memory to compare the ranks' parameters");
-    entry(ddp, which, own);
+    describe_entry(ddp, which, own);
     s = crun_all_gather(ddp->world, own, all, ENTRY_BYTES, CRUN_U8, NULL);
     while (s == CRUN_OK && other + 1 < ddp->size &&
            memcmp(all, all + (size_t)ENTRY_BYTES * other, ENTRY_BYTES) == 0)
@@ -183,7 +186,8 @@ static crun_status tell(crun_ddp *ddp, uint64_t which)
     return s;
 }
 
-/* Minimum and, as the minimum of negatives, maximum of every entry's hash at once. */
+/* One all-reduce gets the minimum and the maximum (as the minimum of the negatives) of
+ * each entry's hash. */
 static crun_status find_difference(crun_ddp *ddp, uint64_t entries)
 {
     int64_t *h = malloc(2 * entries * sizeof(*h));
@@ -194,15 +198,15 @@ static crun_status find_difference(crun_ddp *ddp, uint64_t entries)
     if (!h)
         return fail(CRUN_NO_MEMORY, "no memory to compare the ranks' parameters");
     for (uint64_t i = 0; i < entries; i++) {
-        entry(ddp, i, text);
-        h[2 * i] = shorten(hash_fnv1a(0, text, strlen(text)));
+        describe_entry(ddp, i, text);
+        h[2 * i] = hash_to_int64(hash_fnv1a(0, text, strlen(text)));
         h[2 * i + 1] = -h[2 * i];
     }
     s = crun_all_reduce(ddp->world, h, h, 2 * entries, CRUN_I64, CRUN_MIN, NULL);
     while (s == CRUN_OK && first < entries - 1 && h[2 * first] == -h[2 * first + 1])
         first++;
     free(h);
-    return s == CRUN_OK ? tell(ddp, first) : s;
+    return s == CRUN_OK ? report_difference(ddp, first) : s;
 }
 
 crun_status ddp_compare(crun_ddp *ddp)
@@ -216,10 +220,10 @@ crun_status ddp_compare(crun_ddp *ddp)
     if (ddp->size == 1)
         return CRUN_OK;
     for (uint64_t i = 0; i < entries; i++) {
-        entry(ddp, i, text);
+        describe_entry(ddp, i, text);
         h = hash_fnv1a(h, text, strlen(text));
     }
-    low[0] = shorten(h);
+    low[0] = hash_to_int64(h);
     low[1] = -low[0];
     low[2] = -(int64_t)entries;
     s = crun_all_reduce(ddp->world, low, low, 3, CRUN_I64, CRUN_MIN, NULL);
@@ -230,52 +234,52 @@ crun_status ddp_compare(crun_ddp *ddp)
 
 /* -- the order of launching ------------------------------------------------------ */
 
-struct seen {
+struct bucket_completion {
     unsigned bucket, place;
 };
 
-static int by_place(const void *a, const void *b)
+static int compare_completions(const void *a, const void *b)
 {
-    const struct seen *x = a, *y = b;
+    const struct bucket_completion *x = a, *y = b;
 
     if (x->place != y->place)
         return x->place < y->place ? -1 : 1;
     return x->bucket < y->bucket ? -1 : x->bucket > y->bucket;
 }
 
-/* A bucket is complete with the last of its parameters; one that was not used comes
- * last of all. */
-static void watch(crun_ddp *ddp, struct seen *seen)
+/* A bucket is complete when its last parameter is ready; one with an unused parameter
+ * comes last. */
+static void find_completion_order(crun_ddp *ddp, struct bucket_completion *order)
 {
     for (unsigned b = 0; b < ddp->buckets; b++)
-        seen[b] = (struct seen){ b, 0 };
+        order[b] = (struct bucket_completion){ b, 0 };
     for (unsigned i = 0; i < ddp->parameters; i++) {
         const struct ddp_parameter *p = &ddp->parameter[i];
-        bool used = atomic_load(&p->ready) == atomic_load(&ddp->step);
+        bool used = atomic_load(&p->ready) == atomic_load(&ddp->step.number);
         unsigned at = used ? atomic_load(&p->place) : UINT32_MAX;
 
         for (unsigned b = p->first_bucket; b <= p->last_bucket; b++)
-            if (seen[b].place < at)
-                seen[b].place = at;
+            if (order[b].place < at)
+                order[b].place = at;
     }
-    qsort(seen, ddp->buckets, sizeof(*seen), by_place);
+    qsort(order, ddp->buckets, sizeof(*order), compare_completions);
 }
 
 crun_status ddp_reorder(crun_ddp *ddp)
 {
-    struct seen *seen;
+    struct bucket_completion *order;
     crun_status s;
 
     if (ddp->size == 1 || ddp->buckets == 1)
         return CRUN_OK;
-    seen = malloc(ddp->buckets * sizeof(*seen));
-    if (!seen)
+    order = malloc(ddp->buckets * sizeof(*order));
+    if (!order)
         return fail(CRUN_NO_MEMORY, "no memory for the order of %u buckets",
                     ddp->buckets);
-    watch(ddp, seen);
+    find_completion_order(ddp, order);
     for (unsigned i = 0; i < ddp->buckets; i++)
-        ddp->order[i] = seen[i].bucket;
-    free(seen);
-    s = crun_broadcast(ddp->world, ddp->order, ddp->buckets, CRUN_I32, 0, NULL);
+        ddp->launch_order[i] = order[i].bucket;
+    free(order);
+    s = crun_broadcast(ddp->world, ddp->launch_order, ddp->buckets, CRUN_I32, 0, NULL);
     return s;
 }

@@ -9,12 +9,12 @@
 
 /*
  * The optimizers as PyTorch defines them (torch.optim.SGD, Adam, AdamW; amp.GradScaler;
- * clip_grad_norm_). What one step is made of stands in optim_math.h.
+ * clip_grad_norm_). The arithmetic of a step is in optim_math.h.
  */
 
-/* The decimal that a person wrote, not its nearest f32: of 1 - 0.999, f32 has lost five
+/* The decimal that the user wrote, not the nearest f32: in f32, 1 - 0.999 has lost five
  * digits. */
-static double as_written(float f)
+static double decimal_of_float(float f)
 {
     char text[32];
     double d;
@@ -24,7 +24,7 @@ static double as_written(float f)
     return (float)d == f ? d : (double)f;
 }
 
-static crun_status check(const crun_ddp *ddp, const crun_optim_options *o)
+static crun_status check_optim_options(const crun_ddp *ddp, const crun_optim_options *o)
 {
     bool adam = o->kind != CRUN_SGD;
 
@@ -47,7 +47,7 @@ static crun_status check(const crun_ddp *ddp, const crun_optim_options *o)
     return CRUN_OK;
 }
 
-static crun_status make_pieces(crun_optim *o)
+static crun_status optim_make_pieces(crun_optim *o)
 {
     const crun_ddp *ddp = o->ddp;
     size_t state = 0;
@@ -61,14 +61,14 @@ static crun_status make_pieces(crun_optim *o)
         struct optim_piece *p = &o->piece[i];
 
         p->at = ddp->divided ? ddp_slice_at(ddp, b) : 0;
-        p->count = ddp->divided ? ddp_slice_count(ddp, b) : ddp->length;
+        p->count = ddp->divided ? ddp_slice_count(ddp, b) : ddp->arena.length;
         p->state = state;
         state += p->count;
     }
     return CRUN_OK;
 }
 
-static crun_status make_state(crun_optim *o)
+static crun_status optim_make_state(crun_optim *o)
 {
     const struct device_ops *ops = o->ddp->ops;
     const struct optim_piece *last = &o->piece[o->pieces - 1];
@@ -88,18 +88,19 @@ static crun_status make_state(crun_optim *o)
     if (s != CRUN_OK)
         return s;
     o->gathered = o->ddp->divided && !o->ddp->options.shard;
-    o->shown = o->gathered ? o->ddp->length : o->state;
+    o->mirror_state = o->gathered ? o->ddp->arena.length : o->state;
     if ((ops->queued || o->gathered) && o->parts > 0) {
-        o->mirror = calloc(o->parts * o->shown, sizeof(*o->mirror));
+        o->mirror = calloc(o->parts * o->mirror_state, sizeof(*o->mirror));
         if (!o->mirror)
             return fail(CRUN_NO_MEMORY,
-                        "no memory for the optimizer's state (%zu elements)", o->shown);
+                        "no memory for the optimizer's state (%zu elements)",
+                        o->mirror_state);
     }
     optim_set_scalars(o, &begin);
     return optim_describe_state(o);
 }
 
-static crun_optim_options with_defaults(const crun_optim_options *options)
+static crun_optim_options optim_options_with_defaults(const crun_optim_options *options)
 {
     crun_optim_options o = *options;
 
@@ -114,8 +115,8 @@ static crun_optim_options with_defaults(const crun_optim_options *options)
 crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
                               const crun_optim_options *options)
 {
-    crun_optim_options chosen = with_defaults(options);
-    crun_status s = check(ddp, &chosen);
+    crun_optim_options chosen = optim_options_with_defaults(options);
+    crun_status s = check_optim_options(ddp, &chosen);
     crun_optim *o;
 
     *optim = NULL;
@@ -126,14 +127,14 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
         return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
     o->ddp = ddp;
     o->options = chosen;
-    o->beta1 = as_written(chosen.beta1);
-    o->beta2 = as_written(chosen.beta2);
+    o->beta1 = decimal_of_float(chosen.beta1);
+    o->beta2 = decimal_of_float(chosen.beta2);
     o->rule = chosen.kind != CRUN_SGD ? RULE_ADAM
               : chosen.momentum != 0  ? RULE_MOMENTUM
                                       : RULE_SGD;
-    s = make_pieces(o);
+    s = optim_make_pieces(o);
     if (s == CRUN_OK)
-        s = make_state(o);
+        s = optim_make_state(o);
     if (s != CRUN_OK) {
         crun_optim_destroy(o);
         return s;
@@ -181,24 +182,25 @@ const float *crun_optim_scale_on_device(const crun_optim *optim)
 
 /* -- one step -------------------------------------------------------------------- */
 
-static crun_status step_piece(const crun_optim *o, const struct optim_piece *piece)
+static crun_status optim_step_piece(const crun_optim *o,
+                                    const struct optim_piece *piece)
 {
     const crun_ddp *ddp = o->ddp;
-    struct step_arrays a = { .p = ddp->values + piece->at,
+    struct step_arrays a = { .p = ddp->arena.values + piece->at,
                              .m = o->m ? o->m + piece->state : NULL,
                              .v = o->v ? o->v + piece->state : NULL,
-                             .g = ddp->gradients + piece->at * ddp->element,
+                             .g = ddp->arena.gradients + piece->at * ddp->element,
                              .type = ddp->options.grad_type };
 
-    /* of a divided one the other ranks' values are still to come */
-    if (ddp->half && !ddp->divided)
-        a.half = ddp->half + piece->at;
+    /* if divided, the other ranks' values arrive later */
+    if (ddp->arena.half && !ddp->divided)
+        a.half = ddp->arena.half + piece->at;
     return ddp->ops->step(ddp_queue(ddp), o->control, o->rule, &a, piece->count);
 }
 
-/* A slice that is stepped goes to the others while the next one is stepped: from the
- * arena's begin, as the forward pass needs them. */
-static crun_status step_slices(crun_optim *o)
+/* The all-gather of a slice overlaps with the step of the next one. Slices go from the
+ * arena's beginning, in the order in which the forward pass needs them. */
+static crun_status optim_step_slices(crun_optim *o)
 {
     crun_ddp *ddp = o->ddp;
     double began;
@@ -207,12 +209,12 @@ static crun_status step_slices(crun_optim *o)
     for (unsigned i = ddp->buckets; i-- > 0;) {
         struct ddp_bucket *b = &ddp->bucket[i];
 
-        s = step_piece(o, &o->piece[i]);
-        if (s == CRUN_OK && ddp->size > 1 && ddp->status == CRUN_OK) {
+        s = optim_step_piece(o, &o->piece[i]);
+        if (s == CRUN_OK && ddp->size > 1 && ddp->step.status == CRUN_OK) {
             const struct op op = { .kind = OP_ALL_GATHER,
                                    .type = CRUN_F32,
-                                   .in = ddp->values + ddp_slice_at(ddp, b),
-                                   .out = ddp->values + b->at,
+                                   .in = ddp->arena.values + ddp_slice_at(ddp, b),
+                                   .out = ddp->arena.values + b->at,
                                    .count = ddp_slice_count(ddp, b),
                                    .start = OP_IF_IT_GAINS,
                                    .followed = i > 0 && !ddp->ops->queued };
@@ -227,15 +229,15 @@ static crun_status step_slices(crun_optim *o)
     return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
 }
 
-static crun_status step_all(crun_optim *o)
+static crun_status optim_step_all(crun_optim *o)
 {
-    /* a GPU looks by itself whether the step is skipped */
+    /* kernels on a GPU check by themselves whether the step is skipped */
     if (!o->ddp->ops->queued && o->control->skip)
         return CRUN_OK;
-    return o->ddp->divided ? step_slices(o) : step_piece(o, o->piece);
+    return o->ddp->divided ? optim_step_slices(o) : optim_step_piece(o, o->piece);
 }
 
-static crun_status tell(const crun_optim *o, crun_step_info *info)
+static crun_status fetch_step_info(const crun_optim *o, crun_step_info *info)
 {
     struct optim_control c;
     crun_status s = o->ddp->ops->fetch(ddp_queue(o->ddp), &c, o->control, sizeof(c));
@@ -245,7 +247,7 @@ static crun_status tell(const crun_optim *o, crun_step_info *info)
     return s;
 }
 
-static struct optim_request request(const crun_optim *o, bool measured)
+static struct optim_request optim_request_of(const crun_optim *o, bool measured)
 {
     const crun_optim_options *options = &o->options;
 
@@ -269,19 +271,19 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
 {
     const crun_ddp *ddp = optim->ddp;
     bool measured = info || optim->options.clip_norm > 0 || optim->options.loss_scaling;
-    struct optim_request r = request(optim, measured);
+    struct optim_request r = optim_request_of(optim, measured);
     crun_status s = CRUN_OK;
 
-    if (atomic_load(&ddp->open))
+    if (atomic_load(&ddp->step.open))
         return fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
                                        "reducer's step is finished");
-    if (ddp->status != CRUN_OK)
-        return fail(ddp->status, "%s", ddp->text);
+    if (ddp->step.status != CRUN_OK)
+        return fail(ddp->step.status, "%s", ddp->step.text);
     if (measured)
         s = optim_measure(optim);
     if (s == CRUN_OK)
         s = ddp->ops->prepare(ddp_queue(ddp), optim->control, &r, optim->sums);
     if (s == CRUN_OK && info)
-        s = tell(optim, info);
-    return s == CRUN_OK ? step_all(optim) : s;
+        s = fetch_step_info(optim, info);
+    return s == CRUN_OK ? optim_step_all(optim) : s;
 }

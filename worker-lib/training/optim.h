@@ -6,12 +6,12 @@
 #include "worker-lib/training/train_state.h"
 
 /*
- * What the files of the optimizers share. State is kept for `piece`s of the arena: all
- * of it is one, or, sharded, this rank's slice of each bucket is.
+ * Shared by the files of the optimizers. State is kept for pieces of the arena: one
+ * piece is all of it, or, if divided, this rank's slice of a bucket.
  */
 struct optim_piece {
     size_t at, count; /* in the arena */
-    size_t state;     /* where its state begins */
+    size_t state;     /* the position of its state in m and v */
 };
 
 struct crun_optim {
@@ -20,31 +20,30 @@ struct crun_optim {
     enum optim_rule rule;
     double beta1, beta2;
 
-    /* where the reducer's arrays are: */
+    /* in the same memory as the reducer's arena: */
     struct optim_control *control;
-    float *m, *v; /* NULL where there is none */
+    float *m, *v; /* NULL: the rule has none */
     struct squares_work *work;
-    double *sums; /* of each rank's squares */
+    double *sums; /* of squares, one for each rank */
 
     size_t state; /* elements of m, and of v */
-    /* m and v as checkpoints see them, of all ranks where gathered; NULL: as they are
-     */
+    /* the host's copy of m, then v, for checkpoints; NULL: not needed */
     float *mirror;
-    size_t shown; /* elements of m there, and of v */
-    bool gathered;
+    size_t mirror_state; /* elements of m in it, and of v */
+    bool gathered;       /* it has the state of all ranks */
     struct optim_piece *piece;
     unsigned pieces;
 
     struct state_part part[2];
     unsigned parts;
-    struct state_range *range; /* of both parts, one after the other */
+    struct state_range *range; /* of part[0], then part[1] */
 };
 
-/* The pieces as ranges of all parameters one after the other, without padding. */
+/* Describes the pieces as ranges of all parameters' elements, without padding. */
 crun_status optim_describe_state(crun_optim *optim);
 
-/* The squares of the gradient that all ranks have together, sharded or not: a sum for
- * each rank, the same bits on all. Each rank looks at its slices. */
+/* Sums the squares of the mean gradient: each rank those of its slices, into
+ * sums[rank]; then all ranks have the same bits. */
 crun_status optim_measure(const crun_optim *optim);
 
 #endif

@@ -6,7 +6,7 @@
 #include "worker-lib/training/optim.h"
 #include "worker-lib/core/status.h"
 
-/* What is to be known of the gradients, and of the state, of all ranks together. */
+/* The gradients' squares, and the state as checkpoints see it. */
 
 crun_status optim_measure(const crun_optim *optim)
 {
@@ -18,7 +18,8 @@ crun_status optim_measure(const crun_optim *optim)
         const struct ddp_bucket *b = &ddp->bucket[i];
 
         s = ddp->ops->squares(ddp_queue(ddp), optim->work, own,
-                              ddp->gradients + ddp_slice_at(ddp, b) * ddp->element,
+                              ddp->arena.gradients +
+                                  ddp_slice_at(ddp, b) * ddp->element,
                               ddp_slice_count(ddp, b), ddp->options.grad_type);
     }
     if (s == CRUN_OK && ddp->size > 1)
@@ -28,30 +29,30 @@ crun_status optim_measure(const crun_optim *optim)
 
 /* -- state ----------------------------------------------------------------------- */
 
-/* The pieces as a checkpoint sees them: gathered, they are one. */
-static unsigned shown_pieces(const crun_optim *o, struct optim_piece *whole,
-                             const struct optim_piece **piece)
+/* The pieces in a checkpoint: one if the state is gathered. */
+static unsigned checkpoint_pieces(const crun_optim *o, struct optim_piece *whole,
+                                  const struct optim_piece **piece)
 {
-    *whole = (struct optim_piece){ .at = 0, .count = o->ddp->length, .state = 0 };
+    *whole = (struct optim_piece){ .at = 0, .count = o->ddp->arena.length, .state = 0 };
     *piece = o->gathered ? whole : o->piece;
     return o->gathered ? 1 : o->pieces;
 }
 
-/* Every overlap of a piece and a parameter is a range. With `range` NULL they are only
- * counted. */
+/* Each intersection of a piece and a parameter is a range. With range NULL they are
+ * only counted. */
 static unsigned list_ranges(const crun_optim *o, float *state,
                             struct state_range *range)
 {
     const crun_ddp *ddp = o->ddp;
     struct optim_piece whole;
     const struct optim_piece *pieces;
-    unsigned n = 0, count = shown_pieces(o, &whole, &pieces);
+    unsigned n = 0, count = checkpoint_pieces(o, &whole, &pieces);
     size_t before = 0;
 
     for (unsigned i = 0; i < ddp->parameters; i++) {
         const struct ddp_parameter *p = &ddp->parameter[i];
 
-        for (unsigned k = count; k-- > 0;) { /* from the arena's begin */
+        for (unsigned k = count; k-- > 0;) { /* from the arena's beginning */
             const struct optim_piece *piece = &pieces[k];
             size_t piece_end = piece->at + piece->count;
             size_t begin = p->at > piece->at ? p->at : piece->at;
@@ -74,7 +75,7 @@ static unsigned list_ranges(const crun_optim *o, float *state,
 static float *host_state(const crun_optim *o, unsigned part)
 {
     if (o->mirror)
-        return o->mirror + part * o->shown;
+        return o->mirror + part * o->mirror_state;
     return part == 0 ? o->m : o->v;
 }
 
@@ -105,10 +106,10 @@ unsigned optim_state(crun_optim *optim, const struct state_part **parts)
     return optim->parts;
 }
 
-/* Either way between the arrays and their mirror. */
-typedef crun_status mover(const crun_optim *o, float *state, float *shown);
+/* Copies between m or v and the mirror. */
+typedef crun_status array_mover(const crun_optim *o, float *state, float *mirror);
 
-static crun_status move_state(const crun_optim *o, mover *move)
+static crun_status optim_move_state(const crun_optim *o, array_mover *move)
 {
     crun_status s = CRUN_OK;
 
@@ -117,50 +118,51 @@ static crun_status move_state(const crun_optim *o, mover *move)
     return s;
 }
 
-static crun_status fetch(const crun_optim *o, float *state, float *shown)
+static crun_status optim_fetch_array(const crun_optim *o, float *state, float *mirror)
 {
-    return o->ddp->ops->fetch(ddp_queue(o->ddp), shown, state,
-                              o->state * sizeof(*shown));
+    return o->ddp->ops->fetch(ddp_queue(o->ddp), mirror, state,
+                              o->state * sizeof(*mirror));
 }
 
-static crun_status put(const crun_optim *o, float *state, float *shown)
+static crun_status optim_put_array(const crun_optim *o, float *state, float *mirror)
 {
-    return o->ddp->ops->put(ddp_queue(o->ddp), state, shown, o->state * sizeof(*shown));
+    return o->ddp->ops->put(ddp_queue(o->ddp), state, mirror,
+                            o->state * sizeof(*mirror));
 }
 
-static crun_status gather(const crun_optim *o, float *state, float *shown)
+static crun_status optim_gather_array(const crun_optim *o, float *state, float *mirror)
 {
     crun_status s = CRUN_OK;
 
     for (unsigned i = 0; s == CRUN_OK && i < o->pieces; i++)
         s = crun_all_gather(o->ddp->world, state + o->piece[i].state,
-                            shown + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
+                            mirror + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
                             NULL);
     return s;
 }
 
-static crun_status take_own(const crun_optim *o, float *state, float *shown)
+static crun_status optim_scatter_array(const crun_optim *o, float *state, float *mirror)
 {
     for (unsigned i = 0; i < o->pieces; i++)
-        memcpy(state + o->piece[i].state, shown + o->piece[i].at,
+        memcpy(state + o->piece[i].state, mirror + o->piece[i].at,
                o->piece[i].count * sizeof(*state));
     return CRUN_OK;
 }
 
 crun_status optim_state_fetch(crun_optim *o)
 {
-    return move_state(o, o->gathered ? gather : fetch);
+    return optim_move_state(o, o->gathered ? optim_gather_array : optim_fetch_array);
 }
 
 crun_status optim_state_put(crun_optim *o)
 {
-    return move_state(o, o->gathered ? take_own : put);
+    return optim_move_state(o, o->gathered ? optim_scatter_array : optim_put_array);
 }
 
-/* The control begins with them. */
+/* The scalars are the first members of the control. */
 _Static_assert(offsetof(struct optim_control, good) ==
                    offsetof(struct optim_scalars, good),
-               "scalars are copied as they are");
+               "scalars are copied by their size");
 
 void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
 {

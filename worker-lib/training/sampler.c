@@ -5,27 +5,27 @@
 #include "worker-lib/core/status.h"
 
 /*
- * A pass is a row of places, dealt like cards: place p goes to rank (p - base) % size,
- * where base is how many places were dealt before this world began to deal. So `dealt`
- * says all there is to say about where a pass stands, and a world of another size goes
- * on from there. Which sample is at a place is a permutation computed on the spot.
+ * A pass is a sequence of places: place p goes to rank (p - base) % size, where base is
+ * the number of places that were dealt before this world began. So one number, `dealt`,
+ * describes the position in a pass, and a world of another size can continue from it.
+ * The sample at a place is computed by a permutation, which needs no memory.
  */
 struct crun_sampler {
     crun_sampler_options options;
     uint64_t pass;
-    uint64_t base;  /* places dealt before */
-    uint64_t drawn; /* by this rank, since */
+    uint64_t base;  /* places dealt before the restart */
+    uint64_t drawn; /* by this rank since then */
     unsigned half_bits;
 };
 
 /*
- * The permutation: a Feistel network on the smallest even number of bits that holds all
- * samples; a number that falls outside is sent through again, which ends because the
- * network is a permutation itself. It takes less than four turns on average.
+ * The permutation: a Feistel network on the smallest even number of bits that can hold
+ * all samples. A result beyond them goes through the network again, which ends because
+ * the network is a permutation. It takes less than four turns on average.
  */
 #define ROUNDS 8
 
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9u;
@@ -36,17 +36,17 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t round_key(const crun_sampler *s, unsigned round)
 {
-    return mix(mix(s->options.seed + 0x9e3779b97f4a7c15u) +
-               mix(s->pass * ROUNDS + round + 1));
+    return mix_bits(mix_bits(s->options.seed + 0x9e3779b97f4a7c15u) +
+                    mix_bits(s->pass * ROUNDS + round + 1));
 }
 
-static uint64_t network(const crun_sampler *s, const uint64_t *key, uint64_t x)
+static uint64_t feistel_network(const crun_sampler *s, const uint64_t *key, uint64_t x)
 {
     uint64_t mask = (UINT64_C(1) << s->half_bits) - 1;
     uint64_t left = x >> s->half_bits, right = x & mask;
 
     for (unsigned i = 0; i < ROUNDS; i++) {
-        uint64_t next = left ^ (mix(right + key[i]) & mask);
+        uint64_t next = left ^ (mix_bits(right + key[i]) & mask);
 
         left = right;
         right = next;
@@ -56,17 +56,17 @@ static uint64_t network(const crun_sampler *s, const uint64_t *key, uint64_t x)
 
 static uint64_t sample_at(const crun_sampler *s, const uint64_t *key, uint64_t place)
 {
-    place %= s->options.samples; /* padding begins again at the front */
+    place %= s->options.samples; /* padding repeats from the start */
     if (s->options.in_order)
         return place;
     do
-        place = network(s, key, place);
+        place = feistel_network(s, key, place);
     while (place >= s->options.samples);
     return place;
 }
 
-/* How many places this world deals in what is left of the pass, to all ranks. */
-static uint64_t to_deal(const crun_sampler *s)
+/* The number of places that this world deals to all ranks in the rest of the pass. */
+static uint64_t places_to_deal(const crun_sampler *s)
 {
     uint64_t size = (uint64_t)s->options.size, left = s->options.samples - s->base;
 
@@ -81,9 +81,9 @@ static uint64_t to_deal(const crun_sampler *s)
     return left;
 }
 
-static uint64_t share(const crun_sampler *s)
+static uint64_t places_of_rank(const crun_sampler *s)
 {
-    uint64_t places = to_deal(s), size = (uint64_t)s->options.size;
+    uint64_t places = places_to_deal(s), size = (uint64_t)s->options.size;
 
     return places / size + ((uint64_t)s->options.rank < places % size);
 }
@@ -138,7 +138,7 @@ size_t crun_sampler_next(crun_sampler *s, uint64_t *index, size_t count)
 
 uint64_t crun_sampler_left(const crun_sampler *s)
 {
-    return share(s) - s->drawn;
+    return places_of_rank(s) - s->drawn;
 }
 
 void crun_sampler_save(const crun_sampler *s, crun_sampler_state *state)

@@ -78,7 +78,7 @@ static void one_step(crun_ddp *ddp)
 static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
 {
     for (unsigned b = 0; b < ddp->buckets; b++)
-        if (l->in == ddp->gradients + ddp->bucket[b].at * ddp->element)
+        if (l->in == ddp->arena.gradients + ddp->bucket[b].at * ddp->element)
             return (int)b;
     return -1;
 }
@@ -246,10 +246,10 @@ static void some_unused(crun_world *w, void *arg)
         ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
         ck_assert_str_eq(crun_error_text(),
                          alone
-                             ? "no gradient in this step on rank 0 for p1 (if that is "
-                               "meant, find_unused takes it for zero)"
+                             ? "no gradient in this step on rank 0 for p1 (if this is "
+                               "intended, find_unused takes it for zero)"
                              : "no gradient in this step on rank 0 for p1, p4 (if "
-                               "that is meant, find_unused takes it for zero)");
+                               "this is intended, find_unused takes it for zero)");
     }
     crun_ddp_get_stats(ddp, &stats);
     ck_assert_str_eq(stats.unused, alone ? "p1" : "p1, p4");

@@ -37,7 +37,7 @@ static crun_ddp *make(crun_world *w)
 static void layout_holds(crun_world *w, void *arg)
 {
     crun_ddp *ddp = make(w);
-    size_t end = ddp->length;
+    size_t end = ddp->arena.length;
 
     (void)arg;
     for (int i = 0; i < PARAMETERS; i++) {
@@ -83,7 +83,7 @@ static void tiny_parameters(crun_world *w, void *arg)
     must(crun_ddp_seal(ddp));
     for (unsigned b = 0; b < ddp->buckets; b++)
         covered += ddp->bucket[b].count;
-    ck_assert_uint_eq(covered, ddp->length);
+    ck_assert_uint_eq(covered, ddp->arena.length);
     must(crun_ddp_begin(ddp, true));
     for (int i = 0; i < 50; i++)
         must(crun_ddp_ready(ddp, i));

@@ -96,7 +96,7 @@ static void as_defined(crun_world *w, void *arg)
         ck_assert_msg(fabs((double)p[i] - r[i].p) < 3e-5,
                       "%s: element %d: %.9g, not %.9g", n->name, i, (double)p[i],
                       r[i].p);
-    for (size_t i = COUNT; i < ddp->length; i++)
+    for (size_t i = COUNT; i < ddp->arena.length; i++)
         ck_assert_msg(p[i] == 0, "padding %zu is %g", i, (double)p[i]);
     crun_optim_destroy(optim);
     crun_ddp_destroy(ddp);
@@ -131,15 +131,16 @@ static void train(crun_world *w, void *arg)
     must(tiny_open(&tiny, w, &t->ddp, &o));
     if (t->scale != 0)
         optim_set_scalars(tiny.optim, &(struct optim_scalars){ .scale = t->scale });
-    ck_assert_uint_lt(tiny.ddp->length, VALUES_MAX);
+    ck_assert_uint_lt(tiny.ddp->arena.length, VALUES_MAX);
     if (w->rank == 0) {
         t->values = tiny.ddp->parameter[3].at + tiny.ddp->parameter[3].count;
-        memcpy(t->begin, tiny.ddp->values, t->values * sizeof(float));
+        memcpy(t->begin, tiny.ddp->arena.values, t->values * sizeof(float));
     }
     for (uint64_t i = 0; i < TRAINING; i++)
         must(tiny_step(&tiny, i, GLOBAL_BATCH / (unsigned)w->ranks->size, t->parts,
                        NULL));
-    memcpy(t->result[w->rank], tiny.ddp->values, tiny.ddp->length * sizeof(float));
+    memcpy(t->result[w->rank], tiny.ddp->arena.values,
+           tiny.ddp->arena.length * sizeof(float));
     tiny_close(&tiny);
 }
 
@@ -332,13 +333,13 @@ static void overflow(crun_world *w, void *arg)
     must(tiny_open(&t, w, &ddp, &adam));
     ck_assert_float_eq(crun_optim_scale(t.optim), 65536);
     must(bare_step(&t, 1, &info));
-    memcpy(before, t.ddp->values, t.ddp->length * sizeof(float));
+    memcpy(before, t.ddp->arena.values, t.ddp->arena.length * sizeof(float));
     must(bare_step(&t, last ? INFINITY : 1, &info));
     ck_assert(info.skipped);
     ck_assert_float_eq(info.scale, 65536);
     ck_assert_float_eq(crun_optim_scale(t.optim), 32768);
     must(bare_step(&t, last ? NAN : 1, NULL));
-    ck_assert_mem_eq(before, t.ddp->values, t.ddp->length * sizeof(float));
+    ck_assert_mem_eq(before, t.ddp->arena.values, t.ddp->arena.length * sizeof(float));
     optim_get_scalars(t.optim, &scalars);
     ck_assert_uint_eq(scalars.steps, 1);
     for (int i = 0; i < 3; i++)

@@ -82,7 +82,7 @@ static void go_on(crun_world *w, void *arg)
     if (r->from == 0 && (w->rank == 0 || r->ddp.shard))
         save(r, &t);
     if (w->rank == 0)
-        memcpy(r->result, t.ddp->values,
+        memcpy(r->result, t.ddp->arena.values,
                (t.ddp->parameter[3].at + t.ddp->parameter[3].count) * sizeof(float));
     tiny_close(&t);
 }
