@@ -8,7 +8,7 @@
 #include "tests/worlds/tiny_model.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/device/device.h"
-#include "worker-lib/engine/backend.h"
+#include "worker-lib/engine/op.h"
 #include "worker-lib/world/world.h"
 
 struct crun_work {

@@ -31,8 +31,7 @@ struct cuda_host {
     struct backend backend;
     struct team team;
     struct backend *inner;
-    int device;
-    cudaStream_t compute, copying;
+    cudaStream_t copying;
     struct slot slot[SLOTS];
 };
 
@@ -59,7 +58,7 @@ static crun_status mark(struct backend *b, struct op *op, struct err *e)
 {
     struct cuda_host *h = host_of(b);
     cudaEvent_t event;
-    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
 
     if (s == CRUN_OK)
         s = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
@@ -67,7 +66,7 @@ static crun_status mark(struct backend *b, struct op *op, struct err *e)
     if (s != CRUN_OK)
         return s;
     op->mark = event;
-    return check(cudaEventRecord(event, h->compute), "cudaEventRecord", e);
+    return check(cudaEventRecord(event, h->backend.stream), "cudaEventRecord", e);
 }
 
 static crun_status await_mark(struct cuda_host *h, const struct op *op, struct err *e)
@@ -195,7 +194,7 @@ static crun_status run_host(struct backend *b, const struct op *op, struct err *
     unsigned widest = parts.in > parts.out ? parts.in : parts.out;
     size_t element = crun_dtype_size(op->type);
     struct job j = { op, parts, element, CHUNK_BYTES / element / widest };
-    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
     bool there = op->count > 0 && (is_on_device(op->in) || is_on_device(op->out));
     struct op plain = *op;
 
@@ -215,7 +214,7 @@ static crun_status alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
 {
     struct cuda_host *h = host_of(b);
     size_t whole = bytes ? bytes : 1;
-    crun_status s = check(cudaSetDevice(h->device), "cudaSetDevice", e);
+    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
 
     (void)deadline_ms;
     if (s == CRUN_OK)
@@ -314,8 +313,8 @@ static crun_status choose(struct cuda_host *h, struct err *e)
                 count == 1 ? "is" : "are", count);
         return CRUN_BAD_ARGUMENT;
     }
-    h->device = (int)(number % count);
-    return check(cudaSetDevice(h->device), "cudaSetDevice", e);
+    h->backend.device = (int)(number % count);
+    return check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
 }
 
 static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct err *e)
@@ -346,6 +345,7 @@ static crun_status open_host(struct backend **b, const struct team *team,
         return CRUN_NO_MEMORY;
     }
     h->backend.calls = &backend_cuda_host;
+    h->backend.has_device = true;
     h->team = *team;
     s = choose(h, e);
     if (s == CRUN_OK)
@@ -359,16 +359,6 @@ static crun_status open_host(struct backend **b, const struct team *team,
     return s;
 }
 
-static void set_stream(struct backend *b, void *stream)
-{
-    host_of(b)->compute = stream;
-}
-
-static int device(const struct backend *b)
-{
-    return ((const struct cuda_host *)(const void *)b)->device;
-}
-
 const struct backend_calls backend_cuda_host = {
     .name = "cuda-host",
     .open = open_host,
@@ -378,8 +368,6 @@ const struct backend_calls backend_cuda_host = {
     .free = release,
     .close = close_all,
     .mark = mark,
-    .set_stream = set_stream,
-    .device = device,
 };
 
 #else

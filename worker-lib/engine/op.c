@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdio.h>
+#include "worker-lib/engine/op.h"
 
-#include "worker-lib/engine/backend.h"
+#include <stdio.h>
+#include <stdlib.h>
 
 /* What its words have: elements, an operation, another rank. */
 static const struct {
@@ -41,4 +42,24 @@ char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
                  world_rank ? (int)world_rank[op->peer] : op->peer);
     snprintf(text, size, "%s%s%s%s", op_name(op->kind), elements, reduced, other);
     return text;
+}
+
+bool op_counter_init(struct op_counter *c, unsigned size)
+{
+    *c = (struct op_counter){ .pairs = calloc(2 * (size_t)size, sizeof(*c->pairs)) };
+    return c->pairs;
+}
+
+void op_counter_fini(struct op_counter *c)
+{
+    free(c->pairs);
+}
+
+uint64_t op_counter_next(struct op_counter *c, const struct op *op)
+{
+    if (op->kind == OP_SEND)
+        return ++c->pairs[2 * op->peer];
+    if (op->kind == OP_RECEIVE)
+        return ++c->pairs[2 * op->peer + 1];
+    return ++c->collectives;
 }

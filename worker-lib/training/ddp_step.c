@@ -77,7 +77,7 @@ static void launch_bucket(crun_ddp *ddp, struct ddp_bucket *b, enum op_start sta
 /* Launches the buckets that are complete and next; `all`: all that are left. */
 static crun_status launch_next_buckets(crun_ddp *ddp, bool all)
 {
-    enum op_start start = all ? OP_WHEN_WAITED : OP_IF_IT_GAINS;
+    enum op_start start = all ? OP_WHEN_WAITED : OP_IF_OVERLAP_PAYS;
     crun_status s;
 
     pthread_mutex_lock(&ddp->lock);

@@ -216,7 +216,7 @@ static crun_status optim_step_slices(crun_optim *o)
                                    .in = ddp->arena.values + ddp_slice_at(ddp, b),
                                    .out = ddp->arena.values + b->at,
                                    .count = ddp_slice_count(ddp, b),
-                                   .start = OP_IF_IT_GAINS,
+                                   .start = OP_IF_OVERLAP_PAYS,
                                    .followed = i > 0 && !ddp->ops->queued };
 
             s = world_call(ddp->world, op, &b->work);

@@ -107,17 +107,16 @@ crun_status crun_set_stream(crun_world *w, void *stream)
 {
     if (!w)
         return fail(CRUN_BAD_ARGUMENT, "crun_set_stream: there is no world");
-    if (!w->backend->calls->set_stream)
+    if (!w->backend->has_device)
         return fail(CRUN_UNSUPPORTED, "crun_set_stream: backend %s knows no streams",
                     w->backend->calls->name);
-    w->backend->calls->set_stream(w->backend, stream);
-    w->stream = stream;
+    w->backend->stream = stream;
     return CRUN_OK;
 }
 
 int crun_device(const crun_world *w)
 {
-    return w->backend->calls->device ? w->backend->calls->device(w->backend) : -1;
+    return w->backend->has_device ? w->backend->device : -1;
 }
 
 size_t crun_flight_record(crun_world *w, char *text, size_t size)

@@ -254,10 +254,10 @@ const struct device_ops *world_device(const crun_world *w)
 
 void *world_queue(const crun_world *w)
 {
-    return w->stream;
+    return w->backend->stream;
 }
 
 uint64_t world_beside_us(crun_world *w)
 {
-    return engine_beside_us(w->engine);
+    return engine_overlap_us(w->engine);
 }

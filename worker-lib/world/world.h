@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_WORLD_WORLD_H
 #define WORKER_LIB_WORLD_WORLD_H
 
-#include "worker-lib/engine/backend.h"
+#include "worker-lib/engine/op.h"
 
 /* What the rest of the library asks of a world beyond crun/worker.h. */
 struct device_ops;

@@ -22,7 +22,6 @@ struct crun_world {
     struct abort_word aborted;
     _Atomic bool told; /* the others, of our failure */
     struct backend *backend;
-    void *stream; /* of crun_set_stream */
     struct flight_recorder *flight;
     struct engine *engine;
     struct progress *progress;

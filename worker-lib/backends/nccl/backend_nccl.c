@@ -17,10 +17,15 @@ static struct nccl *nccl_of(struct backend *b)
     return (struct nccl *)(void *)b;
 }
 
+static struct nccl_work *work_of(crun_work *work)
+{
+    return (struct nccl_work *)(void *)work;
+}
+
 /* -- works --------------------------------------------------------------------------
  */
 
-static void free_work(struct nccl *n, struct backend_work *w)
+static void free_work(struct nccl *n, struct nccl_work *w)
 {
     if (w->ready)
         n->gpu.cuda->event_destroy(w->ready);
@@ -31,9 +36,9 @@ static void free_work(struct nccl *n, struct backend_work *w)
     free(w);
 }
 
-static crun_status make_work(struct nccl *n, struct backend_work **work, struct err *e)
+static crun_status make_work(struct nccl *n, struct nccl_work **work, struct err *e)
 {
-    struct backend_work *w = calloc(1, sizeof(*w));
+    struct nccl_work *w = calloc(1, sizeof(*w));
     const struct gpu_calls *cuda = n->gpu.cuda;
     int code;
 
@@ -55,10 +60,10 @@ static crun_status make_work(struct nccl *n, struct backend_work **work, struct 
 }
 
 static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
-                            struct backend_work **work, struct err *e)
+                            struct nccl_work **work, struct err *e)
 {
     crun_status s = CRUN_OK;
-    struct backend_work *w;
+    struct nccl_work *w;
 
     pthread_mutex_lock(&n->lock);
     w = n->spare;
@@ -84,9 +89,13 @@ static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeou
     return CRUN_OK;
 }
 
-static void post(struct nccl *n, struct backend_work *w)
+static void post(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
+    if (w->task == TASK_OPERATION) {
+        w->op.sequence = op_counter_next(&n->counter, &w->op);
+        n->unfinished++;
+    }
     w->stage = STAGE_QUEUED;
     w->next = NULL;
     if (n->last)
@@ -110,7 +119,7 @@ static crun_status end_words(const struct nccl *n, struct err *e)
 }
 
 /* Under the lock: they are done after the end, too. */
-static bool goes_on(const struct nccl *n, const struct backend_work *w)
+static bool goes_on(const struct nccl *n, const struct nccl_work *w)
 {
     if (n->stuck)
         return false;
@@ -119,7 +128,7 @@ static bool goes_on(const struct nccl *n, const struct backend_work *w)
 
 /* Under the lock. Who frees is not watched any more after the end, so he looks himself.
  */
-static void wait_change(struct nccl *n, const struct backend_work *w, uint64_t since_ms)
+static void wait_change(struct nccl *n, const struct nccl_work *w, uint64_t since_ms)
 {
     uint64_t until_ms = since_ms + w->timeout_ms + 3 * nccl_leave_ms(n);
     struct timespec until = { .tv_sec = (time_t)(until_ms / 1000),
@@ -137,7 +146,7 @@ static void wait_change(struct nccl *n, const struct backend_work *w, uint64_t s
  * Until `w` has come as far as its caller needs it. What fails is known before it is
  * safe to go on: the GPU may still use the buffers, so all is ended first.
  */
-static crun_status await_work(struct nccl *n, struct backend_work *w, struct err *e)
+static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     bool frees = w->task == TASK_CLOSE || w->task == TASK_FREE;
     uint64_t since_ms = clock_ms();
@@ -156,10 +165,22 @@ static crun_status await_work(struct nccl *n, struct backend_work *w, struct err
     return s;
 }
 
-static void put_back(struct nccl *n, struct backend_work *w)
+/* It was not queued. */
+static void put_back_unused(struct nccl *n, struct nccl_work *w)
+{
+    pthread_mutex_lock(&n->lock);
+    w->stage = STAGE_OVER;
+    w->next = n->spare;
+    n->spare = w;
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void put_back(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
     w->finished = true;
+    if (w->task == TASK_OPERATION)
+        n->unfinished--;
     if (w->stage == STAGE_OVER) {
         w->next = n->spare;
         n->spare = w;
@@ -176,8 +197,7 @@ static crun_status check_open(struct nccl *n, struct err *e)
 }
 
 /* Does the host have to wait for its result? */
-static crun_status look_at_buffers(struct nccl *n, struct backend_work *w,
-                                   struct err *e)
+static crun_status look_at_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     const struct op *op = &w->op;
     bool in = true, out = true;
@@ -196,12 +216,12 @@ static crun_status look_at_buffers(struct nccl *n, struct backend_work *w,
                           : gpu_failed(&n->gpu, "cudaPointerGetAttributes", code, e);
 }
 
-static crun_status start_nccl(struct backend *b, const struct op *op,
-                              struct backend_work **work, struct err *e)
+static crun_status start_nccl(struct backend *b, const struct op *op, crun_work **work,
+                              struct err *e)
 {
     struct nccl *n = nccl_of(b);
     crun_status s = check_open(n, e);
-    struct backend_work *w = NULL;
+    struct nccl_work *w = NULL;
     int code;
 
     if (s != CRUN_OK)
@@ -212,29 +232,32 @@ static crun_status start_nccl(struct backend *b, const struct op *op,
     if (s != CRUN_OK)
         return s;
     w->op = *op;
+    w->op.timeout_ms = w->timeout_ms;
+    w->op.deadline_ms = clock_ms() + w->timeout_ms;
     s = look_at_buffers(n, w, e);
-    code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->compute) : GPU_OK;
+    code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->backend.stream)
+                        : GPU_OK;
     if (code != GPU_OK)
         s = gpu_failed(&n->gpu, "cudaEventRecord", code, e);
     if (s == CRUN_OK) {
         post(n, w);
-        *work = w;
+        *work = &w->base;
         return s;
     }
-    w->stage = STAGE_OVER;
-    put_back(n, w);
+    put_back_unused(n, w);
     return s;
 }
 
-static crun_status finish_nccl(struct backend *b, struct backend_work *w, struct err *e)
+static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e)
 {
     struct nccl *n = nccl_of(b);
+    struct nccl_work *w = work_of(work);
     crun_status s = await_work(n, w, e);
     int code;
 
     if (s == CRUN_OK && !w->host) {
         n->gpu.cuda->set_device(n->gpu.device);
-        code = n->gpu.cuda->stream_wait(n->compute, w->done);
+        code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
         if (code != GPU_OK)
             s = gpu_failed(&n->gpu, "cudaStreamWaitEvent", code, e);
     }
@@ -242,9 +265,10 @@ static crun_status finish_nccl(struct backend *b, struct backend_work *w, struct
     return s;
 }
 
-static bool is_done_nccl(struct backend *b, struct backend_work *w)
+static bool is_done_nccl(struct backend *b, crun_work *work)
 {
     struct nccl *n = nccl_of(b);
+    struct nccl_work *w = work_of(work);
     bool done;
 
     n->gpu.cuda->set_device(n->gpu.device);
@@ -257,31 +281,10 @@ static bool is_done_nccl(struct backend *b, struct backend_work *w)
 
 static crun_status run_nccl(struct backend *b, const struct op *op, struct err *e)
 {
-    struct backend_work *w = NULL;
-    crun_status s = start_nccl(b, op, &w, e);
+    crun_work *work = NULL;
+    crun_status s = start_nccl(b, op, &work, e);
 
-    return s == CRUN_OK ? finish_nccl(b, w, e) : s;
-}
-
-static uint64_t busy_us_nccl(struct backend *b)
-{
-    struct nccl *n = nccl_of(b);
-    uint64_t us;
-
-    pthread_mutex_lock(&n->lock);
-    us = n->busy_us;
-    pthread_mutex_unlock(&n->lock);
-    return us;
-}
-
-static void set_stream_nccl(struct backend *b, void *stream)
-{
-    nccl_of(b)->compute = stream;
-}
-
-static int device_nccl(const struct backend *b)
-{
-    return ((const struct nccl *)(const void *)b)->gpu.device;
+    return s == CRUN_OK ? finish_nccl(b, work, e) : s;
 }
 
 /* -- memory -------------------------------------------------------------------------
@@ -290,7 +293,7 @@ static int device_nccl(const struct backend *b)
 static crun_status perform(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
                            size_t bytes, void **memory, struct err *e)
 {
-    struct backend_work *w = NULL;
+    struct nccl_work *w = NULL;
     crun_status s = new_work(n, task, timeout_ms, &w, e);
 
     if (s != CRUN_OK)
@@ -344,13 +347,13 @@ static void abort_nccl(struct backend *b)
 
 static void free_nccl_all(struct nccl *n)
 {
-    struct backend_work *next;
+    struct nccl_work *next;
 
     n->gpu.cuda->set_device(n->gpu.device);
     nccl_close_peers(n);
     if (n->wake >= 0)
         close(n->wake);
-    for (struct backend_work *w = n->all; w; w = next) {
+    for (struct nccl_work *w = n->all; w; w = next) {
         next = w->next_of_all;
         free_work(n, w);
     }
@@ -358,6 +361,7 @@ static void free_nccl_all(struct nccl *n)
         n->gpu.cuda->stream_destroy(n->stream);
     pthread_cond_destroy(&n->changed);
     pthread_mutex_destroy(&n->lock);
+    op_counter_fini(&n->counter);
     free(n->prefix);
     free(n);
 }
@@ -378,8 +382,14 @@ static void close_nccl(struct backend *b)
 {
     struct nccl *n = nccl_of(b);
     struct err e;
-    bool gone, stuck;
+    bool gone, stuck, busy;
 
+    pthread_mutex_lock(&n->lock);
+    busy = n->unfinished > 0;
+    pthread_mutex_unlock(&n->lock);
+    if (busy &&
+        abort_set(n->team.aborted, CRUN_ABORTED, "crun_finalize with work under way"))
+        abort_nccl(b);
     (void)!perform(n, TASK_CLOSE, nccl_leave_ms(n), 0, NULL, &e);
     pthread_mutex_lock(&n->lock);
     while (!n->gone && !n->stuck)
@@ -425,6 +435,8 @@ static crun_status create(struct nccl **out, const struct team *team,
         return CRUN_NO_MEMORY;
     }
     n->backend.calls = &backend_nccl;
+    n->backend.has_device = true;
+    n->backend.device = gpu->device;
     n->team = *team;
     n->gpu = *gpu;
     n->check = check && *check && *check != '0';
@@ -439,7 +451,7 @@ static crun_status create(struct nccl **out, const struct team *team,
     pthread_condattr_destroy(&attr);
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     *out = n;
-    if (n->wake >= 0 && n->prefix)
+    if (op_counter_init(&n->counter, team->size) && n->wake >= 0 && n->prefix)
         return CRUN_OK;
     err_set(e, "no memory or descriptor for NCCL");
     return CRUN_NO_MEMORY;
@@ -490,7 +502,4 @@ const struct backend_calls backend_nccl = {
     .start = start_nccl,
     .finish = finish_nccl,
     .is_done = is_done_nccl,
-    .busy_us = busy_us_nccl,
-    .set_stream = set_stream_nccl,
-    .device = device_nccl,
 };

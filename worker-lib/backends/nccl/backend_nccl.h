@@ -23,9 +23,10 @@ enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
  */
 enum nccl_stage { STAGE_QUEUED, STAGE_RUNNING, STAGE_LAUNCHED, STAGE_OVER };
 
-struct backend_work {
-    struct backend_work *next; /* in the queue, in flight, or spare */
-    struct backend_work *next_of_all;
+struct nccl_work {
+    crun_work base;
+    struct nccl_work *next; /* in the queue, in flight, or spare */
+    struct nccl_work *next_of_all;
     enum nccl_task task;
     struct op op;
     uint64_t timeout_ms;
@@ -57,18 +58,18 @@ struct nccl {
     struct abort_word last_word; /* for who hangs, when the world is gone */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;                          /* by the monotonic clock */
-    struct backend_work *first, *last;               /* queued */
-    struct backend_work *flight_first, *flight_last; /* launched, not over */
-    struct backend_work *current;                    /* the communication thread's */
-    struct backend_work *spare, *all;
-    uint64_t busy_us;
-    bool busy;     /* the communication thread may be in a call */
-    bool aborting; /* it makes no more of them until all is ended */
-    bool ended;    /* nothing goes on: what is not OVER never will be */
-    bool gone;     /* the communication thread has returned */
-    bool stuck;    /* what threads use can never be freed */
-    struct gpu_stream *compute;
+    pthread_cond_t changed;                       /* by the monotonic clock */
+    struct nccl_work *first, *last;               /* queued */
+    struct nccl_work *flight_first, *flight_last; /* launched, not over */
+    struct nccl_work *current;                    /* the communication thread's */
+    struct nccl_work *spare, *all;
+    struct op_counter counter;
+    unsigned unfinished; /* operations that were started */
+    bool busy;           /* the communication thread may be in a call */
+    bool aborting;       /* it makes no more of them until all is ended */
+    bool ended;          /* nothing goes on: what is not OVER never will be */
+    bool gone;           /* the communication thread has returned */
+    bool stuck;          /* what threads use can never be freed */
 
     /* the communication thread's */
     pthread_t thread;
@@ -112,7 +113,7 @@ void nccl_retire(struct nccl *n); /* under the lock */
 void nccl_enter(struct nccl *n, const char *call);
 
 /* -- nccl_ops.c -- */
-crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e);
+crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
 
 /* -- nccl_memory.c -- */
 crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct err *e);

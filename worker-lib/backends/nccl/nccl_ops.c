@@ -146,7 +146,7 @@ static crun_status call(struct nccl *n, const struct op *op, struct err *e)
 }
 
 /* Into our stream, between the two events. */
-static crun_status launch(struct nccl *n, struct backend_work *w, const struct op *op,
+static crun_status launch(struct nccl *n, struct nccl_work *w, const struct op *op,
                           struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
@@ -225,8 +225,8 @@ static crun_status bring(struct nccl *n, struct op *op, void **back, struct err 
     return code == GPU_OK ? s : gpu_failed(&n->gpu, "cudaMemcpyAsync", code, e);
 }
 
-static crun_status take_back(struct nccl *n, struct backend_work *w,
-                             const struct op *op, void *back, struct err *e)
+static crun_status take_back(struct nccl *n, struct nccl_work *w, const struct op *op,
+                             void *back, struct err *e)
 {
     size_t bytes = out_count(n, op) * crun_dtype_size(op->type);
     int code = n->gpu.cuda->copy(back, op->out, bytes, n->stream);
@@ -240,7 +240,7 @@ static crun_status take_back(struct nccl *n, struct backend_work *w,
 
 /* A copy from the host's memory may block in CUDA until the stream is there, so what is
  * in it must be done, and waited for by us. */
-static crun_status run_host(struct nccl *n, struct backend_work *w, struct op *op,
+static crun_status run_host(struct nccl *n, struct nccl_work *w, struct op *op,
                             struct err *e)
 {
     void *back = NULL;
@@ -275,7 +275,7 @@ static crun_status prepare_barrier(struct nccl *n, struct op *op, struct err *e)
     return s;
 }
 
-crun_status nccl_run(struct nccl *n, struct backend_work *w, struct err *e)
+crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     struct op op = w->op;
     bool barrier = op.kind == OP_BARRIER;

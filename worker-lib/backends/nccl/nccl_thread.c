@@ -212,8 +212,7 @@ static crun_status init_comm(struct nccl *n, const struct nccl_id *id, struct er
     return nccl_settle(n, "ncclCommInitRankConfig", result, e);
 }
 
-static crun_status open_comm(struct nccl *n, const struct backend_work *w,
-                             struct err *e)
+static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct err *e)
 {
     struct id_note note = { 0 };
     char key[440];
@@ -233,7 +232,7 @@ static crun_status open_comm(struct nccl *n, const struct backend_work *w,
 
 /* What NCCL does at its first operation belongs to meeting, and its failures as well.
  */
-static crun_status warm_up(struct nccl *n, struct backend_work *w, struct err *e)
+static crun_status warm_up(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     float x = 1;
     crun_status s;
@@ -252,7 +251,7 @@ static crun_status warm_up(struct nccl *n, struct backend_work *w, struct err *e
     return s;
 }
 
-static crun_status open_all(struct nccl *n, struct backend_work *w, struct err *e)
+static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     crun_status s = open_comm(n, w, e);
 
@@ -298,7 +297,7 @@ static crun_status close_all(struct nccl *n, struct err *e)
 /* Those that are over on the GPU, in order. */
 void nccl_retire(struct nccl *n)
 {
-    struct backend_work *w;
+    struct nccl_work *w;
     float ms = 0;
 
     while ((w = n->flight_first) && n->gpu.cuda->event_query(w->done) == GPU_OK) {
@@ -306,7 +305,7 @@ void nccl_retire(struct nccl *n)
         if (!w->next)
             n->flight_last = NULL;
         if (n->gpu.cuda->event_elapsed(&ms, w->begun, w->done) == GPU_OK)
-            n->busy_us += (uint64_t)(ms * 1000);
+            atomic_fetch_add(&n->backend.busy_us, (uint64_t)(ms * 1000));
         if (n->team.flight)
             flight_recorder_end(n->team.flight, w->entry, CRUN_OK, clock_us());
         w->stage = STAGE_OVER;
@@ -335,7 +334,7 @@ crun_status nccl_idle(struct nccl *n, struct err *e)
     }
 }
 
-static crun_status perform(struct nccl *n, struct backend_work *w)
+static crun_status perform(struct nccl *n, struct nccl_work *w)
 {
     switch (w->task) {
     case TASK_OPEN:
@@ -353,7 +352,7 @@ static crun_status perform(struct nccl *n, struct backend_work *w)
 }
 
 /* Launched and in flight, or over; of a failure the watch is told. */
-static void settle(struct nccl *n, struct backend_work *w, crun_status s)
+static void settle(struct nccl *n, struct nccl_work *w, crun_status s)
 {
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
 
@@ -381,10 +380,10 @@ static void settle(struct nccl *n, struct backend_work *w, crun_status s)
 }
 
 /* The next one, or NULL after a while without. */
-static struct backend_work *take(struct nccl *n)
+static struct nccl_work *take(struct nccl *n)
 {
     struct timespec until;
-    struct backend_work *w;
+    struct nccl_work *w;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += LOOK_MS * 1000000l;
@@ -434,7 +433,7 @@ void *nccl_communicate(void *arg)
     bool last = false;
 
     while (!last) {
-        struct backend_work *w = take(n);
+        struct nccl_work *w = take(n);
         bool memory = w && (w->task == TASK_FREE || w->task == TASK_CLOSE);
 
         if (!w) {

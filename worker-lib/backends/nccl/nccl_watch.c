@@ -178,8 +178,8 @@ static void end_with(struct nccl *n, crun_status s, const struct err *e)
     abort_set_error(n->team.aborted, s, e);
 }
 
-static const char *describe(const struct nccl *n, const struct backend_work *w,
-                            char *text, size_t size)
+static const char *describe(const struct nccl *n, const struct nccl_work *w, char *text,
+                            size_t size)
 {
     static const char *const tasks[] = { [TASK_OPEN] = "meeting",
                                          [TASK_ALLOC] = "crun_alloc",
@@ -195,7 +195,7 @@ static const char *describe(const struct nccl *n, const struct backend_work *w,
     return text;
 }
 
-static void late(struct nccl *n, const struct backend_work *w, const char *call)
+static void late(struct nccl *n, const struct nccl_work *w, const char *call)
 {
     char what[160];
     struct err e;
@@ -214,7 +214,7 @@ static void late(struct nccl *n, const struct backend_work *w, const char *call)
 /* In the stream; its time begins when all before it is done, the program's work too. */
 static void look_at_flight(struct nccl *n, uint64_t now)
 {
-    struct backend_work *w = n->flight_first;
+    struct nccl_work *w = n->flight_first;
     uint64_t since = w ? atomic_load(&w->running_ms) : 0;
 
     if (!w)
@@ -227,7 +227,7 @@ static void look_at_flight(struct nccl *n, uint64_t now)
         late(n, w, NULL);
 }
 
-static uint64_t patience(const struct backend_work *w, const char *call)
+static uint64_t patience(const struct nccl_work *w, const char *call)
 {
     if (call || w->task == TASK_CLOSE || w->task == TASK_FREE)
         return 0;
@@ -238,7 +238,7 @@ static void look_at_time(struct nccl *n)
 {
     const char *call = atomic_load(&n->call);
     uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
-    struct backend_work *w;
+    struct nccl_work *w;
 
     pthread_mutex_lock(&n->lock);
     w = n->current;
@@ -246,8 +246,7 @@ static void look_at_time(struct nccl *n)
     if (since && now > since && now - since > w->timeout_ms + patience(w, call))
         late(n, w, call);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
-        late(n,
-             &(struct backend_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
+        late(n, &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
              call);
     look_at_flight(n, now);
     pthread_mutex_unlock(&n->lock);
@@ -259,7 +258,7 @@ static void look_at_lost(struct nccl *n)
     unsigned lost = atomic_load(&n->lost);
     const struct nccl_peer *p;
     char what[160] = "";
-    struct backend_work *w;
+    struct nccl_work *w;
     struct err e;
 
     /* who leaves because of a failure has told it before */

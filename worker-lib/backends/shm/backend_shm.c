@@ -51,6 +51,8 @@ static crun_status run_shm(struct backend *b, const struct op *op, struct err *e
 
     if (status != CRUN_OK)
         return status;
+    if (op->posted)
+        return shm_complete(s, op, e);
     if (op->kind == OP_SEND)
         return shm_send(s, op, e);
     if (op->kind == OP_RECEIVE)
@@ -61,19 +63,6 @@ static crun_status run_shm(struct backend *b, const struct op *op, struct err *e
 static bool post_shm(struct backend *b, const struct op *op)
 {
     return shm_post(shm_of(b), op);
-}
-
-static crun_status complete_shm(struct backend *b, const struct op *op, struct err *e)
-{
-    struct shm *s = shm_of(b);
-    crun_status status = shm_check_abort(s, e);
-
-    return status == CRUN_OK ? shm_complete(s, op, e) : status;
-}
-
-static bool gains_beside(const struct backend *b)
-{
-    return ((const struct shm *)(const void *)b)->cores_to_spare;
 }
 
 static void abort_shm(struct backend *b)
@@ -104,8 +93,6 @@ const struct backend_calls backend_shm = {
     .open = open_shm,
     .run = run_shm,
     .post = post_shm,
-    .complete = complete_shm,
-    .gains_beside = gains_beside,
     .abort = abort_shm,
     .alloc = alloc_shm,
     .free = free_shm,

@@ -89,9 +89,8 @@ struct shm {
     uint32_t round, step; /* meetings and steps so far */
     uint64_t end;         /* of the file */
     struct shm_area *areas;
-    bool crowded;        /* more ranks than cores */
-    bool cores_to_spare; /* a second one for each rank */
-    unsigned no_yields;  /* for so many times: they were in vain */
+    bool crowded;       /* more ranks than cores */
+    unsigned no_yields; /* for so many times: they were in vain */
 };
 
 /* -- layout -- */

@@ -111,7 +111,7 @@ void shm_cores_share(struct shm *s)
     all_allowed(s, &all);
     cores = CPU_COUNT(&all);
     s->crowded = cores < (int)s->team.size;
-    s->cores_to_spare = cores >= 2 * (int)s->team.size;
+    s->backend.cores_are_scarce = cores < 2 * (int)s->team.size;
     if (s->crowded)
         move_to(shm_cores_choose(s));
 }

@@ -279,7 +279,7 @@ static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
 static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage stage,
                               unsigned place, uint32_t target)
 {
-    bool beside = op_is_beside(op);
+    bool beside = op_overlaps(op);
 
     return (struct wait){
         .s = s,
@@ -351,7 +351,7 @@ static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *
             break;
         if (yields_in_vain(w))
             status = sleep_once(w, flag_of(w->s, w->stage, w->near), e);
-        else if (!op_is_beside(w->op) && clock_us() < yield_until)
+        else if (!op_overlaps(w->op) && clock_us() < yield_until)
             sched_yield();
         else
             status = sleep_once(w, f, e);

@@ -21,8 +21,8 @@ static struct {
     struct op op[RUNS_MAX];
     pthread_t thread[RUNS_MAX];
     unsigned runs, inside, aborts, tellings, posted, completed;
-    bool held;            /* run waits */
-    bool posts, no_gains; /* barriers are posted; there is no core to spare */
+    bool held;  /* run waits */
+    bool posts; /* barriers are posted */
     crun_status next;
 } seen = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -42,6 +42,7 @@ static crun_status run_it(struct backend *b, const struct op *op, struct err *e)
     while (seen.held && !abort_get(&aborted))
         pthread_cond_wait(&seen.changed, &seen.lock);
     seen.inside--;
+    seen.completed += op->posted;
     s = abort_get(&aborted) ? abort_get(&aborted) : seen.next;
     pthread_mutex_unlock(&seen.lock);
     err_set(e, "words of the backend");
@@ -65,26 +66,10 @@ static bool post_it(struct backend *b, const struct op *op)
     return seen.posts && op->kind == OP_BARRIER;
 }
 
-static crun_status complete_it(struct backend *b, const struct op *op, struct err *e)
-{
-    crun_status s = run_it(b, op, e);
-
-    seen.completed++;
-    return s;
-}
-
-static bool does_it_gain(const struct backend *b)
-{
-    (void)b;
-    return !seen.no_gains;
-}
-
 static const struct backend_calls calls = { .run = run_it,
                                             .post = post_it,
-                                            .complete = complete_it,
-                                            .gains_beside = does_it_gain,
                                             .abort = abort_it };
-static struct backend backend = { &calls };
+static struct backend backend = { .calls = &calls };
 
 static void tell(void *arg)
 {
@@ -244,10 +229,10 @@ END_TEST
 
 START_TEST(without_a_core_to_spare_who_waits_runs_it)
 {
-    struct op op = { .kind = OP_ALL_REDUCE, .start = OP_IF_IT_GAINS };
+    struct op op = { .kind = OP_ALL_REDUCE, .start = OP_IF_OVERLAP_PAYS };
     crun_work *work[3];
 
-    seen.no_gains = true;
+    backend.cores_are_scarce = true;
     for (unsigned i = 0; i < 3; i++)
         ck_assert_int_eq(engine_submit(engine, &op, &work[i]), CRUN_OK);
     ck_assert_int_eq(engine_wait(work[1]), CRUN_OK);
@@ -259,7 +244,7 @@ START_TEST(without_a_core_to_spare_who_waits_runs_it)
         ck_assert(pthread_equal(seen.thread[i], pthread_self()));
     ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
     ck_assert_int_eq(engine_wait(work[2]), CRUN_OK);
-    seen.no_gains = false;
+    backend.cores_are_scarce = false;
     ck_assert_int_eq(engine_submit(engine, &op, &work[0]), CRUN_OK);
     until_runs(5);
     ck_assert(!pthread_equal(seen.thread[4], pthread_self()));

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_ENGINE_OP_H
+#define WORKER_LIB_ENGINE_OP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker-lib/crun/worker.h"
+
+enum op_kind {
+    OP_ALL_REDUCE,
+    OP_BROADCAST,
+    OP_REDUCE_SCATTER,
+    OP_ALL_GATHER,
+    OP_ALL_TO_ALL,
+    OP_BARRIER,
+    OP_SEND,
+    OP_RECEIVE,
+    OP_KIND_COUNT
+};
+
+/* When an operation begins that the program does not wait for yet. */
+enum op_start {
+    OP_SOON,
+    OP_IF_OVERLAP_PAYS, /* soon, or with the wait for it if backend.cores_are_scarce */
+    OP_WHEN_WAITED
+};
+
+struct op {
+    enum op_kind kind;
+    crun_dtype type;
+    crun_op op;
+    int peer; /* root, or the other rank; a rank of the team */
+    const void *in;
+    void *out;
+    size_t count;
+    /* How many threads of the program wait for results: if none does, they compute, and
+     * need the core more than the operation does. NULL: the caller waits. */
+    const _Atomic unsigned *waiting;
+    enum op_start start;
+    /* The program leaves its buffers alone until the next operation of the team has
+     * ended, which then says for both that all ranks are done. */
+    bool followed;
+    bool posted;          /* backend_calls.post has begun it */
+    void *mark;           /* of backend_calls.mark */
+    uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
+    uint64_t deadline_ms; /* by clock_ms() */
+    uint64_t timeout_ms;  /* how long that was from the start, for messages */
+};
+
+/* Does the program compute while this operation runs? */
+static inline bool op_overlaps(const struct op *op)
+{
+    return op->waiting && atomic_load_explicit(op->waiting, memory_order_relaxed) == 0;
+}
+
+const char *op_name(enum op_kind kind); /* "all_reduce" */
+/* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5". Returns text. */
+char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
+                  size_t size);
+
+/* Gives operations their sequence numbers, in the order of the calls. */
+struct op_counter {
+    uint64_t collectives;
+    uint64_t *pairs; /* with each rank: sent at 2 * rank, received at 2 * rank + 1 */
+};
+
+bool op_counter_init(struct op_counter *c, unsigned size); /* false: no memory */
+void op_counter_fini(struct op_counter *c);
+uint64_t op_counter_next(struct op_counter *c, const struct op *op);
+
+#endif

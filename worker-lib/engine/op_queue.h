@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_ENGINE_OP_QUEUE_H
+#define WORKER_LIB_ENGINE_OP_QUEUE_H
+
+#include "worker-lib/engine/backend.h"
+
+/*
+ * Makes a backend that runs operations by itself out of one that runs them one at a
+ * time. `run` runs in the caller's thread, and so does what is queued before it. Works
+ * that were started run in one thread, which begins with the first of them; but an
+ * operation that the backend can post is posted by the caller, and one that need not
+ * start soon is left to the thread that waits for it.
+ */
+struct world_failure;
+
+struct op_queue_config {
+    struct backend *backend;
+    struct world_failure *failure;
+    struct flight_recorder *flight;
+    unsigned size;
+    uint64_t timeout_ms; /* of each operation, from its start */
+};
+
+/* NULL: no memory. `close` leaves the inner backend open; works that have not been
+ * waited for are freed. */
+struct backend *op_queue_open(const struct op_queue_config *config);
+
+#endif
