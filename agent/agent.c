@@ -492,7 +492,7 @@ static int join(struct agent *a, const char *unfit, struct err *e)
 
     a->containment = guard_containment(a->workers.guard);
     join_request_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
-    snprintf(cc.member.join.unfit, sizeof(cc.member.join.unfit), "%s", unfit);
+    snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
 }

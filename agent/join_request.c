@@ -12,7 +12,7 @@
 void join_request_fill(struct client_config *cc, const struct config *config,
                        struct server *local, const char *host, const char *containment)
 {
-    struct msg_join *join = &cc->member.join;
+    struct msg_join *join = &cc->session.join;
 
     *cc = (struct client_config){ .endpoints = local ? NULL : config->endpoints,
                                   .local = local };
@@ -27,11 +27,11 @@ void join_request_fill(struct client_config *cc, const struct config *config,
     join->workers = config->workers;
     join->node_rank = config->node_rank;
     join->config = config->job;
-    cc->member.connect_for_ms = config->job.join_timeout_ms;
-    cc->member.outage_grace_ms = config->outage_grace_ms;
-    cc->member.strict_fence = config->job.strict_fence;
-    memcpy(&cc->member.seed, join->incarnation.byte, sizeof(cc->member.seed));
-    cc->member.software = "crun " CRUN_VERSION;
+    cc->session.connect_for_ms = config->job.join_timeout_ms;
+    cc->session.outage_grace_ms = config->outage_grace_ms;
+    cc->session.strict_fence = config->job.strict_fence;
+    memcpy(&cc->session.seed, join->incarnation.byte, sizeof(cc->session.seed));
+    cc->session.software = "crun " CRUN_VERSION;
 }
 
 void join_request_name_host(char *host, size_t size)

@@ -16,15 +16,15 @@
 #include "rendezvous/server.h"
 
 /*
- * The member decides, this carries out. Whatever the loop brings goes to the member,
- * and then settle() does what is left: what the member could not be told while it was
- * calling us, what its owner must be told, the flush, the timer. The owner is only
- * called from there, so it may report or destroy the client from within.
+ * The session decides, the client carries out. Each event of the loop goes to the
+ * session. Then client_settle does what is left: it tells the session what it could not
+ * be told while it was calling, calls the owner, flushes, and arms the timer. The owner
+ * is only called from there, so it may report or destroy the client from within.
  *
- * One connection that the member asks for may be several tries at it. The kernel asks
- * again for a connection after a second, and the reconnect grace may be shorter: one
- * packet that is lost must not cost a node its place. So another try begins beside one
- * that is not answered, and the first that stands is the connection.
+ * One connection that the session asks for may take several tries at once. The kernel
+ * repeats a request for a connection after a second, and the reconnect grace may be
+ * shorter: a lost packet must not cost a node its place. So another try begins while
+ * one is not answered, and the first that is answered becomes the connection.
  */
 enum upcall_kind { UPCALL_ORDER, UPCALL_OUT, UPCALL_BACK, UPCALL_ABANDONED };
 
@@ -37,10 +37,10 @@ struct upcall {
     };
 };
 
-/* One connection, or a try at one. One that was given up still sends what is queued,
- * unheard. */
-struct link {
-    LIST_ENTRY(link) entry;
+/* A connection, or a try at one. A connection that was given up still sends what is
+ * queued; what it receives is ignored. */
+struct client_link {
+    LIST_ENTRY(client_link) entry;
     struct client *client;
     struct conn *conn;
     bool trying;
@@ -49,26 +49,26 @@ struct link {
 struct client {
     struct loop *loop;
     struct client_calls calls;
-    struct session *member;
-    struct server *local;  /* or */
-    struct dialer *dialer; /* where it is */
-    LIST_HEAD(, link) links;
-    struct link *link; /* the member's, or NULL */
+    struct session *session;
+    struct server *local; /* the rendezvous, if it is in this process; else */
+    struct dialer *dialer;
+    LIST_HEAD(, client_link) links;
+    struct client_link *link; /* the session's, or NULL */
     struct net_addr target;
     unsigned tries;
     struct loop_timer again;
-    bool opened, lost; /* not yet told to the member */
+    bool opened, lost; /* not yet told to the session */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
     STAILQ_HEAD(, upcall) upcalls;
     struct loop_timer timer;
     bool settling, destroyed;
 };
 
-static void settle(struct client *c);
+static void client_settle(struct client *c);
 
 /* -- the owner -------------------------------------------------------------------- */
 
-static struct upcall *queue_upcall(struct client *c, enum upcall_kind kind)
+static struct upcall *upcall_queue(struct client *c, enum upcall_kind kind)
 {
     struct upcall *u = xmalloc(sizeof(*u));
 
@@ -77,7 +77,7 @@ static struct upcall *queue_upcall(struct client *c, enum upcall_kind kind)
     return u;
 }
 
-static void give_upcall(struct client *c, const struct upcall *u)
+static void upcall_give(struct client *c, const struct upcall *u)
 {
     const struct client_calls *calls = &c->calls;
 
@@ -95,20 +95,21 @@ static void give_upcall(struct client *c, const struct upcall *u)
     }
 }
 
-static void give_upcalls(struct client *c)
+static void client_give_upcalls(struct client *c)
 {
     struct upcall *u;
 
     while (!c->destroyed && (u = STAILQ_FIRST(&c->upcalls))) {
         STAILQ_REMOVE_HEAD(&c->upcalls, entry);
-        give_upcall(c, u);
+        upcall_give(c, u);
         free(u);
     }
 }
 
 /* -- connections ------------------------------------------------------------------ */
 
-static void note_lost(struct client *c, const struct net_addr *where, const char *why)
+static void client_note_lost(struct client *c, const struct net_addr *where,
+                             const char *why)
 {
     char place[NET_TEXT_SIZE];
 
@@ -122,7 +123,7 @@ static void note_lost(struct client *c, const struct net_addr *where, const char
 
 static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
 {
-    struct link *l = arg;
+    struct client_link *l = arg;
     struct client *c = l->client;
 
     (void)conn;
@@ -131,8 +132,8 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
         return 0;
     if (c->calls.heard)
         c->calls.heard(c->calls.arg, m);
-    session_received(c->member, m, clock_ms());
-    settle(c);
+    session_received(c->session, m, clock_ms());
+    client_settle(c);
     return 0;
 }
 
@@ -143,7 +144,7 @@ static uint32_t on_body_max(void *arg, struct conn *conn)
     return FRAME_BODY_MAX;
 }
 
-static void forget_link(struct link *l)
+static void client_link_forget(struct client_link *l)
 {
     if (l->client->link == l)
         l->client->link = NULL;
@@ -151,74 +152,74 @@ static void forget_link(struct link *l)
     free(l);
 }
 
-static void give_up_tries(struct client *c)
+static void client_give_up_tries(struct client *c)
 {
-    struct link *next;
+    struct client_link *next;
 
     loop_timer_cancel(&c->again);
-    for (struct link *l = LIST_FIRST(&c->links); l; l = next) {
+    for (struct client_link *l = LIST_FIRST(&c->links); l; l = next) {
         next = LIST_NEXT(l, entry);
         if (!l->trying)
             continue;
         conn_destroy(l->conn);
-        forget_link(l);
+        client_link_forget(l);
     }
 }
 
 static void on_closed(void *arg, struct conn *conn, const char *why)
 {
-    struct link *l = arg;
+    struct client_link *l = arg;
     struct client *c = l->client;
     bool current = c->link == l || l->trying;
 
-    forget_link(l);
+    client_link_forget(l);
     if (!current)
         return;
-    give_up_tries(c); /* what is refused once is refused */
-    note_lost(c, c->local ? NULL : conn_peer(conn),
-              *why ? why : "the rendezvous has closed the connection");
-    settle(c);
+    client_give_up_tries(c); /* the others would be refused too */
+    client_note_lost(c, c->local ? NULL : conn_peer(conn),
+                     *why ? why : "the rendezvous has closed the connection");
+    client_settle(c);
 }
 
 static void on_connected(void *arg, struct conn *conn)
 {
-    struct link *l = arg;
+    struct client_link *l = arg;
     struct client *c = l->client;
 
     (void)conn;
     if (!l->trying)
         return;
     l->trying = false;
-    give_up_tries(c);
+    client_give_up_tries(c);
     c->link = l;
     c->opened = true;
-    settle(c);
+    client_settle(c);
 }
 
-static struct link *new_link(struct client *c)
+static struct client_link *client_link_create(struct client *c)
 {
-    struct link *l = xcalloc(1, sizeof(*l));
+    struct client_link *l = xcalloc(1, sizeof(*l));
 
     l->client = c;
     LIST_INSERT_HEAD(&c->links, l, entry);
     return l;
 }
 
-static struct conn_calls calls_of(struct link *l)
+static struct conn_calls client_link_calls(struct client_link *l)
 {
     return (struct conn_calls){
         .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = l
     };
 }
 
-static int try_target(struct client *c, struct err *e)
+static int client_try_target(struct client *c, struct err *e)
 {
-    struct link *l = new_link(c);
-    struct conn_calls calls = calls_of(l);
+    struct client_link *l = client_link_create(c);
+    struct conn_calls calls = client_link_calls(l);
 
     l->conn = conn_connect(c->loop, &c->target, on_connected, &calls, e);
     if (!l->conn) {
-        forget_link(l);
+        client_link_forget(l);
         return -1;
     }
     l->trying = true;
@@ -228,12 +229,12 @@ static int try_target(struct client *c, struct err *e)
     return 0;
 }
 
-/* That there cannot be one try more is the end of none. */
+/* If there cannot be another try, the first go on. */
 static void on_again(void *arg)
 {
     struct err e;
 
-    if (try_target(arg, &e) < 0)
+    if (client_try_target(arg, &e) < 0)
         log_debug("%s", e.text);
 }
 
@@ -243,33 +244,33 @@ static void on_found(void *arg, const struct net_addr *addr, const char *why)
     struct err e;
 
     if (!addr) {
-        note_lost(c, NULL, why);
+        client_note_lost(c, NULL, why);
     } else {
         c->target = *addr;
         c->tries = 0;
-        if (try_target(c, &e) < 0)
-            note_lost(c, addr, e.text);
+        if (client_try_target(c, &e) < 0)
+            client_note_lost(c, addr, e.text);
     }
-    settle(c);
+    client_settle(c);
 }
 
-static void connect_locally(struct client *c)
+static void client_connect_locally(struct client *c)
 {
     struct conn_calls calls;
     struct err e;
     int fd = server_connect_local(c->local, &e);
 
     if (fd < 0) {
-        note_lost(c, NULL, e.text);
+        client_note_lost(c, NULL, e.text);
         return;
     }
-    c->link = new_link(c);
-    calls = calls_of(c->link);
+    c->link = client_link_create(c);
+    calls = client_link_calls(c->link);
     c->link->conn = conn_create(c->loop, fd, false, &calls);
     c->opened = true;
 }
 
-/* -- what the member calls -------------------------------------------------------- */
+/* -- what the session calls -------------------------------------------------------- */
 
 static void on_disconnect(void *arg)
 {
@@ -277,7 +278,7 @@ static void on_disconnect(void *arg)
 
     if (c->dialer)
         dialer_cancel(c->dialer);
-    give_up_tries(c);
+    client_give_up_tries(c);
     c->opened = c->lost = false;
     if (!c->link)
         return;
@@ -292,7 +293,7 @@ static void on_connect(void *arg)
 
     on_disconnect(c);
     if (c->local)
-        connect_locally(c);
+        client_connect_locally(c);
     else
         dialer_next(c->dialer, on_found, c);
 }
@@ -307,19 +308,19 @@ static void on_send(void *arg, const struct msg *m)
 
 static void on_order(void *arg, const struct msg *m)
 {
-    queue_upcall(arg, UPCALL_ORDER)->order = *m;
+    upcall_queue(arg, UPCALL_ORDER)->order = *m;
 }
 
-static void queue_text(struct client *c, enum upcall_kind kind, const char *why)
+static void upcall_queue_text(struct client *c, enum upcall_kind kind, const char *why)
 {
-    struct upcall *u = queue_upcall(c, kind);
+    struct upcall *u = upcall_queue(c, kind);
 
     snprintf(u->why, sizeof(u->why), "%s", why);
 }
 
 static void on_outage(void *arg, bool out, const char *why)
 {
-    queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
+    upcall_queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
 }
 
 static void on_fence(void *arg, uint64_t until_ms)
@@ -332,26 +333,26 @@ static void on_fence(void *arg, uint64_t until_ms)
 
 static void on_abandoned(void *arg, const char *why)
 {
-    queue_text(arg, UPCALL_ABANDONED, why);
+    upcall_queue_text(arg, UPCALL_ABANDONED, why);
 }
 
 /* -- settling --------------------------------------------------------------------- */
 
-static void tell_member(struct client *c)
+static void client_tell_session(struct client *c)
 {
     if (c->lost) {
         c->lost = c->opened = false;
-        session_connection_lost(c->member, c->lost_why, clock_ms());
+        session_connection_lost(c->session, c->lost_why, clock_ms());
     }
     if (c->opened) {
         c->opened = false;
-        session_connected(c->member, clock_ms());
+        session_connected(c->session, clock_ms());
     }
 }
 
-static void arm(struct client *c)
+static void client_arm_timer(struct client *c)
 {
-    uint64_t at = session_next_tick(c->member);
+    uint64_t at = session_next_tick(c->session);
 
     if (at == UINT64_MAX)
         loop_timer_cancel(&c->timer);
@@ -359,40 +360,40 @@ static void arm(struct client *c)
         loop_timer_arm(&c->timer, at);
 }
 
-static void settle(struct client *c)
+static void client_settle(struct client *c)
 {
     if (c->settling || c->destroyed)
         return;
     c->settling = true;
-    tell_member(c);
-    give_upcalls(c);
+    client_tell_session(c);
+    client_give_upcalls(c);
     c->settling = false;
     if (c->destroyed)
         return;
     if (c->link)
         conn_flush(c->link->conn);
-    arm(c);
+    client_arm_timer(c);
 }
 
-static void ask_progress(struct client *c)
+static void client_ask_progress(struct client *c)
 {
     struct msg_heartbeat progress = { .step = 0 };
 
     if (!c->calls.progress)
         return;
     c->calls.progress(c->calls.arg, &progress);
-    session_set_progress(c->member, &progress);
+    session_set_progress(c->session, &progress);
 }
 
 static void on_timer(void *arg)
 {
     struct client *c = arg;
 
-    ask_progress(c);
+    client_ask_progress(c);
     c->settling = true; /* an address may be found at once */
-    session_tick(c->member, clock_ms());
+    session_tick(c->session, clock_ms());
     c->settling = false;
-    settle(c);
+    client_settle(c);
 }
 
 /* -- the whole -------------------------------------------------------------------- */
@@ -401,7 +402,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
                              const struct client_calls *calls, struct err *e)
 {
     struct client *c = xcalloc(1, sizeof(*c));
-    struct session_calls member_calls = {
+    struct session_calls session_calls = {
         .connect = on_connect,
         .disconnect = on_disconnect,
         .send = on_send,
@@ -421,24 +422,24 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
         free(c);
         return NULL;
     }
-    c->member = session_create(&config->member, &member_calls, clock_ms());
+    c->session = session_create(&config->session, &session_calls, clock_ms());
     loop_timer_init(&c->timer, loop, on_timer, c);
     loop_timer_init(&c->again, loop, on_again, c);
-    arm(c);
+    client_arm_timer(c);
     return c;
 }
 
 void client_destroy(struct client *c)
 {
     struct upcall *u;
-    struct link *l;
+    struct client_link *l;
 
     if (!c || c->destroyed)
         return;
     c->destroyed = true;
     while ((l = LIST_FIRST(&c->links))) {
         conn_destroy(l->conn);
-        forget_link(l);
+        client_link_forget(l);
     }
     while ((u = STAILQ_FIRST(&c->upcalls))) {
         STAILQ_REMOVE_HEAD(&c->upcalls, entry);
@@ -447,25 +448,25 @@ void client_destroy(struct client *c)
     dialer_destroy(c->dialer);
     loop_timer_fini(&c->timer);
     loop_timer_fini(&c->again);
-    session_destroy(c->member);
+    session_destroy(c->session);
     loop_defer(c->loop, free, c);
 }
 
 void client_report(struct client *c, const struct msg *msg)
 {
-    session_report(c->member, msg, clock_ms());
-    settle(c);
+    session_report(c->session, msg, clock_ms());
+    client_settle(c);
 }
 
 void client_bye(struct client *c)
 {
-    session_bye(c->member, clock_ms());
-    settle(c);
+    session_bye(c->session, clock_ms());
+    client_settle(c);
 }
 
-struct session *client_member(struct client *c)
+struct session *client_session(struct client *c)
 {
-    return c->member;
+    return c->session;
 }
 
 bool client_local_address(const struct client *c, char *buf, size_t size)

@@ -11,30 +11,30 @@ struct loop;
 struct server;
 
 /*
- * An agent's connection to its rendezvous: a member on an event loop. Asynchronous
- * throughout; name resolution happens in a thread of its own with a deadline.
+ * An agent's connection to its rendezvous: a session on an event loop. Nothing blocks;
+ * names are looked up in a thread of their own, with a deadline.
  */
 struct client_config {
-    struct session_config member;
+    struct session_config session;
     /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
     const char *endpoints;
-    /* The rendezvous is in this process: reached without the network. Must outlive the
-     * client. */
+    /* The rendezvous, if it is in this process; it must outlive the client. */
     struct server *local;
 };
 
-/* As in member_calls; from within any of them the client may be used or destroyed. */
+/* As in session_calls; from within the first three the client may be used or destroyed.
+ */
 struct client_calls {
     void (*order)(void *arg, const struct msg *m);
     void (*outage)(void *arg, bool out, const char *why);
     void (*abandoned)(void *arg, const char *why);
-    /* As in member_calls, at once: it must not use the client. May be NULL. */
+    /* As in session_calls; must not use the client. May be NULL. */
     void (*fence)(void *arg, uint64_t until_ms);
-    /* Asked before a heartbeat may go: what it is to say. May be NULL and must not use
-     * the client. */
+    /* Called before a heartbeat: what it shall say. Must not use the client. May be
+     * NULL. */
     void (*progress)(void *arg, struct msg_heartbeat *progress);
-    /* Every message as it comes in, for tools that count; may be NULL and must not use
-     * the client. */
+    /* Every message as it comes in, for tools that count. Must not use the client. May
+     * be NULL. */
     void (*heard)(void *arg, const struct msg *m);
     void *arg;
 };
@@ -46,10 +46,10 @@ void client_destroy(struct client *c); /* NULL is fine */
 
 void client_report(struct client *c, const struct msg *msg);
 void client_bye(struct client *c);
-struct session *client_member(struct client *c);
-/* Our address as the way to the rendezvous shows it; false while there is none. */
+struct session *client_session(struct client *c);
+/* The address of this end of the connection; false while there is none. */
 bool client_local_address(const struct client *c, char *buf, size_t size);
-/* Where the rendezvous is; NULL while there is no way to it, or in this process. */
+/* Where the rendezvous is; NULL without a connection, or if it is in this process. */
 const struct net_addr *client_peer(const struct client *c);
 
 #endif

@@ -4,15 +4,16 @@
 
 /* All connections of a server, and how a client connects. */
 #define CONTROL_CONNS_MAX 40000
-#define CONTROL_CONNS_UNKNOWN_MAX 16384 /* of them, those that have not said hello */
-#define VISITOR_OUT_WAIT (64u << 10)    /* while more waits, no request is answered */
-#define VISITORS_OUT_MAX (64u << 20)    /* for all that are not members together */
-#define VISITOR_REQUESTS_PER_TURN 8
-#define VISITORS_TURN_BYTES (256u << 10) /* of answers to all visitors in one turn */
-#define VISITOR_REQUEST_COST 1024        /* in the same bytes, besides its answer */
-#define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
-#define CONNECT_AGAIN_MS                                                               \
-    100 /* beside one that is not answered, then after twice that */
+#define CONNS_UNIDENTIFIED_MAX 16384 /* of them, those that have not joined a job */
+#define CTL_OUT_WAIT (64u << 10)     /* while more waits, no request is answered */
+#define OTHERS_OUT_MAX (64u << 20)   /* waits for all connections but the agents' */
+#define CTL_REQUESTS_PER_TURN 8
+#define CTL_TURN_BYTES (256u << 10) /* of answers to all of crunctl in one turn */
+#define CTL_REQUEST_COST 1024       /* in the same bytes, besides its answer */
+#define DESCRIPTORS_RESERVED 32     /* not for connections: journal, log, store, loop */
+
+/* for the next try, while one is not answered; after each it doubles */
+#define CONNECT_AGAIN_MS 100
 #define CONNECT_TRIES_MAX 4
 
 #endif

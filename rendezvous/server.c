@@ -4,11 +4,12 @@
  * between them and the registry, and at the end of every turn commits what the registry
  * has decided before any answer leaves. It decides nothing about jobs itself.
  *
- * Visitors share what a turn may spend on them: one whose answers wait to go out is not
- * read, the others take turns. So a member is answered soon, whatever they ask.
+ * Connections of crunctl share what a turn may spend on them: one whose answers wait to
+ * go out is not read, the others take turns. So an agent is answered soon, whatever
+ * they ask.
  *
- * When connections run out, the least that is lost goes first: a stranger, then a
- * visitor, the oldest first. A member's connection is never given up for another's.
+ * When connections run out, an unidentified one is closed for a new one, else one of
+ * crunctl, the oldest first; never that of an agent which has joined a job.
  */
 #include "rendezvous/server.h"
 
@@ -34,22 +35,21 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/registry/registry.h"
 
-enum standing {
-    STRANGER, /* has not said hello, or is an agent that has not joined: has a deadline
-               */
-    VISITOR,  /* crunctl */
-    MEMBER,   /* an agent that has joined a job */
-    STANDING_COUNT
+enum conn_class {
+    CLASS_UNIDENTIFIED, /* no HELLO yet, or no JOIN: it has a deadline */
+    CLASS_CTL,          /* crunctl */
+    CLASS_AGENT,        /* has joined a job */
+    CLASS_COUNT
 };
 
-struct guest {
-    TAILQ_ENTRY(guest) entry; /* in the list of its standing, oldest first */
-    STAILQ_ENTRY(guest) unsent_entry;
-    TAILQ_ENTRY(guest) queue_entry;
+struct peer_conn {
+    TAILQ_ENTRY(peer_conn) entry; /* in the list of its class, oldest first */
+    STAILQ_ENTRY(peer_conn) unsent_entry;
+    TAILQ_ENTRY(peer_conn) queue_entry;
     struct server *server;
     struct conn *conn; /* NULL once it is closed */
     struct registry_peer *peer;
-    enum standing standing;
+    enum conn_class class;
     bool unsent; /* something is queued: in server.unsent */
     bool queued; /* its requests wait for their share of a turn: in server.queue */
     uint64_t turn;
@@ -64,15 +64,15 @@ struct server {
     struct registry *registry;
     struct listener *listener; /* NULL once it takes no more */
     struct net_addr address;
-    TAILQ_HEAD(guests, guest) guests[STANDING_COUNT];
-    unsigned count[STANDING_COUNT];
-    STAILQ_HEAD(, guest) unsent;
-    struct guests queue;  /* visitors; the first is the next */
-    struct guest *served; /* the one whose turn it is */
+    TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
+    unsigned count[CLASS_COUNT];
+    STAILQ_HEAD(, peer_conn) unsent;
+    struct peer_conns queue;  /* of crunctl; the first is the next */
+    struct peer_conn *served; /* the one whose turn it is */
     struct loop_timer serve;
     uint64_t turn;
-    int64_t share;         /* what is left of this turn for visitors, in bytes */
-    size_t visitors_bytes; /* what waits for all but members: that much at most */
+    int64_t share;      /* what is left of this turn for crunctl, in bytes */
+    size_t other_bytes; /* at most what waits for all but agents */
     struct loop_timer tick;
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
@@ -81,27 +81,27 @@ struct server {
 
 /* -- the end of a turn ----------------------------------------------------------- */
 
-static void send_all(struct server *s)
+static void server_flush(struct server *s)
 {
-    struct guest *g;
+    struct peer_conn *p;
 
-    while ((g = STAILQ_FIRST(&s->unsent))) {
+    while ((p = STAILQ_FIRST(&s->unsent))) {
         STAILQ_REMOVE_HEAD(&s->unsent, unsent_entry);
-        g->unsent = false;
-        conn_flush(g->conn);
+        p->unsent = false;
+        conn_flush(p->conn);
     }
 }
 
-static void drop_heaviest(struct server *s);
+static void server_drop_heaviest(struct server *s);
 
-static void commit(struct server *s)
+static void server_commit(struct server *s)
 {
     struct err e;
 
     if (s->failed)
         return;
     if (registry_commit(s->registry, &e) == 0) {
-        send_all(s);
+        server_flush(s);
         return;
     }
     s->failed = true;
@@ -114,9 +114,9 @@ static void on_turn_end(void *arg)
     uint64_t now = clock_ms(), next;
 
     s->turn++;
-    s->share = VISITORS_TURN_BYTES;
-    while (s->visitors_bytes > VISITORS_OUT_MAX)
-        drop_heaviest(s);
+    s->share = CTL_TURN_BYTES;
+    while (s->other_bytes > OTHERS_OUT_MAX)
+        server_drop_heaviest(s);
     if (s->failed || !s->touched)
         return;
     s->touched = false;
@@ -124,7 +124,7 @@ static void on_turn_end(void *arg)
     if (now >= next)
         next = registry_tick(s->registry, now, clock_wall_ms());
     loop_timer_arm(&s->tick, next);
-    commit(s);
+    server_commit(s);
 }
 
 static void on_tick(void *arg)
@@ -132,113 +132,113 @@ static void on_tick(void *arg)
     ((struct server *)arg)->touched = true;
 }
 
-/* -- guests ---------------------------------------------------------------------- */
+/* -- connections ----------------------------------------------------------------- */
 
-static void enlist(struct guest *g, enum standing standing)
+static void peer_conn_enter_class(struct peer_conn *p, enum conn_class class)
 {
-    g->standing = standing;
-    TAILQ_INSERT_TAIL(&g->server->guests[standing], g, entry);
-    g->server->count[standing]++;
+    p->class = class;
+    TAILQ_INSERT_TAIL(&p->server->conns[class], p, entry);
+    p->server->count[class]++;
 }
 
-static void delist(struct guest *g)
+static void peer_conn_leave_class(struct peer_conn *p)
 {
-    TAILQ_REMOVE(&g->server->guests[g->standing], g, entry);
-    g->server->count[g->standing]--;
+    TAILQ_REMOVE(&p->server->conns[p->class], p, entry);
+    p->server->count[p->class]--;
 }
 
-/* Its connection is gone already, or goes now. */
-static void dismiss(struct guest *g)
+/* Also after its connection has closed. */
+static void peer_conn_destroy(struct peer_conn *p)
 {
-    struct server *s = g->server;
+    struct server *s = p->server;
 
-    delist(g);
-    if (g->queued)
-        TAILQ_REMOVE(&s->queue, g, queue_entry);
-    if (g->unsent)
-        STAILQ_REMOVE(&s->unsent, g, guest, unsent_entry);
-    conn_destroy(g->conn);
-    g->conn = NULL;
-    registry_disconnect(s->registry, g->peer, clock_ms());
+    peer_conn_leave_class(p);
+    if (p->queued)
+        TAILQ_REMOVE(&s->queue, p, queue_entry);
+    if (p->unsent)
+        STAILQ_REMOVE(&s->unsent, p, peer_conn, unsent_entry);
+    conn_destroy(p->conn);
+    p->conn = NULL;
+    registry_disconnect(s->registry, p->peer, clock_ms());
     s->touched = true;
-    free(g);
+    free(p);
 }
 
-/* A standing once gained is kept: an agent that was told to go is to hear it. */
-static void recognise(struct guest *g)
+/* A class is kept: an agent that is told to leave its job must still hear so. */
+static void peer_conn_classify(struct peer_conn *p)
 {
-    enum proto_phase phase = registry_phase(g->peer);
+    enum proto_phase phase = registry_phase(p->peer);
 
-    if (g->standing != STRANGER || (phase != PROTO_JOINED && phase != PROTO_CTL))
+    if (p->class != CLASS_UNIDENTIFIED || (phase != PROTO_JOINED && phase != PROTO_CTL))
         return;
-    delist(g);
-    enlist(g, phase == PROTO_CTL ? VISITOR : MEMBER);
-    conn_set_deadline(g->conn, 0, NULL);
+    peer_conn_leave_class(p);
+    peer_conn_enter_class(p, phase == PROTO_CTL ? CLASS_CTL : CLASS_AGENT);
+    conn_set_deadline(p->conn, 0, NULL);
 }
 
 static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
 {
-    struct guest *g = arg;
-    struct server *s = g->server;
+    struct peer_conn *p = arg;
+    struct server *s = p->server;
     size_t before = conn_waiting(c);
 
     s->touched = true;
-    if (registry_message(s->registry, g->peer, m, clock_ms(), clock_wall_ms(), e) < 0)
+    if (registry_message(s->registry, p->peer, m, clock_ms(), clock_wall_ms(), e) < 0)
         return -1;
-    if (g->standing == VISITOR) {
-        size_t spent = VISITOR_REQUEST_COST + conn_waiting(c) - before;
+    if (p->class == CLASS_CTL) {
+        size_t spent = CTL_REQUEST_COST + conn_waiting(c) - before;
 
         s->share -= (int64_t)spent;
-        g->spent += spent;
+        p->spent += spent;
     }
-    recognise(g);
+    peer_conn_classify(p);
     return 0;
 }
 
-/* -- whose requests are answered in a turn ------------------------------------------
- */
+/* -- requests of crunctl in one turn --------------------------------------------- */
 
-/* One that has had little so far, as an operator's, goes before those that had much. */
-static void enqueue(struct guest *g)
+/* A connection that has had little so far, as an operator's, is served before those
+ * that have had much. */
+static void peer_conn_queue(struct peer_conn *p)
 {
-    struct server *s = g->server;
+    struct server *s = p->server;
 
-    if (!g->queued && g != s->served && g->spent < VISITORS_TURN_BYTES)
-        TAILQ_INSERT_HEAD(&s->queue, g, queue_entry);
-    else if (!g->queued)
-        TAILQ_INSERT_TAIL(&s->queue, g, queue_entry);
-    g->queued = true;
+    if (!p->queued && p != s->served && p->spent < CTL_TURN_BYTES)
+        TAILQ_INSERT_HEAD(&s->queue, p, queue_entry);
+    else if (!p->queued)
+        TAILQ_INSERT_TAIL(&s->queue, p, queue_entry);
+    p->queued = true;
     loop_timer_arm(&s->serve, 0);
 }
 
 static bool on_ready(void *arg, struct conn *c)
 {
-    struct guest *g = arg;
-    struct server *s = g->server;
+    struct peer_conn *p = arg;
+    struct server *s = p->server;
 
-    if (g->standing == MEMBER)
+    if (p->class == CLASS_AGENT)
         return true;
-    if (conn_waiting(c) > VISITOR_OUT_WAIT)
-        return false; /* until some of it is out */
-    if (g->standing == STRANGER)
+    if (conn_waiting(c) > CTL_OUT_WAIT)
+        return false; /* until some of it is sent */
+    if (p->class == CLASS_UNIDENTIFIED)
         return true;
-    if (g->turn != s->turn)
-        g->requests = 0;
-    g->turn = s->turn;
-    if (s->share > 0 && g->requests < VISITOR_REQUESTS_PER_TURN &&
-        (s->served == g || TAILQ_EMPTY(&s->queue))) {
-        g->requests++;
+    if (p->turn != s->turn)
+        p->requests = 0;
+    p->turn = s->turn;
+    if (s->share > 0 && p->requests < CTL_REQUESTS_PER_TURN &&
+        (s->served == p || TAILQ_EMPTY(&s->queue))) {
+        p->requests++;
         return true;
     }
-    enqueue(g);
+    peer_conn_queue(p);
     return false;
 }
 
-/* Each of those that wait once, as far as the share of this turn goes. */
+/* Serve each queued connection once, as far as the share of this turn goes. */
 static void on_serve(void *arg)
 {
     struct server *s = arg;
-    const struct guest *last = TAILQ_LAST(&s->queue, guests);
+    const struct peer_conn *last = TAILQ_LAST(&s->queue, peer_conns);
 
     while (s->share > 0 && s->served != last) {
         s->served = TAILQ_FIRST(&s->queue);
@@ -254,73 +254,74 @@ static void on_serve(void *arg)
 static bool on_unreadable(void *arg, struct conn *c, const struct frame_header *h,
                           const char *why)
 {
-    struct guest *g = arg;
+    struct peer_conn *p = arg;
     struct msg m = { .type = (enum msg_type)h->type, .sequence = h->sequence };
 
     (void)c;
-    g->server->touched = true;
-    return registry_unreadable(g->server->registry, g->peer, &m, why);
+    p->server->touched = true;
+    return registry_unreadable(p->server->registry, p->peer, &m, why);
 }
 
 static uint32_t on_body_max(void *arg, struct conn *c)
 {
-    struct guest *g = arg;
+    struct peer_conn *p = arg;
 
     (void)c;
-    return proto_body_max(registry_phase(g->peer));
+    return proto_body_max(registry_phase(p->peer));
 }
 
 static void on_closed(void *arg, struct conn *c, const char *why)
 {
-    struct guest *g = arg;
+    struct peer_conn *p = arg;
     char who[256] = "";
 
-    if (g->standing != STRANGER)
-        registry_describe(g->peer, who, sizeof(who));
+    if (p->class != CLASS_UNIDENTIFIED)
+        registry_describe(p->peer, who, sizeof(who));
     if (why[0])
-        net_log_peer(&g->server->limit, LOG_INFO, conn_peer(c), "closed: %s%s%s", who,
+        net_log_peer(&p->server->limit, LOG_INFO, conn_peer(c), "closed: %s%s%s", who,
                      who[0] ? ": " : "", why);
-    dismiss(g);
+    peer_conn_destroy(p);
 }
 
-/* Count anew what waits for all but members; the one with the most goes if that is too
- * much. */
-static void drop_heaviest(struct server *s)
+/* Count again what waits for all but agents. If it is too much, the connection for
+ * which most waits is closed. */
+static void server_drop_heaviest(struct server *s)
 {
-    struct guest *g, *heaviest = NULL;
+    struct peer_conn *p, *heaviest = NULL;
 
-    s->visitors_bytes = 0;
-    for (int i = STRANGER; i <= VISITOR; i++)
-        TAILQ_FOREACH(g, &s->guests[i], entry)
+    s->other_bytes = 0;
+    for (int i = CLASS_UNIDENTIFIED; i <= CLASS_CTL; i++)
+        TAILQ_FOREACH(p, &s->conns[i], entry)
         {
-            s->visitors_bytes += conn_waiting(g->conn);
-            if (!heaviest || conn_waiting(g->conn) > conn_waiting(heaviest->conn))
-                heaviest = g;
+            s->other_bytes += conn_waiting(p->conn);
+            if (!heaviest || conn_waiting(p->conn) > conn_waiting(heaviest->conn))
+                heaviest = p;
         }
-    if (s->visitors_bytes <= VISITORS_OUT_MAX)
+    if (s->other_bytes <= OTHERS_OUT_MAX)
         return;
-    s->visitors_bytes -= conn_waiting(heaviest->conn);
+    s->other_bytes -= conn_waiting(heaviest->conn);
     net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
                  "closed: too much waits to be read by it and others");
-    dismiss(heaviest);
+    peer_conn_destroy(heaviest);
 }
 
-/* `host` is where it comes from, "" for this process, whose preface nobody needs. */
-static void take_guest(struct server *s, int fd, const char *host, uint64_t since_ms)
+/* `host` is where it comes from, "" for this process, which sends no preface. */
+static void peer_conn_create(struct server *s, int fd, const char *host,
+                             uint64_t since_ms)
 {
-    struct guest *g = xcalloc(1, sizeof(*g));
+    struct peer_conn *p = xcalloc(1, sizeof(*p));
     struct conn_calls calls = { .message = on_message,
                                 .unreadable = on_unreadable,
                                 .ready = on_ready,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
-                                .arg = g };
+                                .arg = p };
 
-    g->server = s;
-    g->conn = conn_create(s->loop, fd, *host != '\0', &calls);
-    g->peer = registry_connect(s->registry, g, host);
-    enlist(g, STRANGER);
-    conn_set_deadline(g->conn, since_ms + HELLO_DEADLINE_MS,
+    p->server = s;
+    p->conn = conn_create(s->loop, fd, *host != '\0', &calls);
+    p->peer = registry_connect(s->registry, p, host);
+    peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
+    conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS,
                       "it has not joined in time");
 }
 
@@ -330,7 +331,7 @@ int server_connect_local(struct server *s, struct err *e)
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
         return err_set_errno(e, errno, "cannot make a socket pair");
-    take_guest(s, end[0], "", clock_ms());
+    peer_conn_create(s, end[0], "", clock_ms());
     return end[1];
 }
 
@@ -347,7 +348,7 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     char host[NET_TEXT_SIZE];
 
     if (kind == FRAME_KIND_CONTROL) {
-        take_guest(s, fd, net_format_host(from, host, sizeof(host)), since_ms);
+        peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), since_ms);
         return;
     }
     if (kind == FRAME_KIND_STORE && s->config.store_client) {
@@ -359,27 +360,28 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     close(fd);
 }
 
-static bool drop_one(struct server *s)
+static bool server_drop_oldest(struct server *s)
 {
-    struct guest *g = TAILQ_FIRST(&s->guests[STRANGER]);
+    struct peer_conn *p = TAILQ_FIRST(&s->conns[CLASS_UNIDENTIFIED]);
 
     if (listener_drop_oldest(s->listener))
         return true;
-    if (!g)
-        g = TAILQ_FIRST(&s->guests[VISITOR]);
-    if (g)
-        dismiss(g);
-    return g != NULL;
+    if (!p)
+        p = TAILQ_FIRST(&s->conns[CLASS_CTL]);
+    if (p)
+        peer_conn_destroy(p);
+    return p != NULL;
 }
 
 static bool on_make_room(void *arg, const struct net_addr *from)
 {
     struct server *s = arg;
-    unsigned strangers = listener_waiting(s->listener) + s->count[STRANGER];
+    unsigned unidentified = listener_waiting(s->listener) +
+                            s->count[CLASS_UNIDENTIFIED];
 
-    if ((strangers < CONTROL_CONNS_UNKNOWN_MAX &&
+    if ((unidentified < CONNS_UNIDENTIFIED_MAX &&
          server_connections(s) < s->config.conns_max) ||
-        drop_one(s))
+        server_drop_oldest(s))
         return true;
     net_log_peer(&s->limit, LOG_INFO, from,
                  "refused: all of the %u connections there may be are in use",
@@ -392,35 +394,35 @@ static bool on_make_room(void *arg, const struct net_addr *from)
 static void on_send(void *arg, void *conn, const struct msg *m)
 {
     struct server *s = arg;
-    struct guest *g = conn;
+    struct peer_conn *p = conn;
 
     size_t before;
 
-    if (!g->conn)
+    if (!p->conn)
         return;
-    before = conn_waiting(g->conn);
-    conn_send(g->conn, m);
-    if (g->standing != MEMBER)
-        s->visitors_bytes += conn_waiting(g->conn) - before;
-    if (!g->unsent)
-        STAILQ_INSERT_TAIL(&s->unsent, g, unsent_entry);
-    g->unsent = true;
+    before = conn_waiting(p->conn);
+    conn_send(p->conn, m);
+    if (p->class != CLASS_AGENT)
+        s->other_bytes += conn_waiting(p->conn) - before;
+    if (!p->unsent)
+        STAILQ_INSERT_TAIL(&s->unsent, p, unsent_entry);
+    p->unsent = true;
 }
 
 static void on_hang_up(void *arg, void *conn)
 {
-    struct guest *g = conn;
+    struct peer_conn *p = conn;
 
     (void)arg;
-    if (g->conn)
-        conn_hang_up(g->conn);
+    if (p->conn)
+        conn_hang_up(p->conn);
 }
 
 static void on_event(void *arg, const struct msg_event *event)
 {
     const struct server *s = arg;
 
-    /* embedded, the agent says what its user should know */
+    /* an embedded rendezvous has a user who reads this */
     log_at(s->config.standalone ? LOG_INFO : LOG_DEBUG, "job \"%s\": %s", event->run_id,
            event->text);
 }
@@ -447,7 +449,7 @@ static unsigned conns_allowed(unsigned wanted)
                : DESCRIPTORS_RESERVED;
 }
 
-static int open_registry(struct server *s, struct err *e)
+static int server_open_registry(struct server *s, struct err *e)
 {
     struct registry_config config = {
         .standalone = s->config.standalone,
@@ -484,15 +486,15 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     s->loop = loop;
     s->config = *config;
     s->config.conns_max = conns_allowed(config->conns_max);
-    for (int i = 0; i < STANDING_COUNT; i++)
-        TAILQ_INIT(&s->guests[i]);
+    for (int i = 0; i < CLASS_COUNT; i++)
+        TAILQ_INIT(&s->conns[i]);
     STAILQ_INIT(&s->unsent);
     TAILQ_INIT(&s->queue);
-    s->share = VISITORS_TURN_BYTES;
+    s->share = CTL_TURN_BYTES;
     loop_timer_init(&s->serve, loop, on_serve, s);
     loop_timer_init(&s->tick, loop, on_tick, s);
     loop_on_turn_end(loop, on_turn_end, s);
-    if (open_registry(s, e) < 0)
+    if (server_open_registry(s, e) < 0)
         goto fail;
     if (config->listen.len > 0) {
         s->listener = listener_create(loop, &config->listen, &calls, e);
@@ -510,14 +512,14 @@ fail:
 
 void server_destroy(struct server *s)
 {
-    struct guest *g;
+    struct peer_conn *p;
 
     if (!s)
         return;
     listener_destroy(s->listener);
-    for (int i = 0; i < STANDING_COUNT; i++)
-        while ((g = TAILQ_FIRST(&s->guests[i])))
-            dismiss(g);
+    for (int i = 0; i < CLASS_COUNT; i++)
+        while ((p = TAILQ_FIRST(&s->conns[i])))
+            peer_conn_destroy(p);
     loop_off_turn_end(s->loop, on_turn_end, s);
     loop_timer_fini(&s->serve);
     loop_timer_fini(&s->tick);
@@ -530,7 +532,7 @@ void server_shut(struct server *s)
 {
     listener_destroy(s->listener);
     s->listener = NULL;
-    commit(s);
+    server_commit(s);
 }
 
 const struct net_addr *server_address(const struct server *s)
@@ -547,7 +549,7 @@ unsigned server_connections(const struct server *s)
 {
     unsigned count = s->listener ? listener_waiting(s->listener) : 0;
 
-    for (int i = 0; i < STANDING_COUNT; i++)
+    for (int i = 0; i < CLASS_COUNT; i++)
         count += s->count[i];
     return count;
 }

@@ -19,14 +19,14 @@ struct server;
  * lets the answers out. Embedded by the agent of one job, and the whole of crund.
  */
 struct server_config {
-    struct net_addr listen; /* port 0: any; zeroes: nobody comes over the network */
+    struct net_addr listen; /* port 0: any; zeroes: no listener */
     bool standalone;
     const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
     const struct job_config *job;
-    const char *state_dir; /* NULL: nothing is kept */
+    const char *state_dir; /* NULL: no journal */
     unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or what descriptors allow */
-    /* A store client has connected to the same port: its socket, nothing read. NULL:
-     * such connections are refused. The callee owns fd. */
+    /* A store client has connected to the same port: its socket, of which nothing was
+     * read. The callee owns fd. NULL: such connections are refused. */
     void (*store_client)(void *arg, int fd);
     /* The registry cannot go on (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
@@ -38,10 +38,10 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
 /* Closes the listener and all connections. */
 void server_destroy(struct server *s); /* NULL is fine */
 
-/* A connection to it from within this process: the client's end, or -1. */
+/* A connection from within this process: the client's end, or -1. */
 int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
 
-/* Take no more connections, commit, flush what is queued. For an orderly end. */
+/* At the end: take no more connections, commit, flush what is queued. */
 void server_shut(struct server *s);
 
 const struct net_addr *server_address(const struct server *s);

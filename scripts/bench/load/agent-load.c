@@ -296,7 +296,7 @@ static struct session_config session_config(const struct load *l, long long i)
 
 static void begin_agent(struct load *l, long long i)
 {
-    struct client_config config = { .member = session_config(l, i),
+    struct client_config config = { .session = session_config(l, i),
                                     .endpoints = l->o.endpoint };
     struct agent *a = &l->agent[i];
     struct client_calls calls = { .order = on_order,

@@ -126,23 +126,23 @@ static void stop_server(void)
 static struct client_config config_for(const char *endpoints)
 {
     struct client_config config = {
-        .member = { .join = { .run_id = "job",
-                              .incarnation = id128_random(),
-                              .host = "here",
-                              .workers = 2,
-                              .node_rank = -1,
-                              .config = { .min_nodes = 1,
-                                          .max_nodes = 1,
-                                          .lease_ms = 1000,
-                                          .join_timeout_ms = 10000,
-                                          .last_call_ms = 1000,
-                                          .shutdown_grace_ms = 1000,
-                                          .failure_grace_ms = 1000,
-                                          .scale = JOB_SCALE_NOW } },
-                    .connect_for_ms = 10000,
-                    .outage_grace_ms = 10000,
-                    .seed = 1,
-                    .software = "test" },
+        .session = { .join = { .run_id = "job",
+                               .incarnation = id128_random(),
+                               .host = "here",
+                               .workers = 2,
+                               .node_rank = -1,
+                               .config = { .min_nodes = 1,
+                                           .max_nodes = 1,
+                                           .lease_ms = 1000,
+                                           .join_timeout_ms = 10000,
+                                           .last_call_ms = 1000,
+                                           .shutdown_grace_ms = 1000,
+                                           .failure_grace_ms = 1000,
+                                           .scale = JOB_SCALE_NOW } },
+                     .connect_for_ms = 10000,
+                     .outage_grace_ms = 10000,
+                     .seed = 1,
+                     .software = "test" },
         .endpoints = endpoints,
     };
 
@@ -199,7 +199,7 @@ static void expect(const char *told)
 static void report(enum msg_type type)
 {
     struct msg m = { .type = type,
-                     .epoch = session_epoch(client_member(agent.client)) };
+                     .epoch = session_epoch(client_session(agent.client)) };
 
     if (type == MSG_STORE_READY)
         m.store_ready.port = 29500;
@@ -251,7 +251,7 @@ static void live_a_whole_life(void)
     client_bye(agent.client);
     while (!registry_is_idle(server_registry(server)))
         loop_turn(loop, 100);
-    ck_assert_int_eq(session_state(client_member(agent.client)), SESSION_OVER);
+    ck_assert_int_eq(session_state(client_session(agent.client)), SESSION_OVER);
     expect("");
 }
 
@@ -275,7 +275,7 @@ static void join_with_two(struct agent *a, const char *endpoint)
 {
     struct client_config config = config_for(endpoint);
 
-    config.member.join.config.min_nodes = config.member.join.config.max_nodes = 2;
+    config.session.join.config.min_nodes = config.session.join.config.max_nodes = 2;
     config.local = endpoint ? NULL : server;
     start(a, &config);
 }
@@ -313,7 +313,7 @@ START_TEST(a_heartbeat_keeps_the_connection)
     while (clock_ms() < until)
         loop_turn(loop, 100);
     expect("JOINED; START; ");
-    ck_assert_int_eq(session_state(client_member(agent.client)), SESSION_ATTACHED);
+    ck_assert_int_eq(session_state(client_session(agent.client)), SESSION_ATTACHED);
 }
 END_TEST
 
@@ -355,7 +355,7 @@ START_TEST(nobody_there_is_told_and_given_up)
     snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", dead_port(&fd));
     snprintf(refused, sizeof(refused), "%s: Connection refused", endpoint);
     config = config_for(endpoint);
-    config.member.connect_for_ms = 300;
+    config.session.connect_for_ms = 300;
     start_agent(&config);
     wait_until_told("out");
     ck_assert_str_eq(agent.why, refused);
@@ -439,7 +439,7 @@ START_TEST(a_daemon_that_comes_back_finds_its_agent)
     start_server(true, state_dir);
     wait_until_told("DONE");
     expect("out; back; JOINED; DONE; "); /* it has a slot by now */
-    ck_assert_uint_eq(session_unanswered(client_member(agent.client)), 0);
+    ck_assert_uint_eq(session_unanswered(client_session(agent.client)), 0);
 }
 END_TEST
 
@@ -510,7 +510,7 @@ START_TEST(a_client_does_not_wait_for_its_look_up)
 
     sem_init(&slow_may_end, 0, 0);
     sem_init(&slow_has_ended, 0, 0);
-    config.member.connect_for_ms = 100;
+    config.session.connect_for_ms = 100;
     start_agent(&config);
     wait_until_told("abandoned");
     expect("abandoned; ");
