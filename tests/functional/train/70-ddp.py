@@ -124,6 +124,8 @@ def test_torch():
 
 TESTS = {name[5:]: test for name, test in list(globals().items()) if name.startswith("test_")}
 
+if "san" in BIN.parent.name:  # which finds nothing in figures
+    del TESTS["torch"]
 for wanted in sys.argv[1:] or TESTS:
     TESTS[wanted]()
     print("ok", wanted)

@@ -21,7 +21,7 @@ from train_runs import Run, finished, main  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
 # under a sanitizer everything takes five times as long
-KILLS, SAMPLES = (2, 2560) if "san" in os.environ.get("BUILD", "") else (5, 6400)
+KILLS, SAMPLES = (2, 1280) if "san" in os.environ.get("BUILD", "") else (5, 6400)
 LONG = ["--model=mlp", "--batch=8", f"--train-limit={SAMPLES}", "--passes=3"]
 
 
