@@ -10,10 +10,10 @@
 #include "worker-lib/core/status.h"
 
 /*
- * Saving: each rank that has something of its own takes a copy and hands it to its
- * writer, a thread; nobody waits for the other ranks, for a checkpoint is there when
- * all its parts are. Loading: rank 0 alone reads and judges, and deals out what it
- * reads, so that all ranks have the same, or the same error.
+ * Saving: each rank that has state of its own copies it and hands the copy to a writer
+ * thread. No rank waits for the others: a checkpoint is complete when all its parts are
+ * there. Loading: rank 0 reads and validates the files and broadcasts what it reads, so
+ * that all ranks get the same state or the same error.
  */
 #define KEEP_DEFAULT 3
 #define EXTRA_KEY_MAX 128
@@ -27,20 +27,19 @@ struct crun_checkpoints {
     void (*warn)(void *arg, const char *text);
     void *arg;
     uint64_t generation;
-    int sharded; /* -1: not known yet */
+    int sharded; /* whether ranks have different state; -1: not known yet */
 
     pthread_t writer;
     bool has_writer, ending;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct checkpoint_copy *copy; /* being written, or to be */
+    struct checkpoint_copy *copy; /* to be written, or being written */
     struct checkpoint_set set;
-    crun_status status; /* of the last one */
+    crun_status status; /* of the last write */
     struct err error;
 };
 
-/* All that a checkpoint is about, in one row: the model's parts, then the optimizer's.
- */
+/* All parts of a checkpoint: the model's, then the optimizer's. */
 struct all_parts {
     struct state_part *part;
     unsigned count;
@@ -63,23 +62,22 @@ static bool gather_parts(crun_ddp *ddp, crun_optim *optim, struct all_parts *all
     return true;
 }
 
-/* -- opening ------------------------------------------------------------------------
- */
+/* -- opening --------------------------------------------------------------- */
 
-struct claim {
+struct directory_claim {
     int32_t status;
     uint64_t generation;
     struct err error;
 };
 
-/* What rank 0 found is what all return. */
-static crun_status share(crun_world *world, void *what, size_t size)
+/* All ranks get rank 0's bytes. */
+static crun_status broadcast_bytes(crun_world *world, void *what, size_t size)
 {
     return crun_broadcast(world, what, size, CRUN_U8, 0, NULL);
 }
 
-static struct crun_checkpoints *make(crun_world *world,
-                                     const crun_checkpoint_options *o)
+static struct crun_checkpoints *checkpoints_make(crun_world *world,
+                                                 const crun_checkpoint_options *o)
 {
     struct crun_checkpoints *c = calloc(1, sizeof(*c));
 
@@ -98,11 +96,11 @@ static struct crun_checkpoints *make(crun_world *world,
     return c;
 }
 
-/* The directory's next generation is this world's. */
+/* Rank 0 claims the directory's next generation for this world. */
 static crun_status claim_directory(crun_world *world, const char *directory,
                                    uint64_t *generation)
 {
-    struct claim claim = { .status = CRUN_OK };
+    struct directory_claim claim = { .status = CRUN_OK };
     crun_status status;
 
     if (!*directory || strlen(directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
@@ -110,7 +108,7 @@ static crun_status claim_directory(crun_world *world, const char *directory,
     if (crun_rank(world) == 0)
         claim.status = (int32_t)checkpoint_dir_claim(directory, &claim.generation,
                                                      &claim.error);
-    status = share(world, &claim, sizeof(claim));
+    status = broadcast_bytes(world, &claim, sizeof(claim));
     if (status != CRUN_OK)
         return status;
     *generation = claim.generation;
@@ -129,7 +127,7 @@ crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *wo
         status = claim_directory(world, options->directory, &generation);
     if (status != CRUN_OK)
         return status;
-    *checkpoints = make(world, options);
+    *checkpoints = checkpoints_make(world, options);
     if (!*checkpoints)
         return fail(CRUN_NO_MEMORY, "no memory for checkpoints");
     (*checkpoints)->generation = generation;
@@ -143,10 +141,9 @@ static crun_status need_directory(const struct crun_checkpoints *c, const char *
                                 "%s: these checkpoints have no directory", call);
 }
 
-/* -- saving -------------------------------------------------------------------------
- */
+/* -- saving ---------------------------------------------------------------- */
 
-static crun_status write_one(struct crun_checkpoints *c, struct err *e)
+static crun_status write_own_part(struct crun_checkpoints *c, struct err *e)
 {
     unsigned part = (unsigned)crun_rank(c->world) + 1;
     crun_status status = checkpoint_copy_write(c->copy, c->directory, &c->set,
@@ -171,7 +168,7 @@ static void *write_copies(void *arg)
         if (!c->copy)
             break;
         pthread_mutex_unlock(&c->lock);
-        status = write_one(c, &e);
+        status = write_own_part(c, &e);
         pthread_mutex_lock(&c->lock);
         checkpoint_copy_free(c->copy);
         c->copy = NULL;
@@ -195,14 +192,14 @@ static crun_status wait_until_idle(struct crun_checkpoints *c)
     return status;
 }
 
-static bool have_writer(struct crun_checkpoints *c)
+static bool ensure_writer(struct crun_checkpoints *c)
 {
     if (!c->has_writer)
         c->has_writer = thread_start(&c->writer, write_copies, c) == 0;
     return c->has_writer;
 }
 
-/* Whether any rank holds state that others do not: asked once, by all. */
+/* Whether any rank has state that others do not: all ranks find out once. */
 static crun_status find_sharded(struct crun_checkpoints *c, const struct all_parts *all)
 {
     int32_t sharded = checkpoint_is_sharded(all->part, all->count);
@@ -229,10 +226,10 @@ static struct checkpoint_facts facts_of(uint64_t step, const crun_optim *optim,
     return f;
 }
 
-static crun_status hand_over(struct crun_checkpoints *c, struct checkpoint_copy *copy,
-                             uint64_t step)
+static crun_status hand_to_writer(struct crun_checkpoints *c,
+                                  struct checkpoint_copy *copy, uint64_t step)
 {
-    if (!have_writer(c)) {
+    if (!ensure_writer(c)) {
         checkpoint_copy_free(copy);
         return fail(CRUN_SYSTEM, "cannot start the thread that writes checkpoints");
     }
@@ -248,7 +245,7 @@ static crun_status hand_over(struct crun_checkpoints *c, struct checkpoint_copy 
     return CRUN_OK;
 }
 
-/* The header of a file is JSON, which others are to read. */
+/* Extras are written to the file's header, which is JSON. */
 static crun_status check_extras(const crun_extra *extra, size_t extras)
 {
     for (size_t i = 0; i < extras; i++) {
@@ -272,40 +269,61 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
     return CRUN_OK;
 }
 
-crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *ddp,
-                                 crun_optim *optim, const crun_sampler *sampler,
-                                 const crun_extra *extra, size_t extras)
+/* What all ranks do together before any of them copies. */
+static crun_status prepare_save(struct crun_checkpoints *c, const struct all_parts *all,
+                                crun_ddp *ddp, crun_optim *optim,
+                                const crun_extra *extra, size_t extras)
 {
-    struct checkpoint_facts facts = facts_of(step, optim, sampler);
-    struct checkpoint_copy *copy = NULL;
-    struct all_parts all;
-    crun_status status, last;
-    bool ours;
+    crun_status status = find_sharded(c, all);
 
-    status = need_directory(c, "crun_checkpoint_save");
-    if (status != CRUN_OK)
-        return status;
-    if (!gather_parts(ddp, optim, &all))
-        return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
-    status = find_sharded(c, &all);
     if (status == CRUN_OK)
         status = check_extras(extra, extras);
     if (status == CRUN_OK)
         status = ddp_state_fetch(ddp);
     if (status == CRUN_OK && optim)
         status = optim_state_fetch(optim);
-    ours = status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded);
-    last = ours ? wait_until_idle(c) : CRUN_OK;
-    if (ours && last != CRUN_STALE) {
-        copy = checkpoint_copy_take(&facts, extra, extras, all.part, all.count,
-                                    crun_rank(c->world) == 0);
-        status = copy ? hand_over(c, copy, step)
-                      : fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
-    }
+    return status;
+}
+
+/* Copies this rank's part when the writer is idle. Returns the status of the write that
+ * is known: of this one if blocking, else of the one before. */
+static crun_status save_own_part(struct crun_checkpoints *c,
+                                 const struct checkpoint_facts *facts,
+                                 const struct all_parts *all, const crun_extra *extra,
+                                 size_t extras)
+{
+    crun_status last = wait_until_idle(c), status;
+    struct checkpoint_copy *copy;
+
+    if (last == CRUN_STALE)
+        return last;
+    copy = checkpoint_copy_take(facts, extra, extras, all->part, all->count,
+                                crun_rank(c->world) == 0);
+    if (!copy)
+        return fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
+    status = hand_to_writer(c, copy, facts->step);
+    if (status != CRUN_OK)
+        return status;
+    return c->blocking ? wait_until_idle(c) : last;
+}
+
+crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *ddp,
+                                 crun_optim *optim, const crun_sampler *sampler,
+                                 const crun_extra *extra, size_t extras)
+{
+    struct checkpoint_facts facts = facts_of(step, optim, sampler);
+    struct all_parts all;
+    crun_status status = need_directory(c, "crun_checkpoint_save");
+
+    if (status != CRUN_OK)
+        return status;
+    if (!gather_parts(ddp, optim, &all))
+        return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
+    status = prepare_save(c, &all, ddp, optim, extra, extras);
+    if (status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded))
+        status = save_own_part(c, &facts, &all, extra, extras);
     free(all.part);
-    if (status == CRUN_OK && copy && c->blocking)
-        return wait_until_idle(c);
-    return status != CRUN_OK ? status : last;
+    return status;
 }
 
 crun_status crun_checkpoint_wait(crun_checkpoints *c)
@@ -328,18 +346,16 @@ void crun_checkpoints_close(crun_checkpoints *c)
     free(c);
 }
 
-/* -- loading ------------------------------------------------------------------------
- */
+/* -- loading --------------------------------------------------------------- */
 
-/* What rank 0 says before it deals out; extras follow. */
-struct verdict {
+/* Broadcast by rank 0 before the state. */
+struct load_verdict {
     int32_t status;
     struct checkpoint_facts facts;
     struct err error;
 };
 
-/* The newest checkpoint that is whole: damaged ones are passed over, with a warning;
- * one of another training ends the search. */
+/* The newest complete checkpoint. Damaged ones are skipped with a warning. */
 static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_source **s,
                                struct err *e)
 {
@@ -367,9 +383,9 @@ static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_sou
     return status;
 }
 
-static crun_status judge(struct crun_checkpoints *c, const char *file,
-                         const struct all_parts *all, struct checkpoint_source **s,
-                         struct err *e)
+static crun_status open_matching_source(struct crun_checkpoints *c, const char *file,
+                                        const struct all_parts *all,
+                                        struct checkpoint_source **s, struct err *e)
 {
     crun_status status = file && *file ? checkpoint_source_open(s, file, e)
                                        : open_newest(c, s, e);
@@ -379,9 +395,9 @@ static crun_status judge(struct crun_checkpoints *c, const char *file,
     return status;
 }
 
-/* What of elements [begin, begin + count) this rank holds. */
-static void take(const struct state_part *p, size_t begin, size_t count,
-                 const char *chunk)
+/* Copies those of elements [begin, begin + count) that this rank has. */
+static void copy_owned_elements(const struct state_part *p, size_t begin, size_t count,
+                                const char *chunk)
 {
     size_t size = crun_dtype_size(p->type), end = begin + count;
 
@@ -396,8 +412,8 @@ static void take(const struct state_part *p, size_t begin, size_t count,
     }
 }
 
-static crun_status deal_part(crun_world *world, const struct state_part *p,
-                             const struct checkpoint_source *s, char *chunk)
+static crun_status broadcast_part(crun_world *world, const struct state_part *p,
+                                  const struct checkpoint_source *s, char *chunk)
 {
     size_t most = CHUNK_BYTES / crun_dtype_size(p->type);
     crun_status status = CRUN_OK;
@@ -409,13 +425,13 @@ static crun_status deal_part(crun_world *world, const struct state_part *p,
             checkpoint_source_read(s, p, at, n, chunk);
         status = crun_broadcast(world, chunk, n, p->type, 0, NULL);
         if (status == CRUN_OK)
-            take(p, at, n, chunk);
+            copy_owned_elements(p, at, n, chunk);
     }
     return status;
 }
 
-static crun_status deal(crun_world *world, const struct all_parts *all,
-                        const struct checkpoint_source *s)
+static crun_status broadcast_parts(crun_world *world, const struct all_parts *all,
+                                   const struct checkpoint_source *s)
 {
     char *chunk = malloc(CHUNK_BYTES);
     crun_status status = CRUN_OK;
@@ -423,13 +439,13 @@ static crun_status deal(crun_world *world, const struct all_parts *all,
     if (!chunk)
         return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     for (unsigned i = 0; status == CRUN_OK && i < all->count; i++)
-        status = deal_part(world, &all->part[i], s, chunk);
+        status = broadcast_part(world, &all->part[i], s, chunk);
     free(chunk);
     return status;
 }
 
-static crun_status apply(const struct checkpoint_facts *f, crun_optim *optim,
-                         crun_sampler *sampler)
+static crun_status apply_facts(const struct checkpoint_facts *f, crun_optim *optim,
+                               crun_sampler *sampler)
 {
     if (optim)
         optim_set_scalars(optim, &f->optim);
@@ -437,28 +453,39 @@ static crun_status apply(const struct checkpoint_facts *f, crun_optim *optim,
                                          : CRUN_OK;
 }
 
-static crun_status load(struct crun_checkpoints *c, const char *file,
-                        const struct all_parts *all, struct verdict *v,
-                        crun_optim *optim, crun_sampler *sampler, crun_extra *extra,
-                        size_t extras)
+/* What is loaded, and what becomes of it. */
+struct load_request {
+    const char *file; /* "": the newest in the directory */
+    crun_optim *optim;
+    crun_sampler *sampler;
+    crun_extra *extra;
+    size_t extras;
+    struct load_verdict verdict;
+};
+
+static crun_status load_and_broadcast(struct crun_checkpoints *c,
+                                      const struct all_parts *all,
+                                      struct load_request *l)
 {
+    struct load_verdict *v = &l->verdict;
     struct checkpoint_source *s = NULL;
     crun_status status;
 
     if (crun_rank(c->world) == 0) {
-        v->status = (int32_t)judge(c, file, all, &s, &v->error);
+        v->status = (int32_t)open_matching_source(c, l->file, all, &s, &v->error);
         if (v->status == CRUN_OK)
-            checkpoint_source_facts(s, &v->facts, extra, extras);
+            checkpoint_source_facts(s, &v->facts, l->extra, l->extras);
     }
-    status = share(c->world, v, sizeof(*v));
+    status = broadcast_bytes(c->world, v, sizeof(*v));
     if (status == CRUN_OK)
         status = fail_with((crun_status)v->status, &v->error);
-    for (size_t i = 0; status == CRUN_OK && i < extras; i++)
-        status = share(c->world, extra[i].value, sizeof(extra[i].value));
+    for (size_t i = 0; status == CRUN_OK && i < l->extras; i++)
+        status = broadcast_bytes(c->world, l->extra[i].value,
+                                 sizeof(l->extra[i].value));
     if (status == CRUN_OK)
-        status = apply(&v->facts, optim, sampler);
+        status = apply_facts(&v->facts, l->optim, l->sampler);
     if (status == CRUN_OK)
-        status = deal(c->world, all, s);
+        status = broadcast_parts(c->world, all, s);
     checkpoint_source_close(s);
     return status;
 }
@@ -468,23 +495,24 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
                                  crun_sampler *sampler, crun_extra *extra,
                                  size_t extras)
 {
-    struct verdict v = { .status = CRUN_OK };
+    struct load_request l = { file ? file : "",     optim, sampler, extra, extras,
+                              { .status = CRUN_OK } };
     struct all_parts all;
     crun_status status = CRUN_OK;
 
-    if (!file || !*file)
+    if (!*l.file)
         status = need_directory(c, "crun_checkpoint_load");
     if (status != CRUN_OK)
         return status;
     if (!gather_parts(ddp, optim, &all))
         return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
-    status = load(c, file, &all, &v, optim, sampler, extra, extras);
+    status = load_and_broadcast(c, &all, &l);
     if (status == CRUN_OK)
         status = ddp_state_put(ddp);
     if (status == CRUN_OK && optim)
         status = optim_state_put(optim);
     free(all.part);
     if (status == CRUN_OK && step)
-        *step = v.facts.step;
+        *step = l.verdict.facts.step;
     return status;
 }

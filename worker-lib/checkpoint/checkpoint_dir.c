@@ -59,7 +59,7 @@ static bool parse_new(const char *name, struct checkpoint_set *set)
     return checkpoint_parse(stem, set, &part);
 }
 
-/* The newest generation that any name tells of. -1: the directory cannot be read. */
+/* The newest generation in any name. -1: the directory cannot be read. */
 static int newest_generation(const char *dir, uint64_t *newest, struct err *e)
 {
     DIR *d = opendir(dir);
@@ -83,7 +83,7 @@ static int newest_generation(const char *dir, uint64_t *newest, struct err *e)
     return 0;
 }
 
-static int make_directories(const char *dir)
+static int make_directory_path(const char *dir)
 {
     char path[PATH_MAX];
 
@@ -120,8 +120,8 @@ crun_status checkpoint_dir_claim(const char *dir, uint64_t *generation, struct e
     char name[CHECKPOINT_NAME_MAX];
     int fd, claim = -1;
 
-    if (make_directories(dir) < 0) {
-        err_set_errno(e, errno, "cannot make the checkpoint directory %s", dir);
+    if (make_directory_path(dir) < 0) {
+        err_set_errno(e, errno, "cannot create the checkpoint directory %s", dir);
         return CRUN_SYSTEM;
     }
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -153,18 +153,17 @@ bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e
     uint64_t newest;
 
     if (newest_generation(dir, &newest, e) < 0 || newest <= generation)
-        return false; /* what cannot be read cannot be written either, and will say so
-                       */
+        return false; /* if it cannot be read, the write fails, too */
     err_set(e,
-            "generation %" PRIu64 " of this job writes to %s now, this one is %" PRIu64,
+            "generation %" PRIu64 " of this job now writes to %s, this one is %" PRIu64,
             newest, dir, generation);
     return true;
 }
 
-/* -- what is there ------------------------------------------------------------------
+/* -- what is present ------------------------------------------------------------------
  */
 
-static int newer_first(const void *a, const void *b)
+static int compare_newest_first(const void *a, const void *b)
 {
     const struct checkpoint_set *x = a, *y = b;
 
@@ -175,8 +174,8 @@ static int newer_first(const void *a, const void *b)
     return (x->parts < y->parts) - (x->parts > y->parts);
 }
 
-/* One entry for each checkpoint, whole or not, newest first. */
-static int collect(const char *dir, struct checkpoint_set **sets, size_t *count)
+/* One entry for each checkpoint, complete or not, newest first. */
+static int list_sets(const char *dir, struct checkpoint_set **sets, size_t *count)
 {
     DIR *d = opendir(dir);
     struct checkpoint_set *all = NULL, set;
@@ -200,11 +199,11 @@ static int collect(const char *dir, struct checkpoint_set **sets, size_t *count)
     if (d)
         closedir(d);
     if (n)
-        qsort(all, n, sizeof(*all), newer_first);
+        qsort(all, n, sizeof(*all), compare_newest_first);
     for (size_t i = 0; i < n; i++) {
-        if (!kept || newer_first(&all[kept - 1], &all[i]) != 0)
+        if (!kept || compare_newest_first(&all[kept - 1], &all[i]) != 0)
             all[kept++] = all[i];
-        all[kept - 1].there++;
+        all[kept - 1].present++;
     }
     *sets = all;
     *count = kept;
@@ -216,12 +215,12 @@ crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
 {
     size_t n, whole = 0;
 
-    if (collect(dir, sets, &n) < 0) {
+    if (list_sets(dir, sets, &n) < 0) {
         err_set_errno(e, errno, "cannot read the checkpoint directory %s", dir);
         return CRUN_SYSTEM;
     }
     for (size_t i = 0; i < n; i++)
-        if ((*sets)[i].there == (*sets)[i].parts)
+        if ((*sets)[i].present == (*sets)[i].parts)
             (*sets)[whole++] = (*sets)[i];
     *count = whole;
     return CRUN_OK;
@@ -254,12 +253,12 @@ void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep)
 
     if (!d)
         return;
-    collect(dir, &sets, &count);
+    list_sets(dir, &sets, &count);
     for (size_t i = 0; i < count; i++) {
         if (whole == keep)
             remove_set(dirfd(d), &sets[i]);
         else
-            whole += sets[i].there == sets[i].parts;
+            whole += sets[i].present == sets[i].parts;
     }
     remove_unfinished(d, generation);
     closedir(d);

@@ -10,20 +10,20 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * A directory of checkpoints, by the names in it:
+ * A directory of checkpoints. Its names are:
  *
- *   generation-7                                   the lives that have claimed it
- *   checkpoint-g7-s001200-1of4.safetensors         generation, step, part of how many
+ *   generation-7                                   claimed by the job's current start
+ *   checkpoint-g7-s001200-1of4.safetensors         generation, step, part, parts
  *   checkpoint-g7-s001200-1of4.safetensors.new     being written
  *
- * A checkpoint is there when all its parts are; each comes by a rename of its own, so
- * nobody waits for anybody. Generations order before steps: what an older life writes
- * late is never newer than what a newer one has written.
+ * A checkpoint is complete when all its parts are there. Each part appears by a rename
+ * of its own, so ranks do not wait for each other. Generations order before steps: a
+ * late write of an earlier start is never newer than a checkpoint of a later one.
  */
 struct checkpoint_set {
     uint64_t generation, step;
-    unsigned parts; /* it consists of */
-    unsigned there; /* of them */
+    unsigned parts;   /* that the checkpoint consists of */
+    unsigned present; /* parts in the directory */
 };
 
 #define CHECKPOINT_NAME_MAX 128
@@ -32,16 +32,16 @@ struct checkpoint_set {
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf);
 bool checkpoint_parse(const char *name, struct checkpoint_set *set, unsigned *part);
 
-/* Makes the directory, and its parents, where they are missing. */
+/* Creates the directory and its parents if they are missing. */
 crun_status checkpoint_dir_claim(const char *dir, uint64_t *generation, struct err *e);
-/* Whether a newer life has claimed it; then its words are in e. */
+/* Whether a newer generation has claimed the directory; then *e says so. */
 bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e);
 
-/* All that are whole, newest first; *sets is to be freed. */
+/* All complete checkpoints, newest first. The caller frees *sets. */
 crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
                                 size_t *count, struct err *e);
-/* Remove what is older than the newest `keep` whole ones, and what older generations
- * began to write. */
+/* Removes checkpoints older than the newest `keep` complete ones, and unfinished files
+ * of older generations. */
 void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep);
 
 #endif

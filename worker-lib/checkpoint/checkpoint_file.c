@@ -9,13 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME_ROOM                                                                      \
-    280 /* of a tensor: a parameter's name, and where its range begins                 \
-         */
+#define NAME_ROOM 280 /* a parameter's name, and where its range begins */
 #define OWN_WORDS 6
 
-/* -- a copy, and how it gets on disk -------------------------------------------------
- */
+/* -- writing a copy ---------------------------------------------------------------- */
 
 struct checkpoint_copy {
     struct tensors_item *item;
@@ -29,7 +26,7 @@ struct checkpoint_copy {
     uint8_t *data;
 };
 
-/* Ranges of one rank do not overlap. */
+/* The ranges of one rank do not overlap. */
 static bool is_whole(const struct state_part *p)
 {
     size_t held = 0;
@@ -47,13 +44,13 @@ bool checkpoint_is_sharded(const struct state_part *part, unsigned parts)
     return false;
 }
 
-static void add_word(struct checkpoint_copy *c, const char *key, const char *value)
+static void copy_add_word(struct checkpoint_copy *c, const char *key, const char *value)
 {
     c->word[c->words++] = (struct tensors_word){ key, value };
 }
 
-static void copy_words(struct checkpoint_copy *c, const struct checkpoint_facts *f,
-                       size_t extras)
+static void copy_add_words(struct checkpoint_copy *c, const struct checkpoint_facts *f,
+                           size_t extras)
 {
     snprintf(c->step, sizeof(c->step), "%" PRIu64, f->step);
     snprintf(c->sampler, sizeof(c->sampler),
@@ -61,18 +58,18 @@ static void copy_words(struct checkpoint_copy *c, const struct checkpoint_facts 
              f->sampler.seed, f->sampler.pass, f->sampler.dealt);
     snprintf(c->optim, sizeof(c->optim), "%" PRIu64 " %a %" PRIu32, f->optim.steps,
              (double)f->optim.scale, f->optim.good);
-    add_word(c, "format", "crun checkpoint 1");
-    add_word(c, "step", c->step);
-    add_word(c, "sampler", c->sampler);
-    add_word(c, "optimizer", c->optim);
+    copy_add_word(c, "format", "crun checkpoint 1");
+    copy_add_word(c, "step", c->step);
+    copy_add_word(c, "sampler", c->sampler);
+    copy_add_word(c, "optimizer", c->optim);
     for (size_t i = 0; i < extras; i++) {
         snprintf(c->key[i], NAME_ROOM, "extra.%s", c->extra[i].key);
-        add_word(c, c->key[i], c->extra[i].value);
+        copy_add_word(c, c->key[i], c->extra[i].value);
     }
 }
 
-static void copy_range(struct checkpoint_copy *c, const struct state_part *p,
-                       const struct state_range *r, size_t *at)
+static void copy_add_range(struct checkpoint_copy *c, const struct state_part *p,
+                           const struct state_range *r, size_t *at)
 {
     size_t bytes = r->count * crun_dtype_size(p->type);
     char *name = c->name[c->items];
@@ -88,8 +85,8 @@ static void copy_range(struct checkpoint_copy *c, const struct state_part *p,
     *at += bytes;
 }
 
-static bool make_room(struct checkpoint_copy *c, unsigned items, size_t bytes,
-                      size_t extras)
+static bool copy_alloc(struct checkpoint_copy *c, unsigned items, size_t bytes,
+                       size_t extras)
 {
     c->item = calloc(items + 1, sizeof(*c->item));
     c->name = calloc(items + 1, sizeof(*c->name));
@@ -114,17 +111,17 @@ struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *fact
             items++;
             bytes += part[i].range[r].count * crun_dtype_size(part[i].type);
         }
-    if (!c || !make_room(c, items, bytes, extras)) {
+    if (!c || !copy_alloc(c, items, bytes, extras)) {
         checkpoint_copy_free(c);
         return NULL;
     }
     if (extras)
         memcpy(c->extra, extra, extras * sizeof(*extra));
-    copy_words(c, facts, extras);
+    copy_add_words(c, facts, extras);
     for (unsigned i = 0; i < parts; i++)
         if (whole || !is_whole(&part[i]))
             for (unsigned r = 0; r < part[i].ranges; r++)
-                copy_range(c, &part[i], &part[i].range[r], &at);
+                copy_add_range(c, &part[i], &part[i].range[r], &at);
     return c;
 }
 
@@ -141,23 +138,23 @@ void checkpoint_copy_free(struct checkpoint_copy *c)
     free(c);
 }
 
-static crun_status sync_and_name(int dir, int fd, const char *new_name,
-                                 const char *name, struct err *e)
+static crun_status sync_and_rename(int dir, int fd, const char *new_name,
+                                   const char *name, struct err *e)
 {
     if (fsync(fd) < 0) {
         err_set_errno(e, errno, "cannot sync it");
         return errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
     }
     if (renameat(dir, new_name, dir, name) < 0 || fsync(dir) < 0) {
-        err_set_errno(e, errno, "cannot give it its name");
+        err_set_errno(e, errno, "cannot rename it");
         return CRUN_SYSTEM;
     }
     return CRUN_OK;
 }
 
-static crun_status write_new(const struct checkpoint_copy *c, int fd,
-                             const struct checkpoint_set *set, unsigned part,
-                             struct err *e)
+static crun_status write_tensors(const struct checkpoint_copy *c, int fd,
+                                 const struct checkpoint_set *set, unsigned part,
+                                 struct err *e)
 {
     char which[32], generation[24];
 
@@ -183,11 +180,11 @@ crun_status checkpoint_copy_write(const struct checkpoint_copy *c, const char *d
         status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
         err_set_errno(e, errno, "cannot create it");
     } else {
-        status = write_new(c, fd, set, part, e);
+        status = write_tensors(c, fd, set, part, e);
         if (status == CRUN_OK && checkpoint_dir_is_stale(dir, set->generation, e))
             status = CRUN_STALE;
         if (status == CRUN_OK)
-            status = sync_and_name(at, fd, new_name, name, e);
+            status = sync_and_rename(at, fd, new_name, name, e);
         if (status != CRUN_OK)
             unlinkat(at, new_name, 0);
         close(fd);
@@ -199,8 +196,7 @@ crun_status checkpoint_copy_write(const struct checkpoint_copy *c, const char *d
     return status;
 }
 
-/* -- a checkpoint to be read ---------------------------------------------------------
- */
+/* -- reading ----------------------------------------------------------------------- */
 
 struct checkpoint_source {
     struct tensors **file;
@@ -208,15 +204,15 @@ struct checkpoint_source {
     char path[PATH_MAX];
 };
 
-/* A row of elements that one file holds of a part. */
-struct piece {
+/* A range of a part's elements in one file. */
+struct stored_range {
     size_t begin, count;
     crun_dtype type;
     const void *data;
 };
 
-/* Whether an item is (a range of) the part of that name, and where it begins. */
-static bool is_of(const struct tensors_item *item, const char *name, size_t *begin)
+/* Whether an item is the part of that name, or a range of it; and where that begins. */
+static bool item_is_of(const struct tensors_item *item, const char *name, size_t *begin)
 {
     size_t length = strlen(name);
     char *end;
@@ -233,37 +229,37 @@ static bool is_of(const struct tensors_item *item, const char *name, size_t *beg
     return *end == '\0';
 }
 
-/* The piece of the part of that name that holds element `at`. */
-static bool find_piece(const struct checkpoint_source *s, const char *name, size_t at,
-                       struct piece *p)
+/* The range of the part of that name that has element `at`. */
+static bool find_stored_range(const struct checkpoint_source *s, const char *name,
+                              size_t at, struct stored_range *p)
 {
     for (unsigned f = 0; f < s->files; f++)
         for (unsigned i = 0; i < tensors_count(s->file[f]); i++) {
             const struct tensors_item *item = tensors_item(s->file[f], i);
 
-            *p = (struct piece){ 0, item->count, item->type, item->data };
-            if (is_of(item, name, &p->begin) && at >= p->begin &&
+            *p = (struct stored_range){ 0, item->count, item->type, item->data };
+            if (item_is_of(item, name, &p->begin) && at >= p->begin &&
                 at - p->begin < p->count)
                 return true;
         }
     return false;
 }
 
-/* How many elements of it there are, in all pieces. */
-static size_t elements(const struct checkpoint_source *s, const char *name)
+/* The number of the part's elements in all files. */
+static size_t count_elements(const struct checkpoint_source *s, const char *name)
 {
     size_t sum = 0, begin;
 
     for (unsigned f = 0; f < s->files; f++)
         for (unsigned i = 0; i < tensors_count(s->file[f]); i++)
-            if (is_of(tensors_item(s->file[f], i), name, &begin))
+            if (item_is_of(tensors_item(s->file[f], i), name, &begin))
                 sum += tensors_item(s->file[f], i)->count;
     return sum;
 }
 
-/* The name of a part of the same checkpoint, beside the first one. */
-static void sibling(const char *path, const struct checkpoint_set *set, unsigned part,
-                    char *buf, size_t size)
+/* The path of another part of the same checkpoint. */
+static void sibling_path(const char *path, const struct checkpoint_set *set,
+                         unsigned part, char *buf, size_t size)
 {
     const char *slash = strrchr(path, '/');
     char name[CHECKPOINT_NAME_MAX];
@@ -279,8 +275,8 @@ static const char *word_or_empty(const struct tensors *t, const char *key)
     return value ? value : "";
 }
 
-static bool belongs(const struct tensors *t, const struct tensors *first, unsigned part,
-                    unsigned parts)
+static bool is_part_of_set(const struct tensors *t, const struct tensors *first,
+                           unsigned part, unsigned parts)
 {
     char which[32];
 
@@ -291,8 +287,8 @@ static bool belongs(const struct tensors *t, const struct tensors *first, unsign
                0;
 }
 
-static crun_status open_parts(struct checkpoint_source *s,
-                              const struct checkpoint_set *set, struct err *e)
+static crun_status source_open_parts(struct checkpoint_source *s,
+                                     const struct checkpoint_set *set, struct err *e)
 {
     char path[PATH_MAX];
 
@@ -300,14 +296,14 @@ static crun_status open_parts(struct checkpoint_source *s,
         crun_status status;
 
         if (set->parts == 1)
-            snprintf(path, sizeof(path), "%s", s->path); /* whatever it is called */
+            snprintf(path, sizeof(path), "%s", s->path); /* whatever its name is */
         else
-            sibling(s->path, set, part, path, sizeof(path));
+            sibling_path(s->path, set, part, path, sizeof(path));
         status = tensors_open(&s->file[part - 1], path, e);
         if (status != CRUN_OK)
             return status;
         s->files = part;
-        if (!belongs(s->file[part - 1], s->file[0], part, set->parts)) {
+        if (!is_part_of_set(s->file[part - 1], s->file[0], part, set->parts)) {
             err_set(e, "%s: it is not part %u of %u of a checkpoint", path, part,
                     set->parts);
             return CRUN_CORRUPT;
@@ -334,7 +330,7 @@ crun_status checkpoint_source_open(struct checkpoint_source **source, const char
         err_set(e, "no memory to read %s", path);
     } else {
         snprintf(s->path, sizeof(s->path), "%s", path);
-        status = open_parts(s, &set, e);
+        status = source_open_parts(s, &set, e);
     }
     if (status == CRUN_OK)
         *source = s;
@@ -372,23 +368,23 @@ void checkpoint_source_facts(const struct checkpoint_source *s,
     }
 }
 
-static crun_status part_fits(const struct checkpoint_source *s,
-                             const struct state_part *part, struct err *e)
+static crun_status source_fits_part(const struct checkpoint_source *s,
+                                    const struct state_part *part, struct err *e)
 {
-    size_t there = elements(s, part->name);
-    struct piece p;
+    size_t there = count_elements(s, part->name);
+    struct stored_range p;
 
     if (!there && part->total)
         err_set(e, "%s has no %s: it is of another model or optimizer", s->path,
                 part->name);
     else if (there != part->total)
-        err_set(e, "%s: %s has %zu elements there and %zu here", s->path, part->name,
-                there, part->total);
+        err_set(e, "%s: %s has %zu elements in the file and %zu in the training",
+                s->path, part->name, there, part->total);
     else {
         for (size_t at = 0; at < part->total; at = p.begin + p.count)
-            if (!find_piece(s, part->name, at, &p) || p.type != part->type) {
-                err_set(e, "%s: %s is not a whole row of %s there", s->path, part->name,
-                        crun_dtype_name(part->type));
+            if (!find_stored_range(s, part->name, at, &p) || p.type != part->type) {
+                err_set(e, "%s: %s is not complete in the file, or not of %s", s->path,
+                        part->name, crun_dtype_name(part->type));
                 return CRUN_MISMATCH;
             }
         return CRUN_OK;
@@ -396,9 +392,9 @@ static crun_status part_fits(const struct checkpoint_source *s,
     return CRUN_MISMATCH;
 }
 
-/* What the file has and the training has not. */
-static const char *stranger(const struct checkpoint_source *s,
-                            const struct state_part *part, unsigned parts)
+/* An item that the file has and the training has not; or NULL. */
+static const char *find_unknown_item(const struct checkpoint_source *s,
+                                     const struct state_part *part, unsigned parts)
 {
     size_t begin;
 
@@ -407,7 +403,7 @@ static const char *stranger(const struct checkpoint_source *s,
             bool known = false;
 
             for (unsigned p = 0; p < parts && !known; p++)
-                known = is_of(tensors_item(s->file[f], i), part[p].name, &begin);
+                known = item_is_of(tensors_item(s->file[f], i), part[p].name, &begin);
             if (!known)
                 return tensors_item(s->file[f], i)->name;
         }
@@ -421,12 +417,12 @@ crun_status checkpoint_source_fits(const struct checkpoint_source *s,
     const char *other;
 
     for (unsigned i = 0; i < parts; i++) {
-        crun_status status = part_fits(s, &part[i], e);
+        crun_status status = source_fits_part(s, &part[i], e);
 
         if (status != CRUN_OK)
             return status;
     }
-    other = stranger(s, part, parts);
+    other = find_unknown_item(s, part, parts);
     if (!other)
         return CRUN_OK;
     err_set(e, "%s also has %s: it is of another model or optimizer", s->path, other);
@@ -438,9 +434,9 @@ void checkpoint_source_read(const struct checkpoint_source *s,
                             void *out)
 {
     size_t size = crun_dtype_size(part->type), end = begin + count;
-    struct piece p;
+    struct stored_range p;
 
-    for (size_t at = begin; at < end && find_piece(s, part->name, at, &p);) {
+    for (size_t at = begin; at < end && find_stored_range(s, part->name, at, &p);) {
         size_t skip = at - p.begin;
         size_t n = p.count - skip < end - at ? p.count - skip : end - at;
 

@@ -7,9 +7,9 @@
 #include "worker-lib/checkpoint/tensors.h"
 
 /*
- * What one rank writes of a checkpoint: a copy of its part of the training's state, so
- * that the training goes on while it is written; and a whole checkpoint, opened to be
- * read by pieces, however many ranks wrote it.
+ * Writing: a copy of one rank's part of the training's state, so that the training can
+ * continue while it is written. Reading: a complete checkpoint, whatever the number of
+ * ranks that wrote it.
  */
 struct checkpoint_facts {
     uint64_t step;
@@ -19,25 +19,25 @@ struct checkpoint_facts {
 
 struct checkpoint_copy;
 
-/* NULL: no memory. With `whole` everything is in it, else only what is this rank's
- * alone. */
+/* With `whole` the copy has all parts, else only those of which no rank has all. NULL:
+ * no memory. */
 struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *facts,
                                              const crun_extra *extra, size_t extras,
                                              const struct state_part *part,
                                              unsigned parts, bool whole);
 void checkpoint_copy_free(struct checkpoint_copy *copy);
 
-/* Whether some of this is held by other ranks too few to be written by one. */
+/* Whether this rank has only ranges of some part. */
 bool checkpoint_is_sharded(const struct state_part *part, unsigned parts);
 
-/* Temporary file, sync, rename, sync of the directory. */
+/* Writes a temporary file, syncs it, renames it, and syncs the directory. */
 crun_status checkpoint_copy_write(const struct checkpoint_copy *copy, const char *dir,
                                   const struct checkpoint_set *set, unsigned part,
                                   struct err *e);
 
 struct checkpoint_source;
 
-/* `path` is its first part. CRUN_CORRUPT: it is not to be used; CRUN_NOT_FOUND. */
+/* `path` is its first part. CRUN_CORRUPT: a part is damaged; CRUN_NOT_FOUND. */
 crun_status checkpoint_source_open(struct checkpoint_source **s, const char *path,
                                    struct err *e);
 void checkpoint_source_close(struct checkpoint_source *s); /* NULL is fine */
@@ -45,11 +45,11 @@ void checkpoint_source_close(struct checkpoint_source *s); /* NULL is fine */
 void checkpoint_source_facts(const struct checkpoint_source *s,
                              struct checkpoint_facts *facts, crun_extra *extra,
                              size_t extras);
-/* CRUN_MISMATCH if it is not of a training with these parts. */
+/* CRUN_MISMATCH if it is from a training with other parts. */
 crun_status checkpoint_source_fits(const struct checkpoint_source *s,
                                    const struct state_part *part, unsigned parts,
                                    struct err *e);
-/* Elements [begin, begin + count) of a part that fits. */
+/* Copies elements [begin, begin + count) of a part that fits. */
 void checkpoint_source_read(const struct checkpoint_source *s,
                             const struct state_part *part, size_t begin, size_t count,
                             void *out);

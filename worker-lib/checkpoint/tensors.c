@@ -17,8 +17,10 @@
 
 #define LENGTH_BYTES 8
 #define HEADER_MAX ((size_t)64 << 20)
-#define WORDS "__metadata__"
-#define CHECKSUM "{\"" WORDS "\":{\"crc32\":\"" /* every header of ours begins so */
+#define METADATA "__metadata__"
+#define CHECKSUM                                                                       \
+    "{\"" METADATA "\":{\"crc32\":\"" /* all our headers begin with this               \
+                                       */
 #define CHECKSUM_AT (LENGTH_BYTES + sizeof(CHECKSUM) - 1)
 #define CHECKSUM_DIGITS 8
 #define NO_CHECKSUM "00000000"
@@ -33,14 +35,14 @@ static const size_t type_sizes[CRUN_DTYPE_COUNT] = {
     [CRUN_I32] = 4, [CRUN_I64] = 8, [CRUN_U8] = 1,
 };
 
-/* The length travels with its lowest byte first. */
-static void put_length(uint8_t *at, uint64_t length)
+/* The length is stored in little-endian order. */
+static void encode_length(uint8_t *at, uint64_t length)
 {
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         at[i] = (uint8_t)(length >> 8 * i);
 }
 
-static uint64_t get_length(const uint8_t *at)
+static uint64_t decode_length(const uint8_t *at)
 {
     uint64_t length = 0;
 
@@ -49,8 +51,7 @@ static uint64_t get_length(const uint8_t *at)
     return length;
 }
 
-/* -- writing ------------------------------------------------------------------------
- */
+/* -- writing ----------------------------------------------------------------------- */
 
 static bool add_item(cJSON *root, const struct tensors_item *item, uint64_t *at)
 {
@@ -69,17 +70,17 @@ static bool add_item(cJSON *root, const struct tensors_item *item, uint64_t *at)
     return true;
 }
 
-static char *print_header(const struct tensors_word *word, unsigned words,
-                          const struct tensors_item *item, unsigned items)
+static char *print_header_json(const struct tensors_word *word, unsigned words,
+                               const struct tensors_item *item, unsigned items)
 {
     cJSON *root = cJSON_CreateObject();
-    cJSON *said = cJSON_AddObjectToObject(root, WORDS);
-    bool ok = said && cJSON_AddStringToObject(said, "crc32", NO_CHECKSUM);
+    cJSON *metadata = cJSON_AddObjectToObject(root, METADATA);
+    bool ok = metadata && cJSON_AddStringToObject(metadata, "crc32", NO_CHECKSUM);
     uint64_t at = 0;
     char *text;
 
     for (unsigned i = 0; ok && i < words; i++)
-        ok = cJSON_AddStringToObject(said, word[i].key, word[i].value);
+        ok = cJSON_AddStringToObject(metadata, word[i].key, word[i].value);
     for (unsigned i = 0; ok && i < items; i++)
         ok = add_item(root, &item[i], &at);
     text = ok ? cJSON_PrintUnformatted(root) : NULL;
@@ -87,17 +88,17 @@ static char *print_header(const struct tensors_word *word, unsigned words,
     return text;
 }
 
-/* Length and header, with the checksum still zeros; the data begins on 8 bytes. */
-static uint8_t *make_front(const struct tensors_word *word, unsigned words,
-                           const struct tensors_item *item, unsigned items,
-                           size_t *size)
+/* Length and header, with a checksum of zeros, padded to 8 bytes. */
+static uint8_t *make_header(const struct tensors_word *word, unsigned words,
+                            const struct tensors_item *item, unsigned items,
+                            size_t *size)
 {
-    char *text = print_header(word, words, item, items);
+    char *text = print_header_json(word, words, item, items);
     size_t length = text ? strlen(text) : 0, padded = (length + 7) / 8 * 8;
     uint8_t *front = text ? malloc(LENGTH_BYTES + padded) : NULL;
 
     if (front) {
-        put_length(front, padded);
+        encode_length(front, padded);
         memset(front + LENGTH_BYTES, ' ', padded);
         memcpy(front + LENGTH_BYTES, text, length);
         *size = LENGTH_BYTES + padded;
@@ -106,7 +107,7 @@ static uint8_t *make_front(const struct tensors_word *word, unsigned words,
     return front;
 }
 
-static crun_status write_part(int fd, const void *data, size_t size, struct err *e)
+static crun_status write_bytes(int fd, const void *data, size_t size, struct err *e)
 {
     int errnum = fd_write_all(fd, data, &size);
 
@@ -128,7 +129,7 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
     crun_status status;
     char digits[CHECKSUM_DIGITS + 1];
     size_t size;
-    uint8_t *front = make_front(word, words, item, items, &size);
+    uint8_t *front = make_header(word, words, item, items, &size);
     uLong sum;
 
     if (!front) {
@@ -137,19 +138,18 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
     }
     sum = crc32_z(0, front, size);
     for (unsigned i = 0; i < items; i++)
-        if (item_bytes(&item[i])) /* of no bytes at all zlib gives the first sum */
+        if (item_bytes(&item[i])) /* for no bytes zlib would return the initial sum */
             sum = crc32_z(sum, item[i].data, item_bytes(&item[i]));
     snprintf(digits, sizeof(digits), "%08lx", sum);
     memcpy(front + CHECKSUM_AT, digits, CHECKSUM_DIGITS);
-    status = write_part(fd, front, size, e);
+    status = write_bytes(fd, front, size, e);
     for (unsigned i = 0; status == CRUN_OK && i < items; i++)
-        status = write_part(fd, item[i].data, item_bytes(&item[i]), e);
+        status = write_bytes(fd, item[i].data, item_bytes(&item[i]), e);
     free(front);
     return status;
 }
 
-/* -- reading ------------------------------------------------------------------------
- */
+/* -- reading ----------------------------------------------------------------------- */
 
 struct tensors {
     uint8_t *map;
@@ -176,7 +176,7 @@ static bool checksum_is_right(const struct tensors *t)
     return memcmp(digits, t->map + CHECKSUM_AT, CHECKSUM_DIGITS) == 0;
 }
 
-static bool is_number(const cJSON *n, uint64_t *value)
+static bool json_is_count(const cJSON *n, uint64_t *value)
 {
     if (!cJSON_IsNumber(n) || n->valuedouble < 0 || n->valuedouble > 9e15)
         return false;
@@ -194,9 +194,9 @@ static bool read_type(const char *name, crun_dtype *type)
     return false;
 }
 
-/* Tensors lie one behind the other, without gaps; *at is where this one must begin. */
-static bool read_item(const cJSON *o, const uint8_t *data, uint64_t room, uint64_t *at,
-                      struct tensors_item *item)
+/* Tensors follow each other without gaps; *at is where this one must begin. */
+static bool tensors_read_item(const cJSON *o, const uint8_t *data, uint64_t room,
+                              uint64_t *at, struct tensors_item *item)
 {
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(o, "data_offsets");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(o, "shape"), *extent;
@@ -205,12 +205,12 @@ static bool read_item(const cJSON *o, const uint8_t *data, uint64_t room, uint64
     if (!read_type(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "dtype")),
                    &item->type) ||
         !cJSON_IsArray(shape) || cJSON_GetArraySize(offsets) != 2 ||
-        !is_number(cJSON_GetArrayItem(offsets, 0), &begin) ||
-        !is_number(cJSON_GetArrayItem(offsets, 1), &end))
+        !json_is_count(cJSON_GetArrayItem(offsets, 0), &begin) ||
+        !json_is_count(cJSON_GetArrayItem(offsets, 1), &end))
         return false;
     cJSON_ArrayForEach(extent, shape)
     {
-        if (!is_number(extent, &n) || (n && count > room / n))
+        if (!json_is_count(extent, &n) || (n && count > room / n))
             return false;
         count *= n;
     }
@@ -224,7 +224,7 @@ static bool read_item(const cJSON *o, const uint8_t *data, uint64_t room, uint64
     return true;
 }
 
-static bool words_are_words(const cJSON *words)
+static bool words_are_strings(const cJSON *words)
 {
     const cJSON *w;
 
@@ -238,7 +238,7 @@ static bool words_are_words(const cJSON *words)
     return true;
 }
 
-static bool read_items(struct tensors *t, uint64_t header)
+static bool tensors_read_items(struct tensors *t, uint64_t header)
 {
     const uint8_t *data = t->map + LENGTH_BYTES + header;
     uint64_t room = t->size - LENGTH_BYTES - header, at = 0;
@@ -249,34 +249,34 @@ static bool read_items(struct tensors *t, uint64_t header)
         return false;
     cJSON_ArrayForEach(o, t->root)
     {
-        if (strcmp(o->string, WORDS) == 0) {
-            if (!words_are_words(o))
+        if (strcmp(o->string, METADATA) == 0) {
+            if (!words_are_strings(o))
                 return false;
-        } else if (!read_item(o, data, room, &at, &t->item[t->items++])) {
+        } else if (!tensors_read_item(o, data, room, &at, &t->item[t->items++])) {
             return false;
         }
     }
     return at == room;
 }
 
-static const char *read_all(struct tensors *t)
+static const char *tensors_read(struct tensors *t)
 {
     uint64_t header;
 
     if (t->size < LENGTH_BYTES)
         return "it is too short";
-    header = get_length(t->map);
+    header = decode_length(t->map);
     if (header > HEADER_MAX || header > t->size - LENGTH_BYTES)
-        return "it is cut off, or no tensor file";
+        return "it is cut short, or not a tensor file";
     if (!checksum_is_right(t))
         return "its checksum is wrong";
     t->root = cJSON_ParseWithLength((const char *)t->map + LENGTH_BYTES, header);
-    if (!cJSON_IsObject(t->root) || !read_items(t, header))
-        return "its header makes no sense";
+    if (!cJSON_IsObject(t->root) || !tensors_read_items(t, header))
+        return "its header is invalid";
     return NULL;
 }
 
-static crun_status map(struct tensors *t, const char *path, struct err *e)
+static crun_status tensors_map(struct tensors *t, const char *path, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -309,8 +309,8 @@ crun_status tensors_open(struct tensors **tensors, const char *path, struct err 
         err_set(e, "no memory to read %s", path);
         return CRUN_NO_MEMORY;
     }
-    status = map(t, path, e);
-    if (status == CRUN_OK && (wrong = read_all(t))) {
+    status = tensors_map(t, path, e);
+    if (status == CRUN_OK && (wrong = tensors_read(t))) {
         err_set(e, "%s: %s", path, wrong);
         status = CRUN_CORRUPT;
     }
@@ -334,7 +334,7 @@ void tensors_close(struct tensors *t)
 
 const char *tensors_word(const struct tensors *t, const char *key)
 {
-    const cJSON *words = cJSON_GetObjectItemCaseSensitive(t->root, WORDS);
+    const cJSON *words = cJSON_GetObjectItemCaseSensitive(t->root, METADATA);
 
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(words, key));
 }

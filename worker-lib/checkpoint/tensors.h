@@ -8,10 +8,9 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * Files of named tensors and a few words about them, in the safetensors format: eight
- * bytes with the header's length, the header (JSON), the data. Of what the format
- * leaves open, ours always have "crc32" as the first of their words: of the whole file,
- * with that checksum's own eight digits taken for zeros.
+ * Files of named tensors and metadata in the safetensors format: eight bytes with the
+ * header's length, the header (JSON), the data. The first metadata of our files is
+ * "crc32": the checksum of the whole file, with zeros in place of its own eight digits.
  */
 struct tensors_word {
     const char *key, *value;
@@ -29,7 +28,7 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
                           const struct tensors_item *item, unsigned items,
                           struct err *e);
 
-/* A file, mapped, whole and proved so: CRUN_NOT_FOUND, CRUN_CORRUPT, CRUN_SYSTEM. */
+/* Maps a file and verifies its checksum: CRUN_NOT_FOUND, CRUN_CORRUPT, CRUN_SYSTEM. */
 struct tensors;
 crun_status tensors_open(struct tensors **t, const char *path, struct err *e);
 void tensors_close(struct tensors *t); /* NULL is fine */
