@@ -448,7 +448,8 @@ static const struct other_training {
     struct state_part part;
     const char *words;
 } others[] = {
-    { { "fc.weight", CRUN_F32, TOTAL + 1, &weight_range, 1 }, "1000 elements there" },
+    { { "fc.weight", CRUN_F32, TOTAL + 1, &weight_range, 1 },
+      "1000 elements in the file" },
     { { "fc.weight", CRUN_I32, TOTAL, &weight_range, 1 },
       "not complete in the file, or not of i32" },
     { { "fc.bias", CRUN_F32, TOTAL, &weight_range, 1 }, "has no fc.bias" },
