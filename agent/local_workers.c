@@ -67,7 +67,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
 
 void local_workers_release(struct local_workers *w)
 {
-    logs_clear(w->logs);
+    logs_remove_empty_dirs(w->logs);
     guard_disconnect(w->guard);
 }
 

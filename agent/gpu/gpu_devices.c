@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CUDA_VISIBLE_DEVICES as CUDA reads it: a list of numbers, of GPUs' names or of parts'
- * names, where the first entry says which; the list ends before the first entry that
- * names nothing, and a list that names one thing twice is empty. A name may be cut
- * short as long as it fits one only. Of parts, CUDA shows a process the first alone.
+ * CUDA_VISIBLE_DEVICES as CUDA reads it: a list of numbers, of names of GPUs, or of
+ * names of parts; the first entry decides which. The list ends before the first entry
+ * that names nothing, and a list that names one thing twice is empty. A name may be cut
+ * short as long as it fits only one. Of parts, CUDA shows a process only the first.
  * Numbers go by PCI address, as CUDA's do unless the GPUs differ (CUDA_DEVICE_ORDER).
  */
 #include "agent/gpu/gpu_devices.h"
@@ -16,7 +16,7 @@
 #include "agent/gpu/gpu_list.h"
 #include "rendezvous/base/xalloc.h"
 
-static const struct gpu_list *machine(void)
+static const struct gpu_list *machine_gpus(void)
 {
     static struct gpu_list list;
     static bool asked;
@@ -46,14 +46,14 @@ static bool next_entry(const char **at, char *entry, size_t size)
     return true;
 }
 
-static const struct gpu_device *find_number(const struct gpu_list *list,
-                                            const char *entry)
+static const struct gpu_device *find_by_number(const struct gpu_list *list,
+                                               const char *entry)
 {
     unsigned long number;
 
     if (!isdigit((unsigned char)*entry))
         return NULL;
-    /* what follows the digits is not looked at, nor does CUDA */
+    /* what follows the digits is ignored, as CUDA does */
     number = strtoul(entry, NULL, 10);
     for (unsigned i = 0; i < list->count; i++)
         if (!list->item[i].is_part && number-- == 0)
@@ -61,8 +61,8 @@ static const struct gpu_device *find_number(const struct gpu_list *list,
     return NULL;
 }
 
-static const struct gpu_device *find_name(const struct gpu_list *list,
-                                          const char *entry)
+static const struct gpu_device *find_by_name(const struct gpu_list *list,
+                                             const char *entry)
 {
     const struct gpu_device *found = NULL;
 
@@ -79,13 +79,16 @@ static const struct gpu_device *find_name(const struct gpu_list *list,
 static const struct {
     const char *prefix;
     const struct gpu_device *(*find)(const struct gpu_list *, const char *entry);
-} kinds[] = { { "GPU-", find_name }, { "MIG-", find_name }, { "", find_number } };
+} entry_kinds[] = { { "GPU-", find_by_name },
+                    { "MIG-", find_by_name },
+                    { "", find_by_number } };
 
-static unsigned kind_of(const char *entry)
+static unsigned entry_kind(const char *entry)
 {
     unsigned kind = 0;
 
-    while (strncmp(entry, kinds[kind].prefix, strlen(kinds[kind].prefix)) != 0)
+    while (strncmp(entry, entry_kinds[kind].prefix, strlen(entry_kinds[kind].prefix)) !=
+           0)
         kind++;
     return kind;
 }
@@ -101,8 +104,8 @@ static bool seen_before(const struct gpu_device *const *visible, unsigned count,
     return false;
 }
 
-static unsigned find_all(const struct gpu_list *list, const char *text,
-                         const struct gpu_device **visible)
+static unsigned find_visible(const struct gpu_list *list, const char *text,
+                             const struct gpu_device **visible)
 {
     unsigned count = 0, kind = 0;
     char entry[128];
@@ -111,8 +114,8 @@ static unsigned find_all(const struct gpu_list *list, const char *text,
         const struct gpu_device *gpu;
 
         if (count == 0)
-            kind = kind_of(entry);
-        gpu = kind_of(entry) == kind ? kinds[kind].find(list, entry) : NULL;
+            kind = entry_kind(entry);
+        gpu = entry_kind(entry) == kind ? entry_kinds[kind].find(list, entry) : NULL;
         if (!gpu)
             break;
         if (seen_before(visible, count, gpu))
@@ -122,15 +125,15 @@ static unsigned find_all(const struct gpu_list *list, const char *text,
     return count;
 }
 
-/* What is visible, in its order. The caller frees it. */
+/* The visible GPUs in their order. The caller frees the array. */
 static const struct gpu_device **visible_gpus(const char *text, unsigned *count)
 {
-    const struct gpu_list *list = machine();
+    const struct gpu_list *list = machine_gpus();
     const struct gpu_device **visible = xcalloc(list->count + 1, sizeof(*visible));
 
     *count = 0;
     if (text) {
-        *count = find_all(list, text, visible);
+        *count = find_visible(list, text, visible);
         return visible;
     }
     for (unsigned i = 0; i < list->count; i++)

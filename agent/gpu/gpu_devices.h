@@ -7,24 +7,23 @@
 #include <stdint.h>
 
 /*
- * The GPUs that a worker sees: those of the machine, as CUDA_VISIBLE_DEVICES (NULL: not
- * set) chooses among them. No GPU and no driver are the same: none. The machine is
- * asked once.
+ * The GPUs that a worker sees: those of the machine, as chosen by CUDA_VISIBLE_DEVICES
+ * (NULL: not set). Without a driver there is none. The machine is asked once.
  */
 
 /* How many CUDA would count. */
 uint32_t gpu_devices_count(const char *cuda_visible_devices);
 
 /*
- * What to set CUDA_VISIBLE_DEVICES to for one of them alone: the entry of the list at
+ * What CUDA_VISIBLE_DEVICES must be for one of them alone: the entry of the list at
  * that index, the index itself if there is no list, "" if the list is shorter. Asks no
  * driver. Returns buf.
  */
 char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
                                 char *buf, size_t size);
 
-/* PCI address, "0000:1b:00.0", of what gpu_devices_visible_entry names. False if not
- * known. */
+/* The PCI address, "0000:1b:00.0", of what gpu_devices_visible_entry names. False if
+ * unknown. */
 bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size);
 

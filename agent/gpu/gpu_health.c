@@ -8,7 +8,7 @@
 #include "agent/gpu/nvml.h"
 #include "agent/gpu/limits.h"
 
-/* -- asking --------------------------------------------------------------------- */
+/* -- reading -------------------------------------------------------------------- */
 
 void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
                          struct nvml_device *device)
@@ -20,8 +20,8 @@ void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
         s->name[0] = '\0';
 }
 
-static void look_at_load(struct gpu_health *s, const struct nvml *nvml,
-                         struct nvml_device *device)
+static void read_load(struct gpu_health *s, const struct nvml *nvml,
+                      struct nvml_device *device)
 {
     struct nvml_memory memory;
     struct nvml_use use;
@@ -35,8 +35,8 @@ static void look_at_load(struct gpu_health *s, const struct nvml *nvml,
     s->memory_used = memory.used;
 }
 
-static void look_at_heat(struct gpu_health *s, const struct nvml *nvml,
-                         struct nvml_device *device)
+static void read_heat(struct gpu_health *s, const struct nvml *nvml,
+                      struct nvml_device *device)
 {
     unsigned long long reasons;
 
@@ -49,8 +49,8 @@ static void look_at_heat(struct gpu_health *s, const struct nvml *nvml,
         s->hot = reasons & NVML_SLOWED_BY_HEAT;
 }
 
-static void look_at_errors(struct gpu_health *s, const struct nvml *nvml,
-                           struct nvml_device *device)
+static void read_errors(struct gpu_health *s, const struct nvml *nvml,
+                        struct nvml_device *device)
 {
     struct nvml_field recovery = { .id = NVML_FIELD_RECOVERY };
     unsigned corrected, uncorrected, waits, fails;
@@ -72,8 +72,8 @@ static void look_at_errors(struct gpu_health *s, const struct nvml *nvml,
         s->recovery = recovery.value.number;
 }
 
-static void look_at_users(struct gpu_health *s, const struct nvml *nvml,
-                          struct nvml_device *device)
+static void read_users(struct gpu_health *s, const struct nvml *nvml,
+                       struct nvml_device *device)
 {
     unsigned count = 0;
     int mode, rc;
@@ -86,7 +86,7 @@ static void look_at_users(struct gpu_health *s, const struct nvml *nvml,
     s->processes = rc == NVML_OK || rc == NVML_INSUFFICIENT_SIZE ? count : 0;
 }
 
-void gpu_health_look(struct gpu_health *s, const struct nvml *nvml,
+void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
                      struct nvml_device *device)
 {
     struct gpu_health fresh = { .index = s->index, .percent = -1 };
@@ -97,12 +97,12 @@ void gpu_health_look(struct gpu_health *s, const struct nvml *nvml,
     *s = fresh;
     if (!device)
         return;
-    look_at_load(s, nvml, device);
+    read_load(s, nvml, device);
     if (!s->answers)
         return;
-    look_at_heat(s, nvml, device);
-    look_at_errors(s, nvml, device);
-    look_at_users(s, nvml, device);
+    read_heat(s, nvml, device);
+    read_errors(s, nvml, device);
+    read_users(s, nvml, device);
 }
 
 /* -- in words ------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size)
     return buf;
 }
 
-/* nvmlDeviceGpuRecoveryAction_t; what is newer needs something too */
+/* nvmlDeviceGpuRecoveryAction_t; newer values need recovery too */
 static const char *const recoveries[] = {
     NULL,
     "needs a reset",
@@ -139,8 +139,8 @@ const char *gpu_health_repair_text(const struct gpu_health *s)
     return NULL;
 }
 
-/* Its first fault; NULL: none of these. */
-static const char *fault(const struct gpu_health *s)
+/* The first fault, or NULL. */
+static const char *first_fault(const struct gpu_health *s)
 {
     if (!s->answers)
         return "does not answer";
@@ -158,7 +158,7 @@ static const char *fault(const struct gpu_health *s)
 char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size)
 {
     const uint64_t mib = 1 << 20, percent = PREFLIGHT_MEMORY_FREE_PERCENT;
-    const char *what = fault(s);
+    const char *what = first_fault(s);
     char name[64];
 
     gpu_health_name(s, name, sizeof(name));

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which GPUs there are. NVML is loaded, asked and let go at once, so that nothing of it
- * stays in a process that is to be small and is about to fork. Nothing here ever
- * prints.
+ * Lists the GPUs. NVML is loaded, asked and unloaded at once, so that nothing of it
+ * stays in a process that is small and about to fork. Nothing here prints.
  */
 #include "agent/gpu/gpu_list.h"
 
@@ -14,8 +13,8 @@
 #include "agent/gpu/nvml.h"
 #include "rendezvous/base/xalloc.h"
 
-static struct gpu_device *add(struct gpu_list *list, const char *address,
-                              const char *uuid, bool is_part)
+static struct gpu_device *add_gpu(struct gpu_list *list, const char *address,
+                                  const char *uuid, bool is_part)
 {
     struct gpu_device *g;
 
@@ -41,23 +40,23 @@ static void add_parts(const struct nvml *nvml, struct nvml_device *device,
     for (unsigned i = 0; i < max; i++)
         if (nvml->part(device, i, &part) == NVML_OK &&
             nvml->uuid(part, uuid, sizeof(uuid)) == NVML_OK)
-            add(list, address, uuid, true);
+            add_gpu(list, address, uuid, true);
 }
 
-/* One that does not answer is still counted, as CUDA counts it. */
+/* A GPU that does not answer is still counted, as CUDA counts it. */
 static void add_device(const struct nvml *nvml, unsigned index, struct gpu_list *list)
 {
     struct nvml_device *device;
     char address[32], uuid[96];
 
     if (nvml->device(index, &device) != NVML_OK) {
-        add(list, "", "", false);
+        add_gpu(list, "", "", false);
         return;
     }
     nvml_address(nvml, device, address);
     if (nvml->uuid(device, uuid, sizeof(uuid)) != NVML_OK)
         uuid[0] = '\0';
-    add(list, address, uuid, false);
+    add_gpu(list, address, uuid, false);
     add_parts(nvml, device, address, list);
 }
 
@@ -95,7 +94,7 @@ static int is_device(const struct dirent *entry)
     return sscanf(entry->d_name, "nvidia%u%c", &minor, &end) == 1;
 }
 
-/* "GPU UUID: \t GPU-8932f937-..." in the driver's description of one. */
+/* Reads "GPU UUID: \t GPU-8932f937-..." from the driver's description. */
 static void read_uuid(const char *root, const char *address, char *uuid)
 {
     char path[512], line[256];
@@ -118,11 +117,11 @@ static void add_entry(struct gpu_list *list, const char *root,
     char uuid[96] = "";
 
     if (!is_address(entry)) {
-        add(list, "", "", false);
+        add_gpu(list, "", "", false);
         return;
     }
     read_uuid(root, entry->d_name, uuid);
-    add(list, entry->d_name, uuid, false);
+    add_gpu(list, entry->d_name, uuid, false);
 }
 
 static void read_directory(struct gpu_list *list, const char *root, const char *below,

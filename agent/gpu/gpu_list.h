@@ -5,13 +5,13 @@
 #include <stdbool.h>
 
 /*
- * The GPUs of this machine, and the parts (MIG devices) that some are cut into, in the
- * order of their PCI addresses. Asked of the driver's library; where that is missing,
- * of what the driver shows in /proc and /dev below root. No driver: none.
+ * The GPUs of this machine and the parts (MIG devices) that some are divided into, in
+ * the order of their PCI addresses. Asked of NVML or, without it, of what the driver
+ * shows in /proc and /dev below root. Without a driver there is none.
  */
 struct gpu_device {
-    char address[32]; /* "0000:1b:00.0"; "" if not known */
-    char uuid[96];    /* "GPU-..." or "MIG-..."; "" if not known */
+    char address[32]; /* "0000:1b:00.0"; "" if unknown */
+    char uuid[96];    /* "GPU-..." or "MIG-..."; "" if unknown */
     bool is_part;
 };
 

@@ -20,17 +20,17 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
-struct xid {
+struct gpu_xid {
     uint64_t number, at_ms;
     bool told;
 };
 
-struct care_gpu {
-    struct gpu_health sight;
+struct monitored_gpu {
+    struct gpu_health health;
     bool seen;
-    uint64_t uncorrected; /* when it was seen first, or told last */
-    bool ecc, repair_told, silent_told, recovery_told;
-    struct xid xid[GPU_XIDS_KEPT]; /* of this epoch, the newest last */
+    uint64_t uncorrected; /* when first read, or last reported */
+    bool ecc, repair_reported, silence_reported, recovery_reported;
+    struct gpu_xid xid[GPU_XIDS_KEPT]; /* of this epoch, the latest last */
     unsigned xids;
 };
 
@@ -39,27 +39,29 @@ struct gpu_monitor {
     struct gpu_monitor_calls calls;
     int socket; /* -1: the probe is gone */
     struct event *readable;
-    struct loop_timer deadline; /* armed while a look is under way */
-    uint64_t looked_ms;
-    bool silent; /* the driver hangs */
+    struct loop_timer deadline; /* armed while a reading is under way */
+    uint64_t requested_ms;
+    bool driver_hangs; /* the driver does not answer */
     bool answered;
-    void (*checked)(void *arg, const char *unfit); /* NULL: nobody waits for that */
+    void (*check_done)(void *arg, const char *unfit); /* NULL: no check is under way */
     void *checked_arg;
     uint32_t count;
-    struct care_gpu gpu[GPUS_PER_NODE_MAX];
+    struct monitored_gpu gpu[GPUS_PER_NODE_MAX];
     bool placed;
     uint32_t first_rank;
 };
 
-/* -- in words ------------------------------------------------------------------- */
+/* -- remarks -------------------------------------------------------------------- */
 
-static void remark(const struct gpu_monitor *c, enum note_kind kind, const char *text)
+static void send_gpu_remark(const struct gpu_monitor *c, enum note_kind kind,
+                            const char *text)
 {
     c->calls.remark(c->calls.arg, kind, text);
 }
 
 /* "rank 3", or "ranks 0, 2" where they share it. */
-static char *ranks_of(const struct gpu_monitor *c, uint32_t at, char *buf, size_t size)
+static char *format_ranks(const struct gpu_monitor *c, uint32_t at, char *buf,
+                          size_t size)
 {
     size_t used = (size_t)snprintf(buf, size, "rank%s %" PRIu32,
                                    at + c->count < c->config->workers ? "s" : "",
@@ -73,18 +75,18 @@ static char *ranks_of(const struct gpu_monitor *c, uint32_t at, char *buf, size_
 }
 
 /* "rank 3: GPU 3 (0000:1b:00.0) WHAT" */
-static void remark_on(const struct gpu_monitor *c, uint32_t at, enum note_kind kind,
-                      const char *what)
+static void send_remark_on(const struct gpu_monitor *c, uint32_t at,
+                           enum note_kind kind, const char *what)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[64];
 
-    snprintf(text, sizeof(text), "%s: %s %s", ranks_of(c, at, ranks, sizeof(ranks)),
-             gpu_health_name(&c->gpu[at].sight, name, sizeof(name)), what);
-    remark(c, kind, text);
+    snprintf(text, sizeof(text), "%s: %s %s", format_ranks(c, at, ranks, sizeof(ranks)),
+             gpu_health_name(&c->gpu[at].health, name, sizeof(name)), what);
+    send_gpu_remark(c, kind, text);
 }
 
 /* "had XID 79 WHEN: it has fallen off the bus" */
-static char *xid_text(uint64_t xid, const char *when, char *buf, size_t size)
+static char *describe_xid(uint64_t xid, const char *when, char *buf, size_t size)
 {
     const char *text = gpu_health_xid_text(xid);
 
@@ -93,10 +95,10 @@ static char *xid_text(uint64_t xid, const char *when, char *buf, size_t size)
     return buf;
 }
 
-/* A word or two for the status, or "". */
-static void trouble(const struct care_gpu *g, char *buf, size_t size)
+/* A short text for the status, or "". */
+static void describe_trouble(const struct monitored_gpu *g, char *buf, size_t size)
 {
-    const struct gpu_health *s = &g->sight;
+    const struct gpu_health *s = &g->health;
 
     *buf = '\0';
     if (g->xids)
@@ -111,25 +113,26 @@ static void trouble(const struct care_gpu *g, char *buf, size_t size)
         snprintf(buf, size, "hot");
 }
 
-/* -- judging -------------------------------------------------------------------- */
+/* -- troubles ------------------------------------------------------------------- */
 
-static void tell_xids(struct gpu_monitor *c, uint32_t at)
+static void report_xids(struct gpu_monitor *c, uint32_t at)
 {
-    struct care_gpu *g = &c->gpu[at];
+    struct monitored_gpu *g = &c->gpu[at];
     char what[128];
 
     for (unsigned i = 0; i < g->xids; i++) {
         if (g->xid[i].told)
             continue;
         g->xid[i].told = true;
-        remark_on(c, at, NOTE_XID, xid_text(g->xid[i].number, "", what, sizeof(what)));
+        send_remark_on(c, at, NOTE_XID,
+                       describe_xid(g->xid[i].number, "", what, sizeof(what)));
     }
 }
 
-static void tell_errors(struct gpu_monitor *c, uint32_t at)
+static void report_memory_errors(struct gpu_monitor *c, uint32_t at)
 {
-    struct care_gpu *g = &c->gpu[at];
-    const struct gpu_health *s = &g->sight;
+    struct monitored_gpu *g = &c->gpu[at];
+    const struct gpu_health *s = &g->health;
     char what[128];
 
     if (s->uncorrected > g->uncorrected) {
@@ -137,50 +140,51 @@ static void tell_errors(struct gpu_monitor *c, uint32_t at)
                  s->uncorrected - g->uncorrected,
                  text_plural(s->uncorrected - g->uncorrected));
         g->ecc = true;
-        remark_on(c, at, NOTE_ECC, what);
+        send_remark_on(c, at, NOTE_ECC, what);
     }
     g->uncorrected = s->uncorrected;
-    if ((s->repair_waits || s->repair_fails) && !g->repair_told) {
-        g->repair_told = true;
-        remark_on(c, at, NOTE_ECC, gpu_health_repair_text(s));
+    if ((s->repair_waits || s->repair_fails) && !g->repair_reported) {
+        g->repair_reported = true;
+        send_remark_on(c, at, NOTE_ECC, gpu_health_repair_text(s));
     }
 }
 
-static void judge(struct gpu_monitor *c)
+static void report_troubles(struct gpu_monitor *c)
 {
     for (uint32_t i = 0; c->placed && i < c->count; i++) {
-        struct care_gpu *g = &c->gpu[i];
+        struct monitored_gpu *g = &c->gpu[i];
 
-        tell_xids(c, i);
-        if (!g->sight.answers && !g->silent_told) {
-            g->silent_told = true;
-            remark_on(c, i, NOTE_GPU, "does not answer");
+        report_xids(c, i);
+        if (!g->health.answers && !g->silence_reported) {
+            g->silence_reported = true;
+            send_remark_on(c, i, NOTE_GPU, "does not answer");
         }
-        if (!g->sight.answers)
+        if (!g->health.answers)
             continue;
-        tell_errors(c, i);
-        if (g->sight.recovery && !g->recovery_told) {
-            g->recovery_told = true;
-            remark_on(c, i, NOTE_GPU, gpu_health_recovery_text(g->sight.recovery));
+        report_memory_errors(c, i);
+        if (g->health.recovery && !g->recovery_reported) {
+            g->recovery_reported = true;
+            send_remark_on(c, i, NOTE_GPU,
+                           gpu_health_recovery_text(g->health.recovery));
         }
     }
 }
 
 /* -- fit for a job -------------------------------------------------------------- */
 
-static void end_check(struct gpu_monitor *c)
+static void finish_check(struct gpu_monitor *c)
 {
-    void (*checked)(void *arg, const char *unfit) = c->checked;
+    void (*check_done)(void *arg, const char *unfit) = c->check_done;
     char text[ERROR_TEXT_MAX_BYTES + 1] = "";
 
-    if (!checked)
+    if (!check_done)
         return;
-    if (!c->answered || c->silent)
+    if (!c->answered || c->driver_hangs)
         snprintf(text, sizeof(text), "the driver of its GPUs does not answer");
     for (uint32_t i = 0; i < c->count && !*text; i++)
-        gpu_health_unfit(&c->gpu[i].sight, text, sizeof(text));
-    c->checked = NULL;
-    checked(c->checked_arg, text);
+        gpu_health_unfit(&c->gpu[i].health, text, sizeof(text));
+    c->check_done = NULL;
+    check_done(c->checked_arg, text);
 }
 
 void gpu_monitor_check(struct gpu_monitor *c,
@@ -190,39 +194,39 @@ void gpu_monitor_check(struct gpu_monitor *c,
         done(arg, "");
         return;
     }
-    c->checked = done;
+    c->check_done = done;
     c->checked_arg = arg;
     if (c->answered || c->socket < 0)
-        end_check(c);
+        finish_check(c);
 }
 
-/* -- what the probe says -------------------------------------------------------- */
+/* -- events of the probe -------------------------------------------------------- */
 
-static void on_sight(struct gpu_monitor *c, const struct gpu_tell *t)
+static void on_health(struct gpu_monitor *c, const struct gpu_probe_event *t)
 {
-    struct care_gpu *g = &c->gpu[t->at];
+    struct monitored_gpu *g = &c->gpu[t->at];
 
-    g->sight = t->sight;
-    if (!g->seen && g->sight.answers)
-        g->uncorrected = g->sight.uncorrected;
-    g->seen |= g->sight.answers;
+    g->health = t->health;
+    if (!g->seen && g->health.answers)
+        g->uncorrected = g->health.uncorrected;
+    g->seen |= g->health.answers;
 }
 
-static void on_seen(struct gpu_monitor *c, const struct gpu_tell *t)
+static void on_complete(struct gpu_monitor *c, const struct gpu_probe_event *t)
 {
     c->count = t->count < GPUS_PER_NODE_MAX ? t->count : GPUS_PER_NODE_MAX;
-    c->silent = false;
+    c->driver_hangs = false;
     c->answered = true;
     loop_timer_cancel(&c->deadline);
-    judge(c);
-    end_check(c);
+    report_troubles(c);
+    finish_check(c);
 }
 
-/* A program at fault brings the same one again and again. */
-static void on_xid(struct gpu_monitor *c, const struct gpu_tell *t)
+/* A faulty program causes the same XID again and again: each is kept once. */
+static void on_xid(struct gpu_monitor *c, const struct gpu_probe_event *t)
 {
-    struct care_gpu *g = &c->gpu[t->at];
-    struct xid fresh = { .number = t->xid, .at_ms = clock_ms() };
+    struct monitored_gpu *g = &c->gpu[t->at];
+    struct gpu_xid fresh = { .number = t->xid, .at_ms = clock_ms() };
 
     for (unsigned i = 0; i < g->xids; i++)
         if (g->xid[i].number == t->xid) {
@@ -232,17 +236,18 @@ static void on_xid(struct gpu_monitor *c, const struct gpu_tell *t)
     if (g->xids == GPU_XIDS_KEPT)
         memmove(&g->xid[0], &g->xid[1], --g->xids * sizeof(*g->xid));
     g->xid[g->xids++] = fresh;
-    judge(c);
+    report_troubles(c);
 }
 
-static void (*const told[])(struct gpu_monitor *, const struct gpu_tell *) = {
-    [GPU_TELL_SIGHT] = on_sight,
-    [GPU_TELL_SEEN] = on_seen,
-    [GPU_TELL_XID] = on_xid,
+static void (*const event_handlers[])(struct gpu_monitor *,
+                                      const struct gpu_probe_event *) = {
+    [GPU_PROBE_HEALTH] = on_health,
+    [GPU_PROBE_COMPLETE] = on_complete,
+    [GPU_PROBE_XID] = on_xid,
 };
 
-/* No GPU at all, or a library that crashed: nothing more will come. */
-static void probe_is_gone(struct gpu_monitor *c)
+/* The probe has ended: it found no GPU, or NVML crashed in it. */
+static void on_probe_death(struct gpu_monitor *c)
 {
     event_free(c->readable);
     c->readable = NULL;
@@ -250,54 +255,56 @@ static void probe_is_gone(struct gpu_monitor *c)
     c->socket = -1;
     loop_timer_cancel(&c->deadline);
     if (c->count)
-        remark(c, NOTE_GPU, "the process that looks after this node's GPUs has died");
+        send_gpu_remark(c, NOTE_GPU,
+                        "the process that monitors this node's GPUs has died");
     c->count = 0;
-    c->silent = false;
-    end_check(c);
+    c->driver_hangs = false;
+    finish_check(c);
 }
 
-static void take_in(struct gpu_monitor *c)
+static void read_events(struct gpu_monitor *c)
 {
     while (c->socket >= 0) {
-        struct gpu_tell t;
+        struct gpu_probe_event t;
         ssize_t n = recv(c->socket, &t, sizeof(t), MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0)
-            probe_is_gone(c);
-        else if (n == sizeof(t) && (size_t)t.type < sizeof(told) / sizeof(*told) &&
+            on_probe_death(c);
+        else if (n == sizeof(t) &&
+                 (size_t)t.type < sizeof(event_handlers) / sizeof(*event_handlers) &&
                  t.at < GPUS_PER_NODE_MAX)
-            told[t.type](c, &t);
+            event_handlers[t.type](c, &t);
     }
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void on_probe_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    take_in(arg);
+    read_events(arg);
 }
 
-static void on_deadline(void *arg)
+static void on_read_deadline(void *arg)
 {
     struct gpu_monitor *c = arg;
 
-    c->silent = true;
-    remark(c, NOTE_GPU, "the driver of this node's GPUs does not answer");
-    end_check(c);
+    c->driver_hangs = true;
+    send_gpu_remark(c, NOTE_GPU, "the driver of this node's GPUs does not answer");
+    finish_check(c);
 }
 
 /* -- the heartbeats ------------------------------------------------------------- */
 
-static void sum_up(const struct gpu_monitor *c, struct msg_gpus *sum)
+static void sum_up_gpus(const struct gpu_monitor *c, struct msg_gpus *sum)
 {
     uint32_t known = 0, percent = 0;
     uint64_t milliwatts = 0;
 
     *sum = (struct msg_gpus){ .count = c->count };
     for (uint32_t i = 0; i < c->count; i++) {
-        const struct gpu_health *s = &c->gpu[i].sight;
+        const struct gpu_health *s = &c->gpu[i].health;
 
         known += s->percent >= 0;
         percent += s->percent >= 0 ? (uint32_t)s->percent : 0;
@@ -313,20 +320,20 @@ static void sum_up(const struct gpu_monitor *c, struct msg_gpus *sum)
     sum->watts = (uint32_t)(milliwatts / 1000);
 }
 
-/* "GPU 3 XID 79, GPU 5 hot", then what else there is to say. */
-static void put_note(const struct gpu_monitor *c, char *note, size_t size)
+/* Writes "GPU 3 XID 79, GPU 5 hot" before the note that is there. */
+static void write_note(const struct gpu_monitor *c, char *note, size_t size)
 {
-    char before[sizeof(((struct msg_heartbeat *)0)->note)], words[32];
+    char before[sizeof(((struct msg_heartbeat *)0)->note)], trouble[32];
     size_t used = 0;
 
     snprintf(before, sizeof(before), "%s", note);
-    if (c->silent)
+    if (c->driver_hangs)
         used = (size_t)snprintf(note, size, "GPU driver does not answer");
-    for (uint32_t i = 0; i < c->count && !c->silent && used + 1 < size; i++) {
-        trouble(&c->gpu[i], words, sizeof(words));
-        if (*words)
+    for (uint32_t i = 0; i < c->count && !c->driver_hangs && used + 1 < size; i++) {
+        describe_trouble(&c->gpu[i], trouble, sizeof(trouble));
+        if (*trouble)
             used += (size_t)snprintf(note + used, size - used, "%sGPU %" PRIu32 " %s",
-                                     used ? ", " : "", c->gpu[i].sight.index, words);
+                                     used ? ", " : "", c->gpu[i].health.index, trouble);
     }
     if (used && used + 3 < size && *before)
         snprintf(note + used, size - used, "; %s", before);
@@ -338,13 +345,13 @@ void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress)
 
     if (!c || c->socket < 0)
         return;
-    if (!c->silent)
-        sum_up(c, &progress->gpus);
-    put_note(c, progress->note, sizeof(progress->note));
-    if (c->deadline.armed || c->silent || now < c->looked_ms + GPU_LOOK_MS)
+    if (!c->driver_hangs)
+        sum_up_gpus(c, &progress->gpus);
+    write_note(c, progress->note, sizeof(progress->note));
+    if (c->deadline.armed || c->driver_hangs || now < c->requested_ms + GPU_LOOK_MS)
         return;
-    c->looked_ms = now;
-    if (gpu_probe_ask(c->socket))
+    c->requested_ms = now;
+    if (gpu_probe_request(c->socket))
         loop_timer_arm(&c->deadline, now + GPU_SILENT_MS);
 }
 
@@ -353,18 +360,18 @@ void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress)
 void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
 {
     char name[64], had[128], age[32], when[48];
-    const struct care_gpu *g;
-    const struct xid *x;
+    const struct monitored_gpu *g;
+    const struct gpu_xid *x;
     size_t used;
 
     if (!c)
         return;
-    take_in(c);
+    read_events(c);
     if (c->count == 0)
         return;
     g = &c->gpu[f->local_rank % c->count];
     x = g->xids ? &g->xid[g->xids - 1] : NULL;
-    /* whoever hangs may have begun to long ago */
+    /* a hang may have begun long before it is found */
     if (!x || (f->kind != FAILURE_HANG && x->at_ms + GPU_XID_BEFORE_MS < f->at_ms))
         return;
     snprintf(when, sizeof(when), " %s before",
@@ -372,8 +379,8 @@ void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
                                    sizeof(age)));
     used = strlen(f->what);
     snprintf(f->what + used, sizeof(f->what) - used, "%s%s %s", used ? "; " : "",
-             gpu_health_name(&g->sight, name, sizeof(name)),
-             xid_text(x->number, when, had, sizeof(had)));
+             gpu_health_name(&g->health, name, sizeof(name)),
+             describe_xid(x->number, when, had, sizeof(had)));
 }
 
 /* -- the whole ------------------------------------------------------------------ */
@@ -385,7 +392,7 @@ void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
     c->placed = true;
     c->first_rank = start->first_rank;
     for (uint32_t i = 0; i < GPUS_PER_NODE_MAX; i++) {
-        struct care_gpu *g = &c->gpu[i];
+        struct monitored_gpu *g = &c->gpu[i];
         unsigned kept = 0;
 
         for (unsigned k = 0; k < g->xids; k++)
@@ -393,7 +400,7 @@ void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
                 g->xid[kept++] = g->xid[k];
         g->xids = kept;
     }
-    judge(c);
+    report_troubles(c);
 }
 
 struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *config,
@@ -407,19 +414,19 @@ struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *c
         return NULL;
     socket = gpu_probe_start(config->workers, &e);
     if (socket < 0) {
-        log_warn("%s: this node's GPUs are not looked after", e.text);
+        log_warn("%s: this node's GPUs are not monitored", e.text);
         return NULL;
     }
     c = xcalloc(1, sizeof(*c));
     c->config = config;
     c->calls = *calls;
     c->socket = socket;
-    c->readable = event_new(loop_base(loop), socket, EV_READ | EV_PERSIST, on_readable,
-                            c);
+    c->readable = event_new(loop_base(loop), socket, EV_READ | EV_PERSIST,
+                            on_probe_readable, c);
     if (!c->readable)
         abort();
     event_add(c->readable, NULL);
-    loop_timer_init(&c->deadline, loop, on_deadline, c);
+    loop_timer_init(&c->deadline, loop, on_read_deadline, c);
     loop_timer_arm(&c->deadline, clock_ms() + GPU_FIRST_MS);
     return c;
 }

@@ -8,9 +8,10 @@ struct gpu_monitor;
 struct loop;
 
 /*
- * The agent's eye on the GPUs of its workers: their load for the heartbeats, their
- * troubles as remarks, each once. All of it comes from the probe; nothing here waits
- * for a driver. On a node without one there is no care at all: NULL is fine everywhere.
+ * Monitors the GPUs of this node's workers: their load for the heartbeats, and their
+ * troubles as remarks, each once. Everything comes from the probe; nothing here waits
+ * for a driver. On a node without a GPU driver there is no monitor: NULL is fine
+ * everywhere.
  */
 struct gpu_monitor_calls {
     /* A remark about a GPU: NOTE_XID, NOTE_ECC or NOTE_GPU. */
@@ -18,24 +19,24 @@ struct gpu_monitor_calls {
     void *arg;
 };
 
-/* Before the guard is started (gpu_probe.h). */
+/* Call it before the guard is started (gpu_probe.h). */
 struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *config,
                                        const struct gpu_monitor_calls *calls);
 void gpu_monitor_destroy(struct gpu_monitor *c);
 
-/* Calls done once it is known, perhaps at once, whether the GPUs can serve a job that
- * begins: "" or why not. */
+/* Calls done, perhaps at once, with "" if the GPUs can serve a new job, or else why
+ * not. */
 void gpu_monitor_check(struct gpu_monitor *c,
                        void (*done)(void *arg, const char *unfit), void *arg);
 
-/* An epoch begins: from now on ranks are known, and XIDs are news again. */
+/* An epoch begins: the ranks are known, and XIDs are reported anew. */
 void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start);
 
-/* What the next heartbeat is to say; its note goes before the one that is there. Has
- * them looked at again for the one after it. */
+/* Fills in the next heartbeat; its note goes before one that is there. Requests a
+ * reading for the one after it. */
 void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress);
 
-/* A worker has failed: if its GPU had an XID just before, that is added to `what`. */
+/* A worker has failed: adds an XID that its GPU had just before to `what`. */
 void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f);
 
 #endif

@@ -21,7 +21,7 @@
 
 #define PROBE_SOCKET 3
 #define XID_WAIT_MS 60000
-#define XID_RETRY_S 10 /* one that is lost makes every wait fail at once */
+#define XID_RETRY_S 10 /* a lost GPU makes every wait fail at once */
 
 /* -- the agent's side ----------------------------------------------------------- */
 
@@ -42,11 +42,11 @@ static int spawn_probe(int socket, uint32_t workers)
     posix_spawnattr_setsigmask(&attr, &all);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
     posix_spawn_file_actions_init(&actions);
-    /* who waits for the end of crun's output does not wait for a hung driver */
+    /* a reader of crun's output must not wait for a hung driver */
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDERR_FILENO);
-    /* twice: onto itself, it would stay close-on-exec */
+    /* via a second number: a dup2 onto itself would keep close-on-exec */
     posix_spawn_file_actions_adddup2(&actions, socket, PROBE_SOCKET + 1);
     posix_spawn_file_actions_adddup2(&actions, PROBE_SOCKET + 1, PROBE_SOCKET);
     rc = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, argv, environ);
@@ -60,16 +60,17 @@ int gpu_probe_start(uint32_t workers, struct err *e)
     int pair[2], rc;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_set_errno(e, errno, "the process that looks after GPUs: socketpair");
+        return err_set_errno(e, errno,
+                             "start the process that monitors GPUs: socketpair");
     rc = spawn_probe(pair[1], workers);
     close(pair[1]);
     if (rc == 0)
         return pair[0];
     close(pair[0]);
-    return err_set_errno(e, rc, "the process that looks after GPUs");
+    return err_set_errno(e, rc, "start the process that monitors GPUs");
 }
 
-bool gpu_probe_ask(int socket)
+bool gpu_probe_request(int socket)
 {
     return send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN;
 }
@@ -81,40 +82,42 @@ static struct probe {
     struct nvml_events *events;
     uint32_t count;
     struct nvml_device *device[GPUS_PER_NODE_MAX]; /* NULL: does not answer */
-    /* written by each look, while the other thread hears of XIDs: not for that one */
-    struct gpu_health sight[GPUS_PER_NODE_MAX];
+    /* written by the reading thread alone; the XID thread uses address */
+    struct gpu_health health[GPUS_PER_NODE_MAX];
     char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_health *)0)->address)];
 } probe;
 
-/* Whole packets, from either thread; whoever does not read any more is gone. */
-static void tell(const struct gpu_tell *t)
+/* Sends one packet, from either thread. If the agent does not read any more, it is
+ * gone. */
+static void send_event(const struct gpu_probe_event *t)
 {
     if (send(PROBE_SOCKET, t, sizeof(*t), MSG_NOSIGNAL) < 0 && errno != EINTR)
         _exit(EXIT_SUCCESS);
 }
 
-static void look_at_all(void)
+static void send_health_of_all(void)
 {
-    struct gpu_tell seen = { .type = GPU_TELL_SEEN, .count = probe.count };
+    struct gpu_probe_event complete = { .type = GPU_PROBE_COMPLETE,
+                                        .count = probe.count };
 
     for (uint32_t i = 0; i < probe.count; i++) {
-        struct gpu_tell t = { .type = GPU_TELL_SIGHT, .at = i };
+        struct gpu_probe_event t = { .type = GPU_PROBE_HEALTH, .at = i };
 
-        gpu_health_look(&probe.sight[i], &probe.nvml, probe.device[i]);
-        t.sight = probe.sight[i];
-        tell(&t);
+        gpu_health_read(&probe.health[i], &probe.nvml, probe.device[i]);
+        t.health = probe.health[i];
+        send_event(&t);
     }
-    tell(&seen);
+    send_event(&complete);
 }
 
-/* Where GPU number `at` of the workers is among those of the machine. */
-static void find(uint32_t at, const char *visible)
+/* Finds GPU number `at` of the workers among those of the machine. */
+static void find_worker_gpu(uint32_t at, const char *visible)
 {
     char wanted[32], address[32];
     struct nvml_device *device;
     unsigned count = 0;
 
-    probe.sight[at].index = at;
+    probe.health[at].index = at;
     if (probe.nvml.count(&count) != NVML_OK ||
         !gpu_devices_pci_address(visible, at, wanted, sizeof(wanted)))
         return;
@@ -123,14 +126,14 @@ static void find(uint32_t at, const char *visible)
             strcmp(nvml_address(&probe.nvml, device, address), wanted) != 0)
             continue;
         probe.device[at] = device;
-        probe.sight[at].index = i;
-        gpu_health_identify(&probe.sight[at], &probe.nvml, device);
-        memcpy(probe.address[at], probe.sight[at].address, sizeof(probe.address[at]));
+        probe.health[at].index = i;
+        gpu_health_identify(&probe.health[at], &probe.nvml, device);
+        memcpy(probe.address[at], probe.health[at].address, sizeof(probe.address[at]));
         return;
     }
 }
 
-static void find_all(uint32_t workers)
+static void find_worker_gpus(uint32_t workers)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
@@ -140,12 +143,12 @@ static void find_all(uint32_t workers)
     if (probe.count > GPUS_PER_NODE_MAX)
         probe.count = GPUS_PER_NODE_MAX;
     for (uint32_t i = 0; i < probe.count; i++)
-        find(i, visible);
+        find_worker_gpu(i, visible);
 }
 
-static void tell_xid(const struct nvml_event *event)
+static void send_xid(const struct nvml_event *event)
 {
-    struct gpu_tell t = { .type = GPU_TELL_XID, .xid = event->data };
+    struct gpu_probe_event t = { .type = GPU_PROBE_XID, .xid = event->data };
     char address[32];
 
     nvml_address(&probe.nvml, event->device, address);
@@ -153,12 +156,12 @@ static void tell_xid(const struct nvml_event *event)
         if (probe.device[i] == event->device ||
             (*address && strcmp(probe.address[i], address) == 0)) {
             t.at = i;
-            tell(&t);
+            send_event(&t);
             return;
         }
 }
 
-/* A thread of its own: while a look hangs, the reason may come here. */
+/* A thread of its own: while a reading hangs, its reason may arrive as an XID. */
 static void *wait_for_xids(void *arg)
 {
     struct nvml_event event;
@@ -168,14 +171,14 @@ static void *wait_for_xids(void *arg)
         int rc = probe.nvml.wait(probe.events, &event, XID_WAIT_MS);
 
         if (rc == NVML_OK && event.type == NVML_EVENT_XID)
-            tell_xid(&event);
+            send_xid(&event);
         else if (rc != NVML_OK && rc != NVML_TIMEOUT)
             sleep(XID_RETRY_S);
     }
     return NULL;
 }
 
-static void watch_xids(void)
+static void start_xid_thread(void)
 {
     const struct nvml *n = &probe.nvml;
     bool registered = false;
@@ -192,7 +195,7 @@ static void watch_xids(void)
         pthread_create(&thread, NULL, wait_for_xids, NULL);
 }
 
-static bool asked(int argc, char **argv)
+static bool is_gpu_probe(int argc, char **argv)
 {
     int type = 0;
     socklen_t size = sizeof(type);
@@ -204,24 +207,24 @@ static bool asked(int argc, char **argv)
 
 void gpu_probe_main_if_asked(int argc, char **argv)
 {
-    char ask;
+    char request;
 
-    if (!asked(argc, argv))
+    if (!is_gpu_probe(argc, argv))
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, GPU_PROBE_ARGV0);
     fd_close_from(PROBE_SOCKET + 1);
     if (nvml_open(&probe.nvml))
-        find_all((uint32_t)strtoul(argv[1], NULL, 10));
+        find_worker_gpus((uint32_t)strtoul(argv[1], NULL, 10));
     else
         _exit(EXIT_SUCCESS);
     if (probe.count == 0) {
-        look_at_all(); /* that there is none is an answer */
+        send_health_of_all(); /* reports that there is none */
         _exit(EXIT_SUCCESS);
     }
-    watch_xids();
+    start_xid_thread();
     do
-        look_at_all();
-    while (recv(PROBE_SOCKET, &ask, sizeof(ask), 0) > 0);
+        send_health_of_all();
+    while (recv(PROBE_SOCKET, &request, sizeof(request), 0) > 0);
     _exit(EXIT_SUCCESS);
 }

@@ -6,36 +6,37 @@
 #include "rendezvous/base/err.h"
 
 /*
- * The process that talks to NVML for an agent: a call that hangs in the driver, or a
- * library that crashes, is its trouble alone, and its memory is not the agent's. It
- * looks at the GPUs of the workers when it is asked, tells of each XID when it comes,
- * and ends with its agent. What it says comes as packets.
+ * The process that calls NVML for an agent, so that a call that hangs in the driver, or
+ * a library that crashes, does not hurt the agent, nor does its memory count there. It
+ * reads the state of the workers' GPUs on request, reports each XID at once, and ends
+ * with its agent. Its reports are packets.
  */
 #define GPU_PROBE_ARGV0 "crun-gpus"
 
-enum gpu_tell_type {
-    GPU_TELL_SIGHT, /* one for each GPU, then */
-    GPU_TELL_SEEN,  /* how many there are; the answer to an ask */
-    GPU_TELL_XID,
+enum gpu_probe_event_type {
+    GPU_PROBE_HEALTH,   /* one for each GPU, then COMPLETE */
+    GPU_PROBE_COMPLETE, /* ends the answer to a request; count is valid */
+    GPU_PROBE_XID,
 };
 
-struct gpu_tell {
-    enum gpu_tell_type type;
-    uint32_t at;    /* local rank of the first worker that has it */
-    uint32_t count; /* SEEN */
+struct gpu_probe_event {
+    enum gpu_probe_event_type type;
+    uint32_t at;    /* local rank of the first worker that uses it */
+    uint32_t count; /* of COMPLETE */
     uint64_t xid;
-    struct gpu_health sight;
+    struct gpu_health health;
 };
 
-/* Starts it. Returns the agent's end of its socket; the first look is under way. Before
- * the guard is started, which takes every later child for a worker's. */
+/* Starts the process; its first reading is under way. Returns the agent's end of its
+ * socket. Call it before the guard is started, which takes every later child for a
+ * worker. */
 int gpu_probe_start(uint32_t workers, struct err *e) MUST_CHECK;
 
-/* Another look. False if it is gone. */
-bool gpu_probe_ask(int socket);
+/* Requests another reading. False if the process is gone. */
+bool gpu_probe_request(int socket);
 
-/* First in main(): the probe is this program, executed again. Then it does not return.
- */
+/* Called first in main: the probe is this program, executed again. It does not return
+ * then. */
 void gpu_probe_main_if_asked(int argc, char **argv);
 
 #endif

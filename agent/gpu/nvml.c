@@ -63,11 +63,11 @@ static bool find_symbols(struct nvml *nvml)
 
 bool nvml_may_exist(void)
 {
-    /* what the driver makes, on Linux and on Windows' Linux */
+    /* files of the driver, on Linux and in Windows' Linux */
     static const char *const traces[] = { "/dev/nvidiactl", "/proc/driver/nvidia",
                                           "/dev/dxg" };
 
-    /* or it is here already; dlopen would look for it in a hundred folders */
+    /* or it is loaded already; dlopen would search a hundred folders */
     if (dlsym(RTLD_DEFAULT, symbols[0].name))
         return true;
     for (size_t i = 0; i < sizeof(traces) / sizeof(*traces); i++)

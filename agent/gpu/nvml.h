@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 /*
- * NVML, the library that every NVIDIA driver brings, as far as it is used here. Loaded
- * when it is needed and let go; its few types are declared here, for crun is built
- * where there is no CUDA. Any call may take seconds, and on a sick driver for ever.
+ * NVML, the library of every NVIDIA driver, as far as it is used here. Loaded when
+ * needed and unloaded afterwards; its few types are declared here, because crun is
+ * built without CUDA too. Any call may take seconds, and never return with a faulty
+ * driver.
  */
 enum { NVML_OK = 0, NVML_INSUFFICIENT_SIZE = 7, NVML_TIMEOUT = 10 };
 enum { NVML_MODE_PROHIBITED = 2, NVML_MODE_EXCLUSIVE = 3 }; /* nvmlComputeMode_t */
@@ -54,7 +55,7 @@ struct nvml_field { /* nvmlFieldValue_t */
     } value;
 };
 
-/* Each returns NVML_OK or an error. Those an older driver lacks are NULL. */
+/* Each returns NVML_OK or an error. Functions that an older driver lacks are NULL. */
 struct nvml {
     void *library;
     int (*init)(void);
@@ -66,7 +67,7 @@ struct nvml {
     /* parts (MIG devices) */
     int (*part_max)(struct nvml_device *device, unsigned *count);
     int (*part)(struct nvml_device *device, unsigned index, struct nvml_device **part);
-    /* how one is */
+    /* the state of a GPU */
     int (*name)(struct nvml_device *device, char *name, unsigned size);
     int (*use)(struct nvml_device *device, struct nvml_use *use);
     int (*memory)(struct nvml_device *device, struct nvml_memory *memory);
@@ -80,9 +81,9 @@ struct nvml {
                 unsigned *pending, unsigned *failed);
     int (*fields)(struct nvml_device *device, int count, struct nvml_field *field);
     int (*mode)(struct nvml_device *device, int *mode);
-    /* asked with room for none: the size of what it lists depends on its version */
+    /* called with room for none: the size of an entry depends on the version */
     int (*processes)(struct nvml_device *device, unsigned *count, void *list);
-    /* what happens */
+    /* events */
     int (*events)(struct nvml_events **events);
     int (*register_events)(struct nvml_device *device, unsigned long long types,
                            struct nvml_events *events);
@@ -90,14 +91,14 @@ struct nvml {
                 unsigned timeout_ms);
 };
 
-/* Whether there can be one: a cheap look, which loads nothing. */
+/* Whether a driver may be there: a cheap check that loads nothing. */
 bool nvml_may_exist(void);
 
-/* False if there is none, or no driver. Closed again by nvml_close. */
+/* False if there is no library or no driver. Close it with nvml_close. */
 bool nvml_open(struct nvml *nvml);
 void nvml_close(struct nvml *nvml);
 
-/* "0000:1b:00.0", or "" if it does not say. Buf has room for 32. */
+/* "0000:1b:00.0", or "" if unknown. buf has room for 32. */
 char *nvml_address(const struct nvml *nvml, struct nvml_device *device, char *buf);
 
 #endif

@@ -10,17 +10,17 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * The console knows whose line is open: the source that wrote last, if not a newline.
- * Text to write is gathered in `out` and put into the outlet at once, so that nobody
- * else's can come between; the lock is there for console_say alone.
+ * The console knows which source has an open line: the one that wrote last, without a
+ * newline. Text is gathered in `out` and put into the outlet in one piece, so that no
+ * other text gets between. The lock is needed only for console_write_line.
  */
 struct console {
     struct outlet *outlet;
     pthread_mutex_t lock;
     unsigned sources;
-    struct console_source *open; /* whose line is open, or NULL */
-    bool fresh;                  /* no line is open at all */
-    bool foot;                   /* the foot stands there */
+    struct console_source *open; /* with an open line, or NULL */
+    bool fresh;                  /* no line is open */
+    bool has_status;             /* a status line is shown */
     char *out;
     size_t out_size, out_room;
 };
@@ -29,13 +29,13 @@ struct console_source {
     struct console *console;
     char *prefix;
     size_t prefix_size;
-    bool wants_prefix; /* before its next byte */
-    bool after_return; /* the last one was a carriage return */
-    char *held;        /* the beginning of a line; room for LOG_LINE_MAX */
+    bool wants_prefix; /* its next byte needs the prefix */
+    bool after_return; /* its last byte was a carriage return */
+    char *held;        /* the beginning of a line; LOG_LINE_MAX bytes */
     size_t held_size;
 };
 
-static void add(struct console *c, const char *data, size_t size)
+static void append_out(struct console *c, const char *data, size_t size)
 {
     if (c->out_size + size > c->out_room) {
         c->out_room = 2 * (c->out_size + size);
@@ -45,15 +45,15 @@ static void add(struct console *c, const char *data, size_t size)
     c->out_size += size;
 }
 
-static void add_prefix(struct console_source *s)
+static void append_prefix(struct console_source *s)
 {
     if (s->wants_prefix)
-        add(s->console, s->prefix, s->prefix_size);
+        append_out(s->console, s->prefix, s->prefix_size);
     s->wants_prefix = false;
 }
 
-/* How far it is to the next newline or carriage return. */
-static size_t run_size(const char *text, size_t size)
+/* The size of the text before the next newline or carriage return. */
+static size_t plain_size(const char *text, size_t size)
 {
     const char *newline = memchr(text, '\n', size);
     size_t n = newline ? (size_t)(newline - text) : size;
@@ -62,39 +62,39 @@ static size_t run_size(const char *text, size_t size)
     return ret ? (size_t)(ret - text) : n;
 }
 
-/* A carriage return goes in front of the prefix, unless all it does is end the line. */
-static void add_return(struct console_source *s, bool ends_line)
+/* A carriage return goes before the prefix, unless it only ends the line. */
+static void append_return(struct console_source *s, bool ends_line)
 {
     if (ends_line)
-        add_prefix(s);
-    add(s->console, "\r", 1);
+        append_prefix(s);
+    append_out(s->console, "\r", 1);
     s->wants_prefix = true;
     s->after_return = true;
 }
 
-static void add_newline(struct console_source *s)
+static void append_newline(struct console_source *s)
 {
     if (!s->after_return)
-        add_prefix(s);
-    add(s->console, "\n", 1);
+        append_prefix(s);
+    append_out(s->console, "\n", 1);
     s->wants_prefix = true;
     s->after_return = false;
 }
 
-static void add_text(struct console_source *s, const char *text, size_t size)
+static void append_text(struct console_source *s, const char *text, size_t size)
 {
     size_t n;
 
     for (; size > 0; text += n, size -= n) {
         n = 1;
         if (*text == '\r') {
-            add_return(s, size > 1 && text[1] == '\n' && !s->after_return);
+            append_return(s, size > 1 && text[1] == '\n' && !s->after_return);
         } else if (*text == '\n') {
-            add_newline(s);
+            append_newline(s);
         } else {
-            n = run_size(text, size);
-            add_prefix(s);
-            add(s->console, text, n);
+            n = plain_size(text, size);
+            append_prefix(s);
+            append_out(s->console, text, n);
             s->after_return = false;
         }
     }
@@ -102,21 +102,21 @@ static void add_text(struct console_source *s, const char *text, size_t size)
 
 #define ERASE_LINE "\r\033[K"
 
-/* Under the lock, before anything else is added. */
-static void lift_foot(struct console *c)
+/* Called under the lock, before anything else is added. */
+static void erase_status(struct console *c)
 {
-    if (c->foot)
-        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
-    c->foot = false;
+    if (c->has_status)
+        append_out(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+    c->has_status = false;
 }
 
-/* Under the lock: begin text that is not a continuation of the open line. */
-static void take_over(struct console *c, struct console_source *s, char first)
+/* Called under the lock: begins text that does not continue the open line. */
+static void begin_text(struct console *c, struct console_source *s, char first)
 {
     if (c->open == s && !c->fresh)
         return;
     if (!c->fresh && first != '\r')
-        add(c, "\n", 1);
+        append_out(c, "\n", 1);
     if (s) {
         s->wants_prefix = true;
         s->after_return = false;
@@ -134,12 +134,12 @@ static void flush_out(struct console *c, struct console_source *s)
     c->open = c->fresh ? NULL : s;
 }
 
-static void write_plain(struct console_source *s, const char *data, size_t size)
+static void write_unprefixed(struct console_source *s, const char *data, size_t size)
 {
     struct console *c = s->console;
 
     pthread_mutex_lock(&c->lock);
-    lift_foot(c);
+    erase_status(c);
     if (c->out_size)
         flush_out(c, NULL);
     outlet_put(c->outlet, data, size);
@@ -148,7 +148,7 @@ static void write_plain(struct console_source *s, const char *data, size_t size)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* What is held and then data, which may be nothing. */
+/* Writes what is held and then data, which may be empty. */
 static void write_out(struct console_source *s, const char *data, size_t size)
 {
     struct console *c = s->console;
@@ -156,25 +156,25 @@ static void write_out(struct console_source *s, const char *data, size_t size)
     if (s->held_size + size == 0)
         return;
     if (!s->prefix && s->held_size == 0) {
-        write_plain(s, data, size);
+        write_unprefixed(s, data, size);
         return;
     }
     pthread_mutex_lock(&c->lock);
-    lift_foot(c);
+    erase_status(c);
     if (s->prefix) {
-        take_over(c, s, s->held_size ? *s->held : *data);
-        add_text(s, s->held, s->held_size);
-        add_text(s, data, size);
+        begin_text(c, s, s->held_size ? *s->held : *data);
+        append_text(s, s->held, s->held_size);
+        append_text(s, data, size);
     } else {
-        add(c, s->held, s->held_size);
-        add(c, data, size);
+        append_out(c, s->held, s->held_size);
+        append_out(c, data, size);
     }
     flush_out(c, s);
     pthread_mutex_unlock(&c->lock);
     s->held_size = 0;
 }
 
-static void hold(struct console_source *s, const char *data, size_t size)
+static void hold_back(struct console_source *s, const char *data, size_t size)
 {
     if (!s->held)
         s->held = xmalloc(LOG_LINE_MAX);
@@ -182,9 +182,9 @@ static void hold(struct console_source *s, const char *data, size_t size)
     s->held_size += size;
 }
 
-/* How much of data is to be written now: up to the end of its last line, and what was
- * drawn before the last carriage return. */
-static size_t whole_part(const char *data, size_t size)
+/* The size that is written now: up to the end of the last line, and what was drawn
+ * before the last carriage return. */
+static size_t complete_size(const char *data, size_t size)
 {
     const char *newline = memrchr(data, '\n', size);
     size_t lines = newline ? (size_t)(newline - data) + 1 : 0;
@@ -200,13 +200,13 @@ bool console_put(struct console_source *s, const char *data, size_t size, bool m
     if (size == 0)
         return s->held_size > 0;
     if (s->prefix || more || s->console->sources > 1)
-        whole = whole_part(data, size);
+        whole = complete_size(data, size);
     if ((whole > 0 ? 0 : s->held_size) + size - whole > LOG_LINE_MAX)
-        whole = size; /* too long to be held: cut where it happens to be */
+        whole = size; /* too long to be held back: cut anywhere */
     if (whole > 0)
         write_out(s, data, whole);
     if (whole < size)
-        hold(s, data + whole, size - whole);
+        hold_back(s, data + whole, size - whole);
     return s->held_size > 0;
 }
 
@@ -215,26 +215,26 @@ void console_source_flush(struct console_source *s)
     write_out(s, "", 0);
 }
 
-void console_say(struct console *c, const char *line)
+void console_write_line(struct console *c, const char *line)
 {
     pthread_mutex_lock(&c->lock);
-    lift_foot(c);
-    take_over(c, NULL, *line);
-    add(c, line, strlen(line));
-    add(c, "\n", 1);
+    erase_status(c);
+    begin_text(c, NULL, *line);
+    append_out(c, line, strlen(line));
+    append_out(c, "\n", 1);
     flush_out(c, NULL);
     pthread_mutex_unlock(&c->lock);
 }
 
-void console_foot(struct console *c, const char *text)
+void console_set_status(struct console *c, const char *text)
 {
     pthread_mutex_lock(&c->lock);
-    if (c->foot || (c->fresh && *text)) {
-        add(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
-        add(c, text, strlen(text));
+    if (c->has_status || (c->fresh && *text)) {
+        append_out(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        append_out(c, text, strlen(text));
         outlet_put(c->outlet, c->out, c->out_size);
         c->out_size = 0;
-        c->foot = *text != '\0';
+        c->has_status = *text != '\0';
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -281,7 +281,7 @@ void console_source_destroy(struct console_source *s)
     console_source_flush(s);
     pthread_mutex_lock(&s->console->lock);
     if (s->console->open == s)
-        s->console->open = NULL; /* its line stays open, but is nobody's */
+        s->console->open = NULL; /* its line stays open, but has no source */
     s->console->sources--;
     pthread_mutex_unlock(&s->console->lock);
     free(s->prefix);

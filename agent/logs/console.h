@@ -10,15 +10,14 @@ struct console;
 struct console_source;
 
 /*
- * crun's standard output or error, shared by the streams of several workers and by what
- * crun says itself. What a worker wrote in one piece comes out in one piece.
+ * crun's standard output or error, shared by the streams of several workers and crun's
+ * own messages. What a worker wrote in one piece comes out in one piece.
  *
- * A source without a prefix is passed on byte for byte. With a prefix, every line and
- * every redrawing of one (after a carriage return) begins with it; if another source
- * has to write while a line is open, that line is ended first, unless what comes draws
- * over it. A line without an end is held back until LOG_PARTIAL_MS later, or
- * LOG_LINE_MAX, so that lines of several do not mix; only that of a lone source without
- * a prefix is shown at once.
+ * A source without a prefix is passed on byte for byte. With a prefix, every line
+ * begins with it, also after a carriage return. If another source writes while a line
+ * is open, that line is ended first, unless the new text draws over it. A line without
+ * an end is held back for LOG_PARTIAL_MS, or up to LOG_LINE_MAX, so that lines of
+ * several sources do not mix; only a single source without a prefix is shown at once.
  */
 struct console *console_create(struct outlet *outlet);
 void console_destroy(struct console *c); /* after its sources; NULL is fine */
@@ -26,21 +25,21 @@ struct outlet *console_outlet(const struct console *c);
 
 /* prefix NULL: none. */
 struct console_source *console_source_create(struct console *c, const char *prefix);
-void console_source_destroy(struct console_source *s); /* shows what it held back */
+void console_source_destroy(struct console_source *s); /* writes what was held back */
 
-/* more: the data was cut off where it ends, and the rest will follow at once. True if
- * some is held back: console_source_flush it in LOG_PARTIAL_MS. */
+/* more: the data was cut off here, and the rest follows at once. True if some is held
+ * back: call console_source_flush in LOG_PARTIAL_MS. */
 bool console_put(struct console_source *s, const char *data, size_t size, bool more);
 void console_source_flush(struct console_source *s);
 
-/* A line of crun's own, without its newline. From any thread. */
-void console_say(struct console *c, const char *line);
+/* Writes a line of crun's own, given without its newline. From any thread. */
+void console_write_line(struct console *c, const char *line);
 
 /*
- * The foot: a line without an end that stands below all others on a terminal. Whatever
- * is written takes its place; it comes back with the next call, unless somebody's line
- * is open then. "" takes it away.
+ * Sets the status: a line without an end below all others on a terminal. Any other text
+ * replaces it; it comes back with the next call, unless a line is open then. "" removes
+ * it.
  */
-void console_foot(struct console *c, const char *text);
+void console_set_status(struct console *c, const char *text);
 
 #endif

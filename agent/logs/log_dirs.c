@@ -22,15 +22,15 @@
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
 struct log_dirs {
-    char *base, *name, *path; /* log-dir; of the run in it; both together */
+    char *base, *name, *path; /* log-dir; the run's folder in it; both joined */
     int base_fd, run_fd, attempt_fd;
-    bool temporary, cleared;
+    bool temporary, empty_removed;
     uint64_t attempt;
     uint32_t workers;
 };
 
-/* A run id may be any text; a folder's name may not. */
-static char *folder_name(const char *run_id)
+/* A run id may be any text, a folder name may not. */
+static char *make_folder_name(const char *run_id)
 {
     char *name = xstrdup(*run_id ? run_id : "none");
 
@@ -42,8 +42,8 @@ static char *folder_name(const char *run_id)
     return name;
 }
 
-/* mkdir -p; what there is may be a link, it is the user's own word. */
-static int make_path(const char *path, struct err *e)
+/* As mkdir -p. Existing parts may be links: the user chose the path. */
+static int make_folders(const char *path, struct err *e)
 {
     char *copy = xstrdup(path);
     int rc = 0;
@@ -66,7 +66,7 @@ int log_dirs_prepare(const char *log_dir, struct err *e)
 {
     int fd, rc;
 
-    if (make_path(log_dir, e) < 0)
+    if (make_folders(log_dir, e) < 0)
         return -1;
     fd = open(log_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     rc = fd < 0 ? -1 : faccessat(fd, ".", W_OK | X_OK, AT_EACCESS);
@@ -79,15 +79,15 @@ int log_dirs_prepare(const char *log_dir, struct err *e)
 
 static int open_log_dir(struct log_dirs *t, const char *log_dir, struct err *e)
 {
-    if (make_path(log_dir, e) < 0)
+    if (make_folders(log_dir, e) < 0)
         return -1;
     t->base = realpath(log_dir, NULL);
     t->base_fd = t->base ? open(t->base, FOLDER) : -1;
     return t->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
 }
 
-/* It may be there from a try that failed; then it is ours. */
-static int open_scratch(struct log_dirs *t, struct err *e)
+/* It may exist from an attempt that failed; then it is ours. */
+static int open_tmpdir(struct log_dirs *t, struct err *e)
 {
     struct stat st;
 
@@ -102,10 +102,10 @@ static int open_scratch(struct log_dirs *t, struct err *e)
     return 0;
 }
 
-/* A folder that was not there: nobody can have put anything in our way. */
-static int make_run(struct log_dirs *t, const char *run_id, struct err *e)
+/* Makes a new folder, so that no other user can have put anything in it. */
+static int make_run_folder(struct log_dirs *t, const char *run_id, struct err *e)
 {
-    char *stem = folder_name(run_id), random[RANDOM_LETTERS + 1];
+    char *stem = make_folder_name(run_id), random[RANDOM_LETTERS + 1];
     int rc = -1;
 
     for (int i = 0; i < NAME_TRIES && rc < 0; i++) {
@@ -125,8 +125,8 @@ static int make_run(struct log_dirs *t, const char *run_id, struct err *e)
     return 0;
 }
 
-/* `latest-<host>`, put in place in one step: it always points to a run. */
-static void point_latest(const struct log_dirs *t)
+/* Replaces `latest-<host>` in one step, so that it always points to a run. */
+static void update_latest_link(const struct log_dirs *t)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = "", random[RANDOM_LETTERS + 1];
     char *link, *fresh;
@@ -151,13 +151,13 @@ struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, struct
 
     t->temporary = !log_dir;
     t->base_fd = t->run_fd = t->attempt_fd = -1;
-    if ((log_dir ? open_log_dir(t, log_dir, e) : open_scratch(t, e)) < 0 ||
-        make_run(t, run_id, e) < 0) {
+    if ((log_dir ? open_log_dir(t, log_dir, e) : open_tmpdir(t, e)) < 0 ||
+        make_run_folder(t, run_id, e) < 0) {
         log_dirs_destroy(t);
         return NULL;
     }
     if (!t->temporary)
-        point_latest(t);
+        update_latest_link(t);
     return t;
 }
 
@@ -179,8 +179,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Of a temporary tree, what stayed empty of the current attempt goes. */
-static void clear_attempt(const struct log_dirs *t)
+/* In a temporary tree, removes the empty folders of the current attempt. */
+static void remove_empty_attempt(const struct log_dirs *t)
 {
     char name[32];
 
@@ -193,12 +193,12 @@ static void clear_attempt(const struct log_dirs *t)
     unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
 }
 
-void log_dirs_clear(struct log_dirs *t)
+void log_dirs_remove_empty(struct log_dirs *t)
 {
-    if (!t || !t->temporary || t->cleared)
+    if (!t || !t->temporary || t->empty_removed)
         return;
-    t->cleared = true;
-    clear_attempt(t);
+    t->empty_removed = true;
+    remove_empty_attempt(t);
     if (t->name)
         unlinkat(t->base_fd, t->name, AT_REMOVEDIR);
     if (t->base)
@@ -211,7 +211,7 @@ void log_dirs_destroy(struct log_dirs *t)
 
     if (!t)
         return;
-    log_dirs_clear(t);
+    log_dirs_remove_empty(t);
     close_fd(&t->attempt_fd);
     close_fd(&t->run_fd);
     close_fd(&t->base_fd);
@@ -222,7 +222,7 @@ void log_dirs_destroy(struct log_dirs *t)
     errno = saved_errno;
 }
 
-static int make_at(int dir, const char *name)
+static int make_folder_at(int dir, const char *name)
 {
     return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
 }
@@ -236,8 +236,8 @@ char *log_dirs_file_path(const struct log_dirs *t, uint32_t local_rank,
                      local_rank, name);
 }
 
-static int fail(const struct log_dirs *t, uint32_t local_rank, const char *name,
-                struct err *e)
+static int set_path_error(const struct log_dirs *t, uint32_t local_rank,
+                          const char *name, struct err *e)
 {
     int errnum = errno;
     char *path = log_dirs_file_path(t, local_rank, name);
@@ -252,18 +252,18 @@ int log_dirs_begin(struct log_dirs *t, uint64_t attempt, uint32_t workers,
 {
     char name[32];
 
-    clear_attempt(t);
+    remove_empty_attempt(t);
     close_fd(&t->attempt_fd);
     t->attempt = attempt;
     t->workers = workers;
     attempt_name(attempt, name, sizeof(name));
-    if (make_at(t->run_fd, name) < 0 ||
+    if (make_folder_at(t->run_fd, name) < 0 ||
         (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
-        return fail(t, LOG_DIRS_NODE, "", e);
+        return set_path_error(t, LOG_DIRS_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
         snprintf(name, sizeof(name), "%" PRIu32, i);
-        if (make_at(t->attempt_fd, name) < 0)
-            return fail(t, i, "", e);
+        if (make_folder_at(t->attempt_fd, name) < 0)
+            return set_path_error(t, i, "", e);
     }
     return 0;
 }
@@ -280,7 +280,7 @@ int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *nam
     dir = openat(t->attempt_fd, folder, FOLDER | O_NOFOLLOW);
     fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);
     if (fd < 0)
-        fail(t, local_rank, name, e);
+        set_path_error(t, local_rank, name, e);
     if (dir >= 0)
         close(dir);
     return fd;

@@ -27,7 +27,7 @@ static bool is_wanted(const struct log_filter *f, const char *line, size_t size)
 }
 
 /* line is without its newline. */
-static void take_line(struct log_filter *f, const char *line, size_t size)
+static void copy_line_if_wanted(struct log_filter *f, const char *line, size_t size)
 {
     size_t all = f->prefix_size + size + 1;
     char *copy;
@@ -38,11 +38,12 @@ static void take_line(struct log_filter *f, const char *line, size_t size)
     memcpy(copy, f->prefix, f->prefix_size);
     memcpy(copy + f->prefix_size, line, size);
     copy[all - 1] = '\n';
-    outlet_put(f->outlet, copy, all); /* at once: lines of several streams do not mix */
+    outlet_put(f->outlet, copy,
+               all); /* in one piece, so that lines of several streams do not mix */
     free(copy);
 }
 
-static void hold(struct log_filter *f, const char *data, size_t size)
+static void append_held(struct log_filter *f, const char *data, size_t size)
 {
     while (size > 0) {
         size_t room = sizeof(f->held) - f->held_size, n = size < room ? size : room;
@@ -52,7 +53,7 @@ static void hold(struct log_filter *f, const char *data, size_t size)
         data += n;
         size -= n;
         if (f->held_size == sizeof(f->held)) {
-            take_line(f, f->held, f->held_size);
+            copy_line_if_wanted(f, f->held, f->held_size);
             f->held_size = 0;
         }
     }
@@ -65,13 +66,13 @@ void log_filter_put(struct log_filter *f, const char *data, size_t size)
         size_t n = newline ? (size_t)(newline - data) : size;
 
         if (!newline || f->held_size > 0)
-            hold(f, data, n);
+            append_held(f, data, n);
         if (!newline)
             return;
         if (f->held_size > 0)
-            take_line(f, f->held, f->held_size);
+            copy_line_if_wanted(f, f->held, f->held_size);
         else
-            take_line(f, data, n);
+            copy_line_if_wanted(f, data, n);
         f->held_size = 0;
         data += n + 1;
         size -= n + 1;
@@ -96,7 +97,7 @@ void log_filter_destroy(struct log_filter *f)
     if (!f)
         return;
     if (f->held_size > 0)
-        take_line(f, f->held, f->held_size);
+        copy_line_if_wanted(f, f->held, f->held_size);
     free(f->prefix);
     free(f);
 }

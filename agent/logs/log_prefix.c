@@ -14,13 +14,14 @@
 #define TEMPLATE_DEFAULT "[${role_name}${local_rank}]:"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-struct variable {
+struct prefix_variable {
     const char *name, *value;
 };
 
-/* How long the variable at text is, "$name" or "${name}", and what it stands for. 0: it
- * is none that is known, and stays as it is. */
-static size_t match(const char *text, const struct variable *v, const char **value)
+/* The length of the variable at text, "$name" or "${name}", and its value. 0: no known
+ * variable, the text stays. */
+static size_t match_variable(const char *text, const struct prefix_variable *v,
+                             const char **value)
 {
     bool braces = text[1] == '{';
     const char *name = text + 1 + braces;
@@ -45,11 +46,11 @@ char *log_prefix_make(const char *template, const char *role, uint32_t rank,
                       uint32_t local_rank)
 {
     char ranks[2][16], host[HOST_NAME_MAX_BYTES + 1] = "", *text = NULL;
-    const struct variable variables[] = { { "role_name", role },
-                                          { "rank", ranks[0] },
-                                          { "local_rank", ranks[1] },
-                                          { "hostname", host },
-                                          { NULL, NULL } };
+    const struct prefix_variable variables[] = { { "role_name", role },
+                                                 { "rank", ranks[0] },
+                                                 { "local_rank", ranks[1] },
+                                                 { "hostname", host },
+                                                 { NULL, NULL } };
     size_t size, n;
     FILE *out = open_memstream(&text, &size);
 
@@ -61,7 +62,7 @@ char *log_prefix_make(const char *template, const char *role, uint32_t rank,
     for (const char *t = template ? template : TEMPLATE_DEFAULT; *t; t += n) {
         const char *value;
 
-        n = *t == '$' ? match(t, variables, &value) : 0;
+        n = *t == '$' ? match_variable(t, variables, &value) : 0;
         if (n > 0) {
             fputs(value, out);
         } else {

@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 /*
- * What stands before each line of a worker: "[<role><local rank>]:", or what the
- * template says, in which ${role_name}, ${rank}, ${local_rank} and ${hostname}, with or
- * without braces, are replaced and $$ is a dollar. The caller frees.
+ * The prefix of each line of a worker: "[<role><local rank>]:", or the template with
+ * ${role_name}, ${rank}, ${local_rank} and ${hostname} replaced (braces are optional),
+ * and $$ by a dollar. The caller frees it.
  */
 char *log_prefix_make(const char *template, const char *role, uint32_t rank,
                       uint32_t local_rank);

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const uint8_t bit[LOG_STREAMS] = {
+static const uint8_t stream_bit[LOG_STREAMS] = {
     [LOG_OUT] = CONFIG_STDOUT,
     [LOG_ERR] = CONFIG_STDERR,
 };
 
-static enum log_sink kind_of(const struct stat *st, int fd)
+static enum log_sink find_sink_kind(const struct stat *st, int fd)
 {
     if (S_ISREG(st->st_mode))
         return LOG_SINK_FILE;
@@ -19,16 +19,16 @@ static enum log_sink kind_of(const struct stat *st, int fd)
     return isatty(fd) ? LOG_SINK_TTY : LOG_SINK_DEVICE;
 }
 
-struct log_routing_sinks log_routing_look_at(int out, int err)
+struct log_routing_sinks log_routing_detect_sinks(int out, int err)
 {
     struct log_routing_sinks sinks = { .same = false };
     struct stat st[LOG_STREAMS];
 
-    /* one that is closed is like a pipe that nobody reads */
+    /* a closed stream counts as a pipe without a reader */
     if (fstat(out, &st[LOG_OUT]) < 0 || fstat(err, &st[LOG_ERR]) < 0)
         return sinks;
-    sinks.kind[LOG_OUT] = kind_of(&st[LOG_OUT], out);
-    sinks.kind[LOG_ERR] = kind_of(&st[LOG_ERR], err);
+    sinks.kind[LOG_OUT] = find_sink_kind(&st[LOG_OUT], out);
+    sinks.kind[LOG_ERR] = find_sink_kind(&st[LOG_ERR], err);
     sinks.same = st[LOG_OUT].st_dev == st[LOG_ERR].st_dev &&
                  st[LOG_OUT].st_ino == st[LOG_ERR].st_ino;
     return sinks;
@@ -41,18 +41,18 @@ static bool has_filter(const struct config *c, int which)
     return f && *f;
 }
 
-static bool has_bit(const uint8_t *list, uint32_t local_rank, int which)
+static bool has_stream_bit(const uint8_t *list, uint32_t local_rank, int which)
 {
-    return list && list[local_rank] & bit[which];
+    return list && list[local_rank] & stream_bit[which];
 }
 
-/* With --tee, filters look at what is teed; without, at everything. */
+/* With --tee, filters apply to streams with a tee; without, to all. */
 static bool is_filtered(const struct config *c, uint32_t local_rank, int which)
 {
-    if (!has_filter(c, which) || has_bit(c->streams.tee, local_rank, which))
+    if (!has_filter(c, which) || has_stream_bit(c->streams.tee, local_rank, which))
         return has_filter(c, which);
     for (uint32_t i = 0; i < c->workers; i++)
-        if (has_bit(c->streams.tee, i, which))
+        if (has_stream_bit(c->streams.tee, i, which))
             return false;
     return true;
 }
@@ -68,7 +68,8 @@ bool log_routing_needs_files(const struct config *c)
 
     for (uint32_t i = 0; i < c->workers; i++)
         for (int k = 0; k < LOG_STREAMS; k++)
-            any |= has_bit(c->streams.redirect, i, k) || has_bit(c->streams.tee, i, k);
+            any |= has_stream_bit(c->streams.redirect, i, k) ||
+                   has_stream_bit(c->streams.tee, i, k);
     return any;
 }
 
@@ -77,8 +78,8 @@ struct log_routing log_routing_make(const struct config *c,
                                     uint32_t local_rank, int which)
 {
     enum log_sink kind = sinks->kind[which];
-    bool tee = has_bit(c->streams.tee, local_rank, which);
-    bool redirect = has_bit(c->streams.redirect, local_rank, which);
+    bool tee = has_stream_bit(c->streams.tee, local_rank, which);
+    bool redirect = has_stream_bit(c->streams.redirect, local_rank, which);
     bool shown = !c->streams.shown || c->streams.shown[local_rank];
     struct log_routing p = { .file = (tee || redirect) && !log_routing_has_no_files(c),
                              .filter = is_filtered(c, local_rank, which) &&
@@ -87,7 +88,7 @@ struct log_routing log_routing_make(const struct config *c,
                              .prefix = tee };
 
     p.pty = p.console && kind == LOG_SINK_TTY;
-    /* standard error is always seen: its end belongs into the report of a failure */
+    /* standard error is always read: its end belongs into the report of a failure */
     if (which == LOG_OUT && !p.file && !p.filter) {
         p.nowhere = !p.console;
         p.passed = p.console && !p.prefix &&
@@ -96,12 +97,13 @@ struct log_routing log_routing_make(const struct config *c,
     return p;
 }
 
-bool log_routing_is_one_stream(const struct log_routing plan[LOG_STREAMS],
+bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
                                const struct log_routing_sinks *sinks)
 {
     bool one = sinks->same && sinks->kind[LOG_ERR] != LOG_SINK_DEVICE;
 
     for (int i = 0; i < LOG_STREAMS; i++)
-        one &= plan[i].console && !plan[i].prefix && !plan[i].file && !plan[i].filter;
+        one &= routing[i].console && !routing[i].prefix && !routing[i].file &&
+               !routing[i].filter;
     return one;
 }

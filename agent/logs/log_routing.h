@@ -7,27 +7,28 @@
 #include "agent/config/config.h"
 
 /*
- * Where each stream of each worker goes, and through what: a function of the
- * configuration and of what crun's own two streams are, and of nothing else.
+ * The route of each stream of each worker: a function of the configuration and of the
+ * kinds of crun's own two streams, and of nothing else.
  */
 enum { LOG_OUT, LOG_ERR, LOG_STREAMS };
 
 enum log_sink { LOG_SINK_PIPE, LOG_SINK_FILE, LOG_SINK_DEVICE, LOG_SINK_TTY };
 
 struct log_routing_sinks {
-    enum log_sink kind[LOG_STREAMS]; /* a device that is no terminal is /dev/null */
-    bool same;                       /* both are one and the same */
+    enum log_sink
+        kind[LOG_STREAMS]; /* a device that is no terminal, such as /dev/null */
+    bool same;             /* both are the same file */
 };
 
-/* What these two descriptors are. */
-struct log_routing_sinks log_routing_look_at(int out, int err);
+/* Detects the kinds of these two descriptors. */
+struct log_routing_sinks log_routing_detect_sinks(int out, int err);
 
 struct log_routing {
-    bool file, filter;    /* copied to the worker's file, to the filtered one */
+    bool file, filter;    /* copied to the worker's file; to the filtered file */
     bool console, prefix; /* copied to crun's own stream, with a prefix */
-    bool pty;             /* the worker gets a terminal, else a pipe; or rather: */
-    bool passed;          /* crun's own descriptor */
-    bool nowhere;         /* /dev/null */
+    bool pty;             /* the worker gets a terminal instead of a pipe; or */
+    bool passed;          /* it gets crun's own descriptor; or */
+    bool nowhere;         /* it gets /dev/null */
 };
 
 struct log_routing log_routing_make(const struct config *c,
@@ -35,10 +36,10 @@ struct log_routing log_routing_make(const struct config *c,
                                     uint32_t local_rank, int which);
 
 /*
- * Both streams of a worker through one pipe or pty, which keeps their order: where both
- * go to the same place and to no file of their own.
+ * Whether both streams of a worker share one pipe or pty, which keeps their order: if
+ * both go to the same place and to no file of their own.
  */
-bool log_routing_is_one_stream(const struct log_routing plan[LOG_STREAMS],
+bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
                                const struct log_routing_sinks *sinks);
 
 /* Whether any worker's output is to be written to a file. */

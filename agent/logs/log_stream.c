@@ -17,14 +17,14 @@ struct log_stream {
     struct log_stream_calls calls;
     struct event *event;
     int fd;
-    bool pty, grown, paused;
+    bool pty, enlarged, paused;
 };
 
-/* All streams are read on the loop's thread, one after the other. */
+/* The loop's thread reads all streams, one after the other. */
 static char buffer[LOG_READ_BYTES];
 
-/* Fills the buffer as far as there is something. *ended: nobody can write any more. */
-static size_t take(struct log_stream *s, bool *ended)
+/* Reads what is available into the buffer. *ended: no process can write any more. */
+static size_t read_available(struct log_stream *s, bool *ended)
 {
     size_t size = 0;
 
@@ -34,27 +34,27 @@ static size_t take(struct log_stream *s, bool *ended)
 
         if (n < 0 && errno == EINTR)
             continue;
-        /* a pty says EIO when its other end is closed */
+        /* a pty returns EIO when its other end is closed */
         *ended = n == 0 || (n < 0 && errno != EAGAIN);
         if (n <= 0)
             break;
         size += (size_t)n;
-        if (!s->pty) /* a pipe gives all it has, a pty a page at a time */
+        if (!s->pty) /* a pipe returns all it has, a pty a page at a time */
             break;
     }
     return size;
 }
 
-/* A pipe that was found full is made larger: most never need it. */
-static void grow(struct log_stream *s, size_t size)
+/* Enlarges a pipe that was found full; most never need it. */
+static void enlarge_pipe(struct log_stream *s, size_t size)
 {
-    if (s->pty || s->grown || size < LOG_LINE_MAX)
+    if (s->pty || s->enlarged || size < LOG_LINE_MAX)
         return;
-    s->grown = true;
-    (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be allowed: fine */
+    s->enlarged = true;
+    (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be permitted */
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void on_stream_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct log_stream *s = arg;
     bool ended;
@@ -67,13 +67,13 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         event_del(s->event);
         return;
     }
-    size = take(s, &ended);
-    grow(s, size);
+    size = read_available(s, &ended);
+    enlarge_pipe(s, size);
     if (size > 0)
         s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
     if (ended) {
         event_del(s->event);
-        s->calls.ended(s->calls.arg); /* may free s: nothing may follow */
+        s->calls.ended(s->calls.arg); /* last, as it may free s */
     }
 }
 
@@ -90,8 +90,8 @@ void log_stream_finish(struct log_stream *s)
     bool ended = false;
     size_t size, all = 0;
 
-    /* whoever still writes cannot keep us: no more than the pipe had room for */
-    while (!ended && all < LOG_PIPE_BYTES && (size = take(s, &ended)) > 0) {
+    /* at most what the pipe has room for, even if a process still writes */
+    while (!ended && all < LOG_PIPE_BYTES && (size = read_available(s, &ended)) > 0) {
         all += size;
         s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
     }
@@ -104,7 +104,7 @@ static int open_pipe(int end[2], struct err *e)
     return 0;
 }
 
-static int open_peer(int master)
+static int open_pty_peer(int master)
 {
     int fd = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     char name[64];
@@ -114,7 +114,7 @@ static int open_peer(int master)
     return fd;
 }
 
-/* Raw: the real terminal does with the bytes what a terminal does. */
+/* Raw mode: the real terminal processes the bytes. */
 static int open_pty(int end[2], struct err *e)
 {
     struct termios raw;
@@ -123,7 +123,7 @@ static int open_pty(int end[2], struct err *e)
     if (end[0] < 0)
         return err_set_errno(e, errno, "cannot make a terminal for a worker");
     if (grantpt(end[0]) < 0 || unlockpt(end[0]) < 0 ||
-        (end[1] = open_peer(end[0])) < 0) {
+        (end[1] = open_pty_peer(end[0])) < 0) {
         err_set_errno(e, errno, "cannot open a terminal for a worker");
         close(end[0]);
         return -1;
@@ -150,7 +150,8 @@ struct log_stream *log_stream_create(struct loop *loop, bool pty,
     s->fd = end[0];
     *far = end[1];
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
-    s->event = event_new(loop_base(loop), s->fd, EV_READ | EV_PERSIST, on_readable, s);
+    s->event = event_new(loop_base(loop), s->fd, EV_READ | EV_PERSIST,
+                         on_stream_readable, s);
     if (!s->event || event_add(s->event, NULL) < 0) {
         err_set(e, "cannot watch a worker's output");
         close(*far);

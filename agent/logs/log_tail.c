@@ -35,8 +35,8 @@ void log_tail_fini(struct log_tail *t)
     *t = (struct log_tail){ 0 };
 }
 
-/* The ring's content in order; the caller frees. */
-static char *unroll(const struct log_tail *t)
+/* The content of the ring in order; the caller frees it. */
+static char *copy_ring(const struct log_tail *t)
 {
     char *flat = xmalloc(t->size + 1);
     size_t start = (t->end + LOG_TAIL_BYTES - t->size) % LOG_TAIL_BYTES;
@@ -50,8 +50,8 @@ static char *unroll(const struct log_tail *t)
     return flat;
 }
 
-/* How many bytes an escape sequence takes: ESC [ ... final, ESC ] ... BEL or ESC \, or
- * ESC, some of " " to "/", and one byte more. */
+/* The size of an escape sequence: ESC [ ... final, ESC ] ... BEL or ESC \, or ESC, some
+ * of " " to "/", and one byte more. */
 static size_t escape_size(const char *s, size_t size)
 {
     size_t n = 2;
@@ -73,8 +73,8 @@ static size_t escape_size(const char *s, size_t size)
     return n < size ? n + (s[n] != '\n') : size;
 }
 
-/* Turn what was written into what is seen, in place. Returns the new size. */
-static size_t make_plain(char *s, size_t size)
+/* Turns what was written into what a terminal shows, in place. Returns the new size. */
+static size_t make_printable(char *s, size_t size)
 {
     size_t out = 0, line = 0, n;
     bool redraw = false;
@@ -87,7 +87,7 @@ static size_t make_plain(char *s, size_t size)
             n = escape_size(s + in, size - in);
             continue;
         }
-        if (c == '\r') { /* what follows is drawn over the line, if anything does */
+        if (c == '\r') { /* what follows, if anything, is drawn over the line */
             redraw = true;
             n = 1;
             continue;
@@ -109,16 +109,15 @@ static size_t make_plain(char *s, size_t size)
 
 char *log_tail_text(const struct log_tail *t, char *text, size_t size)
 {
-    char *flat = unroll(t), *start = flat, *newline;
+    char *flat = copy_ring(t), *start = flat, *newline;
     size_t cut = t->size == LOG_TAIL_BYTES, used;
 
-    used = make_plain(flat, t->size);
+    used = make_printable(flat, t->size);
     if (used > size - 1) {
         start += used - (size - 1);
         cut = 1;
     }
-    /* a first line of which the beginning is missing is no line; but better than none
-     */
+    /* a first line without its beginning is dropped, unless it is the only one */
     newline = cut ? memchr(start, '\n', (size_t)(flat + used - start)) : NULL;
     if (newline && newline + 1 < flat + used)
         start = newline + 1;

@@ -5,25 +5,25 @@
 #include <stddef.h>
 
 /*
- * The last LOG_TAIL_BYTES of a stream, for the report of a failure. Memory is taken
- * when the first byte comes. Zero-initialise.
+ * The last LOG_TAIL_BYTES of a stream, for the report of a failure. Allocated at the
+ * first byte. Zero-initialise.
  */
 struct log_tail {
     char *ring;
     size_t end;  /* where the next byte goes */
-    size_t size; /* bytes that are there */
+    size_t size; /* bytes in it */
 };
 
 void log_tail_add(struct log_tail *t, const char *data, size_t size);
 
 /*
- * What a terminal would show of it, as plain text: of a line that was drawn again after
- * a carriage return the last drawing, no escape sequences, valid UTF-8. Whole lines,
- * the last ones, at most size - 1 bytes. Returns text.
+ * What a terminal would show, as plain text: the last drawing of a line with carriage
+ * returns, no escape sequences, valid UTF-8. The last whole lines, at most size - 1
+ * bytes. Returns text.
  */
 char *log_tail_text(const struct log_tail *t, char *text, size_t size);
 
-/* Forget all. */
+/* Forgets all. */
 void log_tail_fini(struct log_tail *t);
 
 #endif

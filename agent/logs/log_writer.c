@@ -22,37 +22,36 @@
 
 /*
  * One mutex guards a writer and all its outlets; it is never held across a system call
- * on a descriptor that may block. The thread is made when the first byte is queued, so
- * a job that says nothing has none. Outlets are freed by the loop's thread alone, which
- * has told of their losses before.
+ * that may block. The thread is made when the first byte is queued, so a silent job has
+ * none. Only the loop's thread frees outlets, after it has reported their losses.
  *
- * A thread that hangs in write() cannot be stopped. At the end it is left behind: then
- * the writer is its own, and it frees it should it ever return.
+ * A thread that hangs in write() cannot be stopped. At the end it is left behind; then
+ * it owns the writer, and frees it if it ever returns.
  */
 #define MARK_MAX 256
 
-struct block {
-    TAILQ_ENTRY(block) link;
+struct log_block {
+    TAILQ_ENTRY(log_block) link;
     size_t used;
     char data[WRITER_BLOCK_BYTES];
 };
 
-TAILQ_HEAD(blocks, block);
+TAILQ_HEAD(blocks, log_block);
 
 struct outlet {
     struct log_writer *writer;
     struct outlet_options options;
     struct blocks blocks;
     size_t queued; /* bytes in blocks, and those being written */
-    bool ready;    /* in the list of outlets to write */
+    bool ready;    /* in the list of outlets with data to write */
     bool waited_for;
     bool closing, done;
-    bool dead; /* nothing will ever be taken: a closed pipe, a terminal hung up */
+    bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
     uint64_t retry_ms;
-    uint64_t lost, told;        /* bytes, as totals */
-    uint64_t unmarked_in_queue; /* lost for want of room, */
-    uint64_t unmarked_in_file;  /* and refused by the file, since the last mark */
-    int lost_errno;             /* 0: it was too slow */
+    uint64_t lost, reported;    /* bytes in total */
+    uint64_t unmarked_in_queue; /* lost without room in the queue, and */
+    uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
+    int lost_errno;             /* 0: too slow */
     TAILQ_ENTRY(outlet) ready_link;
     TAILQ_ENTRY(outlet) link;
 };
@@ -63,7 +62,7 @@ struct log_writer {
     pthread_t thread;
     bool running, ending, orphan, slow;
     TAILQ_HEAD(, outlet) outlets, ready;
-    struct blocks spare; /* written, kept for what comes next */
+    struct blocks spare; /* kept for reuse */
     unsigned spares;
     size_t queued;
     uint64_t taken, taken_before, since_ms;
@@ -76,10 +75,10 @@ struct log_writer {
     struct event *event;
 };
 
-/* Under the lock, both. */
-static struct block *take_block(struct log_writer *w)
+/* Both are called under the lock. */
+static struct log_block *alloc_block(struct log_writer *w)
 {
-    struct block *b = TAILQ_FIRST(&w->spare);
+    struct log_block *b = TAILQ_FIRST(&w->spare);
 
     if (b) {
         TAILQ_REMOVE(&w->spare, b, link);
@@ -91,7 +90,7 @@ static struct block *take_block(struct log_writer *w)
     return b;
 }
 
-static void give_block(struct log_writer *w, struct block *b)
+static void release_block(struct log_writer *w, struct log_block *b)
 {
     if (w->spares == WRITER_SPARES_MAX) {
         free(b);
@@ -115,35 +114,36 @@ static void send_news(struct log_writer *w)
         ;
 }
 
-/* Says in the file itself that something is missing here. Returns its size. */
-static size_t make_mark(char *text, size_t size, uint64_t bytes, int errnum)
+/* The text that marks a loss in the file. Returns its size. */
+static size_t format_loss_mark(char *text, size_t size, uint64_t bytes, int errnum)
 {
     return (size_t)snprintf(text, size,
                             "\n[crun: %" PRIu64 " bytes of output lost: %s]\n", bytes,
                             errnum ? strerror(errnum) : "too slow");
 }
 
-static void lose(struct outlet *o, size_t bytes, int errnum)
+static void count_loss(struct outlet *o, size_t bytes, int errnum)
 {
     o->lost += bytes;
     o->lost_errno = errnum;
     send_news(o->writer);
 }
 
-static bool is_final(int errnum)
+static bool is_permanent(int errnum)
 {
     return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
 }
 
-/* Under the lock, which is let go of while it writes. What was lost before in this
- * place is marked first. */
+/* Called under the lock, which it releases while it writes. Earlier losses in this
+ * place are marked first. */
 static int write_unlocked(struct log_writer *w, struct outlet *o, const char *data,
                           size_t *size)
 {
     uint64_t unmarked = o->options.mark ? o->unmarked_in_file : 0;
     int errnum = o->lost_errno, fd = o->options.fd;
     char mark[MARK_MAX];
-    size_t mark_size = unmarked ? make_mark(mark, sizeof(mark), unmarked, errnum) : 0;
+    size_t mark_size = unmarked ? format_loss_mark(mark, sizeof(mark), unmarked, errnum)
+                                : 0;
 
     pthread_mutex_unlock(&w->lock);
     errnum = fd_write_all(fd, mark, &mark_size);
@@ -155,7 +155,7 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
     return errnum;
 }
 
-static void write_block(struct log_writer *w, struct outlet *o, struct block *b)
+static void write_block(struct log_writer *w, struct outlet *o, struct log_block *b)
 {
     bool skip = o->dead || (o->retry_ms && clock_ms() < o->retry_ms);
     int errnum = o->lost_errno;
@@ -164,10 +164,10 @@ static void write_block(struct log_writer *w, struct outlet *o, struct block *b)
     if (!skip) {
         errnum = write_unlocked(w, o, b->data, &left);
         o->retry_ms = errnum ? clock_ms() + WRITER_RETRY_MS : 0;
-        o->dead = is_final(errnum);
+        o->dead = is_permanent(errnum);
     }
     if (left > 0) {
-        lose(o, left, errnum);
+        count_loss(o, left, errnum);
         o->unmarked_in_file += left;
     }
     o->queued -= b->used;
@@ -175,8 +175,8 @@ static void write_block(struct log_writer *w, struct outlet *o, struct block *b)
     w->taken += b->used;
 }
 
-/* Under the lock: somebody may be waiting for the room just made. */
-static void settle(struct log_writer *w, struct outlet *o, size_t written)
+/* Called under the lock: reports the room just made, if a stream waits for it. */
+static void finish_write(struct log_writer *w, struct outlet *o, size_t written)
 {
     const size_t half = WRITER_QUEUE_MAX / 2;
     bool crossed = w->queued <= half && w->queued + written > half;
@@ -197,24 +197,24 @@ static void settle(struct log_writer *w, struct outlet *o, size_t written)
 static void write_next(struct log_writer *w)
 {
     struct outlet *o = TAILQ_FIRST(&w->ready);
-    struct block *b = TAILQ_FIRST(&o->blocks);
+    struct log_block *b = TAILQ_FIRST(&o->blocks);
     size_t size = b->used;
 
     TAILQ_REMOVE(&w->ready, o, ready_link);
     TAILQ_REMOVE(&o->blocks, b, link);
     o->ready = false;
     write_block(w, o, b);
-    give_block(w, b);
+    release_block(w, b);
     if (!o->ready && !TAILQ_EMPTY(&o->blocks)) {
         o->ready = true;
         TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
     }
-    settle(w, o, size);
+    finish_write(w, o, size);
 }
 
 static void free_blocks(struct blocks *list)
 {
-    struct block *b;
+    struct log_block *b;
 
     while ((b = TAILQ_FIRST(list))) {
         TAILQ_REMOVE(list, b, link);
@@ -247,7 +247,7 @@ static void free_writer(struct log_writer *w)
     free(w);
 }
 
-static void *write_on(void *arg)
+static void *run_writer_thread(void *arg)
 {
     struct log_writer *w = arg;
     bool orphan;
@@ -270,7 +270,7 @@ static void *write_on(void *arg)
 
 /* -- the loop's side ------------------------------------------------------------ */
 
-/* Outlets that were closed and have nothing more to write or to tell. */
+/* Frees closed outlets that have nothing left to write or to report. */
 static void free_done(struct log_writer *w)
 {
     struct outlet *o, *next;
@@ -278,13 +278,13 @@ static void free_done(struct log_writer *w)
     pthread_mutex_lock(&w->lock);
     for (o = TAILQ_FIRST(&w->outlets); o; o = next) {
         next = TAILQ_NEXT(o, link);
-        if (o->done && o->lost == o->told)
+        if (o->done && o->lost == o->reported)
             free_outlet(o);
     }
     pthread_mutex_unlock(&w->lock);
 }
 
-static void on_news(evutil_socket_t fd, short what, void *arg)
+static void on_news_fd(evutil_socket_t fd, short what, void *arg)
 {
     struct log_writer *w = arg;
     uint64_t count;
@@ -319,19 +319,20 @@ struct log_writer *log_writer_create(struct loop *loop,
     pthread_cond_init(&w->work, NULL);
     pthread_cond_init(&w->idle, &attr);
     pthread_condattr_destroy(&attr);
-    /* the descriptor is there before anybody may put: it is the loop's to make */
+    /* made here, before any thread can use it */
     w->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    w->event = event_new(loop_base(loop), w->news_fd, EV_READ | EV_PERSIST, on_news, w);
+    w->event = event_new(loop_base(loop), w->news_fd, EV_READ | EV_PERSIST, on_news_fd,
+                         w);
     if (w->event)
         event_add(w->event, NULL);
     return w;
 }
 
-/* Under the lock. Without a thread nothing is written: that is a loss like another. */
+/* Called under the lock. Without a thread nothing is written: that counts as a loss. */
 static void ensure_thread(struct log_writer *w)
 {
     if (!w->running)
-        w->running = thread_start(&w->thread, write_on, w) == 0;
+        w->running = thread_start(&w->thread, run_writer_thread, w) == 0;
 }
 
 static void wait_idle(struct log_writer *w, uint64_t until_ms)
@@ -351,12 +352,12 @@ static void wait_idle(struct log_writer *w, uint64_t until_ms)
         ;
 }
 
-/* What will not be written any more is lost. */
-static void lose_rest(struct log_writer *w)
+/* Data that will not be written is lost. */
+static void count_rest_as_lost(struct log_writer *w)
 {
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
         if (o->queued > 0)
-            lose(o, o->queued, 0);
+            count_loss(o, o->queued, 0);
 }
 
 void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
@@ -369,11 +370,11 @@ void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
         event_free(w->event);
     pthread_mutex_lock(&w->lock);
     wait_idle(w, until_ms);
-    lose_rest(w);
+    count_rest_as_lost(w);
     orphan = w->running && w->queued > 0;
     w->ending = true;
     pthread_mutex_unlock(&w->lock);
-    log_writer_tell_losses(w);
+    log_writer_report_losses(w);
 
     pthread_mutex_lock(&w->lock);
     w->orphan = orphan;
@@ -381,7 +382,7 @@ void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
         pthread_detach(w->thread);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (orphan) /* it is the thread's now */
+    if (orphan) /* the thread owns it now */
         return;
     if (w->running)
         pthread_join(w->thread, NULL);
@@ -426,18 +427,18 @@ bool outlet_ready(struct outlet *o)
     return ready;
 }
 
-static void append(struct outlet *o, const char *data, size_t size)
+static void append_data(struct outlet *o, const char *data, size_t size)
 {
     struct log_writer *w = o->writer;
 
     o->queued += size;
     w->queued += size;
     while (size > 0) {
-        struct block *b = TAILQ_LAST(&o->blocks, blocks);
+        struct log_block *b = TAILQ_LAST(&o->blocks, blocks);
         size_t n;
 
         if (!b || b->used == sizeof(b->data)) {
-            b = take_block(w);
+            b = alloc_block(w);
             TAILQ_INSERT_TAIL(&o->blocks, b, link);
         }
         n = sizeof(b->data) - b->used < size ? sizeof(b->data) - b->used : size;
@@ -453,14 +454,15 @@ static void append(struct outlet *o, const char *data, size_t size)
     }
 }
 
-/* Under the lock: what was lost for want of room is missing here. */
+/* Called under the lock: marks what was lost here without room in the queue. */
 static void append_mark(struct outlet *o)
 {
     char mark[MARK_MAX];
 
     if (o->options.mark && o->unmarked_in_queue && o->writer->running)
-        append(o, mark,
-               make_mark(mark, sizeof(mark), o->unmarked_in_queue, o->lost_errno));
+        append_data(
+            o, mark,
+            format_loss_mark(mark, sizeof(mark), o->unmarked_in_queue, o->lost_errno));
     o->unmarked_in_queue = 0;
 }
 
@@ -473,11 +475,11 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
     pthread_mutex_lock(&w->lock);
     ensure_thread(w);
     if (o->dead || !w->running || !has_room(o)) {
-        lose(o, size, o->dead ? EPIPE : 0);
+        count_loss(o, size, o->dead ? EPIPE : 0);
         o->unmarked_in_queue += size;
     } else {
         append_mark(o);
-        append(o, data, size);
+        append_data(o, data, size);
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -518,38 +520,38 @@ bool log_writer_has_losses(struct log_writer *w)
 
     pthread_mutex_lock(&w->lock);
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
-        any |= o->lost > o->told;
+        any |= o->lost > o->reported;
     pthread_mutex_unlock(&w->lock);
     return any;
 }
 
-/* The next loss to tell of, as text; false if there is none. Once while the outlet
- * lives, so that a person can act, and once with the total when it is over. */
-static bool next_loss(struct log_writer *w, char *text, size_t size)
+/* The next loss to report, as text; false if there is none. Each is reported once while
+ * the outlet lives, so that a person can act, and once with the total at its end. */
+static bool take_loss_to_report(struct log_writer *w, char *text, size_t size)
 {
     bool found = false;
 
     pthread_mutex_lock(&w->lock);
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o && !found;
          o = TAILQ_NEXT(o, link)) {
-        found = o->lost > o->told && (o->told == 0 || o->done || w->ending);
+        found = o->lost > o->reported && (o->reported == 0 || o->done || w->ending);
         if (!found)
             continue;
         snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",
                  o->options.name, o->lost, o->done || w->ending ? "" : " so far",
                  o->lost_errno ? strerror(o->lost_errno) : "it took them too slowly");
-        o->told = o->lost;
+        o->reported = o->lost;
     }
     pthread_mutex_unlock(&w->lock);
     return found;
 }
 
-void log_writer_tell_losses(struct log_writer *w)
+void log_writer_report_losses(struct log_writer *w)
 {
     char text[1024];
 
-    /* logged without the lock: the log may write through an outlet of ours */
-    while (next_loss(w, text, sizeof(text)))
+    /* without the lock: the log may write through one of these outlets */
+    while (take_loss_to_report(w, text, sizeof(text)))
         log_warn("%s", text);
     free_done(w);
 }

@@ -24,28 +24,29 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * Ties the parts together: the plan says which stream of which worker goes where,
- * here is what happens when one has data, ends, or must wait. Reading is on the loop,
- * writing on the writers' threads: one for all files, one for each console.
+ * Ties the parts together: the routing says where each stream of each worker goes; this
+ * is what happens when a stream has data, ends, or must wait. The loop reads, the
+ * writers' threads write: one for all files, one for each console.
  *
- * crun's own messages go through the console of standard error while this lives, so
- * that they begin on a line of their own and a blocked terminal blocks nobody.
+ * crun's own messages go through the console of standard error while the logs live, so
+ * that they begin on a line of their own and a blocked terminal does not block the
+ * loop.
  */
 static const struct {
     const char *file, *filtered, *console;
     int fd;
-} own[LOG_STREAMS] = {
+} own_streams[LOG_STREAMS] = {
     [LOG_OUT] = { "stdout.log", "filtered_stdout.log", "standard output",
                   STDOUT_FILENO },
     [LOG_ERR] = { "stderr.log", "filtered_stderr.log", "standard error",
                   STDERR_FILENO },
 };
 
-struct worker;
+struct log_worker;
 
-struct stream {
+struct worker_stream {
     struct logs *logs;
-    struct worker *worker;
+    struct log_worker *worker;
     int which;
     struct log_stream *in; /* NULL: not open */
     struct outlet *file;
@@ -53,20 +54,20 @@ struct stream {
     struct log_filter *filter;
 };
 
-struct worker {
+struct log_worker {
     struct logs *logs;
     uint32_t local_rank;
-    struct stream stream[LOG_STREAMS];
-    unsigned open; /* streams that have not ended */
-    bool told;     /* that all have */
+    struct worker_stream stream[LOG_STREAMS];
+    unsigned open;     /* streams that have not ended */
+    bool end_reported; /* the end of all was reported */
     struct log_tail tail;
     char *prefix, *error_file, *stderr_file;
     struct loop_timer drain;
 };
 
 /* One of crun's own two streams. */
-struct sink {
-    struct log_writer *writer; /* both are made when first needed */
+struct own_stream {
+    struct log_writer *writer; /* both made when first needed */
     struct console *console;
 };
 
@@ -74,32 +75,32 @@ struct logs {
     struct loop *loop;
     const struct config *config;
     struct logs_calls calls;
-    struct worker *worker;
-    struct sink sink[LOG_STREAMS];
+    struct log_worker *worker;
+    struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;
-    struct log_dirs *tree;
+    struct log_dirs *dirs;
     bool has_begun;
     struct log_writer *files;
     struct outlet *filtered[LOG_STREAMS];
     struct loop_timer partial, slow, loss;
 };
 
-static struct log_routing plan_for(const struct worker *w, int which)
+static struct log_routing worker_routing(const struct log_worker *w, int which)
 {
     return log_routing_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
 }
 
 /* -- consoles ------------------------------------------------------------------- */
 
-static void on_news(void *arg);
+static void on_writer_news(void *arg);
 
 static struct console *console_for(struct logs *l, int which)
 {
-    struct sink *k = &l->sink[l->sinks.same ? LOG_ERR : which];
-    struct log_writer_calls calls = { .news = on_news, .arg = l };
-    struct outlet_options options = { .fd = own[which].fd,
+    struct own_stream *k = &l->sink[l->sinks.same ? LOG_ERR : which];
+    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
+    struct outlet_options options = { .fd = own_streams[which].fd,
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
-                                      .name = own[which].console };
+                                      .name = own_streams[which].console };
 
     if (!k->console) {
         k->writer = log_writer_create(l->loop, &calls);
@@ -113,7 +114,7 @@ static void on_log_line(void *arg, enum log_level level, const char *line)
     struct logs *l = arg;
 
     (void)level;
-    console_say(l->sink[LOG_ERR].console, line);
+    console_write_line(l->sink[LOG_ERR].console, line);
 }
 
 struct console *logs_console(const struct logs *l)
@@ -123,7 +124,7 @@ struct console *logs_console(const struct logs *l)
 
 /* -- data ----------------------------------------------------------------------- */
 
-static void for_each_stream(struct logs *l, void (*fn)(struct stream *))
+static void for_each_stream(struct logs *l, void (*fn)(struct worker_stream *))
 {
     for (uint32_t i = 0; i < l->config->workers; i++)
         for (int k = 0; k < LOG_STREAMS; k++)
@@ -131,26 +132,26 @@ static void for_each_stream(struct logs *l, void (*fn)(struct stream *))
                 fn(&l->worker[i].stream[k]);
 }
 
-static void resume(struct stream *s)
+static void resume_stream(struct worker_stream *s)
 {
     log_stream_resume(s->in);
 }
 
-static void flush(struct stream *s)
+static void flush_source(struct worker_stream *s)
 {
     if (s->source)
         console_source_flush(s->source);
 }
 
-static void arm_in(struct loop_timer *t, uint64_t ms)
+static void arm_if_idle(struct loop_timer *t, uint64_t ms)
 {
     if (!t->armed)
         loop_timer_arm(t, clock_ms() + ms);
 }
 
-static bool on_ready(void *arg)
+static bool is_stream_ready(void *arg)
 {
-    struct stream *s = arg;
+    struct worker_stream *s = arg;
     struct logs *l = s->logs;
     struct outlet *o[] = {
         s->file,
@@ -161,7 +162,7 @@ static bool on_ready(void *arg)
 
     for (size_t i = 0; i < sizeof(o) / sizeof(o[0]); i++) {
         if (o[i] && !outlet_ready(o[i])) {
-            arm_in(&l->slow, WRITER_SLOW_MS);
+            arm_if_idle(&l->slow, WRITER_SLOW_MS);
             return false;
         }
     }
@@ -170,7 +171,7 @@ static bool on_ready(void *arg)
 
 static void on_data(void *arg, const char *data, size_t size, bool more)
 {
-    struct stream *s = arg;
+    struct worker_stream *s = arg;
 
     if (s->which == LOG_ERR)
         log_tail_add(&s->worker->tail, data, size);
@@ -179,15 +180,15 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
     if (s->filter)
         log_filter_put(s->filter, data, size);
     if (s->source && console_put(s->source, data, size, more))
-        arm_in(&s->logs->partial, LOG_PARTIAL_MS);
+        arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
 }
 
 static void on_partial_time(void *arg)
 {
-    for_each_stream(arg, flush);
+    for_each_stream(arg, flush_source);
 }
 
-static struct log_writer *writer_at(const struct logs *l, int i)
+static struct log_writer *find_writer(const struct logs *l, int i)
 {
     return i < LOG_STREAMS ? l->sink[i].writer : l->files;
 }
@@ -199,33 +200,33 @@ static void on_slow_time(void *arg)
     bool again = false;
 
     for (int i = 0; i <= LOG_STREAMS; i++)
-        if (writer_at(l, i))
-            again |= log_writer_check(writer_at(l, i), now);
-    for_each_stream(l, resume);
+        if (find_writer(l, i))
+            again |= log_writer_check(find_writer(l, i), now);
+    for_each_stream(l, resume_stream);
     if (again)
-        arm_in(&l->slow, WRITER_SLOW_MS);
+        arm_if_idle(&l->slow, WRITER_SLOW_MS);
 }
 
 static void on_loss_time(void *arg)
 {
     for (int i = 0; i <= LOG_STREAMS; i++)
-        if (writer_at(arg, i))
-            log_writer_tell_losses(writer_at(arg, i));
+        if (find_writer(arg, i))
+            log_writer_report_losses(find_writer(arg, i));
 }
 
-static void on_news(void *arg)
+static void on_writer_news(void *arg)
 {
     struct logs *l = arg;
 
-    for_each_stream(l, resume);
+    for_each_stream(l, resume_stream);
     for (int i = 0; i <= LOG_STREAMS; i++)
-        if (writer_at(l, i) && log_writer_has_losses(writer_at(l, i)))
-            arm_in(&l->loss, LOG_LOSS_TOLD_MS);
+        if (find_writer(l, i) && log_writer_has_losses(find_writer(l, i)))
+            arm_if_idle(&l->loss, LOG_LOSS_TOLD_MS);
 }
 
 /* -- the end of streams --------------------------------------------------------- */
 
-static void close_stream(struct stream *s)
+static void close_stream(struct worker_stream *s)
 {
     if (!s->in)
         return;
@@ -240,45 +241,45 @@ static void close_stream(struct stream *s)
     s->worker->open--;
 }
 
-/* Nothing may follow: who is told may begin the next attempt. */
-static void tell_ended(struct worker *w)
+/* Must be last: the callback may begin the next attempt. */
+static void report_ended(struct log_worker *w)
 {
     struct logs *l = w->logs;
 
     loop_timer_cancel(&w->drain);
-    if (w->told)
+    if (w->end_reported)
         return;
-    w->told = true;
+    w->end_reported = true;
     l->calls.ended(l->calls.arg, w->local_rank);
 }
 
-static void on_ended(void *arg)
+static void on_stream_ended(void *arg)
 {
-    struct stream *s = arg;
-    struct worker *w = s->worker;
+    struct worker_stream *s = arg;
+    struct log_worker *w = s->worker;
 
     close_stream(s);
     if (w->open == 0)
-        tell_ended(w);
+        report_ended(w);
 }
 
 static void on_drain_time(void *arg)
 {
-    struct worker *w = arg;
+    struct log_worker *w = arg;
 
     for (int i = 0; i < LOG_STREAMS; i++) {
         if (w->stream[i].in)
             log_stream_finish(w->stream[i].in);
         close_stream(&w->stream[i]);
     }
-    tell_ended(w);
+    report_ended(w);
 }
 
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 {
-    struct worker *w = &l->worker[local_rank];
+    struct log_worker *w = &l->worker[local_rank];
 
-    if (!w->told)
+    if (!w->end_reported)
         loop_timer_arm(&w->drain, clock_ms() + grace_ms);
 }
 
@@ -286,44 +287,46 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 
 static struct log_writer *files_writer(struct logs *l)
 {
-    struct log_writer_calls calls = { .news = on_news, .arg = l };
+    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
 
     if (!l->files)
         l->files = log_writer_create(l->loop, &calls);
     return l->files;
 }
 
-static struct outlet *open_file(struct logs *l, uint32_t local_rank, const char *name,
-                                struct err *e)
+static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
+                                    const char *name, struct err *e)
 {
     struct outlet_options options = { .owned = true,
                                       .mark = true,
                                       .queue_max = LOG_FILE_QUEUE_MAX };
     struct outlet *o;
 
-    options.fd = log_dirs_open(l->tree, local_rank, name, e);
+    options.fd = log_dirs_open(l->dirs, local_rank, name, e);
     if (options.fd < 0)
         return NULL;
-    options.name = log_dirs_file_path(l->tree, local_rank, name);
+    options.name = log_dirs_file_path(l->dirs, local_rank, name);
     o = outlet_create(files_writer(l), &options);
     free((char *)options.name);
     return o;
 }
 
-static int open_outlets(struct stream *s, const struct log_routing *p, struct err *e)
+static int open_outlets(struct worker_stream *s, const struct log_routing *p,
+                        struct err *e)
 {
     struct logs *l = s->logs;
     const struct config *c = l->config;
     int which = s->which;
 
-    if (p->file && l->tree) {
-        s->file = open_file(l, s->worker->local_rank, own[which].file, e);
+    if (p->file && l->dirs) {
+        s->file = open_log_file(l, s->worker->local_rank, own_streams[which].file, e);
         if (!s->file)
             return -1;
     }
-    if (p->filter && l->tree) {
+    if (p->filter && l->dirs) {
         if (!l->filtered[which])
-            l->filtered[which] = open_file(l, LOG_DIRS_NODE, own[which].filtered, e);
+            l->filtered[which] = open_log_file(l, LOG_DIRS_NODE,
+                                               own_streams[which].filtered, e);
         if (!l->filtered[which])
             return -1;
         s->filter = log_filter_create(l->filtered[which],
@@ -337,13 +340,13 @@ static int open_outlets(struct stream *s, const struct log_routing *p, struct er
     return 0;
 }
 
-/* *fd becomes what the worker writes to. */
-static int open_stream(struct worker *w, int which, struct log_routing *p, int *fd,
+/* *fd becomes the worker's descriptor. */
+static int open_stream(struct log_worker *w, int which, struct log_routing *p, int *fd,
                        struct err *e)
 {
-    struct stream *s = &w->stream[which];
+    struct worker_stream *s = &w->stream[which];
     struct log_stream_calls calls = {
-        .ready = on_ready, .data = on_data, .ended = on_ended, .arg = s
+        .ready = is_stream_ready, .data = on_data, .ended = on_stream_ended, .arg = s
     };
 
     if (p->passed || p->nowhere) {
@@ -351,7 +354,7 @@ static int open_stream(struct worker *w, int which, struct log_routing *p, int *
         return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
     }
     s->in = log_stream_create(w->logs->loop, p->pty, &calls, fd, e);
-    if (!s->in && p->pty) { /* no more terminals to be had: better a pipe than no job */
+    if (!s->in && p->pty) { /* out of terminals: a pipe is better than no job */
         log_debug("%s", e->text);
         p->pty = false;
         s->in = log_stream_create(w->logs->loop, false, &calls, fd, e);
@@ -360,7 +363,7 @@ static int open_stream(struct worker *w, int which, struct log_routing *p, int *
         return -1;
     w->open++;
     if (p->pty)
-        log_stream_resize(s->in, own[which].fd,
+        log_stream_resize(s->in, own_streams[which].fd,
                           p->prefix ? (unsigned)strlen(w->prefix) : 0);
     return open_outlets(s, p, e);
 }
@@ -379,12 +382,12 @@ static int open_stdin(const struct logs *l, uint32_t local_rank, struct err *e)
     return fd;
 }
 
-static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e)
+static int open_streams(struct log_worker *w, int fd[3], bool *is_tty, struct err *e)
 {
     struct log_routing p[LOG_STREAMS];
 
     for (int i = 0; i < LOG_STREAMS; i++)
-        p[i] = plan_for(w, i);
+        p[i] = worker_routing(w, i);
     fd[0] = open_stdin(w->logs, w->local_rank, e);
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
@@ -402,7 +405,7 @@ static int open_streams(struct worker *w, int fd[3], bool *is_tty, struct err *e
 int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
               struct err *e)
 {
-    struct worker *w = &l->worker[local_rank];
+    struct log_worker *w = &l->worker[local_rank];
 
     fd[0] = fd[1] = fd[2] = -1;
     if (open_streams(w, fd, is_tty, e) == 0)
@@ -419,35 +422,35 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
 
 const char *logs_directory(struct logs *l, struct err *e)
 {
-    if (!l->tree && log_routing_has_no_files(l->config)) {
+    if (!l->dirs && log_routing_has_no_files(l->config)) {
         err_set(e, "there are no logs");
         return NULL;
     }
-    if (!l->tree)
-        l->tree = log_dirs_create(l->config->log_dir, l->config->run_id, e);
-    return l->tree ? log_dirs_path(l->tree) : NULL;
+    if (!l->dirs)
+        l->dirs = log_dirs_create(l->config->log_dir, l->config->run_id, e);
+    return l->dirs ? log_dirs_path(l->dirs) : NULL;
 }
 
-/* A worker goes on without logs rather than not at all, but for the first start, where
- * somebody is there to be told. */
-static int begin_tree(struct logs *l, uint64_t attempt, struct err *e)
+/* Without log folders, later attempts run without logs. At the first start it is an
+ * error, because a person is there to read it. */
+static int begin_dirs(struct logs *l, uint64_t attempt, struct err *e)
 {
     if (log_routing_has_no_files(l->config) ||
         (logs_directory(l, e) &&
-         log_dirs_begin(l->tree, attempt, l->config->workers, e) == 0))
+         log_dirs_begin(l->dirs, attempt, l->config->workers, e) == 0))
         return 0;
     if (!l->has_begun && (l->config->log_dir || log_routing_needs_files(l->config)))
         return -1;
     log_warn("no logs are kept: %s", e->text);
-    log_dirs_destroy(l->tree);
-    l->tree = NULL;
+    log_dirs_destroy(l->dirs);
+    l->dirs = NULL;
     return 0;
 }
 
 static void end_attempt(struct logs *l)
 {
     for (uint32_t i = 0; i < l->config->workers; i++) {
-        struct worker *w = &l->worker[i];
+        struct log_worker *w = &l->worker[i];
 
         loop_timer_cancel(&w->drain);
         for (int k = 0; k < LOG_STREAMS; k++)
@@ -457,7 +460,7 @@ static void end_attempt(struct logs *l)
         free(w->error_file);
         free(w->stderr_file);
         w->prefix = w->error_file = w->stderr_file = NULL;
-        w->told = false;
+        w->end_reported = false;
     }
     for (int i = 0; i < LOG_STREAMS; i++) {
         outlet_close(l->filtered[i]);
@@ -465,15 +468,16 @@ static void end_attempt(struct logs *l)
     }
 }
 
-static void name_files(struct worker *w)
+static void set_file_paths(struct log_worker *w)
 {
-    const struct log_dirs *t = w->logs->tree;
+    const struct log_dirs *t = w->logs->dirs;
 
     if (!t)
         return;
     w->error_file = log_dirs_file_path(t, w->local_rank, "error.json");
-    if (plan_for(w, LOG_ERR).file)
-        w->stderr_file = log_dirs_file_path(t, w->local_rank, own[LOG_ERR].file);
+    if (worker_routing(w, LOG_ERR).file)
+        w->stderr_file = log_dirs_file_path(t, w->local_rank,
+                                            own_streams[LOG_ERR].file);
 }
 
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err *e)
@@ -481,13 +485,13 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
     const struct config *c = l->config;
 
     end_attempt(l);
-    if (begin_tree(l, attempt, e) < 0)
+    if (begin_dirs(l, attempt, e) < 0)
         return -1;
     l->has_begun = true;
     for (uint32_t i = 0; i < c->workers; i++) {
         l->worker[i].prefix = log_prefix_make(
             c->prefix_template, c->role ? c->role : "default", first_rank + i, i);
-        name_files(&l->worker[i]);
+        set_file_paths(&l->worker[i]);
     }
     return 0;
 }
@@ -513,27 +517,28 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 
 /* -- from beginning to end ------------------------------------------------------ */
 
-static void resize(struct stream *s)
+static void resize_stream(struct worker_stream *s)
 {
-    log_stream_resize(
-        s->in, own[s->which].fd,
-        plan_for(s->worker, s->which).prefix ? (unsigned)strlen(s->worker->prefix) : 0);
+    log_stream_resize(s->in, own_streams[s->which].fd,
+                      worker_routing(s->worker, s->which).prefix
+                          ? (unsigned)strlen(s->worker->prefix)
+                          : 0);
 }
 
-static void on_resized(void *arg, int signo)
+static void on_window_resized(void *arg, int signo)
 {
     (void)signo;
-    for_each_stream(arg, resize);
+    for_each_stream(arg, resize_stream);
 }
 
-static void init_worker(struct logs *l, uint32_t local_rank)
+static void init_log_worker(struct logs *l, uint32_t local_rank)
 {
-    struct worker *w = &l->worker[local_rank];
+    struct log_worker *w = &l->worker[local_rank];
 
     w->logs = l;
     w->local_rank = local_rank;
     for (int i = 0; i < LOG_STREAMS; i++)
-        w->stream[i] = (struct stream){ .logs = l, .worker = w, .which = i };
+        w->stream[i] = (struct worker_stream){ .logs = l, .worker = w, .which = i };
     loop_timer_init(&w->drain, l->loop, on_drain_time, w);
 }
 
@@ -545,24 +550,24 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     l->loop = loop;
     l->config = config;
     l->calls = *calls;
-    l->sinks = log_routing_look_at(STDOUT_FILENO, STDERR_FILENO);
+    l->sinks = log_routing_detect_sinks(STDOUT_FILENO, STDERR_FILENO);
     l->worker = xcalloc(config->workers, sizeof(*l->worker));
     for (uint32_t i = 0; i < config->workers; i++)
-        init_worker(l, i);
+        init_log_worker(l, i);
     loop_timer_init(&l->partial, loop, on_partial_time, l);
     loop_timer_init(&l->slow, loop, on_slow_time, l);
     loop_timer_init(&l->loss, loop, on_loss_time, l);
     if (l->sinks.kind[LOG_OUT] == LOG_SINK_TTY ||
         l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
-        loop_on_signal(loop, SIGWINCH, on_resized, l);
+        loop_on_signal(loop, SIGWINCH, on_window_resized, l);
     console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;
 }
 
-void logs_clear(struct logs *l)
+void logs_remove_empty_dirs(struct logs *l)
 {
-    log_dirs_clear(l->tree);
+    log_dirs_remove_empty(l->dirs);
 }
 
 void logs_destroy(struct logs *l)
@@ -572,13 +577,13 @@ void logs_destroy(struct logs *l)
     if (!l)
         return;
     end_attempt(l);
-    log_writer_destroy(l->files, until); /* its losses are told on the console */
+    log_writer_destroy(l->files, until); /* it reports its losses on the console */
     log_set_sink(NULL, NULL);
     for (int i = 0; i < LOG_STREAMS; i++) {
         console_destroy(l->sink[i].console);
         log_writer_destroy(l->sink[i].writer, until);
     }
-    log_dirs_destroy(l->tree);
+    log_dirs_destroy(l->dirs);
     for (uint32_t i = 0; i < l->config->workers; i++)
         loop_timer_fini(&l->worker[i].drain);
     loop_timer_fini(&l->partial);

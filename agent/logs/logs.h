@@ -28,7 +28,7 @@ struct loop;
  * worker's are one too, and come out in the order they were written.
  */
 struct logs_calls {
-    /* Both streams of the worker have ended, or were given up on (see logs_drain). */
+    /* Both streams of the worker have ended, or were given up (see logs_drain). */
     void (*ended)(void *arg, uint32_t local_rank);
     void *arg;
 };
@@ -39,8 +39,8 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
 void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
 
-/* As log_dirs_clear. */
-void logs_clear(struct logs *l);
+/* As log_dirs_remove_empty. */
+void logs_remove_empty_dirs(struct logs *l);
 
 /* Where crun's own messages go. */
 struct console *logs_console(const struct logs *l);
@@ -50,29 +50,29 @@ struct console *logs_console(const struct logs *l);
 const char *logs_directory(struct logs *l, struct err *e);
 
 /*
- * Begin attempt `attempt` (the epoch - 1): the folder attempt_<n>/<local_rank> of each
- * worker. Nothing that is there is erased. ranks: global rank of local rank 0.
+ * Begins attempt `attempt` (the epoch - 1): makes the folder attempt_<n>/<local_rank>
+ * of each worker. Nothing is erased. first_rank: global rank of local rank 0.
  */
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank,
                struct err *e) MUST_CHECK;
 
 /*
- * The three descriptors that the worker is to have as 0, 1 and 2, and whether its
- * output is a terminal. They are the caller's to close after the spawn, but for those
- * that are crun's own 0 and 1.
+ * The three descriptors for the worker's 0, 1 and 2, and whether its output is a
+ * terminal. The caller closes them after the spawn, except crun's own 0 and 1.
  */
 int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
               struct err *e) MUST_CHECK;
 
-/* The worker has exited: its streams must end within grace_ms, whoever holds them. */
+/* The worker has exited: its streams are given up after grace_ms, even if a process
+ * still holds them. */
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
 
-/* The last of what it wrote to standard error (or to its terminal), as plain text: see
- * log_tail.h. Whole lines, at most size - 1 bytes. Returns text. */
+/* The last of its standard error (or of its terminal) as plain text: see log_tail.h.
+ * Whole lines, at most size - 1 bytes. Returns text. */
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
 
-/* Path of the worker's error file and of its standard error's file; "" if there is
- * none. */
+/* The paths of the worker's error file and of its file for standard error; "" if there
+ * is none. */
 const char *logs_error_file(const struct logs *l, uint32_t local_rank);
 const char *logs_stderr_file(const struct logs *l, uint32_t local_rank);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sets of small numbers in a fixed piece of memory, and the list format in which the
- * kernel writes them in sysfs and /proc.
+ * Sets of small numbers in fixed memory, and the list format of the kernel in sysfs and
+ * /proc.
  */
 #include "agent/numa/id_set.h"
 

@@ -12,7 +12,7 @@ struct id_set {
     uint64_t word[ID_SET_MAX / 64];
 };
 
-/* Add what the kernel writes as "0-3,8,10-11\n". False if it is anything else. */
+/* Adds a list such as "0-3,8,10-11\n". False if text is anything else. */
 bool id_set_parse(struct id_set *set, const char *text);
 
 void id_set_add(struct id_set *set, int id);
@@ -22,7 +22,7 @@ int id_set_next(const struct id_set *set, int from);
 unsigned id_set_count(const struct id_set *set);
 
 void id_set_join(struct id_set *set, const struct id_set *other);
-/* Keep only what is in other too. */
+/* Keeps only what is in other too. */
 void id_set_keep(struct id_set *set, const struct id_set *other);
 void id_set_drop(struct id_set *set, const struct id_set *other);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The four bindings, as torchrun names them. First the worker's node is found: the one
- * its GPU is near, or one dealt out. Then the binding says which of the CPUs there, or
- * around there, it gets; two of them share out the node among the workers that it has.
+ * The four bindings, as torchrun names them. First the worker's node is chosen: the one
+ * near its GPU or, without GPUs, an even share of the nodes. Then the binding chooses
+ * CPUs in or around that node; two of the bindings divide the node among its workers.
  *
- * Every worker's place follows from the same facts, so each is computed alone.
+ * The place of each worker follows from the same facts, so each is computed alone.
  */
 #include "agent/numa/numa.h"
 
@@ -15,18 +15,19 @@
 #include "agent/numa/topology.h"
 #include "rendezvous/base/xalloc.h"
 
-struct choice {
+struct numa_choice {
     const struct topology *machine;
-    const struct topology_node *node; /* where the worker is */
+    const struct topology_node *node; /* of the worker */
     unsigned peers;                   /* workers on this node, this one included */
-    unsigned position;                /* of this one among them */
-    struct id_set cpus;               /* what it gets */
-    bool any_memory;                  /* not of the node alone */
+    unsigned position;                /* of this worker among them */
+    struct id_set cpus;               /* its result */
+    bool any_memory;                  /* not only of the node */
 };
 
 /* -- the node of a worker ------------------------------------------------------- */
 
-static const struct topology_node *find_node(const struct topology *machine, int id)
+static const struct topology_node *find_node_by_id(const struct topology *machine,
+                                                   int id)
 {
     for (unsigned i = 0; i < machine->nodes; i++)
         if (machine->node[i].id == id)
@@ -34,9 +35,9 @@ static const struct topology_node *find_node(const struct topology *machine, int
     return NULL;
 }
 
-static const struct topology_node *node_of_gpu(const struct topology *machine,
-                                               uint32_t local_rank, uint32_t gpus,
-                                               struct err *e)
+static const struct topology_node *find_node_of_gpu(const struct topology *machine,
+                                                    uint32_t local_rank, uint32_t gpus,
+                                                    struct err *e)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     const struct topology_node *node;
@@ -44,45 +45,46 @@ static const struct topology_node *node_of_gpu(const struct topology *machine,
     char address[32];
     int id = -1;
 
-    /* more workers than GPUs share them in turn */
+    /* if there are more workers than GPUs, they share them in turn */
     if (gpu_devices_pci_address(visible, gpu, address, sizeof(address)) ||
         gpu_devices_pci_address(visible, gpu = local_rank % gpus, address,
                                 sizeof(address)))
         id = topology_near(machine, address);
-    /* with one node to choose from, firmware often does not say */
+    /* firmware often does not report the only node */
     if (id < 0 && machine->nodes == 1)
         return &machine->node[0];
     if (id < 0) {
         err_set(e, "this machine does not say which NUMA node GPU %u is near", gpu);
         return NULL;
     }
-    node = find_node(machine, id);
+    node = find_node_by_id(machine, id);
     if (!node)
         err_set(e, "GPU %u is near NUMA node %d, and crun may use no CPU of that", gpu,
                 id);
     return node;
 }
 
-static const struct topology_node *node_of_rank(const struct topology *machine,
-                                                uint32_t local_rank, uint32_t workers,
-                                                uint32_t gpus, struct err *e)
+static const struct topology_node *find_node_of_rank(const struct topology *machine,
+                                                     uint32_t local_rank,
+                                                     uint32_t workers, uint32_t gpus,
+                                                     struct err *e)
 {
     if (gpus > 0)
-        return node_of_gpu(machine, local_rank, gpus, e);
+        return find_node_of_gpu(machine, local_rank, gpus, e);
     return &machine->node[(uint64_t)local_rank * machine->nodes / workers];
 }
 
-static int settle(struct choice *c, uint32_t local_rank, uint32_t workers,
-                  struct err *e)
+static int choose_position(struct numa_choice *c, uint32_t local_rank, uint32_t workers,
+                           struct err *e)
 {
     uint32_t gpus = gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
 
-    c->node = node_of_rank(c->machine, local_rank, workers, gpus, e);
+    c->node = find_node_of_rank(c->machine, local_rank, workers, gpus, e);
     if (!c->node)
         return -1;
     for (uint32_t rank = 0; rank < workers; rank++) {
-        const struct topology_node *node = node_of_rank(c->machine, rank, workers, gpus,
-                                                        e);
+        const struct topology_node *node = find_node_of_rank(c->machine, rank, workers,
+                                                             gpus, e);
 
         if (!node)
             return -1;
@@ -94,16 +96,16 @@ static int settle(struct choice *c, uint32_t local_rank, uint32_t workers,
 
 /* -- parts of a node ------------------------------------------------------------ */
 
-struct parts {
-    struct id_set *part; /* by their lowest CPU */
+struct numa_parts {
+    struct id_set *part; /* in the order of their lowest CPU */
     unsigned count;
 };
 
 typedef int sharing_fn(const struct topology *, int cpu, struct id_set *, struct err *);
 
-/* Cut the CPUs of the worker's node into those that share something. */
-static int split(const struct choice *c, sharing_fn *sharing, struct parts *parts,
-                 struct err *e)
+/* Splits the CPUs of the worker's node into sets that share something. */
+static int split_node(const struct numa_choice *c, sharing_fn *sharing,
+                      struct numa_parts *parts, struct err *e)
 {
     struct id_set left = c->node->cpus, part;
 
@@ -118,8 +120,9 @@ static int split(const struct choice *c, sharing_fn *sharing, struct parts *part
     return 0;
 }
 
-/* Larger ones first, where some have CPUs that may not be used; else as they were. */
-static int by_size(const void *a, const void *b)
+/* Larger sets first, because some may have CPUs that may not be used; else
+ * unchanged. */
+static int compare_sizes(const void *a, const void *b)
 {
     unsigned size_a = id_set_count(a), size_b = id_set_count(b);
 
@@ -130,45 +133,46 @@ static int by_size(const void *a, const void *b)
 
 /* -- the bindings --------------------------------------------------------------- */
 
-static int choose_node(struct choice *c, struct err *e)
+static int choose_node(struct numa_choice *c, struct err *e)
 {
     (void)e;
     c->cpus = c->node->cpus;
     return 0;
 }
 
-static int socket_of(const struct choice *c, const struct topology_node *node,
-                     int *socket, struct err *e)
+static int read_socket(const struct numa_choice *c, const struct topology_node *node,
+                       int *socket, struct err *e)
 {
     return topology_socket(c->machine, id_set_next(&node->cpus, 0), socket, e);
 }
 
-static int choose_socket(struct choice *c, struct err *e)
+static int choose_socket(struct numa_choice *c, struct err *e)
 {
     int wanted, socket;
 
-    if (socket_of(c, c->node, &wanted, e) < 0)
+    if (read_socket(c, c->node, &wanted, e) < 0)
         return -1;
     for (unsigned i = 0; i < c->machine->nodes; i++) {
         const struct topology_node *node = &c->machine->node[i];
 
-        if (socket_of(c, node, &socket, e) < 0)
+        if (read_socket(c, node, &socket, e) < 0)
             return -1;
         if (socket != wanted)
             continue;
         id_set_join(&c->cpus, &node->cpus);
-        /* what it runs on in each of the nodes takes that node's memory first */
+        /* the memory of the node it runs on is taken first */
         c->any_memory |= node != c->node;
     }
     return 0;
 }
 
-/* An equal share of the cores; where they do not divide, one more for the first. */
-static int choose_exclusive(struct choice *c, struct err *e)
+/* An equal share of the cores; if they do not divide, one more for the first
+ * workers. */
+static int choose_exclusive(struct numa_choice *c, struct err *e)
 {
-    struct parts cores = { 0 };
+    struct numa_parts cores = { 0 };
     unsigned share, more, first;
-    int rc = split(c, topology_core, &cores, e);
+    int rc = split_node(c, topology_core, &cores, e);
 
     if (rc == 0 && cores.count < c->peers)
         rc = err_set(e,
@@ -187,28 +191,28 @@ static int choose_exclusive(struct choice *c, struct err *e)
     return rc;
 }
 
-/* One for each worker; where there are fewer, they are shared in turn. */
-static int choose_complex(struct choice *c, struct err *e)
+/* One complex for each worker; if there are fewer, workers share them in turn. */
+static int choose_complex(struct numa_choice *c, struct err *e)
 {
-    struct parts complexes = { 0 };
-    int rc = split(c, topology_complex, &complexes, e);
+    struct numa_parts complexes = { 0 };
+    int rc = split_node(c, topology_complex, &complexes, e);
 
     if (rc == 0) {
-        qsort(complexes.part, complexes.count, sizeof(*complexes.part), by_size);
+        qsort(complexes.part, complexes.count, sizeof(*complexes.part), compare_sizes);
         c->cpus = complexes.part[c->position % complexes.count];
     }
     free(complexes.part);
     return rc;
 }
 
-static int (*const choose[])(struct choice *, struct err *) = {
+static int (*const choosers[])(struct numa_choice *, struct err *) = {
     [CONFIG_NUMA_NODE] = choose_node,
     [CONFIG_NUMA_SOCKET] = choose_socket,
     [CONFIG_NUMA_EXCLUSIVE] = choose_exclusive,
     [CONFIG_NUMA_CORE_COMPLEX] = choose_complex,
 };
 
-static void fill(struct numa_place *place, const struct choice *c)
+static void fill_place(struct numa_place *place, const struct numa_choice *c)
 {
     place->cpus = CPU_ALLOC(ID_SET_MAX);
     if (!place->cpus)
@@ -218,7 +222,7 @@ static void fill(struct numa_place *place, const struct choice *c)
     for (int cpu = id_set_next(&c->cpus, 0); cpu >= 0;
          cpu = id_set_next(&c->cpus, cpu + 1))
         CPU_SET_S((size_t)cpu, place->cpus_size, place->cpus);
-    /* to ask for a node that has no memory for us would be an error */
+    /* a node without memory for us would be an error */
     if (!c->any_memory && id_set_has(&c->machine->memory, c->node->id))
         place->node = c->node->id;
 }
@@ -227,16 +231,16 @@ int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,
                uint32_t workers, struct numa_place *place, struct err *e)
 {
     struct topology machine;
-    struct choice c = { .machine = &machine };
+    struct numa_choice c = { .machine = &machine };
     int rc = -1;
 
     assert(binding != CONFIG_NUMA_NONE && local_rank < workers);
     *place = (struct numa_place){ .node = -1 };
     if (topology_read(&machine, root, e) == 0 &&
-        settle(&c, local_rank, workers, e) == 0)
-        rc = choose[binding](&c, e);
+        choose_position(&c, local_rank, workers, e) == 0)
+        rc = choosers[binding](&c, e);
     if (rc == 0)
-        fill(place, &c);
+        fill_place(place, &c);
     else
         err_wrap(e, "--numa-binding");
     topology_free(&machine);

@@ -9,15 +9,14 @@
 #include "rendezvous/base/err.h"
 
 /*
- * --numa-binding without the numactl program: which CPUs and which memory a worker
- * gets. A worker is put near the GPU of its local rank; without GPUs the nodes are
- * dealt out. No CPU that crun itself may not use is ever given. `root` is "/" but in
- * tests.
+ * --numa-binding without the numactl program: the CPUs and the memory of a worker. A
+ * worker is placed near the GPU of its local rank; without GPUs the nodes are shared
+ * out. It never gets a CPU that crun itself may not use. `root` is "/" except in tests.
  */
 struct numa_place {
     cpu_set_t *cpus; /* CPU_ALLOC; the caller frees with CPU_FREE; NULL on failure */
     size_t cpus_size;
-    int node; /* memory of this node only; -1: as the kernel does it, nearest first */
+    int node; /* memory of this node only; -1: the kernel's default, nearest first */
 };
 
 int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,

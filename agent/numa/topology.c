@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reader of sysfs. It owns the paths and the formats; what is to be made of the
- * facts is numa.c's business. A CPU that this process may not use never gets in: the
- * sets of the nodes are cut down to its affinity when they are read.
+ * Reads sysfs. It knows the paths and formats; numa.c decides what follows from the
+ * facts. The sets of the nodes are reduced to the affinity of this process when they
+ * are read.
  */
 #include "agent/numa/topology.h"
 
@@ -37,7 +37,7 @@ read_line(const struct topology *t, char *line, size_t size, const char *fmt, ..
     return ok;
 }
 
-/* sysfs gives a page at most */
+/* a file in sysfs has at most a page */
 #define LINE_MAX_BYTES 4097
 
 /* The list after a name in /proc/self/status; false if there is none. */
@@ -74,7 +74,7 @@ static void add_node(struct topology *t, int id, const struct id_set *cpus,
         t->nodes++;
 }
 
-/* A kernel without NUMA: all CPUs are one node without a name. */
+/* A kernel without NUMA: one node without a number has all CPUs. */
 static int read_whole(struct topology *t, const struct id_set *allowed, struct err *e)
 {
     char line[LINE_MAX_BYTES];
@@ -120,7 +120,7 @@ int topology_read(struct topology *t, const char *root, struct err *e)
     t->root = root;
     if (!read_status(t, "Cpus_allowed_list:", &allowed))
         return err_set(e, "/proc/self/status does not say which CPUs crun may use");
-    /* a kernel that does not restrict memory has no such line */
+    /* without restrictions of memory there is no such line */
     if (!read_status(t, "Mems_allowed_list:", &t->memory))
         memset(&t->memory, 0xff, sizeof(t->memory));
     if (read_nodes(t, &allowed, e) < 0)

@@ -8,12 +8,12 @@
 #include "rendezvous/base/err.h"
 
 /*
- * How this machine's CPUs and memory hang together, and which of them this process may
- * use, as sysfs and /proc below `root` say. Offline CPUs do not exist.
+ * The CPUs and memory of this machine and which of them this process may use, according
+ * to sysfs and /proc below `root`. Offline CPUs do not count.
  */
 struct topology_node {
-    int id;             /* -1: the kernel knows no nodes, and this is all there is */
-    struct id_set cpus; /* those that may be used: at least one */
+    int id;             /* -1: the kernel has no NUMA, and this is the only node */
+    struct id_set cpus; /* that may be used: at least one */
 };
 
 struct topology {
@@ -23,18 +23,19 @@ struct topology {
     unsigned nodes;
 };
 
-/* topology_free, whatever it returned. root must outlive t. */
+/* Call topology_free in any case. root must outlive t. */
 int topology_read(struct topology *t, const char *root, struct err *e) MUST_CHECK;
 void topology_free(struct topology *t);
 
-/* The id of the node that a PCI device, "0000:1b:00.0", is near; -1 if nothing says. */
+/* The node that a PCI device, "0000:1b:00.0", is near; -1 if unknown. */
 int topology_near(const struct topology *t, const char *pci_address);
 
 /* The socket of a CPU. */
 int topology_socket(const struct topology *t, int cpu, int *socket,
                     struct err *e) MUST_CHECK;
 
-/* Which CPUs share a core with one, itself included; and which its last cache. */
+/* The CPUs that share a core with one, itself included; and those that share its last
+ * cache. */
 int topology_core(const struct topology *t, int cpu, struct id_set *cpus,
                   struct err *e) MUST_CHECK;
 int topology_complex(const struct topology *t, int cpu, struct id_set *cpus,

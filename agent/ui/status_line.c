@@ -47,7 +47,7 @@ static void draw(struct status_line *f, char *line)
 {
     cut(line, terminal_columns() - 1);
     if (*line || f->shown)
-        console_foot(f->console, line);
+        console_set_status(f->console, line);
     f->shown = *line != '\0';
 }
 

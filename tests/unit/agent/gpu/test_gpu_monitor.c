@@ -263,7 +263,7 @@ START_TEST(a_library_that_crashes_takes_nobody_along)
     create(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     ck_assert_int_eq(kill(probe_pid(), SIGKILL), 0);
-    until_remark("gpu: the process that looks after this node's GPUs has died\n");
+    until_remark("gpu: the process that monitors this node's GPUs has died\n");
     look();
     ck_assert_uint_eq(beat.gpus.count, 0);
 }

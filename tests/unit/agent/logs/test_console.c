@@ -114,9 +114,9 @@ static const char *play(const struct piece *p)
     }
     for (; p->who != NOBODY; p++) {
         if (p->who == CRUN)
-            console_say(c, p->text);
+            console_write_line(c, p->text);
         else if (p->who == FOOT)
-            console_foot(c, p->text);
+            console_set_status(c, p->text);
         else if (p->text)
             console_put(s[p->who == PLAIN_CUT ? PLAIN : p->who], p->text,
                         strlen(p->text), p->who == PLAIN_CUT);

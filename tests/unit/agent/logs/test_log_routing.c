@@ -139,18 +139,18 @@ START_TEST(a_look_tells_files_devices_and_pipes_apart)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), pipe_end[2];
     int file = memfd_create("test", MFD_CLOEXEC), copy = dup(file);
-    struct log_routing_sinks sinks = log_routing_look_at(file, null);
+    struct log_routing_sinks sinks = log_routing_detect_sinks(file, null);
 
     ck_assert_int_eq(pipe2(pipe_end, O_CLOEXEC), 0);
     ck_assert_int_eq(sinks.kind[LOG_OUT], LOG_SINK_FILE);
     ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_DEVICE);
     ck_assert(!sinks.same);
-    ck_assert(log_routing_look_at(file, copy).same);
-    sinks = log_routing_look_at(pipe_end[1], pipe_end[1]);
+    ck_assert(log_routing_detect_sinks(file, copy).same);
+    sinks = log_routing_detect_sinks(pipe_end[1], pipe_end[1]);
     ck_assert_int_eq(sinks.kind[LOG_ERR], LOG_SINK_PIPE);
     ck_assert(sinks.same);
     close(copy);
-    ck_assert(!log_routing_look_at(file, copy).same); /* closed */
+    ck_assert(!log_routing_detect_sinks(file, copy).same); /* closed */
     close(null);
     close(file);
     close(pipe_end[0]);

@@ -155,11 +155,11 @@ START_TEST(a_full_disk_costs_the_output_and_is_told)
 
     put(o, "hello");
     turn_until(has_losses, o);
-    log_writer_tell_losses(t.writer);
+    log_writer_report_losses(t.writer);
     ck_assert_str_eq(t.logged,
                      "crun: the file: 5 bytes of output lost so far: No space "
                      "left on device");
-    log_writer_tell_losses(t.writer); /* not again */
+    log_writer_report_losses(t.writer); /* not again */
     ck_assert_ptr_null(strstr(t.logged + 1, "crun:"));
     put(o, "more");
     outlet_close(o);
@@ -183,7 +183,7 @@ START_TEST(a_closed_pipe_takes_no_more)
         ck_assert(outlet_ready(o));
         put(o, "hello");
     }
-    log_writer_tell_losses(t.writer);
+    log_writer_report_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "5005 bytes of output lost so far: Broken"));
     close(end_of[1]);
 }
@@ -230,7 +230,7 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     ck_assert_uint_ge(clock_ms() - began, WRITER_SLOW_MS - 10);
     put(o, "lost");
     turn_until(has_losses, o);
-    log_writer_tell_losses(t.writer);
+    log_writer_report_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "4 bytes of output lost so far: it took"));
     /* somebody reads again: all that was queued, then a mark */
     for (bool put_more = false; !strstr(got, "more");) {
