@@ -7,7 +7,7 @@
 #   make races        threaded code under ThreadSanitizer
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      deliberately wrong versions; a test must catch each
-#   make lint         layers, names, format
+#   make lint         layers, words, names, format
 #   make install      PREFIX=/usr/local DESTDIR=        make uninstall
 #   CUDA=no           without the parts that need a CUDA toolkit; CUDA_HOME, CUDA_ARCH
 #   CUDA=emulated     a separate build tree with an emulated GPU, for tests
@@ -335,7 +335,7 @@ mutants:
 	$(Q)scripts/checks/mutants $(if $(T),--match '$(T)')
 
 lint:
-	$(Q)scripts/checks/layers && scripts/checks/format
+	$(Q)scripts/checks/layers && scripts/checks/words && scripts/checks/names && scripts/checks/format
 
 # only the launcher can be installed under another name
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)
