@@ -33,7 +33,7 @@
 #define EXIT_USAGE 2
 #define ADDRESSES_MAX 16
 
-struct options {
+struct crund_options {
     const char *listen, *state_dir;
     long long conns_max;
     enum log_format format;
@@ -45,10 +45,10 @@ struct daemon {
     int exit_code;
 };
 
-static int set_format(void *target, const struct opt *opt, const char *value,
-                      struct err *e)
+static int set_log_format(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
 {
-    struct options *o = target;
+    struct crund_options *o = target;
 
     (void)opt;
     if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
@@ -57,7 +57,7 @@ static int set_format(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
-static int set_directory(void *target, const struct opt *opt, const char *value,
+static int set_state_dir(void *target, const struct opt *opt, const char *value,
                          struct err *e)
 {
     if (!*value)
@@ -72,36 +72,36 @@ static const struct opt table[] = {
           "Where agents and crunctl connect to. Without HOST: every address of this "
           "machine. Port 0: any free one. Default: " DEFAULT_LISTEN ".",
       .set = opt_set_text,
-      .offset = offsetof(struct options, listen) },
+      .offset = offsetof(struct crund_options, listen) },
     { .name = "state-dir",
       .arg = "DIR",
       .help = "Keep the jobs in DIR, so that they go on when crund is started again. "
               "Without it they end with crund.",
-      .set = set_directory,
-      .offset = offsetof(struct options, state_dir) },
+      .set = set_state_dir,
+      .offset = offsetof(struct crund_options, state_dir) },
     { .name = "max-connections",
       .arg = "N",
       .help = "Take at most N connections at a time. Default: as many as the limit of "
               "open files allows, up to 40000.",
       .set = opt_set_int,
-      .offset = offsetof(struct options, conns_max),
+      .offset = offsetof(struct crund_options, conns_max),
       .min = 1,
       .max = CONTROL_CONNS_MAX },
     { .name = "log-format",
       .arg = "text|json",
       .help = "How lines on standard error look. Default: text.",
-      .set = set_format },
+      .set = set_log_format },
     { .name = "verbose",
       .letter = 'v',
       .help = "Say more.",
       .set = opt_set_true,
-      .offset = offsetof(struct options, verbose) },
-    OPT_VERSION(struct options),
-    OPT_HELP(struct options),
+      .offset = offsetof(struct crund_options, verbose) },
+    OPT_VERSION(struct crund_options),
+    OPT_HELP(struct crund_options),
     { .name = NULL }
 };
 
-static void print_help(void)
+static void print_crund_help(void)
 {
     printf("usage: crund [--listen HOST:PORT] [--state-dir DIR] [flags]\n\n"
            "The rendezvous of crun jobs as a daemon. Flags can also be given as\n"
@@ -170,7 +170,7 @@ static void watch_signals(struct daemon *d)
         loop_on_signal(d->loop, SIGHUP, on_signal, d);
 }
 
-static void say_hello(struct server *server, const struct options *o)
+static void announce_daemon(struct server *server, const struct crund_options *o)
 {
     const struct net_addr *addr = server_address(server);
     uint64_t cut = registry_cut_bytes(server_registry(server));
@@ -196,7 +196,7 @@ static void say_hello(struct server *server, const struct options *o)
     notify_ready();
 }
 
-static int find_address(const char *text, struct net_addr *addr, struct err *e)
+static int find_listen_address(const char *text, struct net_addr *addr, struct err *e)
 {
     struct net_addr list[ADDRESSES_MAX];
     char host[HOST_NAME_MAX_BYTES + 1];
@@ -210,7 +210,7 @@ static int find_address(const char *text, struct net_addr *addr, struct err *e)
     return 0;
 }
 
-static int serve(const struct options *o)
+static int run_daemon(const struct crund_options *o)
 {
     struct daemon d = { .exit_code = EXIT_SUCCESS };
     struct server_config config = { .standalone = true,
@@ -221,7 +221,7 @@ static int serve(const struct options *o)
     struct server *server;
     struct err e;
 
-    if (find_address(o->listen, &config.listen, &e) < 0) {
+    if (find_listen_address(o->listen, &config.listen, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
@@ -233,7 +233,7 @@ static int serve(const struct options *o)
         loop_destroy(d.loop);
         return EXIT_FAILURE;
     }
-    say_hello(server, o);
+    announce_daemon(server, o);
     loop_run(d.loop);
     /* a second signal does not wait for the disk */
     signal(SIGTERM, SIG_DFL);
@@ -248,7 +248,7 @@ int main(int argc, char **argv)
 {
     static const char *const prefixes[] = { "CRUND", NULL };
     const struct opt_rules rules = { .table = table, .env_prefixes = prefixes };
-    struct options o = { .listen = DEFAULT_LISTEN };
+    struct crund_options o = { .listen = DEFAULT_LISTEN };
     struct err e;
     int first_word;
 
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     }
     if (o.help || o.version) {
         if (o.help)
-            print_help();
+            print_crund_help();
         else
             printf("crund " CRUN_VERSION "\n");
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -271,5 +271,5 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     set_limits();
-    return serve(&o);
+    return run_daemon(&o);
 }

@@ -8,6 +8,14 @@
 #include <string.h>
 
 /* A little-endian number at any address. */
+static inline uint32_t bytes_load32(const void *from)
+{
+    uint32_t value;
+
+    memcpy(&value, from, sizeof(value));
+    return le32toh(value);
+}
+
 static inline uint64_t bytes_load64(const void *from)
 {
     uint64_t value;

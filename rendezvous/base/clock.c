@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static uint64_t read_us(clockid_t clock)
+static uint64_t clock_read_us(clockid_t clock)
 {
     struct timespec t;
 
@@ -15,7 +15,7 @@ static uint64_t read_us(clockid_t clock)
 
 uint64_t clock_us(void)
 {
-    return read_us(CLOCK_BOOTTIME);
+    return clock_read_us(CLOCK_BOOTTIME);
 }
 
 uint64_t clock_ms(void)
@@ -25,7 +25,7 @@ uint64_t clock_ms(void)
 
 uint64_t clock_wall_ms(void)
 {
-    return read_us(CLOCK_REALTIME) / 1000;
+    return clock_read_us(CLOCK_REALTIME) / 1000;
 }
 
 char *clock_format_time(uint64_t wall_ms, char *buf, size_t size)

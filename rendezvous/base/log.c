@@ -45,7 +45,7 @@ bool log_enabled(enum log_level level)
     return level <= self.level;
 }
 
-static void write_line(enum log_level level, const char *line)
+static void log_write_line(enum log_level level, const char *line)
 {
     char full[LINE_MAX_BYTES + 2];
     int n;
@@ -84,7 +84,7 @@ void log_at(enum log_level level, const char *fmt, ...)
     else
         snprintf(line, sizeof(line), "%s: %s%s", self.program,
                  level == LOG_DEBUG ? "debug: " : "", safe);
-    write_line(level, line);
+    log_write_line(level, line);
     errno = saved_errno;
 }
 

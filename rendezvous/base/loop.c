@@ -65,7 +65,7 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
     h->fn(h->arg, (int)signo);
 }
 
-static void *must(void *from_libevent)
+static void *require_event(void *from_libevent)
 {
     if (!from_libevent) {
         log_error("cannot make an event loop: %s", strerror(errno));
@@ -79,12 +79,12 @@ struct loop *loop_create(void)
     struct loop *loop = xcalloc(1, sizeof(*loop));
 
     signal(SIGPIPE, SIG_IGN);
-    loop->base = must(event_base_new());
-    loop->wait = must(evtimer_new(loop->base, on_wait_over, NULL));
+    loop->base = require_event(event_base_new());
+    loop->wait = require_event(evtimer_new(loop->base, on_wait_over, NULL));
     return loop;
 }
 
-static void run_turn_end(struct loop *loop)
+static void loop_run_turn_end(struct loop *loop)
 {
     size_t kept = 0;
 
@@ -98,7 +98,7 @@ static void run_turn_end(struct loop *loop)
     loop->turn_end_count = kept;
 }
 
-static void run_deferred(struct loop *loop)
+static void loop_run_deferred(struct loop *loop)
 {
     /* a destroyed object may defer what it owned: that goes in the same sweep */
     for (size_t i = 0; i < loop->deferred_count; i++) {
@@ -109,10 +109,10 @@ static void run_deferred(struct loop *loop)
     loop->deferred_count = 0;
 }
 
-static void end_turn(struct loop *loop)
+static void loop_end_turn(struct loop *loop)
 {
-    run_turn_end(loop);
-    run_deferred(loop);
+    loop_run_turn_end(loop);
+    loop_run_deferred(loop);
 }
 
 void loop_destroy(struct loop *loop)
@@ -121,7 +121,7 @@ void loop_destroy(struct loop *loop)
 
     if (!loop)
         return;
-    run_deferred(loop);
+    loop_run_deferred(loop);
     for (size_t i = 0; i < NSIG; i++)
         if (loop->signal[i].event)
             event_free(loop->signal[i].event);
@@ -140,10 +140,10 @@ struct event_base *loop_base(struct loop *loop)
 
 void loop_run(struct loop *loop)
 {
-    end_turn(loop);
+    loop_end_turn(loop);
     while (!loop->stopped) {
         event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
-        end_turn(loop);
+        loop_end_turn(loop);
     }
     loop->stopped = false;
 }
@@ -158,12 +158,12 @@ void loop_turn(struct loop *loop, uint64_t wait_ms)
     struct timeval wait = { .tv_sec = (time_t)(wait_ms / 1000),
                             .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000) };
 
-    end_turn(loop);
+    loop_end_turn(loop);
     if (wait_ms > 0)
         event_add(loop->wait, &wait);
     event_base_loop(loop->base, wait_ms > 0 ? EVLOOP_ONCE : EVLOOP_NONBLOCK);
     event_del(loop->wait);
-    end_turn(loop);
+    loop_end_turn(loop);
 }
 
 void loop_defer(struct loop *loop, void (*destroy)(void *), void *object)
@@ -202,14 +202,14 @@ void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void 
     h->fn = fn;
     h->arg = arg;
     if (!h->event) {
-        h->event = must(evsignal_new(loop->base, signo, on_signal, loop));
+        h->event = require_event(evsignal_new(loop->base, signo, on_signal, loop));
         event_add(h->event, NULL);
     }
 }
 
 /* Sleep towards at_ms; libevent rounds and its clock is coarse: on_timer looks again.
  */
-static void timer_sleep(struct loop_timer *t, uint64_t now_ms)
+static void loop_timer_sleep(struct loop_timer *t, uint64_t now_ms)
 {
     uint64_t nap_ms = t->at_ms > now_ms ? t->at_ms - now_ms : 0;
     struct timeval nap;
@@ -229,7 +229,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     if (now_ms < t->at_ms) {
-        timer_sleep(t, now_ms);
+        loop_timer_sleep(t, now_ms);
         return;
     }
     t->armed = false;
@@ -240,7 +240,7 @@ void loop_timer_init(struct loop_timer *t, struct loop *loop, void (*fn)(void *)
                      void *arg)
 {
     *t = (struct loop_timer){ .fn = fn, .arg = arg };
-    t->event = must(evtimer_new(loop->base, on_timer, t));
+    t->event = require_event(evtimer_new(loop->base, on_timer, t));
 }
 
 void loop_timer_fini(struct loop_timer *t)
@@ -257,7 +257,7 @@ void loop_timer_arm(struct loop_timer *t, uint64_t at_ms)
         return;
     t->armed = true;
     t->at_ms = at_ms;
-    timer_sleep(t, clock_ms());
+    loop_timer_sleep(t, clock_ms());
 }
 
 void loop_timer_cancel(struct loop_timer *t)

@@ -21,43 +21,44 @@
 #define ADDRESSES_SHOWN_SIZE 200
 
 /* An address without its port, in the one form that compares: v4-mapped v6 is v4. */
-struct host {
+struct net_host {
     int family;
     size_t size;
     uint8_t byte[16];
     uint32_t scope;
 };
 
-static const struct sockaddr_in *as_v4(const struct net_addr *addr)
+static const struct sockaddr_in *addr_as_v4(const struct net_addr *addr)
 {
     return (const struct sockaddr_in *)(const void *)&addr->sa;
 }
 
-static const struct sockaddr_in6 *as_v6(const struct net_addr *addr)
+static const struct sockaddr_in6 *addr_as_v6(const struct net_addr *addr)
 {
     return (const struct sockaddr_in6 *)(const void *)&addr->sa;
 }
 
-static const struct sockaddr *as_any(const struct net_addr *addr)
+static const struct sockaddr *addr_as_sockaddr(const struct net_addr *addr)
 {
     return (const struct sockaddr *)(const void *)&addr->sa;
 }
 
-static struct host host_of(const struct net_addr *addr)
+static struct net_host net_host_of(const struct net_addr *addr)
 {
-    struct host h = { .family = addr->sa.ss_family };
+    struct net_host h = { .family = addr->sa.ss_family };
 
     if (h.family == AF_INET) {
         h.size = 4;
-        memcpy(h.byte, &as_v4(addr)->sin_addr, 4);
-    } else if (h.family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&as_v6(addr)->sin6_addr)) {
+        memcpy(h.byte, &addr_as_v4(addr)->sin_addr, 4);
+    } else if (h.family == AF_INET6 &&
+               IN6_IS_ADDR_V4MAPPED(&addr_as_v6(addr)->sin6_addr)) {
         h.family = AF_INET;
         h.size = 4;
-        memcpy(h.byte, as_v6(addr)->sin6_addr.s6_addr + 12, 4);
+        memcpy(h.byte, addr_as_v6(addr)->sin6_addr.s6_addr + 12, 4);
     } else if (h.family == AF_INET6) {
         h.size = 16;
-        memcpy(h.byte, &as_v6(addr)->sin6_addr, 16);
-        h.scope = as_v6(addr)->sin6_scope_id;
+        memcpy(h.byte, &addr_as_v6(addr)->sin6_addr, 16);
+        h.scope = addr_as_v6(addr)->sin6_scope_id;
     }
     return h;
 }
@@ -156,7 +157,7 @@ int net_split(const char *text, int default_port, char *host, size_t host_size,
     return 0;
 }
 
-static bool have_family(int family)
+static bool family_is_supported(int family)
 {
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -166,12 +167,12 @@ static bool have_family(int family)
 }
 
 /* No host: every address of this machine, with one socket where v6 takes v4 as well. */
-static size_t any_addresses(uint16_t port, struct net_addr *list, size_t max)
+static size_t list_any_addresses(uint16_t port, struct net_addr *list, size_t max)
 {
     size_t n = 0;
 
     memset(list, 0, max * sizeof(*list));
-    if (n < max && have_family(AF_INET6)) {
+    if (n < max && family_is_supported(AF_INET6)) {
         list[n].sa.ss_family = AF_INET6;
         list[n++].len = sizeof(struct sockaddr_in6);
     }
@@ -184,7 +185,7 @@ static size_t any_addresses(uint16_t port, struct net_addr *list, size_t max)
     return n;
 }
 
-static int lookup(const char *host, int flags, struct addrinfo **found)
+static int lookup_host(const char *host, int flags, struct addrinfo **found)
 {
     struct addrinfo hints = { .ai_family = AF_UNSPEC,
                               .ai_socktype = SOCK_STREAM,
@@ -200,12 +201,12 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t m
     int rc;
 
     if (*host == '\0') {
-        *count = any_addresses(port, list, max);
+        *count = list_any_addresses(port, list, max);
         return 0;
     }
-    rc = lookup(host, AI_NUMERICHOST, &found);
+    rc = lookup_host(host, AI_NUMERICHOST, &found);
     if (rc == EAI_NONAME)
-        rc = lookup(host, 0, &found);
+        rc = lookup_host(host, 0, &found);
     if (rc != 0)
         return err_set(e, "cannot find host \"%s\": %s", host,
                        rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
@@ -227,7 +228,7 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t m
     return 0;
 }
 
-static struct net_addr addr_from(const struct sockaddr *sa)
+static struct net_addr addr_from_sockaddr(const struct sockaddr *sa)
 {
     struct net_addr addr = { .len = sa->sa_family == AF_INET6
                                         ? sizeof(struct sockaddr_in6)
@@ -237,14 +238,14 @@ static struct net_addr addr_from(const struct sockaddr *sa)
     return addr;
 }
 
-static bool is_inet(const struct ifaddrs *i)
+static bool ifaddr_is_inet(const struct ifaddrs *i)
 {
     return i->ifa_addr &&
            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
 /* "10.0.0.1, 192.168.1.5": what a person would name, so neither loopback nor links */
-static void list_addresses(char *text, size_t size)
+static void list_own_addresses(char *text, size_t size)
 {
     struct ifaddrs *all = NULL;
     char one[NET_TEXT_SIZE];
@@ -256,10 +257,10 @@ static void list_addresses(char *text, size_t size)
     for (struct ifaddrs *i = all; i && used < size; i = i->ifa_next) {
         struct net_addr addr;
 
-        if (!is_inet(i))
+        if (!ifaddr_is_inet(i))
             continue;
-        addr = addr_from(i->ifa_addr);
-        if (net_is_loopback(&addr) || host_of(&addr).scope != 0)
+        addr = addr_from_sockaddr(i->ifa_addr);
+        if (net_is_loopback(&addr) || net_host_of(&addr).scope != 0)
             continue;
         used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
                                  net_format_host(&addr, one, sizeof(one)));
@@ -267,7 +268,7 @@ static void list_addresses(char *text, size_t size)
     freeifaddrs(all);
 }
 
-static int refuse_listen(const struct net_addr *addr, int errnum, struct err *e)
+static int explain_listen_error(const struct net_addr *addr, int errnum, struct err *e)
 {
     char text[NET_TEXT_SIZE], more[ADDRESSES_SHOWN_SIZE];
 
@@ -276,7 +277,7 @@ static int refuse_listen(const struct net_addr *addr, int errnum, struct err *e)
     if (errnum == EADDRINUSE)
         return err_set(e, "port %u is in use", net_port(addr));
     if (errnum == EADDRNOTAVAIL) {
-        list_addresses(more, sizeof(more));
+        list_own_addresses(more, sizeof(more));
         return err_set(e, "%s is not an address of this machine; it has %s",
                        net_format_host(addr, text, sizeof(text)), more);
     }
@@ -284,7 +285,7 @@ static int refuse_listen(const struct net_addr *addr, int errnum, struct err *e)
                          net_format(addr, text, sizeof(text)));
 }
 
-static void set_flag(int fd, int level, int option, int value)
+static void set_socket_flag(int fd, int level, int option, int value)
 {
     /* none of the options set here can fail on a fresh TCP socket */
     (void)setsockopt(fd, level, option, &value, sizeof(value));
@@ -301,16 +302,17 @@ int net_listen(const struct net_addr *addr, int backlog, struct err *e)
 
     if (fd >= 0) {
         /* a daemon that starts again need not wait for its own old connections */
-        set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+        set_socket_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
         if (addr->sa.ss_family == AF_INET6)
-            set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-        if (bind(fd, as_any(addr), addr->len) == 0 && listen(fd, backlog) == 0)
+            set_socket_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        if (bind(fd, addr_as_sockaddr(addr), addr->len) == 0 &&
+            listen(fd, backlog) == 0)
             return fd;
     }
     errnum = errno;
     if (fd >= 0)
         close(fd);
-    return refuse_listen(addr, errnum, e);
+    return explain_listen_error(addr, errnum, e);
 }
 
 int net_connect(const struct net_addr *addr, struct err *e)
@@ -319,8 +321,8 @@ int net_connect(const struct net_addr *addr, struct err *e)
     char text[NET_TEXT_SIZE];
 
     if (fd >= 0) {
-        set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-        if (connect(fd, as_any(addr), addr->len) == 0 || errno == EINPROGRESS)
+        set_socket_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        if (connect(fd, addr_as_sockaddr(addr), addr->len) == 0 || errno == EINPROGRESS)
             return fd;
     }
     errnum = errno;
@@ -341,7 +343,7 @@ int net_accept(int listener, struct net_addr *peer)
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd >= 0)
-        set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        set_socket_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     return fd;
 }
 
@@ -366,7 +368,7 @@ _Static_assert(offsetof(struct sockaddr_in, sin_port) ==
 
 uint16_t net_port(const struct net_addr *addr)
 {
-    return ntohs(as_v4(addr)->sin_port);
+    return ntohs(addr_as_v4(addr)->sin_port);
 }
 
 void net_set_port(struct net_addr *addr, uint16_t port)
@@ -377,7 +379,7 @@ void net_set_port(struct net_addr *addr, uint16_t port)
 char *net_format_host(const struct net_addr *addr, char *buf, size_t size)
 {
     char number[INET6_ADDRSTRLEN] = "?", interface[IF_NAMESIZE];
-    struct host h = host_of(addr);
+    struct net_host h = net_host_of(addr);
 
     if (h.size > 0)
         inet_ntop(h.family, h.byte, number, sizeof(number));
@@ -401,7 +403,7 @@ char *net_format(const struct net_addr *addr, char *buf, size_t size)
 
 bool net_is_loopback(const struct net_addr *addr)
 {
-    struct host h = host_of(addr);
+    struct net_host h = net_host_of(addr);
 
     if (h.family == AF_INET)
         return h.byte[0] == 127;
@@ -412,14 +414,14 @@ bool net_is_loopback(const struct net_addr *addr)
 bool net_is_any(const struct net_addr *addr)
 {
     static const uint8_t zero[16];
-    struct host h = host_of(addr);
+    struct net_host h = net_host_of(addr);
 
     return h.size > 0 && memcmp(h.byte, zero, h.size) == 0;
 }
 
 bool net_same_host(const struct net_addr *a, const struct net_addr *b)
 {
-    struct host x = host_of(a), y = host_of(b);
+    struct net_host x = net_host_of(a), y = net_host_of(b);
 
     /* a link-local address may come without the interface it belongs to */
     return x.size > 0 && x.family == y.family &&
@@ -437,9 +439,9 @@ bool net_is_local(const struct net_addr *addr)
     for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
         struct net_addr mine;
 
-        if (!is_inet(i))
+        if (!ifaddr_is_inet(i))
             continue;
-        mine = addr_from(i->ifa_addr);
+        mine = addr_from_sockaddr(i->ifa_addr);
         found = net_same_host(addr, &mine);
     }
     freeifaddrs(all);
@@ -449,7 +451,7 @@ bool net_is_local(const struct net_addr *addr)
 /* The scope stays out of it, as net_same_host may ignore it. */
 uint64_t net_hash_host(const struct net_addr *addr)
 {
-    struct host h = host_of(addr);
+    struct net_host h = net_host_of(addr);
 
     return hash_fnv1a(HASH_FNV1A_BASIS, h.byte, h.size);
 }

@@ -17,7 +17,7 @@
 #define NAME_SIZE 64
 
 /* One run of opt_parse. */
-struct parse {
+struct opt_parser {
     const struct opt *table;
     void *target;
     char **argv;
@@ -27,21 +27,21 @@ struct parse {
     int word_count;
 };
 
-static char canonical(char c)
+static char canonical_letter(char c)
 {
     return c == '_' ? '-' : c;
 }
 
-static bool same_start(const char *name, const char *typed, size_t length)
+static bool name_has_prefix(const char *name, const char *typed, size_t length)
 {
     for (size_t i = 0; i < length; i++)
-        if (name[i] == '\0' || canonical(name[i]) != canonical(typed[i]))
+        if (name[i] == '\0' || canonical_letter(name[i]) != canonical_letter(typed[i]))
             return false;
     return true;
 }
 
 /* How many letters must be added, dropped, changed or swapped (restricted Damerau). */
-static size_t distance(const char *a, const char *b, size_t b_length)
+static size_t name_distance(const char *a, const char *b, size_t b_length)
 {
     size_t row[3][NAME_SIZE + 1], a_length = strlen(a);
     size_t *before = row[0], *above = row[1], *now = row[2], *free_row;
@@ -53,15 +53,15 @@ static size_t distance(const char *a, const char *b, size_t b_length)
     for (size_t i = 1; i <= a_length; i++) {
         now[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            char x = canonical(a[i - 1]), y = canonical(b[j - 1]);
+            char x = canonical_letter(a[i - 1]), y = canonical_letter(b[j - 1]);
             size_t best = above[j - 1] + (x != y);
 
             if (above[j] + 1 < best)
                 best = above[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && x == canonical(b[j - 2]) &&
-                canonical(a[i - 2]) == y && before[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && x == canonical_letter(b[j - 2]) &&
+                canonical_letter(a[i - 2]) == y && before[j - 2] + 1 < best)
                 best = before[j - 2] + 1;
             now[j] = best;
         }
@@ -74,14 +74,14 @@ static size_t distance(const char *a, const char *b, size_t b_length)
 }
 
 /* The row whose name is most like `typed`, or NULL. */
-static const struct opt *find_nearest(const struct opt *table, const char *typed,
-                                      size_t length)
+static const struct opt *find_nearest_opt(const struct opt *table, const char *typed,
+                                          size_t length)
 {
     const struct opt *nearest = NULL;
     size_t least = length / 3 + 2; /* further away is no help */
 
     for (const struct opt *o = table; o->name; o++) {
-        size_t d = o->help ? distance(o->name, typed, length) : SIZE_MAX;
+        size_t d = o->help ? name_distance(o->name, typed, length) : SIZE_MAX;
 
         if (d < least) {
             least = d;
@@ -94,7 +94,7 @@ static const struct opt *find_nearest(const struct opt *table, const char *typed
 static int refuse_name(const struct opt *table, const char *typed, size_t length,
                        struct err *e)
 {
-    const struct opt *nearest = find_nearest(table, typed, length);
+    const struct opt *nearest = find_nearest_opt(table, typed, length);
 
     if (nearest)
         return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
@@ -103,13 +103,13 @@ static int refuse_name(const struct opt *table, const char *typed, size_t length
 }
 
 /* The row that `typed` names in full or by a prefix that no other row has. */
-static const struct opt *find_long(const struct opt *table, const char *typed,
-                                   size_t length, struct err *e)
+static const struct opt *find_long_opt(const struct opt *table, const char *typed,
+                                       size_t length, struct err *e)
 {
     const struct opt *found = NULL, *second = NULL;
 
     for (const struct opt *o = table; o->name; o++) {
-        if (length == 0 || !same_start(o->name, typed, length))
+        if (length == 0 || !name_has_prefix(o->name, typed, length))
             continue;
         if (o->name[length] == '\0')
             return o;
@@ -128,7 +128,7 @@ static const struct opt *find_long(const struct opt *table, const char *typed,
     return found;
 }
 
-static const struct opt *find_letter(const struct opt *table, char letter)
+static const struct opt *find_letter_opt(const struct opt *table, char letter)
 {
     for (const struct opt *o = table; o->name; o++)
         if (o->letter == letter)
@@ -136,7 +136,8 @@ static const struct opt *find_letter(const struct opt *table, char letter)
     return NULL;
 }
 
-static int apply(struct parse *p, const struct opt *o, const char *value, struct err *e)
+static int apply_opt(struct opt_parser *p, const struct opt *o, const char *value,
+                     struct err *e)
 {
     if (o->set(p->target, o, value, e) < 0)
         return err_wrap(e, "--%s", o->name);
@@ -144,26 +145,26 @@ static int apply(struct parse *p, const struct opt *o, const char *value, struct
 }
 
 /* The value of o that is the next word. */
-static int apply_next(struct parse *p, const struct opt *o, struct err *e)
+static int apply_next_word(struct opt_parser *p, const struct opt *o, struct err *e)
 {
     if (p->next == p->argc)
         return err_set(e, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
-    return apply(p, o, p->argv[p->next++], e);
+    return apply_opt(p, o, p->argv[p->next++], e);
 }
 
-static int parse_long(struct parse *p, const char *typed, struct err *e)
+static int parse_long_flag(struct opt_parser *p, const char *typed, struct err *e)
 {
     size_t length = strcspn(typed, "=");
     const char *value = typed[length] == '=' ? typed + length + 1 : NULL;
-    const struct opt *o = find_long(p->table, typed, length, e);
+    const struct opt *o = find_long_opt(p->table, typed, length, e);
 
     if (!o)
         return -1;
     if (!o->arg && value)
         return err_set(e, "--%s takes no value (it was given \"%s\")", o->name, value);
     if (!o->arg || value)
-        return apply(p, o, value, e);
-    return apply_next(p, o, e);
+        return apply_opt(p, o, value, e);
+    return apply_next_word(p, o, e);
 }
 
 /* "-nproc-per-node=2" is a name that lacks a dash, though the start of "-rdzv-id=x"
@@ -173,7 +174,7 @@ static bool lacks_dash(const struct opt *table, const char *letters)
     size_t length = strcspn(letters, "=");
 
     for (const struct opt *o = table; o->name && length > 1; o++)
-        if (same_start(o->name, letters, length) &&
+        if (name_has_prefix(o->name, letters, length) &&
             (length >= NAME_LETTERS_MIN || o->name[length] == '\0'))
             return true;
     return false;
@@ -184,7 +185,7 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 {
     size_t length = strcspn(letters, "=");
     const struct opt *nearest = length >= NAME_LETTERS_MIN
-                                    ? find_nearest(table, letters, length)
+                                    ? find_nearest_opt(table, letters, length)
                                     : NULL;
 
     if (nearest)
@@ -194,27 +195,27 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 }
 
 /* "-vq", "-pVALUE", "-p VALUE" */
-static int parse_letters(struct parse *p, const char *letters, struct err *e)
+static int parse_letters(struct opt_parser *p, const char *letters, struct err *e)
 {
     if (lacks_dash(p->table, letters))
         return err_set(e, "unknown flag -%.*s; did you mean --%s?",
                        (int)strcspn(letters, "="), letters, letters);
     for (; *letters; letters++) {
-        const struct opt *o = find_letter(p->table, *letters);
+        const struct opt *o = find_letter_opt(p->table, *letters);
 
         if (!o)
             return refuse_letter(p->table, letters, e);
         if (o->arg && letters[1])
-            return apply(p, o, letters + 1, e);
+            return apply_opt(p, o, letters + 1, e);
         if (o->arg)
-            return apply_next(p, o, e);
-        if (apply(p, o, NULL, e) < 0)
+            return apply_next_word(p, o, e);
+        if (apply_opt(p, o, NULL, e) < 0)
             return -1;
     }
     return 0;
 }
 
-static int parse_flags(struct parse *p, bool stop_at_word, struct err *e)
+static int parse_flags(struct opt_parser *p, bool stop_at_word, struct err *e)
 {
     bool flags_end = false;
 
@@ -229,7 +230,7 @@ static int parse_flags(struct parse *p, bool stop_at_word, struct err *e)
         p->next++;
         if (strcmp(word, "--") == 0)
             flags_end = true;
-        else if ((word[1] == '-' ? parse_long(p, word + 2, e)
+        else if ((word[1] == '-' ? parse_long_flag(p, word + 2, e)
                                  : parse_letters(p, word + 1, e)) < 0)
             return -1;
     }
@@ -237,7 +238,7 @@ static int parse_flags(struct parse *p, bool stop_at_word, struct err *e)
 }
 
 /* Flags and their values first, then the words, each in their order. */
-static int move_words_back(struct parse *p)
+static int move_words_back(struct opt_parser *p)
 {
     char **sorted = xcalloc((size_t)p->argc + 1, sizeof(*sorted));
     int flag = 0, word = p->argc - p->word_count, w = 0;
@@ -256,7 +257,7 @@ static int move_words_back(struct parse *p)
 }
 
 /* A switch in the environment: a word, as there is no "given or not given". */
-static int read_truth(const char *text, bool *truth, struct err *e)
+static int parse_truth(const char *text, bool *truth, struct err *e)
 {
     static const struct {
         const char *text;
@@ -274,20 +275,20 @@ static int read_truth(const char *text, bool *truth, struct err *e)
     return err_set(e, "\"%s\" is not 1 or 0", text);
 }
 
-static int apply_variable(struct parse *p, const struct opt *o, const char *value,
+static int apply_variable(struct opt_parser *p, const struct opt *o, const char *value,
                           struct err *e)
 {
     bool truth = false;
 
     if (o->arg)
         return o->set(p->target, o, value, e);
-    if (read_truth(value, &truth, e) < 0)
+    if (parse_truth(value, &truth, e) < 0)
         return -1;
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }
 
 /* These ask a question; a variable of that name says something else. */
-static bool is_question(const struct opt *o)
+static bool opt_is_question(const struct opt *o)
 {
     return strcmp(o->name, "help") == 0 || strcmp(o->name, "version") == 0;
 }
@@ -299,7 +300,7 @@ static const char *find_variable(const struct opt *o, const char *const *prefixe
     const char *found = NULL;
     char candidate[2 * NAME_SIZE];
 
-    for (; prefixes && *prefixes && !is_question(o); prefixes++) {
+    for (; prefixes && *prefixes && !opt_is_question(o); prefixes++) {
         const char *value;
 
         snprintf(candidate, sizeof(candidate), "%s_%s", *prefixes, o->name);
@@ -315,7 +316,8 @@ static const char *find_variable(const struct opt *o, const char *const *prefixe
     return found;
 }
 
-static int read_environment(struct parse *p, const char *const *prefixes, struct err *e)
+static int read_environment(struct opt_parser *p, const char *const *prefixes,
+                            struct err *e)
 {
     char name[2 * NAME_SIZE];
 
@@ -331,7 +333,7 @@ static int read_environment(struct parse *p, const char *const *prefixes, struct
 int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
               int *first_word, struct err *e)
 {
-    struct parse p = {
+    struct opt_parser p = {
         .table = rules->table, .target = target, .argv = argv, .argc = argc, .next = 1
     };
     int rc;
@@ -347,7 +349,7 @@ int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target
 }
 
 /* "  -v, --verbose" or "      --lease SECONDS"; returns how long it is */
-static int flag_text(const struct opt *o, char *text, size_t size)
+static int format_flag(const struct opt *o, char *text, size_t size)
 {
     char letter[8] = "    ";
 
@@ -357,7 +359,7 @@ static int flag_text(const struct opt *o, char *text, size_t size)
                     o->arg ? o->arg : "");
 }
 
-static void print_wrapped(const char *text, int indent, FILE *out)
+static void print_wrapped_text(const char *text, int indent, FILE *out)
 {
     int column = indent;
 
@@ -381,7 +383,7 @@ void opt_print(const struct opt *table, FILE *out)
     int indent = 0;
 
     for (const struct opt *o = table; o->name; o++) {
-        int length = o->help ? flag_text(o, text, sizeof(text)) + 2 : 0;
+        int length = o->help ? format_flag(o, text, sizeof(text)) + 2 : 0;
 
         if (length > indent && length <= HELP_INDENT_MAX)
             indent = length;
@@ -389,15 +391,15 @@ void opt_print(const struct opt *table, FILE *out)
     for (const struct opt *o = table; o->name; o++) {
         if (!o->help)
             continue;
-        if (flag_text(o, text, sizeof(text)) + 2 <= indent)
+        if (format_flag(o, text, sizeof(text)) + 2 <= indent)
             fprintf(out, "%-*s", indent, text);
         else
             fprintf(out, "%s\n%*s", text, indent, "");
-        print_wrapped(o->help, indent, out);
+        print_wrapped_text(o->help, indent, out);
     }
 }
 
-static void *field(void *target, const struct opt *o)
+static void *opt_field(void *target, const struct opt *o)
 {
     return (char *)target + o->offset;
 }
@@ -406,21 +408,21 @@ int opt_set_true(void *target, const struct opt *o, const char *value, struct er
 {
     (void)value;
     (void)e;
-    *(bool *)field(target, o) = true;
+    *(bool *)opt_field(target, o) = true;
     return 0;
 }
 
 int opt_set_text(void *target, const struct opt *o, const char *value, struct err *e)
 {
     (void)e;
-    *(const char **)field(target, o) = value;
+    *(const char **)opt_field(target, o) = value;
     return 0;
 }
 
 /* The range of o has been checked and fits the field. */
-static void write_number(void *target, const struct opt *o, long long number)
+static void write_opt_number(void *target, const struct opt *o, long long number)
 {
-    void *f = field(target, o);
+    void *f = opt_field(target, o);
 
     if (o->size == sizeof(uint16_t))
         *(uint16_t *)f = (uint16_t)number;
@@ -442,12 +444,12 @@ int opt_set_int(void *target, const struct opt *o, const char *value, struct err
         number > o->max)
         return err_set(e, "\"%s\" is not a whole number from %lld to %lld", value,
                        o->min, o->max);
-    write_number(target, o, number);
+    write_opt_number(target, o, number);
     return 0;
 }
 
 /* "15", "0.2": milliseconds as a person writes seconds */
-static const char *seconds_text(long long ms, char *text, size_t size)
+static const char *format_seconds(long long ms, char *text, size_t size)
 {
     int n = snprintf(text, size, "%lld.%03lld", ms / 1000, ms % 1000);
 
@@ -487,8 +489,8 @@ int opt_set_seconds(void *target, const struct opt *o, const char *value, struct
 
     if (ms < 0 || ms < o->min || ms > o->max)
         return err_set(e, "\"%s\" is not a number of seconds from %s to %s", value,
-                       seconds_text(o->min, min, sizeof(min)),
-                       seconds_text(o->max, max, sizeof(max)));
-    write_number(target, o, ms);
+                       format_seconds(o->min, min, sizeof(min)),
+                       format_seconds(o->max, max, sizeof(max)));
+    write_opt_number(target, o, ms);
     return 0;
 }

@@ -11,7 +11,7 @@
 #define PATH_SIZE 300 /* "/proc/", a pid, "/fd/" and one directory entry */
 
 /* The inode of the socket that listens on port in /proc/net/tcp or tcp6; 0: none. */
-static unsigned long listener_inode(const char *table, uint16_t port)
+static unsigned long find_listener_inode(const char *table, uint16_t port)
 {
     FILE *f = fopen(table, "re");
     unsigned long inode, found = 0;
@@ -29,7 +29,7 @@ static unsigned long listener_inode(const char *table, uint16_t port)
     return found;
 }
 
-static bool process_has(const char *pid, const char *link_wanted)
+static bool process_has_link(const char *pid, const char *link_wanted)
 {
     char path[2 * PATH_SIZE], link[64];
     struct dirent *entry;
@@ -51,7 +51,7 @@ static bool process_has(const char *pid, const char *link_wanted)
     return found;
 }
 
-static void describe(const char *pid, char *text, size_t size)
+static void describe_process(const char *pid, char *text, size_t size)
 {
     char path[PATH_SIZE], name[64] = "";
     FILE *f;
@@ -67,22 +67,22 @@ static void describe(const char *pid, char *text, size_t size)
 
 bool port_owner_find(uint16_t port, char *text, size_t size)
 {
-    unsigned long inode = listener_inode("/proc/net/tcp", port);
+    unsigned long inode = find_listener_inode("/proc/net/tcp", port);
     struct dirent *entry;
     bool found = false;
     char link[64];
     DIR *dir;
 
     if (!inode)
-        inode = listener_inode("/proc/net/tcp6", port);
+        inode = find_listener_inode("/proc/net/tcp6", port);
     if (!inode)
         return false;
     snprintf(link, sizeof(link), "socket:[%lu]", inode);
     dir = opendir("/proc");
     while (dir && !found && (entry = readdir(dir)))
         if (isdigit((unsigned char)entry->d_name[0]) &&
-            process_has(entry->d_name, link)) {
-            describe(entry->d_name, text, size);
+            process_has_link(entry->d_name, link)) {
+            describe_process(entry->d_name, text, size);
             found = true;
         }
     if (dir)

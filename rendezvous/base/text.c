@@ -30,7 +30,7 @@ static const struct utf8_lead {
     { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
 };
 
-static bool has_lead(const uint8_t *at, size_t size, const struct utf8_lead *l)
+static bool utf8_has_lead(const uint8_t *at, size_t size, const struct utf8_lead *l)
 {
     if (size < l->size || at[1] < l->second_min || at[1] > l->second_max)
         return false;
@@ -50,7 +50,7 @@ size_t text_utf8_size(const char *text, size_t size)
         return 1;
     for (size_t i = 0; i < sizeof(leads) / sizeof(leads[0]); i++)
         if (at[0] >= leads[i].first && at[0] <= leads[i].last)
-            return has_lead(at, size, &leads[i]) ? leads[i].size : 0;
+            return utf8_has_lead(at, size, &leads[i]) ? leads[i].size : 0;
     return 0;
 }
 
@@ -73,7 +73,7 @@ size_t text_printable_size(const char *text, size_t size)
     return n == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? 0 : n;
 }
 
-static char *escape(const char *text, char *buf, size_t size, bool json)
+static char *escape_text(const char *text, char *buf, size_t size, bool json)
 {
     size_t used = 0, n;
 
@@ -96,12 +96,12 @@ static char *escape(const char *text, char *buf, size_t size, bool json)
 
 char *text_printable(const char *text, char *buf, size_t size)
 {
-    return escape(text, buf, size, false);
+    return escape_text(text, buf, size, false);
 }
 
 char *text_json_string(const char *text, char *buf, size_t size)
 {
-    return escape(text, buf, size, true);
+    return escape_text(text, buf, size, true);
 }
 
 char *text_printable_json(char *json)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The next `size` bytes to write to, or NULL when the writer is or becomes bad. */
-static uint8_t *room(struct wire_out *w, size_t size)
+static uint8_t *wire_out_room(struct wire_out *w, size_t size)
 {
     uint8_t *at;
 
@@ -18,7 +18,7 @@ static uint8_t *room(struct wire_out *w, size_t size)
 }
 
 /* The next `size` bytes to read, or NULL when the reader is or becomes bad. */
-static const uint8_t *take(struct wire_in *r, size_t size)
+static const uint8_t *wire_in_take(struct wire_in *r, size_t size)
 {
     const uint8_t *at = r->next;
 
@@ -31,17 +31,17 @@ static const uint8_t *take(struct wire_in *r, size_t size)
     return at;
 }
 
-static void put_number(struct wire_out *w, uint64_t v, size_t size)
+static void wire_put_number(struct wire_out *w, uint64_t v, size_t size)
 {
-    uint8_t *at = room(w, size);
+    uint8_t *at = wire_out_room(w, size);
 
     for (size_t i = 0; at && i < size; i++)
         at[i] = (uint8_t)(v >> (8 * i));
 }
 
-static uint64_t get_number(struct wire_in *r, size_t size)
+static uint64_t wire_get_number(struct wire_in *r, size_t size)
 {
-    const uint8_t *at = take(r, size);
+    const uint8_t *at = wire_in_take(r, size);
     uint64_t v = 0;
 
     for (size_t i = 0; at && i < size; i++)
@@ -51,27 +51,27 @@ static uint64_t get_number(struct wire_in *r, size_t size)
 
 void wire_put_u8(struct wire_out *w, uint8_t v)
 {
-    put_number(w, v, 1);
+    wire_put_number(w, v, 1);
 }
 
 void wire_put_u16(struct wire_out *w, uint16_t v)
 {
-    put_number(w, v, 2);
+    wire_put_number(w, v, 2);
 }
 
 void wire_put_u32(struct wire_out *w, uint32_t v)
 {
-    put_number(w, v, 4);
+    wire_put_number(w, v, 4);
 }
 
 void wire_put_u64(struct wire_out *w, uint64_t v)
 {
-    put_number(w, v, 8);
+    wire_put_number(w, v, 8);
 }
 
 void wire_put_bytes(struct wire_out *w, const void *data, size_t size)
 {
-    uint8_t *at = room(w, size);
+    uint8_t *at = wire_out_room(w, size);
 
     if (at && size > 0)
         memcpy(at, data, size);
@@ -92,27 +92,27 @@ void wire_put_text(struct wire_out *w, const char *text)
 
 uint8_t wire_get_u8(struct wire_in *r)
 {
-    return (uint8_t)get_number(r, 1);
+    return (uint8_t)wire_get_number(r, 1);
 }
 
 uint16_t wire_get_u16(struct wire_in *r)
 {
-    return (uint16_t)get_number(r, 2);
+    return (uint16_t)wire_get_number(r, 2);
 }
 
 uint32_t wire_get_u32(struct wire_in *r)
 {
-    return (uint32_t)get_number(r, 4);
+    return (uint32_t)wire_get_number(r, 4);
 }
 
 uint64_t wire_get_u64(struct wire_in *r)
 {
-    return get_number(r, 8);
+    return wire_get_number(r, 8);
 }
 
 void wire_get_bytes(struct wire_in *r, void *data, size_t size)
 {
-    const uint8_t *at = take(r, size);
+    const uint8_t *at = wire_in_take(r, size);
 
     if (size == 0)
         return;
@@ -125,7 +125,7 @@ void wire_get_bytes(struct wire_in *r, void *data, size_t size)
 void wire_get_text(struct wire_in *r, char *text, size_t size)
 {
     size_t length = wire_get_u16(r);
-    const uint8_t *at = take(r, length);
+    const uint8_t *at = wire_in_take(r, length);
 
     if (at && (length >= size || memchr(at, 0, length)))
         r->bad = true;

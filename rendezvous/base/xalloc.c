@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* abort, not exit: no handler may run that wants memory of its own */
-static void *checked(void *memory, size_t size)
+static void *checked_alloc(void *memory, size_t size)
 {
     if (!memory && size > 0) {
         fprintf(stderr, "crun: out of memory (wanted %zu bytes)\n", size);
@@ -18,17 +18,17 @@ static void *checked(void *memory, size_t size)
 
 void *xmalloc(size_t size)
 {
-    return checked(malloc(size), size);
+    return checked_alloc(malloc(size), size);
 }
 
 void *xcalloc(size_t count, size_t size)
 {
-    return checked(calloc(count, size), count ? size : 0);
+    return checked_alloc(calloc(count, size), count ? size : 0);
 }
 
 void *xrealloc(void *old, size_t size)
 {
-    return checked(realloc(old, size), size);
+    return checked_alloc(realloc(old, size), size);
 }
 
 char *xstrdup(const char *text)
@@ -52,5 +52,5 @@ char *xasprintf(const char *fmt, ...)
     va_start(ap, fmt);
     n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    return checked(n < 0 ? NULL : text, 1);
+    return checked_alloc(n < 0 ? NULL : text, 1);
 }

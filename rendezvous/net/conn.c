@@ -100,7 +100,7 @@ static const struct conn_transport plain = { plain_read, plain_write, plain_shut
 
 /* -- deadlines and the end ------------------------------------------------------- */
 
-static void arm(struct conn *c)
+static void conn_arm_timer(struct conn *c)
 {
     const uint64_t at[] = { c->owner_at, c->frame_at, c->send_at, c->resume_at };
     uint64_t first = 0;
@@ -116,16 +116,16 @@ static void arm(struct conn *c)
         loop_timer_arm(&c->timer, first);
 }
 
-static void set_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
+static void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
 {
     if (*deadline == at_ms)
         return;
     *deadline = at_ms;
-    arm(c);
+    conn_arm_timer(c);
 }
 
 /* Nothing more happens but `closed`. */
-static void end(struct conn *c, const char *why)
+static void conn_end(struct conn *c, const char *why)
 {
     if (c->state == CONN_OVER)
         return;
@@ -137,12 +137,12 @@ static void end(struct conn *c, const char *why)
     loop_timer_arm(&c->timer, 0);
 }
 
-static void end_errno(struct conn *c)
+static void conn_end_errno(struct conn *c)
 {
-    end(c, strerror(errno));
+    conn_end(c, strerror(errno));
 }
 
-static void free_now(void *object)
+static void conn_free(void *object)
 {
     struct conn *c = object;
 
@@ -164,10 +164,10 @@ void conn_destroy(struct conn *c)
     event_del(c->writable);
     loop_timer_fini(&c->timer);
     close(c->fd);
-    loop_defer(c->loop, free_now, c);
+    loop_defer(c->loop, conn_free, c);
 }
 
-static void finish(struct conn *c)
+static void conn_finish(struct conn *c)
 {
     c->calls.closed(c->calls.arg, c, c->why);
     conn_destroy(c);
@@ -175,37 +175,37 @@ static void finish(struct conn *c)
 
 /* -- out ------------------------------------------------------------------------- */
 
-static void tell_that_all_is_out(struct conn *c)
+static void conn_shut(struct conn *c)
 {
     c->state = CONN_SHUT;
     c->transport->shut(c);
 }
 
-static void write_released(struct conn *c)
+static void conn_write_released(struct conn *c)
 {
     ssize_t n = 0;
 
     if (c->released > 0) {
         n = c->transport->write(c, c->out, c->released);
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            end_errno(c);
+            conn_end_errno(c);
             return;
         }
     }
     if (n > 0) {
         c->released -= (size_t)n;
         if (c->held) /* not now: this may be the end of a turn */
-            set_deadline(c, &c->resume_at, 1);
+            conn_move_deadline(c, &c->resume_at, 1);
     }
     if (c->released == 0) {
         event_del(c->writable);
-        set_deadline(c, &c->send_at, 0);
+        conn_move_deadline(c, &c->send_at, 0);
         if (c->state == CONN_LEAVING && evbuffer_get_length(c->out) == 0)
-            tell_that_all_is_out(c);
+            conn_shut(c);
         return;
     }
     if (n > 0 || !c->send_at)
-        set_deadline(c, &c->send_at, clock_ms() + SEND_DEADLINE_MS);
+        conn_move_deadline(c, &c->send_at, clock_ms() + SEND_DEADLINE_MS);
     event_add(c->writable, NULL);
 }
 
@@ -217,7 +217,7 @@ void conn_send(struct conn *c, const struct msg *m)
         return;
     evbuffer_add(c->out, frame, proto_encode(m, frame, sizeof(frame)));
     if (evbuffer_get_length(c->out) > CONTROL_OUT_MAX)
-        end(c, "it takes too little of what is sent to it");
+        conn_end(c, "it takes too little of what is sent to it");
 }
 
 void conn_flush(struct conn *c)
@@ -226,7 +226,7 @@ void conn_flush(struct conn *c)
         return;
     c->released = evbuffer_get_length(c->out);
     if (c->state != CONN_CONNECTING && !event_pending(c->writable, EV_WRITE, NULL))
-        write_released(c);
+        conn_write_released(c);
 }
 
 size_t conn_waiting(const struct conn *c)
@@ -234,68 +234,69 @@ size_t conn_waiting(const struct conn *c)
     return evbuffer_get_length(c->out);
 }
 
-static void stop_holding(struct conn *c)
+static void conn_stop_holding(struct conn *c)
 {
     if (!c->held)
         return;
     c->held = false;
-    set_deadline(c, &c->resume_at, 0);
+    conn_move_deadline(c, &c->resume_at, 0);
     event_add(c->readable, NULL);
 }
 
-static void hang_up(struct conn *c, const char *why)
+static void conn_leave(struct conn *c, const char *why)
 {
     if (c->state > CONN_OPEN)
         return;
     if (c->state == CONN_CONNECTING) {
-        end(c, why);
+        conn_end(c, why);
         return;
     }
-    stop_holding(c);
+    conn_stop_holding(c);
     c->state = CONN_LEAVING;
     c->why = xstrdup(why);
     c->owner_at = 0;
-    set_deadline(c, &c->frame_at, clock_ms() + HANG_UP_MS);
+    conn_move_deadline(c, &c->frame_at, clock_ms() + HANG_UP_MS);
     if (evbuffer_get_length(c->out) == 0)
-        tell_that_all_is_out(c);
+        conn_shut(c);
 }
 
 void conn_hang_up(struct conn *c)
 {
-    hang_up(c, "");
+    conn_leave(c, "");
 }
 
 /* -- in -------------------------------------------------------------------------- */
 
-static void deliver(struct conn *c, const struct frame_header *h, const uint8_t *body)
+static void conn_deliver(struct conn *c, const struct frame_header *h,
+                         const uint8_t *body)
 {
     struct msg m;
     struct err e = { 0 };
 
     if (proto_decode(h, body, &m, &e) < 0 &&
         (!c->calls.unreadable || !c->calls.unreadable(c->calls.arg, c, h, e.text)))
-        end(c, e.text);
+        conn_end(c, e.text);
     else if (e.text[0])
-        hang_up(c, e.text);
+        conn_leave(c, e.text);
     else if (c->calls.message(c->calls.arg, c, &m, &e) < 0)
-        hang_up(c, e.text);
+        conn_leave(c, e.text);
 }
 
-static size_t take_preface(struct conn *c, const uint8_t *data, size_t size)
+static size_t conn_take_preface(struct conn *c, const uint8_t *data, size_t size)
 {
     size_t n = size < FRAME_PREFACE_SIZE ? size : FRAME_PREFACE_SIZE;
 
     if (memcmp(data, FRAME_PREFACE, n) != 0)
-        end(c, "it does not speak the control protocol");
+        conn_end(c, "it does not speak the control protocol");
     else if (n == FRAME_PREFACE_SIZE)
         c->state = CONN_OPEN;
     return c->state == CONN_OPEN ? n : 0;
 }
 
 /* How many bytes of data are done with. */
-static size_t take(struct conn *c, const uint8_t *data, size_t size)
+static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
 {
-    size_t used = c->state == CONN_PREFACE ? take_preface(c, data, size) : 0;
+    size_t used = c->state == CONN_PREFACE ? conn_take_preface(c, data, size) : 0;
     struct frame_header h;
     struct err e;
 
@@ -304,22 +305,22 @@ static size_t take(struct conn *c, const uint8_t *data, size_t size)
                                      c->calls.body_max(c->calls.arg, c), &h, &e);
 
         if (whole < 0)
-            end(c, e.text);
+            conn_end(c, e.text);
         if (whole <= 0)
             break;
         c->held = c->calls.ready && !c->calls.ready(c->calls.arg, c);
         if (c->held)
             break;
-        deliver(c, &h, data + used + FRAME_HEADER_SIZE);
+        conn_deliver(c, &h, data + used + FRAME_HEADER_SIZE);
         used += FRAME_HEADER_SIZE + h.body_size;
     }
     return used;
 }
 
-static void take_in(struct conn *c)
+static void conn_take_input(struct conn *c)
 {
     size_t length = evbuffer_get_length(c->in);
-    size_t used = take(c, evbuffer_pullup(c->in, -1), length);
+    size_t used = conn_take_frames(c, evbuffer_pullup(c->in, -1), length);
 
     evbuffer_drain(c->in, c->state > CONN_OPEN ? length : used);
     if (c->state > CONN_OPEN)
@@ -327,12 +328,12 @@ static void take_in(struct conn *c)
     if (c->held)
         event_del(c->readable);
     if (used == length || c->held)
-        set_deadline(c, &c->frame_at, 0);
+        conn_move_deadline(c, &c->frame_at, 0);
     else if (used > 0 || !c->frame_at)
-        set_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
+        conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
 }
 
-static void read_some(struct conn *c)
+static void conn_read_some(struct conn *c)
 {
     uint8_t data[READ_SHARE_BYTES];
     ssize_t n = c->transport->read(c, data, sizeof(data));
@@ -340,12 +341,13 @@ static void read_some(struct conn *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n < 0)
-        end_errno(c);
+        conn_end_errno(c);
     else if (n == 0)
-        end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame" : "");
+        conn_end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame"
+                                               : "");
     else if (c->state <= CONN_OPEN) {
         evbuffer_add(c->in, data, (size_t)n);
-        take_in(c);
+        conn_take_input(c);
     }
 }
 
@@ -353,8 +355,8 @@ void conn_resume(struct conn *c)
 {
     if (!c->held || c->state > CONN_OPEN)
         return;
-    stop_holding(c);
-    take_in(c);
+    conn_stop_holding(c);
+    conn_take_input(c);
 }
 
 /* -- what the loop calls --------------------------------------------------------- */
@@ -363,7 +365,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    read_some(arg);
+    conn_read_some(arg);
 }
 
 static void on_connected(struct conn *c)
@@ -373,16 +375,16 @@ static void on_connected(struct conn *c)
 
     getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &len);
     if (errnum) {
-        end(c, strerror(errnum));
+        conn_end(c, strerror(errnum));
         return;
     }
     c->state = CONN_OPEN;
     event_del(c->writable);
     event_add(c->readable, NULL);
-    set_deadline(c, &c->frame_at, 0);
+    conn_move_deadline(c, &c->frame_at, 0);
     c->connected(c->calls.arg, c);
     if (c->state != CONN_OVER)
-        write_released(c);
+        conn_write_released(c);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
@@ -394,10 +396,10 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     if (c->state == CONN_CONNECTING)
         on_connected(c);
     else
-        write_released(c);
+        conn_write_released(c);
 }
 
-static const char *missed(const struct conn *c, uint64_t now)
+static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
 {
     if (c->owner_at && c->owner_at <= now)
         return c->owner_why;
@@ -419,23 +421,23 @@ static void on_timer(void *arg)
     if (c->held && c->resume_at)
         conn_resume(c);
     else if (!c->held && (c->state == CONN_PREFACE || c->state == CONN_OPEN))
-        read_some(c);
+        conn_read_some(c);
     if (c->destroyed)
         return;
     if (c->state == CONN_OVER) {
-        finish(c);
+        conn_finish(c);
         return;
     }
-    why = missed(c, clock_ms());
+    why = conn_missed_deadline(c, clock_ms());
     if (why)
-        end(c, why);
+        conn_end(c, why);
     else
-        arm(c);
+        conn_arm_timer(c);
 }
 
 /* -- the rest -------------------------------------------------------------------- */
 
-static void set_options(int fd)
+static void set_socket_options(int fd)
 {
     /* a dead peer is found out by its lease; these are for those that have none */
     const struct {
@@ -455,13 +457,13 @@ static void set_options(int fd)
                           sizeof(option[i].value));
 }
 
-static struct conn *create(struct loop *loop, int fd, enum conn_state state,
-                           const struct conn_calls *calls)
+static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
+                             const struct conn_calls *calls)
 {
     struct conn *c = xcalloc(1, sizeof(*c));
     struct event_base *base = loop_base(loop);
 
-    set_options(fd);
+    set_socket_options(fd);
     *c = (struct conn){ .transport = &plain,
                         .loop = loop,
                         .calls = *calls,
@@ -478,7 +480,8 @@ static struct conn *create(struct loop *loop, int fd, enum conn_state state,
 struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
                          const struct conn_calls *calls)
 {
-    struct conn *c = create(loop, fd, expect_preface ? CONN_PREFACE : CONN_OPEN, calls);
+    struct conn *c = conn_new(loop, fd, expect_preface ? CONN_PREFACE : CONN_OPEN,
+                              calls);
 
     (void)!net_peer_addr(fd, &c->peer);
     event_add(c->readable, NULL);
@@ -494,11 +497,11 @@ struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
 
     if (fd < 0)
         return NULL;
-    c = create(loop, fd, CONN_CONNECTING, calls);
+    c = conn_new(loop, fd, CONN_CONNECTING, calls);
     c->connected = connected;
     c->peer = *addr;
     evbuffer_add(c->out, FRAME_PREFACE, FRAME_PREFACE_SIZE);
-    set_deadline(c, &c->frame_at, clock_ms() + CONNECT_TIMEOUT_MS);
+    conn_move_deadline(c, &c->frame_at, clock_ms() + CONNECT_TIMEOUT_MS);
     event_add(c->writable, NULL);
     return c;
 }
@@ -506,7 +509,7 @@ struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
 void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why)
 {
     c->owner_why = why;
-    set_deadline(c, &c->owner_at, at_ms);
+    conn_move_deadline(c, &c->owner_at, at_ms);
 }
 
 const struct net_addr *conn_peer(const struct conn *c)

@@ -10,14 +10,14 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/resolver.h"
 
-struct endpoint {
+struct dialer_endpoint {
     char host[HOST_NAME_MAX_BYTES + 1];
     uint16_t port;
 };
 
 struct dialer {
     struct loop *loop;
-    struct endpoint *endpoints;
+    struct dialer_endpoint *endpoints;
     size_t endpoint_count, endpoint_next;
     struct net_addr addrs[ADDRESSES_PER_NAME_MAX]; /* of the endpoint being tried */
     size_t addr_count, addr_next;
@@ -46,7 +46,8 @@ void dialer_next(struct dialer *d,
                  void (*found)(void *arg, const struct net_addr *addr, const char *why),
                  void *arg)
 {
-    const struct endpoint *ep = &d->endpoints[d->endpoint_next % d->endpoint_count];
+    const struct dialer_endpoint
+        *ep = &d->endpoints[d->endpoint_next % d->endpoint_count];
     struct net_addr list[ADDRESSES_PER_NAME_MAX];
     size_t count = 0;
     struct err e;
@@ -75,9 +76,9 @@ void dialer_cancel(struct dialer *d)
     d->resolver = NULL;
 }
 
-static int add_endpoint(struct dialer *d, const char *text, struct err *e)
+static int dialer_add_endpoint(struct dialer *d, const char *text, struct err *e)
 {
-    struct endpoint *ep;
+    struct dialer_endpoint *ep;
 
     d->endpoints = xrealloc(d->endpoints,
                             (d->endpoint_count + 1) * sizeof(*d->endpoints));
@@ -97,7 +98,7 @@ struct dialer *dialer_create(struct loop *loop, const char *endpoints, struct er
 
     d->loop = loop;
     while (rc == 0 && (text = strsep(&rest, ",")))
-        rc = add_endpoint(d, text, e);
+        rc = dialer_add_endpoint(d, text, e);
     free(list);
     if (rc == 0)
         return d;

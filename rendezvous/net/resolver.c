@@ -39,7 +39,7 @@ struct resolver {
     void *arg;
 };
 
-static void leave(struct lookup *l)
+static void lookup_release(struct lookup *l)
 {
     if (atomic_fetch_sub(&l->users, 1) > 1)
         return;
@@ -47,7 +47,7 @@ static void leave(struct lookup *l)
     free(l);
 }
 
-static void *look_up(void *arg)
+static void *lookup_run(void *arg)
 {
     static const uint64_t one = 1;
     struct lookup *l = arg;
@@ -56,14 +56,14 @@ static void *look_up(void *arg)
                     &l->e) < 0)
         l->count = 0;
     (void)!write(l->ready, &one, sizeof(one));
-    leave(l);
+    lookup_release(l);
     return NULL;
 }
 
-static void start_thread(struct lookup *l)
+static void lookup_start(struct lookup *l)
 {
     pthread_t thread;
-    int errnum = thread_start(&thread, look_up, l);
+    int errnum = thread_start(&thread, lookup_run, l);
 
     if (errnum == 0) {
         pthread_detach(thread);
@@ -71,7 +71,7 @@ static void start_thread(struct lookup *l)
     }
     (void)err_set_errno(&l->e, errnum, "cannot look up \"%s\"", l->host);
     eventfd_write(l->ready, 1);
-    leave(l);
+    lookup_release(l);
 }
 
 void resolver_cancel(struct resolver *r)
@@ -80,7 +80,7 @@ void resolver_cancel(struct resolver *r)
         return;
     event_free(r->event);
     loop_timer_fini(&r->limit);
-    leave(r->lookup);
+    lookup_release(r->lookup);
     free(r);
 }
 
@@ -96,7 +96,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
     atomic_fetch_add(&l->users, 1);
     resolver_cancel(r);
     done(done_arg, l->list, l->count, l->e.text);
-    leave(l);
+    lookup_release(l);
 }
 
 static void on_limit(void *arg)
@@ -128,7 +128,7 @@ struct resolver *resolver_start(struct loop *loop, const char *host, uint16_t po
     event_add(r->event, NULL);
     loop_timer_init(&r->limit, loop, on_limit, r);
     loop_timer_arm(&r->limit, clock_ms() + limit_ms);
-    start_thread(l);
+    lookup_start(l);
     return r;
 }
 

@@ -13,16 +13,16 @@ struct outbuf_refs {
     size_t sent;  /* of the first */
     struct outbuf_ref {
         size_t at;
-        struct shared_buffer *blob;
+        struct shared_buffer *buffer;
     } item[];
 };
 
-static size_t refs_cost(size_t cap)
+static size_t outbuf_refs_cost(size_t cap)
 {
     return sizeof(struct outbuf_refs) + cap * sizeof(struct outbuf_ref);
 }
 
-static void use_small(struct outbuf *o)
+static void outbuf_use_small(struct outbuf *o)
 {
     if (!o->borrowed && o->data != o->small)
         free(o->data);
@@ -31,12 +31,12 @@ static void use_small(struct outbuf *o)
     o->borrowed = false;
 }
 
-static void drop_refs(struct outbuf *o)
+static void outbuf_drop_refs(struct outbuf *o)
 {
     if (!o->refs)
         return;
     for (size_t i = o->refs->first; i < o->refs->count; i++)
-        shared_buffer_unref(o->refs->item[i].blob);
+        shared_buffer_unref(o->refs->item[i].buffer);
     free(o->refs);
     o->refs = NULL;
 }
@@ -44,17 +44,17 @@ static void drop_refs(struct outbuf *o)
 void outbuf_init(struct outbuf *o, size_t max)
 {
     *o = (struct outbuf){ .max = max };
-    use_small(o);
+    outbuf_use_small(o);
 }
 
 void outbuf_fini(struct outbuf *o)
 {
-    drop_refs(o);
-    use_small(o);
+    outbuf_drop_refs(o);
+    outbuf_use_small(o);
 }
 
 /* Into a buffer of its own, of `cap` bytes. */
-static bool move_out(struct outbuf *o, size_t cap)
+static bool outbuf_move_out(struct outbuf *o, size_t cap)
 {
     bool own = !o->borrowed && o->data != o->small;
     uint8_t *data = realloc(own ? o->data : NULL, cap);
@@ -77,20 +77,20 @@ bool outbuf_grow(struct outbuf *o, size_t n)
         cap = OWN_MIN;
     if (cap < o->size + n)
         cap = o->size + n;
-    if (!o->bad && (n > o->max || o->size > o->max - n || !move_out(o, cap)))
+    if (!o->bad && (n > o->max || o->size > o->max - n || !outbuf_move_out(o, cap)))
         o->bad = true;
     return !o->bad;
 }
 
-static bool grow_refs(struct outbuf *o)
+static bool outbuf_grow_refs(struct outbuf *o)
 {
     size_t count = o->refs ? o->refs->count : 0;
     size_t cap = count ? 2 * count : REFS_MIN;
     struct outbuf_refs *refs;
 
-    if (o->bad || refs_cost(cap) > o->max)
+    if (o->bad || outbuf_refs_cost(cap) > o->max)
         return false;
-    refs = realloc(o->refs, refs_cost(cap));
+    refs = realloc(o->refs, outbuf_refs_cost(cap));
     if (!refs)
         return false;
     if (!o->refs)
@@ -100,9 +100,9 @@ static bool grow_refs(struct outbuf *o)
     return true;
 }
 
-void outbuf_put_blob(struct outbuf *o, struct shared_buffer *b)
+void outbuf_put_buffer(struct outbuf *o, struct shared_buffer *b)
 {
-    if ((!o->refs || o->refs->count == o->refs->cap) && !grow_refs(o)) {
+    if ((!o->refs || o->refs->count == o->refs->cap) && !outbuf_grow_refs(o)) {
         o->bad = true;
         return;
     }
@@ -125,8 +125,8 @@ void outbuf_take_back(struct outbuf *o)
     if (!o->borrowed)
         return;
     if (o->size == 0) {
-        use_small(o);
-    } else if (!move_out(o, o->size)) {
+        outbuf_use_small(o);
+    } else if (!outbuf_move_out(o, o->size)) {
         o->bad = true;
         o->size = o->sent = 0;
         outbuf_fini(o);
@@ -146,7 +146,7 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
 
     for (size_t i = refs ? refs->first : 0; refs && i < refs->count; i++) {
         const struct outbuf_ref *r = &refs->item[i];
-        struct span value = shared_buffer_span(r->blob);
+        struct span value = shared_buffer_span(r->buffer);
 
         if (n + 2 > iov_max)
             return n;
@@ -161,8 +161,8 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
     return n;
 }
 
-/* Pass over n bytes that end before the next blob or in it; returns how many. */
-static size_t consume_some(struct outbuf *o, size_t n)
+/* Pass over n bytes that end before the next buffer or in it; returns how many. */
+static size_t outbuf_consume_some(struct outbuf *o, size_t n)
 {
     struct outbuf_refs *refs = o->refs;
     struct outbuf_ref *r = &refs->item[refs->first];
@@ -173,26 +173,26 @@ static size_t consume_some(struct outbuf *o, size_t n)
         o->sent += some;
         return some;
     }
-    some = r->blob->size - refs->sent < n ? r->blob->size - refs->sent : n;
+    some = r->buffer->size - refs->sent < n ? r->buffer->size - refs->sent : n;
     refs->sent += some;
-    if (refs->sent == r->blob->size) {
-        shared_buffer_unref(r->blob);
+    if (refs->sent == r->buffer->size) {
+        shared_buffer_unref(r->buffer);
         refs->first++;
         refs->sent = 0;
     }
     if (refs->first == refs->count)
-        drop_refs(o);
+        outbuf_drop_refs(o);
     return some;
 }
 
 void outbuf_consume(struct outbuf *o, size_t n)
 {
     while (n > 0 && o->refs)
-        n -= consume_some(o, n);
+        n -= outbuf_consume_some(o, n);
     o->sent += n;
     if (!outbuf_is_empty(o))
         return;
     o->size = o->sent = 0;
     if (!o->borrowed)
-        use_small(o);
+        outbuf_use_small(o);
 }

@@ -11,8 +11,8 @@
 #include "rendezvous/store/shared_buffer.h"
 
 /*
- * What a connection has still to send: bytes, and between them references to blobs, so
- * that large values are not copied. A few bytes fit in the struct itself; while a
+ * What a connection has still to send: bytes, and between them references to buffers,
+ * so that large values are not copied. A few bytes fit in the struct itself; while a
  * connection is being read it borrows a large buffer, so that no reply allocates; and
  * only what a socket did not take has memory of its own. An idle connection has none.
  *
@@ -46,8 +46,8 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
 /* The first n bytes of it have been sent. */
 void outbuf_consume(struct outbuf *o, size_t n);
 
-/* The blob's value; takes a reference of its own. */
-void outbuf_put_blob(struct outbuf *o, struct shared_buffer *b);
+/* The buffer's value; takes a reference of its own. */
+void outbuf_put_buffer(struct outbuf *o, struct shared_buffer *b);
 
 /* Make room for n bytes. False: bad. */
 bool outbuf_grow(struct outbuf *o, size_t n);

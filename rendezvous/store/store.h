@@ -29,7 +29,7 @@ struct store_limits {
 };
 
 /* One that may wait. Zero-initialise; store_forget before it goes. */
-struct store_client {
+struct store_waiter {
     LIST_HEAD(, store_wait) waits; /* empty: it does not wait */
 };
 
@@ -38,9 +38,9 @@ struct store_client {
  * from inside the operation that ends a wait, and must not come back into the store.
  */
 struct store *store_create(const struct store_limits *limits, const struct id128 *seed,
-                           void (*woken)(void *arg, struct store_client *client),
+                           void (*woken)(void *arg, struct store_waiter *client),
                            void *arg);
-/* Clients and blobs taken out must be gone. NULL is fine. */
+/* Clients and buffers taken out must be gone. NULL is fine. */
 void store_destroy(struct store *s);
 
 /* Values. Whatever stores one wakes those who wait for the name. */
@@ -48,8 +48,8 @@ int store_set(struct store *s, struct span key, struct span value,
               struct err *e) MUST_CHECK;
 /* The same with a value that is there already; takes over the reference, on -1 too. Its
  * account becomes the store's. key may lie inside it. */
-int store_set_blob(struct store *s, struct span key, struct shared_buffer *value,
-                   struct err *e) MUST_CHECK;
+int store_set_buffer(struct store *s, struct span key, struct shared_buffer *value,
+                     struct err *e) MUST_CHECK;
 int store_append(struct store *s, struct span key, struct span value,
                  struct err *e) MUST_CHECK;
 int store_add(struct store *s, struct span key, int64_t delta, int64_t *sum,
@@ -70,8 +70,8 @@ void store_each(const struct store *s, void (*fn)(void *arg, struct span key),
 /* Queues live beside values under the same names. A push wakes one who waits. */
 int store_push(struct store *s, struct span key, struct span value,
                struct err *e) MUST_CHECK;
-int store_push_blob(struct store *s, struct span key, struct shared_buffer *value,
-                    struct err *e) MUST_CHECK;
+int store_push_buffer(struct store *s, struct span key, struct shared_buffer *value,
+                      struct err *e) MUST_CHECK;
 /* The caller gets the reference; NULL: empty. */
 struct shared_buffer *store_pop(struct store *s, struct span key);
 uint64_t store_queue_length(const struct store *s, struct span key);
@@ -81,14 +81,14 @@ bool store_exists(const struct store *s, struct span key);
 
 /* Wait for the key too unless it exists. woken is called when all have come; a client
  * that waits already for this key as its last one does not wait for it twice. */
-int store_wait(struct store *s, struct store_client *client, struct span key,
+int store_wait(struct store *s, struct store_waiter *client, struct span key,
                struct err *e) MUST_CHECK;
 /* Count one more arrival in the value, as decimal text. The one that makes world_size
  * or more wakes those who wait, earlier ones wait; a wait ends as other waits do. */
-int store_barrier(struct store *s, struct store_client *client, struct span key,
+int store_barrier(struct store *s, struct store_waiter *client, struct span key,
                   int64_t world_size, struct err *e) MUST_CHECK;
-bool store_waits(const struct store_client *client);
-void store_forget(struct store *s, struct store_client *client);
+bool store_waits(const struct store_waiter *client);
+void store_forget(struct store *s, struct store_waiter *client);
 
 struct store_stats {
     uint64_t values, queues, waits, bytes;

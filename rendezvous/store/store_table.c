@@ -8,7 +8,7 @@
 
 #define BUCKETS_MIN 64
 
-static uint64_t rotate(uint64_t x, unsigned by)
+static uint64_t rotate_left(uint64_t x, unsigned by)
 {
     return x << by | x >> (64 - by);
 }
@@ -17,13 +17,13 @@ static void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
     v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32) + v[3];
+    v[1] = rotate_left(v[1], 13) ^ v[0];
+    v[3] = rotate_left(v[3], 16) ^ v[2];
+    v[0] = rotate_left(v[0], 32) + v[3];
     v[2] += v[1];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[2] = rotate(v[2], 32);
+    v[3] = rotate_left(v[3], 21) ^ v[0];
+    v[1] = rotate_left(v[1], 17) ^ v[2];
+    v[2] = rotate_left(v[2], 32);
 }
 
 /* SipHash with one round a word and three at the end */
@@ -82,7 +82,7 @@ struct store_node *store_table_find(const struct store_table *t, struct span key
 }
 
 /* Twice the buckets. Without the memory for them the table works on, only slower. */
-static void grow(struct store_table *t)
+static void store_table_grow(struct store_table *t)
 {
     size_t buckets = 2 * (t->mask + 1);
     struct store_node **bucket = calloc(buckets, sizeof(struct store_node *));
@@ -111,7 +111,7 @@ struct store_node *store_table_add(struct store_table *t, struct span key,
     if (!n)
         return NULL;
     if (t->count > t->mask)
-        grow(t);
+        store_table_grow(t);
     bucket = &t->bucket[hash & t->mask];
     *n = (struct store_node){
         .next = *bucket,

@@ -27,7 +27,7 @@ struct tcpstore {
 };
 
 /* A request that is whole. */
-struct call {
+struct tcpstore_call {
     struct tcpstore *t;
     struct tcpstore_session *s;
     const uint8_t *data;
@@ -35,13 +35,13 @@ struct call {
     struct err *e;
 };
 
-static struct span arg(const struct call *c, unsigned i)
+static struct span call_arg(const struct tcpstore_call *c, unsigned i)
 {
     return (struct span){ c->data + c->scan->part[i].at, c->scan->part[i].size };
 }
 
 /* The next item of a list, which has been scanned. */
-static struct span next_item(const uint8_t **p)
+static struct span next_list_item(const uint8_t **p)
 {
     struct span item = { *p + 8, bytes_load64(*p) };
 
@@ -49,20 +49,20 @@ static struct span next_item(const uint8_t **p)
     return item;
 }
 
-static void answer_number(struct call *c, uint64_t number)
+static void answer_number(struct tcpstore_call *c, uint64_t number)
 {
     number = htole64(number);
     outbuf_put(&c->s->out, &number, sizeof(number));
 }
 
-static void answer_bytes(struct call *c, struct span bytes)
+static void answer_bytes(struct tcpstore_call *c, struct span bytes)
 {
     answer_number(c, bytes.size);
     outbuf_put(&c->s->out, bytes.data, bytes.size);
 }
 
 /* NULL is the empty value. */
-static void answer_blob(struct call *c, struct shared_buffer *b)
+static void answer_buffer(struct tcpstore_call *c, struct shared_buffer *b)
 {
     if (!b || b->size <= COPY_MAX) {
         answer_bytes(c, b ? shared_buffer_span(b)
@@ -70,14 +70,14 @@ static void answer_blob(struct call *c, struct shared_buffer *b)
         return;
     }
     answer_number(c, b->size);
-    outbuf_put_blob(&c->s->out, b);
+    outbuf_put_buffer(&c->s->out, b);
 }
 
 /*
  * The held request itself as a value, if the value is large and nearly all of it. It
  * stays charged to held requests until the store takes it over.
  */
-static struct shared_buffer *adopt(struct call *c, struct span value)
+static struct shared_buffer *adopt_held(struct tcpstore_call *c, struct span value)
 {
     struct shared_buffer *b = c->s->held;
 
@@ -90,119 +90,120 @@ static struct shared_buffer *adopt(struct call *c, struct span value)
     return b;
 }
 
-static int run_validate(struct call *c)
+static int run_validate(struct tcpstore_call *c)
 {
     return err_set(c->e, "validates twice");
 }
 
-static int run_set(struct call *c)
+static int run_set(struct tcpstore_call *c)
 {
-    struct span key = arg(c, 0), value = arg(c, 1);
-    struct shared_buffer *whole = adopt(c, value);
+    struct span key = call_arg(c, 0), value = call_arg(c, 1);
+    struct shared_buffer *whole = adopt_held(c, value);
 
     if (whole)
-        return store_set_blob(c->t->store, key, whole, c->e);
+        return store_set_buffer(c->t->store, key, whole, c->e);
     return store_set(c->t->store, key, value, c->e);
 }
 
-static int run_compare_set(struct call *c)
+static int run_compare_set(struct tcpstore_call *c)
 {
-    struct span expected = arg(c, 1);
+    struct span expected = call_arg(c, 1);
     struct shared_buffer *now;
 
-    if (store_compare_set(c->t->store, arg(c, 0), expected, arg(c, 2), &now, c->e) < 0)
+    if (store_compare_set(c->t->store, call_arg(c, 0), expected, call_arg(c, 2), &now,
+                          c->e) < 0)
         return -1;
     /* where there is no value PyTorch's server answers with the expected one */
     if (now)
-        answer_blob(c, now);
+        answer_buffer(c, now);
     else
         answer_bytes(c, expected);
     return 0;
 }
 
-static int run_get(struct call *c)
+static int run_get(struct tcpstore_call *c)
 {
-    answer_blob(c, store_get(c->t->store, arg(c, 0)));
+    answer_buffer(c, store_get(c->t->store, call_arg(c, 0)));
     return 0;
 }
 
-static int run_add(struct call *c)
+static int run_add(struct tcpstore_call *c)
 {
     int64_t sum;
 
-    if (store_add(c->t->store, arg(c, 0), (int64_t)bytes_load64(arg(c, 1).data), &sum,
-                  c->e) < 0)
+    if (store_add(c->t->store, call_arg(c, 0),
+                  (int64_t)bytes_load64(call_arg(c, 1).data), &sum, c->e) < 0)
         return -1;
     answer_number(c, (uint64_t)sum);
     return 0;
 }
 
-static int run_check(struct call *c)
+static int run_check(struct tcpstore_call *c)
 {
-    const uint8_t *p = arg(c, 0).data;
+    const uint8_t *p = call_arg(c, 0).data;
     uint64_t n = bytes_load64(p);
     bool ready = true;
 
     for (p += 8; n > 0 && ready; n--)
-        ready = store_exists(c->t->store, next_item(&p));
+        ready = store_exists(c->t->store, next_list_item(&p));
     outbuf_put_u8(&c->s->out, ready ? TCPSTORE_READY : TCPSTORE_NOT_READY);
     return 0;
 }
 
-static int refuse_second_wait(struct call *c)
+static int refuse_second_wait(struct tcpstore_call *c)
 {
     return err_set(c->e, "waits while it is waiting");
 }
 
-static int run_wait(struct call *c)
+static int run_wait(struct tcpstore_call *c)
 {
-    const uint8_t *p = arg(c, 0).data;
+    const uint8_t *p = call_arg(c, 0).data;
     uint64_t n = bytes_load64(p);
 
     if (store_waits(&c->s->client))
         return refuse_second_wait(c);
     for (p += 8; n > 0; n--)
-        if (store_wait(c->t->store, &c->s->client, next_item(&p), c->e) < 0)
+        if (store_wait(c->t->store, &c->s->client, next_list_item(&p), c->e) < 0)
             return -1;
     if (!store_waits(&c->s->client))
         outbuf_put_u8(&c->s->out, TCPSTORE_STOP_WAITING);
     return 0;
 }
 
-static int run_getnumkeys(struct call *c)
+static int run_getnumkeys(struct tcpstore_call *c)
 {
     answer_number(c, store_stats(c->t->store).values);
     return 0;
 }
 
-static int run_delete_key(struct call *c)
+static int run_delete_key(struct tcpstore_call *c)
 {
-    answer_number(c, store_delete(c->t->store, arg(c, 0)));
+    answer_number(c, store_delete(c->t->store, call_arg(c, 0)));
     return 0;
 }
 
-static int run_append(struct call *c)
+static int run_append(struct tcpstore_call *c)
 {
-    return store_append(c->t->store, arg(c, 0), arg(c, 1), c->e);
+    return store_append(c->t->store, call_arg(c, 0), call_arg(c, 1), c->e);
 }
 
-static int run_multi_get(struct call *c)
+static int run_multi_get(struct tcpstore_call *c)
 {
-    const uint8_t *p = arg(c, 0).data;
+    const uint8_t *p = call_arg(c, 0).data;
     uint64_t n = bytes_load64(p);
 
     for (p += 8; n > 0 && !c->s->out.bad; n--)
-        answer_blob(c, store_get(c->t->store, next_item(&p)));
+        answer_buffer(c, store_get(c->t->store, next_list_item(&p)));
     return 0;
 }
 
-static int run_multi_set(struct call *c)
+static int run_multi_set(struct tcpstore_call *c)
 {
-    const uint8_t *p = arg(c, 0).data;
+    const uint8_t *p = call_arg(c, 0).data;
     uint64_t n = bytes_load64(p);
 
     for (p += 8; n > 0; n--) {
-        struct span key = next_item(&p), value = next_item(&p);
+        struct span key = next_list_item(&p), value = next_list_item(&p);
 
         if (store_set(c->t->store, key, value, c->e) < 0)
             return -1;
@@ -210,34 +211,34 @@ static int run_multi_set(struct call *c)
     return 0;
 }
 
-static int run_cancel_wait(struct call *c)
+static int run_cancel_wait(struct tcpstore_call *c)
 {
     store_forget(c->t->store, &c->s->client);
     outbuf_put_u8(&c->s->out, TCPSTORE_WAIT_CANCELED);
     return 0;
 }
 
-static int run_ping(struct call *c)
+static int run_ping(struct tcpstore_call *c)
 {
-    struct span nonce = arg(c, 0);
+    struct span nonce = call_arg(c, 0);
 
     outbuf_put(&c->s->out, nonce.data, nonce.size);
     return 0;
 }
 
-static int run_queue_push(struct call *c)
+static int run_queue_push(struct tcpstore_call *c)
 {
-    struct span key = arg(c, 0), value = arg(c, 1);
-    struct shared_buffer *whole = adopt(c, value);
+    struct span key = call_arg(c, 0), value = call_arg(c, 1);
+    struct shared_buffer *whole = adopt_held(c, value);
 
     if (whole)
-        return store_push_blob(c->t->store, key, whole, c->e);
+        return store_push_buffer(c->t->store, key, whole, c->e);
     return store_push(c->t->store, key, value, c->e);
 }
 
-static int run_queue_pop(struct call *c)
+static int run_queue_pop(struct tcpstore_call *c)
 {
-    struct span key = arg(c, 0);
+    struct span key = call_arg(c, 0);
     uint64_t length = store_queue_length(c->t->store, key);
     struct shared_buffer *b;
 
@@ -245,43 +246,43 @@ static int run_queue_pop(struct call *c)
     if (length == 0)
         return 0;
     b = store_pop(c->t->store, key);
-    answer_blob(c, b);
+    answer_buffer(c, b);
     shared_buffer_unref(b);
     return 0;
 }
 
-static int run_queue_len(struct call *c)
+static int run_queue_len(struct tcpstore_call *c)
 {
-    answer_number(c, store_queue_length(c->t->store, arg(c, 0)));
+    answer_number(c, store_queue_length(c->t->store, call_arg(c, 0)));
     return 0;
 }
 
-static void list_one(void *call, struct span key)
+static void answer_key(void *call, struct span key)
 {
     answer_bytes(call, key);
 }
 
-static int run_list_keys(struct call *c)
+static int run_list_keys(struct tcpstore_call *c)
 {
     answer_number(c, store_stats(c->t->store).values);
-    store_each(c->t->store, list_one, c);
+    store_each(c->t->store, answer_key, c);
     return 0;
 }
 
-static int run_barrier(struct call *c)
+static int run_barrier(struct tcpstore_call *c)
 {
-    int64_t world_size = (int64_t)bytes_load64(arg(c, 1).data);
+    int64_t world_size = (int64_t)bytes_load64(call_arg(c, 1).data);
 
     if (store_waits(&c->s->client))
         return refuse_second_wait(c);
-    if (store_barrier(c->t->store, &c->s->client, arg(c, 0), world_size, c->e) < 0)
+    if (store_barrier(c->t->store, &c->s->client, call_arg(c, 0), world_size, c->e) < 0)
         return -1;
     if (!store_waits(&c->s->client))
         outbuf_put_u8(&c->s->out, TCPSTORE_STOP_WAITING);
     return 0;
 }
 
-static int (*const run_op[TCPSTORE_OP_COUNT])(struct call *c) = {
+static int (*const run_op[TCPSTORE_OP_COUNT])(struct tcpstore_call *c) = {
     [TCPSTORE_VALIDATE] = run_validate,
     [TCPSTORE_SET] = run_set,
     [TCPSTORE_COMPARE_SET] = run_compare_set,
@@ -303,10 +304,11 @@ static int (*const run_op[TCPSTORE_OP_COUNT])(struct call *c) = {
     [TCPSTORE_BARRIER] = run_barrier,
 };
 
-static int run(struct tcpstore *t, struct tcpstore_session *s, const uint8_t *data,
-               const struct tcpstore_scan *scan, struct err *e)
+static int run_request(struct tcpstore *t, struct tcpstore_session *s,
+                       const uint8_t *data, const struct tcpstore_scan *scan,
+                       struct err *e)
 {
-    struct call c = { t, s, data, scan, e };
+    struct tcpstore_call c = { t, s, data, scan, e };
 
     t->requests++;
     if (run_op[scan->op](&c) == 0)
@@ -315,8 +317,8 @@ static int run(struct tcpstore *t, struct tcpstore_session *s, const uint8_t *da
 }
 
 /* Room for `size` more bytes in s->held. */
-static int reserve(struct tcpstore *t, struct tcpstore_session *s, size_t size,
-                   struct err *e)
+static int reserve_held(struct tcpstore *t, struct tcpstore_session *s, size_t size,
+                        struct err *e)
 {
     struct shared_buffer *held = s->held;
     size_t used = held ? held->size : 0, cap = 2 * used;
@@ -344,10 +346,10 @@ static int reserve(struct tcpstore *t, struct tcpstore_session *s, size_t size,
     return 0;
 }
 
-static int hold(struct tcpstore *t, struct tcpstore_session *s, const uint8_t *data,
-                size_t size, struct err *e)
+static int hold_request(struct tcpstore *t, struct tcpstore_session *s,
+                        const uint8_t *data, size_t size, struct err *e)
 {
-    if (reserve(t, s, size, e) < 0)
+    if (reserve_held(t, s, size, e) < 0)
         return -1;
     memcpy(s->held->bytes + s->held->size, data, size);
     s->held->size += size;
@@ -366,14 +368,14 @@ static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
         step = HELD_STEP;
     if (step > size)
         step = size;
-    if (hold(t, s, data, step, e) < 0)
+    if (hold_request(t, s, data, step, e) < 0)
         return -1;
     held = s->held;
     r = tcpstore_scan(&s->scan, held->bytes, held->size, e);
     if (r <= 0)
         return r < 0 ? -1 : (ssize_t)step;
     step = s->scan.at - before;
-    r = run(t, s, held->bytes, &s->scan, e);
+    r = run_request(t, s, held->bytes, &s->scan, e);
     if (s->held) {
         shared_buffer_unref(held);
         s->held = NULL;
@@ -392,8 +394,8 @@ static int feed_direct(struct tcpstore *t, struct tcpstore_session *s,
         if (r < 0)
             return -1;
         if (r == 0)
-            return hold(t, s, data, size, e);
-        if (run(t, s, data, &s->scan, e) < 0)
+            return hold_request(t, s, data, size, e);
+        if (run_request(t, s, data, &s->scan, e) < 0)
             return -1;
         data += s->scan.at;
         size -= s->scan.at;
@@ -437,7 +439,7 @@ int tcpstore_feed(struct tcpstore *t, struct tcpstore_session *s, const void *da
     return 0;
 }
 
-static void woken(void *arg_, struct store_client *client)
+static void on_woken(void *arg_, struct store_waiter *client)
 {
     struct tcpstore *t = arg_;
     struct tcpstore_session *s = (struct tcpstore_session *)client;
@@ -458,7 +460,7 @@ struct tcpstore *tcpstore_create(const struct tcpstore_limits *limits,
     t->limits = *limits;
     t->answered = answered;
     t->arg = arg_;
-    t->store = store_create(&limits->store, seed, woken, t);
+    t->store = store_create(&limits->store, seed, on_woken, t);
     if (!t->store) {
         free(t);
         return NULL;

@@ -21,7 +21,7 @@ enum { TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 
 /* One client. */
 struct tcpstore_session {
-    struct store_client client;
+    struct store_waiter client;
     struct outbuf out;          /* what is to be sent to it */
     struct shared_buffer *held; /* a request that has come in part */
     struct tcpstore_scan scan;

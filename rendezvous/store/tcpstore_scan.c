@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/store/tcpstore_scan.h"
 
-#include <endian.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -43,17 +42,9 @@ const char *tcpstore_op_name(unsigned op)
     return op < TCPSTORE_OP_COUNT ? ops[op].name : "unknown";
 }
 
-static uint32_t load32(const uint8_t *p)
-{
-    uint32_t v;
-
-    memcpy(&v, p, sizeof(v));
-    return le32toh(v);
-}
-
 /* What follows returns 1, 0 and -1 as tcpstore_scan. */
 
-static int want(struct tcpstore_scan *scan, size_t size, uint64_t more)
+static int scan_want(struct tcpstore_scan *scan, size_t size, uint64_t more)
 {
     scan->need = scan->at + (size_t)more;
     return size >= scan->need;
@@ -61,7 +52,7 @@ static int want(struct tcpstore_scan *scan, size_t size, uint64_t more)
 
 static int scan_fixed(struct tcpstore_scan *scan, size_t size, unsigned width)
 {
-    if (!want(scan, size, width))
+    if (!scan_want(scan, size, width))
         return 0;
     scan->part[scan->arg].at = scan->at;
     scan->part[scan->arg].size = width;
@@ -75,13 +66,13 @@ static int scan_bytes(struct tcpstore_scan *scan, const uint8_t *data, size_t si
 {
     uint64_t max = is_key ? STORE_KEY_MAX : STORE_VALUE_MAX, n;
 
-    if (!want(scan, size, 8))
+    if (!scan_want(scan, size, 8))
         return 0;
     n = bytes_load64(data + scan->at);
     if (n > max)
         return err_set(e, "%s: a %s of %" PRIu64 " bytes, at most %" PRIu64,
                        ops[scan->op].name, is_key ? "key" : "value", n, max);
-    if (!want(scan, size, 8 + n))
+    if (!scan_want(scan, size, 8 + n))
         return 0;
     scan->at = scan->need;
     scan->part[scan->arg].at = scan->at - (size_t)n;
@@ -94,7 +85,7 @@ static int scan_count(struct tcpstore_scan *scan, const uint8_t *data, size_t si
 {
     uint64_t n;
 
-    if (!want(scan, size, 8))
+    if (!scan_want(scan, size, 8))
         return 0;
     n = bytes_load64(data + scan->at);
     if (n > STORE_KEYS_PER_OP_MAX)
@@ -176,9 +167,10 @@ static int not_a_client(const uint8_t *hello, struct err *e)
 
 static int refuse_hello(const uint8_t *hello, struct err *e)
 {
-    if (hello[0] == TCPSTORE_VALIDATE && load32(hello + 1) > STORE_KEYS_PER_OP_MAX)
-        return err_set(e, "wrong magic number %08" PRIx32, load32(hello + 1));
-    if (load32(hello + 1) > STORE_KEYS_PER_OP_MAX)
+    if (hello[0] == TCPSTORE_VALIDATE &&
+        bytes_load32(hello + 1) > STORE_KEYS_PER_OP_MAX)
+        return err_set(e, "wrong magic number %08" PRIx32, bytes_load32(hello + 1));
+    if (bytes_load32(hello + 1) > STORE_KEYS_PER_OP_MAX)
         return not_a_client(hello, e);
     /* an operation and the low half of a length: how clients began before VALIDATE */
     return err_set(e, "client of PyTorch 2.1 or older; crun needs 2.2 or newer");
@@ -190,7 +182,7 @@ int tcpstore_scan_hello(const uint8_t *hello, size_t size, struct err *e)
         return not_a_client(hello, e);
     if (size < TCPSTORE_HELLO_SIZE)
         return 0;
-    if (hello[0] != TCPSTORE_VALIDATE || load32(hello + 1) != TCPSTORE_MAGIC)
+    if (hello[0] != TCPSTORE_VALIDATE || bytes_load32(hello + 1) != TCPSTORE_MAGIC)
         return refuse_hello(hello, e);
     return 1;
 }

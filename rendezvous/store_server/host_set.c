@@ -7,16 +7,16 @@
 
 #define BUCKETS 1024 /* for some thousand hosts at most */
 
-struct host {
-    struct host *next;
+struct host_set_entry {
+    struct host_set_entry *next;
     struct net_addr addr;
 };
 
 struct host_set {
-    struct host *bucket[BUCKETS];
+    struct host_set_entry *bucket[BUCKETS];
 };
 
-static size_t bucket_of(const struct net_addr *host)
+static size_t host_bucket(const struct net_addr *host)
 {
     return net_hash_host(host) % BUCKETS;
 }
@@ -29,7 +29,7 @@ struct host_set *host_set_create(void)
 void host_set_destroy(struct host_set *set)
 {
     for (size_t i = 0; set && i < BUCKETS; i++)
-        for (struct host *h = set->bucket[i], *next; h; h = next) {
+        for (struct host_set_entry *h = set->bucket[i], *next; h; h = next) {
             next = h->next;
             free(h);
         }
@@ -38,7 +38,8 @@ void host_set_destroy(struct host_set *set)
 
 bool host_set_has(const struct host_set *set, const struct net_addr *host)
 {
-    for (const struct host *h = set->bucket[bucket_of(host)]; h; h = h->next)
+    for (const struct host_set_entry *h = set->bucket[host_bucket(host)]; h;
+         h = h->next)
         if (net_same_host(&h->addr, host))
             return true;
     return false;
@@ -46,7 +47,7 @@ bool host_set_has(const struct host_set *set, const struct net_addr *host)
 
 void host_set_add(struct host_set *set, const struct net_addr *host)
 {
-    struct host **bucket = &set->bucket[bucket_of(host)], *h;
+    struct host_set_entry **bucket = &set->bucket[host_bucket(host)], *h;
 
     if (host_set_has(set, host))
         return;

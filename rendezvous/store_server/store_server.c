@@ -83,14 +83,15 @@ static void *inbox_tag(struct store_server *s)
     return &s->inbox;
 }
 
-static int watch(struct store_server *s, int op, int fd, uint32_t events, void *tag)
+static int watch_fd(struct store_server *s, int op, int fd, uint32_t events, void *tag)
 {
     struct epoll_event ev = { .events = events, .data.ptr = tag };
 
     return epoll_ctl(s->epoll, op, fd, &ev);
 }
 
-static void refuse(struct store_server *s, const struct net_addr *peer, const char *why)
+static void store_server_refuse(struct store_server *s, const struct net_addr *peer,
+                                const char *why)
 {
     s->now.refused++;
     net_log_peer(&s->limit, LOG_WARN, peer, "store connection closed: %s", why);
@@ -119,12 +120,12 @@ static void store_conn_refuse(struct store_server *s, struct store_conn *c,
 
     if (net_peer_addr(c->fd, &peer) < 0)
         peer = (struct net_addr){ .len = 0 };
-    refuse(s, &peer, why);
+    store_server_refuse(s, &peer, why);
     store_conn_close(s, c);
 }
 
 /* Over loopback, or from this machine's own address to itself: as near as loopback. */
-static bool comes_from_here(int fd, const struct net_addr *peer)
+static bool peer_is_local(int fd, const struct net_addr *peer)
 {
     struct net_addr own;
 
@@ -132,11 +133,11 @@ static bool comes_from_here(int fd, const struct net_addr *peer)
            (net_local_addr(fd, &own) == 0 && net_same_host(&own, peer));
 }
 
-static bool may_come(struct store_server *s, int fd, const struct net_addr *peer)
+static bool peer_is_allowed(struct store_server *s, int fd, const struct net_addr *peer)
 {
     bool ok;
 
-    if (s->config.open || comes_from_here(fd, peer))
+    if (s->config.open || peer_is_local(fd, peer))
         return true;
     pthread_mutex_lock(&s->lock);
     ok = host_set_has(s->allowed, peer);
@@ -145,7 +146,7 @@ static bool may_come(struct store_server *s, int fd, const struct net_addr *peer
 }
 
 /* Connections that have not identified themselves go first. */
-static bool make_room(struct store_server *s)
+static bool make_conn_room(struct store_server *s)
 {
     struct store_conn *oldest;
 
@@ -157,17 +158,18 @@ static bool make_room(struct store_server *s)
     return oldest != NULL;
 }
 
-static void admit(struct store_server *s, int fd, const struct net_addr *peer)
+static void store_conn_admit(struct store_server *s, int fd,
+                             const struct net_addr *peer)
 {
     struct store_conn *c;
     const char *why = NULL;
 
-    if (!may_come(s, fd, peer))
+    if (!peer_is_allowed(s, fd, peer))
         why = "not from a member of the job";
-    else if (!make_room(s))
+    else if (!make_conn_room(s))
         why = "too many connections";
     if (why) {
-        refuse(s, peer, why);
+        store_server_refuse(s, peer, why);
         close(fd);
         return;
     }
@@ -177,12 +179,12 @@ static void admit(struct store_server *s, int fd, const struct net_addr *peer)
     acceptor_add(&s->acceptor, &c->waiting, c);
     s->now.connections++;
     s->now.accepted++;
-    if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0)
+    if (watch_fd(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0)
         store_conn_refuse(s, c, "no room in epoll");
 }
 
 /* One send and what it leads to. False: c is closed, or takes no more for now. */
-static bool send_some(struct store_server *s, struct store_conn *c)
+static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
 {
     struct iovec piece[PIECES_PER_SEND];
     struct msghdr message = { .msg_iov = piece };
@@ -209,7 +211,7 @@ static void store_conn_flush(struct store_server *s, struct store_conn *c)
 {
     bool blocked;
 
-    while (!outbuf_is_empty(&c->session.out) && send_some(s, c))
+    while (!outbuf_is_empty(&c->session.out) && store_conn_send_some(s, c))
         ;
     if (c->fd < 0)
         return;
@@ -217,7 +219,7 @@ static void store_conn_flush(struct store_server *s, struct store_conn *c)
     if (blocked == c->blocked)
         return;
     c->blocked = blocked;
-    if (watch(s, EPOLL_CTL_MOD, c->fd, blocked ? EPOLLOUT : EPOLLIN, c) < 0)
+    if (watch_fd(s, EPOLL_CTL_MOD, c->fd, blocked ? EPOLLOUT : EPOLLIN, c) < 0)
         store_conn_refuse(s, c, "no room in epoll");
 }
 
@@ -292,14 +294,14 @@ static void flush_answered(struct store_server *s)
 /* At the start and after a pause. */
 static int watch_listener(struct store_server *s)
 {
-    int r = watch(s, EPOLL_CTL_ADD, s->acceptor.fd, EPOLLIN, listener_tag(s));
+    int r = watch_fd(s, EPOLL_CTL_ADD, s->acceptor.fd, EPOLLIN, listener_tag(s));
 
     if (r < 0)
         acceptor_pause(&s->acceptor);
     return r;
 }
 
-static void accept_some(struct store_server *s)
+static void accept_conns(struct store_server *s)
 {
     struct net_addr peer;
     int fd;
@@ -308,10 +310,10 @@ static void accept_some(struct store_server *s)
         fd = acceptor_accept(&s->acceptor, &peer);
         if (fd < 0)
             break;
-        admit(s, fd, &peer);
+        store_conn_admit(s, fd, &peer);
     }
     if (acceptor_is_paused(&s->acceptor))
-        watch(s, EPOLL_CTL_DEL, s->acceptor.fd, 0, NULL);
+        watch_fd(s, EPOLL_CTL_DEL, s->acceptor.fd, 0, NULL);
 }
 
 static void on_handed_over(void *arg, int fd)
@@ -319,12 +321,12 @@ static void on_handed_over(void *arg, int fd)
     struct net_addr peer;
 
     if (net_peer_addr(fd, &peer) == 0)
-        admit(arg, fd, &peer);
+        store_conn_admit(arg, fd, &peer);
     else
         close(fd);
 }
 
-static int wait_ms(const struct store_server *s)
+static int next_wait_ms(const struct store_server *s)
 {
     uint64_t now, at = acceptor_next_ms(&s->acceptor);
 
@@ -334,7 +336,7 @@ static int wait_ms(const struct store_server *s)
     return at > now ? (int)(at - now) : 0;
 }
 
-static void on_time(struct store_server *s)
+static void handle_deadlines(struct store_server *s)
 {
     struct store_conn *c;
     uint64_t now;
@@ -348,7 +350,7 @@ static void on_time(struct store_server *s)
         watch_listener(s);
 }
 
-static void free_dead(struct store_server *s)
+static void free_dead_conns(struct store_server *s)
 {
     struct store_conn *c;
 
@@ -358,7 +360,7 @@ static void free_dead(struct store_server *s)
     }
 }
 
-static void publish(struct store_server *s)
+static void publish_stats(struct store_server *s)
 {
     struct tcpstore_stats t = tcpstore_stats(s->tcpstore);
     uint64_t now[STAT_COUNT];
@@ -373,30 +375,30 @@ static void publish(struct store_server *s)
         atomic_store_explicit(&s->published[i], now[i], memory_order_relaxed);
 }
 
-static void dispatch(struct store_server *s, const struct epoll_event *ev)
+static void dispatch_event(struct store_server *s, const struct epoll_event *ev)
 {
     if (ev->data.ptr == inbox_tag(s))
         store_handoff_take(s->inbox, on_handed_over, s);
     else if (ev->data.ptr == listener_tag(s))
-        accept_some(s);
+        accept_conns(s);
     else
         store_conn_ready(s, ev->data.ptr, ev->events);
 }
 
-static void *serve(void *arg)
+static void *serve_store(void *arg)
 {
     struct store_server *s = arg;
     struct epoll_event event[EVENTS_PER_TURN];
 
     while (!atomic_load(&s->stop)) {
-        int n = epoll_wait(s->epoll, event, EVENTS_PER_TURN, wait_ms(s));
+        int n = epoll_wait(s->epoll, event, EVENTS_PER_TURN, next_wait_ms(s));
 
         for (int i = 0; i < n; i++)
-            dispatch(s, &event[i]);
+            dispatch_event(s, &event[i]);
         flush_answered(s);
-        on_time(s);
-        free_dead(s);
-        publish(s);
+        handle_deadlines(s);
+        free_dead_conns(s);
+        publish_stats(s);
     }
     return NULL;
 }
@@ -411,7 +413,7 @@ static void fill_defaults(struct store_server_config *c)
     c->hello_ms = c->hello_ms ? c->hello_ms : STORE_HELLO_DEADLINE_MS;
 }
 
-static struct tcpstore *new_tcpstore(struct store_server *s)
+static struct tcpstore *create_tcpstore(struct store_server *s)
 {
     struct id128 seed = id128_random();
     struct tcpstore_limits limits = {
@@ -438,21 +440,21 @@ static int open_listener(struct store_server *s, struct err *e)
     return watch_listener(s) == 0 ? 0 : err_set_errno(e, errno, "epoll_ctl");
 }
 
-static int start_thread(struct store_server *s, struct err *e)
+static int start_store_thread(struct store_server *s, struct err *e)
 {
-    int errnum = thread_start(&s->thread, serve, s);
+    int errnum = thread_start(&s->thread, serve_store, s);
 
     return errnum == 0 ? 0 : err_set_errno(e, errnum, "pthread_create");
 }
 
 /* All that is there, of a server whose thread does not run. */
-static void release(struct store_server *s)
+static void store_server_free(struct store_server *s)
 {
     struct store_conn *c;
 
     while ((c = acceptor_oldest(&s->acceptor)) || (c = TAILQ_FIRST(&s->identified)))
         store_conn_close(s, c);
-    free_dead(s);
+    free_dead_conns(s);
     store_handoff_destroy(s->inbox);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
@@ -478,16 +480,16 @@ struct store_server *store_server_create(const struct store_server_config *confi
     s->allowed = host_set_create();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->inbox = store_handoff_create();
-    s->tcpstore = new_tcpstore(s);
+    s->tcpstore = create_tcpstore(s);
     if (!s->tcpstore)
         err_set(e, "out of memory");
     else if (s->epoll < 0 || !s->inbox ||
-             watch(s, EPOLL_CTL_ADD, store_handoff_fd(s->inbox), EPOLLIN,
-                   inbox_tag(s)) < 0)
+             watch_fd(s, EPOLL_CTL_ADD, store_handoff_fd(s->inbox), EPOLLIN,
+                      inbox_tag(s)) < 0)
         err_set_errno(e, errno, "store");
-    else if (open_listener(s, e) == 0 && start_thread(s, e) == 0)
+    else if (open_listener(s, e) == 0 && start_store_thread(s, e) == 0)
         return s;
-    release(s);
+    store_server_free(s);
     return NULL;
 }
 
@@ -500,7 +502,7 @@ void store_server_destroy(struct store_server *s)
     atomic_store(&s->stop, true);
     store_handoff_wake(s->inbox);
     pthread_join(s->thread, NULL);
-    release(s);
+    store_server_free(s);
     errno = saved_errno;
 }
 

@@ -36,6 +36,7 @@ START_TEST(a_number_is_read_little_endian_at_any_address)
     static const uint8_t bytes[] = { 0xff, 1, 2, 3, 4, 5, 6, 7, 8 };
 
     ck_assert_uint_eq(bytes_load64(bytes + 1), UINT64_C(0x0807060504030201));
+    ck_assert_uint_eq(bytes_load32(bytes + 1), 0x04030201);
 }
 END_TEST
 

@@ -17,12 +17,12 @@
 #define CLIENTS 8
 
 static struct store *store;
-static struct store_client client[CLIENTS];
+static struct store_waiter client[CLIENTS];
 static int woken[64];
 static unsigned woken_count;
 static struct err err;
 
-static void on_woken(void *arg, struct store_client *c)
+static void on_woken(void *arg, struct store_waiter *c)
 {
     ck_assert_ptr_eq(arg, client);
     ck_assert(!store_waits(c));
@@ -263,12 +263,12 @@ static int do_wait(void)
     return wait_for(0, "new");
 }
 
-static int do_set_blob(void)
+static int do_set_buffer(void)
 {
     static uint64_t account;
 
-    return store_set_blob(store, text("new"), shared_buffer_copy(text("v"), &account),
-                          &err);
+    return store_set_buffer(store, text("new"), shared_buffer_copy(text("v"), &account),
+                            &err);
 }
 
 static const struct {
@@ -277,7 +277,7 @@ static const struct {
 } operations[] = {
     { do_set, "2 keys" },         { do_add, "2 keys" },   { do_append, "2 keys" },
     { do_compare_set, "2 keys" }, { do_push, "2 keys" },  { do_barrier, "2 keys" },
-    { do_set_blob, "2 keys" },    { do_wait, "1 waits" },
+    { do_set_buffer, "2 keys" },  { do_wait, "1 waits" },
 };
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(operations[0])))
 
@@ -329,7 +329,7 @@ END_TEST
  */
 START_TEST(a_wake_costs_no_more_with_many_other_waiters)
 {
-    static struct store_client crowd[200000];
+    static struct store_waiter crowd[200000];
     uint64_t began, alone, among;
 
     for (int round = 0; round < 2; round++) {
