@@ -47,4 +47,15 @@ typedef void world_stub_fn(crun_world *w, void *arg);
 /* Call fn in a thread for each rank. */
 void world_stub_run(int size, world_stub_fn *fn, void *arg);
 
+/* With check.h, a test of that name: what follows is run by each of `size` ranks, which
+ * it knows as w. */
+#define STUB_RANKS_TEST(name, size)                                                    \
+    static void name##_rank(crun_world *w, void *arg);                                 \
+    START_TEST(name)                                                                   \
+    {                                                                                  \
+        world_stub_run(size, name##_rank, NULL);                                       \
+    }                                                                                  \
+    END_TEST                                                                           \
+    static void name##_rank(crun_world *w, void *arg __attribute__((unused)))
+
 #endif

@@ -267,59 +267,47 @@ static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
     return after(c, fault);
 }
 
+/* `number` is the operation, the root, or nothing. */
+static int launch_collective(const char *call, struct kernel k, int number,
+                             struct nccl_comm *c, struct gpu_stream *stream)
+{
+    begin(call, c->rank);
+    k.op = k.root = number;
+    return launch(c, k, fault, stream);
+}
+
+#define COLLECTIVE(kernel_kind)                                                        \
+    (struct kernel)                                                                    \
+    {                                                                                  \
+        .kind = (kernel_kind), .in = in, .out = out, .count = count, .type = type      \
+    }
+
 API int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
                       struct nccl_comm *c, struct gpu_stream *stream)
 {
-    begin("ncclAllReduce", c->rank);
-    return launch(c,
-                  (struct kernel){ .kind = KERNEL_ALL_REDUCE,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count,
-                                   .type = type,
-                                   .op = op },
-                  fault, stream);
+    return launch_collective("ncclAllReduce", COLLECTIVE(KERNEL_ALL_REDUCE), op, c,
+                             stream);
 }
 
 API int ncclBroadcast(const void *in, void *out, size_t count, int type, int root,
                       struct nccl_comm *c, struct gpu_stream *stream)
 {
-    begin("ncclBroadcast", c->rank);
-    return launch(c,
-                  (struct kernel){ .kind = KERNEL_BROADCAST,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count,
-                                   .type = type,
-                                   .root = root },
-                  fault, stream);
+    return launch_collective("ncclBroadcast", COLLECTIVE(KERNEL_BROADCAST), root, c,
+                             stream);
 }
 
 API int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op,
                           struct nccl_comm *c, struct gpu_stream *stream)
 {
-    begin("ncclReduceScatter", c->rank);
-    return launch(c,
-                  (struct kernel){ .kind = KERNEL_REDUCE_SCATTER,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count,
-                                   .type = type,
-                                   .op = op },
-                  fault, stream);
+    return launch_collective("ncclReduceScatter", COLLECTIVE(KERNEL_REDUCE_SCATTER), op,
+                             c, stream);
 }
 
 API int ncclAllGather(const void *in, void *out, size_t count, int type,
                       struct nccl_comm *c, struct gpu_stream *stream)
 {
-    begin("ncclAllGather", c->rank);
-    return launch(c,
-                  (struct kernel){ .kind = KERNEL_ALL_GATHER,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count,
-                                   .type = type },
-                  fault, stream);
+    return launch_collective("ncclAllGather", COLLECTIVE(KERNEL_ALL_GATHER), 0, c,
+                             stream);
 }
 
 /* Alone, or with others at the group's end. */
@@ -348,23 +336,19 @@ static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
 API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_comm *c,
                  struct gpu_stream *stream)
 {
+    struct message m = { true, in, NULL, count * kernel_item(type), 0, peer };
+
     begin("ncclSend", c->rank);
-    return add_message(
-        c,
-        (struct message){
-            .send = true, .in = in, .bytes = count * kernel_item(type), .peer = peer },
-        fault, stream);
+    return add_message(c, m, fault, stream);
 }
 
 API int ncclRecv(void *out, size_t count, int type, int peer, struct nccl_comm *c,
                  struct gpu_stream *stream)
 {
+    struct message m = { false, NULL, out, count * kernel_item(type), 0, peer };
+
     begin("ncclRecv", c->rank);
-    return add_message(c,
-                       (struct message){ .out = out,
-                                         .bytes = count * kernel_item(type),
-                                         .peer = peer },
-                       fault, stream);
+    return add_message(c, m, fault, stream);
 }
 
 API int ncclGroupStart(void)

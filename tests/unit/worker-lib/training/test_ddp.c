@@ -85,12 +85,11 @@ static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
 
 /* -- a step ---------------------------------------------------------------------- */
 
-static void mean_of_all(crun_world *w, void *arg)
+STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
 {
     crun_ddp *ddp = make(w, &small_buckets);
     float mean = (float)(w->ranks->size - 1) / 2;
 
-    (void)arg;
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < PARAMETERS; i++)
             fill(ddp, i, (float)(w->rank + 10 * i + step));
@@ -101,19 +100,12 @@ static void mean_of_all(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(gradients_become_the_mean_of_all_ranks)
-{
-    world_stub_run(1 << _i, mean_of_all, NULL); /* means of these are exact */
-}
-END_TEST
-
 /* With ranks that become ready in opposite orders, launches still are the same. */
-static void any_order(crun_world *w, void *arg)
+STUB_RANKS_TEST(buckets_are_launched_in_one_order_everywhere, 4)
 {
     crun_ddp *ddp = make(w, &small_buckets);
     unsigned before;
 
-    (void)arg;
     one_step(ddp);
     before = w->launches;
     must(crun_ddp_begin(ddp, true));
@@ -126,18 +118,11 @@ static void any_order(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(buckets_are_launched_in_one_order_everywhere)
-{
-    world_stub_run(4, any_order, NULL);
-}
-END_TEST
-
-static void as_they_complete(crun_world *w, void *arg)
+STUB_RANKS_TEST(a_bucket_is_launched_when_it_is_complete_and_next, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
     unsigned before = w->launches;
 
-    (void)arg;
     must(crun_ddp_begin(ddp, true));
     must(crun_ddp_ready(ddp, 4));
     must(crun_ddp_ready(ddp, 3));
@@ -155,20 +140,13 @@ static void as_they_complete(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(a_bucket_is_launched_when_it_is_complete_and_next)
-{
-    world_stub_run(2, as_they_complete, NULL);
-}
-END_TEST
-
 /* The backward pass runs from the first parameter: after one step buckets do too, as
  * rank 0 saw it, whatever the others saw. */
-static void learns(crun_world *w, void *arg)
+STUB_RANKS_TEST(the_order_of_the_first_step_is_learnt_from_rank_0, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
     unsigned before;
 
-    (void)arg;
     must(crun_ddp_begin(ddp, true));
     for (int i = 0; i < PARAMETERS; i++)
         must(crun_ddp_ready(ddp, w->rank == 0 ? i : PARAMETERS - 1 - i));
@@ -184,18 +162,11 @@ static void learns(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(the_order_of_the_first_step_is_learnt_from_rank_0)
-{
-    world_stub_run(2, learns, NULL);
-}
-END_TEST
-
-static void accumulates(crun_world *w, void *arg)
+STUB_RANKS_TEST(gradients_are_accumulated_without_communication, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
     unsigned before = w->launches;
 
-    (void)arg;
     crun_ddp_zero(ddp);
     must(crun_ddp_begin(ddp, false));
     for (int i = 1; i < PARAMETERS; i++) {
@@ -212,12 +183,6 @@ static void accumulates(crun_world *w, void *arg)
         assert_filled(ddp, i, 0.5f);
     crun_ddp_destroy(ddp);
 }
-
-START_TEST(gradients_are_accumulated_without_communication)
-{
-    world_stub_run(2, accumulates, NULL);
-}
-END_TEST
 
 /* -- what is unused -------------------------------------------------------------- */
 
@@ -336,11 +301,10 @@ END_TEST
 
 /* -- mistakes and failures ------------------------------------------------------- */
 
-static void mistakes(crun_world *w, void *arg)
+STUB_RANKS_TEST(mistakes_are_refused_with_words, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
 
-    (void)arg;
     ck_assert_int_eq(crun_ddp_ready(ddp, 0), CRUN_BAD_ARGUMENT);
     ck_assert_str_eq(crun_error_text(), "parameter 0 is ready outside of a step");
     ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
@@ -361,18 +325,11 @@ static void mistakes(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(mistakes_are_refused_with_words)
-{
-    world_stub_run(2, mistakes, NULL);
-}
-END_TEST
-
-static void names(crun_world *w, void *arg)
+STUB_RANKS_TEST(names_tell_parameters_apart, 1)
 {
     const crun_ddp_options bad = { .grad_type = CRUN_I32 };
     crun_ddp *ddp;
 
-    (void)arg;
     ck_assert_int_eq(crun_ddp_create(&ddp, w, &bad), CRUN_BAD_ARGUMENT);
     must(crun_ddp_create(&ddp, w, NULL));
     ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT); /* nothing in it */
@@ -388,17 +345,10 @@ static void names(crun_world *w, void *arg)
     crun_ddp_destroy(NULL);
 }
 
-START_TEST(names_tell_parameters_apart)
-{
-    world_stub_run(1, names, NULL);
-}
-END_TEST
-
-static void loses_a_peer(crun_world *w, void *arg)
+STUB_RANKS_TEST(a_failure_is_what_finish_returns, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
 
-    (void)arg;
     one_step(ddp);
     w->fail_after = 2;
     must(crun_ddp_begin(ddp, true));
@@ -411,29 +361,16 @@ static void loses_a_peer(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(a_failure_is_what_finish_returns)
-{
-    world_stub_run(2, loses_a_peer, NULL);
-}
-END_TEST
-
-static void given_up(crun_world *w, void *arg)
+STUB_RANKS_TEST(a_step_may_be_given_up, 2)
 {
     crun_ddp *ddp = make(w, &small_buckets);
 
-    (void)arg;
     must(crun_ddp_begin(ddp, true));
     all_ready(ddp);
     crun_ddp_destroy(ddp); /* waits for what was launched */
     for (unsigned i = w->launches - 3; i < w->launches; i++)
         ck_assert(w->launch[i].waited);
 }
-
-START_TEST(a_step_may_be_given_up)
-{
-    world_stub_run(2, given_up, NULL);
-}
-END_TEST
 
 /* -- any thread ------------------------------------------------------------------ */
 
@@ -456,11 +393,10 @@ static void *tell(void *arg)
     return NULL;
 }
 
-static void from_threads(crun_world *w, void *arg)
+STUB_RANKS_TEST(gradients_may_be_ready_in_any_thread, 2)
 {
     crun_ddp *ddp = make_of(w, &small_buckets, MANY);
 
-    (void)arg;
     for (int step = 0; step < 20; step++) {
         pthread_t thread[TELLERS];
         struct teller t[TELLERS];
@@ -479,20 +415,13 @@ static void from_threads(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(gradients_may_be_ready_in_any_thread)
-{
-    world_stub_run(2, from_threads, NULL);
-}
-END_TEST
-
 /* -- values ---------------------------------------------------------------------- */
 
-static void broadcasts(crun_world *w, void *arg)
+STUB_RANKS_TEST(values_and_buffers_become_those_of_one_rank, 3)
 {
     const struct state_part *part;
     crun_ddp *ddp;
 
-    (void)arg;
     must(crun_ddp_create(&ddp, w, NULL));
     ck_assert_int_eq(crun_ddp_parameter(ddp, "weight", 3), 0);
     ck_assert_int_eq(crun_ddp_buffer(ddp, "mean", 5), 0);
@@ -513,12 +442,6 @@ static void broadcasts(crun_world *w, void *arg)
     ck_assert_ptr_eq(part[2].range->data, crun_ddp_buffer_value(ddp, 1));
     crun_ddp_destroy(ddp);
 }
-
-START_TEST(values_and_buffers_become_those_of_one_rank)
-{
-    world_stub_run(3, broadcasts, NULL);
-}
-END_TEST
 
 int main(void)
 {

@@ -34,12 +34,11 @@ static crun_ddp *make(crun_world *w)
     return ddp;
 }
 
-static void layout_holds(crun_world *w, void *arg)
+STUB_RANKS_TEST(the_layout_holds_for_any_world, _i + 1)
 {
     crun_ddp *ddp = make(w);
     size_t end = ddp->arena.length;
 
-    (void)arg;
     for (int i = 0; i < PARAMETERS; i++) {
         ck_assert_uint_eq((uintptr_t)crun_ddp_value(ddp, i) % 64, 0);
         ck_assert_uint_eq((uintptr_t)crun_ddp_gradient(ddp, i) % 64, 0);
@@ -61,20 +60,13 @@ static void layout_holds(crun_world *w, void *arg)
 }
 
 /* Positions are the same in every world; slices of all ranks are equal. */
-START_TEST(the_layout_holds_for_any_world)
-{
-    world_stub_run(_i + 1, layout_holds, NULL);
-}
-END_TEST
-
 /* One bucket ends where the next begins, however small parameters are. */
-static void tiny_parameters(crun_world *w, void *arg)
+STUB_RANKS_TEST(many_small_parameters_share_buckets, _i + 1)
 {
     const crun_ddp_options o = { .first_bucket_bytes = 1, .bucket_bytes = 1 };
     crun_ddp *ddp;
     size_t covered = 0;
 
-    (void)arg;
     must(crun_ddp_create(&ddp, w, &o));
     for (int i = 0; i < 50; i++)
         ck_assert_int_eq(
@@ -90,12 +82,6 @@ static void tiny_parameters(crun_world *w, void *arg)
     must(crun_ddp_finish(ddp));
     crun_ddp_destroy(ddp);
 }
-
-START_TEST(many_small_parameters_share_buckets)
-{
-    world_stub_run(_i + 1, tiny_parameters, NULL);
-}
-END_TEST
 
 /* -- ranks that do not agree ----------------------------------------------------- */
 

@@ -362,13 +362,12 @@ START_TEST(an_infinite_gradient_anywhere_skips_the_step_everywhere)
 END_TEST
 
 /* Without a guard, asking for the norm changes nothing. */
-static void unguarded(crun_world *w, void *arg)
+STUB_RANKS_TEST(without_a_guard_infinities_are_stepped, 2)
 {
     const crun_ddp_options ddp = { 0 };
     crun_step_info info;
     struct tiny t;
 
-    (void)arg;
     must(tiny_open(&t, w, &ddp, &optimizers[0].options));
     must(bare_step(&t, INFINITY, &info));
     ck_assert(!info.skipped);
@@ -376,12 +375,6 @@ static void unguarded(crun_world *w, void *arg)
     ck_assert(isinf(crun_ddp_value(t.ddp, t.w2)[0]));
     tiny_close(&t);
 }
-
-START_TEST(without_a_guard_infinities_are_stepped)
-{
-    world_stub_run(2, unguarded, NULL);
-}
-END_TEST
 
 /* -- mistakes -------------------------------------------------------------------- */
 
@@ -431,12 +424,11 @@ START_TEST(nonsense_is_refused)
 }
 END_TEST
 
-static void loses_a_peer(crun_world *w, void *arg)
+STUB_RANKS_TEST(a_lost_peer_ends_the_step, 2)
 {
     const crun_ddp_options sharded = { .shard = true };
     struct tiny t;
 
-    (void)arg;
     must(tiny_open(&t, w, &sharded, &optimizers[5].options));
     must(tiny_step(&t, 0, 2, 1, NULL));
     w->fail_after = 3; /* one bucket, the count of unused ones, and then values */
@@ -445,12 +437,6 @@ static void loses_a_peer(crun_world *w, void *arg)
     ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_PEER_LOST);
     tiny_close(&t);
 }
-
-START_TEST(a_lost_peer_ends_the_step)
-{
-    world_stub_run(2, loses_a_peer, NULL);
-}
-END_TEST
 
 int main(void)
 {
