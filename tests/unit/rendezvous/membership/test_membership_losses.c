@@ -8,23 +8,187 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/membership_world.h"
 
-/* -- losing nodes ----------------------------------------------------------------- */
+/* -- courses ---------------------------------------------------------------------- */
 
-START_TEST(a_silent_node_is_lost_after_its_lease_and_costs_no_restart)
+/* What happens, and the state of the job after it. */
+#define EVENT(event, node, state)                                                      \
+    {                                                                                  \
+        DO_SAY, MEMBERSHIP_EV_##event, node, 0, JOB_##state                            \
+    }
+#define REFUSED(event, node, state)                                                    \
+    {                                                                                  \
+        DO_HEAR_NO, MEMBERSHIP_EV_##event, node, 0, JOB_##state                        \
+    }
+#define FAILS(node, state)                                                             \
+    {                                                                                  \
+        DO_FAIL, MEMBERSHIP_EV_FAILED, node, 0, JOB_##state                            \
+    }
+#define JOINS(agent, state)                                                            \
+    {                                                                                  \
+        DO_JOIN, MEMBERSHIP_EV_JOIN, agent, 0, JOB_##state                             \
+    }
+#define TIME(ms, alive, state)                                                         \
+    {                                                                                  \
+        DO_PASS, MEMBERSHIP_EV_TICK, alive, ms, JOB_##state                            \
+    }
+#define ALL_STOP(state)                                                                \
+    {                                                                                  \
+        DO_STOP, MEMBERSHIP_EV_STOPPED, 0, 0, JOB_##state                              \
+    }
+#define STEPS_MAX 6
+
+/* What is so in the end: the last stop's cause, how many nodes the last epoch had, how
+ * many restarts are spent; then the nodes that were let go, or the job's result. */
+#define GOES_ON(cause, size, spent, released)                                          \
+    {                                                                                  \
+        JOB_CAUSE_##cause, size, spent, released, JOB_REASON_NONE, 0                   \
+    }
+#define ENDS(cause, size, reason, exit_code)                                           \
+    {                                                                                  \
+        JOB_CAUSE_##cause, size, 0, ~0u, JOB_REASON_##reason, exit_code                \
+    }
+
+static const struct course {
+    const char *what;
+    struct {
+        uint32_t min, max, restarts;
+    } job; /* two nodes of it run */
+    struct {
+        enum { DO_NOTHING, DO_SAY, DO_HEAR_NO, DO_FAIL, DO_JOIN, DO_PASS, DO_STOP } act;
+        enum membership_event_type event;
+        uint32_t node; /* or the agent that joins, or a mask of those that live */
+        uint64_t ms;
+        enum job_state state;
+    } step[STEPS_MAX];
+    struct {
+        enum job_cause cause;
+        uint32_t group_size, restarts, released;
+        enum job_reason reason;
+        int32_t exit_code;
+    } after;
+} courses[] = {
+    { "a silent node is lost after its lease, and costs no restart",
+      { 1, 2, 1 },
+      { TIME(2900, 1, RUNNING), TIME(300, 1, STOPPING), ALL_STOP(RUNNING) },
+      GOES_ON(LOST, 1, 0, 0) },
+    { "a job of fixed size without restarts ends when a node is lost",
+      { 2, 2, 0 },
+      { EVENT(DISCONNECT, 1, RUNNING), TIME(700, 1, STOPPING), ALL_STOP(DONE) },
+      ENDS(LOST, 2, LOST, 1) },
+    { "too few nodes wait for a replacement, and form at once with it",
+      { 2, 2, 1 },
+      { EVENT(DISCONNECT, 1, RUNNING), TIME(700, ALL_ALIVE, STOPPING),
+        ALL_STOP(FORMING), TIME(10000, ALL_ALIVE, FORMING), JOINS(3, RUNNING) },
+      GOES_ON(LOST, 2, 0, 0) },
+    { "the loss of a finished node stops no other",
+      { 2, 2, 1 },
+      { EVENT(FINISHED, 1, RUNNING), EVENT(DISCONNECT, 1, RUNNING),
+        TIME(1000, 1, RUNNING), EVENT(FINISHED, 0, DONE) },
+      ENDS(NONE, 2, SUCCESS, 0) },
+    { "a node that gave up while it was cut off costs no restart",
+      { 2, 2, 1 },
+      { EVENT(STOPPED, 1, STOPPING), EVENT(STOPPED, 0, RUNNING) },
+      GOES_ON(LOST, 2, 0, 0) },
+    { "finished nodes take part in a restart",
+      { 2, 2, 1 },
+      { EVENT(FINISHED, 0, RUNNING), FAILS(1, STOPPING), ALL_STOP(RUNNING) },
+      GOES_ON(FAILURE, 2, 1, 0) },
+    { "a node may leave if enough remain",
+      { 1, 2, 0 },
+      { EVENT(LEAVE, 1, RUNNING), EVENT(CHECKPOINTED, 0, RUNNING),
+        EVENT(CHECKPOINTED, 1, STOPPING), ALL_STOP(RUNNING) },
+      GOES_ON(DRAIN, 1, 0, 1u << 1) },
+    { "the job ends with a node that it cannot do without",
+      { 2, 2, 0 },
+      { REFUSED(DRAIN, 1, RUNNING), EVENT(LEAVE, 1, STOPPING), ALL_STOP(DONE) },
+      ENDS(USER, 2, USER, 7) },
+    { "a spare leaves without a stop",
+      { 2, 2, 0 },
+      { JOINS(3, RUNNING), EVENT(DRAIN, 2, RUNNING) },
+      GOES_ON(NONE, 2, 0, 1u << 2) },
+    { "a drain waits no longer than a shutdown",
+      { 1, 2, 0 },
+      { EVENT(LEAVE, 1, RUNNING), TIME(29000, ALL_ALIVE, RUNNING),
+        TIME(1600, ALL_ALIVE, STOPPING) },
+      GOES_ON(DRAIN, 2, 0, 0) },
+    { "a node that leaves and finishes meanwhile goes without a stop",
+      { 1, 2, 0 },
+      { EVENT(DRAIN, 1, RUNNING), EVENT(FINISHED, 1, RUNNING),
+        TIME(60000, ALL_ALIVE, RUNNING) },
+      GOES_ON(NONE, 2, 0, 1u << 1) },
+    { "a failure cancels the wait for a checkpoint",
+      { 1, 2, 1 },
+      { EVENT(DRAIN, 1, RUNNING), FAILS(0, STOPPING), ALL_STOP(RUNNING) },
+      GOES_ON(FAILURE, 1, 1, 1u << 1) },
+};
+
+/* All that may still have workers have just been told to end them. */
+static void check_told_to_stop(const struct course *c)
 {
-    begin(1, 2, 1);
+    for (uint32_t i = 0; i < w.r.used; i++)
+        if (w.node[i].state == MEMBERSHIP_NODE_ACTIVE ||
+            w.node[i].state == MEMBERSHIP_NODE_FINISHED)
+            ck_assert_msg(asked(MEMBERSHIP_ACT_STOP, i) == 1,
+                          "%s: node %u is not told to stop", c->what, i);
+}
+
+static void take_step(const struct course *c, unsigned i)
+{
+    enum job_state before = w.r.state;
+    uint32_t node = c->step[i].node;
+    enum membership_verdict verdict = MEMBERSHIP_OK;
+
+    switch (c->step[i].act) {
+    case DO_SAY:
+    case DO_HEAR_NO:
+        verdict = say(c->step[i].event, node);
+        break;
+    case DO_FAIL:
+        verdict = fail_at(node, w.now, 1);
+        break;
+    case DO_JOIN:
+        join(node);
+        break;
+    case DO_PASS:
+        pass(c->step[i].ms, node);
+        break;
+    default:
+        all_stop();
+    }
+    ck_assert_msg((verdict == MEMBERSHIP_OK) == (c->step[i].act != DO_HEAR_NO),
+                  "%s, step %u: verdict %d", c->what, i, verdict);
+    ck_assert_msg(w.r.state == c->step[i].state, "%s, step %u: state %d", c->what, i,
+                  w.r.state);
+    if (before == JOB_RUNNING && w.r.state == JOB_STOPPING)
+        check_told_to_stop(c);
+}
+
+START_TEST(a_course_is_taken_as_written)
+{
+    const struct course *c = &courses[_i];
+
+    begin(c->job.min, c->job.max, c->job.restarts);
     run(2);
-    pass(2900, 1u << 0);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass(300, 1u << 0);
-    ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.group_size, 1);
-    ck_assert_uint_eq(w.r.restarts, 0);
+    for (unsigned i = 0; i < STEPS_MAX && c->step[i].act; i++)
+        take_step(c, i);
+    ck_assert_msg(w.r.stop.cause == c->after.cause &&
+                      w.r.group_size == c->after.group_size &&
+                      w.r.restarts == c->after.restarts,
+                  "%s: cause %d, %u nodes, %u restarts", c->what, w.r.stop.cause,
+                  w.r.group_size, w.r.restarts);
+    ck_assert_msg(
+        w.r.stop.reason == c->after.reason && w.r.stop.exit_code == c->after.exit_code,
+        "%s: reason %d, exit code %d", c->what, w.r.stop.reason, w.r.stop.exit_code);
+    ck_assert_msg(w.r.checkpoint.until == 0, "%s: waits for a checkpoint", c->what);
+    for (uint32_t i = 0; i < w.r.used; i++)
+        ck_assert_msg((w.node[i].state == MEMBERSHIP_NODE_TOLD) ==
+                          (w.node[i].state != MEMBERSHIP_NODE_FREE &&
+                           (c->after.released >> i & 1)),
+                      "%s: node %u is in state %d", c->what, i, w.node[i].state);
 }
 END_TEST
+
+/* -- losing nodes ----------------------------------------------------------------- */
 
 START_TEST(a_lost_connection_may_come_back_within_the_grace)
 {
@@ -50,21 +214,6 @@ START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
 }
 END_TEST
 
-START_TEST(a_job_of_fixed_size_without_restarts_ends_when_a_node_is_lost)
-{
-    begin(2, 2, 0);
-    run(2);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    pass(700, 1);
-    ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert(w.r.stop.ending);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_LOST);
-    ck_assert_int_eq(w.r.stop.exit_code, 1);
-}
-END_TEST
-
 START_TEST(a_spare_takes_the_slot_of_a_lost_node)
 {
     uint32_t spare;
@@ -79,21 +228,6 @@ START_TEST(a_spare_takes_the_slot_of_a_lost_node)
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[1].slot, 1);
     ck_assert_uint_eq(w.r.leader, spare);
-}
-END_TEST
-
-START_TEST(too_few_nodes_wait_for_a_replacement_and_form_at_once_with_it)
-{
-    begin(2, 2, 1);
-    run(2);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    pass(700, ALL_ALIVE);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_FORMING);
-    pass(10000, ALL_ALIVE);
-    join(3);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
 
@@ -131,32 +265,6 @@ START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
     pass(700, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
-}
-END_TEST
-
-START_TEST(the_loss_of_a_finished_node_stops_nobody)
-{
-    begin(2, 2, 1);
-    run(2);
-    say(MEMBERSHIP_EV_FINISHED, 1);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    pass(1000, 1);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    say(MEMBERSHIP_EV_FINISHED, 0);
-    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_SUCCESS);
-}
-END_TEST
-
-START_TEST(a_node_that_gave_up_while_cut_off_costs_no_restart)
-{
-    begin(2, 2, 1);
-    run(2);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_STOPPED, 1), MEMBERSHIP_OK);
-    ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 1);
-    say(MEMBERSHIP_EV_STOPPED, 0);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.restarts, 0);
 }
 END_TEST
 
@@ -221,19 +329,6 @@ START_TEST(a_job_succeeds_when_all_have_finished)
 }
 END_TEST
 
-START_TEST(finished_nodes_take_part_in_a_restart)
-{
-    begin(2, 2, 1);
-    run(2);
-    say(MEMBERSHIP_EV_FINISHED, 0);
-    fail_at(1, 1, 1);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, 0), 1);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.group_size, 2);
-}
-END_TEST
-
 START_TEST(a_newcomer_is_taken_in_by_policy)
 {
     static const struct {
@@ -274,24 +369,6 @@ START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
     pass(1500, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_SCALE_UP);
-}
-END_TEST
-
-START_TEST(a_node_may_leave_if_enough_remain)
-{
-    begin(1, 2, 0);
-    run(2);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_LEAVE, 1), MEMBERSHIP_OK);
-    say(MEMBERSHIP_EV_CHECKPOINTED, 0);
-    say(MEMBERSHIP_EV_CHECKPOINTED, 1);
-    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(w.r.group_size, 1);
-    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_TOLD);
-    ck_assert_uint_eq(w.r.restarts, 0);
-    say(MEMBERSHIP_EV_BYE, 1);
-    ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_FREE);
 }
 END_TEST
 
@@ -338,31 +415,6 @@ START_TEST(one_that_hurries_does_not_hurry_another)
 }
 END_TEST
 
-START_TEST(the_job_ends_with_a_node_it_cannot_do_without)
-{
-    begin(2, 2, 0);
-    run(2);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_REFUSED_MIN);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    say(MEMBERSHIP_EV_LEAVE, 1);
-    all_stop();
-    ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_USER);
-    ck_assert_int_eq(w.r.stop.exit_code, 7);
-}
-END_TEST
-
-START_TEST(a_spare_leaves_without_a_stop)
-{
-    begin(2, 2, 0);
-    run(2);
-    join(3);
-    say(MEMBERSHIP_EV_DRAIN, 2);
-    ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_RELEASED, 2), 1);
-}
-END_TEST
-
 START_TEST(ending_twice_kills)
 {
     struct membership_event end = { .type = MEMBERSHIP_EV_END,
@@ -399,36 +451,29 @@ END_TEST
 static Suite *membership_losses_suite(void)
 {
     const TTest *const tests[] = {
-        a_silent_node_is_lost_after_its_lease_and_costs_no_restart,
         a_lost_connection_may_come_back_within_the_grace,
         a_connection_that_does_not_come_back_is_a_lost_node,
-        a_job_of_fixed_size_without_restarts_ends_when_a_node_is_lost,
         a_spare_takes_the_slot_of_a_lost_node,
-        too_few_nodes_wait_for_a_replacement_and_form_at_once_with_it,
         a_failure_that_a_lost_node_explains_costs_no_restart,
         a_loss_does_not_undo_the_end_that_somebody_asked_for,
-        the_loss_of_a_finished_node_stops_nobody,
-        a_node_that_gave_up_while_cut_off_costs_no_restart,
         no_node_is_lost_because_the_rendezvous_slept,
         a_short_sleep_is_credited_too,
         ticks_are_due_however_much_is_heard,
         a_job_succeeds_when_all_have_finished,
-        finished_nodes_take_part_in_a_restart,
         a_scale_up_waits_only_so_long_for_a_checkpoint,
-        a_node_may_leave_if_enough_remain,
         a_node_that_leaves_may_be_in_a_hurry,
         one_that_hurries_does_not_hurry_another,
-        the_job_ends_with_a_node_it_cannot_do_without,
-        a_spare_leaves_without_a_stop,
         ending_twice_kills,
         the_result_is_repeated_to_a_node_that_was_away,
     };
-    Suite *s = suite_create("round_losses");
-    TCase *tc = tcase_create("round_losses");
+    Suite *s = suite_create("membership_losses");
+    TCase *tc = tcase_create("membership_losses");
 
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
     tcase_add_loop_test(tc, a_newcomer_is_taken_in_by_policy, 0, 3);
+    tcase_add_loop_test(tc, a_course_is_taken_as_written, 0,
+                        sizeof(courses) / sizeof(courses[0]));
     suite_add_tcase(s, tc);
     return s;
 }

@@ -21,13 +21,11 @@ START_TEST(a_foreign_version_is_told_both_ranges)
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 7, .version_max = 9 } };
 
-    begin_registry(true);
     link_of[0].peer = registry_connect(g, &link_of[0], "10.0.0.1");
     ck_assert_int_eq(tell(0, &m), 0);
     refusal(0, REFUSED_VERSION, "7 to 9");
     refusal(0, REFUSED_VERSION, "1 to 1");
     ck_assert(link_of[0].hung_up);
-    end_registry();
 }
 END_TEST
 
@@ -35,10 +33,8 @@ START_TEST(a_message_out_of_turn_breaks_the_protocol)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
 
-    begin_registry(true);
     hello(0, PEER_AGENT);
     ck_assert_int_eq(tell(0, &m), -1);
-    end_registry();
 }
 END_TEST
 
@@ -49,11 +45,9 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
                      .instance = { { 0xee } },
                      .failed = { .kind = FAILURE_EXIT, .code = 1 } };
 
-    begin_registry(true);
     run_job();
     ck_assert_int_eq(tell(0, &m), -1);
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
-    end_registry();
 }
 END_TEST
 
@@ -61,7 +55,6 @@ START_TEST(a_full_job_is_told_its_ranks)
 {
     const struct msg *m;
 
-    begin_registry(true);
     join_node(0);
     ck_assert_ptr_null(got(0, MSG_START));
     link_of[0].count = 0;
@@ -82,7 +75,6 @@ START_TEST(a_full_job_is_told_its_ranks)
     ck_assert_str_eq(m->start.address, "10.0.0.1");
     ck_assert_uint_eq(m->start.port, 1234);
     ck_assert_uint_eq(m->start.first_rank, 2);
-    end_registry();
 }
 END_TEST
 
@@ -103,7 +95,6 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     char host[HOST_NAME_MAX_BYTES + 1] = "";
     struct msg m = { .type = MSG_DRAIN, .drain = { .node = "vm:1" } };
 
-    begin_registry(true);
     join_from(0, "vm", "vm");
     join_from(1, "vm", "vm:1");
     memset(host, 'x', sizeof(host) - 1);
@@ -116,7 +107,6 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
     join_from(4, "vm", "vm"); /* it has come back, or nobody else answers to that */
-    end_registry();
 }
 END_TEST
 
@@ -147,7 +137,6 @@ START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
 {
     static const char *const role[] = { "trainer", "", "trainer", "reader", "default" };
 
-    begin_registry(true);
     for (unsigned c = 0; c < 5; c++)
         join_as(c, role[c]);
     start_is(0, 0, 0, 4);
@@ -156,7 +145,6 @@ START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
     start_is(2, 3, 1, 4);
     start_is(3, 6, 0, 4);
     start_is(4, 10, 2, 7);
-    end_registry();
 }
 END_TEST
 
@@ -164,7 +152,6 @@ START_TEST(what_cannot_be_a_member_is_told_why)
 {
     struct msg m;
 
-    begin_registry(true);
     join_node(0);
     for (unsigned c = 1; c < 6; c++)
         hello(c, PEER_AGENT);
@@ -193,7 +180,6 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     tell(1, &m);
     refusal(1, REFUSED_CONFIG, "0 workers");
     ck_assert_uint_eq(registry_jobs(g)->membership.tally.live, 1);
-    end_registry();
 }
 END_TEST
 
@@ -201,13 +187,11 @@ START_TEST(a_programs_name_may_be_lost_on_its_way)
 {
     struct msg m = join_message(1, "resnet");
 
-    begin_registry(true);
     join_node(0);
     hello(1, PEER_AGENT);
     strcpy(m.join.config.program, "tr?in.py"); /* it was not UTF-8 */
     tell(1, &m);
     ck_assert_ptr_nonnull(got(1, MSG_JOINED));
-    end_registry();
 }
 END_TEST
 
@@ -235,7 +219,6 @@ START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
-    begin_registry(true);
     take_a_place();
     ck_assert(ask_for_a_taken_place(1)->retry); /* it may have died just now */
     pass_ticks(500);
@@ -247,7 +230,6 @@ START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
     ck_assert_int_eq(tell(0, &beat), 0);
     pass_ticks(100);
     ck_assert(!ask_for_a_taken_place(2)->retry);
-    end_registry();
 }
 END_TEST
 
@@ -255,14 +237,12 @@ START_TEST(a_node_rank_of_one_who_was_lost_is_free)
 {
     struct msg m = join_message(1, "resnet");
 
-    begin_registry(true);
     take_a_place();
     ck_assert(ask_for_a_taken_place(1)->retry);
     pass_ticks(3100);
     m.join.node_rank = 1;
     tell(1, &m);
     ck_assert_ptr_nonnull(got(1, MSG_JOINED));
-    end_registry();
 }
 END_TEST
 
@@ -270,7 +250,6 @@ START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
-    begin_registry(true);
     take_a_place();
     ck_assert(ask_for_a_taken_place(1)->retry);
     for (int i = 0; i < 30; i++) {
@@ -278,7 +257,6 @@ START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
         ck_assert_int_eq(tell(0, &beat), 0);
     }
     ck_assert(ask_for_a_taken_place(2)->retry);
-    end_registry();
 }
 END_TEST
 
@@ -286,7 +264,6 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 {
     struct msg m;
 
-    begin_registry(false);
     hello(0, PEER_AGENT);
     m = join_message(0, "none");
     tell(0, &m);
@@ -295,7 +272,6 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     m = join_message(1, "other");
     tell(1, &m);
     refusal(1, REFUSED_FULL, "it serves none");
-    end_registry();
 }
 END_TEST
 
@@ -303,7 +279,6 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
 {
     struct msg m = join_message(1, "resnet");
 
-    begin_registry(false);
     link_of[0].peer = registry_connect(g, &link_of[0], "");
     join_node(0);
     hello(1, PEER_AGENT);
@@ -311,7 +286,6 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
     tell(1, &m);
     ck_assert(got(1, MSG_START)->start.host_store);
     ck_assert_str_eq(got(1, MSG_MEMBERS)->members.addresses, "10.0.0.2 rendezvous");
-    end_registry();
 }
 END_TEST
 
@@ -333,7 +307,6 @@ END_TEST
 
 START_TEST(an_empty_first_forming_is_forgotten)
 {
-    begin_registry(true);
     join_node(0);
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
@@ -341,7 +314,6 @@ START_TEST(an_empty_first_forming_is_forgotten)
     for (int i = 0; i < 100; i++)
         registry_tick(g, now + 50u * (unsigned)i, now);
     ck_assert_ptr_null(registry_jobs(g));
-    end_registry();
 }
 END_TEST
 
@@ -351,7 +323,6 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 5 };
 
-    begin_registry(true);
     hello(0, PEER_AGENT);
     link_of[0].count = 0;
     ck_assert(registry_unreadable(g, link_of[0].peer, &m, "JOIN: host is missing"));
@@ -362,7 +333,6 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
     hello(1, PEER_CTL);
     m.type = MSG_JOIN;
     ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
-    end_registry();
 }
 END_TEST
 
@@ -391,7 +361,6 @@ START_TEST(who_waits_is_told_who_was_refused)
 {
     struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
 
-    begin_registry(true);
     join_node(0);
     hello(1, PEER_AGENT);
     m.join.config.spares = 2;
@@ -415,7 +384,6 @@ START_TEST(who_waits_is_told_who_was_refused)
     report(0, MSG_STORE_READY);
     tell(0, &beat);
     ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused, "");
-    end_registry();
 }
 END_TEST
 
@@ -423,7 +391,6 @@ START_TEST(other_arguments_are_told_once)
 {
     struct msg m = join_message(1, "resnet");
 
-    begin_registry(true);
     join_node(0);
     hello(1, PEER_AGENT);
     strcpy(m.join.config.arguments_hash, "other");
@@ -439,7 +406,6 @@ START_TEST(other_arguments_are_told_once)
     tell(2, &m);
     ck_assert_ptr_nonnull(got(2, MSG_JOINED));
     ck_assert_ptr_null(got(0, MSG_NOTICE));
-    end_registry();
 }
 END_TEST
 
@@ -566,31 +532,48 @@ START_TEST(a_result_outlives_the_daemon)
 }
 END_TEST
 
+static void begin_standalone(void)
+{
+    begin_registry(true);
+}
+
+static void begin_embedded(void)
+{
+    begin_registry(false);
+}
+
 static Suite *registry_suite(void)
 {
     Suite *s = suite_create("registry");
-    TCase *tc = tcase_create("registry");
+    TCase *tc = tcase_create("standalone");
 
     tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
+    tcase_add_checked_fixture(tc, begin_standalone, end_registry);
     tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
     tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
-    tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
     tcase_add_test(tc, nodes_of_one_host_have_names_of_their_own);
+    tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
     tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
     tcase_add_test(tc, a_node_rank_of_one_who_was_lost_is_free);
     tcase_add_test(tc, who_asked_for_a_node_rank_long_ago_has_given_up);
-    tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
-    tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
-    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
-    tcase_add_test(tc, nodes_differ_if_any_setting_does);
     tcase_add_test(tc, who_waits_is_told_who_was_refused);
     tcase_add_test(tc, other_arguments_are_told_once);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("embedded");
+    tcase_add_checked_fixture(tc, begin_embedded, end_registry);
+    tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
+    tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("of its own");
+    tcase_set_timeout(tc, 20);
+    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
+    tcase_add_test(tc, nodes_differ_if_any_setting_does);
     tcase_add_test(tc, the_result_names_what_came_afterwards);
     tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
     tcase_add_test(tc, roles_outlive_the_daemon);

@@ -21,7 +21,6 @@ START_TEST(a_waiting_node_is_told_what_is_missing)
     struct msg m = { .type = MSG_HEARTBEAT };
     const struct msg *beat;
 
-    begin_registry(true);
     join_node(0);
     ck_assert_int_eq(tell(0, &m), 0);
     beat = got(0, MSG_BEAT);
@@ -29,7 +28,6 @@ START_TEST(a_waiting_node_is_told_what_is_missing)
     ck_assert_uint_eq(beat->beat.present, 1);
     ck_assert_uint_eq(beat->beat.wanted, 2);
     ck_assert_uint_gt(beat->beat.left_ms, 50000);
-    end_registry();
 }
 END_TEST
 
@@ -37,7 +35,6 @@ START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
 {
     const struct msg *m;
 
-    begin_registry(true);
     run_job();
     for (int round = 0; round < 2; round++) {
         link_of[0].count = 0;
@@ -55,7 +52,6 @@ START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
     ck_assert_str_eq(m->done.failure.said, "it broke");
     ck_assert_str_eq(m->done.failure.host, "node-1");
     ck_assert_ptr_nonnull(got(0, MSG_DONE));
-    end_registry();
 }
 END_TEST
 
@@ -64,7 +60,6 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
     struct msg follow = { .type = MSG_EVENTS, .events = { .follow = true } };
     char said[4096] = "";
 
-    begin_registry(true);
     run_job();
     report(1, MSG_FAILED);
     report(1, MSG_STOPPED);
@@ -83,7 +78,6 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
             strcat(strcat(said, link_of[2].got[i].event.text), "; ");
     ck_assert_msg(strstr(said, "node-0 was lost: its workers did not end in time"),
                   "\"%s\"", said);
-    end_registry();
 }
 END_TEST
 
@@ -101,7 +95,6 @@ START_TEST(a_hang_is_told_with_what_every_rank_does)
     struct msg failed = { .type = MSG_FAILED, .epoch = 1 };
     const struct job *job;
 
-    begin_registry(true);
     run_job();
     failed.failed.kind = FAILURE_HANG;
     failed.failed.rank = 1;
@@ -118,19 +111,16 @@ START_TEST(a_hang_is_told_with_what_every_rank_does)
         note(0, 1, "more and more");
     ck_assert_uint_lt(strlen(job->failure.said), sizeof(job->failure.said));
     ck_assert_uint_eq(job->notes, NOTES_PER_EPOCH_MAX);
-    end_registry();
 }
 END_TEST
 
 START_TEST(another_failure_asks_for_no_notes)
 {
-    begin_registry(true);
     run_job();
     report(1, MSG_FAILED);
     ck_assert(!got(0, MSG_STOP)->stop.hang);
     note(0, 1, "rank 0 waits");
     ck_assert_str_eq(registry_jobs(g)->failure.said, "it broke");
-    end_registry();
 }
 END_TEST
 
@@ -139,7 +129,6 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
     struct id128 first;
     struct msg bye = { .type = MSG_BYE };
 
-    begin_registry(true);
     run_job();
     first = registry_jobs(g)->membership.instance;
     report(0, MSG_FINISHED);
@@ -150,7 +139,6 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
     ck_assert(registry_is_idle(g));
     join_node(2);
     ck_assert(!id128_equal(&first, &registry_jobs(g)->membership.instance));
-    end_registry();
 }
 END_TEST
 
@@ -164,7 +152,6 @@ static void ask_status(unsigned c, const char *run_id)
 
 START_TEST(finished_jobs_give_way_to_new_ones)
 {
-    begin_registry(true);
     hello(0, PEER_AGENT);
     for (unsigned i = 0; i <= JOBS_MAX; i++) {
         struct msg bye = { .type = MSG_BYE }, m;
@@ -185,7 +172,6 @@ START_TEST(finished_jobs_give_way_to_new_ones)
     refusal(1, REFUSED_UNKNOWN, "job-0");
     ask_status(1, "job-1");
     ck_assert_ptr_nonnull(got(1, MSG_JOB_STATUS));
-    end_registry();
 }
 END_TEST
 
@@ -214,7 +200,6 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
 {
     struct msg m = { .type = MSG_RESUME };
 
-    begin_registry(true);
     run_job();
     hello(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
@@ -227,7 +212,6 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     tell(2, &m);
     refusal(2, REFUSED_FENCED, "no longer part");
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
-    end_registry();
 }
 END_TEST
 
@@ -235,7 +219,6 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
 {
     struct msg m = { .type = MSG_RESUME };
 
-    begin_registry(true);
     run_job();
     hello(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
@@ -248,7 +231,6 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
     ck_assert_uint_eq(registry_jobs(g)->membership.tally.disconnected, 0);
-    end_registry();
 }
 END_TEST
 
@@ -259,7 +241,6 @@ START_TEST(status_shows_jobs_and_nodes)
     struct msg m = { .type = MSG_STATUS };
     unsigned nodes = 0;
 
-    begin_registry(true);
     run_job();
     hello(4, PEER_CTL);
     tell(4, &m);
@@ -277,7 +258,6 @@ START_TEST(status_shows_jobs_and_nodes)
     strcpy(m.status.run_id, "nosuch");
     tell(4, &m);
     refusal(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
-    end_registry();
 }
 END_TEST
 
@@ -287,7 +267,6 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
     struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat.containment = "session" };
     const struct msg_node_status *status;
 
-    begin_registry(true);
     run_job();
     tell(0, &beat);
     hello(4, PEER_CTL);
@@ -295,7 +274,6 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
     status = &got(4, MSG_NODE_STATUS)->node_status;
     ck_assert_str_eq(status->containment, "session");
     ck_assert_str_eq(status->progress.containment, "");
-    end_registry();
 }
 END_TEST
 
@@ -303,7 +281,6 @@ START_TEST(events_are_told_and_followed)
 {
     struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
 
-    begin_registry(true);
     join_node(0);
     hello(4, PEER_CTL);
     tell(4, &m);
@@ -313,7 +290,6 @@ START_TEST(events_are_told_and_followed)
     join_node(1);
     ck_assert_str_eq(link_of[4].got[0].event.kind, "joined");
     ck_assert_str_eq(link_of[4].got[1].event.kind, "formed");
-    end_registry();
 }
 END_TEST
 
@@ -330,7 +306,6 @@ static void join_elastic(unsigned c)
 
 START_TEST(a_node_in_quarantine_is_not_who_has_joined)
 {
-    begin_registry(true);
     join_elastic(0);
     join_elastic(1);
     pass_ticks(1100);
@@ -342,7 +317,6 @@ START_TEST(a_node_in_quarantine_is_not_who_has_joined)
     report(0, MSG_STORE_READY);
     join_elastic(2);
     ck_assert_str_eq(got(0, MSG_STOP)->stop.text, "node-2 has joined");
-    end_registry();
 }
 END_TEST
 
@@ -350,7 +324,6 @@ START_TEST(an_operator_stops_and_drains)
 {
     struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
 
-    begin_registry(true);
     run_job();
     join_node(2); /* a spare */
     hello(4, PEER_CTL);
@@ -376,16 +349,21 @@ START_TEST(an_operator_stops_and_drains)
     tell(4, &stop);
     ck_assert_ptr_nonnull(got(4, MSG_ACK));
     ck_assert_int_eq(got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
-    end_registry();
 }
 END_TEST
+
+static void begin_standalone(void)
+{
+    begin_registry(true);
+}
 
 static Suite *registry_course_suite(void)
 {
     Suite *s = suite_create("registry_course");
-    TCase *tc = tcase_create("registry_course");
+    TCase *tc = tcase_create("standalone");
 
     tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
+    tcase_add_checked_fixture(tc, begin_standalone, end_registry);
     tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
     tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
     tcase_add_test(tc, a_node_whose_workers_do_not_end_is_lost_for_that);
@@ -393,7 +371,6 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, another_failure_asks_for_no_notes);
     tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
     tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
-    tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
     tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
@@ -401,6 +378,10 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, events_are_told_and_followed);
     tcase_add_test(tc, a_node_in_quarantine_is_not_who_has_joined);
     tcase_add_test(tc, an_operator_stops_and_drains);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("of its own");
+    tcase_set_timeout(tc, 20);
+    tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
     suite_add_tcase(s, tc);
     return s;
 }
