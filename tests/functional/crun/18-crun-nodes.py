@@ -25,14 +25,15 @@ SHOW = ("echo rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK/"
 
 
 def ranks(*processes):
-    """{rank: {name: value}} of all workers, the last line of each."""
+    """{rank: {name: value}} of the workers of the newest epoch, the last line of each."""
     found = {}
     for p in processes:
         for line in p.out.splitlines():
             if line.startswith("rank="):
                 facts = dict(word.split("=", 1) for word in line.split())
                 found[int(facts["rank"])] = facts
-    return found
+    newest = max((int(f["epoch"]) for f in found.values()), default=0)
+    return {rank: f for rank, f in found.items() if int(f["epoch"]) == newest}
 
 
 def static(cluster, index, workers, *rest, nnodes=2, flags=()):
