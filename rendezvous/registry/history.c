@@ -50,8 +50,3 @@ const struct msg_event *history_next(const struct history *h, uint64_t since,
     }
     return NULL;
 }
-
-uint64_t history_last(const struct history *h)
-{
-    return h->last;
-}

@@ -23,6 +23,4 @@ uint64_t history_add(struct history *h, struct msg_event *event);
 const struct msg_event *history_next(const struct history *h, uint64_t since,
                                      const char *run_id);
 
-uint64_t history_last(const struct history *h);
-
 #endif

@@ -214,7 +214,7 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
 
 /* -- messages --------------------------------------------------------------------- */
 
-static int on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
+static void on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     const struct msg_hello *h = &m->hello;
     struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
@@ -228,7 +228,7 @@ static int on_hello(struct registry *g, struct registry_peer *p, const struct ms
             *h->software ? h->software : "the other side", h->version_min,
             h->version_max);
         g->config.hang_up(g->config.arg, p->conn);
-        return 0;
+        return;
     }
     p->phase = h->role == PEER_CTL ? PROTO_CTL : PROTO_AGENT;
     reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
@@ -237,14 +237,11 @@ static int on_hello(struct registry *g, struct registry_peer *p, const struct ms
     snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
              g->config.software);
     registry_send(p, &reply);
-    return 0;
 }
 
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e)
 {
-    registry_handler *fn;
-
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
     if (!proto_allowed(m->type, p->phase))
@@ -255,10 +252,12 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         !id128_equal(&m->instance, &p->job->membership.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
     if (p->phase == PROTO_NEW)
-        return on_hello(g, p, m);
-    fn = p->phase == PROTO_CTL ? registry_ctl_handlers[m->type]
-                               : registry_agent_handlers[m->type];
-    return fn(g, p, m, e);
+        on_hello(g, p, m);
+    else if (p->phase == PROTO_CTL)
+        registry_ctl_handlers[m->type](g, p, m);
+    else
+        registry_agent_handlers[m->type](g, p, m);
+    return 0;
 }
 
 bool registry_unreadable(struct registry *g, struct registry_peer *p,

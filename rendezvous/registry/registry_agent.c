@@ -231,21 +231,19 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
                     host, job->membership.config.program, other);
 }
 
-static int on_join(struct registry *g, struct registry_peer *p, const struct msg *m,
-                   struct err *e)
+static void on_join(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
                                    .incarnation = m->join.incarnation };
     enum membership_verdict verdict;
     struct job *job;
 
-    (void)e;
     if (*m->join.unfit) {
         refuse_unfit(g, p, m);
-        return 0;
+        return;
     }
     if (!is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
-        return 0;
+        return;
     ev.join.workers = m->join.workers;
     ev.join.wanted_slot = m->join.node_rank < 0 ? MEMBERSHIP_NONE
                                                 : (uint32_t)m->join.node_rank;
@@ -256,18 +254,15 @@ static int on_join(struct registry *g, struct registry_peer *p, const struct msg
         refuse_join(p, m, job, verdict);
     else
         compare_arguments(g, p, m);
-    return 0;
 }
 
-static int on_resume(struct registry *g, struct registry_peer *p, const struct msg *m,
-                     struct err *e)
+static void on_resume(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
                                    .node = m->resume.node,
                                    .incarnation = m->resume.incarnation };
     struct job *job = registry_find(g, m->resume.run_id);
 
-    (void)e;
     if (!job)
         registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",
                         m->resume.run_id);
@@ -278,17 +273,16 @@ static int on_resume(struct registry *g, struct registry_peer *p, const struct m
             "launch",
             m->resume.run_id);
     else if (registry_step(g, job, &ev, p, m, NULL) == MEMBERSHIP_OK)
-        return 0;
+        return;
     else if (job->membership.state == JOB_DONE)
         registry_send_done(p, job, false);
     else
         registry_refuse(
             p, m, REFUSED_FENCED, false,
             "this node was taken for lost and is no longer part of the job");
-    return 0;
 }
 
-/* -- reports ---------------------------------------------------------------------- */
+/* -- signs of life ---------------------------------------------------------------- */
 
 static struct membership_event event_of(const struct registry_peer *p,
                                         const struct msg *m,
@@ -300,16 +294,6 @@ static struct membership_event event_of(const struct registry_peer *p,
         .epoch = m->epoch,
         .incarnation = p->job->membership.node[p->node].incarnation
     };
-}
-
-/* Every report is answered, also one that came too late to mean anything. */
-static int report(struct registry *g, struct registry_peer *p, const struct msg *m,
-                  const struct membership_event *ev)
-{
-    /* the job may let the node go in this very step */
-    registry_acknowledge(p, m);
-    registry_step(g, p->job, ev, p, m, NULL);
-    return 0;
 }
 
 static void job_messages_waiting(const struct registry *g,
@@ -344,13 +328,12 @@ static void say_missing(const struct job *job, struct msg_beat *b)
                                      "%s%" PRIu32, used ? ", " : "", slot);
 }
 
-static int on_heartbeat(struct registry *g, struct registry_peer *p,
-                        const struct msg *m, struct err *e)
+static void on_heartbeat(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_HEARTBEAT);
     struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
 
-    (void)e;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
     if (p->job->membership.state == JOB_FORMING &&
@@ -360,133 +343,118 @@ static int on_heartbeat(struct registry *g, struct registry_peer *p,
         memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
     }
     registry_send(p, &beat);
-    return 0;
 }
 
-static int on_store_ready(struct registry *g, struct registry_peer *p,
-                          const struct msg *m, struct err *e)
+static void on_bye(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_STORE_READY);
+    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_BYE);
+
+    registry_step(g, p->job, &ev, p, m, NULL);
+}
+
+/* -- reports ---------------------------------------------------------------------- */
+
+static void take_store_ready(struct registry_peer *p, const struct msg *m,
+                             struct membership_event *ev)
+{
     const struct membership *membership = &p->job->membership;
     const struct job_node *n = p->job->node[p->node];
     const char *address = *m->store_ready.address ? m->store_ready.address
                           : *n->address           ? n->address
                                                   : n->seen;
 
-    (void)e;
+    (void)ev;
     if (p->node == membership->leader && m->epoch == membership->epoch &&
         !membership->store_ready) {
         snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
         p->job->store_port = m->store_ready.port;
     }
-    return report(g, p, m, &ev);
 }
 
-static int on_failed(struct registry *g, struct registry_peer *p, const struct msg *m,
-                     struct err *e)
+static void take_failed(struct registry_peer *p, const struct msg *m,
+                        struct membership_event *ev)
 {
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_FAILED);
-
-    (void)e;
-    ev.at_ms = m->failed.at_ms;
-    ev.final = m->failed.final;
-    ev.exit_code = job_exit_code(&m->failed);
-    return report(g, p, m, &ev);
+    (void)p;
+    ev->at_ms = m->failed.at_ms;
+    ev->final = m->failed.final;
+    ev->exit_code = job_exit_code(&m->failed);
 }
 
-static int on_finished(struct registry *g, struct registry_peer *p, const struct msg *m,
-                       struct err *e)
+static void take_leave(struct registry_peer *p, const struct msg *m,
+                       struct membership_event *ev)
 {
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_FINISHED);
-
-    (void)e;
-    return report(g, p, m, &ev);
-}
-
-static int on_stopped(struct registry *g, struct registry_peer *p, const struct msg *m,
-                      struct err *e)
-{
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_STOPPED);
-
-    (void)e;
-    return report(g, p, m, &ev);
-}
-
-static int on_checkpointed(struct registry *g, struct registry_peer *p,
-                           const struct msg *m, struct err *e)
-{
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_CHECKPOINTED);
-
-    (void)e;
-    return report(g, p, m, &ev);
-}
-
-static int on_leave(struct registry *g, struct registry_peer *p, const struct msg *m,
-                    struct err *e)
-{
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_LEAVE);
     const char *host = p->job->node[p->node]->host;
 
-    (void)e;
-    ev.exit_code = m->leave.exit_code;
-    ev.now = m->leave.now;
-    registry_tell(g, p->job, "leaving", host, "%s wants to leave%s: %s", host,
-                  ev.now ? " at once" : "", m->leave.reason);
-    return report(g, p, m, &ev);
+    ev->exit_code = m->leave.exit_code;
+    ev->now = m->leave.now;
+    registry_tell(p->registry, p->job, "leaving", host, "%s wants to leave%s: %s", host,
+                  ev->now ? " at once" : "", m->leave.reason);
 }
 
-static int on_end(struct registry *g, struct registry_peer *p, const struct msg *m,
-                  struct err *e)
+static void take_end(struct registry_peer *p, const struct msg *m,
+                     struct membership_event *ev)
 {
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_END);
     const char *host = p->job->node[p->node]->host;
 
-    (void)e;
-    ev.exit_code = m->end.exit_code;
-    ev.now = m->end.now;
-    registry_tell(g, p->job, "ending", host, "%s ends the job: %s", host,
+    ev->exit_code = m->end.exit_code;
+    ev->now = m->end.now;
+    registry_tell(p->registry, p->job, "ending", host, "%s ends the job: %s", host,
                   m->end.reason);
-    return report(g, p, m, &ev);
 }
 
 /* For people; it changes nothing but what they are told. */
-static int on_note(struct registry *g, struct registry_peer *p, const struct msg *m,
-                   struct err *e)
+static void take_note(struct registry_peer *p, const struct msg *m,
+                      struct membership_event *ev)
 {
-    struct membership_event ev = event_of(p, m,
-                                          MEMBERSHIP_EV_HEARTBEAT); /* a sign of life */
     struct job *job = p->job;
     const char *kind = proto_note_name(m->note.kind);
     const char *host = job->node[p->node]->host;
 
-    (void)e;
-    if (m->epoch == job->membership.epoch && job->notes < NOTES_PER_EPOCH_MAX) {
-        job->notes++;
-        if (m->note.kind == NOTE_PREFLIGHT)
-            registry_notice(g, job, kind, host, "%s", m->note.text);
-        else
-            registry_tell(g, job, kind, host, "%s", m->note.text);
-        if (job->membership.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
-            job_add_rank_note(job, host, m->note.text);
-    }
-    return report(g, p, m, &ev);
+    (void)ev;
+    if (m->epoch != job->membership.epoch || job->notes >= NOTES_PER_EPOCH_MAX)
+        return;
+    job->notes++;
+    if (m->note.kind == NOTE_PREFLIGHT)
+        registry_notice(p->registry, job, kind, host, "%s", m->note.text);
+    else
+        registry_tell(p->registry, job, kind, host, "%s", m->note.text);
+    if (job->membership.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
+        job_add_rank_note(job, host, m->note.text);
 }
 
-static int on_bye(struct registry *g, struct registry_peer *p, const struct msg *m,
-                  struct err *e)
-{
-    struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_BYE);
+/* What becomes of a report: an event, and what else of it is to be kept or told. */
+static const struct {
+    enum membership_event_type event;
+    void (*take)(struct registry_peer *p, const struct msg *m,
+                 struct membership_event *ev); /* NULL: nothing */
+} reports[MSG_TYPE_MAX] = {
+    [MSG_STORE_READY] = { MEMBERSHIP_EV_STORE_READY, take_store_ready },
+    [MSG_FAILED] = { MEMBERSHIP_EV_FAILED, take_failed },
+    [MSG_FINISHED] = { MEMBERSHIP_EV_FINISHED, NULL },
+    [MSG_STOPPED] = { MEMBERSHIP_EV_STOPPED, NULL },
+    [MSG_CHECKPOINTED] = { MEMBERSHIP_EV_CHECKPOINTED, NULL },
+    [MSG_LEAVE] = { MEMBERSHIP_EV_LEAVE, take_leave },
+    [MSG_END] = { MEMBERSHIP_EV_END, take_end },
+    [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT,
+                   take_note }, /* it shows that the node lives */
+};
 
-    (void)e;
+/* Every report is answered, also one that came too late to mean anything. */
+static void on_report(struct registry *g, struct registry_peer *p, const struct msg *m)
+{
+    struct membership_event ev = event_of(p, m, reports[m->type].event);
+
+    if (reports[m->type].take)
+        reports[m->type].take(p, m, &ev);
+    registry_acknowledge(p, m); /* the step may let the node go */
     registry_step(g, p->job, &ev, p, m, NULL);
-    return 0;
 }
 
 registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
     [MSG_JOIN] = on_join,           [MSG_RESUME] = on_resume,
-    [MSG_HEARTBEAT] = on_heartbeat, [MSG_STORE_READY] = on_store_ready,
-    [MSG_FAILED] = on_failed,       [MSG_FINISHED] = on_finished,
-    [MSG_STOPPED] = on_stopped,     [MSG_CHECKPOINTED] = on_checkpointed,
-    [MSG_LEAVE] = on_leave,         [MSG_END] = on_end,
-    [MSG_NOTE] = on_note,           [MSG_BYE] = on_bye,
+    [MSG_HEARTBEAT] = on_heartbeat, [MSG_BYE] = on_bye,
+    [MSG_STORE_READY] = on_report,  [MSG_FAILED] = on_report,
+    [MSG_FINISHED] = on_report,     [MSG_STOPPED] = on_report,
+    [MSG_CHECKPOINTED] = on_report, [MSG_LEAVE] = on_report,
+    [MSG_END] = on_report,          [MSG_NOTE] = on_report,
 };

@@ -168,17 +168,14 @@ static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
     return 0;
 }
 
-static int on_status(struct registry *g, struct registry_peer *p, const struct msg *m,
-                     struct err *e)
+static void on_status(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     const struct job *job;
 
-    (void)e;
     if (!*m->status.run_id)
         end_list(p, m, send_jobs(g, p, m));
     else if ((job = wanted_job(g, p, m, m->status.run_id)))
         end_list(p, m, send_nodes(g, p, m, job));
-    return 0;
 }
 
 /* -- events ----------------------------------------------------------------------- */
@@ -190,18 +187,16 @@ static void send_event(struct registry_peer *p, const struct msg_event *event)
     registry_send(p, &m);
 }
 
-static int on_events(struct registry *g, struct registry_peer *p, const struct msg *m,
-                     struct err *e)
+static void on_events(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     uint64_t last = m->events.since;
     const char *run_id = m->events.run_id;
     const struct msg_event *event;
 
-    (void)e;
     /* who follows may wait for a job that is yet to come */
     if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
         !wanted_job(g, p, m, run_id))
-        return 0;
+        return;
     while ((event = history_next(g->history, last, run_id))) {
         send_event(p, event);
         last = event->number;
@@ -213,7 +208,6 @@ static int on_events(struct registry *g, struct registry_peer *p, const struct m
         p->next_follower = g->followers;
         g->followers = p;
     }
-    return 0;
 }
 
 void registry_follow_news(struct registry *g, const struct msg_event *event)
@@ -235,8 +229,8 @@ void registry_unfollow(struct registry_peer *p)
 
 /* -- orders ----------------------------------------------------------------------- */
 
-static int on_stop_job(struct registry *g, struct registry_peer *p, const struct msg *m,
-                       struct err *e)
+static void on_stop_job(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_END,
                                    .node = MEMBERSHIP_NONE,
@@ -244,19 +238,17 @@ static int on_stop_job(struct registry *g, struct registry_peer *p, const struct
                                    .now = m->stop_job.now };
     struct job *job = wanted_job(g, p, m, m->stop_job.run_id);
 
-    (void)e;
     if (!job)
-        return 0;
+        return;
     if (job->membership.state == JOB_DONE) {
         registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
                         job->run_id, job->text);
-        return 0;
+        return;
     }
     registry_tell(g, job, "ending", "", "the operator at %s ends the job",
                   *p->address ? p->address : "this machine");
     registry_step(g, job, &ev, p, m, NULL);
     registry_acknowledge(p, m);
-    return 0;
 }
 
 /* By host name, or by slot where it is a number. */
@@ -302,22 +294,20 @@ static void describe_drain(const struct job *job, uint32_t node, char *text,
                      : "");
 }
 
-static int on_drain(struct registry *g, struct registry_peer *p, const struct msg *m,
-                    struct err *e)
+static void on_drain(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct job *job = wanted_job(g, p, m, m->drain.run_id);
     struct membership_event ev = { .type = MEMBERSHIP_EV_DRAIN };
     struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
     const char *host;
 
-    (void)e;
     if (!job)
-        return 0;
+        return;
     ev.node = find_node(job, m->drain.node);
     if (ev.node == MEMBERSHIP_NONE) {
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "job \"%s\" has no node \"%s\"",
                         job->run_id, m->drain.node);
-        return 0;
+        return;
     }
     ev.incarnation = job->membership.node[ev.node].incarnation;
     host = job->node[ev.node]->host;
@@ -335,7 +325,6 @@ static int on_drain(struct registry *g, struct registry_peer *p, const struct ms
         registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already", host);
         break;
     }
-    return 0;
 }
 
 registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {

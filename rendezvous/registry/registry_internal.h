@@ -43,8 +43,8 @@ struct registry_step {
     const struct msg *msg;      /* what it sent, or NULL */
 };
 
-typedef int registry_handler(struct registry *g, struct registry_peer *p,
-                             const struct msg *m, struct err *e);
+typedef void registry_handler(struct registry *g, struct registry_peer *p,
+                              const struct msg *m);
 
 /* registry.c */
 struct job *registry_find(const struct registry *g, const char *run_id);

@@ -16,7 +16,8 @@
 
 /*
  * How a step goes: whatever happens is an event, transitions[state][event] has its
- * handler, and pairs that are not there mean nothing. Only enter() changes the state.
+ * handler, and pairs that are not there mean nothing. Only session_enter() changes the
+ * state.
  *
  * Three times stand in every state, and session_next_tick is the earliest of them:
  * when to do what the state is for (connect, heartbeat), when to give the connection
@@ -24,7 +25,7 @@
  */
 #define NEVER UINT64_MAX
 
-enum event {
+enum session_event {
     EV_STRANGE, /* a message that means nothing to an agent */
     EV_CONNECTED,
     EV_LOST,
@@ -57,7 +58,7 @@ struct session {
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    struct session_identity place;
+    struct session_identity identity;
 
     /* ATTACHED */
     struct lease lease;
@@ -69,121 +70,122 @@ struct session {
     bool report_again; /* one was refused for now: all go with the next heartbeat */
 };
 
-struct step {
-    struct session *m;
+struct session_step {
+    struct session *session;
     const struct msg *msg;
     const char *why;
     uint64_t now;
 };
 
-typedef void handler(struct step *s);
+typedef void session_handler(struct session_step *step);
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t earlier_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static void enter(struct session *m, enum session_state to, uint64_t now)
+static void session_enter(struct session *s, enum session_state to, uint64_t now)
 {
-    assert(m->state != SESSION_OVER);
-    if (m->state == SESSION_ATTACHED)
-        m->out_since = now;
-    m->state = to;
-    m->entered_at = now;
-    m->connecting = false;
+    assert(s->state != SESSION_OVER);
+    if (s->state == SESSION_ATTACHED)
+        s->out_since = now;
+    s->state = to;
+    s->entered_at = now;
+    s->connecting = false;
     if (to != SESSION_ATTACHED)
         return;
-    lease_begin(&m->lease, m->place.joined.lease_ms, m->asked_at, now);
-    m->beat_at = now + 1 + backoff_below(&m->backoff, lease_beat_ms(&m->lease));
+    lease_begin(&s->lease, s->identity.joined.lease_ms, s->asked_at, now);
+    s->beat_at = now + 1 + backoff_below(&s->backoff, lease_beat_ms(&s->lease));
 }
 
-static void send_msg(void *arg, struct msg *msg)
+static void session_send(void *arg, struct msg *msg)
 {
-    struct session *m = arg;
+    struct session *s = arg;
 
-    msg->instance = m->place.instance;
-    m->calls.send(m->calls.arg, msg);
+    msg->instance = s->identity.instance;
+    s->calls.send(s->calls.arg, msg);
 }
 
 /* -- the end ---------------------------------------------------------------------- */
 
-static bool has_connection(const struct session *m)
+static bool has_connection(const struct session *s)
 {
-    return m->state != SESSION_APART || m->connecting;
+    return s->state != SESSION_APART || s->connecting;
 }
 
 /* The caller's last order, if any, follows. */
-static void end(struct step *s)
+static void session_end(struct session_step *step)
 {
-    struct session *m = s->m;
-    bool connected = has_connection(m);
+    struct session *s = step->session;
+    bool connected = has_connection(s);
 
-    outbox_clear(&m->reports);
-    enter(m, SESSION_OVER, s->now);
+    outbox_clear(&s->reports);
+    session_enter(s, SESSION_OVER, step->now);
     if (connected)
-        m->calls.disconnect(m->calls.arg);
+        s->calls.disconnect(s->calls.arg);
 }
 
-static void on_give_up(struct step *s)
+static void on_give_up(struct session_step *step)
 {
-    struct session *m = s->m;
-    bool fenced = m->config.strict_fence && m->state == SESSION_ATTACHED;
+    struct session *s = step->session;
+    bool fenced = s->config.strict_fence && s->state == SESSION_ATTACHED;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
-    if (!m->place.known)
+    if (!s->identity.known)
         snprintf(text, sizeof(text), "rendezvous not reachable for %.1f s%s%s",
-                 m->config.connect_for_ms / 1e3, *m->why ? ": " : "", m->why);
+                 s->config.connect_for_ms / 1e3, *s->why ? ": " : "", s->why);
     else if (fenced)
         snprintf(text, sizeof(text), "rendezvous silent for 0.8 of the lease of %.1f s",
-                 m->place.joined.lease_ms / 1e3);
+                 s->identity.joined.lease_ms / 1e3);
     else
         snprintf(text, sizeof(text), "rendezvous out of reach for %.1f s: %s",
-                 (double)(s->now - m->out_since) / 1e3, m->why);
-    end(s);
-    m->calls.abandoned(m->calls.arg, text);
+                 (double)(step->now - s->out_since) / 1e3, s->why);
+    session_end(step);
+    s->calls.abandoned(s->calls.arg, text);
 }
 
-static void on_bye(struct step *s)
+static void on_bye(struct session_step *step)
 {
-    struct msg bye = { .type = MSG_BYE, .epoch = s->m->orders.epoch };
+    struct msg bye = { .type = MSG_BYE, .epoch = step->session->orders.epoch };
 
-    if (s->m->state == SESSION_ATTACHED)
-        send_msg(s->m, &bye);
-    end(s);
+    if (step->session->state == SESSION_ATTACHED)
+        session_send(step->session, &bye);
+    session_end(step);
 }
 
 /* -- the connection --------------------------------------------------------------- */
 
 /* The connection, or the attempt at one, is gone. */
-static void on_lost(struct step *s)
+static void on_lost(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
 
-    if (!has_connection(m))
+    if (!has_connection(s))
         return;
-    if (m->orders.done) { /* nothing is left to be said */
-        enter(m, SESSION_OVER, s->now);
+    if (s->orders.done) { /* nothing is left to be said */
+        session_enter(s, SESSION_OVER, step->now);
         return;
     }
-    snprintf(m->why, sizeof(m->why), "%s", *s->why ? s->why : "connection closed");
-    m->retry_at = s->now +
-                  backoff_delay_ms(&m->backoff, session_identity_within_lease(
-                                                    &m->place, RECONNECT_DELAY_MS_MAX,
-                                                    HEARTBEATS_PER_LEASE));
-    enter(m, SESSION_APART, s->now);
-    if (!m->out)
-        m->calls.outage(m->calls.arg, true, m->why);
-    m->out = true;
+    snprintf(s->why, sizeof(s->why), "%s",
+             *step->why ? step->why : "connection closed");
+    s->retry_at = step->now + backoff_delay_ms(&s->backoff,
+                                               session_identity_within_lease(
+                                                   &s->identity, RECONNECT_DELAY_MS_MAX,
+                                                   HEARTBEATS_PER_LEASE));
+    session_enter(s, SESSION_APART, step->now);
+    if (!s->out)
+        s->calls.outage(s->calls.arg, true, s->why);
+    s->out = true;
 }
 
-static void drop_connection(struct step *s, const char *why)
+static void drop_connection(struct session_step *step, const char *why)
 {
-    s->m->calls.disconnect(s->m->calls.arg);
-    s->why = why;
-    on_lost(s);
+    step->session->calls.disconnect(step->session->calls.arg);
+    step->why = why;
+    on_lost(step);
 }
 
-static void on_timeout(struct step *s)
+static void on_timeout(struct session_step *step)
 {
     static const char *const why[SESSION_STATE_COUNT] = {
         [SESSION_APART] = "cannot connect in time",
@@ -192,189 +194,189 @@ static void on_timeout(struct step *s)
         [SESSION_ATTACHED] = "the rendezvous has been silent for a whole lease",
     };
 
-    drop_connection(s, why[s->m->state]);
+    drop_connection(step, why[step->session->state]);
 }
 
-static void on_retry(struct step *s)
+static void on_retry(struct session_step *step)
 {
-    s->m->connecting = true;
-    s->m->entered_at = s->now;
-    s->m->calls.connect(s->m->calls.arg);
+    step->session->connecting = true;
+    step->session->entered_at = step->now;
+    step->session->calls.connect(step->session->calls.arg);
 }
 
-static void on_connected(struct step *s)
+static void on_connected(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
                                     .version_max = PROTO_VERSION_MAX,
                                     .role = PEER_AGENT } };
 
-    if (!m->connecting)
+    if (!s->connecting)
         return;
     snprintf(hello.hello.software, sizeof(hello.hello.software), "%s",
-             m->config.software ? m->config.software : "");
-    enter(m, SESSION_GREETING, s->now);
-    send_msg(m, &hello);
+             s->config.software ? s->config.software : "");
+    session_enter(s, SESSION_GREETING, step->now);
+    session_send(s, &hello);
 }
 
-static void on_welcome(struct step *s)
+static void on_welcome(struct session_step *step)
 {
-    struct session *m = s->m;
-    struct msg ask = { .epoch = m->orders.epoch };
-    uint32_t version = s->msg->welcome.version;
+    struct session *s = step->session;
+    struct msg ask = { .epoch = s->orders.epoch };
+    uint32_t version = step->msg->welcome.version;
 
     if (version < PROTO_VERSION_MIN || version > PROTO_VERSION_MAX) {
-        drop_connection(s, "the rendezvous speaks another version of the protocol");
+        drop_connection(step, "the rendezvous speaks another version of the protocol");
         return;
     }
-    session_identity_ask(&m->place, &m->config.join, &ask);
-    m->place.durable = s->msg->welcome.durable;
-    m->asked_at = s->now;
-    enter(m, SESSION_JOINING, s->now);
-    send_msg(m, &ask);
+    session_identity_ask(&s->identity, &s->config.join, &ask);
+    s->identity.durable = step->msg->welcome.durable;
+    s->asked_at = step->now;
+    session_enter(s, SESSION_JOINING, step->now);
+    session_send(s, &ask);
 }
 
 /* HELLO, JOIN or RESUME is not taken. */
-static void on_entry_refused(struct step *s)
+static void on_entry_refused(struct session_step *step)
 {
-    if (s->msg->refused.retry) {
-        drop_connection(s, s->msg->refused.text);
+    if (step->msg->refused.retry) {
+        drop_connection(step, step->msg->refused.text);
         return;
     }
-    end(s);
-    s->m->calls.order(s->m->calls.arg, s->msg);
+    session_end(step);
+    step->session->calls.order(step->session->calls.arg, step->msg);
 }
 
 /* -- reports ---------------------------------------------------------------------- */
 
-static void send_reports(struct session *m)
+static void send_reports(struct session *s)
 {
-    m->report_again = false;
-    outbox_each(&m->reports, send_msg, m);
+    s->report_again = false;
+    outbox_each(&s->reports, session_send, s);
 }
 
-static void keep_report(struct step *s)
+static void keep_report(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
     struct msg *kept;
 
     /* the first failures are those that count */
-    if ((s->msg->type == MSG_FAILED || s->msg->type == MSG_NOTE) &&
-        m->reports.count >= WORKERS_PER_NODE_MAX)
+    if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE) &&
+        s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
-    order_filter_reported(&m->orders, s->msg);
-    kept = outbox_add(&m->reports, s->msg);
-    if (m->state == SESSION_ATTACHED)
-        send_msg(m, kept);
+    order_filter_reported(&s->orders, step->msg);
+    kept = outbox_add(&s->reports, step->msg);
+    if (s->state == SESSION_ATTACHED)
+        session_send(s, kept);
 }
 
-static void on_ack(struct step *s)
+static void on_ack(struct session_step *step)
 {
-    outbox_settle(&s->m->reports, s->msg->sequence);
+    outbox_settle(&step->session->reports, step->msg->sequence);
 }
 
 /*
  * A report that was refused is answered, whatever the reason: mostly it is about an
  * epoch that is over. Sequence 0 is about ourselves.
  */
-static void on_refused(struct step *s)
+static void on_refused(struct session_step *step)
 {
-    const struct msg *msg = s->msg;
+    const struct msg *msg = step->msg;
 
-    if (msg->refused.retry && outbox_has(&s->m->reports, msg->sequence))
-        s->m->report_again = true;
+    if (msg->refused.retry && outbox_has(&step->session->reports, msg->sequence))
+        step->session->report_again = true;
     else if (msg->sequence > 0)
-        on_ack(s);
+        on_ack(step);
     else if (msg->refused.why == REFUSED_FENCED)
-        on_entry_refused(s);
+        on_entry_refused(step);
 }
 
 /* -- attached --------------------------------------------------------------------- */
 
-static void on_placed(struct step *s)
+static void on_placed(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
 
-    if (session_identity_take(&m->place, s->msg))
-        m->calls.order(m->calls.arg, s->msg);
+    if (session_identity_take(&s->identity, step->msg))
+        s->calls.order(s->calls.arg, step->msg);
 }
 
-static uint32_t outage_grace_ms(const struct session *m)
+static uint32_t outage_grace_ms(const struct session *s)
 {
-    return session_identity_outage_grace_ms(&m->place, m->config.outage_grace_ms);
+    return session_identity_outage_grace_ms(&s->identity, s->config.outage_grace_ms);
 }
 
 /* When we would give up ourselves. */
-static void say_fence(const struct session *m)
+static void say_fence(const struct session *s)
 {
-    uint64_t at = lease_silent_at(&m->lease) + outage_grace_ms(m);
+    uint64_t at = lease_silent_at(&s->lease) + outage_grace_ms(s);
 
-    if (m->config.strict_fence)
-        at = earlier(at, lease_fence_at(&m->lease));
-    if (m->calls.fence)
-        m->calls.fence(m->calls.arg, at);
+    if (s->config.strict_fence)
+        at = earlier_of(at, lease_fence_at(&s->lease));
+    if (s->calls.fence)
+        s->calls.fence(s->calls.arg, at);
 }
 
-static void on_joined(struct step *s)
+static void on_joined(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
 
-    if (m->out)
-        m->calls.outage(m->calls.arg, false, "");
-    m->out = false;
-    backoff_reset(&m->backoff);
-    on_placed(s);
-    enter(m, SESSION_ATTACHED, s->now);
-    say_fence(m);
-    send_reports(m);
+    if (s->out)
+        s->calls.outage(s->calls.arg, false, "");
+    s->out = false;
+    backoff_reset(&s->backoff);
+    on_placed(step);
+    session_enter(s, SESSION_ATTACHED, step->now);
+    say_fence(s);
+    send_reports(s);
 }
 
-static void on_heartbeat_due(struct step *s)
+static void on_heartbeat_due(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
     struct msg beat = { .type = MSG_HEARTBEAT,
-                        .epoch = m->orders.epoch,
-                        .heartbeat = m->progress };
+                        .epoch = s->orders.epoch,
+                        .heartbeat = s->progress };
 
-    m->beat_at = s->now + lease_beat_ms(&m->lease);
-    lease_beat_sent(&m->lease, s->now);
-    send_msg(m, &beat);
-    if (m->report_again)
-        send_reports(m);
+    s->beat_at = step->now + lease_beat_ms(&s->lease);
+    lease_beat_sent(&s->lease, step->now);
+    session_send(s, &beat);
+    if (s->report_again)
+        send_reports(s);
 }
 
-static void on_beat(struct step *s)
+static void on_beat(struct session_step *step)
 {
-    struct session *m = s->m;
+    struct session *s = step->session;
 
-    lease_beat_answered(&m->lease);
-    say_fence(m);
-    if (s->msg->beat.waiting)
-        m->calls.order(m->calls.arg, s->msg);
+    lease_beat_answered(&s->lease);
+    say_fence(s);
+    if (step->msg->beat.waiting)
+        s->calls.order(s->calls.arg, step->msg);
 }
 
-static void on_order(struct step *s)
+static void on_order(struct session_step *step)
 {
-    if (order_filter_take(&s->m->orders, s->msg))
-        s->m->calls.order(s->m->calls.arg, s->msg);
+    if (order_filter_take(&step->session->orders, step->msg))
+        step->session->calls.order(step->session->calls.arg, step->msg);
 }
 
-static void on_notice(struct step *s)
+static void on_notice(struct session_step *step)
 {
-    s->m->calls.order(s->m->calls.arg, s->msg);
+    step->session->calls.order(step->session->calls.arg, step->msg);
 }
 
 /* To RESUME, a finished job that has let the node go answers with the result alone. */
-static void on_early_order(struct step *s)
+static void on_early_order(struct session_step *step)
 {
-    if (s->msg->type == MSG_DONE)
-        on_order(s);
+    if (step->msg->type == MSG_DONE)
+        on_order(step);
 }
 
 /* -- the table -------------------------------------------------------------------- */
 
-static handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
+static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
     [SESSION_APART] = {
         [EV_DUE] = on_retry,
         [EV_CONNECTED] = on_connected,
@@ -419,85 +421,87 @@ static handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
     },
 };
 
-static void post(struct session *m, enum event event, struct step s)
+static void session_post(struct session *s, enum session_event event,
+                         struct session_step step)
 {
-    handler *fn = transitions[m->state][event];
+    session_handler *fn = transitions[s->state][event];
 
-    s.m = m;
+    step.session = s;
     if (fn)
-        fn(&s);
+        fn(&step);
 }
 
 /* -- time ------------------------------------------------------------------------- */
 
-static uint64_t due_at(const struct session *m)
+static uint64_t due_at(const struct session *s)
 {
-    if (m->state == SESSION_APART && !m->connecting)
-        return m->retry_at;
-    return m->state == SESSION_ATTACHED ? m->beat_at : NEVER;
+    if (s->state == SESSION_APART && !s->connecting)
+        return s->retry_at;
+    return s->state == SESSION_ATTACHED ? s->beat_at : NEVER;
 }
 
-static uint64_t timeout_at(const struct session *m)
+static uint64_t timeout_at(const struct session *s)
 {
-    switch (m->state) {
+    switch (s->state) {
     case SESSION_APART:
-        return m->connecting ? m->entered_at + session_identity_within_lease(
-                                                   &m->place, 2 * CONNECT_TIMEOUT_MS, 2)
-                             : NEVER;
+        return s->connecting
+                   ? s->entered_at + session_identity_within_lease(
+                                         &s->identity, 2 * CONNECT_TIMEOUT_MS, 2)
+                   : NEVER;
     case SESSION_GREETING:
     case SESSION_JOINING:
-        return m->entered_at + ENTRY_DEADLINE_MS;
+        return s->entered_at + ENTRY_DEADLINE_MS;
     case SESSION_ATTACHED:
-        return lease_silent_at(&m->lease);
+        return lease_silent_at(&s->lease);
     default:
         return NEVER;
     }
 }
 
-static uint64_t give_up_at(const struct session *m)
+static uint64_t give_up_at(const struct session *s)
 {
     uint64_t at = NEVER;
 
-    if (m->state == SESSION_OVER || m->orders.done)
+    if (s->state == SESSION_OVER || s->orders.done)
         return NEVER;
-    if (!m->place.known)
-        return m->created_at + m->config.connect_for_ms;
-    if (m->state != SESSION_ATTACHED)
-        at = m->out_since + outage_grace_ms(m);
-    if (m->config.strict_fence && m->orders.live)
-        at = earlier(at, lease_fence_at(&m->lease));
+    if (!s->identity.known)
+        return s->created_at + s->config.connect_for_ms;
+    if (s->state != SESSION_ATTACHED)
+        at = s->out_since + outage_grace_ms(s);
+    if (s->config.strict_fence && s->orders.live)
+        at = earlier_of(at, lease_fence_at(&s->lease));
     return at;
 }
 
 /* The last resort first. */
 static const struct {
-    enum event event;
-    uint64_t (*at)(const struct session *m);
+    enum session_event event;
+    uint64_t (*at)(const struct session *s);
 } timers[] = {
     { EV_GIVE_UP, give_up_at },
     { EV_TIMEOUT, timeout_at },
     { EV_DUE, due_at },
 };
 
-void session_tick(struct session *m, uint64_t now_ms)
+void session_tick(struct session *s, uint64_t now_ms)
 {
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        if (now_ms >= timers[i].at(m))
-            post(m, timers[i].event, (struct step){ .now = now_ms });
+        if (now_ms >= timers[i].at(s))
+            session_post(s, timers[i].event, (struct session_step){ .now = now_ms });
 }
 
-uint64_t session_next_tick(const struct session *m)
+uint64_t session_next_tick(const struct session *s)
 {
     uint64_t at = NEVER;
 
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        at = earlier(at, timers[i].at(m));
+        at = earlier_of(at, timers[i].at(s));
     return at;
 }
 
 /* -- what happens ----------------------------------------------------------------- */
 
-static const enum event event_of[MSG_TYPE_MAX] = {
+static const enum session_event event_of[MSG_TYPE_MAX] = {
     [MSG_WELCOME] = EV_WELCOME,
     [MSG_REFUSED] = EV_REFUSED,
     [MSG_ACK] = EV_ACK,
@@ -511,37 +515,38 @@ static const enum event event_of[MSG_TYPE_MAX] = {
     [MSG_NOTICE] = EV_NOTICE,
 };
 
-void session_received(struct session *m, const struct msg *msg, uint64_t now_ms)
+void session_received(struct session *s, const struct msg *msg, uint64_t now_ms)
 {
-    if (msg->type >= MSG_TYPE_MAX || session_identity_is_foreign(&m->place, msg))
+    if (msg->type >= MSG_TYPE_MAX || session_identity_is_foreign(&s->identity, msg))
         return;
-    lease_heard(&m->lease, now_ms);
-    post(m, event_of[msg->type], (struct step){ .msg = msg, .now = now_ms });
+    lease_heard(&s->lease, now_ms);
+    session_post(s, event_of[msg->type],
+                 (struct session_step){ .msg = msg, .now = now_ms });
 }
 
-void session_connected(struct session *m, uint64_t now_ms)
+void session_connected(struct session *s, uint64_t now_ms)
 {
-    post(m, EV_CONNECTED, (struct step){ .now = now_ms });
+    session_post(s, EV_CONNECTED, (struct session_step){ .now = now_ms });
 }
 
-void session_connection_lost(struct session *m, const char *why, uint64_t now_ms)
+void session_connection_lost(struct session *s, const char *why, uint64_t now_ms)
 {
-    post(m, EV_LOST, (struct step){ .why = why, .now = now_ms });
+    session_post(s, EV_LOST, (struct session_step){ .why = why, .now = now_ms });
 }
 
-void session_report(struct session *m, const struct msg *msg, uint64_t now_ms)
+void session_report(struct session *s, const struct msg *msg, uint64_t now_ms)
 {
-    post(m, EV_REPORT, (struct step){ .msg = msg, .now = now_ms });
+    session_post(s, EV_REPORT, (struct session_step){ .msg = msg, .now = now_ms });
 }
 
-void session_bye(struct session *m, uint64_t now_ms)
+void session_bye(struct session *s, uint64_t now_ms)
 {
-    post(m, EV_BYE, (struct step){ .now = now_ms });
+    session_post(s, EV_BYE, (struct session_step){ .now = now_ms });
 }
 
-void session_set_progress(struct session *m, const struct msg_heartbeat *progress)
+void session_set_progress(struct session *s, const struct msg_heartbeat *progress)
 {
-    m->progress = *progress;
+    s->progress = *progress;
 }
 
 /* -- life ------------------------------------------------------------------------- */
@@ -549,41 +554,41 @@ void session_set_progress(struct session *m, const struct msg_heartbeat *progres
 struct session *session_create(const struct session_config *config,
                                const struct session_calls *calls, uint64_t now_ms)
 {
-    struct session *m = xcalloc(1, sizeof(*m));
+    struct session *s = xcalloc(1, sizeof(*s));
 
-    m->config = *config;
-    m->calls = *calls;
-    backoff_init(&m->backoff, config->seed);
-    m->state = SESSION_APART;
-    m->created_at = m->retry_at = now_ms;
-    outbox_init(&m->reports);
-    return m;
+    s->config = *config;
+    s->calls = *calls;
+    backoff_init(&s->backoff, config->seed);
+    s->state = SESSION_APART;
+    s->created_at = s->retry_at = now_ms;
+    outbox_init(&s->reports);
+    return s;
 }
 
-void session_destroy(struct session *m)
+void session_destroy(struct session *s)
 {
-    if (!m)
+    if (!s)
         return;
-    outbox_clear(&m->reports);
-    free(m);
+    outbox_clear(&s->reports);
+    free(s);
 }
 
-enum session_state session_state(const struct session *m)
+enum session_state session_state(const struct session *s)
 {
-    return m->state;
+    return s->state;
 }
 
-unsigned session_unanswered(const struct session *m)
+unsigned session_unanswered(const struct session *s)
 {
-    return m->reports.count;
+    return s->reports.count;
 }
 
-const struct id128 *session_instance(const struct session *m)
+const struct id128 *session_instance(const struct session *s)
 {
-    return &m->place.instance;
+    return &s->identity.instance;
 }
 
-uint64_t session_epoch(const struct session *m)
+uint64_t session_epoch(const struct session *s)
 {
-    return m->orders.epoch;
+    return s->orders.epoch;
 }

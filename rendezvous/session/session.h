@@ -35,12 +35,12 @@ struct session_config {
     /* While workers run, give up at 0.8 of the lease if that is earlier. */
     bool strict_fence;
     uint64_t seed;        /* for jitter */
-    const char *software; /* must outlive the member */
+    const char *software; /* must outlive the session */
 };
 
 struct session;
 
-/* Called from within member_* calls, in order; must not call back into the member. */
+/* Called from within the functions below, in order; must not call them. */
 struct session_calls {
     void (*connect)(void *arg); /* open a connection, close any */
     void (*disconnect)(void *arg);
@@ -61,32 +61,32 @@ struct session_calls {
 
 struct session *session_create(const struct session_config *config,
                                const struct session_calls *calls, uint64_t now_ms);
-void session_destroy(struct session *m); /* NULL is fine */
+void session_destroy(struct session *s); /* NULL is fine */
 
 /* The transport reports. */
-void session_connected(struct session *m, uint64_t now_ms);
-void session_connection_lost(struct session *m, const char *why, uint64_t now_ms);
-void session_received(struct session *m, const struct msg *msg, uint64_t now_ms);
+void session_connected(struct session *s, uint64_t now_ms);
+void session_connection_lost(struct session *s, const char *why, uint64_t now_ms);
+void session_received(struct session *s, const struct msg *msg, uint64_t now_ms);
 
 /*
  * The agent reports: STORE_READY, FAILED, FINISHED, STOPPED, CHECKPOINTED, LEAVE, END.
  * The report is about msg->epoch; it is kept and sent again until acknowledged.
  */
-void session_report(struct session *m, const struct msg *msg, uint64_t now_ms);
+void session_report(struct session *s, const struct msg *msg, uint64_t now_ms);
 
 /* What the next heartbeats carry. */
-void session_set_progress(struct session *m, const struct msg_heartbeat *progress);
+void session_set_progress(struct session *s, const struct msg_heartbeat *progress);
 
-/* After DONE: say goodbye (it needs no answer). Ends the member in any state. */
-void session_bye(struct session *m, uint64_t now_ms);
+/* After DONE: say goodbye (it needs no answer). Ends the session in any state. */
+void session_bye(struct session *s, uint64_t now_ms);
 
-void session_tick(struct session *m, uint64_t now_ms);
-uint64_t session_next_tick(const struct session *m);
+void session_tick(struct session *s, uint64_t now_ms);
+uint64_t session_next_tick(const struct session *s);
 
-enum session_state session_state(const struct session *m);
+enum session_state session_state(const struct session *s);
 /* Reports that have not been acknowledged. */
-unsigned session_unanswered(const struct session *m);
-const struct id128 *session_instance(const struct session *m);
-uint64_t session_epoch(const struct session *m);
+unsigned session_unanswered(const struct session *s);
+const struct id128 *session_instance(const struct session *s);
+uint64_t session_epoch(const struct session *s);
 
 #endif
