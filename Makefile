@@ -191,9 +191,7 @@ $(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
     echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
-# without the parts that have no emulation
-cuda_objects := $(call objects,$(if $(emulated),$(filter-out %/gpu_cuda.cu,$(cuda_src)) \
-    $(emulated_src),$(cuda_src)))
+cuda_objects := $(call objects,$(cuda_src) $(if $(emulated),$(emulated_src)))
 $(call archive,worker-lib): $(cuda_objects)
 $(call archive,worker-lib/train): $(call objects,$(train_cuda_src))
 endif

@@ -8,15 +8,12 @@
  * When an operation is called for, the program's stream is marked; it begins when the
  * GPU has come that far. It is over when its result is back.
  */
-#include "worker-lib/engine/backend.h"
-
-#ifdef CRUN_CUDA
-#include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/backend_select.h"
+#include "worker-lib/device/gpu_calls.h"
 
 #define CHUNK_BYTES ((size_t)4 << 20) /* of a slot, for all ranks' parts */
 #define SLOTS 2
@@ -24,14 +21,15 @@
 
 struct slot {
     char *in, *out; /* pinned; of the inner backend */
-    cudaEvent_t come;
+    struct gpu_event *come;
 };
 
 struct cuda_host {
     struct backend backend;
     struct team team;
     struct backend *inner;
-    cudaStream_t copying;
+    const struct gpu_calls *gpu;
+    struct gpu_stream *copying;
     struct slot slot[SLOTS];
 };
 
@@ -40,13 +38,10 @@ static struct cuda_host *host_of(struct backend *b)
     return (struct cuda_host *)(void *)b;
 }
 
-static crun_status check(cudaError_t code, const char *call, struct err *e)
+static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
+                             struct err *e)
 {
-    if (code == cudaSuccess)
-        return CRUN_OK;
-    (void)cudaGetLastError(); /* an error that was told is not told again */
-    err_set(e, "%s: %s", call, cudaGetErrorString(code));
-    return code == cudaErrorMemoryAllocation ? CRUN_NO_MEMORY : CRUN_SYSTEM;
+    return code == GPU_OK ? CRUN_OK : gpu_calls_failed(h->gpu, call, code, e);
 }
 
 /* -- marks --------------------------------------------------------------------------
@@ -57,27 +52,28 @@ static crun_status check(cudaError_t code, const char *call, struct err *e)
 static crun_status mark(struct backend *b, struct op *op, struct err *e)
 {
     struct cuda_host *h = host_of(b);
-    cudaEvent_t event;
-    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
+    struct gpu_event *event;
+    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
+                              e);
 
     if (s == CRUN_OK)
-        s = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                  "cudaEventCreate", e);
+        s = check_gpu(h, h->gpu->event_create_untimed(&event), "cudaEventCreate", e);
     if (s != CRUN_OK)
         return s;
     op->mark = event;
-    return check(cudaEventRecord(event, h->backend.stream), "cudaEventRecord", e);
+    return check_gpu(h, h->gpu->event_record(event, h->backend.stream),
+                     "cudaEventRecord", e);
 }
 
 static crun_status await_mark(struct cuda_host *h, const struct op *op, struct err *e)
 {
-    cudaEvent_t event = op->mark;
+    struct gpu_event *event = op->mark;
     crun_status s = CRUN_OK;
 
     if (!event)
         return CRUN_OK;
-    s = check(cudaStreamWaitEvent(h->copying, event, 0), "cudaStreamWaitEvent", e);
-    (void)cudaEventDestroy(event);
+    s = check_gpu(h, h->gpu->stream_wait(h->copying, event), "cudaStreamWaitEvent", e);
+    (void)h->gpu->event_destroy(event);
     return s;
 }
 
@@ -115,28 +111,27 @@ static crun_status bring(struct cuda_host *h, const struct job *j, size_t at, si
                          struct slot *slot, struct err *e)
 {
     const char *from = j->op->in;
-    cudaError_t code = cudaSuccess;
+    int code = GPU_OK;
 
-    for (unsigned p = 0; p < j->parts.in && code == cudaSuccess; p++)
-        code = cudaMemcpyAsync(slot->in + p * n * j->element,
-                               from + (p * j->op->count + at) * j->element,
-                               n * j->element, cudaMemcpyDefault, h->copying);
-    if (code == cudaSuccess)
-        code = cudaEventRecord(slot->come, h->copying);
-    return check(code, "cudaMemcpy", e);
+    for (unsigned p = 0; p < j->parts.in && code == GPU_OK; p++)
+        code = h->gpu->copy(slot->in + p * n * j->element,
+                            from + (p * j->op->count + at) * j->element, n * j->element,
+                            h->copying);
+    if (code == GPU_OK)
+        code = h->gpu->event_record(slot->come, h->copying);
+    return check_gpu(h, code, "cudaMemcpy", e);
 }
 
 static crun_status take_back(struct cuda_host *h, const struct job *j, size_t at,
                              size_t n, const char *from, struct err *e)
 {
     char *to = j->op->out;
-    cudaError_t code = cudaSuccess;
+    int code = GPU_OK;
 
-    for (unsigned p = 0; p < j->parts.out && code == cudaSuccess; p++)
-        code = cudaMemcpyAsync(to + (p * j->op->count + at) * j->element,
-                               from + p * n * j->element, n * j->element,
-                               cudaMemcpyDefault, h->copying);
-    return check(code, "cudaMemcpy", e);
+    for (unsigned p = 0; p < j->parts.out && code == GPU_OK; p++)
+        code = h->gpu->copy(to + (p * j->op->count + at) * j->element,
+                            from + p * n * j->element, n * j->element, h->copying);
+    return check_gpu(h, code, "cudaMemcpy", e);
 }
 
 static crun_status work_on(struct cuda_host *h, const struct job *j, size_t n,
@@ -144,7 +139,7 @@ static crun_status work_on(struct cuda_host *h, const struct job *j, size_t n,
 {
     bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
     struct op op = *j->op;
-    crun_status s = check(cudaEventSynchronize(slot->come), "the GPU", e);
+    crun_status s = check_gpu(h, h->gpu->event_sync(slot->come), "the GPU", e);
 
     op.mark = NULL;
     op.count = n;
@@ -173,18 +168,15 @@ static crun_status run_chunks(struct cuda_host *h, const struct job *j, struct e
             s = take_back(h, j, at, n, in_place ? slot->in : slot->out, e);
     }
     if (s == CRUN_OK)
-        s = check(cudaStreamSynchronize(h->copying), "the GPU", e);
+        s = check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e);
     return s;
 }
 
-static bool is_on_device(const void *memory)
+static bool is_on_device(const struct cuda_host *h, const void *memory)
 {
-    struct cudaPointerAttributes a;
+    bool device = false;
 
-    if (memory && cudaPointerGetAttributes(&a, memory) == cudaSuccess)
-        return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
-    (void)cudaGetLastError();
-    return false;
+    return memory && h->gpu->on_device(memory, &device) == GPU_OK && device;
 }
 
 static crun_status run_host(struct backend *b, const struct op *op, struct err *e)
@@ -194,8 +186,9 @@ static crun_status run_host(struct backend *b, const struct op *op, struct err *
     unsigned widest = parts.in > parts.out ? parts.in : parts.out;
     size_t element = crun_dtype_size(op->type);
     struct job j = { op, parts, element, CHUNK_BYTES / element / widest };
-    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
-    bool there = op->count > 0 && (is_on_device(op->in) || is_on_device(op->out));
+    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
+                              e);
+    bool there = op->count > 0 && (is_on_device(h, op->in) || is_on_device(h, op->out));
     struct op plain = *op;
 
     if (s == CRUN_OK)
@@ -214,22 +207,25 @@ static crun_status alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
 {
     struct cuda_host *h = host_of(b);
     size_t whole = bytes ? bytes : 1;
-    crun_status s = check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
+    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
+                              e);
 
     (void)deadline_ms;
     if (s == CRUN_OK)
-        s = check(cudaMalloc(memory, whole), "cudaMalloc", e);
+        s = check_gpu(h, h->gpu->alloc(memory, whole), "cudaMalloc", e);
     if (s == CRUN_OK)
-        s = check(cudaMemsetAsync(*memory, 0, whole, h->copying), "cudaMemset", e);
-    return s == CRUN_OK ? check(cudaStreamSynchronize(h->copying), "the GPU", e) : s;
+        s = check_gpu(h, h->gpu->zero(*memory, whole, h->copying), "cudaMemset", e);
+    return s == CRUN_OK ? check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e)
+                        : s;
 }
 
 static bool release(struct backend *b, void *memory)
 {
-    (void)b;
-    if (!is_on_device(memory))
+    struct cuda_host *h = host_of(b);
+
+    if (!is_on_device(h, memory))
         return false;
-    (void)cudaFree(memory);
+    (void)h->gpu->free(memory);
     return true;
 }
 
@@ -250,8 +246,7 @@ static crun_status pin(struct cuda_host *h, char **memory, uint64_t deadline_ms,
         return CRUN_NO_MEMORY;
     }
     if (s == CRUN_OK)
-        s = check(cudaHostRegister(shared, bytes, cudaHostRegisterPortable),
-                  "cudaHostRegister", e);
+        s = check_gpu(h, h->gpu->host_register(shared, bytes), "cudaHostRegister", e);
     return s;
 }
 
@@ -259,7 +254,7 @@ static void unpin(struct cuda_host *h, char *memory)
 {
     if (!memory)
         return;
-    (void)cudaHostUnregister(memory);
+    (void)h->gpu->host_unregister(memory);
     if (!h->inner->calls->free(h->inner, memory))
         free(memory);
 }
@@ -282,10 +277,10 @@ static void close_all(struct backend *b)
         unpin(h, h->slot[i].in);
         unpin(h, h->slot[i].out);
         if (h->slot[i].come)
-            (void)cudaEventDestroy(h->slot[i].come);
+            (void)h->gpu->event_destroy(h->slot[i].come);
     }
     if (h->copying)
-        (void)cudaStreamDestroy(h->copying);
+        (void)h->gpu->stream_destroy(h->copying);
     if (h->inner)
         h->inner->calls->close(h->inner);
     free(h);
@@ -299,8 +294,11 @@ static crun_status choose(struct cuda_host *h, struct err *e)
     long number = h->team.local_rank;
     char *end = "";
 
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1) {
-        (void)cudaGetLastError();
+    if (!h->gpu) {
+        err_set(e, "backend cuda-host: this build is without CUDA");
+        return CRUN_UNSUPPORTED;
+    }
+    if (h->gpu->count(&count) != GPU_OK || count < 1) {
         err_set(e, "backend cuda-host: there is no GPU on this machine, or no driver");
         return CRUN_UNSUPPORTED;
     }
@@ -314,22 +312,21 @@ static crun_status choose(struct cuda_host *h, struct err *e)
         return CRUN_BAD_ARGUMENT;
     }
     h->backend.device = (int)(number % count);
-    return check(cudaSetDevice(h->backend.device), "cudaSetDevice", e);
+    return check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice", e);
 }
 
 static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct err *e)
 {
-    crun_status s = check(cudaStreamCreateWithFlags(&h->copying, cudaStreamNonBlocking),
-                          "cudaStreamCreate", e);
+    crun_status s = check_gpu(h, h->gpu->stream_create_plain(&h->copying),
+                              "cudaStreamCreate", e);
 
     for (unsigned i = 0; i < SLOTS && s == CRUN_OK; i++) {
         s = pin(h, &h->slot[i].in, deadline_ms, e);
         if (s == CRUN_OK)
             s = pin(h, &h->slot[i].out, deadline_ms, e);
         if (s == CRUN_OK)
-            s = check(
-                cudaEventCreateWithFlags(&h->slot[i].come, cudaEventDisableTiming),
-                "cudaEventCreate", e);
+            s = check_gpu(h, h->gpu->event_create_untimed(&h->slot[i].come),
+                          "cudaEventCreate", e);
     }
     return s;
 }
@@ -346,6 +343,7 @@ static crun_status open_host(struct backend **b, const struct team *team,
     }
     h->backend.calls = &backend_cuda_host;
     h->backend.has_device = true;
+    h->gpu = gpu_calls_cuda();
     h->team = *team;
     s = choose(h, e);
     if (s == CRUN_OK)
@@ -369,19 +367,3 @@ const struct backend_calls backend_cuda_host = {
     .close = close_all,
     .mark = mark,
 };
-
-#else
-
-static crun_status open_host(struct backend **b, const struct team *team,
-                             uint64_t deadline_ms, struct err *e)
-{
-    (void)b;
-    (void)team;
-    (void)deadline_ms;
-    err_set(e, "backend cuda-host: this build is without CUDA");
-    return CRUN_UNSUPPORTED;
-}
-
-const struct backend_calls backend_cuda_host = { .name = "cuda-host",
-                                                 .open = open_host };
-#endif

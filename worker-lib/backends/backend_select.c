@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 
 #define LOOK_MS 2 /* how often to look whether the other ranks have a GPU */
 #define KEY_SIZE 420
@@ -67,9 +67,9 @@ static crun_status all_have_gpus(const struct team *team, uint64_t deadline_ms,
                                  bool *all, struct err *e)
 {
     char with[KEY_SIZE], without[KEY_SIZE];
-    struct gpu g;
-    crun_status s = gpu_find(&g, team->device, team->local_rank, team->local_size,
-                             deadline_ms, e);
+    struct nccl_gpu g;
+    crun_status s = nccl_gpu_find(&g, team->device, team->local_rank, team->local_size,
+                                  deadline_ms, e);
 
     *all = s == CRUN_OK;
     if (s != CRUN_OK && s != CRUN_UNSUPPORTED)

@@ -70,7 +70,6 @@ struct device_ops {
 };
 
 extern const struct device_ops device_cpu;
-
 /* A GPU's; NULL: this machine, or this build, has none. */
 const struct device_ops *device_gpu(void);
 

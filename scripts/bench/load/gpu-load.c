@@ -18,7 +18,7 @@
 #include <dlfcn.h>
 
 #include "worker-lib/training/ddp.h"
-#include "worker-lib/device/device_cuda.h"
+#include "worker-lib/device/device.h"
 
 #define ROUNDS 50
 
@@ -80,7 +80,7 @@ static void *room(size_t bytes)
 {
     void *memory;
 
-    must(device_cuda.alloc(bytes, &memory));
+    must(device_gpu()->alloc(bytes, &memory));
     return memory;
 }
 
@@ -88,14 +88,14 @@ static void step_once(void *arg)
 {
     const struct stepping *s = arg;
 
-    must(device_cuda.step(NULL, s->control, s->load->rule, &s->a, s->count));
+    must(device_gpu()->step(NULL, s->control, s->load->rule, &s->a, s->count));
 }
 
 static void copy_once(void *arg)
 {
     const struct stepping *s = arg;
 
-    must(device_cuda.copy(NULL, s->a.m, s->a.p, s->count * 4));
+    must(device_gpu()->copy(NULL, s->a.m, s->a.p, s->count * 4));
 }
 
 static void time_load(struct stepping *s)
@@ -108,14 +108,14 @@ static void time_load(struct stepping *s)
     struct optim_control control = { .scale = 1 };
 
     optim_prepare(&control, &r, NULL);
-    must(device_cuda.put(NULL, s->control, &control, sizeof(control)));
+    must(device_gpu()->put(NULL, s->control, &control, sizeof(control)));
     s->a.g = g;
     s->a.type = s->load->type;
     s->a.half = half;
     printf(", \"%s_gb_s\": %.1f", s->load->name,
            1e-9 * s->load->bytes * (double)s->count / time_rounds(step_once, s));
-    device_cuda.free(g);
-    device_cuda.free(half);
+    device_gpu()->free(g);
+    device_gpu()->free(half);
 }
 
 static int optimizer(size_t count)
@@ -220,7 +220,7 @@ static int all_reduce(size_t mib)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "optimizer") == 0 && device_cuda_count() > 0)
+    if (argc == 3 && strcmp(argv[1], "optimizer") == 0 && device_gpu())
         return optimizer(strtoull(argv[2], NULL, 10) / 8 * 8);
     if (argc == 3 && strcmp(argv[1], "all-reduce") == 0)
         return all_reduce(strtoull(argv[2], NULL, 10));

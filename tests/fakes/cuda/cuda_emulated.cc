@@ -223,6 +223,17 @@ void cuda_emulated_queue(cudaStream_t s, void (*run)(void *arg), void *arg)
 /* -- devices ------------------------------------------------------------------------
  */
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    return cudaDriverGetVersion(version);
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = 1;

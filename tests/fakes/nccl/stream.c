@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "tests/fakes/nccl/standin.h"
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/device/gpu_calls.h"
 #include "worker-lib/numeric/reduce.h"
 
 #define VERSION 13000

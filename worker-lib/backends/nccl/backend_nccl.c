@@ -53,7 +53,7 @@ static crun_status make_work(struct nccl *n, struct nccl_work **work, struct err
         code = cuda->event_create(&w->done);
     if (code != GPU_OK) {
         free_work(n, w);
-        return gpu_failed(&n->gpu, "cudaEventCreate", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaEventCreate", code, e);
     }
     *work = w;
     return CRUN_OK;
@@ -212,8 +212,9 @@ static crun_status look_at_buffers(struct nccl *n, struct nccl_work *w, struct e
         code = n->gpu.cuda->on_device(op->out, &out);
     w->host = !in || !out;
     w->device = (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
-    return code == GPU_OK ? CRUN_OK
-                          : gpu_failed(&n->gpu, "cudaPointerGetAttributes", code, e);
+    return code == GPU_OK
+               ? CRUN_OK
+               : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
 }
 
 static crun_status start_nccl(struct backend *b, const struct op *op, crun_work **work,
@@ -238,7 +239,7 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->backend.stream)
                         : GPU_OK;
     if (code != GPU_OK)
-        s = gpu_failed(&n->gpu, "cudaEventRecord", code, e);
+        s = gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
     if (s == CRUN_OK) {
         post(n, w);
         *work = &w->base;
@@ -259,7 +260,7 @@ static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e
         n->gpu.cuda->set_device(n->gpu.device);
         code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
         if (code != GPU_OK)
-            s = gpu_failed(&n->gpu, "cudaStreamWaitEvent", code, e);
+            s = gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
     }
     put_back(n, w);
     return s;
@@ -424,7 +425,7 @@ static bool start_threads(struct nccl *n)
 }
 
 static crun_status create(struct nccl **out, const struct team *team,
-                          const struct gpu *gpu, struct err *e)
+                          const struct nccl_gpu *gpu, struct err *e)
 {
     struct nccl *n = calloc(1, sizeof(*n));
     const char *check = getenv("CRUN_CHECK");
@@ -462,9 +463,9 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
 {
     uint64_t now = clock_ms();
     struct nccl *n = NULL;
-    struct gpu gpu;
-    crun_status s = gpu_find(&gpu, team->device, team->local_rank, team->local_size,
-                             deadline_ms, e);
+    struct nccl_gpu gpu;
+    crun_status s = nccl_gpu_find(&gpu, team->device, team->local_rank,
+                                  team->local_size, deadline_ms, e);
 
     if (s != CRUN_OK) {
         err_wrap(e, "backend \"nccl\"");

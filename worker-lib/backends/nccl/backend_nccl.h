@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "worker-lib/engine/backend.h"
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
 /*
@@ -53,7 +53,7 @@ struct nccl_area { /* of crun_alloc */
 struct nccl {
     struct backend backend;
     struct team team;
-    struct gpu gpu;
+    struct nccl_gpu gpu;
     char *prefix;                /* the team's, which may not outlive us */
     struct abort_word last_word; /* for who hangs, when the world is gone */
 

@@ -23,7 +23,8 @@ static crun_status zero(struct nccl *n, void *memory, size_t bytes, struct err *
 {
     int code = n->gpu.cuda->zero(memory, bytes, n->stream);
 
-    return code == GPU_OK ? CRUN_OK : gpu_failed(&n->gpu, "cudaMemsetAsync", code, e);
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_calls_failed(n->gpu.cuda, "cudaMemsetAsync", code, e);
 }
 
 /* In a stream that has nothing else in it, so that to wait for it is short. */
@@ -40,7 +41,8 @@ static crun_status settle_memory(struct nccl *n, struct err *e)
         s = nccl_await(n, event, e);
     if (event)
         cuda->event_destroy(event);
-    return code == GPU_OK ? s : gpu_failed(&n->gpu, "cudaEventRecord", code, e);
+    return code == GPU_OK ? s
+                          : gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
 }
 
 /* All ranks call this for the same size, so that NCCL may use it as one of all. */
@@ -144,7 +146,7 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
     n->staging_bytes[which] = 0;
     code = n->gpu.cuda->alloc(&n->staging[which], room);
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaMalloc", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaMalloc", code, e);
     n->staging_bytes[which] = room;
     *memory = n->staging[which];
     return CRUN_OK;

@@ -154,18 +154,18 @@ static crun_status launch(struct nccl *n, struct nccl_work *w, const struct op *
     crun_status s = CRUN_OK;
 
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaEventRecord", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
     if (op->count > 0)
         s = call(n, op, e);
     if (s == CRUN_OK && op->count > 0 && divides_later(n, op)) {
         code = cuda->divide(op->out, op->count, op->type, n->team.size, n->stream);
         if (code != GPU_OK)
-            return gpu_failed(&n->gpu, "dividing", code, e);
+            return gpu_calls_failed(n->gpu.cuda, "dividing", code, e);
     }
     if (s == CRUN_OK) {
         code = cuda->event_record(w->done, n->stream);
         if (code != GPU_OK)
-            return gpu_failed(&n->gpu, "cudaEventRecord", code, e);
+            return gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
     }
     return s;
 }
@@ -195,8 +195,9 @@ static crun_status is_host(struct nccl *n, const void *memory, size_t count, boo
     int code = count ? n->gpu.cuda->on_device(memory, &device) : GPU_OK;
 
     *host = count > 0 && !device;
-    return code == GPU_OK ? CRUN_OK
-                          : gpu_failed(&n->gpu, "cudaPointerGetAttributes", code, e);
+    return code == GPU_OK
+               ? CRUN_OK
+               : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
 }
 
 /* What is on the host is copied to the GPU first, into `op`, and back at the end. */
@@ -222,7 +223,8 @@ static crun_status bring(struct nccl *n, struct op *op, void **back, struct err 
         *back = op->out;
         s = nccl_stage(n, 1, outs, &op->out, e);
     }
-    return code == GPU_OK ? s : gpu_failed(&n->gpu, "cudaMemcpyAsync", code, e);
+    return code == GPU_OK ? s
+                          : gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
 }
 
 static crun_status take_back(struct nccl *n, struct nccl_work *w, const struct op *op,
@@ -234,7 +236,7 @@ static crun_status take_back(struct nccl *n, struct nccl_work *w, const struct o
     if (code == GPU_OK)
         code = n->gpu.cuda->event_record(w->done, n->stream);
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaMemcpyAsync", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
     return nccl_await(n, w->done, e);
 }
 
@@ -291,7 +293,7 @@ crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
             code = n->gpu.cuda->stream_wait(n->stream, w->ready);
     }
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaStreamWaitEvent", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
     if (s == CRUN_OK && barrier)
         s = prepare_barrier(n, &op, e);
     if (s != CRUN_OK)

@@ -102,7 +102,7 @@ crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e)
 
     while (s == CRUN_OK && (code = n->gpu.cuda->event_query(event)) != GPU_OK)
         s = code == GPU_NOT_READY ? nccl_pause(n, &turn, e)
-                                  : gpu_failed(&n->gpu, "the GPU", code, e);
+                                  : gpu_calls_failed(n->gpu.cuda, "the GPU", code, e);
     return s;
 }
 
@@ -220,10 +220,10 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
     crun_status s = CRUN_OK;
 
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaSetDevice", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaSetDevice", code, e);
     code = n->gpu.cuda->stream_create(&n->stream);
     if (code != GPU_OK)
-        return gpu_failed(&n->gpu, "cudaStreamCreate", code, e);
+        return gpu_calls_failed(n->gpu.cuda, "cudaStreamCreate", code, e);
     snprintf(key, sizeof(key), "%snccl-id", n->team.prefix);
     s = n->team.rank == 0 ? tell_id(n, key, &note, w->op.deadline_ms, e)
                           : hear_id(n, key, &note, e);

@@ -11,7 +11,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
 #include "tests/worlds/ranks.h"
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
 #define SOON (clock_ms() + 60000)
@@ -97,11 +97,12 @@ static void go_on(crun_world *w, void *arg)
 {
     struct gpu_event *behind = NULL;
     float *x = NULL;
-    struct gpu g;
+    struct nccl_gpu g;
     struct err e;
 
     (void)arg;
-    ck_assert_int_eq(gpu_find(&g, NULL, (unsigned)crun_rank(w), 2, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(nccl_gpu_find(&g, NULL, (unsigned)crun_rank(w), 2, SOON, &e),
+                     CRUN_OK);
     ck_assert_int_eq(g.cuda->event_create(&behind), GPU_OK);
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
     if (crun_rank(w) == 0) {
@@ -181,10 +182,10 @@ END_TEST
 
 static void expect_missing(const char *words)
 {
-    struct gpu g;
+    struct nccl_gpu g;
     struct err e;
 
-    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_UNSUPPORTED);
+    ck_assert_int_eq(nccl_gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_UNSUPPORTED);
     ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\", not \"%s\"", e.text, words);
 }
 
@@ -219,23 +220,23 @@ END_TEST
 
 START_TEST(the_device_is_chosen)
 {
-    struct gpu g;
+    struct nccl_gpu g;
     struct err e;
 
-    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(nccl_gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
     ck_assert_int_eq(g.device, 3);
-    ck_assert_int_eq(gpu_find(&g, "1", 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(nccl_gpu_find(&g, "1", 3, 4, SOON, &e), CRUN_OK);
     ck_assert_int_eq(g.device, 1);
     setenv("CRUN_DEVICE", "5", 1);
-    ck_assert_int_eq(gpu_find(&g, "auto", 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(nccl_gpu_find(&g, "auto", 3, 4, SOON, &e), CRUN_OK);
     ck_assert_int_eq(g.device, 5);
-    ck_assert_int_eq(gpu_find(&g, "x", 3, 4, SOON, &e), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(nccl_gpu_find(&g, "x", 3, 4, SOON, &e), CRUN_BAD_ARGUMENT);
     setenv("CRUN_DEVICE", "-1", 1);
-    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_BAD_ENVIRONMENT);
+    ck_assert_int_eq(nccl_gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_BAD_ENVIRONMENT);
     unsetenv("CRUN_DEVICE");
     setenv("CRUN_STANDIN_GPUS", "1", 1);
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
-    ck_assert_int_eq(gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
+    ck_assert_int_eq(nccl_gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
     ck_assert_int_eq(g.device, 0);
 }
 END_TEST

@@ -1,36 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of device.h for a GPU. Kernels read and write 16 bytes at a time and stride
+ * The kernels. Those over whole arrays read and write 16 bytes at a time and stride
  * over the grid; they are bound by memory, so that all else is in their shadow.
  */
 #include "worker-lib/device/cuda_launch.h"
 
 extern "C" {
-#include "worker-lib/device/device_cuda.h"
-#include "worker-lib/core/status.h"
+#include "worker-lib/device/device_kernels.h"
 }
 
 #define THREADS 256
 #define BLOCKS_PER_PROCESSOR 8
 #define V DEVICE_ELEMENTS /* elements of a thread at a time */
 
-struct device_note {
-    void *bytes; /* pinned */
-    cudaEvent_t arrived;
-};
-
-static crun_status check(cudaError_t code, const char *what)
+/* The code of a launch. An error that was told is not told again. */
+static int launched(void)
 {
-    if (code == cudaSuccess)
-        return CRUN_OK;
-    (void)cudaGetLastError(); /* an error that was told is not told again */
-    return fail(code == cudaErrorMemoryAllocation ? CRUN_NO_MEMORY : CRUN_SYSTEM,
-                "%s: %s", what, cudaGetErrorString(code));
-}
-
-static cudaStream_t stream_of(void *queue)
-{
-    return (cudaStream_t)queue;
+    return cudaGetLastError();
 }
 
 /* As many blocks as the GPU has room for, but none without work. */
@@ -52,108 +38,16 @@ static unsigned blocks_for(size_t count, unsigned most)
     return blocks ? (unsigned)blocks : 1;
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
-
-static crun_status cuda_alloc(size_t bytes, void **memory)
-{
-    crun_status s = check(cudaMalloc(memory, bytes ? bytes : 1), "cudaMalloc");
-
-    if (s == CRUN_OK)
-        s = check(cudaMemsetAsync(*memory, 0, bytes, 0), "cudaMemset");
-    return s == CRUN_OK ? check(cudaStreamSynchronize(0), "cudaMemset") : s;
-}
-
-static void cuda_free(void *memory)
-{
-    if (memory)
-        (void)cudaFree(memory);
-}
-
-static crun_status cuda_zero(void *queue, void *to, size_t bytes)
-{
-    return check(cudaMemsetAsync(to, 0, bytes, stream_of(queue)), "cudaMemset");
-}
-
-static crun_status cuda_copy(void *queue, void *to, const void *from, size_t bytes)
-{
-    return check(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(queue)),
-        "cudaMemcpy");
-}
-
-/* The program's memory may be pinned, and then it is read when its turn comes. */
-static crun_status cuda_put(void *queue, void *to, const void *from, size_t bytes)
-{
-    cudaStream_t stream = stream_of(queue);
-    cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
-
-    return check(code ? code : cudaStreamSynchronize(stream), "cudaMemcpy");
-}
-
-static crun_status cuda_fetch(void *queue, void *to, const void *from, size_t bytes)
-{
-    cudaStream_t stream = stream_of(queue);
-    cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream);
-
-    return check(code ? code : cudaStreamSynchronize(stream), "cudaMemcpy");
-}
-
 static __global__ void put_word_kernel(int32_t *to, int32_t value)
 {
     *to = value;
 }
 
-static crun_status cuda_put_word(void *queue, int32_t *to, int32_t value)
+extern "C" int device_kernel_put_word(struct gpu_stream *stream, int32_t *to,
+                                      int32_t value)
 {
-    LAUNCH_ALONE(put_word_kernel, 1, 1, stream_of(queue), to, value);
-    return check(cudaGetLastError(), "a kernel");
-}
-
-/* -- notes --------------------------------------------------------------------------
- */
-
-static void cuda_free_note(struct device_note *n)
-{
-    if (!n)
-        return;
-    if (n->arrived)
-        (void)cudaEventDestroy(n->arrived);
-    if (n->bytes)
-        (void)cudaFreeHost(n->bytes);
-    free(n);
-}
-
-static struct device_note *cuda_make_note(void)
-{
-    struct device_note *n = (struct device_note *)calloc(1, sizeof(*n));
-
-    if (n &&
-        (cudaHostAlloc(&n->bytes, NOTE_BYTES, cudaHostAllocDefault) != cudaSuccess ||
-         cudaEventCreateWithFlags(&n->arrived, cudaEventDisableTiming) !=
-             cudaSuccess)) {
-        (void)cudaGetLastError();
-        cuda_free_note(n);
-        return NULL;
-    }
-    return n;
-}
-
-static crun_status cuda_write_note(void *queue, struct device_note *n, const void *from,
-                                   size_t bytes)
-{
-    cudaStream_t stream = stream_of(queue);
-    cudaError_t code = cudaMemcpyAsync(n->bytes, from, bytes, cudaMemcpyDeviceToHost,
-                                       stream);
-
-    return check(code ? code : cudaEventRecord(n->arrived, stream), "cudaMemcpy");
-}
-
-static const void *cuda_read_note(struct device_note *n)
-{
-    return check(cudaEventSynchronize(n->arrived), "cudaEventSynchronize") == CRUN_OK
-               ? n->bytes
-               : NULL;
+    LAUNCH_ALONE(put_word_kernel, 1, 1, (cudaStream_t)stream, to, value);
+    return launched();
 }
 
 /* -- numbers ------------------------------------------------------------------------
@@ -271,21 +165,21 @@ static void step_rule(cudaStream_t stream, const struct optim_control *c,
                      count);
 }
 
-static crun_status cuda_step(void *queue, const struct optim_control *c,
-                             enum optim_rule rule, const struct step_arrays *a,
-                             size_t count)
+extern "C" int device_kernel_step(struct gpu_stream *queue,
+                                  const struct optim_control *c, enum optim_rule rule,
+                                  const struct step_arrays *a, size_t count)
 {
-    cudaStream_t stream = stream_of(queue);
+    cudaStream_t stream = (cudaStream_t)queue;
 
     if (count == 0)
-        return CRUN_OK;
+        return GPU_OK;
     if (rule == RULE_ADAM)
         step_rule<RULE_ADAM>(stream, c, *a, count);
     else if (rule == RULE_MOMENTUM)
         step_rule<RULE_MOMENTUM>(stream, c, *a, count);
     else
         step_rule<RULE_SGD>(stream, c, *a, count);
-    return check(cudaGetLastError(), "the optimizer's step");
+    return launched();
 }
 
 static __global__ void prepare_kernel(struct optim_control *c, struct optim_request r,
@@ -294,13 +188,13 @@ static __global__ void prepare_kernel(struct optim_control *c, struct optim_requ
     optim_prepare(c, &r, sums);
 }
 
-static crun_status cuda_prepare(void *queue, struct optim_control *c,
-                                const struct optim_request *r, const double *sums)
+extern "C" int device_kernel_prepare(struct gpu_stream *queue, struct optim_control *c,
+                                     const struct optim_request *r, const double *sums)
 {
     struct optim_request request = *r;
 
-    LAUNCH_ALONE(prepare_kernel, 1, 1, stream_of(queue), c, request, sums);
-    return check(cudaGetLastError(), "the optimizer's step");
+    LAUNCH_ALONE(prepare_kernel, 1, 1, (cudaStream_t)queue, c, request, sums);
+    return launched();
 }
 
 /* The sum over a block's threads, in thread 0. */
@@ -352,11 +246,12 @@ static __global__ void squares_kernel(struct squares_work *work, double *sum,
     }
 }
 
-static crun_status cuda_squares(void *queue, struct squares_work *work, double *sum,
-                                const void *g, size_t count, crun_dtype type)
+extern "C" int device_kernel_squares(struct gpu_stream *queue,
+                                     struct squares_work *work, double *sum,
+                                     const void *g, size_t count, crun_dtype type)
 {
     unsigned blocks = blocks_for(count, SQUARES_BLOCKS);
-    cudaStream_t stream = stream_of(queue);
+    cudaStream_t stream = (cudaStream_t)queue;
 
     if (type == CRUN_F32)
         LAUNCH_TOGETHER(squares_kernel<CRUN_F32>, blocks, THREADS, stream, work, sum, g,
@@ -367,7 +262,7 @@ static crun_status cuda_squares(void *queue, struct squares_work *work, double *
     else
         LAUNCH_TOGETHER(squares_kernel<CRUN_F16>, blocks, THREADS, stream, work, sum, g,
                         count);
-    return check(cudaGetLastError(), "the gradient's norm");
+    return launched();
 }
 
 template <int type>
@@ -377,35 +272,37 @@ static __global__ void narrow_kernel(uint16_t *to, const float *from, size_t cou
         store_narrow<type>(to + i, load(from + i));
 }
 
-static crun_status cuda_narrow(void *queue, uint16_t *to, const float *from,
-                               size_t count, crun_dtype type)
+extern "C" int device_kernel_narrow(struct gpu_stream *queue, uint16_t *to,
+                                    const float *from, size_t count, crun_dtype type)
 {
     unsigned blocks = blocks_for(count, UINT32_MAX);
 
     if (type == CRUN_F16)
-        LAUNCH_ALONE(narrow_kernel<CRUN_F16>, blocks, THREADS, stream_of(queue), to,
+        LAUNCH_ALONE(narrow_kernel<CRUN_F16>, blocks, THREADS, (cudaStream_t)queue, to,
                      from, count);
     else
-        LAUNCH_ALONE(narrow_kernel<CRUN_BF16>, blocks, THREADS, stream_of(queue), to,
+        LAUNCH_ALONE(narrow_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)queue, to,
                      from, count);
-    return check(cudaGetLastError(), "rounding to half precision");
+    return launched();
 }
 
-extern "C" int device_cuda_count(void)
+template <int type>
+static __global__ void divide_kernel(uint16_t *x, size_t count, float divisor)
 {
-    int count = 0;
-
-    if (cudaGetDeviceCount(&count) == cudaSuccess)
-        return count;
-    (void)cudaGetLastError();
-    return 0;
+    for (size_t i = grid_thread(); i < count; i += grid_threads())
+        x[i] = (uint16_t)narrowed<type>(widen<type>(x[i]) / divisor);
 }
 
-/* In the order of struct device_ops: this compiler wants it so. */
-const struct device_ops device_cuda = {
-    "cuda",         true,           cuda_alloc,     cuda_free,
-    cuda_zero,      cuda_copy,      cuda_put,       cuda_fetch,
-    cuda_put_word,  cuda_make_note, cuda_free_note, cuda_write_note,
-    cuda_read_note, cuda_squares,   cuda_prepare,   cuda_step,
-    cuda_narrow,
-};
+extern "C" int device_kernel_divide(void *memory, size_t count, crun_dtype type,
+                                    unsigned divisor, struct gpu_stream *stream)
+{
+    unsigned blocks = blocks_for(count * V, UINT32_MAX); /* an element a thread */
+
+    if (type == CRUN_F16)
+        LAUNCH_ALONE(divide_kernel<CRUN_F16>, blocks, THREADS, (cudaStream_t)stream,
+                     (uint16_t *)memory, count, (float)divisor);
+    else
+        LAUNCH_ALONE(divide_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)stream,
+                     (uint16_t *)memory, count, (float)divisor);
+    return launched();
+}

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of gpu.h, filled with CUDA's runtime. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+/* The table of gpu_calls.h, filled with CUDA's runtime and the kernels. */
 #include <cuda_runtime.h>
 
 extern "C" {
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/device/gpu_calls.h"
+#include "worker-lib/device/device_kernels.h"
 }
-
-#define THREADS 256
-#define BLOCKS_MAX 4096
 
 /* -- devices ------------------------------------------------------------------------
  */
@@ -78,50 +74,24 @@ static int zero(void *memory, size_t bytes, struct gpu_stream *stream)
     return told(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream));
 }
 
-/* -- numbers ------------------------------------------------------------------------
- */
-
-static __device__ float widen(__half x)
+static int host_alloc(void **memory, size_t bytes)
 {
-    return __half2float(x);
+    return told(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
 }
 
-static __device__ float widen(__nv_bfloat16 x)
+static int host_free(void *memory)
 {
-    return __bfloat162float(x);
+    return told(cudaFreeHost(memory));
 }
 
-static __device__ void narrow(__half *to, float x)
+static int host_register(void *memory, size_t bytes)
 {
-    *to = __float2half_rn(x);
+    return told(cudaHostRegister(memory, bytes, cudaHostRegisterPortable));
 }
 
-static __device__ void narrow(__nv_bfloat16 *to, float x)
+static int host_unregister(void *memory)
 {
-    *to = __float2bfloat16_rn(x);
-}
-
-template <class T> static __global__ void divide_all(T *x, size_t count, float divisor)
-{
-    size_t step = (size_t)gridDim.x * blockDim.x;
-
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-        narrow(&x[i], __fdiv_rn(widen(x[i]), divisor));
-}
-
-static int divide(void *memory, size_t count, crun_dtype type, unsigned divisor,
-                  struct gpu_stream *stream)
-{
-    size_t blocks = (count + THREADS - 1) / THREADS;
-    unsigned grid = (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
-    cudaStream_t s = (cudaStream_t)stream;
-
-    if (type == CRUN_F16)
-        divide_all<<<grid, THREADS, 0, s>>>((__half *)memory, count, (float)divisor);
-    else
-        divide_all<<<grid, THREADS, 0, s>>>((__nv_bfloat16 *)memory, count,
-                                            (float)divisor);
-    return cudaGetLastError();
+    return told(cudaHostUnregister(memory));
 }
 
 /* -- streams ------------------------------------------------------------------------
@@ -138,6 +108,17 @@ static int stream_create(struct gpu_stream **stream)
     return told(code);
 }
 
+static int stream_create_plain(struct gpu_stream **stream)
+{
+    return told(
+        cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+}
+
+static int stream_sync(struct gpu_stream *stream)
+{
+    return told(cudaStreamSynchronize((cudaStream_t)stream));
+}
+
 static int stream_destroy(struct gpu_stream *stream)
 {
     return told(cudaStreamDestroy((cudaStream_t)stream));
@@ -150,7 +131,17 @@ static int stream_wait(struct gpu_stream *stream, struct gpu_event *event)
 
 static int event_create(struct gpu_event **event)
 {
-    return told(cudaEventCreate((cudaEvent_t *)event));
+    return told(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault));
+}
+
+static int event_create_untimed(struct gpu_event **event)
+{
+    return told(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
+}
+
+static int event_sync(struct gpu_event *event)
+{
+    return told(cudaEventSynchronize((cudaEvent_t)event));
 }
 
 static int event_destroy(struct gpu_event *event)
@@ -175,13 +166,40 @@ static int event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to
 
 /* In the order of struct gpu_calls: this compiler wants it so. */
 static const struct gpu_calls calls = {
-    versions,      count,          set_device,    error_text,   alloc,
-    release,       on_device,      copy,          zero,         divide,
-    stream_create, stream_destroy, stream_wait,   event_create, event_destroy,
-    event_record,  event_query,    event_elapsed,
+    versions,
+    count,
+    set_device,
+    error_text,
+    alloc,
+    release,
+    on_device,
+    copy,
+    zero,
+    stream_create,
+    stream_destroy,
+    stream_wait,
+    event_create,
+    event_destroy,
+    event_record,
+    event_query,
+    event_elapsed,
+    device_kernel_divide,
+    stream_create_plain,
+    stream_sync,
+    event_create_untimed,
+    event_sync,
+    host_alloc,
+    host_free,
+    host_register,
+    host_unregister,
+    device_kernel_put_word,
+    device_kernel_squares,
+    device_kernel_prepare,
+    device_kernel_step,
+    device_kernel_narrow,
 };
 
-extern "C" const struct gpu_calls *gpu_cuda(void)
+extern "C" const struct gpu_calls *gpu_calls_cuda(void)
 {
     return &calls;
 }

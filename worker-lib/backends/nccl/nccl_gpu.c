@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/backends/nccl/gpu.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +8,15 @@
 
 #define DEVICES_MAX 1024
 
-#if !defined(CRUN_CUDA) || defined(CRUN_EMULATED)
-const struct gpu_calls *gpu_cuda(void)
+/* NCCL knows nothing of an emulated GPU. */
+static const struct gpu_calls *real_gpu(void)
 {
+#ifdef CRUN_EMULATED
     return NULL;
-}
+#else
+    return gpu_calls_cuda();
 #endif
+}
 
 static crun_status missing(const struct gpu_calls *cuda, int code, int count,
                            struct err *e)
@@ -55,7 +58,7 @@ static crun_status read_number(const char *name, const char *text, int *number,
     return *name == 'C' ? CRUN_BAD_ENVIRONMENT : CRUN_BAD_ARGUMENT;
 }
 
-static crun_status choose(struct gpu *g, const char *device, unsigned local_rank,
+static crun_status choose(struct nccl_gpu *g, const char *device, unsigned local_rank,
                           unsigned local_size, int count, struct err *e)
 {
     const char *variable = getenv("CRUN_DEVICE");
@@ -78,8 +81,8 @@ static crun_status choose(struct gpu *g, const char *device, unsigned local_rank
     return CRUN_UNSUPPORTED;
 }
 
-crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
-                     unsigned local_size, uint64_t deadline_ms, struct err *e)
+crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local_rank,
+                          unsigned local_size, uint64_t deadline_ms, struct err *e)
 {
     const struct gpu_calls *standin;
     int count = 0, code;
@@ -92,7 +95,7 @@ crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
         *e = no_nccl;
         return opened;
     }
-    g->cuda = standin ? standin : gpu_cuda();
+    g->cuda = standin ? standin : real_gpu();
     if (!g->cuda) {
         err_set(e, "this build is without GPUs: make found no CUDA toolkit");
         return CRUN_UNSUPPORTED;
@@ -106,10 +109,4 @@ crun_status gpu_find(struct gpu *g, const char *device, unsigned local_rank,
         return opened;
     }
     return choose(g, device, local_rank, local_size, count, e);
-}
-
-crun_status gpu_failed(const struct gpu *g, const char *call, int code, struct err *e)
-{
-    err_set(e, "%s: %s", call, g->cuda->error_text(code));
-    return code == GPU_NO_MEMORY ? CRUN_NO_MEMORY : CRUN_SYSTEM;
 }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
+#define WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/crun/worker.h"
+#include "worker-lib/device/gpu_calls.h"
+
+struct nccl_calls;
+
+struct nccl_gpu {
+    const struct gpu_calls *cuda;
+    const struct nccl_calls *nccl;
+    int device;
+};
+
+/*
+ * The GPU of a rank, with NCCL to use it: `device` is its number, or NULL or "auto" for
+ * $CRUN_DEVICE or else the local rank's. CRUN_UNSUPPORTED: e says in one line what is
+ * not there. CRUN_BAD_ARGUMENT, CRUN_BAD_ENVIRONMENT: that is no number. CRUN_TIMEOUT:
+ * NCCL hangs when it is opened.
+ */
+crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local_rank,
+                          unsigned local_size, uint64_t deadline_ms, struct err *e);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of device.h for a GPU, over that of gpu_calls.h. */
+#include <stdlib.h>
+
+#include "worker-lib/core/status.h"
+#include "worker-lib/device/gpu_calls.h"
+
+struct device_note {
+    void *bytes; /* pinned */
+    struct gpu_event *arrived;
+};
+
+/* Never NULL where it is used: device_gpu looks first. */
+static const struct gpu_calls *cuda(void)
+{
+    return gpu_calls_cuda();
+}
+
+static crun_status check_code(int code, const char *what)
+{
+    struct err e;
+
+    if (code == GPU_OK)
+        return CRUN_OK;
+    return fail_with(gpu_calls_failed(cuda(), what, code, &e), &e);
+}
+
+/* -- memory -------------------------------------------------------------------------
+ */
+
+static crun_status gpu_alloc(size_t bytes, void **memory)
+{
+    crun_status s = check_code(cuda()->alloc(memory, bytes ? bytes : 1), "cudaMalloc");
+
+    if (s == CRUN_OK)
+        s = check_code(cuda()->zero(*memory, bytes, NULL), "cudaMemset");
+    return s == CRUN_OK ? check_code(cuda()->stream_sync(NULL), "cudaMemset") : s;
+}
+
+static void gpu_free(void *memory)
+{
+    if (memory)
+        (void)cuda()->free(memory);
+}
+
+static crun_status gpu_zero(void *queue, void *to, size_t bytes)
+{
+    return check_code(cuda()->zero(to, bytes, queue), "cudaMemset");
+}
+
+static crun_status gpu_copy(void *queue, void *to, const void *from, size_t bytes)
+{
+    return check_code(cuda()->copy(to, from, bytes, queue), "cudaMemcpy");
+}
+
+/* The program's memory may be pinned, and then it is read when its turn comes. */
+static crun_status gpu_copy_and_wait(void *queue, void *to, const void *from,
+                                     size_t bytes)
+{
+    int code = cuda()->copy(to, from, bytes, queue);
+
+    return check_code(code ? code : cuda()->stream_sync(queue), "cudaMemcpy");
+}
+
+static crun_status gpu_put_word(void *queue, int32_t *to, int32_t value)
+{
+    return check_code(cuda()->put_word(queue, to, value), "a kernel");
+}
+
+/* -- notes --------------------------------------------------------------------------
+ */
+
+static void gpu_free_note(struct device_note *n)
+{
+    if (!n)
+        return;
+    if (n->arrived)
+        (void)cuda()->event_destroy(n->arrived);
+    if (n->bytes)
+        (void)cuda()->host_free(n->bytes);
+    free(n);
+}
+
+static struct device_note *gpu_make_note(void)
+{
+    struct device_note *n = calloc(1, sizeof(*n));
+
+    if (n && (cuda()->host_alloc(&n->bytes, NOTE_BYTES) != GPU_OK ||
+              cuda()->event_create_untimed(&n->arrived) != GPU_OK)) {
+        gpu_free_note(n);
+        return NULL;
+    }
+    return n;
+}
+
+static crun_status gpu_write_note(void *queue, struct device_note *n, const void *from,
+                                  size_t bytes)
+{
+    int code = cuda()->copy(n->bytes, from, bytes, queue);
+
+    return check_code(code ? code : cuda()->event_record(n->arrived, queue),
+                      "cudaMemcpy");
+}
+
+static const void *gpu_read_note(struct device_note *n)
+{
+    return check_code(cuda()->event_sync(n->arrived), "cudaEventSynchronize") == CRUN_OK
+               ? n->bytes
+               : NULL;
+}
+
+/* -- numbers ------------------------------------------------------------------------
+ */
+
+static crun_status gpu_squares(void *queue, struct squares_work *work, double *sum,
+                               const void *g, size_t count, crun_dtype type)
+{
+    return check_code(cuda()->squares(queue, work, sum, g, count, type),
+                      "the gradient's norm");
+}
+
+static crun_status gpu_prepare(void *queue, struct optim_control *c,
+                               const struct optim_request *r, const double *sums)
+{
+    return check_code(cuda()->prepare(queue, c, r, sums), "the optimizer's step");
+}
+
+static crun_status gpu_step(void *queue, const struct optim_control *c,
+                            enum optim_rule rule, const struct step_arrays *a,
+                            size_t count)
+{
+    return check_code(cuda()->step(queue, c, rule, a, count), "the optimizer's step");
+}
+
+static crun_status gpu_narrow(void *queue, uint16_t *to, const float *from,
+                              size_t count, crun_dtype type)
+{
+    return check_code(cuda()->narrow(queue, to, from, count, type),
+                      "rounding to half precision");
+}
+
+static const struct device_ops ops = {
+    .name = "cuda",
+    .queued = true,
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .zero = gpu_zero,
+    .copy = gpu_copy,
+    .put = gpu_copy_and_wait,
+    .fetch = gpu_copy_and_wait,
+    .put_word = gpu_put_word,
+    .make_note = gpu_make_note,
+    .free_note = gpu_free_note,
+    .write_note = gpu_write_note,
+    .read_note = gpu_read_note,
+    .squares = gpu_squares,
+    .prepare = gpu_prepare,
+    .step = gpu_step,
+    .narrow = gpu_narrow,
+};
+
+const struct device_ops *device_gpu(void)
+{
+    int count = 0;
+
+    return cuda() && cuda()->count(&count) == GPU_OK && count > 0 ? &ops : NULL;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_DEVICE_GPU_CALLS_H
+#define WORKER_LIB_DEVICE_GPU_CALLS_H
+
+#include "rendezvous/base/err.h"
+#include "worker-lib/device/device.h"
+
+/*
+ * All that the library asks of CUDA, in one table, so that one binary runs everywhere:
+ * gpu_calls_cuda.cu fills it where make has found a toolkit, and the stand-in for NCCL
+ * of the tests fills what NCCL's backend needs with host memory. Streams and events are
+ * CUDA's. CRUN_EMULATED is the toolkit's own stand-in below this table.
+ */
+struct gpu_stream; /* cudaStream_t; NULL: the default one */
+struct gpu_event;  /* cudaEvent_t */
+
+/* What the functions return: CUDA's codes, of which these matter. */
+enum gpu_code {
+    GPU_OK = 0,
+    GPU_NO_MEMORY = 2,
+    GPU_NO_DRIVER = 35, /* or one older than this build's CUDA */
+    GPU_NO_DEVICE = 100,
+    GPU_NOT_READY = 600
+};
+
+struct gpu_calls {
+    /* Versions as CUDA counts them, 13000; driver 0: there is none. */
+    int (*versions)(int *driver, int *runtime);
+    int (*count)(int *devices);
+    int (*set_device)(int device); /* of this thread */
+    const char *(*error_text)(int code);
+
+    int (*alloc)(void **memory, size_t bytes);
+    int (*free)(void *memory);
+    /* Does the host see it at the place that the GPU sees, or not at all? */
+    int (*on_device)(const void *memory, bool *device);
+    int (*copy)(void *to, const void *from, size_t bytes, struct gpu_stream *stream);
+    int (*zero)(void *memory, size_t bytes, struct gpu_stream *stream);
+
+    /* Of the highest priority, and not in step with the default stream. */
+    int (*stream_create)(struct gpu_stream **stream);
+    int (*stream_destroy)(struct gpu_stream *stream);
+    int (*stream_wait)(struct gpu_stream *stream, struct gpu_event *event);
+    int (*event_create)(struct gpu_event **event);
+    int (*event_destroy)(struct gpu_event *event);
+    int (*event_record)(struct gpu_event *event, struct gpu_stream *stream);
+    int (*event_query)(struct gpu_event *event); /* GPU_OK or GPU_NOT_READY */
+    int (*event_elapsed)(float *ms, struct gpu_event *from, struct gpu_event *to);
+
+    /* f16 or bf16, in f32, rounded once. */
+    int (*divide)(void *memory, size_t count, crun_dtype type, unsigned divisor,
+                  struct gpu_stream *stream);
+
+    /* -- from here on: not in the stand-in for NCCL -- */
+    int (*stream_create_plain)(struct gpu_stream **stream); /* of normal priority */
+    int (*stream_sync)(struct gpu_stream *stream);
+    int (*event_create_untimed)(struct gpu_event **event); /* cheaper */
+    int (*event_sync)(struct gpu_event *event);
+    int (*host_alloc)(void **memory, size_t bytes); /* pinned */
+    int (*host_free)(void *memory);
+    int (*host_register)(void *memory, size_t bytes);
+    int (*host_unregister)(void *memory);
+
+    /* The kernels of device_ops. */
+    int (*put_word)(struct gpu_stream *stream, int32_t *to, int32_t value);
+    int (*squares)(struct gpu_stream *stream, struct squares_work *work, double *sum,
+                   const void *g, size_t count, crun_dtype type);
+    int (*prepare)(struct gpu_stream *stream, struct optim_control *c,
+                   const struct optim_request *r, const double *sums);
+    int (*step)(struct gpu_stream *stream, const struct optim_control *c,
+                enum optim_rule rule, const struct step_arrays *a, size_t count);
+    int (*narrow)(struct gpu_stream *stream, uint16_t *to, const float *from,
+                  size_t count, crun_dtype type);
+};
+
+/* CUDA's; NULL in a build without. */
+const struct gpu_calls *gpu_calls_cuda(void);
+
+/* e of a call that failed: "cudaMalloc: out of memory". */
+crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int code,
+                             struct err *e);
+
+#endif
