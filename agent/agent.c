@@ -32,8 +32,8 @@
 #include "rendezvous/server.h"
 
 /*
- * The agent ties its parts together: what happens is turned into an event, the table in
- * agent_state.c says what to do, and one function for each act does it.
+ * Ties the parts of the agent together: what happens becomes an event, the table in
+ * agent_state.c gives its act, and one function for each act performs it.
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -43,9 +43,9 @@ struct agent {
     struct loop *loop;
     struct local_workers workers;
     struct event_file *events;
-    struct status_line *foot;
-    struct job_messages *say;
-    struct rendezvous_host hosting;
+    struct status_line *status_line;
+    struct job_messages *messages;
+    struct rendezvous_host rendezvous;
     struct client *client;
     struct epoch_store store; /* while an epoch runs and rank 0 is here */
 
@@ -55,35 +55,35 @@ struct agent {
     uint64_t epoch;
     struct failure_list failures; /* of this node, in this epoch */
 
-    char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, what the job calls this node */
-    const char *containment;            /* as joined */
-    bool attached;
+    char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
+    const char *containment;            /* as sent when joining */
+    bool has_joined;
     struct signals signals;
-    int signo;      /* the user's or the scheduler's last one */
-    int leave_code; /* of a node that leaves; 0: it does not */
-    bool hurries;
+    int signo;      /* the last one of the user or the scheduler */
+    int leave_code; /* if this node leaves; 0: it does not */
+    bool stops_fast;
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
-    struct host_linger farewell;
+    struct host_linger linger;
 };
 
-static void happen(struct agent *a, enum agent_event event);
+static void handle_event(struct agent *a, enum agent_event event);
 
-/* -- saying things to the rendezvous -------------------------------------------- */
+/* -- reports to the rendezvous -------------------------------------------------- */
 
-static void report(struct agent *a, struct msg *m)
+static void send_report(struct agent *a, struct msg *m)
 {
     m->epoch = a->epoch;
     if (a->client)
         client_report(a->client, m);
 }
 
-static void report_plain(struct agent *a, enum msg_type type)
+static void send_plain_report(struct agent *a, enum msg_type type)
 {
     struct msg m = { .type = type };
 
-    report(a, &m);
+    send_report(a, &m);
 }
 
 static void on_store_client(void *arg, int fd)
@@ -97,8 +97,8 @@ static void report_own_failure(struct agent *a, const char *why, bool final)
 {
     struct msg m = { .type = MSG_FAILED };
 
-    failure_of_agent(&m.failed, a->start.first_rank, why, final);
-    report(a, &m);
+    failure_set_of_agent(&m.failed, a->start.first_rank, why, final);
+    send_report(a, &m);
 }
 
 static void act_start(struct agent *a)
@@ -115,15 +115,15 @@ static void act_start(struct agent *a)
         }
         memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
         a->start.port = ready.store_ready.port;
-        report(a, &ready);
+        send_report(a, &ready);
     }
-    job_messages_formed(a->say, &a->start, a->epoch);
+    job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
     if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
 }
 
-static int stop_signals_signal(const struct agent *a)
+static int signal_for_workers(const struct agent *a)
 {
     return signals_for_workers(&a->signals, a->signo);
 }
@@ -132,44 +132,44 @@ static void act_stop(struct agent *a)
 {
     uint32_t hurry_ms = a->config->job.failure_grace_ms;
 
-    if (a->hurries && a->stop.grace_ms > hurry_ms)
+    if (a->stops_fast && a->stop.grace_ms > hurry_ms)
         a->stop.grace_ms = hurry_ms;
-    job_messages_stopping(a->say, &a->stop, group_alive(a->workers.group));
+    job_messages_stopping(a->messages, &a->stop, group_alive(a->workers.group));
     event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
     if (a->stop.hang)
-        progress_monitor_tell_ranks(a->workers.progress);
-    local_workers_stop(&a->workers, stop_signals_signal(a), a->stop.grace_ms);
+        progress_monitor_report_ranks(a->workers.progress);
+    local_workers_stop(&a->workers, signal_for_workers(a), a->stop.grace_ms);
 }
 
-static void act_say_stopped(struct agent *a)
+static void act_report_stopped(struct agent *a)
 {
-    job_messages_stopped(a->say);
+    job_messages_stopped(a->messages);
     epoch_store_close(&a->store);
-    report_plain(a, MSG_STOPPED);
+    send_plain_report(a, MSG_STOPPED);
 }
 
-static void act_say_failed(struct agent *a)
+static void act_report_failed(struct agent *a)
 {
     struct msg m = { .type = MSG_FAILED,
                      .failed = a->failures.item[a->failures.count - 1] };
 
-    report(a, &m);
+    send_report(a, &m);
 }
 
-static void act_say_finished(struct agent *a)
+static void act_report_finished(struct agent *a)
 {
     progress_monitor_end(a->workers.progress);
-    report_plain(a, MSG_FINISHED);
+    send_plain_report(a, MSG_FINISHED);
 }
 
-static void act_say_guard_died(struct agent *a)
+static void act_report_guard_died(struct agent *a)
 {
     report_own_failure(a, a->guard_died_why, false);
 }
 
 static void act_end(struct agent *a)
 {
-    local_workers_stop(&a->workers, stop_signals_signal(a),
+    local_workers_stop(&a->workers, signal_for_workers(a),
                        a->config->job.failure_grace_ms);
 }
 
@@ -179,21 +179,21 @@ static void act_leave(struct agent *a)
     epoch_store_close(&a->store);
     if (a->client)
         client_bye(a->client);
-    host_linger_begin(&a->farewell);
+    host_linger_begin(&a->linger);
 }
 
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
     [AGENT_ACT_START] = act_start,
     [AGENT_ACT_STOP] = act_stop,
-    [AGENT_ACT_REPORT_STOPPED] = act_say_stopped,
-    [AGENT_ACT_REPORT_FAILED] = act_say_failed,
-    [AGENT_ACT_REPORT_FINISHED] = act_say_finished,
-    [AGENT_ACT_REPORT_GUARD_DIED] = act_say_guard_died,
+    [AGENT_ACT_REPORT_STOPPED] = act_report_stopped,
+    [AGENT_ACT_REPORT_FAILED] = act_report_failed,
+    [AGENT_ACT_REPORT_FINISHED] = act_report_finished,
+    [AGENT_ACT_REPORT_GUARD_DIED] = act_report_guard_died,
     [AGENT_ACT_END] = act_end,
     [AGENT_ACT_LEAVE] = act_leave,
 };
 
-static void happen(struct agent *a, enum agent_event event)
+static void handle_event(struct agent *a, enum agent_event event)
 {
     struct agent_edge edge = agent_edge(a->state, event);
 
@@ -210,7 +210,7 @@ static void on_start(struct agent *a, const struct msg *m)
 {
     a->epoch = m->epoch;
     a->start = m->start;
-    happen(a, AGENT_EV_START);
+    handle_event(a, AGENT_EV_START);
 }
 
 static void on_done(struct agent *a, const struct msg *m)
@@ -219,25 +219,25 @@ static void on_done(struct agent *a, const struct msg *m)
     a->exit_code = failure_exit_code(&m->done);
     if (m->done.reason == JOB_REASON_RELEASED && a->leave_code)
         a->exit_code = a->leave_code;
-    happen(a, AGENT_EV_DONE);
+    handle_event(a, AGENT_EV_DONE);
 }
 
 static void on_refused(struct agent *a, const struct msg *m)
 {
     log_error("%s", m->refused.text);
-    a->farewell.serves_on = m->refused.why == REFUSED_UNFIT &&
-                            job_can_spare(&a->config->job) &&
-                            rendezvous_host_goes_on(&a->hosting, a->config);
+    a->linger.until_job_ends = m->refused.why == REFUSED_UNFIT &&
+                               job_can_spare(&a->config->job) &&
+                               rendezvous_host_must_stay(&a->rendezvous, a->config);
     a->exit_code = join_request_exit_code(m->refused.why);
-    happen(a, AGENT_EV_REFUSED);
+    handle_event(a, AGENT_EV_REFUSED);
 }
 
 static void on_stop(struct agent *a, const struct msg *m)
 {
-    a->epoch = m->epoch; /* which may have ended before it began here */
+    a->epoch = m->epoch; /* the epoch may have ended before it began here */
     a->stop = m->stop;
-    job_messages_cause(a->say, &m->stop, m->epoch);
-    happen(a, AGENT_EV_STOP);
+    job_messages_cause(a->messages, &m->stop, m->epoch);
+    handle_event(a, AGENT_EV_STOP);
 }
 
 static void on_members(struct agent *a, const struct msg *m)
@@ -247,14 +247,14 @@ static void on_members(struct agent *a, const struct msg *m)
 
 static void on_beat(struct agent *a, const struct msg *m)
 {
-    job_messages_waiting(a->say, &m->beat);
+    job_messages_waiting(a->messages, &m->beat);
 }
 
 static void on_joined(struct agent *a, const struct msg *m)
 {
     if (*m->joined.host)
         memcpy(a->host, m->joined.host, sizeof(a->host));
-    job_messages_joined(a->say, &m->joined);
+    job_messages_joined(a->messages, &m->joined);
 }
 
 static void on_notice(struct agent *a, const struct msg *m)
@@ -266,8 +266,8 @@ static void on_notice(struct agent *a, const struct msg *m)
 static void on_checkpoint_asked(struct agent *a, const struct msg *m)
 {
     if (m->epoch == a->epoch)
-        progress_monitor_ask_checkpoint(a->workers.progress,
-                                        m->ask_checkpoint.within_ms);
+        progress_monitor_request_checkpoint(a->workers.progress,
+                                            m->ask_checkpoint.within_ms);
 }
 
 static void on_order(void *arg, const struct msg *m)
@@ -285,7 +285,7 @@ static void on_order(void *arg, const struct msg *m)
     };
     struct agent *a = arg;
 
-    a->attached = true;
+    a->has_joined = true;
     if (m->type < MSG_TYPE_MAX && handlers[m->type])
         handlers[m->type](a, m);
 }
@@ -294,13 +294,13 @@ static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
-    if (a->attached)
+    if (a->has_joined)
         job_messages_outage(out, why);
     else
-        job_messages_unreached(a->say, out, why);
+        job_messages_unreached(a->messages, out, why);
 }
 
-/* A job of one node has nobody to be cut off from. */
+/* A job of one node cannot be cut off from other nodes. */
 static void on_fence(void *arg, uint64_t until_ms)
 {
     struct agent *a = arg;
@@ -317,16 +317,17 @@ static void on_abandoned(void *arg, const char *why)
     struct agent *a = arg;
 
     log_error("%s", why);
-    if (a->attached)
+    if (a->has_joined)
         log_error("the job ends here; a standalone crund on a machine of its own would "
                   "outlive any node (crund(8))");
-    a->exit_code = !a->attached                  ? EX_UNAVAILABLE
+    a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
                    : a->config->job.strict_fence ? EXIT_EVICTED
                                                  : EXIT_FAILURE;
-    happen(a, AGENT_EV_ABANDONED);
+    handle_event(a, AGENT_EV_ABANDONED);
 }
 
-/* The guard has not waited for us: we were asleep, or busy for far too long. */
+/* The guard ends the workers by itself: this process was asleep, or busy for too
+ * long. */
 static void on_fenced(void *arg)
 {
     struct agent *a = arg;
@@ -336,17 +337,17 @@ static void on_fenced(void *arg)
     log_error(
         "the rendezvous was not heard from in time: this node's workers are ended");
     a->exit_code = EXIT_EVICTED;
-    happen(a, AGENT_EV_ABANDONED);
+    handle_event(a, AGENT_EV_ABANDONED);
 }
 
 /* -- the workers ---------------------------------------------------------------- */
 
-static void note(struct agent *a, enum note_kind kind, const char *text)
+static void report_note(struct agent *a, enum note_kind kind, const char *text)
 {
     struct msg m = { .type = MSG_NOTE, .note = { .kind = kind } };
 
     snprintf(m.note.text, sizeof(m.note.text), "%s", text);
-    report(a, &m);
+    send_report(a, &m);
 }
 
 static void on_remark(void *arg, enum note_kind kind, const char *text)
@@ -355,10 +356,10 @@ static void on_remark(void *arg, enum note_kind kind, const char *text)
 
     log_warn("%s", text);
     event_file_add(a->events, proto_note_name(kind), a->epoch, "%s", text);
-    note(a, kind, text);
+    report_note(a, kind, text);
 }
 
-/* An unfit node leaves, which costs the job no restart: no worker has anything to save
+/* An unfit node leaves, at the cost of no restart: no worker has anything to save
  * yet. */
 static void on_group_unfit(void *arg, const struct failure *f)
 {
@@ -370,10 +371,10 @@ static void on_group_unfit(void *arg, const struct failure *f)
         return;
     gpu_monitor_explain(a->workers.gpus, &own);
     a->exit_code = a->leave_code = EX_UNAVAILABLE;
-    note(a, NOTE_PREFLIGHT, own.what); /* which all nodes are told, this one too */
-    a->farewell.serves_on = rendezvous_host_goes_on(&a->hosting, a->config);
-    if (signals_report(SIGNAL_HURRY, EX_UNAVAILABLE, "unfit", &m))
-        report(a, &m);
+    report_note(a, NOTE_PREFLIGHT, own.what); /* reaches all nodes, this one too */
+    a->linger.until_job_ends = rendezvous_host_must_stay(&a->rendezvous, a->config);
+    if (signals_report(SIGNAL_LEAVE_FAST, EX_UNAVAILABLE, "unfit", &m))
+        send_report(a, &m);
 }
 
 static void on_group_failed(void *arg, const struct failure *f)
@@ -386,22 +387,22 @@ static void on_group_failed(void *arg, const struct failure *f)
     own.final |= failure_is_final(&own, &a->config->job);
     failure_list_add(&a->failures, &own);
     event_file_add_failed(a->events, a->epoch, &own);
-    happen(a, AGENT_EV_FAILED);
+    handle_event(a, AGENT_EV_FAILED);
 }
 
 static void on_checkpointed(void *arg)
 {
-    report_plain(arg, MSG_CHECKPOINTED);
+    send_plain_report(arg, MSG_CHECKPOINTED);
 }
 
-/* How the job stands, as seen from this node. */
-static void on_standing_asked(void *arg, char *text, size_t size)
+/* The state of the job, as seen from this node. */
+static void on_status_asked(void *arg, char *text, size_t size)
 {
     struct agent *a = arg;
     struct msg_heartbeat progress = { 0 };
 
-    progress_monitor_progress(a->workers.progress, &progress);
-    job_messages_standing(a->say, &progress, text, size);
+    progress_monitor_fill_heartbeat(a->workers.progress, &progress);
+    job_messages_status(a->messages, &progress, text, size);
 }
 
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
@@ -410,20 +411,20 @@ static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
     const char *now = a->workers.guard ? guard_containment(a->workers.guard)
                                        : a->containment;
 
-    progress_monitor_progress(a->workers.progress, progress);
-    gpu_monitor_progress(a->workers.gpus, progress);
+    progress_monitor_fill_heartbeat(a->workers.progress, progress);
+    gpu_monitor_fill_heartbeat(a->workers.gpus, progress);
     if (strcmp(now, a->containment) != 0)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }
 
 static void on_group_finished(void *arg)
 {
-    happen(arg, AGENT_EV_ALL_EXITED);
+    handle_event(arg, AGENT_EV_ALL_EXITED);
 }
 
 static void on_group_stopped(void *arg)
 {
-    happen(arg, AGENT_EV_ALL_STOPPED);
+    handle_event(arg, AGENT_EV_ALL_STOPPED);
 }
 
 static void on_guard_died(void *arg, const char *why, const struct err *e)
@@ -437,39 +438,39 @@ static void on_guard_died(void *arg, const char *why, const struct err *e)
         a->exit_code = EXIT_FAILURE;
         a->state = AGENT_ENDING;
     }
-    happen(a, AGENT_EV_GUARD_DIED);
+    handle_event(a, AGENT_EV_GUARD_DIED);
 }
 
 /* -- signals -------------------------------------------------------------------- */
 
-static void hurry(struct agent *a)
+static void shorten_stop(struct agent *a)
 {
     log_info("a second signal: this node leaves without waiting for a checkpoint");
-    a->hurries = true;
+    a->stops_fast = true;
     if (a->state == AGENT_STOPPING)
         act_stop(a);
 }
 
-static void on_signal(void *arg, int signo, enum signal_wish wish)
+static void on_stop_signal(void *arg, int signo, enum signal_action action)
 {
     struct agent *a = arg;
     struct msg m;
 
     a->signo = signo;
     a->exit_code = a->leave_code = 128 + signo;
-    if (!a->attached || a->state == AGENT_OVER) {
+    if (!a->has_joined || a->state == AGENT_OVER) {
         loop_stop(a->loop);
         return;
     }
-    if (wish == SIGNAL_HURRY)
-        hurry(a);
-    if (signals_report(wish, a->leave_code, strsignal(signo), &m))
-        report(a, &m);
-    if (wish == SIGNAL_GO || wish == SIGNAL_KILL)
+    if (action == SIGNAL_LEAVE_FAST)
+        shorten_stop(a);
+    if (signals_report(action, a->leave_code, strsignal(signo), &m))
+        send_report(a, &m);
+    if (action == SIGNAL_LEAVE_KILLED || action == SIGNAL_KILL)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
-/* -- from beginning to end ------------------------------------------------------ */
+/* -- start and end -------------------------------------------------------------- */
 
 static void on_fatal(void *arg, const char *why)
 {
@@ -480,7 +481,7 @@ static void on_fatal(void *arg, const char *why)
     loop_stop(a->loop);
 }
 
-static int join(struct agent *a, const char *unfit, struct err *e)
+static int join_job(struct agent *a, const char *unfit, struct err *e)
 {
     struct client_calls calls = { .order = on_order,
                                   .outage = on_outage,
@@ -491,7 +492,7 @@ static int join(struct agent *a, const char *unfit, struct err *e)
     struct client_config cc;
 
     a->containment = guard_containment(a->workers.guard);
-    join_request_fill(&cc, a->config, a->hosting.server, a->host, a->containment);
+    join_request_fill(&cc, a->config, a->rendezvous.server, a->host, a->containment);
     snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
@@ -501,16 +502,16 @@ static void on_checked(void *arg, const char *unfit)
 {
     struct err e;
 
-    if (join(arg, unfit, &e) < 0)
+    if (join_job(arg, unfit, &e) < 0)
         on_fatal(arg, e.text);
 }
 
-static int begin(struct agent *a, struct err *e)
+static int start_parts(struct agent *a, struct err *e)
 {
-    struct status_line_calls foot_calls = { .standing = on_standing_asked, .arg = a };
-    struct rendezvous_host_calls hosting_calls = { .store_client = on_store_client,
-                                                   .fatal = on_fatal,
-                                                   .arg = a };
+    struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
+    struct rendezvous_host_calls host_calls = { .store_client = on_store_client,
+                                                .fatal = on_fatal,
+                                                .arg = a };
     struct local_workers_calls calls = {
         .group = { .failed = on_group_failed,
                    .unfit = on_group_unfit,
@@ -527,23 +528,24 @@ static int begin(struct agent *a, struct err *e)
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
     a->events = event_file_create(a->config);
-    a->foot = status_line_create(a->loop, logs_console(a->workers.logs), &foot_calls);
-    a->say = job_messages_create(a->loop, a->config, a->foot);
-    host_linger_init(&a->farewell, a->loop, a->config, &a->hosting);
-    a->signals = (struct signals){ .fn = on_signal, .arg = a };
+    a->status_line = status_line_create(a->loop, logs_console(a->workers.logs),
+                                        &status_calls);
+    a->messages = job_messages_create(a->loop, a->config, a->status_line);
+    host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
+    a->signals = (struct signals){ .fn = on_stop_signal, .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
-    if (rendezvous_host_decide(&a->hosting, a->loop, a->config, &hosting_calls, e) < 0)
+    if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, &host_calls, e) < 0)
         return -1;
-    a->signals.stays = a->hosting.server != NULL;
+    a->signals.cannot_leave = a->rendezvous.server != NULL;
     if (!a->config->job.preflight)
-        return join(a, "", e);
+        return join_job(a, "", e);
     gpu_monitor_check(a->workers.gpus, on_checked, a);
     return 0;
 }
 
-static void say_result(struct agent *a)
+static void report_result(struct agent *a)
 {
-    struct failure_report r = { .job = job_messages_job(a->say),
+    struct failure_report r = { .job = job_messages_job(a->messages),
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
@@ -551,20 +553,20 @@ static void say_result(struct agent *a)
 
     event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
                    proto_reason_name(a->result.reason), a->exit_code);
-    failure_tell_result(&r, a->exit_code);
+    failure_report_result(&r, a->exit_code);
 }
 
-static void finish(struct agent *a)
+static void destroy_parts(struct agent *a)
 {
     client_destroy(a->client);
     epoch_store_close(&a->store);
-    server_destroy(a->hosting.server);
-    host_linger_fini(&a->farewell);
-    status_line_destroy(a->foot);
+    server_destroy(a->rendezvous.server);
+    host_linger_fini(&a->linger);
+    status_line_destroy(a->status_line);
     local_workers_fini(&a->workers);
-    say_result(a);
+    report_result(a);
     event_file_destroy(a->events);
-    job_messages_destroy(a->say);
+    job_messages_destroy(a->messages);
     failure_list_clear(&a->failures);
     loop_destroy(a->loop);
 }
@@ -578,15 +580,15 @@ int agent_run(const struct config *config)
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    a.store = (struct epoch_store){ .config = config, .hosting = &a.hosting };
-    join_request_name_host(a.host, sizeof(a.host));
+    a.store = (struct epoch_store){ .config = config, .host = &a.rendezvous };
+    join_request_host_name(a.host, sizeof(a.host));
     a.loop = loop_create();
-    if (begin(&a, &e) < 0) {
+    if (start_parts(&a, &e) < 0) {
         log_error("%s", e.text);
         a.exit_code = EXIT_USAGE;
     } else {
         loop_run(a.loop);
     }
-    finish(&a);
+    destroy_parts(&a);
     return a.exit_code;
 }

@@ -5,9 +5,9 @@
 #include "agent/config/config.h"
 
 /*
- * One node's part of a job, from joining to the result: hosts the rendezvous where that
- * falls to this node, obeys its orders, runs the group, serves the store on rank 0's
- * node, and says what a person should know. Returns the exit code of crun.
+ * One node's part in a job, from joining to the result: hosts the rendezvous if this
+ * node must, executes its orders, runs the group, serves the store on the node of rank
+ * 0, and tells a person what matters. Returns crun's exit code.
  */
 int agent_run(const struct config *config);
 

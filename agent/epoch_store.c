@@ -12,26 +12,26 @@
 #include "rendezvous/client.h"
 #include "rendezvous/store_server/store_server.h"
 
-/* Whether store clients reach us through the port of the rendezvous. */
+/* Whether store clients connect to the port of the rendezvous. */
 static bool shares_port(const struct epoch_store *s)
 {
-    return s->hosting->server && s->hosting->port;
+    return s->host->server && s->host->port;
 }
 
-/* What the others, and our own workers, are to call this node. */
-static void say_own_address(const struct epoch_store *s, const struct client *client,
-                            char *buf, size_t size)
+/* The address of this node for the other nodes and for our own workers. */
+static void format_own_address(const struct epoch_store *s, const struct client *client,
+                               char *buf, size_t size)
 {
     if (s->config->local_addr)
         snprintf(buf, size, "%s", s->config->local_addr);
     else if (shares_port(s))
-        snprintf(buf, size, "%s", s->hosting->address);
+        snprintf(buf, size, "%s", s->host->address);
     else if (s->config->rendezvous == CONFIG_LOCAL ||
              !client_local_address(client, buf, size))
         snprintf(buf, size, "127.0.0.1");
 }
 
-static void forget_early(struct epoch_store *s)
+static void free_early_addresses(struct epoch_store *s)
 {
     free(s->early);
     s->early = NULL;
@@ -56,9 +56,9 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
         return -1;
     for (size_t i = 0; i < s->early_count; i++)
         store_server_allow(s->server, &s->early[i]);
-    forget_early(s);
-    say_own_address(s, client, ready->address, sizeof(ready->address));
-    ready->port = shares_port(s) ? s->hosting->port : store_server_port(s->server);
+    free_early_addresses(s);
+    format_own_address(s, client, ready->address, sizeof(ready->address));
+    ready->port = shares_port(s) ? s->host->port : store_server_port(s->server);
     return 0;
 }
 
@@ -66,7 +66,7 @@ void epoch_store_close(struct epoch_store *s)
 {
     store_server_destroy(s->server);
     s->server = NULL;
-    forget_early(s);
+    free_early_addresses(s);
 }
 
 void epoch_store_adopt(struct epoch_store *s, int fd)
@@ -74,10 +74,10 @@ void epoch_store_adopt(struct epoch_store *s, int fd)
     if (s->server)
         store_server_adopt(s->server, fd);
     else
-        close(fd); /* of an epoch that is over, or not begun */
+        close(fd); /* for an epoch that is over, or has not begun */
 }
 
-/* One word of MEMBERS. False if it cannot be read, or names this very process. */
+/* Reads one word of MEMBERS. False if it is invalid, or means this very process. */
 static bool read_member(const struct client *client, const char *word,
                         struct net_addr *addr)
 {
@@ -92,7 +92,7 @@ static bool read_member(const struct client *client, const char *word,
     return true;
 }
 
-static void allow(struct epoch_store *s, const struct net_addr *addr)
+static void allow_address(struct epoch_store *s, const struct net_addr *addr)
 {
     if (s->server) {
         store_server_allow(s->server, addr);
@@ -114,6 +114,6 @@ void epoch_store_allow(struct epoch_store *s, const struct client *client,
         struct net_addr addr;
 
         if (read_member(client, word, &addr))
-            allow(s, &addr);
+            allow_address(s, &addr);
     }
 }

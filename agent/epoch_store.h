@@ -12,27 +12,27 @@ struct client;
 struct store_server;
 
 /*
- * The store of an epoch, which is served where rank 0 is, new and empty for each. It is
- * reached through the rendezvous' port where this process serves one, else through a
- * port of its own.
+ * The store of an epoch, served on the node of rank 0, new and empty for each. Clients
+ * reach it through the rendezvous' port if this process serves one, else through a port
+ * of its own.
  */
 struct epoch_store {
     const struct config *config;
-    const struct rendezvous_host *hosting;
+    const struct rendezvous_host *host;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
-    struct net_addr *early;      /* let in as soon as it is open */
+    struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
 };
 
-/* The client is what knows this node's address; ready is filled. */
+/* The client knows this node's address. Fills in ready. */
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e) MUST_CHECK;
-void epoch_store_close(struct epoch_store *s); /* one that is not open is fine */
+void epoch_store_close(struct epoch_store *s); /* also if not open */
 
-/* A store client came in on the rendezvous' port; fd is taken. */
+/* A store client has connected to the rendezvous' port; takes fd. */
 void epoch_store_adopt(struct epoch_store *s, int fd);
 
-/* Let these in too, as the MEMBERS order has them, which comes before the store. */
+/* Admits these addresses too. The MEMBERS order comes before the store is open. */
 void epoch_store_allow(struct epoch_store *s, const struct client *client,
                        const struct msg_members *members);
 

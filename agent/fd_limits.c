@@ -7,11 +7,12 @@
 #include "agent/config/config.h"
 #include "rendezvous/base/text.h"
 
-/* Of an agent with its guard's socket and its loop; of one that talks to others. */
-#define FOR_ONESELF 28
-#define FOR_OTHERS 8
-#define A_WORKER 2 /* the ends of its two streams */
-#define A_WORKER_WITH_FILES 4
+/* An agent alone with its guard's socket and its loop; one that talks to other
+ * nodes. */
+#define FDS_BASE 28
+#define FDS_OTHER_NODES 8
+#define FDS_PER_WORKER 2 /* the ends of its two streams */
+#define FDS_PER_WORKER_WITH_FILES 4
 
 static struct rlimit started_with;
 static bool is_raised;
@@ -33,7 +34,7 @@ void fd_limits_restore(void)
         is_raised = false;
 }
 
-static bool has_files(const struct config *c)
+static bool any_worker_has_files(const struct config *c)
 {
     const struct config_streams *s = &c->streams;
 
@@ -45,8 +46,10 @@ static bool has_files(const struct config *c)
 
 int fd_limits_suffice(const struct config *c, struct err *e)
 {
-    rlim_t need = FOR_ONESELF + (c->rendezvous == CONFIG_LOCAL ? 0 : FOR_OTHERS) +
-                  (rlim_t)c->workers * (has_files(c) ? A_WORKER_WITH_FILES : A_WORKER);
+    rlim_t need = FDS_BASE + (c->rendezvous == CONFIG_LOCAL ? 0 : FDS_OTHER_NODES) +
+                  (rlim_t)c->workers * (any_worker_has_files(c)
+                                            ? FDS_PER_WORKER_WITH_FILES
+                                            : FDS_PER_WORKER);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= need)

@@ -7,16 +7,15 @@
 struct config;
 
 /*
- * How many descriptors this process may have: an agent that hosts a rendezvous and a
- * store needs many, and the guard and its workers are to have the limit that crun was
- * started with.
+ * The limit of open descriptors: an agent that hosts a rendezvous and a store needs
+ * many, but the guard and its workers get the limit that crun was started with.
  */
 void fd_limits_raise(void);
-void fd_limits_restore(void); /* as before the first raise */
+void fd_limits_restore(void); /* back to the limit before the first raise */
 
 /*
- * Whether the hard limit leaves enough for the job's workers: told before one of them
- * starts, instead of a group that starts by half. -1: it does not, e says so.
+ * Checks that the hard limit is enough for the job's workers before any of them starts.
+ * -1: it is not, see e.
  */
 int fd_limits_suffice(const struct config *config, struct err *e) MUST_CHECK;
 

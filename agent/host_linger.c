@@ -3,29 +3,28 @@
 
 #include "rendezvous/base/clock.h"
 
-#define LINGER_MS 5000 /* for other nodes to hear the result */
-#define LOOK_MS 5
-#define LOOK_SERVING_MS 50
+#define LINGER_MS 5000 /* for the result to reach the other nodes */
+#define CHECK_MS 5
+#define CHECK_SERVING_MS 50
 
-static void look(void *arg)
+static void on_linger_timer(void *arg)
 {
     struct host_linger *f = arg;
 
-    if (f->serves_on && rendezvous_host_job_goes_on(f->hosting))
+    if (f->until_job_ends && rendezvous_host_job_runs(f->host))
         f->until_ms = clock_ms() + LINGER_MS;
-    if (rendezvous_host_is_done(f->hosting, f->config) || clock_ms() >= f->until_ms)
+    if (rendezvous_host_is_done(f->host, f->config) || clock_ms() >= f->until_ms)
         loop_stop(f->loop);
     else
         loop_timer_arm(&f->timer,
-                       clock_ms() + (f->serves_on ? LOOK_SERVING_MS : LOOK_MS));
+                       clock_ms() + (f->until_job_ends ? CHECK_SERVING_MS : CHECK_MS));
 }
 
 void host_linger_init(struct host_linger *f, struct loop *loop,
-                      const struct config *config,
-                      const struct rendezvous_host *hosting)
+                      const struct config *config, const struct rendezvous_host *host)
 {
-    *f = (struct host_linger){ .config = config, .hosting = hosting, .loop = loop };
-    loop_timer_init(&f->timer, loop, look, f);
+    *f = (struct host_linger){ .config = config, .host = host, .loop = loop };
+    loop_timer_init(&f->timer, loop, on_linger_timer, f);
 }
 
 void host_linger_begin(struct host_linger *f)

@@ -10,23 +10,22 @@
 #include "rendezvous/base/loop.h"
 
 /*
- * The host of the rendezvous goes last: the other nodes are told the result first. The
- * agent's last act; at its end the loop is stopped.
+ * The host of the rendezvous ends last, when the other nodes know the result. This is
+ * the agent's last act; it stops the loop at its end.
  */
 struct host_linger {
     const struct config *config;
-    const struct rendezvous_host *hosting;
+    const struct rendezvous_host *host;
     struct loop *loop;
     struct loop_timer timer;
     uint64_t until_ms;
-    bool serves_on; /* unfit for workers, but the host of the rendezvous */
+    bool until_job_ends; /* this node runs no workers, but hosts the rendezvous */
 };
 
 void host_linger_init(struct host_linger *f, struct loop *loop,
-                      const struct config *config,
-                      const struct rendezvous_host *hosting);
+                      const struct config *config, const struct rendezvous_host *host);
 void host_linger_begin(struct host_linger *f);
-/* Where it never was initialised it must be zero. */
+/* If it was not initialised, it must be zeroed. */
 void host_linger_fini(struct host_linger *f);
 
 #endif

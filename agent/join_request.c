@@ -34,7 +34,7 @@ void join_request_fill(struct client_config *cc, const struct config *config,
     cc->session.software = "crun " CRUN_VERSION;
 }
 
-void join_request_name_host(char *host, size_t size)
+void join_request_host_name(char *host, size_t size)
 {
     if (gethostname(host, size) < 0 || !*host)
         snprintf(host, size, "localhost");

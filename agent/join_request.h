@@ -7,18 +7,17 @@
 #include "agent/config/config.h"
 #include "rendezvous/client.h"
 
-/* How a node presents itself to its rendezvous. */
+/* How a node introduces itself to the rendezvous. */
 
-/* local: the rendezvous is in this process; NULL: it is where the configuration says.
- * A new incarnation is drawn. */
+/* local: the rendezvous in this process, or NULL: the configuration tells where. Draws
+ * a new incarnation. */
 void join_request_fill(struct client_config *cc, const struct config *config,
                        struct server *local, const char *host, const char *containment);
 
-/* This host's name. It may be called anything, also "(none)"; what is no letter of a
- * name is a _. */
-void join_request_name_host(char *host, size_t size);
+/* This host's name, with _ for characters that no name may have, as in "(none)". */
+void join_request_host_name(char *host, size_t size);
 
-/* Of a crun that the rendezvous does not take. */
+/* The exit code of a crun that the rendezvous refuses. */
 int join_request_exit_code(enum refusal why);
 
 #endif

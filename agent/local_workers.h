@@ -8,8 +8,8 @@
 
 /*
  * What belongs to the workers of this node over all epochs: their group, the guard that
- * is their parent, their output, and the monitors of their progress and their GPUs. A
- * guard that dies, and its workers with it, is replaced.
+ * is their parent, their output, and the monitors of their progress and GPUs. A guard
+ * that dies, and its workers with it, is replaced.
  */
 struct local_workers_calls {
     struct group_calls group;
@@ -40,8 +40,8 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
                        const struct local_workers_calls *calls,
                        struct err *e) MUST_CHECK;
 void local_workers_fini(struct local_workers *w);
-/* All workers have ended and no other one is started: the guard may end. That takes a
- * moment, and is faster where no empty log folders are left to be removed. */
+/* All workers have ended and none will be started: the guard may end. That is faster if
+ * it finds no empty log folders to remove. */
 void local_workers_release(struct local_workers *w);
 
 int local_workers_start(struct local_workers *w, const struct msg_start *start,

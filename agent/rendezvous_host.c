@@ -22,7 +22,7 @@ struct endpoint {
     size_t count;
 };
 
-/* The first of the list: only the first can be hosted. */
+/* Reads the first endpoint of the list: only that can be hosted. */
 static int read_endpoint(const char *list, struct endpoint *p, struct err *e)
 {
     char first[HOST_NAME_MAX_BYTES + 8];
@@ -35,8 +35,8 @@ static int read_endpoint(const char *list, struct endpoint *p, struct err *e)
     return net_resolve(p->host, p->port, p->addr, ADDRESSES_MAX, &p->count, e);
 }
 
-/* The addresses of this machine, "10.0.0.1, 192.168.1.5". Returns buf. */
-static char *list_addresses(char *buf, size_t size)
+/* The addresses of this machine: "10.0.0.1, 192.168.1.5". Returns buf. */
+static char *format_own_addresses(char *buf, size_t size)
 {
     struct ifaddrs *all, *i;
     size_t used = 0;
@@ -60,7 +60,7 @@ static char *list_addresses(char *buf, size_t size)
     return buf;
 }
 
-static const struct net_addr *local_one(const struct endpoint *p)
+static const struct net_addr *find_local_address(const struct endpoint *p)
 {
     for (size_t i = 0; i < p->count; i++)
         if (net_is_loopback(&p->addr[i]) || net_is_local(&p->addr[i]))
@@ -68,8 +68,9 @@ static const struct net_addr *local_one(const struct endpoint *p)
     return NULL;
 }
 
-static int serve(struct loop *loop, const struct server_config *config,
-                 const struct endpoint *p, struct rendezvous_host *h, struct err *e)
+static int start_server(struct loop *loop, const struct server_config *config,
+                        const struct endpoint *p, struct rendezvous_host *h,
+                        struct err *e)
 {
     h->server = server_create(loop, config, e);
     if (!h->server)
@@ -85,11 +86,11 @@ static int serve(struct loop *loop, const struct server_config *config,
 }
 
 /*
- * Where a name means loopback here (Debian writes 127.0.1.1 for the machine's own name)
- * but the job has other nodes, they must be able to come: listen everywhere.
+ * If the endpoint's name means loopback here (Debian writes 127.0.1.1 for the machine's
+ * own name) but the job has other nodes, they must reach us: listen on all addresses.
  */
-static void widen(struct net_addr *listen, const struct config *config,
-                  const struct endpoint *p)
+static void listen_everywhere(struct net_addr *listen, const struct config *config,
+                              const struct endpoint *p)
 {
     struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(p->port) };
     struct net_addr number;
@@ -100,7 +101,7 @@ static void widen(struct net_addr *listen, const struct config *config,
         return;
     if (net_resolve(p->host, p->port, &number, 1, &count, &e) == 0 &&
         (strchr(p->host, ':') || strspn(p->host, "0123456789.") == strlen(p->host)))
-        return; /* a loopback number, as typed: several agents on one machine */
+        return; /* a loopback address, as typed: several agents on one machine */
     if (strcmp(p->host, "localhost") == 0)
         return;
     memcpy(&listen->sa, &any, sizeof(any));
@@ -109,9 +110,9 @@ static void widen(struct net_addr *listen, const struct config *config,
              p->host);
 }
 
-static int host_static(struct loop *loop, const struct config *config,
-                       struct server_config *sc, struct rendezvous_host *h,
-                       struct err *e)
+static int start_static(struct loop *loop, const struct config *config,
+                        struct server_config *sc, struct rendezvous_host *h,
+                        struct err *e)
 {
     struct endpoint p;
     const struct net_addr *own;
@@ -119,20 +120,20 @@ static int host_static(struct loop *loop, const struct config *config,
 
     if (read_endpoint(config->endpoints, &p, e) < 0)
         return err_wrap(e, "--master-addr");
-    own = local_one(&p);
+    own = find_local_address(&p);
     if (!own)
         return err_set(e,
                        "%s:%u is not an address of this machine (node rank 0 must run "
                        "there); it has %s",
-                       p.host, p.port, list_addresses(has, sizeof(has)));
+                       p.host, p.port, format_own_addresses(has, sizeof(has)));
     sc->listen = *own;
-    widen(&sc->listen, config, &p);
-    return serve(loop, sc, &p, h, e);
+    listen_everywhere(&sc->listen, config, &p);
+    return start_server(loop, sc, &p, h, e);
 }
 
-static int host_dynamic(struct loop *loop, const struct config *config,
-                        struct server_config *sc, struct rendezvous_host *h,
-                        struct err *e)
+static int start_dynamic(struct loop *loop, const struct config *config,
+                         struct server_config *sc, struct rendezvous_host *h,
+                         struct err *e)
 {
     struct endpoint p;
     const struct net_addr *own;
@@ -140,16 +141,16 @@ static int host_dynamic(struct loop *loop, const struct config *config,
     if (read_endpoint(config->endpoints, &p, e) < 0) {
         if (config->is_host == 1)
             return err_wrap(e, "--rdzv-endpoint");
-        return 0; /* the client says so, and goes on trying */
+        return 0; /* the client reports it, and tries again */
     }
-    own = local_one(&p);
+    own = find_local_address(&p);
     if (!own && config->is_host == 1)
         own = &p.addr[0];
     if (!own)
         return 0;
     sc->listen = *own;
-    widen(&sc->listen, config, &p);
-    if (serve(loop, sc, &p, h, e) == 0)
+    listen_everywhere(&sc->listen, config, &p);
+    if (start_server(loop, sc, &p, h, e) == 0)
         return 0;
     if (config->is_host == 1)
         return -1;
@@ -157,9 +158,9 @@ static int host_dynamic(struct loop *loop, const struct config *config,
     return 0;
 }
 
-int rendezvous_host_decide(struct rendezvous_host *h, struct loop *loop,
-                           const struct config *config,
-                           const struct rendezvous_host_calls *calls, struct err *e)
+int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
+                          const struct config *config,
+                          const struct rendezvous_host_calls *calls, struct err *e)
 {
     struct server_config sc = { .run_id = config->run_id,
                                 .job = &config->job,
@@ -173,8 +174,8 @@ int rendezvous_host_decide(struct rendezvous_host *h, struct loop *loop,
         return h->server ? 0 : -1;
     }
     if (config->rendezvous == CONFIG_STATIC)
-        return config->node_rank == 0 ? host_static(loop, config, &sc, h, e) : 0;
-    return config->is_host == 0 ? 0 : host_dynamic(loop, config, &sc, h, e);
+        return config->node_rank == 0 ? start_static(loop, config, &sc, h, e) : 0;
+    return config->is_host == 0 ? 0 : start_dynamic(loop, config, &sc, h, e);
 }
 
 bool rendezvous_host_is_done(const struct rendezvous_host *h,
@@ -184,8 +185,8 @@ bool rendezvous_host_is_done(const struct rendezvous_host *h,
            registry_is_idle(server_registry(h->server));
 }
 
-bool rendezvous_host_goes_on(const struct rendezvous_host *h,
-                             const struct config *config)
+bool rendezvous_host_must_stay(const struct rendezvous_host *h,
+                               const struct config *config)
 {
     if (rendezvous_host_is_done(h, config))
         return false;
@@ -194,7 +195,7 @@ bool rendezvous_host_goes_on(const struct rendezvous_host *h,
     return true;
 }
 
-bool rendezvous_host_job_goes_on(const struct rendezvous_host *h)
+bool rendezvous_host_job_runs(const struct rendezvous_host *h)
 {
     const struct job *job = registry_jobs(server_registry(h->server));
 

@@ -8,68 +8,69 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/protocol/message.h"
 
-static enum signal_wish wish_to_leave(struct signals *s)
+static enum signal_action next_leave_action(struct signals *s)
 {
-    static const enum signal_wish wishes[] = { SIGNAL_LEAVE, SIGNAL_HURRY };
+    static const enum signal_action actions[] = { SIGNAL_LEAVE, SIGNAL_LEAVE_FAST };
     unsigned before = s->leaves++;
 
     if (before == 0 && s->preempted)
-        return SIGNAL_NOTHING_NEW;
-    return before < sizeof(wishes) / sizeof(wishes[0]) ? wishes[before] : SIGNAL_GO;
+        return SIGNAL_NO_CHANGE;
+    return before < sizeof(actions) / sizeof(actions[0]) ? actions[before]
+                                                         : SIGNAL_LEAVE_KILLED;
 }
 
-enum signal_wish signals_wish(struct signals *s, int signo)
+enum signal_action signals_action(struct signals *s, int signo)
 {
     unsigned before;
 
-    if (signo != SIGINT && !s->stays && s->ends == 0)
-        return wish_to_leave(s);
+    if (signo != SIGINT && !s->cannot_leave && s->ends == 0)
+        return next_leave_action(s);
     before = s->ends++;
     if (before == 0)
         return SIGNAL_END;
-    return signo == SIGINT || before > 1 ? SIGNAL_KILL : SIGNAL_NOTHING_NEW;
+    return signo == SIGINT || before > 1 ? SIGNAL_KILL : SIGNAL_NO_CHANGE;
 }
 
-enum signal_wish signals_wish_preempted(struct signals *s)
+enum signal_action signals_action_preempted(struct signals *s)
 {
     bool asked = s->preempted || s->leaves > 0 || s->ends > 0;
 
     s->preempted = true;
     if (asked)
-        return SIGNAL_NOTHING_NEW;
-    return s->stays ? SIGNAL_END : SIGNAL_LEAVE;
+        return SIGNAL_NO_CHANGE;
+    return s->cannot_leave ? SIGNAL_END : SIGNAL_LEAVE;
 }
 
 static const struct {
     enum msg_type report;
     bool now;
-} reports[SIGNAL_WISH_COUNT] = {
+} reports[SIGNAL_ACTION_COUNT] = {
     [SIGNAL_LEAVE] = { MSG_LEAVE, false },
-    [SIGNAL_HURRY] = { MSG_LEAVE, true },
+    [SIGNAL_LEAVE_FAST] = { MSG_LEAVE, true },
     [SIGNAL_END] = { MSG_END, false },
     [SIGNAL_KILL] = { MSG_END, true },
 };
 
-bool signals_report(enum signal_wish wish, int exit_code, const char *reason,
+bool signals_report(enum signal_action action, int exit_code, const char *reason,
                     struct msg *m)
 {
-    *m = (struct msg){ .type = reports[wish].report };
+    *m = (struct msg){ .type = reports[action].report };
     if (m->type == MSG_LEAVE) {
         m->leave = (struct msg_leave){ .exit_code = exit_code,
-                                       .now = reports[wish].now };
+                                       .now = reports[action].now };
         snprintf(m->leave.reason, sizeof(m->leave.reason), "%s", reason);
     } else if (m->type == MSG_END) {
-        m->end = (struct msg_end){ .exit_code = exit_code, .now = reports[wish].now };
+        m->end = (struct msg_end){ .exit_code = exit_code, .now = reports[action].now };
         snprintf(m->end.reason, sizeof(m->end.reason), "%s", reason);
     }
     return m->type;
 }
 
-static void on_signal(void *arg, int signo)
+static void on_job_signal(void *arg, int signo)
 {
     struct signals *s = arg;
 
-    s->fn(s->arg, signo, signals_wish(s, signo));
+    s->fn(s->arg, signo, signals_action(s, signo));
 }
 
 static void on_preempted(void *arg, int signo)
@@ -79,10 +80,10 @@ static void on_preempted(void *arg, int signo)
     (void)signo;
     if (!s->preempted)
         log_info("SIGUSR1: this node is to be taken away");
-    s->fn(s->arg, SIGTERM, signals_wish_preempted(s));
+    s->fn(s->arg, SIGTERM, signals_action_preempted(s));
 }
 
-static bool is_ignored(int signo)
+static bool is_signal_ignored(int signo)
 {
     struct sigaction old;
 
@@ -91,19 +92,19 @@ static bool is_ignored(int signo)
 
 void signals_watch(struct signals *s, struct loop *loop, const struct config *config)
 {
-    bool preemption = !is_ignored(SIGUSR1);
+    bool preemption = !is_signal_ignored(SIGUSR1);
 
     sigemptyset(&s->ignored);
     for (const int *signo = config->signals; *signo; signo++) {
-        if (is_ignored(*signo))
+        if (is_signal_ignored(*signo))
             sigaddset(&s->ignored, *signo);
         if (*signo != SIGHUP || !sigismember(&s->ignored, SIGHUP)) /* under nohup */
-            loop_on_signal(loop, *signo, on_signal, s);
+            loop_on_signal(loop, *signo, on_job_signal, s);
         preemption &= *signo != SIGUSR1;
     }
     if (preemption)
         loop_on_signal(loop, SIGUSR1, on_preempted, s);
-    signal(SIGTSTP, SIG_IGN); /* a stopped agent would be taken for a dead node */
+    signal(SIGTSTP, SIG_IGN); /* the rendezvous would take a stopped agent for dead */
     signal(SIGTTOU, SIG_IGN);
 }
 

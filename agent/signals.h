@@ -11,51 +11,51 @@ struct loop;
 struct msg;
 
 /*
- * The signals that crun takes, from a person or a scheduler: those of
- * --signals-to-handle, and SIGUSR1, by which a scheduler says that this node is to be
- * taken away soon; it is told as SIGTERM, unless it is one of the former.
+ * The signals that crun handles, from a person or a scheduler: those of
+ * --signals-to-handle, and SIGUSR1, with which a scheduler announces that this node
+ * will be taken away soon. It is reported as SIGTERM, unless it is one of the former.
  *
- * What one asks for hangs on those before it. Schedulers signal twice as a matter of
- * course, so that a node which leaves is only told to hurry, and the job goes on, and
- * one that ends its job by it still ends it in good order: the third one kills. SIGINT
- * is a person's, at any node, and ends the job; the second one kills it.
+ * The action of a signal depends on those before it. Schedulers often signal twice, so
+ * the second signal only makes a leaving node hurry, and ends a job still in good
+ * order; the third one kills. SIGINT comes from a person, at any node, and ends the
+ * job; the second one kills it.
  */
-enum signal_wish {
-    SIGNAL_NOTHING_NEW,
-    SIGNAL_LEAVE, /* this node leaves in good order */
-    SIGNAL_HURRY, /* and waits for no checkpoint; its workers have little time */
-    SIGNAL_GO,    /* and they are killed */
-    SIGNAL_END,   /* the job ends in good order */
-    SIGNAL_KILL,  /* and at once */
-    SIGNAL_WISH_COUNT
+enum signal_action {
+    SIGNAL_NO_CHANGE,
+    SIGNAL_LEAVE,        /* this node leaves in good order */
+    SIGNAL_LEAVE_FAST,   /* it waits for no checkpoint; its workers have little time */
+    SIGNAL_LEAVE_KILLED, /* its workers are killed */
+    SIGNAL_END,          /* the job ends in good order */
+    SIGNAL_KILL,         /* the job ends at once */
+    SIGNAL_ACTION_COUNT
 };
 
 struct signals {
-    sigset_t ignored; /* when crun was started */
-    bool stays;       /* this node cannot leave: the rendezvous is here */
+    sigset_t ignored;  /* ignored when crun was started */
+    bool cannot_leave; /* this node hosts the rendezvous */
     bool preempted;
-    unsigned leaves, ends; /* so many times asked for */
-    void (*fn)(void *arg, int signo, enum signal_wish wish);
+    unsigned leaves, ends; /* how often asked for */
+    void (*fn)(void *arg, int signo, enum signal_action action);
     void *arg;
 };
 
-/* s is to outlive the loop. */
+/* s must outlive the loop. */
 void signals_watch(struct signals *s, struct loop *loop, const struct config *config);
 
-/* What this one asks for, and from then on it has come; SIGUSR1 here is any other. */
-enum signal_wish signals_wish(struct signals *s, int signo);
-/* The same for the SIGUSR1 of a scheduler. It may come several times, and SIGTERM after
- * it, all of which is one wish. */
-enum signal_wish signals_wish_preempted(struct signals *s);
+/* The action of this signal, which is counted. SIGUSR1 is like any other here. */
+enum signal_action signals_action(struct signals *s, int signo);
+/* The same for SIGUSR1 of a scheduler. Several of them, and a SIGTERM after it, count
+ * as one. */
+enum signal_action signals_action_preempted(struct signals *s);
 
-/* How the rendezvous is told; false where it need not be. */
-bool signals_report(enum signal_wish wish, int exit_code, const char *reason,
+/* The report of the action to the rendezvous; false if there is none. */
+bool signals_report(enum signal_action action, int exit_code, const char *reason,
                     struct msg *m);
 
 /*
- * Which signal the workers get to end: the one that we got, elsewhere (0) TERM; and
- * TERM as well where the one we got was ignored when crun was started (a shell's job in
- * the background ignores INT), because then it means nothing to the workers either.
+ * The signal that ends the workers: the one that crun got; TERM if it got none (0), or
+ * if it was ignored when crun was started (a shell's background job ignores INT),
+ * because then the workers ignore it too.
  */
 int signals_for_workers(const struct signals *s, int signo);
 

@@ -339,7 +339,7 @@ static void write_note(const struct gpu_monitor *c, char *note, size_t size)
         snprintf(note + used, size - used, "; %s", before);
 }
 
-void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress)
+void gpu_monitor_fill_heartbeat(struct gpu_monitor *c, struct msg_heartbeat *progress)
 {
     uint64_t now = clock_ms();
 

@@ -34,7 +34,7 @@ void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start);
 
 /* Fills in the next heartbeat; its note goes before one that is there. Requests a
  * reading for the one after it. */
-void gpu_monitor_progress(struct gpu_monitor *c, struct msg_heartbeat *progress);
+void gpu_monitor_fill_heartbeat(struct gpu_monitor *c, struct msg_heartbeat *progress);
 
 /* A worker has failed: adds an XID that its GPU had just before to `what`. */
 void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f);

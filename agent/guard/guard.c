@@ -290,7 +290,7 @@ static void on_fenced(struct guard *g, const struct guard_event *t)
     g->calls.fenced(g->calls.arg);
 }
 
-static void handle_event(struct guard *g, const struct guard_event *t)
+static void handle_guard_event(struct guard *g, const struct guard_event *t)
 {
     static void (*const handlers[])(struct guard *, const struct guard_event *) = {
         [GUARD_EVENT_STARTED] = on_started, [GUARD_EVENT_EXEC_FAILED] = on_exec_failed,
@@ -319,8 +319,8 @@ static void on_request_lost(void *arg, const struct guard_request *request, int 
         log_error("cannot send a request to the guard: %s", strerror(errnum));
         return;
     }
-    handle_event(arg, &failed);
-    handle_event(arg, &exited);
+    handle_guard_event(arg, &failed);
+    handle_guard_event(arg, &exited);
 }
 
 /* False when there is nothing to read now. */
@@ -337,7 +337,7 @@ static bool read_events(struct guard *g)
     if (n <= 0)
         return n < 0 && errno == EINTR;
     for (size_t i = 0; i < (size_t)n / sizeof(events[0]) && !g->stopped; i++)
-        handle_event(g, &events[i]);
+        handle_guard_event(g, &events[i]);
     return !g->stopped;
 }
 

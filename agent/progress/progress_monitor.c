@@ -217,8 +217,8 @@ static void update_heartbeat(struct progress_monitor *w)
     format_note(w, w->progress.note, sizeof(w->progress.note));
 }
 
-void progress_monitor_progress(struct progress_monitor *w,
-                               struct msg_heartbeat *progress)
+void progress_monitor_fill_heartbeat(struct progress_monitor *w,
+                                     struct msg_heartbeat *progress)
 {
     if (w->pages) {
         read_pages(w);
@@ -280,7 +280,7 @@ static void request_checkpoints(struct progress_monitor *w, uint32_t within_ms)
     }
 }
 
-void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within_ms)
+void progress_monitor_request_checkpoint(struct progress_monitor *w, uint32_t within_ms)
 {
     if (w->checkpoint_until_ms)
         return;
@@ -327,7 +327,7 @@ static void send_rank_state(struct progress_monitor *w, uint32_t i)
     send_remark(w, NOTE_RANK, text);
 }
 
-void progress_monitor_tell_ranks(struct progress_monitor *w)
+void progress_monitor_report_ranks(struct progress_monitor *w)
 {
     char text[64];
 

@@ -35,14 +35,15 @@ void progress_monitor_begin(struct progress_monitor *w, struct group *group,
 void progress_monitor_end(struct progress_monitor *w); /* also if not begun */
 
 /* Fills in the next heartbeat. */
-void progress_monitor_progress(struct progress_monitor *w,
-                               struct msg_heartbeat *progress);
+void progress_monitor_fill_heartbeat(struct progress_monitor *w,
+                                     struct msg_heartbeat *progress);
 
 /* Sends remarks on the state of every rank of this node; once an epoch. */
-void progress_monitor_tell_ranks(struct progress_monitor *w);
+void progress_monitor_report_ranks(struct progress_monitor *w);
 
 /* Asks the workers for a checkpoint; `checkpointed` follows, perhaps before this
  * returns. A second request before that is the same one. */
-void progress_monitor_ask_checkpoint(struct progress_monitor *w, uint32_t within_ms);
+void progress_monitor_request_checkpoint(struct progress_monitor *w,
+                                         uint32_t within_ms);
 
 #endif

@@ -46,8 +46,8 @@ void event_file_destroy(struct event_file *ev)
     free(ev);
 }
 
-/* One write a line: lines of several agents that share a file do not mix. */
-static void write_line(int fd, const char *text)
+/* One write for each line: lines of several agents that share a file do not mix. */
+static void write_event(int fd, const char *text)
 {
     char *line = xasprintf("%s\n", text);
 
@@ -78,9 +78,9 @@ void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
     line = text_printable_json(cJSON_PrintUnformatted(o));
     cJSON_Delete(o);
     if (line && ev->file >= 0)
-        write_line(ev->file, line);
+        write_event(ev->file, line);
     if (line && ev->config->events_console)
-        write_line(STDERR_FILENO, line);
+        write_event(STDERR_FILENO, line);
     free(line);
 }
 

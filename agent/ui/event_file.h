@@ -5,8 +5,8 @@
 #include "agent/config/config.h"
 
 /*
- * What happens on this node, as JSON lines: to --events-file, and to standard error
- * with --event-log-handler console.
+ * The events of this node as JSON lines: to --events-file, and to standard error with
+ * --event-log-handler console.
  */
 struct event_file;
 

@@ -19,82 +19,82 @@
 
 #define WAITING_FIRST_MS 5000
 #define WAITING_AGAIN_MS 30000
-#define SLOW_STOP_MS 1000 /* worth a line of its own */
+#define SLOW_STOP_MS 1000 /* longer stops get a message */
 
 struct job_messages {
     const struct config *config;
     char job[RUN_ID_MAX + 8];
-    struct status_line *foot;
+    struct status_line *status_line;
     bool stopping;
     uint32_t alive;
     bool running;
-    struct msg_start start; /* while it runs */
-    uint64_t epoch, began;
-    uint64_t stop_began, stop_ends, caused_epoch;
-    uint64_t waiting_since, waiting_said;
-    char refused[NOTICE_MAX_BYTES + 1]; /* said last */
+    struct msg_start start; /* while an epoch runs */
+    uint64_t epoch, began_ms;
+    uint64_t stop_began_ms, stop_ends_ms, cause_epoch;
+    uint64_t waiting_since_ms, waiting_reported_ms;
+    char refused[NOTICE_MAX_BYTES + 1]; /* the last one reported */
     struct loop_timer countdown;
-    char unreached[ERROR_TEXT_MAX_BYTES + 1]; /* why the rendezvous was not found */
-    uint64_t tried_since;
-    struct loop_timer unreached_again;
+    char unreached[ERROR_TEXT_MAX_BYTES + 1]; /* why the rendezvous was not reached */
+    uint64_t tried_since_ms;
+    struct loop_timer unreached_timer;
 };
 
 static void show_countdown(void *arg)
 {
     struct job_messages *s = arg;
     uint64_t now = clock_ms();
-    uint64_t left = s->stop_ends > now ? s->stop_ends - now : 0;
+    uint64_t left = s->stop_ends_ms > now ? s->stop_ends_ms - now : 0;
     char line[128];
 
     snprintf(line, sizeof(line),
              "crun: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
              s->alive, text_plural(s->alive), (left + 999) / 1000);
-    status_line_urgent(s->foot, line);
+    status_line_set_urgent(s->status_line, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
 }
 
-static void end_countdown(struct job_messages *s)
+static void hide_countdown(struct job_messages *s)
 {
     loop_timer_cancel(&s->countdown);
-    status_line_urgent(s->foot, "");
+    status_line_set_urgent(s->status_line, "");
 }
 
-static void show_unreached(void *arg)
+static void report_unreached(void *arg)
 {
     struct job_messages *s = arg;
-    uint64_t now = clock_ms(), end = s->tried_since + s->config->job.join_timeout_ms;
+    uint64_t now = clock_ms(), end = s->tried_since_ms + s->config->job.join_timeout_ms;
 
     log_info("waiting for the rendezvous (%s) · %" PRIu64 " s left", s->unreached,
              end > now ? (end - now + 999) / 1000 : 0);
-    loop_timer_arm(&s->unreached_again, now + WAITING_AGAIN_MS);
+    loop_timer_arm(&s->unreached_timer, now + WAITING_AGAIN_MS);
 }
 
 void job_messages_unreached(struct job_messages *s, bool out, const char *why)
 {
     if (!out) {
-        loop_timer_cancel(&s->unreached_again);
+        loop_timer_cancel(&s->unreached_timer);
         return;
     }
     snprintf(s->unreached, sizeof(s->unreached), "%s", why);
-    loop_timer_arm(&s->unreached_again, clock_ms() + WAITING_FIRST_MS);
+    loop_timer_arm(&s->unreached_timer, clock_ms() + WAITING_FIRST_MS);
 }
 
 struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
-                                         struct status_line *foot)
+                                         struct status_line *status_line)
 {
     struct job_messages *s = xcalloc(1, sizeof(*s));
 
-    s->foot = foot;
+    s->status_line = status_line;
     s->config = config;
     if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
         snprintf(s->job, sizeof(s->job), "the job");
     else
         snprintf(s->job, sizeof(s->job), "job \"%s\"", config->run_id);
-    s->tried_since = clock_ms();
+    s->tried_since_ms = clock_ms();
     loop_timer_init(&s->countdown, loop, show_countdown, s);
-    loop_timer_init(&s->unreached_again, loop, show_unreached, s);
+    loop_timer_init(&s->unreached_timer, loop, report_unreached, s);
     return s;
 }
 
@@ -103,7 +103,7 @@ void job_messages_destroy(struct job_messages *s)
     if (!s)
         return;
     loop_timer_fini(&s->countdown);
-    loop_timer_fini(&s->unreached_again);
+    loop_timer_fini(&s->unreached_timer);
     free(s);
 }
 
@@ -117,11 +117,11 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
 {
     const char *nodes = start->group_size == 1 ? "node" : "nodes";
 
-    s->waiting_since = s->waiting_said = 0;
+    s->waiting_since_ms = s->waiting_reported_ms = 0;
     s->running = true;
     s->start = *start;
     s->epoch = epoch;
-    s->began = s->began ? s->began : clock_ms();
+    s->began_ms = s->began_ms ? s->began_ms : clock_ms();
     if (epoch > 1 && start->cause == JOB_CAUSE_FAILURE)
         log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
                  " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
@@ -148,9 +148,9 @@ void job_messages_joined(struct job_messages *s, const struct msg_joined *joined
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch)
 {
-    if (epoch != s->caused_epoch && !stop->last && stop->cause != JOB_CAUSE_USER)
+    if (epoch != s->cause_epoch && !stop->last && stop->cause != JOB_CAUSE_USER)
         log_info("%s", stop->text);
-    s->caused_epoch = epoch;
+    s->cause_epoch = epoch;
 }
 
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
@@ -160,14 +160,14 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
 
     s->running = false;
     s->alive = alive;
-    s->stop_ends = clock_ms() + stop->grace_ms;
+    s->stop_ends_ms = clock_ms() + stop->grace_ms;
     if (s->stopping)
         return;
     s->stopping = true;
-    s->stop_began = clock_ms();
+    s->stop_began_ms = clock_ms();
     if (!by_user || alive == 0)
         return;
-    if (status_line_is_shown(s->foot))
+    if (status_line_is_shown(s->status_line))
         show_countdown(s);
     else
         log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
@@ -176,17 +176,18 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
 
 void job_messages_stopped(struct job_messages *s)
 {
-    uint64_t took = clock_ms() - s->stop_began;
+    uint64_t took = clock_ms() - s->stop_began_ms;
 
-    end_countdown(s);
+    hide_countdown(s);
     if (s->stopping && took >= SLOW_STOP_MS)
         log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive,
                  text_plural(s->alive), (double)took / 1000);
     s->stopping = false;
 }
 
-/* The default of --master-addr, which no other machine reaches. */
-static bool is_only_here(const char *endpoints)
+/* Whether it is an endpoint such as the default of --master-addr, which no other
+ * machine reaches. */
+static bool is_loopback_endpoint(const char *endpoints)
 {
     return endpoints && (strncmp(endpoints, "127.", 4) == 0 ||
                          strncmp(endpoints, "localhost", 9) == 0);
@@ -199,13 +200,14 @@ void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
     char until[64];
 
     if (beat->present >= beat->wanted && !refused)
-        return; /* it is not nodes that are waited for */
-    if (!s->waiting_since)
-        s->waiting_since = s->epoch ? now : s->tried_since; /* beats come seldom */
-    if (!refused && (now - s->waiting_since < WAITING_FIRST_MS ||
-                     (s->waiting_said && now - s->waiting_said < WAITING_AGAIN_MS)))
+        return; /* no node is missing */
+    if (!s->waiting_since_ms)
+        s->waiting_since_ms = s->epoch ? now : s->tried_since_ms; /* beats are rare */
+    if (!refused &&
+        (now - s->waiting_since_ms < WAITING_FIRST_MS ||
+         (s->waiting_reported_ms && now - s->waiting_reported_ms < WAITING_AGAIN_MS)))
         return;
-    s->waiting_said = now;
+    s->waiting_reported_ms = now;
     memcpy(s->refused, beat->refused, sizeof(s->refused));
     if (beat->present < s->config->job.min_nodes)
         snprintf(until, sizeof(until), "%" PRIu64 " s left", beat->left_ms / 1000);
@@ -217,16 +219,17 @@ void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
              beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
              beat->missing, *beat->missing ? ")" : "", until,
              s->config->endpoints ? s->config->endpoints : "inside",
-             is_only_here(s->config->endpoints) ? " (for nodes of this machine only)"
-                                                : "",
+             is_loopback_endpoint(s->config->endpoints)
+                 ? " (for nodes of this machine only)"
+                 : "",
              *beat->refused ? " · " : "", beat->refused);
 }
 
-static int add_word(char *buf, size_t size, int at, const char *format, ...)
+static int append_item(char *buf, size_t size, int at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Behind a dot, unless it is the first. */
-static int add_word(char *buf, size_t size, int at, const char *format, ...)
+/* Appends an item, after a dot unless it is the first. Returns the new length. */
+static int append_item(char *buf, size_t size, int at, const char *format, ...)
 {
     va_list args;
     int n = at;
@@ -240,8 +243,8 @@ static int add_word(char *buf, size_t size, int at, const char *format, ...)
     return (size_t)n < size ? n : (int)size - 1;
 }
 
-char *job_messages_standing(const struct job_messages *s, const struct msg_heartbeat *p,
-                            char *buf, size_t size)
+char *job_messages_status(const struct job_messages *s, const struct msg_heartbeat *p,
+                          char *buf, size_t size)
 {
     const struct msg_start *m = &s->start;
     char age[32];
@@ -250,22 +253,22 @@ char *job_messages_standing(const struct job_messages *s, const struct msg_heart
     *buf = '\0';
     if (!s->running || (s->config->job.max_nodes == 1 && p->step == 0))
         return buf;
-    n = add_word(buf, size, n, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
-                 m->group_size, text_plural(m->group_size), m->world_size,
-                 text_plural(m->world_size));
+    n = append_item(buf, size, n, "%" PRIu32 " node%s, %" PRIu32 " worker%s",
+                    m->group_size, text_plural(m->group_size), m->world_size,
+                    text_plural(m->world_size));
     if (s->epoch > 1)
-        n = add_word(buf, size, n, "epoch %" PRIu64, s->epoch);
+        n = append_item(buf, size, n, "epoch %" PRIu64, s->epoch);
     if (m->max_restarts)
-        n = add_word(buf, size, n, "%" PRIu32 " of %" PRIu32 " restarts used",
-                     m->restarts, m->max_restarts);
+        n = append_item(buf, size, n, "%" PRIu32 " of %" PRIu32 " restarts used",
+                        m->restarts, m->max_restarts);
     if (p->step)
-        n = add_word(buf, size, n, "step %" PRIu64, p->step);
+        n = append_item(buf, size, n, "step %" PRIu64, p->step);
     if (*p->steps_per_s)
-        n = add_word(buf, size, n, "%s steps/s", p->steps_per_s);
+        n = append_item(buf, size, n, "%s steps/s", p->steps_per_s);
     if (*p->loss)
-        n = add_word(buf, size, n, "loss %s", p->loss);
-    add_word(buf, size, n, "%s",
-             clock_format_duration(clock_ms() - s->began, age, sizeof(age)));
+        n = append_item(buf, size, n, "loss %s", p->loss);
+    append_item(buf, size, n, "%s",
+                clock_format_duration(clock_ms() - s->began_ms, age, sizeof(age)));
     return buf;
 }
 

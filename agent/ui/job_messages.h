@@ -10,49 +10,48 @@ struct loop;
 struct job_messages;
 
 /*
- * What crun tells a person while a job runs: nothing when all is well on one node, one
- * line for each change of membership and its cause, and what is waited for.
+ * Messages for a person while a job runs: none when all is well on one node, one line
+ * for each change of membership with its cause, and what the job waits for.
  */
 struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
-                                         struct status_line *foot);
+                                         struct status_line *status_line);
 void job_messages_destroy(struct job_messages *s); /* NULL is fine */
 
-/* The nodes are complete, for the first time or again. */
+/* An epoch has formed. */
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,
                          uint64_t epoch);
 
-/* Why the epoch stops; told once for each, and not where the report will say it. */
+/* Why the epoch stops: once for each, and not if the final report will tell it. */
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch);
 
-/* The workers are told to stop, or to hurry; on a terminal with a countdown where a
- * person has asked for it. */
+/* The workers are told to stop, or to hurry; on a terminal with a countdown if a person
+ * asked for it. */
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
                            uint32_t alive);
-/* They are gone. */
+/* They have stopped. */
 void job_messages_stopped(struct job_messages *s);
 
-/* Our place in the job, where it is one to wait in. */
+/* This node has joined: tells it if it is a spare. */
 void job_messages_joined(struct job_messages *s, const struct msg_joined *joined);
 
-/* After five seconds, and then every thirty: which nodes are missing. At once: who was
- * not let in. */
+/* Which nodes are missing, after five seconds and then every thirty. Nodes that were
+ * refused are reported at once. */
 void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat);
 
-/* How the job stands, in one line: nodes, epoch, restarts, how far it is. "" where that
- * is not worth a line: one node, whose workers say nothing of their progress. */
-char *job_messages_standing(const struct job_messages *s,
-                            const struct msg_heartbeat *progress, char *buf,
-                            size_t size);
+/* The state of the job in one line: nodes, epoch, restarts, progress. "" for one node
+ * whose workers do not report progress. */
+char *job_messages_status(const struct job_messages *s,
+                          const struct msg_heartbeat *progress, char *buf, size_t size);
 
-/* The job's name in quotes, or "the job" where nobody named it. */
+/* The job's name in quotes, or "the job" if it has none. */
 const char *job_messages_job(const struct job_messages *s);
 
-/* The rendezvous is not found at first (out), with why, or is then: told after five
- * seconds, and then every thirty. */
+/* The rendezvous was not reached yet (out, with why), or is reached: reported after
+ * five seconds, and then every thirty. */
 void job_messages_unreached(struct job_messages *s, bool out, const char *why);
 
-/* The rendezvous is out of reach, or back, once we were there. */
+/* The rendezvous was reached before, and is out of reach, or back. */
 void job_messages_outage(bool out, const char *why);
 
 #endif

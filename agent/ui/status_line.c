@@ -18,7 +18,7 @@
 
 struct status_line {
     struct console *console;
-    struct loop_timer again;
+    struct loop_timer redraw_timer;
     struct status_line_calls calls;
     char urgent[TEXT_MAX];
     bool shown;
@@ -33,8 +33,8 @@ static unsigned terminal_columns(void)
     return size.ws_col;
 }
 
-/* A line that wraps could not be drawn over: cut it, between two characters. */
-static void cut(char *text, unsigned columns)
+/* A line that wraps cannot be erased: cuts it, between two characters. */
+static void cut_to_columns(char *text, unsigned columns)
 {
     for (; *text; text++)
         if ((*text & 0xc0) != 0x80 && columns-- == 0) {
@@ -43,15 +43,15 @@ static void cut(char *text, unsigned columns)
         }
 }
 
-static void draw(struct status_line *f, char *line)
+static void draw_line(struct status_line *f, char *line)
 {
-    cut(line, terminal_columns() - 1);
+    cut_to_columns(line, terminal_columns() - 1);
     if (*line || f->shown)
         console_set_status(f->console, line);
     f->shown = *line != '\0';
 }
 
-static void show(void *arg)
+static void redraw(void *arg)
 {
     struct status_line *f = arg;
     char line[TEXT_MAX] = "";
@@ -59,20 +59,20 @@ static void show(void *arg)
     if (*f->urgent)
         memcpy(line, f->urgent, sizeof(line));
     else
-        f->calls.standing(f->calls.arg, line, sizeof(line));
-    draw(f, line);
-    loop_timer_arm(&f->again, clock_ms() + REDRAW_MS);
+        f->calls.status(f->calls.arg, line, sizeof(line));
+    draw_line(f, line);
+    loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
 }
 
-void status_line_urgent(struct status_line *f, const char *text)
+void status_line_set_urgent(struct status_line *f, const char *text)
 {
     snprintf(f->urgent, sizeof(f->urgent), "%s", text);
     if (f->console)
-        show(f);
+        redraw(f);
 }
 
-/* One that can take a line away again. */
-static bool is_terminal(void)
+/* Whether standard error is a terminal that can erase a line. */
+static bool can_erase_lines(void)
 {
     const char *term = getenv("TERM");
 
@@ -85,10 +85,10 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
     struct status_line *f = xcalloc(1, sizeof(*f));
 
     f->calls = *calls;
-    loop_timer_init(&f->again, loop, show, f);
-    if (is_terminal()) {
+    loop_timer_init(&f->redraw_timer, loop, redraw, f);
+    if (can_erase_lines()) {
         f->console = console;
-        loop_timer_arm(&f->again, clock_ms() + REDRAW_MS);
+        loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
     }
     return f;
 }
@@ -103,7 +103,7 @@ void status_line_destroy(struct status_line *f)
     if (!f)
         return;
     if (f->console)
-        draw(f, (char[]){ "" });
-    loop_timer_fini(&f->again);
+        draw_line(f, (char[]){ "" });
+    loop_timer_fini(&f->redraw_timer);
     free(f);
 }

@@ -10,22 +10,22 @@ struct status_line;
 struct loop;
 
 /*
- * The line at the foot of a terminal: how the job stands, or something more urgent. It
- * is not there where standard error is no terminal, or a dumb one, gives way to
- * whatever anybody writes, and comes back within a second.
+ * The status line at the bottom of a terminal: the state of the job, or a more urgent
+ * text. There is none if standard error is not a terminal, or a dumb one. Any other
+ * output replaces it; it comes back within a second.
  */
 struct status_line_calls {
-    /* How the job stands, asked for every second; "" : nothing to show. */
-    void (*standing)(void *arg, char *text, size_t size);
+    /* The state of the job, asked for every second; "": nothing to show. */
+    void (*status)(void *arg, char *text, size_t size);
     void *arg;
 };
 
 struct status_line *status_line_create(struct loop *loop, struct console *console,
                                        const struct status_line_calls *calls);
-void status_line_destroy(struct status_line *f); /* takes it away; NULL is fine */
+void status_line_destroy(struct status_line *f); /* erases the line; NULL is fine */
 
 bool status_line_is_shown(const struct status_line *f);
-void status_line_urgent(struct status_line *f,
-                        const char *text); /* "" : not any more */
+void status_line_set_urgent(struct status_line *f,
+                            const char *text); /* "": none any more */
 
 #endif

@@ -167,7 +167,7 @@ bool failure_read_error_file(const char *path, struct error_file *file)
     return understood;
 }
 
-void failure_put_what(struct failure *f, const char *message)
+void failure_describe_end(struct failure *f, const char *message)
 {
     char end[64];
 
@@ -189,7 +189,7 @@ static const char *own_words(const struct failure *f)
     return f->what;
 }
 
-void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)
+void failure_set_of_agent(struct failure *f, uint32_t rank, const char *why, bool final)
 {
     f->kind = FAILURE_AGENT;
     f->final = final;
@@ -405,7 +405,7 @@ int failure_exit_code(const struct msg_done *done)
     return done->exit_code == 0 && is_fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-void failure_tell_result(const struct failure_report *r, int exit_code)
+void failure_report_result(const struct failure_report *r, int exit_code)
 {
     const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
     const struct msg_done *done = r->done;

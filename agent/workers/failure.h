@@ -17,7 +17,7 @@ char *failure_what(const struct failure *f, char *buf, size_t size);
 
 /* Describes a worker's end, with what the program called its error, or "". A
  * description that is there stays. */
-void failure_put_what(struct failure *f, const char *message);
+void failure_describe_end(struct failure *f, const char *message);
 
 /*
  * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: its error in
@@ -35,7 +35,8 @@ struct error_file {
 bool failure_read_error_file(const char *path, struct error_file *file);
 
 /* Sets f to a failure of the agent itself, now. */
-void failure_of_agent(struct failure *f, uint32_t rank, const char *why, bool final);
+void failure_set_of_agent(struct failure *f, uint32_t rank, const char *why,
+                          bool final);
 
 /* Writes crun's own TORCHELASTIC_ERROR_FILE, as torchrun's agent does. Best effort. */
 void failure_write_error_file(const char *path, const struct failure *f);
@@ -74,6 +75,6 @@ int failure_exit_code(const struct msg_done *done);
 
 /* Reports the end of a job: a report to standard error and to crun's own error file if
  * a worker or a node has failed, else one line. */
-void failure_tell_result(const struct failure_report *r, int exit_code);
+void failure_report_result(const struct failure_report *r, int exit_code);
 
 #endif

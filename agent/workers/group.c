@@ -290,7 +290,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
     if (verdict == PREFLIGHT_NOT_EXECUTED)
         set_not_executed(&f, "execve", file.exec_errno);
     else
-        failure_put_what(&f, file.message);
+        failure_describe_end(&f, file.message);
     g->calls.failed(g->calls.arg, &f);
 }
 

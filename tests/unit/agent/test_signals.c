@@ -13,21 +13,23 @@
 
 static const struct {
     const char *what;
-    bool stays;
+    bool cannot_leave;
     struct {
         int signo; /* SIGUSR1: the scheduler's */
-        enum signal_wish wish;
+        enum signal_action wish;
     } is[SIGNALS_MAX];
 } sequences[] = {
     { "a second TERM hurries the node, not the job",
       false,
       { { SIGTERM, SIGNAL_LEAVE },
-        { SIGTERM, SIGNAL_HURRY },
-        { SIGTERM, SIGNAL_GO },
-        { SIGTERM, SIGNAL_GO } } },
+        { SIGTERM, SIGNAL_LEAVE_FAST },
+        { SIGTERM, SIGNAL_LEAVE_KILLED },
+        { SIGTERM, SIGNAL_LEAVE_KILLED } } },
     { "HUP and QUIT are like TERM",
       false,
-      { { SIGHUP, SIGNAL_LEAVE }, { SIGTERM, SIGNAL_HURRY }, { SIGQUIT, SIGNAL_GO } } },
+      { { SIGHUP, SIGNAL_LEAVE },
+        { SIGTERM, SIGNAL_LEAVE_FAST },
+        { SIGQUIT, SIGNAL_LEAVE_KILLED } } },
     { "INT twice kills the job",
       false,
       { { SIGINT, SIGNAL_END }, { SIGINT, SIGNAL_KILL }, { SIGINT, SIGNAL_KILL } } },
@@ -37,30 +39,30 @@ static const struct {
     { "TERM after INT may be a scheduler's, INT after TERM is not",
       false,
       { { SIGINT, SIGNAL_END },
-        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_NO_CHANGE },
         { SIGINT, SIGNAL_KILL } } },
     { "the scheduler may say it again and again, and TERM may follow",
       false,
       { { SIGUSR1, SIGNAL_LEAVE },
-        { SIGUSR1, SIGNAL_NOTHING_NEW },
-        { SIGTERM, SIGNAL_NOTHING_NEW },
-        { SIGUSR1, SIGNAL_NOTHING_NEW },
-        { SIGTERM, SIGNAL_HURRY } } },
+        { SIGUSR1, SIGNAL_NO_CHANGE },
+        { SIGTERM, SIGNAL_NO_CHANGE },
+        { SIGUSR1, SIGNAL_NO_CHANGE },
+        { SIGTERM, SIGNAL_LEAVE_FAST } } },
     { "the scheduler says nothing new after TERM",
       false,
       { { SIGTERM, SIGNAL_LEAVE },
-        { SIGUSR1, SIGNAL_NOTHING_NEW },
-        { SIGTERM, SIGNAL_HURRY } } },
+        { SIGUSR1, SIGNAL_NO_CHANGE },
+        { SIGTERM, SIGNAL_LEAVE_FAST } } },
     { "nor after INT",
       false,
-      { { SIGINT, SIGNAL_END }, { SIGUSR1, SIGNAL_NOTHING_NEW } } },
+      { { SIGINT, SIGNAL_END }, { SIGUSR1, SIGNAL_NO_CHANGE } } },
     { "INT means the job, whatever the scheduler said",
       false,
       { { SIGUSR1, SIGNAL_LEAVE }, { SIGINT, SIGNAL_END }, { SIGINT, SIGNAL_KILL } } },
     { "where the rendezvous is, the job ends",
       true,
       { { SIGTERM, SIGNAL_END },
-        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_NO_CHANGE },
         { SIGTERM, SIGNAL_KILL } } },
     { "and at once where a person asks for it",
       true,
@@ -68,20 +70,20 @@ static const struct {
     { "and the scheduler does not count there either",
       true,
       { { SIGUSR1, SIGNAL_END },
-        { SIGUSR1, SIGNAL_NOTHING_NEW },
+        { SIGUSR1, SIGNAL_NO_CHANGE },
         { SIGTERM, SIGNAL_END },
-        { SIGTERM, SIGNAL_NOTHING_NEW },
+        { SIGTERM, SIGNAL_NO_CHANGE },
         { SIGTERM, SIGNAL_KILL } } },
 };
 
 START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
 {
-    struct signals s = { .stays = sequences[_i].stays };
+    struct signals s = { .cannot_leave = sequences[_i].cannot_leave };
 
     for (unsigned i = 0; i < SIGNALS_MAX && sequences[_i].is[i].signo; i++) {
         int signo = sequences[_i].is[i].signo;
-        enum signal_wish wish = signo == SIGUSR1 ? signals_wish_preempted(&s)
-                                                 : signals_wish(&s, signo);
+        enum signal_action wish = signo == SIGUSR1 ? signals_action_preempted(&s)
+                                                   : signals_action(&s, signo);
 
         ck_assert_msg(wish == sequences[_i].is[i].wish, "%s: signal %u asks for %d",
                       sequences[_i].what, i + 1, (int)wish);
@@ -93,10 +95,10 @@ START_TEST(the_rendezvous_is_told_what_concerns_it)
 {
     struct msg m;
 
+    ck_assert(!signals_report(SIGNAL_NO_CHANGE, 128 + SIGTERM, strsignal(SIGTERM), &m));
     ck_assert(
-        !signals_report(SIGNAL_NOTHING_NEW, 128 + SIGTERM, strsignal(SIGTERM), &m));
-    ck_assert(!signals_report(SIGNAL_GO, 128 + SIGTERM, strsignal(SIGTERM), &m));
-    ck_assert(signals_report(SIGNAL_HURRY, 128 + SIGTERM, strsignal(SIGTERM), &m));
+        !signals_report(SIGNAL_LEAVE_KILLED, 128 + SIGTERM, strsignal(SIGTERM), &m));
+    ck_assert(signals_report(SIGNAL_LEAVE_FAST, 128 + SIGTERM, strsignal(SIGTERM), &m));
     ck_assert_int_eq(m.type, MSG_LEAVE);
     ck_assert(m.leave.now);
     ck_assert_int_eq(m.leave.exit_code, 143);
@@ -112,7 +114,7 @@ END_TEST
 
 START_TEST(workers_get_the_signal_unless_it_was_ignored)
 {
-    struct signals s = { .stays = false };
+    struct signals s = { .cannot_leave = false };
 
     sigemptyset(&s.ignored);
     ck_assert_int_eq(signals_for_workers(&s, SIGINT), SIGINT);

@@ -79,7 +79,7 @@ static void create(const char *gpus, uint32_t workers, const char *text)
 static void look(void)
 {
     beat = (struct msg_heartbeat){ .step = 0 };
-    gpu_monitor_progress(care, &beat);
+    gpu_monitor_fill_heartbeat(care, &beat);
     loop_turn(loop, 10);
 }
 
@@ -144,10 +144,10 @@ START_TEST(a_note_goes_before_the_one_that_is_there)
     create(TWO, 2, "GPU-a slowed=32\nGPU-b percent=1\n");
     UNTIL(*beat.note);
     beat = (struct msg_heartbeat){ .note = "rank 4 lags" };
-    gpu_monitor_progress(care, &beat);
+    gpu_monitor_fill_heartbeat(care, &beat);
     ck_assert_str_eq(beat.note, "GPU 0 hot; rank 4 lags");
     memset(beat.note, 'x', sizeof(beat.note) - 1);
-    gpu_monitor_progress(care, &beat);
+    gpu_monitor_fill_heartbeat(care, &beat);
     ck_assert_uint_eq(strlen(beat.note), sizeof(beat.note) - 1);
 }
 END_TEST
@@ -227,7 +227,7 @@ START_TEST(a_driver_that_hangs_holds_up_nothing)
         uint64_t before = clock_ms(), took;
 
         beat = (struct msg_heartbeat){ .step = 0 };
-        gpu_monitor_progress(care, &beat);
+        gpu_monitor_fill_heartbeat(care, &beat);
         took = clock_ms() - before;
         longest = took > longest ? took : longest;
         loop_turn(loop, 10);

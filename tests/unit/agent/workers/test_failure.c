@@ -190,7 +190,7 @@ START_TEST(what_is_written_can_be_read)
                          .said = "a \"quoted\"\nline" };
     struct error_file told;
 
-    failure_put_what(&f, "Oops: both");
+    failure_describe_end(&f, "Oops: both");
     ck_assert_str_eq(f.what, "exit code 3: Oops: both");
     make_file("");
     failure_write_error_file(path, &f);
