@@ -49,8 +49,7 @@ static void lose_store(void)
     exit(1);
 }
 
-/* -- the status page ------------------------------------------------------------------
- */
+/* -- the status page -------------------------------------------------------- */
 
 static void find_page(void)
 {
@@ -74,8 +73,7 @@ static void write_page(enum progress_phase phase)
     __atomic_add_fetch(&page->writing, 1, __ATOMIC_SEQ_CST);
 }
 
-/* -- who else lives on this node ------------------------------------------------------
- */
+/* -- who else lives on this node -------------------------------------------- */
 
 static int lock(int fd, int command, short type)
 {
@@ -129,8 +127,7 @@ static void appear(void)
                getenv("TORCHELASTIC_RESTART_COUNT"));
 }
 
-/* -- steps ----------------------------------------------------------------------------
- */
+/* -- steps ------------------------------------------------------------------ */
 
 static void set(const char *key, const char *value)
 {

@@ -59,8 +59,7 @@ void chain_violation(const char *format, ...)
     va_end(args);
 }
 
-/* -- generations --------------------------------------------------------------------
- */
+/* -- generations ------------------------------------------------------------ */
 
 bool chain_superseded(uint64_t epoch)
 {
@@ -91,8 +90,7 @@ bool chain_claim(uint64_t epoch)
     return fd >= 0 && !chain_superseded(epoch);
 }
 
-/* -- checkpoints --------------------------------------------------------------------
- */
+/* -- checkpoints ------------------------------------------------------------ */
 
 static uint64_t checksum(const struct chain *c)
 {

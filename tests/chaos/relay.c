@@ -89,8 +89,7 @@ static bool chance(unsigned percent)
     return percent && draw() % 100 < percent;
 }
 
-/* -- sending ------------------------------------------------------------------------
- */
+/* -- sending ---------------------------------------------------------------- */
 
 static void emit(unsigned port, const void *frame, size_t size)
 {
@@ -162,8 +161,7 @@ static void forward(unsigned from, unsigned to, const void *frame, size_t size)
     }
 }
 
-/* -- where to -----------------------------------------------------------------------
- */
+/* -- where to --------------------------------------------------------------- */
 
 static struct station *station_of(const uint8_t *mac)
 {
@@ -239,8 +237,7 @@ static void receive(unsigned from)
     }
 }
 
-/* -- orders -------------------------------------------------------------------------
- */
+/* -- orders ----------------------------------------------------------------- */
 
 static void set_word(struct fate *f, const char *word)
 {
@@ -314,8 +311,7 @@ static bool read_orders(void)
     return true;
 }
 
-/* -- the whole ----------------------------------------------------------------------
- */
+/* -- the whole -------------------------------------------------------------- */
 
 static int open_port(const char *interface)
 {

@@ -64,8 +64,7 @@ bool relay_is_of(const struct relay_segment *seg, unsigned tcp_port)
     return load16(seg->tcp) == tcp_port || load16(seg->tcp + 2) == tcp_port;
 }
 
-/* -- resets -------------------------------------------------------------------------
- */
+/* -- resets ----------------------------------------------------------------- */
 
 static uint32_t sum(const uint8_t *p, size_t size, uint32_t start)
 {
@@ -117,8 +116,7 @@ void relay_make_reset(const struct relay_segment *seg, bool to_receiver,
             fold(sum(tcp, TCP_SIZE, sum(ip + 12, 8, IPPROTO_TCP + TCP_SIZE))));
 }
 
-/* -- connections that are known -----------------------------------------------------
- */
+/* -- connections that are known --------------------------------------------- */
 
 void relay_flows_forget(struct relay_flows *f, unsigned tcp_port)
 {

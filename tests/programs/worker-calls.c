@@ -50,8 +50,7 @@ static void say_ready(void)
     fflush(stdout);
 }
 
-/* -- check --------------------------------------------------------------------------
- */
+/* -- check ------------------------------------------------------------------ */
 
 static float input(size_t i, int rank, int turn)
 {
@@ -126,8 +125,7 @@ static void check_all(void)
     printf("rank %d: right\n", crun_rank(world));
 }
 
-/* -- every call ---------------------------------------------------------------------
- */
+/* -- every call ------------------------------------------------------------- */
 
 #define RANKS_MAX 16
 #define SHARED 1000
@@ -183,8 +181,7 @@ static void every(void)
     printf("rank %d: done\n", crun_rank(world));
 }
 
-/* -- failures -----------------------------------------------------------------------
- */
+/* -- failures --------------------------------------------------------------- */
 
 static void loop(void)
 {

@@ -27,7 +27,7 @@ static uint64_t now_ms(const struct agent *a)
     return machine_clock_ms(&a->machine->clock, a->sim->world);
 }
 
-/* -- the end ------------------------------------------------------------------- */
+/* -- the end ---------------------------------------------------------------- */
 
 static void agent_end(struct agent *a, enum agent_end how, bool quiet)
 {
@@ -78,7 +78,7 @@ static void start_another(struct agent *a)
                             s->plan.lease_ms * world_between(s->world, 10, 2000));
 }
 
-/* -- acts of the agent's table --------------------------------------------------- */
+/* -- acts of the agent's table ---------------------------------------------- */
 
 static uint32_t failure_grace_ms(const struct agent *a)
 {
@@ -171,7 +171,7 @@ void agent_happens(struct agent *a, enum agent_event event)
         acts[edge.act](a);
 }
 
-/* -- orders ---------------------------------------------------------------------- */
+/* -- orders ----------------------------------------------------------------- */
 
 static void agent_obey(struct agent *a, const struct msg *m)
 {
@@ -260,7 +260,7 @@ static void agent_settle(struct agent *a)
     }
 }
 
-/* -- what happens to it ---------------------------------------------------------- */
+/* -- what happens to it ----------------------------------------------------- */
 
 void agent_report(struct agent *a, const struct msg *m)
 {
@@ -337,7 +337,7 @@ void agent_give_up(struct agent *a)
     act_report_stopped(a);
 }
 
-/* -- the connection -------------------------------------------------------------- */
+/* -- the connection --------------------------------------------------------- */
 
 static void on_opened(void *arg, struct link *l)
 {
@@ -398,7 +398,7 @@ struct agent *agent_of_link(const struct link *l)
     return link_client_calls(l) == &agent_calls ? link_client(l) : NULL;
 }
 
-/* -- what the session calls -------------------------------------------------------- */
+/* -- what the session calls ------------------------------------------------- */
 
 static void on_disconnect(void *arg)
 {
@@ -463,7 +463,7 @@ static void on_abandoned(void *arg, const char *why)
     queue_upcall(a)->abandoned = true;
 }
 
-/* -- life -------------------------------------------------------------------------- */
+/* -- life ------------------------------------------------------------------- */
 
 static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_rank)
 {

@@ -46,7 +46,7 @@ static uint64_t wall_ms(const struct daemon *d)
     return machine_clock_wall_ms(&d->clock, d->sim->world);
 }
 
-/* -- turns ------------------------------------------------------------------------- */
+/* -- turns ------------------------------------------------------------------ */
 
 static void post_all(struct daemon *d)
 {
@@ -141,7 +141,7 @@ static void touch(struct daemon *d)
     world_after(w, delay_us, on_turn_end, d, d->turn_at_us);
 }
 
-/* -- what the network calls -------------------------------------------------------- */
+/* -- what the network calls ------------------------------------------------- */
 
 static void dismiss(struct guest *g)
 {
@@ -222,7 +222,7 @@ static const struct link_calls daemon_calls = { .opened = on_opened,
                                                 .body_max = body_max,
                                                 .asleep = is_asleep };
 
-/* -- what the registry calls ------------------------------------------------------- */
+/* -- what the registry calls ------------------------------------------------ */
 
 static void on_send(void *arg, void *conn, const struct msg *m)
 {
@@ -275,7 +275,7 @@ static struct id128 random_id(void *arg)
     return world_id(d->sim->world);
 }
 
-/* -- life and death ---------------------------------------------------------------- */
+/* -- life and death --------------------------------------------------------- */
 
 struct daemon *daemon_create(struct sim *s)
 {
@@ -396,7 +396,7 @@ void daemon_destroy(struct daemon *d)
         memdisk_destroy(d->disk);
 }
 
-/* -- faults ------------------------------------------------------------------------ */
+/* -- faults ----------------------------------------------------------------- */
 
 void daemon_crash_in_commit(struct daemon *d, unsigned operation, uint64_t restart_us)
 {

@@ -36,7 +36,7 @@ static bool is_late(struct agent *a, world_fn *fn, uint64_t generation)
            machine_defer(a->machine, fn, a, generation);
 }
 
-/* -- success and failure --------------------------------------------------------- */
+/* -- success and failure ---------------------------------------------------- */
 
 void sim_group_succeed(struct agent *a)
 {
@@ -86,7 +86,7 @@ static void on_failure_time(void *obj, uint64_t generation)
         sim_group_fail(obj, false);
 }
 
-/* -- the start --------------------------------------------------------------------- */
+/* -- the start -------------------------------------------------------------- */
 
 static void on_workers_run(void *obj, uint64_t generation)
 {
@@ -144,7 +144,7 @@ void sim_group_start(struct agent *a)
     call_later(a, delay, on_workers_run);
 }
 
-/* -- the end ----------------------------------------------------------------------- */
+/* -- the end ---------------------------------------------------------------- */
 
 void sim_group_forget(struct agent *a)
 {
@@ -195,7 +195,7 @@ void sim_group_stop(struct agent *a, uint64_t grace_ms)
         workers_gone(a);
 }
 
-/* -- the fence --------------------------------------------------------------------- */
+/* -- the fence -------------------------------------------------------------- */
 
 static void arm_fence(struct agent *a);
 
@@ -239,7 +239,7 @@ void sim_group_fence(struct agent *a, uint64_t until_ms)
     arm_fence(a);
 }
 
-/* -- checkpoints ------------------------------------------------------------------- */
+/* -- checkpoints ------------------------------------------------------------ */
 
 static void on_checkpoint_time(void *obj, uint64_t generation)
 {

@@ -35,7 +35,7 @@ struct machine *machine_create(struct sim *s, unsigned number)
     return m;
 }
 
-/* -- agents ------------------------------------------------------------------------ */
+/* -- agents ----------------------------------------------------------------- */
 
 static void start_now(void *obj, uint64_t token)
 {
@@ -61,7 +61,7 @@ void machine_start_agent(struct machine *m, uint64_t delay_us)
     world_after(m->sim->world, delay_us, start_now, m, 0);
 }
 
-/* -- troubles ---------------------------------------------------------------------- */
+/* -- troubles --------------------------------------------------------------- */
 
 void machine_trouble(struct machine *m)
 {

@@ -39,7 +39,7 @@ static struct agent *some_agent(struct sim *s)
     return NULL;
 }
 
-/* -- the network ------------------------------------------------------------------- */
+/* -- the network ------------------------------------------------------------ */
 
 static void break_link(struct sim *s)
 {
@@ -121,7 +121,7 @@ static void repeat_frame(struct sim *s)
                     &yesterday);
 }
 
-/* -- machines and agents ----------------------------------------------------------- */
+/* -- machines and agents ---------------------------------------------------- */
 
 static void pause_machine(struct sim *s)
 {
@@ -222,7 +222,7 @@ static void newcomer(struct sim *s)
         }
 }
 
-/* -- the daemon -------------------------------------------------------------------- */
+/* -- the daemon ------------------------------------------------------------- */
 
 static void touch_all(struct sim *s)
 {
@@ -274,7 +274,7 @@ static void jump_wall_clock(struct sim *s)
     daemon_jump_wall_clock(s->daemon);
 }
 
-/* -- people and ghosts ------------------------------------------------------------- */
+/* -- people and ghosts ------------------------------------------------------ */
 
 static const char *some_run_id(struct sim *s)
 {
@@ -362,7 +362,7 @@ static void send_ghost(struct sim *s)
         visitor_haunt(s, a, &yesterday);
 }
 
-/* -- the choice -------------------------------------------------------------------- */
+/* -- the choice ------------------------------------------------------------- */
 
 static void (*const strikes[FAULT_COUNT])(struct sim *s) = {
     [FAULT_BREAK] = break_link,

@@ -53,7 +53,7 @@ struct network {
     uint8_t scratch[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 };
 
-/* -- parcels ----------------------------------------------------------------------- */
+/* -- parcels ---------------------------------------------------------------- */
 
 static struct parcel *parcel_new(struct link *l, enum link_end to,
                                  enum parcel_kind kind)
@@ -107,7 +107,7 @@ static enum link_end other(enum link_end end)
     return end == LINK_CLIENT ? LINK_SERVER : LINK_CLIENT;
 }
 
-/* -- arrival ----------------------------------------------------------------------- */
+/* -- arrival ---------------------------------------------------------------- */
 
 static uint64_t some_delay(struct link *l)
 {
@@ -242,7 +242,7 @@ void parcel_post(struct parcel *p)
     world_after(w, at - world_now(w), arrive, p, 0);
 }
 
-/* -- connections ------------------------------------------------------------------- */
+/* -- connections ------------------------------------------------------------ */
 
 struct network *network_create(struct world *w, struct trace *t)
 {

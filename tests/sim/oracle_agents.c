@@ -16,7 +16,7 @@
  * may reach them.
  */
 
-/* -- what agents truly do ---------------------------------------------------------- */
+/* -- what agents truly do --------------------------------------------------- */
 
 void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
 {
@@ -39,7 +39,7 @@ void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
     e->store_port = m->store_ready.port;
 }
 
-/* -- what reaches agents ----------------------------------------------------------- */
+/* -- what reaches agents ---------------------------------------------------- */
 
 static void check_group(struct oracle *o, struct epoch_facts *e)
 {

@@ -17,7 +17,7 @@
  * it decides follows from that.
  */
 
-/* -- what the daemon hears --------------------------------------------------------- */
+/* -- what the daemon hears -------------------------------------------------- */
 
 /* Who joins anew was never told that it had joined, and knows of nothing to go on with.
  */
@@ -98,7 +98,7 @@ void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m)
         VIOLATION(o, "message of type %d to %s, which was evicted", m->type, a->name);
 }
 
-/* -- what the daemon decides ------------------------------------------------------- */
+/* -- what the daemon decides ------------------------------------------------ */
 
 /* It had its time and did not do what it was told. */
 static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_t node)

@@ -28,7 +28,7 @@ static uint64_t now_ms(const struct oracle *o)
     return daemon_awake_ms(o->sim->daemon);
 }
 
-/* -- crash loops ------------------------------------------------------------------- */
+/* -- crash loops ------------------------------------------------------------ */
 
 static void learn_age(struct job_facts *f, const struct membership *r)
 {
@@ -75,7 +75,7 @@ static void check_wait(struct oracle *o, const struct membership *r,
                   r->epoch);
 }
 
-/* -- quarantine -------------------------------------------------------------------- */
+/* -- quarantine ------------------------------------------------------------- */
 
 static bool has_other(const struct oracle *o, const struct membership *r,
                       const struct machine *m)
@@ -151,7 +151,7 @@ static void check_quarantine(struct oracle *o, const struct membership *r,
                   r->group_size, others);
 }
 
-/* -- slots ------------------------------------------------------------------------- */
+/* -- slots ------------------------------------------------------------------ */
 
 /* One that has no slot of its own, and is not given one by name or as the host. */
 static bool is_newly_placed(const struct oracle *o, const struct membership *r,
@@ -213,7 +213,7 @@ static void check_places(struct oracle *o, const struct membership *r,
     }
 }
 
-/* -- checkpoints ------------------------------------------------------------------- */
+/* -- checkpoints ------------------------------------------------------------ */
 
 /* Who leaves may have asked for it twice, and is not waited for then. */
 static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
@@ -254,7 +254,7 @@ static void check_patience(struct oracle *o, const struct membership *r,
     }
 }
 
-/* -- what happens ------------------------------------------------------------------ */
+/* -- what happens ----------------------------------------------------------- */
 
 static void on_entered(struct oracle *o, const struct membership *r,
                        enum job_state from)

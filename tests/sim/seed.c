@@ -22,7 +22,7 @@
 #define LOOKS_A_LEASE 10
 #define LOOKS_FOR_REST 25 /* what is still under way may disturb what seems at rest */
 
-/* -- what holds now ---------------------------------------------------------------- */
+/* -- what holds now --------------------------------------------------------- */
 
 static bool is_alive(const struct machine *m)
 {
@@ -86,7 +86,7 @@ static bool is_at_rest(const struct sim *s, unsigned job)
     return (!j || j->membership.state == JOB_DONE) && is_empty(s, job);
 }
 
-/* -- phases ------------------------------------------------------------------------ */
+/* -- phases ----------------------------------------------------------------- */
 
 static bool is_over(const struct sim *s, bool (*holds)(const struct sim *, unsigned))
 {
@@ -255,7 +255,7 @@ static void run_phases(struct sim *s)
     check_told(s);
 }
 
-/* -- one seed ---------------------------------------------------------------------- */
+/* -- one seed --------------------------------------------------------------- */
 
 static void build(struct sim *s, uint64_t seed, FILE *trace)
 {

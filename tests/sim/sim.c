@@ -78,7 +78,7 @@ static const struct opt table[] = {
     { 0 },
 };
 
-/* -- a seed that failed ------------------------------------------------------------ */
+/* -- a seed that failed ----------------------------------------------------- */
 
 static void print_last_lines(const char *text, size_t size, unsigned lines)
 {
@@ -111,7 +111,7 @@ static void tell_story(uint64_t seed, const char *invariant)
     fflush(stdout);
 }
 
-/* -- many -------------------------------------------------------------------------- */
+/* -- many ------------------------------------------------------------------- */
 
 static void work(struct worker *w, const struct options *o, long long index)
 {
@@ -234,7 +234,7 @@ static int run_seeds(const struct options *o)
     return good ? 0 : 1;
 }
 
-/* -- one --------------------------------------------------------------------------- */
+/* -- one -------------------------------------------------------------------- */
 
 static int run_one(const struct options *o)
 {

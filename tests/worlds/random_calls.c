@@ -36,8 +36,7 @@ static uint64_t draw(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-/* -- elements -----------------------------------------------------------------------
- */
+/* -- elements --------------------------------------------------------------- */
 
 /* Small numbers, of which sums and products are exact in every type. */
 static int value(const struct call *c, unsigned rank, size_t i)
@@ -120,8 +119,7 @@ static double get(const struct call *c, const char *at, size_t i)
     }
 }
 
-/* -- the reference ------------------------------------------------------------------
- */
+/* -- the reference ---------------------------------------------------------- */
 
 static double reduced(const struct call *c, size_t i)
 {
@@ -189,8 +187,7 @@ static void check_output(const struct call *c)
                          i, get(c, c->out, i), expected(c, i));
 }
 
-/* -- calls --------------------------------------------------------------------------
- */
+/* -- calls ------------------------------------------------------------------ */
 
 static void decide(struct call *c, uint64_t *state, size_t count_max)
 {

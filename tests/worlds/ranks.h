@@ -43,7 +43,7 @@ void team_run(const struct team_plan *plan);
 /* One operation with the next sequence and a generous deadline; e is set on failure. */
 crun_status team_member_run(struct team_member *m, struct op op);
 
-/* -- worlds of the library ---------------------------------------------------- */
+/* -- worlds of the library -------------------------------------------------- */
 
 struct ranks_config {
     unsigned size;

@@ -25,7 +25,7 @@ struct tiny {
 #define TINY_HIDDEN 37
 #define TINY_OUT 5
 
-/* -- 16 bits --------------------------------------------------------------------- */
+/* -- 16 bits ---------------------------------------------------------------- */
 
 /* The nearest, ties to even. */
 static inline uint16_t tiny_to_bf16(float f)
@@ -77,7 +77,7 @@ static inline float tiny_from_f16(uint16_t h)
     return sign * ldexpf((float)(fraction + 1024), exponent - 25);
 }
 
-/* -- the model ------------------------------------------------------------------- */
+/* -- the model -------------------------------------------------------------- */
 
 static inline float tiny_noise(uint64_t n)
 {

@@ -120,7 +120,7 @@ bool is_within(const std::map<char *, size_t> &pieces, const void *memory)
     return (char *)memory < after->first + after->second;
 }
 
-/* -- the threads of a block -------------------------------------------------------- */
+/* -- the threads of a block ------------------------------------------------- */
 
 #define STACK_BYTES 65536
 
@@ -220,8 +220,7 @@ void cuda_emulated_queue(cudaStream_t s, void (*run)(void *arg), void *arg)
     });
 }
 
-/* -- devices ------------------------------------------------------------------------
- */
+/* -- devices ---------------------------------------------------------------- */
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -283,8 +282,7 @@ const char *cudaGetErrorName(cudaError_t error)
     return error == cudaSuccess ? "cudaSuccess" : "cudaErrorEmulated";
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ----------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
@@ -312,7 +310,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     }
     used[at] = whole;
     device_access access;
-    memset(at, 0xdb, whole); /* nobody may rely on zeros */
+    memset(at, 0xdb, whole); /* not cleared */
     *memory = at;
     return cudaSuccess;
 }
@@ -357,7 +355,8 @@ cudaError_t cudaFreeHost(void *memory)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
 
-    pinned.erase((char *)memory);
+    if (memory && !pinned.erase((char *)memory))
+        return cudaErrorInvalidValue;
     free(memory);
     return cudaSuccess;
 }
@@ -376,7 +375,8 @@ cudaError_t cudaHostUnregister(void *memory)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
 
-    return pinned.erase((char *)memory) ? cudaSuccess : cudaErrorInvalidValue;
+    return pinned.erase((char *)memory) ? cudaSuccess
+                                        : cudaErrorHostMemoryNotRegistered;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
@@ -404,8 +404,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     return cudaSuccess;
 }
 
-/* -- streams and events ---------------------------------------------------------------
- */
+/* -- streams and events ----------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
@@ -482,7 +481,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* Who asks often enough gets there. */
+/* Each query does one step of the stream, so that polling comes to an end. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
@@ -495,14 +494,19 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     return event->last->reached ? cudaSuccess : cudaErrorNotReady;
 }
 
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+
+    if (!from->last || !to->last)
+        return cudaErrorInvalidResourceHandle;
+    if (!from->last->reached || !to->last->reached)
+        return cudaErrorNotReady;
     *ms = 0;
     return cudaSuccess;
 }
 
-/* -- graphs
- * ---------------------------------------------------------------------------- */
+/* -- graphs ----------------------------------------------------------------- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t, enum cudaStreamCaptureMode)
 {

@@ -6,15 +6,27 @@
 #include <stdint.h>
 
 /*
- * A stand-in for the CUDA runtime, so that kernels and the code around them run where
- * there is no GPU: `make CUDA=emulated`. It is not fast, but strict:
+ * A double of the CUDA runtime, so that kernels and the code around them run where
+ * there is no GPU: `make CUDA=emulated`. It is slow and strict. Rules of the real one,
+ * from the CUDA Runtime API manual and the CUDA C++ Programming Guide:
  *
- * - Memory of the device cannot be touched by the program: that is a segmentation
- *   fault, as it would be.
- * - Nothing that is queued is done before somebody waits for it, and then only what
- *   comes before it in its own stream, or in others that it waits for. Who forgets to
- *   wait, or to let one stream wait for another, sees what was there before.
- * - The threads of a block take turns at each barrier.
+ * - The program cannot touch memory of the device: a segmentation fault, as it would be
+ *   there. New memory holds no zeros (cudaMalloc: "The memory is not cleared").
+ * - What is queued is done in the order of its stream; between streams, and between a
+ *   stream and the program, there is no order but by events and waits ("Streams").
+ *   Nothing here is done before something waits for it, and then no more than that
+ *   needs: a wait that is missing shows old values every time.
+ * - A copy to or from pageable memory has read or written it when the call returns, one
+ *   of pinned memory has not ("API synchronization behavior").
+ * - An event that was never recorded is complete; elapsed time is told only of recorded
+ *   and complete events (cudaEventQuery, cudaEventElapsedTime).
+ * - cudaFreeHost takes what cudaHostAlloc gave, and nothing else; memory is registered
+ *   once (cudaHostRegister).
+ * - The threads of a block take turns at each barrier ("Synchronization Functions").
+ *
+ * Kinder than the real one: the threads of a block have no order between barriers but
+ * the one that they have here, and memory of the device that was freed can still be
+ * touched by kernels. Graphs are refused: cudaErrorNotSupported.
  */
 #ifdef __cplusplus
 extern "C" {
@@ -27,8 +39,10 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorHostMemoryAlreadyRegistered = 712,
+    cudaErrorHostMemoryNotRegistered = 713,
     cudaErrorNotSupported = 801
 } cudaError_t;
 

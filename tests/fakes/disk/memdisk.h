@@ -15,6 +15,21 @@
  * in time. Everything follows from the seed. One directory, few files, no threads.
  *
  * Any file of it may be read and written directly, as a test's own damage.
+ *
+ * Rules of the real thing, and where they stand:
+ * - A sync keeps a file's content, and not its name: that takes a sync of the directory
+ *   (fsync(2)). Until then a rename or an unlink may be undone, in the order of
+ * changes.
+ * - A rename is atomic to those that look (rename(2)); a crash shows one name or the
+ *   other, never none.
+ * - After a sync has failed, the pages count as clean: a later sync succeeds, and does
+ *   not keep what the first one lost (fsync(2), "NOTES" of Linux: the error is told
+ *   once).
+ * - Sectors reach the disk in any order.
+ * - A read or write may move less than was asked for (read(2), write(2)).
+ * Stricter than most disks: all that was not synced may be gone after every crash, and
+ * the last sector may be torn, where NVMe writes a logical block whole (NVM Command Set
+ * Specification, "Atomic Operations").
  */
 struct memdisk;
 

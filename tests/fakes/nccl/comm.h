@@ -35,7 +35,7 @@ struct nccl_comm {
     bool helped;
 };
 
-/* -- kernel.c -- */
+/* -- kernel.c --------------------------------------------------------------- */
 enum kernel_kind {
     KERNEL_ALL_REDUCE,
     KERNEL_BROADCAST,

@@ -49,8 +49,7 @@ bool comm_barrier(struct nccl_comm *c)
     return true;
 }
 
-/* -- collectives: a piece of everybody at a time ------------------------------------
- */
+/* -- collectives: a piece of everybody at a time ---------------------------- */
 
 /* Which parts of its input a rank shows, one after the other in its slot. */
 static void show(struct kernel *k, size_t begin, size_t count)
@@ -102,8 +101,7 @@ static void run_collective(struct kernel *k)
     }
 }
 
-/* -- messages -----------------------------------------------------------------------
- */
+/* -- messages --------------------------------------------------------------- */
 
 static bool move(struct nccl_comm *c, struct message *m)
 {
@@ -145,8 +143,7 @@ static void run_messages(struct kernel *k)
     }
 }
 
-/* -- running ------------------------------------------------------------------------
- */
+/* -- running ---------------------------------------------------------------- */
 
 static void run(void *arg)
 {

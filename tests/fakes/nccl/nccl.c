@@ -29,8 +29,7 @@ static int after(struct nccl_comm *c, enum fault fault)
     return NCCL_OK;
 }
 
-/* -- the library --------------------------------------------------------------------
- */
+/* -- the library ------------------------------------------------------------ */
 
 API int ncclGetVersion(int *version)
 {
@@ -74,8 +73,7 @@ API int ncclMemFree(void *memory)
     return standin_free(memory) ? NCCL_OK : NCCL_BAD_ARGUMENT;
 }
 
-/* -- communicators ------------------------------------------------------------------
- */
+/* -- communicators ---------------------------------------------------------- */
 
 /* Memory of rank 0's, which others find under its number for as long as it lives. */
 API int ncclGetUniqueId(struct nccl_id *id)
@@ -247,8 +245,7 @@ API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *window
     return after(c, fault);
 }
 
-/* -- operations ---------------------------------------------------------------------
- */
+/* -- operations ------------------------------------------------------------- */
 
 static _Thread_local struct kernel group;
 static _Thread_local struct gpu_stream *group_stream;

@@ -23,6 +23,22 @@
  *   CRUN_STANDIN_GPUS=N, _COUNT=CODE, _DRIVER=VERSION, _VERSION=CODE
  *
  * A fault happens in the job's first life only (TORCHELASTIC_RESTART_COUNT).
+ *
+ * Rules of the real library, NCCL 2.28.9 (file names are those of its src/) and its
+ * user guide:
+ * - A communicator with `blocking = 0` returns ncclInProgress where it waits for peers,
+ *   and ncclCommGetAsyncError tells when that is over ("Fault Tolerance").
+ * - No further call while one is under way: ncclCommEnsureReady in init.cc.
+ * - ncclCommWindowRegister is collective and returns success while it still runs in a
+ *   thread of its own: dev_runtime.cc, lines 917 to 921.
+ * - Operations between ncclGroupStart and ncclGroupEnd are launched together: a send
+ * and a receive there cannot wait for each other ("Group Calls").
+ * - ncclCommAbort ends operations that are in streams; after ncclCommFinalize they have
+ *   ended by themselves.
+ * Rules of CUDA, from the CUDA Runtime API manual, in stream.c: a stream runs its tasks
+ * in order, an event is the point at which it was last recorded.
+ * Kinder than the real one: a count or a type that differs between ranks is not
+ * noticed, and any memory can be registered, where NCCL wants its own (ncclMemAlloc).
  */
 enum fault { FAULT_NONE, FAULT_ASYNC, FAULT_STALL, FAULT_DEAF };
 
@@ -31,8 +47,7 @@ enum fault standin_fault(const char *call, int rank, int *result);
 int standin_number(const char *variable, int otherwise);
 const char *standin_last_error(void);
 
-/* -- stream.c: streams that run one task after the other, in a thread ---------------
- */
+/* -- stream.c: streams that run one task after the other, in a thread ------- */
 struct gpu_stream;
 /* Runs in the stream's thread; free what arg is. */
 void standin_enqueue(struct gpu_stream *stream, void (*run)(void *arg), void *arg);

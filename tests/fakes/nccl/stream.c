@@ -44,8 +44,7 @@ static struct gpu_stream *default_stream[GPUS]; /* of each device */
 static _Thread_local int current;
 static struct block *blocks;
 
-/* -- streams ------------------------------------------------------------------------
- */
+/* -- streams ---------------------------------------------------------------- */
 
 static void *run_tasks(void *arg)
 {
@@ -133,8 +132,7 @@ static int stream_destroy(struct gpu_stream *s)
     return GPU_OK;
 }
 
-/* -- events -------------------------------------------------------------------------
- */
+/* -- events ----------------------------------------------------------------- */
 
 struct mark {
     struct gpu_event *event;
@@ -235,8 +233,7 @@ static int event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to
     return GPU_OK;
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ----------------------------------------------------------------- */
 
 void *standin_alloc(size_t bytes)
 {
@@ -359,8 +356,7 @@ static int zero(void *memory, size_t bytes, struct gpu_stream *stream)
                           false);
 }
 
-/* -- numbers ------------------------------------------------------------------------
- */
+/* -- numbers ---------------------------------------------------------------- */
 
 struct division {
     void *memory;
@@ -390,8 +386,7 @@ static int divide(void *memory, size_t count, crun_dtype type, unsigned divisor,
     return GPU_OK;
 }
 
-/* -- devices ------------------------------------------------------------------------
- */
+/* -- devices ---------------------------------------------------------------- */
 
 static int versions(int *driver, int *runtime)
 {

@@ -5,8 +5,13 @@
 #include <semaphore.h>
 
 /*
- * A getaddrinfo in place of the system's, for who uses these: nobody knows
- * "unknown.test", and a look-up of "slow.test" waits for slow_may_end.
+ * A getaddrinfo in place of the system's, in programs that use these: "unknown.test" is
+ * not known, and a look-up of "slow.test" waits for slow_may_end.
+ *
+ * Rules of the real one, from getaddrinfo(3) and resolv.conf(5): a name that the
+ * servers do not know is EAI_NONAME at once, servers that do not answer are EAI_AGAIN
+ * after timeouts of seconds, and a look-up that has begun cannot be cancelled. Other
+ * names are looked up for real.
  */
 extern sem_t slow_may_end, slow_has_ended;
 

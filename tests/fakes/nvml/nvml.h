@@ -2,7 +2,7 @@
 #ifndef TESTS_FAKES_NVML_NVML_H
 #define TESTS_FAKES_NVML_NVML_H
 
-/* From here on, who asks for NVML in this process gets the stand-in. */
+/* From here on, a dlopen of NVML in this process finds the double. */
 void nvml_stand_in(void);
 
 #endif

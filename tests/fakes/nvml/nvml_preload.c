@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A stand-in for libnvidia-ml.so.1, whose name it has: once it is loaded, a dlopen of
- * that name finds it. The machine that it shows stands in NVML_GPUS, "1b:GPU-1" for a
- * GPU on that PCI bus, more of them after blanks; a name that begins with "MIG-" is a
- * part of the GPU before it, and one of "?" does not answer. Not set: no driver.
+ * A double of libnvidia-ml.so.1, whose name it has: once it is loaded, a dlopen of that
+ * name finds it. The machine that it shows stands in NVML_GPUS: "1b:GPU-1" is a GPU on
+ * that PCI bus, blanks stand between GPUs; a name that begins with "MIG-" is a part of
+ * the GPU before it, and a GPU called "?" does not answer. Not set: no driver.
  *
- * How they are is read from the file NVML_STATE at every call: "GPU-1 percent=97
- * used=71 total=80 celsius=60 watts=300 slowed=64 errors=2 rows=1 failed=1 recovery=1
- * mode=3 processes=1 xid=79", a line for each, MiB. hang=1: a call about it does not
- * return while that stands there. lost=1: none succeeds.
+ * Their state is read from the file NVML_STATE at every call: "GPU-1 percent=97 used=71
+ * total=80 celsius=60 watts=300 slowed=64 errors=2 rows=1 failed=1 recovery=1 mode=3
+ * processes=1 xid=79", a line for each GPU, in MiB. hang=1: a call about the GPU does
+ * not return as long as that stands there. lost=1: no such call succeeds.
+ *
+ * Rules of the real library, from NVIDIA's NVML API Reference Guide:
+ * - nvmlInit_v2 counts its callers, and nvmlShutdown counts down ("Initialization and
+ *   Cleanup"); what needs the library fails with UNINITIALIZED before and after.
+ * - A text that does not fit is INSUFFICIENT_SIZE, a MIG device that is not there is
+ *   NOT_FOUND, a GPU that has fallen off the bus is GPU_IS_LOST ("Device Queries").
+ * - nvmlDeviceGetMaxMigDeviceCount tells what the GPU can be divided into, not into
+ * what it is ("Multi Instance GPU Management").
+ * - nvmlDeviceGetComputeRunningProcesses_v3 with no room counts, and then fails with
+ *   INSUFFICIENT_SIZE.
+ * - An XID is an event, told once to each set that waits ("Event Handling Methods").
+ *   Here there is one set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +30,10 @@
 #define MAX 64
 enum {
     OK,
+    UNINITIALIZED = 1,
     INVALID = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     NO_DRIVER = 9,
     TIMEOUT = 10,
@@ -64,7 +78,7 @@ int nvmlInit_v2(void)
 
     if (!text)
         return NO_DRIVER;
-    if (running++) /* as the real one, it counts who uses it */
+    if (running++)
         return OK;
     count = gpus = 0;
     snprintf(copy, sizeof(copy), "%s", text);
@@ -75,6 +89,8 @@ int nvmlInit_v2(void)
 
 int nvmlShutdown(void)
 {
+    if (!running)
+        return UNINITIALIZED;
     running--;
     return OK;
 }
@@ -82,12 +98,14 @@ int nvmlShutdown(void)
 int nvmlDeviceGetCount_v2(unsigned *out)
 {
     *out = gpus;
-    return running ? OK : INVALID;
+    return running ? OK : UNINITIALIZED;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **out)
 {
-    if (!running || index >= gpus)
+    if (!running)
+        return UNINITIALIZED;
+    if (index >= gpus)
         return INVALID;
     *out = &all[gpu[index]];
     return strcmp((*out)->uuid, "?") == 0 ? LOST : OK;
@@ -104,12 +122,11 @@ int nvmlDeviceGetPciInfo_v3(const struct device *d, struct pci *pci)
 int nvmlDeviceGetUUID(const struct device *d, char *uuid, unsigned size)
 {
     if (strlen(d->uuid) >= size)
-        return INVALID;
+        return INSUFFICIENT_SIZE;
     strcpy(uuid, d->uuid);
     return OK;
 }
 
-/* As the real one: the most that the GPU can be cut into, not what it is. */
 int nvmlDeviceGetMaxMigDeviceCount(const struct device *d, unsigned *max)
 {
     *max = 7;
@@ -120,12 +137,12 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct device *d, unsigned index,
                                         struct device **part)
 {
     if (index >= d->parts)
-        return INVALID;
+        return NOT_FOUND;
     *part = d + 1 + index;
     return OK;
 }
 
-/* -- how they are ------------------------------------------------------------------ */
+/* -- how they are ----------------------------------------------------------- */
 
 static void sleep_ms(long ms)
 {
@@ -274,7 +291,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *nu
     return *number ? INSUFFICIENT_SIZE : OK;
 }
 
-/* -- what happens ------------------------------------------------------------------ */
+/* -- what happens ----------------------------------------------------------- */
 
 struct event {
     struct device *device;
@@ -285,7 +302,7 @@ struct event {
 int nvmlEventSetCreate(void **set)
 {
     *set = all;
-    return OK;
+    return running ? OK : UNINITIALIZED;
 }
 
 int nvmlDeviceRegisterEvents(struct device *d, unsigned long long types, void *set)

@@ -7,7 +7,7 @@
 #include "rendezvous/protocol/message.h"
 #include "tests/worlds/check_main.h"
 
-/* -- what signals ask for, in the order in which they come ------------------------- */
+/* -- what signals ask for, in the order in which they come ------------------ */
 
 #define SIGNALS_MAX 5
 
@@ -110,7 +110,7 @@ START_TEST(the_rendezvous_is_told_what_concerns_it)
 }
 END_TEST
 
-/* -- what the workers get ---------------------------------------------------------- */
+/* -- what the workers get --------------------------------------------------- */
 
 START_TEST(workers_get_the_signal_unless_it_was_ignored)
 {

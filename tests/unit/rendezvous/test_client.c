@@ -492,7 +492,7 @@ START_TEST(a_wrong_endpoint_is_refused)
 }
 END_TEST
 
-/* -- names ------------------------------------------------------------------------ */
+/* -- names ------------------------------------------------------------------ */
 
 START_TEST(a_name_that_nobody_knows_is_told)
 {

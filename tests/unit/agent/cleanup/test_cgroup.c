@@ -17,7 +17,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/procs.h"
 
-/* -- where our own is -------------------------------------------------------------- */
+/* -- where our own is ------------------------------------------------------- */
 
 #define V1 "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
 #define V2 "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
@@ -68,7 +68,7 @@ START_TEST(a_path_that_does_not_fit_is_not_found)
 }
 END_TEST
 
-/* -- a real one: these pass by where there can be none ----------------------------- */
+/* -- a real one: these pass by where there can be none ---------------------- */
 
 static struct cgroup group;
 

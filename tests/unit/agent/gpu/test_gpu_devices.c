@@ -18,7 +18,7 @@
 #define FOUR "1b:GPU-1a 3d:GPU-1b 9a:GPU-2 dc:GPU-3"
 #define PARTS "1b:GPU-1 MIG-1a MIG-1b 3d:GPU-2 MIG-2"
 
-/* -- CUDA_VISIBLE_DEVICES ---------------------------------------------------------- */
+/* -- CUDA_VISIBLE_DEVICES --------------------------------------------------- */
 
 static const struct {
     const char *machine, *visible; /* NULL: not set */
@@ -114,7 +114,7 @@ START_TEST(a_worker_alone_sees_the_entry_of_its_index)
 }
 END_TEST
 
-/* -- the machine ------------------------------------------------------------------- */
+/* -- the machine ------------------------------------------------------------ */
 
 static void expect_gpu(const struct gpu_device *g, const char *address,
                        const char *uuid, bool is_part)
@@ -207,7 +207,7 @@ START_TEST(the_machine_is_asked_once)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

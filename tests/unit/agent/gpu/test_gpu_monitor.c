@@ -31,7 +31,7 @@ static char remarks[4096];
 static unsigned remark_count;
 static struct msg_heartbeat beat;
 
-/* -- helpers ----------------------------------------------------------------------- */
+/* -- helpers ---------------------------------------------------------------- */
 
 static void on_remark(void *arg, enum note_kind kind, const char *text)
 {
@@ -118,7 +118,7 @@ static void teardown(void)
 #define TWO "1b:GPU-a 5e:GPU-b"
 #define WELL "GPU-a percent=90\nGPU-b percent=90\n"
 
-/* -- cases ------------------------------------------------------------------------- */
+/* -- cases ------------------------------------------------------------------ */
 
 START_TEST(a_heartbeat_says_how_the_gpus_are)
 {
@@ -382,7 +382,7 @@ START_TEST(a_driver_that_is_not_there_is_unfit)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(int argc, char **argv)
 {

@@ -25,7 +25,7 @@
 #include "tests/worlds/guard_world.h"
 #include "tests/worlds/procs.h"
 
-/* -- ends -------------------------------------------------------------------------- */
+/* -- ends ------------------------------------------------------------------- */
 
 static const struct {
     const char *word, *arg;
@@ -92,7 +92,7 @@ START_TEST(exits_are_told_in_the_order_in_which_they_happened)
 }
 END_TEST
 
-/* -- programs that cannot be executed ---------------------------------------------- */
+/* -- programs that cannot be executed --------------------------------------- */
 
 static const struct {
     const char *text; /* NULL: no such file */
@@ -161,7 +161,7 @@ START_TEST(a_place_that_is_taken_is_refused)
 }
 END_TEST
 
-/* -- stopping ---------------------------------------------------------------------- */
+/* -- stopping --------------------------------------------------------------- */
 
 START_TEST(a_signal_reaches_one_group_or_all)
 {
@@ -356,7 +356,7 @@ START_TEST(an_idle_guard_does_not_wake_up)
 }
 END_TEST
 
-/* -- a machine that is full -------------------------------------------------------- */
+/* -- a machine that is full ------------------------------------------------- */
 
 static rlim_t descriptors_of(pid_t pid)
 {

@@ -25,7 +25,7 @@
 
 #define SOON_MS 100 /* the promise: nothing lives longer than this, given a core */
 
-/* -- deaths ------------------------------------------------------------------------ */
+/* -- deaths ----------------------------------------------------------------- */
 
 START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
 {
@@ -165,7 +165,7 @@ START_TEST(when_the_agent_is_killed_nothing_lives_a_moment_later)
 }
 END_TEST
 
-/* -- the fence --------------------------------------------------------------------- */
+/* -- the fence -------------------------------------------------------------- */
 
 static void fence_in(uint64_t ms, uint32_t grace_ms)
 {
@@ -234,7 +234,7 @@ START_TEST(the_fence_needs_no_agent)
 }
 END_TEST
 
-/* -- what holds them --------------------------------------------------------------- */
+/* -- what holds them -------------------------------------------------------- */
 
 /* The folder of the agent's group in /sys, or "" where there can be none. */
 static void own_cgroup(char *path, size_t size)
@@ -281,7 +281,7 @@ START_TEST(without_a_cgroup_there_is_a_warden)
 }
 END_TEST
 
-/* -- any one of the three is enough ------------------------------------------------ */
+/* -- any one of the three is enough ----------------------------------------- */
 
 static pid_t parent_of(pid_t pid)
 {
@@ -363,7 +363,7 @@ START_TEST(without_a_cgroup_one_of_three_is_enough)
 }
 END_TEST
 
-/* -- kin --------------------------------------------------------------------------- */
+/* -- kin -------------------------------------------------------------------- */
 
 START_TEST(children_are_found_with_and_without_a_list)
 {

@@ -27,7 +27,7 @@
 #include "tests/worlds/guard_world.h"
 #include "tests/worlds/procs.h"
 
-/* -- a worker's world -------------------------------------------------------------- */
+/* -- a worker's world ------------------------------------------------------- */
 
 /* What `report` says, run with this as standard output; in a buffer. */
 static const char *report(void)

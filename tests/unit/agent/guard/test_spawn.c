@@ -219,7 +219,7 @@ START_TEST(a_worker_does_not_start_when_its_parent_is_dead_already)
 }
 END_TEST
 
-/* -- the world of a worker as it travels ------------------------------------------- */
+/* -- the world of a worker as it travels ------------------------------------ */
 
 static int pack(const char *const *argv, const char *const *env,
                 struct guard_request *ask)

@@ -11,8 +11,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
 
-/* -- GPUs, instead of gpu_devices.c -------------------------------------------------
- */
+/* -- GPUs, instead of gpu_devices.c ----------------------------------------- */
 
 static const char *gpu_address[8];
 static uint32_t gpus;
@@ -44,7 +43,7 @@ static void add_gpu(int node)
     tree_put(text, "sys/bus/pci/devices/%s/numa_node", address[gpus++]);
 }
 
-/* -- machines ---------------------------------------------------------------------- */
+/* -- machines --------------------------------------------------------------- */
 
 /*
  * CPUs are numbered as PCs do: the first threads of all cores, node after node, then
@@ -131,7 +130,7 @@ static const struct machine small = { 1, 1, 4, 1, 4 };
 static const struct machine two_by_two = { 2, 2, 4, 2, 4 }; /* 16 cores, 32 CPUs */
 static const struct machine amd = { 2, 1, 8, 2, 2 };        /* 4 complexes a node */
 
-/* -- asking ------------------------------------------------------------------------ */
+/* -- asking ----------------------------------------------------------------- */
 
 static void expect(const char *what, enum config_numa binding, uint32_t local_rank,
                    uint32_t workers, const char *cpus, int node)
@@ -164,7 +163,7 @@ static void expect_refusal(enum config_numa binding, uint32_t local_rank,
     ck_assert_int_eq(place.node, -1);
 }
 
-/* -- cases ------------------------------------------------------------------------- */
+/* -- cases ------------------------------------------------------------------ */
 
 #define GPUS_MAX 8
 #define ROW(what, m, may, gpu_nodes, binds, r, w, gets, n)                             \
@@ -396,7 +395,7 @@ START_TEST(this_machine_can_be_bound_to)
 }
 END_TEST
 
-/* -- lists ------------------------------------------------------------------------- */
+/* -- lists ------------------------------------------------------------------ */
 
 static const struct {
     const char *text;
@@ -422,7 +421,7 @@ START_TEST(a_list_of_cpus_is_read_as_the_kernel_writes_it)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

@@ -91,7 +91,7 @@ static void expect_nobody(double seconds)
                   (double)(now_ms - START_MS) / 1000);
 }
 
-/* -- a number --------------------------------------------------------------------- */
+/* -- a number --------------------------------------------------------------- */
 
 START_TEST(who_stops_writing_hangs_after_the_timeout)
 {
@@ -224,7 +224,7 @@ START_TEST(a_change_of_anything_is_a_sign_of_life)
 }
 END_TEST
 
-/* -- auto ------------------------------------------------------------------------- */
+/* -- auto ------------------------------------------------------------------- */
 
 static void train(uint64_t from, uint64_t to, uint64_t step_ms)
 {
@@ -302,7 +302,7 @@ START_TEST(auto_does_not_judge_who_never_wrote)
 }
 END_TEST
 
-/* -- time ------------------------------------------------------------------------- */
+/* -- time ------------------------------------------------------------------- */
 
 START_TEST(time_in_which_nobody_looked_does_not_count)
 {

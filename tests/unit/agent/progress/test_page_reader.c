@@ -15,7 +15,7 @@
 #include "agent/progress/limits.h"
 #include "tests/worlds/check_main.h"
 
-/* -- a page ----------------------------------------------------------------------- */
+/* -- a page ----------------------------------------------------------------- */
 
 static struct progress_page page;
 static struct page_values p;
@@ -112,7 +112,7 @@ START_TEST(a_reader_never_sees_half_of_a_step)
 }
 END_TEST
 
-/* -- pace ------------------------------------------------------------------------- */
+/* -- pace ------------------------------------------------------------------- */
 
 START_TEST(pace_is_that_of_late)
 {
@@ -136,7 +136,7 @@ START_TEST(pace_is_that_of_late)
 }
 END_TEST
 
-/* -- lag -------------------------------------------------------------------------- */
+/* -- lag -------------------------------------------------------------------- */
 
 #define RANKS 4
 
@@ -209,7 +209,7 @@ START_TEST(few_samples_and_other_phases_say_nothing)
 }
 END_TEST
 
-/* -- processes -------------------------------------------------------------------- */
+/* -- processes -------------------------------------------------------------- */
 
 START_TEST(a_process_is_described)
 {

@@ -30,7 +30,7 @@ static void remove_file(void)
     unlink(path);
 }
 
-/* -- words ------------------------------------------------------------------------ */
+/* -- words ------------------------------------------------------------------ */
 
 static const struct {
     struct failure f;
@@ -61,7 +61,7 @@ START_TEST(a_failure_has_words_and_an_exit_code)
 }
 END_TEST
 
-/* -- error files ------------------------------------------------------------------ */
+/* -- error files ------------------------------------------------------------ */
 
 static const struct {
     const char *json, *text; /* NULL: not understood */
@@ -202,7 +202,7 @@ START_TEST(what_is_written_can_be_read)
 }
 END_TEST
 
-/* -- the report ------------------------------------------------------------------- */
+/* -- the report ------------------------------------------------------------- */
 
 static char *print(const struct failure_report *r)
 {

@@ -8,7 +8,7 @@
 #include "tests/worlds/membership_world.h"
 #include "rendezvous/protocol/proto.h"
 
-/* -- forming ---------------------------------------------------------------------- */
+/* -- forming ---------------------------------------------------------------- */
 
 START_TEST(forms_at_once_when_the_maximum_has_joined)
 {
@@ -175,7 +175,7 @@ START_TEST(nodes_above_the_maximum_are_spares)
 }
 END_TEST
 
-/* -- failures --------------------------------------------------------------------- */
+/* -- failures --------------------------------------------------------------- */
 
 START_TEST(a_failure_stops_all_and_spends_one_restart)
 {
@@ -303,7 +303,7 @@ START_TEST(rank_0_that_does_not_open_the_store_is_lost)
 }
 END_TEST
 
-/* -- fencing and restoring -------------------------------------------------------- */
+/* -- fencing and restoring -------------------------------------------------- */
 
 START_TEST(who_is_not_who_it_says_is_fenced)
 {
@@ -387,7 +387,7 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
 }
 END_TEST
 
-/* -- the whole table -------------------------------------------------------------- */
+/* -- the whole table -------------------------------------------------------- */
 
 /* What a member of the current epoch may say in which state, and what comes of it. */
 static const struct {

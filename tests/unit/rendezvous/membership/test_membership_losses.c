@@ -8,7 +8,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/membership_world.h"
 
-/* -- courses ---------------------------------------------------------------------- */
+/* -- courses ---------------------------------------------------------------- */
 
 /* What happens, and the state of the job after it. */
 #define EVENT(event, node, state)                                                      \
@@ -188,7 +188,7 @@ START_TEST(a_course_is_taken_as_written)
 }
 END_TEST
 
-/* -- losing nodes ----------------------------------------------------------------- */
+/* -- losing nodes ----------------------------------------------------------- */
 
 START_TEST(a_lost_connection_may_come_back_within_the_grace)
 {
@@ -311,7 +311,7 @@ START_TEST(ticks_are_due_however_much_is_heard)
 }
 END_TEST
 
-/* -- leaving, ending, growing ----------------------------------------------------- */
+/* -- leaving, ending, growing ----------------------------------------------- */
 
 START_TEST(a_job_succeeds_when_all_have_finished)
 {

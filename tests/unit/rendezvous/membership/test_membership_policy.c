@@ -10,7 +10,7 @@
  * spares, and about stops that wait for a checkpoint.
  */
 
-/* -- restarts --------------------------------------------------------------------- */
+/* -- restarts --------------------------------------------------------------- */
 
 /* The epoch runs for so long, then a worker fails and all stop. */
 static void crash_after(uint64_t ms)
@@ -135,7 +135,7 @@ START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 }
 END_TEST
 
-/* -- slots ------------------------------------------------------------------------ */
+/* -- slots ------------------------------------------------------------------ */
 
 /* Without a word: its connection goes, and then its place. */
 static void vanish(uint32_t node)
@@ -201,7 +201,7 @@ START_TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
 }
 END_TEST
 
-/* -- quarantine ------------------------------------------------------------------- */
+/* -- quarantine ------------------------------------------------------------- */
 
 static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
 {
@@ -350,7 +350,7 @@ START_TEST(one_node_alone_is_never_in_quarantine)
 }
 END_TEST
 
-/* -- spares ----------------------------------------------------------------------- */
+/* -- spares ----------------------------------------------------------------- */
 
 static void begin_with_spares(uint32_t spares)
 {
@@ -388,7 +388,7 @@ START_TEST(a_job_with_spares_waits_for_one)
 }
 END_TEST
 
-/* -- checkpoints before a stop ---------------------------------------------------- */
+/* -- checkpoints before a stop ---------------------------------------------- */
 
 START_TEST(a_drain_waits_for_a_checkpoint_of_all)
 {

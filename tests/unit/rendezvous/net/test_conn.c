@@ -32,7 +32,7 @@ struct side {
 
 static struct loop *loop;
 
-/* -- helpers ---------------------------------------------------------------------- */
+/* -- helpers ---------------------------------------------------------------- */
 
 static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
 {
@@ -169,7 +169,7 @@ static void close_side(struct side *s)
     close(s->peer);
 }
 
-/* -- cases ------------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------ */
 
 START_TEST(a_message_is_delivered_however_the_stream_is_cut)
 {
@@ -547,7 +547,7 @@ START_TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
 }
 END_TEST
 
-/* -- over TCP --------------------------------------------------------------------- */
+/* -- over TCP --------------------------------------------------------------- */
 
 static int listen_anywhere(struct net_addr *addr)
 {
@@ -608,7 +608,7 @@ START_TEST(a_refused_connect_is_told_by_closed)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

@@ -36,7 +36,7 @@ static int get(const uint8_t *bytes, size_t size, uint32_t body_max,
     return result;
 }
 
-/* -- headers ------------------------------------------------------------------- */
+/* -- headers ---------------------------------------------------------------- */
 
 START_TEST(a_header_is_forty_little_endian_bytes)
 {
@@ -116,7 +116,7 @@ START_TEST(a_flag_is_refused_by_its_two_bytes)
 }
 END_TEST
 
-/* -- first bytes --------------------------------------------------------------- */
+/* -- first bytes ------------------------------------------------------------ */
 
 #define MORE FRAME_KIND_MORE
 #define CONTROL FRAME_KIND_CONTROL

@@ -31,7 +31,7 @@ static int decode(unsigned type, const char *body)
     return proto_decode_exactly(type, body, strlen(body), &out, &e);
 }
 
-/* -- round trips --------------------------------------------------------------- */
+/* -- round trips ------------------------------------------------------------ */
 
 START_TEST(every_message_arrives_as_it_was_sent)
 {
@@ -63,7 +63,7 @@ START_TEST(no_failure_is_no_field)
 }
 END_TEST
 
-/* -- texts --------------------------------------------------------------------- */
+/* -- texts ------------------------------------------------------------------ */
 
 static const struct {
     const char *sent, *arrives;
@@ -158,7 +158,7 @@ START_TEST(a_name_is_made_of_few_characters)
 }
 END_TEST
 
-/* -- hello --------------------------------------------------------------------- */
+/* -- hello ------------------------------------------------------------------ */
 
 static const struct {
     const char *body;
@@ -186,7 +186,7 @@ START_TEST(a_hello_of_another_version_is_understood_so_far)
 }
 END_TEST
 
-/* -- tables -------------------------------------------------------------------- */
+/* -- tables ----------------------------------------------------------------- */
 
 static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
     [PROTO_NEW] = { MSG_HELLO },
@@ -315,7 +315,7 @@ START_TEST(everything_has_a_name_of_its_own)
 }
 END_TEST
 
-/* -- suite --------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 

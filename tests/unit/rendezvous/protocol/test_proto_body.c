@@ -27,7 +27,7 @@ static int decode(unsigned type, const char *body)
     return proto_decode_exactly(type, body, strlen(body), &out, &e);
 }
 
-/* -- every field, wrong -------------------------------------------------------- */
+/* -- every field, wrong ----------------------------------------------------- */
 
 /* The body of a message, all fields given, as a tree to be spoilt. */
 static cJSON *tree_of(unsigned type)
@@ -274,7 +274,7 @@ START_TEST(an_unknown_field_is_passed_over)
 }
 END_TEST
 
-/* -- JSON ---------------------------------------------------------------------- */
+/* -- JSON ------------------------------------------------------------------- */
 
 static const struct {
     const char *body;
@@ -457,7 +457,7 @@ START_TEST(an_exit_code_is_one_that_a_process_can_end_with)
 }
 END_TEST
 
-/* -- suite --------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 

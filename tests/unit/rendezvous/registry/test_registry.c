@@ -14,7 +14,7 @@
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/registry_world.h"
 
-/* -- hello and join --------------------------------------------------------------- */
+/* -- hello and join --------------------------------------------------------- */
 
 START_TEST(a_foreign_version_is_told_both_ranges)
 {
@@ -317,7 +317,7 @@ START_TEST(an_empty_first_forming_is_forgotten)
 }
 END_TEST
 
-/* -- what nodes and people are told ----------------------------------------------- */
+/* -- what nodes and people are told ----------------------------------------- */
 
 START_TEST(a_join_that_cannot_be_read_is_answered)
 {
@@ -443,7 +443,7 @@ START_TEST(the_result_names_what_came_afterwards)
 }
 END_TEST
 
-/* -- a daemon's death ------------------------------------------------------------- */
+/* -- a daemon's death ------------------------------------------------------- */
 
 START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
 {

@@ -14,7 +14,7 @@
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/registry_world.h"
 
-/* -- the course of a job ---------------------------------------------------------- */
+/* -- the course of a job ---------------------------------------------------- */
 
 START_TEST(a_waiting_node_is_told_what_is_missing)
 {
@@ -234,7 +234,7 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
 }
 END_TEST
 
-/* -- crunctl ---------------------------------------------------------------------- */
+/* -- crunctl ---------------------------------------------------------------- */
 
 START_TEST(status_shows_jobs_and_nodes)
 {

@@ -5,8 +5,7 @@
 
 #include "tests/worlds/check_main.h"
 
-/* -- which orders an agent is given, of all that come -------------------------------
- */
+/* -- which orders an agent is given, of all that come ----------------------- */
 
 #define ORDERS_MAX 5
 
@@ -70,8 +69,7 @@ START_TEST(an_order_is_taken_once_and_in_time)
 }
 END_TEST
 
-/* -- whether anything of an epoch may live ------------------------------------------
- */
+/* -- whether anything of an epoch may live ---------------------------------- */
 
 START_TEST(an_epoch_lives_until_its_end_is_reported)
 {

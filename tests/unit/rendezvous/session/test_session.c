@@ -7,7 +7,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/session_script.h"
 
-/* -- every state with every event -------------------------------------------------- */
+/* -- every state with every event ------------------------------------------- */
 
 enum { ROW_IDLE, ROW_CONNECTING, ROW_GREETING, ROW_JOINING, ROW_ATTACHED, ROW_OVER };
 
@@ -183,7 +183,7 @@ START_TEST(nothing_is_called_once_it_is_over)
 }
 END_TEST
 
-/* -- joining ----------------------------------------------------------------------- */
+/* -- joining ---------------------------------------------------------------- */
 
 START_TEST(it_connects_greets_and_joins_at_once)
 {

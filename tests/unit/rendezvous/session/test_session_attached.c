@@ -7,7 +7,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/session_script.h"
 
-/* -- keeping the lease ------------------------------------------------------------- */
+/* -- keeping the lease ------------------------------------------------------ */
 
 START_TEST(it_beats_five_times_a_lease)
 {
@@ -80,7 +80,7 @@ START_TEST(other_messages_do_not_stand_in_for_a_beat)
 }
 END_TEST
 
-/* -- resuming ---------------------------------------------------------------------- */
+/* -- resuming --------------------------------------------------------------- */
 
 START_TEST(it_resumes_with_what_it_knows)
 {
@@ -146,7 +146,7 @@ START_TEST(another_launch_is_not_obeyed)
 }
 END_TEST
 
-/* -- reports ----------------------------------------------------------------------- */
+/* -- reports ---------------------------------------------------------------- */
 
 START_TEST(reports_are_sent_again_in_order_until_answered)
 {
@@ -208,7 +208,7 @@ START_TEST(failures_beyond_any_reason_are_not_kept)
 }
 END_TEST
 
-/* -- orders ------------------------------------------------------------------------ */
+/* -- orders ----------------------------------------------------------------- */
 
 START_TEST(an_order_is_given_once)
 {
@@ -295,7 +295,7 @@ START_TEST(after_the_result_nobody_misses_the_rendezvous)
 }
 END_TEST
 
-/* -- being cut off ----------------------------------------------------------------- */
+/* -- being cut off ---------------------------------------------------------- */
 
 START_TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
 {

@@ -13,7 +13,7 @@
  * compared with itself.
  */
 
-/* -- helpers ----------------------------------------------------------------------- */
+/* -- helpers ---------------------------------------------------------------- */
 
 #define COUNT 20000 /* more than one round of a small grid */
 
@@ -95,7 +95,7 @@ static void fill_gradient(struct both *b, unsigned seed, crun_dtype type)
     drop(&f);
 }
 
-/* -- cases ------------------------------------------------------------------------- */
+/* -- cases ------------------------------------------------------------------ */
 
 static const crun_dtype types[] = { CRUN_F32, CRUN_BF16, CRUN_F16 };
 #define TYPES 3
@@ -258,7 +258,7 @@ START_TEST(notes_keep_the_moment)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------------- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

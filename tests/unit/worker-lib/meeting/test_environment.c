@@ -7,8 +7,7 @@
 
 #include "tests/worlds/check_main.h"
 
-/* -- helpers ------------------------------------------------------------------------
- */
+/* -- helpers ---------------------------------------------------------------- */
 
 static struct environment env;
 static struct err e;
@@ -41,8 +40,7 @@ static void refuses(const char *variables, const char *words)
     ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\"", e.text);
 }
 
-/* -- cases --------------------------------------------------------------------------
- */
+/* -- cases ------------------------------------------------------------------ */
 
 #define TORCHRUN                                                                       \
     "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 "                \
@@ -228,8 +226,7 @@ START_TEST(the_first_host_of_a_list)
 }
 END_TEST
 
-/* -- suite --------------------------------------------------------------------------
- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

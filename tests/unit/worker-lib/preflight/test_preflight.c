@@ -149,8 +149,7 @@ START_TEST(a_verdict_without_a_reason)
 }
 END_TEST
 
-/* -- who hears whom ------------------------------------------------------------------
- */
+/* -- who hears whom --------------------------------------------------------- */
 
 #define PATIENCE_MS 4000
 #define SILENT 1
@@ -277,8 +276,7 @@ START_TEST(addresses_of_the_greatest_length_are_collected)
 }
 END_TEST
 
-/* -- a call --------------------------------------------------------------------------
- */
+/* -- a call ----------------------------------------------------------------- */
 
 #define HOSTS 40
 #define STUCK 3

@@ -10,7 +10,7 @@
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 
-/* -- against the definitions ----------------------------------------------------- */
+/* -- against the definitions ------------------------------------------------ */
 
 /* What torch.optim says, in f64. */
 struct reference {
@@ -108,7 +108,7 @@ START_TEST(optimizers_are_what_pytorch_defines)
 }
 END_TEST
 
-/* -- any number of ranks --------------------------------------------------------- */
+/* -- any number of ranks ---------------------------------------------------- */
 
 #define TRAINING 100
 
@@ -243,7 +243,7 @@ START_TEST(accumulated_parts_make_the_same_step)
 }
 END_TEST
 
-/* -- the norm, infinities, the scale --------------------------------------------- */
+/* -- the norm, infinities, the scale ---------------------------------------- */
 
 static void set_gradient(struct tiny *t, int parameter, unsigned i, float value)
 {
@@ -376,7 +376,7 @@ STUB_RANKS_TEST(without_a_guard_infinities_are_stepped, 2)
     tiny_close(&t);
 }
 
-/* -- mistakes -------------------------------------------------------------------- */
+/* -- mistakes --------------------------------------------------------------- */
 
 static const struct {
     crun_optim_options options;

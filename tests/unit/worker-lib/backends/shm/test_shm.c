@@ -28,8 +28,7 @@
 
 #define MIB (1u << 20)
 
-/* -- helpers ------------------------------------------------------------------------
- */
+/* -- helpers ---------------------------------------------------------------- */
 
 static struct {
     pthread_mutex_t lock;
@@ -65,8 +64,7 @@ int sched_yield(void)
     return 0;
 }
 
-/* -- cases --------------------------------------------------------------------------
- */
+/* -- cases ------------------------------------------------------------------ */
 
 struct dose {
     unsigned seed, calls;
@@ -401,8 +399,7 @@ START_TEST(yields_in_vain_are_given_up)
 }
 END_TEST
 
-/* -- processes of other users -------------------------------------------------------
- */
+/* -- processes of other users ----------------------------------------------- */
 
 #define OTHER_USER 65534
 #define LISTENING "00010000" /* as /proc/net/unix writes it */
@@ -601,8 +598,7 @@ START_TEST(memory_of_another_user_is_not_taken)
 }
 END_TEST
 
-/* -- suite --------------------------------------------------------------------------
- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {

@@ -11,8 +11,7 @@
 #define RANKS_MAX 256
 #define ANYWHERE CPU_SETSIZE /* instead of a core: all of them */
 
-/* -- helpers ------------------------------------------------------------------------
- */
+/* -- helpers ---------------------------------------------------------------- */
 
 static struct shm team_of(unsigned size)
 {
@@ -85,8 +84,7 @@ static struct shm crowded_team(void)
     return s;
 }
 
-/* -- cases --------------------------------------------------------------------------
- */
+/* -- cases ------------------------------------------------------------------ */
 
 static const struct spread {
     unsigned ranks, cores;
@@ -211,8 +209,7 @@ START_TEST(who_shares_this_core_is_found)
 }
 END_TEST
 
-/* -- suite --------------------------------------------------------------------------
- */
+/* -- suite ------------------------------------------------------------------ */
 
 int main(void)
 {
