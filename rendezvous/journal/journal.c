@@ -157,7 +157,7 @@ static void tail_close(struct disk *d, struct tail *t)
     errno = why;
 }
 
-static int make_empty(struct disk *d, struct tail *t, struct err *e)
+static int journal_make_empty(struct disk *d, struct tail *t, struct err *e)
 {
     if (tail_create(d, t) < 0 || d->ops->sync(d, t->file) < 0 ||
         d->ops->replace(d, JOURNAL_NEW_NAME, JOURNAL_NAME) < 0)
@@ -205,7 +205,7 @@ static int open_tail(struct journal *j, journal_record_fn *fn, void *arg,
         return read_existing(j, fn, arg, cut_bytes, e);
     if (errno != ENOENT)
         return err_set_errno(e, errno, "journal: cannot open it");
-    return make_empty(d, &j->tail, e);
+    return journal_make_empty(d, &j->tail, e);
 }
 
 struct journal *journal_open(struct disk *disk, journal_record_fn *fn, void *arg,
@@ -267,7 +267,7 @@ bool journal_pending(const struct journal *j)
     return j->used > JOURNAL_BATCH_HEADER_SIZE;
 }
 
-static int fail(struct journal *j, struct err *e, const char *what)
+static int journal_fail(struct journal *j, struct err *e, const char *what)
 {
     j->failed = true;
     return err_set_errno(e, errno, "journal: cannot %s", what);
@@ -280,9 +280,9 @@ int journal_commit(struct journal *j, struct err *e)
     if (!journal_pending(j))
         return 0;
     if (batch_write(j) < 0)
-        return fail(j, e, "write");
+        return journal_fail(j, e, "write");
     if (j->disk->ops->sync(j->disk, j->tail.file) < 0)
-        return fail(j, e, "sync");
+        return journal_fail(j, e, "sync");
     reserve_ahead(j);
     return 0;
 }
@@ -295,17 +295,18 @@ bool journal_is_full(struct journal *j)
 }
 
 /* The disk is full and half of the reserve is gone: time to make room of the past. */
-static bool is_tight(const struct journal *j)
+static bool journal_is_tight(const struct journal *j)
 {
     return j->full && j->reserved_end < j->tail.end + JOURNAL_RESERVE_BYTES / 2;
 }
 
 bool journal_wants_snapshot(const struct journal *j)
 {
-    return j->tail.end > j->retry_at && (j->tail.end > j->snapshot_at || is_tight(j));
+    return j->tail.end > j->retry_at &&
+           (j->tail.end > j->snapshot_at || journal_is_tight(j));
 }
 
-static bool no_room(int errnum)
+static bool err_no_room(int errnum)
 {
     return errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG;
 }
@@ -345,8 +346,8 @@ static uint64_t lend_reserve(struct journal *j)
 }
 
 /* The old file holds everything and was not touched. */
-static int keep_old(struct journal *j, const struct tail *old, uint64_t lent,
-                    struct err *e)
+static int keep_old_file(struct journal *j, const struct tail *old, uint64_t lent,
+                         struct err *e)
 {
     struct disk *d = j->disk;
 
@@ -355,7 +356,7 @@ static int keep_old(struct journal *j, const struct tail *old, uint64_t lent,
     j->tail = *old;
     j->retry_at = j->tail.end + SNAPSHOT_RETRY_BYTES;
     if (d->ops->remove(d, JOURNAL_NEW_NAME) < 0 && errno != ENOENT)
-        return fail(j, e, "remove a snapshot that had no room");
+        return journal_fail(j, e, "remove a snapshot that had no room");
     if (lent > 0 && d->ops->reserve(d, j->tail.file, j->tail.end, lent) == 0)
         j->reserved_end = j->tail.end + lent;
     return 1;
@@ -372,14 +373,14 @@ int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *
     lent = lend_reserve(j);
     old = j->tail;
     if (write_snapshot(j, dump, arg) < 0) {
-        if (no_room(errno))
-            return keep_old(j, &old, lent, e);
+        if (err_no_room(errno))
+            return keep_old_file(j, &old, lent, e);
         tail_close(j->disk, &old);
-        return fail(j, e, "write a snapshot");
+        return journal_fail(j, e, "write a snapshot");
     }
     tail_close(j->disk, &old);
     if (j->disk->ops->replace(j->disk, JOURNAL_NEW_NAME, JOURNAL_NAME) < 0)
-        return fail(j, e, "replace it with a snapshot");
+        return journal_fail(j, e, "replace it with a snapshot");
     worth = 4 * j->tail.end;
     j->snapshot_at = j->tail.end +
                      (worth > JOURNAL_SNAPSHOT_BYTES ? worth : JOURNAL_SNAPSHOT_BYTES);

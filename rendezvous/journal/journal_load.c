@@ -47,7 +47,7 @@ static int read_at(struct load *l, void *data, size_t size, uint64_t at)
     return 0;
 }
 
-static int damaged(struct load *l, uint64_t at_least, const char *what)
+static int err_damaged(struct load *l, uint64_t at_least, const char *what)
 {
     uint64_t number = l->extent->number + 1;
 
@@ -67,7 +67,7 @@ static int give_records(struct load *l, size_t length, journal_record_fn *fn, vo
         uint32_t size = wire_get_u32(&r);
 
         if (r.bad || size > r.left || size > JOURNAL_RECORD_MAX)
-            return damaged(l, 0, ", records that make no sense");
+            return err_damaged(l, 0, ", records that make no sense");
         if (fn(arg, type, r.next, size, l->e) < 0)
             return err_wrap(l->e, "journal: batch %" PRIu64 " at byte %" PRIu64,
                             l->extent->number + 1, l->extent->end);
@@ -104,7 +104,7 @@ static enum next read_batch(struct load *l, struct journal_batch_header *h)
         return NEXT_BROKEN;
     if (h->number != x->number + 1 || h->previous != x->check ||
         h->length > JOURNAL_BATCH_MAX) {
-        damaged(l, h->number, ", out of its place");
+        err_damaged(l, h->number, ", out of its place");
         return NEXT_REFUSED;
     }
     if (h->length > left - sizeof(header))
@@ -156,7 +156,7 @@ static int search_rest(struct load *l)
     }
     free(chunk);
     if (r == 0 && highest > x->number + 1)
-        return damaged(l, highest, "");
+        return err_damaged(l, highest, "");
     return r;
 }
 

@@ -31,7 +31,7 @@ static const struct {
     [MEMBERSHIP_EV_BYE] = { true, false, true },
 };
 
-static enum membership_verdict admit(struct step *s)
+static enum membership_verdict membership_admit(struct step *s)
 {
     const struct membership_event *ev = s->ev;
     struct membership *m = s->m;
@@ -49,7 +49,7 @@ static enum membership_verdict admit(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-static uint32_t scan_ms(const struct membership *m)
+static uint32_t membership_scan_ms(const struct membership *m)
 {
     uint32_t ms = m->config.lease_ms / 30;
 
@@ -66,8 +66,8 @@ static void credit_stall(struct membership *m, uint64_t now)
     uint64_t gap = now > m->clock.now ? now - m->clock.now : 0;
 
     /* no longer gap may go uncredited: the shortest grace is two scans */
-    if (gap > 2ull * scan_ms(m) && m->tally.live > 0)
-        m->clock.stalled += gap - scan_ms(m);
+    if (gap > 2ull * membership_scan_ms(m) && m->tally.live > 0)
+        m->clock.stalled += gap - membership_scan_ms(m);
     m->clock.now += gap;
 }
 
@@ -86,7 +86,7 @@ enum membership_verdict membership_step(struct membership *m,
 
     credit_stall(m, now);
     s.t = m->clock.now - m->clock.stalled;
-    verdict = admit(&s);
+    verdict = membership_admit(&s);
     if (verdict == MEMBERSHIP_OK)
         verdict = fn ? fn(&s) : MEMBERSHIP_IGNORED;
     membership_settle(&s);
@@ -97,7 +97,7 @@ enum membership_verdict membership_step(struct membership *m,
 
 uint64_t membership_next_tick(const struct membership *m)
 {
-    uint64_t next = m->clock.ticked_at + scan_ms(m);
+    uint64_t next = m->clock.ticked_at + membership_scan_ms(m);
     uint64_t due = m->last_call_at;
 
     if (m->tally.live == 0 && m->state == JOB_DONE)
@@ -121,7 +121,8 @@ uint32_t membership_backoff_ms(const struct membership *m)
                                                : m->config.restart_backoff_ms;
 }
 
-static uint64_t left(const struct membership *m, uint64_t end, uint64_t now)
+static uint64_t left_while_forming(const struct membership *m, uint64_t end,
+                                   uint64_t now)
 {
     end += m->clock.stalled;
     return m->state == JOB_FORMING && end > now ? end - now : 0;
@@ -129,14 +130,14 @@ static uint64_t left(const struct membership *m, uint64_t end, uint64_t now)
 
 uint64_t membership_backoff_left(const struct membership *m, uint64_t now)
 {
-    return left(m, m->state_since + membership_backoff_ms(m), now);
+    return left_while_forming(m, m->state_since + membership_backoff_ms(m), now);
 }
 
 uint64_t membership_time_left(const struct membership *m, uint64_t now)
 {
     if (m->last_call_at)
-        return left(m, m->last_call_at, now);
-    return left(
+        return left_while_forming(m, m->last_call_at, now);
+    return left_while_forming(
         m, m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms, now);
 }
 
@@ -149,7 +150,7 @@ uint32_t membership_present(const struct membership *m)
  * Under the strict fence agents end their workers at a part of the lease; a place is
  * given away no sooner.
  */
-static uint32_t reconnect_grace_ms(const struct job_config *c)
+static uint32_t reconnect_grace_of(const struct job_config *c)
 {
     uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
 
@@ -164,7 +165,7 @@ void membership_init(struct membership *m, const struct job_config *config,
 {
     *m = (struct membership){
         .config = *config,
-        .reconnect_grace_ms = reconnect_grace_ms(config),
+        .reconnect_grace_ms = reconnect_grace_of(config),
         .instance = *instance,
         .node = memory->node,
         .capacity = memory->capacity,
@@ -192,7 +193,7 @@ void membership_restore_node(struct membership *m, uint32_t index,
 }
 
 /* Ranks are saved: members that have gone since the start are missing in the slots. */
-static void restore_places(struct membership *m)
+static void restore_slots(struct membership *m)
 {
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
         struct membership_node *n = &m->node[i];
@@ -217,7 +218,7 @@ void membership_restored(struct membership *m, uint64_t now)
     }
     membership_table_rebuild(m);
     if (m->state == JOB_RUNNING || m->state == JOB_STOPPING)
-        restore_places(m);
+        restore_slots(m);
 }
 
 void membership_sane(const struct membership *m)

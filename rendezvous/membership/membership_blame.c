@@ -4,12 +4,12 @@
 #include <string.h>
 
 /* Where the quarantine is on: a job of one node has nobody to take its place. */
-static bool is_on(const struct membership *m)
+static bool quarantine_is_on(const struct membership *m)
 {
     return m->config.quarantine > 0 && m->config.max_nodes > 1;
 }
 
-static uint32_t find(const struct membership *m, uint64_t identity)
+static uint32_t past_find(const struct membership *m, uint64_t identity)
 {
     for (uint32_t i = 0; i < m->pasts; i++)
         if (m->past[i].identity == identity)
@@ -19,19 +19,19 @@ static uint32_t find(const struct membership *m, uint64_t identity)
 
 bool membership_past_is_quarantined(const struct membership *m, uint64_t identity)
 {
-    uint32_t i = identity ? find(m, identity) : MEMBERSHIP_NONE;
+    uint32_t i = identity ? past_find(m, identity) : MEMBERSHIP_NONE;
 
     return i != MEMBERSHIP_NONE && m->past[i].quarantined;
 }
 
-static uint64_t age_of(const struct membership_past *p, uint64_t t)
+static uint64_t past_age(const struct membership_past *p, uint64_t t)
 {
     return t - p->at[p->count - 1];
 }
 
 /* A record for another node; the one whose last trouble is longest ago gives way, but
  * nobody is let out of quarantine for that. */
-static uint32_t make_room(struct membership *m, uint64_t t)
+static uint32_t past_make_room(struct membership *m, uint64_t t)
 {
     uint32_t oldest = MEMBERSHIP_NONE;
 
@@ -40,17 +40,17 @@ static uint32_t make_room(struct membership *m, uint64_t t)
     for (uint32_t i = 0; i < m->pasts; i++)
         if (!m->past[i].quarantined &&
             (oldest == MEMBERSHIP_NONE ||
-             age_of(&m->past[i], t) > age_of(&m->past[oldest], t)))
+             past_age(&m->past[i], t) > past_age(&m->past[oldest], t)))
             oldest = i;
     return oldest;
 }
 
 void membership_past_put(struct membership *m, const struct membership_past *saved)
 {
-    uint32_t i = find(m, saved->identity);
+    uint32_t i = past_find(m, saved->identity);
 
     if (i == MEMBERSHIP_NONE)
-        i = make_room(m, m->clock.now);
+        i = past_make_room(m, m->clock.now);
     if (i != MEMBERSHIP_NONE)
         m->past[i] = *saved;
 }
@@ -64,7 +64,7 @@ static bool has_other_host(const struct membership *m, uint64_t identity)
 }
 
 /* The oldest ones fall out of the window, or of the room there is. */
-static void add_trouble(struct membership_past *p, uint64_t t)
+static void past_add_trouble(struct membership_past *p, uint64_t t)
 {
     uint32_t old = 0;
 
@@ -84,17 +84,17 @@ uint32_t membership_past_blame(struct membership *m, uint64_t identity, uint64_t
     uint32_t i;
 
     *news = false;
-    if (!is_on(m) || identity == 0)
+    if (!quarantine_is_on(m) || identity == 0)
         return MEMBERSHIP_NONE;
-    i = find(m, identity);
+    i = past_find(m, identity);
     if (i == MEMBERSHIP_NONE) {
-        i = make_room(m, t);
+        i = past_make_room(m, t);
         if (i == MEMBERSHIP_NONE)
             return i;
         m->past[i] = (struct membership_past){ .identity = identity };
     }
     p = &m->past[i];
-    add_trouble(p, t);
+    past_add_trouble(p, t);
     *news = !p->quarantined && p->count >= m->config.quarantine &&
             has_other_host(m, identity);
     p->quarantined = p->quarantined || *news;

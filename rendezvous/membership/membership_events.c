@@ -12,7 +12,7 @@
 
 /* A job of fixed size without restarts does not wait for a replacement of a lost node,
  * unless spares are to be kept. */
-static bool is_hopeless(const struct membership *m)
+static bool job_is_hopeless(const struct membership *m)
 {
     return m->config.min_nodes == m->config.max_nodes && m->config.max_restarts == 0 &&
            !(m->config.limit_spares && m->config.spares > 0) && m->epoch > 0 &&
@@ -25,7 +25,7 @@ static bool has_all_spares(const struct membership *m)
            membership_candidates(m) >= (uint64_t)m->config.max_nodes + m->config.spares;
 }
 
-static bool may_start(const struct membership *m, const struct membership_node *n)
+static bool node_may_start(const struct membership *m, const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_ACTIVE &&
            (m->store_ready || membership_index(m, n) == m->leader);
@@ -40,7 +40,7 @@ static void repeat_order(struct step *s, struct membership_node *n)
     if (n->state == MEMBERSHIP_NODE_TOLD)
         membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
                        i);
-    else if (m->state == JOB_RUNNING && may_start(m, n))
+    else if (m->state == JOB_RUNNING && node_may_start(m, n))
         membership_start_node(s, n);
     else if (m->state == JOB_STOPPING && membership_is_unstopped(n))
         membership_act(s, MEMBERSHIP_ACT_STOP, i);
@@ -80,19 +80,19 @@ static void excuse_failure(struct membership *m)
 
 /* The running epoch cannot do without it. A finished one may go, unless it has the
  * store. */
-static bool is_vital(const struct membership *m, const struct membership_node *n)
+static bool node_is_vital(const struct membership *m, const struct membership_node *n)
 {
     return m->state == JOB_RUNNING &&
            (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(m, n) == m->leader);
 }
 
-static void drop(struct step *s, uint32_t i)
+static void forget_node(struct step *s, uint32_t i)
 {
     membership_table_remove(s->m, i);
     membership_act(s, MEMBERSHIP_ACT_DROP_NODE, i);
 }
 
-static void lose(struct step *s, uint32_t i)
+static void lose_node(struct step *s, uint32_t i)
 {
     struct membership *m = s->m;
     struct membership_node *n = &m->node[i];
@@ -100,7 +100,7 @@ static void lose(struct step *s, uint32_t i)
 
     if (explains)
         excuse_failure(m);
-    if (is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
+    if (node_is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
         s->lost_member = i;
     if (explains || s->lost_member == i) {
         m->stop.root.node = i;
@@ -109,14 +109,14 @@ static void lose(struct step *s, uint32_t i)
     }
     if (n->state != MEMBERSHIP_NODE_TOLD)
         membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
-    drop(s, i);
-    if (m->state != JOB_DONE && !m->stop.ending && is_hopeless(m))
+    forget_node(s, i);
+    if (m->state != JOB_DONE && !m->stop.ending && job_is_hopeless(m))
         membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
     if (m->state == JOB_STOPPING)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
 }
 
-static bool is_overdue(const struct step *s, const struct membership_node *n)
+static bool node_is_overdue(const struct step *s, const struct membership_node *n)
 {
     const struct membership *m = s->m;
     uint64_t age = s->t - m->state_since;
@@ -140,8 +140,8 @@ static enum membership_verdict on_tick(struct step *s)
     m->clock.ticked_at = m->clock.now;
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = next) {
         next = m->node[i].next;
-        if (is_overdue(s, &m->node[i]))
-            lose(s, i);
+        if (node_is_overdue(s, &m->node[i]))
+            lose_node(s, i);
     }
     return MEMBERSHIP_OK;
 }
@@ -284,7 +284,8 @@ static enum membership_verdict on_finished(struct step *s)
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
     membership_set_state(s, s->node, MEMBERSHIP_NODE_FINISHED);
-    if (s->node->leaving && !is_vital(s->m, s->node)) /* it need not wait any longer */
+    if (s->node->leaving &&
+        !node_is_vital(s->m, s->node)) /* it need not wait any longer */
         membership_release(s, s->node);
     return MEMBERSHIP_OK;
 }
@@ -360,7 +361,7 @@ static enum membership_verdict on_leave(struct step *s)
         !(n->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING))
         return drain ? MEMBERSHIP_REFUSED_MIN : end_job(s, false);
     if (!membership_is_member(n) || (n->state == MEMBERSHIP_NODE_FINISHED &&
-                                     !is_vital(m, n) && m->state == JOB_RUNNING)) {
+                                     !node_is_vital(m, n) && m->state == JOB_RUNNING)) {
         membership_release(s, n);
         return MEMBERSHIP_OK;
     }
@@ -373,7 +374,7 @@ static enum membership_verdict on_bye(struct step *s)
 {
     if (s->node->state != MEMBERSHIP_NODE_TOLD)
         return MEMBERSHIP_IGNORED;
-    drop(s, membership_index(s->m, s->node));
+    forget_node(s, membership_index(s->m, s->node));
     return MEMBERSHIP_OK;
 }
 

@@ -13,7 +13,8 @@ static uint32_t *bucket_of(const struct membership *m, const struct id128 *incar
     return &m->bucket[hash % m->capacity];
 }
 
-static void count(struct membership *m, const struct membership_node *n, uint32_t sign)
+static void tally_count(struct membership *m, const struct membership_node *n,
+                        uint32_t sign)
 {
     struct membership_tally *t = &m->tally;
 
@@ -40,33 +41,33 @@ static void count(struct membership *m, const struct membership_node *n, uint32_
 void membership_table_set_state(struct membership *m, struct membership_node *n,
                                 enum membership_node_state state)
 {
-    count(m, n, -1u);
+    tally_count(m, n, -1u);
     n->state = state;
-    count(m, n, 1);
+    tally_count(m, n, 1);
 }
 
 void membership_table_set_connected(struct membership *m, struct membership_node *n,
                                     bool connected)
 {
-    count(m, n, -1u);
+    tally_count(m, n, -1u);
     n->connected = connected;
-    count(m, n, 1);
+    tally_count(m, n, 1);
 }
 
 void membership_table_set_leaving(struct membership *m, struct membership_node *n,
                                   bool leaving)
 {
-    count(m, n, -1u);
+    tally_count(m, n, -1u);
     n->leaving = leaving;
-    count(m, n, 1);
+    tally_count(m, n, 1);
 }
 
 void membership_table_set_quarantined(struct membership *m, struct membership_node *n,
                                       bool on)
 {
-    count(m, n, -1u);
+    tally_count(m, n, -1u);
     n->quarantined = on;
-    count(m, n, 1);
+    tally_count(m, n, 1);
 }
 
 void membership_table_init(struct membership *m)
@@ -94,7 +95,7 @@ static void link_node(struct membership *m, uint32_t index)
     m->last = index;
     n->next_in_bucket = *bucket;
     *bucket = index;
-    count(m, n, 1);
+    tally_count(m, n, 1);
 }
 
 uint32_t membership_table_add(struct membership *m, const struct id128 *incarnation)
@@ -200,7 +201,7 @@ enum session_identity {
     PLACE_COUNT
 };
 
-static enum session_identity place_of(const struct membership_node *n)
+static enum session_identity slot_claim_of(const struct membership_node *n)
 {
     if (n->wanted_slot != MEMBERSHIP_NONE)
         return PLACE_NAMED;
@@ -210,7 +211,8 @@ static enum session_identity place_of(const struct membership_node *n)
 }
 
 /* The lowest free slot from *from on that was last held by `identity`. */
-static uint32_t next_free(const struct membership *m, uint32_t from, uint64_t identity)
+static uint32_t next_free_slot(const struct membership *m, uint32_t from,
+                               uint64_t identity)
 {
     while (from < m->config.max_nodes && (m->slot_node[from] != MEMBERSHIP_NONE ||
                                           m->slot_identity[from] != identity))
@@ -224,22 +226,22 @@ struct placing { /* below these no slot is free */
 
 /* The slot the node is to have on this pass, or MEMBERSHIP_NONE if it must wait for a
  * later one. */
-static uint32_t slot_for(const struct membership *m, const struct membership_node *n,
-                         enum session_identity pass, struct placing *p)
+static uint32_t choose_slot(const struct membership *m, const struct membership_node *n,
+                            enum session_identity pass, struct placing *p)
 {
     uint32_t slot = pass == PLACE_HELD    ? n->slot
                     : pass == PLACE_NAMED ? n->wanted_slot
                                           : 0;
 
     if (pass < PLACE_OLD)
-        return place_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
+        return slot_claim_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
                    ? slot
                    : MEMBERSHIP_NONE;
     if (pass == PLACE_OLD) /* at the first forming nobody has had one */
-        return n->identity && m->epoch > 0 ? next_free(m, 0, n->identity)
+        return n->identity && m->epoch > 0 ? next_free_slot(m, 0, n->identity)
                                            : MEMBERSHIP_NONE;
     if (pass == PLACE_NEW) {
-        slot = next_free(m, p->lowest_new, 0);
+        slot = next_free_slot(m, p->lowest_new, 0);
         p->lowest_new = slot == MEMBERSHIP_NONE ? m->config.max_nodes : slot;
         return slot;
     }
@@ -249,14 +251,14 @@ static uint32_t slot_for(const struct membership *m, const struct membership_nod
     return p->lowest < m->config.max_nodes ? p->lowest : MEMBERSHIP_NONE;
 }
 
-static bool is_placed(const struct membership *m, uint32_t i)
+static bool node_is_placed(const struct membership *m, uint32_t i)
 {
     return m->node[i].slot != MEMBERSHIP_NONE && m->slot_node[m->node[i].slot] == i;
 }
 
 /* The last join of those in quarantine who are needed to meet the minimum; 0: none is.
  */
-static uint64_t last_needed(const struct membership *m)
+static uint64_t last_needed_join(const struct membership *m)
 {
     uint32_t willing = m->tally.here - m->tally.barred_here;
     uint64_t joined = 0;
@@ -272,7 +274,7 @@ static uint64_t last_needed(const struct membership *m)
 
 static void assign_slots(struct membership *m)
 {
-    uint64_t needed = last_needed(m);
+    uint64_t needed = last_needed_join(m);
     struct placing p = { 0, 0 };
 
     for (uint32_t i = 0; i < m->config.max_nodes; i++)
@@ -283,9 +285,9 @@ static void assign_slots(struct membership *m)
             uint32_t slot;
 
             if (!can_be_member(n) || (n->quarantined && n->joined > needed) ||
-                is_placed(m, i))
+                node_is_placed(m, i))
                 continue;
-            slot = slot_for(m, n, pass, &p);
+            slot = choose_slot(m, n, pass, &p);
             if (slot == MEMBERSHIP_NONE)
                 continue;
             m->slot_node[slot] = i;
@@ -350,7 +352,7 @@ void membership_table_sane(const struct membership *m)
         assert(n->prev == previous);
         assert(membership_find(m, &n->incarnation) == i);
         assert(n->slot == MEMBERSHIP_NONE || n->slot < m->config.max_nodes);
-        count(&copy, n, 1);
+        tally_count(&copy, n, 1);
         previous = i;
     }
     assert(m->last == previous);

@@ -8,7 +8,7 @@
 
 /*
  * What the facts have become: the edges of the state machine and what is done on each.
- * Only enter() changes the state, and only along membership_edges.
+ * Only enter_state() changes the state, and only along membership_edges.
  */
 const struct membership_edge membership_edges[] = {
     { JOB_FORMING, MEMBERSHIP_EV_JOIN, JOB_RUNNING },    /* the last one needed */
@@ -47,7 +47,7 @@ static bool edge_is_legal(enum job_state from, enum membership_event_type event,
     return false;
 }
 
-static void enter(struct step *s, enum job_state to)
+static void enter_state(struct step *s, enum job_state to)
 {
     struct membership *m = s->m;
     struct membership_action a = { MEMBERSHIP_ACT_ENTERED, MEMBERSHIP_NONE, m->state };
@@ -82,11 +82,11 @@ void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_
     m->stop.grace_ms = grace_ms;
     m->checkpoint.until = 0;
     m->short_lived = membership_age(m) < CRASH_LOOP_MS;
-    enter(s, JOB_STOPPING);
+    enter_state(s, JOB_STOPPING);
     membership_tell_all_to_stop(s);
 }
 
-static void form(struct step *s)
+static void form_epoch(struct step *s)
 {
     struct membership *m = s->m;
 
@@ -109,14 +109,14 @@ static void form(struct step *s)
         n->started = n->checkpointed = false;
         membership_set_state(s, n, MEMBERSHIP_NODE_ACTIVE);
     }
-    enter(s, JOB_RUNNING);
+    enter_state(s, JOB_RUNNING);
     membership_start_node(s, &m->node[m->leader]);
 }
 
 /* Its last order; kept until it says goodbye, so that a lost message can be repeated.
  */
-static void tell(struct step *s, struct membership_node *n,
-                 enum membership_action_type what)
+static void give_last_order(struct step *s, struct membership_node *n,
+                            enum membership_action_type what)
 {
     if (n->connected)
         n->deadline = s->t + s->m->config.lease_ms;
@@ -124,26 +124,26 @@ static void tell(struct step *s, struct membership_node *n,
     membership_act(s, what, membership_index(s->m, n));
 }
 
-static void finish(struct step *s)
+static void finish_job(struct step *s)
 {
     struct membership *m = s->m;
 
     m->stop.ending = true;
     m->last_call_at = m->checkpoint.until = 0;
-    enter(s, JOB_DONE);
+    enter_state(s, JOB_DONE);
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
         if (m->node[i].state != MEMBERSHIP_NODE_TOLD)
-            tell(s, &m->node[i], MEMBERSHIP_ACT_DONE);
+            give_last_order(s, &m->node[i], MEMBERSHIP_ACT_DONE);
 }
 
 void membership_release(struct step *s, struct membership_node *n)
 {
     membership_table_set_leaving(s->m, n, true);
-    tell(s, n, MEMBERSHIP_ACT_RELEASED);
+    give_last_order(s, n, MEMBERSHIP_ACT_RELEASED);
 }
 
 /* One more trouble of whoever was the root cause. */
-static void blame(struct step *s)
+static void blame_root_host(struct step *s)
 {
     struct membership *m = s->m;
     uint32_t past, there = MEMBERSHIP_NONE;
@@ -173,7 +173,7 @@ static void learn_from_stop(struct step *s)
     else if (m->stop.cause == JOB_CAUSE_FAILURE)
         m->crash_loop++;
     if (m->stop.cause == JOB_CAUSE_FAILURE || m->stop.cause == JOB_CAUSE_LOST)
-        blame(s);
+        blame_root_host(s);
 }
 
 /* Every member has stopped or is lost. */
@@ -190,12 +190,12 @@ static void complete_stop(struct step *s)
                 membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_WAITING);
         }
     if (m->stop.ending)
-        finish(s);
+        finish_job(s);
     else
-        enter(s, JOB_FORMING);
+        enter_state(s, JOB_FORMING);
 }
 
-static bool is_complete(struct step *s)
+static bool is_ready_to_form(struct step *s)
 {
     struct membership *m = s->m;
     const struct membership_tally *t = &m->tally;
@@ -215,7 +215,7 @@ static bool is_complete(struct step *s)
 }
 
 /* The wait of a crash loop; it ends with a tick. */
-static bool is_held_back(const struct step *s)
+static bool is_backing_off(const struct step *s)
 {
     uint32_t wait_ms = membership_backoff_ms(s->m);
 
@@ -231,14 +231,14 @@ static void settle_forming(struct step *s)
                             m->config.join_timeout_ms;
 
     if (m->stop.ending)
-        finish(s);
-    else if (is_held_back(s))
+        finish_job(s);
+    else if (is_backing_off(s))
         return;
-    else if (is_complete(s))
-        form(s);
+    else if (is_ready_to_form(s))
+        form_epoch(s);
     else if (late) {
         membership_decide(m, JOB_REASON_NOT_FORMED, EXIT_CODE_NOT_FORMED);
-        finish(s);
+        finish_job(s);
     }
 }
 
@@ -249,7 +249,7 @@ static bool wants_newcomers(const struct membership *m)
            m->config.scale != JOB_SCALE_NEVER;
 }
 
-static bool has_checkpointed(const struct membership *m)
+static bool all_have_checkpointed(const struct membership *m)
 {
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].checkpointed)
@@ -257,7 +257,7 @@ static bool has_checkpointed(const struct membership *m)
     return true;
 }
 
-static void ask_checkpoint(struct step *s, uint64_t until)
+static void ask_for_checkpoint(struct step *s, uint64_t until)
 {
     struct membership *m = s->m;
 
@@ -273,7 +273,7 @@ static void ask_checkpoint(struct step *s, uint64_t until)
  * A stop that can be chosen waits for the workers' checkpoint, but not for ever; true
  * when it may come. Where workers have not started there is nothing to wait for.
  */
-static bool has_waited(struct step *s, enum job_cause cause, uint32_t within_ms)
+static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t within_ms)
 {
     struct membership *m = s->m;
     bool all, tick = s->ev->type == MEMBERSHIP_EV_TICK;
@@ -282,11 +282,12 @@ static bool has_waited(struct step *s, enum job_cause cause, uint32_t within_ms)
         return true;
     m->checkpoint.cause = cause;
     if (!m->checkpoint.until)
-        ask_checkpoint(s, s->t + within_ms);
+        ask_for_checkpoint(s, s->t + within_ms);
     else if (m->checkpoint.until >
              s->t + within_ms) /* they were asked for another stop */
         m->checkpoint.until = s->t + within_ms;
-    all = has_checkpointed(m) && (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
+    all = all_have_checkpointed(m) &&
+          (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
     return all || (tick && s->t >= m->checkpoint.until);
 }
 
@@ -296,7 +297,7 @@ static void settle_drain(struct step *s)
     bool hurry = s->ev->type == MEMBERSHIP_EV_LEAVE && s->ev->now &&
                  membership_is_member(s->node);
 
-    if (has_waited(s, JOB_CAUSE_DRAIN, hurry ? 0 : grace_ms))
+    if (is_checkpoint_over(s, JOB_CAUSE_DRAIN, hurry ? 0 : grace_ms))
         membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
@@ -308,7 +309,7 @@ static void settle_scale_up(struct step *s)
         MEMBERSHIP_EV_FINISHED) /* of one that left with it: the tick's turn */
         return;
     if (m->config.scale == JOB_SCALE_NOW ||
-        has_waited(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
+        is_checkpoint_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
         membership_begin_stop(s, JOB_CAUSE_SCALE_UP, m->config.shutdown_grace_ms);
 }
 
@@ -320,7 +321,7 @@ static void settle_running(struct step *s)
         membership_begin_stop(s, JOB_CAUSE_LOST, m->config.failure_grace_ms);
     else if (m->tally.active == 0) {
         membership_decide(m, JOB_REASON_SUCCESS, 0);
-        finish(s);
+        finish_job(s);
     } else if (m->tally.departing > 0)
         settle_drain(s);
     else if (wants_newcomers(m))

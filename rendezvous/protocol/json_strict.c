@@ -14,7 +14,7 @@ struct scan {
     struct err *e;
 };
 
-static size_t left(const struct scan *s)
+static size_t bytes_left(const struct scan *s)
 {
     return (size_t)(s->end - s->at);
 }
@@ -31,7 +31,7 @@ static int check_escape(struct scan *s)
 {
     if (s->at == s->end || *s->at++ != 'u')
         return 0;
-    if (left(s) < 4)
+    if (bytes_left(s) < 4)
         return err_set(s->e, "an escape is cut off");
     for (int i = 0; i < 4; i++)
         if (!isxdigit((unsigned char)s->at[i]))
@@ -46,7 +46,7 @@ static int check_escape(struct scan *s)
 static int check_string(struct scan *s)
 {
     while (s->at < s->end && *s->at != '"') {
-        size_t n = text_utf8_size(s->at, left(s));
+        size_t n = text_utf8_size(s->at, bytes_left(s));
 
         if (n == 0)
             return err_set(s->e, "a text is not UTF-8");

@@ -228,7 +228,7 @@ static int check_members(const cJSON *item, struct err *e)
 }
 
 /* The size counts the NUL behind the text: so cJSON never looks further than that. */
-static cJSON *parse(const char *text, size_t size, struct err *e)
+static cJSON *parse_json(const char *text, size_t size, struct err *e)
 {
     cJSON *root = cJSON_ParseWithLengthOpts(text, size, NULL, 1);
 
@@ -262,7 +262,7 @@ static int decode_body(const char *text, size_t size, struct msg *m, struct err 
     int result;
 
     if (json_check(text, size, JSON_DEPTH_MAX, e) < 0 ||
-        !(root = parse(text, size + 1, e)))
+        !(root = parse_json(text, size + 1, e)))
         return -1;
     result = check_members(root, e);
     if (result == 0 && m->type == MSG_HELLO)

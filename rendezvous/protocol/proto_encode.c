@@ -15,13 +15,13 @@
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/proto_fields.h"
 
-struct log_writer {
+struct json_writer {
     char *at, *end;
     size_t text_max; /* longest text, as it is written */
     bool full;
 };
 
-static void put(struct log_writer *w, const char *bytes, size_t size)
+static void json_put(struct json_writer *w, const char *bytes, size_t size)
 {
     if (w->full || size > (size_t)(w->end - w->at)) {
         w->full = true;
@@ -31,16 +31,16 @@ static void put(struct log_writer *w, const char *bytes, size_t size)
     w->at += size;
 }
 
-static void put_char(struct log_writer *w, char c)
+static void json_put_char(struct json_writer *w, char c)
 {
-    put(w, &c, 1);
+    json_put(w, &c, 1);
 }
 
-static void put_quoted(struct log_writer *w, const char *plain)
+static void json_put_quoted(struct json_writer *w, const char *plain)
 {
-    put_char(w, '"');
-    put(w, plain, strlen(plain));
-    put_char(w, '"');
+    json_put_char(w, '"');
+    json_put(w, plain, strlen(plain));
+    json_put_char(w, '"');
 }
 
 /* -- texts --------------------------------------------------------------------- */
@@ -105,29 +105,29 @@ static size_t tail_start(const char *text, size_t length, size_t text_max)
     return start;
 }
 
-static void put_text(struct log_writer *w, const char *text, size_t length)
+static void json_put_text(struct json_writer *w, const char *text, size_t length)
 {
     size_t room = w->text_max;
 
-    put_char(w, '"');
+    json_put_char(w, '"');
     for (size_t i = 0; i < length;) {
         struct character c = next_character(text + i, length - i);
 
         if (c.size > room)
             break;
-        put(w, c.as, c.size);
+        json_put(w, c.as, c.size);
         room -= c.size;
         i += c.taken;
     }
-    put_char(w, '"');
+    json_put_char(w, '"');
 }
 
 /* -- fields -------------------------------------------------------------------- */
 
-static void put_fields(struct log_writer *w, const struct proto_table *table,
-                       const char *base);
+static void encode_fields(struct json_writer *w, const struct proto_table *table,
+                          const char *base);
 
-static void encode_u32(struct log_writer *w, const struct proto_field *f,
+static void encode_u32(struct json_writer *w, const struct proto_field *f,
                        const char *at)
 {
     char text[16];
@@ -135,10 +135,10 @@ static void encode_u32(struct log_writer *w, const struct proto_field *f,
 
     (void)f;
     memcpy(&v, at, sizeof(v));
-    put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, v));
+    json_put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, v));
 }
 
-static void encode_i32(struct log_writer *w, const struct proto_field *f,
+static void encode_i32(struct json_writer *w, const struct proto_field *f,
                        const char *at)
 {
     char text[16];
@@ -146,10 +146,10 @@ static void encode_i32(struct log_writer *w, const struct proto_field *f,
 
     (void)f;
     memcpy(&v, at, sizeof(v));
-    put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRId32, v));
+    json_put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRId32, v));
 }
 
-static void encode_u64(struct log_writer *w, const struct proto_field *f,
+static void encode_u64(struct json_writer *w, const struct proto_field *f,
                        const char *at)
 {
     char text[24];
@@ -158,61 +158,62 @@ static void encode_u64(struct log_writer *w, const struct proto_field *f,
     (void)f;
     memcpy(&v, at, sizeof(v));
     snprintf(text, sizeof(text), "%" PRIx64, v);
-    put_quoted(w, text);
+    json_put_quoted(w, text);
 }
 
-static void encode_id(struct log_writer *w, const struct proto_field *f, const char *at)
+static void encode_id(struct json_writer *w, const struct proto_field *f,
+                      const char *at)
 {
     char hex[ID128_HEX_SIZE];
     struct id128 id;
 
     (void)f;
     memcpy(&id, at, sizeof(id));
-    put_quoted(w, id128_format(&id, hex));
+    json_put_quoted(w, id128_format(&id, hex));
 }
 
-static void encode_bool(struct log_writer *w, const struct proto_field *f,
+static void encode_bool(struct json_writer *w, const struct proto_field *f,
                         const char *at)
 {
     bool v;
 
     (void)f;
     memcpy(&v, at, sizeof(v));
-    put(w, v ? "true" : "false", v ? 4 : 5);
+    json_put(w, v ? "true" : "false", v ? 4 : 5);
 }
 
-static void encode_text(struct log_writer *w, const struct proto_field *f,
+static void encode_text(struct json_writer *w, const struct proto_field *f,
                         const char *at)
 {
-    put_text(w, at, strnlen(at, f->size - 1));
+    json_put_text(w, at, strnlen(at, f->size - 1));
 }
 
-static void encode_tail(struct log_writer *w, const struct proto_field *f,
+static void encode_tail(struct json_writer *w, const struct proto_field *f,
                         const char *at)
 {
     size_t length = strnlen(at, f->size - 1);
     size_t start = tail_start(at, length, w->text_max);
 
-    put_text(w, at + start, length - start);
+    json_put_text(w, at + start, length - start);
 }
 
-static void encode_enum(struct log_writer *w, const struct proto_field *f,
+static void encode_enum(struct json_writer *w, const struct proto_field *f,
                         const char *at)
 {
     unsigned v;
 
     memcpy(&v, at, sizeof(v));
     assert(v <= f->max + (f->kind == PROTO_WORD));
-    put_quoted(w, f->names[v]);
+    json_put_quoted(w, f->names[v]);
 }
 
-static void encode_object(struct log_writer *w, const struct proto_field *f,
+static void encode_object(struct json_writer *w, const struct proto_field *f,
                           const char *at)
 {
-    put_fields(w, f->object, at);
+    encode_fields(w, f->object, at);
 }
 
-static void (*const encoders[])(struct log_writer *, const struct proto_field *,
+static void (*const encoders[])(struct json_writer *, const struct proto_field *,
                                 const char *) = {
     [PROTO_U32] = encode_u32,       [PROTO_I32] = encode_i32,
     [PROTO_U64] = encode_u64,       [PROTO_ID] = encode_id,
@@ -222,14 +223,14 @@ static void (*const encoders[])(struct log_writer *, const struct proto_field *,
     [PROTO_OBJECT] = encode_object,
 };
 
-static bool is_empty(const struct proto_field *f, const char *at);
+static bool field_is_empty(const struct proto_field *f, const char *at);
 
 /* An object is one by what it requires; if it requires nothing, by anything. */
-static bool is_empty_object(const struct proto_table *table, const char *base)
+static bool object_is_empty(const struct proto_table *table, const char *base)
 {
     for (unsigned i = 0; i < table->count; i++) {
         const struct proto_field *f = &table->field[i];
-        bool empty = is_empty(f, base + f->offset);
+        bool empty = field_is_empty(f, base + f->offset);
 
         if (f->required || !empty)
             return empty;
@@ -237,7 +238,7 @@ static bool is_empty_object(const struct proto_table *table, const char *base)
     return true;
 }
 
-static bool is_empty(const struct proto_field *f, const char *at)
+static bool field_is_empty(const struct proto_field *f, const char *at)
 {
     static const char zero[sizeof(struct id128)];
 
@@ -247,7 +248,7 @@ static bool is_empty(const struct proto_field *f, const char *at)
     case PROTO_NAME:
         return *at == '\0';
     case PROTO_OBJECT:
-        return is_empty_object(f->object, at);
+        return object_is_empty(f->object, at);
     case PROTO_WORD:
         return false;
     default:
@@ -255,25 +256,25 @@ static bool is_empty(const struct proto_field *f, const char *at)
     }
 }
 
-static void put_fields(struct log_writer *w, const struct proto_table *table,
-                       const char *base)
+static void encode_fields(struct json_writer *w, const struct proto_table *table,
+                          const char *base)
 {
     char before = '{';
 
     for (unsigned i = 0; i < table->count; i++) {
         const struct proto_field *f = &table->field[i];
 
-        if (!f->required && is_empty(f, base + f->offset))
+        if (!f->required && field_is_empty(f, base + f->offset))
             continue;
-        put_char(w, before);
+        json_put_char(w, before);
         before = ',';
-        put_quoted(w, f->name);
-        put_char(w, ':');
+        json_put_quoted(w, f->name);
+        json_put_char(w, ':');
         encoders[f->kind](w, f, base + f->offset);
     }
     if (before == '{')
-        put_char(w, '{');
-    put_char(w, '}');
+        json_put_char(w, '{');
+    json_put_char(w, '}');
 }
 
 /* -- the frame ----------------------------------------------------------------- */
@@ -283,11 +284,11 @@ static size_t encode_body(const struct proto_table *table, const char *base, cha
                           size_t size)
 {
     size_t text_max = size;
-    struct log_writer w;
+    struct json_writer w;
 
     do {
-        w = (struct log_writer){ .at = out, .end = out + size, .text_max = text_max };
-        put_fields(&w, table, base);
+        w = (struct json_writer){ .at = out, .end = out + size, .text_max = text_max };
+        encode_fields(&w, table, base);
         text_max /= 2;
     } while (w.full && text_max > 0);
     assert(!w.full);

@@ -69,16 +69,16 @@ void job_drop_node(struct job *j, uint32_t index)
 }
 
 /* 0 is for none. */
-static uint32_t hash_of(const char *name)
+static uint32_t name_hash_of(const char *name)
 {
     uint32_t hash = (uint32_t)hash_fnv1a(HASH_FNV1A_BASIS, name, strlen(name));
 
     return hash ? hash : 1;
 }
 
-static bool is_taken(const struct job *j, uint32_t index, const char *name)
+static bool name_is_taken(const struct job *j, uint32_t index, const char *name)
 {
-    uint32_t hash = hash_of(name);
+    uint32_t hash = name_hash_of(name);
 
     for (uint32_t i = 0; i < j->membership.capacity; i++)
         if (j->name_hash[i] == hash && i != index && j->node[i]->peer &&
@@ -92,12 +92,12 @@ void job_name_node(struct job *j, uint32_t index, const char *host)
     enum { NUMBER_LENGTH = sizeof(":4294967295") - 1 };
     struct job_node *n = j->node[index];
 
-    if (*host && is_taken(j, index, host))
+    if (*host && name_is_taken(j, index, host))
         snprintf(n->host, sizeof(n->host), "%.*s:%" PRIu32,
                  HOST_NAME_MAX_BYTES - NUMBER_LENGTH, host, index);
     else if (*host)
         snprintf(n->host, sizeof(n->host), "%s", host);
-    j->name_hash[index] = hash_of(n->host);
+    j->name_hash[index] = name_hash_of(n->host);
 }
 
 bool job_can_spare(const struct job_config *config)
@@ -137,8 +137,9 @@ static const char *setting_text(const struct job_config *c, const struct proto_f
 }
 
 /* The program's name may have been cut: it says nothing where the arguments agree. */
-static bool is_compared(const struct proto_field *f, const struct job_config *ours,
-                        const struct job_config *theirs)
+static bool setting_is_compared(const struct proto_field *f,
+                                const struct job_config *ours,
+                                const struct job_config *theirs)
 {
     return f->setting && (f->offset != offsetof(struct job_config, program) ||
                           !job_has_same_arguments(ours, theirs));
@@ -153,7 +154,7 @@ char *job_config_difference(const struct job_config *ours,
         char number[2][16];
         const char *a, *b;
 
-        if (!is_compared(f, ours, theirs))
+        if (!setting_is_compared(f, ours, theirs))
             continue;
         a = setting_text(ours, f, number[0], sizeof(number[0]));
         b = setting_text(theirs, f, number[1], sizeof(number[1]));

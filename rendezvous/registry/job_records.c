@@ -110,7 +110,8 @@ struct record {
     struct wire_out out;
 };
 
-static void put_field(struct wire_out *w, const struct proto_field *f, const char *at)
+static void record_put_field(struct wire_out *w, const struct proto_field *f,
+                             const char *at)
 {
     uint32_t u32 = 0;
     uint64_t u64;
@@ -149,12 +150,12 @@ static void put_field(struct wire_out *w, const struct proto_field *f, const cha
     }
 }
 
-static void put_fields(struct record *rec, const struct proto_table *table,
-                       const void *base)
+static void record_put_fields(struct record *rec, const struct proto_table *table,
+                              const void *base)
 {
     for (unsigned i = 0; i < table->count; i++)
-        put_field(&rec->out, &table->field[i],
-                  (const char *)base + table->field[i].offset);
+        record_put_field(&rec->out, &table->field[i],
+                         (const char *)base + table->field[i].offset);
 }
 
 /* Every record begins with the instance of its job. */
@@ -179,7 +180,7 @@ void job_records_put_job(struct journal *j, const struct job *job)
     record_begin(&rec, job);
     wire_put_text(&rec.out, job->run_id);
     wire_put_u64(&rec.out, job->created_wall_ms);
-    put_fields(&rec, &proto_job_config, &job->membership.config);
+    record_put_fields(&rec, &proto_job_config, &job->membership.config);
     record_append(j, RECORD_JOB, &rec);
 }
 
@@ -188,7 +189,7 @@ void job_records_put_state(struct journal *j, const struct job *job)
     struct record rec;
 
     record_begin(&rec, job);
-    put_fields(&rec, &state_table, job);
+    record_put_fields(&rec, &state_table, job);
     record_append(j, RECORD_STATE, &rec);
 }
 
@@ -197,7 +198,7 @@ void job_records_put_failure(struct journal *j, const struct job *job)
     struct record rec;
 
     record_begin(&rec, job);
-    put_fields(&rec, &proto_failure, &job->failure);
+    record_put_fields(&rec, &proto_failure, &job->failure);
     wire_put_text(&rec.out, job->afterwards);
     record_append(j, RECORD_FAILURE, &rec);
 }
@@ -210,7 +211,7 @@ void job_records_put_node(struct journal *j, const struct job *job, uint32_t ind
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, index);
-    put_fields(&rec, &node_table, n);
+    record_put_fields(&rec, &node_table, n);
     if (*n->role)
         wire_put_text(&rec.out, n->role);
     record_append(j, RECORD_NODE, &rec);
@@ -222,7 +223,7 @@ void job_records_put_place(struct journal *j, const struct job *job, uint32_t in
 
     record_begin(&rec, job);
     wire_put_u32(&rec.out, index);
-    put_fields(&rec, &place_table, &job->membership.node[index]);
+    record_put_fields(&rec, &place_table, &job->membership.node[index]);
     record_append(j, RECORD_PLACE, &rec);
 }
 
@@ -236,7 +237,7 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
 }
 
 /* As long as a member is there, its PLACE says that it had the slot. */
-static void put_slot(struct journal *j, const struct job *job, uint32_t slot)
+static void record_put_slot(struct journal *j, const struct job *job, uint32_t slot)
 {
     struct record rec;
 
@@ -285,7 +286,7 @@ void job_records_put_all(struct journal *j, const struct job *job)
     }
     for (uint32_t slot = 0; slot < m->config.max_nodes; slot++)
         if (m->slot_identity[slot] != 0)
-            put_slot(j, job, slot);
+            record_put_slot(j, job, slot);
     for (uint32_t i = 0; i < m->pasts; i++)
         job_records_put_past(j, job, i);
 }
@@ -308,7 +309,7 @@ struct job_records_reader *job_records_reader_create(uint64_t now_ms)
     return reader;
 }
 
-static void get_enum(struct wire_in *in, const struct proto_field *f, char *at)
+static void record_get_enum(struct wire_in *in, const struct proto_field *f, char *at)
 {
     uint32_t v = wire_get_u8(in);
 
@@ -318,7 +319,7 @@ static void get_enum(struct wire_in *in, const struct proto_field *f, char *at)
         memcpy(at, &v, sizeof(v));
 }
 
-static void get_word(struct wire_in *in, const struct proto_field *f, char *at)
+static void record_get_word(struct wire_in *in, const struct proto_field *f, char *at)
 {
     char word[32];
     uint32_t v;
@@ -328,7 +329,7 @@ static void get_word(struct wire_in *in, const struct proto_field *f, char *at)
     memcpy(at, &v, sizeof(v));
 }
 
-static void get_field(struct wire_in *in, const struct proto_field *f, char *at)
+static void record_get_field(struct wire_in *in, const struct proto_field *f, char *at)
 {
     uint32_t u32;
     uint64_t u64;
@@ -350,10 +351,10 @@ static void get_field(struct wire_in *in, const struct proto_field *f, char *at)
         *at = wire_get_u8(in) != 0;
         break;
     case PROTO_ENUM:
-        get_enum(in, f, at);
+        record_get_enum(in, f, at);
         break;
     case PROTO_WORD:
-        get_word(in, f, at);
+        record_get_word(in, f, at);
         break;
     case PROTO_TEXT:
     case PROTO_TAIL:
@@ -365,19 +366,20 @@ static void get_field(struct wire_in *in, const struct proto_field *f, char *at)
     }
 }
 
-static void get_fields(struct wire_in *in, const struct proto_table *table, void *base)
+static void record_get_fields(struct wire_in *in, const struct proto_table *table,
+                              void *base)
 {
     for (unsigned i = 0; i < table->count; i++)
-        get_field(in, &table->field[i], (char *)base + table->field[i].offset);
+        record_get_field(in, &table->field[i], (char *)base + table->field[i].offset);
 }
 
-static void get_config(struct wire_in *in, struct job_config *config)
+static void record_get_config(struct wire_in *in, struct job_config *config)
 {
     const struct proto_table *all = &proto_job_config;
 
-    get_fields(in, &config_always, config);
+    record_get_fields(in, &config_always, config);
     for (unsigned i = CONFIG_FIELDS_ALWAYS; i < all->count && in->left > 0; i++)
-        get_field(in, &all->field[i], (char *)config + all->field[i].offset);
+        record_get_field(in, &all->field[i], (char *)config + all->field[i].offset);
 }
 
 static struct job **find_job(struct job_records_reader *reader,
@@ -400,7 +402,7 @@ static int read_job(struct job_records_reader *reader, struct wire_in *in,
 
     wire_get_text(in, run_id, sizeof(run_id));
     created_wall_ms = wire_get_u64(in);
-    get_config(in, &config);
+    record_get_config(in, &config);
     if (in->bad || *at)
         return err_set(e, "a job's record makes no sense");
     if (!job_config_is_valid(&config, why, sizeof(why)))
@@ -420,7 +422,7 @@ struct record_read {
 
 static void read_state(struct record_read *r)
 {
-    get_fields(&r->in, &state_table, r->job);
+    record_get_fields(&r->in, &state_table, r->job);
     if (r->job->membership.leader != MEMBERSHIP_NONE &&
         r->job->membership.leader >= r->job->membership.capacity)
         r->in.bad = true;
@@ -428,7 +430,7 @@ static void read_state(struct record_read *r)
 
 static void read_failure(struct record_read *r)
 {
-    get_fields(&r->in, &proto_failure, &r->job->failure);
+    record_get_fields(&r->in, &proto_failure, &r->job->failure);
     wire_get_text(&r->in, r->job->afterwards, sizeof(r->job->afterwards));
 }
 
@@ -436,7 +438,7 @@ static void read_node(struct record_read *r)
 {
     struct job_node *n = job_add_node(r->job, r->index);
 
-    get_fields(&r->in, &node_table, n);
+    record_get_fields(&r->in, &node_table, n);
     if (r->in.left > 0)
         wire_get_text(&r->in, n->role, sizeof(n->role));
     job_name_node(r->job, r->index, "");
@@ -446,7 +448,7 @@ static void read_place(struct record_read *r)
 {
     struct membership_node *n = &r->job->membership.node[r->index];
 
-    get_fields(&r->in, &place_table, n);
+    record_get_fields(&r->in, &place_table, n);
     if (n->slot != MEMBERSHIP_NONE && n->slot >= r->job->membership.config.max_nodes)
         r->in.bad = true;
     else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)

@@ -57,7 +57,7 @@ void registry_forget(struct registry *g, struct job *job)
 }
 
 /* Nobody is in it, and nobody will come to ask how it ended. */
-static bool is_forgettable(const struct registry *g, const struct job *job)
+static bool job_is_forgettable(const struct registry *g, const struct job *job)
 {
     const struct membership *membership = &job->membership;
 
@@ -300,13 +300,13 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
         next = j->next;
         if (now_ms >= membership_next_tick(&j->membership))
             registry_step(g, j, &tick, NULL, NULL, NULL);
-        if (is_forgettable(g, j))
+        if (job_is_forgettable(g, j))
             registry_forget(g, j);
     }
     return registry_next_tick(g);
 }
 
-static void dump(void *arg, struct journal *journal)
+static void dump_jobs(void *arg, struct journal *journal)
 {
     const struct registry *g = arg;
 
@@ -319,7 +319,7 @@ static int shorten_journal(struct registry *g, struct err *e)
 {
     if (!journal_wants_snapshot(g->journal))
         return 0;
-    return journal_snapshot(g->journal, dump, g, e) < 0 ? -1 : 0;
+    return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
 }
 
 int registry_commit(struct registry *g, struct err *e)

@@ -23,7 +23,7 @@ static struct registry_peer *peer_of(const struct registry_step *s, uint32_t nod
 
 /* A node that has just been taken in: who it is stands in the message that is stepped.
  */
-static void adopt(struct registry_step *s, uint32_t node)
+static void adopt_node(struct registry_step *s, uint32_t node)
 {
     const struct msg_join *join = &s->msg->join;
     struct job_node *n = job_add_node(s->job, node);
@@ -55,7 +55,7 @@ static void save_job(struct registry_step *s, const struct membership_action *a)
 static void save_node(struct registry_step *s, const struct membership_action *a)
 {
     if (!s->job->node[a->node])
-        adopt(s, a->node);
+        adopt_node(s, a->node);
     if (s->registry->journal)
         job_records_put_place(s->registry->journal, s->job, a->node);
 }
@@ -79,7 +79,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
     job_drop_node(s->job, a->node);
 }
 
-static void joined(struct registry_step *s, const struct membership_action *a)
+static void tell_joined(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const struct membership_node *n = &membership->node[a->node];
@@ -139,7 +139,7 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         registry_send(leader, &m);
 }
 
-static void start(struct registry_step *s, const struct membership_action *a)
+static void tell_start(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const struct membership_node *n = &membership->node[a->node];
@@ -187,7 +187,7 @@ static const char *stop_text(const struct job *job)
     }
 }
 
-static void stop(struct registry_step *s, const struct membership_action *a)
+static void tell_stop(struct registry_step *s, const struct membership_action *a)
 {
     struct msg m = { .type = MSG_STOP };
 
@@ -202,7 +202,7 @@ static void stop(struct registry_step *s, const struct membership_action *a)
     registry_send(peer_of(s, a->node), &m);
 }
 
-static void ask_checkpoint(struct registry_step *s, const struct membership_action *a)
+static void tell_checkpoint(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     uint64_t now = membership->clock.now - membership->clock.stalled;
@@ -240,13 +240,13 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
     registry_send(p, &m);
 }
 
-static void done(struct registry_step *s, const struct membership_action *a)
+static void tell_done(struct registry_step *s, const struct membership_action *a)
 {
     if (peer_of(s, a->node))
         registry_send_done(peer_of(s, a->node), s->job, false);
 }
 
-static void released(struct registry_step *s, const struct membership_action *a)
+static void tell_released(struct registry_step *s, const struct membership_action *a)
 {
     const char *host = s->job->node[a->node]->host;
 
@@ -256,8 +256,8 @@ static void released(struct registry_step *s, const struct membership_action *a)
 }
 
 /* What the node did not do in time. */
-static const char *why_lost(const struct membership *membership,
-                            const struct membership_node *n)
+static const char *loss_text(const struct membership *membership,
+                             const struct membership_node *n)
 {
     bool overdue = membership->clock.now - membership->clock.stalled >= n->deadline;
 
@@ -269,13 +269,13 @@ static const char *why_lost(const struct membership *membership,
                                              : "it did not open the store in time";
 }
 
-static void evicted(struct registry_step *s, const struct membership_action *a)
+static void tell_evicted(struct registry_step *s, const struct membership_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
 
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
-                  why_lost(&s->job->membership, &s->job->membership.node[a->node]));
+                  loss_text(&s->job->membership, &s->job->membership.node[a->node]));
     if (p)
         registry_refuse(
             p, NULL, REFUSED_FENCED, false,
@@ -321,7 +321,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f)
         job_records_put_failure(s->registry->journal, job);
 }
 
-static void root_cause(struct registry_step *s, const struct membership_action *a)
+static void keep_root_cause(struct registry_step *s, const struct membership_action *a)
 {
     struct failure f = s->msg->failed;
 
@@ -330,7 +330,7 @@ static void root_cause(struct registry_step *s, const struct membership_action *
     registry_tell(s->registry, s->job, "failed", f.host, "%s", s->job->text);
 }
 
-static void root_lost(struct registry_step *s, const struct membership_action *a)
+static void keep_root_lost(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership_node *n = &s->job->membership.node[a->node];
     struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
@@ -341,7 +341,7 @@ static void root_lost(struct registry_step *s, const struct membership_action *a
     keep_failure(s, &f);
 }
 
-static void afterwards(struct registry_step *s, const struct membership_action *a)
+static void keep_afterwards(struct registry_step *s, const struct membership_action *a)
 {
     struct failure f = s->msg->failed;
     char text[ERROR_TEXT_MAX_BYTES + 1];
@@ -354,7 +354,7 @@ static void afterwards(struct registry_step *s, const struct membership_action *
                   job_describe_failure(&f, text, sizeof(text)));
 }
 
-static void quarantined(struct registry_step *s, const struct membership_action *a)
+static void tell_quarantined(struct registry_step *s, const struct membership_action *a)
 {
     const struct job_config *c = &s->job->membership.config;
     const char *host = s->job->failure.host;
@@ -371,7 +371,7 @@ static void quarantined(struct registry_step *s, const struct membership_action 
 
 /* -- a new state ------------------------------------------------------------------ */
 
-static void say_running(struct registry_step *s)
+static void tell_running(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
 
@@ -397,8 +397,9 @@ static bool is_leaving(const struct membership_node *n)
 }
 
 /* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
-static void say_change(struct job *job, bool (*is_one)(const struct membership_node *),
-                       const char *one, const char *many)
+static void describe_change(struct job *job,
+                            bool (*is_one)(const struct membership_node *),
+                            const char *one, const char *many)
 {
     const struct membership *membership = &job->membership;
     char names[sizeof(job->change) - 64] = "", more[32] = "";
@@ -424,7 +425,7 @@ static void say_change(struct job *job, bool (*is_one)(const struct membership_n
              more, nodes > 1 ? many : one);
 }
 
-static void job_messages_stopping(struct registry_step *s)
+static void tell_stopping(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
     const char *next = membership->stop.ending ? "the job ends"
@@ -433,9 +434,9 @@ static void job_messages_stopping(struct registry_step *s)
                            : "it re-forms, which costs no restart";
 
     if (membership->stop.cause == JOB_CAUSE_SCALE_UP)
-        say_change(s->job, is_newcomer, "has joined", "have joined");
+        describe_change(s->job, is_newcomer, "has joined", "have joined");
     else if (membership->stop.cause == JOB_CAUSE_DRAIN)
-        say_change(s->job, is_leaving, "leaves", "leave");
+        describe_change(s->job, is_leaving, "leaves", "leave");
     registry_tell(s->registry, s->job, "stopping", "",
                   "epoch %" PRIu64 " stops (%s): %s", membership->epoch,
                   proto_cause_name(membership->stop.cause), next);
@@ -467,7 +468,7 @@ static void set_result_text(struct job *job)
     }
 }
 
-static void say_done(struct registry_step *s)
+static void tell_result(struct registry_step *s)
 {
     struct job *job = s->job;
 
@@ -494,7 +495,7 @@ char *registry_describe_wait(const struct registry *g, const struct job *job, ch
     return buf;
 }
 
-static void say_forming(struct registry_step *s)
+static void tell_forming(struct registry_step *s)
 {
     char text[NOTICE_MAX_BYTES + 1];
 
@@ -503,25 +504,25 @@ static void say_forming(struct registry_step *s)
         registry_notice(s->registry, s->job, "waiting", "", "%s", text);
 }
 
-static void entered(struct registry_step *s, const struct membership_action *a)
+static void tell_entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
     switch (s->job->membership.state) {
     case JOB_FORMING:
-        say_forming(s);
+        tell_forming(s);
         break;
     case JOB_RUNNING:
         s->job->refused[0] = '\0';
         s->job->notes = 0;
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
-        say_running(s);
+        tell_running(s);
         break;
     case JOB_STOPPING:
-        job_messages_stopping(s);
+        tell_stopping(s);
         break;
     case JOB_DONE:
-        say_done(s);
+        tell_result(s);
         break;
     default:
         break;
@@ -533,18 +534,18 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_SAVE_NODE] = save_node,
     [MEMBERSHIP_ACT_DROP_NODE] = drop_node,
     [MEMBERSHIP_ACT_SAVE_PAST] = save_past,
-    [MEMBERSHIP_ACT_JOINED] = joined,
-    [MEMBERSHIP_ACT_START] = start,
-    [MEMBERSHIP_ACT_STOP] = stop,
-    [MEMBERSHIP_ACT_ASK_CHECKPOINT] = ask_checkpoint,
-    [MEMBERSHIP_ACT_DONE] = done,
-    [MEMBERSHIP_ACT_RELEASED] = released,
-    [MEMBERSHIP_ACT_EVICTED] = evicted,
-    [MEMBERSHIP_ACT_ROOT_CAUSE] = root_cause,
-    [MEMBERSHIP_ACT_ROOT_LOST] = root_lost,
-    [MEMBERSHIP_ACT_AFTERWARDS] = afterwards,
-    [MEMBERSHIP_ACT_QUARANTINED] = quarantined,
-    [MEMBERSHIP_ACT_ENTERED] = entered,
+    [MEMBERSHIP_ACT_JOINED] = tell_joined,
+    [MEMBERSHIP_ACT_START] = tell_start,
+    [MEMBERSHIP_ACT_STOP] = tell_stop,
+    [MEMBERSHIP_ACT_ASK_CHECKPOINT] = tell_checkpoint,
+    [MEMBERSHIP_ACT_DONE] = tell_done,
+    [MEMBERSHIP_ACT_RELEASED] = tell_released,
+    [MEMBERSHIP_ACT_EVICTED] = tell_evicted,
+    [MEMBERSHIP_ACT_ROOT_CAUSE] = keep_root_cause,
+    [MEMBERSHIP_ACT_ROOT_LOST] = keep_root_lost,
+    [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
+    [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
+    [MEMBERSHIP_ACT_ENTERED] = tell_entered,
 };
 
 static void on_action(void *arg, const struct membership *membership,

@@ -19,12 +19,12 @@
 /* -- joining ---------------------------------------------------------------------- */
 
 /* A node is not let into the job: it is told, and so is everybody who waits for it. */
-static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
-                      enum refusal why, bool retry, const char *fmt, ...)
+static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
+                        enum refusal why, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
-static void turn_away(struct registry_peer *p, const struct msg *m, struct job *job,
-                      enum refusal why, bool retry, const char *fmt, ...)
+static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
+                        enum refusal why, bool retry, const char *fmt, ...)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], news[NOTICE_MAX_BYTES + 1];
     va_list ap;
@@ -45,7 +45,7 @@ static void turn_away(struct registry_peer *p, const struct msg *m, struct job *
  * long. One that lives says so at its next heartbeat: until then who asks for the place
  * is to ask again. Who asked so long ago and did not has given up since.
  */
-static bool may_be_gone(struct job *job, uint32_t i)
+static bool holder_may_be_gone(struct job *job, uint32_t i)
 {
     const struct membership *membership = &job->membership;
     struct job_node *holder = job->node[i];
@@ -68,31 +68,32 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
 
     switch (verdict) {
     case MEMBERSHIP_REFUSED_SLOT_TAKEN:
-        turn_away(p, m, job, REFUSED_SLOT, may_be_gone(job, membership->conflict),
-                  "node rank %" PRId32 " is taken by %s (pid %" PRIu32
-                  "); start this node with another --node-rank",
-                  m->join.node_rank, job->node[membership->conflict]->host,
-                  job->node[membership->conflict]->pid);
+        refuse_node(p, m, job, REFUSED_SLOT,
+                    holder_may_be_gone(job, membership->conflict),
+                    "node rank %" PRId32 " is taken by %s (pid %" PRIu32
+                    "); start this node with another --node-rank",
+                    m->join.node_rank, job->node[membership->conflict]->host,
+                    job->node[membership->conflict]->pid);
         break;
     case MEMBERSHIP_REFUSED_SLOT_RANGE:
-        turn_away(p, m, job, REFUSED_SLOT, false,
-                  "--node-rank %" PRId32 ": the job has at most %" PRIu32
-                  " nodes, 0 to %" PRIu32,
-                  m->join.node_rank, job->membership.config.max_nodes,
-                  job->membership.config.max_nodes - 1);
+        refuse_node(p, m, job, REFUSED_SLOT, false,
+                    "--node-rank %" PRId32 ": the job has at most %" PRIu32
+                    " nodes, 0 to %" PRIu32,
+                    m->join.node_rank, job->membership.config.max_nodes,
+                    job->membership.config.max_nodes - 1);
         break;
     case MEMBERSHIP_REFUSED_SPARES: /* one that is away may make room when it is lost */
-        turn_away(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
-                  "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
-                  " spare%s of --spares; no more are kept",
-                  job->run_id, job->membership.config.max_nodes,
-                  job->membership.config.spares,
-                  text_plural(job->membership.config.spares));
+        refuse_node(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
+                    "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
+                    " spare%s of --spares; no more are kept",
+                    job->run_id, job->membership.config.max_nodes,
+                    job->membership.config.spares,
+                    text_plural(job->membership.config.spares));
         break;
     case MEMBERSHIP_REFUSED_FULL:
-        turn_away(p, m, job, REFUSED_FULL, true,
-                  "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
-                  job->run_id, membership->tally.live);
+        refuse_node(p, m, job, REFUSED_FULL, true,
+                    "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
+                    job->run_id, membership->tally.live);
         break;
     default:
         registry_refuse(p, m, REFUSED_ENDED, p->registry->config.standalone,
@@ -102,8 +103,8 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
 }
 
 /* What can be said of a join before any job is looked at. */
-static bool is_acceptable(struct registry *g, struct registry_peer *p,
-                          const struct msg *m)
+static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
+                               const struct msg *m)
 {
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -126,7 +127,7 @@ static bool is_acceptable(struct registry *g, struct registry_peer *p,
 }
 
 /* Where there are as many jobs as there may be, the one that ended longest ago goes. */
-static bool make_room(struct registry *g)
+static bool make_room_for_job(struct registry *g)
 {
     struct job *oldest = NULL;
     unsigned count = 0;
@@ -143,13 +144,13 @@ static bool make_room(struct registry *g)
 }
 
 /* A first join makes the job, unless there is no room for one. */
-static struct job *new_job(struct registry *g, struct registry_peer *p,
-                           const struct msg *m)
+static struct job *make_job(struct registry *g, struct registry_peer *p,
+                            const struct msg *m)
 {
     if (g->journal && journal_is_full(g->journal))
         registry_refuse(p, m, REFUSED_NO_SPACE, true,
                         "the disk of the rendezvous is full: it takes no new jobs");
-    else if ((!g->config.standalone && g->jobs) || !make_room(g))
+    else if ((!g->config.standalone && g->jobs) || !make_room_for_job(g))
         registry_refuse(p, m, REFUSED_FULL, false,
                         "this rendezvous takes no more jobs%s%s",
                         g->config.standalone ? "" : "; it serves ",
@@ -172,12 +173,12 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
         job = NULL;
     }
     if (!job)
-        return new_job(g, p, m);
+        return make_job(g, p, m);
     if (!*job_config_difference(&job->membership.config, &m->join.config, why,
                                 sizeof(why)))
         return job;
-    turn_away(p, m, job, REFUSED_CONFIG, false,
-              "job \"%s\" runs with another configuration: %s", job->run_id, why);
+    refuse_node(p, m, job, REFUSED_CONFIG, false,
+                "job \"%s\" runs with another configuration: %s", job->run_id, why);
     return NULL;
 }
 
@@ -188,7 +189,7 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
     struct job *job = registry_find(g, m->join.run_id);
 
     if (job && job->membership.state == JOB_FORMING) {
-        turn_away(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
+        refuse_node(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
         return;
     }
     registry_refuse(p, m, REFUSED_UNFIT, false, "%s", m->join.unfit);
@@ -199,7 +200,8 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
 
 /* Who a node is beyond one life of its agent: its host and where it is reached. Any
  * number but 0, the same for the same. */
-static uint64_t identity_of(const struct registry_peer *p, const struct msg_join *join)
+static uint64_t host_identity(const struct registry_peer *p,
+                              const struct msg_join *join)
 {
     const char *parts[] = { join->host, *join->address ? join->address : p->address };
     uint64_t hash = HASH_FNV1A_BASIS;
@@ -242,13 +244,13 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
         refuse_unfit(g, p, m);
         return;
     }
-    if (!is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
+    if (!join_is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
         return;
     ev.join.workers = m->join.workers;
     ev.join.wanted_slot = m->join.node_rank < 0 ? MEMBERSHIP_NONE
                                                 : (uint32_t)m->join.node_rank;
     ev.join.host = !g->config.standalone && !*p->address;
-    ev.join.identity = identity_of(p, &m->join);
+    ev.join.identity = host_identity(p, &m->join);
     verdict = registry_step(g, job, &ev, p, m, NULL);
     if (verdict != MEMBERSHIP_OK)
         refuse_join(p, m, job, verdict);
@@ -296,9 +298,8 @@ static struct membership_event event_of(const struct registry_peer *p,
     };
 }
 
-static void job_messages_waiting(const struct registry *g,
-                                 const struct membership *membership,
-                                 struct msg_beat *b)
+static void beat_put_waiting(const struct registry *g,
+                             const struct membership *membership, struct msg_beat *b)
 {
     uint32_t here = membership_present(membership);
 
@@ -310,7 +311,7 @@ static void job_messages_waiting(const struct registry *g,
 }
 
 /* Node ranks nobody has come for, where nodes are started by rank. */
-static void say_missing(const struct job *job, struct msg_beat *b)
+static void beat_put_missing(const struct job *job, struct msg_beat *b)
 {
     const struct membership *membership = &job->membership;
     bool there[256] = { false }, by_rank = false;
@@ -338,8 +339,8 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     registry_step(g, p->job, &ev, p, m, NULL);
     if (p->job->membership.state == JOB_FORMING &&
         membership_backoff_left(&p->job->membership, g->now_ms) == 0) {
-        job_messages_waiting(g, &p->job->membership, &beat.beat);
-        say_missing(p->job, &beat.beat);
+        beat_put_waiting(g, &p->job->membership, &beat.beat);
+        beat_put_missing(p->job, &beat.beat);
         memcpy(beat.beat.refused, p->job->refused, sizeof(beat.beat.refused));
     }
     registry_send(p, &beat);

@@ -19,8 +19,8 @@ static void end_list(struct registry_peer *p, const struct msg *to, uint64_t nex
     registry_send(p, &m);
 }
 
-static struct job *wanted_job(struct registry *g, struct registry_peer *p,
-                              const struct msg *m, const char *run_id)
+static struct job *find_wanted_job(struct registry *g, struct registry_peer *p,
+                                   const struct msg *m, const char *run_id)
 {
     struct job *job = *run_id ? registry_find(g, run_id) : g->jobs;
 
@@ -39,21 +39,21 @@ static struct job *wanted_job(struct registry *g, struct registry_peer *p,
 
 /* -- status ----------------------------------------------------------------------- */
 
-static bool is_spare(const struct membership *membership,
-                     const struct membership_node *n)
+static bool node_is_spare(const struct membership *membership,
+                          const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_WAITING &&
            (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
 }
 
-static enum node_state node_state(const struct membership *membership,
-                                  const struct membership_node *n)
+static enum node_state shown_state(const struct membership *membership,
+                                   const struct membership_node *n)
 {
     if (n->leaving)
         return NODE_LEAVING;
     if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
         return NODE_QUARANTINED;
-    if (is_spare(membership, n))
+    if (node_is_spare(membership, n))
         return NODE_SPARE;
     switch (n->state) {
     case MEMBERSHIP_NODE_WAITING:
@@ -87,7 +87,7 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     snprintf(s->containment, sizeof(s->containment), "%s",
              *info->progress.containment ? info->progress.containment
                                          : info->containment);
-    s->state = node_state(membership, n);
+    s->state = shown_state(membership, n);
     s->pid = info->pid;
     s->connected = n->connected;
     s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
@@ -174,13 +174,13 @@ static void on_status(struct registry *g, struct registry_peer *p, const struct 
 
     if (!*m->status.run_id)
         end_list(p, m, send_jobs(g, p, m));
-    else if ((job = wanted_job(g, p, m, m->status.run_id)))
+    else if ((job = find_wanted_job(g, p, m, m->status.run_id)))
         end_list(p, m, send_nodes(g, p, m, job));
 }
 
 /* -- events ----------------------------------------------------------------------- */
 
-static void send_event(struct registry_peer *p, const struct msg_event *event)
+static void follower_send(struct registry_peer *p, const struct msg_event *event)
 {
     struct msg m = { .type = MSG_EVENT, .event = *event };
 
@@ -195,10 +195,10 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
 
     /* who follows may wait for a job that is yet to come */
     if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
-        !wanted_job(g, p, m, run_id))
+        !find_wanted_job(g, p, m, run_id))
         return;
     while ((event = history_next(g->history, last, run_id))) {
-        send_event(p, event);
+        follower_send(p, event);
         last = event->number;
     }
     end_list(p, m, last);
@@ -214,7 +214,7 @@ void registry_follow_news(struct registry *g, const struct msg_event *event)
 {
     for (struct registry_peer *p = g->followers; p; p = p->next_follower)
         if (!*p->run_id || strcmp(p->run_id, event->run_id) == 0)
-            send_event(p, event);
+            follower_send(p, event);
 }
 
 void registry_unfollow(struct registry_peer *p)
@@ -236,7 +236,7 @@ static void on_stop_job(struct registry *g, struct registry_peer *p,
                                    .node = MEMBERSHIP_NONE,
                                    .exit_code = 143,
                                    .now = m->stop_job.now };
-    struct job *job = wanted_job(g, p, m, m->stop_job.run_id);
+    struct job *job = find_wanted_job(g, p, m, m->stop_job.run_id);
 
     if (!job)
         return;
@@ -296,7 +296,7 @@ static void describe_drain(const struct job *job, uint32_t node, char *text,
 
 static void on_drain(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
-    struct job *job = wanted_job(g, p, m, m->drain.run_id);
+    struct job *job = find_wanted_job(g, p, m, m->drain.run_id);
     struct membership_event ev = { .type = MEMBERSHIP_EV_DRAIN };
     struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
     const char *host;

@@ -7,21 +7,21 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/registry/job.h"
 
-struct session {
+struct role_member {
     struct job_node *node;
     uint32_t first_rank, workers;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_roles(const void *a, const void *b)
 {
-    const struct session *x = a, *y = b;
+    const struct role_member *x = a, *y = b;
     int by_role = strcmp(x->node->role, y->node->role);
 
     return by_role ? by_role
                    : (x->first_rank > y->first_rank) - (x->first_rank < y->first_rank);
 }
 
-static uint32_t list_members(const struct job *j, struct session *member)
+static uint32_t list_members(const struct job *j, struct role_member *member)
 {
     const struct membership *membership = &j->membership;
     uint32_t count = 0;
@@ -30,15 +30,15 @@ static uint32_t list_members(const struct job *j, struct session *member)
         uint32_t i = membership->slot_node[slot];
 
         if (i != MEMBERSHIP_NONE && membership->node[i].group_rank != MEMBERSHIP_NONE)
-            member[count++] = (struct session){ j->node[i],
-                                                membership->node[i].first_rank,
-                                                membership->node[i].workers };
+            member[count++] = (struct role_member){ j->node[i],
+                                                    membership->node[i].first_rank,
+                                                    membership->node[i].workers };
     }
     return count;
 }
 
 /* How many from the first one on have its role. */
-static uint32_t count_alike(const struct session *member, uint32_t count)
+static uint32_t count_alike(const struct role_member *member, uint32_t count)
 {
     uint32_t alike = 1;
 
@@ -49,11 +49,12 @@ static uint32_t count_alike(const struct session *member, uint32_t count)
 
 void roles_count(struct job *j)
 {
-    struct session *member = xcalloc(j->membership.config.max_nodes, sizeof(*member));
+    struct role_member *member = xcalloc(j->membership.config.max_nodes,
+                                         sizeof(*member));
     uint32_t count = list_members(j, member), alike;
 
-    qsort(member, count, sizeof(*member), compare);
-    for (struct session *m = member; m < member + count; m += alike) {
+    qsort(member, count, sizeof(*member), compare_roles);
+    for (struct role_member *m = member; m < member + count; m += alike) {
         uint32_t workers = 0;
 
         alike = count_alike(m, count - (uint32_t)(m - member));

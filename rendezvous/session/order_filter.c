@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/session/order_filter.h"
 
-static bool take_start(struct order_filter *o)
+static bool order_filter_take_start(struct order_filter *o)
 {
     if (o->started == o->epoch || o->stopped == o->epoch)
         return false;
@@ -11,7 +11,7 @@ static bool take_start(struct order_filter *o)
 }
 
 /* A repeat counts if it leaves less time than before. */
-static bool take_stop(struct order_filter *o, uint32_t grace_ms)
+static bool order_filter_take_stop(struct order_filter *o, uint32_t grace_ms)
 {
     if (o->stopped == o->epoch && grace_ms >= o->stop_grace_ms)
         return false;
@@ -30,9 +30,9 @@ bool order_filter_take(struct order_filter *o, const struct msg *order)
         return false;
     o->epoch = order->epoch;
     if (order->type == MSG_START)
-        return take_start(o);
+        return order_filter_take_start(o);
     if (order->type == MSG_STOP)
-        return take_stop(o, order->stop.grace_ms);
+        return order_filter_take_stop(o, order->stop.grace_ms);
     return true;
 }
 

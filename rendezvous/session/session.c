@@ -79,7 +79,7 @@ struct session_step {
 
 typedef void session_handler(struct session_step *step);
 
-static uint64_t earlier_of(uint64_t a, uint64_t b)
+static uint64_t earlier_time(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -313,7 +313,7 @@ static void say_fence(const struct session *s)
     uint64_t at = lease_silent_at(&s->lease) + outage_grace_ms(s);
 
     if (s->config.strict_fence)
-        at = earlier_of(at, lease_fence_at(&s->lease));
+        at = earlier_time(at, lease_fence_at(&s->lease));
     if (s->calls.fence)
         s->calls.fence(s->calls.arg, at);
 }
@@ -433,14 +433,14 @@ static void session_post(struct session *s, enum session_event event,
 
 /* -- time ------------------------------------------------------------------------- */
 
-static uint64_t due_at(const struct session *s)
+static uint64_t state_due_at(const struct session *s)
 {
     if (s->state == SESSION_APART && !s->connecting)
         return s->retry_at;
     return s->state == SESSION_ATTACHED ? s->beat_at : NEVER;
 }
 
-static uint64_t timeout_at(const struct session *s)
+static uint64_t state_timeout_at(const struct session *s)
 {
     switch (s->state) {
     case SESSION_APART:
@@ -469,7 +469,7 @@ static uint64_t give_up_at(const struct session *s)
     if (s->state != SESSION_ATTACHED)
         at = s->out_since + outage_grace_ms(s);
     if (s->config.strict_fence && s->orders.live)
-        at = earlier_of(at, lease_fence_at(&s->lease));
+        at = earlier_time(at, lease_fence_at(&s->lease));
     return at;
 }
 
@@ -479,8 +479,8 @@ static const struct {
     uint64_t (*at)(const struct session *s);
 } timers[] = {
     { EV_GIVE_UP, give_up_at },
-    { EV_TIMEOUT, timeout_at },
-    { EV_DUE, due_at },
+    { EV_TIMEOUT, state_timeout_at },
+    { EV_DUE, state_due_at },
 };
 
 void session_tick(struct session *s, uint64_t now_ms)
@@ -495,7 +495,7 @@ uint64_t session_next_tick(const struct session *s)
     uint64_t at = NEVER;
 
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        at = earlier_of(at, timers[i].at(s));
+        at = earlier_time(at, timers[i].at(s));
     return at;
 }
 

@@ -5,7 +5,7 @@
 
 #include "rendezvous/protocol/limits.h"
 
-static bool same(const struct msg_joined *a, const struct msg_joined *b)
+static bool joined_is_same(const struct msg_joined *a, const struct msg_joined *b)
 {
     return a->node == b->node && a->slot == b->slot && a->spare == b->spare &&
            a->lease_ms == b->lease_ms;
@@ -13,7 +13,7 @@ static bool same(const struct msg_joined *a, const struct msg_joined *b)
 
 bool session_identity_take(struct session_identity *p, const struct msg *joined)
 {
-    bool news = !p->known || !same(&p->joined, &joined->joined);
+    bool news = !p->known || !joined_is_same(&p->joined, &joined->joined);
 
     p->known = true;
     p->instance = joined->instance;
