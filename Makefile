@@ -48,7 +48,7 @@ store-load_src := $(wildcard scripts/bench/load/store-load*.c)
 agent-load_src := scripts/bench/load/agent-load.c
 preflight-load_src := scripts/bench/load/preflight-load.c
 # it has no other nodes to connect to
-preflight-load_ldflags := -Wl,--wrap=contact_all
+preflight-load_ldflags := -Wl,--wrap=link_probe_all
 spawn-loop_src := scripts/bench/load/spawn-loop.c
 start-stamp_src := scripts/bench/load/start-stamp.c
 ddp-load_src := scripts/bench/load/ddp-load.c

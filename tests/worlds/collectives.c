@@ -229,7 +229,7 @@ static void expect(const struct team_member *m, const struct collectives *c,
                     (const uint8_t *)inputs[p] + rank * bytes, bytes);
         /* fall through */
     case OP_ALL_REDUCE:
-        reduce(k->expected, inputs, size, k->count, k->op.type, k->op.op, size);
+        reduce_inputs(k->expected, inputs, size, k->count, k->op.type, k->op.op, size);
         break;
     case OP_BROADCAST:
         memcpy(k->expected, inputs[k->op.peer], bytes);

@@ -114,7 +114,7 @@ static void divide(const struct hierarchical *n, const struct op *op, void *sums
     const void *in[1] = { sums };
 
     if (op->op == CRUN_MEAN && count > 0)
-        reduce(sums, in, 1, count, op->type, CRUN_MEAN, n->team.size);
+        reduce_inputs(sums, in, 1, count, op->type, CRUN_MEAN, n->team.size);
 }
 
 /* Elements of the slice that each local rank takes to the other nodes; the rest, less

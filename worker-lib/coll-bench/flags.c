@@ -13,7 +13,7 @@
 
 static int set_op(void *target, const struct opt *opt, const char *value, struct err *e)
 {
-    struct flags *f = target;
+    struct bench_flags *f = target;
 
     (void)opt;
     f->op = bench_find(value);
@@ -23,7 +23,7 @@ static int set_op(void *target, const struct opt *opt, const char *value, struct
 static int set_type(void *target, const struct opt *opt, const char *value,
                     struct err *e)
 {
-    struct flags *f = target;
+    struct bench_flags *f = target;
 
     (void)opt;
     for (int t = 0; t < CRUN_DTYPE_COUNT; t++)
@@ -37,7 +37,7 @@ static int set_type(void *target, const struct opt *opt, const char *value,
 static int set_reduce(void *target, const struct opt *opt, const char *value,
                       struct err *e)
 {
-    struct flags *f = target;
+    struct bench_flags *f = target;
 
     (void)opt;
     for (int o = 0; o < CRUN_OP_COUNT; o++)
@@ -64,8 +64,8 @@ static int set_bytes(void *target, const struct opt *opt, const char *value,
         number > BYTES_MAX >> (unit ? 10 * (unit - suffix + 1) : 0))
         return err_set(e, "\"%s\" is not a number of bytes (as 4096, 64K, 16M)", value);
     *bytes = number << (unit ? 10 * (unit - suffix + 1) : 0);
-    if (opt->offset == offsetof(struct flags, bytes))
-        ((struct flags *)target)->one_size = true;
+    if (opt->offset == offsetof(struct bench_flags, bytes))
+        ((struct bench_flags *)target)->one_size = true;
     return 0;
 }
 
@@ -79,24 +79,24 @@ static const struct opt table[] = {
     { .name = "bytes",
       .letter = 'b',
       .arg = "N",
-      .help = "one size only; of all parts together",
+      .help = "only this size; of all ranks' parts together",
       .set = set_bytes,
-      OPT_FIELD(struct flags, bytes) },
+      OPT_FIELD(struct bench_flags, bytes) },
     { .name = "min-bytes",
       .arg = "N",
       .help = "smallest size (4)",
       .set = set_bytes,
-      OPT_FIELD(struct flags, min) },
+      OPT_FIELD(struct bench_flags, min) },
     { .name = "max-bytes",
       .arg = "N",
       .help = "largest size (64M)",
       .set = set_bytes,
-      OPT_FIELD(struct flags, max) },
+      OPT_FIELD(struct bench_flags, max) },
     { .name = "factor",
       .arg = "N",
-      .help = "from one size to the next (4)",
+      .help = "factor between sizes (4)",
       .set = opt_set_int,
-      OPT_FIELD(struct flags, factor),
+      OPT_FIELD(struct bench_flags, factor),
       .min = 2,
       .max = 1 << 20 },
     { .name = "dtype",
@@ -113,67 +113,66 @@ static const struct opt table[] = {
       .arg = "NAME",
       .help = "auto (the default), shm, tcp, shm+tcp or nccl",
       .set = opt_set_text,
-      OPT_FIELD(struct flags, backend) },
+      OPT_FIELD(struct bench_flags, backend) },
     { .name = "own-buffers",
-      .help = "ordinary memory instead of the library's",
+      .help = "use ordinary memory, not the library's",
       .set = opt_set_true,
-      OPT_FIELD(struct flags, own_buffers) },
+      OPT_FIELD(struct bench_flags, own_buffers) },
     { .name = "iterations",
       .letter = 'n',
       .arg = "N",
       .help = "runs of each size (by size: 20 to 2000)",
       .set = opt_set_int,
-      OPT_FIELD(struct flags, iterations),
+      OPT_FIELD(struct bench_flags, iterations),
       .min = 1,
       .max = ITERATIONS_MAX },
     { .name = "warmup",
       .letter = 'w',
       .arg = "N",
-      .help = "runs before those (a tenth of them)",
+      .help = "runs before those (by default, a tenth of them)",
       .set = opt_set_int,
-      OPT_FIELD(struct flags, warmup),
+      OPT_FIELD(struct bench_flags, warmup),
       .min = 0,
       .max = ITERATIONS_MAX },
     { .name = "check",
       .letter = 'c',
-      .help = "compare the results with what they must be",
+      .help = "check the results",
       .set = opt_set_true,
-      OPT_FIELD(struct flags, check) },
+      OPT_FIELD(struct bench_flags, check) },
     { .name = "json",
       .help = "one line of JSON for each size",
       .set = opt_set_true,
-      OPT_FIELD(struct flags, json) },
-    OPT_HELP(struct flags),
-    OPT_VERSION(struct flags),
+      OPT_FIELD(struct bench_flags, json) },
+    OPT_HELP(struct bench_flags),
+    OPT_VERSION(struct bench_flags),
     { 0 },
 };
 
-int flags_parse(struct flags *f, int argc, char **argv, struct err *e)
+int bench_flags_parse(struct bench_flags *f, int argc, char **argv, struct err *e)
 {
     const struct opt_rules rules = { .table = table };
     int first;
 
-    *f = (struct flags){ .op = bench_find("all_reduce"),
-                         .min = 4,
-                         .max = 64u << 20,
-                         .factor = 4,
-                         .warmup = -1 };
+    *f = (struct bench_flags){ .op = bench_find("all_reduce"),
+                               .min = 4,
+                               .max = 64u << 20,
+                               .factor = 4,
+                               .warmup = -1 };
     if (opt_parse(&rules, argc, argv, f, &first, e) < 0)
         return -1;
     if (first < argc)
-        return err_set(e, "\"%s\": nothing but flags is understood (see --help)",
-                       argv[first]);
+        return err_set(e, "unexpected argument \"%s\" (see --help)", argv[first]);
     if (f->min > f->max)
         return err_set(e, "--min-bytes is more than --max-bytes");
     return 0;
 }
 
-void flags_help(void)
+void bench_flags_print_help(void)
 {
     fputs("usage: crun --nproc_per_node=N coll-bench [flags]\n"
-          "Times collective operations of the worker library: the median of the\n"
-          "slowest rank's times. GB/s is bytes over time; bus GB/s what each link\n"
-          "carries at least, as nccl-tests counts it.\n\n",
+          "Measures collective operations of the worker library: the median of the\n"
+          "slowest rank's times. GB/s is bytes over time; bus GB/s is the bandwidth\n"
+          "that each link needs, as nccl-tests defines it.\n\n",
           stdout);
     opt_print(table, stdout);
 }

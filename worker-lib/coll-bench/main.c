@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coll-bench: how long the library's collectives take, and whether they are right. It
- * knows the library by its public header alone.
+ * coll-bench: measures the library's collectives and checks their results. It uses only
+ * the library's public header.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #define SMALL_BYTES 65536
 #define MEDIUM_BYTES 4194304
 
-struct result {
+struct bench_result {
     double us;
     size_t errors;
 };
@@ -27,25 +27,24 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
 }
 
-static long long iterations_for(const struct flags *f, uint64_t bytes)
+static long long iterations_for(const struct bench_flags *f, uint64_t bytes)
 {
     if (f->iterations)
         return f->iterations;
     return bytes <= SMALL_BYTES ? 2000 : bytes <= MEDIUM_BYTES ? 200 : 20;
 }
 
-/* -- one size -----------------------------------------------------------------------
- */
+/* -- one size ------------------------------------------------------------------ */
 
-static crun_status get_buffer(const struct flags *f, crun_world *w, size_t bytes,
-                              void **buffer)
+static crun_status alloc_buffer(const struct bench_flags *f, crun_world *w,
+                                size_t bytes, void **buffer)
 {
     if (!f->own_buffers)
         return crun_alloc(w, bytes, buffer);
@@ -53,7 +52,7 @@ static crun_status get_buffer(const struct flags *f, crun_world *w, size_t bytes
     return *buffer ? CRUN_OK : CRUN_NO_MEMORY;
 }
 
-static void put_buffer(const struct flags *f, crun_world *w, void *buffer)
+static void free_buffer(const struct bench_flags *f, crun_world *w, void *buffer)
 {
     if (f->own_buffers)
         free(buffer);
@@ -61,8 +60,8 @@ static void put_buffer(const struct flags *f, crun_world *w, void *buffer)
         crun_free(w, buffer);
 }
 
-/* One run from known values, and how many elements are wrong in all ranks. */
-static crun_status check(const struct bench *b, size_t *errors)
+/* One run with known inputs; *errors is the number of wrong elements on all ranks. */
+static crun_status check_result(const struct bench *b, size_t *errors)
 {
     int64_t wrong;
     crun_status s;
@@ -79,7 +78,7 @@ static crun_status check(const struct bench *b, size_t *errors)
     return s;
 }
 
-static crun_status run_once(const struct bench *b, double *us)
+static crun_status time_once(const struct bench *b, double *us)
 {
     double begin;
     crun_status s = b->op->alone ? crun_barrier(b->world, NULL) : CRUN_OK;
@@ -91,7 +90,7 @@ static crun_status run_once(const struct bench *b, double *us)
     return s;
 }
 
-/* The median over all runs of the slowest rank's time. */
+/* The slowest rank's time, its median over all runs. */
 static crun_status time_runs(const struct bench *b, long long iterations,
                              long long warmup, double *us)
 {
@@ -99,45 +98,44 @@ static crun_status time_runs(const struct bench *b, long long iterations,
     crun_status s = took ? crun_barrier(b->world, NULL) : CRUN_NO_MEMORY;
 
     for (long long i = -warmup; i < iterations && s == CRUN_OK; i++)
-        s = run_once(b, &took[i > 0 ? i : 0]);
+        s = time_once(b, &took[i > 0 ? i : 0]);
     if (s == CRUN_OK)
         s = crun_all_reduce(b->world, took, took, (size_t)iterations, CRUN_F64,
                             CRUN_MAX, NULL);
     if (s == CRUN_OK) {
-        qsort(took, (size_t)iterations, sizeof(*took), compare);
+        qsort(took, (size_t)iterations, sizeof(*took), compare_times);
         *us = took[iterations / 2];
     }
     free(took);
     return s;
 }
 
-static crun_status measure(const struct flags *f, struct bench *b, uint64_t bytes,
-                           struct result *r)
+static crun_status measure_size(const struct bench_flags *f, struct bench *b,
+                                uint64_t bytes, struct bench_result *r)
 {
     size_t item = crun_dtype_size(b->type);
     long long iterations = iterations_for(f, bytes);
     long long warmup = f->warmup >= 0 ? f->warmup : iterations / 10 + 1;
-    crun_status s = get_buffer(f, b->world, bench_in_count(b) * item + 1, &b->in);
+    crun_status s = alloc_buffer(f, b->world, bench_in_count(b) * item + 1, &b->in);
 
     b->out = b->in;
     if (s == CRUN_OK && !b->op->in_place)
-        s = get_buffer(f, b->world, bench_out_count(b) * item + 1, &b->out);
+        s = alloc_buffer(f, b->world, bench_out_count(b) * item + 1, &b->out);
     if (s == CRUN_OK && f->check)
-        s = check(b, &r->errors);
+        s = check_result(b, &r->errors);
     if (s == CRUN_OK) {
-        memset(b->in, 0, bench_in_count(b) * item); /* sums in place do not grow */
+        memset(b->in, 0, bench_in_count(b) * item); /* in-place sums do not overflow */
         s = time_runs(b, iterations, warmup, &r->us);
     }
     if (b->out != b->in)
-        put_buffer(f, b->world, b->out);
-    put_buffer(f, b->world, b->in);
+        free_buffer(f, b->world, b->out);
+    free_buffer(f, b->world, b->in);
     return s;
 }
 
-/* -- all sizes ----------------------------------------------------------------------
- */
+/* -- all sizes ----------------------------------------------------------------- */
 
-static void print_head(const struct flags *f, crun_world *w)
+static void print_head(const struct bench_flags *f, crun_world *w)
 {
     int nodes = crun_nodes(w), ranks = crun_size(w);
 
@@ -152,8 +150,9 @@ static void print_head(const struct flags *f, crun_world *w)
     fflush(stdout);
 }
 
-static void print_result(const struct flags *f, const struct bench *b, uint64_t bytes,
-                         const struct result *r, double init_ms)
+static void print_bench_result(const struct bench_flags *f, const struct bench *b,
+                               uint64_t bytes, const struct bench_result *r,
+                               double init_ms)
 {
     double gb = r->us > 0 ? (double)bytes / r->us / 1e3 : 0;
     double bus = gb * b->op->bus(crun_size(b->world));
@@ -175,8 +174,8 @@ static void print_result(const struct flags *f, const struct bench *b, uint64_t 
     fflush(stdout);
 }
 
-/* What the asked for number of bytes comes to in whole elements of every rank. */
-static uint64_t fit(struct bench *b, uint64_t bytes)
+/* Rounds bytes to whole elements of each rank. */
+static uint64_t fit_count(struct bench *b, uint64_t bytes)
 {
     size_t item = crun_dtype_size(b->type);
     uint64_t unit = b->op->per_rank ? item * (uint64_t)crun_size(b->world) : item;
@@ -189,8 +188,8 @@ static uint64_t fit(struct bench *b, uint64_t bytes)
     return b->count * unit;
 }
 
-static crun_status measure_all(const struct flags *f, crun_world *w, double init_ms,
-                               size_t *errors)
+static crun_status measure_all(const struct bench_flags *f, crun_world *w,
+                               double init_ms, size_t *errors)
 {
     uint64_t size = f->one_size ? f->bytes : f->min;
     uint64_t last = f->one_size || !f->op->expected ? size : f->max;
@@ -200,14 +199,14 @@ static crun_status measure_all(const struct flags *f, crun_world *w, double init
         struct bench b = {
             .world = w, .op = f->op, .type = f->type, .reduce = f->reduce
         };
-        struct result r = { 0 };
-        uint64_t bytes = fit(&b, size);
-        crun_status s = bytes == before ? CRUN_OK : measure(f, &b, bytes, &r);
+        struct bench_result r = { 0 };
+        uint64_t bytes = fit_count(&b, size);
+        crun_status s = bytes == before ? CRUN_OK : measure_size(f, &b, bytes, &r);
 
         if (s != CRUN_OK)
             return s;
         if (bytes != before && crun_rank(w) == 0)
-            print_result(f, &b, bytes, &r, init_ms);
+            print_bench_result(f, &b, bytes, &r, init_ms);
         before = bytes;
         *errors += r.errors;
         if (size == 0)
@@ -216,8 +215,8 @@ static crun_status measure_all(const struct flags *f, crun_world *w, double init
     return CRUN_OK;
 }
 
-/* A mistake in the flags is every rank's: the first one says it. */
-static bool is_first(void)
+/* All ranks find the same mistake in the flags; rank 0 reports it. */
+static bool is_rank_0(void)
 {
     static const char *const variable[] = { "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
                                             "SLURM_PROCID" };
@@ -228,7 +227,7 @@ static bool is_first(void)
     return true;
 }
 
-static int bench(const struct flags *f)
+static int run_bench(const struct bench_flags *f)
 {
     crun_options options = { .backend = f->backend };
     crun_world *w = NULL;
@@ -236,7 +235,7 @@ static int bench(const struct flags *f)
     double begin = now_us(), init_ms;
     crun_status s = crun_init(&w, &options);
 
-    /* of the rank that came last: the others have waited for it */
+    /* the time of the last rank to arrive: the others waited for it */
     init_ms = (now_us() - begin) / 1e3;
     if (s == CRUN_OK)
         s = crun_all_reduce(w, &init_ms, &init_ms, 1, CRUN_F64, CRUN_MIN, NULL);
@@ -255,23 +254,23 @@ static int bench(const struct flags *f)
 
 int main(int argc, char **argv)
 {
-    struct flags f;
+    struct bench_flags f;
     struct err e;
 
-    if (flags_parse(&f, argc, argv, &e) < 0) {
-        if (is_first())
+    if (bench_flags_parse(&f, argc, argv, &e) < 0) {
+        if (is_rank_0())
             fprintf(stderr, "coll-bench: %s\n", e.text);
         return EXIT_USAGE;
     }
     if (f.help) {
-        if (is_first())
-            flags_help();
+        if (is_rank_0())
+            bench_flags_print_help();
         return EXIT_SUCCESS;
     }
     if (f.version) {
-        if (is_first())
+        if (is_rank_0())
             printf("coll-bench %s\n", crun_version());
         return EXIT_SUCCESS;
     }
-    return bench(&f);
+    return run_bench(&f);
 }

@@ -7,40 +7,40 @@
 
 #define ROOT 0
 
-static crun_status all_reduce(const struct bench *b)
+static crun_status bench_all_reduce(const struct bench *b)
 {
     return crun_all_reduce(b->world, b->in, b->out, b->count, b->type, b->reduce, NULL);
 }
 
-static crun_status broadcast(const struct bench *b)
+static crun_status bench_broadcast(const struct bench *b)
 {
     return crun_broadcast(b->world, b->out, b->count, b->type, ROOT, NULL);
 }
 
-static crun_status reduce_scatter(const struct bench *b)
+static crun_status bench_reduce_scatter(const struct bench *b)
 {
     return crun_reduce_scatter(b->world, b->in, b->out, b->count, b->type, b->reduce,
                                NULL);
 }
 
-static crun_status all_gather(const struct bench *b)
+static crun_status bench_all_gather(const struct bench *b)
 {
     return crun_all_gather(b->world, b->in, b->out, b->count, b->type, NULL);
 }
 
-static crun_status all_to_all(const struct bench *b)
+static crun_status bench_all_to_all(const struct bench *b)
 {
     return crun_all_to_all(b->world, b->in, b->out, b->count, b->type, NULL);
 }
 
-static crun_status barrier(const struct bench *b)
+static crun_status bench_barrier(const struct bench *b)
 {
     return crun_barrier(b->world, NULL);
 }
 
-/* There and back between ranks 0 and 1, 2 and 3, ...; a last one without a partner
- * looks on. */
-static crun_status send_receive(const struct bench *b)
+/* Ping-pong between ranks 0 and 1, 2 and 3, ...; a last rank without a partner does
+ * nothing. */
+static crun_status bench_send_receive(const struct bench *b)
 {
     int rank = crun_rank(b->world), other = rank ^ 1;
     crun_status s;
@@ -57,45 +57,43 @@ static crun_status send_receive(const struct bench *b)
                         : crun_send(b->world, b->in, b->count, b->type, other);
 }
 
-/* -- what is right ------------------------------------------------------------------
- */
+/* -- expected results ----------------------------------------------------------- */
 
-static long reduced(const struct bench *b, size_t i)
+static long expect_reduced(const struct bench *b, size_t i)
 {
-    return (long)value_reduced(crun_size(b->world), i, b->reduce);
+    return (long)reduced_value(crun_size(b->world), i, b->reduce);
 }
 
-static long root_value(const struct bench *b, size_t i)
+static long expect_root_value(const struct bench *b, size_t i)
 {
-    return (long)value_of(ROOT, i, b->reduce);
+    return (long)rank_value(ROOT, i, b->reduce);
 }
 
-static long own_part_reduced(const struct bench *b, size_t i)
+static long expect_own_part_reduced(const struct bench *b, size_t i)
 {
-    return reduced(b, (size_t)crun_rank(b->world) * b->count + i);
+    return expect_reduced(b, (size_t)crun_rank(b->world) * b->count + i);
 }
 
-static long gathered(const struct bench *b, size_t i)
+static long expect_gathered(const struct bench *b, size_t i)
 {
-    return (long)value_of((int)(i / b->count), i % b->count, b->reduce);
+    return (long)rank_value((int)(i / b->count), i % b->count, b->reduce);
 }
 
-static long dealt(const struct bench *b, size_t i)
+static long expect_all_to_all(const struct bench *b, size_t i)
 {
     size_t place = (size_t)crun_rank(b->world) * b->count + i % b->count;
 
-    return (long)value_of((int)(i / b->count), place, b->reduce);
+    return (long)rank_value((int)(i / b->count), place, b->reduce);
 }
 
-static long partner_value(const struct bench *b, size_t i)
+static long expect_partner_value(const struct bench *b, size_t i)
 {
     int other = crun_rank(b->world) ^ 1;
 
-    return other < crun_size(b->world) ? (long)value_of(other, i, b->reduce) : -1;
+    return other < crun_size(b->world) ? (long)rank_value(other, i, b->reduce) : -1;
 }
 
-/* -- what a link carries ------------------------------------------------------------
- */
+/* -- bus bandwidth -------------------------------------------------------------- */
 
 static double bus_once(int ranks)
 {
@@ -116,43 +114,43 @@ static double bus_both_ways(int ranks)
 static const struct bench_op ops[] = {
     { .name = "all_reduce",
       .in_place = true,
-      .run = all_reduce,
-      .expected = reduced,
+      .run = bench_all_reduce,
+      .expected = expect_reduced,
       .bus = bus_both_ways,
       .calls = 1 },
     { .name = "broadcast",
       .in_place = true,
       .alone = true,
-      .run = broadcast,
-      .expected = root_value,
+      .run = bench_broadcast,
+      .expected = expect_root_value,
       .bus = bus_once,
       .calls = 1 },
     { .name = "reduce_scatter",
       .per_rank = true,
       .wide_in = true,
-      .run = reduce_scatter,
-      .expected = own_part_reduced,
+      .run = bench_reduce_scatter,
+      .expected = expect_own_part_reduced,
       .bus = bus_one_way,
       .calls = 1 },
     { .name = "all_gather",
       .per_rank = true,
       .wide_out = true,
-      .run = all_gather,
-      .expected = gathered,
+      .run = bench_all_gather,
+      .expected = expect_gathered,
       .bus = bus_one_way,
       .calls = 1 },
     { .name = "all_to_all",
       .per_rank = true,
       .wide_in = true,
       .wide_out = true,
-      .run = all_to_all,
-      .expected = dealt,
+      .run = bench_all_to_all,
+      .expected = expect_all_to_all,
       .bus = bus_one_way,
       .calls = 1 },
-    { .name = "barrier", .run = barrier, .bus = bus_once, .calls = 1 },
+    { .name = "barrier", .run = bench_barrier, .bus = bus_once, .calls = 1 },
     { .name = "sendrecv",
-      .run = send_receive,
-      .expected = partner_value,
+      .run = bench_send_receive,
+      .expected = expect_partner_value,
       .bus = bus_once,
       .calls = 2 },
 };
@@ -202,7 +200,7 @@ void bench_fill(const struct bench *b)
     if (b->in != b->out)
         memset(b->out, 0xff, bench_out_count(b) * crun_dtype_size(b->type));
     for (size_t i = 0; i < bench_in_count(b); i++)
-        value_store(b->in, i, b->type, value_of(rank, i, b->reduce));
+        store_value(b->in, i, b->type, rank_value(rank, i, b->reduce));
 }
 
 size_t bench_errors(const struct bench *b)
@@ -212,7 +210,7 @@ size_t bench_errors(const struct bench *b)
     for (size_t i = 0; b->op->expected && i < bench_out_count(b); i++) {
         long expected = b->op->expected(b, i);
 
-        if (expected >= 0 && !value_is(b->out, i, b->type, (unsigned)expected))
+        if (expected >= 0 && !stored_value_is(b->out, i, b->type, (unsigned)expected))
             errors++;
     }
     return errors;

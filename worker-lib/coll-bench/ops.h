@@ -4,31 +4,31 @@
 
 #include "worker-lib/crun/worker.h"
 
-/* What is measured, one row an operation. */
+/* A measurement: an operation, its type and its buffers. */
 struct bench {
     crun_world *world;
     const struct bench_op *op;
     crun_dtype type;
     crun_op reduce;
-    size_t count; /* as the call wants it */
+    size_t count; /* the call's argument */
     void *in, *out;
 };
 
 struct bench_op {
     const char *name;
-    bool per_rank;          /* the bytes named are of all ranks' parts together */
+    bool per_rank;          /* --bytes counts the parts of all ranks */
     bool in_place;          /* in and out are one buffer */
-    bool wide_in, wide_out; /* these hold a part of every rank */
-    bool alone; /* a rank may be through before others begin: needs a barrier */
+    bool wide_in, wide_out; /* the buffer has a part for each rank */
+    bool alone;             /* a rank may finish before others begin: needs a barrier */
     crun_status (*run)(const struct bench *b);
     /* What out[i] must be; -1: anything. */
     long (*expected)(const struct bench *b, size_t i);
-    /* bus bandwidth beside that of the algorithm, as nccl-tests counts it */
+    /* bus bandwidth over algorithm bandwidth, as nccl-tests defines it */
     double (*bus)(int ranks);
-    double calls; /* so many transfers one after another in a run */
+    double calls; /* sequential transfers in a run */
 };
 
-/* "allreduce" is "all_reduce". NULL: there is none of this name. */
+/* "allreduce" is "all_reduce". NULL: unknown name. */
 const struct bench_op *bench_find(const char *name);
 /* "all_reduce, broadcast, ..." */
 const char *bench_names(void);

@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-#define VARYING_RANKS                                                                  \
-    4 /* so many make a sum or a product grow: u8 and bf16 are small */
+/* Only so many ranks make a sum or product grow: u8 and bf16 are small. */
+#define VARYING_RANKS 4
 
-unsigned value_of(int rank, size_t element, crun_op op)
+unsigned rank_value(int rank, size_t element, crun_op op)
 {
     unsigned x = (unsigned)((element + (size_t)rank) % 3);
 
     switch (op) {
-    case CRUN_MEAN: /* the same in all: the mean is a whole number */
+    case CRUN_MEAN: /* equal on all ranks, so that the mean is an integer */
         return 1 + (unsigned)(element % 3);
     case CRUN_SUM:
         return rank < VARYING_RANKS ? x : 0;
@@ -22,12 +22,12 @@ unsigned value_of(int rank, size_t element, crun_op op)
     }
 }
 
-unsigned value_reduced(int ranks, size_t element, crun_op op)
+unsigned reduced_value(int ranks, size_t element, crun_op op)
 {
-    unsigned result = value_of(0, element, op);
+    unsigned result = rank_value(0, element, op);
 
     for (int r = 1; r < ranks && op != CRUN_MEAN; r++) {
-        unsigned x = value_of(r, element, op);
+        unsigned x = rank_value(r, element, op);
 
         if (op == CRUN_SUM)
             result += x;
@@ -39,8 +39,8 @@ unsigned value_reduced(int ranks, size_t element, crun_op op)
     return result;
 }
 
-/* Whole numbers up to 2048. */
-static uint16_t half_of(unsigned value)
+/* For integers up to 2048. */
+static uint16_t f16_from_integer(unsigned value)
 {
     unsigned exponent = 0;
 
@@ -52,7 +52,7 @@ static uint16_t half_of(unsigned value)
                       ((value - (1u << exponent)) << (10 - exponent)));
 }
 
-void value_store(void *to, size_t index, crun_dtype type, unsigned value)
+void store_value(void *to, size_t index, crun_dtype type, unsigned value)
 {
     float number = (float)value;
     uint32_t bits;
@@ -65,7 +65,7 @@ void value_store(void *to, size_t index, crun_dtype type, unsigned value)
         ((double *)to)[index] = value;
         break;
     case CRUN_F16:
-        ((uint16_t *)to)[index] = half_of(value);
+        ((uint16_t *)to)[index] = f16_from_integer(value);
         break;
     case CRUN_BF16:
         memcpy(&bits, &number, sizeof(bits));
@@ -83,11 +83,11 @@ void value_store(void *to, size_t index, crun_dtype type, unsigned value)
     }
 }
 
-bool value_is(const void *in, size_t index, crun_dtype type, unsigned value)
+bool stored_value_is(const void *in, size_t index, crun_dtype type, unsigned value)
 {
     size_t size = crun_dtype_size(type);
     uint64_t expected;
 
-    value_store(&expected, 0, type, value);
+    store_value(&expected, 0, type, value);
     return memcmp((const char *)in + index * size, &expected, size) == 0;
 }

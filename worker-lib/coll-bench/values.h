@@ -5,14 +5,14 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * What ranks put into their buffers: small whole numbers, so that every type holds the
- * result exactly, in whatever order it is added.
+ * The ranks' inputs: small integers, so that each type can represent the result
+ * exactly, whatever the order of additions.
  */
-unsigned value_of(int rank, size_t element, crun_op op);
-/* Of all ranks' values of this element. */
-unsigned value_reduced(int ranks, size_t element, crun_op op);
+unsigned rank_value(int rank, size_t element, crun_op op);
+/* The result over all ranks' values of this element. */
+unsigned reduced_value(int ranks, size_t element, crun_op op);
 
-void value_store(void *to, size_t index, crun_dtype type, unsigned value);
-bool value_is(const void *in, size_t index, crun_dtype type, unsigned value);
+void store_value(void *to, size_t index, crun_dtype type, unsigned value);
+bool stored_value_is(const void *in, size_t index, crun_dtype type, unsigned value);
 
 #endif

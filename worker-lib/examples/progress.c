@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tells crun how far this rank is, without the worker library: crunctl status shows it,
- * and crun --hang-timeout sees who does not get on. rendezvous/base/progress_page.h has
- * the layout, and the numbers of the phases.
+ * Reports this rank's progress to crun without the worker library: crunctl status shows
+ * it, and crun --hang-timeout finds ranks that make none. The layout and the numbers of
+ * the phases are in rendezvous/base/progress_page.h.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ static volatile struct {
     uint32_t saved, pad, save, save_within_ms;
 } * page;
 
-static void progress_open(void)
+static void map_progress_page(void)
 {
     const char *path = getenv("CRUN_PROGRESS");
     int fd = path ? open(path, O_RDWR) : -1;
@@ -27,7 +27,7 @@ static void progress_open(void)
     page = p == MAP_FAILED ? NULL : p;
 }
 
-static void progress(uint32_t phase, uint64_t step, double loss)
+static void report_progress(uint32_t phase, uint64_t step, double loss)
 {
     if (!page)
         return;
@@ -42,10 +42,10 @@ static void progress(uint32_t phase, uint64_t step, double loss)
 
 int main(void)
 {
-    progress_open();
+    map_progress_page();
     for (uint64_t step = 1; step <= 30; step++) {
-        progress(1, step, 1.0 / (double)step); /* training */
+        report_progress(1, step, 1.0 / (double)step); /* training */
         usleep(100000);
-        progress(4, step, 1.0 / (double)step); /* waiting for others */
+        report_progress(4, step, 1.0 / (double)step); /* communicating */
     }
 }

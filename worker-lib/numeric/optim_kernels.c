@@ -2,8 +2,8 @@
 #include "worker-lib/numeric/optim_kernels.h"
 
 /*
- * Plain loops that the compiler makes vectors of: one version for each width, the right
- * one is bound when the program is loaded. The sanitizers cannot run before that.
+ * Plain loops that the compiler vectorizes, in one version for each vector width; the
+ * dynamic linker chooses. Sanitizers are not initialized yet at that time.
  */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -13,7 +13,7 @@
 #define SANITIZED
 #endif
 
-/* clang (seen in 14) gives a function with clones a name that no other file can call */
+/* clang 14 gives a function with clones a name that other files cannot call */
 #if defined(__x86_64__) && !defined(SANITIZED) && !defined(__clang__)
 #define EACH_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

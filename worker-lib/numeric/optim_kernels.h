@@ -8,9 +8,9 @@
 #include "worker-lib/numeric/optim_math.h"
 
 /*
- * The arithmetic of optim_math.h over ranges. Each operation is rounded on its own, to
- * f32: no fused multiply-add, no reordering (the Makefile says so to the compiler),
- * so the bits are the same whatever the machine's vector width. Ranges do not overlap.
+ * The arithmetic of optim_math.h over arrays, which do not overlap. Each operation is
+ * rounded to f32, without fused multiply-adds or reordering (see the Makefile's flags),
+ * so that the bits do not depend on the processor's vector width.
  */
 
 void kernel_adam(const struct adam_constants *c, float *p, float *m, float *v,
@@ -20,7 +20,7 @@ void kernel_momentum(const struct sgd_constants *c, float *p, float *m, const fl
                      size_t count);
 void kernel_sgd(const struct sgd_constants *c, float *p, const float *g, size_t count);
 
-/* The sum of squares, made in f64 in a fixed order. */
+/* The sum of squares in f64, in a fixed order. */
 double kernel_squares(const float *g, size_t count);
 
 void kernel_from_f16(float *out, const uint16_t *in, size_t count);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 /*
- * The arithmetic of the optimizers, one element or one step at a time, as the host and
- * the GPU both compile it. Each operation is rounded on its own, without fused
- * multiply-adds (the Makefile says so to both compilers): so both get the same bits.
+ * The arithmetic of the optimizers, for one element or one step, compiled for the host
+ * and for the GPU. Each operation is rounded, without fused multiply-adds (see the
+ * Makefile's flags), so that both compute the same bits.
  */
 #ifdef __CUDACC__
 #define BOTH static __host__ __device__ __forceinline__
@@ -62,8 +62,7 @@ BOTH float sgd_element(const struct sgd_constants c, float p, float g)
     return p - c.lr * (g * c.factor + c.l2 * p);
 }
 
-/* -- f16 and bf16 -------------------------------------------------------------------
- */
+/* -- f16 and bf16 ------------------------------------------------------------------ */
 
 BOTH float float_of_bits(uint32_t bits)
 {
@@ -81,8 +80,8 @@ BOTH uint32_t bits_of_float(float f)
     return bits;
 }
 
-/* The exponent's bias is mended by a multiplication, which is exact and makes normal
- * numbers of subnormal ones; infinity and NaN get the widest exponent there is. */
+/* A multiplication corrects the exponent's bias: it is exact and normalizes subnormal
+ * numbers. Infinity and NaN get the largest exponent. */
 BOTH float float_of_f16(uint16_t half)
 {
     uint32_t h = half, special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
@@ -96,7 +95,7 @@ BOTH float float_of_bf16(uint16_t half)
     return float_of_bits((uint32_t)half << 16);
 }
 
-/* To the nearest; a NaN stays one, whichever of its bits are set. */
+/* Rounds to nearest even; a NaN stays a NaN. */
 BOTH uint16_t bf16_of_float(float f)
 {
     uint32_t bits = bits_of_float(f);
@@ -106,10 +105,8 @@ BOTH uint16_t bf16_of_float(float f)
                                                        : rounded >> 16);
 }
 
-/*
- * An addition does the rounding below the least normal number: of a number whose last
- * bit is worth as much as the last of the result.
- */
+/* Subnormal results are rounded by an addition of 0.5, whose last bit has the value of
+ * the result's last bit. */
 BOTH uint16_t f16_of_float(float f)
 {
     uint32_t bits = bits_of_float(f), sign = bits >> 16 & 0x8000,
@@ -123,24 +120,23 @@ BOTH uint16_t f16_of_float(float f)
     return (uint16_t)(sign | value);
 }
 
-/* -- one step -----------------------------------------------------------------------
- */
+/* -- one step ---------------------------------------------------------------------- */
 
 #define SCALE_BEGIN 65536.0f
 #define SCALE_MIN 0x1p-24f
 #define SCALE_MAX 0x1p40f
 #define SCALE_GOOD_STEPS 2000
 
-/* What a step is asked for. */
+/* The arguments of a step. */
 struct optim_request {
     uint32_t rule; /* enum optim_rule */
     uint32_t decoupled, nesterov, loss_scaling;
     float lr, momentum, weight_decay, clip_norm, eps;
-    uint32_t ranks; /* whose sums of squares there are; 0: nobody asks for the norm */
+    uint32_t ranks; /* the number of sums of squares; 0: the norm is not needed */
     double beta1, beta2;
 };
 
-/* What goes on from step to step, and what the last one was: where the arrays live. */
+/* The state between steps, and the last step's results; in the arrays' memory. */
 struct optim_control {
     uint64_t steps; /* Adam's t */
     float scale;    /* of the loss */
@@ -186,7 +182,8 @@ BOTH void optim_fill_adam(struct optim_control *c, const struct optim_request *r
     c->use.adam = a;
 }
 
-/* Dynamic loss scaling: every overflow halves, a long time without one doubles. */
+/* Dynamic loss scaling: an overflow halves the scale, many steps without one double it.
+ */
 BOTH void optim_adapt_scale(struct optim_control *c)
 {
     c->good = c->skip ? 0 : c->good + 1;
@@ -199,8 +196,8 @@ BOTH void optim_adapt_scale(struct optim_control *c)
 }
 
 /*
- * Unscaling and clipping are one factor, applied to the gradient in the pass that
- * steps. The ranks' sums of squares are added in the order of the ranks; f64 holds the
+ * Unscaling and clipping are one factor, which the step applies to the gradient. The
+ * ranks' sums of squares are added in the order of the ranks. f64 can represent the
  * square of any f32, so the norm is finite exactly if all gradients are.
  */
 BOTH void optim_prepare(struct optim_control *c, const struct optim_request *r,

@@ -8,20 +8,20 @@
 
 /*
  * out[i] = in[0][i] op in[1][i] op ..., in this order; MEAN divides the sum by
- * `divisor` at the end. f16 and bf16 are added in f32 and rounded once. out may be one
- * of in. The same inputs give the same bits, whatever the count, the alignment and the
- * machine's vector width. MIN and MAX of a NaN and anything is a NaN, of equal numbers
- * the later one. Integers wrap around, their mean is rounded towards zero.
+ * `divisor`. f16 and bf16 are added in f32 and rounded once. out may be one of the
+ * inputs. The same inputs give the same bits, whatever the count, the alignment and the
+ * processor's vector width. MIN and MAX with a NaN are NaN; of equal numbers they take
+ * the later one. Integers wrap around; their mean is rounded towards zero.
  */
-void reduce(void *out, const void *const in[], unsigned inputs, size_t count,
-            crun_dtype type, crun_op op, unsigned divisor);
+void reduce_inputs(void *out, const void *const in[], unsigned inputs, size_t count,
+                   crun_dtype type, crun_op op, unsigned divisor);
 
-/* The same result in several places. */
+/* Writes the same result to several outputs. */
 void reduce_to_all(void *const out[], unsigned outputs, const void *const in[],
                    unsigned inputs, size_t count, crun_dtype type, crun_op op,
                    unsigned divisor);
 
-/* f16 or bf16 to f32, and back, rounded to the nearest. */
+/* f16 or bf16 to f32, and back, rounded to nearest even. */
 void reduce_widen(float *to, const void *from, size_t count, crun_dtype type);
 void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type);
 

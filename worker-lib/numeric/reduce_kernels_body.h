@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Included by one file for each width of vectors.
+ * Included by one file for each vector width.
  *
- * MIN and MAX of a NaN and anything is a NaN, and of equal numbers the later one.
- * Integers wrap around.
+ * MIN and MAX with a NaN are NaN; of equal numbers they take the later one. Integers
+ * wrap around.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-/* An output that is an input is the same element of it: nothing depends on another. */
+/* Vectorizes: if an output is an input, each element depends only on itself. */
 #if defined(__clang__)
 #define EACH(i, count)                                                                 \
     _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
@@ -36,8 +36,8 @@
         out[i] = (T)OP(x[i], y[i]);                                                    \
     }
 
-/* Sums of signed integers are made of unsigned ones, which may overflow. */
-#define NUMBER(NAME, T, UNSIGNED, DIVISOR)                                             \
+/* Signed integers are added as unsigned ones, whose overflow is defined. */
+#define NUMBER_LOOPS(NAME, T, UNSIGNED, DIVISOR)                                       \
     COMBINE(NAME##_sum, UNSIGNED, SUM)                                                 \
     COMBINE(NAME##_product, UNSIGNED, PRODUCT)                                         \
     COMBINE(NAME##_min, T, MIN)                                                        \
@@ -52,7 +52,8 @@
         out[i] = (T)(x[i] / d);                                                        \
     }
 
-/* By a power of two it is an exact product, of the same bits as the quotient. */
+/* For a power of two, the product with the inverse has the same bits as the quotient.
+ */
 #define MEAN(NAME, T)                                                                  \
     static void NAME##_mean(void *to, void *also, const void *a, const void *b,        \
                             size_t count, unsigned by)                                 \
@@ -67,18 +68,17 @@
         else EACH(i, count) out2[i] = out[i] = (x[i] + y[i]) / d;                      \
     }
 
-NUMBER(f32, float, float, float)
-NUMBER(f64, double, double, double)
+NUMBER_LOOPS(f32, float, float, float)
+NUMBER_LOOPS(f64, double, double, double)
 MEAN(f32, float)
 MEAN(f64, double)
-NUMBER(i32, int32_t, uint32_t, int32_t)
-NUMBER(i64, int64_t, uint64_t, int64_t)
-NUMBER(u8, uint8_t, uint8_t, unsigned)
+NUMBER_LOOPS(i32, int32_t, uint32_t, int32_t)
+NUMBER_LOOPS(i64, int64_t, uint64_t, int64_t)
+NUMBER_LOOPS(u8, uint8_t, uint8_t, unsigned)
 
-/* -- halves -------------------------------------------------------------------------
- */
+/* -- f16 and bf16 ------------------------------------------------------------------ */
 
-static inline float float_of(uint32_t bits)
+static inline float float_from_bits(uint32_t bits)
 {
     float f;
 
@@ -86,7 +86,7 @@ static inline float float_of(uint32_t bits)
     return f;
 }
 
-static inline uint32_t bits_of(float f)
+static inline uint32_t bits_from_float(float f)
 {
     uint32_t bits;
 
@@ -97,46 +97,48 @@ static inline uint32_t bits_of(float f)
 static void widen_bf16(float *to, const uint16_t *from, size_t count)
 {
     EACH(i, count)
-    to[i] = float_of((uint32_t)from[i] << 16);
+    to[i] = float_from_bits((uint32_t)from[i] << 16);
 }
 
-/* To the nearest, ties to even; a NaN becomes a quiet one. */
+/* Rounds to nearest even; a NaN becomes quiet. */
 static void narrow_bf16(uint16_t *to, const float *from, size_t count)
 {
     EACH(i, count)
     {
-        uint32_t b = bits_of(from[i]);
+        uint32_t b = bits_from_float(from[i]);
         uint32_t rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16;
 
         to[i] = (uint16_t)((b & 0x7fffffff) > 0x7f800000 ? (b >> 16) | 0x40 : rounded);
     }
 }
 
-/* What is too small for the form with a hidden bit is made by the machine. */
-static inline float from_f16(uint16_t h)
+/* A subtraction normalizes subnormal numbers. */
+static inline float f16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, body = (uint32_t)(h & 0x7fff) << 13;
     uint32_t special = body >= 0x0f800000 ? 0x70000000 : 0x38000000;
 
     if (body < 0x00800000)
-        return float_of(sign |
-                        bits_of(float_of(body + 0x38800000) - float_of(0x38800000)));
-    if (body > 0x0f800000) /* a NaN, from now on a quiet one */
+        return float_from_bits(sign |
+                               bits_from_float(float_from_bits(body + 0x38800000) -
+                                               float_from_bits(0x38800000)));
+    if (body > 0x0f800000) /* a NaN becomes quiet */
         body |= 0x400000;
-    return float_of(sign | (body + special));
+    return float_from_bits(sign | (body + special));
 }
 
-static inline uint16_t to_f16(float f)
+static inline uint16_t float_to_f16(float f)
 {
-    uint32_t b = bits_of(f), sign = (b >> 16) & 0x8000;
+    uint32_t b = bits_from_float(f), sign = (b >> 16) & 0x8000;
 
     b &= 0x7fffffff;
     if (b > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | ((b >> 13) & 0x3ff));
-    if (b >= 0x477ff000) /* would be rounded to more than there is */
+    if (b >= 0x477ff000) /* rounds to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (b < 0x38800000) /* the last bit of the sum is that of the result */
-        return (uint16_t)(sign | (bits_of(float_of(b) + 0.5f) - 0x3f000000));
+    if (b < 0x38800000) /* subnormal: the addition rounds */
+        return (uint16_t)(sign |
+                          (bits_from_float(float_from_bits(b) + 0.5f) - 0x3f000000));
     b += 0xc8000fff + ((b >> 13) & 1);
     return (uint16_t)(sign | (b >> 13));
 }
@@ -151,7 +153,7 @@ static void widen_f16(float *to, const uint16_t *from, size_t count)
                                      (const __m128i *)(const void *)(from + i))));
 #endif
     for (; i < count; i++)
-        to[i] = from_f16(from[i]);
+        to[i] = f16_to_float(from[i]);
 }
 
 static void narrow_f16(uint16_t *to, const float *from, size_t count)
@@ -165,7 +167,7 @@ static void narrow_f16(uint16_t *to, const float *from, size_t count)
             _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
     for (; i < count; i++)
-        to[i] = to_f16(from[i]);
+        to[i] = float_to_f16(from[i]);
 }
 
 #define STEPS(NAME)                                                                    \

@@ -8,11 +8,11 @@
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/device/device.h"
 
-#define COUNT (SUM_BYTES / sizeof(float))
+#define COUNT (ALLREDUCE_CHECK_BYTES / sizeof(float))
 #define TURNS 4
 
-/* Every rank brings its number and one; memory may be host. */
-static crun_status one_turn(crun_world *w, const struct device_ops *ops, float *host,
+/* Each rank contributes its number plus one; memory may be host. */
+static crun_status run_turn(crun_world *w, const struct device_ops *ops, float *host,
                             void *memory, double *ms)
 {
     float sum = (float)crun_size(w) * (float)(crun_size(w) + 1) / 2;
@@ -21,14 +21,14 @@ static crun_status one_turn(crun_world *w, const struct device_ops *ops, float *
 
     for (size_t i = 0; i < COUNT; i++)
         host[i] = (float)(crun_rank(w) + 1);
-    s = memory == host ? CRUN_OK : ops->put(NULL, memory, host, SUM_BYTES);
+    s = memory == host ? CRUN_OK : ops->put(NULL, memory, host, ALLREDUCE_CHECK_BYTES);
     if (s == CRUN_OK)
         s = crun_barrier(w, NULL);
     begin_us = clock_us();
     if (s == CRUN_OK)
         s = crun_all_reduce(w, memory, memory, COUNT, CRUN_F32, CRUN_SUM, NULL);
     if (s == CRUN_OK && memory != host)
-        s = ops->fetch(NULL, host, memory, SUM_BYTES);
+        s = ops->fetch(NULL, host, memory, ALLREDUCE_CHECK_BYTES);
     *ms = (double)(clock_us() - begin_us) / 1e3;
     for (size_t i = 0; i < COUNT && s == CRUN_OK; i++)
         if (host[i] != sum)
@@ -36,17 +36,17 @@ static crun_status one_turn(crun_world *w, const struct device_ops *ops, float *
     return s;
 }
 
-static crun_status all_turns(crun_world *w, struct sum_result *result)
+static crun_status run_turns(crun_world *w, struct allreduce_result *result)
 {
     const struct device_ops *ops = crun_device(w) >= 0 ? device_gpu() : &device_cpu;
     float *host = xcalloc(COUNT, sizeof(*host));
-    void *own = NULL; /* a GPU's, where there is code for one */
-    crun_status s = ops ? crun_alloc(w, SUM_BYTES, &own) : CRUN_OK;
+    void *own = NULL; /* of the backend: GPU memory if there is a GPU */
+    crun_status s = ops ? crun_alloc(w, ALLREDUCE_CHECK_BYTES, &own) : CRUN_OK;
 
     for (int turn = 0; turn < TURNS && s == CRUN_OK; turn++) {
         double ms = 0;
 
-        s = one_turn(w, ops, host, own ? own : host, &ms);
+        s = run_turn(w, ops, host, own ? own : host, &ms);
         if (turn == 0 || ms < result->ms)
             result->ms = ms;
     }
@@ -55,8 +55,8 @@ static crun_status all_turns(crun_world *w, struct sum_result *result)
     return s;
 }
 
-crun_status sum_find(double timeout_s, double init_timeout_s, struct sum_result *result,
-                     struct err *e)
+crun_status allreduce_check_run(double timeout_s, double init_timeout_s,
+                                struct allreduce_result *result, struct err *e)
 {
     const crun_options how = { .device = "auto",
                                .timeout_s = timeout_s,
@@ -69,9 +69,9 @@ crun_status sum_find(double timeout_s, double init_timeout_s, struct sum_result 
         return s;
     }
     snprintf(result->backend, sizeof(result->backend), "%s", crun_backend(w));
-    s = all_turns(w, result);
+    s = run_turns(w, result);
     if (s == CRUN_CORRUPT)
-        err_set(e, "the sum is wrong");
+        err_set(e, "the result is wrong");
     else if (s != CRUN_OK)
         err_set(e, "%s", crun_error_text());
     crun_finalize(w);

@@ -8,18 +8,18 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * A small all-reduce over all ranks, by NCCL where all have GPUs: does it come to the
- * right sum, and how long does it take? The world is one of its own, and gone after it.
+ * A small all-reduce over all ranks, by NCCL if all have GPUs: its result and its time.
+ * It creates a world of its own and leaves it.
  */
-#define SUM_BYTES (1u << 20)
+#define ALLREDUCE_CHECK_BYTES (1u << 20)
 
-struct sum_result {
+struct allreduce_result {
     char backend[16];
-    double ms; /* the shortest of a few, in this rank */
+    double ms; /* the shortest of some runs, on this rank */
 };
 
-/* CRUN_CORRUPT: the sum is wrong. */
-crun_status sum_find(double timeout_s, double init_timeout_s, struct sum_result *result,
-                     struct err *e);
+/* CRUN_CORRUPT: the result is wrong. */
+crun_status allreduce_check_run(double timeout_s, double init_timeout_s,
+                                struct allreduce_result *result, struct err *e);
 
 #endif

@@ -16,69 +16,70 @@
 #define HOST_SIZE 64
 #define REASON_SIZE 200
 
-/* Parts of the patience: the store is the same for all, so whoever is late is late for
- * everybody. */
+/* When each phase ends, as parts of the patience: the same on all nodes, since they use
+ * one store. */
 #define FOR_COLLECTION(r) ((r)->begin_ms + (r)->patience_ms / 2)
 #define FOR_ADDRESSES(r) ((r)->begin_ms + (r)->patience_ms * 5 / 8)
 #define FOR_CONNECTIONS(r) ((r)->begin_ms + (r)->patience_ms * 3 / 4)
 #define FOR_ROWS(r) ((r)->begin_ms + (r)->patience_ms)
 #define FOR_VERDICT(r) ((r)->begin_ms + (r)->patience_ms * 5 / 4)
 
-/* What a node says of itself; no address: it has said nothing. */
-struct session_identity {
+/* What a node publishes about itself; no address: it has not answered. */
+struct node_place {
     char address[NET_TEXT_SIZE], host[HOST_SIZE];
 };
 
-static const char *key(const char *name, unsigned node, char text[KEY_SIZE])
+static const char *store_key(const char *name, unsigned node, char text[KEY_SIZE])
 {
     snprintf(text, KEY_SIZE, "crun-preflight/%s/%u", name, node);
     return text;
 }
 
-static bool put(const struct reach *r, const char *name, unsigned node,
-                const void *value, size_t size)
+static bool publish_value(const struct connectivity *r, const char *name, unsigned node,
+                          const void *value, size_t size)
 {
     char text[KEY_SIZE];
     struct err e;
 
-    return store_client_set(r->store, key(name, node, text), value, size,
+    return store_client_set(r->store, store_key(name, node, text), value, size,
                             FOR_VERDICT(r), &e) == CRUN_OK;
 }
 
-static bool get(const struct reach *r, const char *name, unsigned node, void *value,
-                size_t size, uint64_t until_ms)
+static bool await_value(const struct connectivity *r, const char *name, unsigned node,
+                        void *value, size_t size, uint64_t until_ms)
 {
     char text[KEY_SIZE];
     size_t got = size;
     struct err e;
 
-    return store_client_get(r->store, key(name, node, text), value, &got, until_ms,
-                            &e) == CRUN_OK &&
+    return store_client_get(r->store, store_key(name, node, text), value, &got,
+                            until_ms, &e) == CRUN_OK &&
            got == size;
 }
 
-/* What nodes say, each under the same name, for node 0: false where it has said nothing
- * by then. One that is awaited in vain keeps nobody from being heard who has spoken. */
-static bool hear_from(const struct reach *r, const char *name, unsigned node,
-                      void *value, size_t size, uint64_t until_ms)
+/* Node 0 reads a node's value; false: it is not there by until_ms. After that time a
+ * value that is there is still read, so that one late node does not hide the others. */
+static bool await_value_of_node(const struct connectivity *r, const char *name,
+                                unsigned node, void *value, size_t size,
+                                uint64_t until_ms)
 {
     char text[KEY_SIZE];
 
     if (clock_ms() < until_ms)
-        return get(r, name, node, value, size, until_ms);
-    return store_client_has(r->store, key(name, node, text), FOR_VERDICT(r)) == 1 &&
-           get(r, name, node, value, size, FOR_VERDICT(r));
+        return await_value(r, name, node, value, size, until_ms);
+    return store_client_has(r->store, store_key(name, node, text), FOR_VERDICT(r)) ==
+               1 &&
+           await_value(r, name, node, value, size, FOR_VERDICT(r));
 }
 
-/* -- the first worker of a node ------------------------------------------------------
- */
+/* -- the first worker of a node ---------------------------------------------- */
 
-static struct contact_host *listen_here(const struct reach *r,
-                                        struct session_identity *own)
+static struct link_listener *start_listener(const struct connectivity *r,
+                                            struct node_place *own)
 {
     char host[NET_TEXT_SIZE];
     struct net_addr addr;
-    struct contact_host *h;
+    struct link_listener *h;
     size_t count;
     struct err e;
 
@@ -86,14 +87,14 @@ static struct contact_host *listen_here(const struct reach *r,
     store_client_address(r->store, host, sizeof(host));
     if (net_resolve(host, 0, &addr, 1, &count, &e) < 0 || count == 0)
         return NULL;
-    h = contact_host_start(&addr, &e);
+    h = link_listener_start(&addr, &e);
     if (h)
-        contact_host_address(h, own->address, sizeof(own->address));
+        link_listener_address(h, own->address, sizeof(own->address));
     return h;
 }
 
-/* Calls those at the addresses, a line each, and says who was reached. */
-static void look(const struct reach *r, char *lines)
+/* Probes the links to the addresses, one per line, and publishes the results. */
+static void probe_nodes(const struct connectivity *r, char *lines)
 {
     unsigned nodes = r->env->nodes;
     char(*addresses)[NET_TEXT_SIZE] = xcalloc(nodes, sizeof(*addresses));
@@ -101,40 +102,39 @@ static void look(const struct reach *r, char *lines)
 
     for (unsigned i = 0; i < nodes && (line = strsep(&lines, "\n")); i++)
         snprintf(addresses[i], sizeof(addresses[i]), "%s", line);
-    memset(row, VERDICT_UNREACHED, nodes);
-    row[r->env->node] = VERDICT_REACHED;
-    contact_all(addresses, nodes, r->env->node, FOR_CONNECTIONS(r), row);
-    put(r, "row", r->env->node, row, nodes);
+    memset(row, LINK_UNREACHED, nodes);
+    row[r->env->node] = LINK_REACHED;
+    link_probe_all(addresses, nodes, r->env->node, FOR_CONNECTIONS(r), row);
+    publish_value(r, "row", r->env->node, row, nodes);
     free(row);
     free(addresses);
 }
 
-/* -- node 0 collects and judges ------------------------------------------------------
- */
+/* -- node 0 collects and decides --------------------------------------------- */
 
-/* All addresses in one value: each node fetches that, and not as many as there are
- * nodes. */
-static void collect(const struct reach *r, struct session_identity *places)
+/* Publishes all addresses as one value, so that each node reads one value and not one
+ * per node. */
+static void collect_addresses(const struct connectivity *r, struct node_place *places)
 {
     unsigned nodes = r->env->nodes;
-    size_t size = (size_t)nodes * NET_TEXT_SIZE + 1; /* with the NUL of sprintf */
+    size_t size = (size_t)nodes * NET_TEXT_SIZE + 1; /* with sprintf's NUL */
     char *lines = xcalloc(size, 1), *end = lines;
 
     for (unsigned i = 0; i < nodes; i++) {
-        struct session_identity *p = &places[i];
+        struct node_place *p = &places[i];
 
-        if (!hear_from(r, "at", i, p, sizeof(*p), FOR_COLLECTION(r)))
-            *p = (struct session_identity){ 0 };
+        if (!await_value_of_node(r, "at", i, p, sizeof(*p), FOR_COLLECTION(r)))
+            *p = (struct node_place){ 0 };
         p->address[NET_TEXT_SIZE - 1] = p->host[HOST_SIZE - 1] = '\0';
         end += sprintf(end, "%s\n", p->address);
     }
-    put(r, "addresses", 0, lines, (size_t)(end - lines));
+    publish_value(r, "addresses", 0, lines, (size_t)(end - lines));
     free(lines);
 }
 
-static const char *name_of(const void *arg, unsigned node, char *buf, size_t size)
+static const char *name_of_node(const void *arg, unsigned node, char *buf, size_t size)
 {
-    const struct session_identity *p = &((const struct session_identity *)arg)[node];
+    const struct node_place *p = &((const struct node_place *)arg)[node];
 
     if (*p->host)
         snprintf(buf, size, "%s", p->host);
@@ -143,92 +143,96 @@ static const char *name_of(const void *arg, unsigned node, char *buf, size_t siz
     return buf;
 }
 
-static void judge(const struct reach *r, const struct session_identity *places)
+static void publish_verdict(const struct connectivity *r,
+                            const struct node_place *places)
 {
     unsigned nodes = r->env->nodes;
     char *letters = xcalloc(nodes, nodes), reason[REASON_SIZE];
     bool *unfit = xcalloc(nodes, sizeof(*unfit));
 
     for (unsigned i = 0; i < nodes; i++)
-        if (!hear_from(r, "row", i, letters + (size_t)i * nodes, nodes, FOR_ROWS(r)))
-            memset(letters + (size_t)i * nodes, VERDICT_SILENT, nodes);
-    verdict_find(letters, nodes, unfit);
+        if (!await_value_of_node(r, "row", i, letters + (size_t)i * nodes, nodes,
+                                 FOR_ROWS(r)))
+            memset(letters + (size_t)i * nodes, LINK_UNKNOWN, nodes);
+    node_verdict_find_unfit(letters, nodes, unfit);
     for (unsigned i = 0; i < nodes; i++) {
         char text[REASON_SIZE + HOST_SIZE] = "", host[HOST_SIZE];
 
         if (!unfit[i])
             continue;
-        verdict_reason(letters, nodes, i, name_of, places, reason, sizeof(reason));
-        snprintf(text, sizeof(text), "%s %s", name_of(places, i, host, sizeof(host)),
-                 reason);
-        put(r, "why", i, text, sizeof(text));
+        node_verdict_reason(letters, nodes, i, name_of_node, places, reason,
+                            sizeof(reason));
+        snprintf(text, sizeof(text), "%s %s",
+                 name_of_node(places, i, host, sizeof(host)), reason);
+        publish_value(r, "why", i, text, sizeof(text));
     }
-    put(r, "verdict", 0, unfit, nodes * sizeof(*unfit));
+    publish_value(r, "verdict", 0, unfit, nodes * sizeof(*unfit));
     free(unfit);
     free(letters);
 }
 
-/* -- everybody -----------------------------------------------------------------------
- */
+/* -- all workers ------------------------------------------------------------- */
 
-static enum reach_result hear(const struct reach *r, char *why, size_t size)
+static enum connectivity_result await_verdict(const struct connectivity *r, char *why,
+                                              size_t size)
 {
     unsigned nodes = r->env->nodes, first = nodes;
     bool *unfit = xcalloc(nodes, sizeof(*unfit));
     char text[REASON_SIZE + HOST_SIZE];
 
-    if (!get(r, "verdict", 0, unfit, nodes * sizeof(*unfit), FOR_VERDICT(r))) {
-        snprintf(why, size, "rank 0 has not said which nodes reach each other");
+    if (!await_value(r, "verdict", 0, unfit, nodes * sizeof(*unfit), FOR_VERDICT(r))) {
+        snprintf(why, size, "no answer from rank 0 about which nodes reach each other");
         free(unfit);
-        return REACH_OTHERS;
+        return CONNECTIVITY_OTHERS_UNFIT;
     }
     for (unsigned i = nodes; i-- > 0;)
         first = unfit[i] && first != r->env->node ? i : first;
     free(unfit);
     if (first == nodes)
-        return REACH_ALL;
-    if (get(r, "why", first, text, sizeof(text), FOR_VERDICT(r)))
+        return CONNECTIVITY_COMPLETE;
+    if (await_value(r, "why", first, text, sizeof(text), FOR_VERDICT(r)))
         snprintf(why, size, "%.*s", (int)sizeof(text), text);
     else
-        snprintf(why, size, "node %u is said to be at fault", first);
-    return first == r->env->node ? REACH_UNFIT : REACH_OTHERS;
+        snprintf(why, size, "node %u is reported to be at fault", first);
+    return first == r->env->node ? CONNECTIVITY_UNFIT : CONNECTIVITY_OTHERS_UNFIT;
 }
 
-/* The first worker of a node, after it listens. */
-static void take_part(const struct reach *r, const struct session_identity *own)
+/* By the first worker of a node, which listens already. */
+static void run_link_checks(const struct connectivity *r, const struct node_place *own)
 {
     unsigned nodes = r->env->nodes;
     size_t size = (size_t)nodes * NET_TEXT_SIZE;
     char *lines = xcalloc(size + 1, 1), text[KEY_SIZE];
-    struct session_identity *places = NULL;
+    struct node_place *places = NULL;
     struct err e;
 
-    put(r, "at", r->env->node, own, sizeof(*own));
+    publish_value(r, "at", r->env->node, own, sizeof(*own));
     if (r->env->rank == 0) {
         places = xcalloc(nodes, sizeof(*places));
-        collect(r, places);
+        collect_addresses(r, places);
     }
-    if (store_client_get(r->store, key("addresses", 0, text), lines, &size,
+    if (store_client_get(r->store, store_key("addresses", 0, text), lines, &size,
                          FOR_ADDRESSES(r), &e) != CRUN_OK)
-        *lines = '\0'; /* or what came of it before it broke off */
-    look(r, lines);
+        *lines = '\0'; /* it may have been written in part */
+    probe_nodes(r, lines);
     if (places)
-        judge(r, places);
+        publish_verdict(r, places);
     free(places);
     free(lines);
 }
 
-enum reach_result reach_find(const struct reach *r, char *why, size_t size)
+enum connectivity_result connectivity_check(const struct connectivity *r, char *why,
+                                            size_t size)
 {
-    struct session_identity own = { .address = "" };
-    struct contact_host *h = NULL;
-    enum reach_result result;
+    struct node_place own = { .address = "" };
+    struct link_listener *h = NULL;
+    enum connectivity_result result;
 
     if (r->env->local_rank == 0) {
-        h = listen_here(r, &own);
-        take_part(r, &own);
+        h = start_listener(r, &own);
+        run_link_checks(r, &own);
     }
-    result = hear(r, why, size);
-    contact_host_stop(h); /* by now all others have called */
+    result = await_verdict(r, why, size);
+    link_listener_stop(h); /* all other nodes have probed it by now */
     return result;
 }

@@ -6,22 +6,24 @@
 #include "worker-lib/meeting/store_client.h"
 
 /*
- * Do the nodes of the job reach each other? The first worker of each listens, says
- * where in the store, hears from node 0 where all are, calls them (link_probe.h), and
- * says whom it has reached; node 0 judges, and every worker hears that.
+ * Checks that the nodes of the job reach each other. The first worker of each node
+ * listens, publishes its address in the store, gets all addresses from node 0, probes
+ * the links (link_probe.h) and publishes the results. Node 0 decides which nodes are
+ * unfit, and every worker reads that.
  */
-struct reach {
+struct connectivity {
     const struct environment *env;
     struct store_client *store;
     uint64_t begin_ms, patience_ms;
 };
 
-enum reach_result {
-    REACH_ALL,    /* each node every other */
-    REACH_UNFIT,  /* this node is to go: why says why */
-    REACH_OTHERS, /* others are to go, or node 0 does not judge: the same */
+enum connectivity_result {
+    CONNECTIVITY_COMPLETE,     /* each node reaches every other */
+    CONNECTIVITY_UNFIT,        /* this node is unfit; `why` has the reason */
+    CONNECTIVITY_OTHERS_UNFIT, /* other nodes are, or node 0 does not answer */
 };
 
-enum reach_result reach_find(const struct reach *r, char *why, size_t size);
+enum connectivity_result connectivity_check(const struct connectivity *r, char *why,
+                                            size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both ends keep a bounded number of connections, however many nodes there are: the
- * newest. One that lags gives way when its place is needed, so that those that are lost
- * do not keep the others from being made.
+ * Both ends have a bounded number of connections, whatever the number of nodes. A new
+ * connection replaces the oldest one if that is no longer fresh, so that connections
+ * that hang do not prevent others.
  */
 #include "worker-lib/preflight/link_probe.h"
 
@@ -21,24 +21,24 @@
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/preflight/node_verdict.h"
 
-/* Under way at once, and of them younger than this: else all would call at once. */
+/* The most connections at once, and the most fresh ones, to spread the load. */
 #define LINES_MAX 4096
 #define LINES_MIN 8
 #define FRESH_MAX 256
 #define FRESH_MS 500
-/* Descriptors for everything else. */
+/* Descriptors for other uses. */
 #define SPARE_FDS 64
 
-struct line {
+struct probe_line {
     uint64_t begin_ms;
     unsigned peer;
-    uint32_t done; /* bytes sent, or taken */
+    uint32_t done; /* bytes sent or received */
 };
 
-/* Lines and what poll is asked about them, the eldest first. */
-struct lines {
+/* Connections, the oldest first, and their entries for poll. */
+struct probe_lines {
     struct pollfd *polls;
-    struct line *line;
+    struct probe_line *line;
     unsigned count, max;
 };
 
@@ -54,22 +54,22 @@ static unsigned lines_max(unsigned wanted)
     return max > LINES_MIN ? (unsigned)max : LINES_MIN;
 }
 
-static void open_lines(struct lines *l, unsigned wanted)
+static void open_lines(struct probe_lines *l, unsigned wanted)
 {
     l->count = 0;
     l->max = lines_max(wanted);
-    l->polls = xcalloc(l->max + 1, sizeof(*l->polls)); /* one more: a listener */
+    l->polls = xcalloc(l->max + 1, sizeof(*l->polls)); /* one more for the listener */
     l->line = xcalloc(l->max, sizeof(*l->line));
 }
 
-static void drop(struct lines *l, unsigned i)
+static void drop_line(struct probe_lines *l, unsigned i)
 {
     close(l->polls[i].fd);
     l->polls[i].fd = -1;
 }
 
-/* Those that were dropped go. */
-static void close_ranks(struct lines *l)
+/* Removes dropped lines. */
+static void compact_lines(struct probe_lines *l)
 {
     unsigned kept = 0;
 
@@ -81,68 +81,67 @@ static void close_ranks(struct lines *l)
     l->count = kept;
 }
 
-static bool is_fresh(const struct lines *l, unsigned i, uint64_t now)
+static bool is_fresh(const struct probe_lines *l, unsigned i, uint64_t now)
 {
     return l->line[i].begin_ms + FRESH_MS > now;
 }
 
-/* Only a lagging one gives way. */
-static bool has_place(const struct lines *l)
+/* The oldest line may be replaced if it is no longer fresh. */
+static bool can_add_line(const struct probe_lines *l)
 {
     return l->count < l->max || !is_fresh(l, 0, clock_ms());
 }
 
-static void add_line(struct lines *l, int fd, short events, unsigned peer)
+static void add_line(struct probe_lines *l, int fd, short events, unsigned peer)
 {
     if (l->count == l->max) {
-        drop(l, 0); /* the eldest */
-        close_ranks(l);
+        drop_line(l, 0); /* the oldest */
+        compact_lines(l);
     }
     l->polls[l->count] = (struct pollfd){ .fd = fd, .events = events };
-    l->line[l->count++] = (struct line){ .begin_ms = clock_ms(), .peer = peer };
+    l->line[l->count++] = (struct probe_line){ .begin_ms = clock_ms(), .peer = peer };
 }
 
-static void close_lines(struct lines *l)
+static void close_lines(struct probe_lines *l)
 {
     for (unsigned i = 0; i < l->count; i++)
-        drop(l, i);
+        drop_line(l, i);
     free(l->polls);
     free(l->line);
 }
 
-/* -- the host ------------------------------------------------------------------------
- */
+/* -- receiving ------------------------------------------------------------------- */
 
-struct contact_host {
+struct link_listener {
     int listener;
     pthread_t thread;
 };
 
-/* True while more is to come. */
-static bool hear(struct lines *l, unsigned i)
+/* Returns true while more bytes are expected. */
+static bool receive_probe(struct probe_lines *l, unsigned i)
 {
-    struct line *line = &l->line[i];
-    char waste[CONTACT_BYTES];
+    struct probe_line *line = &l->line[i];
+    char waste[LINK_PROBE_BYTES];
     ssize_t n;
 
     do {
-        n = recv(l->polls[i].fd, waste, CONTACT_BYTES - line->done, 0);
+        n = recv(l->polls[i].fd, waste, LINK_PROBE_BYTES - line->done, 0);
         line->done += n > 0 ? (uint32_t)n : 0;
-    } while (n > 0 && line->done < CONTACT_BYTES);
-    if (line->done == CONTACT_BYTES) {
+    } while (n > 0 && line->done < LINK_PROBE_BYTES);
+    if (line->done == LINK_PROBE_BYTES) {
         (void)!send(l->polls[i].fd, "+", 1, MSG_NOSIGNAL);
         return false;
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* A few, so that none waits for all others to be taken. */
-static void take_calls(struct lines *l, int listener)
+/* Only a few at a time, so that lines that are open are served in between. */
+static void accept_probes(struct probe_lines *l, int listener)
 {
     struct net_addr from;
     int fd;
 
-    for (unsigned i = 0; i < LINES_MIN && has_place(l); i++) {
+    for (unsigned i = 0; i < LINES_MIN && can_add_line(l); i++) {
         fd = net_accept(listener, &from);
         if (fd < 0)
             return;
@@ -150,34 +149,34 @@ static void take_calls(struct lines *l, int listener)
     }
 }
 
-static void *host(void *arg)
+static void *serve_probes(void *arg)
 {
-    const struct contact_host *h = arg;
-    struct lines l;
+    const struct link_listener *h = arg;
+    struct probe_lines l;
     short events = 0;
 
     open_lines(&l, LINES_MAX);
     while (!(events & (POLLHUP | POLLERR | POLLNVAL))) {
-        bool full = !has_place(&l);
+        bool full = !can_add_line(&l);
 
         l.polls[l.count] = (struct pollfd){ h->listener, full ? 0 : POLLIN, 0 };
         if (poll(l.polls, l.count + 1, full ? FRESH_MS : -1) < 0)
             continue;
         events = l.polls[l.count].revents;
         for (unsigned i = 0; i < l.count; i++)
-            if (l.polls[i].revents && !hear(&l, i))
-                drop(&l, i);
-        close_ranks(&l);
+            if (l.polls[i].revents && !receive_probe(&l, i))
+                drop_line(&l, i);
+        compact_lines(&l);
         if (events & POLLIN)
-            take_calls(&l, h->listener);
+            accept_probes(&l, h->listener);
     }
     close_lines(&l);
     return NULL;
 }
 
-struct contact_host *contact_host_start(const struct net_addr *addr, struct err *e)
+struct link_listener *link_listener_start(const struct net_addr *addr, struct err *e)
 {
-    struct contact_host *h = xcalloc(1, sizeof(*h));
+    struct link_listener *h = xcalloc(1, sizeof(*h));
     int errnum;
 
     h->listener = net_listen(addr, SOMAXCONN, e);
@@ -185,7 +184,7 @@ struct contact_host *contact_host_start(const struct net_addr *addr, struct err 
         free(h);
         return NULL;
     }
-    errnum = thread_start(&h->thread, host, h);
+    errnum = thread_start(&h->thread, serve_probes, h);
     if (errnum) {
         err_set_errno(e, errnum, "pthread_create");
         close(h->listener);
@@ -195,7 +194,7 @@ struct contact_host *contact_host_start(const struct net_addr *addr, struct err 
     return h;
 }
 
-char *contact_host_address(const struct contact_host *h, char *buf, size_t size)
+char *link_listener_address(const struct link_listener *h, char *buf, size_t size)
 {
     struct net_addr addr;
 
@@ -203,20 +202,19 @@ char *contact_host_address(const struct contact_host *h, char *buf, size_t size)
     return net_local_addr(h->listener, &addr) < 0 ? buf : net_format(&addr, buf, size);
 }
 
-void contact_host_stop(struct contact_host *h)
+void link_listener_stop(struct link_listener *h)
 {
     if (!h)
         return;
-    shutdown(h->listener, SHUT_RDWR); /* which wakes the thread up */
+    shutdown(h->listener, SHUT_RDWR); /* wakes up the thread */
     pthread_join(h->thread, NULL);
     close(h->listener);
     free(h);
 }
 
-/* -- who calls -----------------------------------------------------------------------
- */
+/* -- sending --------------------------------------------------------------------- */
 
-static int dial(const char *address)
+static int start_connect(const char *address)
 {
     char host_text[NET_TEXT_SIZE];
     struct net_addr addr;
@@ -231,32 +229,32 @@ static int dial(const char *address)
     return net_connect(&addr, &e);
 }
 
-/* True while an answer may come. */
-static bool speak(struct pollfd *p, struct line *line, char *letter)
+/* Returns true while an answer may arrive. */
+static bool send_probe(struct pollfd *p, struct probe_line *line, char *letter)
 {
-    static const char bytes[CONTACT_BYTES];
+    static const char bytes[LINK_PROBE_BYTES];
     ssize_t n;
 
     if (p->revents & POLLIN) {
         char answer;
 
         if (recv(p->fd, &answer, 1, 0) == 1)
-            *letter = VERDICT_REACHED;
+            *letter = LINK_REACHED;
         return false;
     }
     do {
-        n = send(p->fd, bytes, CONTACT_BYTES - line->done, MSG_NOSIGNAL);
+        n = send(p->fd, bytes, LINK_PROBE_BYTES - line->done, MSG_NOSIGNAL);
         line->done += n > 0 ? (uint32_t)n : 0;
         if (n >= 0)
-            *letter = VERDICT_STUCK; /* it is connected */
-    } while (n > 0 && line->done < CONTACT_BYTES);
-    if (line->done == CONTACT_BYTES)
+            *letter = LINK_STUCK; /* it is connected */
+    } while (n > 0 && line->done < LINK_PROBE_BYTES);
+    if (line->done == LINK_PROBE_BYTES)
         p->events = POLLIN;
     return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-/* How many more may be called now. */
-static unsigned room(const struct lines *l, uint64_t now)
+/* The number of nodes that may be connected to now. */
+static unsigned probes_allowed(const struct probe_lines *l, uint64_t now)
 {
     unsigned most = l->max < FRESH_MAX ? l->max : FRESH_MAX, fresh = 0;
 
@@ -265,8 +263,9 @@ static unsigned room(const struct lines *l, uint64_t now)
     return most - fresh;
 }
 
-/* How long poll may wait: a place becomes free when one is no longer fresh. */
-static int wait_ms(const struct lines *l, bool more, uint64_t now, uint64_t until_ms)
+/* A line can be replaced when it is no longer fresh, so poll looks often. */
+static int poll_timeout_ms(const struct probe_lines *l, bool more, uint64_t now,
+                           uint64_t until_ms)
 {
     uint64_t left = until_ms - now;
 
@@ -275,28 +274,29 @@ static int wait_ms(const struct lines *l, bool more, uint64_t now, uint64_t unti
     return l->count == 0 && more ? 0 : (int)left;
 }
 
-void contact_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count, unsigned self,
-                 uint64_t until_ms, char *letters)
+void link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
+                    unsigned self, uint64_t until_ms, char *letters)
 {
-    struct lines l;
+    struct probe_lines l;
     unsigned next = 1;
     uint64_t now;
 
     open_lines(&l, count);
     while ((next < count || l.count > 0) && (now = clock_ms()) < until_ms) {
-        for (unsigned calls = room(&l, now); calls > 0 && next < count; calls--) {
+        for (unsigned calls = probes_allowed(&l, now); calls > 0 && next < count;
+             calls--) {
             unsigned peer = (self + next++) % count;
-            int fd = dial(addresses[peer]);
+            int fd = start_connect(addresses[peer]);
 
             if (fd >= 0)
                 add_line(&l, fd, POLLIN | POLLOUT, peer);
         }
-        (void)poll(l.polls, l.count, wait_ms(&l, next < count, now, until_ms));
+        (void)poll(l.polls, l.count, poll_timeout_ms(&l, next < count, now, until_ms));
         for (unsigned i = 0; i < l.count; i++)
             if (l.polls[i].revents &&
-                !speak(&l.polls[i], &l.line[i], &letters[l.line[i].peer]))
-                drop(&l, i);
-        close_ranks(&l);
+                !send_probe(&l.polls[i], &l.line[i], &letters[l.line[i].peer]))
+                drop_line(&l, i);
+        compact_lines(&l);
     }
     close_lines(&l);
 }

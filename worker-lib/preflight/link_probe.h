@@ -9,27 +9,27 @@
 #include "rendezvous/base/net.h"
 
 /*
- * Does what is sent from one node to another arrive, also in packets as large as the
- * network's? Who calls sends CONTACT_BYTES, more than any packet has, and the host, a
- * thread, answers with one byte once it has all of them.
+ * Checks that data sent from one node to another arrives, also in packets of the
+ * largest size. The sender sends LINK_PROBE_BYTES, more than fit into a packet; the
+ * listener, a thread, answers with one byte when it has received all of them.
  */
-#define CONTACT_BYTES 65536u
+#define LINK_PROBE_BYTES 65536u
 
-struct contact_host;
+struct link_listener;
 
-/* Listens at addr, whose port is found. NULL: it cannot. */
-struct contact_host *contact_host_start(const struct net_addr *addr,
-                                        struct err *e) MUST_CHECK;
+/* Listens at addr, on any port. NULL: see *e. */
+struct link_listener *link_listener_start(const struct net_addr *addr,
+                                          struct err *e) MUST_CHECK;
 /* "10.0.0.1:4711". Returns buf. */
-char *contact_host_address(const struct contact_host *h, char *buf, size_t size);
-void contact_host_stop(struct contact_host *h); /* NULL is fine */
+char *link_listener_address(const struct link_listener *h, char *buf, size_t size);
+void link_listener_stop(struct link_listener *h); /* NULL is fine */
 
 /*
- * Call those of `count` that have an address, "" is none, beginning behind `self`, so
- * that not all call the same one first. letters[i], where the caller has put
- * VERDICT_UNREACHED, becomes VERDICT_REACHED or VERDICT_STUCK.
+ * Probes the links to `count` nodes, "" being no address. It begins after `self`, so
+ * that the nodes do not all connect to the same one first. The caller sets letters[i]
+ * to LINK_UNREACHED; it becomes LINK_REACHED or LINK_STUCK.
  */
-void contact_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count, unsigned self,
-                 uint64_t until_ms, char *letters);
+void link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
+                    unsigned self, uint64_t until_ms, char *letters);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What crun --preflight starts in every worker's place: it finds out whether the nodes
- * reach each other and an all-reduce works, and becomes the worker's program. If they
- * do not, the node at fault ends with EX_UNAVAILABLE, which has crun leave the job, and
- * the others wait for the order that follows from it.
+ * crun --preflight starts this program in place of each worker. It checks that the
+ * nodes reach each other and that an all-reduce works, and then executes the worker's
+ * program. If a check fails, the workers of the unfit node exit with EX_UNAVAILABLE,
+ * upon which their crun leaves the job; the other workers wait until their agent ends
+ * them.
  *
- * The check is made by a child: whatever hangs or crashes in a driver, or is left by a
- * library, is the child's alone.
+ * A child process makes the checks, so that a hang or a crash in a driver, or what a
+ * library leaves behind, does not affect the worker.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -31,12 +32,12 @@
 
 #define PATIENCE_S 20
 #define PATIENCE_MAX_S 3600
-/* Many times the patience: for all to meet, and until it is clear that it hangs. */
+/* Multiples of the patience: for all ranks to meet, and for all checks. */
 #define MEET_TIMES 2
 #define WHOLE_TIMES 8
-/* At least, for NCCL to be given up in the rank where it hangs, and that to be told. */
+/* Added, for the rank in which NCCL hangs to give it up and report it. */
 #define LEAVE_S 10
-/* For a child to be ended by its alarm. */
+/* For the child's alarm to end it. */
 #define ALARM_S 2
 #define EXIT_NOT_EXECUTED 127
 
@@ -48,7 +49,7 @@ static unsigned patience_s(void)
     return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
 }
 
-/* Writes the error file, from which crun learns why a worker ended. */
+/* Writes the error file, in which crun finds the reason. */
 static void write_error_file(enum preflight_verdict verdict, int errnum,
                              const char *why)
 {
@@ -75,17 +76,16 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
     cJSON_Delete(root);
 }
 
-/* -- the child -----------------------------------------------------------------------
- */
+/* -- the child ----------------------------------------------------------------- */
 
-struct check {
+struct preflight_run {
     struct environment env;
     unsigned patience;
     uint64_t begin_ms;
     char host[64];
 };
 
-static uint64_t patience_ms(const struct check *c)
+static uint64_t patience_ms(const struct preflight_run *c)
 {
     return 1000ull * c->patience;
 }
@@ -95,8 +95,8 @@ static unsigned whole_s(unsigned patience)
     return patience * WHOLE_TIMES + LEAVE_S;
 }
 
-/* By then this worker is ended, if all goes as it should. */
-static uint64_t others_are_gone(const struct check *c)
+/* Before this time the agent ends this worker, unless something is wrong. */
+static uint64_t time_to_wait_for_agent(const struct preflight_run *c)
 {
     return clock_ms() + patience_ms(c) + LEAVE_S * 1000;
 }
@@ -109,28 +109,28 @@ static void sleep_until(uint64_t ms)
         usleep((useconds_t)(ms - now) * 1000);
 }
 
-/* One of the node says it; the others of it are ended with that one. */
-static _Noreturn void is_unfit(const struct check *c, const char *why)
+/* One worker of the node reports it; the agent then ends the others. */
+static _Noreturn void exit_unfit(const struct preflight_run *c, const char *why)
 {
     if (c->env.local_rank != 0)
-        sleep_until(others_are_gone(c));
+        sleep_until(time_to_wait_for_agent(c));
     write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }
 
-static _Noreturn void others_are_unfit(const struct check *c, const char *why)
+static _Noreturn void exit_others_unfit(const struct preflight_run *c, const char *why)
 {
-    sleep_until(others_are_gone(c));
+    sleep_until(time_to_wait_for_agent(c));
     write_error_file(PREFLIGHT_NO_VERDICT, 0, why);
     _exit(EXIT_FAILURE);
 }
 
-static void check_reach(const struct check *c)
+static void check_connectivity(const struct preflight_run *c)
 {
-    struct reach r = { .env = &c->env,
-                       .begin_ms = c->begin_ms,
-                       .patience_ms = patience_ms(c) };
-    enum reach_result result;
+    struct connectivity r = { .env = &c->env,
+                              .begin_ms = c->begin_ms,
+                              .patience_ms = patience_ms(c) };
+    enum connectivity_result result;
     char why[600];
     struct err e;
 
@@ -138,45 +138,46 @@ static void check_reach(const struct check *c)
                           r.begin_ms + r.patience_ms, &e) != CRUN_OK) {
         snprintf(why, sizeof(why), "%s does not reach the node of rank 0: %s", c->host,
                  e.text);
-        /* if that is at fault, it is gone by then */
+        /* if that node is at fault, it leaves the job before */
         sleep_until(r.begin_ms + r.patience_ms * 3 / 2);
-        is_unfit(c, why);
+        exit_unfit(c, why);
     }
-    result = reach_find(&r, why, sizeof(why));
+    result = connectivity_check(&r, why, sizeof(why));
     store_client_close(r.store);
-    if (result == REACH_UNFIT)
-        is_unfit(c, why);
-    if (result == REACH_OTHERS)
-        others_are_unfit(c, why);
+    if (result == CONNECTIVITY_UNFIT)
+        exit_unfit(c, why);
+    if (result == CONNECTIVITY_OTHERS_UNFIT)
+        exit_others_unfit(c, why);
 }
 
-/* What a rank says of itself is its node's trouble; of the others, theirs. */
-static bool is_own_trouble(crun_status s)
+/* Whether an error is this node's fault, not that of another rank. */
+static bool is_own_fault(crun_status s)
 {
-    if (crun_exit_code()) /* it hangs here */
+    if (crun_exit_code()) /* this rank hangs */
         return true;
     return s != CRUN_TIMEOUT && s != CRUN_PEER_LOST && s != CRUN_ABORTED &&
            s != CRUN_MISMATCH && s != CRUN_CORRUPT;
 }
 
-static void check_sum(const struct check *c, struct sum_result *sum)
+static void check_allreduce(const struct preflight_run *c, struct allreduce_result *sum)
 {
     char why[600];
     struct err e;
     crun_status s;
 
-    setenv("TORCHELASTIC_RUN_ID", "crun-preflight", 1); /* keys of its own */
-    s = sum_find(c->patience, (double)c->patience * MEET_TIMES, sum, &e);
+    setenv("TORCHELASTIC_RUN_ID", "crun-preflight", 1); /* separate keys in the store */
+    s = allreduce_check_run(c->patience, (double)c->patience * MEET_TIMES, sum, &e);
     if (s == CRUN_OK)
         return;
     snprintf(why, sizeof(why), "%s: an all-reduce over the job: %s", c->host, e.text);
-    if (!is_own_trouble(s))
-        others_are_unfit(c, why);
+    if (!is_own_fault(s))
+        exit_others_unfit(c, why);
     write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }
 
-static void say_well(const struct check *c, const struct sum_result *sum)
+static void print_success(const struct preflight_run *c,
+                          const struct allreduce_result *sum)
 {
     char reach[64] = "";
 
@@ -186,11 +187,11 @@ static void say_well(const struct check *c, const struct sum_result *sum)
         stderr,
         "preflight: %sall-reduce of 1 MiB over %u rank%s (%s): %.2f ms, %.2f GB/s\n",
         reach, c->env.size, text_plural(c->env.size), sum->backend, sum->ms,
-        sum->ms > 0 ? SUM_BYTES / sum->ms / 1e6 : 0);
+        sum->ms > 0 ? ALLREDUCE_CHECK_BYTES / sum->ms / 1e6 : 0);
 }
 
-/* For a connection with each node at once; the program's limit stays as it is. */
-static void raise_nofile(void)
+/* For a connection to each node; the limit of the worker's program does not change. */
+static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
 
@@ -200,38 +201,37 @@ static void raise_nofile(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static _Noreturn void check_all(unsigned patience)
+static _Noreturn void run_checks(unsigned patience)
 {
-    struct check c = { .patience = patience, .begin_ms = clock_ms() };
-    struct sum_result sum = { 0 };
+    struct preflight_run c = { .patience = patience, .begin_ms = clock_ms() };
+    struct allreduce_result sum = { 0 };
     struct err e;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     gethostname(c.host, sizeof(c.host) - 1);
     alarm(whole_s(patience));
-    raise_nofile();
+    raise_descriptor_limit();
     if (environment_read(&c.env, &e) != CRUN_OK) {
         write_error_file(PREFLIGHT_NO_VERDICT, 0, e.text);
         _exit(EXIT_FAILURE);
     }
     if (c.env.nodes > 1)
-        check_reach(&c);
-    check_sum(&c, &sum);
+        check_connectivity(&c);
+    check_allreduce(&c, &sum);
     if (c.env.rank == 0)
-        say_well(&c, &sum);
+        print_success(&c, &sum);
     _exit(EXIT_SUCCESS);
 }
 
-/* -- the worker ----------------------------------------------------------------------
- */
+/* -- the worker ---------------------------------------------------------------- */
 
-/* Its alarm sees to that; but what is held by a driver takes no notice of it. */
-static bool ends_in_time(pid_t child, unsigned patience)
+/* The child's alarm ends it, unless a driver holds it in the kernel. */
+static bool checks_end_in_time(pid_t child, unsigned patience)
 {
     uint64_t until = clock_ms() + 1000ull * (whole_s(patience) + ALARM_S), now;
     struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, child, 0u),
                           .events = POLLIN };
-    bool over = end.fd < 0; /* an old kernel: the alarm has to do */
+    bool over = end.fd < 0; /* an old kernel: rely on the alarm */
 
     while (!over && (now = clock_ms()) < until)
         over = poll(&end, 1, (int)(until - now)) > 0;
@@ -240,10 +240,10 @@ static bool ends_in_time(pid_t child, unsigned patience)
     return over;
 }
 
-/* Ends this process if the child does not end well. */
-static void await(pid_t child, unsigned patience)
+/* Exits if the child does not succeed. */
+static void await_checks(pid_t child, unsigned patience)
 {
-    bool over = ends_in_time(child, patience);
+    bool over = checks_end_in_time(child, patience);
     char why[128];
     int status = 0;
 
@@ -263,26 +263,26 @@ static void await(pid_t child, unsigned patience)
     _exit(EX_UNAVAILABLE);
 }
 
-/* By which a program is asked for a checkpoint: it has nothing to save yet. */
-static const int asks[] = { SIGUSR1, SIGUSR2 };
-#define ASKS (sizeof(asks) / sizeof(asks[0]))
+/* The signals that ask a program for a checkpoint: there is nothing to save yet. */
+static const int checkpoint_signals[] = { SIGUSR1, SIGUSR2 };
+#define CHECKPOINT_SIGNALS (sizeof(checkpoint_signals) / sizeof(checkpoint_signals[0]))
 
-static void heed_no_asks(struct sigaction old[ASKS])
+static void ignore_checkpoint_signals(struct sigaction old[CHECKPOINT_SIGNALS])
 {
     const struct sigaction ignore = { .sa_handler = SIG_IGN };
 
-    for (size_t i = 0; i < ASKS; i++)
-        sigaction(asks[i], &ignore, &old[i]);
+    for (size_t i = 0; i < CHECKPOINT_SIGNALS; i++)
+        sigaction(checkpoint_signals[i], &ignore, &old[i]);
 }
 
-static void heed_asks(const struct sigaction old[ASKS])
+static void restore_checkpoint_signals(const struct sigaction old[CHECKPOINT_SIGNALS])
 {
-    for (size_t i = 0; i < ASKS; i++)
-        sigaction(asks[i], &old[i], NULL);
+    for (size_t i = 0; i < CHECKPOINT_SIGNALS; i++)
+        sigaction(checkpoint_signals[i], &old[i], NULL);
 }
 
-/* crun reports it as it does where there is no preflight. */
-static int not_executed(int errnum)
+/* crun reports it in the same words as without a preflight. */
+static int fail_exec(int errnum)
 {
     char why[128];
 
@@ -291,8 +291,8 @@ static int not_executed(int errnum)
     return EXIT_NOT_EXECUTED;
 }
 
-/* By hand: which flag it was, if any. */
-static int usage(const char *flag)
+/* For users who run it by hand; flag may be NULL. */
+static int print_preflight_usage(const char *flag)
 {
     bool asked = flag && (strcmp(flag, "--help") == 0 || strcmp(flag, "-h") == 0);
 
@@ -308,21 +308,21 @@ static int usage(const char *flag)
 int main(int argc, char **argv)
 {
     unsigned patience = patience_s();
-    struct sigaction old[ASKS];
+    struct sigaction old[CHECKPOINT_SIGNALS];
     pid_t child;
 
     if (argc < 2 || argv[1][0] == '-')
-        return usage(argv[1]);
-    heed_no_asks(old);
+        return print_preflight_usage(argv[1]);
+    ignore_checkpoint_signals(old);
     child = fork();
     if (child < 0) {
         write_error_file(PREFLIGHT_NO_VERDICT, errno, strerror(errno));
         return EX_OSERR;
     }
     if (child == 0)
-        check_all(patience);
-    await(child, patience);
-    heed_asks(old);
+        run_checks(patience);
+    await_checks(child, patience);
+    restore_checkpoint_signals(old);
     execv(argv[1], argv + 1);
-    return not_executed(errno);
+    return fail_exec(errno);
 }

@@ -7,33 +7,35 @@
 
 #include "rendezvous/base/xalloc.h"
 
-static char at(const char *letters, unsigned nodes, unsigned from, unsigned to)
+static char link_between(const char *letters, unsigned nodes, unsigned from,
+                         unsigned to)
 {
     return letters[(size_t)from * nodes + to];
 }
 
-static bool is_silent(const char *letters, unsigned nodes, unsigned node)
+static bool is_unknown(const char *letters, unsigned nodes, unsigned node)
 {
-    return at(letters, nodes, node, node) == VERDICT_SILENT;
+    return link_between(letters, nodes, node, node) == LINK_UNKNOWN;
 }
 
 /* In either direction. */
 static bool is_broken(const char *letters, unsigned nodes, unsigned a, unsigned b)
 {
-    return a != b && (at(letters, nodes, a, b) != VERDICT_REACHED ||
-                      at(letters, nodes, b, a) != VERDICT_REACHED);
+    return a != b && (link_between(letters, nodes, a, b) != LINK_REACHED ||
+                      link_between(letters, nodes, b, a) != LINK_REACHED);
 }
 
 static bool is_connected(char letter)
 {
-    return letter == VERDICT_REACHED || letter == VERDICT_STUCK;
+    return letter == LINK_REACHED || letter == LINK_STUCK;
 }
 
-/* They are connected, both ways, and yet it is broken. */
+/* Connected in both directions, but data does not arrive. */
 static bool is_stuck(const char *letters, unsigned nodes, unsigned a, unsigned b)
 {
-    return is_broken(letters, nodes, a, b) && is_connected(at(letters, nodes, a, b)) &&
-           is_connected(at(letters, nodes, b, a));
+    return is_broken(letters, nodes, a, b) &&
+           is_connected(link_between(letters, nodes, a, b)) &&
+           is_connected(link_between(letters, nodes, b, a));
 }
 
 static void count_troubles(const char *letters, unsigned nodes, unsigned *troubles)
@@ -46,18 +48,18 @@ static void count_troubles(const char *letters, unsigned nodes, unsigned *troubl
             }
 }
 
-static bool hears_enough(const char *letters, unsigned nodes)
+static bool has_enough_rows(const char *letters, unsigned nodes)
 {
     unsigned silent = 0;
 
     for (unsigned node = 1; node < nodes; node++)
-        silent += is_silent(letters, nodes, node);
+        silent += is_unknown(letters, nodes, node);
     return 2 * silent <= nodes;
 }
 
-/* The one that goes: others need not mind it any more. */
-static void let_go(const char *letters, unsigned nodes, unsigned node, bool *unfit,
-                   unsigned *troubles)
+/* Its links no longer count for the other nodes. */
+static void mark_unfit(const char *letters, unsigned nodes, unsigned node, bool *unfit,
+                       unsigned *troubles)
 {
     unfit[node] = true;
     troubles[node] = 0;
@@ -66,12 +68,12 @@ static void let_go(const char *letters, unsigned nodes, unsigned node, bool *unf
             troubles[other]--;
 }
 
-void verdict_find(const char *letters, unsigned nodes, bool *unfit)
+void node_verdict_find_unfit(const char *letters, unsigned nodes, bool *unfit)
 {
     unsigned *troubles = xcalloc(nodes, sizeof(*troubles)), worst;
 
     memset(unfit, 0, nodes * sizeof(*unfit));
-    if (hears_enough(letters, nodes)) {
+    if (has_enough_rows(letters, nodes)) {
         count_troubles(letters, nodes, troubles);
         for (;;) {
             worst = 0;
@@ -79,7 +81,7 @@ void verdict_find(const char *letters, unsigned nodes, bool *unfit)
                 worst = troubles[node] >= troubles[worst] ? node : worst;
             if (!troubles[worst])
                 break;
-            let_go(letters, nodes, worst, unfit, troubles);
+            mark_unfit(letters, nodes, worst, unfit, troubles);
         }
     } else {
         unfit[0] = true;
@@ -87,24 +89,25 @@ void verdict_find(const char *letters, unsigned nodes, bool *unfit)
     free(troubles);
 }
 
-struct reason {
+struct verdict_reason {
     const char *letters;
     unsigned nodes, node;
-    verdict_name_fn *name;
+    node_name_fn *name;
     const void *arg;
     char *buf;
     size_t size, used;
 };
 
-static void add(struct reason *r, const char *before, const char *text)
+static void reason_add_text(struct verdict_reason *r, const char *before,
+                            const char *text)
 {
     if (r->used < r->size)
         r->used += (size_t)snprintf(r->buf + r->used, r->size - r->used, "%s%s", before,
                                     text);
 }
 
-/* "begin a, b": with whom it is stuck, or has no connection. */
-static void add_nodes(struct reason *r, bool stuck, const char *begin)
+/* "begin a, b": the nodes with a stuck link, or without a connection. */
+static void reason_add_nodes(struct verdict_reason *r, bool stuck, const char *begin)
 {
     const char *before = r->used ? "; " : "";
     char text[64];
@@ -115,22 +118,23 @@ static void add_nodes(struct reason *r, bool stuck, const char *begin)
             is_stuck(r->letters, r->nodes, r->node, other) != stuck)
             continue;
         if (!any)
-            add(r, before, begin);
-        add(r, any ? ", " : " ", r->name(r->arg, other, text, sizeof(text)));
+            reason_add_text(r, before, begin);
+        reason_add_text(r, any ? ", " : " ",
+                        r->name(r->arg, other, text, sizeof(text)));
         any = true;
     }
 }
 
-char *verdict_reason(const char *letters, unsigned nodes, unsigned node,
-                     verdict_name_fn *name, const void *arg, char *buf, size_t size)
+char *node_verdict_reason(const char *letters, unsigned nodes, unsigned node,
+                          node_name_fn *name, const void *arg, char *buf, size_t size)
 {
-    struct reason r = { letters, nodes, node, name, arg, buf, size, 0 };
+    struct verdict_reason r = { letters, nodes, node, name, arg, buf, size, 0 };
 
-    if (is_silent(letters, nodes, node)) {
-        snprintf(buf, size, "has said nothing");
+    if (is_unknown(letters, nodes, node)) {
+        snprintf(buf, size, "has not answered");
         return buf;
     }
-    add_nodes(&r, false, "has no connection with");
-    add_nodes(&r, true, "loses large packets (MTU?) to or from");
+    reason_add_nodes(&r, false, "has no connection with");
+    reason_add_nodes(&r, true, "loses large packets (MTU?) to or from");
     return buf;
 }

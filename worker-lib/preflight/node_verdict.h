@@ -6,28 +6,28 @@
 #include <stddef.h>
 
 /*
- * Which nodes reach which: a row for each node with a letter for each other one. A node
- * that has said nothing has a row of VERDICT_SILENT.
+ * The links between nodes: a matrix with a letter for the link from each node (row) to
+ * each other one. A node that has not answered has a row of LINK_UNKNOWN.
  */
-enum verdict_letter {
-    VERDICT_REACHED = '+',
-    VERDICT_UNREACHED = '-',
-    VERDICT_STUCK = '~', /* connected, but what is sent does not all arrive */
-    VERDICT_SILENT = '?',
+enum link_state {
+    LINK_REACHED = '+',
+    LINK_UNREACHED = '-',
+    LINK_STUCK = '~', /* connected, but not all data arrives */
+    LINK_UNKNOWN = '?',
 };
 
 /*
- * Which nodes are to go, so that those that remain reach each other: one after the
- * other the node that most others have trouble with, the later one where two have as
- * much. Node 0, by which all of them are heard, goes if it hears of fewer than half.
+ * Finds the nodes to remove so that the others reach each other: repeatedly the node
+ * with the most broken links, of equal ones the later. If fewer than half of the nodes
+ * have answered node 0, which collects the rows, node 0 is unfit.
  */
-void verdict_find(const char *letters, unsigned nodes, bool *unfit);
+void node_verdict_find_unfit(const char *letters, unsigned nodes, bool *unfit);
 
-/* Why that node goes: "has no connection with a, b; loses large packets (MTU?) to or
- * from c". Returns buf. */
-typedef const char *verdict_name_fn(const void *arg, unsigned node, char *buf,
-                                    size_t size);
-char *verdict_reason(const char *letters, unsigned nodes, unsigned node,
-                     verdict_name_fn *name, const void *arg, char *buf, size_t size);
+/* The reason why a node is unfit: "has no connection with a, b; loses large packets
+ * (MTU?) to or from c". Returns buf. */
+typedef const char *node_name_fn(const void *arg, unsigned node, char *buf,
+                                 size_t size);
+char *node_verdict_reason(const char *letters, unsigned nodes, unsigned node,
+                          node_name_fn *name, const void *arg, char *buf, size_t size);
 
 #endif

@@ -183,7 +183,7 @@ static crun_status ddp_alloc_own(crun_ddp *ddp)
                : s;
 }
 
-static struct state_part whole_part(const struct ddp_parameter *p, float *arena,
+static struct state_part arena_part(const struct ddp_parameter *p, float *arena,
                                     struct state_range *range)
 {
     *range = (struct state_range){ 0, p->count, arena + p->at };
@@ -210,10 +210,10 @@ static crun_status ddp_describe_state(crun_ddp *ddp)
         return fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
                     ddp->parameters);
     for (unsigned i = 0; i < ddp->parameters; i++, n++)
-        ddp->state.part[n] = whole_part(&ddp->parameter[i], values,
+        ddp->state.part[n] = arena_part(&ddp->parameter[i], values,
                                         &ddp->state.range[n]);
     for (unsigned i = 0; i < ddp->buffers; i++, n++)
-        ddp->state.part[n] = whole_part(&ddp->buffer[i], buffers, &ddp->state.range[n]);
+        ddp->state.part[n] = arena_part(&ddp->buffer[i], buffers, &ddp->state.range[n]);
     return CRUN_OK;
 }
 

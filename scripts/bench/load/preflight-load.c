@@ -35,19 +35,19 @@ static struct {
 struct node {
     pthread_t thread;
     unsigned number;
-    enum reach_result result;
+    enum connectivity_result result;
     char why[200];
 };
 
-/* In the place of contact_all. */
-void __wrap_contact_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
-                        unsigned self, uint64_t until_ms, char *letters);
-void __wrap_contact_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
-                        unsigned self, uint64_t until_ms, char *letters)
+/* In the place of link_probe_all. */
+void __wrap_link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
+                           unsigned self, uint64_t until_ms, char *letters);
+void __wrap_link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
+                           unsigned self, uint64_t until_ms, char *letters)
 {
     (void)self, (void)until_ms;
     for (unsigned i = 0; i < count; i++)
-        letters[i] = *addresses[i] ? VERDICT_REACHED : VERDICT_UNREACHED;
+        letters[i] = *addresses[i] ? LINK_REACHED : LINK_UNREACHED;
 }
 
 static void *live(void *arg)
@@ -56,7 +56,7 @@ static void *live(void *arg)
     const struct environment env = {
         .rank = n->number, .size = load.nodes, .node = n->number, .nodes = load.nodes
     };
-    struct reach r = { .env = &env, .patience_ms = PATIENCE_MS };
+    struct connectivity r = { .env = &env, .patience_ms = PATIENCE_MS };
     struct err e;
 
     if (store_client_open(&r.store, "127.0.0.1", load.port, clock_ms() + PATIENCE_MS,
@@ -66,7 +66,7 @@ static void *live(void *arg)
     }
     pthread_barrier_wait(&load.all);
     r.begin_ms = clock_ms();
-    n->result = reach_find(&r, n->why, sizeof(n->why));
+    n->result = connectivity_check(&r, n->why, sizeof(n->why));
     pthread_barrier_wait(&load.all);
     store_client_close(r.store);
     return NULL;
@@ -106,7 +106,7 @@ static void measure(unsigned nodes)
     printf("%5u nodes: %8.1f ms\n", nodes, (double)(clock_us() - begin_us) / 1e3);
     for (unsigned i = 0; i < nodes; i++) {
         pthread_join(node[i].thread, NULL);
-        if (node[i].result != REACH_ALL)
+        if (node[i].result != CONNECTIVITY_COMPLETE)
             fprintf(stderr, "preflight-load: node %u: %s\n", i, node[i].why);
     }
     store_server_destroy(server);

@@ -80,8 +80,8 @@ static void look(struct kernel *k, size_t begin, size_t count)
         for (int p = 0; p < c->size; p++)
             memcpy(k->out + ((size_t)p * k->count + begin) * item, in[p], bytes);
     else
-        reduce(k->out + begin * item, in, (unsigned)c->size, count, types[k->type],
-               ops[k->op], (unsigned)c->size);
+        reduce_inputs(k->out + begin * item, in, (unsigned)c->size, count,
+                      types[k->type], ops[k->op], (unsigned)c->size);
 }
 
 static void run_collective(struct kernel *k)

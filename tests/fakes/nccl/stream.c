@@ -370,7 +370,7 @@ static void run_division(void *arg)
     struct division *d = arg;
     const void *in[] = { d->memory };
 
-    reduce(d->memory, in, 1, d->count, d->type, CRUN_MEAN, d->divisor);
+    reduce_inputs(d->memory, in, 1, d->count, d->type, CRUN_MEAN, d->divisor);
     free(d);
 }
 

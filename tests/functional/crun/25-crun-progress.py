@@ -171,13 +171,13 @@ C_MAIN = """
 int main(void)
 {
     int second = atoi(getenv("RANK"));
-    progress_open();
+    map_progress_page();
     for (uint64_t step = 1;; step++) {
-        progress(1, step, 0.25);
+        report_progress(1, step, 0.25);
         usleep(10000);
         if (second && step == 50)
             pause();
-        progress(4, step, 0.25);
+        report_progress(4, step, 0.25);
         if (!second && step == 51)
             pause();
     }

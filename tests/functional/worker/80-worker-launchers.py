@@ -124,7 +124,7 @@ def mistakes_are_one_line():
             (["--dtype=f8"], '--dtype: "f8" is not f32'),
             (["--min=8", "--max=4"], "--min-bytes is more than --max-bytes"),
             (["--iterations=0"], "--iterations"),
-            (["all_reduce"], '"all_reduce": nothing but flags'),
+            (["all_reduce"], 'unexpected argument "all_reduce"'),
             (["--itterations=3"], "did you mean --iterations")):
         code, out, err = run([BENCH, *flags])
         if code != 2 or out or len(err.splitlines()) != 1 or words not in err:

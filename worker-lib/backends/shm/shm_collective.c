@@ -68,7 +68,8 @@ static void copy(void *to, const void *from, size_t bytes)
 static void reduce_bytes(const struct pass *x, void *out, const void *const *in,
                          size_t bytes)
 {
-    reduce(out, in, x->size, bytes / x->element, x->op->type, x->op->op, x->size);
+    reduce_inputs(out, in, x->size, bytes / x->element, x->op->type, x->op->op,
+                  x->size);
 }
 
 /* -- through slots ------------------------------------------------------------------

@@ -227,8 +227,8 @@ static void reduce_piece(struct plan *plan, size_t from, size_t bytes)
                            ? s->base + (s->window ? from % s->window : from)
                            : plan->own + from;
     }
-    reduce(plan->result + from, t->inputs, plan->size, bytes / item, plan->op->type,
-           plan->op->op, plan->size);
+    reduce_inputs(plan->result + from, t->inputs, plan->size, bytes / item,
+                  plan->op->type, plan->op->op, plan->size);
 }
 
 static bool all_have_come(const struct plan *plan, size_t end)

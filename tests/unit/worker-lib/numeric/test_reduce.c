@@ -207,9 +207,9 @@ START_TEST(sums_of_halves_are_rounded_once)
     const void *in[3] = { a, b, b };
     uint16_t out[1];
 
-    reduce(out, in, 3, 1, CRUN_F16, CRUN_SUM, 1);
+    reduce_inputs(out, in, 3, 1, CRUN_F16, CRUN_SUM, 1);
     ck_assert_uint_eq(out[0], 0x6801);
-    reduce(out, in, 3, 1, CRUN_F16, CRUN_MEAN, 2);
+    reduce_inputs(out, in, 3, 1, CRUN_F16, CRUN_MEAN, 2);
     ck_assert_uint_eq(out[0], 0x6401);
 }
 END_TEST
@@ -219,9 +219,9 @@ START_TEST(a_nan_survives_and_the_later_of_equals_wins)
     float x[4] = { NAN, 1, 0.0f, 3 }, y[4] = { 1, NAN, -0.0f, 2 }, out[4];
     const void *in[2] = { x, y };
 
-    reduce(out, in, 2, 4, CRUN_F32, CRUN_MIN, 1);
+    reduce_inputs(out, in, 2, 4, CRUN_F32, CRUN_MIN, 1);
     ck_assert(isnan(out[0]) && isnan(out[1]) && signbit(out[2]) && out[3] == 2);
-    reduce(out, in, 2, 4, CRUN_F32, CRUN_MAX, 1);
+    reduce_inputs(out, in, 2, 4, CRUN_F32, CRUN_MAX, 1);
     ck_assert(isnan(out[0]) && isnan(out[1]) && signbit(out[2]) && out[3] == 3);
 }
 END_TEST
@@ -231,11 +231,11 @@ START_TEST(integers_wrap_around)
     int32_t x[3] = { INT32_MAX, INT32_MIN, -7 }, y[3] = { 1, -1, 0 }, out[3];
     const void *in[2] = { x, y };
 
-    reduce(out, in, 2, 3, CRUN_I32, CRUN_SUM, 1);
+    reduce_inputs(out, in, 2, 3, CRUN_I32, CRUN_SUM, 1);
     ck_assert(out[0] == INT32_MIN && out[1] == INT32_MAX);
-    reduce(out, in, 2, 3, CRUN_I32, CRUN_MEAN, 2);
+    reduce_inputs(out, in, 2, 3, CRUN_I32, CRUN_MEAN, 2);
     ck_assert_int_eq(out[2], -3);
-    reduce(out, in, 2, 3, CRUN_I32, CRUN_MIN, 1);
+    reduce_inputs(out, in, 2, 3, CRUN_I32, CRUN_MIN, 1);
     ck_assert(out[0] == 1 && out[1] == INT32_MIN && out[2] == -7);
 }
 END_TEST
@@ -293,7 +293,7 @@ START_TEST(halves_come_back_and_nothing_else_is_one)
     ck_assert_int_eq(crun_widen(back, half, 3, CRUN_BF16), CRUN_OK);
     ck_assert_mem_eq(back, from, sizeof(from));
     ck_assert_int_eq(crun_narrow(half, from, 3, CRUN_I32), CRUN_BAD_ARGUMENT);
-    ck_assert_str_eq(crun_error_text(), "i32 is not a type of 16 bits: bf16 or f16");
+    ck_assert_str_eq(crun_error_text(), "i32 is not bf16 or f16");
     ck_assert_int_eq(crun_widen(back, half, 3, CRUN_F32), CRUN_BAD_ARGUMENT);
 }
 END_TEST

@@ -84,7 +84,7 @@ START_TEST(who_goes)
     char text[9] = "";
 
     ck_assert_uint_eq(strlen(cases[_i].letters), cases[_i].nodes * cases[_i].nodes);
-    verdict_find(cases[_i].letters, cases[_i].nodes, unfit);
+    node_verdict_find_unfit(cases[_i].letters, cases[_i].nodes, unfit);
     for (unsigned i = 0; i < cases[_i].nodes; i++)
         text[i] = unfit[i] ? '1' : '0';
     ck_assert_msg(strcmp(text, cases[_i].unfit) == 0, "%s: %s", cases[_i].what, text);
@@ -109,26 +109,27 @@ START_TEST(why)
                         "++++";
     char text[80], small[16];
 
-    ck_assert_str_eq(verdict_reason(letters, 4, 0, name, "n", text, sizeof(text)),
+    ck_assert_str_eq(node_verdict_reason(letters, 4, 0, name, "n", text, sizeof(text)),
                      "has no connection with n1, n3");
-    ck_assert_str_eq(verdict_reason(letters, 4, 2, name, "n", text, sizeof(text)),
+    ck_assert_str_eq(node_verdict_reason(letters, 4, 2, name, "n", text, sizeof(text)),
                      "has no connection with n3");
-    ck_assert_str_eq(verdict_reason(letters, 4, 3, name, "n", text, sizeof(text)),
-                     "has said nothing");
-    ck_assert_str_eq(verdict_reason(stuck, 4, 2, name, "n", text, sizeof(text)),
+    ck_assert_str_eq(node_verdict_reason(letters, 4, 3, name, "n", text, sizeof(text)),
+                     "has not answered");
+    ck_assert_str_eq(node_verdict_reason(stuck, 4, 2, name, "n", text, sizeof(text)),
                      "has no connection with n1; "
                      "loses large packets (MTU?) to or from n0");
-    ck_assert_str_eq(verdict_reason(stuck, 4, 3, name, "n", text, sizeof(text)),
+    ck_assert_str_eq(node_verdict_reason(stuck, 4, 3, name, "n", text, sizeof(text)),
                      "has no connection with n0");
-    ck_assert_str_eq(verdict_reason(letters, 4, 0, name, "n", small, sizeof(small)),
-                     "has no connecti");
+    ck_assert_str_eq(
+        node_verdict_reason(letters, 4, 0, name, "n", small, sizeof(small)),
+        "has no connecti");
 }
 END_TEST
 
 static void hear_a_verdict_without_a_reason(struct team_member *m)
 {
     const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
-    const struct reach r = {
+    const struct connectivity r = {
         .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 1000
     };
     const bool unfit[] = { false, true };
@@ -138,8 +139,8 @@ static void hear_a_verdict_without_a_reason(struct team_member *m)
                                       sizeof(unfit), clock_ms() + TEAM_DEADLINE_MS,
                                       &m->e),
                      CRUN_OK);
-    ck_assert_int_eq(reach_find(&r, text, sizeof(text)), REACH_UNFIT);
-    ck_assert_str_eq(text, "node 1 is said to be at fault");
+    ck_assert_int_eq(connectivity_check(&r, text, sizeof(text)), CONNECTIVITY_UNFIT);
+    ck_assert_str_eq(text, "node 1 is reported to be at fault");
 }
 
 START_TEST(a_verdict_without_a_reason)
@@ -155,26 +156,27 @@ END_TEST
 #define SILENT 1
 
 /* Ranks are nodes here, of one worker each. */
-static struct reach of_node(const struct team_member *m, struct environment *env)
+static struct connectivity of_node(const struct team_member *m, struct environment *env)
 {
     *env = (struct environment){ .rank = m->team.rank,
                                  .size = m->team.size,
                                  .node = m->team.rank,
                                  .nodes = m->team.size };
-    return (struct reach){ .env = env,
-                           .store = m->team.store,
-                           .begin_ms = clock_ms(),
-                           .patience_ms = PATIENCE_MS };
+    return (struct connectivity){ .env = env,
+                                  .store = m->team.store,
+                                  .begin_ms = clock_ms(),
+                                  .patience_ms = PATIENCE_MS };
 }
 
 static void find_all(struct team_member *m)
 {
     struct environment env;
-    struct reach r = of_node(m, &env);
+    struct connectivity r = of_node(m, &env);
     char text[200] = "";
 
     r.patience_ms = TEAM_DEADLINE_MS;
-    ck_assert_msg(reach_find(&r, text, sizeof(text)) == REACH_ALL, "%s", text);
+    ck_assert_msg(connectivity_check(&r, text, sizeof(text)) == CONNECTIVITY_COMPLETE,
+                  "%s", text);
 }
 
 START_TEST(all_reach_each_other)
@@ -187,13 +189,14 @@ END_TEST
 static void find_one_silent(struct team_member *m)
 {
     struct environment env;
-    struct reach r = of_node(m, &env);
+    struct connectivity r = of_node(m, &env);
     char text[200] = "";
 
     if (m->team.rank == SILENT)
         return;
-    ck_assert_int_eq(reach_find(&r, text, sizeof(text)), REACH_OTHERS);
-    ck_assert_str_eq(text, "node 1 has said nothing");
+    ck_assert_int_eq(connectivity_check(&r, text, sizeof(text)),
+                     CONNECTIVITY_OTHERS_UNFIT);
+    ck_assert_str_eq(text, "node 1 has not answered");
 }
 
 START_TEST(one_that_is_silent_makes_nobody_unheard_who_comes_after_it)
@@ -227,7 +230,7 @@ static void put_longest_address(struct team_member *m, unsigned node)
 static void give_longest_addresses(struct team_member *m)
 {
     const uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
-    const char row[LONGEST_NODES] = { VERDICT_REACHED, VERDICT_REACHED };
+    const char row[LONGEST_NODES] = { LINK_REACHED, LINK_REACHED };
     char lines[LONGEST_NODES * NET_TEXT_SIZE], expected[sizeof(lines)];
     size_t size = sizeof(lines);
     struct place place;
@@ -256,16 +259,16 @@ static void judge_longest_addresses(struct team_member *m)
     struct environment env = { .size = LONGEST_NODES,
                                .node = JUDGE,
                                .nodes = LONGEST_NODES };
-    const struct reach r = { .env = &env,
-                             .store = m->team.store,
-                             .begin_ms = clock_ms(),
-                             .patience_ms = PATIENCE_MS };
+    const struct connectivity r = { .env = &env,
+                                    .store = m->team.store,
+                                    .begin_ms = clock_ms(),
+                                    .patience_ms = PATIENCE_MS };
     char text[200];
 
     if (m->team.rank != 0)
         give_longest_addresses(m);
     else
-        (void)reach_find(&r, text, sizeof(text));
+        (void)connectivity_check(&r, text, sizeof(text));
 }
 
 START_TEST(addresses_of_the_greatest_length_are_collected)
@@ -311,29 +314,29 @@ static int listen_deaf(char *text, bool closed)
 static void call_all(uint64_t patience_ms, const char *expected)
 {
     static char addresses[HOSTS][NET_TEXT_SIZE];
-    struct contact_host *host[HOSTS] = { NULL };
+    struct link_listener *host[HOSTS] = { NULL };
     char letters[HOSTS + 1] = "";
     int deaf = -1;
     struct err e;
 
     for (unsigned i = 0; i < HOSTS; i++) {
-        if (expected[i] == VERDICT_UNREACHED) {
+        if (expected[i] == LINK_UNREACHED) {
             listen_deaf(addresses[i], true);
-        } else if (expected[i] == VERDICT_STUCK) {
+        } else if (expected[i] == LINK_STUCK) {
             deaf = listen_deaf(addresses[i], false);
         } else {
-            host[i] = contact_host_start(here(), &e);
+            host[i] = link_listener_start(here(), &e);
             ck_assert_msg(host[i] != NULL, "%s", e.text);
-            contact_host_address(host[i], addresses[i], NET_TEXT_SIZE);
+            link_listener_address(host[i], addresses[i], NET_TEXT_SIZE);
         }
     }
-    memset(letters, VERDICT_UNREACHED, HOSTS);
-    letters[0] = VERDICT_REACHED; /* itself */
-    contact_all((const char(*)[NET_TEXT_SIZE])addresses, HOSTS, 0,
-                clock_ms() + patience_ms, letters);
+    memset(letters, LINK_UNREACHED, HOSTS);
+    letters[0] = LINK_REACHED; /* itself */
+    link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, HOSTS, 0,
+                   clock_ms() + patience_ms, letters);
     ck_assert_str_eq(letters, expected);
     for (unsigned i = 0; i < HOSTS; i++)
-        contact_host_stop(host[i]);
+        link_listener_stop(host[i]);
     if (deaf >= 0)
         close(deaf);
 }
@@ -342,9 +345,9 @@ START_TEST(who_answers_who_does_not_and_who_is_not_there)
 {
     char expected[HOSTS + 1] = "";
 
-    memset(expected, VERDICT_REACHED, HOSTS);
-    expected[STUCK] = VERDICT_STUCK;
-    expected[REFUSES] = VERDICT_UNREACHED;
+    memset(expected, LINK_REACHED, HOSTS);
+    expected[STUCK] = LINK_STUCK;
+    expected[REFUSES] = LINK_UNREACHED;
     call_all(2000, expected);
 }
 END_TEST
@@ -354,7 +357,7 @@ START_TEST(there_are_fewer_descriptors_than_nodes)
     struct rlimit files;
     char expected[HOSTS + 1] = "";
 
-    memset(expected, VERDICT_REACHED, HOSTS);
+    memset(expected, LINK_REACHED, HOSTS);
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = HOSTS * 3; /* for the hosts themselves */
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
