@@ -33,8 +33,7 @@ struct local_workers {
     struct gpu_monitor *gpus; /* NULL: none */
 };
 
-/* Call it before this process has any thread. Fini in any case; zeroed memory is fine.
- */
+/* Call it before this process has any thread. Fini in any case; zeroed is fine. */
 int local_workers_init(struct local_workers *w, struct loop *loop,
                        const struct config *config,
                        const struct local_workers_calls *calls,

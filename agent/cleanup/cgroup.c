@@ -107,7 +107,7 @@ bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size
 
 /* -- small files ---------------------------------------------------------------- */
 
-static bool write_file(int dir, const char *name, const char *text)
+static bool write_group_file(int dir, const char *name, const char *text)
 {
     int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
     bool written = fd >= 0 && write(fd, text, strlen(text)) > 0;
@@ -118,7 +118,7 @@ static bool write_file(int dir, const char *name, const char *text)
 }
 
 /* The number after `key` at the start of a line. */
-static bool find_value(const char *text, const char *key, uint64_t *value)
+static bool find_keyed_value(const char *text, const char *key, uint64_t *value)
 {
     size_t len = strlen(key);
 
@@ -364,7 +364,7 @@ static void kill_each(int dir)
 
 void cgroup_kill(const struct cgroup *g)
 {
-    if (g->dir >= 0 && !write_file(g->dir, "cgroup.kill", "1"))
+    if (g->dir >= 0 && !write_group_file(g->dir, "cgroup.kill", "1"))
         kill_each(g->dir);
 }
 
@@ -391,7 +391,7 @@ bool cgroup_populated(const struct cgroup *g)
 
     if (g->dir < 0 || fd_read_file(g->dir, "cgroup.events", text, sizeof(text)) < 0)
         return false;
-    return find_value(text, "populated", &populated) && populated != 0;
+    return find_keyed_value(text, "populated", &populated) && populated != 0;
 }
 
 int cgroup_watch(const struct cgroup *g)
@@ -409,6 +409,6 @@ uint64_t cgroup_oom_kills(const struct cgroup *g)
     /* without a memory controller of its own, the parent counts for it */
     if (fd_read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
         fd_read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
-        find_value(text, "oom_kill", &kills);
+        find_keyed_value(text, "oom_kill", &kills);
     return kills;
 }

@@ -24,9 +24,7 @@
 #define NAME_SIZE 48
 #define ENVIRONMENT_MAX (4u << 20)
 #define ENVIRONMENT_STEP (64u << 10)
-#define ROUNDS                                                                         \
-    100 /* a killed process may just have started another, and takes a moment to end   \
-         */
+#define ROUNDS 100 /* a killed process may just have started another one */
 #define ROUND_US 2000
 
 static void format_lock_name(const char *tag, char name[NAME_SIZE])

@@ -22,7 +22,7 @@
 
 struct gpu_xid {
     uint64_t number, at_ms;
-    bool told;
+    bool reported;
 };
 
 struct monitored_gpu {
@@ -121,9 +121,9 @@ static void report_xids(struct gpu_monitor *c, uint32_t at)
     char what[128];
 
     for (unsigned i = 0; i < g->xids; i++) {
-        if (g->xid[i].told)
+        if (g->xid[i].reported)
             continue;
-        g->xid[i].told = true;
+        g->xid[i].reported = true;
         send_remark_on(c, at, NOTE_XID,
                        describe_xid(g->xid[i].number, "", what, sizeof(what)));
     }
@@ -230,7 +230,7 @@ static void on_xid(struct gpu_monitor *c, const struct gpu_probe_event *t)
 
     for (unsigned i = 0; i < g->xids; i++)
         if (g->xid[i].number == t->xid) {
-            fresh.told = g->xid[i].told;
+            fresh.reported = g->xid[i].reported;
             memmove(&g->xid[i], &g->xid[i + 1], (--g->xids - i) * sizeof(*g->xid));
         }
     if (g->xids == GPU_XIDS_KEPT)
@@ -262,7 +262,7 @@ static void on_probe_death(struct gpu_monitor *c)
     finish_check(c);
 }
 
-static void read_events(struct gpu_monitor *c)
+static void read_probe_events(struct gpu_monitor *c)
 {
     while (c->socket >= 0) {
         struct gpu_probe_event t;
@@ -283,7 +283,7 @@ static void on_probe_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    read_events(arg);
+    read_probe_events(arg);
 }
 
 static void on_read_deadline(void *arg)
@@ -348,7 +348,7 @@ void gpu_monitor_fill_heartbeat(struct gpu_monitor *c, struct msg_heartbeat *pro
     if (!c->driver_hangs)
         sum_up_gpus(c, &progress->gpus);
     write_note(c, progress->note, sizeof(progress->note));
-    if (c->deadline.armed || c->driver_hangs || now < c->requested_ms + GPU_LOOK_MS)
+    if (c->deadline.armed || c->driver_hangs || now < c->requested_ms + GPU_READ_MS)
         return;
     c->requested_ms = now;
     if (gpu_probe_request(c->socket))
@@ -366,7 +366,7 @@ void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
 
     if (!c)
         return;
-    read_events(c);
+    read_probe_events(c);
     if (c->count == 0)
         return;
     g = &c->gpu[f->local_rank % c->count];
@@ -396,7 +396,7 @@ void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
         unsigned kept = 0;
 
         for (unsigned k = 0; k < g->xids; k++)
-            if (!g->xid[k].told)
+            if (!g->xid[k].reported)
                 g->xid[kept++] = g->xid[k];
         g->xids = kept;
     }

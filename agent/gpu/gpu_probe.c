@@ -89,7 +89,7 @@ static struct probe {
 
 /* Sends one packet, from either thread. If the agent does not read any more, it is
  * gone. */
-static void send_event(const struct gpu_probe_event *t)
+static void send_probe_event(const struct gpu_probe_event *t)
 {
     if (send(PROBE_SOCKET, t, sizeof(*t), MSG_NOSIGNAL) < 0 && errno != EINTR)
         _exit(EXIT_SUCCESS);
@@ -105,9 +105,9 @@ static void send_health_of_all(void)
 
         gpu_health_read(&probe.health[i], &probe.nvml, probe.device[i]);
         t.health = probe.health[i];
-        send_event(&t);
+        send_probe_event(&t);
     }
-    send_event(&complete);
+    send_probe_event(&complete);
 }
 
 /* Finds GPU number `at` of the workers among those of the machine. */
@@ -156,7 +156,7 @@ static void send_xid(const struct nvml_event *event)
         if (probe.device[i] == event->device ||
             (*address && strcmp(probe.address[i], address) == 0)) {
             t.at = i;
-            send_event(&t);
+            send_probe_event(&t);
             return;
         }
 }

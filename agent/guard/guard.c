@@ -152,7 +152,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
 /* -- requests ------------------------------------------------------------------- */
 
 /* Only a spawn request, which has descriptors, can fail to be queued. */
-static void send_request(struct guard *g, const struct guard_request *request)
+static void submit_request(struct guard *g, const struct guard_request *request)
 {
     if (guard_requests_put(&g->requests, request, NULL) < 0)
         log_error("cannot send a request to the guard: %s", strerror(errno));
@@ -189,7 +189,7 @@ static void request_signal(struct guard *g, uint32_t local_rank, int signo)
                                      .local_rank = local_rank,
                                      .signo = signo };
 
-    send_request(g, &request);
+    submit_request(g, &request);
 }
 
 void guard_signal_all(struct guard *g, int signo)
@@ -207,7 +207,7 @@ void guard_kill(struct guard *g)
     struct guard_request request = { .type = GUARD_REQUEST_KILL,
                                      .ticket = ++g->last_ticket };
 
-    send_request(g, &request);
+    submit_request(g, &request);
 }
 
 void guard_sweep(struct guard *g, uint32_t grace_ms)
@@ -221,7 +221,7 @@ void guard_sweep(struct guard *g, uint32_t grace_ms)
         g->calls.workers.empty(g->calls.workers.arg);
         return;
     }
-    send_request(g, &request);
+    submit_request(g, &request);
 }
 
 void guard_fence(struct guard *g, const struct fence_terms *terms)
@@ -324,7 +324,7 @@ static void on_request_lost(void *arg, const struct guard_request *request, int 
 }
 
 /* False when there is nothing to read now. */
-static bool read_events(struct guard *g)
+static bool read_guard_events(struct guard *g)
 {
     struct guard_event events[GUARD_EVENTS_PER_PACKET];
     ssize_t n = recv(g->socket, events, sizeof(events), MSG_DONTWAIT);
@@ -345,7 +345,7 @@ static void on_guard_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    read_events(arg);
+    read_guard_events(arg);
 }
 
 /* -- the guard's death ---------------------------------------------------------- */
@@ -454,7 +454,7 @@ static void on_sigchld(void *arg, int signo)
     reap_children(g);
     if (!g->reaped)
         return;
-    while (read_events(g)) /* its last events count */
+    while (read_guard_events(g)) /* its last events count */
         ;
     set_give_up_time(g);
     if (!g->stopped)
@@ -493,7 +493,7 @@ static void sleep_1_ms(void)
 }
 
 /* The guard ends by itself when its socket is closed; if it does not, it is killed. */
-static void wait_for_guard(struct guard *g)
+static void wait_for_guard_end(struct guard *g)
 {
     uint64_t until_ms = clock_ms() + GUARD_END_MS;
     struct pollfd p = { .events = POLLIN };
@@ -541,7 +541,7 @@ void guard_stop(struct guard *g)
         return;
     guard_disconnect(g);
     if (!g->dead)
-        wait_for_guard(g);
+        wait_for_guard_end(g);
     cgroup_close(&g->cgroup);
     status_pages_fini(&g->pages);
     loop_defer(g->loop, free, g); /* a callback of the guard may be on the stack */

@@ -238,7 +238,7 @@ static void on_socket(uint32_t events)
             ;
 }
 
-static void on_sigchld(void)
+static void on_sigchld_readable(void)
 {
     struct signalfd_siginfo info[8];
 
@@ -254,7 +254,7 @@ static void handle_epoll_event(const struct epoll_event *event)
         on_socket(event->events);
         break;
     case TAG_CHILD:
-        on_sigchld();
+        on_sigchld_readable();
         break;
     case TAG_CGROUP: /* only wakes the loop, which checks it at the end of the turn */
         break;

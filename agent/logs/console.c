@@ -81,7 +81,8 @@ static void append_newline(struct console_source *s)
     s->after_return = false;
 }
 
-static void append_text(struct console_source *s, const char *text, size_t size)
+static void append_prefixed_text(struct console_source *s, const char *text,
+                                 size_t size)
 {
     size_t n;
 
@@ -163,8 +164,8 @@ static void write_out(struct console_source *s, const char *data, size_t size)
     erase_status(c);
     if (s->prefix) {
         begin_text(c, s, s->held_size ? *s->held : *data);
-        append_text(s, s->held, s->held_size);
-        append_text(s, data, size);
+        append_prefixed_text(s, s->held, s->held_size);
+        append_prefixed_text(s, data, size);
     } else {
         append_out(c, s->held, s->held_size);
         append_out(c, data, size);

@@ -221,7 +221,7 @@ static void on_writer_news(void *arg)
     for_each_stream(l, resume_stream);
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (find_writer(l, i) && log_writer_has_losses(find_writer(l, i)))
-            arm_if_idle(&l->loss, LOG_LOSS_TOLD_MS);
+            arm_if_idle(&l->loss, LOG_LOSS_REPORT_MS);
 }
 
 /* -- the end of streams --------------------------------------------------------- */

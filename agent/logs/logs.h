@@ -14,18 +14,19 @@ struct logs;
 struct loop;
 
 /*
- * What the workers write: it takes their two streams from pipes or ptys and brings them
- * to files, to the console with or without a prefix, and to the last 64 KiB of standard
- * error that are kept for the failure report.
+ * The output of the workers: reads their two streams from pipes or ptys and writes them
+ * to files, to the console with or without a prefix, and keeps the last 64 KiB of
+ * standard error for the failure report.
  *
  * A worker never blocks or dies because of a full disk, a dead file server, a blocked
- * terminal or a closed pipe: what cannot be kept is dropped, counted, told on standard
- * error, and marked in the file. A disk or a reader that merely is slower than a worker
- * slows it down, as it would without crun, as long as it takes 2 MiB a second.
+ * terminal or a closed pipe: output that cannot be written is dropped, counted,
+ * reported on standard error, and marked in the file. A disk or a reader that is only
+ * slower than a worker slows it down, as it would without crun, as long as it takes 2
+ * MiB a second.
  *
- * Standard output is crun's own, untouched, where nothing needs to see it and crun's is
- * a file or a device. Where both of crun's streams are one terminal, file or pipe, a
- * worker's are one too, and come out in the order they were written.
+ * A worker's standard output is crun's own if no part of crun must see it and crun's is
+ * a file or a device. If both of crun's streams are one terminal, file or pipe, both of
+ * a worker's are one too, and keep their order.
  */
 struct logs_calls {
     /* Both streams of the worker have ended, or were given up (see logs_drain). */

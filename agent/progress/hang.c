@@ -65,7 +65,7 @@ static void advance_time(struct hang *h, uint64_t now_ms)
 {
     uint64_t gap = now_ms > h->observed_at ? now_ms - h->observed_at : 0;
 
-    h->time += gap > HANG_STALL_MS ? HANG_LOOK_MS : gap;
+    h->time += gap > HANG_STALL_MS ? HANG_READ_MS : gap;
     h->observed_at = now_ms;
 }
 

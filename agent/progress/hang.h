@@ -27,7 +27,7 @@
  * since its start, if another worker of this node has written.
  *
  * Time without observations (this process was stopped, the machine slept) does not
- * count: see HANG_LOOK_MS.
+ * count: see HANG_READ_MS.
  */
 #define HANG_NONE UINT32_MAX
 

@@ -98,10 +98,10 @@ static void sample_step_rate(struct progress_monitor *w)
  * sampled in the same phase. */
 static uint64_t next_reading_ms(void)
 {
-    return clock_ms() + HANG_LOOK_MS + (uint64_t)rand() % (HANG_LOOK_MS / 4);
+    return clock_ms() + HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
 }
 
-static void arm_timer(struct progress_monitor *w)
+static void arm_page_timer(struct progress_monitor *w)
 {
     uint64_t next = next_reading_ms(), deadline = hang_deadline(w->hang);
 
@@ -156,7 +156,7 @@ static void sample_stragglers(struct progress_monitor *w)
     w->straggler = local_rank;
 }
 
-static void on_timer(void *arg)
+static void on_page_timer(void *arg)
 {
     struct progress_monitor *w = arg;
 
@@ -165,7 +165,7 @@ static void on_timer(void *arg)
     sample_stragglers(w);
     report_hang(w);
     if (w->pages) /* a callback may have ended the monitoring */
-        arm_timer(w);
+        arm_page_timer(w);
 }
 
 /* -- heartbeats ----------------------------------------------------------------- */
@@ -224,7 +224,7 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *w,
         read_pages(w);
         update_heartbeat(w);
         if (!w->timer.armed)
-            arm_timer(w);
+            arm_page_timer(w);
     }
     *progress = w->progress;
 }
@@ -258,7 +258,7 @@ static void finish_checkpoint_request(struct progress_monitor *w)
 static void on_checkpoint_timer(void *arg)
 {
     struct progress_monitor *w = arg;
-    uint64_t now = clock_ms(), next = now + CHECKPOINT_LOOK_MS;
+    uint64_t now = clock_ms(), next = now + CHECKPOINT_READ_MS;
 
     read_pages(w);
     if (now >= w->checkpoint_until_ms || all_saved(w))
@@ -335,12 +335,12 @@ void progress_monitor_report_ranks(struct progress_monitor *w)
         return;
     w->ranks_reported = true;
     read_pages(w);
-    for (uint32_t i = 0; i < w->pages->count && i < HANG_RANKS_TOLD; i++)
+    for (uint32_t i = 0; i < w->pages->count && i < HANG_RANKS_REPORTED; i++)
         send_rank_state(w, i);
-    if (w->pages->count <= HANG_RANKS_TOLD)
+    if (w->pages->count <= HANG_RANKS_REPORTED)
         return;
     snprintf(text, sizeof(text), "and %" PRIu32 " more ranks of this node",
-             w->pages->count - HANG_RANKS_TOLD);
+             w->pages->count - HANG_RANKS_REPORTED);
     send_remark(w, NOTE_RANK, text);
 }
 
@@ -357,7 +357,7 @@ progress_monitor_create(struct loop *loop, const struct config *config,
     w->observation = xcalloc(config->workers, sizeof(*w->observation));
     w->hang = hang_create(config->workers);
     w->stragglers = stragglers_create(config->workers);
-    loop_timer_init(&w->timer, loop, on_timer, w);
+    loop_timer_init(&w->timer, loop, on_page_timer, w);
     loop_timer_init(&w->checkpoint_timer, loop, on_checkpoint_timer, w);
     return w;
 }
@@ -394,7 +394,7 @@ void progress_monitor_begin(struct progress_monitor *w, struct group *group,
     memset(w->observation, 0, w->config->workers * sizeof(*w->observation));
     hang_begin(w->hang, &rule, start->world_size > w->config->workers, clock_ms());
     stragglers_begin(w->stragglers);
-    arm_timer(w);
+    arm_page_timer(w);
 }
 
 void progress_monitor_end(struct progress_monitor *w)

@@ -21,7 +21,7 @@ void job_messages_destroy(struct job_messages *s); /* NULL is fine */
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,
                          uint64_t epoch);
 
-/* Why the epoch stops: once for each, and not if the final report will tell it. */
+/* Why the epoch stops: once for each, unless the final report covers it. */
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch);
 
@@ -32,7 +32,7 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
 /* They have stopped. */
 void job_messages_stopped(struct job_messages *s);
 
-/* This node has joined: tells it if it is a spare. */
+/* This node has joined, perhaps as a spare. */
 void job_messages_joined(struct job_messages *s, const struct msg_joined *joined);
 
 /* Which nodes are missing, after five seconds and then every thirty. Nodes that were

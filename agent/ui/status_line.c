@@ -43,7 +43,7 @@ static void cut_to_columns(char *text, unsigned columns)
         }
 }
 
-static void draw_line(struct status_line *f, char *line)
+static void draw_status_line(struct status_line *f, char *line)
 {
     cut_to_columns(line, terminal_columns() - 1);
     if (*line || f->shown)
@@ -51,7 +51,7 @@ static void draw_line(struct status_line *f, char *line)
     f->shown = *line != '\0';
 }
 
-static void redraw(void *arg)
+static void redraw_status_line(void *arg)
 {
     struct status_line *f = arg;
     char line[TEXT_MAX] = "";
@@ -60,7 +60,7 @@ static void redraw(void *arg)
         memcpy(line, f->urgent, sizeof(line));
     else
         f->calls.status(f->calls.arg, line, sizeof(line));
-    draw_line(f, line);
+    draw_status_line(f, line);
     loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
 }
 
@@ -68,7 +68,7 @@ void status_line_set_urgent(struct status_line *f, const char *text)
 {
     snprintf(f->urgent, sizeof(f->urgent), "%s", text);
     if (f->console)
-        redraw(f);
+        redraw_status_line(f);
 }
 
 /* Whether standard error is a terminal that can erase a line. */
@@ -85,7 +85,7 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
     struct status_line *f = xcalloc(1, sizeof(*f));
 
     f->calls = *calls;
-    loop_timer_init(&f->redraw_timer, loop, redraw, f);
+    loop_timer_init(&f->redraw_timer, loop, redraw_status_line, f);
     if (can_erase_lines()) {
         f->console = console;
         loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
@@ -103,7 +103,7 @@ void status_line_destroy(struct status_line *f)
     if (!f)
         return;
     if (f->console)
-        draw_line(f, (char[]){ "" });
+        draw_status_line(f, (char[]){ "" });
     loop_timer_fini(&f->redraw_timer);
     free(f);
 }

@@ -17,12 +17,12 @@
 #include "rendezvous/registry/job.h"
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
-#define SAID_LINES 20
+#define REPORT_LINES 20
 
-/* -- in words ------------------------------------------------------------------- */
+/* -- descriptions --------------------------------------------------------------- */
 
-/* How a worker ended, whatever it said. */
-static char *failure_end(const struct failure *f, char *buf, size_t size)
+/* How a worker ended: its exit code or signal. */
+static char *format_end(const struct failure *f, char *buf, size_t size)
 {
     const char *name = sigabbrev_np(f->code);
 
@@ -43,7 +43,7 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
         if (*f->what)
             snprintf(buf, size, "%s", f->what);
         else
-            failure_end(f, buf, size);
+            format_end(f, buf, size);
         break;
     case FAILURE_EXEC:
         snprintf(buf, size, "could not be started: %s",
@@ -61,7 +61,7 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
     return buf;
 }
 
-/* The list is made of exit codes as crun's own would be: "2,137". */
+/* The list holds exit codes as crun's own would be: "2,137". */
 bool failure_is_final(const struct failure *f, const struct job_config *job)
 {
     const char *at = job->no_restart_on;
@@ -80,8 +80,8 @@ bool failure_is_final(const struct failure *f, const struct job_config *job)
 
 /* -- error files ---------------------------------------------------------------- */
 
-/* The whole file as text, or NULL. A symbolic link is not followed. */
-static char *read_file(const char *path)
+/* The whole file as text, or NULL. Does not follow a symbolic link. */
+static char *read_error_file(const char *path)
 {
     int fd = *path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     char *text;
@@ -94,15 +94,15 @@ static char *read_file(const char *path)
     return text;
 }
 
-static const char *text_of(const cJSON *o, const char *name)
+static const char *get_json_text(const cJSON *o, const char *name)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
 
     return text ? text : "";
 }
 
-/* The end of a long text says most: cut at the front, on a line. */
-static void keep_end(char *out, size_t size, const char *text)
+/* The end of a long text matters most: cuts the front, at a line. */
+static void copy_end(char *out, size_t size, const char *text)
 {
     size_t len = strlen(text);
     const char *start = len < size ? text : text + len - (size - 1);
@@ -111,28 +111,29 @@ static void keep_end(char *out, size_t size, const char *text)
     snprintf(out, size, "%s", line && line > text && line[1] ? line + 1 : start);
 }
 
-/* {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}} or {"message": ...}
- */
+/* Either form: {"message": {"message": ..., "extraInfo": ...}} or {"message": ...}. */
 static bool read_message(const cJSON *root, struct error_file *t)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
     const cJSON *time = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
     const cJSON *extra;
-    const char *words;
+    const char *error;
 
     if (cJSON_IsString(message)) {
-        keep_end(t->said, sizeof(t->said), message->valuestring);
+        copy_end(t->said, sizeof(t->said), message->valuestring);
         t->time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
         return true;
     }
     if (!cJSON_IsObject(message))
         return false;
     extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
-    t->time_ms = strtoull(text_of(extra, "timestamp"), NULL, 10) * 1000;
-    words = text_of(message, "message");
-    snprintf(t->message, sizeof(t->message), "%.*s", (int)strcspn(words, "\n"), words);
-    keep_end(t->said, sizeof(t->said),
-             *text_of(extra, "py_callstack") ? text_of(extra, "py_callstack") : words);
+    t->time_ms = strtoull(get_json_text(extra, "timestamp"), NULL, 10) * 1000;
+    error = get_json_text(message, "message");
+    snprintf(t->message, sizeof(t->message), "%.*s", (int)strcspn(error, "\n"), error);
+    copy_end(t->said, sizeof(t->said),
+             *get_json_text(extra, "py_callstack")
+                 ? get_json_text(extra, "py_callstack")
+                 : error);
     return true;
 }
 
@@ -154,7 +155,7 @@ static void read_verdict(const cJSON *root, struct error_file *file)
 
 bool failure_read_error_file(const char *path, struct error_file *file)
 {
-    char *raw = read_file(path);
+    char *raw = read_error_file(path);
     cJSON *root = raw ? cJSON_Parse(raw) : NULL;
     bool understood;
 
@@ -173,15 +174,15 @@ void failure_describe_end(struct failure *f, const char *message)
 
     if (*f->what)
         return;
-    snprintf(f->what, sizeof(f->what), "%s%s%s", failure_end(f, end, sizeof(end)),
+    snprintf(f->what, sizeof(f->what), "%s%s%s", format_end(f, end, sizeof(end)),
              *message ? ": " : "", message);
 }
 
 /* What the worker called its error, or how it ended. */
-static const char *own_words(const struct failure *f)
+static const char *find_own_message(const struct failure *f)
 {
     char end[64];
-    size_t length = strlen(failure_end(f, end, sizeof(end)));
+    size_t length = strlen(format_end(f, end, sizeof(end)));
 
     if ((f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL) &&
         strncmp(f->what, end, length) == 0 && strncmp(f->what + length, ": ", 2) == 0)
@@ -207,7 +208,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     char *text, seconds[32];
     FILE *out;
 
-    cJSON_AddStringToObject(message, "message", own_words(f));
+    cJSON_AddStringToObject(message, "message", find_own_message(f));
     extra = cJSON_AddObjectToObject(message, "extraInfo");
     cJSON_AddStringToObject(extra, "py_callstack", f->said);
     snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
@@ -239,19 +240,19 @@ void failure_list_clear(struct failure_list *l)
 
 /* -- the report ----------------------------------------------------------------- */
 
-struct style {
+struct report_style {
     const char *bold, *red, *dim, *off;
 };
 
-static struct style style_of(bool colour)
+static struct report_style choose_style(bool colour)
 {
     if (colour)
-        return (struct style){ "\033[1m", "\033[31m", "\033[2m", "\033[0m" };
-    return (struct style){ "", "", "", "" };
+        return (struct report_style){ "\033[1m", "\033[31m", "\033[2m", "\033[0m" };
+    return (struct report_style){ "", "", "", "" };
 }
 
-/* What a program wrote may hold anything: nothing of it may steer the terminal. */
-static void print_plain(FILE *out, const char *text, size_t len)
+/* A program's output must not control the terminal. */
+static void print_printable(FILE *out, const char *text, size_t len)
 {
     for (size_t i = 0, n; i < len; i += n) {
         unsigned char c = (unsigned char)text[i];
@@ -265,9 +266,9 @@ static void print_plain(FILE *out, const char *text, size_t len)
     }
 }
 
-/* The last lines of what it said, each behind a bar. */
-static void print_said(FILE *out, const struct style *st, const char *label,
-                       const char *said, unsigned most)
+/* Prints the last lines, each after a bar. */
+static void print_last_lines(FILE *out, const struct report_style *st,
+                             const char *label, const char *said, unsigned most)
 {
     const char *start = said + strlen(said);
     unsigned lines = 0;
@@ -283,7 +284,7 @@ static void print_said(FILE *out, const struct style *st, const char *label,
         size_t len = strcspn(start, "\n");
 
         fprintf(out, "  %-14s  %s|%s ", label, st->dim, st->off);
-        print_plain(out, start, len);
+        print_printable(out, start, len);
         fputc('\n', out);
         label = "";
         start += len + (start[len] == '\n');
@@ -292,9 +293,9 @@ static void print_said(FILE *out, const struct style *st, const char *label,
     }
 }
 
-/* Those of other nodes, as the rendezvous tells them: HOST RANK WHAT. */
-static void print_elsewhere(FILE *out, const struct failure_report *r,
-                            const char *label)
+/* Prints failures of other nodes, which the rendezvous lists as HOST RANK WHAT. */
+static void print_failures_elsewhere(FILE *out, const struct failure_report *r,
+                                     const char *label)
 {
     size_t length;
 
@@ -307,17 +308,17 @@ static void print_elsewhere(FILE *out, const struct failure_report *r,
             (host == strlen(r->own_host) && strncmp(at, r->own_host, host) == 0))
             continue;
         fprintf(out, "  %-14s  rank ", label);
-        print_plain(out, at + host + 1, rank);
+        print_printable(out, at + host + 1, rank);
         fputs(" on ", out);
-        print_plain(out, at, host);
+        print_printable(out, at, host);
         fputs(": ", out);
-        print_plain(out, at + host + rank + 2, length - host - rank - 2);
+        print_printable(out, at + host + rank + 2, length - host - rank - 2);
         fputc('\n', out);
         label = "";
     }
 }
 
-static void print_others(FILE *out, const struct failure_report *r)
+static void print_later_failures(FILE *out, const struct failure_report *r)
 {
     const struct failure *root = &r->done->failure;
     const char *label = "afterwards";
@@ -330,16 +331,16 @@ static void print_others(FILE *out, const struct failure_report *r)
             continue;
         fprintf(out, "  %-14s  rank %" PRIu32 ": ", label, f->rank);
         failure_what(f, what, sizeof(what));
-        print_plain(out, what, strlen(what));
+        print_printable(out, what, strlen(what));
         if (f->wall_ms > root->wall_ms)
             fprintf(out, ", %.1f s later", (double)(f->wall_ms - root->wall_ms) / 1000);
         fputc('\n', out);
         label = "";
     }
-    print_elsewhere(out, r, label);
+    print_failures_elsewhere(out, r, label);
 }
 
-static void print_first(FILE *out, const struct failure_report *r)
+static void print_first_failure(FILE *out, const struct failure_report *r)
 {
     const struct failure *f = &r->done->failure;
     char when[32], age[32];
@@ -361,28 +362,28 @@ static void print_first(FILE *out, const struct failure_report *r)
 void failure_print_report(const struct failure_report *r, FILE *out)
 {
     const struct failure *f = &r->done->failure;
-    struct style st = style_of(r->colour);
+    struct report_style st = choose_style(r->colour);
     int code = job_exit_code(f);
     char what[600];
 
     fprintf(out, "%scrun: %s has failed: %s", st.bold, r->job, st.red);
-    print_plain(out, r->done->text, strlen(r->done->text));
+    print_printable(out, r->done->text, strlen(r->done->text));
     fprintf(out, "%s\n\n", st.off);
-    print_first(out, r);
+    print_first_failure(out, r);
     failure_what(f, what, sizeof(what));
     fprintf(out, "  %-14s  ", "what");
-    print_plain(out, what, strlen(what));
+    print_printable(out, what, strlen(what));
     fputc('\n', out);
     if (f->kind == FAILURE_HANG) /* what all ranks did */
-        print_said(out, &st, "the ranks", f->said, UINT_MAX);
+        print_last_lines(out, &st, "the ranks", f->said, UINT_MAX);
     else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
-        print_said(out, &st, "it said", f->said, SAID_LINES);
-    print_others(out, r);
+        print_last_lines(out, &st, "it said", f->said, REPORT_LINES);
+    print_later_failures(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
             r->done->restarts, r->done->max_restarts);
     if (*f->log) {
         fprintf(out, "  %-14s  ", "log");
-        print_plain(out, f->log, strlen(f->log));
+        print_printable(out, f->log, strlen(f->log));
         fprintf(out, "%s%s%s\n", strcmp(f->host, r->own_host) ? "   (on " : "",
                 strcmp(f->host, r->own_host) ? f->host : "",
                 strcmp(f->host, r->own_host) ? ")" : "");

@@ -25,7 +25,7 @@ struct variables {
     char *text;
     size_t used, size;
     size_t start[VARIABLES_MAX];
-    unsigned count_entries;
+    unsigned string_list_length;
 };
 
 /* The names used so far: an open hash table of entries, at most half full. */
@@ -52,12 +52,12 @@ static void put_variable(struct variables *o, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(o->text + o->used, length, fmt, args);
     va_end(args);
-    o->start[o->count_entries++] = o->used;
+    o->start[o->string_list_length++] = o->used;
     o->used += length;
 }
 
 /* The value of a variable, or NULL. */
-static const char *find_value(const char *const *base, const char *name)
+static const char *find_variable(const char *const *base, const char *name)
 {
     size_t length = strlen(name);
 
@@ -71,8 +71,8 @@ static const char *find_value(const char *const *base, const char *name)
 static void put_virtual_local_rank(struct variables *o, uint32_t local_rank,
                                    const char *const *base)
 {
-    const char *hip = find_value(base, "HIP_VISIBLE_DEVICES");
-    const char *list = hip && *hip ? hip : find_value(base, "CUDA_VISIBLE_DEVICES");
+    const char *hip = find_variable(base, "HIP_VISIBLE_DEVICES");
+    const char *list = hip && *hip ? hip : find_variable(base, "CUDA_VISIBLE_DEVICES");
     char device[256];
 
     gpu_devices_visible_entry(list, local_rank, device, sizeof(device));
@@ -131,9 +131,9 @@ static void put_job(struct variables *o, const struct worker_env_inputs *f)
 static void put_defaults(struct variables *o, const struct worker_env_inputs *f,
                          const char *const *base)
 {
-    if (!find_value(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+    if (!find_variable(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
         put_variable(o, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-    if (f->config->workers > 1 && !find_value(base, "OMP_NUM_THREADS"))
+    if (f->config->workers > 1 && !find_variable(base, "OMP_NUM_THREADS"))
         put_variable(o, "OMP_NUM_THREADS=1");
 }
 
@@ -152,7 +152,7 @@ static bool add_name(struct name_set *n, const char *entry)
     return true;
 }
 
-static size_t count_entries(const char *const *list)
+static size_t string_list_length(const char *const *list)
 {
     size_t n = 0;
 
@@ -176,7 +176,7 @@ static void names_init(struct name_set *n, size_t entries)
 static const char **merge_environments(const struct variables *o,
                                        const char *const *base)
 {
-    size_t slots = o->count_entries + count_entries(base) + 1, used = 0;
+    size_t slots = o->string_list_length + string_list_length(base) + 1, used = 0;
     const char **env = xmalloc(slots * sizeof(*env) + o->used);
     char *text = memcpy((char *)(env + slots), o->text, o->used);
     struct name_set names;
@@ -185,7 +185,7 @@ static const char **merge_environments(const struct variables *o,
     (void)add_name(
         &names,
         "CRUN_PROGRESS="); /* the page of an outer crun is not for our workers */
-    for (unsigned i = 0; i < o->count_entries; i++) {
+    for (unsigned i = 0; i < o->string_list_length; i++) {
         env[used++] = text + o->start[i];
         (void)add_name(&names, text + o->start[i]);
     }
@@ -200,7 +200,7 @@ static const char **merge_environments(const struct variables *o,
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base)
 {
-    struct variables own = { .count_entries = 0 };
+    struct variables own = { .string_list_length = 0 };
     const char **env;
 
     put_ranks(&own, f, base);
@@ -264,7 +264,7 @@ static size_t substitute_local_rank(const char *text, const char *value, char *o
 const char **worker_env_argv(const struct worker_env_inputs *f)
 {
     const char *const *from = f->config->argv;
-    size_t n = count_entries(from), bytes = 0;
+    size_t n = string_list_length(from), bytes = 0;
     const char **argv;
     char local_rank[16], *text;
 

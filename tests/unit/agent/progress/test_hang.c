@@ -67,7 +67,7 @@ static double found_after(double seconds, uint32_t *who)
     for (*who = look(); *who == HANG_NONE && now_ms < until_ms; *who = look()) {
         uint64_t deadline = hang_deadline(h);
 
-        now_ms += HANG_LOOK_MS;
+        now_ms += HANG_READ_MS;
         if (deadline < now_ms)
             now_ms = deadline;
     }
