@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * crund: the rendezvous as a daemon of its own, for any number of jobs. This file is
- * its command line, its signals and its last words; the rest is server.c.
+ * its command line, its signals and its messages; the rest is server.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -15,15 +15,15 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/limits.h"
-#include "rendezvous/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/base/fd.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
@@ -120,7 +120,7 @@ static void set_limits(void)
     (void)!setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Tell a service manager that is waiting for it. */
+/* Tell the service manager, if there is one. */
 static void notify_ready(void)
 {
     static const char ready[] = "READY=1";
@@ -165,7 +165,7 @@ static void watch_signals(struct daemon *d)
 
     loop_on_signal(d->loop, SIGTERM, on_signal, d);
     loop_on_signal(d->loop, SIGINT, on_signal, d);
-    /* under nohup it stays ignored */
+    /* nohup has it ignored */
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
         loop_on_signal(d->loop, SIGHUP, on_signal, d);
 }
@@ -235,7 +235,7 @@ static int run_daemon(const struct crund_options *o)
     }
     announce_daemon(server, o);
     loop_run(d.loop);
-    /* a second signal does not wait for the disk */
+    /* a second signal ends it at once, without waiting for the disk */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     server_shut(server);

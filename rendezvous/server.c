@@ -24,14 +24,14 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/limits.h"
-#include "rendezvous/net/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/net/conn.h"
 #include "rendezvous/journal/disk.h"
+#include "rendezvous/limits.h"
+#include "rendezvous/net/conn.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/registry/registry.h"
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * The only place that asks for the time. Decisions use clock_ms: it counts suspends
- * and nobody can set it. The wall clock is for people to read and decides nothing.
+ * The only place that reads a clock. Decisions use clock_ms: it counts the time that
+ * the machine is suspended, and cannot be set. The wall clock is for display alone.
  */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
@@ -18,7 +18,7 @@ uint64_t clock_wall_ms(void);
 /* "14:03:22.118", local time. Returns buf. */
 char *clock_format_time(uint64_t wall_ms, char *buf, size_t size);
 
-/* "0.4 s", "42 min", "1 h 12 m": a duration as a person says it. Returns buf. */
+/* "0.4 s", "42 min", "1 h 12 m": a duration for people. Returns buf. */
 char *clock_format_duration(uint64_t ms, char *buf, size_t size);
 
 #endif

@@ -5,9 +5,9 @@
 /*
  * What went wrong. A function that can fail for a reason outside the program takes a
  * `struct err *` (never NULL) as its last argument, fills it and returns -1. The text
- * is for a person: it is added to on the way up and shown once, by the caller that
- * decides what to do about it. No code reads the text: what a caller decides by is the
- * code, whose values the part of the program that sets it defines.
+ * is for a person: callers add to it, and the caller that decides what to do shows it
+ * once. No code reads the text: a caller decides by the code, whose values are defined
+ * where it is set.
  */
 struct err {
     int code;      /* 0: there is only the text */

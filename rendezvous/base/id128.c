@@ -11,7 +11,7 @@ struct id128 id128_random(void)
 {
     struct id128 id;
 
-    /* 16 bytes come whole or not at all, and never fail once the machine is up */
+    /* so few bytes come whole, and the call cannot fail once the machine has started */
     if (getrandom(id.byte, sizeof(id.byte), 0) != (ssize_t)sizeof(id.byte))
         abort();
     return id;

@@ -10,14 +10,14 @@
  * What a program says about itself, on standard error, one line each:
  * "crund: message" for people, or one JSON object a line. Messages are lower case,
  * without a full stop, values last (rank=3 pid=411). Bytes that are not printable
- * are escaped, so that nothing a peer sends can steer a terminal.
+ * are escaped: a text that a peer sends must not control the terminal.
  */
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVEL_COUNT };
 enum log_format { LOG_TEXT, LOG_JSON };
 
 void log_init(const char *program, enum log_level level, enum log_format format);
 
-/* Send finished lines to `sink` instead of standard error; NULL puts it back. */
+/* Give finished lines to `sink`, not to standard error; NULL undoes it. */
 void log_set_sink(void (*sink)(void *arg, enum log_level level, const char *line),
                   void *arg);
 

@@ -13,8 +13,8 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * libevent's clock stands still while the machine is suspended, ours does not. So no
- * timer sleeps longer than this before it looks at our clock again.
+ * libevent's clock stops while the machine is suspended, clock_ms does not. So no timer
+ * sleeps longer than this before it reads clock_ms again.
  */
 #define NAP_MS_MAX 5000
 
@@ -24,7 +24,7 @@ struct deferred {
 };
 
 struct turn_end {
-    void (*work)(void *arg); /* NULL: taken out while the list was being walked */
+    void (*work)(void *arg); /* NULL: removed while the list was walked */
     void *arg;
 };
 
@@ -48,7 +48,7 @@ struct loop {
     struct signal_handler signal[NSIG];
 };
 
-/* Nothing to do: that the wait is over is all there is to say. */
+/* The event loop returns, which is all that is wanted. */
 static void on_wait_over(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -88,7 +88,7 @@ static void loop_run_turn_end(struct loop *loop)
 {
     size_t kept = 0;
 
-    /* by index and count read anew: work may add and take out */
+    /* by index, and the count is read each time: work may add and remove work */
     for (size_t i = 0; i < loop->turn_end_count; i++)
         if (loop->turn_end[i].work)
             loop->turn_end[i].work(loop->turn_end[i].arg);
@@ -100,7 +100,7 @@ static void loop_run_turn_end(struct loop *loop)
 
 static void loop_run_deferred(struct loop *loop)
 {
-    /* a destroyed object may defer what it owned: that goes in the same sweep */
+    /* a destroyed object may defer what it owned, which is destroyed here too */
     for (size_t i = 0; i < loop->deferred_count; i++) {
         struct deferred d = loop->deferred[i];
 
@@ -207,8 +207,7 @@ void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void 
     }
 }
 
-/* Sleep towards at_ms; libevent rounds and its clock is coarse: on_timer looks again.
- */
+/* Sleep until about at_ms: libevent's clock is coarse, and on_timer looks again. */
 static void loop_timer_sleep(struct loop_timer *t, uint64_t now_ms)
 {
     uint64_t nap_ms = t->at_ms > now_ms ? t->at_ms - now_ms : 0;
@@ -233,7 +232,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         return;
     }
     t->armed = false;
-    t->fn(t->arg); /* may arm, fini or free the timer: nothing may follow */
+    t->fn(t->arg); /* last: it may arm, finish or free the timer */
 }
 
 void loop_timer_init(struct loop_timer *t, struct loop *loop, void (*fn)(void *),
@@ -252,7 +251,7 @@ void loop_timer_fini(struct loop_timer *t)
 
 void loop_timer_arm(struct loop_timer *t, uint64_t at_ms)
 {
-    /* what is asked for already needs no system call and no clock */
+    /* it is armed for that time already: no system call, no clock */
     if (t->armed && t->at_ms == at_ms)
         return;
     t->armed = true;

@@ -9,17 +9,17 @@ struct event_base;
 struct loop;
 
 /*
- * The event loop of a program: libevent, plus the three things libevent leaves to its
- * users. A turn is one pass over everything that was ready. Callbacks never free what
- * may be in use further up their stack: they defer it to the end of the turn.
+ * The event loop of a program: libevent, with turns, deferred frees and timers. A turn
+ * is one pass over everything that was ready. A callback never frees what may be in use
+ * further up its stack: it defers that to the end of the turn.
  */
 struct loop *loop_create(void);
 void loop_destroy(struct loop *loop); /* NULL is fine */
 struct event_base *loop_base(struct loop *loop);
 
 /*
- * Run turns until loop_stop. What was left to be done for a turn's end since the last
- * one is done first, before anything is waited for.
+ * Run turns until loop_stop. Work for the end of a turn that has come up since the last
+ * one is done before the first wait.
  */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
@@ -30,8 +30,8 @@ void loop_turn(struct loop *loop, uint64_t wait_ms);
 void loop_defer(struct loop *loop, void (*destroy)(void *object), void *object);
 
 /*
- * Work for the end of every turn, in the order of adding: what many callbacks of one
- * turn leave to be done once (sync the journal, then flush connections).
+ * Work for the end of every turn, in the order in which it was added: for what many
+ * callbacks of one turn need once (sync the journal, then flush connections).
  */
 void loop_on_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
@@ -40,7 +40,8 @@ void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *arg, int signo),
                     void *arg);
 
-/* A one-shot timer. Embed it; loop_timer_init once; fini before its memory goes. */
+/* A one-shot timer, to be embedded. loop_timer_fini comes before its memory is freed.
+ */
 struct loop_timer {
     struct event *event;
     void (*fn)(void *arg);

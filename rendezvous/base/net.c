@@ -20,7 +20,7 @@
 
 #define ADDRESSES_SHOWN_SIZE 200
 
-/* An address without its port, in the one form that compares: v4-mapped v6 is v4. */
+/* An address without its port, in a form to compare: v4-mapped v6 is v4. */
 struct net_host {
     int family;
     size_t size;
@@ -166,7 +166,8 @@ static bool family_is_supported(int family)
     return fd >= 0;
 }
 
-/* No host: every address of this machine, with one socket where v6 takes v4 as well. */
+/* No host: every address of this machine. The socket for v6 takes v4 too, so it comes
+ * first. */
 static size_t list_any_addresses(uint16_t port, struct net_addr *list, size_t max)
 {
     size_t n = 0;
@@ -244,7 +245,7 @@ static bool ifaddr_is_inet(const struct ifaddrs *i)
            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
-/* "10.0.0.1, 192.168.1.5": what a person would name, so neither loopback nor links */
+/* "10.0.0.1, 192.168.1.5": neither loopback nor link-local addresses */
 static void list_own_addresses(char *text, size_t size)
 {
     struct ifaddrs *all = NULL;
@@ -301,7 +302,7 @@ int net_listen(const struct net_addr *addr, int backlog, struct err *e)
     int fd = open_socket(addr), errnum;
 
     if (fd >= 0) {
-        /* a daemon that starts again need not wait for its own old connections */
+        /* or a restarted daemon would have to wait for its old connections to expire */
         set_socket_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
         if (addr->sa.ss_family == AF_INET6)
             set_socket_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -411,19 +412,11 @@ bool net_is_loopback(const struct net_addr *addr)
            memcmp(h.byte, &in6addr_loopback, sizeof(in6addr_loopback)) == 0;
 }
 
-bool net_is_any(const struct net_addr *addr)
-{
-    static const uint8_t zero[16];
-    struct net_host h = net_host_of(addr);
-
-    return h.size > 0 && memcmp(h.byte, zero, h.size) == 0;
-}
-
 bool net_same_host(const struct net_addr *a, const struct net_addr *b)
 {
     struct net_host x = net_host_of(a), y = net_host_of(b);
 
-    /* a link-local address may come without the interface it belongs to */
+    /* a link-local address may come without its interface */
     return x.size > 0 && x.family == y.family &&
            memcmp(x.byte, y.byte, sizeof(x.byte)) == 0 &&
            (x.scope == y.scope || x.scope == 0 || y.scope == 0);
@@ -431,7 +424,7 @@ bool net_same_host(const struct net_addr *a, const struct net_addr *b)
 
 bool net_is_local(const struct net_addr *addr)
 {
-    bool found = net_is_loopback(addr); /* all of 127/8, though one address is listed */
+    bool found = net_is_loopback(addr); /* all of 127/8; only one address is listed */
     struct ifaddrs *all = NULL;
 
     if (found || getifaddrs(&all) < 0)
@@ -448,7 +441,7 @@ bool net_is_local(const struct net_addr *addr)
     return found;
 }
 
-/* The scope stays out of it, as net_same_host may ignore it. */
+/* Without the scope, which net_same_host may ignore. */
 uint64_t net_hash_host(const struct net_addr *addr)
 {
     struct net_host h = net_host_of(addr);

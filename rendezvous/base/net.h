@@ -27,11 +27,12 @@ struct net_addr {
 int net_split(const char *text, int default_port, char *host, size_t host_size,
               uint16_t *port, struct err *e) MUST_CHECK;
 
-/* All addresses of a name or number, numeric ones without asking a resolver. Blocks. */
+/* All addresses of a name or a number. Blocks, but not for a number. */
 int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
                 size_t *count, struct err *e) MUST_CHECK;
 
-/* A socket listening on addr, or -1. "port in use" names the holder where it can. */
+/* A socket that listens on addr, or -1. The error names the process that has the port,
+ * if /proc tells. */
 int net_listen(const struct net_addr *addr, int backlog, struct err *e) MUST_CHECK;
 
 /* A socket whose connection to addr is under way (EINPROGRESS), or -1. */
@@ -51,7 +52,6 @@ char *net_format_host(const struct net_addr *addr, char *buf, size_t size);
 char *net_format(const struct net_addr *addr, char *buf, size_t size);
 
 bool net_is_loopback(const struct net_addr *addr);
-bool net_is_any(const struct net_addr *addr);
 /* Same host, ports apart; v4-mapped v6 equals v4. */
 bool net_same_host(const struct net_addr *a, const struct net_addr *b);
 /* Whether an interface of this machine has the address. */

@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/xalloc.h"
 
-/* Fewer are letters, not a name. */
+/* Fewer are letters of switches, not a name. */
 #define NAME_LETTERS_MIN 4
 
 #define HELP_WIDTH 80
@@ -22,8 +22,8 @@ struct opt_parser {
     void *target;
     char **argv;
     int argc;
-    int next;   /* the first word of argv not looked at yet */
-    int *words; /* indices of those that are no flags */
+    int next;   /* the first word of argv that is still to be parsed */
+    int *words; /* indices of the words that are no flags */
     int word_count;
 };
 
@@ -144,7 +144,7 @@ static int apply_opt(struct opt_parser *p, const struct opt *o, const char *valu
     return 0;
 }
 
-/* The value of o that is the next word. */
+/* The value of o is the next word. */
 static int apply_next_word(struct opt_parser *p, const struct opt *o, struct err *e)
 {
     if (p->next == p->argc)
@@ -167,8 +167,8 @@ static int parse_long_flag(struct opt_parser *p, const char *typed, struct err *
     return apply_next_word(p, o, e);
 }
 
-/* "-nproc-per-node=2" is a name that lacks a dash, though the start of "-rdzv-id=x"
- * would do as a letter with its value. */
+/* "-nproc-per-node=2" is a name that lacks a dash. "-rdzv-id=x" could also be the
+ * letter r with a value. */
 static bool lacks_dash(const struct opt *table, const char *letters)
 {
     size_t length = strcspn(letters, "=");
@@ -180,7 +180,7 @@ static bool lacks_dash(const struct opt *table, const char *letters)
     return false;
 }
 
-/* It may be a name that lacks a dash and has a letter too many. */
+/* It may be a misspelt name that lacks a dash. */
 static int refuse_letter(const struct opt *table, const char *letters, struct err *e)
 {
     size_t length = strcspn(letters, "=");
@@ -256,7 +256,7 @@ static int move_words_back(struct opt_parser *p)
     return p->argc - p->word_count;
 }
 
-/* A switch in the environment: a word, as there is no "given or not given". */
+/* A switch in the environment needs a value, for a variable cannot just be given. */
 static int parse_truth(const char *text, bool *truth, struct err *e)
 {
     static const struct {
@@ -287,13 +287,13 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }
 
-/* These ask a question; a variable of that name says something else. */
+/* No default for --help: a variable CRUN_VERSION means something else. */
 static bool opt_is_question(const struct opt *o)
 {
     return strcmp(o->name, "help") == 0 || strcmp(o->name, "version") == 0;
 }
 
-/* The strongest variable that has something to say about o, and its name; or NULL. */
+/* The value of the strongest variable that is set for o, and its name; or NULL. */
 static const char *find_variable(const struct opt *o, const char *const *prefixes,
                                  char *name, size_t size)
 {
@@ -307,7 +307,7 @@ static const char *find_variable(const struct opt *o, const char *const *prefixe
         for (char *c = candidate; *c; c++)
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         value = getenv(candidate);
-        /* empty is how a shell or a unit file says "not set" */
+        /* a shell or a unit file unsets a variable by an empty value */
         if (value && *value) {
             found = value;
             snprintf(name, size, "%s", candidate);
@@ -448,7 +448,7 @@ int opt_set_int(void *target, const struct opt *o, const char *value, struct err
     return 0;
 }
 
-/* "15", "0.2": milliseconds as a person writes seconds */
+/* "15", "0.2": milliseconds as seconds */
 static const char *format_seconds(long long ms, char *text, size_t size)
 {
     int n = snprintf(text, size, "%lld.%03lld", ms / 1000, ms % 1000);

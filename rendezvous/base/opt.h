@@ -11,7 +11,7 @@
 
 /*
  * Command lines from one table a program: parsing, --help, environment defaults and
- * the manual's list all read it, so they cannot drift apart. Dashes and underscores
+ * the manual's list all read it, so that they agree. Dashes and underscores
  * are the same in long names; unique prefixes are understood; a wrong name gets a
  * suggestion; --name=value and --name value are the same; "--" ends the flags.
  */
@@ -48,7 +48,7 @@ struct opt_rules {
      * (NULL-ended, weakest first; may be NULL). An empty variable counts as not set, a
      * switch's is 1 or 0, and those of --help and --version are not read. */
     const char *const *env_prefixes;
-    bool stop_at_word; /* what follows the first word that is no flag are words */
+    bool stop_at_word; /* all after the first word that is no flag are words */
 };
 
 /* Parse argv[1..] into target. *first_word is the index of the first word in argv
@@ -60,8 +60,8 @@ int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target
 void opt_print(const struct opt *table, FILE *out);
 
 /*
- * Common setters. One that refuses says `"value" is not ...` and what is allowed;
- * opt_parse puts the name of the flag, or of the variable, in front.
+ * Common setters. The error of a setter is `"value" is not ...` and what is allowed;
+ * opt_parse puts the name of the flag or of the variable in front.
  */
 int opt_set_true(void *target, const struct opt *, const char *,
                  struct err *); /* bool */

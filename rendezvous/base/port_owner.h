@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * Who listens on a TCP port of this machine: "4711 (crund)". False where /proc does
- * not tell, as for another user's process. Reads all of /proc: for error messages only.
+ * The process that listens on a TCP port of this machine: "4711 (crund)". False if
+ * /proc does not tell, as for another user's process. Reads all of /proc: for errors
+ * only.
  */
 bool port_owner_find(uint16_t port, char *text, size_t size);
 

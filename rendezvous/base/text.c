@@ -17,7 +17,7 @@ const char *text_plural(uint64_t n)
 
 /*
  * How a character of two to four bytes begins: the second byte's range keeps out forms
- * longer than needed, the halves of surrogate pairs, and what is beyond U+10FFFF.
+ * longer than needed, surrogates, and all above U+10FFFF.
  */
 static const struct utf8_lead {
     uint8_t first, last;

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * Allocation for programs: never returns NULL, ends the process with one line when
- * memory is gone. Not for the worker library, which must not end its host program.
+ * Allocation for programs: never returns NULL, but ends the process with one line.
+ * Not for the worker library, which must not end its program.
  */
 void *xmalloc(size_t size) __attribute__((malloc));
 void *xcalloc(size_t count, size_t size) __attribute__((malloc));

@@ -46,7 +46,7 @@ void acceptor_pause(struct acceptor *a);
 /* Whether a pause is over, which ends it. */
 bool acceptor_resume(struct acceptor *a, uint64_t now_ms);
 
-/* An entry is its owner's, who removes it before its memory goes. */
+/* An entry is part of its owner, which removes it before it is freed. */
 void acceptor_add(struct acceptor *a, struct acceptor_entry *entry, void *owner);
 void acceptor_remove(struct acceptor *a, struct acceptor_entry *entry);
 /* The owner of the oldest entry, the first to go when room is needed; or NULL. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One control connection. What comes in is cut into frames and handed up; what goes out
- * is queued by conn_send and held until conn_flush says how far it may go. Only the
- * transport table touches the socket.
+ * One control connection. Bytes that arrive are cut into frames for the owner. Messages
+ * of conn_send are queued and leave after the next conn_flush. Only the transport table
+ * touches the socket.
  *
- * A connection ends on its own timer and never from within a call of its owner: whoever
- * finds it broken marks it CONN_OVER and arms the timer for now, so `closed` comes from
- * the loop. Memory goes at the end of that turn. An idle connection holds no buffer
- * space and no armed timer.
+ * A connection ends on its own timer and never from within a call of its owner: a
+ * function that finds it broken sets CONN_OVER and arms the timer for now, so `closed`
+ * comes from the loop. Its memory is freed at the end of that turn. An idle connection
+ * has no buffer space and no armed timer.
  */
 #include "rendezvous/net/conn.h"
 
@@ -24,18 +24,18 @@
 #include <event2/event.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/net/limits.h"
-#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/limits.h"
 
 /*
  * CONNECTING  connect() is under way; nothing is read or written
- * PREFACE     the peer's preface is to come first
+ * PREFACE     waits for the peer's preface
  * OPEN        frames both ways
- * LEAVING     hung up: what is queued goes out, what comes in is thrown away
- * SHUT        all is out and the peer was told so; it is given time to read it
+ * LEAVING     hung up: sends what is queued, discards what arrives
+ * SHUT        all is sent and the socket is shut; the peer has time to read it
  * OVER        broken or finished; `closed` is due, or the owner has destroyed it
  */
 enum conn_state {
@@ -52,7 +52,7 @@ struct conn_transport {
     ssize_t (*read)(struct conn *c, void *data, size_t size);
     /* Takes what it wrote, at most `size`, off the buffer. */
     ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
-    /* Tell the peer that nothing more comes. */
+    /* Tell the peer that no more bytes come. */
     void (*shut)(struct conn *c);
 };
 
@@ -62,18 +62,18 @@ struct conn {
     struct conn_calls calls;
     void (*connected)(void *arg, struct conn *c);
     enum conn_state state;
-    bool destroyed; /* by its owner: not a call more */
-    bool held;      /* a message waits until its owner is ready: nothing is read */
+    bool destroyed; /* by its owner: no more calls */
+    bool held;      /* a message waits until the owner is ready: nothing is read */
     int fd;
     struct event *readable, *writable;
-    struct evbuffer *in; /* less than a frame between turns, or what is held */
+    struct evbuffer *in; /* between turns: less than a frame, or what is held */
     struct evbuffer *out;
     size_t released;         /* how much of out may leave */
-    struct loop_timer timer; /* the earliest of what follows; 0: none */
+    struct loop_timer timer; /* for the earliest of the times below; 0: none */
     uint64_t owner_at;       /* conn_set_deadline */
     uint64_t frame_at;       /* the rest of a frame, the connect, the hang-up */
     uint64_t send_at;        /* any progress in sending */
-    uint64_t resume_at;      /* a look whether the owner is ready; long past */
+    uint64_t resume_at;      /* ask the owner whether it is ready */
     const char *owner_why;
     char *why; /* of the end */
     struct net_addr peer;
@@ -124,7 +124,7 @@ static void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_m
     conn_arm_timer(c);
 }
 
-/* Nothing more happens but `closed`. */
+/* Only `closed` follows. */
 static void conn_end(struct conn *c, const char *why)
 {
     if (c->state == CONN_OVER)
@@ -194,7 +194,7 @@ static void conn_write_released(struct conn *c)
     }
     if (n > 0) {
         c->released -= (size_t)n;
-        if (c->held) /* not now: this may be the end of a turn */
+        if (c->held) /* later: this may be the end of a turn */
             conn_move_deadline(c, &c->resume_at, 1);
     }
     if (c->released == 0) {
@@ -217,7 +217,7 @@ void conn_send(struct conn *c, const struct msg *m)
         return;
     evbuffer_add(c->out, frame, proto_encode(m, frame, sizeof(frame)));
     if (evbuffer_get_length(c->out) > CONTROL_OUT_MAX)
-        conn_end(c, "it takes too little of what is sent to it");
+        conn_end(c, "it reads too little of what is sent to it");
 }
 
 void conn_flush(struct conn *c)
@@ -293,7 +293,7 @@ static size_t conn_take_preface(struct conn *c, const uint8_t *data, size_t size
     return c->state == CONN_OPEN ? n : 0;
 }
 
-/* How many bytes of data are done with. */
+/* Returns how many bytes of data are used. */
 static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
 {
     size_t used = c->state == CONN_PREFACE ? conn_take_preface(c, data, size) : 0;
@@ -404,12 +404,12 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     if (c->owner_at && c->owner_at <= now)
         return c->owner_why;
     if (c->send_at && c->send_at <= now)
-        return "it takes nothing of what is sent to it";
+        return "it reads nothing of what is sent to it";
     if (!c->frame_at || c->frame_at > now)
         return NULL;
     if (c->state == CONN_CONNECTING)
         return "no answer";
-    return "a frame was begun and not finished in time";
+    return "the rest of a frame did not come in time";
 }
 
 static void on_timer(void *arg)
@@ -417,7 +417,7 @@ static void on_timer(void *arg)
     struct conn *c = arg;
     const char *why;
 
-    /* what came while we were late counts */
+    /* bytes that arrived before this late timer count */
     if (c->held && c->resume_at)
         conn_resume(c);
     else if (!c->held && (c->state == CONN_PREFACE || c->state == CONN_OPEN))
@@ -439,7 +439,7 @@ static void on_timer(void *arg)
 
 static void set_socket_options(int fd)
 {
-    /* a dead peer is found out by its lease; these are for those that have none */
+    /* a lease finds out a dead agent; these are for peers without a lease */
     const struct {
         int level, name, value;
     } option[] = {
@@ -448,7 +448,7 @@ static void set_socket_options(int fd)
         { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
         { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
         { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
-        /* what waits is to wait here, where it is counted */
+        /* what waits shall wait in this process, which counts it */
         { IPPROTO_TCP, TCP_NOTSENT_LOWAT, CONTROL_UNSENT_MAX },
     };
 

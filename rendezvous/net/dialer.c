@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "rendezvous/base/limits.h"
-#include "rendezvous/net/limits.h"
-#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/net/resolver.h"
+#include "rendezvous/protocol/limits.h"
 
 struct dialer_endpoint {
     char host[HOST_NAME_MAX_BYTES + 1];
@@ -46,8 +46,8 @@ void dialer_next(struct dialer *d,
                  void (*found)(void *arg, const struct net_addr *addr, const char *why),
                  void *arg)
 {
-    const struct dialer_endpoint
-        *ep = &d->endpoints[d->endpoint_next % d->endpoint_count];
+    const struct dialer_endpoint *ep = d->endpoints +
+                                       d->endpoint_next % d->endpoint_count;
     struct net_addr list[ADDRESSES_PER_NAME_MAX];
     size_t count = 0;
     struct err e;

@@ -38,7 +38,7 @@ struct listener {
     struct loop_timer timer; /* the acceptor's */
 };
 
-/* What people point at a wrong port, by how it begins. */
+/* What often connects to a wrong port, by its first bytes. */
 static const char *describe_bytes(const char *data, size_t size)
 {
     static const struct {
@@ -71,7 +71,7 @@ static void arm_timer(struct listener *l)
         loop_timer_arm(&l->timer, next);
 }
 
-/* Forget it; its socket is the caller's from here on. */
+/* Free it; the socket is the caller's from here on. */
 static int new_conn_release(struct new_conn *c)
 {
     int fd = c->fd;
@@ -147,7 +147,7 @@ static void on_timer(void *arg)
     if (acceptor_resume(&l->acceptor, now))
         event_add(l->event, NULL);
     while ((c = acceptor_late(&l->acceptor, now))) {
-        /* what came while this process was late counts */
+        /* bytes that arrived before this late timer count */
         if (!new_conn_decide(c, true))
             close(new_conn_release(c));
     }

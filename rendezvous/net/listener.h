@@ -13,19 +13,19 @@ struct listener;
 struct loop;
 
 /*
- * A listening socket, and the connections that have not shown yet what they are. It
- * waits for the first bytes of each, without taking them, and hands the socket on.
- * What says nothing by the hello deadline is closed. Running out of descriptors pauses
- * it; it never spins.
+ * A listening socket, and the connections of which it is not known yet what they are.
+ * It waits for the first bytes of each, without taking them, and hands the socket on. A
+ * connection that has sent nothing by the hello deadline is closed. Without descriptors
+ * it pauses.
  */
 struct listener_calls {
-    /* The first bytes say `kind`, none of them taken. The callee owns fd. since_ms is
-     * when it connected. For FRAME_KIND_TLS and FRAME_KIND_UNKNOWN, `first` describes
-     * what it looks like. */
+    /* By its first bytes, which are still to be read, a connection is of this kind. The
+     * callee owns fd. since_ms is when it connected. For FRAME_KIND_TLS and
+     * FRAME_KIND_UNKNOWN, `first` describes the bytes. */
     void (*arrived)(void *arg, int fd, enum frame_kind kind, const char *first,
                     const struct net_addr *peer, uint64_t since_ms);
-    /* Another connection asks to be taken: make room where there is none. False
-     * refuses it. */
+    /* Before a new connection is taken: make room if there is none. False refuses
+     * it. */
     bool (*make_room)(void *arg, const struct net_addr *from);
     void *arg;
 };

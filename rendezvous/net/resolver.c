@@ -14,13 +14,13 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
-#include "rendezvous/net/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/limits.h"
 
-/* What the thread and the loop share; the last one to leave frees it. The thread writes
- * the answer before it raises `ready`, and nothing after. */
+/* What the thread and the loop share; the last of them to release it frees it. The
+ * thread writes the answer before it signals `ready`, and nothing after. */
 struct lookup {
     atomic_int users;
     int ready; /* an eventfd */

@@ -13,20 +13,20 @@ struct resolver;
 
 /*
  * One look-up of a name, in a thread of its own, because the system's resolver blocks
- * for as long as it likes. The loop waits at most limit_ms; a thread that takes longer
- * is left to itself and what it finds is thrown away.
+ * for an unknown time. The loop waits at most limit_ms; the result of a thread that
+ * takes longer is discarded.
  */
 typedef void resolver_done_fn(void *arg, const struct net_addr *list, size_t count,
                               const char *why);
 
-/* `done` comes once, from the loop: a list, or none and why. The resolver is gone then.
- */
+/* `done` is called once, from the loop: with a list, or with none and why. The resolver
+ * is freed then. */
 struct resolver *resolver_start(struct loop *loop, const char *host, uint16_t port,
                                 uint64_t limit_ms, resolver_done_fn *done, void *arg);
-/* No call comes any more. */
+/* `done` is not called any more. */
 void resolver_cancel(struct resolver *r); /* NULL is fine */
 
-/* An address as a number: net_resolve gives it without asking anybody. */
+/* Whether it is an address in numbers, for which net_resolve does not block. */
 bool resolver_is_numeric(const char *host);
 
 #endif

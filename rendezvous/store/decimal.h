@@ -11,8 +11,8 @@
 #define DECIMAL_SIZE 20 /* of the longest, "-9223372036854775808" */
 
 /*
- * As C++'s std::stoll reads: blanks, a sign, digits, and whatever follows them. -1 if
- * there is no digit or the number has more than 64 bits.
+ * As C++'s std::stoll reads: blanks, a sign, digits; the rest is ignored. -1 if there
+ * is no digit or the number has more than 64 bits.
  */
 int decimal_parse(struct span text, int64_t *number, struct err *e) MUST_CHECK;
 

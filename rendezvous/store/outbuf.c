@@ -6,10 +6,10 @@
 #define OWN_MIN 256
 #define REFS_MIN 8
 
-/* Blobs in the stream of bytes, each in front of byte `at`. */
+/* Buffers in the stream of bytes, each before byte `at`. */
 struct outbuf_refs {
     size_t count, cap;
-    size_t first; /* not yet sent as a whole */
+    size_t first; /* not sent completely yet */
     size_t sent;  /* of the first */
     struct outbuf_ref {
         size_t at;
@@ -161,7 +161,7 @@ unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_m
     return n;
 }
 
-/* Pass over n bytes that end before the next buffer or in it; returns how many. */
+/* Consume at most n bytes, up to the next buffer or within it. Returns how many. */
 static size_t outbuf_consume_some(struct outbuf *o, size_t n)
 {
     struct outbuf_refs *refs = o->refs;

@@ -12,12 +12,12 @@
 
 /*
  * What a connection has still to send: bytes, and between them references to buffers,
- * so that large values are not copied. A few bytes fit in the struct itself; while a
- * connection is being read it borrows a large buffer, so that no reply allocates; and
- * only what a socket did not take has memory of its own. An idle connection has none.
+ * so that large values are not copied. A few bytes fit in the struct itself. While a
+ * connection is read it borrows a large buffer, so that no reply allocates. Only what a
+ * socket did not take has memory of its own; an idle connection has none.
  *
- * What would take more memory than max, or memory that is not there, is dropped and
- * marks the buffer bad, to be asked once at the end.
+ * Bytes for which there is no memory, or none within max, are dropped, and the outbuf
+ * becomes bad. The caller looks at `bad` once, at the end.
  */
 struct outbuf_refs;
 
@@ -32,21 +32,21 @@ struct outbuf {
     uint8_t small[16];
 };
 
-/* Not to be moved in memory afterwards. */
+/* It must not be moved in memory afterwards. */
 void outbuf_init(struct outbuf *o, size_t max);
 void outbuf_fini(struct outbuf *o);
 
-/* Lend a buffer until outbuf_take_back, which keeps what has not been sent. */
+/* Lend a buffer until outbuf_take_back, which copies what has not been sent. */
 void outbuf_lend(struct outbuf *o, uint8_t *buffer, size_t size);
 void outbuf_take_back(struct outbuf *o);
 
 bool outbuf_is_empty(const struct outbuf *o);
-/* Describe what is to be sent next in at most iov_max pieces; returns how many. */
+/* What is to be sent next, in at most iov_max pieces; returns how many. */
 unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_max);
 /* The first n bytes of it have been sent. */
 void outbuf_consume(struct outbuf *o, size_t n);
 
-/* The buffer's value; takes a reference of its own. */
+/* Append the value of b. Takes a reference of its own. */
 void outbuf_put_buffer(struct outbuf *o, struct shared_buffer *b);
 
 /* Make room for n bytes. False: bad. */

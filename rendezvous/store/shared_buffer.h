@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* Bytes that belong to somebody else. */
+/* Bytes, borrowed. */
 struct span {
     const uint8_t *data;
     size_t size;
@@ -20,10 +20,10 @@ static inline bool span_equal(struct span a, struct span b)
 }
 
 /*
- * A value of the store: counted references, so that a reply can send it while the key
- * already has another. It may lie inside a larger buffer, which is how a request
- * becomes a value without a copy. What it takes is charged to an account until it is
- * freed, whoever holds the last reference. Belongs to one thread.
+ * A value of the store. References are counted: a reply can still send it when the key
+ * has another. The value may be a part of its buffer, so that a request becomes a value
+ * without a copy. Its memory is charged to an account until it is freed. Belongs to one
+ * thread.
  */
 struct shared_buffer {
     uint64_t *account;
@@ -42,7 +42,7 @@ struct shared_buffer *shared_buffer_copy(struct span data, uint64_t *account);
 struct shared_buffer *shared_buffer_resize(struct shared_buffer *b, size_t cap);
 void shared_buffer_unref(struct shared_buffer *b); /* NULL is fine */
 
-/* What it costs its account. */
+/* What a buffer costs its account. */
 static inline uint64_t shared_buffer_cost(size_t cap)
 {
     return sizeof(struct shared_buffer) + cap;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything under one name hangs on one node: its value, its queue, and those who wait
- * for it. A node lives as long as one of the three is there. Each wait is on two lists,
- * that of its node and that of its client, so that a wake touches only the waiters of
- * the key, and a client that goes only its own waits.
+ * A node has everything under one name: the value, the queue, and the waits for it. It
+ * exists as long as one of the three does. Each wait is on two lists, that of its node
+ * and that of its client: waking a key touches only its own waits, and so does
+ * forgetting a client.
  */
 #include "rendezvous/store/store.h"
 
@@ -15,8 +15,8 @@
 #include "rendezvous/store/decimal.h"
 #include "rendezvous/store/store_table.h"
 
-#define WAITS_KEPT 1024   /* freed waits that are kept for the next */
-#define IN_PLACE_SLACK 64 /* a smaller value leaves at most this and as much unused */
+#define WAITS_KEPT 1024   /* freed waits that are kept for reuse */
+#define IN_PLACE_SLACK 64 /* unused at most: as much as the value, and this */
 
 struct store_wait {
     struct store_node *node;
@@ -75,7 +75,8 @@ static bool store_node_exists(const struct store_node *n)
     return n && (n->value || n->queue);
 }
 
-/* The node of the key, new if need be. A caller that leaves it empty lets go of it. */
+/* The node of the key, a new one if there is none. A caller that leaves it empty calls
+ * store_drop_if_empty. */
 static struct store_node *store_obtain_node(struct store *s, struct span key,
                                             struct err *e)
 {
@@ -150,7 +151,7 @@ static int store_add_wait(struct store *s, struct store_waiter *client,
 {
     struct store_wait *last = TAILQ_LAST(&n->waits, store_waits), *w;
 
-    /* named twice in one request: the first of the two is still the last in line */
+    /* a key that a request names twice: its first wait is still the last of the list */
     if (last && last->client == client)
         return 0;
     if (s->stats.waits >= s->limits.waiters_max)
@@ -192,7 +193,8 @@ static bool buffer_fits_in_place(const struct shared_buffer *b, size_t size)
            b->cap <= 2 * size + IN_PLACE_SLACK;
 }
 
-/* A value of n, in place where there is room; `cap` at least if it has to be new. */
+/* Set the value of n, in place if there is room; a new buffer has room for `cap` bytes.
+ */
 static int store_put_value(struct store *s, struct store_node *n, struct span value,
                            size_t cap, struct err *e)
 {
@@ -229,7 +231,7 @@ int store_set(struct store *s, struct span key, struct span value, struct err *e
     return 0;
 }
 
-/* Charge a value that came from elsewhere to this store. */
+/* Charge a value that was made elsewhere to this store. */
 static int store_take_over(struct store *s, struct shared_buffer *value, struct err *e)
 {
     uint64_t cost = shared_buffer_cost(value->cap);
@@ -268,7 +270,7 @@ static int store_widen_value(struct store *s, struct store_node *n, size_t more,
 
     if (b->refs == 1 && size <= b->cap - b->at)
         return 0;
-    /* twice as much, or many small pieces would copy the value each time */
+    /* twice as much: small pieces must not copy the value each time */
     if (store_need_bytes(s, shared_buffer_cost(2 * size), e) < 0)
         return -1;
     if (b->refs == 1) {

@@ -26,7 +26,7 @@ static void sip_round(uint64_t v[4])
     v[2] = rotate_left(v[2], 32);
 }
 
-/* SipHash with one round a word and three at the end */
+/* SipHash-1-3: one round for each word, three at the end */
 uint64_t store_table_hash(const struct store_table *t, struct span key)
 {
     uint64_t v[4] = {
@@ -81,7 +81,7 @@ struct store_node *store_table_find(const struct store_table *t, struct span key
     return n;
 }
 
-/* Twice the buckets. Without the memory for them the table works on, only slower. */
+/* Twice the buckets. Without memory for them the table only gets slower. */
 static void store_table_grow(struct store_table *t)
 {
     size_t buckets = 2 * (t->mask + 1);

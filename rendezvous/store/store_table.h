@@ -10,7 +10,7 @@
 #include "rendezvous/store/shared_buffer.h"
 
 /*
- * The names of a store: a hash table of nodes, each with all there is under one name.
+ * The names of a store: a hash table of nodes, each with everything under one name.
  * Names come from the network, so the hash (SipHash-1-3) is keyed. Used by store.c
  * alone.
  */
@@ -22,7 +22,7 @@ struct store_node {
     uint64_t hash;
     struct shared_buffer *value;               /* NULL: none */
     struct store_queue *queue;                 /* NULL: empty */
-    TAILQ_HEAD(store_waits, store_wait) waits; /* in the order of coming */
+    TAILQ_HEAD(store_waits, store_wait) waits; /* the oldest first */
     uint32_t key_size;
     uint8_t key[];
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A request is first scanned, which finds its end, and then run. One that lies whole in
- * what was received runs from there; only the beginning of one that does not is held,
- * and its memory grows with the bytes that have really come.
+ * A request is scanned, which finds its end, and then run. A request that was received
+ * whole runs where it is. If only its beginning has been received, that is held, in
+ * memory that grows with the bytes that have really arrived.
  */
 #include "rendezvous/store/tcpstore.h"
 
@@ -14,9 +14,9 @@
 #include "rendezvous/base/bytes.h"
 
 #define HELD_MIN 256    /* the first memory for a request in part */
-#define HELD_STEP 1024  /* how far past what is known to be needed it is filled */
-#define COPY_MAX 2048   /* larger values are sent from where they are stored */
-#define ADOPT_MIN 16384 /* larger values that were held become the store's */
+#define HELD_STEP 1024  /* filled in steps of at least this */
+#define COPY_MAX 2048   /* larger values are sent without a copy */
+#define ADOPT_MIN 16384 /* larger values that were held are stored without a copy */
 
 struct tcpstore {
     struct store *store;
@@ -26,7 +26,7 @@ struct tcpstore {
     void *arg;
 };
 
-/* A request that is whole. */
+/* A whole request. */
 struct tcpstore_call {
     struct tcpstore *t;
     struct tcpstore_session *s;
@@ -74,8 +74,8 @@ static void answer_buffer(struct tcpstore_call *c, struct shared_buffer *b)
 }
 
 /*
- * The held request itself as a value, if the value is large and nearly all of it. It
- * stays charged to held requests until the store takes it over.
+ * The held request as a value, without a copy, if the value is large and nearly all of
+ * it. It stays charged to the held requests until the store takes it over.
  */
 static struct shared_buffer *adopt_held(struct tcpstore_call *c, struct span value)
 {
@@ -325,7 +325,8 @@ static int reserve_held(struct tcpstore *t, struct tcpstore_session *s, size_t s
 
     if (held && size <= held->cap - used)
         return 0;
-    /* grow with what comes, not with what is announced; but not past that either */
+    /* grow with what has arrived, not with the announced length, and never beyond that
+     */
     if (cap > s->scan.need)
         cap = s->scan.need;
     if (cap < used + size)
@@ -384,7 +385,7 @@ static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
     return r < 0 ? -1 : (ssize_t)step;
 }
 
-/* Run what is whole where it is and hold the rest. */
+/* Run whole requests where they are and hold the rest. */
 static int feed_direct(struct tcpstore *t, struct tcpstore_session *s,
                        const uint8_t *data, size_t size, struct err *e)
 {

@@ -22,8 +22,8 @@ enum { TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 /* One client. */
 struct tcpstore_session {
     struct store_waiter client;
-    struct outbuf out;          /* what is to be sent to it */
-    struct shared_buffer *held; /* a request that has come in part */
+    struct outbuf out;          /* to be sent to it */
+    struct shared_buffer *held; /* a request that has arrived in part */
     struct tcpstore_scan scan;
     uint8_t hello[TCPSTORE_HELLO_SIZE];
     uint8_t hello_size;

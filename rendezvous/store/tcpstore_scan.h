@@ -12,9 +12,9 @@
  * The grammar of the requests of PyTorch's TCPStore (2.2 and newer). A request is one
  * byte of operation and its arguments; numbers are little-endian, keys and values have
  * a length of eight bytes in front, lists a count of eight. The first request of a
- * client is VALIDATE. A scan finds the end of a request and checks every length against
- * its limit before it counts on it. It remembers where it stopped, so that a request in
- * many pieces costs no more than one in one piece.
+ * client is VALIDATE. A scan finds the end of a request and checks each length against
+ * its limit first. It remembers where it stopped: a request in many pieces costs no
+ * more than one in one piece.
  */
 enum tcpstore_op {
     TCPSTORE_VALIDATE,
@@ -45,8 +45,8 @@ enum tcpstore_op {
 const char *tcpstore_op_name(unsigned op);
 
 struct tcpstore_scan {
-    size_t at;     /* bytes that are known to be right */
-    size_t need;   /* bytes of the request that must be there to know more */
+    size_t at;     /* bytes that have been checked */
+    size_t need;   /* bytes of the request that the scan needs to go on */
     uint64_t left; /* items of the list still to come */
     uint8_t op, arg;
     bool counted; /* the list's length is known */

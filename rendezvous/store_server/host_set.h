@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/net.h"
 
-/* A set of hosts, ports apart: who may connect. Only grows. */
+/* A set of hosts, ports apart. It only grows. */
 struct host_set;
 
 struct host_set *host_set_create(void);

@@ -3,8 +3,8 @@
 #define RENDEZVOUS_STORE_SERVER_STORE_HANDOFF_H
 
 /*
- * Sockets that other threads hand over to the store's, which it is woken to take. Any
- * thread may put and wake; one takes.
+ * Sockets that other threads hand over to the thread of the store. Any thread may put
+ * and wake; one takes.
  */
 struct store_handoff;
 
@@ -12,10 +12,10 @@ struct store_handoff;
 struct store_handoff *store_handoff_create(void);
 void store_handoff_destroy(struct store_handoff *i); /* closes what is in it */
 
-int store_handoff_fd(const struct store_handoff *i); /* readable: there is something */
+int store_handoff_fd(const struct store_handoff *i); /* readable: take */
 void store_handoff_wake(struct store_handoff *i);
 void store_handoff_put(struct store_handoff *i, int fd);
-/* All that is there, which belongs to fn then. */
+/* Calls fn for each socket, which it owns then. */
 void store_handoff_take(struct store_handoff *i, void (*fn)(void *arg, int fd),
                         void *arg);
 

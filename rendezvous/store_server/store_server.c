@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, one epoll. A turn takes what is ready: each connection gets one receive
- * into a buffer that all share, its requests run from there, and the answers go out in
- * one send. Clients whose wait somebody else's request has ended are answered at the
- * end of the turn. While a client does not take its answers, nothing more is read from
- * it.
+ * One thread, one epoll. In a turn each connection that is ready gets one receive into
+ * a buffer that all share, its requests run from there, and one send for the answers.
+ * Clients whose wait has ended by the request of another are answered at the end of the
+ * turn. While a client does not read its answers, nothing more is read from it.
  *
  * Only the thread touches connections and the store. Other threads reach it through the
- * inbox (sockets handed over), the list of allowed hosts, and two atomic things: stop
+ * inbox (sockets handed over), the set of allowed hosts, and two atomic variables: stop
  * and the statistics.
  */
 #include "rendezvous/store_server/store_server.h"
@@ -22,15 +21,15 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/store_server/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/acceptor.h"
 #include "rendezvous/net/limits.h"
-#include "rendezvous/store_server/host_set.h"
-#include "rendezvous/store_server/store_handoff.h"
 #include "rendezvous/store/tcpstore.h"
+#include "rendezvous/store_server/host_set.h"
+#include "rendezvous/store_server/limits.h"
+#include "rendezvous/store_server/store_handoff.h"
 
 #define EVENTS_PER_TURN 256
 #define BUFFER_SIZE 65536
@@ -72,7 +71,7 @@ struct store_server {
     uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE];
 };
 
-/* Things that are not connections have no session: their address is all there is. */
+/* The tags in epoll of what is not a connection. */
 static void *listener_tag(struct store_server *s)
 {
     return &s->acceptor;
@@ -97,7 +96,7 @@ static void store_server_refuse(struct store_server *s, const struct net_addr *p
     net_log_peer(&s->limit, LOG_WARN, peer, "store connection closed: %s", why);
 }
 
-/* Its memory stays until the end of the turn, which may have an event of it left. */
+/* Its memory stays until the end of the turn, which may still have an event for it. */
 static void store_conn_close(struct store_server *s, struct store_conn *c)
 {
     close(c->fd);
@@ -124,7 +123,7 @@ static void store_conn_refuse(struct store_server *s, struct store_conn *c,
     store_conn_close(s, c);
 }
 
-/* Over loopback, or from this machine's own address to itself: as near as loopback. */
+/* Over loopback, or from one of this machine's addresses to itself. */
 static bool peer_is_local(int fd, const struct net_addr *peer)
 {
     struct net_addr own;
@@ -183,7 +182,7 @@ static void store_conn_admit(struct store_server *s, int fd,
         store_conn_refuse(s, c, "no room in epoll");
 }
 
-/* One send and what it leads to. False: c is closed, or takes no more for now. */
+/* One send. False: c is closed, or takes no more for now. */
 static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
 {
     struct iovec piece[PIECES_PER_SEND];
@@ -206,7 +205,7 @@ static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
     return sent == (ssize_t)wanted || (sent < 0 && errno == EINTR);
 }
 
-/* Send what there is, and read from the client only if it takes all of it. */
+/* Send what there is. While the client does not take all of it, do not read from it. */
 static void store_conn_flush(struct store_server *s, struct store_conn *c)
 {
     bool blocked;
@@ -285,7 +284,7 @@ static void flush_answered(struct store_server *s)
         TAILQ_REMOVE(&s->answered, c, of_answered);
         c->answered = false;
         if (c->session.out.bad)
-            store_conn_refuse(s, c, "its answers are not taken");
+            store_conn_refuse(s, c, "it does not read its answers");
         else if (!c->blocked)
             store_conn_flush(s, c);
     }
@@ -345,7 +344,7 @@ static void handle_deadlines(struct store_server *s)
         return;
     now = clock_ms();
     while ((c = acceptor_late(&s->acceptor, now)))
-        store_conn_refuse(s, c, "has not said in time what it is");
+        store_conn_refuse(s, c, "it has not identified itself in time");
     if (acceptor_resume(&s->acceptor, now))
         watch_listener(s);
 }
@@ -447,7 +446,7 @@ static int start_store_thread(struct store_server *s, struct err *e)
     return errnum == 0 ? 0 : err_set_errno(e, errnum, "pthread_create");
 }
 
-/* All that is there, of a server whose thread does not run. */
+/* Of a server whose thread does not run: all that has been made. */
 static void store_server_free(struct store_server *s)
 {
     struct store_conn *c;

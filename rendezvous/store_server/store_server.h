@@ -10,15 +10,15 @@
 #include "rendezvous/base/net.h"
 
 /*
- * PyTorch's store on the network: one empty store, and a thread of its own that serves
- * it. Clients come through a listener of its own, or are handed over. Whoever calls may
- * be any thread; only destroy must be the last call.
+ * PyTorch's store on the network: an empty store at first, and a thread that serves it.
+ * Clients connect to its own socket, or are handed over. Any thread may call, and
+ * destroy is the last call.
  */
 struct store_server;
 
 struct store_server_config {
     const struct net_addr *listen; /* NULL: clients are only handed over */
-    bool open; /* to any address; else to this one and the allowed */
+    bool open; /* to all hosts; else to this one and those that are allowed */
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
@@ -31,19 +31,19 @@ struct store_server *store_server_create(const struct store_server_config *confi
 /* Ends the thread and closes all connections. NULL is fine. */
 void store_server_destroy(struct store_server *s);
 
-/* Of the listener; 0 without one. */
+/* Where it listens; 0: nowhere. */
 uint16_t store_server_port(const struct store_server *s);
 
 /* Serve a connected, non-blocking socket, of which nothing was read. Takes over fd. */
 void store_server_adopt(struct store_server *s, int fd);
 
-/* From now on take connections from this host too. */
+/* Take connections from this host too. */
 void store_server_allow(struct store_server *s, const struct net_addr *host);
 
 /* As they were at the end of the thread's last turn. */
 struct store_server_stats {
     uint64_t connections, accepted;
-    uint64_t refused; /* of another host, too many, or of a client that is not one */
+    uint64_t refused; /* not allowed, too many, or no client of PyTorch's store */
     uint64_t requests;
     uint64_t keys, queues, waits, bytes;
 };

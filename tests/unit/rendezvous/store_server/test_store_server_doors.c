@@ -29,7 +29,7 @@ START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
     expect_closed(silent);
     expect_closed(half);
     ck_assert_uint_ge(clock_ms() - began, 60);
-    expect_line("has not said in time what it is");
+    expect_line("has not identified itself in time");
     expect_silence(good);
     SAY(good, PING);
     HEAR(good, "1234");
