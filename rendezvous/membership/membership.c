@@ -7,16 +7,16 @@
 #include "rendezvous/membership/membership_blame.h"
 #include "rendezvous/membership/membership_internal.h"
 
-/* A step: who may speak, what time it is, the event, and what has become of it. */
+/* A step: admit the event, tell the time, handle the event, settle the state. */
 #define SCAN_MS_MIN 20
 #define SCAN_MS_MAX 500
 #define SCAN_MS_DISCONNECTED 50
 
-/* Who may speak, and about which epoch. */
+/* What an event must match to be admitted. */
 static const struct {
-    bool from_node; /* the node must be who it says it is */
-    bool of_epoch;  /* the event is about one epoch and means nothing in another */
-    bool is_sign;   /* of life */
+    bool from_node; /* the incarnation must be that of the node */
+    bool of_epoch;  /* the event counts in its own epoch alone */
+    bool is_sign;   /* of life: extends the lease */
 } rules[MEMBERSHIP_EV_COUNT] = {
     [MEMBERSHIP_EV_RESUME] = { true, false, true },
     [MEMBERSHIP_EV_DISCONNECT] = { true, false, false },
@@ -60,12 +60,12 @@ static uint32_t membership_scan_ms(const struct membership *m)
     return ms < SCAN_MS_MIN ? SCAN_MS_MIN : ms;
 }
 
-/* Time in which we should have been stepped and were not counts for nobody. */
+/* Time in which the owner did not run counts for no node. */
 static void credit_stall(struct membership *m, uint64_t now)
 {
     uint64_t gap = now > m->clock.now ? now - m->clock.now : 0;
 
-    /* no longer gap may go uncredited: the shortest grace is two scans */
+    /* a longer gap must be credited: the shortest grace is two scans */
     if (gap > 2ull * membership_scan_ms(m) && m->tally.live > 0)
         m->clock.stalled += gap - membership_scan_ms(m);
     m->clock.now += gap;
@@ -147,8 +147,8 @@ uint32_t membership_present(const struct membership *m)
 }
 
 /*
- * Under the strict fence agents end their workers at a part of the lease; a place is
- * given away no sooner.
+ * With the strict fence an agent ends its workers before its lease is over; its slot is
+ * kept until then.
  */
 static uint32_t reconnect_grace_of(const struct job_config *c)
 {
@@ -192,7 +192,7 @@ void membership_restore_node(struct membership *m, uint32_t index,
     membership_table_put(m, index, &n);
 }
 
-/* Ranks are saved: members that have gone since the start are missing in the slots. */
+/* Ranks are saved; members that have left since then are missing in the slots. */
 static void restore_slots(struct membership *m)
 {
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
@@ -211,7 +211,7 @@ void membership_restored(struct membership *m, uint64_t now)
     m->clock.stalled = 0;
     m->state_since = now;
     m->last_call_at = m->checkpoint.until = m->formed_at = 0;
-    m->stop.root.heard_at = 0; /* what fell silent before what is not known any more */
+    m->stop.root.heard_at = 0; /* the order of failures and silences is lost */
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
         m->node[i].heard_at = m->node[i].gone_at = now;
         m->node[i].deadline = now + m->config.lease_ms;

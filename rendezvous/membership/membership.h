@@ -17,13 +17,11 @@
  */
 enum membership_node_state {
     MEMBERSHIP_NODE_FREE,     /* the record is unused */
-    MEMBERSHIP_NODE_WAITING,  /* joined, has no part in an epoch: to be placed, or a
-                                 spare */
+    MEMBERSHIP_NODE_WAITING,  /* joined, not a member: to be placed, or a spare */
     MEMBERSHIP_NODE_ACTIVE,   /* member of the epoch */
     MEMBERSHIP_NODE_FINISHED, /* member whose workers have all exited 0 */
-    MEMBERSHIP_NODE_STOPPED,  /* member that has said that nothing of the epoch lives */
-    MEMBERSHIP_NODE_TOLD, /* told the result, or (leaving) that it may go; no goodbye
-                             yet */
+    MEMBERSHIP_NODE_STOPPED,  /* member that has reported that nothing lives */
+    MEMBERSHIP_NODE_TOLD,     /* told to go (result, or release); no goodbye yet */
     MEMBERSHIP_NODE_STATE_COUNT
 };
 
@@ -34,7 +32,7 @@ struct membership_node {
     uint64_t identity;        /* the same for all lives on one host; 0: none */
     enum membership_node_state state;
     uint32_t workers;
-    uint32_t wanted_slot; /* asked for by name, or MEMBERSHIP_NONE */
+    uint32_t wanted_slot; /* by --node-rank, or MEMBERSHIP_NONE */
     uint32_t slot;        /* held since its first epoch, or MEMBERSHIP_NONE */
     uint32_t group_rank;  /* in the current epoch */
     uint32_t first_rank;
@@ -44,15 +42,15 @@ struct membership_node {
     bool leaving;     /* will not be in the next epoch */
     bool quarantined; /* placed only where the minimum cannot be met without it */
     bool checkpointed;
-    uint64_t heard_at;   /* the membership's own time, as all stamps here */
+    uint64_t heard_at;   /* in the membership's time, as all stamps here */
     uint64_t gone_at;    /* when the connection went, while not connected */
     uint64_t deadline;   /* lost at this time */
-    uint64_t joined;     /* the how-manieth join it was */
+    uint64_t joined;     /* number of its join */
     uint32_t prev, next; /* all nodes in the order of joining */
     uint32_t next_in_bucket;
 };
 
-/* How often a host's nodes were the root cause of a stop, of late. */
+/* When the nodes of a host were the root cause of a stop, within the window. */
 struct membership_past {
     uint64_t identity;
     bool quarantined; /* for the rest of the job */
@@ -138,10 +136,9 @@ enum membership_event_type {
     MEMBERSHIP_EV_FINISHED,     /* node, epoch */
     MEMBERSHIP_EV_STOPPED,      /* node, epoch */
     MEMBERSHIP_EV_CHECKPOINTED, /* node, epoch */
-    MEMBERSHIP_EV_LEAVE, /* node: asks to go, exit_code if the job must end with it */
-    MEMBERSHIP_EV_DRAIN, /* node: told to go; refused where the job would end */
-    MEMBERSHIP_EV_END,   /* exit_code, now: end the job; node is MEMBERSHIP_NONE or who
-                            asks */
+    MEMBERSHIP_EV_LEAVE,        /* node asks to go; exit_code if that ends the job */
+    MEMBERSHIP_EV_DRAIN, /* node is told to go; refused if that would end the job */
+    MEMBERSHIP_EV_END,   /* exit_code, now; node, or MEMBERSHIP_NONE: ends the job */
     MEMBERSHIP_EV_BYE,   /* node */
     MEMBERSHIP_EV_TICK,
     MEMBERSHIP_EV_COUNT
@@ -150,11 +147,11 @@ enum membership_event_type {
 struct membership_event {
     enum membership_event_type type;
     uint32_t node;
-    struct id128 incarnation; /* who sends it, to be compared with the node's */
+    struct id128 incarnation; /* of the sender; must be the node's */
     uint64_t epoch;
     uint64_t at_ms;
     int32_t exit_code;
-    bool final; /* a failure that no restart mends */
+    bool final; /* a failure after which no restart is tried */
     bool now;   /* END: without grace; LEAVE: without a checkpoint */
     struct {
         uint32_t workers;
@@ -167,23 +164,21 @@ struct membership_event {
 enum membership_verdict {
     MEMBERSHIP_OK,
     MEMBERSHIP_IGNORED,      /* means nothing in this state; harmless */
-    MEMBERSHIP_STALE,        /* speaks of another epoch */
-    MEMBERSHIP_FENCED,       /* from a node that is no longer one */
+    MEMBERSHIP_STALE,        /* is about another epoch */
+    MEMBERSHIP_FENCED,       /* from a node that was evicted or is unknown */
     MEMBERSHIP_REFUSED_DONE, /* join: the job has a result */
     MEMBERSHIP_REFUSED_FULL,
-    MEMBERSHIP_REFUSED_SPARES, /* join: as many spares are there as are to be kept */
+    MEMBERSHIP_REFUSED_SPARES, /* join: all spares of --spares are there */
     MEMBERSHIP_REFUSED_SLOT_RANGE,
-    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: by membership.conflict */
+    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: membership.conflict has it */
     MEMBERSHIP_REFUSED_MIN,        /* drain: too few nodes would remain */
     MEMBERSHIP_VERDICT_COUNT
 };
 
 enum membership_action_type {
-    MEMBERSHIP_ACT_SAVE_JOB, /* to be durable before anything later is seen by anybody
-                              */
+    MEMBERSHIP_ACT_SAVE_JOB, /* must be durable before any later action leaves */
     MEMBERSHIP_ACT_SAVE_NODE,
-    MEMBERSHIP_ACT_DROP_NODE, /* the record is free again; its peer may still be there
-                               */
+    MEMBERSHIP_ACT_DROP_NODE, /* the record is free; its peer may be connected */
     MEMBERSHIP_ACT_SAVE_PAST, /* node: index of membership.past */
     MEMBERSHIP_ACT_JOINED,    /* tell the node its place */
     MEMBERSHIP_ACT_START,     /* tell the node its ranks, and to start */
@@ -191,20 +186,19 @@ enum membership_action_type {
     MEMBERSHIP_ACT_ASK_CHECKPOINT,
     MEMBERSHIP_ACT_DONE,     /* tell the node the result */
     MEMBERSHIP_ACT_RELEASED, /* tell the node that it has left in good order */
-    MEMBERSHIP_ACT_EVICTED, /* the node is lost; whatever it says from now on is late */
+    MEMBERSHIP_ACT_EVICTED,  /* the node is lost; later messages of it count for nothing
+                              */
     MEMBERSHIP_ACT_ROOT_CAUSE, /* the failure being reported is the root cause so far */
     MEMBERSHIP_ACT_ROOT_LOST,  /* the root cause is that this node is lost */
-    MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not */
-    MEMBERSHIP_ACT_QUARANTINED, /* the root cause is, from now on; node if it is there
-                                 */
-    MEMBERSHIP_ACT_ENTERED,     /* the state has changed; from, and membership.state and
-                                   cause */
+    MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
+    MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is there */
+    MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT
 };
 
 struct membership_action {
     enum membership_action_type type;
-    uint32_t node; /* MEMBERSHIP_NONE where none is meant */
+    uint32_t node; /* or MEMBERSHIP_NONE */
     enum job_state from;
 };
 
@@ -233,31 +227,30 @@ membership_step(struct membership *m, const struct membership_event *event,
                 uint64_t now, const struct membership_sink *sink, uint32_t *node_out)
     __attribute__((nonnull(1, 2, 4)));
 
-/* When to step the next tick at the latest. */
+/* The latest time for the next tick. */
 uint64_t membership_next_tick(const struct membership *m);
 
 /* The live node of that incarnation, or MEMBERSHIP_NONE. */
 uint32_t membership_find(const struct membership *m, const struct id128 *incarnation);
 
-/* What is missing while FORMING: ms until it is given up, nodes that are there. */
+/* While FORMING: ms until it ends, and how many nodes wait. */
 uint64_t membership_time_left(const struct membership *m, uint64_t now);
 uint32_t membership_present(const struct membership *m);
-/* Before a crash loop's next epoch forms, in all; and how much of it is left. */
+/* The wait before the next epoch of a crash loop, and what is left of it. */
 uint32_t membership_backoff_ms(const struct membership *m);
 uint64_t membership_backoff_left(const struct membership *m, uint64_t now);
 
 /*
  * After a restart of the owner: membership_init, set the saved fields of the membership
  * and its pasts, then each saved node at its index in order of joining, then
- * membership_restored. Everybody has a full lease to come back.
+ * membership_restored. Each node has a full lease to come back.
  */
 void membership_restore_node(struct membership *m, uint32_t index,
                              const struct membership_node *saved);
 void membership_past_put(struct membership *m, const struct membership_past *saved);
 void membership_restored(struct membership *m, uint64_t now);
 
-/* The legal edges of the state machine, for tests that want to see each of them taken.
- */
+/* The legal edges of the state machine; tests check that each is taken. */
 struct membership_edge {
     enum job_state from;
     enum membership_event_type event;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Where the quarantine is on: a job of one node has nobody to take its place. */
+/* Never for a job of one node, which has no replacement. */
 static bool quarantine_is_on(const struct membership *m)
 {
     return m->config.quarantine > 0 && m->config.max_nodes > 1;
@@ -29,8 +29,8 @@ static uint64_t past_age(const struct membership_past *p, uint64_t t)
     return t - p->at[p->count - 1];
 }
 
-/* A record for another node; the one whose last trouble is longest ago gives way, but
- * nobody is let out of quarantine for that. */
+/* A record for another host. The one with the oldest trouble gives way, unless it is in
+ * quarantine. */
 static uint32_t past_make_room(struct membership *m, uint64_t t)
 {
     uint32_t oldest = MEMBERSHIP_NONE;
@@ -63,7 +63,7 @@ static bool has_other_host(const struct membership *m, uint64_t identity)
     return false;
 }
 
-/* The oldest ones fall out of the window, or of the room there is. */
+/* Forget the troubles before the window, and the oldest one where there is no room. */
 static void past_add_trouble(struct membership_past *p, uint64_t t)
 {
     uint32_t old = 0;

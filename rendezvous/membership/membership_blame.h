@@ -5,14 +5,13 @@
 #include "rendezvous/membership/membership.h"
 
 /*
- * What is remembered of nodes beyond one life of an agent, by their identity: how often
- * they brought an epoch down of late, and whether that is too often. Used by the
- * the membership's own files alone.
+ * The memory of hosts beyond one life of an agent, by identity: when their nodes were
+ * the root cause of a stop, and whether that was too often. Private to membership/.
  */
 
-/* A node of that host was the root cause of a stop. Returns its record (an index of
- * membership.past), or MEMBERSHIP_NONE if none is kept; *news: it is in quarantine from
- * now on, which it is only while another host is there. */
+/* A node of that host was the root cause of a stop. Returns the index of its record in
+ * membership.past, or MEMBERSHIP_NONE. *news: the host is in quarantine from now on,
+ * which needs another host to be there. */
 uint32_t membership_past_blame(struct membership *m, uint64_t identity, uint64_t t,
                                bool *news);
 

@@ -5,13 +5,11 @@
 #include "rendezvous/membership/membership_blame.h"
 
 /*
- * What each event changes. Handlers change facts and send orders to the node that the
- * event is about; that the facts have become another state is found by
- * membership_settle.
+ * The handlers of events. They change facts and send orders to the node that the event
+ * is about; membership_settle then finds the state.
  */
 
-/* A job of fixed size without restarts does not wait for a replacement of a lost node,
- * unless spares are to be kept. */
+/* A job of fixed size without restarts and spares cannot replace a lost node. */
 static bool job_is_hopeless(const struct membership *m)
 {
     return m->config.min_nodes == m->config.max_nodes && m->config.max_restarts == 0 &&
@@ -31,7 +29,7 @@ static bool node_may_start(const struct membership *m, const struct membership_n
            (m->store_ready || membership_index(m, n) == m->leader);
 }
 
-/* The order in force for a node that has just come back; it may have missed it. */
+/* A node that has just come back may have missed the order in force. */
 static void repeat_order(struct step *s, struct membership_node *n)
 {
     struct membership *m = s->m;
@@ -52,8 +50,8 @@ static void repeat_order(struct step *s, struct membership_node *n)
 /* -- losing nodes ----------------------------------------------------------------- */
 
 /*
- * A failure was reported, but this node had fallen silent before we heard of it: its
- * loss is what the others suffered from, and a loss costs no restart.
+ * A failure was reported, but this node had fallen silent before: the failure followed
+ * from its loss, and a loss costs no restart.
  */
 static bool explains_failure(const struct membership *m,
                              const struct membership_node *n)
@@ -78,8 +76,7 @@ static void excuse_failure(struct membership *m)
     }
 }
 
-/* The running epoch cannot do without it. A finished one may go, unless it has the
- * store. */
+/* The running epoch needs the node. A finished node may go, unless it has the store. */
 static bool node_is_vital(const struct membership *m, const struct membership_node *n)
 {
     return m->state == JOB_RUNNING &&
@@ -146,7 +143,7 @@ static enum membership_verdict on_tick(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* Who has been told to go has one lease to do it. */
+/* A node that was told to go has one lease to say goodbye. */
 void membership_hear(struct step *s, struct membership_node *n)
 {
     if (n->state == MEMBERSHIP_NODE_TOLD)
@@ -216,7 +213,7 @@ static enum membership_verdict on_disconnect(struct step *s)
 
 static enum membership_verdict on_heartbeat(struct step *s)
 {
-    (void)s; /* every event of a node is one: see admit */
+    (void)s; /* membership_admit has extended the lease */
     return MEMBERSHIP_OK;
 }
 
@@ -261,7 +258,7 @@ static enum membership_verdict on_failed_running(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* Not a cause, unless the same node now tells of a failure that came before. */
+/* Not the root cause, unless the same node reports an earlier failure. */
 static enum membership_verdict on_failed_stopping(struct step *s)
 {
     struct membership *m = s->m;
@@ -285,12 +282,12 @@ static enum membership_verdict on_finished(struct step *s)
         return MEMBERSHIP_IGNORED;
     membership_set_state(s, s->node, MEMBERSHIP_NODE_FINISHED);
     if (s->node->leaving &&
-        !node_is_vital(s->m, s->node)) /* it need not wait any longer */
+        !node_is_vital(s->m, s->node)) /* nothing needs it any more */
         membership_release(s, s->node);
     return MEMBERSHIP_OK;
 }
 
-/* It has ended its workers unasked, because it was cut off for too long. */
+/* The node has ended its workers unasked, because it was cut off for too long. */
 static enum membership_verdict on_stopped_running(struct step *s)
 {
     if (!membership_is_unstopped(s->node))
@@ -327,8 +324,7 @@ static enum membership_verdict end_job(struct step *s, bool now)
     if (m->state == JOB_RUNNING)
         membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : m->config.shutdown_grace_ms);
     else if (m->state == JOB_STOPPING) {
-        m->stop.root
-            .heard_at = 0; /* whatever explains the failure, the job goes no further */
+        m->stop.root.heard_at = 0; /* the job ends, whatever explains the failure */
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
         if (now && m->stop.grace_ms > 0) {
             m->stop.grace_ms = 0;
@@ -343,9 +339,9 @@ static enum membership_verdict on_end(struct step *s)
     return end_job(s, s->ev->now);
 }
 
-/* LEAVE and DRAIN: the node goes if enough remain; if not, the one ends the job, in
- * good order: the haste is that node's alone. A member goes when the epoch has stopped
- * for it: see settle_running. */
+/* LEAVE and DRAIN: the node goes if enough nodes remain. Otherwise a LEAVE ends the
+ * job, in good order even if the node is in a hurry. A member goes when the epoch has
+ * stopped for it: see settle_running. */
 static enum membership_verdict on_leave(struct step *s)
 {
     struct membership *m = s->m;
@@ -355,7 +351,7 @@ static enum membership_verdict on_leave(struct step *s)
 
     if (n->state == MEMBERSHIP_NODE_TOLD)
         return MEMBERSHIP_IGNORED;
-    if (n->leaving) /* it may be in a hurry: see settle_drain */
+    if (n->leaving) /* again, in a hurry: see settle_drain */
         return s->ev->now ? MEMBERSHIP_OK : MEMBERSHIP_IGNORED;
     if (!first_forming && membership_candidates(m) - 1 < m->config.min_nodes &&
         !(n->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING))
@@ -378,7 +374,7 @@ static enum membership_verdict on_bye(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* What is not here means nothing in that state and changes nothing. */
+/* An event without a handler changes nothing in that state. */
 membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
     [JOB_FORMING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,

@@ -6,15 +6,14 @@
 #include "rendezvous/membership/membership_table.h"
 
 /*
- * What the files of the membership share. membership.c takes a step: it admits the
- * event, lets its handler (membership_events.c) change facts - who is there, what
- * failed - and then membership_transitions.c asks, again and again until nothing moves,
- * whether the facts have become another state. Only membership_transitions.c changes
- * the state.
+ * What the files of the membership share. A step has three parts:
+ * membership.c admits the event, a handler in membership_events.c changes facts (which
+ * nodes are there, what failed), and membership_transitions.c moves to another state
+ * for as long as the facts demand it. Only membership_transitions.c changes the state.
  *
- * All stamps are in the membership's own time: the owner's time less the time for which
- * the owner did not step us. A daemon that slept therefore finds every lease, grace and
- * deadline exactly as far away as it was.
+ * All stamps are in the membership's time: the owner's time less the time in which the
+ * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
+ * far away as before.
  */
 enum { EXIT_CODE_FAILED = 1, EXIT_CODE_NOT_FORMED = 69 };
 
@@ -70,7 +69,7 @@ static inline bool membership_is_member(const struct membership_node *n)
            n->state == MEMBERSHIP_NODE_STOPPED;
 }
 
-/* A member of which something of the epoch may still live. */
+/* A member that may still have live workers of the epoch. */
 static inline bool membership_is_unstopped(const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED;
@@ -82,7 +81,7 @@ static inline uint32_t membership_candidates(const struct membership *m)
     return m->tally.live - m->tally.leaving;
 }
 
-/* How long the epoch has run, also while the owner slept. */
+/* How long the epoch has run, the sleeps of the owner included. */
 static inline uint64_t membership_age(const struct membership *m)
 {
     return m->formed_at ? m->clock.now - m->formed_at : UINT64_MAX;

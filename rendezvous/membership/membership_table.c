@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* incarnations are random bits: any four bytes of one are a hash */
+/* incarnations are random: any four bytes are a hash */
 static uint32_t *bucket_of(const struct membership *m, const struct id128 *incarnation)
 {
     uint32_t hash;
@@ -83,7 +83,7 @@ void membership_table_init(struct membership *m)
     }
 }
 
-/* Into the list, its bucket and the tally; the record is filled already. */
+/* Add a filled record to the list, its bucket and the tally. */
 static void link_node(struct membership *m, uint32_t index)
 {
     struct membership_node *n = &m->node[index];
@@ -143,7 +143,7 @@ void membership_table_remove(struct membership *m, uint32_t index)
 void membership_table_put(struct membership *m, uint32_t index,
                           const struct membership_node *saved)
 {
-    /* the records skipped over are free until they are put, or for good */
+    /* the records in between are free, at least until they are put */
     for (; m->used <= index; m->used++)
         m->node[m->used].state = MEMBERSHIP_NODE_FREE;
     m->node[index] = *saved;
@@ -189,14 +189,14 @@ static bool can_be_member(const struct membership_node *n)
     return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving;
 }
 
-/* The order in which nodes are served. A spare may hold the slot that a node asked for
- * by name, but only while that node is away. */
+/* The passes in which slots are given. A spare may hold a slot that an absent node has
+ * asked for. */
 enum session_identity {
     PLACE_NAMED,
     PLACE_HELD,
     PLACE_HOST,
     PLACE_OLD, /* the one that its host had */
-    PLACE_NEW, /* the lowest that nobody absent has had */
+    PLACE_NEW, /* the lowest that no absent host has had */
     PLACE_ANY, /* the lowest */
     PLACE_COUNT
 };
@@ -224,8 +224,8 @@ struct placing { /* below these no slot is free */
     uint32_t lowest_new, lowest;
 };
 
-/* The slot the node is to have on this pass, or MEMBERSHIP_NONE if it must wait for a
- * later one. */
+/* The slot that the node gets in this pass, or MEMBERSHIP_NONE: a later pass has one.
+ */
 static uint32_t choose_slot(const struct membership *m, const struct membership_node *n,
                             enum session_identity pass, struct placing *p)
 {
@@ -237,7 +237,7 @@ static uint32_t choose_slot(const struct membership *m, const struct membership_
         return slot_claim_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
                    ? slot
                    : MEMBERSHIP_NONE;
-    if (pass == PLACE_OLD) /* at the first forming nobody has had one */
+    if (pass == PLACE_OLD) /* before the first epoch no host has had one */
         return n->identity && m->epoch > 0 ? next_free_slot(m, 0, n->identity)
                                            : MEMBERSHIP_NONE;
     if (pass == PLACE_NEW) {
@@ -256,7 +256,7 @@ static bool node_is_placed(const struct membership *m, uint32_t i)
     return m->node[i].slot != MEMBERSHIP_NONE && m->slot_node[m->node[i].slot] == i;
 }
 
-/* The last join of those in quarantine who are needed to meet the minimum; 0: none is.
+/* The number of the last join in quarantine that the minimum needs; 0: it needs none.
  */
 static uint64_t last_needed_join(const struct membership *m)
 {

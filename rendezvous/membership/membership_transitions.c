@@ -7,12 +7,13 @@
 #include "rendezvous/membership/membership_blame.h"
 
 /*
- * What the facts have become: the edges of the state machine and what is done on each.
+ * The edges of the state machine, and what is done on each.
  * Only enter_state() changes the state, and only along membership_edges.
  */
 const struct membership_edge membership_edges[] = {
-    { JOB_FORMING, MEMBERSHIP_EV_JOIN, JOB_RUNNING },    /* the last one needed */
-    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_RUNNING },  /* nobody is away any more */
+    { JOB_FORMING, MEMBERSHIP_EV_JOIN,
+      JOB_RUNNING }, /* the last node that was needed */
+    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_RUNNING },  /* no node is away any more */
     { JOB_FORMING, MEMBERSHIP_EV_DRAIN, JOB_RUNNING },   /* likewise */
     { JOB_FORMING, MEMBERSHIP_EV_STOPPED, JOB_RUNNING }, /* enough remain */
     { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_RUNNING }, /* last call, or enough remain */
@@ -113,8 +114,7 @@ static void form_epoch(struct step *s)
     membership_start_node(s, &m->node[m->leader]);
 }
 
-/* Its last order; kept until it says goodbye, so that a lost message can be repeated.
- */
+/* The node is kept until it says goodbye, so that a lost message can be repeated. */
 static void give_last_order(struct step *s, struct membership_node *n,
                             enum membership_action_type what)
 {
@@ -142,7 +142,7 @@ void membership_release(struct step *s, struct membership_node *n)
     give_last_order(s, n, MEMBERSHIP_ACT_RELEASED);
 }
 
-/* One more trouble of whoever was the root cause. */
+/* One more trouble of the host of the root cause. */
 static void blame_root_host(struct step *s)
 {
     struct membership *m = s->m;
@@ -163,7 +163,7 @@ static void blame_root_host(struct step *s)
     membership_act(s, MEMBERSHIP_ACT_QUARANTINED, there);
 }
 
-/* What the stop says about the time to come. */
+/* Count crash loops, and the troubles of hosts. */
 static void learn_from_stop(struct step *s)
 {
     struct membership *m = s->m;
@@ -207,14 +207,14 @@ static bool is_ready_to_form(struct step *s)
         m->last_call_at = 0;
         return false;
     }
-    if (m->epoch > 0) /* who is alive is known: no last call, but no one left behind */
+    if (m->epoch > 0) /* the nodes are known: no last call, but wait for those away */
         return t->away == (willing < m->config.min_nodes ? 0 : t->barred_away);
     if (!m->last_call_at)
         m->last_call_at = s->t + m->config.last_call_ms;
     return s->ev->type == MEMBERSHIP_EV_TICK && s->t >= m->last_call_at;
 }
 
-/* The wait of a crash loop; it ends with a tick. */
+/* The wait of a crash loop ends with a tick. */
 static bool is_backing_off(const struct step *s)
 {
     uint32_t wait_ms = membership_backoff_ms(s->m);
@@ -270,8 +270,8 @@ static void ask_for_checkpoint(struct step *s, uint64_t until)
 }
 
 /*
- * A stop that can be chosen waits for the workers' checkpoint, but not for ever; true
- * when it may come. Where workers have not started there is nothing to wait for.
+ * A planned stop waits for the checkpoint of the workers, for at most within_ms. True
+ * when it may come. Before the workers have started there is nothing to wait for.
  */
 static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t within_ms)
 {
@@ -284,7 +284,7 @@ static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t wi
     if (!m->checkpoint.until)
         ask_for_checkpoint(s, s->t + within_ms);
     else if (m->checkpoint.until >
-             s->t + within_ms) /* they were asked for another stop */
+             s->t + within_ms) /* asked for with another stop in mind */
         m->checkpoint.until = s->t + within_ms;
     all = all_have_checkpointed(m) &&
           (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
@@ -306,7 +306,7 @@ static void settle_scale_up(struct step *s)
     struct membership *m = s->m;
 
     if (s->ev->type ==
-        MEMBERSHIP_EV_FINISHED) /* of one that left with it: the tick's turn */
+        MEMBERSHIP_EV_FINISHED) /* of a node that left: the next tick decides */
         return;
     if (m->config.scale == JOB_SCALE_NOW ||
         is_checkpoint_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))

@@ -8,8 +8,8 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * What has happened to the jobs of a rendezvous, for people: the last EVENTS_KEPT
- * events, numbered from 1. Not kept through a restart of the daemon.
+ * The last EVENTS_KEPT events of a rendezvous, numbered from 1, for crunctl. Lost when
+ * the daemon restarts.
  */
 struct history;
 

@@ -11,7 +11,7 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto_fields.h"
 
-/* Spares that a job can hold beside its members. */
+/* Spares that a job has room for. */
 static uint32_t spares_max(const struct job_config *c)
 {
     uint32_t most = c->max_nodes < 64 ? 64 : c->max_nodes;
@@ -68,7 +68,7 @@ void job_drop_node(struct job *j, uint32_t index)
     j->name_hash[index] = 0;
 }
 
-/* 0 is for none. */
+/* Never 0, which means none. */
 static uint32_t name_hash_of(const char *name)
 {
     uint32_t hash = (uint32_t)hash_fnv1a(HASH_FNV1A_BASIS, name, strlen(name));
@@ -116,7 +116,7 @@ static const char *text_or_none(const char *text)
     return *text ? text : "not given";
 }
 
-/* A setting as it is shown: in buf, or elsewhere. */
+/* A setting as it is shown; buf may be used for it. */
 static const char *setting_text(const struct job_config *c, const struct proto_field *f,
                                 char *buf, size_t size)
 {
@@ -136,7 +136,7 @@ static const char *setting_text(const struct job_config *c, const struct proto_f
     return buf;
 }
 
-/* The program's name may have been cut: it says nothing where the arguments agree. */
+/* The name of the program may have been cut: with equal hashes it is not compared. */
 static bool setting_is_compared(const struct proto_field *f,
                                 const struct job_config *ours,
                                 const struct job_config *theirs)
@@ -208,7 +208,7 @@ int job_exit_code(const struct failure *f)
     return 1;
 }
 
-/* "SIGKILL", or "signal 34" where it has no name. */
+/* "SIGKILL", or "signal 34" for one without a name. */
 static void describe_signal(int32_t signo, char *buf, size_t size)
 {
     const char *name = sigabbrev_np(signo);

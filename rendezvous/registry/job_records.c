@@ -28,9 +28,8 @@ enum record_type {
 };
 
 /*
- * A record is made of the fields of a table, in its order: what a JOB and a FAILURE
- * hold is what travels in a JOIN and a FAILED, so that a new setting of a job is in the
- * journal as well.
+ * A record is made of the fields of a table, in its order. JOB and FAILURE use the
+ * tables of JOIN and FAILED, so that a new setting of a job is in the journal too.
  */
 #define FIELD(kind_, type, member)                                                     \
     .name = #member, .kind = kind_, .offset = offsetof(struct type, member),           \
@@ -96,8 +95,8 @@ static const struct proto_field place_fields[] = {
 };
 static const struct proto_table place_table = TABLE(place_fields);
 
-/* The settings that the journals of every version hold. Those behind them came later:
- * where a record ends there, they keep their default. */
+/* The settings that a journal of any version holds. The settings after them came later,
+ * and keep their default where the record is shorter. */
 #define CONFIG_FIELDS_ALWAYS 18
 
 static const struct proto_table config_always = { proto_job_config_fields,
@@ -203,7 +202,7 @@ void job_records_put_failure(struct journal *j, const struct job *job)
     record_append(j, RECORD_FAILURE, &rec);
 }
 
-/* Of a role there is something only where it is not the default. */
+/* The default role is not written. */
 void job_records_put_node(struct journal *j, const struct job *job, uint32_t index)
 {
     const struct job_node *n = job->node[index];
@@ -236,7 +235,7 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
     record_append(j, RECORD_DROP, &rec);
 }
 
-/* As long as a member is there, its PLACE says that it had the slot. */
+/* The PLACE of a member tells it, until the member is gone. */
 static void record_put_slot(struct journal *j, const struct job *job, uint32_t slot)
 {
     struct record rec;
@@ -293,9 +292,7 @@ void job_records_put_all(struct journal *j, const struct job *job)
 
 /* -- reading ---------------------------------------------------------------------- */
 
-/* While reading, nodes are in membership.node[] at their index; state FREE: there is
- * none.
- */
+/* While reading, nodes are in membership.node[] at their index; FREE: none is there. */
 struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
@@ -412,7 +409,7 @@ static int read_job(struct job_records_reader *reader, struct wire_in *in,
     return 0;
 }
 
-/* A record of a job that is there. */
+/* A record about a known job. */
 struct record_read {
     struct wire_in in;
     struct job *job;
@@ -488,7 +485,7 @@ static void read_past(struct record_read *r)
 
 static const struct {
     void (*read)(struct record_read *r);
-    bool of_node; /* the index of a node comes first */
+    bool of_node; /* begins with the index of a node */
 } records[RECORD_TYPE_COUNT] = {
     [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
     [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },

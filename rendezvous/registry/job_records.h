@@ -8,18 +8,18 @@
 struct journal;
 
 /*
- * Jobs as journal records, and back. A record holds the whole of what it is about, so
- * that the last one of its kind wins:
+ * Jobs as journal records, and back. A record holds everything about its subject, so
+ * that the last one of a kind counts:
  *
- *   JOB      run id, configuration, instance, when: at creation
+ *   JOB      run id, configuration, instance, time: when a job is made
  *   STATE    epoch, state, budget, result, store: at every change
  *   FAILURE  the root cause and what followed: when it is known
- *   NODE     who it is: at joining
- *   PLACE    its state and slot: at every change
- *   DROP     the node is gone
- *   END      the job is forgotten
- *   SLOT     who had it last: in a snapshot alone, otherwise the PLACE of a member says
- * it PAST     what troubles a host has made: at each
+ *   NODE     host, addresses, pid: when a node joins
+ *   PLACE    state and slot of a node: at every change
+ *   DROP     a node is gone
+ *   END      a job is forgotten
+ *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE tells it
+ *   PAST     the troubles of a host: at each
  */
 void job_records_put_job(struct journal *j, const struct job *job);
 void job_records_put_state(struct journal *j, const struct job *job);

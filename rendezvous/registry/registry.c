@@ -56,7 +56,7 @@ void registry_forget(struct registry *g, struct job *job)
     job_destroy(job);
 }
 
-/* Nobody is in it, and nobody will come to ask how it ended. */
+/* It has no nodes, and its result has been kept long enough. */
 static bool job_is_forgettable(const struct registry *g, const struct job *job)
 {
     const struct membership *membership = &job->membership;
@@ -99,7 +99,7 @@ void registry_bind(struct registry_peer *p, struct job *job, uint32_t node)
 
     if (old == p)
         return;
-    if (old) { /* its connection is dead, we only have not noticed */
+    if (old) { /* its connection is dead, which was not noticed yet */
         registry_unbind(old);
         p->registry->config.hang_up(p->registry->config.arg, old->conn);
     }
@@ -314,7 +314,7 @@ static void dump_jobs(void *arg, struct journal *journal)
         job_records_put_all(journal, j);
 }
 
-/* A snapshot, if it is time for one. Without room for it all is well. */
+/* Take a snapshot if it is time. No room for it is no error. */
 static int shorten_journal(struct registry *g, struct err *e)
 {
     if (!journal_wants_snapshot(g->journal))
@@ -349,7 +349,7 @@ const struct job *registry_jobs(const struct registry *g)
     return g->jobs;
 }
 
-/* Not in the log: that says how many jobs there are. */
+/* Not logged: the log has a line for all jobs. */
 static void begin_history(struct registry *g, const struct job *job)
 {
     struct msg_event event = { .wall_ms = g->wall_ms,

@@ -14,23 +14,23 @@ struct registry_peer;
 struct disk;
 
 /*
- * The jobs of one rendezvous: takes decoded messages from peers, steps the job's
- * membership, journals what must last and says what to send to whom. Knows no sockets,
- * no loop and no clock: the server and the simulator both drive it. What it sends must
- * not leave before the registry_commit that follows.
+ * The jobs of one rendezvous. It takes decoded messages from peers, steps the
+ * membership of the job, journals what must last, and sends messages to peers. It has
+ * no sockets, no loop and no clock: the server and the simulator drive it. What it
+ * sends must not leave before the next registry_commit.
  */
 struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */
     struct disk *disk; /* where to keep a journal, or NULL */
-    /* Embedded: the one job there is, as its host knows it; NULL: the first join's. */
+    /* Embedded: the only job, as its host configures it; NULL: as the first JOIN says.
+     */
     const char *run_id;
     const struct job_config *job;
     const char *software;
     struct id128 (*random_id)(void *arg);
-    /* m is the callee's to encode before it returns; conn as given to registry_connect
-     */
+    /* Encode m before returning; conn as in registry_connect. */
     void (*send)(void *arg, void *conn, const struct msg *m);
-    /* Nothing more is taken from conn; close it once what was sent is out. */
+    /* Read nothing more from conn; close it once its output is sent. */
     void (*hang_up)(void *arg, void *conn);
     /* A line for the log and the event list. May be NULL. */
     void (*event)(void *arg, const struct msg_event *event);
@@ -47,24 +47,24 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
 /* The connection is gone. The peer is freed. */
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms);
 
-/* For the frame reader: the phase says what may come and how long it may be. */
+/* The phase limits the messages that may come and their size. */
 enum proto_phase registry_phase(const struct registry_peer *p);
 
-/* Who it is, for the log: "agent a100-03 pid 4711 of job resnet". Returns buf. */
+/* The peer for the log: "agent a100-03 pid 4711 of job resnet". Returns buf. */
 char *registry_describe(const struct registry_peer *p, char *buf, size_t size);
 
-/* Take one message. -1: the peer broke the protocol and is to be closed; e says how. */
+/* Take one message. -1: the peer broke the protocol (e says how) and must be closed. */
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
 
-/* One that cannot be read. True if it is answered; the peer is to be closed anyway. */
+/* A message that cannot be read. True if it is answered. The peer must be closed. */
 bool registry_unreadable(struct registry *g, struct registry_peer *p,
                          const struct msg *m, const char *why);
 
-/* Let time pass. Returns when to call again at the latest. */
+/* Let time pass. Returns the latest time for the next call. */
 uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms);
 
-/* When registry_tick is next due; what came in since may have made it sooner. */
+/* When registry_tick is due; messages may bring it forward. */
 uint64_t registry_next_tick(const struct registry *g);
 
 /*
@@ -73,7 +73,7 @@ uint64_t registry_next_tick(const struct registry *g);
  */
 int registry_commit(struct registry *g, struct err *e) MUST_CHECK;
 
-/* True when no job is unfinished and every node that is connected knows its result. */
+/* True when all jobs are done and all connected nodes know the result. */
 bool registry_is_idle(const struct registry *g);
 
 /* Bytes that were cut off a torn journal at the start. */

@@ -11,8 +11,8 @@
 #include "rendezvous/registry/roles.h"
 
 /*
- * What the membership wants done, one function for each action: save it, tell a node,
- * tell people. Nothing here decides anything.
+ * Carries out the actions of the membership, one function for each: save, tell a node,
+ * add an event. Nothing here decides anything.
  */
 typedef void actor(struct registry_step *s, const struct membership_action *a);
 
@@ -21,8 +21,7 @@ static struct registry_peer *peer_of(const struct registry_step *s, uint32_t nod
     return s->job->node[node] ? s->job->node[node]->peer : NULL;
 }
 
-/* A node that has just been taken in: who it is stands in the message that is stepped.
- */
+/* A new node: its name and addresses are in the JOIN being stepped. */
 static void adopt_node(struct registry_step *s, uint32_t node)
 {
     const struct msg_join *join = &s->msg->join;
@@ -70,7 +69,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
 {
     struct registry_peer *p = peer_of(s, a->node);
 
-    if (p) { /* nothing it still says can mean anything */
+    if (p) { /* no message of it can count any more */
         registry_unbind(p);
         s->registry->config.hang_up(s->registry->config.arg, p->conn);
     }
@@ -104,10 +103,10 @@ static bool is_loopback(const char *address)
 }
 
 /*
- * Rank 0's node serves the store to the members alone: it is told where they come from,
- * page by page, so that no message grows with the number of nodes. Loopback needs no
- * leave, and neighbours in the list that share an address are named once. Where the
- * node that we run in comes from, only the other side can see.
+ * The node of rank 0 serves the store to members alone. It is told their addresses,
+ * page by page, so that no message grows with the number of nodes. Loopback is always
+ * allowed, and neighbours in the list with one address are named once. The address of
+ * the node that this rendezvous runs in is known to the other side alone.
  */
 static void send_members(struct registry_step *s, struct registry_peer *leader)
 {
@@ -168,12 +167,12 @@ static void tell_start(struct registry_step *s, const struct membership_action *
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
     m.start.cause = membership->epoch == 1 ? JOB_CAUSE_FIRST : membership->stop.cause;
-    if (m.start.host_store) /* first: its answer to START is what brings the members */
+    if (m.start.host_store) /* before START: the answer to that brings the members */
         send_members(s, p);
     registry_send(p, &m);
 }
 
-/* Why an epoch stops, for the agents to say. */
+/* Why an epoch stops, for the logs of the agents. */
 static const char *stop_text(const struct job *job)
 {
     switch (job->membership.stop.cause) {
@@ -182,7 +181,7 @@ static const char *stop_text(const struct job *job)
         return job->change;
     case JOB_CAUSE_USER:
         return "ended by the user";
-    default: /* the failure's or the lost node's own words */
+    default: /* the failure, or the lost node */
         return job->text;
     }
 }
@@ -255,7 +254,7 @@ static void tell_released(struct registry_step *s, const struct membership_actio
         registry_send_done(peer_of(s, a->node), s->job, true);
 }
 
-/* What the node did not do in time. */
+/* Why a node was taken for lost. */
 static const char *loss_text(const struct membership *membership,
                              const struct membership_node *n)
 {
@@ -282,7 +281,7 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
             "this node was taken for lost and is no longer part of the job");
 }
 
-/* One line more of what followed, as long as there is room; the rest is in the events.
+/* Add a line to the failures that followed, if there is room; the events have them all.
  */
 static void add_afterwards(struct job *job, const struct failure *f)
 {
@@ -300,7 +299,7 @@ static void add_afterwards(struct job *job, const struct failure *f)
         memcpy(job->afterwards + used, line, size + 1);
 }
 
-/* A root cause that is found later than another was has that one behind it. */
+/* If another root cause was known, it becomes one of the failures that followed. */
 static void keep_failure(struct registry_step *s, const struct failure *f)
 {
     struct job *job = s->job;
@@ -387,7 +386,7 @@ static void tell_running(struct registry_step *s)
 static bool is_newcomer(const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving &&
-           !n->quarantined; /* it waits for others to go */
+           !n->quarantined; /* it waits until others leave */
 }
 
 static bool is_leaving(const struct membership_node *n)
@@ -442,7 +441,7 @@ static void tell_stopping(struct registry_step *s)
                   proto_cause_name(membership->stop.cause), next);
 }
 
-/* What the job's text says once it is over, where no failure is its cause. */
+/* The text of a result that is not a failure. */
 static void set_result_text(struct job *job)
 {
     const struct membership *membership = &job->membership;
@@ -463,7 +462,7 @@ static void set_result_text(struct job *job)
     case JOB_REASON_USER:
         snprintf(text, size, "ended by the user");
         break;
-    default: /* the failure's own words stand there already */
+    default: /* the text of the failure is there already */
         break;
     }
 }

@@ -12,13 +12,12 @@
 #include "rendezvous/journal/journal.h"
 
 /*
- * What agents say: joining and resuming here, and every report through one function,
- * because a report differs from another only in the event that it becomes.
+ * The messages of agents: joining, resuming, heartbeats, and reports.
  */
 
 /* -- joining ---------------------------------------------------------------------- */
 
-/* A node is not let into the job: it is told, and so is everybody who waits for it. */
+/* Refuse a node, and let the nodes that wait for it know. */
 static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum refusal why, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
@@ -34,16 +33,16 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
     va_end(ap);
     registry_refuse(p, m, why, retry, "%s", text);
     snprintf(news, sizeof(news), "%.100s was refused: %.400s", m->join.host, text);
-    if (strcmp(news, job->refused) == 0) /* it tries again and again */
+    if (strcmp(news, job->refused) == 0) /* the node keeps trying */
         return;
     memcpy(job->refused, news, sizeof(job->refused));
     registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
 }
 
 /*
- * The holder of a place may have died without a word, and the place is free before
- * long. One that lives says so at its next heartbeat: until then who asks for the place
- * is to ask again. Who asked so long ago and did not has given up since.
+ * The holder of a slot may have died without a word; its slot is free before long. If
+ * it lives, its next heartbeat shows that: until then a node that asks for the slot is
+ * told to retry. A node that asked long ago and did not retry has given up.
  */
 static bool holder_may_be_gone(struct job *job, uint32_t i)
 {
@@ -82,7 +81,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
                     m->join.node_rank, job->membership.config.max_nodes,
                     job->membership.config.max_nodes - 1);
         break;
-    case MEMBERSHIP_REFUSED_SPARES: /* one that is away may make room when it is lost */
+    case MEMBERSHIP_REFUSED_SPARES: /* a node that is away may be lost, and make room */
         refuse_node(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
                     "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                     " spare%s of --spares; no more are kept",
@@ -102,7 +101,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
     }
 }
 
-/* What can be said of a join before any job is looked at. */
+/* Checks of a JOIN that need no job. */
 static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
                                const struct msg *m)
 {
@@ -126,7 +125,7 @@ static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
     return false;
 }
 
-/* Where there are as many jobs as there may be, the one that ended longest ago goes. */
+/* At the limit, the job that ended longest ago is forgotten. */
 static bool make_room_for_job(struct registry *g)
 {
     struct job *oldest = NULL;
@@ -143,7 +142,7 @@ static bool make_room_for_job(struct registry *g)
     return count < JOBS_MAX || oldest;
 }
 
-/* A first join makes the job, unless there is no room for one. */
+/* The first JOIN makes the job, if there is room for one. */
 static struct job *make_job(struct registry *g, struct registry_peer *p,
                             const struct msg *m)
 {
@@ -182,7 +181,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     return NULL;
 }
 
-/* A node that has looked at itself, and found a fault: the others are to know. */
+/* A node has found a fault in itself. The other nodes are told. */
 static void refuse_unfit(struct registry *g, struct registry_peer *p,
                          const struct msg *m)
 {
@@ -198,8 +197,8 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
                         m->join.host, m->join.unfit);
 }
 
-/* Who a node is beyond one life of its agent: its host and where it is reached. Any
- * number but 0, the same for the same. */
+/* Identifies a host beyond one life of its agent: a hash of its name and address, never
+ * 0. */
 static uint64_t host_identity(const struct registry_peer *p,
                               const struct msg_join *join)
 {
@@ -211,8 +210,8 @@ static uint64_t host_identity(const struct registry_peer *p,
     return hash ? hash : 1;
 }
 
-/* Other arguments than the job's are allowed (each node's own rank may be one), but
- * they are mostly a mistake: said once, with both hosts. */
+/* Arguments may differ from the job's (a node's rank may be one), but mostly that is a
+ * mistake: one notice tells both hosts. */
 static void compare_arguments(struct registry *g, const struct registry_peer *p,
                               const struct msg *m)
 {
@@ -310,7 +309,7 @@ static void beat_put_waiting(const struct registry *g,
     b->left_ms = membership_time_left(membership, g->now_ms);
 }
 
-/* Node ranks nobody has come for, where nodes are started by rank. */
+/* The node ranks that are missing, if nodes are started by rank. */
 static void beat_put_missing(const struct job *job, struct msg_beat *b)
 {
     const struct membership *membership = &job->membership;
@@ -403,7 +402,7 @@ static void take_end(struct registry_peer *p, const struct msg *m,
                   m->end.reason);
 }
 
-/* For people; it changes nothing but what they are told. */
+/* A note changes nothing but what users are told. */
 static void take_note(struct registry_peer *p, const struct msg *m,
                       struct membership_event *ev)
 {
@@ -423,7 +422,7 @@ static void take_note(struct registry_peer *p, const struct msg *m,
         job_add_rank_note(job, host, m->note.text);
 }
 
-/* What becomes of a report: an event, and what else of it is to be kept or told. */
+/* The event that a report becomes, and what else is done with it. */
 static const struct {
     enum membership_event_type event;
     void (*take)(struct registry_peer *p, const struct msg *m,
@@ -436,11 +435,10 @@ static const struct {
     [MSG_CHECKPOINTED] = { MEMBERSHIP_EV_CHECKPOINTED, NULL },
     [MSG_LEAVE] = { MEMBERSHIP_EV_LEAVE, take_leave },
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },
-    [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT,
-                   take_note }, /* it shows that the node lives */
+    [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
 };
 
-/* Every report is answered, also one that came too late to mean anything. */
+/* Every report is acknowledged, also one that comes too late to count. */
 static void on_report(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, reports[m->type].event);

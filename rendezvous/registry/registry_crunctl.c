@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * What crunctl asks. Answers are lists of small messages, closed by END_OF_LIST, so
- * that no message grows with the number of nodes or jobs.
+ * The requests of crunctl. An answer is a list of small messages that ends with
+ * END_OF_LIST, so that no message grows with the number of nodes or jobs.
  */
 static void end_list(struct registry_peer *p, const struct msg *to, uint64_t next)
 {
@@ -135,7 +135,7 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     registry_send(p, &m);
 }
 
-/* The jobs from the from-th on, in brief. Returns where the next page begins, or 0. */
+/* A page of jobs, in brief. Returns where the next page begins, or 0. */
 static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
                           const struct msg *m)
 {
@@ -150,7 +150,7 @@ static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
     return 0;
 }
 
-/* The same for the nodes of a job; the job itself comes with the first page. */
+/* A page of nodes of a job; the first page begins with the job itself. */
 static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
                            const struct msg *m, const struct job *job)
 {
@@ -193,7 +193,7 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
     const char *run_id = m->events.run_id;
     const struct msg_event *event;
 
-    /* who follows may wait for a job that is yet to come */
+    /* a follower may wait for a job that does not exist yet */
     if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
         !find_wanted_job(g, p, m, run_id))
         return;
@@ -251,7 +251,7 @@ static void on_stop_job(struct registry *g, struct registry_peer *p,
     registry_acknowledge(p, m);
 }
 
-/* By host name, or by slot where it is a number. */
+/* By host name, or by slot if it is a number. */
 static uint32_t find_node(const struct job *job, const char *name)
 {
     const struct membership *membership = &job->membership;
@@ -268,7 +268,7 @@ static uint32_t find_node(const struct job *job, const char *name)
     return MEMBERSHIP_NONE;
 }
 
-/* What becomes of it, in the words of who asked for it. */
+/* The answer to DRAIN: which node leaves, and when. */
 static void describe_drain(const struct job *job, uint32_t node, char *text,
                            size_t size)
 {

@@ -7,9 +7,9 @@
 #include "rendezvous/registry/registry.h"
 
 /*
- * What the files of the registry share: registry.c (peers and jobs come and go),
- * registry_agent.c (what agents say), registry_actions.c (what the membership wants
- * done), registry_crunctl.c (what crunctl asks).
+ * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
+ * (messages of agents), registry_actions.c (actions of the membership),
+ * registry_crunctl.c (requests of crunctl).
  */
 struct journal;
 
@@ -35,12 +35,12 @@ struct registry_peer {
     struct registry_peer *next_follower;
 };
 
-/* The event being stepped, for what the membership does not carry through. */
+/* The event being stepped, with what the membership does not need. */
 struct registry_step {
     struct registry *registry;
     struct job *job;
-    struct registry_peer *peer; /* who sent it, or NULL */
-    const struct msg *msg;      /* what it sent, or NULL */
+    struct registry_peer *peer; /* the sender, or NULL */
+    const struct msg *msg;      /* the message, or NULL */
 };
 
 typedef void registry_handler(struct registry *g, struct registry_peer *p,
@@ -59,12 +59,12 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to);
 /* Bind a peer to a node, in place of the one it had. */
 void registry_bind(struct registry_peer *p, struct job *job, uint32_t node);
 void registry_unbind(struct registry_peer *p);
-/* A line for the log, the event list and whoever follows it. */
+/* A line for the log, the list of events and its followers. */
 void registry_tell(struct registry *g, const struct job *job, const char *kind,
                    const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* The same, said by every node of the job as well. */
+/* The same, and a NOTICE to every node of the job. */
 void registry_notice(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

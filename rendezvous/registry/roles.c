@@ -37,7 +37,7 @@ static uint32_t list_members(const struct job *j, struct role_member *member)
     return count;
 }
 
-/* How many from the first one on have its role. */
+/* How many members, from the first on, have the role of the first. */
 static uint32_t count_alike(const struct role_member *member, uint32_t count)
 {
     uint32_t alike = 1;

@@ -5,9 +5,8 @@
 struct job;
 
 /*
- * A node's workers have its role, whose ranks are counted among the members of that
- * role alone, in the order of their ranks. Into job->node[]: those of the current
- * epoch's members.
+ * Sets the ranks of roles (ROLE_RANK, ROLE_WORLD_SIZE) in job->node[] for the members
+ * of the epoch: the workers of one role are numbered in the order of their ranks.
  */
 void roles_count(struct job *j);
 

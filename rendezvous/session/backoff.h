@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 /*
- * How long to wait before trying again: the first retry within RECONNECT_DELAY_MS_MIN,
- * later ones between that and a limit that doubles up to `most`. Where
- * in between is random, so that thousands that failed together do not return together.
+ * How long to wait before the next attempt: the first retry comes within
+ * RECONNECT_DELAY_MS_MIN, later ones at a random time between that and a limit that
+ * doubles up to `most`, so that thousands that failed together do not return together.
  */
 struct backoff {
     uint64_t random;
@@ -16,7 +16,7 @@ struct backoff {
 
 void backoff_init(struct backoff *b, uint64_t seed);
 uint64_t backoff_delay_ms(struct backoff *b, uint64_t most);
-/* It worked: the next delay is a first one. */
+/* An attempt succeeded: the next delay is a first one. */
 void backoff_reset(struct backoff *b);
 /* A random number below limit; 0 for 0. */
 uint64_t backoff_below(struct backoff *b, uint64_t limit);

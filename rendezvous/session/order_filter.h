@@ -8,9 +8,8 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * Which orders an agent has been given, so that it gets each of them once: the
- * rendezvous repeats the order in force whenever a connection is resumed. Zeroes are
- * the beginning.
+ * Lets each order through once: the rendezvous repeats the order in force whenever a
+ * connection is resumed. Starts as zeroes.
  */
 struct order_filter {
     uint64_t epoch; /* of the newest order */
@@ -20,7 +19,7 @@ struct order_filter {
     bool done;
 };
 
-/* True if the agent is to have it: not a repeat, not about an epoch that is over. */
+/* True if the agent must obey: it is no repeat, and not of an older epoch. */
 bool order_filter_take(struct order_filter *o, const struct msg *order);
 /* The agent reports. */
 void order_filter_reported(struct order_filter *o, const struct msg *report);

@@ -18,12 +18,12 @@ struct outbox {
 };
 
 void outbox_init(struct outbox *o);
-void outbox_clear(struct outbox *o); /* keeps counting where it was */
+void outbox_clear(struct outbox *o); /* numbers go on */
 
 /* Keep a copy of msg with the next sequence number; returns the copy. */
 struct msg *outbox_add(struct outbox *o, const struct msg *msg);
 bool outbox_has(const struct outbox *o, uint64_t sequence);
-/* The message is answered. Nothing happens if it was before. */
+/* The message is answered; may be called again. */
 void outbox_settle(struct outbox *o, uint64_t sequence);
 void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg);
 

@@ -15,18 +15,17 @@
 #include "rendezvous/protocol/proto.h"
 
 /*
- * How a step goes: whatever happens is an event, transitions[state][event] has its
- * handler, and pairs that are not there mean nothing. Only session_enter() changes the
- * state.
+ * Everything that happens is an event, handled by transitions[state][event]; pairs
+ * without a handler change nothing. Only session_enter() changes the state.
  *
- * Three times stand in every state, and session_next_tick is the earliest of them:
- * when to do what the state is for (connect, heartbeat), when to give the connection
- * up, and when to give everything up.
+ * Each state has up to three timers, and session_next_tick is the earliest: for what
+ * the state does (connect, heartbeat), for giving up the connection, and for giving up
+ * altogether.
  */
 #define NEVER UINT64_MAX
 
 enum session_event {
-    EV_STRANGE, /* a message that means nothing to an agent */
+    EV_STRANGE, /* a message that is not for agents */
     EV_CONNECTED,
     EV_LOST,
     EV_WELCOME,
@@ -54,7 +53,7 @@ struct session {
     /* APART */
     bool connecting;
     uint64_t retry_at;
-    bool out; /* the log was told so */
+    bool out; /* the outage was logged */
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -67,7 +66,7 @@ struct session {
 
     struct order_filter orders;
     struct outbox reports;
-    bool report_again; /* one was refused for now: all go with the next heartbeat */
+    bool report_again; /* one was refused with retry: all go with the next beat */
 };
 
 struct session_step {
@@ -113,7 +112,7 @@ static bool has_connection(const struct session *s)
     return s->state != SESSION_APART || s->connecting;
 }
 
-/* The caller's last order, if any, follows. */
+/* The caller may deliver a last order after this. */
 static void session_end(struct session_step *step)
 {
     struct session *s = step->session;
@@ -162,7 +161,7 @@ static void on_lost(struct session_step *step)
 
     if (!has_connection(s))
         return;
-    if (s->orders.done) { /* nothing is left to be said */
+    if (s->orders.done) { /* nothing is left to send */
         session_enter(s, SESSION_OVER, step->now);
         return;
     }
@@ -237,7 +236,7 @@ static void on_welcome(struct session_step *step)
     session_send(s, &ask);
 }
 
-/* HELLO, JOIN or RESUME is not taken. */
+/* HELLO, JOIN or RESUME is refused. */
 static void on_entry_refused(struct session_step *step)
 {
     if (step->msg->refused.retry) {
@@ -261,7 +260,7 @@ static void keep_report(struct session_step *step)
     struct session *s = step->session;
     struct msg *kept;
 
-    /* the first failures are those that count */
+    /* the first failures count */
     if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
@@ -277,8 +276,8 @@ static void on_ack(struct session_step *step)
 }
 
 /*
- * A report that was refused is answered, whatever the reason: mostly it is about an
- * epoch that is over. Sequence 0 is about ourselves.
+ * A report that was refused is answered: mostly its epoch is over. Sequence 0 refuses
+ * this node itself.
  */
 static void on_refused(struct session_step *step)
 {
@@ -307,7 +306,7 @@ static uint32_t outage_grace_ms(const struct session *s)
     return session_identity_outage_grace_ms(&s->identity, s->config.outage_grace_ms);
 }
 
-/* When we would give up ourselves. */
+/* When this agent would give up. */
 static void say_fence(const struct session *s)
 {
     uint64_t at = lease_silent_at(&s->lease) + outage_grace_ms(s);
@@ -367,7 +366,7 @@ static void on_notice(struct session_step *step)
     step->session->calls.order(step->session->calls.arg, step->msg);
 }
 
-/* To RESUME, a finished job that has let the node go answers with the result alone. */
+/* A job that is done answers RESUME with DONE alone, if it has released the node. */
 static void on_early_order(struct session_step *step)
 {
     if (step->msg->type == MSG_DONE)

@@ -8,14 +8,14 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * An agent's side of the control protocol: one life (incarnation) in one job. Pure: it
- * is told what happened and when, and calls out what to do. It joins, keeps the lease,
- * reconnects with jitter, resumes, and sends every report again until it is answered.
+ * The agent's side of the control protocol: one life (incarnation) in one job. Pure: it
+ * is told what happened and when, and calls back what to do. It joins, keeps the lease,
+ * reconnects with jitter, resumes, and repeats every report until it is answered.
  *
  * APART      no connection: one is wanted at retry_at, or under way
  * GREETING   HELLO is sent
  * JOINING    JOIN or RESUME is sent
- * ATTACHED   the rendezvous knows us
+ * ATTACHED   the rendezvous has taken this node
  * OVER       done, refused, or given up; nothing leaves this state
  */
 enum session_state {
@@ -29,7 +29,7 @@ enum session_state {
 
 struct session_config {
     struct msg_join join;    /* the incarnation is drawn by the caller */
-    uint32_t connect_for_ms; /* give up if never attached in this time */
+    uint32_t connect_for_ms; /* give up if not attached in this time */
     /* Once attached: how long workers outlive the rendezvous. */
     uint32_t outage_grace_ms;
     /* While workers run, give up at 0.8 of the lease if that is earlier. */
@@ -42,17 +42,17 @@ struct session;
 
 /* Called from within the functions below, in order; must not call them. */
 struct session_calls {
-    void (*connect)(void *arg); /* open a connection, close any */
+    void (*connect)(void *arg); /* open a connection, after closing any */
     void (*disconnect)(void *arg);
     void (*send)(void *arg, const struct msg *m);
     /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting), NOTICE: obey.
-     * DONE and REFUSED are last. Repeats of an order already given are held back here.
+     * DONE and REFUSED are last. Repeats are filtered out.
      */
     void (*order)(void *arg, const struct msg *m);
     /* The rendezvous is out of reach (true) or back (false): for the log. */
     void (*outage)(void *arg, bool out, const char *why);
-    /* Heard from the rendezvous: workers may live until then if it is for the last
-     * time. Once for each answered heartbeat; may be NULL. */
+    /* A heartbeat was answered: without any further answer, workers may live until
+     * then. May be NULL. */
     void (*fence)(void *arg, uint64_t until_ms);
     /* The workers must end now: the outage grace or the fence has passed. Last. */
     void (*abandoned)(void *arg, const char *why);

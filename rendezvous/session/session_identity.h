@@ -7,27 +7,27 @@
 
 #include "rendezvous/protocol/message.h"
 
-/* What a member knows of its place in the job, from the first JOINED on. */
+/* What a node knows of its place in the job, from the first JOINED on. */
 struct session_identity {
     bool known;
-    bool durable; /* the rendezvous outlives its own death */
+    bool durable; /* the rendezvous has a journal */
     struct id128 instance;
     struct msg_joined joined;
 };
 
-/* Given or changed; false for a repeat, which says nothing new. */
+/* A JOINED. False: it repeats what is known. */
 bool session_identity_take(struct session_identity *p, const struct msg *joined);
-/* The message that asks for it: JOIN, or RESUME where it is known. */
+/* Fill the request: JOIN, or RESUME if the place is known. */
 void session_identity_ask(const struct session_identity *p, const struct msg_join *join,
                           struct msg *ask);
-/* Of another launch of the job. WELCOME and REFUSED may come from outside any job. */
+/* From another launch of the job. WELCOME and REFUSED need not be of a job. */
 bool session_identity_is_foreign(const struct session_identity *p, const struct msg *m);
 
-/* A rendezvous that has begun again gives everybody one lease to come back: `parts`
- * attempts fit in it, and each may take the result, at most `ms`. */
+/* The time for each of `parts` attempts, at most `ms`. They must fit in one lease, in
+ * which a restarted rendezvous waits for its nodes. */
 uint64_t session_identity_within_lease(const struct session_identity *p, uint64_t ms,
                                        unsigned parts);
-/* A rendezvous that keeps nothing does not come back: only a connection may. */
+/* A rendezvous without a journal does not come back; only the connection may. */
 uint32_t session_identity_outage_grace_ms(const struct session_identity *p,
                                           uint32_t configured_ms);
 
