@@ -14,10 +14,11 @@ import tempfile
 import time
 import traceback
 
-from delays import Delays
-from faults import KINDS
-from hosts import Net, mount_disk, unmount
-from run import Run
+sys.path.insert(0, __file__.rsplit("/chaos/", 1)[0] + "/lib")
+from delays import Delays  # noqa: E402
+from faults import KINDS  # noqa: E402
+from hosts import Net, mount_disk, unmount  # noqa: E402
+from run import Run  # noqa: E402
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 NODES = 4

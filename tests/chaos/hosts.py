@@ -6,36 +6,16 @@ started into them directly, so that a process id is the program's own.
 """
 import ctypes
 import os
-import re
 import resource
 import signal
 import subprocess
 import time
 
+from host import add_host, ip
+from process import own_cgroup, read
+
 CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def ip(*words, ns=None, check=True):
-    command = ["ip"] + (["-n", ns] if ns else []) + [str(w) for w in words]
-    subprocess.run(command, check=check, capture_output=True)
-
-
-def read(path):
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def own_cgroup():
-    """The folder of our own cgroup v2 if groups can be made there, or None."""
-    path = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
-    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
-                      read("/proc/self/mountinfo").decode(), re.M)
-    folder = mount[1] + path[1].rstrip("/") if path and mount else None
-    return folder if folder and os.access(folder, os.W_OK) else None
 
 
 def freezer_works():
@@ -104,13 +84,7 @@ class Host:
         self.counter = 0
 
     def make(self):
-        ip("netns", "add", self.ns)
-        ip("link", "add", self.interface, "netns", self.ns, "type", "veth", "peer", "name",
-           self.port, "netns", self.net.switch)
-        ip("link", "set", self.port, "up", ns=self.net.switch)
-        ip("addr", "add", self.address + "/24", "dev", self.interface, ns=self.ns)
-        ip("link", "set", self.interface, "up", ns=self.ns)
-        ip("link", "set", "lo", "up", ns=self.ns)
+        add_host(self.ns, self.interface, self.port, self.net.switch, self.address)
         self.ns_fd = os.open(f"/run/netns/{self.ns}", os.O_RDONLY | os.O_CLOEXEC)
 
     def begin(self, folder):

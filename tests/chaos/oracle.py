@@ -6,6 +6,8 @@ from outside. Every function returns what does not, a line each.
 import os
 import time
 
+from process import living, read
+
 MASK = (1 << 64) - 1
 
 
@@ -121,27 +123,16 @@ def longest_pause(steps, begin, end):
 # -- what is left on the machine --------------------------------------------------------
 
 
-def living(cookie):
+def living_commands(cookie):
     """[(pid, command)] of those that have the cookie in their environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as f:
-                if cookie not in f.read():
-                    continue
-            with open(f"/proc/{name}/cmdline", "rb") as f:
-                found.append((int(name), f.read().replace(b"\0", b" ").decode()[:120]))
-        except OSError:
-            pass
-    return found
+    return [(pid, read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode()[:120])
+            for pid in living(cookie)]
 
 
 def check_processes(cookie, seconds):
     """The last of them may take so long to end."""
     end = time.monotonic() + seconds
-    while (left := living(cookie)) and time.monotonic() < end:
+    while (left := living_commands(cookie)) and time.monotonic() < end:
         time.sleep(0.02)
     return [f"process {pid} is left: {command}" for pid, command in left]
 

@@ -14,7 +14,6 @@ sessions, and as an ordinary user.
 import ctypes
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -22,10 +21,13 @@ import sys
 import tempfile
 import time
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import (  # noqa: E402
+    BIN, SANITIZED, children, living, own_cgroup, processes, read, stat_of)
+
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 120
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 32)
-SLOW = 5 if "san" in os.path.basename(BUILD) else 1
+SLOW = 5 if SANITIZED else 1
 SOON = 0.1 * SLOW  # the promise, kept by 19 of 20 ...
 LATEST = 10 * SLOW  # ... and this by all, on however busy a machine
 NOBODY = 65534
@@ -41,39 +43,6 @@ MODES = ["cgroup", "session"] + (["nobody"] if os.getuid() == 0 else [])
 MODES = sys.argv[3:4] or MODES
 CLONE_NEWNET = 0x40000000
 VICTIMS = ["agent", "guard", "worker", "both"]
-
-
-def processes():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def read(path):
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def living(cookie):
-    """Those executed with the cookie in their environment; the dead have none."""
-    return [pid for pid in processes() if cookie in read(f"/proc/{pid}/environ")]
-
-
-def children(pid):
-    found = []
-    for other in processes():
-        stat = read(f"/proc/{other}/stat").rpartition(b") ")[2].split()
-        if len(stat) > 1 and int(stat[1]) == pid:
-            found.append(other)
-    return found
-
-
-def own_cgroup():
-    path = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
-    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
-                      read("/proc/self/mountinfo").decode(), re.M)
-    return mount[1] + path[1] if path and mount else None
 
 
 class OwnCgroup:
@@ -124,7 +93,7 @@ class Launch:
         """Perhaps there is a warden in between."""
         below = children(self.agent.pid)
         for pid in below + [grandchild for pid in below for grandchild in children(pid)]:
-            if read(f"/proc/{pid}/comm").strip() == b"crun-guard":
+            if stat_of(pid).name == "crun-guard":
                 return pid
         return None
 
@@ -147,14 +116,15 @@ class Launch:
             if not guard:
                 return False
             os.kill(guard, signal.SIGSTOP)
-            while state(guard) == (b"crun-guard", "runs"):  # it may be making a child
+            # it may be making a child
+            while stat_of(guard).name == "crun-guard" and stat_of(guard).state in ("R", "S", "D"):
                 time.sleep(0.001)
             holders = [guard] + children(guard)
             self.agent.kill()
             os.kill(guard, signal.SIGKILL)
             # what says that the cgroup is in use goes with the guard, and with workers
             # that had not come to be the program yet
-            while any(state(pid)[0] == b"crun-guard" and state(pid)[1] != "dead"
+            while any(stat_of(pid).name == "crun-guard" and stat_of(pid).state not in ("Z", "X")
                       for pid in holders):
                 time.sleep(0.001)
         return True
@@ -181,12 +151,6 @@ class Launch:
                 return looked
             assert looked < LATEST, f"{self.mode}: after {looked:.3f} s {describe(left)}"
             time.sleep(0.001)
-
-
-def state(pid):
-    """Its name, and whether it is stopped or dead; the dead have closed all they held."""
-    name, _, rest = read(f"/proc/{pid}/stat").partition(b" (")[2].rpartition(b") ")
-    return name, {b"": "dead", b"Z": "dead", b"X": "dead", b"T": "is stopped"}.get(rest[:1], "runs")
 
 
 def kill(pid):
@@ -319,7 +283,7 @@ def programs_for_all():
     folder = tempfile.mkdtemp(prefix="guard-chaos-")
     os.chmod(folder, 0o755)
     for name in ("crun", "guard-driver", "test-worker"):
-        shutil.copy(os.path.join(BUILD, "bin", name), folder)
+        shutil.copy(BIN / name, folder)
     return folder
 
 

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-import expect  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BUILD, children, fail, lives, read, stat_of, until  # noqa: E402
 
-CRUN = os.path.abspath(os.environ["BUILD"]) + "/bin/crun"
+CRUN = str(BUILD / "bin" / "crun")
 # a worker that leaves a daemon behind: of a session of its own, and nobody's child
 DAEMON = 'setsid sh -c "echo \\$\\$ > $0.new; mv $0.new $0; exec sleep 1000" & exec sleep 1000'
 NOBODY = 65534
@@ -37,27 +37,8 @@ def env(mode):
     return {**os.environ, **({} if mode == "cgroup" else {"CRUN_NO_CGROUP": "1"})}
 
 
-def children(pid):
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(path.parent.name))
-        except OSError:
-            pass
-    return found
-
-
-def lives(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"
-    except OSError:
-        return False
-
-
 def tag_of(pid):
-    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    words = read(f"/proc/{pid}/environ").split(b"\0")
     return next((w[12:].decode() for w in words if w.startswith(b"CRUN_LAUNCH=")), None)
 
 
@@ -72,19 +53,18 @@ class Launch:
             [CRUN, "--standalone", "sh", "-c", DAEMON, path], env=env(mode),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, user=user)
         Launch.all.append(self)
-        expect.until(lambda: os.path.exists(path), f"the daemon of {name}")
+        until(lambda: os.path.exists(path), f"the daemon of {name}")
         self.daemon = int(pathlib.Path(path).read_text())
         # in the middle of its exec it has none
-        self.tag = expect.until(lambda: tag_of(self.daemon), f"the tag of {name}")
+        self.tag = until(lambda: tag_of(self.daemon), f"the tag of {name}")
         self.claim = f"/dev/shm/crun-{user or os.geteuid()}-{self.tag}"
         if not os.path.exists(self.claim):
-            expect.fail(f"there is no {self.claim}")
+            fail(f"there is no {self.claim}")
 
     def own(self):
         """Agent, and warden and guard, or the guard alone."""
         below = children(self.process.pid)
-        comm = {p: pathlib.Path(f"/proc/{p}/comm").read_text().strip() for p in below}
-        wardens = [p for p in below if comm[p] == "warden"]
+        wardens = [p for p in below if stat_of(p).name == "warden"]
         return [self.process.pid, *below, *[p for w in wardens for p in children(w)]]
 
     def kill_all(self):
@@ -93,7 +73,7 @@ class Launch:
             for pid in pids:
                 os.kill(pid, signo)
         self.process.wait()
-        expect.until(lambda: not any(lives(p) for p in pids), "the end of crun")
+        until(lambda: not any(lives(p) for p in pids), "the end of crun")
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
@@ -104,7 +84,7 @@ def run(mode="session", user=None, **more):
     done = subprocess.run([CRUN, "--standalone", "true"], env={**env(mode), **more},
                           capture_output=True, text=True, timeout=60, user=user)
     if done.returncode != 0:
-        expect.fail(f"crun true: {done}")
+        fail(f"crun true: {done}")
     return done.stderr
 
 
@@ -112,29 +92,29 @@ def what_is_left_behind_is_ended(folder):
     live, dead = Launch(folder, "live"), Launch(folder, "dead")
     dead.kill_all()
     if not lives(dead.daemon):
-        expect.fail("the daemon has died by itself: nothing is tested")
+        fail("the daemon has died by itself: nothing is tested")
     forged = subprocess.Popen(["sleep", "1000"], env={**os.environ, "CRUN_LAUNCH": "a" * 8})
     try:
         run(CRUN_LAUNCH=dead.tag)  # it may be below that launch itself
         if not lives(dead.daemon):
-            expect.fail("crun has ended those that it lives among")
+            fail("crun has ended those that it lives among")
         said = run()
         if "killed 1 process that a killed crun had left behind\n" not in said:
-            expect.fail(f"it says {said!r}")
-        expect.until(lambda: not lives(dead.daemon), "the end of the daemon")
+            fail(f"it says {said!r}")
+        until(lambda: not lives(dead.daemon), "the end of the daemon")
         if os.path.exists(dead.claim):
-            expect.fail(f"{dead.claim} is left")
+            fail(f"{dead.claim} is left")
         if run():
-            expect.fail("it is said again")
+            fail("it is said again")
         if not lives(live.daemon) or forged.poll() is not None:
-            expect.fail("others were hit")
+            fail("others were hit")
     finally:
         forged.kill()
         forged.wait()
         live.end()
-    expect.until(lambda: not lives(live.daemon), "the end of the other launch")
+    until(lambda: not lives(live.daemon), "the end of the other launch")
     if os.path.exists(live.claim):
-        expect.fail(f"{live.claim} is left of a launch that ended")
+        fail(f"{live.claim} is left of a launch that ended")
 
 
 def one_of_them_is_enough_to_clear_up(folder):
@@ -147,12 +127,12 @@ def one_of_them_is_enough_to_clear_up(folder):
                 os.kill(pids[i], signo)
         if 0 not in victims:
             launch.process.wait(60)
-        expect.until(lambda: not lives(launch.daemon), f"the end of the daemon, {victims}")
-        expect.until(lambda: not any(lives(p) for p in pids), f"the end of all, {victims}")
+        until(lambda: not lives(launch.daemon), f"the end of the daemon, {victims}")
+        until(lambda: not any(lives(p) for p in pids), f"the end of all, {victims}")
         launch.process.wait(60)
         run()  # what is left of the claim is removed by the next one at the latest
         if os.path.exists(launch.claim):
-            expect.fail(f"{launch.claim} is left, {victims}")
+            fail(f"{launch.claim} is left, {victims}")
 
 
 def another_users_are_left_alone(folder):
@@ -165,18 +145,18 @@ def another_users_are_left_alone(folder):
     theirs.kill_all()
     run()
     if not lives(theirs.daemon) or not os.path.exists(theirs.claim):
-        expect.fail("another user's daemon was ended")
+        fail("another user's daemon was ended")
     run(user=NOBODY)
-    expect.until(lambda: not lives(theirs.daemon), "the end of the daemon")
+    until(lambda: not lives(theirs.daemon), "the end of the daemon")
 
 
 def in_a_cgroup_it_is_ended_all_the_same(folder):
     dead = Launch(folder, "held", mode="cgroup")
     dead.kill_all()
     run("cgroup")
-    expect.until(lambda: not lives(dead.daemon), "the end of the daemon")
+    until(lambda: not lives(dead.daemon), "the end of the daemon")
     if os.path.exists(dead.claim):
-        expect.fail(f"{dead.claim} is left")
+        fail(f"{dead.claim} is left")
 
 
 def main():

@@ -5,17 +5,15 @@
 crun on several nodes, each a network namespace with an address and a host name of its
 own: where the rendezvous runs, which ranks come out, how failures, signals and losses end.
 """
-import os
 import pathlib
 import signal
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import expect, fail, until  # noqa: E402
-import nodes  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, run, until  # noqa: E402
+import host  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
 
 # what a worker says of itself, a word each
@@ -329,9 +327,9 @@ TESTS = [
 
 
 def main():
-    nodes.need()
-    with nodes.Cluster(3) as cluster:
-        nodes.run(TESTS, cluster)
+    host.need()
+    with host.Cluster(3) as cluster:
+        run(TESTS, cluster)
 
 
 main()

@@ -10,7 +10,6 @@ each check nothing of it lives, and no file or cgroup of it is left.
 import glob
 import json
 import os
-import pathlib
 import re
 import resource
 import signal
@@ -19,9 +18,10 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from place import (  # noqa: E402
-    CRUN, CRUNCTL, PROGRAMS, SANITIZED, TIMEOUT, Place, Terminal, read, same, sh, until)
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from launch import CRUN, CRUNCTL, TIMEOUT, Place, Terminal, sh  # noqa: E402
+from process import (  # noqa: E402
+    PROGRAMS, SANITIZED, free_port, own_cgroup, read, same, stat_of, until)
 
 
 # -- exit codes -----------------------------------------------------------------------
@@ -61,7 +61,7 @@ def signals_end_the_job(p):
                         (signal.SIGHUP, "HUP"), (signal.SIGQUIT, "QUIT")):
         with open(os.path.join(p.path, name), "wb") as out:
             c = p.start(CRUN, *sh(DUTIFUL), stdin=subprocess.DEVNULL, stdout=out)
-        until("ready", lambda: b"ready" in read(out.name))
+        until(lambda: b"ready" in read(out.name), "ready", TIMEOUT)
         c.send_signal(signo)
         p.end(c, 128 + signo)
         if f"got {name}".encode() not in read(out.name):
@@ -79,7 +79,7 @@ def the_stopped_are_ended(p):
     c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo $$; kill -STOP $$"),
                 stdin=subprocess.DEVNULL)
     pid = int(c.stdout.readline())
-    until("stopped", lambda: b"State:\tT" in read(f"/proc/{pid}/status"))
+    until(lambda: stat_of(pid).state == "T", "stopped", TIMEOUT)
     c.send_signal(signal.SIGTERM)
     p.end(c, 143)
 
@@ -224,12 +224,6 @@ def standard_input(p):
 # -- a job of two nodes, steered ------------------------------------------------------
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def two_nodes(p, nnodes, *words):
     port = free_port()
     pair = [p.start(CRUN, f"--nnodes={nnodes}", f"--node_rank={i}", "--master_addr=127.0.0.1",
@@ -371,15 +365,6 @@ def process_one_is_ended(p):
     p.end(c, 143, "got TERM")
 
 
-def own_cgroup():
-    """The folder of our own cgroup v2 where groups can be made, or None."""
-    group = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
-    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
-                      read("/proc/self/mountinfo").decode(), re.M)
-    folder = mount[1] + group[1].rstrip("/") if group and mount else None
-    return folder if folder and os.access(folder + "/cgroup.procs", os.W_OK) else None
-
-
 def a_cgroup_that_was_killed(p):
     """Kernels from 6.14 on kill whoever is born from such a group into another one. Workers
     begin all the same, in a group of their own, and so do the next ones after a failure."""
@@ -400,7 +385,7 @@ def a_cgroup_that_was_killed(p):
         groups = p.end(c, 0).split()
         if len(groups) < 3 or not all(f"/crun-{c.pid}-" in g for g in groups):
             raise AssertionError(f"workers were in {groups}")
-        until("the group is empty", lambda: b"populated 0" in read(path + "/cgroup.events"))
+        until(lambda: b"populated 0" in read(path + "/cgroup.events"), "the group is empty", TIMEOUT)
     finally:
         os.rmdir(path)
 
@@ -541,7 +526,7 @@ def main():
         try:
             check(place)
             place.nothing_is_left()
-        except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError) as e:
+        except (AssertionError, SystemExit, subprocess.TimeoutExpired, OSError, ValueError) as e:
             failed += 1
             print(f"FAILED: {check.__name__}: {e}", file=sys.stderr)
         finally:

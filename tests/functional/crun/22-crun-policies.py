@@ -6,16 +6,14 @@ What a job does about failures that come again and again, about spares, nodes th
 back, nodes that are refused, and a node that is drained: several nodes, each a network
 namespace, and a crund.
 """
-import os
 import pathlib
 import signal
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import expect, fail, until  # noqa: E402
-import nodes  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, run, until  # noqa: E402
+import host  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 DAEMON = 4  # the node that crund runs on
 SHOW = ("echo rank=$RANK world=$WORLD_SIZE group=$GROUP_RANK epoch=$CRUN_EPOCH "
         "restart=$TORCHELASTIC_RESTART_COUNT;")
@@ -174,11 +172,11 @@ TESTS = [
 
 
 def main():
-    nodes.need()
-    with nodes.Cluster(DAEMON + 1) as cluster:
+    host.need()
+    with host.Cluster(DAEMON + 1) as cluster:
         crund = cluster[DAEMON].start([BIN / "crund", "--listen", ":29400"])
         until(lambda: "listening" in crund.err, "crund")
-        nodes.run(TESTS, cluster)
+        run(TESTS, cluster)
         crund.kill(signal.SIGTERM)
         expect(crund, 0)
 

@@ -18,12 +18,11 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "lib"))
-from expect import fail, until  # noqa: E402
-import nodes  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, until  # noqa: E402
+import host  # noqa: E402
 import readme  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
 WRITER = ROOT / "tests" / "programs" / "page_writer.py"
 
@@ -435,11 +434,11 @@ def main():
         finally:
             daemon.popen.kill()
             daemon.popen.wait()
-    why = nodes.available()
+    why = host.available()
     if why:
         print(f"skipped: {why}: hangs were looked for on one node only")
         sys.exit(77)
-    with nodes.Cluster(2) as cluster:
+    with host.Cluster(2) as cluster:
         run(TWO_NODES, cluster, at_once=2)
 
 

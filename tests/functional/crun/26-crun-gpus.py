@@ -14,8 +14,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "lib"))
-from expect import fail, until  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import fail, until  # noqa: E402
 import control  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["BUILD"]).resolve()

@@ -7,17 +7,15 @@ out, though it reaches the rendezvous, and the job goes on with the others if th
 """
 import multiprocessing
 import os
-import pathlib
 import re
 import signal
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-import expect  # noqa: E402
-import nodes  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, living, stat_of, until  # noqa: E402
+import host  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 DAEMON = 3  # the host that is no node of the job
 WELL = r"preflight: {} nodes reach each other; all-reduce of 1 MiB over {} ranks \(shm\+tcp\): "
 
@@ -37,13 +35,13 @@ def job(cluster, name, size, command, **options):
 
 def ends(p, code, *patterns, without=None):
     """It has said something like each, and nothing like that."""
-    expect.expect(p, code)
+    expect(p, code)
     said = p.out + p.err
     for pattern in patterns:
         if not re.search(pattern, said):
-            expect.fail(f"{p}: nothing like {pattern!r} in:\n{said}")
+            fail(f"{p}: nothing like {pattern!r} in:\n{said}")
     if without and re.search(without, said):
-        expect.fail(f"{p}: there is {without!r} in:\n{said}")
+        fail(f"{p}: there is {without!r} in:\n{said}")
 
 
 def set_way(cluster, a, b, there):
@@ -130,10 +128,10 @@ def who_hosts_the_rendezvous_goes_on_with_that(cluster):
 
 def it_is_for_all_nodes_or_for_none(cluster):
     a = join(cluster, "all", 2, 0, ENV, patience=60)
-    expect.until(lambda: "1 of 2 have joined" in a.err, a.__str__)
+    until(lambda: "1 of 2 have joined" in a.err, a.__str__)
     why = '"all" runs with another configuration: --preflight is given in the job and not given here'
     ends(join(cluster, "all", 2, 1, ENV, flag="--verbose"), 2, why, without="rank . of")
-    expect.until(lambda: "node-1 was refused: job " + why in a.err, a.__str__)
+    until(lambda: "node-1 was refused: job " + why in a.err, a.__str__)
     b = join(cluster, "all", 2, 1, ENV, patience=60)
     ends(a, 0, "rank 0 of 4")
     ends(b, 0, "rank 3 of 4")
@@ -159,8 +157,8 @@ def nothing_is_saved_of_a_program_that_does_not_run_yet(cluster):
 
 def a_signal_to_save_does_not_end_the_check(cluster):
     p = looks_for_a_library(cluster)
-    check = expect.until(lambda: check_of(p), "the check")
-    os.kill(parent_of(check), signal.SIGUSR1)
+    check = until(lambda: check_of(p), "the check")
+    os.kill(stat_of(check).parent, signal.SIGUSR1)
     ends(p, 69, "preflight: .*: dlopen of NCCL has not returned", without="SIGUSR1")
 
 
@@ -197,28 +195,16 @@ def looks_for_a_library(cluster):
     return p
 
 
-def parent_of(pid):
-    return int(re.search(r"PPid:\t(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
-
-
 def check_of(p):
     """The process that makes it: the program's own is its parent."""
-    found = {}
-    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
-        try:
-            if status.read_text().startswith("Name:\tcrun-preflight") and \
-                    p.mark in (status.parent / "environ").read_bytes():
-                pid = int(status.parent.name)
-                found[pid] = parent_of(pid)
-        except OSError:
-            pass
-    return next((pid for pid, parent in found.items() if parent in found), None)
+    own = [pid for pid in living(p.mark) if stat_of(pid).name.startswith("crun-preflight")]
+    return next((pid for pid in own if stat_of(pid).parent in own), None)
 
 
 def a_check_that_no_signal_ends_is_given_up(cluster):
     """As one that a driver holds: here one that is stopped, and heeds no alarm either."""
     p = looks_for_a_library(cluster)
-    os.kill(expect.until(lambda: check_of(p), "the check"), signal.SIGSTOP)
+    os.kill(until(lambda: check_of(p), "the check"), signal.SIGSTOP)
     ends(p, 69, "preflight: does not end within 18 s", without="rank . of")
 
 
@@ -233,16 +219,16 @@ TESTS = (a_check_that_no_signal_ends_is_given_up, all_is_well, the_program_uses_
 
 
 def alone(test):
-    with nodes.Cluster(4) as cluster:
+    with host.Cluster(4) as cluster:
         daemon = cluster[DAEMON].start(
             [BIN / "crund", "--listen", f"{cluster[DAEMON].address}:29400"])
-        expect.until(lambda: "listening" in daemon.err, daemon.__str__)
+        until(lambda: "listening" in daemon.err, daemon.__str__)
         test(cluster)
         print(f"ok: {test.__name__}", flush=True)
 
 
 def main():
-    why = nodes.available()
+    why = host.available()
     if why:
         print(f"SKIPPED: {why}")
         sys.exit(77)

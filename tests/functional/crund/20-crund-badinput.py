@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (BEAT, Crund, END_OF_LIST, EVENTS, HEADER, HEARTBEAT, HELLO, JOIN,  # noqa: E402
                      JOINED, PREFACE, REFUSED, STATUS, Session, WELCOME, closed_within, frame,
                      hello, join)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (Crund, END_OF_LIST, JOB_STATUS, JOINED, STATUS, Session,  # noqa: E402
                      WELCOME, frame, hello, join)
 

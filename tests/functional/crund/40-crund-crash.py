@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (Crund, DONE, END_OF_LIST, FAILED, FINISHED, BYE, JOB_STATUS,  # noqa: E402
                      JOINED, REFUSED, START, STATUS, STOP, STOPPED, STORE_READY, ACK, JOIN,
                      RESUME, Session, WELCOME, frame, hello)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (ACK, Crund, FAILED, JOB_STATUS, JOINED, REFUSED, START, STATUS,  # noqa: E402
                      STOP, STOPPED, STORE_READY, Session, WELCOME, frame, hello, join)
 

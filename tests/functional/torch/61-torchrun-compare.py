@@ -14,13 +14,15 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-CRUN = os.path.abspath(os.environ.get("BUILD", "build")) + "/bin/crun"
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, ROOT, free_ports  # noqa: E402
+from pytorch import torch_venv  # noqa: E402
+
+CRUN = str(BIN / "crun")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 # Variables that only one of the two sets, or that differ.
@@ -66,9 +68,6 @@ def cases(port):
                "--rdzv-id=pair", "--local-addr=127.0.0.1", "--max-restarts=2"]
     three = ["--nnodes=3", "--master_addr=127.0.0.1", f"--master_port={port[2]}",
              "--max_restarts=1"]
-    three_dynamic = ["--nnodes=3:3", "--rdzv_backend", "c10d", "--rdzv_endpoint",
-                     f"localhost:{port[4]}", "--rdzv_id", "trio", "--nproc_per_node", "2",
-                     "--local_addr", "127.0.0.1", "probe.py"]
     fails = {"PROBE_EXIT": "3", "PROBE_FAILS": "1"}
     return [
         Case("plain", [["--nproc-per-node=2", "--log-dir=logs", "-r", "0:1,1:2",
@@ -109,26 +108,6 @@ def fail(text):
     global failures
     failures += 1
     print("FAIL:", text)
-
-
-def torch_venv():
-    r = subprocess.run([os.path.join(ROOT, "scripts/torch-venv"), "newest"],
-                       capture_output=True, text=True)
-    if r.returncode == 77:
-        print("*" * 70, "* SKIPPED: PyPI cannot be reached, so crun was not compared with "
-              "torchrun", "*" * 70, sep="\n", file=sys.stderr)
-        sys.exit(77)
-    if r.returncode:
-        sys.exit(r.stderr)
-    return r.stdout.strip()
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def files_of(directory):
@@ -321,12 +300,12 @@ def compare(case, theirs, ours):
 
 
 def main():
-    venv = torch_venv()
+    venv = torch_venv("crun was not compared with torchrun")
     directory = os.path.realpath(tempfile.mkdtemp())
     os.chdir(directory)
     base = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": directory, "LC_ALL": "C.UTF-8",
             "PYTHON_EXEC": f"{venv}/bin/python", "KEPT": "yes"}
-    lines = cases(free_ports(5))
+    lines = cases(free_ports(4))
     try:
         theirs = run_torchruns(venv, lines, directory, base)
         for i, case in enumerate(lines):

@@ -13,19 +13,17 @@ loudly, and the exit code is 77.
 """
 import math
 import os
-import pathlib
 import re
 import signal
 import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import fail, until  # noqa: E402
-import nodes  # noqa: E402
-from torch_jobs import Here, SECONDS, TRAIN, said, skip, torch_env  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, run, until  # noqa: E402
+import host  # noqa: E402
+from pytorch import Here, SECONDS, TRAIN, said, skip, torch_env  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 CRUN = BIN / "crun"
 EPOCHS = 6
 SAMPLES, BATCH = 512, 16  # of ddp_train.py
@@ -193,16 +191,6 @@ ONE_NODE = [a_killed_worker_is_resumed_and_an_exception_is_told]
 TWO_NODES = [two_nodes_static, two_nodes_with_a_daemon]
 
 
-def run(tests, job, where):
-    wanted = sys.argv[1:]
-    for test in tests:
-        if wanted and test.__name__ not in wanted:
-            continue
-        begun = time.monotonic()
-        test(job, where)
-        print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-
-
 def main():
     with tempfile.TemporaryDirectory(prefix="crun-pytorch-") as directory:
         job = Job(torch_env(), directory)
@@ -211,10 +199,10 @@ def main():
             run(ONE_NODE, job, here)
         finally:
             here.end()
-        why = nodes.available()
+        why = host.available()
         if why:
             skip(why, "PyTorch was run under crun on one node only")
-        with nodes.Cluster(2) as cluster:
+        with host.Cluster(2) as cluster:
             run(TWO_NODES, job, cluster)
 
 

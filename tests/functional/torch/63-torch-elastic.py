@@ -12,18 +12,15 @@ more. What cannot be had is said loudly, and the exit code is 77.
 
     BUILD=build tests/functional/torch/63-torch-elastic.py [TEST...]
 """
-import os
-import pathlib
 import signal
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import fail, until  # noqa: E402
-import nodes  # noqa: E402
-from torch_jobs import SECONDS, TRAIN, lives, said, skip, torch_env  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, run, until  # noqa: E402
+import host  # noqa: E402
+from pytorch import SECONDS, TRAIN, lives, said, skip, torch_env  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 WORLD = 3
 FENCED = 75
 
@@ -178,12 +175,12 @@ TESTS = [the_rendezvous_dies_and_comes_back, an_agent_dies, a_link_is_cut, all_e
 
 def main():
     env = torch_env()
-    why = nodes.available()
+    why = host.available()
     if why:
         skip(why, "PyTorch was not run on nodes that are lost")
-    with nodes.Cluster(WORLD + 1) as cluster:
+    with host.Cluster(WORLD + 1) as cluster:
         job = Job(cluster, env, Daemon(cluster))
-        nodes.run(TESTS, job)
+        run(TESTS, job)
 
 
 main()

@@ -19,12 +19,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import fail, until  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, until  # noqa: E402
 import readme  # noqa: E402
-from torch_jobs import Here, ROOT, SECONDS, said, torch_env  # noqa: E402
+from pytorch import Here, ROOT, SECONDS, said, torch_env  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 REST = ROOT / "tests" / "programs" / "ddp_progress.py"
 STEPS_PER_S_MAX = 1 / 0.02
 

@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import fail  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 WORKER = str(BIN / "ddp-worker")
 STEPS, BATCH = 40, 12
 SECONDS = 200

@@ -20,8 +20,8 @@ import sys
 import termios
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from train_runs import BIN, Run, SMALL, finished, main, metrics  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from train import BIN, Run, SMALL, finished, main, metrics  # noqa: E402
 
 # for the larger net, which takes its time under a sanitizer
 SANITIZED = "san" in os.environ.get("BUILD", "")

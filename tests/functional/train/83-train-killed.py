@@ -16,8 +16,8 @@ import struct
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from train_runs import Run, finished, main  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from train import Run, finished, main  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
 # under a sanitizer everything takes five times as long

@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from train_runs import BIN, finished, main, metrics  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from train import BIN, finished, main, metrics  # noqa: E402
 
 SMALL = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=2"]
 GPU = ["--device=cuda", "--backend=cuda-host"]

@@ -10,8 +10,8 @@ import signal
 import struct
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from train_runs import Run, finished, main  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from train import Run, finished, main  # noqa: E402
 
 PROGRAM = {"program": "example-train", "ranks": 2}
 

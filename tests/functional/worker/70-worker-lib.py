@@ -14,13 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from worker_ranks import CALLS, CRUN, PATIENCE, PLAIN, Ranks, matches, run  # noqa: E402
-
-
-def same(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"{got!r} is not {wanted!r}")
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import matches, same  # noqa: E402
+from worker import CALLS, CRUN, PATIENCE, PLAIN, Ranks, run  # noqa: E402
 
 
 def open_mpi(rank, size):

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-import worker_ranks  # noqa: E402
-from worker_ranks import BUILD, CALLS, CRUN, PATIENCE, matches  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+import worker  # noqa: E402
+from process import BUILD, living, matches, until  # noqa: E402
+from worker import CALLS, CRUN, PATIENCE  # noqa: E402
 
 STUCK = 76
 NCCL = {"CRUN_NCCL_LIBRARY": os.path.join(BUILD, "lib", "libnccl-standin.so"),
@@ -39,7 +40,7 @@ class Store:
         self.process.stdout.close()
 
 
-class Ranks(worker_ranks.Ranks):
+class Ranks(worker.Ranks):
     """Ranks that no launcher ends."""
 
     def __init__(self, scenario, size, each=None, **more):
@@ -55,27 +56,14 @@ class Ranks(worker_ranks.Ranks):
 
 
 def crun(*args, **env):
-    return subprocess.run([CRUN, *args], env={**worker_ranks.PLAIN, **NCCL, **env},
+    return subprocess.run([CRUN, *args], env={**worker.PLAIN, **NCCL, **env},
                           capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def nothing_is_left(cookie):
     """No process has this text in its environment."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        left = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as f:
-                    if cookie.encode() in f.read():
-                        left.append(pid)
-            except OSError:
-                pass
-        if not left:
-            return
-        if time.monotonic() > end:
-            raise AssertionError(f"still there: {left}")
-        time.sleep(0.02)
+    until(lambda: not living(cookie.encode()), lambda: f"still there: {living(cookie.encode())}",
+          PATIENCE)
 
 
 # -- every call, every fault -----------------------------------------------------------
@@ -178,7 +166,7 @@ def the_preflight_sums_up_by_nccl():
                    CRUN_PREFLIGHT_TIMEOUT="1" if "hang" in fault else "60")
         if run.returncode != code or run.stdout.count("it runs\n") != (0 if fault else 2):
             raise AssertionError(run)
-        worker_ranks.matches(run.stderr, words)
+        matches(run.stderr, words)
 
 
 def a_killed_rank_is_lost_and_named():
@@ -278,4 +266,4 @@ CHECKS = [
 
 
 with Store():
-    worker_ranks.run(CHECKS)
+    worker.run(CHECKS)

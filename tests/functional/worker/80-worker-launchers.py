@@ -10,16 +10,13 @@ not installed are named and left out.
 import glob
 import json
 import os
-import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import fail  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, free_port  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 BENCH = str(BIN / "coll-bench")
 SIZES = ["--check", "--json", "--min-bytes=4", "--max-bytes=256K", "--factor=256", "--iterations=3"]
 
@@ -41,11 +38,6 @@ def torchrun():
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "crun-interop")
     found = glob.glob(f"{cache}/torch-*/complete")
     return os.path.dirname(sorted(found)[-1]) + "/bin/torchrun" if found else None
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def launchers(ranks):

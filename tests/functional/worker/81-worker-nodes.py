@@ -6,17 +6,14 @@ The worker library between nodes, which are network namespaces: which backend a 
 takes, right results in worlds of all shapes, and what the ranks say when one of them is
 killed, stopped or cut off.
 """
-import os
-import pathlib
 import signal
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
-from expect import expect, fail, until  # noqa: E402
-import nodes  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, run, until  # noqa: E402
+import host  # noqa: E402
 
-BIN = pathlib.Path(os.environ["BUILD"]).resolve() / "bin"
 BENCH = BIN / "coll-bench"
 SWEEP = ["--check", "--json", "--min-bytes=4", "--max-bytes=1M", "--factor=512",
          "--iterations=3"]
@@ -115,9 +112,9 @@ def a_node_that_is_cut_off_is_named(cluster):
 
 
 def main():
-    nodes.need()
-    with nodes.Cluster(3) as cluster:
-        nodes.run((worlds_of_all_shapes, backends_by_name,
+    host.need()
+    with host.Cluster(3) as cluster:
+        run((worlds_of_all_shapes, backends_by_name,
                    a_killed_rank_is_named_by_all, a_stopped_rank_is_named_by_all,
                    a_node_that_is_cut_off_is_named), cluster)
 

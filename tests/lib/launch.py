@@ -6,35 +6,11 @@ import select
 import shutil
 import subprocess
 import tempfile
-import time
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs")
-CRUN = os.path.join(BUILD, "bin", "crun")
-CRUNCTL = os.path.join(BUILD, "bin", "crunctl")
-SANITIZED = "san" in os.path.basename(BUILD)
+from process import BIN, SANITIZED, living, read, same, until
+
+CRUN, CRUNCTL = str(BIN / "crun"), str(BIN / "crunctl")
 TIMEOUT = 60 if SANITIZED else 15
-
-
-def until(what, condition):
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"timed out: {what}")
-        time.sleep(0.005)
-
-
-def read(path):
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def same(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"{got!r} is not {wanted!r}")
 
 
 class Place:
@@ -80,8 +56,7 @@ class Place:
         return self.end(self.start(CRUN, *words, **options), code, *said)
 
     def living(self):
-        return [p for p in os.listdir("/proc") if p.isdigit() and
-                self.cookie.encode() in read(f"/proc/{p}/environ")]
+        return living(self.cookie.encode())
 
     def cgroups(self):
         mounts = [line.split()[1] for line in read("/proc/mounts").decode().splitlines()
@@ -90,8 +65,8 @@ class Place:
                 if any(d.startswith(f"crun-{p.pid}-") for p in self.started)]
 
     def nothing_is_left(self):
-        until(f"alive: {self.living()}", lambda: not self.living())
-        until(f"cgroups: {self.cgroups()}", lambda: not self.cgroups())
+        until(lambda: not self.living(), lambda: f"alive: {self.living()}", TIMEOUT)
+        until(lambda: not self.cgroups(), lambda: f"cgroups: {self.cgroups()}", TIMEOUT)
         same(os.listdir(self.tmp), [])
 
     def close(self):
@@ -131,7 +106,7 @@ class Terminal:
                 except OSError:
                     pass
             return text in self.said
-        until(f"{text} in {self.said}", look)
+        until(look, lambda: f"{text} in {self.said}", TIMEOUT)
 
     def type(self, keys):
         os.write(self.master, keys)
@@ -148,7 +123,7 @@ class Terminal:
                 except OSError:
                     pass
             return self.p.poll() is not None
-        until("crun's end", over)
+        until(over, "crun's end", TIMEOUT)
         if self.master >= 0:
             os.close(self.master)
         if self.p.returncode != code:

@@ -5,7 +5,6 @@ or under crun, its words and metrics, its workers by rank.
 """
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -13,39 +12,24 @@ import tempfile
 import time
 import uuid
 
-BIN = pathlib.Path(os.environ.get("BUILD", "build")).resolve() / "bin"
-SECONDS = 120 * (5 if "san" in os.environ.get("BUILD", "") else 1)
+from process import BIN, Process, SANITIZED, processes, read
+
+SECONDS = 120 * (5 if SANITIZED else 1)
 SMALL = ["--model=mlp", "--passes=2", "--train-limit=1600"]
 
 
-class Run:
+class Run(Process):
     """The program on `ranks` ranks under crun, or alone where that is None."""
 
     def __init__(self, *flags, ranks=None, crun=(), env=None, program="train"):
         self.program = BIN / program
         self.mark = "TRAIN_RUN_" + uuid.uuid4().hex
         launcher = [] if ranks is None else [BIN / "crun", f"--nproc-per-node={ranks}", *crun]
-        self.command = [str(w) for w in [*launcher, self.program, *flags]]
-        self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.popen = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
-            env={**os.environ, "OMP_NUM_THREADS": "1", self.mark: "1", **(env or {})})
-
-    def _read(self, which):
-        fd = self.files[which].fileno()
-        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
-
-    out = property(lambda self: self._read(0))
-    err = property(lambda self: self._read(1))
-
-    def wait(self):
-        try:
-            return self.popen.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self} does not end") from None
+        super().__init__([*launcher, self.program, *flags],
+                         env={**os.environ, "OMP_NUM_THREADS": "1", self.mark: "1", **(env or {})})
 
     def ends_with(self, code):
-        assert self.wait() == code, f"exit code {self.popen.returncode}, not {code}: {self}"
+        assert self.wait(SECONDS) == code, f"exit code {self.popen.returncode}, not {code}: {self}"
         return self
 
     def says(self, pattern, where="err"):
@@ -62,16 +46,16 @@ class Run:
     def workers(self):
         """Processes of this run, by rank."""
         found = {}
-        for entry in os.listdir("/proc"):
+        for pid in processes():
             try:
-                if not entry.isdigit() or os.readlink(f"/proc/{entry}/exe") != str(self.program):
+                if os.readlink(f"/proc/{pid}/exe") != str(self.program):
                     continue
-                with open(f"/proc/{entry}/environ", "rb") as f:
-                    env = dict(w.split("=", 1) for w in f.read().decode().split("\0") if "=" in w)
             except OSError:
                 continue
+            env = dict(w.split("=", 1) for w in
+                       read(f"/proc/{pid}/environ").decode().split("\0") if "=" in w)
             if self.mark in env and "RANK" in env:
-                found[int(env["RANK"])] = int(entry)
+                found[int(env["RANK"])] = pid
         return found
 
     def until(self, condition, what):

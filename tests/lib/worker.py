@@ -10,17 +10,12 @@ import subprocess
 import tempfile
 import time
 
-BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-CRUN = os.path.join(BUILD, "bin", "crun")
-CALLS = os.path.join(BUILD, "bin", "worker-calls")
+from process import BIN, matches
+
+CRUN, CALLS = str(BIN / "crun"), str(BIN / "worker-calls")
 PATIENCE = 120
 FORGET = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_|MASTER_|GROUP_|TORCH|CRUN_|OMPI_|PM|SLURM_|CUDA_)")
 PLAIN = {k: v for k, v in os.environ.items() if not FORGET.match(k)}
-
-
-def matches(text, pattern):
-    if not re.search(pattern, text):
-        raise AssertionError(f"nothing like {pattern!r} in {text!r}")
 
 
 class Ranks:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""
+Several hosts on one machine: network namespaces with host names of their own, joined by
+a bridge in another namespace. Needs root; `available()` says why not where it cannot be.
+
+    with host.Cluster(2) as cluster:
+        p = cluster[0].start(["build/bin/crun", ...])
+
+Everything a cluster started is ended with it, by process id.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from process import Process
+
+
+def available():
+    """None, or why there can be no namespaces here."""
+    if os.geteuid() != 0:
+        return "not root"
+    for tool in ("ip", "unshare", "nsenter"):
+        if not shutil.which(tool):
+            return f"{tool} is not installed"
+    probe = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True)
+    return None if probe.returncode == 0 else "namespaces cannot be made here"
+
+
+def ip(*words, ns=None, check=True):
+    command = ["ip"] + (["-n", ns] if ns else []) + [str(w) for w in words]
+    subprocess.run(command, check=check, capture_output=True)
+
+
+def add_host(ns, interface, peer, switch, address):
+    """A namespace whose interface is the other end of `peer`, in the switch's namespace."""
+    ip("netns", "add", ns)
+    ip("link", "add", interface, "netns", ns, "type", "veth", "peer", "name", peer, "netns", switch)
+    ip("link", "set", peer, "up", ns=switch)
+    ip("addr", "add", address + "/24", "dev", interface, ns=ns)
+    ip("link", "set", interface, "up", ns=ns)
+    ip("link", "set", "lo", "up", ns=ns)
+
+
+class Node:
+    def __init__(self, cluster, index):
+        self.cluster = cluster
+        self.name = f"node-{index}"
+        self.ns = f"crun{os.getpid()}n{index}"
+        self.address = f"10.77.0.{index + 1}"
+        self.interface = f"v{os.getpid() % 100000}x{index}"
+        self._peer = f"p{os.getpid() % 100000}x{index}"
+
+    def make(self):
+        add_host(self.ns, self.interface, self._peer, self.cluster.switch, self.address)
+        ip("link", "set", self._peer, "master", "br0", ns=self.cluster.switch)
+
+    def start(self, command, env=None, **options):
+        # `ip netns exec`, unshare and sh all become the command: the pid is its own
+        p = Process(["ip", "netns", "exec", self.ns, "unshare", "--uts", "sh", "-c",
+                     f'hostname {self.name}; exec "$@"', "sh", *command],
+                    where=f" on {self.name}", env={**os.environ, **(env or {})},
+                    start_new_session=True, **options)
+        p.node, p.command = self, [str(word) for word in command]
+        self.cluster.processes.append(p)
+        return p
+
+    def cut(self):
+        """Take the link away, silently: nobody gets a reset."""
+        ip("link", "set", self._peer, "down", ns=self.cluster.switch)
+
+    def lose_large(self, mtu=1200):
+        """Packets larger than that are lost both ways, silently: nobody is told of it."""
+        for node in self.cluster.nodes:  # one packet at a time, or the size is not looked at
+            ip("link", "set", node.interface, "gso_max_segs", "1", ns=node.ns)
+        ip("link", "set", self._peer, "mtu", str(mtu), ns=self.cluster.switch)
+
+    def mend(self):
+        ip("link", "set", self._peer, "up", ns=self.cluster.switch)
+
+
+class Cluster:
+    def __init__(self, count):
+        self.directory = tempfile.mkdtemp(prefix="crun-nodes-")
+        self.switch = f"crun{os.getpid()}sw"
+        self.processes = []
+        self.nodes = [Node(self, i) for i in range(count)]
+
+    def __enter__(self):
+        ip("netns", "add", self.switch)
+        ip("link", "add", "br0", "type", "bridge", ns=self.switch)
+        ip("link", "set", "br0", "up", ns=self.switch)
+        for node in self.nodes:
+            node.make()
+        return self
+
+    def __getitem__(self, index):
+        return self.nodes[index]
+
+    def __exit__(self, *_):
+        for p in self.processes:
+            p.end()
+        for ns in [n.ns for n in self.nodes] + [self.switch]:
+            subprocess.run(["ip", "netns", "del", ns], capture_output=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def need():
+    """Ends a test that has nowhere to run."""
+    why = available()
+    if why:
+        print(f"SKIPPED: several nodes on one machine: {why}")
+        sys.exit(77)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""
+What functional tests share: where the build is, what they say and wait for, processes and what
+/proc knows of them, ports. A test imports it so:
+
+    import sys
+    sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+    from process import fail, until  # noqa: E402
+"""
+import collections
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BUILD", "build")).resolve()
+BIN = BUILD / "bin"
+PROGRAMS = ROOT / "tests" / "programs"
+SANITIZED = "san" in BUILD.name
+SECONDS = 90  # the deadlines are those of a loaded machine
+
+
+# -- saying and waiting ---------------------------------------------------------------
+
+
+def fail(*what):
+    sys.exit("FAILED: " + " ".join(map(str, what)))
+
+
+def skip(why, what):
+    """Ends a test that has nowhere to run; loudly, for it shows nothing then."""
+    print(f"{'*' * 72}\n* SKIPPED: {why}:\n*   {what}\n{'*' * 72}", file=sys.stderr)
+    sys.exit(77)
+
+
+def until(condition, what, seconds=SECONDS):
+    """Poll; the condition's value once it is true. `what` may be a function that says it."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            fail(f"{what() if callable(what) else what}: not within {seconds} s")
+        time.sleep(0.005)
+    return value
+
+
+def same(got, wanted):
+    if got != wanted:
+        raise AssertionError(f"{got!r} is not {wanted!r}")
+
+
+def matches(text, pattern):
+    if not re.search(pattern, text):
+        raise AssertionError(f"nothing like {pattern!r} in {text!r}")
+
+
+def run(tests, *arguments):
+    """The tests one after another; only those that the command line names, if it does."""
+    for test in tests:
+        if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+            continue
+        begun = time.monotonic()
+        test(*arguments)
+        print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+
+
+# -- processes ------------------------------------------------------------------------
+
+
+class Process:
+    """A command whose output is in files, to be looked at while it runs."""
+
+    def __init__(self, command, where="", **options):
+        self.command, self.where = [str(word) for word in command], where
+        self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.popen = subprocess.Popen(self.command, stdin=subprocess.DEVNULL,
+                                      stdout=self.files[0], stderr=self.files[1], **options)
+        self.pid = self.popen.pid
+
+    def _read(self, which):
+        fd = self.files[which].fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    out = property(lambda self: self._read(0))
+    err = property(lambda self: self._read(1))
+
+    def kill(self, signo=signal.SIGKILL):
+        if self.popen.poll() is None:
+            os.kill(self.pid, signo)
+
+    def wait(self, seconds=SECONDS):
+        """The exit code (-N for signal N); fails with what was said if it takes longer."""
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            fail(f"{self} still runs after {seconds} s\n{self.out}{self.err}")
+
+    def expect(self, code, *texts, seconds=SECONDS):
+        """It ends with that exit code, and has said these texts."""
+        got = self.wait(seconds)
+        said = self.out + self.err
+        if got != code:
+            fail(f"{self}: exit code {got}, not {code}:\n{said}")
+        for text in texts:
+            if text not in said:
+                fail(f"{self}: {text!r} is not in:\n{said}")
+
+    def end(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
+
+    def __str__(self):
+        return " ".join(self.command) + self.where
+
+
+def expect(p, code, *texts, seconds=SECONDS):
+    p.expect(code, *texts, seconds=seconds)
+
+
+def read(path):
+    """What the file holds; nothing if it cannot be read, as when a process has gone."""
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+Stat = collections.namedtuple("Stat", "name state parent")
+
+
+def stat_of(pid):
+    """Of /proc/PID/stat; the state of one that is gone is ""."""
+    name, _, rest = read(f"/proc/{pid}/stat").decode().partition(" (")[2].rpartition(") ")
+    fields = rest.split()
+    return Stat(name, fields[0], int(fields[1])) if fields else Stat("", "", 0)
+
+
+def lives(pid):
+    """The dead have closed all they held."""
+    return stat_of(pid).state not in ("", "Z", "X")
+
+
+def processes():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid):
+    return [p for p in processes() if stat_of(p).parent == pid]
+
+
+def living(cookie):
+    """Those executed with the cookie in their environment; the dead have none."""
+    return [pid for pid in processes() if cookie in read(f"/proc/{pid}/environ")]
+
+
+# -- ports and cgroups ----------------------------------------------------------------
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def free_port():
+    return free_ports(1)[0]
+
+
+def own_cgroup():
+    """The folder of our own cgroup v2 where groups can be made, or None."""
+    group = re.search(r"^0::(.*)$", read("/proc/self/cgroup").decode(), re.M)
+    mount = re.search(r"^\S+ \S+ \S+ / (\S+) .* - cgroup2 ",
+                      read("/proc/self/mountinfo").decode(), re.M)
+    folder = mount[1] + group[1].rstrip("/") if group and mount else None
+    return folder if folder and os.access(folder + "/cgroup.procs", os.W_OK) else None
