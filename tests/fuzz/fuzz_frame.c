@@ -26,19 +26,19 @@ struct outcome {
     int refused;  /* 1: a header, 2: a body */
 };
 
-static void check(int holds)
+static void check_frame(int holds)
 {
     if (!holds)
         abort();
 }
 
-static int same(const struct outcome *a, const struct outcome *b)
+static int frames_equal(const struct outcome *a, const struct outcome *b)
 {
     return a->kind == b->kind && a->messages == b->messages && a->used == b->used &&
            a->sum == b->sum && a->refused == b->refused;
 }
 
-static void add(struct outcome *o, const struct msg *m)
+static void add_bytes(struct outcome *o, const struct msg *m)
 {
     const uint8_t *at = (const uint8_t *)m;
 
@@ -48,7 +48,8 @@ static void add(struct outcome *o, const struct msg *m)
 }
 
 /* What stands in the buffer of a connection: taken as far as it goes. */
-static void take(struct outcome *o, const uint8_t *data, size_t size, size_t *used)
+static void take_frames(struct outcome *o, const uint8_t *data, size_t size,
+                        size_t *used)
 {
     enum proto_phase phase = o->messages ? PROTO_JOINED : PROTO_NEW;
     struct frame_header h;
@@ -63,20 +64,20 @@ static void take(struct outcome *o, const uint8_t *data, size_t size, size_t *us
             o->refused = 1;
         if (whole <= 0)
             return;
-        check(h.body_size >= 2 && h.body_size <= proto_body_max(phase));
-        check(h.body_size <= size - *used - FRAME_HEADER_SIZE);
+        check_frame(h.body_size >= 2 && h.body_size <= proto_body_max(phase));
+        check_frame(h.body_size <= size - *used - FRAME_HEADER_SIZE);
         if (proto_decode(&h, data + *used + FRAME_HEADER_SIZE, &m, &e) < 0) {
             o->refused = 2;
             return;
         }
-        add(o, &m);
+        add_bytes(o, &m);
         phase = PROTO_JOINED;
         *used += FRAME_HEADER_SIZE + h.body_size;
     }
 }
 
 /* All of the stream, step bytes more at a time, each time in memory of its own. */
-static struct outcome run(const uint8_t *stream, size_t size, size_t step)
+static struct outcome run_decoder(const uint8_t *stream, size_t size, size_t step)
 {
     struct outcome o = { .kind = FRAME_KIND_MORE };
 
@@ -92,7 +93,7 @@ static struct outcome run(const uint8_t *stream, size_t size, size_t step)
                 used = FRAME_PREFACE_SIZE;
         }
         if (o.kind == FRAME_KIND_CONTROL)
-            take(&o, buffer, there - o.used, &used);
+            take_frames(&o, buffer, there - o.used, &used);
         o.used += used;
         free(buffer);
         if (o.kind != FRAME_KIND_MORE && o.kind != FRAME_KIND_CONTROL)
@@ -143,8 +144,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         size--;
     }
-    whole = run(stream, size, size);
-    pieces = run(stream, size, step);
-    check(same(&whole, &pieces));
+    whole = run_decoder(stream, size, size);
+    pieces = run_decoder(stream, size, step);
+    check_frame(frames_equal(&whole, &pieces));
     return 0;
 }

@@ -42,7 +42,7 @@ struct reader {
 
 static struct file file;
 
-static unsigned take(struct input *in)
+static unsigned take_bytes(struct input *in)
 {
     unsigned byte = in->left > 0 ? *in->next : 0;
 
@@ -118,7 +118,7 @@ static void make_batches(struct input *in)
 {
     file_begin();
     while (in->left > 0) {
-        size_t length = take(in) | take(in) << 8;
+        size_t length = take_bytes(in) | take_bytes(in) << 8;
 
         length = length < in->left ? length : in->left;
         file_add_batch(in->next, length);
@@ -133,9 +133,9 @@ static size_t mutate(struct input *in)
     size_t first = file.size;
 
     while (in->left > 0) {
-        unsigned how = take(in);
-        size_t at = (take(in) | take(in) << 8) % (file.size + 1);
-        uint8_t byte = (uint8_t)take(in);
+        unsigned how = take_bytes(in);
+        size_t at = (take_bytes(in) | take_bytes(in) << 8) % (file.size + 1);
+        uint8_t byte = (uint8_t)take_bytes(in);
 
         if (how % 4 == 0 && at < file.size) {
             file.data[at] = byte;
@@ -204,7 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = { data, size };
 
-    switch ((enum use)(take(&in) % USE_COUNT)) {
+    switch ((enum use)(take_bytes(&in) % USE_COUNT)) {
     case AS_FILE:
         check_file(in.next, in.left, false, 0);
         break;

@@ -15,7 +15,7 @@
 
 #define WORDS_MAX 64
 
-static void check(bool holds)
+static void check_options(bool holds)
 {
     if (!holds)
         abort();
@@ -28,27 +28,27 @@ static uint32_t eight(void)
 
 static void check_refusal(const struct err *e)
 {
-    check(memchr(e->text, '\0', sizeof(e->text)) != NULL);
-    check(*e->text != '\0');
+    check_options(memchr(e->text, '\0', sizeof(e->text)) != NULL);
+    check_options(*e->text != '\0');
 }
 
 static void check_config(const struct config *c)
 {
-    check(c->job.min_nodes >= 1 && c->job.min_nodes <= c->job.max_nodes);
-    check(c->job.max_nodes <= NODES_MAX && c->job.max_restarts <= RESTARTS_MAX);
-    check(c->job.lease_ms >= LEASE_MS_MIN && c->job.lease_ms <= LEASE_MS_MAX);
-    check(c->job.join_timeout_ms > 0 && c->outage_grace_ms > 0);
-    check(c->workers >= 1 && c->workers <= WORKERS_PER_NODE_MAX);
-    check(c->node_rank < (int32_t)NODES_MAX);
-    check((c->rendezvous == CONFIG_LOCAL) == (c->endpoints == NULL));
-    check(*c->run_id && strlen(c->run_id) <= RUN_ID_MAX);
-    check(c->signals[0] && c->signals[CONFIG_SIGNALS_MAX - 1] == 0);
+    check_options(c->job.min_nodes >= 1 && c->job.min_nodes <= c->job.max_nodes);
+    check_options(c->job.max_nodes <= NODES_MAX && c->job.max_restarts <= RESTARTS_MAX);
+    check_options(c->job.lease_ms >= LEASE_MS_MIN && c->job.lease_ms <= LEASE_MS_MAX);
+    check_options(c->job.join_timeout_ms > 0 && c->outage_grace_ms > 0);
+    check_options(c->workers >= 1 && c->workers <= WORKERS_PER_NODE_MAX);
+    check_options(c->node_rank < (int32_t)NODES_MAX);
+    check_options((c->rendezvous == CONFIG_LOCAL) == (c->endpoints == NULL));
+    check_options(*c->run_id && strlen(c->run_id) <= RUN_ID_MAX);
+    check_options(c->signals[0] && c->signals[CONFIG_SIGNALS_MAX - 1] == 0);
     for (uint32_t i = 0; i < c->workers; i++) {
-        check(c->streams.redirect[i] <= 3 && c->streams.tee[i] <= 3);
-        check((c->streams.redirect[i] & c->streams.tee[i]) == 0);
+        check_options(c->streams.redirect[i] <= 3 && c->streams.tee[i] <= 3);
+        check_options((c->streams.redirect[i] & c->streams.tee[i]) == 0);
     }
     for (const char *const *f = c->stdout_filters; *f; f++)
-        check(**f);
+        check_options(**f);
 }
 
 static void try(int argc, char **argv)
@@ -64,7 +64,7 @@ static void try(int argc, char **argv)
         check_refusal(&e);
         return;
     }
-    check(word >= 1 && word <= argc);
+    check_options(word >= 1 && word <= argc);
     if (word == argc)
         return;
     memset(&c, 0, sizeof(c));

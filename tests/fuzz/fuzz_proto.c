@@ -22,7 +22,7 @@
 
 static uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 
-static void check(int holds)
+static void check_message(int holds)
 {
     if (!holds)
         abort();
@@ -34,9 +34,9 @@ static uint32_t encode(const struct msg *m)
     struct frame_header h;
     struct err e;
 
-    check(size <= sizeof(frame));
-    check(frame_get_header(frame, size, FRAME_BODY_MAX, &h, &e) == 1);
-    check(h.type == m->type && size == FRAME_HEADER_SIZE + h.body_size);
+    check_message(size <= sizeof(frame));
+    check_message(frame_get_header(frame, size, FRAME_BODY_MAX, &h, &e) == 1);
+    check_message(h.type == m->type && size == FRAME_HEADER_SIZE + h.body_size);
     return h.body_size;
 }
 
@@ -56,8 +56,8 @@ static void check_body(unsigned type, const uint8_t *data, size_t size)
 
     if (proto_decode(&h, body, &first, &e) == 0 && !is_foreign(&first)) {
         h.body_size = encode(&first);
-        check(proto_decode(&h, frame + FRAME_HEADER_SIZE, &second, &e) == 0);
-        check(memcmp(&first, &second, sizeof(first)) == 0);
+        check_message(proto_decode(&h, frame + FRAME_HEADER_SIZE, &second, &e) == 0);
+        check_message(memcmp(&first, &second, sizeof(first)) == 0);
     }
     free(body);
 }
@@ -83,7 +83,7 @@ static void mend(const struct proto_table *table, char *base)
 }
 
 /* Over and over, so that a short input fills long texts. */
-static void fill(void *to, size_t to_size, const uint8_t *data, size_t size)
+static void fill_body(void *to, size_t to_size, const uint8_t *data, size_t size)
 {
     for (size_t i = 0; i < to_size; i += size)
         memcpy((char *)to + i, data, size < to_size - i ? size : to_size - i);
@@ -96,15 +96,15 @@ static void check_struct(unsigned type, const uint8_t *data, size_t size)
     cJSON *root;
     struct err e;
 
-    fill(&m, sizeof(m), data, size);
+    fill_body(&m, sizeof(m), data, size);
     m.type = (enum msg_type)type;
     mend(&proto_messages[type].body, (char *)&m + BODY_OFFSET);
     body_size = encode(&m);
-    check(body_size <= FRAME_BODY_MAX);
-    check(json_check((char *)frame + FRAME_HEADER_SIZE, body_size, JSON_DEPTH_MAX,
-                     &e) == 0);
+    check_message(body_size <= FRAME_BODY_MAX);
+    check_message(json_check((char *)frame + FRAME_HEADER_SIZE, body_size,
+                             JSON_DEPTH_MAX, &e) == 0);
     root = cJSON_ParseWithLength((char *)frame + FRAME_HEADER_SIZE, body_size);
-    check(cJSON_IsObject(root));
+    check_message(cJSON_IsObject(root));
     cJSON_Delete(root);
 }
 

@@ -127,7 +127,7 @@ static void make_request(struct client *c, struct input *in)
 }
 
 /* Take at most `most` bytes, which must be what was expected. */
-static void take(struct client *c, size_t most)
+static void take_output_of(struct client *c, size_t most)
 {
     struct outbuf *out = &c->session.out;
     struct iovec piece[2];
@@ -229,7 +229,7 @@ static void world_fini(struct world *w)
     for (int i = 0; i < CLIENTS; i++) {
         struct client *c = &w->client[i];
 
-        take(c, SIZE_MAX);
+        take_output_of(c, SIZE_MAX);
         tcpstore_close(w->tcpstore, &c->session);
         buffer_clear(&c->request);
         buffer_clear(&c->expected);
@@ -260,7 +260,7 @@ static void play_script(struct input *in)
         if (what < 192)
             send_some(w, client, in);
         else if (what < 250)
-            take(&w->client[client], next(in));
+            take_output_of(&w->client[client], next(in));
         else
             hang_up(w, client);
     }

@@ -30,7 +30,7 @@ static const struct opt options[] = {
     { .name = NULL },
 };
 
-static int usage(const struct err *e)
+static int print_usage(const struct err *e)
 {
     fprintf(stderr, "store-server: %s\n", e->text);
     return EXIT_USAGE;
@@ -58,7 +58,7 @@ static void raise_descriptors(void)
     }
 }
 
-static int serve(const struct store_server_config *config)
+static int serve_forever(const struct store_server_config *config)
 {
     struct store_server *server;
     sigset_t ends;
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 
     log_init("store-server", LOG_INFO, LOG_TEXT);
     if (opt_parse(&rules, argc, argv, &settings, &first_word, &e) < 0)
-        return usage(&e);
+        return print_usage(&e);
     if (settings.help) {
         puts("usage: store-server [--listen HOST:PORT] [--open]\n");
         opt_print(options, stdout);
@@ -100,14 +100,14 @@ int main(int argc, char **argv)
     }
     if (first_word < argc) {
         err_set(&e, "unexpected argument \"%s\"", argv[first_word]);
-        return usage(&e);
+        return print_usage(&e);
     }
     if (resolve(settings.listen, &addr, &e) < 0) {
         err_wrap(&e, "--listen");
-        return usage(&e);
+        return print_usage(&e);
     }
     raise_descriptors();
     config.listen = &addr;
     config.open = settings.open;
-    return serve(&config);
+    return serve_forever(&config);
 }

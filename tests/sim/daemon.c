@@ -62,13 +62,13 @@ static void post_all(struct daemon *d)
     }
 }
 
-static void hold(struct daemon *d, struct parcel *p)
+static void hold_parcel(struct daemon *d, struct parcel *p)
 {
     *d->outbox_last = p;
     d->outbox_last = parcel_link(p);
 }
 
-static void commit(struct daemon *d)
+static void commit_turn(struct daemon *d)
 {
     struct err e;
 
@@ -90,13 +90,13 @@ static void commit(struct daemon *d)
 
 static void on_tick(void *obj, uint64_t token);
 
-static void end_turn(struct daemon *d)
+static void commit_and_tick(struct daemon *d)
 {
     uint64_t next_ms, delay_us;
 
     d->turn_at_us = 0;
     next_ms = registry_tick(d->registry, now_ms(d), wall_ms(d));
-    commit(d);
+    commit_turn(d);
     if (!d->registry || next_ms == UINT64_MAX)
         return;
     delay_us = machine_clock_until_us(&d->clock, d->sim->world, next_ms) +
@@ -114,7 +114,7 @@ static void on_tick(void *obj, uint64_t token)
     if (token != d->tick_at_us || !d->registry || d->paused)
         return;
     d->tick_at_us = UINT64_MAX;
-    end_turn(d);
+    commit_and_tick(d);
 }
 
 static void on_turn_end(void *obj, uint64_t token)
@@ -122,11 +122,11 @@ static void on_turn_end(void *obj, uint64_t token)
     struct daemon *d = obj;
 
     if (token == d->turn_at_us && d->registry && !d->paused)
-        end_turn(d);
+        commit_and_tick(d);
 }
 
 /* Mostly a turn is one message; now and then several come together. */
-static void touch(struct daemon *d)
+static void turn_has_work(struct daemon *d)
 {
     struct world *w = d->sim->world;
     uint64_t delay_us = 1 + world_below(w, 2000);
@@ -134,7 +134,7 @@ static void touch(struct daemon *d)
     if (d->turn_at_us)
         return;
     if (world_chance(w, 700)) {
-        end_turn(d);
+        commit_and_tick(d);
         return;
     }
     d->turn_at_us = world_now(w) + delay_us;
@@ -186,7 +186,7 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
     } else {
         oracle_has_heard(d->sim->oracle, a, l, m);
     }
-    touch(d);
+    turn_has_work(d);
 }
 
 static void on_closed(void *arg, struct link *l, const char *why)
@@ -198,7 +198,7 @@ static void on_closed(void *arg, struct link *l, const char *why)
     if (!g || !g->peer)
         return;
     dismiss(g);
-    touch(d);
+    turn_has_work(d);
 }
 
 static uint32_t body_max(void *arg, struct link *l)
@@ -232,7 +232,7 @@ static void on_send(void *arg, void *conn, const struct msg *m)
     if (d->dying || g->hung_up || !link_is_open(g->link, LINK_SERVER))
         return;
     oracle_sends(d->sim->oracle, agent_of_link(g->link), m);
-    hold(d, link_pack(g->link, LINK_SERVER, m));
+    hold_parcel(d, link_pack(g->link, LINK_SERVER, m));
 }
 
 static void finish_hang_up(void *obj, uint64_t token)
@@ -244,7 +244,7 @@ static void finish_hang_up(void *obj, uint64_t token)
         return;
     dismiss(g);
     link_close(g->link, LINK_SERVER);
-    touch(g->daemon);
+    turn_has_work(g->daemon);
 }
 
 static void on_hang_up(void *arg, void *conn)
@@ -339,7 +339,7 @@ void daemon_start(struct daemon *d)
     d->tick_at_us = UINT64_MAX;
     network_listen(d->sim->network, &daemon_calls, d);
     oracle_restored(d->sim->oracle);
-    end_turn(d);
+    commit_and_tick(d);
 }
 
 static void abandon(struct link *l, void *arg)
@@ -405,7 +405,7 @@ void daemon_crash_in_commit(struct daemon *d, unsigned operation, uint64_t resta
     d->restart_us = restart_us;
 }
 
-static void wake(void *obj, uint64_t token)
+static void wake_daemon(void *obj, uint64_t token)
 {
     struct daemon *d = obj;
 
@@ -417,10 +417,10 @@ static void wake(void *obj, uint64_t token)
     trace_line(&d->sim->trace, "daemon", "wakes up");
     d->tick_at_us = UINT64_MAX;
     if (world_chance(d->sim->world, 500)) /* timers first, or messages first */
-        end_turn(d);
+        commit_and_tick(d);
     network_wake(d->sim->network);
     if (d->registry)
-        end_turn(d);
+        commit_and_tick(d);
 }
 
 void daemon_pause(struct daemon *d, uint64_t for_us)
@@ -431,7 +431,7 @@ void daemon_pause(struct daemon *d, uint64_t for_us)
                (unsigned long long)for_us / 1000);
     d->paused = true;
     d->paused_at_ms = now_ms(d);
-    world_after(d->sim->world, for_us, wake, d, 0);
+    world_after(d->sim->world, for_us, wake_daemon, d, 0);
 }
 
 void daemon_set_disk_full(struct daemon *d, bool full)

@@ -30,7 +30,7 @@ static void call_later(struct agent *a, uint64_t delay_us, world_fn *fn)
 }
 
 /* True if the timer is about a group of the past, or has to wait for the machine. */
-static bool is_late(struct agent *a, world_fn *fn, uint64_t generation)
+static bool is_timer_late(struct agent *a, world_fn *fn, uint64_t generation)
 {
     return a->end != AGENT_LIVES || generation != a->generation ||
            machine_defer(a->machine, fn, a, generation);
@@ -48,7 +48,7 @@ void sim_group_succeed(struct agent *a)
 
 static void on_success_time(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, on_success_time, generation))
+    if (!is_timer_late(obj, on_success_time, generation))
         sim_group_succeed(obj);
 }
 
@@ -82,7 +82,7 @@ void sim_group_fail(struct agent *a, bool final)
 
 static void on_failure_time(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, on_failure_time, generation))
+    if (!is_timer_late(obj, on_failure_time, generation))
         sim_group_fail(obj, false);
 }
 
@@ -93,7 +93,7 @@ static void on_workers_run(void *obj, uint64_t generation)
     struct agent *a = obj;
     const struct job_plan *job = job_of(a);
 
-    if (is_late(a, on_workers_run, generation))
+    if (is_timer_late(a, on_workers_run, generation))
         return;
     a->started = true;
     a->unfinished = a->alive;
@@ -109,7 +109,7 @@ static void on_store_up(void *obj, uint64_t generation)
     struct agent *a = obj;
     struct msg m = { .type = MSG_STORE_READY, .epoch = a->epoch };
 
-    if (is_late(a, on_store_up, generation))
+    if (is_timer_late(a, on_store_up, generation))
         return;
     snprintf(m.store_ready.address, sizeof(m.store_ready.address), "10.0.0.%u",
              a->machine->number + 1);
@@ -120,7 +120,7 @@ static void on_store_up(void *obj, uint64_t generation)
 /* Once its fence has passed, the guard starts nothing and says so. */
 static void on_start_refused(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, on_start_refused, generation))
+    if (!is_timer_late(obj, on_start_refused, generation))
         agent_fenced(obj);
 }
 
@@ -163,7 +163,7 @@ static void workers_gone(struct agent *a)
 
 static void on_workers_gone(void *obj, uint64_t generation)
 {
-    if (!is_late(obj, on_workers_gone, generation))
+    if (!is_timer_late(obj, on_workers_gone, generation))
         workers_gone(obj);
 }
 
@@ -246,7 +246,7 @@ static void on_checkpoint_time(void *obj, uint64_t generation)
     struct agent *a = obj;
     struct msg m = { .type = MSG_CHECKPOINTED, .epoch = a->group_epoch };
 
-    if (!is_late(a, on_checkpoint_time, generation) && a->started && a->alive > 0)
+    if (!is_timer_late(a, on_checkpoint_time, generation) && a->started && a->alive > 0)
         agent_report(a, &m);
 }
 

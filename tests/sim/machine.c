@@ -97,7 +97,7 @@ static void run_deferred(struct machine *m)
 }
 
 /* Timers first, or messages first: both happen. */
-static void wake(void *obj, uint64_t token)
+static void wake_machine(void *obj, uint64_t token)
 {
     struct machine *m = obj;
 
@@ -119,5 +119,5 @@ void machine_pause(struct machine *m, uint64_t for_us)
                (unsigned long long)for_us / 1000);
     machine_trouble(m);
     m->paused = true;
-    world_after(m->sim->world, for_us, wake, m, 0);
+    world_after(m->sim->world, for_us, wake_machine, m, 0);
 }

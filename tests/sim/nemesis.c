@@ -131,7 +131,7 @@ static void pause_machine(struct sim *s)
         machine_pause(m, some_leases_us(s, 10, 300));
 }
 
-static void crash(struct sim *s, bool quiet)
+static void crash_with_machine(struct sim *s, bool quiet)
 {
     struct agent *a = some_agent(s);
     uint64_t restart_us = some_leases_us(s, 10, 200);
@@ -150,12 +150,12 @@ static void crash(struct sim *s, bool quiet)
 
 static void crash_agent(struct sim *s)
 {
-    crash(s, false);
+    crash_with_machine(s, false);
 }
 
 static void crash_machine(struct sim *s)
 {
-    crash(s, true);
+    crash_with_machine(s, true);
 }
 
 static void crash_loop(struct sim *s)
@@ -177,7 +177,7 @@ static void fail_worker(struct sim *s)
         sim_group_fail(other, false);
 }
 
-static void give_up(struct sim *s)
+static void end_workers_unasked(struct sim *s)
 {
     struct agent *a = some_agent(s);
 
@@ -205,7 +205,7 @@ static void hold_store_back(struct sim *s)
     some_machine(s)->no_store = true;
 }
 
-static void leave(struct sim *s)
+static void send_sigterm(struct sim *s)
 {
     struct agent *a = some_agent(s);
 
@@ -213,7 +213,7 @@ static void leave(struct sim *s)
         agent_leave(a);
 }
 
-static void newcomer(struct sim *s)
+static void add_newcomer(struct sim *s)
 {
     for (unsigned i = 0; i < s->plan.machines; i++)
         if (s->machine[i]->starts == 0) {
@@ -249,7 +249,7 @@ static void pause_daemon(struct sim *s)
     daemon_pause(s->daemon, some_leases_us(s, 5, 300));
 }
 
-static void make_room(void *obj, uint64_t token)
+static void free_disk_room(void *obj, uint64_t token)
 {
     struct sim *s = obj;
 
@@ -260,7 +260,7 @@ static void make_room(void *obj, uint64_t token)
 static void fill_disk(struct sim *s)
 {
     daemon_set_disk_full(s->daemon, true);
-    world_after(s->world, some_leases_us(s, 10, 500), make_room, s, 0);
+    world_after(s->world, some_leases_us(s, 10, 500), free_disk_room, s, 0);
 }
 
 static void fail_disk(struct sim *s)
@@ -291,7 +291,7 @@ static void drain_machine(struct sim *s, const char *run_id, unsigned machine)
     visitor_ask(s, &m);
 }
 
-static void drain(struct sim *s)
+static void drain_any(struct sim *s)
 {
     struct machine *m = some_machine(s);
 
@@ -318,7 +318,7 @@ static bool drain_missing(struct sim *s)
     return false;
 }
 
-static void look(struct sim *s)
+static void ask_for_status(struct sim *s)
 {
     struct msg m = { .type = world_chance(s->world, 500) ? MSG_STATUS : MSG_EVENTS };
 
@@ -332,7 +332,7 @@ static void look(struct sim *s)
     visitor_ask(s, &m);
 }
 
-static void end_job(struct sim *s)
+static void end_some_job(struct sim *s)
 {
     struct msg m = { .type = MSG_STOP_JOB };
     struct agent *a = some_agent(s);
@@ -379,20 +379,20 @@ static void (*const strikes[FAULT_COUNT])(struct sim *s) = {
     [FAULT_WALL_CLOCK] = jump_wall_clock,
     [FAULT_WORKER] = fail_worker,
     [FAULT_CRASH_LOOP] = crash_loop,
-    [FAULT_GIVE_UP] = give_up,
+    [FAULT_GIVE_UP] = end_workers_unasked,
     [FAULT_GUARD] = kill_guard,
     [FAULT_REPEAT] = repeat_frame,
     [FAULT_GHOST] = send_ghost,
-    [FAULT_LEAVE] = leave,
-    [FAULT_DRAIN] = drain,
-    [FAULT_LOOK] = look,
-    [FAULT_END] = end_job,
-    [FAULT_NEWCOMER] = newcomer,
+    [FAULT_LEAVE] = send_sigterm,
+    [FAULT_DRAIN] = drain_any,
+    [FAULT_LOOK] = ask_for_status,
+    [FAULT_END] = end_some_job,
+    [FAULT_NEWCOMER] = add_newcomer,
     [FAULT_STUBBORN] = make_stubborn,
     [FAULT_NO_STORE] = hold_store_back,
 };
 
-static enum fault choose(struct sim *s)
+static enum fault choose_fault(struct sim *s)
 {
     uint64_t total = 0, at;
     enum fault f = 0;
@@ -404,7 +404,7 @@ static enum fault choose(struct sim *s)
     return f;
 }
 
-static void go_on(void *obj, uint64_t token)
+static void strike_again(void *obj, uint64_t token)
 {
     struct sim *s = obj;
 
@@ -412,13 +412,14 @@ static void go_on(void *obj, uint64_t token)
     if (s->healed)
         return;
     if (!world_chance(s->world, 500) || !drain_missing(s))
-        strikes[choose(s)](s);
-    world_after(s->world, world_below(s->world, 2 * s->plan.fault_gap_us), go_on, s, 0);
+        strikes[choose_fault(s)](s);
+    world_after(s->world, world_below(s->world, 2 * s->plan.fault_gap_us), strike_again,
+                s, 0);
 }
 
 void nemesis_begin(struct sim *s)
 {
-    world_after(s->world, s->plan.fault_gap_us, go_on, s, 0);
+    world_after(s->world, s->plan.fault_gap_us, strike_again, s, 0);
 }
 
 void nemesis_rest(struct sim *s)

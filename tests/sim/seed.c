@@ -30,7 +30,7 @@ static bool is_alive(const struct machine *m)
 }
 
 /* Nobody of the job is there, and nobody comes. */
-static bool is_empty(const struct sim *s, unsigned job)
+static bool is_job_empty(const struct sim *s, unsigned job)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
         const struct machine *m = s->machine[i];
@@ -83,7 +83,7 @@ static bool is_at_rest(const struct sim *s, unsigned job)
 
     if (j && j->membership.state == JOB_RUNNING)
         return is_running(s, job, &j->membership);
-    return (!j || j->membership.state == JOB_DONE) && is_empty(s, job);
+    return (!j || j->membership.state == JOB_DONE) && is_job_empty(s, job);
 }
 
 /* -- phases ----------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static uint64_t patience_us(const struct sim *s)
     return 2 * most * 1000;
 }
 
-static void launch(struct sim *s, unsigned job)
+static void launch_job(struct sim *s, unsigned job)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
         struct machine *m = s->machine[i];
@@ -169,29 +169,29 @@ static void launch_again(void *obj, uint64_t token)
     struct sim *s = obj;
 
     for (unsigned j = 0; j < s->plan.jobs && !s->healed; j++)
-        if (is_empty(s, j) && token > 0) {
+        if (is_job_empty(s, j) && token > 0) {
             trace_line(&s->trace, "launcher", "launches %s again",
                        s->plan.job[j].run_id);
             if (!s->plan.standalone)
                 daemon_crash(s->daemon, false, 0);
-            launch(s, j);
+            launch_job(s, j);
             token--;
         }
     if (!s->healed)
         world_after(s->world, s->plan.lease_ms * 500, launch_again, s, token);
 }
 
-static void begin(struct sim *s)
+static void begin_jobs(struct sim *s)
 {
     daemon_start(s->daemon);
     for (unsigned j = 0; j < s->plan.jobs; j++)
-        launch(s, j);
+        launch_job(s, j);
     world_after(s->world, s->plan.lease_ms * 2000ull, launch_again, s, LAUNCHES_MAX);
     nemesis_begin(s);
 }
 
 /* Each job in one of the ways a job can end. */
-static void end_job(struct sim *s, unsigned job)
+static void end_job_somehow(struct sim *s, unsigned job)
 {
     uint64_t way = world_below(s->world, 3);
     struct msg m = { .type = MSG_STOP_JOB };
@@ -235,7 +235,7 @@ static void note_rest(struct sim *s)
 
 static void run_phases(struct sim *s)
 {
-    begin(s);
+    begin_jobs(s);
     if (!run_until(s, s->plan.chaos_us, 0, NULL))
         return;
     trace_line(&s->trace, "sim", "everything heals");
@@ -248,16 +248,16 @@ static void run_phases(struct sim *s)
     note_rest(s);
     s->over = true;
     for (unsigned j = 0; j < s->plan.jobs; j++)
-        if (!is_empty(s, j))
-            end_job(s, j);
-    if (!run_until(s, patience_us(s), 1, is_empty))
-        say_who_is_not(s, is_empty, "over");
+        if (!is_job_empty(s, j))
+            end_job_somehow(s, j);
+    if (!run_until(s, patience_us(s), 1, is_job_empty))
+        say_who_is_not(s, is_job_empty, "over");
     check_told(s);
 }
 
 /* -- one seed --------------------------------------------------------------- */
 
-static void build(struct sim *s, uint64_t seed, FILE *trace)
+static void build_sim(struct sim *s, uint64_t seed, FILE *trace)
 {
     memset(s, 0, sizeof(*s));
     s->world = world_create(seed);
@@ -285,7 +285,7 @@ void seed_run(uint64_t seed, FILE *trace, struct seed_result *result)
 {
     struct sim s;
 
-    build(&s, seed, trace);
+    build_sim(&s, seed, trace);
     plan_trace(&s.plan, &s.trace);
     run_phases(&s);
     result->violated = s.trace.violated;

@@ -113,7 +113,7 @@ static void tell_story(uint64_t seed, const char *invariant)
 
 /* -- many ------------------------------------------------------------------- */
 
-static void work(struct worker *w, const struct options *o, long long index)
+static void run_share(struct worker *w, const struct options *o, long long index)
 {
     for (long long i = index; i < o->seeds && !w->violated; i += o->jobs) {
         w->at_seed = (uint64_t)(o->from + i);
@@ -141,7 +141,7 @@ static bool run_all(struct worker *workers, const struct options *o)
     for (long long i = 0; i < o->jobs; i++) {
         pids[i] = fork();
         if (pids[i] == 0)
-            work(&workers[i], o, i);
+            run_share(&workers[i], o, i);
     }
     for (long long i = 0; i < o->jobs; i++) {
         int status = 0;

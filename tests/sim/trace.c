@@ -28,7 +28,7 @@ void trace_line(struct trace *t, const char *who, const char *fmt, ...)
     fputc('\n', t->out);
 }
 
-static void describe(const struct msg *m, char *buf, size_t size)
+static void describe_message(const struct msg *m, char *buf, size_t size)
 {
     buf[0] = '\0';
     switch ((int)m->type) {
@@ -80,7 +80,7 @@ void trace_message(struct trace *t, const char *from, const char *to,
 
     if (!t->out)
         return;
-    describe(m, what, sizeof(what));
+    describe_message(m, what, sizeof(what));
     stamp(t, from);
     fprintf(t->out, "-> %-9s %s #%" PRIu64 " epoch %" PRIu64 " %s\n", to,
             proto_name(m->type), m->sequence, m->epoch, what);

@@ -101,8 +101,8 @@ static void store_bits(void *to, crun_dtype type, uint64_t bits)
 }
 
 /* What rank has as its input, from the same numbers in every rank. */
-static void fill(const struct collectives *c, const struct call *k, unsigned rank,
-                 uint8_t *to, size_t count)
+static void fill_input(const struct collectives *c, const struct call *k, unsigned rank,
+                       uint8_t *to, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t x = mix(c->seed ^ mix(k->round * 64 + rank) ^ (i << 20));
@@ -136,8 +136,8 @@ static size_t draw_count(const struct collectives *c, uint64_t x, size_t item)
     }
 }
 
-static void draw(const struct collectives *c, struct call *k, unsigned round,
-                 unsigned size)
+static void draw_call(const struct collectives *c, struct call *k, unsigned round,
+                      unsigned size)
 {
     uint64_t x = mix(c->seed + round);
 
@@ -156,7 +156,7 @@ static void draw(const struct collectives *c, struct call *k, unsigned round,
         k->out_count *= size;
 }
 
-static void *get(struct team_member *m, bool library, size_t bytes)
+static void *get_memory(struct team_member *m, bool library, size_t bytes)
 {
     void *memory = NULL;
 
@@ -167,37 +167,38 @@ static void *get(struct team_member *m, bool library, size_t bytes)
     return memory ? memory : xmalloc(bytes + 1);
 }
 
-static void put(struct team_member *m, void *memory)
+static void put_memory(struct team_member *m, void *memory)
 {
     if (!m->calls->free(m->backend, memory))
         free(memory);
 }
 
 /* Buffers, in place where the call allows it. */
-static void prepare(struct team_member *m, const struct collectives *c, struct call *k)
+static void prepare_call(struct team_member *m, const struct collectives *c,
+                         struct call *k)
 {
     size_t part = k->count * k->item * m->team.rank;
     bool library = c->library_memory;
 
     if (k->op.kind == OP_ALL_GATHER && k->in_place) {
-        k->out = get(m, library, k->out_count * k->item);
+        k->out = get_memory(m, library, k->out_count * k->item);
         k->in = k->out + part;
     } else {
-        k->in = get(m, library, k->in_count * k->item);
+        k->in = get_memory(m, library, k->in_count * k->item);
         if (k->op.kind == OP_BROADCAST || (k->op.kind == OP_ALL_REDUCE && k->in_place))
             k->out = k->in;
         else if (k->op.kind == OP_REDUCE_SCATTER && k->in_place)
             k->out = k->in + part;
         else
-            k->out = get(m, library, k->out_count * k->item);
+            k->out = get_memory(m, library, k->out_count * k->item);
     }
-    fill(c, k, m->team.rank, k->in, k->in_count);
+    fill_input(c, k, m->team.rank, k->in, k->in_count);
     k->op.in = k->in;
     k->op.out = k->out;
     k->expected = xmalloc(k->out_count * k->item + 1);
 }
 
-static void release(struct team_member *m, struct call *k)
+static void release_call(struct team_member *m, struct call *k)
 {
     bool in_in_out = k->op.kind == OP_ALL_GATHER && k->in_place;
     bool out_in_in = k->op.kind == OP_BROADCAST ||
@@ -205,14 +206,14 @@ static void release(struct team_member *m, struct call *k)
                       (k->op.kind == OP_ALL_REDUCE || k->op.kind == OP_REDUCE_SCATTER));
 
     if (!in_in_out)
-        put(m, k->in);
+        put_memory(m, k->in);
     if (!out_in_in)
-        put(m, k->out);
+        put_memory(m, k->out);
     free(k->expected);
 }
 
-static void expect(const struct team_member *m, const struct collectives *c,
-                   struct call *k)
+static void expect_results(const struct team_member *m, const struct collectives *c,
+                           struct call *k)
 {
     unsigned size = m->team.size, rank = m->team.rank;
     const void **inputs = xcalloc(size, sizeof(*inputs));
@@ -220,7 +221,7 @@ static void expect(const struct team_member *m, const struct collectives *c,
 
     for (unsigned p = 0; p < size; p++) {
         inputs[p] = xmalloc(k->in_count * k->item + 1);
-        fill(c, k, p, (uint8_t *)(uintptr_t)inputs[p], k->in_count);
+        fill_input(c, k, p, (uint8_t *)(uintptr_t)inputs[p], k->in_count);
     }
     switch (k->op.kind) {
     case OP_REDUCE_SCATTER:
@@ -256,8 +257,8 @@ static void check_collective(struct team_member *m, const struct collectives *c,
 {
     crun_status status;
 
-    prepare(m, c, k);
-    expect(m, c, k);
+    prepare_call(m, c, k);
+    expect_results(m, c, k);
     status = team_member_run(m, k->op);
     ck_assert_msg(status == CRUN_OK, "rank %u: %s", m->team.rank, m->e.text);
     if (k->op.kind != OP_BARRIER)
@@ -268,7 +269,7 @@ static void check_collective(struct team_member *m, const struct collectives *c,
                       k->op.kind, k->count, crun_dtype_name(k->op.type),
                       crun_op_name(k->op.op), k->op.peer,
                       k->in_place ? "in place" : "apart");
-    release(m, k);
+    release_call(m, k);
 }
 
 /* Everybody to the next one round the ring, rank 0 beginning: nobody waits for ever,
@@ -290,8 +291,8 @@ static void check_pairs(struct team_member *m, const struct collectives *c,
     receive.peer = (int)((rank + size - 1) % size);
     send.sequence = receive.sequence = k->round;
     send.deadline_ms = receive.deadline_ms = clock_ms() + TEAM_DEADLINE_MS;
-    fill(c, k, rank, mine, k->count);
-    fill(c, k, (unsigned)receive.peer, expected, k->count);
+    fill_input(c, k, rank, mine, k->count);
+    fill_input(c, k, (unsigned)receive.peer, expected, k->count);
     for (int turn = 0; size > 1 && turn < 2; turn++) {
         const struct op *op = (turn == 0) == (rank == 0) ? &send : &receive;
         crun_status status = m->calls->run(m->backend, op, &m->e);
@@ -309,7 +310,7 @@ void collectives_check(struct team_member *m, const struct collectives *c)
     for (unsigned round = 0; round < c->rounds; round++) {
         struct call k;
 
-        draw(c, &k, round, m->team.size);
+        draw_call(c, &k, round, m->team.size);
         if (k.op.kind == OP_SEND)
             check_pairs(m, c, &k);
         else

@@ -23,7 +23,7 @@ const struct membership_memory memory = { .capacity = CAPACITY,
                                           .slot_node = w.slot_node,
                                           .slot_identity = w.slot_identity };
 
-struct job_config config(uint32_t min, uint32_t max, uint32_t restarts)
+struct job_config small_job_config(uint32_t min, uint32_t max, uint32_t restarts)
 {
     return (struct job_config){ .min_nodes = min,
                                 .max_nodes = max,
@@ -35,7 +35,7 @@ struct job_config config(uint32_t min, uint32_t max, uint32_t restarts)
                                 .failure_grace_ms = 2000 };
 }
 
-void begin_with(struct job_config c)
+void begin_membership_with(struct job_config c)
 {
     static const struct id128 instance = { { 0xaa } };
 
@@ -44,17 +44,17 @@ void begin_with(struct job_config c)
     membership_init(&w.r, &c, &instance, &memory, w.now);
 }
 
-void begin(uint32_t min, uint32_t max, uint32_t restarts)
+void begin_membership(uint32_t min, uint32_t max, uint32_t restarts)
 {
-    begin_with(config(min, max, restarts));
+    begin_membership_with(small_job_config(min, max, restarts));
 }
 
-struct id128 life(unsigned n)
+struct id128 incarnation_of(unsigned n)
 {
     return (struct id128){ { (uint8_t)n, 1, 2, 3, (uint8_t)(n * 7) } };
 }
 
-unsigned asked(enum membership_action_type type, uint32_t node)
+unsigned times_asked(enum membership_action_type type, uint32_t node)
 {
     unsigned n = 0;
 
@@ -64,7 +64,7 @@ unsigned asked(enum membership_action_type type, uint32_t node)
     return n;
 }
 
-enum membership_verdict step(struct membership_event ev, uint32_t *node)
+enum membership_verdict take_event(struct membership_event ev, uint32_t *node)
 {
     enum membership_verdict v;
 
@@ -74,53 +74,56 @@ enum membership_verdict step(struct membership_event ev, uint32_t *node)
     return v;
 }
 
-enum membership_verdict say_about(enum membership_event_type type, uint32_t node,
-                                  uint64_t epoch)
+enum membership_verdict send_event_of(enum membership_event_type type, uint32_t node,
+                                      uint64_t epoch)
 {
-    return step((struct membership_event){ .type = type,
-                                           .node = node,
-                                           .incarnation = w.node[node].incarnation,
-                                           .epoch = epoch,
-                                           .exit_code = 7 },
-                NULL);
+    return take_event(
+        (struct membership_event){ .type = type,
+                                   .node = node,
+                                   .incarnation = w.node[node].incarnation,
+                                   .epoch = epoch,
+                                   .exit_code = 7 },
+        NULL);
 }
 
-enum membership_verdict say(enum membership_event_type type, uint32_t node)
+enum membership_verdict send_event(enum membership_event_type type, uint32_t node)
 {
-    return say_about(type, node, w.r.epoch);
+    return send_event_of(type, node, w.r.epoch);
 }
 
-enum membership_verdict try_join(unsigned n, uint32_t slot, uint32_t workers,
-                                 uint32_t *node)
+enum membership_verdict try_join_agent(unsigned n, uint32_t slot, uint32_t workers,
+                                       uint32_t *node)
 {
-    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(n) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                   .incarnation = incarnation_of(n) };
 
     ev.join.wanted_slot = slot;
     ev.join.workers = workers;
     ev.join.identity = 1000 + n;
-    return step(ev, node);
+    return take_event(ev, node);
 }
 
-enum membership_verdict try_join_from(unsigned n, uint64_t host, uint32_t *node)
+enum membership_verdict try_join_agent_from(unsigned n, uint64_t host, uint32_t *node)
 {
-    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(n) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                   .incarnation = incarnation_of(n) };
 
     ev.join.wanted_slot = MEMBERSHIP_NONE;
     ev.join.workers = 2;
     ev.join.identity = host;
-    return step(ev, node);
+    return take_event(ev, node);
 }
 
-uint32_t join(unsigned n)
+uint32_t join_agent(unsigned n)
 {
     uint32_t node;
 
-    ck_assert_int_eq(try_join(n, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_JOINED, node), 1);
+    ck_assert_int_eq(try_join_agent(n, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_JOINED, node), 1);
     return node;
 }
 
-void pass(uint64_t ms, unsigned alive_mask)
+void pass_time(uint64_t ms, unsigned alive_mask)
 {
     struct membership_action kept[ACTIONS_MAX];
     unsigned kept_count = 0;
@@ -133,8 +136,8 @@ void pass(uint64_t ms, unsigned alive_mask)
         for (uint32_t i = 0; i < w.r.used; i++)
             if (alive_mask & 1u << i && w.node[i].state != MEMBERSHIP_NODE_FREE &&
                 w.node[i].connected)
-                say(MEMBERSHIP_EV_HEARTBEAT, i);
-        step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
+                send_event(MEMBERSHIP_EV_HEARTBEAT, i);
+        take_event((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
         for (unsigned i = 0; i < w.actions; i++)
             kept[kept_count++ % ACTIONS_MAX] = w.action[i];
     }
@@ -142,31 +145,32 @@ void pass(uint64_t ms, unsigned alive_mask)
     w.actions = kept_count < ACTIONS_MAX ? kept_count : ACTIONS_MAX;
 }
 
-void run(uint32_t n)
+void run_nodes(uint32_t n)
 {
     for (unsigned i = 0; i < n; i++)
-        join(i + 1);
+        join_agent(i + 1);
     if (w.r.state == JOB_FORMING)
-        pass(w.r.config.last_call_ms, ALL_ALIVE);
+        pass_time(w.r.config.last_call_ms, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
 }
 
-void all_stop(void)
+void stop_all_nodes(void)
 {
     for (uint32_t i = 0; i < w.r.used && w.r.state == JOB_STOPPING; i++)
         if (w.node[i].state == MEMBERSHIP_NODE_ACTIVE ||
             w.node[i].state == MEMBERSHIP_NODE_FINISHED)
-            ck_assert_int_eq(say(MEMBERSHIP_EV_STOPPED, i), MEMBERSHIP_OK);
+            ck_assert_int_eq(send_event(MEMBERSHIP_EV_STOPPED, i), MEMBERSHIP_OK);
 }
 
-enum membership_verdict fail_at(uint32_t node, uint64_t at_ms, int32_t code)
+enum membership_verdict fail_worker_at(uint32_t node, uint64_t at_ms, int32_t code)
 {
-    return step((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
-                                           .node = node,
-                                           .incarnation = w.node[node].incarnation,
-                                           .epoch = w.r.epoch,
-                                           .at_ms = at_ms,
-                                           .exit_code = code },
-                NULL);
+    return take_event(
+        (struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                   .node = node,
+                                   .incarnation = w.node[node].incarnation,
+                                   .epoch = w.r.epoch,
+                                   .at_ms = at_ms,
+                                   .exit_code = code },
+        NULL);
 }

@@ -11,7 +11,7 @@
 
 #define BODY_OFFSET offsetof(struct msg, hello)
 
-static int64_t number(const struct proto_field *f, enum proto_fill how)
+static int64_t draw_number(const struct proto_field *f, enum proto_fill how)
 {
     if (how == PROTO_FILL_MIN)
         return f->min;
@@ -34,7 +34,7 @@ static void fill_table(const struct proto_table *table, char *base,
 static void fill_field(const struct proto_field *f, char *at, enum proto_fill how)
 {
     const uint64_t big[] = { 0, 0x20000000000001, UINT64_MAX };
-    int64_t wide = number(f, how);
+    int64_t wide = draw_number(f, how);
     uint32_t v = (uint32_t)wide;
 
     switch (f->kind) {

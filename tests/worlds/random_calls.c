@@ -27,7 +27,7 @@ struct call {
     crun_work *work;
 };
 
-static uint64_t draw(uint64_t *state)
+static uint64_t draw_call(uint64_t *state)
 {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
 
@@ -42,7 +42,7 @@ static uint64_t draw(uint64_t *state)
 static int value(const struct call *c, unsigned rank, size_t i)
 {
     uint64_t state = c->number * 1000003u + rank * 7919u + i;
-    int v = (int)(draw(&state) % 5);
+    int v = (int)(draw_call(&state) % 5);
 
     return c->type == CRUN_U8 ? v : v - 2;
 }
@@ -78,7 +78,7 @@ static uint16_t half_of(crun_dtype type, int v)
              : 0;
 }
 
-static void put(const struct call *c, char *at, size_t i, int v)
+static void put_memory(const struct call *c, char *at, size_t i, int v)
 {
     switch (c->type) {
     case CRUN_F32:
@@ -101,7 +101,7 @@ static void put(const struct call *c, char *at, size_t i, int v)
     }
 }
 
-static double get(const struct call *c, const char *at, size_t i)
+static double get_memory(const struct call *c, const char *at, size_t i)
 {
     switch (c->type) {
     case CRUN_F32:
@@ -178,29 +178,29 @@ static bool is_right(const struct call *c, double seen, double right)
 static void check_output(const struct call *c)
 {
     for (size_t i = 0; i < c->outs; i++)
-        if (!is_right(c, get(c, c->out, i), expected(c, i)))
+        if (!is_right(c, get_memory(c, c->out, i), expected(c, i)))
             ck_abort_msg("rank %u of %u, call %u, kind %d, %zu x %s %s, root %d%s%s: "
                          "element %zu is %g, should be %g",
                          c->rank, c->size, c->number, c->kind, c->count,
                          crun_dtype_name(c->type), crun_op_name(c->op), c->root,
                          c->in_place ? ", in place" : "", c->shared ? ", shared" : "",
-                         i, get(c, c->out, i), expected(c, i));
+                         i, get_memory(c, c->out, i), expected(c, i));
 }
 
 /* -- calls ------------------------------------------------------------------ */
 
 static void decide(struct call *c, uint64_t *state, size_t count_max)
 {
-    bool large = draw(state) % 4 == 0;
+    bool large = draw_call(state) % 4 == 0;
 
-    c->kind = (enum kind)(draw(state) % KIND_COUNT);
-    c->type = (crun_dtype)(draw(state) % CRUN_DTYPE_COUNT);
-    c->op = (crun_op)(draw(state) % CRUN_OP_COUNT);
-    c->root = (int)(draw(state) % c->size);
-    c->count = draw(state) % ((large ? count_max : count_max / 64 + 1) + 1);
-    c->in_place = draw(state) % 2 && c->kind != ALL_TO_ALL;
-    c->shared = draw(state) % 2;
-    c->later = draw(state) % 3 == 0;
+    c->kind = (enum kind)(draw_call(state) % KIND_COUNT);
+    c->type = (crun_dtype)(draw_call(state) % CRUN_DTYPE_COUNT);
+    c->op = (crun_op)(draw_call(state) % CRUN_OP_COUNT);
+    c->root = (int)(draw_call(state) % c->size);
+    c->count = draw_call(state) % ((large ? count_max : count_max / 64 + 1) + 1);
+    c->in_place = draw_call(state) % 2 && c->kind != ALL_TO_ALL;
+    c->shared = draw_call(state) % 2;
+    c->later = draw_call(state) % 3 == 0;
     c->work = NULL;
 }
 
@@ -214,7 +214,7 @@ static bool has_blocks_out(enum kind k)
     return k == ALL_GATHER || k == ALL_TO_ALL;
 }
 
-static void allocate(crun_world *world, struct call *c)
+static void allocate_buffers(crun_world *world, struct call *c)
 {
     size_t element = crun_dtype_size(c->type), bytes;
     void *memory = NULL;
@@ -245,10 +245,10 @@ static void fill(const struct call *c)
     if (c->kind == BROADCAST && c->root != (int)c->rank)
         return;
     for (size_t i = 0; i < c->ins; i++)
-        put(c, c->in, i, value(c, c->rank, i));
+        put_memory(c, c->in, i, value(c, c->rank, i));
 }
 
-static crun_status start(crun_world *w, struct call *c)
+static crun_status start_call(crun_world *w, struct call *c)
 {
     crun_work **k = c->later ? &c->work : NULL;
 
@@ -270,7 +270,7 @@ static crun_status start(crun_world *w, struct call *c)
     return CRUN_BAD_ARGUMENT;
 }
 
-static void finish(crun_world *world, struct call *c)
+static void finish_call(crun_world *world, struct call *c)
 {
     if (c->work)
         ranks_ok(crun_wait(c->work));
@@ -294,13 +294,13 @@ void random_calls(crun_world *world, unsigned seed, unsigned calls, size_t count
                             .size = (unsigned)crun_size(world),
                             .rank = (unsigned)crun_rank(world) };
         decide(c, &state, count_max);
-        allocate(world, c);
+        allocate_buffers(world, c);
         fill(c);
-        ranks_ok(start(world, c));
+        ranks_ok(start_call(world, c));
         if (pending < PENDING_MAX && n + 1 < calls)
             continue;
         while (pending > 0)
-            finish(world, &call[--pending]);
+            finish_call(world, &call[--pending]);
     }
 }
 
@@ -312,7 +312,7 @@ void random_messages(crun_world *world, unsigned seed, unsigned calls, size_t co
     uint32_t *out = malloc((count_max + 1) * 4), *in = malloc((count_max + 1) * 4);
 
     for (unsigned n = 0; n < calls && size > 1; n++) {
-        size_t count = draw(&state) % (count_max + 1);
+        size_t count = draw_call(&state) % (count_max + 1);
 
         for (size_t i = 0; i < count; i++)
             out[i] = (uint32_t)(n * 1000 + (unsigned)rank * 100 + i);

@@ -63,14 +63,14 @@ void pass_ticks(unsigned ms)
     }
 }
 
-void commit(void)
+void commit_registry(void)
 {
     struct err e = { 0 };
 
     ck_assert_msg(registry_commit(g, &e) == 0, "%s", e.text);
 }
 
-int tell(unsigned c, struct msg *m)
+int send_to_registry(unsigned c, struct msg *m)
 {
     struct err e;
     int rc;
@@ -80,11 +80,11 @@ int tell(unsigned c, struct msg *m)
     if (id128_is_zero(&m->instance))
         m->instance = link_of[c].instance;
     rc = registry_message(g, link_of[c].peer, m, now, now, &e);
-    commit();
+    commit_registry();
     return rc;
 }
 
-const struct msg *got(unsigned c, enum msg_type type)
+const struct msg *message_got(unsigned c, enum msg_type type)
 {
     for (unsigned i = 0; i < link_of[c].count; i++)
         if (link_of[c].got[i].type == type)
@@ -92,7 +92,7 @@ const struct msg *got(unsigned c, enum msg_type type)
     return NULL;
 }
 
-void hello(unsigned c, enum peer_role role)
+void greet_registry(unsigned c, enum peer_role role)
 {
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 1, .version_max = 1 } };
@@ -104,7 +104,7 @@ void hello(unsigned c, enum peer_role role)
         snprintf(address, sizeof(address), "10.0.0.%u", c + 1);
         link_of[c].peer = registry_connect(g, &link_of[c], address);
     }
-    ck_assert_int_eq(tell(c, &m), 0);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
 }
 
 struct msg join_message(unsigned c, const char *run_id)
@@ -136,12 +136,12 @@ void join_node(unsigned c)
 {
     struct msg m = join_message(c, "resnet");
 
-    hello(c, PEER_AGENT);
-    ck_assert_int_eq(tell(c, &m), 0);
-    ck_assert_ptr_nonnull(got(c, MSG_JOINED));
+    greet_registry(c, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_JOINED));
 }
 
-void report(unsigned c, enum msg_type type)
+void report_event(unsigned c, enum msg_type type)
 {
     struct msg m = { .type = type, .epoch = registry_jobs(g)->membership.epoch };
 
@@ -152,21 +152,21 @@ void report(unsigned c, enum msg_type type)
         m.failed = (struct failure){ .kind = FAILURE_EXIT, .rank = 3, .code = 85 };
         strcpy(m.failed.said, "it broke");
     }
-    ck_assert_int_eq(tell(c, &m), 0);
-    ck_assert_ptr_nonnull(got(c, MSG_ACK));
-    ck_assert_uint_eq(got(c, MSG_ACK)->sequence, sequence);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_ACK));
+    ck_assert_uint_eq(message_got(c, MSG_ACK)->sequence, sequence);
 }
 
 void run_job(void)
 {
     join_node(0);
     join_node(1);
-    report(0, MSG_STORE_READY);
+    report_event(0, MSG_STORE_READY);
 }
 
-const struct msg *refusal(unsigned c, enum refusal why, const char *words)
+const struct msg *refusal_got(unsigned c, enum refusal why, const char *words)
 {
-    const struct msg *m = got(c, MSG_REFUSED);
+    const struct msg *m = message_got(c, MSG_REFUSED);
 
     ck_assert_msg(m != NULL, "not refused");
     ck_assert_int_eq(m->refused.why, why);

@@ -32,22 +32,22 @@ void end_registry(void);
 /* The daemon dies and comes back on its disk; what it learned last was not committed.
  */
 void restart_registry(void);
-void commit(void);
+void commit_registry(void);
 void pass_ticks(unsigned ms);
 
 /* Give a message to the registry; -1 as registry_message. */
-int tell(unsigned c, struct msg *m);
+int send_to_registry(unsigned c, struct msg *m);
 
 /* The only message of that type since the connection last spoke, or NULL. */
-const struct msg *got(unsigned c, enum msg_type type);
+const struct msg *message_got(unsigned c, enum msg_type type);
 
 /* The only refusal, for that reason and with these words. */
-const struct msg *refusal(unsigned c, enum refusal why, const char *words);
+const struct msg *refusal_got(unsigned c, enum refusal why, const char *words);
 
-void hello(unsigned c, enum peer_role role);
+void greet_registry(unsigned c, enum peer_role role);
 struct msg join_message(unsigned c, const char *run_id);
 void join_node(unsigned c);
-void report(unsigned c, enum msg_type type);
+void report_event(unsigned c, enum msg_type type);
 
 /* Two nodes, and the store is open. */
 void run_job(void);

@@ -88,7 +88,7 @@ void stop_server(void)
     server = NULL;
 }
 
-int dial(int receive_buffer)
+int dial_store(int receive_buffer)
 {
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_port = htons(store_server_port(server)),
@@ -122,7 +122,7 @@ void hear_bytes(int fd, const void *data, size_t size)
 
 int connect_client(void)
 {
-    int fd = dial(0);
+    int fd = dial_store(0);
 
     SAY(fd, HELLO PING);
     HEAR(fd, "1234");

@@ -34,7 +34,7 @@ unsigned lines_seen(void);
 void expect_line(const char *part);
 
 /* A blocking socket with a deadline. */
-int dial(int receive_buffer);
+int dial_store(int receive_buffer);
 int connect_client(void);
 void say_bytes(int fd, const void *data, size_t size);
 void hear_bytes(int fd, const void *data, size_t size);

@@ -23,7 +23,7 @@ static void on_answered(void *arg, struct tcpstore_session *s)
     w->answered++;
 }
 
-int feed(struct tcpstore_world *w, int client, const void *data, size_t size)
+int feed_client(struct tcpstore_world *w, int client, const void *data, size_t size)
 {
     /* memory of just that size: a sanitizer sees a look past its end */
     void *copy = xmemdup(data, size);
@@ -44,7 +44,7 @@ struct tcpstore_world *tcpstore_world_create(const struct tcpstore_limits *limit
     for (int i = 0; i < CLIENTS; i++) {
         tcpstore_open(w->tcpstore, &w->client[i]);
         if (validated)
-            ck_assert_int_eq(feed(w, i, HELLO, 5), 0);
+            ck_assert_int_eq(feed_client(w, i, HELLO, 5), 0);
     }
     return w;
 }
@@ -59,7 +59,7 @@ void tcpstore_world_destroy(struct tcpstore_world *w)
     free(w);
 }
 
-size_t take(struct tcpstore_world *w, int client, uint8_t *to, size_t max)
+size_t take_answers(struct tcpstore_world *w, int client, uint8_t *to, size_t max)
 {
     struct outbuf *out = &w->client[client].out;
     struct iovec piece[3];

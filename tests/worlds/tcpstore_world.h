@@ -29,8 +29,8 @@ struct tcpstore_world *tcpstore_world_create(const struct tcpstore_limits *limit
 /* Nothing may be left charged once all keys are gone. */
 void tcpstore_world_destroy(struct tcpstore_world *w);
 
-int feed(struct tcpstore_world *w, int client, const void *data, size_t size);
+int feed_client(struct tcpstore_world *w, int client, const void *data, size_t size);
 /* Take at most `max` bytes of what the client is to be sent. */
-size_t take(struct tcpstore_world *w, int client, uint8_t *to, size_t max);
+size_t take_answers(struct tcpstore_world *w, int client, uint8_t *to, size_t max);
 
 #endif

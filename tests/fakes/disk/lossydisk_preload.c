@@ -59,7 +59,7 @@ static int (*real_fdatasync)(int);
 static int (*real_renameat)(int, const char *, int, const char *);
 static int (*real_unlinkat)(int, const char *, int);
 
-static void find(void *place, const char *name)
+static void find_file(void *place, const char *name)
 {
     void *symbol = dlsym(RTLD_NEXT, name);
 
@@ -73,14 +73,14 @@ __attribute__((constructor)) static void begin(void)
 
     if (real_openat)
         return;
-    find(&real_openat, "openat");
-    find(&real_close, "close");
-    find(&real_pwrite, "pwrite");
-    find(&real_ftruncate, "ftruncate");
-    find(&real_fsync, "fsync");
-    find(&real_fdatasync, "fdatasync");
-    find(&real_renameat, "renameat");
-    find(&real_unlinkat, "unlinkat");
+    find_file(&real_openat, "openat");
+    find_file(&real_close, "close");
+    find_file(&real_pwrite, "pwrite");
+    find_file(&real_ftruncate, "ftruncate");
+    find_file(&real_fsync, "fsync");
+    find_file(&real_fdatasync, "fdatasync");
+    find_file(&real_renameat, "renameat");
+    find_file(&real_unlinkat, "unlinkat");
     for (int i = 0; i < FILES_MAX; i++)
         files[i].copy = files[i].real = -1;
     lies = getenv("LOSSYDISK_LIES") != NULL;
@@ -147,7 +147,7 @@ static int rename_now(void)
     return real_renameat(renaming.from_fd, renaming.from, renaming.to_fd, renaming.to);
 }
 
-static void changed(struct file *f, off_t from, off_t to)
+static void note_change(struct file *f, off_t from, off_t to)
 {
     bool none = f->changed_from >= f->changed_to;
 
@@ -207,7 +207,7 @@ static int file_sync(struct file *f)
 }
 
 /* Some sectors of a write, in any order, some of them torn. */
-static void leak(struct file *f, const char *data, size_t size, off_t at)
+static void leak_sectors(struct file *f, const char *data, size_t size, off_t at)
 {
     if (random_below(3) == 0)
         return;
@@ -297,8 +297,8 @@ EXPORT ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
     ssize_t n = real_pwrite(fd, data, size, at);
 
     if (f && n > 0) {
-        changed(f, at, at + n);
-        leak(f, data, (size_t)n, at);
+        note_change(f, at, at + n);
+        leak_sectors(f, data, (size_t)n, at);
     }
     return n;
 }

@@ -49,7 +49,7 @@ static struct memdisk *memdisk_of(struct disk *d)
     return (struct memdisk *)d;
 }
 
-static int fail(int errnum)
+static int set_errno(int errnum)
 {
     errno = errnum;
     return -1;
@@ -121,7 +121,7 @@ static int name_create(struct memdisk *m, const char *text)
     while (slot < FILES_MAX && m->file[slot])
         slot++;
     if (!n || slot == FILES_MAX || strlen(text) >= NAME_SIZE)
-        return fail(ENOSPC);
+        return set_errno(ENOSPC);
     m->file[slot] = memfile_create();
     strcpy(n->text, text);
     n->file = slot;
@@ -175,16 +175,16 @@ static int mem_open(struct disk *d, const char *name, bool create)
     int file, handle = 0;
 
     if (m->power_off)
-        return fail(EIO);
+        return set_errno(EIO);
     if (!n && !create)
-        return fail(ENOENT);
+        return set_errno(ENOENT);
     while (handle < HANDLES_MAX && m->handle[handle] >= 0)
         handle++;
     if (handle == HANDLES_MAX)
-        return fail(EMFILE);
+        return set_errno(EMFILE);
     file = n ? n->file : name_create(m, name);
     if (file < 0 || (!n && power_fails(m)))
-        return file < 0 ? -1 : fail(EIO);
+        return file < 0 ? -1 : set_errno(EIO);
     m->handle[handle] = file;
     return handle;
 }
@@ -194,7 +194,7 @@ static int mem_close(struct disk *d, int handle)
     struct memdisk *m = memdisk_of(d);
 
     if (handle < 0 || handle >= HANDLES_MAX || m->handle[handle] < 0)
-        return fail(EBADF);
+        return set_errno(EBADF);
     m->handle[handle] = -1;
     collect_files(m);
     return 0;
@@ -226,7 +226,7 @@ static int64_t mem_read(struct disk *d, int handle, void *data, size_t size,
 }
 
 /* Allocate up to `end`, or as far as there is room. Returns how far the file may go. */
-static size_t allocate(struct memdisk *m, struct memfile *f, size_t end)
+static size_t allocate_room(struct memdisk *m, struct memfile *f, size_t end)
 {
     size_t others = memdisk_used(m) - f->blocks_end;
     size_t bound = m->room > others ? (m->room - others) / MEMFILE_BLOCK * MEMFILE_BLOCK
@@ -251,12 +251,12 @@ static int64_t mem_write(struct disk *d, int handle, const void *data, size_t si
         return -1;
     if (size > m->chunk)
         size = m->chunk;
-    end = allocate(m, f, at + size);
+    end = allocate_room(m, f, at + size);
     if (end <= at)
-        return fail(ENOSPC);
+        return set_errno(ENOSPC);
     size = end - at;
     memfile_write(f, data, size, at);
-    return power_fails(m) ? fail(EIO) : (int64_t)size;
+    return power_fails(m) ? set_errno(EIO) : (int64_t)size;
 }
 
 static int mem_reserve(struct disk *d, int handle, uint64_t at, uint64_t size)
@@ -268,10 +268,10 @@ static int mem_reserve(struct disk *d, int handle, uint64_t at, uint64_t size)
     if (!f)
         return -1;
     old = f->blocks_end;
-    if (allocate(m, f, at + size) == at + size)
+    if (allocate_room(m, f, at + size) == at + size)
         return 0;
     f->blocks_end = old;
-    return fail(ENOSPC);
+    return set_errno(ENOSPC);
 }
 
 static int mem_truncate(struct disk *d, int handle, uint64_t size)
@@ -282,7 +282,7 @@ static int mem_truncate(struct disk *d, int handle, uint64_t size)
     if (!f)
         return -1;
     memfile_truncate(f, size);
-    return power_fails(m) ? fail(EIO) : 0;
+    return power_fails(m) ? set_errno(EIO) : 0;
 }
 
 static int mem_sync(struct disk *d, int handle)
@@ -291,11 +291,11 @@ static int mem_sync(struct disk *d, int handle)
     struct memfile *f = file_of(m, handle);
 
     if (!f || power_fails(m))
-        return fail(f ? EIO : errno);
+        return set_errno(f ? EIO : errno);
     if (m->fail_next_sync) {
         m->fail_next_sync = false;
         memfile_sync_failed(f);
-        return fail(EIO);
+        return set_errno(EIO);
     }
     memfile_sync(f);
     return 0;
@@ -308,15 +308,15 @@ static int mem_replace(struct disk *d, const char *from, const char *to)
     struct name *old = name_find(&m->seen, to);
 
     if (m->power_off)
-        return fail(EIO);
+        return set_errno(EIO);
     if (!n)
-        return fail(ENOENT);
+        return set_errno(ENOENT);
     if (old)
         old->text[0] = '\0';
     strcpy(n->text, to);
     names_changed(m);
     if (power_fails(m))
-        return fail(EIO);
+        return set_errno(EIO);
     names_last(m, m->changes);
     return 0;
 }
@@ -327,12 +327,12 @@ static int mem_remove(struct disk *d, const char *name)
     struct name *n = name_find(&m->seen, name);
 
     if (m->power_off)
-        return fail(EIO);
+        return set_errno(EIO);
     if (!n)
-        return fail(ENOENT);
+        return set_errno(ENOENT);
     n->text[0] = '\0';
     names_changed(m);
-    return power_fails(m) ? fail(EIO) : 0;
+    return power_fails(m) ? set_errno(EIO) : 0;
 }
 
 static int mem_sync_names(struct disk *d)
@@ -340,7 +340,7 @@ static int mem_sync_names(struct disk *d)
     struct memdisk *m = memdisk_of(d);
 
     if (m->power_off || power_fails(m))
-        return fail(EIO);
+        return set_errno(EIO);
     names_last(m, m->changes);
     return 0;
 }
@@ -367,7 +367,7 @@ static const struct disk_ops memdisk_ops = {
     .destroy = mem_destroy,
 };
 
-static void reset(struct memdisk *m)
+static void reset_handles(struct memdisk *m)
 {
     for (int i = 0; i < HANDLES_MAX; i++)
         m->handle[i] = -1;
@@ -385,7 +385,7 @@ struct memdisk *memdisk_create(void)
 
     m->disk.ops = &memdisk_ops;
     m->room = SIZE_MAX;
-    reset(m);
+    reset_handles(m);
     return m;
 }
 
@@ -406,7 +406,7 @@ struct disk *memdisk_disk(struct memdisk *m)
 
 void memdisk_kill(struct memdisk *m)
 {
-    reset(m);
+    reset_handles(m);
     for (int i = 0; i < FILES_MAX; i++)
         if (m->file[i])
             memfile_forget_lost(m->file[i]);
@@ -414,7 +414,7 @@ void memdisk_kill(struct memdisk *m)
 
 void memdisk_crash(struct memdisk *m, uint64_t seed)
 {
-    reset(m);
+    reset_handles(m);
     names_last(m, memfile_random(&seed, m->changes + 1));
     for (int i = 0; i < FILES_MAX; i++)
         if (m->file[i])

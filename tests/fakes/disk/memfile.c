@@ -174,7 +174,7 @@ size_t memfile_blocks(size_t size)
     return (size + MEMFILE_BLOCK - 1) / MEMFILE_BLOCK * MEMFILE_BLOCK;
 }
 
-static void settle(struct memfile *f)
+static void apply_changes(struct memfile *f)
 {
     changes_drop(f);
     bytes_resize(&f->seen, 0);
@@ -192,7 +192,7 @@ void memfile_crash(struct memfile *f, uint64_t *rng)
         else if (mood == KEEP_SOME)
             change_crash(&f->lasting, c, rng);
     }
-    settle(f);
+    apply_changes(f);
 }
 
 void memfile_destroy(struct memfile *f)
@@ -207,5 +207,5 @@ void memfile_put(struct memfile *f, const void *data, size_t size)
 {
     bytes_resize(&f->lasting, 0);
     bytes_put(&f->lasting, data, size, 0);
-    settle(f);
+    apply_changes(f);
 }

@@ -25,20 +25,20 @@ int standin_number(const char *variable, int otherwise)
     return text && *text ? atoi(text) : otherwise;
 }
 
-static void hang(void)
+static void hang_forever(void)
 {
     for (;;)
         pause();
 }
 
-static enum fault happen(const char *kind, int *result)
+static enum fault apply_fault(const char *kind, int *result)
 {
     if (strcmp(kind, "error") == 0)
         *result = NCCL_SYSTEM_ERROR;
     else if (strcmp(kind, "remote") == 0)
         *result = NCCL_REMOTE_ERROR;
     else if (strcmp(kind, "hang") == 0)
-        hang();
+        hang_forever();
     else if (strcmp(kind, "kill") == 0)
         raise(SIGKILL);
     else if (strcmp(kind, "late") == 0)
@@ -75,7 +75,7 @@ enum fault standin_fault(const char *call, int rank, int *result)
         if (sscanf(text, "%63[^:]:%15[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
             strcmp(name, call) == 0 && at == (rank >= 0 ? rank : own_rank()) &&
             atomic_fetch_add(&calls[i], 1) + 1 == nth)
-            return happen(kind, result);
+            return apply_fault(kind, result);
         text = strchr(text, ',');
         text = text ? text + 1 : NULL;
     }

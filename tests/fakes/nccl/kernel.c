@@ -52,7 +52,7 @@ bool comm_barrier(struct nccl_comm *c)
 /* -- collectives: a piece of everybody at a time ---------------------------- */
 
 /* Which parts of its input a rank shows, one after the other in its slot. */
-static void show(struct kernel *k, size_t begin, size_t count)
+static void show_input(struct kernel *k, size_t begin, size_t count)
 {
     struct nccl_comm *c = k->comm;
     size_t item = kernel_item(k->type), bytes = count * item;
@@ -65,7 +65,7 @@ static void show(struct kernel *k, size_t begin, size_t count)
                k->in + ((size_t)p * k->count + begin) * item, bytes);
 }
 
-static void look(struct kernel *k, size_t begin, size_t count)
+static void take_output(struct kernel *k, size_t begin, size_t count)
 {
     struct nccl_comm *c = k->comm;
     size_t item = kernel_item(k->type), bytes = count * item;
@@ -92,10 +92,10 @@ static void run_collective(struct kernel *k)
     for (size_t begin = 0; begin < k->count; begin += most) {
         size_t left = k->count - begin, count = left < most ? left : most;
 
-        show(k, begin, count);
+        show_input(k, begin, count);
         if (!comm_barrier(k->comm))
             return;
-        look(k, begin, count);
+        take_output(k, begin, count);
         if (!comm_barrier(k->comm))
             return;
     }
@@ -103,7 +103,7 @@ static void run_collective(struct kernel *k)
 
 /* -- messages --------------------------------------------------------------- */
 
-static bool move(struct nccl_comm *c, struct message *m)
+static bool move_message(struct nccl_comm *c, struct message *m)
 {
     int from = m->send ? c->rank : m->peer, to = m->send ? m->peer : c->rank;
     struct pair *pair = &c->area->pair[from][to];
@@ -135,7 +135,7 @@ static void run_messages(struct kernel *k)
         left = false;
         for (unsigned i = 0; i < k->messages; i++)
             if (k->message[i].at < k->message[i].bytes) {
-                moved = move(k->comm, &k->message[i]) || moved;
+                moved = move_message(k->comm, &k->message[i]) || moved;
                 left = true;
             }
         if (!moved)
@@ -145,7 +145,7 @@ static void run_messages(struct kernel *k)
 
 /* -- running ---------------------------------------------------------------- */
 
-static void run(void *arg)
+static void run_kernel(void *arg)
 {
     struct kernel *k = arg;
 
@@ -169,5 +169,5 @@ void kernel_launch(const struct kernel *k, struct gpu_stream *stream)
         abort();
     *copy = *k;
     atomic_fetch_add(&k->comm->kernels, 1);
-    standin_enqueue(stream, run, copy);
+    standin_enqueue(stream, run_kernel, copy);
 }

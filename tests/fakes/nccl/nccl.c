@@ -16,13 +16,13 @@
 /* The calls have NCCL's names, which no header of ours declares. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-#define begin(call, rank)                                                              \
+#define BEGIN_CALL(call, rank)                                                         \
     int result;                                                                        \
     enum fault fault = standin_fault(call, rank, &result);                             \
     if (result)                                                                        \
     return result
 
-static int after(struct nccl_comm *c, enum fault fault)
+static int finish_call(struct nccl_comm *c, enum fault fault)
 {
     if (c && fault == FAULT_ASYNC)
         atomic_store(&c->state, NCCL_REMOTE_ERROR);
@@ -33,9 +33,9 @@ static int after(struct nccl_comm *c, enum fault fault)
 
 API int ncclGetVersion(int *version)
 {
-    begin("ncclGetVersion", -1);
+    BEGIN_CALL("ncclGetVersion", -1);
     *version = standin_number("CRUN_STANDIN_VERSION", VERSION);
-    return after(NULL, fault);
+    return finish_call(NULL, fault);
 }
 
 API const char *ncclGetErrorString(int code)
@@ -60,7 +60,7 @@ API const char *ncclGetLastError(struct nccl_comm *c)
 
 API int ncclMemAlloc(void **memory, size_t bytes)
 {
-    begin("ncclMemAlloc", -1);
+    BEGIN_CALL("ncclMemAlloc", -1);
     *memory = standin_alloc(bytes);
     (void)fault;
     return *memory ? NCCL_OK : NCCL_CUDA_ERROR;
@@ -68,7 +68,7 @@ API int ncclMemAlloc(void **memory, size_t bytes)
 
 API int ncclMemFree(void *memory)
 {
-    begin("ncclMemFree", -1);
+    BEGIN_CALL("ncclMemFree", -1);
     (void)fault;
     return standin_free(memory) ? NCCL_OK : NCCL_BAD_ARGUMENT;
 }
@@ -80,16 +80,16 @@ API int ncclGetUniqueId(struct nccl_id *id)
 {
     int fd;
 
-    begin("ncclGetUniqueId", -1);
+    BEGIN_CALL("ncclGetUniqueId", -1);
     fd = memfd_create("nccl-standin", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(struct area)) < 0)
         return NCCL_SYSTEM_ERROR;
     memset(id, 0, sizeof(*id));
     snprintf(id->bytes, sizeof(id->bytes), "/proc/%d/fd/%d", (int)getpid(), fd);
-    return after(NULL, fault);
+    return finish_call(NULL, fault);
 }
 
-static void *meet(void *arg)
+static void *meet_ranks(void *arg)
 {
     struct nccl_comm *c = arg;
     int fd = open(c->id.bytes, O_RDWR | O_CLOEXEC), none = NCCL_IN_PROGRESS;
@@ -112,7 +112,7 @@ static void *meet(void *arg)
     return NULL;
 }
 
-static void *leave(void *arg)
+static void *leave_ranks(void *arg)
 {
     struct nccl_comm *c = arg;
     int none = NCCL_IN_PROGRESS;
@@ -124,7 +124,7 @@ static void *leave(void *arg)
     return NULL;
 }
 
-static int help(struct nccl_comm *c, void *(*what)(void *arg))
+static int run_helper(struct nccl_comm *c, void *(*what)(void *arg))
 {
     if (c->helped)
         pthread_join(c->helper, NULL);
@@ -139,7 +139,7 @@ API int ncclCommInitRankConfig(struct nccl_comm **comm, int size, struct nccl_id
     struct nccl_comm *c;
     int code;
 
-    begin("ncclCommInitRankConfig", rank);
+    BEGIN_CALL("ncclCommInitRankConfig", rank);
     if (config->magic != NCCL_CONFIG_MAGIC || config->blocking != 0 || size > RANKS_MAX)
         return NCCL_BAD_ARGUMENT;
     c = calloc(1, sizeof(*c));
@@ -149,12 +149,12 @@ API int ncclCommInitRankConfig(struct nccl_comm **comm, int size, struct nccl_id
     c->size = size;
     c->id = id;
     *comm = c;
-    code = help(c, meet);
-    after(c, fault);
+    code = run_helper(c, meet_ranks);
+    finish_call(c, fault);
     return code;
 }
 
-static void destroy(struct nccl_comm *c)
+static void destroy_comm(struct nccl_comm *c)
 {
     atomic_store(&c->aborted, true);
     if (c->helped)
@@ -178,9 +178,9 @@ API int ncclCommFinalize(struct nccl_comm *c)
 {
     int state = ensure_ready(c);
 
-    begin("ncclCommFinalize", c->rank);
+    BEGIN_CALL("ncclCommFinalize", c->rank);
     (void)fault;
-    return state == NCCL_OK ? help(c, leave) : state;
+    return state == NCCL_OK ? run_helper(c, leave_ranks) : state;
 }
 
 API int ncclCommDestroy(struct nccl_comm *c)
@@ -188,7 +188,7 @@ API int ncclCommDestroy(struct nccl_comm *c)
     int result;
 
     (void)standin_fault("ncclCommDestroy", c->rank, &result);
-    destroy(c); /* as far as it could */
+    destroy_comm(c); /* as far as it could */
     return result;
 }
 
@@ -197,14 +197,14 @@ API int ncclCommAbort(struct nccl_comm *c)
     int result;
 
     (void)standin_fault("ncclCommAbort", c->rank, &result);
-    destroy(c); /* as far as it could */
+    destroy_comm(c); /* as far as it could */
     return result;
 }
 
 API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
 {
-    begin("ncclCommGetAsyncError", c->rank);
-    after(c, fault);
+    BEGIN_CALL("ncclCommGetAsyncError", c->rank);
+    finish_call(c, fault);
     *state = atomic_load(&c->state);
     return NCCL_OK;
 }
@@ -228,21 +228,21 @@ API int ncclCommWindowRegister(struct nccl_comm *c, void *memory, size_t bytes,
 {
     int code, state = ensure_ready(c);
 
-    begin("ncclCommWindowRegister", c->rank);
+    BEGIN_CALL("ncclCommWindowRegister", c->rank);
     if (state != NCCL_OK)
         return state;
     if (bytes % 4096 || flags != NCCL_WINDOW_SYMMETRIC)
         return NCCL_BAD_ARGUMENT;
     *window = memory;
-    code = help(c, register_window);
-    return code == NCCL_IN_PROGRESS ? after(c, fault) : code;
+    code = run_helper(c, register_window);
+    return code == NCCL_IN_PROGRESS ? finish_call(c, fault) : code;
 }
 
 API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *window)
 {
-    begin("ncclCommWindowDeregister", c->rank);
+    BEGIN_CALL("ncclCommWindowDeregister", c->rank);
     (void)window;
-    return after(c, fault);
+    return finish_call(c, fault);
 }
 
 /* -- operations ------------------------------------------------------------- */
@@ -251,8 +251,8 @@ static _Thread_local struct kernel group;
 static _Thread_local struct gpu_stream *group_stream;
 static _Thread_local bool grouped;
 
-static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
-                  struct gpu_stream *stream)
+static int launch_kernel(struct nccl_comm *c, struct kernel k, enum fault fault,
+                         struct gpu_stream *stream)
 {
     int state = ensure_ready(c);
 
@@ -261,16 +261,16 @@ static int launch(struct nccl_comm *c, struct kernel k, enum fault fault,
     k.comm = c;
     k.fault = fault;
     kernel_launch(&k, stream);
-    return after(c, fault);
+    return finish_call(c, fault);
 }
 
 /* `number` is the operation, the root, or nothing. */
 static int launch_collective(const char *call, struct kernel k, int number,
                              struct nccl_comm *c, struct gpu_stream *stream)
 {
-    begin(call, c->rank);
+    BEGIN_CALL(call, c->rank);
     k.op = k.root = number;
-    return launch(c, k, fault, stream);
+    return launch_kernel(c, k, fault, stream);
 }
 
 #define COLLECTIVE(kernel_kind)                                                        \
@@ -319,7 +319,7 @@ static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
         struct kernel k = { .kind = KERNEL_MESSAGES, .messages = 1 };
 
         k.message[0] = m;
-        return launch(c, k, fault, stream);
+        return launch_kernel(c, k, fault, stream);
     }
     if (group.messages == MESSAGES_MAX)
         return NCCL_INTERNAL_ERROR;
@@ -327,7 +327,7 @@ static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
     group.fault = group.fault ? group.fault : fault;
     group.message[group.messages++] = m;
     group_stream = stream;
-    return after(c, fault);
+    return finish_call(c, fault);
 }
 
 API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_comm *c,
@@ -335,7 +335,7 @@ API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_c
 {
     struct message m = { true, in, NULL, count * kernel_item(type), 0, peer };
 
-    begin("ncclSend", c->rank);
+    BEGIN_CALL("ncclSend", c->rank);
     return add_message(c, m, fault, stream);
 }
 
@@ -344,13 +344,13 @@ API int ncclRecv(void *out, size_t count, int type, int peer, struct nccl_comm *
 {
     struct message m = { false, NULL, out, count * kernel_item(type), 0, peer };
 
-    begin("ncclRecv", c->rank);
+    BEGIN_CALL("ncclRecv", c->rank);
     return add_message(c, m, fault, stream);
 }
 
 API int ncclGroupStart(void)
 {
-    begin("ncclGroupStart", -1);
+    BEGIN_CALL("ncclGroupStart", -1);
     (void)fault;
     memset(&group, 0, sizeof(group));
     group.kind = KERNEL_MESSAGES;
@@ -360,10 +360,10 @@ API int ncclGroupStart(void)
 
 API int ncclGroupEnd(void)
 {
-    begin("ncclGroupEnd", -1);
+    BEGIN_CALL("ncclGroupEnd", -1);
     grouped = false;
     if (group.messages > 0)
-        return launch(group.comm, group, group.fault ? group.fault : fault,
-                      group_stream);
+        return launch_kernel(group.comm, group, group.fault ? group.fault : fault,
+                             group_stream);
     return NCCL_OK;
 }

@@ -56,7 +56,7 @@ static struct device all[MAX];
 static unsigned count, running;
 static unsigned gpu[MAX], gpus;
 
-static void add(const char *word)
+static void add_device(const char *word)
 {
     struct device *d = &all[count];
 
@@ -83,7 +83,7 @@ int nvmlInit_v2(void)
     count = gpus = 0;
     snprintf(copy, sizeof(copy), "%s", text);
     for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        add(w);
+        add_device(w);
     return OK;
 }
 
@@ -172,7 +172,7 @@ static long state_of(const struct device *d, const char *name)
     return value;
 }
 
-static int get(const struct device *d, const char *name, unsigned long long *out)
+static int get_state(const struct device *d, const char *name, unsigned long long *out)
 {
     long value;
 
@@ -188,7 +188,7 @@ static int get(const struct device *d, const char *name, unsigned long long *out
 static int get_number(const struct device *d, const char *name, unsigned *out)
 {
     unsigned long long value;
-    int rc = get(d, name, &value);
+    int rc = get_state(d, name, &value);
 
     *out = (unsigned)value;
     return rc;
@@ -209,13 +209,13 @@ int nvmlDeviceGetUtilizationRates(const struct device *d, unsigned use[2])
 
 int nvmlDeviceGetMemoryInfo(const struct device *d, unsigned long long memory[3])
 {
-    int rc = get(d, "total", &memory[0]);
+    int rc = get_state(d, "total", &memory[0]);
 
     if (rc == LOST)
         return rc;
     if (rc != OK)
         memory[0] = 80 * 1024;
-    get(d, "used", &memory[2]);
+    get_state(d, "used", &memory[2]);
     memory[0] <<= 20;
     memory[2] <<= 20;
     memory[1] = memory[0] - memory[2];
@@ -238,13 +238,13 @@ int nvmlDeviceGetPowerUsage(const struct device *d, unsigned *milliwatts)
 int nvmlDeviceGetCurrentClocksThrottleReasons(const struct device *d,
                                               unsigned long long *reasons)
 {
-    return get(d, "slowed", reasons);
+    return get_state(d, "slowed", reasons);
 }
 
 int nvmlDeviceGetTotalEccErrors(const struct device *d, int type, int counter,
                                 unsigned long long *errors)
 {
-    return type == 1 && counter == 0 ? get(d, "errors", errors) : INVALID;
+    return type == 1 && counter == 0 ? get_state(d, "errors", errors) : INVALID;
 }
 
 int nvmlDeviceGetRemappedRows(const struct device *d, unsigned *corrected,

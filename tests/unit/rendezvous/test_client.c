@@ -52,7 +52,7 @@ static const char *name_of(enum msg_type type)
     }
 }
 
-static void tell(struct agent *a, const char *what)
+static void send_to_client(struct agent *a, const char *what)
 {
     size_t used = strlen(a->told);
 
@@ -65,7 +65,7 @@ static void on_order(void *arg, const struct msg *m)
     struct agent *a = arg;
 
     a->order = *m;
-    tell(a, name_of(m->type));
+    send_to_client(a, name_of(m->type));
     if (m->type != a->destroy_at)
         return;
     client_destroy(a->client);
@@ -77,7 +77,7 @@ static void on_outage(void *arg, bool out, const char *why)
     struct agent *a = arg;
 
     snprintf(a->why, sizeof(a->why), "%s", why);
-    tell(a, out ? "out" : "back");
+    send_to_client(a, out ? "out" : "back");
 }
 
 static void on_abandoned(void *arg, const char *why)
@@ -85,7 +85,7 @@ static void on_abandoned(void *arg, const char *why)
     struct agent *a = arg;
 
     snprintf(a->why, sizeof(a->why), "%s", why);
-    tell(a, "abandoned");
+    send_to_client(a, "abandoned");
 }
 
 static void set_loopback(struct net_addr *addr, uint16_t number)
@@ -149,7 +149,7 @@ static struct client_config config_for(const char *endpoints)
     return config;
 }
 
-static void start(struct agent *a, const struct client_config *config)
+static void start_client(struct agent *a, const struct client_config *config)
 {
     struct client_calls calls = {
         .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
@@ -162,7 +162,7 @@ static void start(struct agent *a, const struct client_config *config)
 
 static void start_agent(const struct client_config *config)
 {
-    start(&agent, config);
+    start_client(&agent, config);
 }
 
 static void join_over_the_network(void)
@@ -277,7 +277,7 @@ static void join_with_two(struct agent *a, const char *endpoint)
 
     config.session.join.config.min_nodes = config.session.join.config.max_nodes = 2;
     config.local = endpoint ? NULL : server;
-    start(a, &config);
+    start_client(a, &config);
 }
 
 START_TEST(an_embedded_rendezvous_starts_its_own_node_first)

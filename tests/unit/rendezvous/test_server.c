@@ -57,7 +57,7 @@ static void on_line(void *arg, enum log_level level, const char *line)
     snprintf(log_last, sizeof(log_last), "%s", line);
 }
 
-static void start(unsigned conns_max, bool with_store)
+static void start_server_on(unsigned conns_max, bool with_store)
 {
     struct server_config config = { .standalone = true,
                                     .conns_max = conns_max,
@@ -93,12 +93,12 @@ static int dial_with(int fd)
     return fd;
 }
 
-static int dial(void)
+static int dial_server(void)
 {
     return dial_with(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
-static void say(int fd, const void *data, size_t size)
+static void send_to_server(int fd, const void *data, size_t size)
 {
     ck_assert_int_eq(send(fd, data, size, MSG_NOSIGNAL), (ssize_t)size);
 }
@@ -107,7 +107,7 @@ static void say_message(int fd, const struct msg *m)
 {
     uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 
-    say(fd, frame, proto_encode(m, frame, sizeof(frame)));
+    send_to_server(fd, frame, proto_encode(m, frame, sizeof(frame)));
 }
 
 static void say_hello(int fd, enum peer_role role)
@@ -117,7 +117,7 @@ static void say_hello(int fd, enum peer_role role)
     m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = role;
     snprintf(m.hello.software, sizeof(m.hello.software), "test");
-    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    send_to_server(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
 }
 
@@ -163,7 +163,7 @@ static bool is_reset(int fd)
 static int dial_known(void)
 {
     struct msg m;
-    int fd = dial();
+    int fd = dial_server();
 
     say_hello(fd, PEER_CTL);
     WAIT_FOR(peek_messages(fd, 1, &m));
@@ -176,7 +176,7 @@ static int dial_member(void)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 2 };
     struct msg_join *j = &m.join;
-    int fd = dial();
+    int fd = dial_server();
 
     strcpy(j->run_id, "job");
     j->incarnation = id128_random();
@@ -204,7 +204,7 @@ START_TEST(a_hello_is_welcomed)
 {
     int fd;
 
-    start(0, false);
+    start_server_on(0, false);
     fd = dial_known();
     ck_assert_uint_eq(server_connections(server), 1);
     close(fd);
@@ -219,14 +219,14 @@ START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
     size_t size = FRAME_PREFACE_SIZE;
     int fd;
 
-    start(0, true);
+    start_server_on(0, true);
     m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = PEER_CTL;
     memcpy(data, FRAME_PREFACE, size);
     size += proto_encode(&m, data + size, sizeof(data) - size);
-    fd = dial();
+    fd = dial_server();
     for (size_t i = 0; i < size; i++) {
-        say(fd, data + i, 1);
+        send_to_server(fd, data + i, 1);
         loop_turn(loop, 1);
     }
     WAIT_FOR(peek_messages(fd, 1, &m));
@@ -253,9 +253,9 @@ START_TEST(a_stranger_is_closed_and_the_log_says_what_it_was)
     const struct stranger *s = &strangers[_i];
     int fd;
 
-    start(0, false);
-    fd = dial();
-    say(fd, s->bytes, s->size);
+    start_server_on(0, false);
+    fd = dial_server();
+    send_to_server(fd, s->bytes, s->size);
     WAIT_FOR(is_closed(fd));
     ck_assert_uint_eq(log_lines, 1);
     ck_assert_msg(strstr(log_last, s->line), "%s", log_last);
@@ -265,11 +265,11 @@ END_TEST
 
 START_TEST(a_source_gets_one_line_a_second)
 {
-    start(0, false);
+    start_server_on(0, false);
     for (int i = 0; i < 50; i++) {
-        int fd = dial();
+        int fd = dial_server();
 
-        say(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+        send_to_server(fd, "GET / HTTP/1.1\r\n\r\n", 18);
         WAIT_FOR(is_closed(fd));
         close(fd);
     }
@@ -281,9 +281,9 @@ START_TEST(a_port_scan_leaves_no_trace)
 {
     int fd;
 
-    start(0, false);
+    start_server_on(0, false);
     for (int i = 0; i < 50; i++)
-        close(dial());
+        close(dial_server());
     fd = dial_known(); /* accepted after them */
     WAIT_FOR(server_connections(server) == 1);
     ck_assert_uint_eq(log_lines, 0);
@@ -295,9 +295,9 @@ START_TEST(half_a_first_word_and_a_close_is_a_close)
 {
     int fd;
 
-    start(0, false);
-    fd = dial();
-    say(fd, "CRU", 3);
+    start_server_on(0, false);
+    fd = dial_server();
+    send_to_server(fd, "CRU", 3);
     WAIT_FOR(server_connections(server) == 1);
     shutdown(fd, SHUT_WR);
     WAIT_FOR(server_connections(server) == 0);
@@ -311,10 +311,10 @@ START_TEST(a_store_client_is_handed_on_unread)
     char seen[16];
     int fd;
 
-    start(0, true);
-    fd = dial();
+    start_server_on(0, true);
+    fd = dial_server();
     /* VALIDATE and PyTorch's magic number 0x3c85f7ce */
-    say(fd, "\x00\xce\xf7\x85\x3c", sizeof(validate));
+    send_to_server(fd, "\x00\xce\xf7\x85\x3c", sizeof(validate));
     WAIT_FOR(store_fd >= 0);
     ck_assert_int_eq(recv(store_fd, seen, sizeof(seen), 0), 5);
     ck_assert_uint_eq(server_connections(server), 0);
@@ -328,21 +328,21 @@ START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
     int visitor, silent, greeted, newest;
     struct msg m;
 
-    start(3, false);
+    start_server_on(3, false);
     visitor = dial_known();
-    greeted = dial();
+    greeted = dial_server();
     say_hello(greeted, PEER_AGENT);
     WAIT_FOR(peek_messages(greeted, 1, &m));
-    silent = dial();
+    silent = dial_server();
     WAIT_FOR(server_connections(server) == 3);
-    newest = dial();
+    newest = dial_server();
     WAIT_FOR(is_closed(silent));
     ck_assert(!is_closed(visitor) && !is_closed(newest));
     ck_assert(peek_messages(greeted, 1, &m));
     say_hello(newest, PEER_CTL);
     WAIT_FOR(peek_messages(newest, 1, &m));
     close(silent);
-    silent = dial();
+    silent = dial_server();
     WAIT_FOR(is_reset(greeted));
     ck_assert(!is_closed(visitor) && !is_closed(newest) && !is_closed(silent));
     close(visitor), close(silent), close(greeted), close(newest);
@@ -353,12 +353,12 @@ START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
 {
     int member, first, second, third, refused;
 
-    start(2, false);
+    start_server_on(2, false);
     first = dial_known();
     member = dial_member();
     second = dial_member();
     WAIT_FOR(is_reset(first));
-    refused = dial();
+    refused = dial_server();
     WAIT_FOR(is_closed(refused));
     ck_assert(strstr(log_last, "in use"));
     ck_assert(!is_closed(member) && !is_closed(second));
@@ -382,7 +382,7 @@ START_TEST(out_of_descriptors_it_rests_serves_and_goes_on)
     uint64_t rested;
     unsigned turns = 0;
 
-    start(0, false);
+    start_server_on(0, false);
     known = dial_known();
     for (int i = 0; i < 4; i++)
         waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -415,9 +415,9 @@ START_TEST(a_message_out_of_place_ends_the_connection)
     struct msg m = { .type = MSG_HEARTBEAT };
     int fd;
 
-    start(0, false);
-    fd = dial();
-    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    start_server_on(0, false);
+    fd = dial_server();
+    send_to_server(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
     WAIT_FOR(is_closed(fd));
     close(fd);
@@ -432,11 +432,11 @@ START_TEST(another_version_is_told_both_versions)
     char byte;
     int fd;
 
-    start(0, false);
-    fd = dial();
+    start_server_on(0, false);
+    fd = dial_server();
     m.hello.version_min = m.hello.version_max = 77;
     m.hello.role = PEER_AGENT;
-    say(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    send_to_server(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
     WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_REFUSED);
@@ -452,7 +452,7 @@ START_TEST(a_port_in_use_is_said)
     struct server_config config = { .standalone = true, .fatal = on_fatal };
     struct err e;
 
-    start(0, false);
+    start_server_on(0, false);
     config.listen = *server_address(server);
     ck_assert_ptr_null(server_create(loop, &config, &e));
     ck_assert_msg(strstr(e.text, "in use"), "%s", e.text);

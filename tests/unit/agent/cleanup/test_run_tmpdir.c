@@ -38,18 +38,18 @@ static const char *path_of(const char *name)
     return path;
 }
 
-static void make(const char *name)
+static void make_tmpdir(const char *name)
 {
     ck_assert_int_eq(mkdir(path_of(name), 0700), 0);
 }
 
 static void make_run(void)
 {
-    make("crun_" TAG);
-    make("crun_" TAG "/run_1");
-    make("crun_" TAG "/run_1/attempt_0");
-    make("crun_" TAG "/run_1/attempt_0/0");
-    make("crun_" TAG "/run_1/attempt_0/1");
+    make_tmpdir("crun_" TAG);
+    make_tmpdir("crun_" TAG "/run_1");
+    make_tmpdir("crun_" TAG "/run_1/attempt_0");
+    make_tmpdir("crun_" TAG "/run_1/attempt_0/0");
+    make_tmpdir("crun_" TAG "/run_1/attempt_0/1");
 }
 
 static void write_file(const char *name)
@@ -103,7 +103,7 @@ END_TEST
 START_TEST(what_a_worker_made_below_stays)
 {
     make_run();
-    make("crun_" TAG "/run_1/attempt_0/0/its_own");
+    make_tmpdir("crun_" TAG "/run_1/attempt_0/0/its_own");
     run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0/its_own"));
 }
@@ -111,9 +111,9 @@ END_TEST
 
 START_TEST(no_link_is_followed)
 {
-    make("elsewhere");
-    make("elsewhere/empty");
-    make("crun_" TAG);
+    make_tmpdir("elsewhere");
+    make_tmpdir("elsewhere/empty");
+    make_tmpdir("crun_" TAG);
     ck_assert_int_eq(symlink("../elsewhere", path_of("crun_" TAG "/run_1")), 0);
     run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("elsewhere/empty"));
@@ -129,7 +129,7 @@ START_TEST(what_is_not_a_tag_means_nothing)
 
     snprintf(name, sizeof(name), "crun_%s", names[_i]);
     if (!strchr(name, '/'))
-        make(name);
+        make_tmpdir(name);
     run_tmpdir_remove_empty(names[_i]);
     ck_assert(strchr(name, '/') || is_there(name));
 }

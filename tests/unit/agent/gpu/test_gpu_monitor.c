@@ -57,14 +57,14 @@ static void set_state(const char *text)
     ck_assert_int_eq(rename(fresh, state), 0);
 }
 
-static void begin(uint32_t first_rank)
+static void begin_job(uint32_t first_rank)
 {
     struct msg_start start = { .first_rank = first_rank, .workers = config.workers };
 
     gpu_monitor_begin(care, &start);
 }
 
-static void create(const char *gpus, uint32_t workers, const char *text)
+static void create_monitor(const char *gpus, uint32_t workers, const char *text)
 {
     struct gpu_monitor_calls calls = { .remark = on_remark };
 
@@ -73,10 +73,10 @@ static void create(const char *gpus, uint32_t workers, const char *text)
     config.workers = workers;
     care = gpu_monitor_create(loop, &config, &calls);
     ck_assert_ptr_nonnull(care);
-    begin(4);
+    begin_job(4);
 }
 
-static void look(void)
+static void turn_once(void)
 {
     beat = (struct msg_heartbeat){ .step = 0 };
     gpu_monitor_fill_heartbeat(care, &beat);
@@ -88,7 +88,7 @@ static void look(void)
         for (uint64_t end = clock_ms() + WAIT_MS; !(condition);) {                     \
             ck_assert_msg(clock_ms() < end, "%s; note \"%s\", remarks:\n%s",           \
                           #condition, beat.note, remarks);                             \
-            look();                                                                    \
+            turn_once();                                                               \
         }                                                                              \
     } while (0)
 
@@ -122,9 +122,10 @@ static void teardown(void)
 
 START_TEST(a_heartbeat_says_how_the_gpus_are)
 {
-    create(TWO, 2,
-           "GPU-a percent=90 used=1000 total=81920 celsius=50 watts=300\n"
-           "GPU-b percent=100 used=71000 total=81920 celsius=88 watts=310 slowed=64\n");
+    create_monitor(
+        TWO, 2,
+        "GPU-a percent=90 used=1000 total=81920 celsius=50 watts=300\n"
+        "GPU-b percent=100 used=71000 total=81920 celsius=88 watts=310 slowed=64\n");
     UNTIL(beat.gpus.count == 2);
     ck_assert_int_eq(beat.gpus.percent, 95);
     ck_assert_uint_eq(beat.gpus.used_mib, 71000);
@@ -141,7 +142,7 @@ END_TEST
 
 START_TEST(a_note_goes_before_the_one_that_is_there)
 {
-    create(TWO, 2, "GPU-a slowed=32\nGPU-b percent=1\n");
+    create_monitor(TWO, 2, "GPU-a slowed=32\nGPU-b percent=1\n");
     UNTIL(*beat.note);
     beat = (struct msg_heartbeat){ .note = "rank 4 lags" };
     gpu_monitor_fill_heartbeat(care, &beat);
@@ -155,7 +156,7 @@ END_TEST
 START_TEST(only_the_gpus_of_the_workers_count)
 {
     setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-    create(TWO, 3, "GPU-a percent=10\nGPU-b percent=80 xid=31\n");
+    create_monitor(TWO, 3, "GPU-a percent=10\nGPU-b percent=80 xid=31\n");
     until_remark("xid: ranks 4, 5, 6: GPU 1 (0000:5e:00.0) had XID 31: ");
     UNTIL(beat.gpus.count == 1);
     ck_assert_int_eq(beat.gpus.percent, 80);
@@ -164,7 +165,7 @@ END_TEST
 
 START_TEST(an_xid_is_told_once_an_epoch)
 {
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     set_state("GPU-b xid=79\n");
     until_remark("xid: rank 5: GPU 1 (0000:5e:00.0) had XID 79: "
@@ -176,8 +177,8 @@ START_TEST(an_xid_is_told_once_an_epoch)
     until_remark("xid: rank 4: GPU 0 (0000:1b:00.0) had XID 999\n");
     ck_assert_uint_eq(remark_count, 3);
     UNTIL(strcmp(beat.note, "GPU 0 XID 999, GPU 1 XID 79") == 0);
-    begin(0);
-    look();
+    begin_job(0);
+    turn_once();
     ck_assert_str_eq(beat.note, "");
     set_state("GPU-b xid=13\n");
     until_remark("xid: rank 1: GPU 1 (0000:5e:00.0) had XID 13");
@@ -186,7 +187,7 @@ END_TEST
 
 START_TEST(memory_errors_are_told_as_they_come)
 {
-    create(TWO, 2, "GPU-a errors=7\nGPU-b errors=0\n");
+    create_monitor(TWO, 2, "GPU-a errors=7\nGPU-b errors=0\n");
     UNTIL(beat.gpus.count == 2);
     set_state("GPU-a errors=7\nGPU-b errors=2 rows=1 recovery=1\n");
     /* in no certain order: a look under way may have seen half of it */
@@ -204,7 +205,7 @@ END_TEST
 
 START_TEST(a_gpu_that_is_lost_is_told_once)
 {
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     set_state("GPU-a percent=50\nGPU-b lost=1\n");
     until_remark("gpu: rank 5: GPU 1 (0000:5e:00.0) does not answer\n");
@@ -219,7 +220,7 @@ START_TEST(a_driver_that_hangs_holds_up_nothing)
 {
     uint64_t longest = 0;
 
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     set_state("GPU-a hang=1\nGPU-b xid=119\n");
     until_remark("rank 5: GPU 1 (0000:5e:00.0) had XID 119");
@@ -235,7 +236,7 @@ START_TEST(a_driver_that_hangs_holds_up_nothing)
     ck_assert_msg(longest < 2000, "%" PRIu64 " ms", longest);
     ck_assert_ptr_nonnull(
         strstr(remarks, "gpu: the driver of this node's GPUs does not answer\n"));
-    look();
+    turn_once();
     ck_assert_uint_eq(beat.gpus.count, 0);
     ck_assert_str_eq(beat.note, "GPU driver does not answer");
     set_state(WELL);
@@ -260,11 +261,11 @@ static pid_t probe_pid(void)
 
 START_TEST(a_library_that_crashes_takes_nobody_along)
 {
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     ck_assert_int_eq(kill(probe_pid(), SIGKILL), 0);
     until_remark("gpu: the process that monitors this node's GPUs has died\n");
-    look();
+    turn_once();
     ck_assert_uint_eq(beat.gpus.count, 0);
 }
 END_TEST
@@ -273,7 +274,7 @@ START_TEST(the_probe_ends_with_its_agent)
 {
     int status;
 
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     gpu_monitor_destroy(care);
     care = NULL;
@@ -284,11 +285,11 @@ END_TEST
 
 START_TEST(without_a_gpu_there_is_nothing_to_say)
 {
-    create("", 2, "");
+    create_monitor("", 2, "");
     while (waitpid(-1, NULL, WNOHANG) == 0)
-        look();
-    look();
-    look();
+        turn_once();
+    turn_once();
+    turn_once();
     ck_assert_uint_eq(beat.gpus.count, 0);
     ck_assert_str_eq(beat.note, "");
     ck_assert_str_eq(remarks, "");
@@ -302,7 +303,7 @@ START_TEST(a_failure_names_the_xid_before_it)
                    late = { .kind = FAILURE_EXIT, .local_rank = 1, .what = "it" },
                    hang = { .kind = FAILURE_HANG, .local_rank = 1 };
 
-    create(TWO, 2, WELL);
+    create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
     set_state("GPU-b xid=79\n");
     until_remark("XID 79");
@@ -358,7 +359,7 @@ static const struct {
 
 START_TEST(a_check_finds_what_is_unfit)
 {
-    create(checks[_i].gpus, 2, checks[_i].state);
+    create_monitor(checks[_i].gpus, 2, checks[_i].state);
     gpu_monitor_check(care, on_checked, NULL);
     UNTIL(verdicts);
     ck_assert_str_eq(verdict, checks[_i].unfit);
@@ -370,7 +371,7 @@ END_TEST
 
 START_TEST(a_driver_that_is_not_there_is_unfit)
 {
-    create(TWO, 2, "GPU-a hang=1");
+    create_monitor(TWO, 2, "GPU-a hang=1");
     gpu_monitor_check(care, on_checked, NULL);
     loop_turn(loop, 10);
     ck_assert_uint_eq(verdicts, 0);

@@ -45,7 +45,7 @@ static void teardown(void)
     close(t.null);
 }
 
-static pid_t start(char *const *argv)
+static pid_t start_program(char *const *argv)
 {
     const struct spawn s = { .argv = argv,
                              .env = environ,
@@ -91,7 +91,7 @@ START_TEST(a_worker_starts_in_every_way)
     pid_t pid;
 
     t.home.way = (unsigned)_i;
-    pid = start(argv);
+    pid = start_program(argv);
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(end_of(pid), 9 << 8);
     expect_no_failure();
@@ -104,7 +104,7 @@ START_TEST(what_cannot_be_executed_leaves_a_record_before_it_exits)
     pid_t pid;
 
     t.home.way = (unsigned)_i;
-    pid = start(argv);
+    pid = start_program(argv);
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(end_of(pid), 127 << 8);
     expect_failure(SPAWN_EXEC, ENOENT);
@@ -117,7 +117,7 @@ START_TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
     pid_t pid;
 
     t.home.cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    pid = start(argv);
+    pid = start_program(argv);
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(end_of(pid), 0);
     expect_failure(SPAWN_CGROUP, ENOENT);
@@ -138,7 +138,7 @@ START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
     cgroup_kill(&group);
     t.home.cgroup = group.dir;
     for (int i = 0; i < 2; i++) {
-        pid_t pid = start(argv);
+        pid_t pid = start_program(argv);
 
         ck_assert_int_gt(pid, 0);
         while (!cgroup_populated(&group))
@@ -163,7 +163,7 @@ START_TEST(the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while)
 
     t.home.cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     t.home.clone_into_fails = true;
-    ck_assert_int_eq(end_of(start(argv)), 0);
+    ck_assert_int_eq(end_of(start_program(argv)), 0);
     expect_failure(SPAWN_CGROUP, ENOENT);
     ck_assert_uint_eq(t.home.way, 0);
     close(t.home.cgroup);
@@ -175,7 +175,7 @@ START_TEST(no_way_but_fork_is_left_when_nothing_else_works)
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
 
     t.home.way = WAYS - 1;
-    ck_assert_int_eq(end_of(start(argv)), 0);
+    ck_assert_int_eq(end_of(start_program(argv)), 0);
     ck_assert_uint_eq(t.home.way, WAYS - 1);
 }
 END_TEST
@@ -208,7 +208,7 @@ START_TEST(a_worker_does_not_start_when_its_parent_is_dead_already)
     parent = fork();
     if (parent == 0) {
         t.null = pids[1];
-        worker = start(argv);
+        worker = start_program(argv);
         kill(getpid(), worker > 0 ? SIGKILL : SIGABRT);
     }
     close(pids[1]);

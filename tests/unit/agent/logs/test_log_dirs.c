@@ -30,7 +30,7 @@ static void teardown(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-static struct log_dirs *create(const char *dir, const char *run_id)
+static struct log_dirs *create_dirs(const char *dir, const char *run_id)
 {
     struct err e;
     struct log_dirs *t = log_dirs_create(dir, run_id, &e);
@@ -39,7 +39,7 @@ static struct log_dirs *create(const char *dir, const char *run_id)
     return t;
 }
 
-static void begin(struct log_dirs *t, uint64_t attempt, uint32_t workers)
+static void begin_attempt(struct log_dirs *t, uint64_t attempt, uint32_t workers)
 {
     struct err e;
 
@@ -65,13 +65,13 @@ static off_t size_of(const char *path)
 
 START_TEST(the_tree_is_torchruns)
 {
-    struct log_dirs *t = create(log_dir, "run");
+    struct log_dirs *t = create_dirs(log_dir, "run");
     char wanted[256], *path, latest[512], host[HOST_NAME_MAX_BYTES + 1] = "";
     char target[256] = "";
 
     ck_assert_mem_eq(log_dirs_path(t), log_dir, strlen(log_dir));
     ck_assert_int_eq(strncmp(log_dirs_path(t) + strlen(log_dir), "/run_", 5), 0);
-    begin(t, 3, 2);
+    begin_attempt(t, 3, 2);
     append(t, 1, "hello");
     snprintf(wanted, sizeof(wanted), "%s/attempt_3/1/stdout.log", log_dirs_path(t));
     path = log_dirs_file_path(t, 1, "stdout.log");
@@ -92,7 +92,8 @@ END_TEST
 
 START_TEST(latest_points_to_the_newest_run)
 {
-    struct log_dirs *one = create(log_dir, "run"), *two = create(log_dir, "run");
+    struct log_dirs *one = create_dirs(log_dir, "run"),
+                    *two = create_dirs(log_dir, "run");
     char latest[512], host[HOST_NAME_MAX_BYTES + 1] = "", *real;
 
     gethostname(host, sizeof(host) - 1);
@@ -108,14 +109,14 @@ END_TEST
 
 START_TEST(nothing_is_erased_by_another_attempt_or_the_same)
 {
-    struct log_dirs *t = create(log_dir, "run");
+    struct log_dirs *t = create_dirs(log_dir, "run");
     char *path;
 
-    begin(t, 0, 1);
+    begin_attempt(t, 0, 1);
     append(t, 0, "one");
-    begin(t, 1, 1);
+    begin_attempt(t, 1, 1);
     append(t, 0, "two");
-    begin(t, 0, 1);
+    begin_attempt(t, 0, 1);
     append(t, 0, "more");
     path = log_dirs_file_path(t, 0, "stdout.log");
     ck_assert_int_eq(size_of(path), 7);
@@ -126,12 +127,12 @@ END_TEST
 
 START_TEST(a_temporary_tree_goes_if_it_stayed_empty)
 {
-    struct log_dirs *t = create(NULL, "run");
+    struct log_dirs *t = create_dirs(NULL, "run");
     char path[512];
 
     snprintf(path, sizeof(path), "%s", log_dirs_path(t));
-    begin(t, 0, 3);
-    begin(t, 1, 2);
+    begin_attempt(t, 0, 3);
+    begin_attempt(t, 1, 2);
     log_dirs_destroy(t);
     ck_assert_int_eq(rmdir(folder), 0); /* nothing is left in it */
     ck_assert_int_eq(mkdir(folder, 0700), 0);
@@ -140,15 +141,15 @@ END_TEST
 
 START_TEST(a_temporary_tree_stays_where_something_was_written)
 {
-    struct log_dirs *t = create(NULL, "run");
+    struct log_dirs *t = create_dirs(NULL, "run");
     char path[512], *file;
 
-    begin(t, 0, 3);
+    begin_attempt(t, 0, 3);
     append(t, 1, "hello");
     file = log_dirs_file_path(t, 1, "stdout.log");
     snprintf(path, sizeof(path), "%s/attempt_0/0", log_dirs_path(t));
     ck_assert_int_ge(size_of(path), 0);
-    begin(t, 1, 3);
+    begin_attempt(t, 1, 3);
     ck_assert_int_eq(size_of(path), -1);
     log_dirs_destroy(t);
     ck_assert_int_eq(size_of(file), 5);
@@ -159,10 +160,10 @@ END_TEST
 START_TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
 {
     for (int i = 0; i < 2; i++) {
-        struct log_dirs *t = create(i ? log_dir : NULL, "run");
+        struct log_dirs *t = create_dirs(i ? log_dir : NULL, "run");
         char path[512];
 
-        begin(t, 0, 2);
+        begin_attempt(t, 0, 2);
         append(t, 1, "hello");
         log_dirs_remove_empty(t);
         snprintf(path, sizeof(path), "%s/attempt_0/0", log_dirs_path(t));
@@ -181,7 +182,7 @@ START_TEST(a_run_id_of_any_text_makes_one_folder)
         const char *run_id, *name;
     } ids[] = { { "a/../b", "a_.._b_" }, { "../up", "_._up_" }, { ".", "__" },
                 { "", "none_" },         { "a\nb", "a_b_" },    { "a b", "a b_" } };
-    struct log_dirs *t = create(log_dir, ids[_i].run_id);
+    struct log_dirs *t = create_dirs(log_dir, ids[_i].run_id);
     const char *name = log_dirs_path(t) + strlen(log_dir) + 1;
 
     ck_assert_ptr_null(strchr(name, '/'));
@@ -192,11 +193,11 @@ END_TEST
 
 START_TEST(no_symbolic_link_is_followed)
 {
-    struct log_dirs *t = create(log_dir, "run");
+    struct log_dirs *t = create_dirs(log_dir, "run");
     char path[512], target[256];
     struct err e;
 
-    begin(t, 0, 1);
+    begin_attempt(t, 0, 1);
     snprintf(target, sizeof(target), "%s/target", folder);
     snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", log_dirs_path(t));
     ck_assert_int_eq(symlink(target, path), 0);

@@ -48,7 +48,7 @@ static void setup(void)
     log_set_sink(on_line, NULL);
 }
 
-static void end(uint64_t wait_ms)
+static void end_writer(uint64_t wait_ms)
 {
     log_writer_destroy(t.writer, clock_ms() + wait_ms);
     t.writer = NULL;
@@ -56,7 +56,7 @@ static void end(uint64_t wait_ms)
 
 static void teardown(void)
 {
-    end(0);
+    end_writer(0);
     loop_destroy(t.loop);
     log_set_sink(NULL, NULL);
 }
@@ -97,7 +97,7 @@ static bool is_given_up(struct outlet *o)
     return outlet_ready(o);
 }
 
-static void put(struct outlet *o, const char *text)
+static void put_text(struct outlet *o, const char *text)
 {
     outlet_put(o, text, strlen(text));
 }
@@ -127,10 +127,10 @@ START_TEST(what_is_put_is_written_in_order)
 
         n += (size_t)sprintf(expected + n, "%d\n", i);
         snprintf(text, sizeof(text), "%d\n", i);
-        put(o, text);
+        put_text(o, text);
     }
     outlet_close(o);
-    end(PATIENCE_MS);
+    end_writer(PATIENCE_MS);
     ck_assert_int_eq(pread(fd, got, sizeof(got) - 1, 0), (ssize_t)n);
     ck_assert_str_eq(got, expected);
     ck_assert_str_eq(t.logged, "");
@@ -144,7 +144,7 @@ START_TEST(a_writer_without_output_has_nothing_to_wait_for)
 
     outlet_close(outlet(fd, true));
     (void)outlet(fd, true); /* goes with the writer */
-    end(PATIENCE_MS);
+    end_writer(PATIENCE_MS);
     close(fd);
 }
 END_TEST
@@ -153,7 +153,7 @@ START_TEST(a_full_disk_costs_the_output_and_is_told)
 {
     struct outlet *o = outlet(open("/dev/full", O_WRONLY | O_CLOEXEC), true);
 
-    put(o, "hello");
+    put_text(o, "hello");
     turn_until(has_losses, o);
     log_writer_report_losses(t.writer);
     ck_assert_str_eq(t.logged,
@@ -161,9 +161,9 @@ START_TEST(a_full_disk_costs_the_output_and_is_told)
                      "left on device");
     log_writer_report_losses(t.writer); /* not again */
     ck_assert_ptr_null(strstr(t.logged + 1, "crun:"));
-    put(o, "more");
+    put_text(o, "more");
     outlet_close(o);
-    end(PATIENCE_MS);
+    end_writer(PATIENCE_MS);
     ck_assert_ptr_nonnull(
         strstr(t.logged, "the file: 9 bytes of output lost: No space"));
 }
@@ -177,11 +177,11 @@ START_TEST(a_closed_pipe_takes_no_more)
     ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
     close(end_of[0]);
     o = outlet(end_of[1], false);
-    put(o, "hello");
+    put_text(o, "hello");
     turn_until(has_losses, o);
     for (int i = 0; i < 1000; i++) {
         ck_assert(outlet_ready(o));
-        put(o, "hello");
+        put_text(o, "hello");
     }
     log_writer_report_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "5005 bytes of output lost so far: Broken"));
@@ -206,7 +206,7 @@ START_TEST(room_is_news)
     ck_assert_uint_gt(t.news, 0);
     turn_until(is_ready, o);
     close(end_of[0]); /* nothing blocks the end */
-    end(PATIENCE_MS);
+    end_writer(PATIENCE_MS);
     close(end_of[1]);
 }
 END_TEST
@@ -228,7 +228,7 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     ck_assert(!outlet_ready(o));
     turn_until(is_given_up, o);
     ck_assert_uint_ge(clock_ms() - began, WRITER_SLOW_MS - 10);
-    put(o, "lost");
+    put_text(o, "lost");
     turn_until(has_losses, o);
     log_writer_report_losses(t.writer);
     ck_assert_ptr_nonnull(strstr(t.logged, "4 bytes of output lost so far: it took"));
@@ -238,7 +238,7 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
         if (n <= 0) {
             /* once what was queued has been written */
             if (!put_more && !log_writer_check(t.writer, clock_ms())) {
-                put(o, "more\n");
+                put_text(o, "more\n");
                 put_more = true;
             }
             loop_turn(t.loop, 10);
@@ -251,7 +251,7 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     }
     ck_assert_str_eq(got, "\n[crun: 4 bytes of output lost: too slow]\nmore\n");
     close(end_of[0]);
-    end(PATIENCE_MS);
+    end_writer(PATIENCE_MS);
     close(end_of[1]);
 }
 END_TEST
@@ -265,7 +265,7 @@ START_TEST(a_hanging_write_does_not_hold_up_the_end)
     ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
     o = outlet(end_of[1], false);
     fill(o);
-    end(50);
+    end_writer(50);
     ck_assert_uint_lt(clock_ms() - began, PATIENCE_MS);
     ck_assert_msg(strstr(t.logged, "bytes of output lost: it took"), "%s", t.logged);
     close(end_of[0]); /* lets the thread that was left behind go */
@@ -283,8 +283,8 @@ START_TEST(one_outlet_that_is_full_does_not_fill_another)
     fill(o);
     ck_assert(outlet_ready(other));
     close(end_of[0]);
-    put(other, "hello");
-    end(PATIENCE_MS);
+    put_text(other, "hello");
+    end_writer(PATIENCE_MS);
     ck_assert_int_eq(lseek(fd, 0, SEEK_END), 5);
     close(end_of[1]);
     close(fd);

@@ -81,7 +81,7 @@ static void setup(void)
     t.shown[0] = t.shown[1] = true;
 }
 
-static void create(void)
+static void create_logs(void)
 {
     struct logs_calls calls = { .ended = on_ended };
     struct err e;
@@ -91,7 +91,7 @@ static void create(void)
 }
 
 /* Ends it, and crun's streams are the test's again. */
-static void end(void)
+static void end_logs(void)
 {
     logs_destroy(t.logs);
     t.logs = NULL;
@@ -106,7 +106,7 @@ static void teardown(void)
 {
     char command[128];
 
-    end();
+    end_logs();
     loop_destroy(t.loop);
     snprintf(command, sizeof(command), "rm -rf %s", t.folder);
     ck_assert_int_eq(system(command), 0);
@@ -120,7 +120,7 @@ static void open_worker(uint32_t local_rank, int fd[3])
     ck_assert_msg(logs_open(t.logs, local_rank, fd, &is_tty, &e) == 0, "%s", e.text);
 }
 
-static void say(int fd, const char *text)
+static void write_text(int fd, const char *text)
 {
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
 }
@@ -176,15 +176,15 @@ START_TEST(without_flags_streams_reach_cruns_own)
     int fd[3];
     char tail[64];
 
-    create();
+    create_logs();
     open_worker(0, fd);
     ck_assert_int_eq(fd[1], STDOUT_FILENO);
-    say(fd[1], "to out\n");
-    say(fd[2], "to err\n");
+    write_text(fd[1], "to out\n");
+    write_text(fd[2], "to err\n");
     close_worker(fd);
     turn_until_ended(0);
     ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "to err\n");
-    end();
+    end_logs();
     ck_assert_str_eq(own_content("out"), "to out\n");
     ck_assert_str_eq(own_content("err"), "to err\n");
 }
@@ -196,10 +196,10 @@ START_TEST(redirected_streams_reach_files_alone)
     char text[64];
 
     t.redirect[0] = CONFIG_STDOUT | CONFIG_STDERR;
-    create();
+    create_logs();
     open_worker(0, fd);
-    say(fd[1], "to out\n");
-    say(fd[2], "to err\n");
+    write_text(fd[1], "to out\n");
+    write_text(fd[2], "to err\n");
     close_worker(fd);
     turn_until_ended(0);
     ck_assert_str_eq(logs_tail(t.logs, 0, text, sizeof(text)), "to err\n");
@@ -207,7 +207,7 @@ START_TEST(redirected_streams_reach_files_alone)
         loop_turn(t.loop, 5);
     ck_assert_str_eq(log_content("0/stderr.log"), "to err\n");
     ck_assert_str_eq(log_content("0/stdout.log"), "to out\n");
-    end();
+    end_logs();
     ck_assert_str_eq(own_content("out"), "");
     ck_assert_str_eq(own_content("err"), "");
 }
@@ -218,15 +218,15 @@ START_TEST(teed_streams_reach_both_with_a_prefix)
     int fd[3];
 
     t.tee[1] = CONFIG_STDOUT;
-    create();
+    create_logs();
     open_worker(1, fd);
-    say(fd[1], "one\ntwo\n");
+    write_text(fd[1], "one\ntwo\n");
     close_worker(fd);
     turn_until_ended(1);
     for (int i = 0; i < 200 && !*log_content("1/stdout.log"); i++)
         loop_turn(t.loop, 5);
     ck_assert_str_eq(log_content("1/stdout.log"), "one\ntwo\n");
-    end();
+    end_logs();
     ck_assert_str_eq(own_content("out"), "[trainer1]:one\n[trainer1]:two\n");
 }
 END_TEST
@@ -236,7 +236,7 @@ START_TEST(both_streams_must_end)
     int fd[3];
 
     t.redirect[0] = CONFIG_STDOUT | CONFIG_STDERR;
-    create();
+    create_logs();
     open_worker(0, fd);
     close(fd[0]);
     close(fd[1]);
@@ -260,11 +260,11 @@ START_TEST(a_stream_that_is_held_open_ends_with_the_grace)
     int fd[3];
 
     t.redirect[0] = CONFIG_STDOUT | CONFIG_STDERR;
-    create();
+    create_logs();
     open_worker(0, fd);
     logs_drain(t.logs, 0, 60);
     loop_turn(t.loop, 1);
-    say(fd[2], "last words\n");
+    write_text(fd[2], "last words\n");
     turn_until_ended(0);
     ck_assert_uint_ge(clock_ms() - began, 60);
     ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "last words\n");
@@ -281,9 +281,9 @@ START_TEST(a_new_attempt_forgets_the_tail_and_keeps_the_files)
     int fd[3];
 
     t.redirect[0] = CONFIG_STDERR;
-    create();
+    create_logs();
     open_worker(0, fd);
-    say(fd[2], "one\n");
+    write_text(fd[2], "one\n");
     close_worker(fd);
     turn_until_ended(0);
     snprintf(first, sizeof(first), "%s", logs_stderr_file(t.logs, 0));
@@ -292,10 +292,10 @@ START_TEST(a_new_attempt_forgets_the_tail_and_keeps_the_files)
     ck_assert_ptr_nonnull(strstr(logs_error_file(t.logs, 0), "attempt_1/0/error.json"));
     t.ended[0] = 0;
     open_worker(0, fd);
-    say(fd[2], "two\n");
+    write_text(fd[2], "two\n");
     close_worker(fd);
     turn_until_ended(0);
-    end();
+    end_logs();
     ck_assert_str_eq(content(first), "one\n");
 }
 END_TEST
@@ -305,7 +305,7 @@ START_TEST(what_was_not_begun_ends_quietly_with_the_next_attempt)
     struct err e;
     int fd[3];
 
-    create();
+    create_logs();
     open_worker(0, fd);
     ck_assert_int_eq(logs_begin(t.logs, 1, 4, &e), 0);
     for (int i = 0; i < 5; i++)
@@ -319,16 +319,16 @@ START_TEST(cruns_messages_begin_on_a_line_of_their_own)
 {
     int fd[3];
 
-    create();
+    create_logs();
     open_worker(0, fd);
-    say(fd[2], "a bar: 10%");
+    write_text(fd[2], "a bar: 10%");
     for (int i = 0; i < 200 && !*own_content("err"); i++)
         loop_turn(t.loop, 5);
     log_warn("hello");
-    say(fd[2], "20%\n");
+    write_text(fd[2], "20%\n");
     close_worker(fd);
     turn_until_ended(0);
-    end();
+    end_logs();
     ck_assert_str_eq(own_content("err"), "a bar: 10%\ncrun: hello\n20%\n");
 }
 END_TEST
@@ -360,7 +360,7 @@ START_TEST(a_flood_leaves_the_loop_its_turns)
     pid_t child[WORKERS];
 
     t.tee[0] = t.tee[1] = CONFIG_STDOUT;
-    create();
+    create_logs();
     replace(STDOUT_FILENO, open("/dev/null", O_WRONLY | O_CLOEXEC));
     for (uint32_t i = 0; i < WORKERS; i++) {
         int fd[3];
@@ -404,7 +404,7 @@ START_TEST(a_terminal_is_a_terminal_for_the_worker)
     ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &size), 0);
     ck_assert_int_eq(dup2(slave, STDOUT_FILENO), STDOUT_FILENO);
     replace(STDERR_FILENO, slave);
-    create();
+    create_logs();
     ck_assert_int_eq(logs_open(t.logs, 0, fd, &is_tty, &e), 0);
     ck_assert(is_tty);
     ck_assert_int_ne(fd[1], fd[2]);
@@ -412,12 +412,12 @@ START_TEST(a_terminal_is_a_terminal_for_the_worker)
     ck_assert_int_eq(ioctl(fd[1], TIOCGWINSZ, &size), 0);
     ck_assert_int_eq(size.ws_row, 40);
     ck_assert_int_eq(size.ws_col, 90);
-    say(fd[1], "\r10%");
-    say(fd[2], "\r20%\n");
+    write_text(fd[1], "\r10%");
+    write_text(fd[2], "\r20%\n");
     close_worker(fd);
     turn_until_ended(0);
     ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "20%\n");
-    end();
+    end_logs();
     ck_assert_int_gt(read(master, text, sizeof(text) - 1), 0);
     ck_assert_str_eq(text, "\r10%\r20%\r\n"); /* the real terminal adds the return */
     close(master);

@@ -19,7 +19,7 @@ static struct hang *h;
 static struct hang_observation observation[RANKS];
 static uint64_t now_ms;
 
-static void begin(uint64_t timeout_s, bool is_auto, bool others)
+static void begin_watch(uint64_t timeout_s, bool is_auto, bool others)
 {
     const struct hang_rule rule = { timeout_s * 1000, is_auto };
 
@@ -31,7 +31,7 @@ static void begin(uint64_t timeout_s, bool is_auto, bool others)
     hang_begin(h, &rule, others, now_ms);
 }
 
-static void end(void)
+static void end_watch(void)
 {
     hang_destroy(h);
 }
@@ -50,7 +50,7 @@ static void all_write(enum progress_phase phase, uint64_t step)
         writes(i, phase, step);
 }
 
-static uint32_t look(void)
+static uint32_t look_for_hang(void)
 {
     hang_observe(h, observation, now_ms);
     for (int i = 0; i < RANKS; i++)
@@ -64,7 +64,8 @@ static double found_after(double seconds, uint32_t *who)
 {
     uint64_t since_ms = now_ms, until_ms = now_ms + (uint64_t)(seconds * 1000);
 
-    for (*who = look(); *who == HANG_NONE && now_ms < until_ms; *who = look()) {
+    for (*who = look_for_hang(); *who == HANG_NONE && now_ms < until_ms;
+         *who = look_for_hang()) {
         uint64_t deadline = hang_deadline(h);
 
         now_ms += HANG_READ_MS;
@@ -95,27 +96,27 @@ static void expect_nobody(double seconds)
 
 START_TEST(who_stops_writing_hangs_after_the_timeout)
 {
-    begin(60, false, true);
+    begin_watch(60, false, true);
     all_write(PROGRESS_TRAINING, 7);
-    look();
+    look_for_hang();
     now_ms += 1000;
     writes(0, PROGRESS_TRAINING, 8);
     writes(2, PROGRESS_TRAINING, 8);
     expect(1, 59);
     ck_assert_uint_eq(hang_unchanged_ms(h, 1), 60000);
     ck_assert_uint_eq(hang_unchanged_ms(h, 2), 59000);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(without_a_timeout_nobody_hangs)
 {
-    begin(0, false, false);
+    begin_watch(0, false, false);
     all_write(PROGRESS_TRAINING, 7);
-    look();
+    look_for_hang();
     ck_assert_uint_eq(hang_deadline(h), UINT64_MAX);
     expect_nobody(100000);
-    end();
+    end_watch();
 }
 END_TEST
 
@@ -145,82 +146,82 @@ START_TEST(the_one_that_is_behind_is_named)
 {
     const struct last *l = &lasts[_i];
 
-    begin(60, false, true);
+    begin_watch(60, false, true);
     writes(0, PROGRESS_COMMUNICATING, 10);
     writes(1, PROGRESS_COMMUNICATING, 10);
     if (l->written)
         writes(2, l->phase, l->step);
     observation[2].alive = l->alive;
     expect(l->who, l->after);
-    end();
+    end_watch();
 }
 END_TEST
 
 /* Its page is the others', and stays so. */
 START_TEST(a_stopped_rank_waits_for_nobody)
 {
-    begin(60, false, true);
+    begin_watch(60, false, true);
     all_write(PROGRESS_COMMUNICATING, 10);
     observation[1].stopped = true;
     expect(1, 60);
     observation[1].stopped = false;
     expect(0, 15);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     writes(0, PROGRESS_DONE, 7);
     writes(2, PROGRESS_DONE, 7);
     expect(1, 600);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(nobody_is_judged_before_the_first_has_written)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     expect_nobody(10000);
     writes(0, PROGRESS_TRAINING, 1);
     expect(1, 0); /* others had all this time */
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(who_is_done_may_take_its_time)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     all_write(PROGRESS_DONE, 7);
     expect_nobody(10000);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(who_waits_is_excused_while_another_of_the_node_works)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     all_write(PROGRESS_COMMUNICATING, 7);
-    look();
+    look_for_hang();
     for (int i = 0; i < 100; i++) { /* a slow one, which does get on */
         writes(2, PROGRESS_EVALUATING, 7);
         expect_nobody(50);
     }
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(a_change_of_anything_is_a_sign_of_life)
 {
-    begin(2, false, false);
+    begin_watch(2, false, false);
     all_write(PROGRESS_TRAINING, 7);
     for (int i = 0; i < 100; i++) {
         expect_nobody(1);
         for (unsigned r = 0; r < RANKS; r++)
             observation[r].changed = true;
     }
-    end();
+    end_watch();
 }
 END_TEST
 
@@ -241,64 +242,64 @@ static const struct {
 
 START_TEST(auto_follows_the_steps)
 {
-    begin(0, true, false);
+    begin_watch(0, true, false);
     train(1, 20, paces[_i].step_ms);
     all_write(PROGRESS_TRAINING, 20);
     writes(1, PROGRESS_TRAINING, 19);
-    look();
+    look_for_hang();
     expect(1, paces[_i].after);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(auto_needs_some_steps)
 {
-    begin(0, true, false);
+    begin_watch(0, true, false);
     train(1, HANG_AUTO_STEPS, 100);
     expect_nobody(100000);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(auto_forgets_a_long_step)
 {
-    begin(0, true, false);
+    begin_watch(0, true, false);
     train(1, 3, 100000);
     train(3, 40, 1000);
     expect(0, 29);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(auto_leaves_ten_minutes_to_a_long_phase)
 {
-    begin(0, true, false);
+    begin_watch(0, true, false);
     train(1, 20, 100);
     all_write(PROGRESS_EVALUATING, 20);
     expect(0, 600);
-    end();
+    end_watch();
 }
 END_TEST
 
 /* Others elsewhere may be evaluating, which cannot be seen from here. */
 START_TEST(auto_lets_a_node_wait_for_others)
 {
-    begin(0, true, _i);
+    begin_watch(0, true, _i);
     train(1, 20, 100);
     all_write(PROGRESS_COMMUNICATING, 20);
     expect(0, _i ? 600 : 37.5);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(auto_does_not_judge_who_never_wrote)
 {
-    begin(0, true, false);
+    begin_watch(0, true, false);
     for (uint64_t step = 1; step < 100; step++) {
         writes(0, PROGRESS_TRAINING, step);
         expect_nobody(20);
     }
-    end();
+    end_watch();
 }
 END_TEST
 
@@ -306,27 +307,27 @@ END_TEST
 
 START_TEST(time_in_which_nobody_looked_does_not_count)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
-    look();
+    look_for_hang();
     for (int i = 0; i < 58; i++) {
         now_ms += 3600 * 1000; /* the machine sleeps */
-        ck_assert_uint_eq(look(), HANG_NONE);
+        ck_assert_uint_eq(look_for_hang(), HANG_NONE);
     }
     expect(0, 2);
-    end();
+    end_watch();
 }
 END_TEST
 
 START_TEST(a_clock_that_stands_still_or_goes_back_does_no_harm)
 {
-    begin(60, false, false);
+    begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
-    look();
+    look_for_hang();
     now_ms -= 1000000;
-    ck_assert_uint_eq(look(), HANG_NONE);
+    ck_assert_uint_eq(look_for_hang(), HANG_NONE);
     expect(0, 60);
-    end();
+    end_watch();
 }
 END_TEST
 
@@ -334,7 +335,7 @@ START_TEST(an_epoch_begins_anew)
 {
     const struct hang_rule rule = { 60000, false };
 
-    begin(60, false, false);
+    begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
     expect(0, 60);
     memset(observation, 0, sizeof(observation));
@@ -342,7 +343,7 @@ START_TEST(an_epoch_begins_anew)
     for (int i = 0; i < RANKS; i++)
         observation[i].alive = true;
     expect_nobody(10000);
-    end();
+    end_watch();
 }
 END_TEST
 

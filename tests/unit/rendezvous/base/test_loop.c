@@ -18,7 +18,7 @@ static struct {
     uint64_t fired_ms;
 } t;
 
-static void note(char letter)
+static void note_letter(char letter)
 {
     size_t n = strlen(t.happened);
 
@@ -29,7 +29,7 @@ static void note(char letter)
 /* arg is the letter; also a destroy function and a turn's end work */
 static void note_arg(void *arg)
 {
-    note(*(const char *)arg);
+    note_letter(*(const char *)arg);
 }
 
 /* The same pointer for the same letter, as loop_off_turn_end compares them. */
@@ -157,7 +157,7 @@ static void defer_from_callback(void *arg)
 {
     (void)arg;
     loop_defer(t.loop, note_arg, letter('d'));
-    note('c');
+    note_letter('c');
 }
 
 START_TEST(a_turn_is_callbacks_then_work_in_order_then_deferred_frees)

@@ -98,7 +98,7 @@ static int parse_with(const char *line, const char *const *prefixes, bool stop_a
     return opt_parse(&rules, argc, argv, &got, &first_word, &e);
 }
 
-static int parse(const char *line)
+static int parse_words(const char *line)
 {
     return parse_with(line, NULL, false);
 }
@@ -163,7 +163,7 @@ static void check_settings(const struct settings *x)
 
 START_TEST(flags_and_words_are_told_apart)
 {
-    ck_assert_msg(parse(good[_i].line) == 0, "%s: %s", good[_i].line, e.text);
+    ck_assert_msg(parse_words(good[_i].line) == 0, "%s: %s", good[_i].line, e.text);
     check_settings(&good[_i].expected);
     ck_assert_str_eq(words(), good[_i].words);
 }
@@ -206,7 +206,7 @@ static const struct {
 
 START_TEST(a_mistake_is_named_with_what_is_allowed)
 {
-    ck_assert_int_eq(parse(bad[_i].line), -1);
+    ck_assert_int_eq(parse_words(bad[_i].line), -1);
     ck_assert_str_eq(e.text, bad[_i].text);
 }
 END_TEST

@@ -12,39 +12,40 @@
 
 START_TEST(forms_at_once_when_the_maximum_has_joined)
 {
-    begin(2, 2, 0);
-    join(1);
+    begin_membership(2, 2, 0);
+    join_agent(1);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
-    join(2);
+    join_agent(2);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 1);
     ck_assert_uint_eq(w.r.world_size, 4);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, w.r.leader), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, w.r.leader), 1);
 }
 END_TEST
 
 START_TEST(starts_the_others_when_the_store_is_open)
 {
-    begin(3, 3, 0);
+    begin_membership(3, 3, 0);
     for (unsigned i = 1; i <= 3; i++)
-        join(i);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, 1), MEMBERSHIP_IGNORED);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 2);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, w.r.leader), 0);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_IGNORED);
+        join_agent(i);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, 1), MEMBERSHIP_IGNORED);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 2);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, w.r.leader), 0);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader),
+                     MEMBERSHIP_IGNORED);
 }
 END_TEST
 
 START_TEST(waits_for_the_last_call_above_the_minimum)
 {
-    begin(2, 4, 0);
-    join(1);
-    join(2);
-    pass(4900, ALL_ALIVE);
+    begin_membership(2, 4, 0);
+    join_agent(1);
+    join_agent(2);
+    pass_time(4900, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
-    pass(200, ALL_ALIVE);
+    pass_time(200, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 2);
 }
@@ -52,35 +53,35 @@ END_TEST
 
 START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
 {
-    begin(2, 4, 0);
-    join(1);
+    begin_membership(2, 4, 0);
+    join_agent(1);
     ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
-    join(2);
-    pass(3000, ALL_ALIVE);
+    join_agent(2);
+    pass_time(3000, ALL_ALIVE);
     ck_assert_uint_le(membership_time_left(&w.r, w.now), 2000);
-    say(MEMBERSHIP_EV_LEAVE, 1);
+    send_event(MEMBERSHIP_EV_LEAVE, 1);
     ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
-    pass(1000, ALL_ALIVE);
-    join(3);
-    pass(4000, ALL_ALIVE);
+    pass_time(1000, ALL_ALIVE);
+    join_agent(3);
+    pass_time(4000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
-    pass(1100, ALL_ALIVE);
+    pass_time(1100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
 START_TEST(gives_up_when_too_few_have_joined_in_time)
 {
-    begin(2, 2, 0);
-    join(1);
-    pass(59000, ALL_ALIVE);
+    begin_membership(2, 2, 0);
+    join_agent(1);
+    pass_time(59000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
     ck_assert_uint_le(membership_time_left(&w.r, w.now), 1000);
-    pass(1500, ALL_ALIVE);
+    pass_time(1500, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_NOT_FORMED);
     ck_assert_int_eq(w.r.stop.exit_code, 69);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
 END_TEST
 
@@ -88,10 +89,10 @@ START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
 {
     uint32_t a, b, c;
 
-    begin(3, 3, 0);
-    try_join(1, 2, 4, &a);
-    try_join(2, 0, 1, &b);
-    try_join(3, 1, 3, &c);
+    begin_membership(3, 3, 0);
+    try_join_agent(1, 2, 4, &a);
+    try_join_agent(2, 0, 1, &b);
+    try_join_agent(3, 1, 3, &c);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[b].first_rank, 0);
     ck_assert_uint_eq(w.node[c].first_rank, 1);
@@ -106,9 +107,9 @@ START_TEST(a_slot_asked_for_by_name_wins_over_who_came_first)
 {
     uint32_t named;
 
-    begin(2, 2, 0);
-    join(1);
-    ck_assert_int_eq(try_join(2, 0, 2, &named), MEMBERSHIP_OK);
+    begin_membership(2, 2, 0);
+    join_agent(1);
+    ck_assert_int_eq(try_join_agent(2, 0, 2, &named), MEMBERSHIP_OK);
     ck_assert_uint_eq(w.node[named].slot, 0);
     ck_assert_uint_eq(w.node[0].slot, 1);
 }
@@ -116,16 +117,17 @@ END_TEST
 
 START_TEST(the_node_of_the_rendezvous_has_slot_0)
 {
-    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN, .incarnation = life(9) };
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                   .incarnation = incarnation_of(9) };
     uint32_t host;
 
-    begin(3, 3, 0);
-    join(1);
-    join(2);
+    begin_membership(3, 3, 0);
+    join_agent(1);
+    join_agent(2);
     ev.join.wanted_slot = MEMBERSHIP_NONE;
     ev.join.workers = 1;
     ev.join.host = true;
-    step(ev, &host);
+    take_event(ev, &host);
     ck_assert_uint_eq(w.node[host].slot, 0);
     ck_assert_uint_eq(w.r.leader, host);
 }
@@ -135,20 +137,21 @@ START_TEST(refuses_slots_that_are_taken_or_out_of_range)
 {
     uint32_t node;
 
-    begin(2, 2, 0);
-    ck_assert_int_eq(try_join(1, 1, 2, &node), MEMBERSHIP_OK);
-    ck_assert_int_eq(try_join(2, 1, 2, NULL), MEMBERSHIP_REFUSED_SLOT_TAKEN);
+    begin_membership(2, 2, 0);
+    ck_assert_int_eq(try_join_agent(1, 1, 2, &node), MEMBERSHIP_OK);
+    ck_assert_int_eq(try_join_agent(2, 1, 2, NULL), MEMBERSHIP_REFUSED_SLOT_TAKEN);
     ck_assert_uint_eq(w.r.conflict, node);
-    ck_assert_int_eq(try_join(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
+    ck_assert_int_eq(try_join_agent(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
 }
 END_TEST
 
 START_TEST(refuses_when_no_record_is_free)
 {
-    begin(1, 1, 0);
+    begin_membership(1, 1, 0);
     for (unsigned i = 1; i <= CAPACITY; i++)
-        join(i);
-    ck_assert_int_eq(try_join(99, MEMBERSHIP_NONE, 1, NULL), MEMBERSHIP_REFUSED_FULL);
+        join_agent(i);
+    ck_assert_int_eq(try_join_agent(99, MEMBERSHIP_NONE, 1, NULL),
+                     MEMBERSHIP_REFUSED_FULL);
 }
 END_TEST
 
@@ -156,9 +159,9 @@ START_TEST(joining_twice_is_joining_once)
 {
     uint32_t first, again;
 
-    begin(2, 2, 0);
-    first = join(1);
-    ck_assert_int_eq(try_join(1, MEMBERSHIP_NONE, 2, &again), MEMBERSHIP_OK);
+    begin_membership(2, 2, 0);
+    first = join_agent(1);
+    ck_assert_int_eq(try_join_agent(1, MEMBERSHIP_NONE, 2, &again), MEMBERSHIP_OK);
     ck_assert_uint_eq(first, again);
     ck_assert_uint_eq(w.r.tally.live, 1);
 }
@@ -166,9 +169,9 @@ END_TEST
 
 START_TEST(nodes_above_the_maximum_are_spares)
 {
-    begin(2, 2, 0);
-    run(2);
-    join(3);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.node[2].slot, MEMBERSHIP_NONE);
@@ -179,15 +182,15 @@ END_TEST
 
 START_TEST(a_failure_stops_all_and_spends_one_restart)
 {
-    begin(3, 3, 2);
-    run(3);
-    ck_assert_int_eq(fail_at(1, 50, 9), MEMBERSHIP_OK);
+    begin_membership(3, 3, 2);
+    run_nodes(3);
+    ck_assert_int_eq(fail_worker_at(1, 50, 9), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
     ck_assert_uint_eq(w.r.stop.grace_ms, 2000);
     ck_assert_uint_eq(w.r.restarts, 1);
-    all_stop();
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.epoch, 2);
     ck_assert_uint_eq(w.r.restarts, 1);
@@ -196,44 +199,44 @@ END_TEST
 
 START_TEST(nothing_starts_before_everybody_has_stopped)
 {
-    begin(3, 3, 2);
-    run(3);
-    fail_at(1, 50, 9);
-    say(MEMBERSHIP_EV_STOPPED, 0);
-    say(MEMBERSHIP_EV_STOPPED, 1);
+    begin_membership(3, 3, 2);
+    run_nodes(3);
+    fail_worker_at(1, 50, 9);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(w.r.epoch, 1);
-    say(MEMBERSHIP_EV_STOPPED, 2);
+    send_event(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_uint_eq(w.r.epoch, 2);
 }
 END_TEST
 
 START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
 {
-    begin(2, 2, 0);
-    run(2);
-    fail_at(1, 50, 85);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 50, 85);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    all_stop();
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
     ck_assert_int_eq(w.r.stop.exit_code, 85);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
 }
 END_TEST
 
 START_TEST(a_final_failure_is_not_restarted)
 {
-    begin(1, 1, 3);
-    run(1);
-    step((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
-                                    .node = 0,
-                                    .incarnation = life(1),
-                                    .epoch = 1,
-                                    .exit_code = 1,
-                                    .final = true },
-         NULL);
-    all_stop();
+    begin_membership(1, 1, 3);
+    run_nodes(1);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = 0,
+                                          .incarnation = incarnation_of(1),
+                                          .epoch = 1,
+                                          .exit_code = 1,
+                                          .final = true },
+               NULL);
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
@@ -241,13 +244,13 @@ END_TEST
 
 START_TEST(a_repeated_report_spends_no_second_restart)
 {
-    begin(2, 2, 2);
-    run(2);
-    fail_at(0, 50, 9);
-    fail_at(0, 50, 9);
+    begin_membership(2, 2, 2);
+    run_nodes(2);
+    fail_worker_at(0, 50, 9);
+    fail_worker_at(0, 50, 9);
     ck_assert_uint_eq(w.r.restarts, 1);
-    all_stop();
-    ck_assert_int_eq(say_about(MEMBERSHIP_EV_FAILED, 0, 1), MEMBERSHIP_STALE);
+    stop_all_nodes();
+    ck_assert_int_eq(send_event_of(MEMBERSHIP_EV_FAILED, 0, 1), MEMBERSHIP_STALE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
@@ -255,11 +258,11 @@ END_TEST
 
 START_TEST(the_first_failure_heard_of_is_the_root_cause)
 {
-    begin(2, 2, 0);
-    run(2);
-    fail_at(1, 900, 11);
-    fail_at(0, 100, 12); /* another node'"'"'s clock says nothing */
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 900, 11);
+    fail_worker_at(0, 100, 12); /* another node'"'"'s clock says nothing */
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
     ck_assert_uint_eq(w.r.stop.root.node, 1);
     ck_assert_int_eq(w.r.stop.exit_code, 11);
 }
@@ -267,27 +270,27 @@ END_TEST
 
 START_TEST(the_same_node_may_correct_the_root_cause)
 {
-    begin(2, 2, 0);
-    run(2);
-    fail_at(1, 900, 11);
-    fail_at(1, 800, 12);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 900, 11);
+    fail_worker_at(1, 800, 12);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
     ck_assert_int_eq(w.r.stop.exit_code, 12);
-    fail_at(1, 850, 13);
+    fail_worker_at(1, 850, 13);
     ck_assert_int_eq(w.r.stop.exit_code, 12);
 }
 END_TEST
 
 START_TEST(a_member_that_does_not_stop_is_lost)
 {
-    begin(1, 2, 1);
-    run(2);
-    fail_at(0, 1, 1);
-    say(MEMBERSHIP_EV_STOPPED, 0);
-    pass(2000 + 30000 - 100, ALL_ALIVE);
+    begin_membership(1, 2, 1);
+    run_nodes(2);
+    fail_worker_at(0, 1, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    pass_time(2000 + 30000 - 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    pass(400, ALL_ALIVE);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_EVICTED, 1), 1);
+    pass_time(400, ALL_ALIVE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_EVICTED, 1), 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
@@ -295,11 +298,11 @@ END_TEST
 
 START_TEST(rank_0_that_does_not_open_the_store_is_lost)
 {
-    begin(1, 2, 1);
-    join(1);
-    join(2);
-    pass(31000, ALL_ALIVE);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_EVICTED, 0), 1);
+    begin_membership(1, 2, 1);
+    join_agent(1);
+    join_agent(2);
+    pass_time(31000, ALL_ALIVE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_EVICTED, 0), 1);
 }
 END_TEST
 
@@ -307,20 +310,22 @@ END_TEST
 
 START_TEST(who_is_not_who_it_says_is_fenced)
 {
-    begin(2, 2, 0);
-    run(2);
-    ck_assert_int_eq(step((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
-                                                     .node = 1,
-                                                     .incarnation = life(77),
-                                                     .epoch = 1 },
-                          NULL),
-                     MEMBERSHIP_FENCED);
-    ck_assert_int_eq(step((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
-                                                     .node = 999,
-                                                     .incarnation = life(1),
-                                                     .epoch = 1 },
-                          NULL),
-                     MEMBERSHIP_FENCED);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    ck_assert_int_eq(
+        take_event((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                              .node = 1,
+                                              .incarnation = incarnation_of(77),
+                                              .epoch = 1 },
+                   NULL),
+        MEMBERSHIP_FENCED);
+    ck_assert_int_eq(
+        take_event((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                              .node = 999,
+                                              .incarnation = incarnation_of(1),
+                                              .epoch = 1 },
+                   NULL),
+        MEMBERSHIP_FENCED);
 }
 END_TEST
 
@@ -329,20 +334,20 @@ START_TEST(who_asked_for_a_slot_by_name_gets_it_back_from_a_spare)
 {
     uint32_t named, spare;
 
-    begin(1, 1, 3);
-    ck_assert_int_eq(try_join(0, 0, 2, &named), MEMBERSHIP_OK);
-    say(MEMBERSHIP_EV_STORE_READY, named);
-    spare = join(1);
-    say(MEMBERSHIP_EV_FAILED, named);
-    say(MEMBERSHIP_EV_DISCONNECT, named);
-    say(MEMBERSHIP_EV_STOPPED, named);
+    begin_membership(1, 1, 3);
+    ck_assert_int_eq(try_join_agent(0, 0, 2, &named), MEMBERSHIP_OK);
+    send_event(MEMBERSHIP_EV_STORE_READY, named);
+    spare = join_agent(1);
+    send_event(MEMBERSHIP_EV_FAILED, named);
+    send_event(MEMBERSHIP_EV_DISCONNECT, named);
+    send_event(MEMBERSHIP_EV_STOPPED, named);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[named].slot, MEMBERSHIP_NONE);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
-    say(MEMBERSHIP_EV_RESUME, named);
-    say(MEMBERSHIP_EV_FAILED, spare);
-    say(MEMBERSHIP_EV_STOPPED, spare);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
+    send_event(MEMBERSHIP_EV_RESUME, named);
+    send_event(MEMBERSHIP_EV_FAILED, spare);
+    send_event(MEMBERSHIP_EV_STOPPED, spare);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[named].slot, 0);
     ck_assert_int_eq(w.node[named].state, MEMBERSHIP_NODE_ACTIVE);
@@ -354,10 +359,10 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
 {
     struct membership before;
     struct membership_node saved[CAPACITY];
-    struct job_config c = config(2, 3, 2);
+    struct job_config c = small_job_config(2, 3, 2);
 
-    begin(2, 3, 2);
-    run(3);
+    begin_membership(2, 3, 2);
+    run_nodes(3);
     before = w.r;
     memcpy(saved, w.node, sizeof(saved));
     memset(w.node, 0, sizeof(w.node));
@@ -375,14 +380,14 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
     membership_sane(&w.r);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_uint_eq(w.r.node[i].first_rank, 2 * i);
-    pass(2000, 0);
+    pass_time(2000, 0);
     for (uint32_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, i), MEMBERSHIP_OK);
-        ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, i), 1);
+        ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, i), MEMBERSHIP_OK);
+        ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, i), 1);
     }
-    pass(900, 3);
+    pass_time(900, 3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass(500, 3); /* the third had one full lease to come back */
+    pass_time(500, 3); /* the third had one full lease to come back */
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
@@ -447,17 +452,17 @@ static const struct {
 /* Node 1 of two that are both needed, in the state that the test wants. */
 static void bring_to(enum job_state state)
 {
-    begin(2, 2, 1);
-    run(2);
+    begin_membership(2, 2, 1);
+    run_nodes(2);
     if (state == JOB_FORMING) {
-        say(MEMBERSHIP_EV_DISCONNECT, 0);
-        pass(700, ALL_ALIVE);
-        all_stop();
+        send_event(MEMBERSHIP_EV_DISCONNECT, 0);
+        pass_time(700, ALL_ALIVE);
+        stop_all_nodes();
     } else if (state == JOB_STOPPING) {
-        fail_at(0, 1, 1);
+        fail_worker_at(0, 1, 1);
     } else if (state == JOB_DONE) {
-        say(MEMBERSHIP_EV_FINISHED, 0);
-        say(MEMBERSHIP_EV_FINISHED, 1);
+        send_event(MEMBERSHIP_EV_FINISHED, 0);
+        send_event(MEMBERSHIP_EV_FINISHED, 1);
     }
     ck_assert_int_eq(w.r.state, state);
 }
@@ -468,8 +473,9 @@ START_TEST(every_event_in_every_state_does_what_is_written)
     int row = _i % MATRIX_ROWS;
 
     bring_to(state);
-    ck_assert_msg(say(matrix[row].event, 1) == matrix[row].verdict[state], "%s in %s",
-                  membership_event_name(matrix[row].event), proto_state_name(state));
+    ck_assert_msg(send_event(matrix[row].event, 1) == matrix[row].verdict[state],
+                  "%s in %s", membership_event_name(matrix[row].event),
+                  proto_state_name(state));
     ck_assert_msg(w.r.state == matrix[row].after[state], "%s in %s leads to %s",
                   membership_event_name(matrix[row].event), proto_state_name(state),
                   proto_state_name(w.r.state));

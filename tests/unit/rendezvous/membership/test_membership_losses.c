@@ -128,7 +128,7 @@ static void check_told_to_stop(const struct course *c)
     for (uint32_t i = 0; i < w.r.used; i++)
         if (w.node[i].state == MEMBERSHIP_NODE_ACTIVE ||
             w.node[i].state == MEMBERSHIP_NODE_FINISHED)
-            ck_assert_msg(asked(MEMBERSHIP_ACT_STOP, i) == 1,
+            ck_assert_msg(times_asked(MEMBERSHIP_ACT_STOP, i) == 1,
                           "%s: node %u is not told to stop", c->what, i);
 }
 
@@ -141,19 +141,19 @@ static void take_step(const struct course *c, unsigned i)
     switch (c->step[i].act) {
     case DO_SAY:
     case DO_HEAR_NO:
-        verdict = say(c->step[i].event, node);
+        verdict = send_event(c->step[i].event, node);
         break;
     case DO_FAIL:
-        verdict = fail_at(node, w.now, 1);
+        verdict = fail_worker_at(node, w.now, 1);
         break;
     case DO_JOIN:
-        join(node);
+        join_agent(node);
         break;
     case DO_PASS:
-        pass(c->step[i].ms, node);
+        pass_time(c->step[i].ms, node);
         break;
     default:
-        all_stop();
+        stop_all_nodes();
     }
     ck_assert_msg((verdict == MEMBERSHIP_OK) == (c->step[i].act != DO_HEAR_NO),
                   "%s, step %u: verdict %d", c->what, i, verdict);
@@ -167,8 +167,8 @@ START_TEST(a_course_is_taken_as_written)
 {
     const struct course *c = &courses[_i];
 
-    begin(c->job.min, c->job.max, c->job.restarts);
-    run(2);
+    begin_membership(c->job.min, c->job.max, c->job.restarts);
+    run_nodes(2);
     for (unsigned i = 0; i < STEPS_MAX && c->step[i].act; i++)
         take_step(c, i);
     ck_assert_msg(w.r.stop.cause == c->after.cause &&
@@ -192,25 +192,25 @@ END_TEST
 
 START_TEST(a_lost_connection_may_come_back_within_the_grace)
 {
-    begin(2, 2, 0);
-    run(2);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    pass(500, 1);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_OK);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_START, 1), 1);
-    pass(5000, ALL_ALIVE);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 1);
+    pass_time(500, 1);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, 1), 1);
+    pass_time(5000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
 START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
 {
-    begin(1, 2, 0);
-    run(2);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    pass(700, 1);
+    begin_membership(1, 2, 0);
+    run_nodes(2);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 1);
+    pass_time(700, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_FENCED);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_FENCED);
 }
 END_TEST
 
@@ -218,12 +218,12 @@ START_TEST(a_spare_takes_the_slot_of_a_lost_node)
 {
     uint32_t spare;
 
-    begin(2, 2, 0);
-    run(2);
-    spare = join(3);
-    say(MEMBERSHIP_EV_DISCONNECT, 0);
-    pass(700, ALL_ALIVE);
-    all_stop();
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    spare = join_agent(3);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 0);
+    pass_time(700, ALL_ALIVE);
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[1].slot, 1);
@@ -233,17 +233,17 @@ END_TEST
 
 START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 {
-    begin(2, 3, 1);
-    run(3);
-    say(MEMBERSHIP_EV_DISCONNECT, 2);
+    begin_membership(2, 3, 1);
+    run_nodes(3);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 2);
     w.now += 10;
-    fail_at(0, 5, 1); /* its peer went away */
+    fail_worker_at(0, 5, 1); /* its peer went away */
     ck_assert_uint_eq(w.r.restarts, 1);
-    say(MEMBERSHIP_EV_STOPPED, 0);
-    say(MEMBERSHIP_EV_STOPPED, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    pass(700, ALL_ALIVE);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ROOT_LOST, 2), 1);
+    pass_time(700, ALL_ALIVE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_LOST, 2), 1);
     ck_assert_uint_eq(w.r.restarts, 0);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -252,17 +252,17 @@ END_TEST
 
 START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
 {
-    begin(2, 3, 0);
-    run(3);
-    say(MEMBERSHIP_EV_DISCONNECT, 2);
+    begin_membership(2, 3, 0);
+    run_nodes(3);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 2);
     w.now += 10;
-    fail_at(0, 5, 1);
-    step(
+    fail_worker_at(0, 5, 1);
+    take_event(
         (struct membership_event){ .type = MEMBERSHIP_EV_END, .node = MEMBERSHIP_NONE },
         NULL);
-    say(MEMBERSHIP_EV_STOPPED, 0);
-    say(MEMBERSHIP_EV_STOPPED, 1);
-    pass(700, ALL_ALIVE);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
+    pass_time(700, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
 }
@@ -270,14 +270,14 @@ END_TEST
 
 START_TEST(no_node_is_lost_because_the_rendezvous_slept)
 {
-    begin(2, 2, 0);
-    run(2);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
     w.now += 300000;
-    step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass(2000, 0);
+    pass_time(2000, 0);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass(1500, 0);
+    pass_time(1500, 0);
     ck_assert_int_eq(w.r.state, JOB_DONE);
 }
 END_TEST
@@ -285,13 +285,13 @@ END_TEST
 /* The shortest lease has the shortest grace; a short sleep must not use it up. */
 START_TEST(a_short_sleep_is_credited_too)
 {
-    struct job_config c = config(2, 2, 0);
+    struct job_config c = small_job_config(2, 2, 0);
 
     c.lease_ms = 200;
-    begin_with(c);
-    run(2);
+    begin_membership_with(c);
+    run_nodes(2);
     w.now += 240;
-    step((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
@@ -300,12 +300,12 @@ START_TEST(ticks_are_due_however_much_is_heard)
 {
     uint64_t due;
 
-    begin(2, 2, 0);
-    run(2);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
     due = membership_next_tick(&w.r);
     for (int i = 0; i < 50; i++) {
         w.now += 10;
-        say(MEMBERSHIP_EV_HEARTBEAT, 0);
+        send_event(MEMBERSHIP_EV_HEARTBEAT, 0);
     }
     ck_assert_uint_eq(membership_next_tick(&w.r), due);
 }
@@ -315,17 +315,18 @@ END_TEST
 
 START_TEST(a_job_succeeds_when_all_have_finished)
 {
-    begin(2, 2, 0);
-    run(2);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_FINISHED, 0), MEMBERSHIP_OK);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_FINISHED, 0), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    say(MEMBERSHIP_EV_FINISHED, 1);
+    send_event(MEMBERSHIP_EV_FINISHED, 1);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 0);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_BYE, 0), MEMBERSHIP_OK);
-    say(MEMBERSHIP_EV_BYE, 1);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_BYE, 0), MEMBERSHIP_OK);
+    send_event(MEMBERSHIP_EV_BYE, 1);
     ck_assert_uint_eq(w.r.tally.live, 0);
-    ck_assert_int_eq(try_join(3, MEMBERSHIP_NONE, 1, NULL), MEMBERSHIP_REFUSED_DONE);
+    ck_assert_int_eq(try_join_agent(3, MEMBERSHIP_NONE, 1, NULL),
+                     MEMBERSHIP_REFUSED_DONE);
 }
 END_TEST
 
@@ -339,34 +340,34 @@ START_TEST(a_newcomer_is_taken_in_by_policy)
         { JOB_SCALE_NEVER, JOB_RUNNING },
         { JOB_SCALE_CHECKPOINT, JOB_RUNNING },
     };
-    struct job_config c = config(1, 2, 0);
+    struct job_config c = small_job_config(1, 2, 0);
 
     c.scale = cases[_i].scale;
-    begin_with(c);
-    run(1);
-    join(2);
+    begin_membership_with(c);
+    run_nodes(1);
+    join_agent(2);
     ck_assert_int_eq(w.r.state, cases[_i].after);
     if (c.scale != JOB_SCALE_CHECKPOINT)
         return;
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, 0), 1);
-    say(MEMBERSHIP_EV_CHECKPOINTED, 0);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, 0), 1);
+    send_event(MEMBERSHIP_EV_CHECKPOINTED, 0);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    all_stop();
+    stop_all_nodes();
     ck_assert_uint_eq(w.r.group_size, 2);
 }
 END_TEST
 
 START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
 {
-    struct job_config c = config(1, 2, 0);
+    struct job_config c = small_job_config(1, 2, 0);
 
     c.scale = JOB_SCALE_CHECKPOINT;
-    begin_with(c);
-    run(1);
-    join(2);
-    pass(119000, ALL_ALIVE);
+    begin_membership_with(c);
+    run_nodes(1);
+    join_agent(2);
+    pass_time(119000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass(1500, ALL_ALIVE);
+    pass_time(1500, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_SCALE_UP);
 }
@@ -374,24 +375,25 @@ END_TEST
 
 START_TEST(a_node_that_leaves_may_be_in_a_hurry)
 {
-    struct membership_event leave = {
-        .type = MEMBERSHIP_EV_LEAVE, .node = 1, .incarnation = life(2), .exit_code = 143
-    };
+    struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE,
+                                      .node = 1,
+                                      .incarnation = incarnation_of(2),
+                                      .exit_code = 143 };
 
-    begin(1, 2, 0);
-    run(2);
-    step(leave, NULL);
+    begin_membership(1, 2, 0);
+    run_nodes(2);
+    take_event(leave, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
-    ck_assert_int_eq(step(leave, NULL), MEMBERSHIP_IGNORED);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
+    ck_assert_int_eq(take_event(leave, NULL), MEMBERSHIP_IGNORED);
     leave.now = true;
-    ck_assert_int_eq(step(leave, NULL), MEMBERSHIP_OK);
+    ck_assert_int_eq(take_event(leave, NULL), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
     ck_assert_uint_eq(w.r.stop.grace_ms, 30000); /* of those who stay */
     ck_assert(!w.r.stop.ending);
-    step(leave, NULL);
-    all_stop();
+    take_event(leave, NULL);
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
@@ -401,16 +403,16 @@ START_TEST(one_that_hurries_does_not_hurry_another)
 {
     struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE, .exit_code = 143 };
 
-    begin(1, 3, 0);
-    run(2);
+    begin_membership(1, 3, 0);
+    run_nodes(2);
     leave.node = 1;
-    leave.incarnation = life(2);
-    step(leave, NULL);
-    leave.node = join(3);
-    leave.incarnation = life(3);
+    leave.incarnation = incarnation_of(2);
+    take_event(leave, NULL);
+    leave.node = join_agent(3);
+    leave.incarnation = incarnation_of(3);
     leave.now = true;
-    step(leave, NULL); /* it has no part in the epoch, and goes */
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_RELEASED, leave.node), 1);
+    take_event(leave, NULL); /* it has no part in the epoch, and goes */
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_RELEASED, leave.node), 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
@@ -421,15 +423,15 @@ START_TEST(ending_twice_kills)
                                     .node = MEMBERSHIP_NONE,
                                     .exit_code = 130 };
 
-    begin(2, 2, 5);
-    run(2);
-    step(end, NULL);
+    begin_membership(2, 2, 5);
+    run_nodes(2);
+    take_event(end, NULL);
     ck_assert_uint_eq(w.r.stop.grace_ms, 30000);
     end.now = true;
-    step(end, NULL);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 2);
+    take_event(end, NULL);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 2);
     ck_assert_uint_eq(w.r.stop.grace_ms, 0);
-    all_stop();
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 130);
 }
@@ -437,14 +439,14 @@ END_TEST
 
 START_TEST(the_result_is_repeated_to_a_node_that_was_away)
 {
-    begin(2, 2, 0);
-    run(2);
-    say(MEMBERSHIP_EV_FINISHED, 0);
-    say(MEMBERSHIP_EV_DISCONNECT, 0);
-    say(MEMBERSHIP_EV_FINISHED, 1);
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    send_event(MEMBERSHIP_EV_FINISHED, 0);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 0);
+    send_event(MEMBERSHIP_EV_FINISHED, 1);
     ck_assert_int_eq(w.r.state, JOB_DONE);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_RESUME, 0), MEMBERSHIP_OK);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_DONE, 0), 1);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 0), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
 END_TEST
 

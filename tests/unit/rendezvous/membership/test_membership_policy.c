@@ -16,19 +16,19 @@
 static void crash_after(uint64_t ms)
 {
     if (!w.r.store_ready)
-        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    pass(ms, ALL_ALIVE);
-    ck_assert_int_eq(fail_at(w.r.leader, w.now, 1), MEMBERSHIP_OK);
-    all_stop();
+        send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    pass_time(ms, ALL_ALIVE);
+    ck_assert_int_eq(fail_worker_at(w.r.leader, w.now, 1), MEMBERSHIP_OK);
+    stop_all_nodes();
 }
 
 static void begin_crashing(uint32_t backoff_ms)
 {
-    struct job_config c = config(2, 2, 20);
+    struct job_config c = small_job_config(2, 2, 20);
 
     c.restart_backoff_ms = backoff_ms;
-    begin_with(c);
-    run(2);
+    begin_membership_with(c);
+    run_nodes(2);
 }
 
 START_TEST(a_crash_loop_waits_longer_each_time)
@@ -44,7 +44,7 @@ START_TEST(a_crash_loop_waits_longer_each_time)
         ck_assert_int_eq(w.r.state, waits[i] ? JOB_FORMING : JOB_RUNNING);
         ck_assert_uint_eq(membership_backoff_left(&w.r, w.now), waits[i]);
         while (w.r.state == JOB_FORMING)
-            pass(1, ALL_ALIVE);
+            pass_time(1, ALL_ALIVE);
         ck_assert_uint_eq(w.now - since, waits[i]);
     }
 }
@@ -80,27 +80,27 @@ START_TEST(a_job_can_be_ended_and_joined_while_it_waits)
     begin_crashing(60000);
     for (unsigned i = 0; i < 3; i++)
         crash_after(10);
-    join(3);
+    join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
-    say(MEMBERSHIP_EV_HEARTBEAT, 0);
+    send_event(MEMBERSHIP_EV_HEARTBEAT, 0);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
-    say(MEMBERSHIP_EV_END, 0);
+    send_event(MEMBERSHIP_EV_END, 0);
     ck_assert_int_eq(w.r.state, JOB_DONE);
 }
 END_TEST
 
 START_TEST(the_join_timeout_begins_after_the_wait)
 {
-    struct job_config c = config(2, 2, 20);
+    struct job_config c = small_job_config(2, 2, 20);
 
     c.restart_backoff_ms = 60000;
     c.join_timeout_ms = 500;
-    begin_with(c);
-    run(2);
+    begin_membership_with(c);
+    run_nodes(2);
     for (unsigned i = 0; i < 3; i++)
         crash_after(10);
     ck_assert_uint_eq(membership_time_left(&w.r, w.now), 1500);
-    pass(1100, ALL_ALIVE);
+    pass_time(1100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
@@ -108,11 +108,11 @@ END_TEST
 START_TEST(a_young_epoch_earns_no_restart)
 {
     static const uint64_t ages[] = { 9000, 10000 };
-    struct job_config c = config(2, 2, 3);
+    struct job_config c = small_job_config(2, 2, 3);
 
     c.restart_min_uptime_ms = 10000;
-    begin_with(c);
-    run(2);
+    begin_membership_with(c);
+    run_nodes(2);
     crash_after(ages[_i]);
     ck_assert_int_eq(w.r.state, _i ? JOB_RUNNING : JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, _i);
@@ -122,14 +122,14 @@ END_TEST
 
 START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 {
-    struct job_config c = config(1, 1, 3);
+    struct job_config c = small_job_config(1, 1, 3);
 
     c.restart_min_uptime_ms = 60000;
-    begin_with(c);
-    run(1);
+    begin_membership_with(c);
+    run_nodes(1);
     membership_restored(&w.r, w.now);
-    say(MEMBERSHIP_EV_RESUME, 0);
-    fail_at(0, w.now, 1);
+    send_event(MEMBERSHIP_EV_RESUME, 0);
+    fail_worker_at(0, w.now, 1);
     ck_assert_uint_eq(w.r.restarts, 1);
     ck_assert(!w.r.short_lived);
 }
@@ -140,8 +140,8 @@ END_TEST
 /* Without a word: its connection goes, and then its place. */
 static void vanish(uint32_t node)
 {
-    say(MEMBERSHIP_EV_DISCONNECT, node);
-    pass(w.r.reconnect_grace_ms + 100, ALL_ALIVE & ~(1u << node));
+    send_event(MEMBERSHIP_EV_DISCONNECT, node);
+    pass_time(w.r.reconnect_grace_ms + 100, ALL_ALIVE & ~(1u << node));
     ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_FREE);
 }
 
@@ -149,14 +149,14 @@ START_TEST(who_comes_back_has_its_old_slot)
 {
     uint32_t back;
 
-    begin(2, 3, 0);
-    run(3);
+    begin_membership(2, 3, 0);
+    run_nodes(3);
     vanish(1);
-    all_stop();
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(try_join_from(9, 1002, &back), MEMBERSHIP_OK);
-    all_stop();
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(try_join_agent_from(9, 1002, &back), MEMBERSHIP_OK);
+    stop_all_nodes();
     ck_assert_uint_eq(w.r.group_size, 3);
     ck_assert_uint_eq(w.node[back].slot, 1);
 }
@@ -166,17 +166,17 @@ START_TEST(a_newcomer_leaves_the_slots_of_others_alone)
 {
     uint32_t stranger, back;
 
-    begin(1, 4, 0);
-    run(2);
+    begin_membership(1, 4, 0);
+    run_nodes(2);
     vanish(0);
-    all_stop();
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    stranger = join(7);
-    all_stop();
+    stop_all_nodes();
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    stranger = join_agent(7);
+    stop_all_nodes();
     ck_assert_uint_eq(w.node[stranger].slot, 2);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    ck_assert_int_eq(try_join_from(8, 1001, &back), MEMBERSHIP_OK);
-    all_stop();
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    ck_assert_int_eq(try_join_agent_from(8, 1001, &back), MEMBERSHIP_OK);
+    stop_all_nodes();
     ck_assert_uint_eq(w.node[back].slot, 0);
 }
 END_TEST
@@ -185,17 +185,17 @@ START_TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
 {
     uint32_t stranger, back;
 
-    begin(2, 2, 1);
-    run(2);
+    begin_membership(2, 2, 1);
+    run_nodes(2);
     vanish(0);
-    all_stop();
-    stranger = join(7);
+    stop_all_nodes();
+    stranger = join_agent(7);
     ck_assert_uint_eq(w.node[stranger].slot, 0);
-    ck_assert_int_eq(try_join_from(8, 1001, &back), MEMBERSHIP_OK);
+    ck_assert_int_eq(try_join_agent_from(8, 1001, &back), MEMBERSHIP_OK);
     ck_assert_int_eq(w.node[back].state, MEMBERSHIP_NODE_WAITING);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     vanish(1);
-    all_stop();
+    stop_all_nodes();
     ck_assert_uint_eq(w.node[back].slot, 1);
     ck_assert_uint_eq(w.node[stranger].slot, 0);
 }
@@ -205,20 +205,20 @@ END_TEST
 
 static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
 {
-    struct job_config c = config(min, max, 20);
+    struct job_config c = small_job_config(min, max, 20);
 
     c.quarantine = 3;
-    begin_with(c);
-    run(nodes);
+    begin_membership_with(c);
+    run_nodes(nodes);
 }
 
 /* A worker of the node fails; everybody stops. */
 static void bring_down(uint32_t node)
 {
     if (!w.r.store_ready)
-        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    fail_at(node, w.now, 1);
-    all_stop();
+        send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    fail_worker_at(node, w.now, 1);
+    stop_all_nodes();
 }
 
 START_TEST(the_third_stop_within_the_window_puts_a_node_last)
@@ -226,7 +226,7 @@ START_TEST(the_third_stop_within_the_window_puts_a_node_last)
     uint32_t spare;
 
     begin_blaming(2, 2, 2);
-    spare = join(3);
+    spare = join_agent(3);
     bring_down(1);
     bring_down(1);
     ck_assert_uint_eq(w.node[1].slot, 1);
@@ -235,8 +235,8 @@ START_TEST(the_third_stop_within_the_window_puts_a_node_last)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_int_eq(w.node[spare].state, MEMBERSHIP_NODE_ACTIVE);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_QUARANTINED, 1), 1);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_SAVE_PAST, MEMBERSHIP_NONE), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_QUARANTINED, 1), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_PAST, MEMBERSHIP_NONE), 1);
 }
 END_TEST
 
@@ -245,8 +245,8 @@ START_TEST(troubles_that_are_long_ago_do_not_count)
     begin_blaming(1, 2, 2);
     bring_down(1);
     bring_down(1);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    pass(QUARANTINE_WINDOW_MS + 1, ALL_ALIVE);
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    pass_time(QUARANTINE_WINDOW_MS + 1, ALL_ALIVE);
     bring_down(1);
     ck_assert(!w.node[1].quarantined);
     bring_down(1);
@@ -275,12 +275,12 @@ START_TEST(who_is_needed_is_used_all_the_same)
     ck_assert(w.node[1].quarantined);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_ACTIVE);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    join(3); /* one that can do without it */
-    all_stop();
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    join_agent(3); /* one that can do without it */
+    stop_all_nodes();
     ck_assert_int_eq(w.node[1].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.r.group_size, 2);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     ck_assert_int_eq(w.r.state, JOB_RUNNING); /* it does not ask to be taken in */
 }
 END_TEST
@@ -292,12 +292,12 @@ START_TEST(a_lost_node_is_known_again_by_its_host)
     begin_blaming(1, 2, 2);
     for (unsigned i = 0; i < 3; i++) {
         vanish(back);
-        all_stop();
-        say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-        ck_assert_int_eq(try_join_from(20 + i, 1002, &back), MEMBERSHIP_OK);
-        all_stop();
+        stop_all_nodes();
+        send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+        ck_assert_int_eq(try_join_agent_from(20 + i, 1002, &back), MEMBERSHIP_OK);
+        stop_all_nodes();
         if (!w.r.store_ready)
-            say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+            send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     }
     ck_assert(w.node[back].quarantined);
     ck_assert_int_eq(w.node[back].state, MEMBERSHIP_NODE_WAITING);
@@ -310,11 +310,11 @@ START_TEST(nobody_waits_for_a_node_in_quarantine)
     begin_blaming(1, 2, 2);
     for (unsigned i = 0; i < 2; i++)
         bring_down(1);
-    say(MEMBERSHIP_EV_STORE_READY, w.r.leader);
-    fail_at(1, w.now, 1);
-    say(MEMBERSHIP_EV_STOPPED, 1);
-    say(MEMBERSHIP_EV_DISCONNECT, 1);
-    say(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+    fail_worker_at(1, w.now, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
+    send_event(MEMBERSHIP_EV_DISCONNECT, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
@@ -322,18 +322,18 @@ END_TEST
 
 START_TEST(the_only_host_there_is_is_never_in_quarantine)
 {
-    struct job_config c = config(1, 2, 20);
+    struct job_config c = small_job_config(1, 2, 20);
     uint32_t node;
 
     c.quarantine = 3;
-    begin_with(c);
+    begin_membership_with(c);
     for (unsigned i = 1; i <= 2; i++)
-        ck_assert_int_eq(try_join_from(i, 1001, &node), MEMBERSHIP_OK);
+        ck_assert_int_eq(try_join_agent_from(i, 1001, &node), MEMBERSHIP_OK);
     for (unsigned i = 0; i < 4; i++)
         bring_down(1);
     ck_assert(!w.node[1].quarantined);
     ck_assert_uint_eq(w.r.group_size, 2);
-    ck_assert_int_eq(try_join_from(3, 1002, &node), MEMBERSHIP_OK);
+    ck_assert_int_eq(try_join_agent_from(3, 1002, &node), MEMBERSHIP_OK);
     bring_down(1);
     ck_assert(w.node[0].quarantined && w.node[1].quarantined);
     ck_assert_uint_eq(w.r.leader, node);
@@ -354,12 +354,12 @@ END_TEST
 
 static void begin_with_spares(uint32_t spares)
 {
-    struct job_config c = config(2, 2, 0);
+    struct job_config c = small_job_config(2, 2, 0);
 
     c.limit_spares = true;
     c.spares = spares;
-    begin_with(c);
-    run(2);
+    begin_membership_with(c);
+    run_nodes(2);
 }
 
 START_TEST(no_more_spares_are_kept_than_asked_for)
@@ -367,10 +367,11 @@ START_TEST(no_more_spares_are_kept_than_asked_for)
     uint32_t node;
 
     begin_with_spares(1);
-    join(3);
-    ck_assert_int_eq(try_join(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_REFUSED_SPARES);
-    say(MEMBERSHIP_EV_LEAVE, 2);
-    ck_assert_int_eq(try_join(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
+    join_agent(3);
+    ck_assert_int_eq(try_join_agent(4, MEMBERSHIP_NONE, 2, &node),
+                     MEMBERSHIP_REFUSED_SPARES);
+    send_event(MEMBERSHIP_EV_LEAVE, 2);
+    ck_assert_int_eq(try_join_agent(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
 }
 END_TEST
 
@@ -378,11 +379,11 @@ START_TEST(a_job_with_spares_waits_for_one)
 {
     begin_with_spares((uint32_t)_i);
     vanish(1);
-    all_stop();
+    stop_all_nodes();
     ck_assert_int_eq(w.r.state, _i ? JOB_FORMING : JOB_DONE);
     if (_i == 0)
         return;
-    join(3);
+    join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
@@ -392,18 +393,18 @@ END_TEST
 
 START_TEST(a_drain_waits_for_a_checkpoint_of_all)
 {
-    begin(1, 3, 0);
-    run(3);
-    ck_assert_int_eq(say(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_OK);
+    begin_membership(1, 3, 0);
+    run_nodes(3);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 3);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 3);
     for (uint32_t i = 0; i < 3; i++) {
         ck_assert_int_eq(w.r.state, JOB_RUNNING);
-        say(MEMBERSHIP_EV_CHECKPOINTED, i);
+        send_event(MEMBERSHIP_EV_CHECKPOINTED, i);
     }
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
-    all_stop();
+    stop_all_nodes();
     ck_assert_uint_eq(w.r.group_size, 2);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
@@ -411,27 +412,27 @@ END_TEST
 
 START_TEST(a_drain_hurries_a_scale_up)
 {
-    struct job_config c = config(1, 3, 0);
+    struct job_config c = small_job_config(1, 3, 0);
 
     c.scale = JOB_SCALE_CHECKPOINT;
-    begin_with(c);
-    run(2);
-    join(3);
+    begin_membership_with(c);
+    run_nodes(2);
+    join_agent(3);
     ck_assert_int_eq(w.r.checkpoint.cause, JOB_CAUSE_SCALE_UP);
-    say(MEMBERSHIP_EV_DRAIN, 1);
-    ck_assert_uint_eq(asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 0);
-    pass(31000, ALL_ALIVE);
+    send_event(MEMBERSHIP_EV_DRAIN, 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 0);
+    pass_time(31000, ALL_ALIVE);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST
 
 START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
 {
-    begin(1, 2, 0);
-    join(1);
-    join(2);
+    begin_membership(1, 2, 0);
+    join_agent(1);
+    join_agent(2);
     ck_assert(!w.r.store_ready);
-    say(MEMBERSHIP_EV_DRAIN, 1);
+    send_event(MEMBERSHIP_EV_DRAIN, 1);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
 }
 END_TEST

@@ -124,13 +124,13 @@ static struct msg hello(void)
     return m;
 }
 
-static void put(struct side *s, const void *data, size_t size)
+static void send_bytes_of(struct side *s, const void *data, size_t size)
 {
     ck_assert_int_eq(write(s->peer, data, size), (ssize_t)size);
 }
 
 /* Everything the peer can read now. */
-static size_t get(struct side *s, uint8_t *data, size_t size)
+static size_t next_message(struct side *s, uint8_t *data, size_t size)
 {
     ssize_t n = recv(s->peer, data, size, MSG_DONTWAIT);
 
@@ -182,7 +182,7 @@ START_TEST(a_message_is_delivered_however_the_stream_is_cut)
     size += make_frame(stream + size, sizeof(stream) - size);
     size += make_frame(stream + size, sizeof(stream) - size);
     for (size_t at = 0; at < size; at += step) {
-        put(&s, stream + at, size - at < step ? size - at : step);
+        send_bytes_of(&s, stream + at, size - at < step ? size - at : step);
         loop_turn(loop, 0);
     }
     WAIT_FOR(s.messages == 2);
@@ -227,7 +227,7 @@ START_TEST(a_bad_stream_closes_the_connection_once_and_says_why)
     struct side s = { 0 };
 
     open_side(&s, bad->preface);
-    put(&s, bad->bytes, bad->size);
+    send_bytes_of(&s, bad->bytes, bad->size);
     WAIT_FOR(s.closed);
     loop_turn(loop, 0);
     ck_assert_uint_eq(s.closed, 1);
@@ -247,9 +247,9 @@ START_TEST(nothing_leaves_before_the_flush)
     open_side(&s, false);
     conn_send(s.conn, &m);
     loop_turn(loop, 0);
-    ck_assert_uint_eq(get(&s, seen, sizeof(seen)), 0);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)), 0);
     conn_flush(s.conn);
-    ck_assert_uint_eq(get(&s, seen, sizeof(seen)),
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)),
                       proto_encode(&m, frame, sizeof(frame)));
     close_side(&s);
 }
@@ -272,7 +272,7 @@ START_TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
     for (int idle = 0; idle < 5; idle++) {
         size_t n;
 
-        while ((n = get(&s, seen, sizeof(seen))) > 0) {
+        while ((n = next_message(&s, seen, sizeof(seen))) > 0) {
             got += n;
             idle = 0;
         }
@@ -280,7 +280,7 @@ START_TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
     }
     ck_assert_uint_eq(got, count * size);
     conn_flush(s.conn);
-    ck_assert_uint_eq(get(&s, seen, sizeof(seen)), size);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)), size);
     close_side(&s);
 }
 END_TEST
@@ -311,7 +311,7 @@ START_TEST(the_peer_closing_between_frames_is_good_order)
     uint8_t frame[1024];
 
     open_side(&s, false);
-    put(&s, frame, make_frame(frame, sizeof(frame)));
+    send_bytes_of(&s, frame, make_frame(frame, sizeof(frame)));
     close(s.peer);
     WAIT_FOR(s.closed);
     ck_assert_uint_eq(s.messages, 1);
@@ -325,7 +325,7 @@ START_TEST(the_peer_closing_within_a_frame_is_not)
     uint8_t frame[1024];
 
     open_side(&s, false);
-    put(&s, frame, make_frame(frame, sizeof(frame)) - 1);
+    send_bytes_of(&s, frame, make_frame(frame, sizeof(frame)) - 1);
     close(s.peer);
     WAIT_FOR(s.closed);
     ck_assert_uint_eq(s.messages, 0);
@@ -371,7 +371,7 @@ START_TEST(what_came_before_a_late_deadline_was_looked_at_counts)
         side[i].destroy_on_message = true;
         open_side(&side[i], false);
         conn_set_deadline(side[i].conn, 1, "nothing was said");
-        put(&side[i], frame, size);
+        send_bytes_of(&side[i], frame, size);
     }
     loop_turn(loop, 10);
     loop_turn(loop, 10);
@@ -392,11 +392,11 @@ START_TEST(a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking)
     open_side(&s, false);
     conn_send(s.conn, &m);
     conn_hang_up(s.conn);
-    put(&s, noise, sizeof(noise));
+    send_bytes_of(&s, noise, sizeof(noise));
     loop_turn(loop, 0);
     conn_flush(s.conn);
     loop_turn(loop, 0);
-    ck_assert_uint_eq(get(&s, seen, sizeof(seen)),
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)),
                       proto_encode(&m, frame, sizeof(frame)));
     ck_assert(at_end(&s));
     ck_assert_uint_eq(s.messages, 0);
@@ -426,7 +426,7 @@ START_TEST(a_refused_message_ends_the_connection_with_the_owners_words)
 
     open_side(&s, false);
     size += make_frame(frames + size, sizeof(frames) - size);
-    put(&s, frames, size);
+    send_bytes_of(&s, frames, size);
     WAIT_FOR(s.closed);
     ck_assert_uint_eq(s.messages, 1);
     ck_assert_str_eq(s.why, "not this one");
@@ -442,7 +442,7 @@ START_TEST(it_can_be_destroyed_from_within_a_message)
 
     open_side(&s, false);
     size += make_frame(frames + size, sizeof(frames) - size);
-    put(&s, frames, size);
+    send_bytes_of(&s, frames, size);
     WAIT_FOR(s.messages == 1);
     loop_turn(loop, 0);
     ck_assert_uint_eq(s.messages, 1);
@@ -462,8 +462,8 @@ START_TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
     open_side(&other, false);
     while (size + frame <= sizeof(frames))
         size += make_frame(frames + size, sizeof(frames) - size);
-    put(&talker, frames, size);
-    put(&other, one, frame);
+    send_bytes_of(&talker, frames, size);
+    send_bytes_of(&other, one, frame);
     loop_turn(loop, 10);
     ck_assert_uint_eq(other.messages, 1);
     ck_assert_uint_le(talker.messages, READ_SHARE_BYTES / frame + 1);
@@ -485,7 +485,7 @@ static void open_asked(struct side *s, unsigned count)
     s->peer = pair[0];
     s->conn = conn_create(loop, pair[1], false, &calls);
     for (unsigned i = 0; i < count; i++)
-        put(s, frame, make_frame(frame, sizeof(frame)));
+        send_bytes_of(s, frame, make_frame(frame, sizeof(frame)));
 }
 
 START_TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
@@ -529,7 +529,7 @@ START_TEST(messages_wait_while_too_much_of_the_answers_does)
         ck_assert_uint_eq(s.messages, i - 1); /* a turn's end is too late for one */
         WAIT_FOR(s.messages == i);
     }
-    ck_assert_uint_gt(get(&s, seen, sizeof(seen)), 0);
+    ck_assert_uint_gt(next_message(&s, seen, sizeof(seen)), 0);
     close_side(&s);
 }
 END_TEST

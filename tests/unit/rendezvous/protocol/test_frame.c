@@ -24,8 +24,8 @@ static const uint8_t typical_bytes[FRAME_HEADER_SIZE] = {
 };
 
 /* From memory of exactly that size, so that a sanitizer sees a byte too many read. */
-static int get(const uint8_t *bytes, size_t size, uint32_t body_max,
-               struct frame_header *h)
+static int get_frame(const uint8_t *bytes, size_t size, uint32_t body_max,
+                     struct frame_header *h)
 {
     uint8_t *exact = malloc(size + !size);
     int result;
@@ -53,7 +53,7 @@ START_TEST(a_header_reads_as_it_was_written)
     struct frame_header h;
 
     memcpy(frame, typical_bytes, FRAME_HEADER_SIZE);
-    ck_assert_int_eq(get(frame, sizeof(frame), FRAME_BODY_MAX, &h), 1);
+    ck_assert_int_eq(get_frame(frame, sizeof(frame), FRAME_BODY_MAX, &h), 1);
     ck_assert_uint_eq(h.body_size, typical.body_size);
     ck_assert_uint_eq(h.type, typical.type);
     ck_assert_uint_eq(h.sequence, typical.sequence);
@@ -69,7 +69,7 @@ START_TEST(a_frame_is_whole_with_its_last_byte_and_not_before)
 
     memcpy(frame, typical_bytes, FRAME_HEADER_SIZE);
     for (size_t size = 0; size <= sizeof(frame); size++)
-        ck_assert_int_eq(get(frame, size, FRAME_BODY_MAX, &h),
+        ck_assert_int_eq(get_frame(frame, size, FRAME_BODY_MAX, &h),
                          size >= FRAME_HEADER_SIZE + 5);
 }
 END_TEST
@@ -97,9 +97,9 @@ START_TEST(a_length_is_judged_by_its_four_bytes)
 
     h.body_size = lengths[_i].body_size;
     frame_put_header(&h, out);
-    ck_assert_int_eq(get(out, 3, lengths[_i].body_max, &h), 0);
-    ck_assert_int_eq(get(out, 4, lengths[_i].body_max, &h), lengths[_i].result);
-    ck_assert_int_eq(get(out, sizeof(out), lengths[_i].body_max, &h),
+    ck_assert_int_eq(get_frame(out, 3, lengths[_i].body_max, &h), 0);
+    ck_assert_int_eq(get_frame(out, 4, lengths[_i].body_max, &h), lengths[_i].result);
+    ck_assert_int_eq(get_frame(out, sizeof(out), lengths[_i].body_max, &h),
                      lengths[_i].result);
 }
 END_TEST
@@ -111,8 +111,8 @@ START_TEST(a_flag_is_refused_by_its_two_bytes)
 
     memcpy(out, typical_bytes, sizeof(out));
     out[6 + _i / 8] = (uint8_t)(1u << _i % 8);
-    ck_assert_int_eq(get(out, 7, FRAME_BODY_MAX, &h), 0);
-    ck_assert_int_eq(get(out, 8, FRAME_BODY_MAX, &h), -1);
+    ck_assert_int_eq(get_frame(out, 7, FRAME_BODY_MAX, &h), 0);
+    ck_assert_int_eq(get_frame(out, 8, FRAME_BODY_MAX, &h), -1);
 }
 END_TEST
 

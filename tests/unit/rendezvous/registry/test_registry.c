@@ -22,9 +22,9 @@ START_TEST(a_foreign_version_is_told_both_ranges)
                      .hello = { .version_min = 7, .version_max = 9 } };
 
     link_of[0].peer = registry_connect(g, &link_of[0], "10.0.0.1");
-    ck_assert_int_eq(tell(0, &m), 0);
-    refusal(0, REFUSED_VERSION, "7 to 9");
-    refusal(0, REFUSED_VERSION, "1 to 1");
+    ck_assert_int_eq(send_to_registry(0, &m), 0);
+    refusal_got(0, REFUSED_VERSION, "7 to 9");
+    refusal_got(0, REFUSED_VERSION, "1 to 1");
     ck_assert(link_of[0].hung_up);
 }
 END_TEST
@@ -33,8 +33,8 @@ START_TEST(a_message_out_of_turn_breaks_the_protocol)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
 
-    hello(0, PEER_AGENT);
-    ck_assert_int_eq(tell(0, &m), -1);
+    greet_registry(0, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(0, &m), -1);
 }
 END_TEST
 
@@ -46,7 +46,7 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
                      .failed = { .kind = FAILURE_EXIT, .code = 1 } };
 
     run_job();
-    ck_assert_int_eq(tell(0, &m), -1);
+    ck_assert_int_eq(send_to_registry(0, &m), -1);
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
 }
 END_TEST
@@ -56,21 +56,22 @@ START_TEST(a_full_job_is_told_its_ranks)
     const struct msg *m;
 
     join_node(0);
-    ck_assert_ptr_null(got(0, MSG_START));
+    ck_assert_ptr_null(message_got(0, MSG_START));
     link_of[0].count = 0;
     join_node(1);
-    m = got(0, MSG_START);
+    m = message_got(0, MSG_START);
     ck_assert_ptr_nonnull(m);
     ck_assert(m->start.host_store);
     ck_assert_uint_eq(m->start.world_size, 4);
     ck_assert_uint_eq(m->epoch, 1);
-    ck_assert_str_eq(got(0, MSG_MEMBERS)->members.addresses, "10.0.0.1 10.0.0.2");
-    ck_assert(got(0, MSG_MEMBERS) <
+    ck_assert_str_eq(message_got(0, MSG_MEMBERS)->members.addresses,
+                     "10.0.0.1 10.0.0.2");
+    ck_assert(message_got(0, MSG_MEMBERS) <
               m); /* it knows whom to let in before they can come */
-    ck_assert_ptr_null(got(1, MSG_START));
+    ck_assert_ptr_null(message_got(1, MSG_START));
     link_of[1].count = 0;
-    report(0, MSG_STORE_READY);
-    m = got(1, MSG_START);
+    report_event(0, MSG_STORE_READY);
+    m = message_got(1, MSG_START);
     ck_assert_ptr_nonnull(m);
     ck_assert_str_eq(m->start.address, "10.0.0.1");
     ck_assert_uint_eq(m->start.port, 1234);
@@ -84,10 +85,10 @@ static void join_from(unsigned c, const char *host, const char *name)
 
     m.join.config.max_nodes = 5;
     snprintf(m.join.host, sizeof(m.join.host), "%s", host);
-    hello(c, PEER_AGENT);
-    ck_assert_int_eq(tell(c, &m), 0);
-    ck_assert_ptr_nonnull(got(c, MSG_JOINED));
-    ck_assert_str_eq(got(c, MSG_JOINED)->joined.host, name);
+    greet_registry(c, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_JOINED));
+    ck_assert_str_eq(message_got(c, MSG_JOINED)->joined.host, name);
 }
 
 START_TEST(nodes_of_one_host_have_names_of_their_own)
@@ -101,9 +102,9 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     join_from(2, host, host);
     memcpy(host + sizeof(host) - sizeof(":4294967295"), ":3", sizeof(":3"));
     join_from(3, link_of[2].got[0].joined.host, host);
-    hello(5, PEER_CTL);
-    ck_assert_int_eq(tell(5, &m), 0);
-    ck_assert_ptr_nonnull(strstr(got(5, MSG_ACK)->ack.text, "vm:1"));
+    greet_registry(5, PEER_CTL);
+    ck_assert_int_eq(send_to_registry(5, &m), 0);
+    ck_assert_ptr_nonnull(strstr(message_got(5, MSG_ACK)->ack.text, "vm:1"));
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
     join_from(4, "vm", "vm"); /* it has come back, or nobody else answers to that */
@@ -117,14 +118,14 @@ static void join_as(unsigned c, const char *role)
     m.join.config.min_nodes = m.join.config.max_nodes = 5;
     m.join.workers = c + 1;
     snprintf(m.join.role, sizeof(m.join.role), "%s", role);
-    hello(c, PEER_AGENT);
-    ck_assert_int_eq(tell(c, &m), 0);
+    greet_registry(c, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
 }
 
 static void start_is(unsigned c, uint32_t first_rank, uint32_t role_first_rank,
                      uint32_t role_world_size)
 {
-    const struct msg *m = got(c, MSG_START);
+    const struct msg *m = message_got(c, MSG_START);
 
     ck_assert_ptr_nonnull(m);
     ck_assert_uint_eq(m->start.first_rank, first_rank);
@@ -140,7 +141,7 @@ START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
     for (unsigned c = 0; c < 5; c++)
         join_as(c, role[c]);
     start_is(0, 0, 0, 4);
-    report(0, MSG_STORE_READY);
+    report_event(0, MSG_STORE_READY);
     start_is(1, 1, 0, 7);
     start_is(2, 3, 1, 4);
     start_is(3, 6, 0, 4);
@@ -154,31 +155,31 @@ START_TEST(what_cannot_be_a_member_is_told_why)
 
     join_node(0);
     for (unsigned c = 1; c < 6; c++)
-        hello(c, PEER_AGENT);
+        greet_registry(c, PEER_AGENT);
     m = join_message(1, "none");
-    tell(1, &m);
-    refusal(1, REFUSED_RUN_ID, "--rdzv-id");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_RUN_ID, "--rdzv-id");
     m = join_message(1, "resnet");
     m.join.config.max_restarts = 3;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--max-restarts is 1 in the job and 3 here");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "--max-restarts is 1 in the job and 3 here");
     m = join_message(1, "resnet");
     strcpy(m.join.config.program, "eval.py");
     strcpy(m.join.config.arguments_hash, "def");
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "train.py in the job and eval.py here");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "train.py in the job and eval.py here");
     m = join_message(1, "resnet");
     m.join.config.min_nodes = 3;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "minimum is above the maximum");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "minimum is above the maximum");
     m = join_message(1, "resnet");
     m.join.node_rank = 2;
-    tell(1, &m);
-    refusal(1, REFUSED_SLOT, "0 to 1");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_SLOT, "0 to 1");
     m = join_message(1, "resnet");
     m.join.workers = 0;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "0 workers");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "0 workers");
     ck_assert_uint_eq(registry_jobs(g)->membership.tally.live, 1);
 }
 END_TEST
@@ -188,10 +189,10 @@ START_TEST(a_programs_name_may_be_lost_on_its_way)
     struct msg m = join_message(1, "resnet");
 
     join_node(0);
-    hello(1, PEER_AGENT);
+    greet_registry(1, PEER_AGENT);
     strcpy(m.join.config.program, "tr?in.py"); /* it was not UTF-8 */
-    tell(1, &m);
-    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    send_to_registry(1, &m);
+    ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
 END_TEST
 
@@ -201,8 +202,8 @@ static const struct msg_refused *ask_for_a_taken_place(unsigned c)
     struct msg m = join_message(c, "resnet");
 
     m.join.node_rank = 1;
-    tell(c, &m);
-    return &refusal(c, REFUSED_SLOT, "taken by node-0 (pid 100)")->refused;
+    send_to_registry(c, &m);
+    return &refusal_got(c, REFUSED_SLOT, "taken by node-0 (pid 100)")->refused;
 }
 
 static void take_a_place(void)
@@ -210,9 +211,9 @@ static void take_a_place(void)
     struct msg m = join_message(0, "resnet");
 
     for (unsigned c = 0; c < 3; c++)
-        hello(c, PEER_AGENT);
+        greet_registry(c, PEER_AGENT);
     m.join.node_rank = 1;
-    tell(0, &m);
+    send_to_registry(0, &m);
 }
 
 START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
@@ -223,11 +224,11 @@ START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
     ck_assert(ask_for_a_taken_place(1)->retry); /* it may have died just now */
     pass_ticks(500);
     ck_assert(ask_for_a_taken_place(1)->retry);
-    ck_assert_int_eq(tell(0, &beat), 0);
+    ck_assert_int_eq(send_to_registry(0, &beat), 0);
     ck_assert(!ask_for_a_taken_place(1)->retry);
     ck_assert(ask_for_a_taken_place(2)->retry); /* it may have died since */
     pass_ticks(100);
-    ck_assert_int_eq(tell(0, &beat), 0);
+    ck_assert_int_eq(send_to_registry(0, &beat), 0);
     pass_ticks(100);
     ck_assert(!ask_for_a_taken_place(2)->retry);
 }
@@ -241,8 +242,8 @@ START_TEST(a_node_rank_of_one_who_was_lost_is_free)
     ck_assert(ask_for_a_taken_place(1)->retry);
     pass_ticks(3100);
     m.join.node_rank = 1;
-    tell(1, &m);
-    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
+    send_to_registry(1, &m);
+    ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
 END_TEST
 
@@ -254,7 +255,7 @@ START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
     ck_assert(ask_for_a_taken_place(1)->retry);
     for (int i = 0; i < 30; i++) {
         pass_ticks(600);
-        ck_assert_int_eq(tell(0, &beat), 0);
+        ck_assert_int_eq(send_to_registry(0, &beat), 0);
     }
     ck_assert(ask_for_a_taken_place(2)->retry);
 }
@@ -264,14 +265,14 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 {
     struct msg m;
 
-    hello(0, PEER_AGENT);
+    greet_registry(0, PEER_AGENT);
     m = join_message(0, "none");
-    tell(0, &m);
-    ck_assert_ptr_nonnull(got(0, MSG_JOINED));
-    hello(1, PEER_AGENT);
+    send_to_registry(0, &m);
+    ck_assert_ptr_nonnull(message_got(0, MSG_JOINED));
+    greet_registry(1, PEER_AGENT);
     m = join_message(1, "other");
-    tell(1, &m);
-    refusal(1, REFUSED_FULL, "it serves none");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_FULL, "it serves none");
 }
 END_TEST
 
@@ -281,11 +282,12 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
 
     link_of[0].peer = registry_connect(g, &link_of[0], "");
     join_node(0);
-    hello(1, PEER_AGENT);
+    greet_registry(1, PEER_AGENT);
     m.join.node_rank = 0;
-    tell(1, &m);
-    ck_assert(got(1, MSG_START)->start.host_store);
-    ck_assert_str_eq(got(1, MSG_MEMBERS)->members.addresses, "10.0.0.2 rendezvous");
+    send_to_registry(1, &m);
+    ck_assert(message_got(1, MSG_START)->start.host_store);
+    ck_assert_str_eq(message_got(1, MSG_MEMBERS)->members.addresses,
+                     "10.0.0.2 rendezvous");
 }
 END_TEST
 
@@ -297,10 +299,10 @@ START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
         (struct registry_config){ .run_id = "resnet", .job = &m.join.config });
     registry_tick(g, now + 5000, now);
     ck_assert_ptr_nonnull(registry_jobs(g));
-    hello(1, PEER_AGENT);
+    greet_registry(1, PEER_AGENT);
     m.join.config.max_restarts++;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--max-restarts");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "--max-restarts");
     end_registry();
 }
 END_TEST
@@ -323,14 +325,14 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 5 };
 
-    hello(0, PEER_AGENT);
+    greet_registry(0, PEER_AGENT);
     link_of[0].count = 0;
     ck_assert(registry_unreadable(g, link_of[0].peer, &m, "JOIN: host is missing"));
-    ck_assert_uint_eq(refusal(0, REFUSED_MALFORMED, "JOIN: host is missing")->sequence,
-                      5);
+    ck_assert_uint_eq(
+        refusal_got(0, REFUSED_MALFORMED, "JOIN: host is missing")->sequence, 5);
     m.type = MSG_RESUME;
     ck_assert(!registry_unreadable(g, link_of[0].peer, &m, "x"));
-    hello(1, PEER_CTL);
+    greet_registry(1, PEER_CTL);
     m.type = MSG_JOIN;
     ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
 }
@@ -362,28 +364,30 @@ START_TEST(who_waits_is_told_who_was_refused)
     struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
 
     join_node(0);
-    hello(1, PEER_AGENT);
+    greet_registry(1, PEER_AGENT);
     m.join.config.spares = 2;
     m.join.config.limit_spares = true;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--spares is not given in the job and 2 here");
-    tell(0, &beat);
-    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused,
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG, "--spares is not given in the job and 2 here");
+    send_to_registry(0, &beat);
+    ck_assert_str_eq(message_got(0, MSG_BEAT)->beat.refused,
                      "node-1 was refused: job \"resnet\" runs with another "
                      "configuration: --spares is not given in the job and 2 here");
     m.join.config = join_message(1, "").join.config;
     m.join.config.preflight = true;
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--preflight is not given in the job and given here");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG,
+                "--preflight is not given in the job and given here");
     m.join.config = join_message(1, "").join.config;
     strcpy(m.join.config.no_restart_on, "2");
-    tell(1, &m);
-    refusal(1, REFUSED_CONFIG, "--no-restart-on is not given in the job and 2 here");
+    send_to_registry(1, &m);
+    refusal_got(1, REFUSED_CONFIG,
+                "--no-restart-on is not given in the job and 2 here");
     m = join_message(1, "resnet");
-    tell(1, &m);
-    report(0, MSG_STORE_READY);
-    tell(0, &beat);
-    ck_assert_str_eq(got(0, MSG_BEAT)->beat.refused, "");
+    send_to_registry(1, &m);
+    report_event(0, MSG_STORE_READY);
+    send_to_registry(0, &beat);
+    ck_assert_str_eq(message_got(0, MSG_BEAT)->beat.refused, "");
 }
 END_TEST
 
@@ -392,20 +396,20 @@ START_TEST(other_arguments_are_told_once)
     struct msg m = join_message(1, "resnet");
 
     join_node(0);
-    hello(1, PEER_AGENT);
+    greet_registry(1, PEER_AGENT);
     strcpy(m.join.config.arguments_hash, "other");
-    tell(1, &m);
-    ck_assert_ptr_nonnull(got(1, MSG_JOINED));
-    ck_assert_str_eq(got(0, MSG_NOTICE)->notice.text,
+    send_to_registry(1, &m);
+    ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
+    ck_assert_str_eq(message_got(0, MSG_NOTICE)->notice.text,
                      "node-1 was started with other arguments for train.py than "
                      "node-0; if that is a mistake, end the job");
-    ck_assert_ptr_nonnull(got(1, MSG_NOTICE));
-    hello(2, PEER_AGENT);
+    ck_assert_ptr_nonnull(message_got(1, MSG_NOTICE));
+    greet_registry(2, PEER_AGENT);
     link_of[0].count = 0;
     m.join.incarnation.byte[0] = 77;
-    tell(2, &m);
-    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
-    ck_assert_ptr_null(got(0, MSG_NOTICE));
+    send_to_registry(2, &m);
+    ck_assert_ptr_nonnull(message_got(2, MSG_JOINED));
+    ck_assert_ptr_null(message_got(0, MSG_NOTICE));
 }
 END_TEST
 
@@ -414,15 +418,15 @@ START_TEST(the_result_names_what_came_afterwards)
     disk = memdisk_create();
     begin_registry(true);
     run_job();
-    report(1, MSG_FAILED);
-    report(0, MSG_STOPPED);
-    report(1, MSG_STOPPED);
-    report(0, MSG_STORE_READY);
-    report(1, MSG_FAILED);
+    report_event(1, MSG_FAILED);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    report_event(0, MSG_STORE_READY);
+    report_event(1, MSG_FAILED);
     for (unsigned i = 0; i < AFTERWARDS_LINES_MAX + 3; i++)
-        report(0, MSG_FAILED);
-    report(0, MSG_STOPPED);
-    report(1, MSG_STOPPED);
+        report_event(0, MSG_FAILED);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
     for (unsigned restarted = 0; restarted < 2; restarted++) {
         const char *at = registry_jobs(g)->afterwards;
         unsigned lines = 0;
@@ -432,7 +436,7 @@ START_TEST(the_result_names_what_came_afterwards)
             lines++;
         ck_assert_uint_eq(lines, AFTERWARDS_LINES_MAX);
         if (restarted == 0) {
-            ck_assert_str_eq(got(0, MSG_DONE)->done.afterwards,
+            ck_assert_str_eq(message_got(0, MSG_DONE)->done.afterwards,
                              registry_jobs(g)->afterwards);
             restart_registry();
         }
@@ -454,10 +458,10 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     disk = memdisk_create();
     begin_registry(true);
     run_job();
-    report(1, MSG_FAILED);
-    report(0, MSG_STOPPED);
-    report(1, MSG_STOPPED);
-    report(0, MSG_STORE_READY);
+    report_event(1, MSG_FAILED);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    report_event(0, MSG_STORE_READY);
     instance = registry_jobs(g)->membership.instance;
     now += 90000;
     restart_registry();
@@ -465,20 +469,20 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     ck_assert_uint_eq(registry_jobs(g)->membership.epoch, 2);
     ck_assert_uint_eq(registry_jobs(g)->membership.restarts, 1);
     ck_assert_int_eq(registry_jobs(g)->failure.code, 85);
-    hello(4, PEER_CTL);
-    tell(4, &(struct msg){ .type = MSG_EVENTS });
+    greet_registry(4, PEER_CTL);
+    send_to_registry(4, &(struct msg){ .type = MSG_EVENTS });
     ck_assert_str_eq(link_of[4].got[0].event.kind, "restored");
     ck_assert_str_eq(link_of[4].got[0].event.run_id, "resnet");
     ck_assert_uint_eq(link_of[4].got[0].event.wall_ms, now);
-    tell(4, &(struct msg){ .type = MSG_STATUS });
-    ck_assert_uint_ge(got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
-    hello(3, PEER_AGENT);
+    send_to_registry(4, &(struct msg){ .type = MSG_STATUS });
+    ck_assert_uint_ge(message_got(4, MSG_JOB_STATUS)->job_status.age_ms, 90000);
+    greet_registry(3, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 2, 9, 9 } };
     m.resume.node = 1;
     m.instance = instance;
-    tell(3, &m);
-    start = got(3, MSG_START);
+    send_to_registry(3, &m);
+    start = message_got(3, MSG_START);
     ck_assert_ptr_nonnull(start);
     ck_assert_uint_eq(start->start.port, 1234);
     ck_assert_uint_eq(start->start.first_rank, 2);
@@ -496,12 +500,12 @@ START_TEST(roles_outlive_the_daemon)
     begin_registry(true);
     for (unsigned c = 0; c < 5; c++)
         join_as(c, c % 2 ? "reader" : "trainer");
-    report(0, MSG_STORE_READY);
+    report_event(0, MSG_STORE_READY);
     m.instance = registry_jobs(g)->membership.instance;
     m.resume.incarnation = (struct id128){ { 3, 9, 9 } };
     restart_registry();
-    hello(2, PEER_AGENT);
-    tell(2, &m);
+    greet_registry(2, PEER_AGENT);
+    send_to_registry(2, &m);
     start_is(2, 3, 1, 9);
     end_registry();
     memdisk_destroy(disk);
@@ -516,16 +520,16 @@ START_TEST(a_result_outlives_the_daemon)
     disk = memdisk_create();
     begin_registry(true);
     run_job();
-    report(0, MSG_FINISHED);
-    report(1, MSG_FINISHED);
+    report_event(0, MSG_FINISHED);
+    report_event(1, MSG_FINISHED);
     m.instance = registry_jobs(g)->membership.instance;
     restart_registry();
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_DONE);
-    hello(0, PEER_AGENT);
+    greet_registry(0, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
-    tell(0, &m);
-    ck_assert_int_eq(got(0, MSG_DONE)->done.reason, JOB_REASON_SUCCESS);
+    send_to_registry(0, &m);
+    ck_assert_int_eq(message_got(0, MSG_DONE)->done.reason, JOB_REASON_SUCCESS);
     end_registry();
     memdisk_destroy(disk);
     disk = NULL;

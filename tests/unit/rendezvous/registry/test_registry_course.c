@@ -22,8 +22,8 @@ START_TEST(a_waiting_node_is_told_what_is_missing)
     const struct msg *beat;
 
     join_node(0);
-    ck_assert_int_eq(tell(0, &m), 0);
-    beat = got(0, MSG_BEAT);
+    ck_assert_int_eq(send_to_registry(0, &m), 0);
+    beat = message_got(0, MSG_BEAT);
     ck_assert(beat->beat.waiting);
     ck_assert_uint_eq(beat->beat.present, 1);
     ck_assert_uint_eq(beat->beat.wanted, 2);
@@ -38,20 +38,20 @@ START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
     run_job();
     for (int round = 0; round < 2; round++) {
         link_of[0].count = 0;
-        report(1, MSG_FAILED);
-        ck_assert_str_eq(got(0, MSG_STOP)->stop.text,
+        report_event(1, MSG_FAILED);
+        ck_assert_str_eq(message_got(0, MSG_STOP)->stop.text,
                          "rank 3 on node-1 exited with code 85");
-        report(0, MSG_STOPPED);
+        report_event(0, MSG_STOPPED);
         link_of[0].count = 0;
-        report(1, MSG_STOPPED);
+        report_event(1, MSG_STOPPED);
         if (round == 0)
-            ck_assert_uint_eq(got(0, MSG_START)->start.restarts, 1);
+            ck_assert_uint_eq(message_got(0, MSG_START)->start.restarts, 1);
     }
-    m = got(1, MSG_DONE);
+    m = message_got(1, MSG_DONE);
     ck_assert_int_eq(m->done.exit_code, 85);
     ck_assert_str_eq(m->done.failure.said, "it broke");
     ck_assert_str_eq(m->done.failure.host, "node-1");
-    ck_assert_ptr_nonnull(got(0, MSG_DONE));
+    ck_assert_ptr_nonnull(message_got(0, MSG_DONE));
 }
 END_TEST
 
@@ -61,16 +61,16 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
     char said[4096] = "";
 
     run_job();
-    report(1, MSG_FAILED);
-    report(1, MSG_STOPPED);
-    hello(2, PEER_CTL);
-    tell(2, &follow);
+    report_event(1, MSG_FAILED);
+    report_event(1, MSG_STOPPED);
+    greet_registry(2, PEER_CTL);
+    send_to_registry(2, &follow);
     for (int i = 0; i < 360; i++) {
         struct msg beat = { .type = MSG_HEARTBEAT };
 
         now += 100;
         for (unsigned c = 0; c < 2 && !link_of[0].hung_up; c++)
-            ck_assert_int_eq(tell(c, &beat), 0);
+            ck_assert_int_eq(send_to_registry(c, &beat), 0);
         registry_tick(g, now, now);
     }
     for (unsigned i = 0; i < link_of[2].count; i++)
@@ -81,13 +81,13 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
 }
 END_TEST
 
-static void note(unsigned c, uint64_t epoch, const char *text)
+static void send_note(unsigned c, uint64_t epoch, const char *text)
 {
     struct msg m = { .type = MSG_NOTE, .epoch = epoch, .note = { .kind = NOTE_RANK } };
 
     strcpy(m.note.text, text);
-    ck_assert_int_eq(tell(c, &m), 0);
-    ck_assert_ptr_nonnull(got(c, MSG_ACK));
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_ACK));
 }
 
 START_TEST(a_hang_is_told_with_what_every_rank_does)
@@ -98,17 +98,17 @@ START_TEST(a_hang_is_told_with_what_every_rank_does)
     run_job();
     failed.failed.kind = FAILURE_HANG;
     failed.failed.rank = 1;
-    note(0, 1, "rank 0 is well");
-    tell(1, &failed);
-    ck_assert(got(0, MSG_STOP)->stop.hang);
-    note(1, 1, "rank 1 sleeps");
-    note(0, 1, "rank 0 waits");
-    note(0, 0, "rank 0 of another epoch");
+    send_note(0, 1, "rank 0 is well");
+    send_to_registry(1, &failed);
+    ck_assert(message_got(0, MSG_STOP)->stop.hang);
+    send_note(1, 1, "rank 1 sleeps");
+    send_note(0, 1, "rank 0 waits");
+    send_note(0, 0, "rank 0 of another epoch");
     job = registry_jobs(g);
     ck_assert_str_eq(job->failure.said,
                      "node-1: rank 1 sleeps\nnode-0: rank 0 waits\n");
     for (int i = 0; i < NOTES_PER_EPOCH_MAX; i++)
-        note(0, 1, "more and more");
+        send_note(0, 1, "more and more");
     ck_assert_uint_lt(strlen(job->failure.said), sizeof(job->failure.said));
     ck_assert_uint_eq(job->notes, NOTES_PER_EPOCH_MAX);
 }
@@ -117,9 +117,9 @@ END_TEST
 START_TEST(another_failure_asks_for_no_notes)
 {
     run_job();
-    report(1, MSG_FAILED);
-    ck_assert(!got(0, MSG_STOP)->stop.hang);
-    note(0, 1, "rank 0 waits");
+    report_event(1, MSG_FAILED);
+    ck_assert(!message_got(0, MSG_STOP)->stop.hang);
+    send_note(0, 1, "rank 0 waits");
     ck_assert_str_eq(registry_jobs(g)->failure.said, "it broke");
 }
 END_TEST
@@ -131,11 +131,11 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 
     run_job();
     first = registry_jobs(g)->membership.instance;
-    report(0, MSG_FINISHED);
-    report(1, MSG_FINISHED);
+    report_event(0, MSG_FINISHED);
+    report_event(1, MSG_FINISHED);
     ck_assert(!registry_is_idle(g));
-    tell(0, &bye);
-    tell(1, &bye);
+    send_to_registry(0, &bye);
+    send_to_registry(1, &bye);
     ck_assert(registry_is_idle(g));
     join_node(2);
     ck_assert(!id128_equal(&first, &registry_jobs(g)->membership.instance));
@@ -147,12 +147,12 @@ static void ask_status(unsigned c, const char *run_id)
     struct msg m = { .type = MSG_STATUS };
 
     strcpy(m.status.run_id, run_id);
-    tell(c, &m);
+    send_to_registry(c, &m);
 }
 
 START_TEST(finished_jobs_give_way_to_new_ones)
 {
-    hello(0, PEER_AGENT);
+    greet_registry(0, PEER_AGENT);
     for (unsigned i = 0; i <= JOBS_MAX; i++) {
         struct msg bye = { .type = MSG_BYE }, m;
         char run_id[16];
@@ -161,17 +161,17 @@ START_TEST(finished_jobs_give_way_to_new_ones)
         m = join_message(0, run_id);
         m.join.config.min_nodes = m.join.config.max_nodes = 1;
         now++;
-        tell(0, &m);
-        ck_assert_msg(got(0, MSG_JOINED) != NULL, "%s was refused", run_id);
-        report(0, MSG_FINISHED);
-        tell(0, &bye);
+        send_to_registry(0, &m);
+        ck_assert_msg(message_got(0, MSG_JOINED) != NULL, "%s was refused", run_id);
+        report_event(0, MSG_FINISHED);
+        send_to_registry(0, &bye);
         link_of[0].instance = (struct id128){ { 0 } };
     }
-    hello(1, PEER_CTL);
+    greet_registry(1, PEER_CTL);
     ask_status(1, "job-0");
-    refusal(1, REFUSED_UNKNOWN, "job-0");
+    refusal_got(1, REFUSED_UNKNOWN, "job-0");
     ask_status(1, "job-1");
-    ck_assert_ptr_nonnull(got(1, MSG_JOB_STATUS));
+    ck_assert_ptr_nonnull(message_got(1, MSG_JOB_STATUS));
 }
 END_TEST
 
@@ -201,16 +201,16 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     struct msg m = { .type = MSG_RESUME };
 
     run_job();
-    hello(2, PEER_AGENT);
+    greet_registry(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     m.instance = (struct id128){ { 0xee } };
-    tell(2, &m);
-    refusal(2, REFUSED_FENCED, "older launch");
+    send_to_registry(2, &m);
+    refusal_got(2, REFUSED_FENCED, "older launch");
     m.instance = registry_jobs(g)->membership.instance;
     m.resume.incarnation = (struct id128){ { 0x77 } };
-    tell(2, &m);
-    refusal(2, REFUSED_FENCED, "no longer part");
+    send_to_registry(2, &m);
+    refusal_got(2, REFUSED_FENCED, "no longer part");
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
 }
 END_TEST
@@ -220,13 +220,13 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
     struct msg m = { .type = MSG_RESUME };
 
     run_job();
-    hello(2, PEER_AGENT);
+    greet_registry(2, PEER_AGENT);
     strcpy(m.resume.run_id, "resnet");
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     m.instance = registry_jobs(g)->membership.instance;
-    tell(2, &m);
-    ck_assert_ptr_nonnull(got(2, MSG_JOINED));
-    ck_assert_ptr_nonnull(got(2, MSG_START));
+    send_to_registry(2, &m);
+    ck_assert_ptr_nonnull(message_got(2, MSG_JOINED));
+    ck_assert_ptr_nonnull(message_got(2, MSG_START));
     ck_assert(link_of[0].hung_up);
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
@@ -242,22 +242,22 @@ START_TEST(status_shows_jobs_and_nodes)
     unsigned nodes = 0;
 
     run_job();
-    hello(4, PEER_CTL);
-    tell(4, &m);
-    ck_assert_str_eq(got(4, MSG_JOB_STATUS)->job_status.run_id, "resnet");
-    ck_assert_ptr_null(got(4, MSG_NODE_STATUS));
+    greet_registry(4, PEER_CTL);
+    send_to_registry(4, &m);
+    ck_assert_str_eq(message_got(4, MSG_JOB_STATUS)->job_status.run_id, "resnet");
+    ck_assert_ptr_null(message_got(4, MSG_NODE_STATUS));
     strcpy(m.status.run_id, "resnet");
-    tell(4, &m);
-    ck_assert_int_eq(got(4, MSG_JOB_STATUS)->job_status.state, JOB_RUNNING);
-    ck_assert_uint_eq(got(4, MSG_JOB_STATUS)->job_status.workers, 4);
+    send_to_registry(4, &m);
+    ck_assert_int_eq(message_got(4, MSG_JOB_STATUS)->job_status.state, JOB_RUNNING);
+    ck_assert_uint_eq(message_got(4, MSG_JOB_STATUS)->job_status.workers, 4);
     for (unsigned i = 0; i < link_of[4].count; i++)
         nodes += link_of[4].got[i].type == MSG_NODE_STATUS;
     ck_assert_uint_eq(nodes, 2);
-    ck_assert_int_eq(got(4, MSG_NODE_STATUS)->node_status.state, NODE_RUNNING);
+    ck_assert_int_eq(message_got(4, MSG_NODE_STATUS)->node_status.state, NODE_RUNNING);
     ck_assert_int_eq(link_of[4].got[link_of[4].count - 1].type, MSG_END_OF_LIST);
     strcpy(m.status.run_id, "nosuch");
-    tell(4, &m);
-    refusal(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
+    send_to_registry(4, &m);
+    refusal_got(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
 }
 END_TEST
 
@@ -268,10 +268,10 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
     const struct msg_node_status *status;
 
     run_job();
-    tell(0, &beat);
-    hello(4, PEER_CTL);
-    tell(4, &m);
-    status = &got(4, MSG_NODE_STATUS)->node_status;
+    send_to_registry(0, &beat);
+    greet_registry(4, PEER_CTL);
+    send_to_registry(4, &m);
+    status = &message_got(4, MSG_NODE_STATUS)->node_status;
     ck_assert_str_eq(status->containment, "session");
     ck_assert_str_eq(status->progress.containment, "");
 }
@@ -282,10 +282,10 @@ START_TEST(events_are_told_and_followed)
     struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
 
     join_node(0);
-    hello(4, PEER_CTL);
-    tell(4, &m);
-    ck_assert_str_eq(got(4, MSG_EVENT)->event.kind, "joined");
-    ck_assert_uint_eq(got(4, MSG_END_OF_LIST)->end_of_list.next, 1);
+    greet_registry(4, PEER_CTL);
+    send_to_registry(4, &m);
+    ck_assert_str_eq(message_got(4, MSG_EVENT)->event.kind, "joined");
+    ck_assert_uint_eq(message_got(4, MSG_END_OF_LIST)->end_of_list.next, 1);
     link_of[4].count = 0;
     join_node(1);
     ck_assert_str_eq(link_of[4].got[0].event.kind, "joined");
@@ -300,8 +300,8 @@ static void join_elastic(unsigned c)
     m.join.config.min_nodes = 1;
     m.join.config.max_nodes = 3;
     m.join.config.quarantine = 1;
-    hello(c, PEER_AGENT);
-    ck_assert_int_eq(tell(c, &m), 0);
+    greet_registry(c, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
 }
 
 START_TEST(a_node_in_quarantine_is_not_who_has_joined)
@@ -309,14 +309,14 @@ START_TEST(a_node_in_quarantine_is_not_who_has_joined)
     join_elastic(0);
     join_elastic(1);
     pass_ticks(1100);
-    report(0, MSG_STORE_READY);
-    report(1, MSG_FAILED);
-    report(1, MSG_STOPPED);
-    report(0, MSG_STOPPED);
+    report_event(0, MSG_STORE_READY);
+    report_event(1, MSG_FAILED);
+    report_event(1, MSG_STOPPED);
+    report_event(0, MSG_STOPPED);
     ck_assert_uint_eq(registry_jobs(g)->membership.group_size, 1);
-    report(0, MSG_STORE_READY);
+    report_event(0, MSG_STORE_READY);
     join_elastic(2);
-    ck_assert_str_eq(got(0, MSG_STOP)->stop.text, "node-2 has joined");
+    ck_assert_str_eq(message_got(0, MSG_STOP)->stop.text, "node-2 has joined");
 }
 END_TEST
 
@@ -326,29 +326,31 @@ START_TEST(an_operator_stops_and_drains)
 
     run_job();
     join_node(2); /* a spare */
-    hello(4, PEER_CTL);
+    greet_registry(4, PEER_CTL);
     strcpy(drain.drain.node, "node-9");
-    tell(4, &drain);
-    refusal(4, REFUSED_UNKNOWN, "no node \"node-9\"");
+    send_to_registry(4, &drain);
+    refusal_got(4, REFUSED_UNKNOWN, "no node \"node-9\"");
     strcpy(drain.drain.node, "1"); /* a slot */
-    tell(4, &drain);
-    ck_assert_str_eq(got(4, MSG_ACK)->ack.text,
+    send_to_registry(4, &drain);
+    ck_assert_str_eq(message_got(4, MSG_ACK)->ack.text,
                      "node-1 (slot 1, ranks 2 to 3) leaves when the workers have "
                      "written a checkpoint");
-    ck_assert_int_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause, JOB_CAUSE_DRAIN);
-    ck_assert_uint_eq(got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.within_ms, 30000);
-    report(0, MSG_CHECKPOINTED);
-    report(1, MSG_CHECKPOINTED);
-    ck_assert_int_eq(got(1, MSG_STOP)->stop.cause, JOB_CAUSE_DRAIN);
-    report(0, MSG_STOPPED);
-    report(1, MSG_STOPPED);
-    ck_assert_int_eq(got(1, MSG_DONE)->done.reason, JOB_REASON_RELEASED);
+    ck_assert_int_eq(message_got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.cause,
+                     JOB_CAUSE_DRAIN);
+    ck_assert_uint_eq(message_got(0, MSG_ASK_CHECKPOINT)->ask_checkpoint.within_ms,
+                      30000);
+    report_event(0, MSG_CHECKPOINTED);
+    report_event(1, MSG_CHECKPOINTED);
+    ck_assert_int_eq(message_got(1, MSG_STOP)->stop.cause, JOB_CAUSE_DRAIN);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    ck_assert_int_eq(message_got(1, MSG_DONE)->done.reason, JOB_REASON_RELEASED);
     strcpy(drain.drain.node, "node-0");
-    tell(4, &drain);
-    refusal(4, REFUSED_MIN, "fewer than 2 nodes");
-    tell(4, &stop);
-    ck_assert_ptr_nonnull(got(4, MSG_ACK));
-    ck_assert_int_eq(got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
+    send_to_registry(4, &drain);
+    refusal_got(4, REFUSED_MIN, "fewer than 2 nodes");
+    send_to_registry(4, &stop);
+    ck_assert_ptr_nonnull(message_got(4, MSG_ACK));
+    ck_assert_int_eq(message_got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
 }
 END_TEST
 

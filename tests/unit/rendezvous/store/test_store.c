@@ -29,7 +29,7 @@ static void on_woken(void *arg, struct store_waiter *c)
     woken[woken_count++] = (int)(c - client);
 }
 
-static void start(const struct store_limits *limits)
+static void start_store(const struct store_limits *limits)
 {
     static const struct id128 seed = { { 9, 8, 7 } };
 
@@ -42,10 +42,10 @@ static void start(const struct store_limits *limits)
 
 static void start_roomy(void)
 {
-    start(&(struct store_limits){ 1u << 22, 1u << 30, 1u << 22 });
+    start_store(&(struct store_limits){ 1u << 22, 1u << 30, 1u << 22 });
 }
 
-static void stop(void)
+static void stop_store(void)
 {
     for (int i = 0; i < CLIENTS; i++)
         store_forget(store, &client[i]);
@@ -285,7 +285,7 @@ START_TEST(a_full_store_takes_nothing_and_loses_nothing)
 {
     struct store_stats before;
 
-    start(&(struct store_limits){ 2, 1u << 20, 1 });
+    start_store(&(struct store_limits){ 2, 1u << 20, 1 });
     ck_assert_int_eq(set("a", "1"), 0);
     ck_assert_int_eq(store_push(store, text("b"), text("2"), &err), 0);
     ck_assert_int_eq(wait_for(1, "c"), 0);
@@ -300,7 +300,7 @@ START_TEST(a_full_store_takes_nothing_and_loses_nothing)
     ck_assert(store_delete(store, text("a")));
     ck_assert_int_eq(set("c", "5"), 0);
     expect_woken(1, (int[]){ 1 });
-    stop();
+    stop_store();
 }
 END_TEST
 
@@ -311,14 +311,14 @@ START_TEST(bytes_are_bounded_at_every_step_of_an_operation)
     int r = -1;
 
     for (room = 0; r < 0; room++) {
-        start(&(struct store_limits){ 10, room, 10 });
+        start_store(&(struct store_limits){ 10, room, 10 });
         r = operations[_i].run();
         ck_assert_uint_le(store_stats(store).bytes, room);
         if (r < 0 && operations[_i].run != do_barrier) {
             ck_assert_uint_eq(store_stats(store).bytes, 0);
             ck_assert(!store_exists(store, text("new")));
         }
-        stop();
+        stop_store();
         ck_assert_uint_lt(room, 1000);
     }
     ck_assert_uint_gt(room, 40);
@@ -393,7 +393,7 @@ static Suite *suite(void)
     Suite *s = suite_create("store");
     TCase *t = tcase_create("roomy");
 
-    tcase_add_checked_fixture(t, start_roomy, stop);
+    tcase_add_checked_fixture(t, start_roomy, stop_store);
     tcase_add_test(t, waiters_are_woken_in_the_order_of_coming);
     tcase_add_test(t, a_client_is_woken_once_by_the_last_of_its_keys);
     tcase_add_test(t, each_push_wakes_one_and_the_rest_stay);

@@ -249,7 +249,7 @@ static void expect_answers(struct tcpstore_world *w, const struct step *step,
     uint8_t got[256];
 
     for (int i = 0; i < CLIENTS; i++) {
-        size_t n = take(w, i, got, sizeof(got));
+        size_t n = take_answers(w, i, got, sizeof(got));
 
         ck_assert_msg(n == step->gets[i].size, "%s: client %d gets %zu bytes", name, i,
                       n);
@@ -269,7 +269,7 @@ static void play_step(struct tcpstore_world *w, const struct step *step,
     while (left > 0 && r == 0) {
         size_t n = first && first < left ? first : piece < left ? piece : left;
 
-        r = feed(w, step->client, p, n);
+        r = feed_client(w, step->client, p, n);
         first = 0;
         p += n;
         left -= n;
@@ -336,9 +336,9 @@ START_TEST(requests_of_one_client_can_be_pipelined)
     }
     for (size_t at = 0; at < said; at++) {
         w = tcpstore_world_create(&roomy, strncmp(c->name, "hello", 5) != 0);
-        ck_assert_int_eq(feed(w, 0, says, at), 0);
-        ck_assert_int_eq(feed(w, 0, says + at, said - at), 0);
-        ck_assert_uint_eq(take(w, 0, got, sizeof(got)), expected);
+        ck_assert_int_eq(feed_client(w, 0, says, at), 0);
+        ck_assert_int_eq(feed_client(w, 0, says + at, said - at), 0);
+        ck_assert_uint_eq(take_answers(w, 0, got, sizeof(got)), expected);
         ck_assert_mem_eq(got, gets, expected);
         tcpstore_world_destroy(w);
     }
@@ -350,8 +350,8 @@ START_TEST(a_client_that_goes_takes_its_waits_along_and_leaves_its_keys)
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     static const char waits[] = "\x06" N("\x02") N("\x01") "x" N("\x01") "y";
 
-    ck_assert_int_eq(feed(w, 0, SET_A1, sizeof(SET_A1) - 1), 0);
-    ck_assert_int_eq(feed(w, 0, waits, sizeof(waits) - 1), 0);
+    ck_assert_int_eq(feed_client(w, 0, SET_A1, sizeof(SET_A1) - 1), 0);
+    ck_assert_int_eq(feed_client(w, 0, waits, sizeof(waits) - 1), 0);
     ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.waits, 2);
     tcpstore_close(w->tcpstore, &w->client[0]);
     ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.waits, 0);

@@ -50,8 +50,8 @@ static void send_in_pieces(struct tcpstore_world *w, int client, struct request 
                            size_t piece)
 {
     for (size_t at = 0; at < r->size; at += piece)
-        ck_assert_msg(feed(w, client, r->data + at,
-                           r->size - at < piece ? r->size - at : piece) == 0,
+        ck_assert_msg(feed_client(w, client, r->data + at,
+                                  r->size - at < piece ? r->size - at : piece) == 0,
                       "%s", w->err.text);
     free(r->data);
 }
@@ -86,8 +86,8 @@ static void expect_value(struct tcpstore_world *w, int who, size_t head,
 {
     uint8_t *got = xmalloc(head + size + 1);
 
-    ck_assert_uint_eq(take(w, who, got, head + 10), head + 10);
-    ck_assert_uint_eq(take(w, who, got + head + 10, size), size - 10);
+    ck_assert_uint_eq(take_answers(w, who, got, head + 10), head + 10);
+    ck_assert_uint_eq(take_answers(w, who, got + head + 10, size), size - 10);
     ck_assert_mem_eq(got + head - 8, &size, 8);
     ck_assert_int_eq(memcmp(got + head, value, size), 0);
     free(got);
@@ -101,10 +101,10 @@ START_TEST(readers_of_a_large_value_share_it_and_get_it_as_it_was)
 
     send_value(w, TCPSTORE_SET, value, size);
     for (int i = 0; i < CLIENTS; i++) {
-        ck_assert_int_eq(feed(w, i, "\x03" N("\x01") "k", 10), 0);
+        ck_assert_int_eq(feed_client(w, i, "\x03" N("\x01") "k", 10), 0);
         ck_assert_uint_le(w->client[i].out.cap, 2 * 2048 + 8);
     }
-    ck_assert_int_eq(feed(w, 2, "\x01" N("\x01") "k" N("\x02") "ab", 20), 0);
+    ck_assert_int_eq(feed_client(w, 2, "\x01" N("\x01") "k" N("\x02") "ab", 20), 0);
     for (int i = 0; i < CLIENTS; i++)
         expect_value(w, i, 8, value, size);
     ck_assert_uint_lt(tcpstore_stats(w->tcpstore).store.bytes, 5000);
@@ -120,7 +120,7 @@ START_TEST(a_large_value_goes_through_a_queue)
     uint8_t *value = make_large(size);
 
     send_value(w, TCPSTORE_QUEUE_PUSH, value, size);
-    ck_assert_int_eq(feed(w, 1, "\x0f" N("\x01") "k", 10), 0);
+    ck_assert_int_eq(feed_client(w, 1, "\x0f" N("\x01") "k", 10), 0);
     expect_value(w, 1, 16, value, size);
     ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.bytes, 0);
     free(value);
@@ -142,7 +142,7 @@ START_TEST(a_large_value_can_be_compared_and_appended_to)
     send_in_pieces(w, 0, &r, 60000);
     expect_value(w, 0, 8, value, half);
     send_value(w, TCPSTORE_APPEND, value + half, size - half);
-    ck_assert_int_eq(feed(w, 1, "\x03" N("\x01") "k", 10), 0);
+    ck_assert_int_eq(feed_client(w, 1, "\x03" N("\x01") "k", 10), 0);
     expect_value(w, 1, 8, value, size);
     free(value);
     tcpstore_world_destroy(w);
@@ -169,9 +169,9 @@ START_TEST(the_most_keys_in_one_request_work_in_any_pieces)
     send_in_pieces(w, 0, &wait, pieces[_i]);
     ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.waits, STORE_KEYS_PER_OP_MAX);
     send_in_pieces(w, 1, &set, pieces[_i]);
-    ck_assert_uint_eq(take(w, 0, got, 2), 1);
+    ck_assert_uint_eq(take_answers(w, 0, got, 2), 1);
     send_in_pieces(w, 2, &get, pieces[_i]);
-    ck_assert_uint_eq(take(w, 2, got, STORE_KEYS_PER_OP_MAX * 12 + 1),
+    ck_assert_uint_eq(take_answers(w, 2, got, STORE_KEYS_PER_OP_MAX * 12 + 1),
                       STORE_KEYS_PER_OP_MAX * 12);
     ck_assert_mem_eq(got + (STORE_KEYS_PER_OP_MAX - 1) * 12,
                      "\x04\0\0\0\0\0\0\0\xff\xff\x01\0", 12);
@@ -186,7 +186,7 @@ START_TEST(an_announced_length_takes_no_memory)
                                                 "\0\0\x80\0\0\0\0\0";
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
 
-    ck_assert_int_eq(feed(w, 0, says, sizeof(says) - 1), 0);
+    ck_assert_int_eq(feed_client(w, 0, says, sizeof(says) - 1), 0);
     ck_assert_uint_lt(tcpstore_stats(w->tcpstore).held_bytes, 1024);
     tcpstore_world_destroy(w);
 }
@@ -247,14 +247,14 @@ START_TEST(each_cap_cuts_the_client_off_with_its_reason)
     }
     w = tcpstore_world_create(&caps[_i].limits, true);
     if (_i == 5)
-        ck_assert_int_eq(feed(w, 0, set.data, set.size), 0);
+        ck_assert_int_eq(feed_client(w, 0, set.data, set.size), 0);
     r = _i == 2 ? &wait : _i == 5 ? &get : &set;
     if (_i == 3 || _i == 4)
         r->size -= 1000;
-    ck_assert_int_eq(feed(w, 1, r->data, r->size), -1);
+    ck_assert_int_eq(feed_client(w, 1, r->data, r->size), -1);
     ck_assert_msg(strstr(w->err.text, caps[_i].reason), "%s", w->err.text);
     /* the others go on */
-    ck_assert_int_eq(feed(w, 2, "\x03" N("\x01") "k", 10), 0);
+    ck_assert_int_eq(feed_client(w, 2, "\x03" N("\x01") "k", 10), 0);
     free(set.data);
     free(wait.data);
     free(get.data);

@@ -83,7 +83,7 @@ END_TEST
 START_TEST(requests_can_come_byte_by_byte_and_all_at_once)
 {
     static const char all[] = HELLO PING SET_K GET_K "\x07";
-    int a = dial(0), b = dial(0);
+    int a = dial_store(0), b = dial_store(0);
 
     for (size_t i = 0; i < sizeof(all) - 1; i++) {
         say_bytes(a, all + i, 1);
@@ -174,14 +174,14 @@ START_TEST(whoever_is_not_a_client_is_cut_off_with_one_line)
 #undef CASE
     };
     uint64_t begun_ms = clock_ms();
-    int fd = dial(0);
+    int fd = dial_store(0);
 
     say_bytes(fd, cases[_i].says, cases[_i].size);
     expect_closed(fd);
     expect_line(cases[_i].line);
     expect_line("127.0.0.1:");
     for (int i = 0; i < 50; i++) {
-        fd = dial(0);
+        fd = dial_store(0);
         say_bytes(fd, cases[_i].says, cases[_i].size);
         expect_closed(fd);
     }
@@ -203,7 +203,7 @@ START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
 
     stop_server();
     start_server((struct store_server_config){ .out_max = 100000 });
-    greedy = writable.fd = dial(4096);
+    greedy = writable.fd = dial_store(4096);
     other = connect_client();
     SAY(greedy, HELLO "\x01" N("\x01") "k");
     say_bytes(greedy, &length, 8);
@@ -229,7 +229,7 @@ START_TEST(a_slow_reader_gets_everything_in_order)
     enum { COUNT = 3000 };
     uint64_t length = 2000;
     static uint8_t value[2000], got[2008];
-    int slow = dial(4096);
+    int slow = dial_store(4096);
 
     SAY(slow, HELLO "\x01" N("\x01") "k");
     say_bytes(slow, &length, 8);
@@ -262,8 +262,8 @@ END_TEST
 
 START_TEST(destroy_closes_everything_in_any_state)
 {
-    int waiting = connect_client(), half = dial(0), partial = connect_client(),
-        stuck = dial(4096);
+    int waiting = connect_client(), half = dial_store(0), partial = connect_client(),
+        stuck = dial_store(4096);
     uint64_t length = 1 << 20;
     uint8_t *value = xcalloc(1, 1 << 20);
 

@@ -22,8 +22,8 @@ START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
 
     stop_server();
     start_server((struct store_server_config){ .hello_ms = 60 });
-    silent = dial(0);
-    half = dial(0);
+    silent = dial_store(0);
+    half = dial_store(0);
     SAY(half, "\x00\xce");
     good = connect_client();
     expect_closed(silent);
@@ -117,7 +117,7 @@ START_TEST(past_the_most_connections_newcomers_are_refused)
     start_server((struct store_server_config){ .conns_max = 2 });
     a = connect_client();
     b = connect_client();
-    c = dial(0);
+    c = dial_store(0);
     expect_closed(c);
     expect_line("too many connections");
     SAY(a, PING);
@@ -136,7 +136,7 @@ START_TEST(the_silent_make_room_for_newcomers)
 
     stop_server();
     start_server((struct store_server_config){ .conns_max = 2 });
-    silent = dial(0);
+    silent = dial_store(0);
     EXPECT_STAT(connections, 1);
     a = connect_client();
     b = connect_client();
@@ -150,7 +150,7 @@ END_TEST
 START_TEST(without_descriptors_the_listener_waits)
 {
     struct rlimit limit, low;
-    int fd[4], used = dial(0);
+    int fd[4], used = dial_store(0);
     struct timespec cpu[2];
 
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);

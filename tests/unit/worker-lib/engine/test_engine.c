@@ -70,7 +70,7 @@ static const struct backend_calls calls = { .run = run_it,
                                             .abort = abort_it };
 static struct backend backend = { .calls = &calls };
 
-static void tell(void *arg)
+static void report_state(void *arg)
 {
     (void)arg;
     seen.tellings++;
@@ -103,7 +103,7 @@ static void setup(void)
                                                     .flight = flight,
                                                     .size = 4,
                                                     .timeout_ms = 60000,
-                                                    .failed = tell });
+                                                    .failed = report_state });
     ck_assert(engine && flight);
 }
 

@@ -15,7 +15,7 @@
 static struct store_server *server;
 static struct store_client *client;
 
-static uint64_t patience(void)
+static uint64_t deadline_in(void)
 {
     return clock_ms() + PATIENCE_MS;
 }
@@ -30,7 +30,7 @@ static void open_both(void)
     server = store_server_create(&(struct store_server_config){ .listen = &here }, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
     ck_assert_int_eq(store_client_open(&client, "127.0.0.1", store_server_port(server),
-                                       patience(), &e),
+                                       deadline_in(), &e),
                      CRUN_OK);
 }
 
@@ -49,9 +49,9 @@ START_TEST(after_a_late_answer_the_store_is_still_there)
 
     while (store_client_has(client, "a", clock_ms()) >= 0)
         ck_assert_uint_lt(++tries, TRIES);
-    ck_assert_msg(store_client_set(client, "a", "x", 1, patience(), &e) == CRUN_OK,
+    ck_assert_msg(store_client_set(client, "a", "x", 1, deadline_in(), &e) == CRUN_OK,
                   "%s", e.text);
-    ck_assert_int_eq(store_client_has(client, "a", patience()), 1);
+    ck_assert_int_eq(store_client_has(client, "a", deadline_in()), 1);
 }
 END_TEST
 
@@ -63,7 +63,7 @@ START_TEST(a_store_that_has_gone_stays_gone_at_once)
     store_server_destroy(server);
     server = NULL;
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(store_client_set(client, "a", "x", 1, patience(), &e),
+        ck_assert_int_eq(store_client_set(client, "a", "x", 1, deadline_in(), &e),
                          CRUN_PEER_LOST);
         ck_assert_msg(strstr(e.text, " is gone") != NULL, "%s", e.text);
     }

@@ -17,31 +17,31 @@
 static const crun_ddp_options small_buckets = { .first_bucket_bytes = 1024,
                                                 .bucket_bytes = 2400 };
 
-static void must(crun_status s)
+static void must_succeed(crun_status s)
 {
     ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
 }
 
-static crun_ddp *make_of(crun_world *w, const crun_ddp_options *options, int count)
+static crun_ddp *make_ddp_of(crun_world *w, const crun_ddp_options *options, int count)
 {
     crun_ddp *ddp;
     char name[32];
 
-    must(crun_ddp_create(&ddp, w, options));
+    must_succeed(crun_ddp_create(&ddp, w, options));
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof(name), "p%d", i);
         ck_assert_int_eq(crun_ddp_parameter(ddp, name, BIG), i);
     }
-    must(crun_ddp_seal(ddp));
+    must_succeed(crun_ddp_seal(ddp));
     return ddp;
 }
 
-static crun_ddp *make(crun_world *w, const crun_ddp_options *options)
+static crun_ddp *make_ddp(crun_world *w, const crun_ddp_options *options)
 {
-    return make_of(w, options, PARAMETERS);
+    return make_ddp_of(w, options, PARAMETERS);
 }
 
-static void fill(crun_ddp *ddp, int parameter, float value)
+static void fill_gradient(crun_ddp *ddp, int parameter, float value)
 {
     float *g = crun_ddp_gradient(ddp, parameter);
 
@@ -64,14 +64,14 @@ static void assert_filled(crun_ddp *ddp, int parameter, float value)
 static void all_ready(crun_ddp *ddp)
 {
     for (int i = PARAMETERS; i-- > 0;)
-        must(crun_ddp_ready(ddp, i));
+        must_succeed(crun_ddp_ready(ddp, i));
 }
 
 static void one_step(crun_ddp *ddp)
 {
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     all_ready(ddp);
-    must(crun_ddp_finish(ddp));
+    must_succeed(crun_ddp_finish(ddp));
 }
 
 /* Which bucket was launched here; -1: something else was. */
@@ -87,12 +87,12 @@ static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
 
 STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
     float mean = (float)(w->ranks->size - 1) / 2;
 
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < PARAMETERS; i++)
-            fill(ddp, i, (float)(w->rank + 10 * i + step));
+            fill_gradient(ddp, i, (float)(w->rank + 10 * i + step));
         one_step(ddp);
         for (int i = 0; i < PARAMETERS; i++)
             assert_filled(ddp, i, mean + (float)(10 * i + step));
@@ -103,15 +103,15 @@ STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
 /* With ranks that become ready in opposite orders, launches still are the same. */
 STUB_RANKS_TEST(buckets_are_launched_in_one_order_everywhere, 4)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
     unsigned before;
 
     one_step(ddp);
     before = w->launches;
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     for (int i = 0; i < PARAMETERS; i++)
-        must(crun_ddp_ready(ddp, w->rank % 2 ? i : PARAMETERS - 1 - i));
-    must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_ready(ddp, w->rank % 2 ? i : PARAMETERS - 1 - i));
+    must_succeed(crun_ddp_finish(ddp));
     for (unsigned b = 0; b < ddp->buckets; b++)
         ck_assert_int_eq(bucket_of(ddp, &w->launch[before + b]), (int)b);
     ck_assert_uint_eq(w->launches, before + ddp->buckets + 1);
@@ -120,21 +120,21 @@ STUB_RANKS_TEST(buckets_are_launched_in_one_order_everywhere, 4)
 
 STUB_RANKS_TEST(a_bucket_is_launched_when_it_is_complete_and_next, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
     unsigned before = w->launches;
 
-    must(crun_ddp_begin(ddp, true));
-    must(crun_ddp_ready(ddp, 4));
-    must(crun_ddp_ready(ddp, 3));
+    must_succeed(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_ready(ddp, 4));
+    must_succeed(crun_ddp_ready(ddp, 3));
     ck_assert_uint_eq(w->launches, before); /* the second is complete, not its turn */
-    must(crun_ddp_ready(ddp, 5));
+    must_succeed(crun_ddp_ready(ddp, 5));
     ck_assert_uint_eq(w->launches, before + 2);
-    must(crun_ddp_ready(ddp, 2));
-    must(crun_ddp_ready(ddp, 1));
+    must_succeed(crun_ddp_ready(ddp, 2));
+    must_succeed(crun_ddp_ready(ddp, 1));
     ck_assert_uint_eq(w->launches, before + 3);
-    must(crun_ddp_ready(ddp, 0));
+    must_succeed(crun_ddp_ready(ddp, 0));
     ck_assert_uint_eq(w->launches, before + 4);
-    must(crun_ddp_finish(ddp));
+    must_succeed(crun_ddp_finish(ddp));
     for (unsigned i = before; i < before + 4; i++)
         ck_assert(w->launch[i].waited);
     crun_ddp_destroy(ddp);
@@ -144,41 +144,41 @@ STUB_RANKS_TEST(a_bucket_is_launched_when_it_is_complete_and_next, 2)
  * rank 0 saw it, whatever the others saw. */
 STUB_RANKS_TEST(the_order_of_the_first_step_is_learnt_from_rank_0, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
     unsigned before;
 
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     for (int i = 0; i < PARAMETERS; i++)
-        must(crun_ddp_ready(ddp, w->rank == 0 ? i : PARAMETERS - 1 - i));
-    must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_ready(ddp, w->rank == 0 ? i : PARAMETERS - 1 - i));
+    must_succeed(crun_ddp_finish(ddp));
     before = w->launches;
-    must(crun_ddp_begin(ddp, true));
-    must(crun_ddp_ready(ddp, 0));
+    must_succeed(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_ready(ddp, 0));
     ck_assert_uint_eq(w->launches, before + 1);
     ck_assert_int_eq(bucket_of(ddp, &w->launch[before]), (int)ddp->buckets - 1);
     for (int i = 1; i < PARAMETERS; i++)
-        must(crun_ddp_ready(ddp, i));
-    must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_ready(ddp, i));
+    must_succeed(crun_ddp_finish(ddp));
     crun_ddp_destroy(ddp);
 }
 
 STUB_RANKS_TEST(gradients_are_accumulated_without_communication, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
     unsigned before = w->launches;
 
     crun_ddp_zero(ddp);
-    must(crun_ddp_begin(ddp, false));
+    must_succeed(crun_ddp_begin(ddp, false));
     for (int i = 1; i < PARAMETERS; i++) {
-        fill(ddp, i, (float)w->rank);
-        must(crun_ddp_ready(ddp, i));
+        fill_gradient(ddp, i, (float)w->rank);
+        must_succeed(crun_ddp_ready(ddp, i));
     }
-    must(crun_ddp_finish(ddp)); /* the others may follow later */
+    must_succeed(crun_ddp_finish(ddp)); /* the others may follow later */
     ck_assert_uint_eq(w->launches, before);
-    must(crun_ddp_begin(ddp, true));
-    fill(ddp, 0, (float)w->rank);
-    must(crun_ddp_ready(ddp, 0));
-    must(crun_ddp_finish(ddp));
+    must_succeed(crun_ddp_begin(ddp, true));
+    fill_gradient(ddp, 0, (float)w->rank);
+    must_succeed(crun_ddp_ready(ddp, 0));
+    must_succeed(crun_ddp_finish(ddp));
     for (int i = 0; i < PARAMETERS; i++)
         assert_filled(ddp, i, 0.5f);
     crun_ddp_destroy(ddp);
@@ -194,16 +194,16 @@ static void some_unused(crun_world *w, void *arg)
     bool alone = w->ranks->size == 1;
 
     o.find_unused = arg != NULL;
-    ddp = make(w, &o);
+    ddp = make_ddp(w, &o);
     one_step(ddp);
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     for (int i = 0; i < PARAMETERS; i++) {
-        fill(ddp, i, 8);
+        fill_gradient(ddp, i, 8);
         if (i != 1 && !(i == 4 && w->rank == 1))
-            must(crun_ddp_ready(ddp, i));
+            must_succeed(crun_ddp_ready(ddp, i));
     }
     if (o.find_unused) {
-        must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_finish(ddp));
         assert_filled(ddp, 0, 8);
         ck_assert_float_eq(((float *)crun_ddp_gradient(ddp, 1))[7], 0);
         ck_assert_float_eq(((float *)crun_ddp_gradient(ddp, 4))[0], alone ? 8 : 4);
@@ -256,12 +256,12 @@ struct waits {
 static void one_is_late(crun_world *w, void *arg)
 {
     struct waits *waits = arg;
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
 
     for (int step = 0; step < STEPS; step++) {
         double began;
 
-        must(crun_ddp_begin(ddp, true));
+        must_succeed(crun_ddp_begin(ddp, true));
         all_ready(ddp);
         w->takes_us = NETWORK_US;
         if (w->rank == 1) {
@@ -270,7 +270,7 @@ static void one_is_late(crun_world *w, void *arg)
             usleep(LATE_US);
         }
         began = ddp_seconds();
-        must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_finish(ddp));
         if (step < STEPS - 1)
             waits->wall_s[w->rank] += ddp_seconds() - began;
         w->takes_us = 0;
@@ -302,25 +302,25 @@ END_TEST
 
 STUB_RANKS_TEST(mistakes_are_refused_with_words, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
 
     ck_assert_int_eq(crun_ddp_ready(ddp, 0), CRUN_BAD_ARGUMENT);
     ck_assert_str_eq(crun_error_text(), "parameter 0 is ready outside of a step");
     ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
     ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT);
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     ck_assert_int_eq(crun_ddp_begin(ddp, true), CRUN_BAD_ARGUMENT);
     ck_assert_int_eq(crun_ddp_ready(ddp, -1), CRUN_BAD_ARGUMENT);
     ck_assert_int_eq(crun_ddp_ready(ddp, PARAMETERS), CRUN_BAD_ARGUMENT);
     ck_assert_str_eq(crun_error_text(), "there is no parameter 6: 6 were registered");
-    must(crun_ddp_ready(ddp, 2));
+    must_succeed(crun_ddp_ready(ddp, 2));
     ck_assert_int_eq(crun_ddp_ready(ddp, 2), CRUN_BAD_ARGUMENT);
     ck_assert_str_eq(crun_error_text(),
                      "parameter 2 \"p2\" is ready twice in one step");
     for (int i = 0; i < PARAMETERS; i++)
         if (i != 2)
-            must(crun_ddp_ready(ddp, i));
-    must(crun_ddp_finish(ddp));
+            must_succeed(crun_ddp_ready(ddp, i));
+    must_succeed(crun_ddp_finish(ddp));
     crun_ddp_destroy(ddp);
 }
 
@@ -330,7 +330,7 @@ STUB_RANKS_TEST(names_tell_parameters_apart, 1)
     crun_ddp *ddp;
 
     ck_assert_int_eq(crun_ddp_create(&ddp, w, &bad), CRUN_BAD_ARGUMENT);
-    must(crun_ddp_create(&ddp, w, NULL));
+    must_succeed(crun_ddp_create(&ddp, w, NULL));
     ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT); /* nothing in it */
     ck_assert_int_eq(crun_ddp_parameter(ddp, "a", 0), -1);
     ck_assert_int_eq(crun_ddp_parameter(ddp, NULL, 1), -1);
@@ -346,11 +346,11 @@ STUB_RANKS_TEST(names_tell_parameters_apart, 1)
 
 STUB_RANKS_TEST(a_failure_is_what_finish_returns, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
 
     one_step(ddp);
     w->fail_after = 2;
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     all_ready(ddp);
     ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_PEER_LOST);
     ck_assert_str_eq(crun_error_text(), "rank 1 is gone");
@@ -362,9 +362,9 @@ STUB_RANKS_TEST(a_failure_is_what_finish_returns, 2)
 
 STUB_RANKS_TEST(a_step_may_be_given_up, 2)
 {
-    crun_ddp *ddp = make(w, &small_buckets);
+    crun_ddp *ddp = make_ddp(w, &small_buckets);
 
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     all_ready(ddp);
     crun_ddp_destroy(ddp); /* waits for what was launched */
     for (unsigned i = w->launches - 3; i < w->launches; i++)
@@ -381,33 +381,33 @@ struct teller {
     int first;
 };
 
-static void *tell(void *arg)
+static void *report_gradients(void *arg)
 {
     const struct teller *t = arg;
 
     for (int i = t->first; i < MANY; i += TELLERS) {
-        fill(t->ddp, i, (float)crun_rank(ddp_world(t->ddp)));
-        must(crun_ddp_ready(t->ddp, i));
+        fill_gradient(t->ddp, i, (float)crun_rank(ddp_world(t->ddp)));
+        must_succeed(crun_ddp_ready(t->ddp, i));
     }
     return NULL;
 }
 
 STUB_RANKS_TEST(gradients_may_be_ready_in_any_thread, 2)
 {
-    crun_ddp *ddp = make_of(w, &small_buckets, MANY);
+    crun_ddp *ddp = make_ddp_of(w, &small_buckets, MANY);
 
     for (int step = 0; step < 20; step++) {
         pthread_t thread[TELLERS];
         struct teller t[TELLERS];
 
-        must(crun_ddp_begin(ddp, true));
+        must_succeed(crun_ddp_begin(ddp, true));
         for (int k = 0; k < TELLERS; k++) {
             t[k] = (struct teller){ ddp, k };
-            pthread_create(&thread[k], NULL, tell, &t[k]);
+            pthread_create(&thread[k], NULL, report_gradients, &t[k]);
         }
         for (int k = 0; k < TELLERS; k++)
             pthread_join(thread[k], NULL);
-        must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_finish(ddp));
         for (int i = 0; i < MANY; i++)
             assert_filled(ddp, i, 0.5f);
     }
@@ -421,15 +421,15 @@ STUB_RANKS_TEST(values_and_buffers_become_those_of_one_rank, 3)
     const struct state_part *part;
     crun_ddp *ddp;
 
-    must(crun_ddp_create(&ddp, w, NULL));
+    must_succeed(crun_ddp_create(&ddp, w, NULL));
     ck_assert_int_eq(crun_ddp_parameter(ddp, "weight", 3), 0);
     ck_assert_int_eq(crun_ddp_buffer(ddp, "mean", 5), 0);
     ck_assert_int_eq(crun_ddp_buffer(ddp, "variance", 2), 1);
-    must(crun_ddp_seal(ddp));
+    must_succeed(crun_ddp_seal(ddp));
     crun_ddp_value(ddp, 0)[2] = (float)(w->rank + 1);
     crun_ddp_buffer_value(ddp, 1)[1] = (float)(w->rank + 4);
     ck_assert_ptr_null(crun_ddp_buffer_value(ddp, 2));
-    must(crun_ddp_broadcast(ddp, 2));
+    must_succeed(crun_ddp_broadcast(ddp, 2));
     ck_assert_float_eq(crun_ddp_value(ddp, 0)[2], 3);
     ck_assert_float_eq(crun_ddp_buffer_value(ddp, 1)[1], 6);
 

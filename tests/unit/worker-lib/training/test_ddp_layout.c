@@ -8,7 +8,7 @@
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 
-static void must(crun_status s)
+static void must_succeed(crun_status s)
 {
     ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
 }
@@ -19,24 +19,24 @@ static void must(crun_status s)
 #define PARAMETERS 6
 
 /* Buckets of two parameters, the first of one. */
-static crun_ddp *make(crun_world *w)
+static crun_ddp *make_ddp(crun_world *w)
 {
     const crun_ddp_options o = { .first_bucket_bytes = 1024, .bucket_bytes = 2400 };
     crun_ddp *ddp;
     char name[32];
 
-    must(crun_ddp_create(&ddp, w, &o));
+    must_succeed(crun_ddp_create(&ddp, w, &o));
     for (int i = 0; i < PARAMETERS; i++) {
         snprintf(name, sizeof(name), "p%d", i);
         ck_assert_int_eq(crun_ddp_parameter(ddp, name, BIG), i);
     }
-    must(crun_ddp_seal(ddp));
+    must_succeed(crun_ddp_seal(ddp));
     return ddp;
 }
 
 STUB_RANKS_TEST(the_layout_holds_for_any_world, _i + 1)
 {
-    crun_ddp *ddp = make(w);
+    crun_ddp *ddp = make_ddp(w);
     size_t end = ddp->arena.length;
 
     for (int i = 0; i < PARAMETERS; i++) {
@@ -67,19 +67,19 @@ STUB_RANKS_TEST(many_small_parameters_share_buckets, _i + 1)
     crun_ddp *ddp;
     size_t covered = 0;
 
-    must(crun_ddp_create(&ddp, w, &o));
+    must_succeed(crun_ddp_create(&ddp, w, &o));
     for (int i = 0; i < 50; i++)
         ck_assert_int_eq(
             crun_ddp_parameter(ddp, (char[]){ (char)('0' + i), 0 }, 1 + (size_t)i % 7),
             i);
-    must(crun_ddp_seal(ddp));
+    must_succeed(crun_ddp_seal(ddp));
     for (unsigned b = 0; b < ddp->buckets; b++)
         covered += ddp->bucket[b].count;
     ck_assert_uint_eq(covered, ddp->arena.length);
-    must(crun_ddp_begin(ddp, true));
+    must_succeed(crun_ddp_begin(ddp, true));
     for (int i = 0; i < 50; i++)
-        must(crun_ddp_ready(ddp, i));
-    must(crun_ddp_finish(ddp));
+        must_succeed(crun_ddp_ready(ddp, i));
+    must_succeed(crun_ddp_finish(ddp));
     crun_ddp_destroy(ddp);
 }
 
@@ -126,7 +126,7 @@ static void disagree(crun_world *w, void *arg)
     crun_ddp_options o = { .shard = d->shard[who] };
     crun_ddp *ddp;
 
-    must(crun_ddp_create(&ddp, w, &o));
+    must_succeed(crun_ddp_create(&ddp, w, &o));
     for (unsigned i = 0; i < 3; i++)
         if (d->name[who][i])
             ck_assert_int_ge(crun_ddp_parameter(ddp, d->name[who][i], d->count[who][i]),

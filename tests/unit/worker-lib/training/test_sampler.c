@@ -10,8 +10,8 @@
 /* Which samples were drawn how often, by all ranks of a world. */
 static unsigned seen[BIG];
 
-static crun_sampler *make(uint64_t samples, int rank, int size,
-                          crun_remainder remainder)
+static crun_sampler *make_sampler(uint64_t samples, int rank, int size,
+                                  crun_remainder remainder)
 {
     crun_sampler_options o = { .samples = samples,
                                .seed = 7,
@@ -60,7 +60,7 @@ START_TEST(every_sample_is_dealt_exactly_once)
 
     memset(seen, 0, sizeof(seen));
     for (int r = 0; r < c->size; r++) {
-        crun_sampler *s = make(c->samples, r, c->size, CRUN_EXACT);
+        crun_sampler *s = make_sampler(c->samples, r, c->size, CRUN_EXACT);
         uint64_t left = crun_sampler_left(s);
 
         ck_assert_uint_eq(draw(s, UINT64_MAX), left);
@@ -78,7 +78,7 @@ START_TEST(padding_gives_all_ranks_as_many)
 
     memset(seen, 0, sizeof(seen));
     for (int r = 0; r < c->size; r++) {
-        crun_sampler *s = make(c->samples, r, c->size, CRUN_PAD);
+        crun_sampler *s = make_sampler(c->samples, r, c->size, CRUN_PAD);
 
         ck_assert_uint_eq(draw(s, UINT64_MAX), each);
         crun_sampler_destroy(s);
@@ -93,7 +93,7 @@ START_TEST(dropping_gives_all_ranks_as_many)
 
     memset(seen, 0, sizeof(seen));
     for (int r = 0; r < c->size; r++) {
-        crun_sampler *s = make(c->samples, r, c->size, CRUN_DROP);
+        crun_sampler *s = make_sampler(c->samples, r, c->size, CRUN_DROP);
 
         ck_assert_uint_eq(draw(s, UINT64_MAX), c->samples / (uint64_t)c->size);
         crun_sampler_destroy(s);
@@ -113,7 +113,7 @@ START_TEST(another_world_size_goes_on_where_the_last_one_stood)
         crun_sampler_state next = state;
 
         for (int r = 0; r < sizes[life]; r++) {
-            crun_sampler *s = make(1003, r, sizes[life], CRUN_EXACT);
+            crun_sampler *s = make_sampler(1003, r, sizes[life], CRUN_EXACT);
 
             ck_assert_int_eq(crun_sampler_restore(s, &state), CRUN_OK);
             draw(s, life == 3 ? UINT64_MAX : 50);
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(passes_differ_and_repeat)
 {
     uint64_t first[64], again[64], other[64];
-    crun_sampler *s = make(1000, 1, 4, CRUN_PAD);
+    crun_sampler *s = make_sampler(1000, 1, 4, CRUN_PAD);
     unsigned same = 0;
 
     crun_sampler_next(s, first, 64);
@@ -151,12 +151,12 @@ START_TEST(ranks_share_a_step_out_among_them)
 {
     memset(seen, 0, sizeof(seen));
     for (int r = 0; r < 4; r++) {
-        crun_sampler *s = make(1000, r, 4, CRUN_PAD);
+        crun_sampler *s = make_sampler(1000, r, 4, CRUN_PAD);
 
         draw(s, 8);
         crun_sampler_destroy(s);
     }
-    crun_sampler *alone = make(1000, 0, 1, CRUN_PAD);
+    crun_sampler *alone = make_sampler(1000, 0, 1, CRUN_PAD);
     draw(alone, 32);
     crun_sampler_destroy(alone);
     for (unsigned i = 0; i < 1000; i++)
@@ -181,7 +181,7 @@ END_TEST
 START_TEST(billions_take_no_memory)
 {
     uint64_t samples = UINT64_C(5000000000), index[100], sum = 0;
-    crun_sampler *s = make(samples, 3, 1000, CRUN_PAD);
+    crun_sampler *s = make_sampler(samples, 3, 1000, CRUN_PAD);
 
     ck_assert_uint_eq(crun_sampler_left(s), 5000000);
     ck_assert_uint_eq(crun_sampler_next(s, index, 100), 100);
@@ -199,7 +199,7 @@ END_TEST
 START_TEST(small_shuffles_are_fair)
 {
     unsigned at_front[6] = { 0 };
-    crun_sampler *s = make(6, 0, 1, CRUN_PAD);
+    crun_sampler *s = make_sampler(6, 0, 1, CRUN_PAD);
 
     for (uint64_t pass = 0; pass < 6000; pass++) {
         uint64_t index;
@@ -236,7 +236,7 @@ END_TEST
 
 START_TEST(a_state_of_other_data_is_refused)
 {
-    crun_sampler *s = make(10, 0, 1, CRUN_PAD);
+    crun_sampler *s = make_sampler(10, 0, 1, CRUN_PAD);
     crun_sampler_state state;
 
     crun_sampler_save(s, &state);

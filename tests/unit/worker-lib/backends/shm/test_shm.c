@@ -37,7 +37,7 @@ static struct {
 } heard = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* What this rank's last call returned. */
-static void note(crun_world *w, crun_status s)
+static void note_rank(crun_world *w, crun_status s)
 {
     pthread_mutex_lock(&heard.lock);
     heard.count[s]++;
@@ -141,10 +141,10 @@ static void call_different_things(crun_world *w, void *arg)
 
     (void)arg;
     if (crun_rank(w) == 2)
-        note(w, crun_broadcast(w, x, 8, CRUN_F32, 1, NULL));
+        note_rank(w, crun_broadcast(w, x, 8, CRUN_F32, 1, NULL));
     else
-        note(w, crun_all_reduce(w, x, x, 8, CRUN_F32, CRUN_SUM, NULL));
-    note(w, crun_barrier(w, NULL));
+        note_rank(w, crun_all_reduce(w, x, x, 8, CRUN_F32, CRUN_SUM, NULL));
+    note_rank(w, crun_barrier(w, NULL));
 }
 
 START_TEST(different_calls_are_a_mismatch_with_both_sides_words)
@@ -164,9 +164,9 @@ static void differ_in(crun_world *w, void *arg)
     bool other = crun_rank(w) == 1;
     float x[16] = { 0 };
 
-    note(w, crun_all_reduce(w, x, x, what[0] && other ? 8 : 7,
-                            what[1] && other ? CRUN_I32 : CRUN_F32,
-                            what[2] && other ? CRUN_MAX : CRUN_SUM, NULL));
+    note_rank(w, crun_all_reduce(w, x, x, what[0] && other ? 8 : 7,
+                                 what[1] && other ? CRUN_I32 : CRUN_F32,
+                                 what[2] && other ? CRUN_MAX : CRUN_SUM, NULL));
 }
 
 START_TEST(counts_types_and_operations_are_compared)
@@ -186,7 +186,7 @@ static void send_what_was_not_asked_for(crun_world *w, void *arg)
     if (crun_rank(w) == 0)
         ck_assert_int_eq(crun_send(w, x, 3, CRUN_F64, 1), CRUN_OK);
     else
-        note(w, crun_receive(w, x, 4, CRUN_F32, 0));
+        note_rank(w, crun_receive(w, x, 4, CRUN_F32, 0));
 }
 
 START_TEST(a_message_of_another_kind_is_a_mismatch)
@@ -203,10 +203,10 @@ static void stay_away(crun_world *w, void *arg)
     pthread_barrier_t *end = arg;
 
     if (crun_rank(w) != 1)
-        note(w, crun_barrier(w, NULL));
+        note_rank(w, crun_barrier(w, NULL));
     pthread_barrier_wait(end);
     if (crun_rank(w) == 1)
-        note(w, crun_barrier(w, NULL));
+        note_rank(w, crun_barrier(w, NULL));
 }
 
 START_TEST(who_does_not_come_is_named_when_the_deadline_passes)
@@ -225,7 +225,7 @@ static void leave_early(crun_world *w, void *arg)
 {
     (void)arg;
     if (crun_rank(w) == 0)
-        note(w, crun_barrier(w, NULL));
+        note_rank(w, crun_barrier(w, NULL));
 }
 
 START_TEST(who_has_left_is_lost)
@@ -246,7 +246,7 @@ static void abort_while_others_wait(crun_world *w, void *arg)
         else
             crun_abort(w, "the data is gone");
     }
-    note(w, crun_barrier(w, NULL));
+    note_rank(w, crun_barrier(w, NULL));
 }
 
 START_TEST(an_abort_ends_the_others_wait)

@@ -76,7 +76,7 @@ static void expect_words(const struct team_member *m, const char *words)
 }
 
 /* Rank 2 calls something else than all others. */
-static void mismatch(struct team_member *m)
+static void call_unlike_others(struct team_member *m)
 {
     static const struct op calls[] = {
         { .kind = OP_ALL_REDUCE, .type = CRUN_F32, .op = CRUN_MAX, .count = 100 },
@@ -116,7 +116,7 @@ START_TEST(different_calls_are_told_apart_without_a_hang)
     int which = _i;
 
     team_run(&(struct team_plan){
-        .calls = &backend_tcp, .size = 3, .body = mismatch, .arg = &which });
+        .calls = &backend_tcp, .size = 3, .body = call_unlike_others, .arg = &which });
 }
 END_TEST
 
