@@ -274,6 +274,7 @@ static const struct {
     { "and is stopped at once when it is over", "XdyeES", "0wP" },
     { "a failed group is stopped while others run", "XdSyeE", "0twP" },
     { "a worker that was told to end has not failed", "SXdYeE", "twP" },
+    { "a stop asks for nothing while a stream is open", "xydS", "t" },
     { "a stop while the sweep runs waits for its answer", "XdYeSE", "01wtP" },
     { "no grace: all are killed", "KxdyeE", "kwP" },
     { "killed once", "KKSxdyeE", "kwP" },
