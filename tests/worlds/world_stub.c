@@ -26,7 +26,7 @@ bool world_is_one_memory(const crun_world *w)
     return w != NULL;
 }
 
-uint64_t world_beside_us(crun_world *w)
+uint64_t world_overlap_us(crun_world *w)
 {
     return w->launches; /* a microsecond each */
 }

@@ -68,7 +68,7 @@ struct ddp_step_times {
 };
 
 struct ddp_times {
-    uint64_t overlap_before_us; /* world_beside_us() when the step began */
+    uint64_t overlap_before_us; /* world_overlap_us() when the step began */
     struct ddp_step_times last;
     double communication_s, exposed_s, skew_s; /* of crun_ddp_stats */
 };

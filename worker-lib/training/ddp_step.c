@@ -33,7 +33,7 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     ddp->step.launched = 0;
     ddp->step.status = CRUN_OK;
     pthread_mutex_unlock(&ddp->lock);
-    ddp->times.overlap_before_us = world_beside_us(ddp->world);
+    ddp->times.overlap_before_us = world_overlap_us(ddp->world);
     atomic_fetch_add(&ddp->step.number, 1);
     atomic_store(&ddp->step.sync, sync);
     atomic_store(&ddp->step.open, true);
@@ -169,7 +169,7 @@ static int32_t microseconds_to_word(double us)
 
 void ddp_has_waited(crun_ddp *ddp, double since)
 {
-    uint64_t overlap_us = world_beside_us(ddp->world) - ddp->times.overlap_before_us;
+    uint64_t overlap_us = world_overlap_us(ddp->world) - ddp->times.overlap_before_us;
 
     ddp->times.last.waited_us = microseconds_to_word(ddp->times.last.waited_us +
                                                      1e6 * (ddp_seconds() - since));

@@ -257,7 +257,7 @@ void *world_queue(const crun_world *w)
     return w->backend->stream;
 }
 
-uint64_t world_beside_us(crun_world *w)
+uint64_t world_overlap_us(crun_world *w)
 {
     return engine_overlap_us(w->engine);
 }

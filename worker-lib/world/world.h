@@ -14,7 +14,7 @@ crun_status world_call(crun_world *w, struct op op, crun_work **work);
 bool world_is_one_memory(const crun_world *w);
 
 /* Microseconds in collectives that ran beside the program, so far. */
-uint64_t world_beside_us(crun_world *w);
+uint64_t world_overlap_us(crun_world *w);
 
 /* Where crun_alloc has its memory (NULL: on a GPU that this build has no kernels for),
  * and the stream of crun_set_stream. */

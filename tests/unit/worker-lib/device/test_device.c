@@ -4,8 +4,11 @@
 #include "worker-lib/device/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/worlds/check_main.h"
+#include "worker-lib/device/gpu_calls.h"
+#include "worker-lib/numeric/reduce.h"
 
 /*
  * What a GPU does with arrays, against the host's plain loops: the same bits, but for
@@ -238,6 +241,29 @@ START_TEST(narrowing_has_the_same_bits)
 }
 END_TEST
 
+/* Every half but infinities and what is no number. */
+START_TEST(divisions_have_the_same_bits)
+{
+    const struct gpu_calls *gpu = device_gpu() ? gpu_calls_cuda() : NULL;
+    crun_dtype type = types[_i];
+    struct both b = make(65536 * sizeof(uint16_t));
+    unsigned exponent = type == CRUN_F16 ? 0x7c00 : 0x7f80;
+    uint16_t *half = b.host;
+    const void *in[] = { b.host };
+
+    for (unsigned bits = 0; bits < 65536; bits++)
+        half[bits] = (bits & exponent) == exponent ? 0 : (uint16_t)bits;
+    send(&b);
+    reduce(b.host, in, 1, 65536, type, CRUN_MEAN, 3);
+    if (gpu)
+        ck_assert_int_eq(gpu->divide(b.there, 65536, type, 3, NULL), GPU_OK);
+    else
+        memcpy(b.there, b.host, b.bytes);
+    expect_same(&b, "the third");
+    drop(&b);
+}
+END_TEST
+
 START_TEST(notes_keep_the_moment)
 {
     int32_t *word;
@@ -271,6 +297,7 @@ int main(void)
     tcase_add_loop_test(t, prepare_is_the_same_everywhere, 0, 8);
     tcase_add_loop_test(t, squares_add_up, 0, TYPES);
     tcase_add_loop_test(t, narrowing_has_the_same_bits, 0, 2);
+    tcase_add_loop_test(t, divisions_have_the_same_bits, 1, 3);
     tcase_add_test(t, notes_keep_the_moment);
     suite_add_tcase(suite, t);
     return check_main(suite);
