@@ -68,7 +68,7 @@ crun_status crun_wait(crun_work *work)
 
     work->launch->waited = true;
     free(work);
-    return s == CRUN_OK ? s : fail(s, "rank 1 is gone");
+    return s == CRUN_OK ? s : status_fail(s, "rank 1 is gone");
 }
 
 static double load_element(const void *from, size_t i, crun_dtype t)
@@ -155,7 +155,7 @@ static crun_status launch_together(crun_world *w, struct stub_launch l, void *ou
     free(result);
     rank_threads_sync();
     if (!work)
-        return fails ? fail(CRUN_PEER_LOST, "rank 1 is gone") : CRUN_OK;
+        return fails ? status_fail(CRUN_PEER_LOST, "rank 1 is gone") : CRUN_OK;
     *work = malloc(sizeof(**work));
     **work = (struct crun_work){ kept, fails ? CRUN_PEER_LOST : CRUN_OK };
     return CRUN_OK;

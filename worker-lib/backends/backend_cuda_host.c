@@ -19,7 +19,7 @@
 #define SLOTS 2
 #define DEVICES_MAX 1024
 
-struct slot {
+struct cuda_slot {
     char *in, *out; /* pinned; of the inner backend */
     struct gpu_event *come;
 };
@@ -30,10 +30,10 @@ struct cuda_host {
     struct backend *inner;
     const struct gpu_calls *gpu;
     struct gpu_stream *copying;
-    struct slot slot[SLOTS];
+    struct cuda_slot slot[SLOTS];
 };
 
-static struct cuda_host *host_of(struct backend *b)
+static struct cuda_host *cuda_host_of(struct backend *b)
 {
     return (struct cuda_host *)(void *)b;
 }
@@ -49,9 +49,9 @@ static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
 
 /* One for each operation that is called for and has not begun: made when it is asked
  * for, which is cheap, and gone when it has been waited for. */
-static crun_status mark(struct backend *b, struct op *op, struct err *e)
+static crun_status mark_cuda_host(struct backend *b, struct op *op, struct err *e)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
     struct gpu_event *event;
     crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
                               e);
@@ -101,14 +101,15 @@ static struct parts parts_of(const struct cuda_host *h, enum op_kind kind)
 }
 
 /* What is to be done, and one chunk of it. */
-struct job {
+struct chunked_op {
     const struct op *op;
     struct parts parts;
     size_t element, most; /* elements of a part in a chunk */
 };
 
-static crun_status bring(struct cuda_host *h, const struct job *j, size_t at, size_t n,
-                         struct slot *slot, struct err *e)
+static crun_status fetch_chunk(struct cuda_host *h, const struct chunked_op *j,
+                               size_t at, size_t n, struct cuda_slot *slot,
+                               struct err *e)
 {
     const char *from = j->op->in;
     int code = GPU_OK;
@@ -122,8 +123,8 @@ static crun_status bring(struct cuda_host *h, const struct job *j, size_t at, si
     return check_gpu(h, code, "cudaMemcpy", e);
 }
 
-static crun_status take_back(struct cuda_host *h, const struct job *j, size_t at,
-                             size_t n, const char *from, struct err *e)
+static crun_status return_chunk(struct cuda_host *h, const struct chunked_op *j,
+                                size_t at, size_t n, const char *from, struct err *e)
 {
     char *to = j->op->out;
     int code = GPU_OK;
@@ -134,8 +135,8 @@ static crun_status take_back(struct cuda_host *h, const struct job *j, size_t at
     return check_gpu(h, code, "cudaMemcpy", e);
 }
 
-static crun_status work_on(struct cuda_host *h, const struct job *j, size_t n,
-                           struct slot *slot, struct err *e)
+static crun_status run_chunk(struct cuda_host *h, const struct chunked_op *j, size_t n,
+                             struct cuda_slot *slot, struct err *e)
 {
     bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
     struct op op = *j->op;
@@ -148,24 +149,25 @@ static crun_status work_on(struct cuda_host *h, const struct job *j, size_t n,
     return s == CRUN_OK ? h->inner->calls->run(h->inner, &op, e) : s;
 }
 
-static crun_status run_chunks(struct cuda_host *h, const struct job *j, struct err *e)
+static crun_status run_chunks(struct cuda_host *h, const struct chunked_op *j,
+                              struct err *e)
 {
     size_t count = j->op->count, most = j->most;
-    crun_status s = bring(h, j, 0, count < most ? count : most, &h->slot[0], e);
+    crun_status s = fetch_chunk(h, j, 0, count < most ? count : most, &h->slot[0], e);
     bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
     unsigned turn = 0;
 
     for (size_t at = 0; s == CRUN_OK && at < count; at += most, turn = !turn) {
-        struct slot *slot = &h->slot[turn];
+        struct cuda_slot *slot = &h->slot[turn];
         size_t n = count - at < most ? count - at : most, next = at + n;
 
         if (next < count)
-            s = bring(h, j, next, count - next < most ? count - next : most,
-                      &h->slot[!turn], e);
+            s = fetch_chunk(h, j, next, count - next < most ? count - next : most,
+                            &h->slot[!turn], e);
         if (s == CRUN_OK)
-            s = work_on(h, j, n, slot, e);
+            s = run_chunk(h, j, n, slot, e);
         if (s == CRUN_OK)
-            s = take_back(h, j, at, n, in_place ? slot->in : slot->out, e);
+            s = return_chunk(h, j, at, n, in_place ? slot->in : slot->out, e);
     }
     if (s == CRUN_OK)
         s = check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e);
@@ -179,13 +181,13 @@ static bool is_on_device(const struct cuda_host *h, const void *memory)
     return memory && h->gpu->on_device(memory, &device) == GPU_OK && device;
 }
 
-static crun_status run_host(struct backend *b, const struct op *op, struct err *e)
+static crun_status run_cuda_host(struct backend *b, const struct op *op, struct err *e)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
     struct parts parts = parts_of(h, op->kind);
     unsigned widest = parts.in > parts.out ? parts.in : parts.out;
     size_t element = crun_dtype_size(op->type);
-    struct job j = { op, parts, element, CHUNK_BYTES / element / widest };
+    struct chunked_op j = { op, parts, element, CHUNK_BYTES / element / widest };
     crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
                               e);
     bool there = op->count > 0 && (is_on_device(h, op->in) || is_on_device(h, op->out));
@@ -202,10 +204,10 @@ static crun_status run_host(struct backend *b, const struct op *op, struct err *
 /* -- memory -------------------------------------------------------------------------
  */
 
-static crun_status alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
-                         void **memory, struct err *e)
+static crun_status alloc_cuda_host(struct backend *b, size_t bytes,
+                                   uint64_t deadline_ms, void **memory, struct err *e)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
     size_t whole = bytes ? bytes : 1;
     crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
                               e);
@@ -219,9 +221,9 @@ static crun_status alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
                         : s;
 }
 
-static bool release(struct backend *b, void *memory)
+static bool free_cuda_host(struct backend *b, void *memory)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
 
     if (!is_on_device(h, memory))
         return false;
@@ -230,8 +232,8 @@ static bool release(struct backend *b, void *memory)
 }
 
 /* Shared with the ranks of this node, so that the inner backend needs no copy. */
-static crun_status pin(struct cuda_host *h, char **memory, uint64_t deadline_ms,
-                       struct err *e)
+static crun_status pin_slot(struct cuda_host *h, char **memory, uint64_t deadline_ms,
+                            struct err *e)
 {
     const struct backend_calls *inner = h->inner->calls;
     size_t bytes = CHUNK_BYTES + (size_t)h->team.size * 64;
@@ -250,7 +252,7 @@ static crun_status pin(struct cuda_host *h, char **memory, uint64_t deadline_ms,
     return s;
 }
 
-static void unpin(struct cuda_host *h, char *memory)
+static void unpin_slot(struct cuda_host *h, char *memory)
 {
     if (!memory)
         return;
@@ -262,20 +264,20 @@ static void unpin(struct cuda_host *h, char *memory)
 /* -- life ---------------------------------------------------------------------------
  */
 
-static void abort_inner(struct backend *b)
+static void abort_cuda_host(struct backend *b)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
 
     h->inner->calls->abort(h->inner);
 }
 
-static void close_all(struct backend *b)
+static void close_cuda_host(struct backend *b)
 {
-    struct cuda_host *h = host_of(b);
+    struct cuda_host *h = cuda_host_of(b);
 
     for (unsigned i = 0; i < SLOTS && h->inner; i++) {
-        unpin(h, h->slot[i].in);
-        unpin(h, h->slot[i].out);
+        unpin_slot(h, h->slot[i].in);
+        unpin_slot(h, h->slot[i].out);
         if (h->slot[i].come)
             (void)h->gpu->event_destroy(h->slot[i].come);
     }
@@ -287,7 +289,7 @@ static void close_all(struct backend *b)
 }
 
 /* Its own, if there are as many as ranks; else they share. */
-static crun_status choose(struct cuda_host *h, struct err *e)
+static crun_status choose_device(struct cuda_host *h, struct err *e)
 {
     const char *asked = h->team.device, *variable = getenv("CRUN_DEVICE");
     int count = 0;
@@ -321,9 +323,9 @@ static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct 
                               "cudaStreamCreate", e);
 
     for (unsigned i = 0; i < SLOTS && s == CRUN_OK; i++) {
-        s = pin(h, &h->slot[i].in, deadline_ms, e);
+        s = pin_slot(h, &h->slot[i].in, deadline_ms, e);
         if (s == CRUN_OK)
-            s = pin(h, &h->slot[i].out, deadline_ms, e);
+            s = pin_slot(h, &h->slot[i].out, deadline_ms, e);
         if (s == CRUN_OK)
             s = check_gpu(h, h->gpu->event_create_untimed(&h->slot[i].come),
                           "cudaEventCreate", e);
@@ -331,8 +333,8 @@ static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct 
     return s;
 }
 
-static crun_status open_host(struct backend **b, const struct team *team,
-                             uint64_t deadline_ms, struct err *e)
+static crun_status open_cuda_host(struct backend **b, const struct team *team,
+                                  uint64_t deadline_ms, struct err *e)
 {
     struct cuda_host *h = calloc(1, sizeof(*h));
     crun_status s;
@@ -345,7 +347,7 @@ static crun_status open_host(struct backend **b, const struct team *team,
     h->backend.has_device = true;
     h->gpu = gpu_calls_cuda();
     h->team = *team;
-    s = choose(h, e);
+    s = choose_device(h, e);
     if (s == CRUN_OK)
         s = backend_for_hosts(team)->open(&h->inner, team, deadline_ms, e);
     if (s == CRUN_OK)
@@ -353,17 +355,17 @@ static crun_status open_host(struct backend **b, const struct team *team,
     if (s == CRUN_OK)
         *b = &h->backend;
     else
-        close_all(&h->backend);
+        close_cuda_host(&h->backend);
     return s;
 }
 
 const struct backend_calls backend_cuda_host = {
     .name = "cuda-host",
-    .open = open_host,
-    .run = run_host,
-    .abort = abort_inner,
-    .alloc = alloc,
-    .free = release,
-    .close = close_all,
-    .mark = mark,
+    .open = open_cuda_host,
+    .run = run_cuda_host,
+    .abort = abort_cuda_host,
+    .alloc = alloc_cuda_host,
+    .free = free_cuda_host,
+    .close = close_cuda_host,
+    .mark = mark_cuda_host,
 };

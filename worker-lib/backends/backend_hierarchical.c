@@ -10,7 +10,7 @@
 /* -- who is where -------------------------------------------------------------------
  */
 
-static unsigned *numbers(unsigned count)
+static unsigned *alloc_numbers(unsigned count)
 {
     return calloc(count, sizeof(unsigned));
 }
@@ -33,7 +33,7 @@ static void find_places(struct hierarchical *n, unsigned *on_node)
     n->local_size = on_node[n->node];
 }
 
-static void look_around(struct hierarchical *n, const unsigned *on_node)
+static void map_partners(struct hierarchical *n, const unsigned *on_node)
 {
     unsigned partner;
 
@@ -50,21 +50,21 @@ static void look_around(struct hierarchical *n, const unsigned *on_node)
     n->across_size = n->local_rank == partner ? n->node_count : 0;
 }
 
-static bool draw_map(struct hierarchical *n)
+static bool map_nodes(struct hierarchical *n)
 {
-    unsigned size = n->team.size, *on_node = numbers(size);
+    unsigned size = n->team.size, *on_node = alloc_numbers(size);
 
-    n->place = numbers(size);
-    n->local_world_rank = numbers(size);
-    n->local_node = numbers(size);
-    n->across = numbers(size);
+    n->place = alloc_numbers(size);
+    n->local_world_rank = alloc_numbers(size);
+    n->local_node = alloc_numbers(size);
+    n->across = alloc_numbers(size);
     if (!on_node || !n->place || !n->local_world_rank || !n->local_node || !n->across) {
         free(on_node);
         return false;
     }
     n->node = n->team.node[n->team.rank];
     find_places(n, on_node);
-    look_around(n, on_node);
+    map_partners(n, on_node);
     free(on_node);
     return true;
 }
@@ -124,7 +124,7 @@ static crun_status open_nodes(struct backend **b, const struct team *team,
     n->team = *team;
     if (asprintf(&n->prefix, "%snode/%u/", team->prefix, team->node[team->rank]) < 0)
         n->prefix = NULL;
-    if (n->prefix && draw_map(n))
+    if (n->prefix && map_nodes(n))
         s = open_both(n, deadline_ms, e);
     if (s == CRUN_OK)
         *b = &n->base;

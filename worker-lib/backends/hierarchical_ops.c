@@ -12,35 +12,36 @@
 #define ALIGNMENT 64
 #define WIDE_COUNT (1u << 20) /* halves that are made f32 at a time */
 
-static size_t bytes_of(const struct op *op, size_t count)
+static size_t op_bytes(const struct op *op, size_t count)
 {
     return count * crun_dtype_size(op->type);
 }
 
-static const uint8_t *in_at(const struct op *op, size_t element)
+static const uint8_t *op_in_at(const struct op *op, size_t element)
 {
-    return (const uint8_t *)op->in + bytes_of(op, element);
+    return (const uint8_t *)op->in + op_bytes(op, element);
 }
 
-static uint8_t *out_at(const struct op *op, size_t element)
+static uint8_t *op_out_at(const struct op *op, size_t element)
 {
-    return (uint8_t *)op->out + bytes_of(op, element);
+    return (uint8_t *)op->out + op_bytes(op, element);
 }
 
 /* -- the two backends ---------------------------------------------------------------
  */
 
 /* For whom was waited on this node: perhaps it waits for another node. */
-static crun_status settle(struct hierarchical *n, const struct op *op, crun_status s,
-                          struct err *e)
+static crun_status settle_local(struct hierarchical *n, const struct op *op,
+                                crun_status s, struct err *e)
 {
-    struct wait_chain b = { .store = n->team.store,
-                            .prefix = n->team.prefix,
-                            .rank = n->team.world_rank[n->team.rank] };
+    struct wait_chain chain = { .store = n->team.store,
+                                .prefix = n->team.prefix,
+                                .rank = n->team.world_rank[n->team.rank] };
 
     if (s != CRUN_TIMEOUT || e->code != ERROR_LATE_RANK)
         return s;
-    return wait_chain_settle(&b, e->rank, op->timeout_ms, false, n->team.aborted, e);
+    return wait_chain_settle(&chain, e->rank, op->timeout_ms, false, n->team.aborted,
+                             e);
 }
 
 static crun_status run_local(struct hierarchical *n, const struct op *op,
@@ -57,7 +58,7 @@ static crun_status run_local(struct hierarchical *n, const struct op *op,
     o.count = count;
     o.followed = false; /* by one among nodes, perhaps */
     o.sequence = ++n->local_sequence;
-    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
+    return settle_local(n, op, n->local_calls->run(n->local, &o, e), e);
 }
 
 static crun_status run_across(struct hierarchical *n, const struct op *op,
@@ -86,7 +87,7 @@ crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
     return n->all->calls->run(n->all, &o, e);
 }
 
-static bool reserve(struct hierarchical *n, size_t bytes)
+static bool reserve_scratch(struct hierarchical *n, size_t bytes)
 {
     uint8_t *scratch;
 
@@ -101,15 +102,15 @@ static bool reserve(struct hierarchical *n, size_t bytes)
     return true;
 }
 
-static crun_status no_memory(struct err *e)
+static crun_status fail_no_scratch(struct err *e)
 {
     err_set(e, "no memory for what comes from other nodes");
     return CRUN_NO_MEMORY;
 }
 
 /* Sums between ranks, and nowhere before, become a mean. */
-static void divide(const struct hierarchical *n, const struct op *op, void *sums,
-                   size_t count)
+static void divide_sums(const struct hierarchical *n, const struct op *op, void *sums,
+                        size_t count)
 {
     const void *in[1] = { sums };
 
@@ -123,7 +124,7 @@ static size_t slice_count(const struct hierarchical *n, const struct op *op)
 {
     size_t unit = ALIGNMENT / crun_dtype_size(op->type);
 
-    if (!n->even || bytes_of(op, op->count) <= SMALL_BYTES)
+    if (!n->even || op_bytes(op, op->count) <= SMALL_BYTES)
         return 0;
     return op->count / n->local_size / unit * unit;
 }
@@ -136,12 +137,12 @@ static crun_status reduce_whole(struct hierarchical *n, const struct op *op,
                                 size_t from, struct err *e)
 {
     size_t count = op->count - from;
-    uint8_t *out = out_at(op, from);
+    uint8_t *out = op_out_at(op, from);
     crun_status s;
 
     if (count == 0 && from > 0)
         return CRUN_OK;
-    s = run_local(n, op, OP_ALL_REDUCE, in_at(op, from), out, count, e);
+    s = run_local(n, op, OP_ALL_REDUCE, op_in_at(op, from), out, count, e);
     if (s == CRUN_OK)
         s = run_across(n, op, OP_ALL_REDUCE, out, out, count, e);
     if (s == CRUN_OK && !n->even) {
@@ -151,21 +152,21 @@ static crun_status reduce_whole(struct hierarchical *n, const struct op *op,
         s = run_local(n, &from_first, OP_BROADCAST, out, out, count, e);
     }
     if (s == CRUN_OK)
-        divide(n, op, out, count);
+        divide_sums(n, op, out, count);
     return s;
 }
 
 static crun_status reduce_slices(struct hierarchical *n, const struct op *op,
                                  size_t slice, struct err *e)
 {
-    uint8_t *own = out_at(op, slice * n->local_rank);
+    uint8_t *own = op_out_at(op, slice * n->local_rank);
     crun_status s = run_local(n, op, OP_REDUCE_SCATTER, op->in, own, slice, e);
 
     if (s == CRUN_OK)
         s = run_across(n, op, OP_ALL_REDUCE, own, own, slice, e);
     if (s != CRUN_OK)
         return s;
-    divide(n, op, own, slice);
+    divide_sums(n, op, own, slice);
     return run_local(n, op, OP_ALL_GATHER, own, op->out, slice, e);
 }
 
@@ -179,8 +180,8 @@ static crun_status reduce_all(struct hierarchical *n, const struct op *op,
 }
 
 /* Rounded once: what goes between ranks is f32. */
-static crun_status reduce_halves(struct hierarchical *n, const struct op *op,
-                                 struct err *e)
+static crun_status all_reduce_halves(struct hierarchical *n, const struct op *op,
+                                     struct err *e)
 {
     crun_status s = CRUN_OK;
     size_t done = 0;
@@ -201,10 +202,10 @@ static crun_status reduce_halves(struct hierarchical *n, const struct op *op,
         o.count = left < WIDE_COUNT ? left : WIDE_COUNT;
         o.type = CRUN_F32;
         o.in = o.out = n->wide;
-        reduce_widen(n->wide, in_at(op, done), o.count, op->type);
+        reduce_widen(n->wide, op_in_at(op, done), o.count, op->type);
         s = reduce_all(n, &o, e);
         if (s == CRUN_OK)
-            reduce_narrow(out_at(op, done), n->wide, o.count, op->type);
+            reduce_narrow(op_out_at(op, done), n->wide, o.count, op->type);
         done += o.count;
     } while (s == CRUN_OK && done < op->count);
     return s;
@@ -219,7 +220,7 @@ static bool is_rounded(const struct op *op)
 crun_status hierarchical_all_reduce(struct hierarchical *n, const struct op *op,
                                     struct err *e)
 {
-    return is_rounded(op) ? reduce_halves(n, op, e) : reduce_all(n, op, e);
+    return is_rounded(op) ? all_reduce_halves(n, op, e) : reduce_all(n, op, e);
 }
 
 /* -- the others ---------------------------------------------------------------------
@@ -230,7 +231,7 @@ static crun_status spread_slices(struct hierarchical *n, const struct op *op,
                                  const struct op *from_node, size_t slice, bool have_it,
                                  struct err *e)
 {
-    uint8_t *own = out_at(op, slice * n->local_rank);
+    uint8_t *own = op_out_at(op, slice * n->local_rank);
     crun_status s = run_across(n, from_node, OP_BROADCAST, own, own, slice, e);
 
     if (s != CRUN_OK || have_it)
@@ -245,7 +246,7 @@ crun_status hierarchical_broadcast(struct hierarchical *n, const struct op *op,
     bool have_it = n->team.node[root] == n->node;
     size_t slice = slice_count(n, op), cut = slice * n->local_size;
     struct op local = *op, from_node = *op;
-    uint8_t *rest = out_at(op, cut);
+    uint8_t *rest = op_out_at(op, cut);
     crun_status s = CRUN_OK;
 
     local.peer = have_it ? (int)n->place[root] : 0;
@@ -265,38 +266,38 @@ crun_status hierarchical_broadcast(struct hierarchical *n, const struct op *op,
 crun_status hierarchical_reduce_scatter(struct hierarchical *n, const struct op *op,
                                         struct err *e)
 {
-    size_t part = bytes_of(op, op->count);
+    size_t part = op_bytes(op, op->count);
     crun_status s = CRUN_OK;
 
     if (!n->in_order || is_rounded(op))
         return hierarchical_flat(n, op, e);
-    if (!reserve(n, part * n->node_count + 1))
-        return no_memory(e);
+    if (!reserve_scratch(n, part * n->node_count + 1))
+        return fail_no_scratch(e);
     for (unsigned node = 0; node < n->node_count && s == CRUN_OK; node++)
         s = run_local(n, op, OP_REDUCE_SCATTER,
-                      in_at(op, op->count * n->local_size * node),
+                      op_in_at(op, op->count * n->local_size * node),
                       n->scratch + part * node, op->count, e);
     if (s == CRUN_OK)
         s = run_across(n, op, OP_REDUCE_SCATTER, n->scratch, op->out, op->count, e);
     if (s == CRUN_OK)
-        divide(n, op, op->out, op->count);
+        divide_sums(n, op, op->out, op->count);
     return s;
 }
 
 crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
                                     struct err *e)
 {
-    size_t part = bytes_of(op, op->count);
+    size_t part = op_bytes(op, op->count);
     crun_status s;
 
     if (!n->in_order)
         return hierarchical_flat(n, op, e);
-    if (!reserve(n, part * n->node_count + 1))
-        return no_memory(e);
+    if (!reserve_scratch(n, part * n->node_count + 1))
+        return fail_no_scratch(e);
     s = run_across(n, op, OP_ALL_GATHER, op->in, n->scratch, op->count, e);
     for (unsigned node = 0; node < n->node_count && s == CRUN_OK; node++)
         s = run_local(n, op, OP_ALL_GATHER, n->scratch + part * node,
-                      out_at(op, op->count * n->local_size * node), op->count, e);
+                      op_out_at(op, op->count * n->local_size * node), op->count, e);
     return s;
 }
 
@@ -321,5 +322,5 @@ crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
     if (n->team.node[op->peer] != n->node)
         return n->all->calls->run(n->all, op, e);
     o.peer = (int)n->place[op->peer];
-    return settle(n, op, n->local_calls->run(n->local, &o, e), e);
+    return settle_local(n, op, n->local_calls->run(n->local, &o, e), e);
 }

@@ -104,7 +104,7 @@ static crun_status claim_directory(crun_world *world, const char *directory,
     crun_status status;
 
     if (!*directory || strlen(directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
-        return fail(CRUN_BAD_ARGUMENT, "checkpoints need a directory");
+        return status_fail(CRUN_BAD_ARGUMENT, "checkpoints need a directory");
     if (crun_rank(world) == 0)
         claim.status = (int32_t)checkpoint_dir_claim(directory, &claim.generation,
                                                      &claim.error);
@@ -112,8 +112,9 @@ static crun_status claim_directory(crun_world *world, const char *directory,
     if (status != CRUN_OK)
         return status;
     *generation = claim.generation;
-    return claim.status == CRUN_OK ? CRUN_OK
-                                   : fail_with((crun_status)claim.status, &claim.error);
+    return claim.status == CRUN_OK
+               ? CRUN_OK
+               : status_fail_with((crun_status)claim.status, &claim.error);
 }
 
 crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
@@ -129,7 +130,7 @@ crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *wo
         return status;
     *checkpoints = checkpoints_make(world, options);
     if (!*checkpoints)
-        return fail(CRUN_NO_MEMORY, "no memory for checkpoints");
+        return status_fail(CRUN_NO_MEMORY, "no memory for checkpoints");
     (*checkpoints)->generation = generation;
     return CRUN_OK;
 }
@@ -137,8 +138,8 @@ crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *wo
 static crun_status need_directory(const struct crun_checkpoints *c, const char *call)
 {
     return *c->directory ? CRUN_OK
-                         : fail(CRUN_BAD_ARGUMENT,
-                                "%s: these checkpoints have no directory", call);
+                         : status_fail(CRUN_BAD_ARGUMENT,
+                                       "%s: these checkpoints have no directory", call);
 }
 
 /* -- saving ---------------------------------------------------------------- */
@@ -187,7 +188,7 @@ static crun_status wait_until_idle(struct crun_checkpoints *c)
     pthread_mutex_lock(&c->lock);
     while (c->copy)
         pthread_cond_wait(&c->changed, &c->lock);
-    status = fail_with(c->status, &c->error);
+    status = status_fail_with(c->status, &c->error);
     pthread_mutex_unlock(&c->lock);
     return status;
 }
@@ -231,7 +232,8 @@ static crun_status hand_to_writer(struct crun_checkpoints *c,
 {
     if (!ensure_writer(c)) {
         checkpoint_copy_free(copy);
-        return fail(CRUN_SYSTEM, "cannot start the thread that writes checkpoints");
+        return status_fail(CRUN_SYSTEM,
+                           "cannot start the thread that writes checkpoints");
     }
     pthread_mutex_lock(&c->lock);
     c->set = (struct checkpoint_set){
@@ -253,18 +255,21 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
 
         if (!key || !*key || strlen(key) >= EXTRA_KEY_MAX ||
             !text_is_utf8(key, strlen(key)))
-            return fail(CRUN_BAD_ARGUMENT,
-                        "crun_checkpoint_save: the key of an extra is text of 1 to %d "
-                        "bytes in UTF-8",
-                        EXTRA_KEY_MAX - 1);
+            return status_fail(
+                CRUN_BAD_ARGUMENT,
+                "crun_checkpoint_save: the key of an extra is text of 1 to %d "
+                "bytes in UTF-8",
+                EXTRA_KEY_MAX - 1);
         if (!text_is_utf8(extra[i].value,
                           strnlen(extra[i].value, sizeof(extra[i].value))))
-            return fail(CRUN_BAD_ARGUMENT,
-                        "crun_checkpoint_save: extra \"%s\" is not in UTF-8", key);
+            return status_fail(CRUN_BAD_ARGUMENT,
+                               "crun_checkpoint_save: extra \"%s\" is not in UTF-8",
+                               key);
         for (size_t k = 0; k < i; k++)
             if (strcmp(extra[k].key, key) == 0)
-                return fail(CRUN_BAD_ARGUMENT,
-                            "crun_checkpoint_save: two extras are called \"%s\"", key);
+                return status_fail(CRUN_BAD_ARGUMENT,
+                                   "crun_checkpoint_save: two extras are called \"%s\"",
+                                   key);
     }
     return CRUN_OK;
 }
@@ -300,7 +305,7 @@ static crun_status save_own_part(struct crun_checkpoints *c,
     copy = checkpoint_copy_take(facts, extra, extras, all->part, all->count,
                                 crun_rank(c->world) == 0);
     if (!copy)
-        return fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
+        return status_fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
     status = hand_to_writer(c, copy, facts->step);
     if (status != CRUN_OK)
         return status;
@@ -318,7 +323,7 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
     if (status != CRUN_OK)
         return status;
     if (!gather_parts(ddp, optim, &all))
-        return fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
+        return status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = prepare_save(c, &all, ddp, optim, extra, extras);
     if (status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded))
         status = save_own_part(c, &facts, &all, extra, extras);
@@ -437,7 +442,7 @@ static crun_status broadcast_parts(crun_world *world, const struct all_parts *al
     crun_status status = CRUN_OK;
 
     if (!chunk)
-        return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+        return status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     for (unsigned i = 0; status == CRUN_OK && i < all->count; i++)
         status = broadcast_part(world, &all->part[i], s, chunk);
     free(chunk);
@@ -478,7 +483,7 @@ static crun_status load_and_broadcast(struct crun_checkpoints *c,
     }
     status = broadcast_bytes(c->world, v, sizeof(*v));
     if (status == CRUN_OK)
-        status = fail_with((crun_status)v->status, &v->error);
+        status = status_fail_with((crun_status)v->status, &v->error);
     for (size_t i = 0; status == CRUN_OK && i < l->extras; i++)
         status = broadcast_bytes(c->world, l->extra[i].value,
                                  sizeof(l->extra[i].value));
@@ -505,7 +510,7 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
     if (status != CRUN_OK)
         return status;
     if (!gather_parts(ddp, optim, &all))
-        return fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+        return status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     status = load_and_broadcast(c, &all, &l);
     if (status == CRUN_OK)
         status = ddp_state_put(ddp);

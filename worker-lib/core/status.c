@@ -41,7 +41,7 @@ const char *crun_version(void)
     return CRUN_VERSION;
 }
 
-crun_status fail(crun_status s, const char *format, ...)
+crun_status status_fail(crun_status s, const char *format, ...)
 {
     char text[sizeof(last_error)];
     va_list args;
@@ -53,7 +53,7 @@ crun_status fail(crun_status s, const char *format, ...)
     return s;
 }
 
-crun_status fail_with(crun_status s, const struct err *e)
+crun_status status_fail_with(crun_status s, const struct err *e)
 {
     if (s != CRUN_OK)
         text_printable(e->text, last_error, sizeof(last_error));

@@ -22,7 +22,7 @@ static crun_status cpu_alloc(size_t bytes, void **memory)
 
     *memory = whole < bytes ? NULL : aligned_alloc(ALIGN, whole ? whole : ALIGN);
     if (!*memory)
-        return fail(CRUN_NO_MEMORY, "no memory for %zu bytes", bytes);
+        return status_fail(CRUN_NO_MEMORY, "no memory for %zu bytes", bytes);
     memset(*memory, 0, whole);
     return CRUN_OK;
 }
@@ -124,7 +124,7 @@ static crun_status cpu_narrow(void *queue, uint16_t *to, const float *from,
 }
 
 /* What a pass over a range needs. */
-struct pass {
+struct cpu_pass {
     const struct optim_control *control;
     enum optim_rule rule;
     const struct step_arrays *a;
@@ -132,7 +132,7 @@ struct pass {
 
 static void step_block(void *arg, size_t at, const float *g, size_t count)
 {
-    const struct pass *pass = arg;
+    const struct cpu_pass *pass = arg;
     const struct step_arrays *a = pass->a;
 
     if (pass->rule == RULE_ADAM)
@@ -150,7 +150,7 @@ static crun_status cpu_step(void *queue, const struct optim_control *c,
                             enum optim_rule rule, const struct step_arrays *a,
                             size_t count)
 {
-    struct pass pass = { c, rule, a };
+    struct cpu_pass pass = { c, rule, a };
 
     (void)queue;
     if (!c->skip)

@@ -11,7 +11,7 @@ struct device_note {
 };
 
 /* Never NULL where it is used: device_gpu looks first. */
-static const struct gpu_calls *cuda(void)
+static const struct gpu_calls *cuda_calls(void)
 {
     return gpu_calls_cuda();
 }
@@ -22,49 +22,50 @@ static crun_status check_code(int code, const char *what)
 
     if (code == GPU_OK)
         return CRUN_OK;
-    return fail_with(gpu_calls_failed(cuda(), what, code, &e), &e);
+    return status_fail_with(gpu_calls_failed(cuda_calls(), what, code, &e), &e);
 }
 
 /* -- memory -------------------------------------------------------------------------
  */
 
-static crun_status gpu_alloc(size_t bytes, void **memory)
+static crun_status gpu_device_alloc(size_t bytes, void **memory)
 {
-    crun_status s = check_code(cuda()->alloc(memory, bytes ? bytes : 1), "cudaMalloc");
+    crun_status s = check_code(cuda_calls()->alloc(memory, bytes ? bytes : 1),
+                               "cudaMalloc");
 
     if (s == CRUN_OK)
-        s = check_code(cuda()->zero(*memory, bytes, NULL), "cudaMemset");
-    return s == CRUN_OK ? check_code(cuda()->stream_sync(NULL), "cudaMemset") : s;
+        s = check_code(cuda_calls()->zero(*memory, bytes, NULL), "cudaMemset");
+    return s == CRUN_OK ? check_code(cuda_calls()->stream_sync(NULL), "cudaMemset") : s;
 }
 
 static void gpu_free(void *memory)
 {
     if (memory)
-        (void)cuda()->free(memory);
+        (void)cuda_calls()->free(memory);
 }
 
 static crun_status gpu_zero(void *queue, void *to, size_t bytes)
 {
-    return check_code(cuda()->zero(to, bytes, queue), "cudaMemset");
+    return check_code(cuda_calls()->zero(to, bytes, queue), "cudaMemset");
 }
 
 static crun_status gpu_copy(void *queue, void *to, const void *from, size_t bytes)
 {
-    return check_code(cuda()->copy(to, from, bytes, queue), "cudaMemcpy");
+    return check_code(cuda_calls()->copy(to, from, bytes, queue), "cudaMemcpy");
 }
 
 /* The program's memory may be pinned, and then it is read when its turn comes. */
 static crun_status gpu_copy_and_wait(void *queue, void *to, const void *from,
                                      size_t bytes)
 {
-    int code = cuda()->copy(to, from, bytes, queue);
+    int code = cuda_calls()->copy(to, from, bytes, queue);
 
-    return check_code(code ? code : cuda()->stream_sync(queue), "cudaMemcpy");
+    return check_code(code ? code : cuda_calls()->stream_sync(queue), "cudaMemcpy");
 }
 
 static crun_status gpu_put_word(void *queue, int32_t *to, int32_t value)
 {
-    return check_code(cuda()->put_word(queue, to, value), "a kernel");
+    return check_code(cuda_calls()->put_word(queue, to, value), "a kernel");
 }
 
 /* -- notes --------------------------------------------------------------------------
@@ -75,9 +76,9 @@ static void gpu_free_note(struct device_note *n)
     if (!n)
         return;
     if (n->arrived)
-        (void)cuda()->event_destroy(n->arrived);
+        (void)cuda_calls()->event_destroy(n->arrived);
     if (n->bytes)
-        (void)cuda()->host_free(n->bytes);
+        (void)cuda_calls()->host_free(n->bytes);
     free(n);
 }
 
@@ -85,8 +86,8 @@ static struct device_note *gpu_make_note(void)
 {
     struct device_note *n = calloc(1, sizeof(*n));
 
-    if (n && (cuda()->host_alloc(&n->bytes, NOTE_BYTES) != GPU_OK ||
-              cuda()->event_create_untimed(&n->arrived) != GPU_OK)) {
+    if (n && (cuda_calls()->host_alloc(&n->bytes, NOTE_BYTES) != GPU_OK ||
+              cuda_calls()->event_create_untimed(&n->arrived) != GPU_OK)) {
         gpu_free_note(n);
         return NULL;
     }
@@ -96,15 +97,16 @@ static struct device_note *gpu_make_note(void)
 static crun_status gpu_write_note(void *queue, struct device_note *n, const void *from,
                                   size_t bytes)
 {
-    int code = cuda()->copy(n->bytes, from, bytes, queue);
+    int code = cuda_calls()->copy(n->bytes, from, bytes, queue);
 
-    return check_code(code ? code : cuda()->event_record(n->arrived, queue),
+    return check_code(code ? code : cuda_calls()->event_record(n->arrived, queue),
                       "cudaMemcpy");
 }
 
 static const void *gpu_read_note(struct device_note *n)
 {
-    return check_code(cuda()->event_sync(n->arrived), "cudaEventSynchronize") == CRUN_OK
+    return check_code(cuda_calls()->event_sync(n->arrived), "cudaEventSynchronize") ==
+                   CRUN_OK
                ? n->bytes
                : NULL;
 }
@@ -115,34 +117,35 @@ static const void *gpu_read_note(struct device_note *n)
 static crun_status gpu_squares(void *queue, struct squares_work *work, double *sum,
                                const void *g, size_t count, crun_dtype type)
 {
-    return check_code(cuda()->squares(queue, work, sum, g, count, type),
+    return check_code(cuda_calls()->squares(queue, work, sum, g, count, type),
                       "the gradient's norm");
 }
 
 static crun_status gpu_prepare(void *queue, struct optim_control *c,
                                const struct optim_request *r, const double *sums)
 {
-    return check_code(cuda()->prepare(queue, c, r, sums), "the optimizer's step");
+    return check_code(cuda_calls()->prepare(queue, c, r, sums), "the optimizer's step");
 }
 
 static crun_status gpu_step(void *queue, const struct optim_control *c,
                             enum optim_rule rule, const struct step_arrays *a,
                             size_t count)
 {
-    return check_code(cuda()->step(queue, c, rule, a, count), "the optimizer's step");
+    return check_code(cuda_calls()->step(queue, c, rule, a, count),
+                      "the optimizer's step");
 }
 
 static crun_status gpu_narrow(void *queue, uint16_t *to, const float *from,
                               size_t count, crun_dtype type)
 {
-    return check_code(cuda()->narrow(queue, to, from, count, type),
+    return check_code(cuda_calls()->narrow(queue, to, from, count, type),
                       "rounding to half precision");
 }
 
 static const struct device_ops ops = {
     .name = "cuda",
     .queued = true,
-    .alloc = gpu_alloc,
+    .alloc = gpu_device_alloc,
     .free = gpu_free,
     .zero = gpu_zero,
     .copy = gpu_copy,
@@ -163,5 +166,6 @@ const struct device_ops *device_gpu(void)
 {
     int count = 0;
 
-    return cuda() && cuda()->count(&count) == GPU_OK && count > 0 ? &ops : NULL;
+    return cuda_calls() && cuda_calls()->count(&count) == GPU_OK && count > 0 ? &ops
+                                                                              : NULL;
 }

@@ -14,7 +14,7 @@ extern "C" {
 #define V DEVICE_ELEMENTS /* elements of a thread at a time */
 
 /* The code of a launch. An error that was told is not told again. */
-static int launched(void)
+static int launch_code(void)
 {
     return cudaGetLastError();
 }
@@ -47,7 +47,7 @@ extern "C" int device_kernel_put_word(struct gpu_stream *stream, int32_t *to,
                                       int32_t value)
 {
     LAUNCH_ALONE(put_word_kernel, 1, 1, (cudaStream_t)stream, to, value);
-    return launched();
+    return launch_code();
 }
 
 /* -- numbers ------------------------------------------------------------------------
@@ -57,7 +57,7 @@ struct eight {
     float of[V];
 };
 
-static __device__ __forceinline__ eight load(const float *from)
+static __device__ __forceinline__ eight load_eight(const float *from)
 {
     eight x;
     float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
@@ -67,7 +67,7 @@ static __device__ __forceinline__ eight load(const float *from)
     return x;
 }
 
-static __device__ __forceinline__ void store(float *to, const eight &x)
+static __device__ __forceinline__ void store_eight(float *to, const eight &x)
 {
     float4 a, b;
 
@@ -77,13 +77,13 @@ static __device__ __forceinline__ void store(float *to, const eight &x)
     ((float4 *)to)[1] = b;
 }
 
-template <int type> static __device__ __forceinline__ float widen(uint32_t half)
+template <int type> static __device__ __forceinline__ float widen_half(uint32_t half)
 {
     return type == CRUN_F16 ? float_of_f16((uint16_t)half)
                             : float_of_bf16((uint16_t)half);
 }
 
-template <int type> static __device__ __forceinline__ uint32_t narrowed(float f)
+template <int type> static __device__ __forceinline__ uint32_t narrow_half(float f)
 {
     return type == CRUN_F16 ? f16_of_float(f) : bf16_of_float(f);
 }
@@ -97,11 +97,11 @@ static __device__ __forceinline__ eight load_as(const void *from, size_t i)
     uint32_t pair[4];
 
     if (type == CRUN_F32)
-        return load((const float *)from + i);
+        return load_eight((const float *)from + i);
     word = *(const uint4 *)((const uint16_t *)from + i);
     pair[0] = word.x, pair[1] = word.y, pair[2] = word.z, pair[3] = word.w;
     for (int k = 0; k < V; k++)
-        x.of[k] = widen<type>(k % 2 ? pair[k / 2] >> 16 : pair[k / 2] & 0xffff);
+        x.of[k] = widen_half<type>(k % 2 ? pair[k / 2] >> 16 : pair[k / 2] & 0xffff);
     return x;
 }
 
@@ -112,7 +112,8 @@ static __device__ __forceinline__ void store_narrow(uint16_t *to, const eight &x
     uint4 word;
 
     for (int k = 0; k < 4; k++)
-        pair[k] = narrowed<type>(x.of[2 * k]) | narrowed<type>(x.of[2 * k + 1]) << 16;
+        pair[k] = narrow_half<type>(x.of[2 * k]) | narrow_half<type>(x.of[2 * k + 1])
+                                                       << 16;
     word.x = pair[0], word.y = pair[1], word.z = pair[2], word.w = pair[3];
     *(uint4 *)to = word;
 }
@@ -126,23 +127,23 @@ static __global__ void step_kernel(const struct optim_control *control,
     if (c.skip)
         return;
     for (size_t i = grid_thread() * V; i < count; i += grid_threads() * V) {
-        eight p = load(a.p + i), g = load_as<type>(a.g, i), m, v;
+        eight p = load_eight(a.p + i), g = load_as<type>(a.g, i), m, v;
 
         if (rule != RULE_SGD)
-            m = load(a.m + i);
+            m = load_eight(a.m + i);
         if (rule == RULE_ADAM)
-            v = load(a.v + i);
+            v = load_eight(a.v + i);
         for (int k = 0; k < V; k++)
             p.of[k] = rule == RULE_ADAM ? adam_element(c.use.adam, p.of[k], &m.of[k],
                                                        &v.of[k], g.of[k])
                       : rule == RULE_MOMENTUM
                           ? momentum_element(c.use.sgd, p.of[k], &m.of[k], g.of[k])
                           : sgd_element(c.use.sgd, p.of[k], g.of[k]);
-        store(a.p + i, p);
+        store_eight(a.p + i, p);
         if (rule != RULE_SGD)
-            store(a.m + i, m);
+            store_eight(a.m + i, m);
         if (rule == RULE_ADAM)
-            store(a.v + i, v);
+            store_eight(a.v + i, v);
         if (type != CRUN_F32 && a.half)
             store_narrow<type>(a.half + i, p);
     }
@@ -179,7 +180,7 @@ extern "C" int device_kernel_step(struct gpu_stream *queue,
         step_rule<RULE_MOMENTUM>(stream, c, *a, count);
     else
         step_rule<RULE_SGD>(stream, c, *a, count);
-    return launched();
+    return launch_code();
 }
 
 static __global__ void prepare_kernel(struct optim_control *c, struct optim_request r,
@@ -194,7 +195,7 @@ extern "C" int device_kernel_prepare(struct gpu_stream *queue, struct optim_cont
     struct optim_request request = *r;
 
     LAUNCH_ALONE(prepare_kernel, 1, 1, (cudaStream_t)queue, c, request, sums);
-    return launched();
+    return launch_code();
 }
 
 /* The sum over a block's threads, in thread 0. */
@@ -262,14 +263,14 @@ extern "C" int device_kernel_squares(struct gpu_stream *queue,
     else
         LAUNCH_TOGETHER(squares_kernel<CRUN_F16>, blocks, THREADS, stream, work, sum, g,
                         count);
-    return launched();
+    return launch_code();
 }
 
 template <int type>
 static __global__ void narrow_kernel(uint16_t *to, const float *from, size_t count)
 {
     for (size_t i = grid_thread() * V; i < count; i += grid_threads() * V)
-        store_narrow<type>(to + i, load(from + i));
+        store_narrow<type>(to + i, load_eight(from + i));
 }
 
 extern "C" int device_kernel_narrow(struct gpu_stream *queue, uint16_t *to,
@@ -283,14 +284,14 @@ extern "C" int device_kernel_narrow(struct gpu_stream *queue, uint16_t *to,
     else
         LAUNCH_ALONE(narrow_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)queue, to,
                      from, count);
-    return launched();
+    return launch_code();
 }
 
 template <int type>
 static __global__ void divide_kernel(uint16_t *x, size_t count, float divisor)
 {
     for (size_t i = grid_thread(); i < count; i += grid_threads())
-        x[i] = (uint16_t)narrowed<type>(widen<type>(x[i]) / divisor);
+        x[i] = (uint16_t)narrow_half<type>(widen_half<type>(x[i]) / divisor);
 }
 
 extern "C" int device_kernel_divide(void *memory, size_t count, crun_dtype type,
@@ -304,5 +305,5 @@ extern "C" int device_kernel_divide(void *memory, size_t count, crun_dtype type,
     else
         LAUNCH_ALONE(divide_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)stream,
                      (uint16_t *)memory, count, (float)divisor);
-    return launched();
+    return launch_code();
 }

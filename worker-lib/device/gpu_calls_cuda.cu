@@ -10,7 +10,7 @@ extern "C" {
 /* -- devices ------------------------------------------------------------------------
  */
 
-static int versions(int *driver, int *runtime)
+static int cuda_versions(int *driver, int *runtime)
 {
     int code = cudaDriverGetVersion(driver);
 
@@ -18,24 +18,24 @@ static int versions(int *driver, int *runtime)
 }
 
 /* An error that was told is not told again by the next call. */
-static int told(cudaError_t code)
+static int cuda_code(cudaError_t code)
 {
     if (code != cudaSuccess && code != cudaErrorNotReady)
         (void)cudaGetLastError();
     return code;
 }
 
-static int count(int *devices)
+static int cuda_count(int *devices)
 {
-    return told(cudaGetDeviceCount(devices));
+    return cuda_code(cudaGetDeviceCount(devices));
 }
 
-static int set_device(int device)
+static int cuda_set_device(int device)
 {
-    return told(cudaSetDevice(device));
+    return cuda_code(cudaSetDevice(device));
 }
 
-static const char *error_text(int code)
+static const char *cuda_error_text(int code)
 {
     return cudaGetErrorString((cudaError_t)code);
 }
@@ -43,61 +43,62 @@ static const char *error_text(int code)
 /* -- memory -------------------------------------------------------------------------
  */
 
-static int alloc(void **memory, size_t bytes)
+static int cuda_alloc(void **memory, size_t bytes)
 {
-    return told(cudaMalloc(memory, bytes));
+    return cuda_code(cudaMalloc(memory, bytes));
 }
 
-static int release(void *memory)
+static int cuda_release(void *memory)
 {
-    return told(cudaFree(memory));
+    return cuda_code(cudaFree(memory));
 }
 
-static int on_device(const void *memory, bool *device)
+static int cuda_on_device(const void *memory, bool *device)
 {
     struct cudaPointerAttributes a;
     cudaError_t code = cudaPointerGetAttributes(&a, memory);
 
     *device = code == cudaSuccess &&
               (a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged);
-    return told(code);
+    return cuda_code(code);
 }
 
-static int copy(void *to, const void *from, size_t bytes, struct gpu_stream *stream)
+static int cuda_copy(void *to, const void *from, size_t bytes,
+                     struct gpu_stream *stream)
 {
-    return told(
+    return cuda_code(
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
 }
 
-static int zero(void *memory, size_t bytes, struct gpu_stream *stream)
+static int cuda_zero(void *memory, size_t bytes, struct gpu_stream *stream)
 {
-    return told(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream));
+    return cuda_code(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream));
 }
 
-static int host_alloc(void **memory, size_t bytes)
+static int cuda_host_alloc(void **memory, size_t bytes)
 {
-    return told(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
+    return cuda_code(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
 }
 
-static int host_free(void *memory)
+static int cuda_host_free(void *memory)
 {
-    return told(cudaFreeHost(memory));
+    return cuda_code(cudaFreeHost(memory));
 }
 
-static int host_register(void *memory, size_t bytes)
+static int cuda_host_register(void *memory, size_t bytes)
 {
-    return told(cudaHostRegister(memory, bytes, cudaHostRegisterPortable));
+    return cuda_code(cudaHostRegister(memory, bytes, cudaHostRegisterPortable));
 }
 
-static int host_unregister(void *memory)
+static int cuda_host_unregister(void *memory)
 {
-    return told(cudaHostUnregister(memory));
+    return cuda_code(cudaHostUnregister(memory));
 }
 
 /* -- streams ------------------------------------------------------------------------
  */
 
-static int stream_create(struct gpu_stream **stream)
+static int cuda_stream_create(struct gpu_stream **stream)
 {
     int least = 0, greatest = 0;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -105,93 +106,94 @@ static int stream_create(struct gpu_stream **stream)
     if (code == cudaSuccess)
         code = cudaStreamCreateWithPriority((cudaStream_t *)stream,
                                             cudaStreamNonBlocking, greatest);
-    return told(code);
+    return cuda_code(code);
 }
 
-static int stream_create_plain(struct gpu_stream **stream)
+static int cuda_stream_create_plain(struct gpu_stream **stream)
 {
-    return told(
+    return cuda_code(
         cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
 }
 
-static int stream_sync(struct gpu_stream *stream)
+static int cuda_stream_sync(struct gpu_stream *stream)
 {
-    return told(cudaStreamSynchronize((cudaStream_t)stream));
+    return cuda_code(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
-static int stream_destroy(struct gpu_stream *stream)
+static int cuda_stream_destroy(struct gpu_stream *stream)
 {
-    return told(cudaStreamDestroy((cudaStream_t)stream));
+    return cuda_code(cudaStreamDestroy((cudaStream_t)stream));
 }
 
-static int stream_wait(struct gpu_stream *stream, struct gpu_event *event)
+static int cuda_stream_wait(struct gpu_stream *stream, struct gpu_event *event)
 {
-    return told(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+    return cuda_code(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
-static int event_create(struct gpu_event **event)
+static int cuda_event_create(struct gpu_event **event)
 {
-    return told(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault));
+    return cuda_code(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault));
 }
 
-static int event_create_untimed(struct gpu_event **event)
+static int cuda_event_create_untimed(struct gpu_event **event)
 {
-    return told(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
+    return cuda_code(
+        cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
 }
 
-static int event_sync(struct gpu_event *event)
+static int cuda_event_sync(struct gpu_event *event)
 {
-    return told(cudaEventSynchronize((cudaEvent_t)event));
+    return cuda_code(cudaEventSynchronize((cudaEvent_t)event));
 }
 
-static int event_destroy(struct gpu_event *event)
+static int cuda_event_destroy(struct gpu_event *event)
 {
-    return told(cudaEventDestroy((cudaEvent_t)event));
+    return cuda_code(cudaEventDestroy((cudaEvent_t)event));
 }
 
-static int event_record(struct gpu_event *event, struct gpu_stream *stream)
+static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
 {
-    return told(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    return cuda_code(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
-static int event_query(struct gpu_event *event)
+static int cuda_event_query(struct gpu_event *event)
 {
-    return told(cudaEventQuery((cudaEvent_t)event));
+    return cuda_code(cudaEventQuery((cudaEvent_t)event));
 }
 
-static int event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to)
+static int cuda_event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to)
 {
-    return told(cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to));
+    return cuda_code(cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to));
 }
 
 /* In the order of struct gpu_calls: this compiler wants it so. */
 static const struct gpu_calls calls = {
-    versions,
-    count,
-    set_device,
-    error_text,
-    alloc,
-    release,
-    on_device,
-    copy,
-    zero,
-    stream_create,
-    stream_destroy,
-    stream_wait,
-    event_create,
-    event_destroy,
-    event_record,
-    event_query,
-    event_elapsed,
+    cuda_versions,
+    cuda_count,
+    cuda_set_device,
+    cuda_error_text,
+    cuda_alloc,
+    cuda_release,
+    cuda_on_device,
+    cuda_copy,
+    cuda_zero,
+    cuda_stream_create,
+    cuda_stream_destroy,
+    cuda_stream_wait,
+    cuda_event_create,
+    cuda_event_destroy,
+    cuda_event_record,
+    cuda_event_query,
+    cuda_event_elapsed,
     device_kernel_divide,
-    stream_create_plain,
-    stream_sync,
-    event_create_untimed,
-    event_sync,
-    host_alloc,
-    host_free,
-    host_register,
-    host_unregister,
+    cuda_stream_create_plain,
+    cuda_stream_sync,
+    cuda_event_create_untimed,
+    cuda_event_sync,
+    cuda_host_alloc,
+    cuda_host_free,
+    cuda_host_register,
+    cuda_host_unregister,
     device_kernel_put_word,
     device_kernel_squares,
     device_kernel_prepare,

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 /* As much of the text as fits behind what is there. Safe in a signal handler. */
-static void append_text(char reason[ABORT_REASON_SIZE], size_t used, const char *text)
+static void append_reason(char reason[ABORT_REASON_SIZE], size_t used, const char *text)
 {
     while (*text && used < ABORT_REASON_SIZE - 1)
         reason[used++] = *text++;
@@ -19,7 +19,7 @@ static bool set_once(struct abort_word *a, crun_status s, int32_t rank,
     if (!atomic_compare_exchange_strong(&a->set, &none, ABORT_CLAIMED))
         return false;
     a->rank = rank;
-    append_text(a->reason, 0, reason);
+    append_reason(a->reason, 0, reason);
     atomic_store(&a->set, (uint32_t)s);
     return true;
 }
@@ -83,7 +83,7 @@ struct abort_notice abort_notice(const struct abort_word *a, unsigned rank)
         n.rank = (int32_t)rank;
         used = put_rank(rank, n.reason);
     }
-    append_text(n.reason, used, a->reason);
+    append_reason(n.reason, used, a->reason);
     return n;
 }
 
@@ -93,7 +93,7 @@ struct abort_notice abort_notice_of_error(crun_status s, const struct err *e)
 
     if (e->code == ERROR_TOLD)
         n.rank = (int32_t)e->rank;
-    append_text(n.reason, 0, e->text);
+    append_reason(n.reason, 0, e->text);
     return n;
 }
 

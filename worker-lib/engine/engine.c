@@ -30,7 +30,7 @@ static crun_status fail_by_backend(struct engine *g, crun_status s, struct err *
 {
     if (!is_aborted(g))
         s = world_failure_settle(&g->failure, s, e);
-    return fail_with(s, e);
+    return status_fail_with(s, e);
 }
 
 static crun_status fail_by_abort(struct engine *g)
@@ -38,7 +38,7 @@ static crun_status fail_by_abort(struct engine *g)
     struct err e;
     crun_status s = world_failure_error(&g->failure, &e);
 
-    return fail_with(s, &e);
+    return status_fail_with(s, &e);
 }
 
 crun_status engine_submit(struct engine *g, const struct op *op, crun_work **work)
@@ -59,7 +59,7 @@ crun_status engine_submit(struct engine *g, const struct op *op, crun_work **wor
     if (s == CRUN_OK)
         (*work)->engine = g;
     else if (s == CRUN_NO_MEMORY)
-        return fail_with(s, &e);
+        return status_fail_with(s, &e);
     return s == CRUN_OK ? s : fail_by_backend(g, s, &e);
 }
 
@@ -94,7 +94,7 @@ crun_status engine_alloc(struct engine *g, size_t bytes, void **memory)
         return fail_by_abort(g);
     s = b->calls->alloc(b, bytes, clock_ms() + g->timeout_ms, memory, &e);
     if (s == CRUN_NO_MEMORY)
-        return fail_with(s, &e);
+        return status_fail_with(s, &e);
     return s == CRUN_OK ? s : fail_by_backend(g, s, &e);
 }
 

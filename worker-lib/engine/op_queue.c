@@ -94,7 +94,7 @@ static crun_status complete_op(struct op_queue *q, struct queued_op *w)
     return s == CRUN_OK ? s : world_failure_settle(q->config.failure, s, &w->e);
 }
 
-static void wait_change(struct op_queue *q)
+static void wait_queue_change(struct op_queue *q)
 {
     q->waiting++;
     pthread_cond_wait(&q->changed, &q->lock);
@@ -169,7 +169,7 @@ static void *run_queue(void *arg)
             q->first->op.waiting = &q->results;
             run_first(q);
         } else {
-            wait_change(q);
+            wait_queue_change(q);
         }
     pthread_mutex_unlock(&q->lock);
     return NULL;
@@ -193,7 +193,7 @@ static void take_turn(struct op_queue *q)
         if (!q->running)
             run_first(q);
         else
-            wait_change(q);
+            wait_queue_change(q);
     q->running = true;
     pthread_mutex_unlock(&q->lock);
 }
@@ -264,7 +264,7 @@ static void queue_abort(struct backend *b)
 /* -- works --------------------------------------------------------------------------
  */
 
-static struct queued_op *new_work(struct op_queue *q)
+static struct queued_op *new_queued(struct op_queue *q)
 {
     struct queued_op *w = q->spare;
 
@@ -280,7 +280,7 @@ static struct queued_op *new_work(struct op_queue *q)
     return w;
 }
 
-static void free_work(struct op_queue *q, struct queued_op *w)
+static void free_queued(struct op_queue *q, struct queued_op *w)
 {
     w->next = q->spare;
     q->spare = w;
@@ -326,7 +326,7 @@ static crun_status queue_start(struct backend *b, const struct op *op, crun_work
     if (s != CRUN_OK)
         return s;
     pthread_mutex_lock(&q->lock);
-    w = new_work(q);
+    w = new_queued(q);
     if (w) {
         w->op = marked;
         w->next = NULL;
@@ -340,7 +340,7 @@ static crun_status queue_start(struct backend *b, const struct op *op, crun_work
             signal_change(q);
     } else {
         if (w)
-            free_work(q, w);
+            free_queued(q, w);
         err_set(e, "no memory or thread for %s", op_name(op->kind));
         s = CRUN_NO_MEMORY;
     }
@@ -362,11 +362,11 @@ static crun_status queue_finish(struct backend *b, crun_work *work, struct err *
         if (q->first && !q->running)
             run_first(q);
         else
-            wait_change(q);
+            wait_queue_change(q);
     s = w->status;
     if (s != CRUN_OK)
         *e = w->e;
-    free_work(q, w);
+    free_queued(q, w);
     pthread_mutex_unlock(&q->lock);
     q->results--;
     return s;

@@ -63,7 +63,8 @@ static bool wait_for_others(const struct abort_word *aborted, uint64_t ms)
     return true;
 }
 
-static void say(struct wait_chain *b, unsigned accused, const char *text, uint64_t ms)
+static void write_late(struct wait_chain *b, unsigned accused, const char *text,
+                       uint64_t ms)
 {
     struct late late = { .accused = accused };
     char key[KEY_SIZE];
@@ -80,7 +81,7 @@ static void say(struct wait_chain *b, unsigned accused, const char *text, uint64
 void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text)
 {
     if (!b->said || b->accused != accused)
-        say(b, accused, text, MOMENT_MS);
+        write_late(b, accused, text, MOMENT_MS);
 }
 
 void wait_chain_withdraw(struct wait_chain *b)
@@ -94,8 +95,8 @@ void wait_chain_withdraw(struct wait_chain *b)
     b->said = false;
 }
 
-static bool find(struct store_client *store, const char *prefix, unsigned rank,
-                 struct late *late)
+static bool find_late(struct store_client *store, const char *prefix, unsigned rank,
+                      struct late *late)
 {
     uint64_t until = clock_ms() + STORE_MS;
     size_t size = sizeof(*late);
@@ -117,12 +118,12 @@ crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
     struct late late = { .accused = accused }, last = late;
 
     snprintf(late.text, sizeof(late.text), "%s", e->text);
-    say(b, accused, e->text, STORE_MS);
+    write_late(b, accused, e->text, STORE_MS);
     if (!wait_for_others(aborted, rest_ms(timeout_ms, early))) {
         return abort_error(aborted, e);
     }
     for (unsigned hop = 0; hop < HOPS_MAX; hop++) {
-        if (!find(b->store, b->prefix, late.accused, &last)) {
+        if (!find_late(b->store, b->prefix, late.accused, &last)) {
             err_set(e, "%s", late.text);
             return CRUN_TIMEOUT;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/engine/world_failure.h"
 
-static void tell_failure(struct world_failure *f)
+static void notify_failure(struct world_failure *f)
 {
     if (!atomic_exchange(&f->told, true))
         f->failed(f->arg);
@@ -13,7 +13,7 @@ void world_failure_abort(struct world_failure *f, crun_status s, const char *rea
     abort_set(f->aborted, s, reason);
     f->backend->calls->abort(f->backend);
     if (!quiet)
-        tell_failure(f);
+        notify_failure(f);
 }
 
 crun_status world_failure_error(struct world_failure *f, struct err *e)
@@ -22,7 +22,7 @@ crun_status world_failure_error(struct world_failure *f, struct err *e)
 
     if (atomic_load(&f->has_details))
         *e = f->details;
-    tell_failure(f); /* the word was set in a signal handler, perhaps */
+    notify_failure(f); /* the word was set in a signal handler, perhaps */
     return s;
 }
 
@@ -34,7 +34,7 @@ crun_status world_failure_settle(struct world_failure *f, crun_status s, struct 
         return s;
     is_reason = abort_set_error(f->aborted, s, e) || e->code == ERROR_ABORTED;
     f->backend->calls->abort(f->backend);
-    tell_failure(f);
+    notify_failure(f);
     if (abort_get(f->aborted) == CRUN_OK) /* it is being set by another thread */
         return s;
     /* the backend may know more than the reason: which rank it waited for */

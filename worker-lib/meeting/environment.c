@@ -73,16 +73,16 @@ static const struct launcher *const torchrun = &launchers[0];
 /* -- values -------------------------------------------------------------------------
  */
 
-static const char *value_of(const char *name)
+static const char *variable_value(const char *name)
 {
     const char *value = name ? getenv(name) : NULL;
 
     return value && *value ? value : NULL;
 }
 
-static crun_status bad(struct err *e, const char *name, const char *should)
+static crun_status fail_variable(struct err *e, const char *name, const char *should)
 {
-    const char *value = value_of(name);
+    const char *value = variable_value(name);
 
     if (value)
         err_set(e, "%s is \"%s\": %s", name, value, should);
@@ -91,7 +91,8 @@ static crun_status bad(struct err *e, const char *name, const char *should)
     return CRUN_BAD_ENVIRONMENT;
 }
 
-static int parse(const char *text, unsigned long min, unsigned long max, unsigned *out)
+static int parse_bounded(const char *text, unsigned long min, unsigned long max,
+                         unsigned *out)
 {
     size_t digits = strspn(text, "0123456789");
     unsigned long value;
@@ -105,23 +106,23 @@ static int parse(const char *text, unsigned long min, unsigned long max, unsigne
     return 0;
 }
 
-static crun_status number(const char *name, unsigned long min, unsigned long max,
-                          unsigned *out, struct err *e)
+static crun_status read_bounded(const char *name, unsigned long min, unsigned long max,
+                                unsigned *out, struct err *e)
 {
-    const char *value = value_of(name);
+    const char *value = variable_value(name);
     char should[80];
 
-    if (value && parse(value, min, max, out) == 0)
+    if (value && parse_bounded(value, min, max, out) == 0)
         return CRUN_OK;
     snprintf(should, sizeof(should), "it must be a number from %lu to %lu", min, max);
-    return bad(e, name, should);
+    return fail_variable(e, name, should);
 }
 
-/* As number(), but left alone where it is not set. */
-static crun_status maybe(const char *name, unsigned long min, unsigned long max,
-                         unsigned *out, struct err *e)
+/* As read_bounded(), but left alone where it is not set. */
+static crun_status read_optional(const char *name, unsigned long min, unsigned long max,
+                                 unsigned *out, struct err *e)
 {
-    return value_of(name) ? number(name, min, max, out, e) : CRUN_OK;
+    return variable_value(name) ? read_bounded(name, min, max, out, e) : CRUN_OK;
 }
 
 /* -- who ----------------------------------------------------------------------------
@@ -131,22 +132,23 @@ static crun_status read_ranks(struct environment *env, const struct launcher *l,
                               struct err *e)
 {
     unsigned long locals;
-    crun_status s = number(l->size, 1, RANKS_MAX, &env->size, e);
+    crun_status s = read_bounded(l->size, 1, RANKS_MAX, &env->size, e);
 
     if (s == CRUN_OK)
-        s = number(l->rank, 0, env->size - 1, &env->rank, e);
+        s = read_bounded(l->rank, 0, env->size - 1, &env->rank, e);
     if (s == CRUN_OK)
-        s = maybe(l->local_size, 1, env->size, &env->local_size, e);
-    env->local_rank_given = value_of(l->local_rank) != NULL;
+        s = read_optional(l->local_size, 1, env->size, &env->local_size, e);
+    env->local_rank_given = variable_value(l->local_rank) != NULL;
     locals = env->local_size ? env->local_size : env->size;
     if (s == CRUN_OK)
-        s = maybe(l->local_rank, 0, locals - 1, &env->local_rank, e);
+        s = read_optional(l->local_rank, 0, locals - 1, &env->local_rank, e);
     if (s == CRUN_OK)
-        s = maybe(l->nodes, 1, env->size, &env->nodes, e);
+        s = read_optional(l->nodes, 1, env->size, &env->nodes, e);
     if (s == CRUN_OK)
-        s = maybe(l->node, 0, (env->nodes ? env->nodes : env->size) - 1, &env->node, e);
+        s = read_optional(l->node, 0, (env->nodes ? env->nodes : env->size) - 1,
+                          &env->node, e);
     if (s == CRUN_OK)
-        s = maybe(l->restarts, 0, 999999999, &env->restarts, e);
+        s = read_optional(l->restarts, 0, 999999999, &env->restarts, e);
     if (s == CRUN_OK && env->nodes == 1 && env->local_size == 0)
         env->local_size = env->size;
     return s;
@@ -180,13 +182,13 @@ static void name_job(struct environment *env, const struct launcher *l)
     size_t used = 0, room = sizeof(env->job) - NAME_REST;
 
     for (size_t i = 0; i < 3; i++) {
-        const char *part = value_of(l->job[i]);
+        const char *part = variable_value(l->job[i]);
 
         if (part && used < room)
             used += (size_t)snprintf(env->job + used, room - used, "%s%.128s",
                                      used ? "." : "", part);
     }
-    if (used == 0 && !value_of("MASTER_PORT"))
+    if (used == 0 && !variable_value("MASTER_PORT"))
         name_by_ancestor(env);
     used = strlen(env->job);
     snprintf(env->job + used, sizeof(env->job) - used, "%s%u", used ? "." : "",
@@ -214,36 +216,39 @@ int environment_first_host(const char *list, char *host, size_t size)
 static crun_status find_store(struct environment *env, const struct launcher *l,
                               struct err *e)
 {
-    const char *host = value_of("MASTER_ADDR"), *hosts = value_of(l->hosts);
-    const char *agent = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    const char *host = variable_value("MASTER_ADDR"), *hosts = variable_value(l->hosts);
+    const char *agent = variable_value("TORCHELASTIC_USE_AGENT_STORE");
     unsigned port = 0;
-    crun_status s = maybe("MASTER_PORT", 1, UINT16_MAX, &port, e);
+    crun_status s = read_optional("MASTER_PORT", 1, UINT16_MAX, &port, e);
 
     if (s != CRUN_OK)
         return s;
     env->port = (uint16_t)port;
     env->agent_store = l == torchrun && agent && strcmp(agent, "True") == 0;
     if (host && strlen(host) >= sizeof(env->host))
-        return bad(e, "MASTER_ADDR", "it must be the name or address of rank 0's host");
+        return fail_variable(e, "MASTER_ADDR",
+                             "it must be the name or address of rank 0's host");
     if (host)
         snprintf(env->host, sizeof(env->host), "%s", host);
     else if (env->local_size == env->size)
         snprintf(env->host, sizeof(env->host), "127.0.0.1");
     else if (!hosts || environment_first_host(hosts, env->host, sizeof(env->host)) < 0)
-        return bad(e, "MASTER_ADDR",
-                   "it must be the name or address of rank 0's host, the same for all "
-                   "ranks");
+        return fail_variable(
+            e, "MASTER_ADDR",
+            "it must be the name or address of rank 0's host, the same for all "
+            "ranks");
     if (!port && l == torchrun)
-        return bad(e, "MASTER_PORT",
-                   "it must be the store's port, the same for all ranks");
+        return fail_variable(e, "MASTER_PORT",
+                             "it must be the store's port, the same for all ranks");
     return CRUN_OK;
 }
 
-static crun_status alone(struct err *e)
+static crun_status check_alone(struct err *e)
 {
-    if (value_of("WORLD_SIZE"))
-        return bad(e, "RANK", "it must be this rank's number, as WORLD_SIZE is set");
-    if (value_of("PMIX_RANK")) {
+    if (variable_value("WORLD_SIZE"))
+        return fail_variable(e, "RANK",
+                             "it must be this rank's number, as WORLD_SIZE is set");
+    if (variable_value("PMIX_RANK")) {
         err_set(e, "PMIX_RANK is set, which does not say how many ranks there are: set "
                    "RANK and WORLD_SIZE");
         return CRUN_BAD_ENVIRONMENT;
@@ -260,10 +265,10 @@ crun_status environment_read(struct environment *env, struct err *e)
     env->launcher = "";
     env->size = env->local_size = env->nodes = 1;
     for (size_t i = 0; !l && i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (value_of(launchers[i].known_by))
+        if (variable_value(launchers[i].known_by))
             l = &launchers[i];
     if (!l)
-        return alone(e);
+        return check_alone(e);
     env->launcher = l->name;
     env->local_size = env->nodes = 0;
     s = read_ranks(env, l, e);

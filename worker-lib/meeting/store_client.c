@@ -71,21 +71,21 @@ static int wait_for(int fd, short events, uint64_t deadline_ms)
     }
 }
 
-static crun_status late(struct store_client *s, struct err *e)
+static crun_status fail_late_store(struct store_client *s, struct err *e)
 {
     err_set(e, "the store at %s did not answer in time", s->where);
     return CRUN_TIMEOUT;
 }
 
-static crun_status gone(struct store_client *s, int errnum, struct err *e)
+static crun_status fail_gone(struct store_client *s, int errnum, struct err *e)
 {
     err_set(e, "the store at %s is gone%s%s", s->where, errnum ? ": " : "",
             errnum ? strerror(errnum) : "");
     return CRUN_PEER_LOST;
 }
 
-static crun_status put(struct store_client *s, const void *data, size_t size,
-                       uint64_t deadline_ms, struct err *e)
+static crun_status send_bytes(struct store_client *s, const void *data, size_t size,
+                              uint64_t deadline_ms, struct err *e)
 {
     for (size_t done = 0; done < size;) {
         ssize_t n = send(s->fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
@@ -93,15 +93,15 @@ static crun_status put(struct store_client *s, const void *data, size_t size,
         if (n > 0)
             done += (size_t)n;
         else if (n < 0 && errno == EAGAIN && !wait_for(s->fd, POLLOUT, deadline_ms))
-            return late(s, e);
+            return fail_late_store(s, e);
         else if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return gone(s, errno, e);
+            return fail_gone(s, errno, e);
     }
     return CRUN_OK;
 }
 
-static crun_status take(struct store_client *s, void *data, size_t size,
-                        uint64_t deadline_ms, struct err *e)
+static crun_status receive_bytes(struct store_client *s, void *data, size_t size,
+                                 uint64_t deadline_ms, struct err *e)
 {
     for (size_t done = 0; done < size;) {
         ssize_t n = recv(s->fd, (char *)data + done, size - done, 0);
@@ -109,16 +109,16 @@ static crun_status take(struct store_client *s, void *data, size_t size,
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
-            return gone(s, 0, e);
+            return fail_gone(s, 0, e);
         else if (errno == EAGAIN && !wait_for(s->fd, POLLIN, deadline_ms))
-            return late(s, e);
+            return fail_late_store(s, e);
         else if (errno != EAGAIN && errno != EINTR)
-            return gone(s, errno, e);
+            return fail_gone(s, errno, e);
     }
     return CRUN_OK;
 }
 
-static void hang_up(struct store_client *s, crun_status why)
+static void close_connection(struct store_client *s, crun_status why)
 {
     if (s->fd >= 0)
         close(s->fd);
@@ -127,7 +127,8 @@ static void hang_up(struct store_client *s, crun_status why)
 }
 
 /* The greeting of PyTorch's client; the echo proves that a store is listening. */
-static crun_status greet(struct store_client *s, uint64_t deadline_ms, struct err *e)
+static crun_status greet_store(struct store_client *s, uint64_t deadline_ms,
+                               struct err *e)
 {
     uint8_t hello[10] = { VALIDATE, 0, 0, 0, 0, PING };
     uint32_t magic = htole32(MAGIC), nonce = (uint32_t)getpid(), echo;
@@ -135,9 +136,9 @@ static crun_status greet(struct store_client *s, uint64_t deadline_ms, struct er
 
     memcpy(hello + 1, &magic, 4);
     memcpy(hello + 6, &nonce, 4);
-    status = put(s, hello, sizeof(hello), deadline_ms, e);
+    status = send_bytes(s, hello, sizeof(hello), deadline_ms, e);
     if (status == CRUN_OK)
-        status = take(s, &echo, sizeof(echo), deadline_ms, e);
+        status = receive_bytes(s, &echo, sizeof(echo), deadline_ms, e);
     if (status == CRUN_OK && echo != nonce) {
         err_set(e, "%s does not speak the store's protocol", s->where);
         status = CRUN_PEER_LOST;
@@ -156,16 +157,16 @@ static crun_status connect_to(struct store_client *s, const struct net_addr *add
     if (s->fd < 0)
         return CRUN_SYSTEM;
     if (!wait_for(s->fd, POLLOUT, deadline_ms))
-        status = late(s, e);
+        status = fail_late_store(s, e);
     else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
         err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
         status = CRUN_SYSTEM;
     } else
-        status = greet(s, deadline_ms, e);
+        status = greet_store(s, deadline_ms, e);
     if (status == CRUN_OK)
         s->addr = *addr;
     else
-        hang_up(s, status);
+        close_connection(s, status);
     return status;
 }
 
@@ -215,12 +216,13 @@ static void add_key(struct request_text *r, const char *key)
     r->used += length;
 }
 
-static crun_status ask(struct store_client *s, const struct request_text *r,
-                       void *answer, size_t size, uint64_t deadline_ms, struct err *e)
+static crun_status exchange_request(struct store_client *s,
+                                    const struct request_text *r, void *answer,
+                                    size_t size, uint64_t deadline_ms, struct err *e)
 {
-    crun_status status = put(s, r->text, r->used, deadline_ms, e);
+    crun_status status = send_bytes(s, r->text, r->used, deadline_ms, e);
 
-    return status == CRUN_OK ? take(s, answer, size, deadline_ms, e) : status;
+    return status == CRUN_OK ? receive_bytes(s, answer, size, deadline_ms, e) : status;
 }
 
 /* Under the lock. It is gone if it does not take us back; late, if it is that again. */
@@ -232,15 +234,15 @@ static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
     if (s->fd >= 0)
         return CRUN_OK;
     if (!s->late)
-        return gone(s, 0, e);
+        return fail_gone(s, 0, e);
     status = connect_to(s, &s->addr, deadline_ms, e);
-    return status == CRUN_OK || status == CRUN_TIMEOUT ? status : gone(s, 0, e);
+    return status == CRUN_OK || status == CRUN_TIMEOUT ? status : fail_gone(s, 0, e);
 }
 
-/* The lock, and a request whose first byte is there. Undone by end(). */
-static crun_status begin(struct store_client *s, struct request_text *r,
-                         enum request kind, const char *key, uint64_t deadline_ms,
-                         struct err *e)
+/* The lock, and a request whose first byte is there. Undone by end_request(). */
+static crun_status begin_request(struct store_client *s, struct request_text *r,
+                                 enum request kind, const char *key,
+                                 uint64_t deadline_ms, struct err *e)
 {
     uint64_t now = clock_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
     struct timespec until;
@@ -256,7 +258,7 @@ static crun_status begin(struct store_client *s, struct request_text *r,
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_mutex_timedlock(&s->lock, &until) != 0)
-        return late(s, e);
+        return fail_late_store(s, e);
     status = come_back(s, deadline_ms, e);
     if (status != CRUN_OK) {
         pthread_mutex_unlock(&s->lock);
@@ -267,10 +269,10 @@ static crun_status begin(struct store_client *s, struct request_text *r,
     return CRUN_OK;
 }
 
-static crun_status end(struct store_client *s, crun_status status)
+static crun_status end_request(struct store_client *s, crun_status status)
 {
     if (status != CRUN_OK && status != CRUN_BAD_ARGUMENT)
-        hang_up(s, status);
+        close_connection(s, status);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -281,15 +283,15 @@ static crun_status cancel_wait(struct store_client *s, const char *key, struct e
 {
     uint64_t until = clock_ms() + CANCEL_MS;
     uint8_t byte = CANCEL_WAIT;
-    crun_status status = put(s, &byte, 1, until, e);
+    crun_status status = send_bytes(s, &byte, 1, until, e);
 
     while (status == CRUN_OK) {
-        status = take(s, &byte, 1, until, e);
+        status = receive_bytes(s, &byte, 1, until, e);
         if (status == CRUN_OK && byte == 1)
             break;
     }
     if (status != CRUN_OK)
-        hang_up(s, status);
+        close_connection(s, status);
     err_set(e, "nobody has set \"%s\" in the store at %s", key, s->where);
     return CRUN_TIMEOUT;
 }
@@ -304,30 +306,30 @@ static crun_status wait_key(struct store_client *s, struct request_text *r,
     add_byte(r, WAIT);
     add_number(r, 1);
     add_key(r, key);
-    status = put(s, r->text, r->used, deadline_ms, e);
+    status = send_bytes(s, r->text, r->used, deadline_ms, e);
     if (status == CRUN_OK && !wait_for(s->fd, POLLIN, deadline_ms))
         return cancel_wait(s, key, e);
-    return status == CRUN_OK ? take(s, &byte, 1, deadline_ms, e) : status;
+    return status == CRUN_OK ? receive_bytes(s, &byte, 1, deadline_ms, e) : status;
 }
 
 crun_status store_client_set(struct store_client *s, const char *key, const void *value,
                              size_t size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
-    crun_status status = begin(s, &r, SET, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, SET, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
     if (size > VALUE_MAX) {
         err_set(e, "a value of %zu bytes: the store takes %u", size, VALUE_MAX);
-        return end(s, CRUN_BAD_ARGUMENT);
+        return end_request(s, CRUN_BAD_ARGUMENT);
     }
     add_key(&r, key);
     add_number(&r, size);
-    status = put(s, r.text, r.used, deadline_ms, e);
+    status = send_bytes(s, r.text, r.used, deadline_ms, e);
     if (status == CRUN_OK)
-        status = put(s, value, size, deadline_ms, e);
-    return end(s, status);
+        status = send_bytes(s, value, size, deadline_ms, e);
+    return end_request(s, status);
 }
 
 /* What does not fit is read all the same: the next answer stands behind it. */
@@ -337,7 +339,7 @@ static crun_status take_value(struct store_client *s, const char *key, void *val
     char rest[512];
     uint64_t length, left;
     size_t room = *size;
-    crun_status status = take(s, &length, sizeof(length), deadline_ms, e);
+    crun_status status = receive_bytes(s, &length, sizeof(length), deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
@@ -347,11 +349,11 @@ static crun_status take_value(struct store_client *s, const char *key, void *val
         return CRUN_PEER_LOST;
     }
     *size = (size_t)length;
-    status = take(s, value, length < room ? length : room, deadline_ms, e);
+    status = receive_bytes(s, value, length < room ? length : room, deadline_ms, e);
     for (left = length < room ? 0 : length - room; left > 0 && status == CRUN_OK;) {
         size_t part = left < sizeof(rest) ? left : sizeof(rest);
 
-        status = take(s, rest, part, deadline_ms, e);
+        status = receive_bytes(s, rest, part, deadline_ms, e);
         left -= part;
     }
     if (status == CRUN_OK && length > room) {
@@ -365,7 +367,7 @@ crun_status store_client_get(struct store_client *s, const char *key, void *valu
                              size_t *size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
-    crun_status status = begin(s, &r, WAIT, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, WAIT, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
@@ -378,10 +380,10 @@ crun_status store_client_get(struct store_client *s, const char *key, void *valu
     add_byte(&r, GET);
     add_key(&r, key);
     if (status == CRUN_OK)
-        status = put(s, r.text, r.used, deadline_ms, e);
+        status = send_bytes(s, r.text, r.used, deadline_ms, e);
     if (status == CRUN_OK)
         status = take_value(s, key, value, size, deadline_ms, e);
-    return end(s, status);
+    return end_request(s, status);
 }
 
 int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms)
@@ -389,13 +391,13 @@ int store_client_has(struct store_client *s, const char *key, uint64_t deadline_
     struct request_text r;
     struct err e;
     uint8_t byte = 1;
-    crun_status status = begin(s, &r, CHECK, key, deadline_ms, &e);
+    crun_status status = begin_request(s, &r, CHECK, key, deadline_ms, &e);
 
     if (status != CRUN_OK)
         return -1;
     add_number(&r, 1);
     add_key(&r, key);
-    status = end(s, ask(s, &r, &byte, 1, deadline_ms, &e));
+    status = end_request(s, exchange_request(s, &r, &byte, 1, deadline_ms, &e));
     return status == CRUN_OK ? byte == 0 : -1;
 }
 
@@ -404,13 +406,14 @@ crun_status store_client_add(struct store_client *s, const char *key, int64_t am
 {
     struct request_text r;
     uint64_t answer = 0;
-    crun_status status = begin(s, &r, ADD, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, ADD, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
     add_key(&r, key);
     add_number(&r, (uint64_t)amount);
-    status = end(s, ask(s, &r, &answer, sizeof(answer), deadline_ms, e));
+    status = end_request(
+        s, exchange_request(s, &r, &answer, sizeof(answer), deadline_ms, e));
     *sum = (int64_t)le64toh(answer);
     return status;
 }
@@ -420,12 +423,13 @@ crun_status store_client_delete(struct store_client *s, const char *key,
 {
     struct request_text r;
     uint64_t erased;
-    crun_status status = begin(s, &r, DELETE_KEY, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, DELETE_KEY, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
     add_key(&r, key);
-    return end(s, ask(s, &r, &erased, sizeof(erased), deadline_ms, e));
+    return end_request(
+        s, exchange_request(s, &r, &erased, sizeof(erased), deadline_ms, e));
 }
 
 /* -- opening ------------------------------------------------------------------------
@@ -472,7 +476,7 @@ void store_client_close(struct store_client *s)
 {
     if (!s)
         return;
-    hang_up(s, CRUN_OK);
+    close_connection(s, CRUN_OK);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

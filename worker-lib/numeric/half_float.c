@@ -11,7 +11,8 @@ static bool is_half_type(crun_dtype type)
 
 static crun_status fail_not_half(crun_dtype type)
 {
-    return fail(CRUN_BAD_ARGUMENT, "%s is not bf16 or f16", crun_dtype_name(type));
+    return status_fail(CRUN_BAD_ARGUMENT, "%s is not bf16 or f16",
+                       crun_dtype_name(type));
 }
 
 crun_status crun_narrow(void *to, const float *from, size_t count, crun_dtype type)

@@ -34,13 +34,15 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
 
     *ddp = NULL;
     if (options && options->keep_half && options->grad_type == CRUN_F32)
-        return fail(CRUN_BAD_ARGUMENT, "keep_half needs gradients of bf16 or f16");
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "keep_half needs gradients of bf16 or f16");
     if (options && !is_gradient_type(options->grad_type))
-        return fail(CRUN_BAD_ARGUMENT, "gradients cannot be %s: f32, bf16 or f16",
-                    crun_dtype_name(options->grad_type));
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "gradients cannot be %s: f32, bf16 or f16",
+                           crun_dtype_name(options->grad_type));
     d = calloc(1, sizeof(*d));
     if (!d)
-        return fail(CRUN_NO_MEMORY, "no memory for a reducer");
+        return status_fail(CRUN_NO_MEMORY, "no memory for a reducer");
     if (options)
         d->options = *options;
     if (d->options.first_bucket_bytes == 0)
@@ -51,8 +53,9 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     d->ops = world_device(world);
     if (!d->ops) {
         free(d);
-        return fail(CRUN_UNSUPPORTED, "a reducer on GPUs needs a build with CUDA, and "
-                                      "its driver");
+        return status_fail(CRUN_UNSUPPORTED,
+                           "a reducer on GPUs needs a build with CUDA, and "
+                           "its driver");
     }
     d->rank = (unsigned)crun_rank(world);
     d->size = (unsigned)crun_size(world);
@@ -107,8 +110,8 @@ static int ddp_register(crun_ddp *ddp, struct ddp_parameter **list, unsigned *co
     char *copy;
 
     if (ddp->sealed || !name || elements == 0) {
-        fail(CRUN_BAD_ARGUMENT, "\"%s\" of %zu elements cannot be registered%s",
-             name ? name : "", elements, ddp->sealed ? " after the seal" : "");
+        status_fail(CRUN_BAD_ARGUMENT, "\"%s\" of %zu elements cannot be registered%s",
+                    name ? name : "", elements, ddp->sealed ? " after the seal" : "");
         return -1;
     }
     if ((n & (n - 1)) == 0)
@@ -118,7 +121,7 @@ static int ddp_register(crun_ddp *ddp, struct ddp_parameter **list, unsigned *co
     copy = strdup(name);
     if (!grown || !copy || n >= INT32_MAX / 2) {
         free(copy);
-        fail(CRUN_NO_MEMORY, "no memory for parameter %u", n);
+        status_fail(CRUN_NO_MEMORY, "no memory for parameter %u", n);
         return -1;
     }
     memset(&grown[n], 0, sizeof(*grown));
@@ -173,13 +176,13 @@ static crun_status ddp_alloc_own(crun_ddp *ddp)
     for (unsigned i = 0; s == CRUN_OK && i < DDP_NOTES; i++) {
         ddp->unused.note[i] = ops->make_note();
         if (!ddp->unused.note[i])
-            s = fail(CRUN_NO_MEMORY, "no pinned memory");
+            s = status_fail(CRUN_NO_MEMORY, "no pinned memory");
     }
     ddp->arena.mirror = calloc(ddp->arena.length + ddp->arena.buffer_length,
                                sizeof(*ddp->arena.mirror));
     return s == CRUN_OK && !ddp->arena.mirror
-               ? fail(CRUN_NO_MEMORY, "no memory for a copy of %zu parameters",
-                      ddp->count)
+               ? status_fail(CRUN_NO_MEMORY, "no memory for a copy of %zu parameters",
+                             ddp->count)
                : s;
 }
 
@@ -207,8 +210,8 @@ static crun_status ddp_describe_state(crun_ddp *ddp)
     ddp->state.range = calloc(ddp->parameters + ddp->buffers,
                               sizeof(*ddp->state.range));
     if (!ddp->state.part || !ddp->state.range)
-        return fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
-                    ddp->parameters);
+        return status_fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
+                           ddp->parameters);
     for (unsigned i = 0; i < ddp->parameters; i++, n++)
         ddp->state.part[n] = arena_part(&ddp->parameter[i], values,
                                         &ddp->state.range[n]);
@@ -222,11 +225,11 @@ crun_status crun_ddp_seal(crun_ddp *ddp)
     crun_status s;
 
     if (ddp->sealed)
-        return fail(CRUN_BAD_ARGUMENT, "the reducer is sealed already");
+        return status_fail(CRUN_BAD_ARGUMENT, "the reducer is sealed already");
     /* first, so that all ranks report the mistake of one */
     s = ddp_compare(ddp);
     if (s == CRUN_OK && ddp->parameters == 0)
-        s = fail(CRUN_BAD_ARGUMENT, "no parameter was registered");
+        s = status_fail(CRUN_BAD_ARGUMENT, "no parameter was registered");
     if (s == CRUN_OK)
         s = ddp_lay_out(ddp);
     if (s == CRUN_OK)
@@ -294,7 +297,7 @@ crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
     crun_status s;
 
     if (!ddp->sealed)
-        return fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
+        return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     s = crun_broadcast(ddp->world, ddp->arena.values, ddp->arena.length, CRUN_F32, root,
                        NULL);
     if (s == CRUN_OK)
@@ -305,7 +308,7 @@ crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
 crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int root)
 {
     if (!ddp->sealed)
-        return fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
+        return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     if (ddp->buffers == 0)
         return CRUN_OK;
     return crun_broadcast(ddp->world, ddp->arena.buffers, ddp->arena.buffer_length,

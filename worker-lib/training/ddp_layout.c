@@ -36,7 +36,7 @@ static crun_status check_names(const crun_ddp *ddp)
     crun_status s = CRUN_OK;
 
     if (!name)
-        return fail(CRUN_NO_MEMORY, "no memory for %u names", ddp->parameters);
+        return status_fail(CRUN_NO_MEMORY, "no memory for %u names", ddp->parameters);
     for (unsigned i = 0; i < ddp->parameters; i++)
         name[n++] = ddp->parameter[i].name;
     for (unsigned i = 0; i < ddp->buffers; i++)
@@ -44,8 +44,8 @@ static crun_status check_names(const crun_ddp *ddp)
     qsort(name, n, sizeof(*name), compare_names);
     for (unsigned i = 1; i < n && s == CRUN_OK; i++)
         if (strcmp(name[i - 1], name[i]) == 0)
-            s = fail(CRUN_BAD_ARGUMENT, "two parameters or buffers are called \"%s\"",
-                     name[i]);
+            s = status_fail(CRUN_BAD_ARGUMENT,
+                            "two parameters or buffers are called \"%s\"", name[i]);
     free(name);
     return s;
 }
@@ -121,7 +121,7 @@ crun_status ddp_lay_out(crun_ddp *ddp)
     ddp->launch_order = calloc(ddp->buckets, sizeof(*ddp->launch_order));
     if (!ddp->bucket || !ddp->launch_order) {
         ddp->buckets = 0;
-        return fail(CRUN_NO_MEMORY, "no memory for a list of buckets");
+        return status_fail(CRUN_NO_MEMORY, "no memory for a list of buckets");
     }
     cut_buckets(ddp, ddp->bucket);
     for (unsigned i = 0; i < ddp->buckets; i++)
@@ -172,16 +172,17 @@ static crun_status report_difference(crun_ddp *ddp, uint64_t which)
     crun_status s;
 
     if (!all)
-        return fail(CRUN_NO_MEMORY, "no memory to compare the ranks' parameters");
+        return status_fail(CRUN_NO_MEMORY,
+                           "no memory to compare the ranks' parameters");
     describe_entry(ddp, which, own);
     s = crun_all_gather(ddp->world, own, all, ENTRY_BYTES, CRUN_U8, NULL);
     while (s == CRUN_OK && other + 1 < ddp->size &&
            memcmp(all, all + (size_t)ENTRY_BYTES * other, ENTRY_BYTES) == 0)
         other++;
     if (s == CRUN_OK)
-        s = fail(CRUN_MISMATCH,
-                 "the ranks' models differ: rank 0 has %s, rank %u has %s", all, other,
-                 all + (size_t)ENTRY_BYTES * other);
+        s = status_fail(CRUN_MISMATCH,
+                        "the ranks' models differ: rank 0 has %s, rank %u has %s", all,
+                        other, all + (size_t)ENTRY_BYTES * other);
     free(all);
     return s;
 }
@@ -196,7 +197,8 @@ static crun_status find_difference(crun_ddp *ddp, uint64_t entries)
     crun_status s;
 
     if (!h)
-        return fail(CRUN_NO_MEMORY, "no memory to compare the ranks' parameters");
+        return status_fail(CRUN_NO_MEMORY,
+                           "no memory to compare the ranks' parameters");
     for (uint64_t i = 0; i < entries; i++) {
         describe_entry(ddp, i, text);
         h[2 * i] = hash_to_int64(hash_fnv1a(0, text, strlen(text)));
@@ -274,8 +276,8 @@ crun_status ddp_reorder(crun_ddp *ddp)
         return CRUN_OK;
     order = malloc(ddp->buckets * sizeof(*order));
     if (!order)
-        return fail(CRUN_NO_MEMORY, "no memory for the order of %u buckets",
-                    ddp->buckets);
+        return status_fail(CRUN_NO_MEMORY, "no memory for the order of %u buckets",
+                           ddp->buckets);
     find_completion_order(ddp, order);
     for (unsigned i = 0; i < ddp->buckets; i++)
         ddp->launch_order[i] = order[i].bucket;

@@ -22,9 +22,10 @@ void crun_ddp_zero(crun_ddp *ddp)
 crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
 {
     if (!ddp->sealed)
-        return fail(CRUN_BAD_ARGUMENT, "begin of a reducer that is not sealed");
+        return status_fail(CRUN_BAD_ARGUMENT, "begin of a reducer that is not sealed");
     if (atomic_load(&ddp->step.open))
-        return fail(CRUN_BAD_ARGUMENT, "begin of a step while another is under way");
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "begin of a step while another is under way");
     for (unsigned i = 0; i < ddp->buckets; i++)
         atomic_store_explicit(&ddp->bucket[i].pending, ddp->bucket[i].parameters,
                               memory_order_relaxed);
@@ -101,15 +102,17 @@ crun_status crun_ddp_ready(crun_ddp *ddp, int parameter)
     bool complete = false;
 
     if (!atomic_load(&ddp->step.open))
-        return fail(CRUN_BAD_ARGUMENT, "parameter %d is ready outside of a step",
-                    parameter);
+        return status_fail(CRUN_BAD_ARGUMENT, "parameter %d is ready outside of a step",
+                           parameter);
     if (parameter < 0 || parameter >= (int)ddp->parameters)
-        return fail(CRUN_BAD_ARGUMENT, "there is no parameter %d: %u were registered",
-                    parameter, ddp->parameters);
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "there is no parameter %d: %u were registered", parameter,
+                           ddp->parameters);
     p = &ddp->parameter[parameter];
     if (atomic_exchange(&p->ready, step) == step)
-        return fail(CRUN_BAD_ARGUMENT, "parameter %d \"%s\" is ready twice in one step",
-                    parameter, p->name);
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "parameter %d \"%s\" is ready twice in one step", parameter,
+                           p->name);
     if (!atomic_load(&ddp->step.sync))
         return CRUN_OK;
     if (ddp->steps_synced == 0)
@@ -132,8 +135,9 @@ crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
     }
     if (last)
         ddp_note(ddp, crun_wait(last));
-    return ddp->step.status == CRUN_OK ? CRUN_OK
-                                       : fail(ddp->step.status, "%s", ddp->step.text);
+    return ddp->step.status == CRUN_OK
+               ? CRUN_OK
+               : status_fail(ddp->step.status, "%s", ddp->step.text);
 }
 
 /*
@@ -205,7 +209,7 @@ crun_status crun_ddp_finish(crun_ddp *ddp)
     int32_t unused, own;
 
     if (!atomic_exchange(&ddp->step.open, false))
-        return fail(CRUN_BAD_ARGUMENT, "finish of a step that was not begun");
+        return status_fail(CRUN_BAD_ARGUMENT, "finish of a step that was not begun");
     if (!atomic_load(&ddp->step.sync))
         return CRUN_OK;
     unused = own = ddp_zero_unused(ddp);

@@ -43,7 +43,7 @@ crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused)
     if (ddp->steps_synced >= DDP_NOTES) {
         before = ddp->ops->read_note(note);
         if (!before)
-            return fail(CRUN_SYSTEM, "%s", crun_error_text());
+            return status_fail(CRUN_SYSTEM, "%s", crun_error_text());
     }
     s = ddp->ops->put_word(ddp_queue(ddp), ddp->unused.sum, *unused);
     if (s == CRUN_OK && ddp->size > 1)
@@ -104,13 +104,15 @@ static int32_t list_unused(const crun_ddp *ddp, const int32_t *rank, char *names
 static crun_status fail_unused(int32_t rank, const char *names)
 {
     if (rank < 0)
-        return fail(CRUN_BAD_ARGUMENT, "a parameter had no gradient two steps ago, on "
-                                       "some rank, and has one now (with find_unused "
-                                       "it counts as zero)");
-    return fail(CRUN_BAD_ARGUMENT,
-                "no gradient in this step on rank %d for %.300s (if this is intended, "
-                "find_unused takes it for zero)",
-                rank, names);
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "a parameter had no gradient two steps ago, on "
+                           "some rank, and has one now (with find_unused "
+                           "it counts as zero)");
+    return status_fail(
+        CRUN_BAD_ARGUMENT,
+        "no gradient in this step on rank %d for %.300s (if this is intended, "
+        "find_unused takes it for zero)",
+        rank, names);
 }
 
 crun_status ddp_name_unused(crun_ddp *ddp)
@@ -122,7 +124,7 @@ crun_status ddp_name_unused(crun_ddp *ddp)
         ddp->unused.names = calloc(1, NAMES_BYTES);
     if (!rank || !ddp->unused.names) {
         free(rank);
-        return fail(CRUN_NO_MEMORY, "no memory to name the unused parameters");
+        return status_fail(CRUN_NO_MEMORY, "no memory to name the unused parameters");
     }
     s = find_unused_ranks(ddp, rank);
     if (s == CRUN_OK) {

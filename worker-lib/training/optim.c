@@ -29,21 +29,23 @@ static crun_status check_optim_options(const crun_ddp *ddp, const crun_optim_opt
     bool adam = o->kind != CRUN_SGD;
 
     if (!ddp->sealed)
-        return fail(CRUN_BAD_ARGUMENT, "an optimizer needs a reducer that is sealed");
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "an optimizer needs a reducer that is sealed");
     if ((unsigned)o->kind > CRUN_ADAMW)
-        return fail(CRUN_BAD_ARGUMENT, "there is no optimizer %u", (unsigned)o->kind);
+        return status_fail(CRUN_BAD_ARGUMENT, "there is no optimizer %u",
+                           (unsigned)o->kind);
     if (!(o->lr >= 0) || !(o->weight_decay >= 0) || !(o->clip_norm >= 0) ||
         !(o->momentum >= 0))
-        return fail(
+        return status_fail(
             CRUN_BAD_ARGUMENT,
             "learning rate, momentum, weight decay and norm cannot be negative");
     if (o->nesterov && o->momentum == 0)
-        return fail(CRUN_BAD_ARGUMENT, "nesterov needs a momentum");
+        return status_fail(CRUN_BAD_ARGUMENT, "nesterov needs a momentum");
     if (adam && (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1) ||
                  !(o->eps > 0)))
-        return fail(CRUN_BAD_ARGUMENT,
-                    "betas must be in [0, 1) and eps above 0: not %g, %g and %g",
-                    (double)o->beta1, (double)o->beta2, (double)o->eps);
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "betas must be in [0, 1) and eps above 0: not %g, %g and %g",
+                           (double)o->beta1, (double)o->beta2, (double)o->eps);
     return CRUN_OK;
 }
 
@@ -55,7 +57,7 @@ static crun_status optim_make_pieces(crun_optim *o)
     o->pieces = ddp->divided ? ddp->buckets : 1;
     o->piece = calloc(o->pieces, sizeof(*o->piece));
     if (!o->piece)
-        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+        return status_fail(CRUN_NO_MEMORY, "no memory for an optimizer");
     for (unsigned i = 0; i < o->pieces; i++) {
         const struct ddp_bucket *b = &ddp->bucket[i];
         struct optim_piece *p = &o->piece[i];
@@ -92,9 +94,9 @@ static crun_status optim_make_state(crun_optim *o)
     if ((ops->queued || o->gathered) && o->parts > 0) {
         o->mirror = calloc(o->parts * o->mirror_state, sizeof(*o->mirror));
         if (!o->mirror)
-            return fail(CRUN_NO_MEMORY,
-                        "no memory for the optimizer's state (%zu elements)",
-                        o->mirror_state);
+            return status_fail(CRUN_NO_MEMORY,
+                               "no memory for the optimizer's state (%zu elements)",
+                               o->mirror_state);
     }
     optim_set_scalars(o, &begin);
     return optim_describe_state(o);
@@ -124,7 +126,7 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
         return s;
     o = calloc(1, sizeof(*o));
     if (!o)
-        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+        return status_fail(CRUN_NO_MEMORY, "no memory for an optimizer");
     o->ddp = ddp;
     o->options = chosen;
     o->beta1 = decimal_of_float(chosen.beta1);
@@ -275,10 +277,10 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
     crun_status s = CRUN_OK;
 
     if (atomic_load(&ddp->step.open))
-        return fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
-                                       "reducer's step is finished");
+        return status_fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
+                                              "reducer's step is finished");
     if (ddp->step.status != CRUN_OK)
-        return fail(ddp->step.status, "%s", ddp->step.text);
+        return status_fail(ddp->step.status, "%s", ddp->step.text);
     if (measured)
         s = optim_measure(optim);
     if (s == CRUN_OK)

@@ -86,7 +86,7 @@ crun_status optim_describe_state(crun_optim *o)
 
     o->range = calloc(2 * (size_t)n + 1, sizeof(*o->range));
     if (!o->range)
-        return fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+        return status_fail(CRUN_NO_MEMORY, "no memory for an optimizer");
     for (unsigned i = 0; i < o->parts; i++) {
         o->part[i] = (struct state_part){
             .name = names[i],

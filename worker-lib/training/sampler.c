@@ -96,12 +96,14 @@ crun_status crun_sampler_create(crun_sampler **sampler,
 
     *sampler = NULL;
     if (!o->samples || o->samples > UINT64_C(1) << 62)
-        return fail(CRUN_BAD_ARGUMENT, "a sampler of %" PRIu64 " samples", o->samples);
+        return status_fail(CRUN_BAD_ARGUMENT, "a sampler of %" PRIu64 " samples",
+                           o->samples);
     if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
-        return fail(CRUN_BAD_ARGUMENT, "a sampler for rank %d of %d", o->rank, o->size);
+        return status_fail(CRUN_BAD_ARGUMENT, "a sampler for rank %d of %d", o->rank,
+                           o->size);
     s = calloc(1, sizeof(*s));
     if (!s)
-        return fail(CRUN_NO_MEMORY, "no memory for a sampler");
+        return status_fail(CRUN_NO_MEMORY, "no memory for a sampler");
     s->options = *o;
     s->half_bits = 1;
     while (UINT64_C(1) << 2 * s->half_bits < o->samples)
@@ -156,16 +158,18 @@ void crun_sampler_save(const crun_sampler *s, crun_sampler_state *state)
 crun_status crun_sampler_restore(crun_sampler *s, const crun_sampler_state *state)
 {
     if (state->samples != s->options.samples)
-        return fail(CRUN_MISMATCH,
-                    "the saved sampler deals %" PRIu64 " samples, this one %" PRIu64,
-                    state->samples, s->options.samples);
+        return status_fail(CRUN_MISMATCH,
+                           "the saved sampler deals %" PRIu64
+                           " samples, this one %" PRIu64,
+                           state->samples, s->options.samples);
     if (state->seed != s->options.seed)
-        return fail(CRUN_MISMATCH,
-                    "the saved sampler has seed %" PRIu64 ", this one %" PRIu64,
-                    state->seed, s->options.seed);
+        return status_fail(CRUN_MISMATCH,
+                           "the saved sampler has seed %" PRIu64 ", this one %" PRIu64,
+                           state->seed, s->options.seed);
     if (state->dealt > state->samples)
-        return fail(CRUN_CORRUPT, "a saved sampler has dealt %" PRIu64 " of %" PRIu64,
-                    state->dealt, state->samples);
+        return status_fail(CRUN_CORRUPT,
+                           "a saved sampler has dealt %" PRIu64 " of %" PRIu64,
+                           state->dealt, state->samples);
     s->pass = state->pass;
     s->base = state->dealt;
     s->drawn = 0;

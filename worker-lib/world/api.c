@@ -30,7 +30,8 @@ crun_status crun_init(crun_world **world, const crun_options *options)
     crun_status s;
 
     if (!world)
-        return fail(CRUN_BAD_ARGUMENT, "crun_init: there is nowhere to put the world");
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "crun_init: there is nowhere to put the world");
     *world = NULL;
     s = environment_read(&env, &e);
     if (s == CRUN_OK && before > 0)
@@ -40,7 +41,7 @@ crun_status crun_init(crun_world **world, const crun_options *options)
     if (has_tried_to_meet(s))
         worlds = before + 1;
     if (s != CRUN_OK)
-        return fail_with(s, &e);
+        return status_fail_with(s, &e);
     (*world)->progress = progress_open();
     return CRUN_OK;
 }
@@ -106,10 +107,11 @@ const char *crun_backend(const crun_world *w)
 crun_status crun_set_stream(crun_world *w, void *stream)
 {
     if (!w)
-        return fail(CRUN_BAD_ARGUMENT, "crun_set_stream: there is no world");
+        return status_fail(CRUN_BAD_ARGUMENT, "crun_set_stream: there is no world");
     if (!w->backend->has_device)
-        return fail(CRUN_UNSUPPORTED, "crun_set_stream: backend %s knows no streams",
-                    w->backend->calls->name);
+        return status_fail(CRUN_UNSUPPORTED,
+                           "crun_set_stream: backend %s knows no streams",
+                           w->backend->calls->name);
     w->backend->stream = stream;
     return CRUN_OK;
 }
@@ -146,7 +148,7 @@ crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
     crun_status s;
 
     if (!w || !memory)
-        return fail(CRUN_BAD_ARGUMENT, "crun_alloc: NULL");
+        return status_fail(CRUN_BAD_ARGUMENT, "crun_alloc: NULL");
     *memory = NULL;
     s = engine_alloc(w->engine, bytes, memory);
     if (s != CRUN_OK || *memory)
@@ -155,7 +157,7 @@ crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
     whole = (bytes + PAGE) / PAGE * PAGE;
     *memory = whole < bytes ? NULL : aligned_alloc(PAGE, whole);
     if (!*memory)
-        return fail(CRUN_NO_MEMORY, "no memory for %zu bytes", bytes);
+        return status_fail(CRUN_NO_MEMORY, "no memory for %zu bytes", bytes);
     memset(*memory, 0, whole);
     return CRUN_OK;
 }
@@ -261,7 +263,7 @@ crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype t
 crun_status crun_wait(crun_work *work)
 {
     return work ? engine_wait(work)
-                : fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
+                : status_fail(CRUN_BAD_ARGUMENT, "crun_wait: there is no work");
 }
 
 bool crun_is_done(const crun_work *work)

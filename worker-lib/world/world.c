@@ -68,7 +68,7 @@ static void tell_failure(crun_world *w)
         failure_notice_write(w->store, w->prefix, &n);
 }
 
-static void failed(void *arg)
+static void world_failed(void *arg)
 {
     crun_world *w = arg;
     const char *directory = getenv("CRUN_FLIGHT_DIR");
@@ -104,7 +104,7 @@ static crun_status open_backend(crun_world *w, const char *name, const char *dev
                              .local_size = w->env.local_size,
                              .timeout_ms = w->timeout_ms,
                              .flight = w->flight,
-                             .failed = failed,
+                             .failed = world_failed,
                              .failed_arg = w };
     s = backend_select(&w->team, name, w->init_deadline_ms, &calls, e);
     return s == CRUN_OK ? calls->open(&w->backend, &w->team, w->init_deadline_ms, e)
@@ -121,7 +121,7 @@ static crun_status start_engine(crun_world *w, struct err *e)
                                                        .flight = w->flight,
                                                        .size = w->env.size,
                                                        .timeout_ms = w->timeout_ms,
-                                                       .failed = failed,
+                                                       .failed = world_failed,
                                                        .arg = w });
     if (w->engine)
         return CRUN_OK;
@@ -129,8 +129,8 @@ static crun_status start_engine(crun_world *w, struct err *e)
     return CRUN_NO_MEMORY;
 }
 
-static crun_status join(crun_world *w, const char *backend, const char *device,
-                        struct err *e)
+static crun_status join_world(crun_world *w, const char *backend, const char *device,
+                              struct err *e)
 {
     crun_status s = w->env.size > 1 ? world_meet(w, e) : CRUN_OK;
 
@@ -169,7 +169,7 @@ crun_status world_create(crun_world **world, const struct environment *env,
     if (s == CRUN_OK)
         s = read_options(w, options, e);
     if (s == CRUN_OK)
-        s = join(w, backend, options ? options->device : NULL, e);
+        s = join_world(w, backend, options ? options->device : NULL, e);
     if (s == CRUN_OK)
         *world = w;
     else
@@ -197,7 +197,7 @@ void world_destroy(crun_world *w)
 
 static crun_status bad_call(const struct op *op, const char *why)
 {
-    return fail(CRUN_BAD_ARGUMENT, "crun_%s: %s", op_name(op->kind), why);
+    return status_fail(CRUN_BAD_ARGUMENT, "crun_%s: %s", op_name(op->kind), why);
 }
 
 static bool has_peer(enum op_kind kind)

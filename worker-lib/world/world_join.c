@@ -46,18 +46,18 @@ static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
 }
 
 /* A library does not write to its program's standard error. */
-static void discard(void *arg, enum log_level level, const char *line)
+static void discard_log_line(void *arg, enum log_level level, const char *line)
 {
     (void)arg;
     (void)level;
     (void)line;
 }
 
-static int serve(crun_world *w, uint16_t port, struct err *e)
+static int serve_world(crun_world *w, uint16_t port, struct err *e)
 {
     struct net_addr addr;
 
-    log_set_sink(discard, NULL);
+    log_set_sink(discard_log_line, NULL);
 
     if (find_listen(w->env.host, port, &addr, e) < 0)
         return -1;
@@ -82,7 +82,7 @@ static crun_status connect_fixed(crun_world *w, struct err *e)
 
     /* a port that is taken is somebody's who serves already, or the connection fails */
     if (w->env.rank == 0 && !w->env.agent_store)
-        (void)!serve(w, w->env.port, &refused);
+        (void)!serve_world(w, w->env.port, &refused);
     return store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms,
                              e);
 }
@@ -93,7 +93,7 @@ static crun_status serve_somewhere(crun_world *w, struct err *e)
     crun_status s;
 
     for (unsigned turn = 0; turn < ENVIRONMENT_PORTS && w->env.port == 0; turn++)
-        if (serve(w, environment_port(&w->env, turn), e) == 0)
+        if (serve_world(w, environment_port(&w->env, turn), e) == 0)
             w->env.port = store_server_port(w->server);
     if (w->env.port == 0)
         return CRUN_SYSTEM;
@@ -230,7 +230,7 @@ static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
 }
 
 /* Who has not come yet may still come to ask; nobody is connected but ourselves. */
-static bool others_are_gone(crun_world *w)
+static bool others_have_left(crun_world *w)
 {
     char key[sizeof(w->prefix) + 8];
     int64_t came = 0;
@@ -249,7 +249,7 @@ static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
 {
     crun_status s = CRUN_TIMEOUT;
 
-    while (s == CRUN_TIMEOUT && clock_ms() < until && !others_are_gone(w)) {
+    while (s == CRUN_TIMEOUT && clock_ms() < until && !others_have_left(w)) {
         size_t size = 0;
         struct err e;
 
@@ -258,11 +258,11 @@ static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
 }
 
 /* After a failure they may still be about to ask why. */
-static void linger(crun_world *w)
+static void linger_after_failure(crun_world *w)
 {
     uint64_t until = clock_ms() + LINGER_MS;
 
-    while (clock_ms() < until && !others_are_gone(w))
+    while (clock_ms() < until && !others_have_left(w))
         usleep(LOOK_GONE_MS * 1000);
 }
 
@@ -277,7 +277,7 @@ void world_leave(crun_world *w)
     if (w->server && good)
         await_goodbyes(w, gone_key, until);
     else if (w->server && w->store)
-        linger(w);
+        linger_after_failure(w);
     store_client_close(w->store);
     store_server_destroy(w->server);
 }

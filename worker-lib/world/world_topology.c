@@ -65,7 +65,7 @@ static const char *map_key(const crun_world *w, char key[KEY_SIZE])
     return key;
 }
 
-static crun_status publish(const crun_world *w, struct err *e)
+static crun_status publish_map(const crun_world *w, struct err *e)
 {
     char key[KEY_SIZE];
     struct pattern p;
@@ -77,7 +77,7 @@ static crun_status publish(const crun_world *w, struct err *e)
 }
 
 /* Rank 0 numbers the nodes in the order of their first ranks. */
-static crun_status draw_map(crun_world *w, struct err *e)
+static crun_status draw_node_map(crun_world *w, struct err *e)
 {
     char(*machines)[MACHINE_SIZE] = calloc(w->env.size, MACHINE_SIZE);
     char key[KEY_SIZE];
@@ -102,7 +102,7 @@ static crun_status draw_map(crun_world *w, struct err *e)
         nodes += n == nodes;
     }
     free(machines);
-    return s == CRUN_OK ? publish(w, e) : s;
+    return s == CRUN_OK ? publish_map(w, e) : s;
 }
 
 static crun_status read_map(crun_world *w, struct err *e)
@@ -151,7 +151,7 @@ crun_status world_map(crun_world *w, struct err *e)
         s = store_client_set(w->store, key, machine, strlen(machine),
                              w->init_deadline_ms, e);
         if (s == CRUN_OK)
-            s = w->env.rank == 0 ? draw_map(w, e) : read_map(w, e);
+            s = w->env.rank == 0 ? draw_node_map(w, e) : read_map(w, e);
         if (s != CRUN_OK)
             return s;
     }

@@ -25,7 +25,7 @@ static struct nccl_work *work_of(crun_work *work)
 /* -- works --------------------------------------------------------------------------
  */
 
-static void free_work(struct nccl *n, struct nccl_work *w)
+static void free_nccl_work(struct nccl *n, struct nccl_work *w)
 {
     if (w->ready)
         n->gpu.cuda->event_destroy(w->ready);
@@ -36,7 +36,8 @@ static void free_work(struct nccl *n, struct nccl_work *w)
     free(w);
 }
 
-static crun_status make_work(struct nccl *n, struct nccl_work **work, struct err *e)
+static crun_status make_nccl_work(struct nccl *n, struct nccl_work **work,
+                                  struct err *e)
 {
     struct nccl_work *w = calloc(1, sizeof(*w));
     const struct gpu_calls *cuda = n->gpu.cuda;
@@ -52,15 +53,16 @@ static crun_status make_work(struct nccl *n, struct nccl_work **work, struct err
     if (code == GPU_OK)
         code = cuda->event_create(&w->done);
     if (code != GPU_OK) {
-        free_work(n, w);
+        free_nccl_work(n, w);
         return gpu_calls_failed(n->gpu.cuda, "cudaEventCreate", code, e);
     }
     *work = w;
     return CRUN_OK;
 }
 
-static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
-                            struct nccl_work **work, struct err *e)
+static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
+                                 uint64_t timeout_ms, struct nccl_work **work,
+                                 struct err *e)
 {
     crun_status s = CRUN_OK;
     struct nccl_work *w;
@@ -71,7 +73,7 @@ static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeou
         n->spare = w->next;
     pthread_mutex_unlock(&n->lock);
     if (!w) {
-        s = make_work(n, &w, e);
+        s = make_nccl_work(n, &w, e);
         if (s != CRUN_OK)
             return s;
         pthread_mutex_lock(&n->lock);
@@ -89,7 +91,7 @@ static crun_status new_work(struct nccl *n, enum nccl_task task, uint64_t timeou
     return CRUN_OK;
 }
 
-static void post(struct nccl *n, struct nccl_work *w)
+static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
     if (w->task == TASK_OPERATION) {
@@ -108,7 +110,7 @@ static void post(struct nccl *n, struct nccl_work *w)
 }
 
 /* Why all ended, and whether this process can ever be rid of it. */
-static crun_status end_words(const struct nccl *n, struct err *e)
+static crun_status end_error(const struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
 
@@ -119,7 +121,7 @@ static crun_status end_words(const struct nccl *n, struct err *e)
 }
 
 /* Under the lock: they are done after the end, too. */
-static bool goes_on(const struct nccl *n, const struct nccl_work *w)
+static bool work_goes_on(const struct nccl *n, const struct nccl_work *w)
 {
     if (n->stuck)
         return false;
@@ -128,7 +130,8 @@ static bool goes_on(const struct nccl *n, const struct nccl_work *w)
 
 /* Under the lock. Who frees is not watched any more after the end, so he looks himself.
  */
-static void wait_change(struct nccl *n, const struct nccl_work *w, uint64_t since_ms)
+static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
+                             uint64_t since_ms)
 {
     uint64_t until_ms = since_ms + w->timeout_ms + 3 * nccl_leave_ms(n);
     struct timespec until = { .tv_sec = (time_t)(until_ms / 1000),
@@ -153,20 +156,20 @@ static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e
     crun_status s;
 
     pthread_mutex_lock(&n->lock);
-    while (goes_on(n, w) && (w->stage < STAGE_LAUNCHED ||
-                             (!frees && abort_get(n->team.aborted) != CRUN_OK)))
-        wait_change(n, w, since_ms);
+    while (work_goes_on(n, w) && (w->stage < STAGE_LAUNCHED ||
+                                  (!frees && abort_get(n->team.aborted) != CRUN_OK)))
+        wait_nccl_change(n, w, since_ms);
     s = w->stage >= STAGE_LAUNCHED ? w->status : CRUN_ABORTED;
     if (s == CRUN_BAD_ARGUMENT)
         *e = w->e;
     else if (s != CRUN_OK)
-        s = end_words(n, e);
+        s = end_error(n, e);
     pthread_mutex_unlock(&n->lock);
     return s;
 }
 
 /* It was not queued. */
-static void put_back_unused(struct nccl *n, struct nccl_work *w)
+static void put_back_unused_work(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
     w->stage = STAGE_OVER;
@@ -175,7 +178,7 @@ static void put_back_unused(struct nccl *n, struct nccl_work *w)
     pthread_mutex_unlock(&n->lock);
 }
 
-static void put_back(struct nccl *n, struct nccl_work *w)
+static void put_back_work(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
     w->finished = true;
@@ -197,7 +200,7 @@ static crun_status check_open(struct nccl *n, struct err *e)
 }
 
 /* Does the host have to wait for its result? */
-static crun_status look_at_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
+static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     const struct op *op = &w->op;
     bool in = true, out = true;
@@ -228,24 +231,24 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     if (s != CRUN_OK)
         return s;
     n->gpu.cuda->set_device(n->gpu.device);
-    s = new_work(n, TASK_OPERATION,
-                 op->timeout_ms ? op->timeout_ms : n->team.timeout_ms, &w, e);
+    s = new_nccl_work(n, TASK_OPERATION,
+                      op->timeout_ms ? op->timeout_ms : n->team.timeout_ms, &w, e);
     if (s != CRUN_OK)
         return s;
     w->op = *op;
     w->op.timeout_ms = w->timeout_ms;
     w->op.deadline_ms = clock_ms() + w->timeout_ms;
-    s = look_at_buffers(n, w, e);
+    s = find_buffers(n, w, e);
     code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->backend.stream)
                         : GPU_OK;
     if (code != GPU_OK)
         s = gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
     if (s == CRUN_OK) {
-        post(n, w);
+        queue_nccl_work(n, w);
         *work = &w->base;
         return s;
     }
-    put_back_unused(n, w);
+    put_back_unused_work(n, w);
     return s;
 }
 
@@ -262,7 +265,7 @@ static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e
         if (code != GPU_OK)
             s = gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
     }
-    put_back(n, w);
+    put_back_work(n, w);
     return s;
 }
 
@@ -291,11 +294,12 @@ static crun_status run_nccl(struct backend *b, const struct op *op, struct err *
 /* -- memory -------------------------------------------------------------------------
  */
 
-static crun_status perform(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,
-                           size_t bytes, void **memory, struct err *e)
+static crun_status perform_nccl_task(struct nccl *n, enum nccl_task task,
+                                     uint64_t timeout_ms, size_t bytes, void **memory,
+                                     struct err *e)
 {
     struct nccl_work *w = NULL;
-    crun_status s = new_work(n, task, timeout_ms, &w, e);
+    crun_status s = new_nccl_work(n, task, timeout_ms, &w, e);
 
     if (s != CRUN_OK)
         return s;
@@ -303,11 +307,11 @@ static crun_status perform(struct nccl *n, enum nccl_task task, uint64_t timeout
     w->memory = memory ? *memory : NULL;
     w->op.deadline_ms = clock_ms() + timeout_ms;
     w->op.timeout_ms = timeout_ms;
-    post(n, w);
+    queue_nccl_work(n, w);
     s = await_work(n, w, e);
     if (memory && s == CRUN_OK)
         *memory = w->memory;
-    put_back(n, w);
+    put_back_work(n, w);
     return s;
 }
 
@@ -318,8 +322,8 @@ static crun_status alloc_nccl(struct backend *b, size_t bytes, uint64_t deadline
     uint64_t now = clock_ms();
 
     *memory = NULL;
-    return perform(n, TASK_ALLOC, deadline_ms > now ? deadline_ms - now : 1, bytes,
-                   memory, e);
+    return perform_nccl_task(n, TASK_ALLOC, deadline_ms > now ? deadline_ms - now : 1,
+                             bytes, memory, e);
 }
 
 static bool free_nccl(struct backend *b, void *memory)
@@ -332,7 +336,7 @@ static bool free_nccl(struct backend *b, void *memory)
     ours = nccl_has_area(n, memory);
     pthread_mutex_unlock(&n->lock);
     if (ours)
-        (void)!perform(n, TASK_FREE, n->team.timeout_ms, 0, &memory, &e);
+        (void)!perform_nccl_task(n, TASK_FREE, n->team.timeout_ms, 0, &memory, &e);
     return ours;
 }
 
@@ -356,7 +360,7 @@ static void free_nccl_all(struct nccl *n)
         close(n->wake);
     for (struct nccl_work *w = n->all; w; w = next) {
         next = w->next_of_all;
-        free_work(n, w);
+        free_nccl_work(n, w);
     }
     if (n->stream)
         n->gpu.cuda->stream_destroy(n->stream);
@@ -391,7 +395,7 @@ static void close_nccl(struct backend *b)
     if (busy &&
         abort_set(n->team.aborted, CRUN_ABORTED, "crun_finalize with work under way"))
         abort_nccl(b);
-    (void)!perform(n, TASK_CLOSE, nccl_leave_ms(n), 0, NULL, &e);
+    (void)!perform_nccl_task(n, TASK_CLOSE, nccl_leave_ms(n), 0, NULL, &e);
     pthread_mutex_lock(&n->lock);
     while (!n->gone && !n->stuck)
         pthread_cond_wait(&n->changed, &n->lock);
@@ -424,8 +428,8 @@ static bool start_threads(struct nccl *n)
     return thread;
 }
 
-static crun_status create(struct nccl **out, const struct team *team,
-                          const struct nccl_gpu *gpu, struct err *e)
+static crun_status create_nccl(struct nccl **out, const struct team *team,
+                               const struct nccl_gpu *gpu, struct err *e)
 {
     struct nccl *n = calloc(1, sizeof(*n));
     const char *check = getenv("CRUN_CHECK");
@@ -472,7 +476,7 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
         return s;
     }
     gpu.cuda->set_device(gpu.device);
-    s = create(&n, team, &gpu, e);
+    s = create_nccl(&n, team, &gpu, e);
     if (s == CRUN_OK)
         s = nccl_find_peers(n, deadline_ms, e);
     if (s == CRUN_OK && !start_threads(n)) {
@@ -484,7 +488,8 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
             free_nccl_all(n);
         return s;
     }
-    s = perform(n, TASK_OPEN, deadline_ms > now ? deadline_ms - now : 1, 0, NULL, e);
+    s = perform_nccl_task(n, TASK_OPEN, deadline_ms > now ? deadline_ms - now : 1, 0,
+                          NULL, e);
     if (s == CRUN_OK)
         *b = &n->backend;
     else

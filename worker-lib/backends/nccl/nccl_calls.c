@@ -123,7 +123,7 @@ static void *open_aside(void *arg)
     return NULL;
 }
 
-static bool begin(void)
+static bool begin_open(void)
 {
     pthread_t thread;
 
@@ -164,7 +164,7 @@ crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **
     *calls = NULL;
     *standin = NULL;
     pthread_mutex_lock(&lock);
-    began = begin();
+    began = begin_open();
     await_opened(deadline_ms);
     opened = state == OPENED;
     pthread_mutex_unlock(&lock);

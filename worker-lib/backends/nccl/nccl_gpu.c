@@ -18,8 +18,8 @@ static const struct gpu_calls *real_gpu(void)
 #endif
 }
 
-static crun_status missing(const struct gpu_calls *cuda, int code, int count,
-                           struct err *e)
+static crun_status explain_missing_gpu(const struct gpu_calls *cuda, int code,
+                                       int count, struct err *e)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int driver = 0, runtime = 0;
@@ -44,8 +44,8 @@ static crun_status missing(const struct gpu_calls *cuda, int code, int count,
 }
 
 /* Whatever this rank was told, and by what. */
-static crun_status read_number(const char *name, const char *text, int *number,
-                               struct err *e)
+static crun_status read_device_number(const char *name, const char *text, int *number,
+                                      struct err *e)
 {
     char *end;
     long value = strtol(text, &end, 10);
@@ -58,8 +58,9 @@ static crun_status read_number(const char *name, const char *text, int *number,
     return *name == 'C' ? CRUN_BAD_ENVIRONMENT : CRUN_BAD_ARGUMENT;
 }
 
-static crun_status choose(struct nccl_gpu *g, const char *device, unsigned local_rank,
-                          unsigned local_size, int count, struct err *e)
+static crun_status choose_gpu(struct nccl_gpu *g, const char *device,
+                              unsigned local_rank, unsigned local_size, int count,
+                              struct err *e)
 {
     const char *variable = getenv("CRUN_DEVICE");
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -67,9 +68,9 @@ static crun_status choose(struct nccl_gpu *g, const char *device, unsigned local
     bool one_each = count == 1 && visible && !strchr(visible, ',');
 
     if (device && strcmp(device, "auto") != 0)
-        s = read_number("crun_init: device", device, &g->device, e);
+        s = read_device_number("crun_init: device", device, &g->device, e);
     else if (variable && *variable)
-        s = read_number("CRUN_DEVICE", variable, &g->device, e);
+        s = read_device_number("CRUN_DEVICE", variable, &g->device, e);
     else /* a launcher may show each rank no other GPU than its own */
         g->device = one_each ? 0 : (int)local_rank;
     if (s != CRUN_OK || g->device < count)
@@ -101,12 +102,12 @@ crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local
         return CRUN_UNSUPPORTED;
     }
     code = g->cuda->count(&count);
-    s = missing(g->cuda, code, code == GPU_OK ? count : 0, e);
+    s = explain_missing_gpu(g->cuda, code, code == GPU_OK ? count : 0, e);
     if (s != CRUN_OK)
         return s;
     if (opened != CRUN_OK) {
         *e = no_nccl;
         return opened;
     }
-    return choose(g, device, local_rank, local_size, count, e);
+    return choose_gpu(g, device, local_rank, local_size, count, e);
 }

@@ -19,7 +19,7 @@ static bool wants_windows(const struct nccl *n)
            n->gpu.nccl->window_deregister && !(windows && windows[0] == '0');
 }
 
-static crun_status zero(struct nccl *n, void *memory, size_t bytes, struct err *e)
+static crun_status zero_area(struct nccl *n, void *memory, size_t bytes, struct err *e)
 {
     int code = n->gpu.cuda->zero(memory, bytes, n->stream);
 
@@ -53,7 +53,7 @@ static crun_status fill_area(struct nccl *n, struct nccl_area *a, size_t bytes,
     crun_status s = NCCL_CALL(n, "ncclMemAlloc", c->mem_alloc(&a->memory, bytes));
 
     if (s == CRUN_OK)
-        s = zero(n, a->memory, bytes, e);
+        s = zero_area(n, a->memory, bytes, e);
     if (s == CRUN_OK)
         s = settle_memory(n, e);
     if (s == CRUN_OK && wants_windows(n))

@@ -27,8 +27,8 @@ static const int operations[CRUN_OP_COUNT] = {
  * they make it: NCCL itself would hang, or add what does not belong together.
  */
 
-static crun_status compare(struct nccl *n, const struct op *op, const char *key,
-                           const char *mine, struct err *e)
+static crun_status compare_calls(struct nccl *n, const struct op *op, const char *key,
+                                 const char *mine, struct err *e)
 {
     char text[SIGNATURE_SIZE] = "";
     size_t size = sizeof(text) - 1;
@@ -50,7 +50,7 @@ static crun_status compare(struct nccl *n, const struct op *op, const char *key,
     return s;
 }
 
-static crun_status check(struct nccl *n, const struct op *op, struct err *e)
+static crun_status check_calls(struct nccl *n, const struct op *op, struct err *e)
 {
     char mine[SIGNATURE_SIZE], key[460];
 
@@ -62,7 +62,7 @@ static crun_status check(struct nccl *n, const struct op *op, struct err *e)
     if (n->team.rank == 0)
         return store_client_set(n->team.store, key, mine, strlen(mine),
                                 clock_ms() + op->timeout_ms, e);
-    return compare(n, op, key, mine, e);
+    return compare_calls(n, op, key, mine, e);
 }
 
 /* -- calls --------------------------------------------------------------------------
@@ -76,7 +76,7 @@ static bool divides_later(const struct nccl *n, const struct op *op)
     return op->op == CRUN_MEAN && half && (n->team.size & (n->team.size - 1)) != 0;
 }
 
-static crun_status exchange(struct nccl *n, const struct op *op, struct err *e)
+static crun_status exchange_parts(struct nccl *n, const struct op *op, struct err *e)
 {
     size_t bytes = op->count * crun_dtype_size(op->type);
     const struct nccl_calls *c = n->gpu.nccl;
@@ -102,8 +102,8 @@ static crun_status exchange(struct nccl *n, const struct op *op, struct err *e)
     return NCCL_CALL(n, "ncclGroupEnd", c->group_end());
 }
 
-static crun_status all_reduce(struct nccl *n, const struct op *op, int as,
-                              struct err *e)
+static crun_status launch_all_reduce(struct nccl *n, const struct op *op, int as,
+                                     struct err *e)
 {
     return NCCL_CALL(n, "ncclAllReduce",
                      n->gpu.nccl->all_reduce(op->in, op->out, op->count,
@@ -111,7 +111,7 @@ static crun_status all_reduce(struct nccl *n, const struct op *op, int as,
                                              n->stream));
 }
 
-static crun_status call(struct nccl *n, const struct op *op, struct err *e)
+static crun_status launch_call(struct nccl *n, const struct op *op, struct err *e)
 {
     const struct nccl_calls *c = n->gpu.nccl;
     struct nccl_comm *comm = atomic_load(&n->comm);
@@ -121,7 +121,7 @@ static crun_status call(struct nccl *n, const struct op *op, struct err *e)
     switch (op->kind) {
     case OP_ALL_REDUCE:
     case OP_BARRIER:
-        return all_reduce(n, op, as, e);
+        return launch_all_reduce(n, op, as, e);
     case OP_BROADCAST:
         return NCCL_CALL(
             n, "ncclBroadcast",
@@ -141,13 +141,13 @@ static crun_status call(struct nccl *n, const struct op *op, struct err *e)
         return NCCL_CALL(n, "ncclRecv",
                          c->recv(op->out, op->count, type, peer, comm, n->stream));
     default:
-        return exchange(n, op, e);
+        return exchange_parts(n, op, e);
     }
 }
 
 /* Into our stream, between the two events. */
-static crun_status launch(struct nccl *n, struct nccl_work *w, const struct op *op,
-                          struct err *e)
+static crun_status launch_op(struct nccl *n, struct nccl_work *w, const struct op *op,
+                             struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
     int code = cuda->event_record(w->begun, n->stream);
@@ -156,7 +156,7 @@ static crun_status launch(struct nccl *n, struct nccl_work *w, const struct op *
     if (code != GPU_OK)
         return gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
     if (op->count > 0)
-        s = call(n, op, e);
+        s = launch_call(n, op, e);
     if (s == CRUN_OK && op->count > 0 && divides_later(n, op)) {
         code = cuda->divide(op->out, op->count, op->type, n->team.size, n->stream);
         if (code != GPU_OK)
@@ -201,7 +201,7 @@ static crun_status is_host(struct nccl *n, const void *memory, size_t count, boo
 }
 
 /* What is on the host is copied to the GPU first, into `op`, and back at the end. */
-static crun_status bring(struct nccl *n, struct op *op, void **back, struct err *e)
+static crun_status copy_in(struct nccl *n, struct op *op, void **back, struct err *e)
 {
     size_t item = crun_dtype_size(op->type), ins = in_count(n, op) * item;
     size_t outs = out_count(n, op) * item;
@@ -227,8 +227,8 @@ static crun_status bring(struct nccl *n, struct op *op, void **back, struct err 
                           : gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
 }
 
-static crun_status take_back(struct nccl *n, struct nccl_work *w, const struct op *op,
-                             void *back, struct err *e)
+static crun_status copy_out(struct nccl *n, struct nccl_work *w, const struct op *op,
+                            void *back, struct err *e)
 {
     size_t bytes = out_count(n, op) * crun_dtype_size(op->type);
     int code = n->gpu.cuda->copy(back, op->out, bytes, n->stream);
@@ -242,8 +242,8 @@ static crun_status take_back(struct nccl *n, struct nccl_work *w, const struct o
 
 /* A copy from the host's memory may block in CUDA until the stream is there, so what is
  * in it must be done, and waited for by us. */
-static crun_status run_host(struct nccl *n, struct nccl_work *w, struct op *op,
-                            struct err *e)
+static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op,
+                              struct err *e)
 {
     void *back = NULL;
     crun_status s;
@@ -254,13 +254,13 @@ static crun_status run_host(struct nccl *n, struct nccl_work *w, struct op *op,
         s = nccl_await(n, w->ready, e);
     atomic_store(&w->running_ms, clock_ms());
     if (s == CRUN_OK)
-        s = bring(n, op, &back, e);
+        s = copy_in(n, op, &back, e);
     if (s == CRUN_OK)
-        s = launch(n, w, op, e);
+        s = launch_op(n, w, op, e);
     if (s == CRUN_OK)
         s = nccl_await(n, w->done, e);
     if (s == CRUN_OK && back)
-        s = take_back(n, w, op, back, e);
+        s = copy_out(n, w, op, back, e);
     return s;
 }
 
@@ -288,7 +288,7 @@ crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
     if (n->team.flight && w->task == TASK_OPERATION)
         w->entry = flight_recorder_begin(n->team.flight, &op, clock_us());
     if (w->task == TASK_OPERATION) {
-        s = check(n, &op, e);
+        s = check_calls(n, &op, e);
         if (s == CRUN_OK && !w->host)
             code = n->gpu.cuda->stream_wait(n->stream, w->ready);
     }
@@ -298,5 +298,5 @@ crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
         s = prepare_barrier(n, &op, e);
     if (s != CRUN_OK)
         return s;
-    return w->host ? run_host(n, w, &op, e) : launch(n, w, &op, e);
+    return w->host ? run_staged(n, w, &op, e) : launch_op(n, w, &op, e);
 }

@@ -31,7 +31,8 @@ void nccl_enter(struct nccl *n, const char *call)
     atomic_store(&n->call, call);
 }
 
-static crun_status failed(struct nccl *n, const char *call, int result, struct err *e)
+static crun_status fail_nccl(struct nccl *n, const char *call, int result,
+                             struct err *e)
 {
     const struct nccl_calls *nccl = n->gpu.nccl;
     const char *more = nccl->last_error(atomic_load(&n->comm));
@@ -41,7 +42,7 @@ static crun_status failed(struct nccl *n, const char *call, int result, struct e
     return result == NCCL_REMOTE_ERROR ? CRUN_PEER_LOST : CRUN_SYSTEM;
 }
 
-static crun_status ended(struct nccl *n, struct err *e)
+static crun_status fail_ended(struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
 
@@ -54,7 +55,7 @@ static bool is_ending(const struct nccl *n)
 }
 
 /* What happened beside all calls, in NCCL's own threads or on the GPU. */
-static crun_status look(struct nccl *n, int *result, struct err *e)
+static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
 {
     int code;
 
@@ -66,9 +67,9 @@ static crun_status look(struct nccl *n, int *result, struct err *e)
     code = n->gpu.nccl->async_error(atomic_load(&n->comm), result);
     atomic_store(&n->call, NULL);
     if (code != NCCL_OK)
-        return failed(n, "ncclCommGetAsyncError", code, e);
+        return fail_nccl(n, "ncclCommGetAsyncError", code, e);
     if (*result != NCCL_OK && *result != NCCL_IN_PROGRESS)
-        return failed(n, "NCCL", *result, e);
+        return fail_nccl(n, "NCCL", *result, e);
     return CRUN_OK;
 }
 
@@ -89,9 +90,10 @@ crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e)
     int result;
 
     if (is_ending(n))
-        return ended(n, e);
+        return fail_ended(n, e);
     pause_a_little(turn);
-    return clock_ms() - n->looked_ms < LOOK_MS ? CRUN_OK : look(n, &result, e);
+    return clock_ms() - n->looked_ms < LOOK_MS ? CRUN_OK
+                                               : check_async_error(n, &result, e);
 }
 
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e)
@@ -113,17 +115,17 @@ crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err
 
     atomic_store(&n->call, NULL);
     if (is_ending(n))
-        return ended(n, e);
+        return fail_ended(n, e);
     /* some calls, as ncclCommWindowRegister, return success while NCCL's thread runs */
     if (result == NCCL_OK)
-        s = look(n, &result, e);
+        s = check_async_error(n, &result, e);
     while (result == NCCL_IN_PROGRESS && s == CRUN_OK) {
-        s = look(n, &result, e);
+        s = check_async_error(n, &result, e);
         if (s == CRUN_OK && result == NCCL_IN_PROGRESS)
             s = nccl_pause(n, &turn, e);
     }
     if (s == CRUN_OK && result != NCCL_OK)
-        return failed(n, call, result, e);
+        return fail_nccl(n, call, result, e);
     return s;
 }
 
@@ -132,9 +134,10 @@ crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
 {
     atomic_store(&n->call, NULL);
     if (is_ending(n))
-        return ended(n, e);
-    return result == NCCL_OK || result == NCCL_IN_PROGRESS ? CRUN_OK
-                                                           : failed(n, call, result, e);
+        return fail_ended(n, e);
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS
+               ? CRUN_OK
+               : fail_nccl(n, call, result, e);
 }
 
 /* -- meeting ------------------------------------------------------------------------
@@ -175,11 +178,11 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
     /* the watch says when it is too late */
     while ((there = store_client_has(n->team.store, key, clock_ms() + STORE_MS)) == 0) {
         if (is_ending(n))
-            return ended(n, e);
+            return fail_ended(n, e);
         usleep(ID_PAUSE_MS * 1000);
     }
     if (there < 0 && is_ending(n))
-        return ended(n, e);
+        return fail_ended(n, e);
     if (there < 0) {
         err_set(e, "the store is gone");
         return CRUN_PEER_LOST;
@@ -281,7 +284,7 @@ static crun_status close_comm(struct nccl *n, struct err *e)
     return s;
 }
 
-static crun_status close_all(struct nccl *n, struct err *e)
+static crun_status close_nccl_comm(struct nccl *n, struct err *e)
 {
     struct err of_idle;
 
@@ -334,7 +337,7 @@ crun_status nccl_idle(struct nccl *n, struct err *e)
     }
 }
 
-static crun_status perform(struct nccl *n, struct nccl_work *w)
+static crun_status perform_work(struct nccl *n, struct nccl_work *w)
 {
     switch (w->task) {
     case TASK_OPEN:
@@ -345,14 +348,14 @@ static crun_status perform(struct nccl *n, struct nccl_work *w)
         nccl_remove_area(n, w->memory);
         return CRUN_OK;
     case TASK_CLOSE:
-        return close_all(n, &w->e);
+        return close_nccl_comm(n, &w->e);
     default:
         return nccl_run(n, w, &w->e);
     }
 }
 
 /* Launched and in flight, or over; of a failure the watch is told. */
-static void settle(struct nccl *n, struct nccl_work *w, crun_status s)
+static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
 {
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
 
@@ -380,7 +383,7 @@ static void settle(struct nccl *n, struct nccl_work *w, crun_status s)
 }
 
 /* The next one, or NULL after a while without. */
-static struct nccl_work *take(struct nccl *n)
+static struct nccl_work *take_work(struct nccl *n)
 {
     struct timespec until;
     struct nccl_work *w;
@@ -416,7 +419,7 @@ static void look_idle(struct nccl *n)
     crun_status s = CRUN_OK;
 
     if (!is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
-        s = look(n, &result, &e);
+        s = check_async_error(n, &result, &e);
     if (s != CRUN_OK) {
         abort_set_error(n->team.aborted, s, &e);
         n->backend.calls->abort(&n->backend);
@@ -433,7 +436,7 @@ void *nccl_communicate(void *arg)
     bool last = false;
 
     while (!last) {
-        struct nccl_work *w = take(n);
+        struct nccl_work *w = take_work(n);
         bool memory = w && (w->task == TASK_FREE || w->task == TASK_CLOSE);
 
         if (!w) {
@@ -442,7 +445,8 @@ void *nccl_communicate(void *arg)
         }
         last = w->task == TASK_CLOSE;
         atomic_store(&w->running_ms, w->task == TASK_OPERATION ? 0 : clock_ms());
-        settle(n, w, is_ending(n) && !memory ? ended(n, &w->e) : perform(n, w));
+        settle_work(
+            n, w, is_ending(n) && !memory ? fail_ended(n, &w->e) : perform_work(n, w));
     }
     pthread_mutex_lock(&n->lock);
     n->gone = true;

@@ -102,7 +102,7 @@ void nccl_close_peers(struct nccl *n)
     n->peers = 0;
 }
 
-static void lose(struct nccl *n, unsigned i)
+static void lose_peer(struct nccl *n, unsigned i)
 {
     unsigned none = 0;
 
@@ -121,7 +121,7 @@ static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
         return;
     p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     if ((p->fd < 0 && errno == ESRCH) || process_start(p->pid) != note->started)
-        lose(n, i);
+        lose_peer(n, i);
 }
 
 /* Each says who it is when it comes. */
@@ -164,7 +164,7 @@ static void wait_tick(struct nccl *n)
     }
     for (unsigned i = 1; i < count; i++)
         if (fds[i].revents) {
-            lose(n, index[i]);
+            lose_peer(n, index[i]);
             close(n->peer[index[i]].fd);
             n->peer[index[i]].fd = -1;
         }
@@ -178,8 +178,8 @@ static void end_with(struct nccl *n, crun_status s, const struct err *e)
     abort_set_error(n->team.aborted, s, e);
 }
 
-static const char *describe(const struct nccl *n, const struct nccl_work *w, char *text,
-                            size_t size)
+static const char *describe_work(const struct nccl *n, const struct nccl_work *w,
+                                 char *text, size_t size)
 {
     static const char *const tasks[] = { [TASK_OPEN] = "meeting",
                                          [TASK_ALLOC] = "crun_alloc",
@@ -195,19 +195,19 @@ static const char *describe(const struct nccl *n, const struct nccl_work *w, cha
     return text;
 }
 
-static void late(struct nccl *n, const struct nccl_work *w, const char *call)
+static void end_late(struct nccl *n, const struct nccl_work *w, const char *call)
 {
     char what[160];
     struct err e;
 
     if (call)
         err_set(&e, "%s has not returned for %.3g s in %s", call,
-                (double)w->timeout_ms / 1000, describe(n, w, what, sizeof(what)));
+                (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)));
     else
         err_set(
             &e,
             "waited %.3g s in %s: another rank did not come to it, or the GPU hangs",
-            (double)w->timeout_ms / 1000, describe(n, w, what, sizeof(what)));
+            (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)));
     end_with(n, CRUN_TIMEOUT, &e);
 }
 
@@ -224,10 +224,10 @@ static void look_at_flight(struct nccl *n, uint64_t now)
     if (since == 0 && n->gpu.cuda->event_query(w->ready) == GPU_OK)
         atomic_store(&w->running_ms, now);
     else if (since && now > since && now - since > w->timeout_ms + LATER_MS)
-        late(n, w, NULL);
+        end_late(n, w, NULL);
 }
 
-static uint64_t patience(const struct nccl_work *w, const char *call)
+static uint64_t extra_patience_ms(const struct nccl_work *w, const char *call)
 {
     if (call || w->task == TASK_CLOSE || w->task == TASK_FREE)
         return 0;
@@ -243,11 +243,13 @@ static void look_at_time(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
-    if (since && now > since && now - since > w->timeout_ms + patience(w, call))
-        late(n, w, call);
+    if (since && now > since &&
+        now - since > w->timeout_ms + extra_patience_ms(w, call))
+        end_late(n, w, call);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
-        late(n, &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
-             call);
+        end_late(n,
+                 &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
+                 call);
     look_at_flight(n, now);
     pthread_mutex_unlock(&n->lock);
 }
@@ -269,7 +271,7 @@ static void look_at_lost(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     w = n->flight_first ? n->flight_first : n->current ? n->current : n->first;
     if (w && w->task != TASK_CLOSE && w->task != TASK_FREE) {
-        const char *in = describe(n, w, what, sizeof(what));
+        const char *in = describe_work(n, w, what, sizeof(what));
 
         err_set(&e, "rank %u (pid %d) is gone: it ended during or before %s",
                 n->team.world_rank[p->place], p->pid, in);
@@ -304,7 +306,7 @@ static void *abort_comm(void *arg)
 }
 
 /* Under the lock: a moment for something to change, until then. */
-static bool wait_until(struct nccl *n, uint64_t deadline_ms)
+static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
 {
     struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
                               .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
@@ -316,7 +318,7 @@ static bool wait_until(struct nccl *n, uint64_t deadline_ms)
 }
 
 /* False: NCCL does not let go, and nothing that it has can ever be freed. */
-static bool let_go(struct nccl *n, struct abortion *a)
+static bool abort_and_wait(struct nccl *n, struct abortion *a)
 {
     uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;
     pthread_t thread;
@@ -325,18 +327,18 @@ static bool let_go(struct nccl *n, struct abortion *a)
     pthread_mutex_lock(&n->lock);
     n->aborting = true;
     pthread_cond_broadcast(&n->changed);
-    while (n->busy && wait_until(n, calm_ms))
+    while (n->busy && wait_watch_change(n, calm_ms))
         ;
     pthread_mutex_unlock(&n->lock);
     if (pthread_create(&thread, NULL, abort_comm, a) != 0)
         return false;
     until_ms = clock_ms() + nccl_leave_ms(n);
     pthread_mutex_lock(&n->lock);
-    while (!atomic_load(&a->over) && wait_until(n, until_ms))
+    while (!atomic_load(&a->over) && wait_watch_change(n, until_ms))
         ;
     over = atomic_load(&a->over);
     calm_ms = clock_ms() + CALM_MS;
-    while (over && n->busy && wait_until(n, calm_ms))
+    while (over && n->busy && wait_watch_change(n, calm_ms))
         ;
     over = over && !n->busy;
     pthread_mutex_unlock(&n->lock);
@@ -359,7 +361,7 @@ static void end_all(struct nccl *n)
         n->team.failed(n->team.failed_arg);
     if (a)
         a->n = n;
-    free_again = a && let_go(n, a);
+    free_again = a && abort_and_wait(n, a);
     if (!free_again)
         stuck_set();
     pthread_mutex_lock(&n->lock);

@@ -17,7 +17,7 @@
 
 #define PAGE 4096u
 
-static size_t bytes_of(const struct shm *s, size_t stride)
+static size_t area_bytes(const struct shm *s, size_t stride)
 {
     return PAGE + stride * s->team.size;
 }
@@ -45,7 +45,7 @@ static bool grow_file(const struct shm *s, size_t size)
 /* Further pages of the file, seen from here. NULL: no. */
 static struct shm_area *map_area(struct shm *s, size_t stride)
 {
-    size_t bytes = bytes_of(s, stride);
+    size_t bytes = area_bytes(s, stride);
     struct shm_area *a = calloc(1, sizeof(*a));
     void *address = MAP_FAILED;
 
@@ -68,7 +68,7 @@ static struct shm_area *map_area(struct shm *s, size_t stride)
 
 static void unmap_area(const struct shm *s, struct shm_area *a)
 {
-    munmap(a->address, bytes_of(s, a->stride));
+    munmap(a->address, area_bytes(s, a->stride));
     free(a);
 }
 
@@ -88,7 +88,8 @@ static void unmap_freed(struct shm *s)
 }
 
 /* Whether all ranks could. */
-static crun_status agree(struct shm *s, struct op *op, bool could, struct err *e)
+static crun_status agree_on_area(struct shm *s, struct op *op, bool could,
+                                 struct err *e)
 {
     bool all = true;
     crun_status status;
@@ -125,13 +126,13 @@ crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
     unmap_freed(s);
     if (pages <= (SIZE_MAX >> 1) / PAGE / s->team.size)
         a = map_area(s, pages * PAGE);
-    status = agree(s, &op, a != NULL, e);
+    status = agree_on_area(s, &op, a != NULL, e);
     if (status != CRUN_OK) {
         if (a)
             unmap_area(s, a);
         return status;
     }
-    s->end += bytes_of(s, a->stride);
+    s->end += area_bytes(s, a->stride);
     a->next = s->areas;
     s->areas = a;
     *memory = a->address + own_at(s, a);
@@ -179,7 +180,7 @@ uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes)
 void *shm_area_at(const struct shm *s, uint64_t offset)
 {
     for (const struct shm_area *a = s->areas; a; a = a->next)
-        if (offset >= a->offset && offset - a->offset < bytes_of(s, a->stride))
+        if (offset >= a->offset && offset - a->offset < area_bytes(s, a->stride))
             return a->address + (offset - a->offset);
     return NULL;
 }

@@ -21,7 +21,7 @@
     16384u                /* but a meeting of ranks that share cores costs more */
 #define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
 
-struct pass {
+struct shm_pass {
     struct shm *s;
     const struct op *op;
     unsigned me, size;
@@ -31,41 +31,41 @@ struct pass {
     size_t pieces;
 };
 
-static size_t least(size_t a, size_t b)
+static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Rank p's share of so many bytes. */
-static size_t share_begin(const struct pass *x, size_t bytes, unsigned p)
+static size_t share_begin(const struct shm_pass *x, size_t bytes, unsigned p)
 {
     size_t share = bytes_round_up(bytes / x->size + (bytes % x->size != 0), SHM_LINE);
 
-    return least(share * p, bytes);
+    return min_size(share * p, bytes);
 }
 
-static size_t share_bytes(const struct pass *x, size_t bytes, unsigned p)
+static size_t share_bytes(const struct shm_pass *x, size_t bytes, unsigned p)
 {
     return share_begin(x, bytes, p + 1) - share_begin(x, bytes, p);
 }
 
-static const char *in_at(const struct pass *x, size_t offset)
+static const char *pass_in_at(const struct shm_pass *x, size_t offset)
 {
     return (const char *)x->op->in + offset;
 }
 
-static char *out_at(const struct pass *x, size_t offset)
+static char *pass_out_at(const struct shm_pass *x, size_t offset)
 {
     return (char *)x->op->out + offset;
 }
 
-static void copy(void *to, const void *from, size_t bytes)
+static void copy_bytes(void *to, const void *from, size_t bytes)
 {
     if (to != from && bytes > 0)
         memcpy(to, from, bytes);
 }
 
-static void reduce_bytes(const struct pass *x, void *out, const void *const *in,
+static void reduce_bytes(const struct shm_pass *x, void *out, const void *const *in,
                          size_t bytes)
 {
     reduce_inputs(out, in, x->size, bytes / x->element, x->op->type, x->op->op,
@@ -75,20 +75,21 @@ static void reduce_bytes(const struct pass *x, void *out, const void *const *in,
 /* -- through slots ------------------------------------------------------------------
  */
 
-static size_t piece_bytes(const struct pass *x, size_t k)
+static size_t piece_bytes(const struct shm_pass *x, size_t k)
 {
-    return least(x->piece, x->block - k * x->piece);
+    return min_size(x->piece, x->block - k * x->piece);
 }
 
 /* All ranks' slots of piece k; where blocks are for one rank each, its part of them. */
-static void slots_of(const struct pass *x, size_t k, size_t offset, const void **list)
+static void slots_of(const struct shm_pass *x, size_t k, size_t offset,
+                     const void **list)
 {
     for (unsigned p = 0; p < x->size; p++)
         list[p] = shm_slot(x->s, p, k & 1) + offset;
 }
 
 /* all_reduce: others' shares of the piece are given to them, */
-static void put_shares(const struct pass *x, size_t k)
+static void put_shares(const struct shm_pass *x, size_t k)
 {
     size_t bytes = piece_bytes(x, k);
     char *slot = shm_slot(x->s, x->me, k & 1);
@@ -97,12 +98,13 @@ static void put_shares(const struct pass *x, size_t k)
         size_t at = share_begin(x, bytes, p);
 
         if (p != x->me)
-            copy(slot + at, in_at(x, k * x->piece + at), share_bytes(x, bytes, p));
+            copy_bytes(slot + at, pass_in_at(x, k * x->piece + at),
+                       share_bytes(x, bytes, p));
     }
 }
 
 /* our own is reduced and shown to all, */
-static void reduce_share(const struct pass *x, size_t k)
+static void reduce_share(const struct shm_pass *x, size_t k)
 {
     const void *in[SHM_RANKS_MAX];
     size_t bytes = piece_bytes(x, k), at = share_begin(x, bytes, x->me);
@@ -110,13 +112,13 @@ static void reduce_share(const struct pass *x, size_t k)
     char *result = shm_result(x->s, k & 1) + at;
 
     slots_of(x, k, at, in);
-    in[x->me] = in_at(x, k * x->piece + at);
+    in[x->me] = pass_in_at(x, k * x->piece + at);
     reduce_bytes(x, result, in, own);
-    copy(out_at(x, k * x->piece + at), result, own);
+    copy_bytes(pass_out_at(x, k * x->piece + at), result, own);
 }
 
 /* and theirs are taken. */
-static void take_shares(const struct pass *x, size_t k)
+static void take_shares(const struct shm_pass *x, size_t k)
 {
     size_t bytes = piece_bytes(x, k);
 
@@ -124,91 +126,94 @@ static void take_shares(const struct pass *x, size_t k)
         size_t at = share_begin(x, bytes, p);
 
         if (p != x->me)
-            copy(out_at(x, k * x->piece + at), shm_result(x->s, k & 1) + at,
-                 share_bytes(x, bytes, p));
+            copy_bytes(pass_out_at(x, k * x->piece + at), shm_result(x->s, k & 1) + at,
+                       share_bytes(x, bytes, p));
     }
 }
 
 /* Blocks for other ranks; a slot has a place for each. */
-static void put_blocks(const struct pass *x, size_t k)
+static void put_blocks(const struct shm_pass *x, size_t k)
 {
     char *slot = shm_slot(x->s, x->me, k & 1);
 
     for (unsigned p = 0; p < x->size; p++)
         if (p != x->me)
-            copy(slot + p * x->piece, in_at(x, p * x->block + k * x->piece),
-                 piece_bytes(x, k));
+            copy_bytes(slot + p * x->piece, pass_in_at(x, p * x->block + k * x->piece),
+                       piece_bytes(x, k));
 }
 
-static void reduce_block(const struct pass *x, size_t k)
+static void reduce_slots(const struct shm_pass *x, size_t k)
 {
     const void *in[SHM_RANKS_MAX];
 
     slots_of(x, k, x->me * x->piece, in);
-    in[x->me] = in_at(x, x->me * x->block + k * x->piece);
-    reduce_bytes(x, out_at(x, k * x->piece), in, piece_bytes(x, k));
+    in[x->me] = pass_in_at(x, x->me * x->block + k * x->piece);
+    reduce_bytes(x, pass_out_at(x, k * x->piece), in, piece_bytes(x, k));
 }
 
-static void take_blocks(const struct pass *x, size_t k)
+static void take_blocks(const struct shm_pass *x, size_t k)
 {
     for (unsigned p = 0; p < x->size; p++) {
         const char *from = shm_slot(x->s, p, k & 1) + x->me * x->piece;
 
         if (p == x->me)
-            from = in_at(x, p * x->block + k * x->piece);
-        copy(out_at(x, p * x->block + k * x->piece), from, piece_bytes(x, k));
+            from = pass_in_at(x, p * x->block + k * x->piece);
+        copy_bytes(pass_out_at(x, p * x->block + k * x->piece), from,
+                   piece_bytes(x, k));
     }
 }
 
-static void put_own(const struct pass *x, size_t k)
+static void put_own(const struct shm_pass *x, size_t k)
 {
-    copy(shm_slot(x->s, x->me, k & 1), in_at(x, k * x->piece), piece_bytes(x, k));
+    copy_bytes(shm_slot(x->s, x->me, k & 1), pass_in_at(x, k * x->piece),
+               piece_bytes(x, k));
 }
 
-static void take_all(const struct pass *x, size_t k)
+static void take_all(const struct shm_pass *x, size_t k)
 {
     for (unsigned p = 0; p < x->size; p++) {
         const char *from = shm_slot(x->s, p, k & 1);
 
         if (p == x->me)
-            from = in_at(x, k * x->piece);
-        copy(out_at(x, p * x->block + k * x->piece), from, piece_bytes(x, k));
+            from = pass_in_at(x, k * x->piece);
+        copy_bytes(pass_out_at(x, p * x->block + k * x->piece), from,
+                   piece_bytes(x, k));
     }
 }
 
-static bool is_root(const struct pass *x)
+static bool is_root(const struct shm_pass *x)
 {
     return (int)x->me == x->op->peer;
 }
 
-static void put_root(const struct pass *x, size_t k)
+static void put_root(const struct shm_pass *x, size_t k)
 {
     if (is_root(x))
         put_own(x, k);
 }
 
-static void take_root(const struct pass *x, size_t k)
+static void take_root(const struct shm_pass *x, size_t k)
 {
     if (!is_root(x))
-        copy(out_at(x, k * x->piece), shm_slot(x->s, (unsigned)x->op->peer, k & 1),
-             piece_bytes(x, k));
+        copy_bytes(pass_out_at(x, k * x->piece),
+                   shm_slot(x->s, (unsigned)x->op->peer, k & 1), piece_bytes(x, k));
 }
 
 /* -- where it is --------------------------------------------------------------------
  */
 
-static const char *in_of(const struct pass *x, unsigned p)
+static const char *in_of(const struct shm_pass *x, unsigned p)
 {
     return p == x->me ? x->op->in : shm_area_at(x->s, shm_call_of(x->s, p)->in);
 }
 
-static char *out_of(const struct pass *x, unsigned p)
+static char *out_of(const struct shm_pass *x, unsigned p)
 {
     return p == x->me ? x->op->out : shm_area_at(x->s, shm_call_of(x->s, p)->out);
 }
 
 /* Our share of both inputs into that of both outputs. */
-static void share_of_two(const struct pass *x)
+static void share_of_two(const struct shm_pass *x)
 {
     size_t at = share_begin(x, x->block, x->me);
     const void *const in[] = { in_of(x, 0) + at, in_of(x, 1) + at };
@@ -219,7 +224,7 @@ static void share_of_two(const struct pass *x)
 }
 
 /* Our share of all inputs into that of all outputs. */
-static void share_in_place(const struct pass *x)
+static void share_in_place(const struct shm_pass *x)
 {
     const void *in[SHM_RANKS_MAX];
     size_t at = share_begin(x, x->block, x->me);
@@ -230,17 +235,17 @@ static void share_in_place(const struct pass *x)
         return;
     }
     for (; at < end; at += bytes) {
-        bytes = least(BLOCK_BYTES, end - at);
+        bytes = min_size(BLOCK_BYTES, end - at);
         for (unsigned p = 0; p < x->size; p++)
             in[p] = in_of(x, p) + at;
-        reduce_bytes(x, out_at(x, at), in, bytes);
+        reduce_bytes(x, pass_out_at(x, at), in, bytes);
         for (unsigned p = 0; p < x->size; p++)
             if (p != x->me)
-                copy(out_of(x, p) + at, out_at(x, at), bytes);
+                copy_bytes(out_of(x, p) + at, pass_out_at(x, at), bytes);
     }
 }
 
-static void block_in_place(const struct pass *x)
+static void block_in_place(const struct shm_pass *x)
 {
     const void *in[SHM_RANKS_MAX];
 
@@ -249,43 +254,44 @@ static void block_in_place(const struct pass *x)
     reduce_bytes(x, x->op->out, in, x->block);
 }
 
-static void blocks_in_place(const struct pass *x)
+static void blocks_in_place(const struct shm_pass *x)
 {
     for (unsigned p = 0; p < x->size; p++)
-        copy(out_at(x, p * x->block), in_of(x, p) + x->me * x->block, x->block);
+        copy_bytes(pass_out_at(x, p * x->block), in_of(x, p) + x->me * x->block,
+                   x->block);
 }
 
-static void all_in_place(const struct pass *x)
+static void all_in_place(const struct shm_pass *x)
 {
     for (unsigned p = 0; p < x->size; p++)
-        copy(out_at(x, p * x->block), in_of(x, p), x->block);
+        copy_bytes(pass_out_at(x, p * x->block), in_of(x, p), x->block);
 }
 
-static void root_in_place(const struct pass *x)
+static void root_in_place(const struct shm_pass *x)
 {
     if (!is_root(x))
-        copy(x->op->out, in_of(x, (unsigned)x->op->peer), x->block);
+        copy_bytes(x->op->out, in_of(x, (unsigned)x->op->peer), x->block);
 }
 
 /* -- one meeting --------------------------------------------------------------------
  */
 
-static void put_small(const struct pass *x)
+static void put_small(const struct shm_pass *x)
 {
     size_t bytes = x->block;
 
     if (x->op->kind == OP_REDUCE_SCATTER || x->op->kind == OP_ALL_TO_ALL)
         bytes *= x->size;
     if (x->op->kind != OP_BROADCAST || is_root(x))
-        copy(shm_small(x->s, x->me, (x->s->round + 1) & 1), x->op->in, bytes);
+        copy_bytes(shm_small(x->s, x->me, (x->s->round + 1) & 1), x->op->in, bytes);
 }
 
-static const char *small_of(const struct pass *x, unsigned p)
+static const char *small_of(const struct shm_pass *x, unsigned p)
 {
     return shm_small(x->s, p, x->s->round & 1);
 }
 
-static void reduce_small(const struct pass *x)
+static void reduce_small(const struct shm_pass *x)
 {
     const void *in[SHM_RANKS_MAX];
     size_t at = x->op->kind == OP_REDUCE_SCATTER ? x->me * x->block : 0;
@@ -295,18 +301,18 @@ static void reduce_small(const struct pass *x)
     reduce_bytes(x, x->op->out, in, x->block);
 }
 
-static void take_small(const struct pass *x)
+static void take_small(const struct shm_pass *x)
 {
     size_t at = x->op->kind == OP_ALL_TO_ALL ? x->me * x->block : 0;
 
     for (unsigned p = 0; p < x->size; p++)
-        copy(out_at(x, p * x->block), small_of(x, p) + at, x->block);
+        copy_bytes(pass_out_at(x, p * x->block), small_of(x, p) + at, x->block);
 }
 
-static void take_small_root(const struct pass *x)
+static void take_small_root(const struct shm_pass *x)
 {
     if (!is_root(x))
-        copy(x->op->out, small_of(x, (unsigned)x->op->peer), x->block);
+        copy_bytes(x->op->out, small_of(x, (unsigned)x->op->peer), x->block);
 }
 
 /* -- a collective -------------------------------------------------------------------
@@ -314,19 +320,19 @@ static void take_small_root(const struct pass *x)
 
 enum { NEEDS_IN = 1, NEEDS_OUT = 2, NEEDS_ROOT = 4 };
 
-static const struct plan {
-    void (*small)(const struct pass *x);    /* after the meeting */
-    void (*in_place)(const struct pass *x); /* between meeting and step */
-    unsigned needs;                         /* what must be shared for it */
-    bool blocks;                            /* in has a block for each rank */
-    void (*put)(const struct pass *x, size_t k);
-    void (*use)(const struct pass *x, size_t k);
-    void (*take)(const struct pass *x, size_t k); /* a step later; or NULL */
+static const struct shm_plan {
+    void (*small)(const struct shm_pass *x);    /* after the meeting */
+    void (*in_place)(const struct shm_pass *x); /* between meeting and step */
+    unsigned needs;                             /* what must be shared for it */
+    bool blocks;                                /* in has a block for each rank */
+    void (*put)(const struct shm_pass *x, size_t k);
+    void (*use)(const struct shm_pass *x, size_t k);
+    void (*take)(const struct shm_pass *x, size_t k); /* a step later; or NULL */
 } plans[OP_KIND_COUNT] = {
     [OP_ALL_REDUCE] = { reduce_small, share_in_place, NEEDS_IN | NEEDS_OUT, false,
                         put_shares, reduce_share, take_shares },
     [OP_REDUCE_SCATTER] = { reduce_small, block_in_place, NEEDS_IN, true, put_blocks,
-                            reduce_block, NULL },
+                            reduce_slots, NULL },
     [OP_ALL_GATHER] = { take_small, all_in_place, NEEDS_IN, false, put_own, take_all,
                         NULL },
     [OP_ALL_TO_ALL] = { take_small, blocks_in_place, NEEDS_IN, true, put_blocks,
@@ -335,16 +341,16 @@ static const struct plan {
                        take_root, NULL },
 };
 
-static size_t small_bytes(const struct pass *x)
+static size_t small_bytes(const struct shm_pass *x)
 {
     if (x->op->kind != OP_ALL_REDUCE)
         return SHM_SMALL_BYTES;
     return x->s->crowded ? SMALL_CROWDED_BYTES : SMALL_REDUCED_BYTES;
 }
 
-static bool is_small(const struct pass *x, const struct plan *plan)
+static bool is_small(const struct shm_pass *x, const struct shm_plan *plan)
 {
-    size_t limit = least(small_bytes(x), SMALL_ALL_BYTES / x->size);
+    size_t limit = min_size(small_bytes(x), SMALL_ALL_BYTES / x->size);
 
     if (x->op->kind == OP_BARRIER)
         return true;
@@ -352,7 +358,7 @@ static bool is_small(const struct pass *x, const struct plan *plan)
 }
 
 /* The same answer in all ranks: it is made of what all have said. */
-static bool is_shared(const struct pass *x, unsigned needs)
+static bool is_shared(const struct shm_pass *x, unsigned needs)
 {
     for (unsigned p = 0; p < x->size; p++) {
         const struct shm_call *c = shm_call_of(x->s, p);
@@ -364,14 +370,14 @@ static bool is_shared(const struct pass *x, unsigned needs)
     return true;
 }
 
-static void arrive_small(const struct pass *x)
+static void arrive_small(const struct shm_pass *x)
 {
     if (x->op->kind != OP_BARRIER)
         put_small(x);
     shm_arrive(x->s, x->op, 0, 0);
 }
 
-static crun_status meet_small(const struct pass *x, const struct plan *plan,
+static crun_status meet_small(const struct shm_pass *x, const struct shm_plan *plan,
                               struct err *e)
 {
     crun_status status = shm_meet(x->s, x->op, e);
@@ -381,7 +387,8 @@ static crun_status meet_small(const struct pass *x, const struct plan *plan,
     return status;
 }
 
-static crun_status run_pieces(struct pass *x, const struct plan *plan, struct err *e)
+static crun_status run_pieces(struct shm_pass *x, const struct shm_plan *plan,
+                              struct err *e)
 {
     crun_status status;
 
@@ -408,7 +415,8 @@ static crun_status run_pieces(struct pass *x, const struct plan *plan, struct er
     return status;
 }
 
-static crun_status run_large(struct pass *x, const struct plan *plan, struct err *e)
+static crun_status run_large(struct shm_pass *x, const struct shm_plan *plan,
+                             struct err *e)
 {
     size_t blocks_in = plan->blocks ? x->size : 1;
     size_t blocks_out = plan->needs & NEEDS_OUT ? 1 : 0;
@@ -425,22 +433,22 @@ static crun_status run_large(struct pass *x, const struct plan *plan, struct err
     return x->op->followed ? CRUN_OK : shm_step(x->s, x->op, e);
 }
 
-static struct pass pass_of(struct shm *s, const struct op *op)
+static struct shm_pass pass_of(struct shm *s, const struct op *op)
 {
     size_t element = crun_dtype_size(op->type);
 
-    return (struct pass){ .s = s,
-                          .op = op,
-                          .me = s->team.rank,
-                          .size = s->team.size,
-                          .element = element,
-                          .block = op->count * element };
+    return (struct shm_pass){ .s = s,
+                              .op = op,
+                              .me = s->team.rank,
+                              .size = s->team.size,
+                              .element = element,
+                              .block = op->count * element };
 }
 
 crun_status shm_collective(struct shm *s, const struct op *op, struct err *e)
 {
-    const struct plan *plan = &plans[op->kind];
-    struct pass x = pass_of(s, op);
+    const struct shm_plan *plan = &plans[op->kind];
+    struct shm_pass x = pass_of(s, op);
 
     if (!is_small(&x, plan))
         return run_large(&x, plan, e);
@@ -450,7 +458,7 @@ crun_status shm_collective(struct shm *s, const struct op *op, struct err *e)
 
 bool shm_post(struct shm *s, const struct op *op)
 {
-    const struct pass x = pass_of(s, op);
+    const struct shm_pass x = pass_of(s, op);
     bool small = is_small(&x, &plans[op->kind]);
 
     if (small)
@@ -460,7 +468,7 @@ bool shm_post(struct shm *s, const struct op *op)
 
 crun_status shm_complete(struct shm *s, const struct op *op, struct err *e)
 {
-    const struct pass x = pass_of(s, op);
+    const struct shm_pass x = pass_of(s, op);
 
     return meet_small(&x, &plans[op->kind], e);
 }

@@ -7,7 +7,7 @@
 #include "worker-lib/backends/shm/backend_shm.h"
 
 /* What a thread could choose from when it came here. */
-static const cpu_set_t *allowed(const struct shm *s, unsigned place)
+static const cpu_set_t *allowed_cores(const struct shm *s, unsigned place)
 {
     return &shm_seat(s, place)->cpus;
 }
@@ -16,7 +16,7 @@ static void all_allowed(const struct shm *s, cpu_set_t *all)
 {
     CPU_ZERO(all);
     for (unsigned p = 0; p < s->team.size; p++)
-        CPU_OR(all, all, allowed(s, p));
+        CPU_OR(all, all, allowed_cores(s, p));
 }
 
 /* -- spread -------------------------------------------------------------------------
@@ -56,7 +56,7 @@ static int deal_core(struct deal *d, const cpu_set_t *may_use)
 
 static bool is_bound(const struct shm *s, unsigned place)
 {
-    return CPU_COUNT(allowed(s, place)) == 1;
+    return CPU_COUNT(allowed_cores(s, place)) == 1;
 }
 
 /* The same deal in all ranks; who has no choice comes first. */
@@ -70,13 +70,13 @@ int shm_cores_choose(const struct shm *s)
     all_allowed(s, &all);
     begin_deal(&d, &all);
     if (is_bound(s, me))
-        return deal_core(&d, allowed(s, me));
+        return deal_core(&d, allowed_cores(s, me));
     for (unsigned p = 0; p < s->team.size; p++)
         if (is_bound(s, p))
-            deal_core(&d, allowed(s, p));
+            deal_core(&d, allowed_cores(s, p));
     for (unsigned p = 0; p <= me; p++)
         if (!is_bound(s, p))
-            core = deal_core(&d, allowed(s, p));
+            core = deal_core(&d, allowed_cores(s, p));
     return core;
 }
 

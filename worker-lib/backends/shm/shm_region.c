@@ -41,7 +41,7 @@
 /* -- layout -------------------------------------------------------------------------
  */
 
-static size_t take(size_t *used, size_t bytes)
+static size_t receive_file(size_t *used, size_t bytes)
 {
     size_t at = *used;
 
@@ -54,14 +54,14 @@ struct shm_layout shm_layout_of(unsigned size)
     struct shm_layout l = { .cell_bytes = size > MANY ? CELL_BYTES_MANY : CELL_BYTES };
     size_t pairs = (size_t)size * size;
 
-    take(&l.bytes, sizeof(struct shm_head));
-    l.seats = take(&l.bytes, size * sizeof(struct shm_seat));
-    l.cores = take(&l.bytes, size * sizeof(uint32_t));
-    l.small = take(&l.bytes, size * 2 * (size_t)SHM_SMALL_BYTES);
-    l.slots = take(&l.bytes, size * 2 * (size_t)SHM_SLOT_BYTES);
-    l.results = take(&l.bytes, 2 * (size_t)SHM_SLOT_BYTES);
-    l.rings = take(&l.bytes, pairs * sizeof(struct shm_ring));
-    l.cells = take(&l.bytes, pairs * SHM_CELLS * l.cell_bytes);
+    receive_file(&l.bytes, sizeof(struct shm_head));
+    l.seats = receive_file(&l.bytes, size * sizeof(struct shm_seat));
+    l.cores = receive_file(&l.bytes, size * sizeof(uint32_t));
+    l.small = receive_file(&l.bytes, size * 2 * (size_t)SHM_SMALL_BYTES);
+    l.slots = receive_file(&l.bytes, size * 2 * (size_t)SHM_SLOT_BYTES);
+    l.results = receive_file(&l.bytes, 2 * (size_t)SHM_SLOT_BYTES);
+    l.rings = receive_file(&l.bytes, pairs * sizeof(struct shm_ring));
+    l.cells = receive_file(&l.bytes, pairs * SHM_CELLS * l.cell_bytes);
     return l;
 }
 
@@ -135,7 +135,7 @@ struct notice {
     int64_t fd;
 };
 
-static crun_status refused(struct err *e, const char *what)
+static crun_status fail_refused(struct err *e, const char *what)
 {
     err_set_errno(e, errno, "shared memory: %s", what);
     return CRUN_SYSTEM;
@@ -146,7 +146,7 @@ static crun_status map_file(struct shm *s, struct err *e)
     void *base = mmap(NULL, s->at.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
 
     if (base == MAP_FAILED)
-        return refused(e, "mmap");
+        return fail_refused(e, "mmap");
     s->base = base;
     return CRUN_OK;
 }
@@ -158,9 +158,9 @@ static crun_status make_file(struct shm *s, struct notice *n, struct err *e)
     s->fd = memfd_create("crun-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (s->fd < 0 || ftruncate(s->fd, (off_t)s->at.bytes) < 0 ||
         fcntl(s->fd, F_ADD_SEALS, SEALS) < 0)
-        return refused(e, "memfd");
+        return fail_refused(e, "memfd");
     if (getrandom(n->nonce, sizeof(n->nonce), 0) != sizeof(n->nonce))
-        return refused(e, "getrandom");
+        return fail_refused(e, "getrandom");
     status = map_file(s, e);
     if (status != CRUN_OK)
         return status;
@@ -229,7 +229,7 @@ struct parcel {
     } control;
 };
 
-static void wrap(struct parcel *p)
+static void wrap_error(struct parcel *p)
 {
     memset(p, 0, sizeof(*p));
     p->iov = (struct iovec){ &p->byte, 1 };
@@ -265,7 +265,7 @@ static void hand_out(int listener, int fd)
         close(peer);
         return;
     }
-    wrap(&p);
+    wrap_error(&p);
     c = CMSG_FIRSTHDR(&p.m);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
@@ -291,7 +291,7 @@ static int ask_for(const struct notice *n, uint64_t deadline_ms, uid_t *user)
     if (deadline_ms > now + 1000)
         patience.tv_sec = (time_t)((deadline_ms - now) / 1000);
     setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    wrap(&p);
+    wrap_error(&p);
     if (connect(peer, (const struct sockaddr *)&name, length) == 0 &&
         get_peer_user(peer, user) && *user == geteuid() &&
         recvmsg(peer, &p.m, MSG_CMSG_CLOEXEC) == 1 &&
@@ -356,7 +356,7 @@ static crun_status take_seat(struct shm *s, struct err *e)
 
     if (fcntl(s->fd, F_SETLK, &lock) < 0)
         return errno == EAGAIN || errno == EACCES ? seat_is_taken(s, e)
-                                                  : refused(e, "a lock");
+                                                  : fail_refused(e, "a lock");
     seat->pid = getpid();
     seat->pids = proc_pid_namespace();
     if (sched_getaffinity(0, sizeof(seat->cpus), &seat->cpus) < 0)
@@ -367,7 +367,7 @@ static crun_status take_seat(struct shm *s, struct err *e)
     return CRUN_OK;
 }
 
-static bool all_have_come(const struct shm *s)
+static bool all_ranks_have_come(const struct shm *s)
 {
     for (unsigned p = 0; p < s->team.size; p++)
         if (atomic_load(&shm_seat(s, p)->turn[1].come.value) == 0)
@@ -376,20 +376,20 @@ static bool all_have_come(const struct shm *s)
 }
 
 /* A rank that is missing may have left a notice: pass it on to those that are here. */
-static void hear(struct shm *s)
+static void hear_failure(struct shm *s)
 {
     if (failure_notice_abort(s->team.store, s->team.prefix, s->team.aborted))
         s->backend.calls->abort(&s->backend);
 }
 
 /* The first rank gives the file to who asks for it until all are there. */
-static void serve(struct shm *s, int listener, uint64_t deadline_ms)
+static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
 {
     struct pollfd p = { .fd = listener, .events = POLLIN };
     uint64_t spin_until = clock_us() + SERVE_SPIN_US, hear_at = clock_ms() + HEAR_MS;
     struct err ignored;
 
-    while (!all_have_come(s) && clock_ms() < deadline_ms &&
+    while (!all_ranks_have_come(s) && clock_ms() < deadline_ms &&
            shm_check_abort(s, &ignored) == CRUN_OK) {
         if (clock_us() < spin_until)
             sched_yield();
@@ -397,12 +397,12 @@ static void serve(struct shm *s, int listener, uint64_t deadline_ms)
             hand_out(listener, s->fd);
         if (clock_ms() < hear_at)
             continue;
-        hear(s);
+        hear_failure(s);
         hear_at = clock_ms() + HEAR_MS;
     }
 }
 
-static crun_status gather(struct shm *s, uint64_t deadline_ms, struct err *e)
+static crun_status gather_ranks(struct shm *s, uint64_t deadline_ms, struct err *e)
 {
     uint64_t now = clock_ms();
     const struct op op = { .kind = OP_BARRIER,
@@ -429,7 +429,7 @@ static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_
     if (status == CRUN_OK)
         status = take_seat(s, e);
     if (status == CRUN_OK)
-        serve(s, listener, deadline_ms);
+        serve_file(s, listener, deadline_ms);
     if (listener >= 0)
         close(listener);
     return status;
@@ -465,7 +465,7 @@ crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
     else
         status = come_later(s, key, deadline_ms, e);
     if (status == CRUN_OK)
-        status = gather(s, deadline_ms, e);
+        status = gather_ranks(s, deadline_ms, e);
     if (status == CRUN_OK)
         shm_cores_share(s);
     return status;

@@ -21,7 +21,7 @@ struct place_in {
     size_t begin;     /* of data in the present cell */
 };
 
-static size_t part(const struct shm *s, const struct place_in *m)
+static size_t cell_part(const struct shm *s, const struct place_in *m)
 {
     size_t room = s->at.cell_bytes - m->begin, left = m->bytes - m->at;
 
@@ -38,7 +38,7 @@ crun_status shm_send(struct shm *s, const struct op *op, struct err *e)
 
     do {
         char *data = shm_cell(s, me, to, cell);
-        size_t bytes = part(s, &m);
+        size_t bytes = cell_part(s, &m);
         crun_status status = shm_await(s, SHM_TAKEN, to, cell - SHM_CELLS + 1, op, e);
 
         if (status != CRUN_OK)
@@ -56,8 +56,8 @@ crun_status shm_send(struct shm *s, const struct op *op, struct err *e)
     return CRUN_OK;
 }
 
-static crun_status check(const struct shm *s, const struct op *op,
-                         const struct message *m, struct err *e)
+static crun_status check_message(const struct shm *s, const struct op *op,
+                                 const struct message *m, struct err *e)
 {
     if (m->count == op->count && m->type == (uint32_t)op->type &&
         m->sequence == op->sequence)
@@ -81,11 +81,12 @@ crun_status shm_receive(struct shm *s, const struct op *op, struct err *e)
 
     do {
         const char *data = shm_cell(s, from, me, cell);
-        size_t bytes = part(s, &m);
+        size_t bytes = cell_part(s, &m);
         crun_status status = shm_await(s, SHM_WRITTEN, from, cell + 1, op, e);
 
         if (status == CRUN_OK && m.begin > 0)
-            status = check(s, op, (const struct message *)(const void *)data, e);
+            status = check_message(s, op, (const struct message *)(const void *)data,
+                                   e);
         if (status != CRUN_OK)
             return status;
         if (bytes > 0)

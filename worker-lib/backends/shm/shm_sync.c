@@ -70,7 +70,7 @@ static struct shm_flag *flag_of(const struct shm *s, enum shm_stage stage,
     return &shm_ring(s, s->team.rank, place)->taken;
 }
 
-static bool reached(const struct shm_flag *f, uint32_t target)
+static bool flag_reached(const struct shm_flag *f, uint32_t target)
 {
     uint32_t value = atomic_load_explicit(&f->value, memory_order_acquire);
 
@@ -121,7 +121,7 @@ crun_status shm_check_abort(const struct shm *s, struct err *e)
 /* -- who is not there ---------------------------------------------------------------
  */
 
-struct wait {
+struct shm_wait {
     struct shm *s;
     const struct op *op;
     enum shm_stage stage;
@@ -138,30 +138,30 @@ static bool is_common(enum shm_stage stage)
     return stage == SHM_COME || stage == SHM_STEP;
 }
 
-static bool is_late(const struct wait *w, unsigned place)
+static bool rank_is_late(const struct shm_wait *w, unsigned place)
 {
     if (place == w->s->team.rank || (!is_common(w->stage) && place != w->place))
         return false;
-    return !reached(flag_of(w->s, w->stage, place), w->target);
+    return !flag_reached(flag_of(w->s, w->stage, place), w->target);
 }
 
-static void describe(const struct wait *w, char *text, size_t size)
+static void describe_wait(const struct shm_wait *w, char *text, size_t size)
 {
     snprintf(text, size, "%s #%" PRIu64, op_name(w->op->kind), w->op->sequence);
 }
 
 /* Has it gone for good? What it did before it went is seen first. */
-static crun_status look_at(const struct wait *w, unsigned place, struct err *e)
+static crun_status check_peer(const struct shm_wait *w, unsigned place, struct err *e)
 {
     struct shm *s = w->s;
     struct shm_seat *seat = shm_seat(s, place);
     uint32_t state = atomic_load(&seat->state);
     char what[80];
 
-    if (!is_late(w, place) || state == SHM_ABSENT ||
-        (state == SHM_JOINED && shm_is_alive(s, place)) || !is_late(w, place))
+    if (!rank_is_late(w, place) || state == SHM_ABSENT ||
+        (state == SHM_JOINED && shm_is_alive(s, place)) || !rank_is_late(w, place))
         return CRUN_OK;
-    describe(w, what, sizeof(what));
+    describe_wait(w, what, sizeof(what));
     if (atomic_load(&seat->state) == SHM_LEFT)
         err_set(e, "rank %u has left (crun_finalize) before %s",
                 s->team.world_rank[place], what);
@@ -172,13 +172,13 @@ static crun_status look_at(const struct wait *w, unsigned place, struct err *e)
 }
 
 /* The one that is waited for, and some of the others in turn. */
-static crun_status look_around(struct wait *w, struct err *e)
+static crun_status check_peers(struct shm_wait *w, struct err *e)
 {
-    crun_status status = look_at(w, w->place, e);
+    crun_status status = check_peer(w, w->place, e);
 
     for (unsigned i = 0; i < LOOK_AT && status == CRUN_OK && is_common(w->stage); i++) {
         w->next = (w->next + 1) % w->s->team.size;
-        status = look_at(w, w->next, e);
+        status = check_peer(w, w->next, e);
     }
     return status;
 }
@@ -191,7 +191,7 @@ static bool is_stopped(int pid)
 }
 
 /* Returns the first one's place; the team's size: none is late any more. */
-static unsigned name_late(const struct wait *w, char *names, size_t size)
+static unsigned name_late_ranks(const struct shm_wait *w, char *names, size_t size)
 {
     unsigned shown = 0, all = 0, first = w->s->team.size;
     size_t used = 0;
@@ -200,7 +200,7 @@ static unsigned name_late(const struct wait *w, char *names, size_t size)
     for (unsigned p = 0; p < w->s->team.size; p++) {
         int pid = shm_seat(w->s, p)->pid;
 
-        if (!is_late(w, p))
+        if (!rank_is_late(w, p))
             continue;
         if (all++ == 0)
             first = p;
@@ -216,12 +216,12 @@ static unsigned name_late(const struct wait *w, char *names, size_t size)
     return first;
 }
 
-static crun_status late(const struct wait *w, struct err *e)
+static crun_status fail_late(const struct shm_wait *w, struct err *e)
 {
     char names[NAMES_SIZE], what[80], duration[40];
-    unsigned first = name_late(w, names, sizeof(names));
+    unsigned first = name_late_ranks(w, names, sizeof(names));
 
-    describe(w, what, sizeof(what));
+    describe_wait(w, what, sizeof(what));
     clock_format_duration(w->op->timeout_ms, duration, sizeof(duration));
     err_set(e, "waited %s in %s for %s", duration, what, names);
     if (first < w->s->team.size)
@@ -231,13 +231,13 @@ static crun_status late(const struct wait *w, struct err *e)
 
 /* What ended the world in the middle of this wait; of an end that came from here also
  * for whom was waited. */
-static crun_status ended(const struct wait *w, struct err *e)
+static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
 {
     char names[NAMES_SIZE], what[80];
 
     if (abort_get(w->s->team.aborted) != CRUN_OK) {
-        (void)name_late(w, names, sizeof(names));
-        describe(w, what, sizeof(what));
+        (void)name_late_ranks(w, names, sizeof(names));
+        describe_wait(w, what, sizeof(what));
         err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
                 *names ? names : "nobody");
         err_set_code(e, ERROR_ABORTED, 0);
@@ -261,27 +261,27 @@ static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
 }
 
 /* A sleep, at the end of which it may be known that it is in vain. */
-static crun_status sleep_once(struct wait *w, struct shm_flag *f, struct err *e)
+static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t now = clock_ms(), left;
     crun_status status, end;
 
     if (now >= w->op->deadline_ms)
-        return late(w, e);
+        return fail_late(w, e);
     left = w->op->deadline_ms - now;
     sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
-    status = look_around(w, e);
+    status = check_peers(w, e);
     /* who has told the others why it leaves is not lost */
     end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
     return end == CRUN_OK ? status : end;
 }
 
-static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage stage,
-                              unsigned place, uint32_t target)
+static struct shm_wait begin_wait(struct shm *s, const struct op *op,
+                                  enum shm_stage stage, unsigned place, uint32_t target)
 {
     bool beside = op_overlaps(op);
 
-    return (struct wait){
+    return (struct shm_wait){
         .s = s,
         .op = op,
         .stage = stage,
@@ -297,12 +297,12 @@ static struct wait begin_wait(struct shm *s, const struct op *op, enum shm_stage
 
 /* Is one of those that are late to run on this core? Who was found elsewhere, or not
  * late, is not looked at again: there may be many. */
-static bool core_is_needed(struct wait *w)
+static bool core_is_needed(struct shm_wait *w)
 {
     unsigned size = w->s->team.size;
 
     while (w->near < size && (w->near = shm_core_sharer(w->s, w->near)) < size) {
-        if (is_late(w, w->near))
+        if (rank_is_late(w, w->near))
             return true;
         w->near++;
         w->given = 0;
@@ -316,7 +316,7 @@ static bool core_is_needed(struct wait *w)
  * nothing of it: only asleep is the core free. Where a yield does what it should, it is
  * the sooner way.
  */
-static bool yields_in_vain(struct wait *w)
+static bool yields_in_vain(struct shm_wait *w)
 {
     if (!core_is_needed(w))
         return false;
@@ -330,23 +330,23 @@ static bool yields_in_vain(struct wait *w)
 }
 
 /* While those that are late run elsewhere. */
-static bool look(struct wait *w, const struct shm_flag *f)
+static bool spin_on_flag(struct shm_wait *w, const struct shm_flag *f)
 {
     for (; w->spins > 0 && !core_is_needed(w); w->spins--) {
-        if (reached(f, w->target))
+        if (flag_reached(f, w->target))
             return true;
         pause_cpu();
     }
-    return reached(f, w->target);
+    return flag_reached(f, w->target);
 }
 
-static crun_status await_slowly(struct wait *w, struct shm_flag *f, struct err *e)
+static crun_status await_slowly(struct shm_wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
     crun_status status = CRUN_OK;
 
-    while (status == CRUN_OK && !look(w, f)) {
-        status = ended(w, e);
+    while (status == CRUN_OK && !spin_on_flag(w, f)) {
+        status = fail_by_end(w, e);
         if (status != CRUN_OK)
             break;
         if (yields_in_vain(w))
@@ -363,14 +363,14 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
                       uint32_t target, const struct op *op, struct err *e)
 {
     struct shm_flag *f = flag_of(s, stage, place);
-    struct wait w;
+    struct shm_wait w;
 
     if (s->crowded)
         shm_core_say(s);
-    if (reached(f, target))
+    if (flag_reached(f, target))
         return CRUN_OK;
     w = begin_wait(s, op, stage, place, target);
-    return look(&w, f) ? CRUN_OK : await_slowly(&w, f, e);
+    return spin_on_flag(&w, f) ? CRUN_OK : await_slowly(&w, f, e);
 }
 
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e)
@@ -415,8 +415,8 @@ static bool is_same(const struct shm_call *a, const struct shm_call *b)
            a->peer == b->peer && a->count == b->count;
 }
 
-static crun_status mismatch(const struct shm *s, const struct op *op, unsigned other,
-                            struct err *e)
+static crun_status fail_mismatch(const struct shm *s, const struct op *op,
+                                 unsigned other, struct err *e)
 {
     char mine[100], theirs[100];
     struct op seen = *op;
@@ -445,7 +445,7 @@ crun_status shm_meet(struct shm *s, const struct op *op, struct err *e)
             continue;
         status = shm_await(s, SHM_COME, p, s->round, op, e);
         if (status == CRUN_OK && !is_same(mine, shm_call_of(s, p)))
-            status = mismatch(s, op, p, e);
+            status = fail_mismatch(s, op, p, e);
         if (status != CRUN_OK)
             return status;
     }

@@ -15,8 +15,8 @@
 #define DEAD_MS 30000 /* nothing acknowledged: a cut link, or a dead host */
 
 /* One run of an operation: its plan, and what it has come to. */
-struct run {
-    struct plan plan;
+struct tcp_run {
+    struct tcp_plan plan;
     struct tcp *tcp;
     crun_status status;
     struct err *e;
@@ -28,14 +28,14 @@ struct run {
 /* -- out ----------------------------------------------------------------------------
  */
 
-static size_t next_piece(const struct run *r, const struct stream *s)
+static size_t next_piece(const struct tcp_run *r, const struct tcp_stream *s)
 {
     size_t left = s->bytes - s->done;
 
     return left < r->plan.piece ? left : r->plan.piece;
 }
 
-static bool may_move(const struct run *r, const struct stream *s)
+static bool may_move(const struct tcp_run *r, const struct tcp_stream *s)
 {
     size_t bytes = next_piece(r, s);
 
@@ -43,7 +43,7 @@ static bool may_move(const struct run *r, const struct stream *s)
 }
 
 /* Results first: others wait for them. NULL: nothing may go now. */
-static struct stream *next_out(const struct run *r, struct lane *lane)
+static struct tcp_stream *next_out(const struct tcp_run *r, struct tcp_lane *lane)
 {
     for (int i = STREAM_COUNT - 1; i >= 0; i--)
         if (may_move(r, &lane->out[i]))
@@ -51,24 +51,24 @@ static struct stream *next_out(const struct run *r, struct lane *lane)
     return NULL;
 }
 
-static bool has_to_send(const struct run *r, unsigned p)
+static bool has_to_send(const struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
+    struct tcp_lane *lane = &r->plan.lane[p];
 
     return link_is_sending(&r->tcp->link[p]) || (lane->tells && !lane->told) ||
            next_out(r, lane);
 }
 
 /* True: something was sent. */
-static bool push(struct run *r, unsigned p)
+static bool push_lane(struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
-    struct link *link = &r->tcp->link[p];
-    struct stream *s;
+    struct tcp_lane *lane = &r->plan.lane[p];
+    struct tcp_link *link = &r->tcp->link[p];
+    struct tcp_stream *s;
 
     if (!link_is_sending(link)) {
         if (lane->tells && !lane->told)
-            link_put_op(link, &r->plan.words);
+            link_put_op(link, &r->plan.header);
         lane->told = true;
         s = next_out(r, lane);
         if (s) {
@@ -84,15 +84,15 @@ static bool push(struct run *r, unsigned p)
 /* -- in -----------------------------------------------------------------------------
  */
 
-static bool is_collective(const struct words *w)
+static bool is_collective(const struct op_header *w)
 {
     return w->kind != OP_SEND && w->kind != OP_RECEIVE;
 }
 
 /* What we call is what it calls; of a pair one sends and the other receives. */
-static bool agree(const struct words *mine, const struct words *its)
+static bool headers_agree(const struct op_header *mine, const struct op_header *its)
 {
-    struct words same = *mine;
+    struct op_header same = *mine;
 
     if (mine->kind == OP_RECEIVE)
         same.kind = OP_SEND;
@@ -103,13 +103,13 @@ static bool agree(const struct words *mine, const struct words *its)
  * Its words have come. Where nothing of this rank is needed it may be ahead of us, but
  * not at another call of the same number. True: look at the next frame.
  */
-static bool heard_op(struct run *r, unsigned p, const struct words *w)
+static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_header *w)
 {
-    struct words *mine = &r->plan.words;
-    struct lane *lane = &r->plan.lane[p];
+    struct op_header *mine = &r->plan.header;
+    struct tcp_lane *lane = &r->plan.lane[p];
     bool awaited = lane->expects && !lane->has_met;
 
-    if (awaited && agree(mine, w)) {
+    if (awaited && headers_agree(mine, w)) {
         lane->has_met = true;
         link_skip(&r->tcp->link[p]);
         return true;
@@ -123,10 +123,10 @@ static bool heard_op(struct run *r, unsigned p, const struct words *w)
 }
 
 /* True: its bytes are to be read. */
-static bool heard_data(struct run *r, unsigned p, const struct frame *f)
+static bool handle_data_frame(struct tcp_run *r, unsigned p, const struct tcp_frame *f)
 {
-    struct lane *lane = &r->plan.lane[p];
-    struct stream *s = &lane->in[f->stream % STREAM_COUNT];
+    struct tcp_lane *lane = &r->plan.lane[p];
+    struct tcp_stream *s = &lane->in[f->stream % STREAM_COUNT];
 
     if (!lane->has_met || f->bytes == 0 || f->bytes != next_piece(r, s)) {
         r->tcp->link[p].error = EPROTO;
@@ -142,15 +142,15 @@ static bool heard_data(struct run *r, unsigned p, const struct frame *f)
 }
 
 /* True: look at what comes next. */
-static bool heard(struct run *r, unsigned p, const struct frame *f)
+static bool handle_frame(struct tcp_run *r, unsigned p, const struct tcp_frame *f)
 {
     const void *body = f + 1;
 
     switch (f->kind) {
     case FRAME_OP:
-        return heard_op(r, p, body);
+        return handle_op_frame(r, p, body);
     case FRAME_DATA:
-        return heard_data(r, p, f);
+        return handle_data_frame(r, p, f);
     case FRAME_FAIL:
         r->status = abort_notice_error(body, r->e);
         return false;
@@ -160,9 +160,9 @@ static bool heard(struct run *r, unsigned p, const struct frame *f)
     }
 }
 
-static void take_in(struct run *r, unsigned p)
+static void finish_piece(struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
+    struct tcp_lane *lane = &r->plan.lane[p];
 
     lane->reading->done += lane->reading_bytes;
     lane->reading = NULL;
@@ -171,22 +171,22 @@ static void take_in(struct run *r, unsigned p)
 }
 
 /* Up to one piece of data. True: something has come. */
-static bool pull(struct run *r, unsigned p)
+static bool pull_lane(struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
-    struct link *link = &r->tcp->link[p];
-    const struct frame *f;
+    struct tcp_lane *lane = &r->plan.lane[p];
+    struct tcp_link *link = &r->tcp->link[p];
+    const struct tcp_frame *f;
 
     while (r->status == CRUN_OK && !lane->parked && lane_receives(lane)) {
         if (lane->reading) {
             if (!link_read(link))
                 return false;
             if (link->left == 0)
-                take_in(r, p);
+                finish_piece(r, p);
             return true;
         }
         f = link_peek(link);
-        if (f ? !heard(r, p, f) : !link_fill(link))
+        if (f ? !handle_frame(r, p, f) : !link_fill(link))
             return false;
     }
     return false;
@@ -194,16 +194,16 @@ static bool pull(struct run *r, unsigned p)
 
 /* Of a rank that this operation needs nothing of, or nothing more: does it say that it
  * has failed, or that it is at another operation? */
-static void overhear(struct run *r, unsigned p)
+static void listen_to_peer(struct tcp_run *r, unsigned p)
 {
-    struct link *link = &r->tcp->link[p];
-    const struct frame *f;
+    struct tcp_link *link = &r->tcp->link[p];
+    const struct tcp_frame *f;
 
     while (r->status == CRUN_OK && !r->plan.lane[p].parked && !link->ended) {
         f = link_peek(link);
         if (f && f->kind == FRAME_DATA)
             r->plan.lane[p].parked = true;
-        else if (f ? !heard(r, p, f) : !link_fill(link))
+        else if (f ? !handle_frame(r, p, f) : !link_fill(link))
             return;
     }
 }
@@ -212,17 +212,17 @@ static void overhear(struct run *r, unsigned p)
  */
 
 /* Whether a link is needed and of no more use. */
-static bool is_lost(struct run *r, unsigned p)
+static bool is_lost(struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
-    struct link *link = &r->tcp->link[p];
+    struct tcp_lane *lane = &r->plan.lane[p];
+    struct tcp_link *link = &r->tcp->link[p];
 
     if (!lane_receives(lane) && !lane_sends(lane) && !link_is_sending(link))
         return false;
     return link->mute || (link->ended && !lane->parked);
 }
 
-static void check_links(struct run *r)
+static void check_links(struct tcp_run *r)
 {
     for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
         if (p != r->tcp->rank && is_lost(r, p))
@@ -230,7 +230,7 @@ static void check_links(struct run *r)
 }
 
 /* Now and then: the abort word, the clock, links that are silently dead. */
-static void look_up(struct run *r)
+static void check_deadline(struct tcp_run *r)
 {
     uint64_t now = clock_ms();
 
@@ -256,10 +256,10 @@ static void look_up(struct run *r)
 
 /* What this link is to be looked at for; -1: it has ended, or says nothing we may read
  * now. */
-static struct pollfd interest(struct run *r, unsigned p)
+static struct pollfd poll_interest(struct tcp_run *r, unsigned p)
 {
-    struct lane *lane = &r->plan.lane[p];
-    struct link *link = &r->tcp->link[p];
+    struct tcp_lane *lane = &r->plan.lane[p];
+    struct tcp_link *link = &r->tcp->link[p];
     struct pollfd poll_for = { .fd = link->fd };
 
     if (has_to_send(r, p) && !link->mute)
@@ -271,15 +271,15 @@ static struct pollfd interest(struct run *r, unsigned p)
     return poll_for;
 }
 
-static bool is_full(const struct run *r, unsigned p)
+static bool is_full(const struct tcp_run *r, unsigned p)
 {
-    const struct link *link = &r->tcp->link[p];
+    const struct tcp_link *link = &r->tcp->link[p];
 
     return !r->plan.lane[p].reading &&
-           link->in_end - link->in_at >= sizeof(struct frame);
+           link->in_end - link->in_at >= sizeof(struct tcp_frame);
 }
 
-static void wait_for_links(struct run *r)
+static void wait_for_links(struct tcp_run *r)
 {
     uint64_t now = clock_ms(), left;
     unsigned count = 0;
@@ -291,8 +291,8 @@ static void wait_for_links(struct run *r)
         if (p == r->tcp->rank)
             continue;
         if (!lane_receives(&r->plan.lane[p]))
-            overhear(r, p);
-        one = interest(r, p);
+            listen_to_peer(r, p);
+        one = poll_interest(r, p);
         /* it says more than we can take now: room comes from others */
         if (is_full(r, p))
             one.events &= ~POLLIN;
@@ -305,7 +305,7 @@ static void wait_for_links(struct run *r)
 }
 
 /* Nothing moves: look again for a little while, then sleep until something can. */
-static void idle(struct run *r, uint64_t *idle_since_us)
+static void idle_run(struct tcp_run *r, uint64_t *idle_since_us)
 {
     uint64_t now;
 
@@ -321,27 +321,27 @@ static void idle(struct run *r, uint64_t *idle_since_us)
     if (r->status == CRUN_OK)
         wait_for_links(r);
     if (r->status == CRUN_OK)
-        look_up(r);
+        check_deadline(r);
 }
 
 /* -- running ------------------------------------------------------------------------
  */
 
 /* One round over all links. True: something moved. */
-static bool move(struct run *r, bool *done)
+static bool move_data(struct tcp_run *r, bool *done)
 {
     bool moved = false;
 
     *done = true;
     for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++) {
-        struct lane *lane = &r->plan.lane[p];
+        struct tcp_lane *lane = &r->plan.lane[p];
 
         if (p == r->tcp->rank)
             continue;
         if (lane_sends(lane) || link_is_sending(&r->tcp->link[p]))
-            moved |= push(r, p);
+            moved |= push_lane(r, p);
         if (lane_receives(lane))
-            moved |= pull(r, p);
+            moved |= pull_lane(r, p);
         if (lane_sends(lane) || lane_receives(lane) ||
             link_is_sending(&r->tcp->link[p]))
             *done = false;
@@ -351,14 +351,14 @@ static bool move(struct run *r, bool *done)
 
 /* All that it needed was there when it came: the others have been here before, and may
  * have ended since. */
-static void hear_all(struct run *r)
+static void listen_to_all(struct tcp_run *r)
 {
     for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
         if (p != r->tcp->rank)
-            overhear(r, p);
+            listen_to_peer(r, p);
 }
 
-static crun_status run_plan(struct run *r)
+static crun_status run_plan(struct tcp_run *r)
 {
     uint64_t idle_since_us = 0;
     bool done = false;
@@ -368,26 +368,26 @@ static crun_status run_plan(struct run *r)
     if (r->plan.advance)
         r->plan.advance(&r->plan);
     for (;;) {
-        bool moved = move(r, &done);
+        bool moved = move_data(r, &done);
 
         if (r->status != CRUN_OK || done)
             break;
         if (moved)
             idle_since_us = 0;
         else
-            idle(r, &idle_since_us);
+            idle_run(r, &idle_since_us);
     }
     if (r->status == CRUN_OK && !r->waited)
-        hear_all(r);
+        listen_to_all(r);
     if (r->status == CRUN_OK && r->plan.finish)
         r->plan.finish(&r->plan);
     if (r->status == CRUN_OK)
-        wait_chain_withdraw(&r->plan.blame);
+        wait_chain_withdraw(&r->plan.chain);
     return r->status;
 }
 
 /* An abort beside us may have found the links held: then it is for us to tell. */
-static crun_status let_go(struct tcp *t, crun_status status, struct err *e)
+static crun_status release_links(struct tcp *t, crun_status status, struct err *e)
 {
     int held = HELD_BY_RUN;
 
@@ -412,20 +412,21 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
                           struct err *e)
 {
     struct tcp *t = (struct tcp *)b;
-    struct run r = { .tcp = t,
-                     .e = e,
-                     .deadline_ms = op->deadline_ms,
-                     .early_ms = tcp_is_alone(t) ? wait_chain_early_ms(op->timeout_ms)
-                                                 : 0 };
+    struct tcp_run r = { .tcp = t,
+                         .e = e,
+                         .deadline_ms = op->deadline_ms,
+                         .early_ms = tcp_is_alone(t)
+                                         ? wait_chain_early_ms(op->timeout_ms)
+                                         : 0 };
     int held = HELD_BY_NOBODY;
     crun_status status;
 
     if (!atomic_compare_exchange_strong(&t->holder, &held, HELD_BY_RUN))
         return tcp_fail_aborted(t, e);
-    status = plan_make(&r.plan, t, op, member, size, rank, e);
+    status = tcp_plan_make(&r.plan, t, op, member, size, rank, e);
     if (status == CRUN_OK)
         status = run_plan(&r);
-    return let_go(t, status, e);
+    return release_links(t, status, e);
 }
 
 void tcp_number_by(struct backend *b, uint64_t steps)
@@ -476,7 +477,7 @@ static void tcp_close(struct backend *b)
     free(t);
 }
 
-static bool make(struct tcp *t, const struct team *team)
+static bool init_tcp(struct tcp *t, const struct team *team)
 {
     *t = (struct tcp){ .base.calls = &backend_tcp,
                        .rank = team->rank,
@@ -516,7 +517,7 @@ static crun_status tcp_open(struct backend **b, const struct team *team,
     err_set(e, "no memory for the links to %u ranks", team->size - 1);
     if (!t)
         return status;
-    if (make(t, team))
+    if (init_tcp(t, team))
         status = tcp_meet(t, team, deadline_ms, e);
     if (status != CRUN_OK) {
         tcp_close(&t->base);

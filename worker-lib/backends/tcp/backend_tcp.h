@@ -17,7 +17,7 @@
  */
 
 /* Bytes that go one way between two ranks, in pieces of a size both know. */
-struct stream {
+struct tcp_stream {
     uint8_t *base;
     size_t bytes;
     size_t done;    /* sent or received, in whole pieces */
@@ -29,12 +29,12 @@ struct stream {
 enum { STREAM_INPUT, STREAM_RESULT, STREAM_COUNT };
 
 /* All that one operation does with one other rank. */
-struct lane {
-    struct stream out[STREAM_COUNT], in[STREAM_COUNT];
+struct tcp_lane {
+    struct tcp_stream out[STREAM_COUNT], in[STREAM_COUNT];
     bool tells, told;      /* our words to it */
     bool expects, has_met; /* its words to us */
     bool parked;           /* it is ahead of us, and nothing of it is needed now */
-    struct stream *reading;
+    struct tcp_stream *reading;
     size_t reading_bytes;
 };
 
@@ -44,17 +44,17 @@ struct tcp;
  * One operation. Data is all: which bytes go where, and how far each may go; `advance`
  * looks at what has come and allows more, `finish` comes at the very end.
  */
-struct plan {
+struct tcp_plan {
     struct tcp *tcp;
     const struct op *op;
-    struct words words;
-    struct lane *lane;      /* of each rank of the team, also who takes no part */
+    struct op_header header;
+    struct tcp_lane *lane;  /* of each rank of the team, also who takes no part */
     const unsigned *member; /* who takes part: `rank` is our place among `size` */
     unsigned rank, size;
     size_t piece;
-    struct wait_chain blame; /* of the wait for others */
-    void (*advance)(struct plan *plan);
-    void (*finish)(struct plan *plan);
+    struct wait_chain chain; /* of the wait for others */
+    void (*advance)(struct tcp_plan *plan);
+    void (*finish)(struct tcp_plan *plan);
     /* of the reducing ones */
     const uint8_t *own;
     uint8_t *result;
@@ -71,8 +71,8 @@ struct tcp {
     struct abort_word *aborted;
     struct store_client *store;
     const char *prefix;
-    struct link *link;
-    struct lane *lane;
+    struct tcp_link *link;
+    struct tcp_lane *lane;
     struct pollfd *polls;
     const void **inputs; /* of reduce(), one a rank */
     uint8_t *staging;
@@ -86,11 +86,11 @@ struct tcp {
 };
 
 /* CRUN_NO_MEMORY only. */
-crun_status plan_make(struct plan *plan, struct tcp *t, const struct op *op,
-                      const unsigned *member, unsigned size, unsigned rank,
-                      struct err *e);
-bool lane_sends(const struct lane *l);    /* there is more to be sent, now or later */
-bool lane_receives(const struct lane *l); /* more is to come */
+crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op *op,
+                          const unsigned *member, unsigned size, unsigned rank,
+                          struct err *e);
+bool lane_sends(const struct tcp_lane *l); /* there is more to be sent, now or later */
+bool lane_receives(const struct tcp_lane *l); /* more is to come */
 
 /*
  * The operation among some of the team's ranks; op->peer is a place among them. Their
@@ -109,12 +109,12 @@ crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_m
                      struct err *e);
 
 /* Why it has failed, in the words that all ranks shall have. */
-crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e);
-crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct words *w,
-                              struct err *e);
-crun_status tcp_fail_timeout(struct plan *plan, struct err *e);
+crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e);
+crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
+                              const struct op_header *w, struct err *e);
+crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e);
 /* Not yet, but soon: the others shall know already for whom this rank waits. */
-void tcp_say_late(struct plan *plan, uint64_t left_ms);
+void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms);
 /* Do all the world's ranks wait here alone? Those that wait for others of their node in
  * another backend say nothing before their time is over. */
 bool tcp_is_alone(const struct tcp *t);

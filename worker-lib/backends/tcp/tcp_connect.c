@@ -22,7 +22,7 @@
 #include "worker-lib/engine/failure_notice.h"
 
 #define MAGIC 0x63707403u   /* changes with the protocol */
-#define GUESTS_MAX 128      /* that have connected and not shown a token yet */
+#define INCOMING_MAX 128    /* that have connected and not shown a token yet */
 #define LOOK_UP_MS 50       /* at the abort word */
 #define KEEPALIVE_IDLE_S 10 /* then a host that does not answer is found dead */
 #define KEEPALIVE_EVERY_S 5
@@ -43,7 +43,7 @@ struct greeting {
 };
 
 /* A connection that is not a link yet. */
-struct guest {
+struct incoming {
     int fd;
     bool greeted; /* by us */
     size_t came;
@@ -58,17 +58,17 @@ struct meeting {
     int listener;
     struct tokens tokens;
     char (*address)[ADDRESS_SIZE]; /* of each rank */
-    struct guest *called;          /* by rank, those before us */
-    struct guest guest[GUESTS_MAX];
-    unsigned guests, links;
+    struct incoming *called;       /* by rank, those before us */
+    struct incoming incoming[INCOMING_MAX];
+    unsigned incoming_count, links;
     struct pollfd *polls;
 };
 
 /* -- through the store --------------------------------------------------------------
  */
 
-static const char *key(const struct meeting *m, const char *name, unsigned rank,
-                       char text[KEY_SIZE])
+static const char *meeting_key(const struct meeting *m, const char *name, unsigned rank,
+                               char text[KEY_SIZE])
 {
     snprintf(text, KEY_SIZE, "%stcp/%s/%u", m->team->prefix, name, rank);
     return text;
@@ -91,7 +91,7 @@ static int listen_anywhere(struct net_addr *addr, struct err *e)
 }
 
 /* Where the others reach us is written to our address. */
-static crun_status listen_here(struct meeting *m)
+static crun_status listen_for_peers(struct meeting *m)
 {
     const char *host = m->team->address ? m->team->address : "127.0.0.1";
     struct net_addr list[ADDRESSES_MAX];
@@ -112,7 +112,7 @@ static crun_status listen_here(struct meeting *m)
     return CRUN_OK;
 }
 
-static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
+static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t size)
 {
     const struct team *team = m->team;
     char name[KEY_SIZE];
@@ -121,8 +121,8 @@ static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
     for (unsigned p = 1; p < team->size; p++) {
         size_t room = ADDRESS_SIZE - 1;
         crun_status status = failure_notice_await_key(
-            team->store, team->prefix, key(m, "at", p, name), m->address[p], &room,
-            m->deadline_ms, m->e);
+            team->store, team->prefix, meeting_key(m, "at", p, name), m->address[p],
+            &room, m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
             if (status == CRUN_TIMEOUT)
@@ -134,23 +134,25 @@ static crun_status gather(struct meeting *m, uint8_t *list, size_t size)
     }
     memcpy(list, &m->tokens, sizeof(m->tokens));
     memcpy(list + sizeof(m->tokens), m->address, size - sizeof(m->tokens));
-    return store_client_set(team->store, key(m, "all", 0, name), list, size,
+    return store_client_set(team->store, meeting_key(m, "all", 0, name), list, size,
                             m->deadline_ms, m->e);
 }
 
-static crun_status learn(struct meeting *m, uint8_t *list, size_t size)
+static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size)
 {
     const struct team *team = m->team;
     const char *own = m->address[team->rank];
     char name[KEY_SIZE];
     size_t room = size;
-    crun_status status = store_client_set(team->store, key(m, "at", team->rank, name),
-                                          own, strlen(own), m->deadline_ms, m->e);
+    crun_status status = store_client_set(team->store,
+                                          meeting_key(m, "at", team->rank, name), own,
+                                          strlen(own), m->deadline_ms, m->e);
 
     if (status != CRUN_OK)
         return status;
-    status = failure_notice_await_key(team->store, team->prefix, key(m, "all", 0, name),
-                                      list, &room, m->deadline_ms, m->e);
+    status = failure_notice_await_key(team->store, team->prefix,
+                                      meeting_key(m, "all", 0, name), list, &room,
+                                      m->deadline_ms, m->e);
     if (status != CRUN_OK) {
         if (status == CRUN_TIMEOUT)
             err_wrap(m->e, "waiting for rank %u to say where all ranks are",
@@ -178,7 +180,8 @@ static crun_status exchange_addresses(struct meeting *m)
         err_set(m->e, "no memory for the addresses of %u ranks", m->team->size);
         return CRUN_NO_MEMORY;
     }
-    status = m->team->rank == 0 ? gather(m, list, size) : learn(m, list, size);
+    status = m->team->rank == 0 ? gather_addresses(m, list, size)
+                                : learn_addresses(m, list, size);
     free(list);
     return status;
 }
@@ -186,7 +189,7 @@ static crun_status exchange_addresses(struct meeting *m)
 /* -- links --------------------------------------------------------------------------
  */
 
-static void become_link(struct meeting *m, unsigned p, int fd)
+static void make_link(struct meeting *m, unsigned p, int fd)
 {
     static const struct {
         int level, name, value;
@@ -205,7 +208,7 @@ static void become_link(struct meeting *m, unsigned p, int fd)
 }
 
 /* Read on; 1: the greeting is whole, 0: not yet, -1: it has hung up. */
-static int hear(struct guest *g)
+static int read_hello(struct incoming *g)
 {
     ssize_t n = recv(g->fd, (uint8_t *)&g->greeting + g->came,
                      sizeof(g->greeting) - g->came, MSG_DONTWAIT);
@@ -218,8 +221,8 @@ static int hear(struct guest *g)
     return g->came == sizeof(g->greeting);
 }
 
-static bool greet(const struct meeting *m, int fd, unsigned p,
-                  const struct id128 *token)
+static bool send_hello(const struct meeting *m, int fd, unsigned p,
+                       const struct id128 *token)
 {
     struct greeting g = {
         .magic = MAGIC, .from = m->team->rank, .to = p, .token = *token
@@ -238,7 +241,7 @@ static bool is_from(const struct meeting *m, const struct greeting *g, unsigned 
 /* -- those we call ------------------------------------------------------------------
  */
 
-static crun_status call(struct meeting *m, unsigned p)
+static crun_status connect_to_peer(struct meeting *m, unsigned p)
 {
     struct net_addr addr;
     char host[NET_TEXT_SIZE];
@@ -254,47 +257,47 @@ static crun_status call(struct meeting *m, unsigned p)
     return CRUN_OK;
 }
 
-static crun_status cannot_reach(struct meeting *m, unsigned p, int errnum)
+static crun_status fail_unreachable(struct meeting *m, unsigned p, int errnum)
 {
     err_set_errno(m->e, errnum, "cannot connect to rank %u at %s",
                   m->team->world_rank[p], m->address[p]);
     return CRUN_PEER_LOST;
 }
 
-static crun_status called_is_there(struct meeting *m, unsigned p)
+static crun_status send_own_hello(struct meeting *m, unsigned p)
 {
-    struct guest *g = &m->called[p];
+    struct incoming *g = &m->called[p];
     socklen_t size = sizeof(int);
     int errnum = 0;
 
     if (getsockopt(g->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0)
         errnum = errno;
-    if (errnum == 0 && !greet(m, g->fd, p, &m->tokens.caller))
+    if (errnum == 0 && !send_hello(m, g->fd, p, &m->tokens.caller))
         errnum = errno;
     if (errnum != 0)
-        return cannot_reach(m, p, errnum);
+        return fail_unreachable(m, p, errnum);
     g->greeted = true;
     return CRUN_OK;
 }
 
-static crun_status called_has_news(struct meeting *m, unsigned p)
+static crun_status handle_outgoing(struct meeting *m, unsigned p)
 {
-    struct guest *g = &m->called[p];
+    struct incoming *g = &m->called[p];
     int heard;
 
     if (!g->greeted)
-        return called_is_there(m, p);
-    heard = hear(g);
+        return send_own_hello(m, p);
+    heard = read_hello(g);
     if (heard == 0)
         return CRUN_OK;
     if (heard < 0)
-        return cannot_reach(m, p, ECONNRESET);
+        return fail_unreachable(m, p, ECONNRESET);
     if (!is_from(m, &g->greeting, p, &m->tokens.answerer)) {
         err_set(m->e, "who answers at %s is not rank %u", m->address[p],
                 m->team->world_rank[p]);
         return CRUN_PEER_LOST;
     }
-    become_link(m, p, g->fd);
+    make_link(m, p, g->fd);
     g->fd = -1;
     return CRUN_OK;
 }
@@ -302,27 +305,28 @@ static crun_status called_has_news(struct meeting *m, unsigned p)
 /* -- those who call -----------------------------------------------------------------
  */
 
-static void let_go(struct meeting *m, unsigned i)
+static void remove_incoming(struct meeting *m, unsigned i)
 {
-    memmove(&m->guest[i], &m->guest[i + 1], (m->guests - i - 1) * sizeof(m->guest[0]));
-    m->guests--;
+    memmove(&m->incoming[i], &m->incoming[i + 1],
+            (m->incoming_count - i - 1) * sizeof(m->incoming[0]));
+    m->incoming_count--;
 }
 
-static void hang_up(struct meeting *m, unsigned i)
+static void drop_incoming(struct meeting *m, unsigned i)
 {
-    close(m->guest[i].fd);
-    let_go(m, i);
+    close(m->incoming[i].fd);
+    remove_incoming(m, i);
 }
 
-static void let_in(struct meeting *m)
+static void accept_incoming(struct meeting *m)
 {
     struct net_addr peer;
     int fd;
 
     while ((fd = net_accept(m->listener, &peer)) >= 0) {
-        if (m->guests == GUESTS_MAX)
-            hang_up(m, 0); /* it has had the longest time to speak */
-        m->guest[m->guests++] = (struct guest){ .fd = fd };
+        if (m->incoming_count == INCOMING_MAX)
+            drop_incoming(m, 0); /* it has had the longest time to speak */
+        m->incoming[m->incoming_count++] = (struct incoming){ .fd = fd };
     }
 }
 
@@ -332,21 +336,21 @@ static bool is_expected(const struct meeting *m, const struct greeting *g)
            m->tcp->link[g->from].fd < 0 && is_from(m, g, g->from, &m->tokens.caller);
 }
 
-static void guest_has_news(struct meeting *m, unsigned i)
+static void handle_incoming(struct meeting *m, unsigned i)
 {
-    struct guest g;
-    int heard = hear(&m->guest[i]);
+    struct incoming g;
+    int heard = read_hello(&m->incoming[i]);
 
     if (heard == 0)
         return;
-    g = m->guest[i];
+    g = m->incoming[i];
     if (heard < 0 || !is_expected(m, &g.greeting) ||
-        !greet(m, g.fd, g.greeting.from, &m->tokens.answerer)) {
-        hang_up(m, i);
+        !send_hello(m, g.fd, g.greeting.from, &m->tokens.answerer)) {
+        drop_incoming(m, i);
         return;
     }
-    become_link(m, g.greeting.from, g.fd);
-    let_go(m, i);
+    make_link(m, g.greeting.from, g.fd);
+    remove_incoming(m, i);
 }
 
 /* -- all together -------------------------------------------------------------------
@@ -357,8 +361,8 @@ static unsigned poll_for(struct meeting *m)
     unsigned n = 0;
 
     m->polls[n++] = (struct pollfd){ .fd = m->listener, .events = POLLIN };
-    for (unsigned i = 0; i < m->guests; i++)
-        m->polls[n++] = (struct pollfd){ .fd = m->guest[i].fd, .events = POLLIN };
+    for (unsigned i = 0; i < m->incoming_count; i++)
+        m->polls[n++] = (struct pollfd){ .fd = m->incoming[i].fd, .events = POLLIN };
     for (unsigned p = 0; p < m->team->rank; p++) {
         short events = m->called[p].greeted ? POLLIN : POLLOUT;
 
@@ -367,23 +371,23 @@ static unsigned poll_for(struct meeting *m)
     return n;
 }
 
-static crun_status look(struct meeting *m)
+static crun_status poll_meeting(struct meeting *m)
 {
-    unsigned guests = m->guests;
+    unsigned incoming_count = m->incoming_count;
     crun_status status = CRUN_OK;
 
     for (unsigned p = 0; p < m->team->rank && status == CRUN_OK; p++)
-        if (m->called[p].fd >= 0 && m->polls[1 + guests + p].revents)
-            status = called_has_news(m, p);
-    for (unsigned i = guests; i-- > 0;)
+        if (m->called[p].fd >= 0 && m->polls[1 + incoming_count + p].revents)
+            status = handle_outgoing(m, p);
+    for (unsigned i = incoming_count; i-- > 0;)
         if (m->polls[1 + i].revents)
-            guest_has_news(m, i);
+            handle_incoming(m, i);
     if (m->polls[0].revents)
-        let_in(m);
+        accept_incoming(m);
     return status;
 }
 
-static crun_status give_up(struct meeting *m)
+static crun_status fail_meeting(struct meeting *m)
 {
     unsigned p = 0;
 
@@ -400,7 +404,7 @@ static crun_status connect_all(struct meeting *m)
     crun_status status = CRUN_OK;
 
     for (unsigned p = 0; p < m->team->rank && status == CRUN_OK; p++)
-        status = call(m, p);
+        status = connect_to_peer(m, p);
     while (status == CRUN_OK && m->links < m->team->size - 1) {
         uint64_t now = clock_ms();
         uint64_t left = now < m->deadline_ms ? m->deadline_ms - now : 0;
@@ -408,9 +412,9 @@ static crun_status connect_all(struct meeting *m)
         if (abort_get(m->team->aborted))
             return tcp_fail_aborted(m->tcp, m->e);
         if (left == 0)
-            return give_up(m);
+            return fail_meeting(m);
         if (poll(m->polls, poll_for(m), left < LOOK_UP_MS ? (int)left : LOOK_UP_MS) > 0)
-            status = look(m);
+            status = poll_meeting(m);
     }
     return status;
 }
@@ -431,9 +435,9 @@ static unsigned spin_us(const struct meeting *m)
     return here > (unsigned)CPU_COUNT(&cpus) ? 0 : SPIN_US;
 }
 
-static crun_status meet(struct meeting *m)
+static crun_status run_meeting(struct meeting *m)
 {
-    crun_status status = listen_here(m);
+    crun_status status = listen_for_peers(m);
 
     if (status == CRUN_OK)
         status = exchange_addresses(m);
@@ -444,22 +448,22 @@ static crun_status meet(struct meeting *m)
     return status;
 }
 
-static bool make(struct meeting *m)
+static bool prepare_meeting(struct meeting *m)
 {
     unsigned size = m->team->size;
 
     m->address = calloc(size, sizeof(*m->address));
     m->called = calloc(size, sizeof(*m->called));
-    m->polls = calloc(1 + GUESTS_MAX + size, sizeof(*m->polls));
+    m->polls = calloc(1 + INCOMING_MAX + size, sizeof(*m->polls));
     for (unsigned p = 0; m->called && p < size; p++)
         m->called[p].fd = -1;
     return m->address && m->called && m->polls;
 }
 
-static void end(struct meeting *m)
+static void end_meeting(struct meeting *m)
 {
-    while (m->guests > 0)
-        hang_up(m, 0);
+    while (m->incoming_count > 0)
+        drop_incoming(m, 0);
     for (unsigned p = 0; m->called && p < m->team->size; p++)
         if (m->called[p].fd >= 0)
             close(m->called[p].fd);
@@ -488,8 +492,8 @@ crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_m
     m->deadline_ms = deadline_ms;
     m->e = e;
     m->listener = -1;
-    if (make(m))
-        status = meet(m);
-    end(m);
+    if (prepare_meeting(m))
+        status = run_meeting(m);
+    end_meeting(m);
     return status;
 }

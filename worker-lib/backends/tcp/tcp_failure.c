@@ -22,8 +22,8 @@ static unsigned world_rank(const struct tcp *t, unsigned p)
     return p < t->size ? t->world_rank[p] : p;
 }
 
-static void describe(const struct tcp *t, const struct words *w, unsigned other,
-                     char text[CALL_TEXT_SIZE])
+static void describe_header(const struct tcp *t, const struct op_header *w,
+                            unsigned other, char text[CALL_TEXT_SIZE])
 {
     bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
     struct op op = { .kind = (enum op_kind)w->kind,
@@ -35,7 +35,7 @@ static void describe(const struct tcp *t, const struct words *w, unsigned other,
     op_describe(&op, t->world_rank, text, CALL_TEXT_SIZE);
 }
 
-static unsigned long long call_of(const struct tcp *t, const struct words *w)
+static unsigned long long call_of(const struct tcp *t, const struct op_header *w)
 {
     bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
 
@@ -43,10 +43,10 @@ static unsigned long long call_of(const struct tcp *t, const struct words *w)
 }
 
 /* Past all that is of no use now: why it has failed, or NULL. */
-static const struct frame *last_frame(struct link *l)
+static const struct tcp_frame *last_frame(struct tcp_link *l)
 {
     for (;;) {
-        const struct frame *f;
+        const struct tcp_frame *f;
 
         if (l->left > 0) {
             l->into = NULL;
@@ -68,10 +68,10 @@ static const struct frame *last_frame(struct link *l)
     }
 }
 
-crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e)
+crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e)
 {
-    struct link *l = &plan->tcp->link[peer];
-    const struct frame *f = l->error == EPROTO ? NULL : last_frame(l);
+    struct tcp_link *l = &plan->tcp->link[peer];
+    const struct tcp_frame *f = l->error == EPROTO ? NULL : last_frame(l);
     unsigned rank = world_rank(plan->tcp, peer);
 
     if (f && f->kind == FRAME_FAIL)
@@ -92,22 +92,22 @@ crun_status tcp_fail_lost(struct plan *plan, unsigned peer, struct err *e)
 }
 
 /* The lower rank first, so that both sides say the same. */
-crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct words *w,
-                              struct err *e)
+crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
+                              const struct op_header *w, struct err *e)
 {
     struct tcp *t = plan->tcp;
     char mine[CALL_TEXT_SIZE], its[CALL_TEXT_SIZE];
     unsigned here = world_rank(t, t->rank), there = world_rank(t, peer);
     bool first = here < there;
 
-    describe(t, &plan->words, peer, mine);
-    describe(t, w, t->rank, its);
+    describe_header(t, &plan->header, peer, mine);
+    describe_header(t, w, t->rank, its);
     err_set(e,
             "ranks call different things: rank %u %s (call %llu), "
             "rank %u %s (call %llu)",
             first ? here : there, first ? mine : its,
-            call_of(t, first ? &plan->words : w), first ? there : here,
-            first ? its : mine, call_of(t, first ? w : &plan->words));
+            call_of(t, first ? &plan->header : w), first ? there : here,
+            first ? its : mine, call_of(t, first ? w : &plan->header));
     return CRUN_MISMATCH;
 }
 
@@ -116,10 +116,10 @@ crun_status tcp_fail_mismatch(struct plan *plan, unsigned peer, const struct wor
 
 enum late { LATE_INPUT, LATE_RESULT, LATE_TAKING };
 
-static bool is_late(const struct plan *plan, unsigned p, enum late why)
+static bool peer_is_late(const struct tcp_plan *plan, unsigned p, enum late why)
 {
-    const struct lane *l = &plan->lane[p];
-    const struct stream *input = &l->in[STREAM_INPUT];
+    const struct tcp_lane *l = &plan->lane[p];
+    const struct tcp_stream *input = &l->in[STREAM_INPUT];
 
     if (p == plan->tcp->rank)
         return false;
@@ -135,15 +135,15 @@ static bool is_late(const struct plan *plan, unsigned p, enum late why)
     return lane_sends(l) || link_is_sending(&plan->tcp->link[p]);
 }
 
-static unsigned name_late(const struct plan *plan, enum late why, char *text,
-                          size_t size)
+static unsigned name_late_peers(const struct tcp_plan *plan, enum late why, char *text,
+                                size_t size)
 {
     unsigned count = 0;
     size_t used = 0;
 
     text[0] = '\0';
     for (unsigned p = 0; p < plan->tcp->size; p++) {
-        if (!is_late(plan, p, why) || count++ >= RANKS_NAMED)
+        if (!peer_is_late(plan, p, why) || count++ >= RANKS_NAMED)
             continue;
         used += (size_t)snprintf(text + used, size - used, "%s%u", used ? ", " : "",
                                  world_rank(plan->tcp, p));
@@ -153,17 +153,18 @@ static unsigned name_late(const struct plan *plan, enum late why, char *text,
     return count;
 }
 
-static unsigned first_late(const struct plan *plan, enum late why)
+static unsigned first_late(const struct tcp_plan *plan, enum late why)
 {
     unsigned p = 0;
 
-    while (p < plan->tcp->size - 1 && !is_late(plan, p, why))
+    while (p < plan->tcp->size - 1 && !peer_is_late(plan, p, why))
         p++;
     return p;
 }
 
 /* Says who is late, and returns the one to accuse of it. */
-static unsigned accuse(const struct plan *plan, uint64_t waited_ms, struct err *e)
+static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms,
+                                 struct err *e)
 {
     static const char *const what[] = { [LATE_INPUT] = "",
                                         [LATE_RESULT] = " to send results",
@@ -172,14 +173,14 @@ static unsigned accuse(const struct plan *plan, uint64_t waited_ms, struct err *
     enum late why = LATE_INPUT;
     unsigned count;
 
-    while ((count = name_late(plan, why, ranks, sizeof(ranks))) == 0 &&
+    while ((count = name_late_peers(plan, why, ranks, sizeof(ranks))) == 0 &&
            why < LATE_TAKING)
         why++;
-    describe(plan->tcp, &plan->words, plan->member[plan->op->peer], call);
+    describe_header(plan->tcp, &plan->header, plan->member[plan->op->peer], call);
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
             world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
             text_plural(count), ranks, what[why], call,
-            call_of(plan->tcp, &plan->words));
+            call_of(plan->tcp, &plan->header));
     return world_rank(plan->tcp, first_late(plan, why));
 }
 
@@ -188,22 +189,22 @@ bool tcp_is_alone(const struct tcp *t)
     return t->steps == 1;
 }
 
-void tcp_say_late(struct plan *plan, uint64_t left_ms)
+void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms)
 {
     uint64_t timeout_ms = plan->op->timeout_ms;
     struct err e;
-    unsigned accused = accuse(plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0,
-                              &e);
+    unsigned accused = accuse_late_rank(
+        plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0, &e);
 
-    wait_chain_say(&plan->blame, accused, e.text);
+    wait_chain_say(&plan->chain, accused, e.text);
 }
 
-crun_status tcp_fail_timeout(struct plan *plan, struct err *e)
+crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e)
 {
     uint64_t timeout_ms = plan->op->timeout_ms;
-    unsigned accused = accuse(plan, timeout_ms, e);
+    unsigned accused = accuse_late_rank(plan, timeout_ms, e);
 
-    return wait_chain_settle(&plan->blame, accused, timeout_ms, tcp_is_alone(plan->tcp),
+    return wait_chain_settle(&plan->chain, accused, timeout_ms, tcp_is_alone(plan->tcp),
                              plan->tcp->aborted, e);
 }
 
@@ -220,7 +221,7 @@ crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
 
 /* Bring a piece under way to its end, since the last word comes after it, and take what
  * the other still sends, so that it comes to read. True: this link is through. */
-static bool tell_one(struct link *l, const struct abort_notice *n)
+static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
 {
     if (l->fd < 0)
         return true;
@@ -239,7 +240,7 @@ static unsigned tell_all(struct tcp *t, const struct abort_notice *n)
     unsigned count = 0;
 
     for (unsigned p = 0; p < t->size; p++) {
-        struct link *l = &t->link[p];
+        struct tcp_link *l = &t->link[p];
         short events = 0;
 
         if (tell_one(l, n))

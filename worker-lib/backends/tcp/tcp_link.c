@@ -14,62 +14,64 @@
 #define FRAME_MAGIC 0xc2a7
 #define PROBES_UNANSWERED 3
 
-static_assert(sizeof(struct frame) == 8 && sizeof(struct words) == 24, "wire format");
-static_assert(sizeof(struct frame) + sizeof(struct abort_notice) < LINK_IN_BYTES,
+static_assert(sizeof(struct tcp_frame) == 8 && sizeof(struct op_header) == 24,
+              "wire format");
+static_assert(sizeof(struct tcp_frame) + sizeof(struct abort_notice) < LINK_IN_BYTES,
               "all but data is looked at in the buffer");
 
-bool link_init(struct link *l)
+bool link_init(struct tcp_link *l)
 {
-    *l = (struct link){ .fd = -1, .in = malloc(LINK_IN_BYTES) };
+    *l = (struct tcp_link){ .fd = -1, .in = malloc(LINK_IN_BYTES) };
     return l->in != NULL;
 }
 
-void link_hang_up(struct link *l)
+void link_hang_up(struct tcp_link *l)
 {
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
 }
 
-void link_fini(struct link *l)
+void link_fini(struct tcp_link *l)
 {
     link_hang_up(l);
     free(l->in);
     l->in = NULL;
 }
 
-static void put(struct link *l, enum frame_kind kind, unsigned stream, size_t bytes)
+static void put_header(struct tcp_link *l, enum frame_kind kind, unsigned stream,
+                       size_t bytes)
 {
-    struct frame f = { .kind = (uint8_t)kind,
-                       .stream = (uint8_t)stream,
-                       .magic = FRAME_MAGIC,
-                       .bytes = (uint32_t)bytes };
+    struct tcp_frame f = { .kind = (uint8_t)kind,
+                           .stream = (uint8_t)stream,
+                           .magic = FRAME_MAGIC,
+                           .bytes = (uint32_t)bytes };
 
     assert(l->body_left == 0 && l->head_end + sizeof(f) <= sizeof(l->head));
     memcpy(l->head + l->head_end, &f, sizeof(f));
     l->head_end += sizeof(f);
 }
 
-void link_put_op(struct link *l, const struct words *w)
+void link_put_op(struct tcp_link *l, const struct op_header *w)
 {
-    put(l, FRAME_OP, 0, sizeof(*w));
+    put_header(l, FRAME_OP, 0, sizeof(*w));
     memcpy(l->head + l->head_end, w, sizeof(*w));
     l->head_end += sizeof(*w);
 }
 
-void link_put_data(struct link *l, unsigned stream, const void *data, size_t bytes)
+void link_put_data(struct tcp_link *l, unsigned stream, const void *data, size_t bytes)
 {
-    put(l, FRAME_DATA, stream, bytes);
+    put_header(l, FRAME_DATA, stream, bytes);
     l->body = data;
     l->body_left = bytes;
 }
 
-bool link_is_sending(const struct link *l)
+bool link_is_sending(const struct tcp_link *l)
 {
     return l->head_at < l->head_end || l->body_left > 0;
 }
 
-static void sent(struct link *l, size_t bytes)
+static void note_sent(struct tcp_link *l, size_t bytes)
 {
     size_t head = l->head_end - l->head_at;
 
@@ -82,7 +84,7 @@ static void sent(struct link *l, size_t bytes)
     l->body_left -= bytes - head;
 }
 
-bool link_push(struct link *l)
+bool link_push(struct tcp_link *l)
 {
     struct iovec part[2] = {
         { l->head + l->head_at, l->head_end - l->head_at },
@@ -98,14 +100,15 @@ bool link_push(struct link *l)
         l->mute = true; /* what it said before is still to be read */
     if (n <= 0)
         return l->mute;
-    sent(l, (size_t)n);
+    note_sent(l, (size_t)n);
     return true;
 }
 
-void link_put_last(struct link *l, enum frame_kind kind, const struct abort_notice *n)
+void link_put_last(struct tcp_link *l, enum frame_kind kind,
+                   const struct abort_notice *n)
 {
     struct {
-        struct frame frame;
+        struct tcp_frame frame;
         struct abort_notice notice;
     } last = { .frame = { .kind = (uint8_t)kind,
                           .magic = FRAME_MAGIC,
@@ -121,7 +124,7 @@ void link_put_last(struct link *l, enum frame_kind kind, const struct abort_noti
 }
 
 /* What recv and its like have returned: true unless there is nothing to be read now. */
-static bool note(struct link *l, ssize_t n)
+static bool note_read(struct tcp_link *l, ssize_t n)
 {
     if (n > 0)
         return true;
@@ -132,36 +135,36 @@ static bool note(struct link *l, ssize_t n)
     return true;
 }
 
-static size_t held(const struct link *l)
+static size_t held_bytes(const struct tcp_link *l)
 {
     return l->in_end - l->in_at;
 }
 
-bool link_fill(struct link *l)
+bool link_fill(struct tcp_link *l)
 {
     ssize_t n;
 
     if (l->ended)
         return false;
-    memmove(l->in, l->in + l->in_at, held(l));
-    l->in_end = held(l);
+    memmove(l->in, l->in + l->in_at, held_bytes(l));
+    l->in_end = held_bytes(l);
     l->in_at = 0;
     if (l->in_end == LINK_IN_BYTES)
         return false;
     n = recv(l->fd, l->in + l->in_end, LINK_IN_BYTES - l->in_end, MSG_DONTWAIT);
     if (n > 0)
         l->in_end += (size_t)n;
-    return note(l, n);
+    return note_read(l, n);
 }
 
-static size_t size_in_buffer(const struct frame *f)
+static size_t size_in_buffer(const struct tcp_frame *f)
 {
     return sizeof(*f) + (f->kind == FRAME_DATA ? 0 : f->bytes);
 }
 
-static bool is_ours(const struct frame *f)
+static bool is_ours(const struct tcp_frame *f)
 {
-    static const size_t size[] = { [FRAME_OP] = sizeof(struct words),
+    static const size_t size[] = { [FRAME_OP] = sizeof(struct op_header),
                                    [FRAME_FAIL] = sizeof(struct abort_notice),
                                    [FRAME_BYE] = 0 };
 
@@ -172,45 +175,45 @@ static bool is_ours(const struct frame *f)
 
 /* Frames of all sizes follow each other: this one may have to be moved to be aligned.
  */
-static void align(struct link *l)
+static void align_input(struct tcp_link *l)
 {
     if (l->in_at % sizeof(uint64_t) != 0) {
-        memmove(l->in, l->in + l->in_at, held(l));
-        l->in_end = held(l);
+        memmove(l->in, l->in + l->in_at, held_bytes(l));
+        l->in_end = held_bytes(l);
         l->in_at = 0;
     }
 }
 
-const struct frame *link_peek(struct link *l)
+const struct tcp_frame *link_peek(struct tcp_link *l)
 {
-    const struct frame *f;
+    const struct tcp_frame *f;
 
     assert(l->left == 0);
-    if (held(l) < sizeof(*f))
+    if (held_bytes(l) < sizeof(*f))
         return NULL;
-    align(l);
+    align_input(l);
     f = (const void *)(l->in + l->in_at);
     if (!is_ours(f)) {
         l->ended = true;
         l->error = EPROTO;
         return NULL;
     }
-    return held(l) < size_in_buffer(f) ? NULL : f;
+    return held_bytes(l) < size_in_buffer(f) ? NULL : f;
 }
 
-void link_skip(struct link *l)
+void link_skip(struct tcp_link *l)
 {
     l->in_at += size_in_buffer((const void *)(l->in + l->in_at));
 }
 
-void link_take(struct link *l, void *into)
+void link_take(struct tcp_link *l, void *into)
 {
-    l->left = ((const struct frame *)(const void *)(l->in + l->in_at))->bytes;
+    l->left = ((const struct tcp_frame *)(const void *)(l->in + l->in_at))->bytes;
     l->into = into;
     link_skip(l);
 }
 
-static void came(struct link *l, size_t bytes)
+static void note_arrival(struct tcp_link *l, size_t bytes)
 {
     l->left -= bytes;
     if (l->into)
@@ -218,20 +221,20 @@ static void came(struct link *l, size_t bytes)
 }
 
 /* First what is in the buffer already. */
-static bool read_buffer(struct link *l)
+static bool read_buffer(struct tcp_link *l)
 {
-    size_t bytes = held(l) < l->left ? held(l) : l->left;
+    size_t bytes = held_bytes(l) < l->left ? held_bytes(l) : l->left;
 
     if (bytes == 0)
         return false;
     if (l->into)
         memcpy(l->into, l->in + l->in_at, bytes);
     l->in_at += bytes;
-    came(l, bytes);
+    note_arrival(l, bytes);
     return true;
 }
 
-bool link_read(struct link *l)
+bool link_read(struct tcp_link *l)
 {
     struct iovec part[2] = { { l->into, 0 }, { l->in, LINK_IN_BYTES } };
     struct msghdr message = { .msg_iov = part, .msg_iovlen = 2 };
@@ -250,9 +253,9 @@ bool link_read(struct link *l)
     if (n > 0) {
         direct = (size_t)n < l->left ? (size_t)n : l->left;
         l->in_end = (size_t)n - direct;
-        came(l, direct);
+        note_arrival(l, direct);
     }
-    return note(l, n);
+    return note_read(l, n);
 }
 
 /*
@@ -260,7 +263,7 @@ bool link_read(struct link *l)
  * not be told to give up earlier by TCP_USER_TIMEOUT: that also ends connections to a
  * rank that only does not read for a while, being busy. Such a one acknowledges.
  */
-bool link_is_dead(const struct link *l, unsigned dead_ms)
+bool link_is_dead(const struct tcp_link *l, unsigned dead_ms)
 {
     struct tcp_info info;
     socklen_t size = sizeof(info);

@@ -14,13 +14,13 @@
  * told is in order, so the word why a rank has failed comes after all it has sent.
  */
 enum frame_kind {
-    FRAME_OP = 1, /* what I call now: struct words */
+    FRAME_OP = 1, /* what I call now: struct op_header */
     FRAME_DATA,   /* a piece of a stream of that call */
     FRAME_FAIL,   /* why I have given up: struct abort_notice; nothing follows */
     FRAME_BYE     /* I leave in good order; nothing follows */
 };
 
-struct frame {
+struct tcp_frame {
     uint8_t kind;
     uint8_t stream; /* of FRAME_DATA */
     uint16_t magic;
@@ -28,7 +28,7 @@ struct frame {
 };
 
 /* A rank's words for the operation it has begun. */
-struct words {
+struct op_header {
     uint64_t sequence, count;
     uint32_t peer;
     uint8_t kind, type, op, unused;
@@ -36,7 +36,7 @@ struct words {
 
 #define LINK_IN_BYTES 16384 /* of what comes before it is asked for */
 
-struct link {
+struct tcp_link {
     int fd; /* -1: oneself */
     /* out: headers not sent yet, then the body that the last of them announces */
     unsigned head_at, head_end;
@@ -53,35 +53,36 @@ struct link {
     int error;  /* why: errno, or 0 for a plain end */
 };
 
-bool link_init(struct link *l); /* false: no memory */
-void link_fini(struct link *l);
-void link_hang_up(struct link *l);
+bool link_init(struct tcp_link *l); /* false: no memory */
+void link_fini(struct tcp_link *l);
+void link_hang_up(struct tcp_link *l);
 
 /* -- out: one piece at a time -------------------------------------------------------
  */
-void link_put_op(struct link *l, const struct words *w);
-void link_put_data(struct link *l, unsigned stream, const void *data, size_t bytes);
-bool link_is_sending(const struct link *l);
+void link_put_op(struct tcp_link *l, const struct op_header *w);
+void link_put_data(struct tcp_link *l, unsigned stream, const void *data, size_t bytes);
+bool link_is_sending(const struct tcp_link *l);
 /* Send what can be sent now. True: something was. */
-bool link_push(struct link *l);
+bool link_push(struct tcp_link *l);
 /* Nothing may be under way. Best effort, then the sending side is closed. */
-void link_put_last(struct link *l, enum frame_kind kind, const struct abort_notice *n);
+void link_put_last(struct tcp_link *l, enum frame_kind kind,
+                   const struct abort_notice *n);
 
 /* -- in -----------------------------------------------------------------------------
  */
 /* Read what has come. True: something has, or the end. */
-bool link_fill(struct link *l);
+bool link_fill(struct tcp_link *l);
 /* The next frame, whole but for FRAME_DATA's bytes; NULL: has not come. NULL and
  * `ended` with errno EPROTO: it is none of ours. */
-const struct frame *link_peek(struct link *l);
+const struct tcp_frame *link_peek(struct tcp_link *l);
 /* Past the peeked frame. */
-void link_skip(struct link *l);
+void link_skip(struct tcp_link *l);
 /* The peeked FRAME_DATA's bytes are to go there; NULL throws them away. */
-void link_take(struct link *l, void *into);
+void link_take(struct tcp_link *l, void *into);
 /* Read on into what link_take has named. True: something came, or the end. */
-bool link_read(struct link *l);
+bool link_read(struct tcp_link *l);
 
 /* Nothing is acknowledged though something should be, for so long. */
-bool link_is_dead(const struct link *l, unsigned dead_ms);
+bool link_is_dead(const struct tcp_link *l, unsigned dead_ms);
 
 #endif

@@ -27,35 +27,35 @@
 #define RELAY_BYTES_MIN 65536    /* a broadcast in which all help */
 #define ALIGNMENT 64
 
-static bool stream_is_done(const struct stream *s)
+static bool stream_is_done(const struct tcp_stream *s)
 {
     return s->done == s->bytes;
 }
 
-bool lane_sends(const struct lane *l)
+bool lane_sends(const struct tcp_lane *l)
 {
     return (l->tells && !l->told) || !stream_is_done(&l->out[STREAM_INPUT]) ||
            !stream_is_done(&l->out[STREAM_RESULT]);
 }
 
-bool lane_receives(const struct lane *l)
+bool lane_receives(const struct tcp_lane *l)
 {
     return (l->expects && !l->has_met) || !stream_is_done(&l->in[STREAM_INPUT]) ||
            !stream_is_done(&l->in[STREAM_RESULT]);
 }
 
-static struct stream whole(const void *base, size_t bytes)
+static struct tcp_stream whole_stream(const void *base, size_t bytes)
 {
-    return (struct stream){ (uint8_t *)(uintptr_t)base, bytes, 0, bytes, 0 };
+    return (struct tcp_stream){ (uint8_t *)(uintptr_t)base, bytes, 0, bytes, 0 };
 }
 
-static bool is_other(const struct plan *plan, unsigned p)
+static bool is_other(const struct tcp_plan *plan, unsigned p)
 {
     return p != plan->rank;
 }
 
 /* Of the one at place p among those who take part. */
-static struct lane *lane_of(const struct plan *plan, unsigned p)
+static struct tcp_lane *lane_of(const struct tcp_plan *plan, unsigned p)
 {
     return &plan->lane[plan->member[p]];
 }
@@ -70,7 +70,7 @@ static size_t piece_for(unsigned size)
     return bytes < PIECE_BYTES_MIN ? PIECE_BYTES_MIN : bytes / ALIGNMENT * ALIGNMENT;
 }
 
-static bool stage(struct tcp *t, size_t bytes)
+static bool reserve_staging(struct tcp *t, size_t bytes)
 {
     uint8_t *staging;
 
@@ -94,7 +94,7 @@ static void copy_own(void *to, const void *from, size_t bytes)
         memmove(to, from, bytes);
 }
 
-static void plan_all_gather(struct plan *plan, size_t bytes)
+static void plan_all_gather(struct tcp_plan *plan, size_t bytes)
 {
     uint8_t *out = plan->op->out;
 
@@ -103,12 +103,12 @@ static void plan_all_gather(struct plan *plan, size_t bytes)
             copy_own(out + p * bytes, plan->op->in, bytes);
             continue;
         }
-        lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->in, bytes);
-        lane_of(plan, p)->in[STREAM_INPUT] = whole(out + p * bytes, bytes);
+        lane_of(plan, p)->out[STREAM_INPUT] = whole_stream(plan->op->in, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole_stream(out + p * bytes, bytes);
     }
 }
 
-static void plan_all_to_all(struct plan *plan, size_t bytes)
+static void plan_all_to_all(struct tcp_plan *plan, size_t bytes)
 {
     const uint8_t *in = plan->op->in;
     uint8_t *out = plan->op->out;
@@ -118,51 +118,52 @@ static void plan_all_to_all(struct plan *plan, size_t bytes)
             copy_own(out + p * bytes, in + p * bytes, bytes);
             continue;
         }
-        lane_of(plan, p)->out[STREAM_INPUT] = whole(in + p * bytes, bytes);
-        lane_of(plan, p)->in[STREAM_INPUT] = whole(out + p * bytes, bytes);
+        lane_of(plan, p)->out[STREAM_INPUT] = whole_stream(in + p * bytes, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole_stream(out + p * bytes, bytes);
     }
 }
 
-static void plan_send(struct plan *plan, size_t bytes)
+static void plan_send(struct tcp_plan *plan, size_t bytes)
 {
-    struct lane *l = lane_of(plan, (unsigned)plan->op->peer);
+    struct tcp_lane *l = lane_of(plan, (unsigned)plan->op->peer);
 
     l->tells = true;
-    l->out[STREAM_INPUT] = whole(plan->op->in, bytes);
+    l->out[STREAM_INPUT] = whole_stream(plan->op->in, bytes);
 }
 
-static void plan_receive(struct plan *plan, size_t bytes)
+static void plan_receive(struct tcp_plan *plan, size_t bytes)
 {
-    struct lane *l = lane_of(plan, (unsigned)plan->op->peer);
+    struct tcp_lane *l = lane_of(plan, (unsigned)plan->op->peer);
 
     l->expects = true;
-    l->in[STREAM_INPUT] = whole(plan->op->out, bytes);
+    l->in[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
 }
 
 /* -- broadcast ----------------------------------------------------------------------
  */
 
 /* Part `index` of `bytes` cut into `parts`, aligned as elements and caches are. */
-static struct stream cut(const void *base, size_t bytes, unsigned parts, unsigned index)
+static struct tcp_stream cut_stream(const void *base, size_t bytes, unsigned parts,
+                                    unsigned index)
 {
     size_t each = (bytes + parts - 1) / parts, begin, size;
 
     each = (each + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     begin = each * index < bytes ? each * index : bytes;
     size = bytes - begin < each ? bytes - begin : each;
-    return whole((const uint8_t *)base + begin, size);
+    return whole_stream((const uint8_t *)base + begin, size);
 }
 
 /* The root deals slices to the others, and each passes its own on to all but the root:
  * the root's link carries the buffer once, not once for each rank. */
-static struct stream slice_of(const struct plan *plan, size_t bytes, unsigned p)
+static struct tcp_stream slice_of(const struct tcp_plan *plan, size_t bytes, unsigned p)
 {
     unsigned root = (unsigned)plan->op->peer;
 
-    return cut(plan->op->out, bytes, plan->size - 1, p > root ? p - 1 : p);
+    return cut_stream(plan->op->out, bytes, plan->size - 1, p > root ? p - 1 : p);
 }
 
-static void relay(struct plan *plan)
+static void relay_slices(struct tcp_plan *plan)
 {
     size_t come = lane_of(plan, (unsigned)plan->op->peer)->in[STREAM_INPUT].done;
 
@@ -170,19 +171,19 @@ static void relay(struct plan *plan)
         lane_of(plan, p)->out[STREAM_RESULT].allowed = come;
 }
 
-static void relay_from_root(struct plan *plan, size_t bytes)
+static void relay_from_root(struct tcp_plan *plan, size_t bytes)
 {
     for (unsigned p = 0; p < plan->size; p++)
         if (is_other(plan, p))
             lane_of(plan, p)->out[STREAM_INPUT] = slice_of(plan, bytes, p);
 }
 
-static void relay_to_others(struct plan *plan, size_t bytes)
+static void relay_to_others(struct tcp_plan *plan, size_t bytes)
 {
     unsigned root = (unsigned)plan->op->peer, rank = plan->rank;
 
     for (unsigned p = 0; p < plan->size; p++) {
-        struct lane *l = lane_of(plan, p);
+        struct tcp_lane *l = lane_of(plan, p);
 
         if (p == root) {
             l->in[STREAM_INPUT] = slice_of(plan, bytes, rank);
@@ -192,28 +193,28 @@ static void relay_to_others(struct plan *plan, size_t bytes)
             l->in[STREAM_RESULT] = slice_of(plan, bytes, p);
         }
     }
-    plan->advance = relay;
+    plan->advance = relay_slices;
 }
 
-static void plan_broadcast(struct plan *plan, size_t bytes)
+static void plan_broadcast(struct tcp_plan *plan, size_t bytes)
 {
     unsigned root = (unsigned)plan->op->peer;
     bool is_root = root == plan->rank;
 
     for (unsigned p = 0; p < plan->size; p++)
         if (is_root && p != root)
-            lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->out, bytes);
+            lane_of(plan, p)->out[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
     if (plan->size > 2 && bytes >= RELAY_BYTES_MIN)
         (is_root ? relay_from_root : relay_to_others)(plan, bytes);
     else if (!is_root)
-        lane_of(plan, root)->in[STREAM_INPUT] = whole(plan->op->out, bytes);
+        lane_of(plan, root)->in[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
 }
 
 /* -- reductions ---------------------------------------------------------------------
  */
 
 /* From `from` on, `bytes` of all ranks' inputs. */
-static void reduce_piece(struct plan *plan, size_t from, size_t bytes)
+static void reduce_piece(struct tcp_plan *plan, size_t from, size_t bytes)
 {
     struct tcp *t = plan->tcp;
     size_t item = crun_dtype_size(plan->op->type);
@@ -221,7 +222,7 @@ static void reduce_piece(struct plan *plan, size_t from, size_t bytes)
     if (bytes == 0)
         return;
     for (unsigned p = 0; p < plan->size; p++) {
-        const struct stream *s = &lane_of(plan, p)->in[STREAM_INPUT];
+        const struct tcp_stream *s = &lane_of(plan, p)->in[STREAM_INPUT];
 
         t->inputs[p] = is_other(plan, p)
                            ? s->base + (s->window ? from % s->window : from)
@@ -231,7 +232,7 @@ static void reduce_piece(struct plan *plan, size_t from, size_t bytes)
                   plan->op->type, plan->op->op, plan->size);
 }
 
-static bool all_have_come(const struct plan *plan, size_t end)
+static bool all_inputs_have_come(const struct tcp_plan *plan, size_t end)
 {
     for (unsigned p = 0; p < plan->size; p++)
         if (is_other(plan, p) && lane_of(plan, p)->in[STREAM_INPUT].done < end)
@@ -240,75 +241,75 @@ static bool all_have_come(const struct plan *plan, size_t end)
 }
 
 /* What is reduced may be sent on, and makes room for as much more. */
-static void allow(struct plan *plan, size_t reduced)
+static void allow_results(struct tcp_plan *plan, size_t reduced)
 {
     for (unsigned p = 0; p < plan->size; p++) {
-        struct lane *l = lane_of(plan, p);
+        struct tcp_lane *l = lane_of(plan, p);
 
         l->in[STREAM_INPUT].allowed = reduced + l->in[STREAM_INPUT].window;
         l->out[STREAM_RESULT].allowed = reduced;
     }
 }
 
-static void reduce_what_came(struct plan *plan)
+static void reduce_what_came(struct tcp_plan *plan)
 {
     while (plan->reduced < plan->result_bytes) {
         size_t left = plan->result_bytes - plan->reduced;
         size_t bytes = left < plan->piece ? left : plan->piece;
 
-        if (!all_have_come(plan, plan->reduced + bytes))
+        if (!all_inputs_have_come(plan, plan->reduced + bytes))
             return;
         reduce_piece(plan, plan->reduced, bytes);
         plan->reduced += bytes;
-        allow(plan, plan->reduced);
+        allow_results(plan, plan->reduced);
     }
 }
 
 /* Every other rank's inputs for our slice come into a ring of their own. */
-static bool stage_inputs(struct plan *plan)
+static bool stage_inputs(struct tcp_plan *plan)
 {
     struct tcp *t = plan->tcp;
     size_t window = plan->piece * WINDOW_PIECES, place = 0;
 
-    if (!stage(t, window * (plan->size - 1)))
+    if (!reserve_staging(t, window * (plan->size - 1)))
         return false;
     for (unsigned p = 0; p < plan->size; p++)
         if (is_other(plan, p))
-            lane_of(plan, p)->in[STREAM_INPUT] = (struct stream){
+            lane_of(plan, p)->in[STREAM_INPUT] = (struct tcp_stream){
                 t->staging + window * place++, plan->result_bytes, 0, window, window
             };
     plan->advance = reduce_what_came;
     return true;
 }
 
-static bool plan_reduce_scatter(struct plan *plan, size_t bytes)
+static bool plan_reduce_scatter(struct tcp_plan *plan, size_t bytes)
 {
     const uint8_t *in = plan->op->in;
 
     for (unsigned p = 0; p < plan->size; p++)
         if (is_other(plan, p))
-            lane_of(plan, p)->out[STREAM_INPUT] = whole(in + p * bytes, bytes);
+            lane_of(plan, p)->out[STREAM_INPUT] = whole_stream(in + p * bytes, bytes);
     plan->own = in + plan->rank * bytes;
     plan->result = plan->op->out;
     plan->result_bytes = bytes;
     return stage_inputs(plan);
 }
 
-static bool plan_all_reduce_sliced(struct plan *plan, size_t bytes)
+static bool plan_all_reduce_sliced(struct tcp_plan *plan, size_t bytes)
 {
     unsigned size = plan->size;
-    struct stream own = cut(plan->op->in, bytes, size, plan->rank);
-    struct stream result = cut(plan->op->out, bytes, size, plan->rank);
+    struct tcp_stream own = cut_stream(plan->op->in, bytes, size, plan->rank);
+    struct tcp_stream result = cut_stream(plan->op->out, bytes, size, plan->rank);
 
     for (unsigned p = 0; p < size; p++) {
-        struct lane *l = lane_of(plan, p);
+        struct tcp_lane *l = lane_of(plan, p);
 
         if (!is_other(plan, p))
             continue;
-        l->out[STREAM_INPUT] = cut(plan->op->in, bytes, size, p);
+        l->out[STREAM_INPUT] = cut_stream(plan->op->in, bytes, size, p);
         l->out[STREAM_RESULT] = result;
         l->out[STREAM_RESULT].allowed = 0;
-        l->in[STREAM_RESULT] = cut(plan->op->out, bytes, size, p);
+        l->in[STREAM_RESULT] = cut_stream(plan->op->out, bytes, size, p);
     }
     plan->own = own.base;
     plan->result = result.base;
@@ -317,25 +318,26 @@ static bool plan_all_reduce_sliced(struct plan *plan, size_t bytes)
 }
 
 /* In place, the inputs must not change before all have them. */
-static void reduce_at_the_end(struct plan *plan)
+static void reduce_at_the_end(struct tcp_plan *plan)
 {
     reduce_piece(plan, 0, plan->result_bytes);
 }
 
-static bool plan_all_reduce(struct plan *plan, size_t bytes)
+static bool plan_all_reduce(struct tcp_plan *plan, size_t bytes)
 {
     struct tcp *t = plan->tcp;
     size_t place = 0;
 
     if (bytes * (plan->size - 1) > SMALL_BYTES)
         return plan_all_reduce_sliced(plan, bytes);
-    if (!stage(t, bytes * (plan->size - 1)))
+    if (!reserve_staging(t, bytes * (plan->size - 1)))
         return false;
     for (unsigned p = 0; p < plan->size; p++) {
         if (!is_other(plan, p))
             continue;
-        lane_of(plan, p)->out[STREAM_INPUT] = whole(plan->op->in, bytes);
-        lane_of(plan, p)->in[STREAM_INPUT] = whole(t->staging + bytes * place++, bytes);
+        lane_of(plan, p)->out[STREAM_INPUT] = whole_stream(plan->op->in, bytes);
+        lane_of(plan, p)->in[STREAM_INPUT] = whole_stream(t->staging + bytes * place++,
+                                                          bytes);
     }
     plan->own = plan->op->in;
     plan->result = plan->op->out;
@@ -347,11 +349,11 @@ static bool plan_all_reduce(struct plan *plan, size_t bytes)
 /* -- all kinds ----------------------------------------------------------------------
  */
 
-static struct words words_of(const struct plan *plan)
+static struct op_header header_of(const struct tcp_plan *plan)
 {
     const struct op *op = plan->op;
     bool reduces = op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER;
-    struct words w = { .sequence = op->sequence, .kind = (uint8_t)op->kind };
+    struct op_header w = { .sequence = op->sequence, .kind = (uint8_t)op->kind };
 
     if (op->kind == OP_BARRIER)
         return w;
@@ -362,7 +364,7 @@ static struct words words_of(const struct plan *plan)
     return w;
 }
 
-static bool make(struct plan *plan, size_t bytes)
+static bool plan_kind(struct tcp_plan *plan, size_t bytes)
 {
     switch (plan->op->kind) {
     case OP_ALL_REDUCE:
@@ -391,27 +393,27 @@ static bool make(struct plan *plan, size_t bytes)
     return true;
 }
 
-crun_status plan_make(struct plan *plan, struct tcp *t, const struct op *op,
-                      const unsigned *member, unsigned size, unsigned rank,
-                      struct err *e)
+crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op *op,
+                          const unsigned *member, unsigned size, unsigned rank,
+                          struct err *e)
 {
     bool is_pair = op->kind == OP_SEND || op->kind == OP_RECEIVE;
 
-    *plan = (struct plan){ .tcp = t,
-                           .op = op,
-                           .member = member,
-                           .size = size,
-                           .rank = rank,
-                           .lane = t->lane,
-                           .piece = piece_for(size),
-                           .blame = { .store = t->store,
-                                      .prefix = t->prefix,
-                                      .rank = t->world_rank[t->rank] } };
-    plan->words = words_of(plan);
+    *plan = (struct tcp_plan){ .tcp = t,
+                               .op = op,
+                               .member = member,
+                               .size = size,
+                               .rank = rank,
+                               .lane = t->lane,
+                               .piece = piece_for(size),
+                               .chain = { .store = t->store,
+                                          .prefix = t->prefix,
+                                          .rank = t->world_rank[t->rank] } };
+    plan->header = header_of(plan);
     memset(t->lane, 0, t->size * sizeof(*t->lane));
     for (unsigned p = 0; p < size; p++)
         lane_of(plan, p)->tells = lane_of(plan, p)->expects = p != rank && !is_pair;
-    if (make(plan, op->count * crun_dtype_size(op->type)))
+    if (plan_kind(plan, op->count * crun_dtype_size(op->type)))
         return CRUN_OK;
     err_set(e, "no memory for the inputs of %u ranks", size);
     return CRUN_NO_MEMORY;

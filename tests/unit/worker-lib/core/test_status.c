@@ -12,12 +12,12 @@ START_TEST(an_error_text_does_not_steer_the_terminal)
     struct err e;
 
     /* in parentheses, as Check has a macro of that name */
-    ck_assert_int_eq((fail)(CRUN_TIMEOUT, "%s", words), CRUN_TIMEOUT);
+    ck_assert_int_eq(status_fail(CRUN_TIMEOUT, "%s", words), CRUN_TIMEOUT);
     ck_assert_str_eq(crun_error_text(), shown);
     err_set(&e, "%s", words);
-    ck_assert_int_eq(fail_with(CRUN_ABORTED, &e), CRUN_ABORTED);
+    ck_assert_int_eq(status_fail_with(CRUN_ABORTED, &e), CRUN_ABORTED);
     ck_assert_str_eq(crun_error_text(), shown);
-    ck_assert_int_eq(fail_with(CRUN_OK, &e), CRUN_OK);
+    ck_assert_int_eq(status_fail_with(CRUN_OK, &e), CRUN_OK);
     ck_assert_str_eq(crun_error_text(), shown);
 }
 END_TEST
