@@ -257,7 +257,7 @@ static int move_words_back(struct opt_parser *p)
 }
 
 /* A switch in the environment needs a value, for a variable cannot just be given. */
-static int parse_truth(const char *text, bool *truth, struct err *e)
+static int opt_parse_truth(const char *text, bool *truth, struct err *e)
 {
     static const struct {
         const char *text;
@@ -282,7 +282,7 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
 
     if (o->arg)
         return o->set(p->target, o, value, e);
-    if (parse_truth(value, &truth, e) < 0)
+    if (opt_parse_truth(value, &truth, e) < 0)
         return -1;
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }

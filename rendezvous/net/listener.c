@@ -63,7 +63,7 @@ static const char *describe_bytes(const char *data, size_t size)
 /* -- connections that have not identified themselves ------------------------------ */
 
 /* A timer that is too early looks again. */
-static void arm_timer(struct listener *l)
+static void listener_arm_timer(struct listener *l)
 {
     uint64_t next = acceptor_next_ms(&l->acceptor);
 
@@ -151,7 +151,7 @@ static void on_timer(void *arg)
         if (!new_conn_decide(c, true))
             close(new_conn_release(c));
     }
-    arm_timer(l);
+    listener_arm_timer(l);
 }
 
 static void on_accept(evutil_socket_t fd, short what, void *arg)
@@ -171,7 +171,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     }
     if (acceptor_is_paused(&l->acceptor))
         event_del(l->event);
-    arm_timer(l);
+    listener_arm_timer(l);
 }
 
 struct listener *listener_create(struct loop *loop, const struct net_addr *addr,

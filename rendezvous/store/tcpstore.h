@@ -15,9 +15,6 @@
  * The server's side of the protocol of PyTorch's TCPStore (2.2 and newer): bytes of a
  * client in, operations on the store, bytes for the client out. Pure: no I/O, no clock.
  */
-/* Answers */
-enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1 };
-enum { TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 
 /* One client. */
 struct tcpstore_session {

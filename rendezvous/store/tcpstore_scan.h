@@ -39,6 +39,10 @@ enum tcpstore_op {
     TCPSTORE_OP_COUNT
 };
 
+/* answers to CHECK, and to WAIT and CANCEL_WAIT */
+enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1 };
+enum { TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
+
 #define TCPSTORE_MAGIC 0x3C85F7CEu
 #define TCPSTORE_HELLO_SIZE 5 /* VALIDATE and the magic */
 

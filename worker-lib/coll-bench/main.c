@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "rendezvous/base/text.h"
 #include "worker-lib/coll-bench/flags.h"
 
 #define EXIT_USAGE 2
@@ -142,9 +143,9 @@ static void print_head(const struct bench_flags *f, crun_world *w)
     printf("# %s of %s", f->op->name, crun_dtype_name(f->type));
     if (strstr(f->op->name, "reduce"))
         printf(", %s", crun_op_name(f->reduce));
-    printf("; %d rank%s on %d node%s, %s, %s memory\n", ranks, ranks == 1 ? "" : "s",
-           nodes, nodes == 1 ? "" : "s", crun_backend(w),
-           f->own_buffers ? "ordinary" : "the library's");
+    printf("; %d rank%s on %d node%s, %s, %s memory\n", ranks,
+           text_plural((unsigned)ranks), nodes, text_plural((unsigned)nodes),
+           crun_backend(w), f->own_buffers ? "ordinary" : "the library's");
     printf("# %12s %12s %12s %9s %9s %7s\n", "bytes", "elements", "us", "GB/s",
            "bus GB/s", "errors");
     fflush(stdout);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
@@ -153,8 +154,8 @@ static void print_introduction(struct trainer *t)
         t->bar,
         "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
         "%d×%lld%s · %s%s · seed %lld",
-        f->model->name, parameters, ranks, ranks == 1 ? "" : "s", nodes,
-        nodes == 1 ? "" : "s", t->gpu ? " · a GPU each" : "", crun_backend(t->world),
+        f->model->name, parameters, ranks, text_plural(ranks), nodes,
+        text_plural(nodes), t->gpu ? " · a GPU each" : "", crun_backend(t->world),
         crun_dtype_name(f->precision), ranks, f->batch, accumulate, f->optimizer_name,
         f->zero ? " (sharded)" : "", f->seed);
     progress_bar_print_line(t->bar, "train: %s samples %s%s", samples,
