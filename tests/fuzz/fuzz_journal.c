@@ -21,28 +21,28 @@
 
 enum use { AS_FILE, AS_BATCHES, AS_MUTATIONS, USE_COUNT };
 
-struct input {
+struct journal_input {
     const uint8_t *next;
     size_t left;
 };
 
 /* A file under construction. */
-struct file {
+struct journal_file {
     uint8_t data[1 << 17];
     size_t size;
     uint32_t file_check, check;
     uint64_t number;
 };
 
-struct reader {
+struct journal_reader {
     unsigned count;
     bool ordered; /* record i must be the one byte i */
     bool ours;    /* the last was ours */
 };
 
-static struct file file;
+static struct journal_file file;
 
-static unsigned take_bytes(struct input *in)
+static unsigned take_bytes(struct journal_input *in)
 {
     unsigned byte = in->left > 0 ? *in->next : 0;
 
@@ -60,7 +60,7 @@ static void require(bool holds)
 static int read_record(void *arg, unsigned type, const void *data, size_t size,
                        struct err *e)
 {
-    struct reader *r = arg;
+    struct journal_reader *r = arg;
     volatile uint8_t sum = 0;
 
     (void)e;
@@ -114,7 +114,7 @@ static void file_sample(size_t ends[SAMPLE_BATCHES + 1])
     }
 }
 
-static void make_batches(struct input *in)
+static void make_batches(struct journal_input *in)
 {
     file_begin();
     while (in->left > 0) {
@@ -128,7 +128,7 @@ static void make_batches(struct input *in)
 }
 
 /* Returns the first byte that is not as it was. */
-static size_t mutate(struct input *in)
+static size_t mutate(struct journal_input *in)
 {
     size_t first = file.size;
 
@@ -158,7 +158,7 @@ static size_t mutate(struct input *in)
 /* Returns how many records were given, or -1 where the journal was refused. */
 static int open_and_count(struct disk *d, bool ordered, bool *ours)
 {
-    struct reader r = { .ordered = ordered };
+    struct journal_reader r = { .ordered = ordered };
     struct err e;
     uint64_t cut;
     struct journal *j = journal_open(d, read_record, &r, &cut, &e);
@@ -188,7 +188,7 @@ static void check_file(const void *data, size_t size, bool ordered, unsigned at_
     memdisk_destroy(m);
 }
 
-static void check_mutations(struct input *in)
+static void check_mutations(struct journal_input *in)
 {
     size_t ends[SAMPLE_BATCHES + 1], first;
     unsigned at_least = 0;
@@ -202,7 +202,7 @@ static void check_mutations(struct input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct input in = { data, size };
+    struct journal_input in = { data, size };
 
     switch ((enum use)(take_bytes(&in) % USE_COUNT)) {
     case AS_FILE:

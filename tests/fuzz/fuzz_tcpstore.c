@@ -78,7 +78,7 @@ static const char *shape_of(uint8_t op)
     return shapes[op] ? shapes[op] : "";
 }
 
-static void make_list(struct client *c, struct input *in, bool pairs)
+static void make_list(struct model_client *c, struct input *in, bool pairs)
 {
     c->count = next(in) % 4;
     buffer_put64(&c->request, c->count);
@@ -92,7 +92,7 @@ static void make_list(struct client *c, struct input *in, bool pairs)
     }
 }
 
-static void make_request(struct client *c, struct input *in)
+static void make_request(struct model_client *c, struct input *in)
 {
     int n = 0;
 
@@ -127,7 +127,7 @@ static void make_request(struct client *c, struct input *in)
 }
 
 /* Take at most `most` bytes, which must be what was expected. */
-static void take_output_of(struct client *c, size_t most)
+static void take_output_of(struct model_client *c, size_t most)
 {
     struct outbuf *out = &c->session.out;
     struct iovec piece[2];
@@ -157,9 +157,9 @@ static void say_hello(struct tcpstore *t, struct tcpstore_session *s)
         abort();
 }
 
-static void hang_up(struct world *w, int client)
+static void hang_up(struct model_world *w, int client)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
 
     model_forget(w, client);
     tcpstore_close(w->tcpstore, &c->session);
@@ -169,9 +169,9 @@ static void hang_up(struct world *w, int client)
 }
 
 /* Some more bytes of the request at hand, or of a new one. */
-static void send_some(struct world *w, int client, struct input *in)
+static void send_some(struct model_world *w, int client, struct input *in)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
     static uint8_t lent[4096];
     uint8_t cut = next(in);
     size_t n;
@@ -224,10 +224,10 @@ static struct tcpstore *new_tcpstore(void)
     return t;
 }
 
-static void world_fini(struct world *w)
+static void world_fini(struct model_world *w)
 {
     for (int i = 0; i < CLIENTS; i++) {
-        struct client *c = &w->client[i];
+        struct model_client *c = &w->client[i];
 
         take_output_of(c, SIZE_MAX);
         tcpstore_close(w->tcpstore, &c->session);
@@ -248,7 +248,7 @@ static void world_fini(struct world *w)
 
 static void play_script(struct input *in)
 {
-    struct world *w = xcalloc(1, sizeof(*w));
+    struct model_world *w = xcalloc(1, sizeof(*w));
 
     w->tcpstore = new_tcpstore();
     for (int i = 0; i < CLIENTS; i++)

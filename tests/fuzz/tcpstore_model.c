@@ -52,7 +52,7 @@ static bool exists(const struct key *k)
     return k->there || k->queued > 0;
 }
 
-static bool waits(const struct world *w, int client)
+static bool waits(const struct model_world *w, int client)
 {
     for (int k = 0; k < KEYS; k++)
         for (unsigned i = 0; i < w->model.key[k].waiters; i++)
@@ -67,7 +67,7 @@ static void remove_waiter(struct key *k, unsigned i)
     memmove(&k->waiter[i], &k->waiter[i + 1], (k->waiters - i) * sizeof(k->waiter[0]));
 }
 
-void model_forget(struct world *w, int client)
+void model_forget(struct model_world *w, int client)
 {
     for (int k = 0; k < KEYS; k++)
         for (unsigned i = w->model.key[k].waiters; i-- > 0;)
@@ -75,7 +75,7 @@ void model_forget(struct world *w, int client)
                 remove_waiter(&w->model.key[k], i);
 }
 
-static void wake(struct world *w, struct key *k, unsigned most)
+static void wake(struct model_world *w, struct key *k, unsigned most)
 {
     while (k->waiters > 0 && most-- > 0) {
         int client = k->waiter[0];
@@ -94,7 +94,7 @@ static void add_waiter(struct key *k, int client)
     k->waiter[k->waiters++] = client;
 }
 
-static void set(struct world *w, struct key *k, const struct buffer *value)
+static void set(struct model_world *w, struct key *k, const struct buffer *value)
 {
     k->there = true;
     assign(&k->value, value);
@@ -102,7 +102,7 @@ static void set(struct world *w, struct key *k, const struct buffer *value)
 }
 
 /* The number at the key plus delta; false if the client is to be refused. */
-static bool count(struct world *w, struct key *k, int64_t delta, int64_t *sum)
+static bool count(struct model_world *w, struct key *k, int64_t delta, int64_t *sum)
 {
     int64_t old = 0;
     char *end, text[32];
@@ -127,7 +127,8 @@ static bool count(struct world *w, struct key *k, int64_t delta, int64_t *sum)
     return true;
 }
 
-static void model_compare_set(struct world *w, struct client *c, struct key *k)
+static void model_compare_set(struct model_world *w, struct model_client *c,
+                              struct key *k)
 {
     const struct buffer *expected = &c->value[0];
     bool same = k->there && k->value.size == expected->size &&
@@ -139,7 +140,7 @@ static void model_compare_set(struct world *w, struct client *c, struct key *k)
     buffer_put_value(&c->expected, k->there ? &k->value : expected);
 }
 
-static void model_pop(struct client *c, struct key *k)
+static void model_pop(struct model_client *c, struct key *k)
 {
     buffer_put64(&c->expected, k->queued);
     if (k->queued == 0)
@@ -151,9 +152,9 @@ static void model_pop(struct client *c, struct key *k)
     k->queue[k->queued] = (struct buffer){ NULL, 0 };
 }
 
-static void model_wait(struct world *w, int client)
+static void model_wait(struct model_world *w, int client)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
 
     w->refused = waits(w, client);
     for (int i = 0; i < c->count && !w->refused; i++)
@@ -163,9 +164,9 @@ static void model_wait(struct world *w, int client)
         buffer_put8(&c->expected, 0);
 }
 
-static void model_barrier(struct world *w, int client, struct key *k)
+static void model_barrier(struct model_world *w, int client, struct key *k)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
     int64_t arrived;
 
     w->refused = waits(w, client);
@@ -179,7 +180,7 @@ static void model_barrier(struct world *w, int client, struct key *k)
     buffer_put8(&c->expected, 0);
 }
 
-static uint64_t values(const struct world *w)
+static uint64_t values(const struct model_world *w)
 {
     uint64_t n = 0;
 
@@ -188,9 +189,9 @@ static uint64_t values(const struct world *w)
     return n;
 }
 
-static void model_list(struct world *w, int client)
+static void model_list(struct model_world *w, int client)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
     bool ready = true;
 
     for (int i = 0; i < c->count; i++) {
@@ -208,9 +209,9 @@ static void model_list(struct world *w, int client)
         buffer_put8(&c->expected, !ready);
 }
 
-void model_run(struct world *w, int client)
+void model_run(struct model_world *w, int client)
 {
-    struct client *c = &w->client[client];
+    struct model_client *c = &w->client[client];
     struct key *k = &w->model.key[c->key[0]];
     struct buffer none = { NULL, 0 };
     int64_t sum;

@@ -30,11 +30,11 @@ struct key {
     unsigned waiters;
 };
 
-struct model {
+struct store_model {
     struct key key[KEYS];
 };
 
-struct client {
+struct model_client {
     struct tcpstore_session session;
     struct buffer request; /* being sent */
     size_t sent;
@@ -44,10 +44,10 @@ struct client {
     struct buffer expected; /* of which what was taken is gone */
 };
 
-struct world {
+struct model_world {
     struct tcpstore *tcpstore;
-    struct model model;
-    struct client client[CLIENTS];
+    struct store_model model;
+    struct model_client client[CLIENTS];
     bool refused; /* by the model, the request at hand */
 };
 
@@ -56,10 +56,10 @@ void buffer_put8(struct buffer *b, uint8_t n);
 void buffer_put64(struct buffer *b, uint64_t n);
 void buffer_put_value(struct buffer *b, const struct buffer *value);
 void buffer_clear(struct buffer *b);
-void model_forget(struct world *w, int client);
+void model_forget(struct model_world *w, int client);
 
 /* The request of that client, all of it: what it must get, and others with it, is put
  * into `expected`; w->refused if it is to be cut off instead. */
-void model_run(struct world *w, int client);
+void model_run(struct model_world *w, int client);
 
 #endif

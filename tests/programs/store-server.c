@@ -15,7 +15,7 @@
 
 enum { EXIT_USAGE = 2 };
 
-struct settings {
+struct server_settings {
     const char *listen;
     bool open;
     bool help;
@@ -23,10 +23,10 @@ struct settings {
 
 static const struct opt options[] = {
     { "listen", 'l', "HOST:PORT", "where to listen, 127.0.0.1:0 by default",
-      .set = opt_set_text, .offset = offsetof(struct settings, listen) },
+      .set = opt_set_text, .offset = offsetof(struct server_settings, listen) },
     { "open", 0, NULL, "take connections from any address, not from loopback alone",
-      .set = opt_set_true, .offset = offsetof(struct settings, open) },
-    OPT_HELP(struct settings),
+      .set = opt_set_true, .offset = offsetof(struct server_settings, open) },
+    OPT_HELP(struct server_settings),
     { .name = NULL },
 };
 
@@ -84,7 +84,7 @@ static int serve_forever(const struct store_server_config *config)
 int main(int argc, char **argv)
 {
     const struct opt_rules rules = { .table = options, .stop_at_word = true };
-    struct settings settings = { .listen = "127.0.0.1:0" };
+    struct server_settings settings = { .listen = "127.0.0.1:0" };
     struct store_server_config config = { 0 };
     struct net_addr addr;
     struct err e;

@@ -16,20 +16,20 @@
 #include "tests/sim/sim.h"
 
 /* What the session calls out waits here until its own call has returned. */
-struct upcall {
-    struct upcall *next;
+struct sim_upcall {
+    struct sim_upcall *next;
     bool abandoned; /* else an order */
     struct msg order;
 };
 
-static uint64_t now_ms(const struct agent *a)
+static uint64_t now_ms(const struct sim_agent *a)
 {
     return machine_clock_ms(&a->machine->clock, a->sim->world);
 }
 
 /* -- the end ---------------------------------------------------------------- */
 
-static void agent_end(struct agent *a, enum agent_end how, bool quiet)
+static void agent_end(struct sim_agent *a, enum agent_end how, bool quiet)
 {
     static const char *const names[] = {
         "", "told", "refused", "abandoned", "without a guard", "crashed"
@@ -44,17 +44,17 @@ static void agent_end(struct agent *a, enum agent_end how, bool quiet)
     a->link = NULL;
 }
 
-void agent_crash(struct agent *a, bool quiet)
+void agent_crash(struct sim_agent *a, bool quiet)
 {
     if (a->end == AGENT_LIVES)
         agent_end(a, AGENT_CRASHED, quiet);
 }
 
-void agent_destroy(struct agent *a)
+void agent_destroy(struct sim_agent *a)
 {
     session_destroy(a->session);
     while (a->upcalls) {
-        struct upcall *u = a->upcalls;
+        struct sim_upcall *u = a->upcalls;
 
         a->upcalls = u->next;
         free(u);
@@ -62,7 +62,7 @@ void agent_destroy(struct agent *a)
 }
 
 /* Would another agent on this machine do better? */
-static void start_another(struct agent *a)
+static void start_another(struct sim_agent *a)
 {
     struct sim *s = a->sim;
     bool enough = s->plan.job[a->machine->plan->job].config.limit_spares;
@@ -80,19 +80,19 @@ static void start_another(struct agent *a)
 
 /* -- acts of the agent's table ---------------------------------------------- */
 
-static uint32_t failure_grace_ms(const struct agent *a)
+static uint32_t failure_grace_ms(const struct sim_agent *a)
 {
     return a->sim->plan.job[a->machine->plan->job].config.failure_grace_ms;
 }
 
-static void report_plain(struct agent *a, enum msg_type type)
+static void report_plain(struct sim_agent *a, enum msg_type type)
 {
     struct msg m = { .type = type, .epoch = a->epoch };
 
     agent_report(a, &m);
 }
 
-static void report_own_failure(struct agent *a)
+static void report_own_failure(struct sim_agent *a)
 {
     struct msg m = { .type = MSG_FAILED, .epoch = a->epoch };
 
@@ -105,12 +105,12 @@ static void report_own_failure(struct agent *a)
     agent_report(a, &m);
 }
 
-static void act_start(struct agent *a)
+static void act_start(struct sim_agent *a)
 {
     sim_group_start(a);
 }
 
-static void act_stop(struct agent *a)
+static void act_stop(struct sim_agent *a)
 {
     uint32_t hurry_ms = failure_grace_ms(a);
 
@@ -119,27 +119,27 @@ static void act_stop(struct agent *a)
     sim_group_stop(a, a->stop.grace_ms);
 }
 
-static void act_report_stopped(struct agent *a)
+static void act_report_stopped(struct sim_agent *a)
 {
     report_plain(a, MSG_STOPPED);
 }
 
-static void act_report_failed(struct agent *a)
+static void act_report_failed(struct sim_agent *a)
 {
     agent_report(a, &a->failed);
 }
 
-static void act_report_finished(struct agent *a)
+static void act_report_finished(struct sim_agent *a)
 {
     report_plain(a, MSG_FINISHED);
 }
 
-static void act_end(struct agent *a)
+static void act_end(struct sim_agent *a)
 {
     sim_group_stop(a, failure_grace_ms(a));
 }
 
-static void act_leave(struct agent *a)
+static void act_leave(struct sim_agent *a)
 {
     if (a->alive > 0)
         trace_violation(&a->sim->trace, "%s leaves %u workers behind", a->name,
@@ -149,9 +149,9 @@ static void act_leave(struct agent *a)
     start_another(a);
 }
 
-void agent_happens(struct agent *a, enum agent_event event)
+void agent_happens(struct sim_agent *a, enum agent_event event)
 {
-    static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
+    static void (*const acts[AGENT_ACT_COUNT])(struct sim_agent *) = {
         [AGENT_ACT_START] = act_start,
         [AGENT_ACT_STOP] = act_stop,
         [AGENT_ACT_REPORT_STOPPED] = act_report_stopped,
@@ -173,7 +173,7 @@ void agent_happens(struct agent *a, enum agent_event event)
 
 /* -- orders ----------------------------------------------------------------- */
 
-static void agent_obey(struct agent *a, const struct msg *m)
+static void agent_obey(struct sim_agent *a, const struct msg *m)
 {
     switch ((int)m->type) {
     case MSG_START:
@@ -201,18 +201,18 @@ static void agent_obey(struct agent *a, const struct msg *m)
     }
 }
 
-static void agent_abandon(struct agent *a)
+static void agent_abandon(struct sim_agent *a)
 {
     a->verdict = AGENT_ABANDONED;
     agent_happens(a, AGENT_EV_ABANDONED);
 }
 
 /* After every call of the session: do what it said, and come back in time. */
-static void agent_settle(struct agent *a);
+static void agent_settle(struct sim_agent *a);
 
 static void agent_tick(void *obj, uint64_t token)
 {
-    struct agent *a = obj;
+    struct sim_agent *a = obj;
 
     if (token != a->tick_at_us || a->end != AGENT_LIVES)
         return;
@@ -223,10 +223,10 @@ static void agent_tick(void *obj, uint64_t token)
     agent_settle(a);
 }
 
-static void agent_give_upcalls(struct agent *a)
+static void agent_give_upcalls(struct sim_agent *a)
 {
     while (a->upcalls && a->end == AGENT_LIVES) {
-        struct upcall *u = a->upcalls;
+        struct sim_upcall *u = a->upcalls;
 
         a->upcalls = u->next;
         if (u->abandoned)
@@ -237,7 +237,7 @@ static void agent_give_upcalls(struct agent *a)
     }
 }
 
-static void agent_settle(struct agent *a)
+static void agent_settle(struct sim_agent *a)
 {
     uint64_t delay_us, next_ms;
 
@@ -262,7 +262,7 @@ static void agent_settle(struct agent *a)
 
 /* -- what happens to it ----------------------------------------------------- */
 
-void agent_report(struct agent *a, const struct msg *m)
+void agent_report(struct sim_agent *a, const struct msg *m)
 {
     oracle_reports(a->sim->oracle, a, m);
     trace_line(&a->sim->trace, a->name, "reports %s, epoch %llu", proto_name(m->type),
@@ -271,12 +271,12 @@ void agent_report(struct agent *a, const struct msg *m)
     agent_settle(a);
 }
 
-static bool agent_is_awake(const struct agent *a)
+static bool agent_is_awake(const struct sim_agent *a)
 {
     return a->end == AGENT_LIVES && !a->machine->paused;
 }
 
-void agent_leave(struct agent *a)
+void agent_leave(struct sim_agent *a)
 {
     struct msg m = { .type = MSG_LEAVE, .epoch = a->epoch };
 
@@ -295,7 +295,7 @@ void agent_leave(struct agent *a)
     agent_report(a, &m);
 }
 
-void agent_end_job(struct agent *a, bool now)
+void agent_end_job(struct sim_agent *a, bool now)
 {
     struct msg m = { .type = MSG_END, .epoch = a->epoch };
 
@@ -309,7 +309,7 @@ void agent_end_job(struct agent *a, bool now)
         sim_group_stop(a, 0);
 }
 
-void agent_lose_guard(struct agent *a, bool for_good)
+void agent_lose_guard(struct sim_agent *a, bool for_good)
 {
     if (!agent_is_awake(a))
         return;
@@ -321,14 +321,14 @@ void agent_lose_guard(struct agent *a, bool for_good)
     agent_happens(a, AGENT_EV_GUARD_DIED);
 }
 
-void agent_fenced(struct agent *a)
+void agent_fenced(struct sim_agent *a)
 {
     if (a->state != AGENT_ENDING && a->state != AGENT_OVER)
         agent_abandon(a);
 }
 
 /* The protocol lets an agent end its workers unasked. Its table never does. */
-void agent_give_up(struct agent *a)
+void agent_give_up(struct sim_agent *a)
 {
     if (!agent_is_awake(a) || a->state != AGENT_RUNNING || !a->started || a->stopping)
         return;
@@ -339,9 +339,9 @@ void agent_give_up(struct agent *a)
 
 /* -- the connection --------------------------------------------------------- */
 
-static void on_opened(void *arg, struct link *l)
+static void on_opened(void *arg, struct sim_link *l)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     if (l != a->link)
         return;
@@ -349,9 +349,9 @@ static void on_opened(void *arg, struct link *l)
     agent_settle(a);
 }
 
-static void on_message(void *arg, struct link *l, const struct msg *m)
+static void on_message(void *arg, struct sim_link *l, const struct msg *m)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     if (l != a->link || a->end != AGENT_LIVES)
         return;
@@ -361,9 +361,9 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
     agent_settle(a);
 }
 
-static void on_closed(void *arg, struct link *l, const char *why)
+static void on_closed(void *arg, struct sim_link *l, const char *why)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     if (l != a->link)
         return;
@@ -373,7 +373,7 @@ static void on_closed(void *arg, struct link *l, const char *why)
     agent_settle(a);
 }
 
-static uint32_t on_body_max(void *arg, struct link *l)
+static uint32_t on_body_max(void *arg, struct sim_link *l)
 {
     (void)arg;
     (void)l;
@@ -382,7 +382,7 @@ static uint32_t on_body_max(void *arg, struct link *l)
 
 static bool on_asleep_asked(void *arg)
 {
-    const struct agent *a = arg;
+    const struct sim_agent *a = arg;
 
     return a->machine->paused;
 }
@@ -393,7 +393,7 @@ static const struct link_calls agent_calls = { .opened = on_opened,
                                                .body_max = on_body_max,
                                                .asleep = on_asleep_asked };
 
-struct agent *agent_of_link(const struct link *l)
+struct sim_agent *agent_of_link(const struct sim_link *l)
 {
     return link_client_calls(l) == &agent_calls ? link_client(l) : NULL;
 }
@@ -402,7 +402,7 @@ struct agent *agent_of_link(const struct link *l)
 
 static void on_disconnect(void *arg)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     if (a->link)
         link_close(a->link, LINK_CLIENT);
@@ -411,7 +411,7 @@ static void on_disconnect(void *arg)
 
 static void on_connect(void *arg)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     on_disconnect(a);
     a->link = network_connect(a->sim->network, a->machine->path, a->name, &agent_calls,
@@ -420,16 +420,16 @@ static void on_connect(void *arg)
 
 static void on_send(void *arg, const struct msg *m)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     trace_message(&a->sim->trace, a->name, "daemon", m);
     if (a->link)
         link_send(a->link, LINK_CLIENT, m);
 }
 
-static struct upcall *queue_upcall(struct agent *a)
+static struct sim_upcall *queue_upcall(struct sim_agent *a)
 {
-    struct upcall *u = xcalloc(1, sizeof(*u)), **last = &a->upcalls;
+    struct sim_upcall *u = xcalloc(1, sizeof(*u)), **last = &a->upcalls;
 
     while (*last)
         last = &(*last)->next;
@@ -444,7 +444,7 @@ static void on_order(void *arg, const struct msg *m)
 
 static void on_outage(void *arg, bool out, const char *why)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     trace_line(&a->sim->trace, a->name, "%s %s", out ? "outage:" : "outage is over",
                why);
@@ -457,7 +457,7 @@ static void on_fence(void *arg, uint64_t until_ms)
 
 static void on_abandoned(void *arg, const char *why)
 {
-    struct agent *a = arg;
+    struct sim_agent *a = arg;
 
     trace_line(&a->sim->trace, a->name, "abandoned: %s", why);
     queue_upcall(a)->abandoned = true;
@@ -465,7 +465,8 @@ static void on_abandoned(void *arg, const char *why)
 
 /* -- life ------------------------------------------------------------------- */
 
-static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_rank)
+static void fill_join(struct msg_join *j, const struct sim_machine *m,
+                      int32_t node_rank)
 {
     const struct job_plan *job = &m->sim->plan.job[m->plan->job];
 
@@ -481,7 +482,7 @@ static void fill_join(struct msg_join *j, const struct machine *m, int32_t node_
     j->node_rank = node_rank;
 }
 
-struct agent *agent_start(struct machine *m, int32_t node_rank)
+struct sim_agent *agent_start(struct sim_machine *m, int32_t node_rank)
 {
     static const struct session_calls calls = { .connect = on_connect,
                                                 .disconnect = on_disconnect,
@@ -491,7 +492,7 @@ struct agent *agent_start(struct machine *m, int32_t node_rank)
                                                 .fence = on_fence,
                                                 .abandoned = on_abandoned };
     struct sim *s = m->sim;
-    struct agent *a = world_alloc(s->world, sizeof(*a));
+    struct sim_agent *a = world_alloc(s->world, sizeof(*a));
     struct session_calls mine = calls;
     struct session_config c = { .connect_for_ms = s->plan.lease_ms * 20 + 20000,
                                 .outage_grace_ms = s->plan.outage_grace_ms,
@@ -518,9 +519,9 @@ struct agent *agent_start(struct machine *m, int32_t node_rank)
     return a;
 }
 
-struct agent *agent_find(struct sim *s, const struct id128 *incarnation)
+struct sim_agent *agent_find(struct sim *s, const struct id128 *incarnation)
 {
-    for (struct agent *a = s->agents; a; a = a->next)
+    for (struct sim_agent *a = s->agents; a; a = a->next)
         if (id128_equal(&a->incarnation, incarnation))
             return a;
     return NULL;

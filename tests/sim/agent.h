@@ -10,11 +10,11 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/protocol/message.h"
 
-struct link;
-struct machine;
+struct sim_link;
+struct sim_machine;
 struct session;
 struct sim;
-struct upcall;
+struct sim_upcall;
 
 /*
  * One life of one agent: the real session and the real table of states, and in place of
@@ -33,7 +33,7 @@ enum agent_end {
 /* What the rendezvous could know about an agent, kept by the oracle. Times are the
  * daemon's own, without those it slept. */
 struct agent_facts {
-    struct link *attached; /* the connection it last joined or resumed on */
+    struct sim_link *attached; /* the connection it last joined or resumed on */
     bool connected;
     uint64_t heard_ms, gone_ms;
     bool joined;
@@ -52,21 +52,21 @@ struct agent_facts {
     uint64_t trouble_us; /* when a fault last touched it */
 };
 
-struct agent {
-    struct agent *next;
+struct sim_agent {
+    struct sim_agent *next;
     struct sim *sim;
-    struct machine *machine;
+    struct sim_machine *machine;
     char name[16];
     struct id128 incarnation;
     int32_t node_rank; /* asked for, or -1 */
     struct session *session;
-    struct link *link;
+    struct sim_link *link;
     enum agent_state state;
     enum agent_end end;     /* AGENT_LIVES until it has left */
     enum agent_end verdict; /* how it will end when its workers have */
     enum refusal refusal;
     uint64_t tick_at_us;
-    struct upcall *upcalls;
+    struct sim_upcall *upcalls;
     bool settling;
     uint64_t epoch; /* of the last START or STOP */
     struct msg_start start;
@@ -93,27 +93,27 @@ struct agent {
     struct agent_facts facts;
 };
 
-struct agent *agent_start(struct machine *m, int32_t node_rank);
+struct sim_agent *agent_start(struct sim_machine *m, int32_t node_rank);
 /* The process dies, and with it its workers; `quiet`: so does the machine. */
-void agent_crash(struct agent *a, bool quiet);
-void agent_destroy(struct agent *a);
+void agent_crash(struct sim_agent *a, bool quiet);
+void agent_destroy(struct sim_agent *a);
 
 /* To the rendezvous, through the session. */
-void agent_report(struct agent *a, const struct msg *m);
+void agent_report(struct sim_agent *a, const struct msg *m);
 /* To the table of states: what happens. */
-void agent_happens(struct agent *a, enum agent_event event);
+void agent_happens(struct sim_agent *a, enum agent_event event);
 
 /* From outside. SIGTERM: leaves; again: hurries; again: kills its workers. */
-void agent_leave(struct agent *a);
-void agent_end_job(struct agent *a, bool now);
-void agent_give_up(struct agent *a);
+void agent_leave(struct sim_agent *a);
+void agent_end_job(struct sim_agent *a, bool now);
+void agent_give_up(struct sim_agent *a);
 /* The guard dies, and the workers with it; `for_good`: there is no other. */
-void agent_lose_guard(struct agent *a, bool for_good);
+void agent_lose_guard(struct sim_agent *a, bool for_good);
 /* The guard ends the workers because it has not heard from the agent. */
-void agent_fenced(struct agent *a);
+void agent_fenced(struct sim_agent *a);
 
 /* The agent at the client's end of a connection, or NULL if it is somebody else. */
-struct agent *agent_of_link(const struct link *l);
-struct agent *agent_find(struct sim *s, const struct id128 *incarnation);
+struct sim_agent *agent_of_link(const struct sim_link *l);
+struct sim_agent *agent_find(struct sim *s, const struct id128 *incarnation);
 
 #endif

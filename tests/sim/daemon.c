@@ -13,14 +13,14 @@
 
 #define RESTART_AGAIN_US 50000
 
-struct guest {
-    struct daemon *daemon;
-    struct link *link;
+struct daemon_conn {
+    struct sim_daemon *daemon;
+    struct sim_link *link;
     struct registry_peer *peer; /* NULL: it is gone */
     bool hung_up;
 };
 
-struct daemon {
+struct sim_daemon {
     struct sim *sim;
     struct machine_clock clock;
     struct registry *registry; /* NULL: it is down */
@@ -30,45 +30,45 @@ struct daemon {
     bool disk_fails; /* the next sync */
     uint64_t paused_at_ms, slept_ms;
     uint64_t tick_at_us, turn_at_us;
-    struct parcel *outbox, **outbox_last;
+    struct sim_parcel *outbox, **outbox_last;
     unsigned crash_operation;
     bool crash_in_commit;
     uint64_t restart_us;
 };
 
-static uint64_t now_ms(const struct daemon *d)
+static uint64_t now_ms(const struct sim_daemon *d)
 {
     return machine_clock_ms(&d->clock, d->sim->world);
 }
 
-static uint64_t wall_ms(const struct daemon *d)
+static uint64_t wall_ms(const struct sim_daemon *d)
 {
     return machine_clock_wall_ms(&d->clock, d->sim->world);
 }
 
 /* -- turns ------------------------------------------------------------------ */
 
-static void post_all(struct daemon *d)
+static void post_all(struct sim_daemon *d)
 {
-    struct parcel *p = d->outbox;
+    struct sim_parcel *p = d->outbox;
 
     d->outbox = NULL;
     d->outbox_last = &d->outbox;
     while (p) {
-        struct parcel *next = parcel_next(p);
+        struct sim_parcel *next = parcel_next(p);
 
         parcel_post(p);
         p = next;
     }
 }
 
-static void hold_parcel(struct daemon *d, struct parcel *p)
+static void hold_parcel(struct sim_daemon *d, struct sim_parcel *p)
 {
     *d->outbox_last = p;
     d->outbox_last = parcel_link(p);
 }
 
-static void commit_turn(struct daemon *d)
+static void commit_turn(struct sim_daemon *d)
 {
     struct err e;
 
@@ -90,7 +90,7 @@ static void commit_turn(struct daemon *d)
 
 static void on_tick(void *obj, uint64_t token);
 
-static void commit_and_tick(struct daemon *d)
+static void commit_and_tick(struct sim_daemon *d)
 {
     uint64_t next_ms, delay_us;
 
@@ -109,7 +109,7 @@ static void commit_and_tick(struct daemon *d)
 
 static void on_tick(void *obj, uint64_t token)
 {
-    struct daemon *d = obj;
+    struct sim_daemon *d = obj;
 
     if (token != d->tick_at_us || !d->registry || d->paused)
         return;
@@ -119,16 +119,16 @@ static void on_tick(void *obj, uint64_t token)
 
 static void on_turn_end(void *obj, uint64_t token)
 {
-    struct daemon *d = obj;
+    struct sim_daemon *d = obj;
 
     if (token == d->turn_at_us && d->registry && !d->paused)
         commit_and_tick(d);
 }
 
 /* Mostly a turn is one message; now and then several come together. */
-static void turn_has_work(struct daemon *d)
+static void turn_has_work(struct sim_daemon *d)
 {
-    struct world *w = d->sim->world;
+    struct sim_world *w = d->sim->world;
     uint64_t delay_us = 1 + world_below(w, 2000);
 
     if (d->turn_at_us)
@@ -143,7 +143,7 @@ static void turn_has_work(struct daemon *d)
 
 /* -- what the network calls ------------------------------------------------- */
 
-static void dismiss(struct guest *g)
+static void dismiss(struct daemon_conn *g)
 {
     struct registry_peer *p = g->peer;
 
@@ -154,10 +154,10 @@ static void dismiss(struct guest *g)
     registry_disconnect(g->daemon->registry, p, now_ms(g->daemon));
 }
 
-static void on_opened(void *arg, struct link *l)
+static void on_opened(void *arg, struct sim_link *l)
 {
-    struct daemon *d = arg;
-    struct guest *g = world_alloc(d->sim->world, sizeof(*g));
+    struct sim_daemon *d = arg;
+    struct daemon_conn *g = world_alloc(d->sim->world, sizeof(*g));
     bool own = !d->sim->plan.standalone && link_is_local(l);
 
     g->daemon = d;
@@ -166,11 +166,11 @@ static void on_opened(void *arg, struct link *l)
     link_set_tag(l, g);
 }
 
-static void on_message(void *arg, struct link *l, const struct msg *m)
+static void on_message(void *arg, struct sim_link *l, const struct msg *m)
 {
-    struct daemon *d = arg;
-    struct guest *g = link_tag(l);
-    struct agent *a = agent_of_link(l);
+    struct sim_daemon *d = arg;
+    struct daemon_conn *g = link_tag(l);
+    struct sim_agent *a = agent_of_link(l);
     struct err e;
 
     if (!g->peer || g->hung_up)
@@ -189,10 +189,10 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
     turn_has_work(d);
 }
 
-static void on_closed(void *arg, struct link *l, const char *why)
+static void on_closed(void *arg, struct sim_link *l, const char *why)
 {
-    struct daemon *d = arg;
-    struct guest *g = link_tag(l);
+    struct sim_daemon *d = arg;
+    struct daemon_conn *g = link_tag(l);
 
     (void)why;
     if (!g || !g->peer)
@@ -201,9 +201,9 @@ static void on_closed(void *arg, struct link *l, const char *why)
     turn_has_work(d);
 }
 
-static uint32_t body_max(void *arg, struct link *l)
+static uint32_t body_max(void *arg, struct sim_link *l)
 {
-    struct guest *g = link_tag(l);
+    struct daemon_conn *g = link_tag(l);
 
     (void)arg;
     return g && g->peer ? proto_body_max(registry_phase(g->peer)) : FRAME_BODY_MAX;
@@ -211,7 +211,7 @@ static uint32_t body_max(void *arg, struct link *l)
 
 static bool is_asleep(void *arg)
 {
-    const struct daemon *d = arg;
+    const struct sim_daemon *d = arg;
 
     return d->paused;
 }
@@ -226,8 +226,8 @@ static const struct link_calls daemon_calls = { .opened = on_opened,
 
 static void on_send(void *arg, void *conn, const struct msg *m)
 {
-    struct daemon *d = arg;
-    struct guest *g = conn;
+    struct sim_daemon *d = arg;
+    struct daemon_conn *g = conn;
 
     if (d->dying || g->hung_up || !link_is_open(g->link, LINK_SERVER))
         return;
@@ -237,7 +237,7 @@ static void on_send(void *arg, void *conn, const struct msg *m)
 
 static void finish_hang_up(void *obj, uint64_t token)
 {
-    struct guest *g = obj;
+    struct daemon_conn *g = obj;
 
     (void)token;
     if (!g->peer || g->daemon->paused)
@@ -249,8 +249,8 @@ static void finish_hang_up(void *obj, uint64_t token)
 
 static void on_hang_up(void *arg, void *conn)
 {
-    struct daemon *d = arg;
-    struct guest *g = conn;
+    struct sim_daemon *d = arg;
+    struct daemon_conn *g = conn;
 
     if (d->dying || g->hung_up)
         return;
@@ -261,7 +261,7 @@ static void on_hang_up(void *arg, void *conn)
 
 static void on_event(void *arg, const struct msg_event *event)
 {
-    struct daemon *d = arg;
+    struct sim_daemon *d = arg;
 
     if (!d->dying)
         trace_line(&d->sim->trace, "daemon", "* %s %s: %s", event->run_id, event->host,
@@ -270,16 +270,16 @@ static void on_event(void *arg, const struct msg_event *event)
 
 static struct id128 random_id(void *arg)
 {
-    struct daemon *d = arg;
+    struct sim_daemon *d = arg;
 
     return world_id(d->sim->world);
 }
 
 /* -- life and death --------------------------------------------------------- */
 
-struct daemon *daemon_create(struct sim *s)
+struct sim_daemon *daemon_create(struct sim *s)
 {
-    struct daemon *d = world_alloc(s->world, sizeof(*d));
+    struct sim_daemon *d = world_alloc(s->world, sizeof(*d));
 
     d->sim = s;
     machine_clock_init(&d->clock, s->world);
@@ -291,7 +291,7 @@ struct daemon *daemon_create(struct sim *s)
 
 static void start_later(void *obj, uint64_t token)
 {
-    struct daemon *d = obj;
+    struct sim_daemon *d = obj;
 
     (void)token;
     d->starting = false;
@@ -299,7 +299,7 @@ static void start_later(void *obj, uint64_t token)
         daemon_start(d);
 }
 
-static void start_after(struct daemon *d, uint64_t delay_us)
+static void start_after(struct sim_daemon *d, uint64_t delay_us)
 {
     if (d->starting)
         return;
@@ -307,7 +307,7 @@ static void start_after(struct daemon *d, uint64_t delay_us)
     world_after(d->sim->world, delay_us, start_later, d, 0);
 }
 
-void daemon_start(struct daemon *d)
+void daemon_start(struct sim_daemon *d)
 {
     struct registry_config c = { .standalone = d->sim->plan.standalone,
                                  .disk = d->disk ? memdisk_disk(d->disk) : NULL,
@@ -342,9 +342,9 @@ void daemon_start(struct daemon *d)
     commit_and_tick(d);
 }
 
-static void abandon(struct link *l, void *arg)
+static void abandon(struct sim_link *l, void *arg)
 {
-    struct guest *g = link_tag(l);
+    struct daemon_conn *g = link_tag(l);
     bool *quiet = arg;
 
     if (g && g->peer) {
@@ -354,7 +354,7 @@ static void abandon(struct link *l, void *arg)
     link_abandon(l, LINK_SERVER, *quiet);
 }
 
-void daemon_crash(struct daemon *d, bool quiet, uint64_t restart_us)
+void daemon_crash(struct sim_daemon *d, bool quiet, uint64_t restart_us)
 {
     if (!d->registry || d->dying)
         return;
@@ -362,7 +362,7 @@ void daemon_crash(struct daemon *d, bool quiet, uint64_t restart_us)
     d->dying = true;
     d->rebooted = quiet;
     while (d->outbox) {
-        struct parcel *p = d->outbox;
+        struct sim_parcel *p = d->outbox;
 
         d->outbox = parcel_next(p);
         parcel_drop(p);
@@ -383,7 +383,7 @@ void daemon_crash(struct daemon *d, bool quiet, uint64_t restart_us)
     start_after(d, restart_us);
 }
 
-void daemon_destroy(struct daemon *d)
+void daemon_destroy(struct sim_daemon *d)
 {
     bool quiet = true;
 
@@ -398,7 +398,8 @@ void daemon_destroy(struct daemon *d)
 
 /* -- faults ----------------------------------------------------------------- */
 
-void daemon_crash_in_commit(struct daemon *d, unsigned operation, uint64_t restart_us)
+void daemon_crash_in_commit(struct sim_daemon *d, unsigned operation,
+                            uint64_t restart_us)
 {
     d->crash_in_commit = true;
     d->crash_operation = operation;
@@ -407,7 +408,7 @@ void daemon_crash_in_commit(struct daemon *d, unsigned operation, uint64_t resta
 
 static void wake_daemon(void *obj, uint64_t token)
 {
-    struct daemon *d = obj;
+    struct sim_daemon *d = obj;
 
     (void)token;
     if (!d->paused)
@@ -423,7 +424,7 @@ static void wake_daemon(void *obj, uint64_t token)
         commit_and_tick(d);
 }
 
-void daemon_pause(struct daemon *d, uint64_t for_us)
+void daemon_pause(struct sim_daemon *d, uint64_t for_us)
 {
     if (!d->registry || d->paused)
         return;
@@ -434,7 +435,7 @@ void daemon_pause(struct daemon *d, uint64_t for_us)
     world_after(d->sim->world, for_us, wake_daemon, d, 0);
 }
 
-void daemon_set_disk_full(struct daemon *d, bool full)
+void daemon_set_disk_full(struct sim_daemon *d, bool full)
 {
     if (!d->disk)
         return;
@@ -442,7 +443,7 @@ void daemon_set_disk_full(struct daemon *d, bool full)
     memdisk_set_room(d->disk, full ? memdisk_used(d->disk) : SIZE_MAX);
 }
 
-void daemon_fail_disk(struct daemon *d, uint64_t restart_us)
+void daemon_fail_disk(struct sim_daemon *d, uint64_t restart_us)
 {
     if (!d->disk || !d->registry)
         return;
@@ -452,34 +453,34 @@ void daemon_fail_disk(struct daemon *d, uint64_t restart_us)
     memdisk_fail_next_sync(d->disk);
 }
 
-void daemon_heal(struct daemon *d)
+void daemon_heal(struct sim_daemon *d)
 {
     daemon_set_disk_full(d, false);
     if (d->disk_fails || d->crash_in_commit) /* only another life is rid of that */
         daemon_crash(d, true, RESTART_AGAIN_US);
 }
 
-void daemon_jump_wall_clock(struct daemon *d)
+void daemon_jump_wall_clock(struct sim_daemon *d)
 {
     d->clock.wall_ms = world_between(d->sim->world, 1000000000000, 2000000000000);
 }
 
-bool daemon_is_up(const struct daemon *d)
+bool daemon_is_up(const struct sim_daemon *d)
 {
     return d->registry && !d->paused;
 }
 
-bool daemon_is_dying(const struct daemon *d)
+bool daemon_is_dying(const struct sim_daemon *d)
 {
     return d->dying;
 }
 
-uint64_t daemon_awake_ms(const struct daemon *d)
+uint64_t daemon_awake_ms(const struct sim_daemon *d)
 {
     return now_ms(d) - d->slept_ms;
 }
 
-const struct job *daemon_job(const struct daemon *d, const char *run_id)
+const struct job *daemon_job(const struct sim_daemon *d, const char *run_id)
 {
     const struct job *j = d->registry && !d->dying ? registry_jobs(d->registry) : NULL;
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct job;
-struct link;
+struct sim_link;
 struct sim;
 
 /*
@@ -15,30 +15,31 @@ struct sim;
  * not synced. It can be paused, killed between any two things it does, and started
  * again.
  */
-struct daemon;
+struct sim_daemon;
 
-struct daemon *daemon_create(struct sim *s);
-void daemon_destroy(struct daemon *d);
+struct sim_daemon *daemon_create(struct sim *s);
+void daemon_destroy(struct sim_daemon *d);
 
-void daemon_start(struct daemon *d);
+void daemon_start(struct sim_daemon *d);
 /* It dies, and is started again after that. `quiet`: its machine dies with it. */
-void daemon_crash(struct daemon *d, bool quiet, uint64_t restart_us);
+void daemon_crash(struct sim_daemon *d, bool quiet, uint64_t restart_us);
 /* It dies at the next commit: at that write or sync of it, or (0) right after it. */
-void daemon_crash_in_commit(struct daemon *d, unsigned operation, uint64_t restart_us);
-void daemon_pause(struct daemon *d, uint64_t for_us);
-void daemon_set_disk_full(struct daemon *d, bool full);
+void daemon_crash_in_commit(struct sim_daemon *d, unsigned operation,
+                            uint64_t restart_us);
+void daemon_pause(struct sim_daemon *d, uint64_t for_us);
+void daemon_set_disk_full(struct sim_daemon *d, bool full);
 /* The next operation on its disk fails; it is started again after that. */
-void daemon_fail_disk(struct daemon *d, uint64_t restart_us);
+void daemon_fail_disk(struct sim_daemon *d, uint64_t restart_us);
 /* No fault is left to strike. */
-void daemon_heal(struct daemon *d);
-void daemon_jump_wall_clock(struct daemon *d);
+void daemon_heal(struct sim_daemon *d);
+void daemon_jump_wall_clock(struct sim_daemon *d);
 
-bool daemon_is_up(const struct daemon *d);
+bool daemon_is_up(const struct sim_daemon *d);
 /* Its own clock, without the time it was paused. */
-uint64_t daemon_awake_ms(const struct daemon *d);
+uint64_t daemon_awake_ms(const struct sim_daemon *d);
 /* NULL if it is down or knows no such job. */
-const struct job *daemon_job(const struct daemon *d, const char *run_id);
+const struct job *daemon_job(const struct sim_daemon *d, const char *run_id);
 /* While it is torn down: what it does has no meaning. */
-bool daemon_is_dying(const struct daemon *d);
+bool daemon_is_dying(const struct sim_daemon *d);
 
 #endif

@@ -35,12 +35,12 @@ struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,
     return f->epochs = e;
 }
 
-const struct job_config *facts_config(const struct agent *a)
+const struct job_config *facts_config(const struct sim_agent *a)
 {
     return &a->sim->plan.job[a->machine->plan->job].config;
 }
 
-const struct job *facts_current_job(const struct oracle *o, const struct agent *a)
+const struct job *facts_current_job(const struct oracle *o, const struct sim_agent *a)
 {
     return daemon_job(o->sim->daemon, o->sim->plan.job[a->machine->plan->job].run_id);
 }

@@ -9,7 +9,7 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/view.h"
 
-struct agent;
+struct sim_agent;
 
 /*
  * What the oracle remembers, shared by its parts: every instance of every job that ever
@@ -23,7 +23,7 @@ struct epoch_facts {
     uint64_t epoch;
     uint32_t group_size, world_size, restarts;
     struct {
-        const struct agent *agent; /* NULL: not heard of */
+        const struct sim_agent *agent; /* NULL: not heard of */
         uint32_t slot, first_rank, workers;
         uint32_t role_first_rank, role_world_size;
     } node[EPOCH_NODES_MAX];
@@ -74,8 +74,8 @@ void policy_stepped(struct oracle *o, const struct membership *before,
 /* By how much the membership may be behind the daemon's clock without its sleeps. */
 uint64_t facts_slack_ms(const struct membership *r);
 
-const struct job_config *facts_config(const struct agent *a);
+const struct job_config *facts_config(const struct sim_agent *a);
 /* The job of that agent's name as the daemon has it now, or NULL. */
-const struct job *facts_current_job(const struct oracle *o, const struct agent *a);
+const struct job *facts_current_job(const struct oracle *o, const struct sim_agent *a);
 
 #endif

@@ -8,29 +8,29 @@
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
 
-static struct world *world_of(struct agent *a)
+static struct sim_world *world_of(struct sim_agent *a)
 {
     return a->sim->world;
 }
 
-static const struct job_plan *job_of(const struct agent *a)
+static const struct job_plan *job_of(const struct sim_agent *a)
 {
     return &a->sim->plan.job[a->machine->plan->job];
 }
 
-static uint64_t now_ms(struct agent *a)
+static uint64_t now_ms(struct sim_agent *a)
 {
     return machine_clock_ms(&a->machine->clock, world_of(a));
 }
 
 /* Call fn unless the group has changed by then. */
-static void call_later(struct agent *a, uint64_t delay_us, world_fn *fn)
+static void call_later(struct sim_agent *a, uint64_t delay_us, world_fn *fn)
 {
     world_after(world_of(a), delay_us, fn, a, a->generation);
 }
 
 /* True if the timer is about a group of the past, or has to wait for the machine. */
-static bool is_timer_late(struct agent *a, world_fn *fn, uint64_t generation)
+static bool is_timer_late(struct sim_agent *a, world_fn *fn, uint64_t generation)
 {
     return a->end != AGENT_LIVES || generation != a->generation ||
            machine_defer(a->machine, fn, a, generation);
@@ -38,7 +38,7 @@ static bool is_timer_late(struct agent *a, world_fn *fn, uint64_t generation)
 
 /* -- success and failure ---------------------------------------------------- */
 
-void sim_group_succeed(struct agent *a)
+void sim_group_succeed(struct sim_agent *a)
 {
     if (!a->started || a->stopping || a->unfinished == 0 || a->unfinished != a->alive)
         return;
@@ -52,7 +52,7 @@ static void on_success_time(void *obj, uint64_t generation)
         sim_group_succeed(obj);
 }
 
-static void describe_failure(struct agent *a, struct msg *m, bool final)
+static void describe_failure(struct sim_agent *a, struct msg *m, bool final)
 {
     struct failure *f = &m->failed;
 
@@ -70,7 +70,7 @@ static void describe_failure(struct agent *a, struct msg *m, bool final)
     snprintf(f->what, sizeof(f->what), "exit code %d", f->code);
 }
 
-void sim_group_fail(struct agent *a, bool final)
+void sim_group_fail(struct sim_agent *a, bool final)
 {
     if (a->end != AGENT_LIVES || a->machine->paused || !a->started || a->alive == 0 ||
         a->stopping)
@@ -90,7 +90,7 @@ static void on_failure_time(void *obj, uint64_t generation)
 
 static void on_workers_run(void *obj, uint64_t generation)
 {
-    struct agent *a = obj;
+    struct sim_agent *a = obj;
     const struct job_plan *job = job_of(a);
 
     if (is_timer_late(a, on_workers_run, generation))
@@ -106,7 +106,7 @@ static void on_workers_run(void *obj, uint64_t generation)
 
 static void on_store_up(void *obj, uint64_t generation)
 {
-    struct agent *a = obj;
+    struct sim_agent *a = obj;
     struct msg m = { .type = MSG_STORE_READY, .epoch = a->epoch };
 
     if (is_timer_late(a, on_store_up, generation))
@@ -124,7 +124,7 @@ static void on_start_refused(void *obj, uint64_t generation)
         agent_fenced(obj);
 }
 
-void sim_group_start(struct agent *a)
+void sim_group_start(struct sim_agent *a)
 {
     uint64_t delay = world_below(world_of(a), job_of(a)->start_us);
 
@@ -146,7 +146,7 @@ void sim_group_start(struct agent *a)
 
 /* -- the end ---------------------------------------------------------------- */
 
-void sim_group_forget(struct agent *a)
+void sim_group_forget(struct sim_agent *a)
 {
     a->generation++;
     a->alive = a->unfinished = 0;
@@ -154,7 +154,7 @@ void sim_group_forget(struct agent *a)
     a->gone_at_us = 0;
 }
 
-static void workers_gone(struct agent *a)
+static void workers_gone(struct sim_agent *a)
 {
     sim_group_forget(a);
     if (a->stopping)
@@ -169,7 +169,7 @@ static void on_workers_gone(void *obj, uint64_t generation)
 
 /* TERM to all, KILL after grace_ms. Where they are told to end already, this can only
  * make the time shorter. */
-static void end_workers(struct agent *a, uint64_t grace_ms)
+static void end_workers(struct sim_agent *a, uint64_t grace_ms)
 {
     uint64_t now_us = world_now(world_of(a)), killed_at_us = now_us + grace_ms * 1000;
 
@@ -186,7 +186,7 @@ static void end_workers(struct agent *a, uint64_t grace_ms)
     call_later(a, a->gone_at_us > now_us ? a->gone_at_us - now_us : 0, on_workers_gone);
 }
 
-void sim_group_stop(struct agent *a, uint64_t grace_ms)
+void sim_group_stop(struct sim_agent *a, uint64_t grace_ms)
 {
     a->stopping = true;
     if (a->alive > 0)
@@ -197,11 +197,11 @@ void sim_group_stop(struct agent *a, uint64_t grace_ms)
 
 /* -- the fence -------------------------------------------------------------- */
 
-static void arm_fence(struct agent *a);
+static void arm_fence(struct sim_agent *a);
 
 static void on_fence_time(void *obj, uint64_t token)
 {
-    struct agent *a = obj;
+    struct sim_agent *a = obj;
 
     if (token != a->fence_at_us || a->end != AGENT_LIVES ||
         machine_defer(a->machine, on_fence_time, a, token))
@@ -218,7 +218,7 @@ static void on_fence_time(void *obj, uint64_t token)
     agent_fenced(a);
 }
 
-static void arm_fence(struct agent *a)
+static void arm_fence(struct sim_agent *a)
 {
     uint64_t delay_us = machine_clock_until_us(&a->machine->clock, world_of(a),
                                                fence_next_ms(&a->fence));
@@ -229,7 +229,7 @@ static void arm_fence(struct agent *a)
     world_after(world_of(a), delay_us, on_fence_time, a, a->fence_at_us);
 }
 
-void sim_group_fence(struct agent *a, uint64_t until_ms)
+void sim_group_fence(struct sim_agent *a, uint64_t until_ms)
 {
     const struct job_config *c = &job_of(a)->config;
     struct fence_terms terms = fence_terms_of(c->strict_fence, until_ms, c->lease_ms,
@@ -243,14 +243,14 @@ void sim_group_fence(struct agent *a, uint64_t until_ms)
 
 static void on_checkpoint_time(void *obj, uint64_t generation)
 {
-    struct agent *a = obj;
+    struct sim_agent *a = obj;
     struct msg m = { .type = MSG_CHECKPOINTED, .epoch = a->group_epoch };
 
     if (!is_timer_late(a, on_checkpoint_time, generation) && a->started && a->alive > 0)
         agent_report(a, &m);
 }
 
-void sim_group_ask_checkpoint(struct agent *a, uint64_t epoch)
+void sim_group_ask_checkpoint(struct sim_agent *a, uint64_t epoch)
 {
     const struct job_plan *job = job_of(a);
 

@@ -12,16 +12,16 @@
  */
 #define STARTS_MAX 12
 
-struct deferred {
-    struct deferred *next;
+struct deferred_call {
+    struct deferred_call *next;
     world_fn *fn;
     void *obj;
     uint64_t token;
 };
 
-struct machine *machine_create(struct sim *s, unsigned number)
+struct sim_machine *machine_create(struct sim *s, unsigned number)
 {
-    struct machine *m = world_alloc(s->world, sizeof(*m));
+    struct sim_machine *m = world_alloc(s->world, sizeof(*m));
 
     m->sim = s;
     m->number = number;
@@ -39,7 +39,7 @@ struct machine *machine_create(struct sim *s, unsigned number)
 
 static void start_now(void *obj, uint64_t token)
 {
-    struct machine *m = obj;
+    struct sim_machine *m = obj;
 
     (void)token;
     m->starting = false;
@@ -49,7 +49,7 @@ static void start_now(void *obj, uint64_t token)
     m->agent = agent_start(m, m->plan->node_rank);
 }
 
-void machine_start_agent(struct machine *m, uint64_t delay_us)
+void machine_start_agent(struct sim_machine *m, uint64_t delay_us)
 {
     if (m->starting || m->given_up)
         return;
@@ -63,33 +63,33 @@ void machine_start_agent(struct machine *m, uint64_t delay_us)
 
 /* -- troubles --------------------------------------------------------------- */
 
-void machine_trouble(struct machine *m)
+void machine_trouble(struct sim_machine *m)
 {
     machine_trouble_for(m, 0);
 }
 
-void machine_trouble_for(struct machine *m, uint64_t for_us)
+void machine_trouble_for(struct sim_machine *m, uint64_t for_us)
 {
     if (m->agent)
         m->agent->facts.trouble_us = world_now(m->sim->world) + for_us;
 }
 
-bool machine_defer(struct machine *m, world_fn *fn, void *obj, uint64_t token)
+bool machine_defer(struct sim_machine *m, world_fn *fn, void *obj, uint64_t token)
 {
-    struct deferred *d;
+    struct deferred_call *d;
 
     if (!m->paused)
         return false;
     d = world_alloc(m->sim->world, sizeof(*d));
-    *d = (struct deferred){ NULL, fn, obj, token };
+    *d = (struct deferred_call){ NULL, fn, obj, token };
     *(m->deferred ? m->last_deferred : &m->deferred) = d;
     m->last_deferred = &d->next;
     return true;
 }
 
-static void run_deferred(struct machine *m)
+static void run_deferred(struct sim_machine *m)
 {
-    struct deferred *d = m->deferred;
+    struct deferred_call *d = m->deferred;
 
     m->deferred = NULL;
     for (; d; d = d->next)
@@ -99,7 +99,7 @@ static void run_deferred(struct machine *m)
 /* Timers first, or messages first: both happen. */
 static void wake_machine(void *obj, uint64_t token)
 {
-    struct machine *m = obj;
+    struct sim_machine *m = obj;
 
     (void)token;
     m->paused = false;
@@ -111,7 +111,7 @@ static void wake_machine(void *obj, uint64_t token)
     run_deferred(m);
 }
 
-void machine_pause(struct machine *m, uint64_t for_us)
+void machine_pause(struct sim_machine *m, uint64_t for_us)
 {
     if (m->paused)
         return;

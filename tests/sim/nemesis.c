@@ -20,18 +20,18 @@ static uint64_t some_leases_us(struct sim *s, unsigned low_percent,
            world_between(s->world, low_percent, high_percent);
 }
 
-static struct machine *some_machine(struct sim *s)
+static struct sim_machine *some_machine(struct sim *s)
 {
     return s->machine[world_below(s->world, s->plan.machines)];
 }
 
 /* A machine with a living agent, or NULL. */
-static struct agent *some_agent(struct sim *s)
+static struct sim_agent *some_agent(struct sim *s)
 {
     unsigned first = (unsigned)world_below(s->world, s->plan.machines);
 
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        struct machine *m = s->machine[(first + i) % s->plan.machines];
+        struct sim_machine *m = s->machine[(first + i) % s->plan.machines];
 
         if (m->agent && m->agent->end == AGENT_LIVES)
             return m->agent;
@@ -43,7 +43,7 @@ static struct agent *some_agent(struct sim *s)
 
 static void break_link(struct sim *s)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
 
     if (!a || !a->link)
         return;
@@ -54,7 +54,7 @@ static void break_link(struct sim *s)
 
 static void heal_path(void *obj, uint64_t token)
 {
-    struct machine *m = obj;
+    struct sim_machine *m = obj;
 
     (void)token;
     if (!m->path->cut[0] && !m->path->cut[1])
@@ -67,7 +67,7 @@ static void heal_path(void *obj, uint64_t token)
 
 static void cut_path(struct sim *s)
 {
-    struct machine *m = some_machine(s);
+    struct sim_machine *m = some_machine(s);
     unsigned way = (unsigned)world_below(s->world, 3);
 
     if (m->path->local)
@@ -84,7 +84,7 @@ static void cut_path(struct sim *s)
 
 static void be_fast(void *obj, uint64_t token)
 {
-    struct machine *m = obj;
+    struct sim_machine *m = obj;
 
     (void)token;
     m->path->delay_min_us = 0;
@@ -94,7 +94,7 @@ static void be_fast(void *obj, uint64_t token)
 
 static void slow_path(struct sim *s)
 {
-    struct machine *m = some_machine(s);
+    struct sim_machine *m = some_machine(s);
 
     if (m->path->local)
         return;
@@ -107,7 +107,7 @@ static void slow_path(struct sim *s)
 
 static void repeat_frame(struct sim *s)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
     struct id128 yesterday = world_id(s->world);
 
     if (!a || !a->link)
@@ -125,7 +125,7 @@ static void repeat_frame(struct sim *s)
 
 static void pause_machine(struct sim *s)
 {
-    struct machine *m = some_machine(s);
+    struct sim_machine *m = some_machine(s);
 
     if (!m->path->local)
         machine_pause(m, some_leases_us(s, 10, 300));
@@ -133,7 +133,7 @@ static void pause_machine(struct sim *s)
 
 static void crash_with_machine(struct sim *s, bool quiet)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
     uint64_t restart_us = some_leases_us(s, 10, 200);
 
     if (!a)
@@ -165,8 +165,8 @@ static void crash_loop(struct sim *s)
 
 static void fail_worker(struct sim *s)
 {
-    struct agent *a = some_agent(s);
-    struct agent *other = some_agent(s);
+    struct sim_agent *a = some_agent(s);
+    struct sim_agent *other = some_agent(s);
 
     if (!a)
         return;
@@ -179,7 +179,7 @@ static void fail_worker(struct sim *s)
 
 static void end_workers_unasked(struct sim *s)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
 
     if (a)
         agent_give_up(a);
@@ -187,7 +187,7 @@ static void end_workers_unasked(struct sim *s)
 
 static void kill_guard(struct sim *s)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
 
     if (!a)
         return;
@@ -207,7 +207,7 @@ static void hold_store_back(struct sim *s)
 
 static void send_sigterm(struct sim *s)
 {
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
 
     if (a)
         agent_leave(a);
@@ -293,7 +293,7 @@ static void drain_machine(struct sim *s, const char *run_id, unsigned machine)
 
 static void drain_any(struct sim *s)
 {
-    struct machine *m = some_machine(s);
+    struct sim_machine *m = some_machine(s);
 
     drain_machine(s, s->plan.job[m->plan->job].run_id, m->number);
 }
@@ -335,7 +335,7 @@ static void ask_for_status(struct sim *s)
 static void end_some_job(struct sim *s)
 {
     struct msg m = { .type = MSG_STOP_JOB };
-    struct agent *a = some_agent(s);
+    struct sim_agent *a = some_agent(s);
 
     if (a && world_chance(s->world, 500)) {
         agent_end_job(a, world_chance(s->world, 300));
@@ -350,7 +350,7 @@ static void end_some_job(struct sim *s)
 static void send_ghost(struct sim *s)
 {
     struct id128 yesterday = world_id(s->world);
-    struct agent *a;
+    struct sim_agent *a;
 
     for (a = s->agents; a; a = a->next)
         if (a->facts.evicted_for_good && world_chance(s->world, 300)) {
@@ -392,10 +392,10 @@ static void (*const strikes[FAULT_COUNT])(struct sim *s) = {
     [FAULT_NO_STORE] = hold_store_back,
 };
 
-static enum fault choose_fault(struct sim *s)
+static enum sim_fault choose_fault(struct sim *s)
 {
     uint64_t total = 0, at;
-    enum fault f = 0;
+    enum sim_fault f = 0;
 
     for (int i = 0; i < FAULT_COUNT; i++)
         total += s->plan.weight[i];
@@ -427,7 +427,7 @@ void nemesis_rest(struct sim *s)
     s->healed = true;
     daemon_heal(s->daemon);
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        struct machine *m = s->machine[i];
+        struct sim_machine *m = s->machine[i];
 
         m->crash_loop = m->stubborn = m->no_store = false;
         heal_path(m, 0);

@@ -12,9 +12,9 @@
 
 enum parcel_kind { PARCEL_OPEN, PARCEL_FRAME, PARCEL_CLOSE, PARCEL_RESET };
 
-struct parcel {
-    struct parcel *next, *next_of_all;
-    struct link *link;
+struct sim_parcel {
+    struct sim_parcel *next, *next_of_all;
+    struct sim_link *link;
     enum link_end to;
     enum parcel_kind kind;
     size_t size, room;
@@ -22,11 +22,11 @@ struct parcel {
 };
 
 struct queue {
-    struct parcel *first, **last;
+    struct sim_parcel *first, **last;
 };
 
-struct link {
-    struct link *next;
+struct sim_link {
+    struct sim_link *next;
     struct network *network;
     struct path *path;
     const char *name;
@@ -44,22 +44,22 @@ struct link {
 };
 
 struct network {
-    struct world *world;
+    struct sim_world *world;
     struct trace *trace;
     const struct link_calls *server_calls;
     void *server;
-    struct link *links;
-    struct parcel *parcels, *spare;
+    struct sim_link *links;
+    struct sim_parcel *parcels, *spare;
     uint8_t scratch[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 };
 
 /* -- parcels ---------------------------------------------------------------- */
 
-static struct parcel *parcel_new(struct link *l, enum link_end to,
-                                 enum parcel_kind kind)
+static struct sim_parcel *parcel_new(struct sim_link *l, enum link_end to,
+                                     enum parcel_kind kind)
 {
     struct network *n = l->network;
-    struct parcel *p = n->spare;
+    struct sim_parcel *p = n->spare;
 
     if (p) {
         n->spare = p->next;
@@ -76,7 +76,7 @@ static struct parcel *parcel_new(struct link *l, enum link_end to,
     return p;
 }
 
-static void parcel_fill(struct parcel *p, const void *bytes, size_t size)
+static void parcel_fill(struct sim_parcel *p, const void *bytes, size_t size)
 {
     if (size > p->room) {
         p->room = size < 512 ? 512 : size;
@@ -86,18 +86,18 @@ static void parcel_fill(struct parcel *p, const void *bytes, size_t size)
     p->size = size;
 }
 
-void parcel_drop(struct parcel *p)
+void parcel_drop(struct sim_parcel *p)
 {
     p->next = p->link->network->spare;
     p->link->network->spare = p;
 }
 
-struct parcel *parcel_next(const struct parcel *p)
+struct sim_parcel *parcel_next(const struct sim_parcel *p)
 {
     return p->next;
 }
 
-struct parcel **parcel_link(struct parcel *p)
+struct sim_parcel **parcel_link(struct sim_parcel *p)
 {
     return &p->next;
 }
@@ -109,13 +109,13 @@ static enum link_end other(enum link_end end)
 
 /* -- arrival ---------------------------------------------------------------- */
 
-static uint64_t some_delay(struct link *l)
+static uint64_t some_delay(struct sim_link *l)
 {
     return world_between(l->network->world, l->path->delay_min_us,
                          l->path->delay_max_us);
 }
 
-static void shut(struct link *l, enum link_end end, const char *why)
+static void shut(struct sim_link *l, enum link_end end, const char *why)
 {
     if (!l->end[end].open)
         return;
@@ -124,9 +124,9 @@ static void shut(struct link *l, enum link_end end, const char *why)
 }
 
 /* What a frame says must be legal for whoever reads it, whatever is done to it. */
-static void hand_over(struct parcel *p)
+static void hand_over(struct sim_parcel *p)
 {
-    struct link *l = p->link;
+    struct sim_link *l = p->link;
     struct msg m;
     struct frame_header h;
     struct err e;
@@ -142,15 +142,15 @@ static void hand_over(struct parcel *p)
     l->end[p->to].calls->message(l->end[p->to].arg, l, &m);
 }
 
-static void reset_peer(struct link *l, enum link_end to)
+static void reset_peer(struct sim_link *l, enum link_end to)
 {
     if (l->end[to].open)
         parcel_post(parcel_new(l, to, PARCEL_RESET));
 }
 
-static void deliver(struct parcel *p)
+static void deliver(struct sim_parcel *p)
 {
-    struct link *l = p->link;
+    struct sim_link *l = p->link;
 
     switch (p->kind) {
     case PARCEL_OPEN:
@@ -176,7 +176,7 @@ static void deliver(struct parcel *p)
     parcel_drop(p);
 }
 
-static bool is_passable(const struct link *l, enum link_end to)
+static bool is_passable(const struct sim_link *l, enum link_end to)
 {
     if (l->path->cut[to])
         return false;
@@ -185,7 +185,7 @@ static bool is_passable(const struct link *l, enum link_end to)
 
 static void arrive(void *obj, uint64_t token)
 {
-    struct parcel *p = obj;
+    struct sim_parcel *p = obj;
     struct queue *held = &p->link->end[p->to].held;
 
     (void)token;
@@ -197,12 +197,12 @@ static void arrive(void *obj, uint64_t token)
     held->last = &p->next;
 }
 
-static void pump(struct link *l, enum link_end to)
+static void pump(struct sim_link *l, enum link_end to)
 {
     struct queue *held = &l->end[to].held;
 
     while (held->first && is_passable(l, to)) {
-        struct parcel *p = held->first;
+        struct sim_parcel *p = held->first;
 
         held->first = p->next;
         if (!held->first)
@@ -214,23 +214,23 @@ static void pump(struct link *l, enum link_end to)
 
 void network_wake(struct network *n)
 {
-    for (struct link *l = n->links; l; l = l->next) {
+    for (struct sim_link *l = n->links; l; l = l->next) {
         pump(l, LINK_SERVER);
         pump(l, LINK_CLIENT);
     }
 }
 
-static void remember(struct link *l, enum link_end from, const struct parcel *p)
+static void remember(struct sim_link *l, enum link_end from, const struct sim_parcel *p)
 {
     l->end[from].last_frame = xrealloc(l->end[from].last_frame, p->size);
     memcpy(l->end[from].last_frame, p->bytes, p->size);
     l->end[from].last_size = p->size;
 }
 
-void parcel_post(struct parcel *p)
+void parcel_post(struct sim_parcel *p)
 {
-    struct link *l = p->link;
-    struct world *w = l->network->world;
+    struct sim_link *l = p->link;
+    struct sim_world *w = l->network->world;
     uint64_t at = world_now(w) + some_delay(l);
 
     p->next = NULL;
@@ -244,7 +244,7 @@ void parcel_post(struct parcel *p)
 
 /* -- connections ------------------------------------------------------------ */
 
-struct network *network_create(struct world *w, struct trace *t)
+struct network *network_create(struct sim_world *w, struct trace *t)
 {
     struct network *n = world_alloc(w, sizeof(*n));
 
@@ -255,9 +255,9 @@ struct network *network_create(struct world *w, struct trace *t)
 
 void network_destroy(struct network *n)
 {
-    for (struct parcel *p = n->parcels; p; p = p->next_of_all)
+    for (struct sim_parcel *p = n->parcels; p; p = p->next_of_all)
         free(p->bytes);
-    for (struct link *l = n->links; l; l = l->next) {
+    for (struct sim_link *l = n->links; l; l = l->next) {
         free(l->end[0].last_frame);
         free(l->end[1].last_frame);
     }
@@ -271,7 +271,7 @@ void network_listen(struct network *n, const struct link_calls *calls, void *arg
 
 static void time_out(void *obj, uint64_t token)
 {
-    struct link *l = obj;
+    struct sim_link *l = obj;
 
     (void)token;
     if (l->connecting) {
@@ -283,7 +283,7 @@ static void time_out(void *obj, uint64_t token)
 /* The kernel answers for a server that sleeps. */
 static void syn_arrives(void *obj, uint64_t token)
 {
-    struct link *l = obj;
+    struct sim_link *l = obj;
     struct network *n = l->network;
 
     (void)token;
@@ -302,10 +302,10 @@ static void syn_arrives(void *obj, uint64_t token)
     parcel_post(parcel_new(l, LINK_CLIENT, PARCEL_OPEN));
 }
 
-struct link *network_connect(struct network *n, struct path *path, const char *name,
-                             const struct link_calls *calls, void *arg)
+struct sim_link *network_connect(struct network *n, struct path *path, const char *name,
+                                 const struct link_calls *calls, void *arg)
 {
-    struct link *l = world_alloc(n->world, sizeof(*l));
+    struct sim_link *l = world_alloc(n->world, sizeof(*l));
 
     l->network = n;
     l->path = path;
@@ -323,10 +323,11 @@ struct link *network_connect(struct network *n, struct path *path, const char *n
     return l;
 }
 
-struct parcel *link_pack(struct link *l, enum link_end from, const struct msg *m)
+struct sim_parcel *link_pack(struct sim_link *l, enum link_end from,
+                             const struct msg *m)
 {
     struct network *n = l->network;
-    struct parcel *p = parcel_new(l, other(from), PARCEL_FRAME);
+    struct sim_parcel *p = parcel_new(l, other(from), PARCEL_FRAME);
     size_t size = proto_encode(m, n->scratch, sizeof(n->scratch));
 
     if (size < FRAME_HEADER_SIZE + 2 || size > sizeof(n->scratch))
@@ -337,18 +338,18 @@ struct parcel *link_pack(struct link *l, enum link_end from, const struct msg *m
     return p;
 }
 
-struct parcel *link_pack_close(struct link *l, enum link_end from)
+struct sim_parcel *link_pack_close(struct sim_link *l, enum link_end from)
 {
     return parcel_new(l, other(from), PARCEL_CLOSE);
 }
 
-void link_send(struct link *l, enum link_end from, const struct msg *m)
+void link_send(struct sim_link *l, enum link_end from, const struct msg *m)
 {
     if (l->end[from].open && !l->connecting)
         parcel_post(link_pack(l, from, m));
 }
 
-void link_close(struct link *l, enum link_end from)
+void link_close(struct sim_link *l, enum link_end from)
 {
     if (!l->end[from].open)
         return;
@@ -358,7 +359,7 @@ void link_close(struct link *l, enum link_end from)
     l->connecting = false;
 }
 
-void link_abandon(struct link *l, enum link_end gone, bool quiet)
+void link_abandon(struct sim_link *l, enum link_end gone, bool quiet)
 {
     if (!l->end[gone].open)
         return;
@@ -368,17 +369,17 @@ void link_abandon(struct link *l, enum link_end gone, bool quiet)
         reset_peer(l, other(gone));
 }
 
-void link_break(struct link *l)
+void link_break(struct sim_link *l)
 {
     l->broken = true;
     reset_peer(l, LINK_CLIENT);
     reset_peer(l, LINK_SERVER);
 }
 
-void link_repeat(struct link *l, enum link_end from, enum forgery forgery,
+void link_repeat(struct sim_link *l, enum link_end from, enum forgery forgery,
                  const struct id128 *instance)
 {
-    struct parcel *p;
+    struct sim_parcel *p;
     uint8_t *epoch;
 
     if (!l->end[from].open || l->connecting || l->end[from].last_size == 0)
@@ -394,54 +395,55 @@ void link_repeat(struct link *l, enum link_end from, enum forgery forgery,
     parcel_post(p);
 }
 
-void network_each(struct network *n, void (*fn)(struct link *l, void *arg), void *arg)
+void network_each(struct network *n, void (*fn)(struct sim_link *l, void *arg),
+                  void *arg)
 {
-    for (struct link *l = n->links; l; l = l->next)
+    for (struct sim_link *l = n->links; l; l = l->next)
         if (l->end[LINK_SERVER].open)
             fn(l, arg);
 }
 
-bool link_is_open(const struct link *l, enum link_end end)
+bool link_is_open(const struct sim_link *l, enum link_end end)
 {
     return l->end[end].open && !l->connecting;
 }
 
-bool link_is_tainted(const struct link *l)
+bool link_is_tainted(const struct sim_link *l)
 {
     return l->tainted;
 }
 
-bool link_is_local(const struct link *l)
+bool link_is_local(const struct sim_link *l)
 {
     return l->path->local;
 }
 
-const char *link_address(const struct link *l)
+const char *link_address(const struct sim_link *l)
 {
     return l->path->address;
 }
 
-const char *link_name(const struct link *l)
+const char *link_name(const struct sim_link *l)
 {
     return l->name;
 }
 
-void link_set_tag(struct link *l, void *tag)
+void link_set_tag(struct sim_link *l, void *tag)
 {
     l->tag = tag;
 }
 
-void *link_tag(const struct link *l)
+void *link_tag(const struct sim_link *l)
 {
     return l->tag;
 }
 
-void *link_client(const struct link *l)
+void *link_client(const struct sim_link *l)
 {
     return l->end[LINK_CLIENT].arg;
 }
 
-const struct link_calls *link_client_calls(const struct link *l)
+const struct link_calls *link_client_calls(const struct sim_link *l)
 {
     return l->end[LINK_CLIENT].calls;
 }

@@ -8,7 +8,7 @@
 #include "rendezvous/protocol/message.h"
 
 struct trace;
-struct world;
+struct sim_world;
 
 /*
  * Connections between machines and the rendezvous, as TCP gives them: frames arrive
@@ -18,8 +18,8 @@ struct world;
  * bytes.
  */
 struct network;
-struct link;
-struct parcel; /* a frame, or the end of a connection, to be posted */
+struct sim_link;
+struct sim_parcel; /* a frame, or the end of a connection, to be posted */
 
 enum link_end { LINK_CLIENT, LINK_SERVER };
 
@@ -33,56 +33,59 @@ struct path {
 };
 
 struct link_calls {
-    void (*opened)(void *arg, struct link *l);
-    void (*message)(void *arg, struct link *l, const struct msg *m);
-    void (*closed)(void *arg, struct link *l, const char *why);
-    uint32_t (*body_max)(void *arg, struct link *l);
+    void (*opened)(void *arg, struct sim_link *l);
+    void (*message)(void *arg, struct sim_link *l, const struct msg *m);
+    void (*closed)(void *arg, struct sim_link *l, const char *why);
+    uint32_t (*body_max)(void *arg, struct sim_link *l);
     bool (*asleep)(void *arg); /* takes nothing now; network_wake comes later */
 };
 
-struct network *network_create(struct world *w, struct trace *t);
+struct network *network_create(struct sim_world *w, struct trace *t);
 void network_destroy(struct network *n);
 
 /* The rendezvous: arg NULL means that nobody listens. */
 void network_listen(struct network *n, const struct link_calls *calls, void *arg);
 
 /* Ends in opened or closed, unless link_close comes first. */
-struct link *network_connect(struct network *n, struct path *path, const char *name,
-                             const struct link_calls *calls, void *arg);
+struct sim_link *network_connect(struct network *n, struct path *path, const char *name,
+                                 const struct link_calls *calls, void *arg);
 
 /* A path has healed or an end woken up: what waited arrives. */
 void network_wake(struct network *n);
 
-void link_send(struct link *l, enum link_end from, const struct msg *m);
-struct parcel *link_pack(struct link *l, enum link_end from, const struct msg *m);
-struct parcel *link_pack_close(struct link *l, enum link_end from);
-void parcel_post(struct parcel *p);
-void parcel_drop(struct parcel *p);
-struct parcel *parcel_next(const struct parcel *p);
-struct parcel **parcel_link(struct parcel *p); /* where the next in a list goes */
+void link_send(struct sim_link *l, enum link_end from, const struct msg *m);
+struct sim_parcel *link_pack(struct sim_link *l, enum link_end from,
+                             const struct msg *m);
+struct sim_parcel *link_pack_close(struct sim_link *l, enum link_end from);
+void parcel_post(struct sim_parcel *p);
+void parcel_drop(struct sim_parcel *p);
+struct sim_parcel *parcel_next(const struct sim_parcel *p);
+struct sim_parcel **
+parcel_link(struct sim_parcel *p); /* where the next in a list goes */
 
 /* In good order: what was sent before still arrives. No call to the end that closes. */
-void link_close(struct link *l, enum link_end from);
+void link_close(struct sim_link *l, enum link_end from);
 /* The end is gone, with its program. The other learns it at once, or never (quiet). */
-void link_abandon(struct link *l, enum link_end gone, bool quiet);
+void link_abandon(struct sim_link *l, enum link_end gone, bool quiet);
 /* What is under way is lost, and both ends learn of it. */
-void link_break(struct link *l);
+void link_break(struct sim_link *l);
 /* Send the last frame that the client sent again, perhaps forged. */
 enum forgery { FORGE_NOTHING, FORGE_EPOCH, FORGE_INSTANCE };
-void link_repeat(struct link *l, enum link_end from, enum forgery forgery,
+void link_repeat(struct sim_link *l, enum link_end from, enum forgery forgery,
                  const struct id128 *instance);
 
 /* For each connection the server has open. fn may close it. */
-void network_each(struct network *n, void (*fn)(struct link *l, void *arg), void *arg);
+void network_each(struct network *n, void (*fn)(struct sim_link *l, void *arg),
+                  void *arg);
 
-bool link_is_open(const struct link *l, enum link_end end);
-bool link_is_tainted(const struct link *l); /* a frame was repeated on it */
-bool link_is_local(const struct link *l);
-const char *link_address(const struct link *l);
-const char *link_name(const struct link *l);
-void link_set_tag(struct link *l, void *tag); /* the server's own */
-void *link_tag(const struct link *l);
-void *link_client(const struct link *l); /* arg of network_connect */
-const struct link_calls *link_client_calls(const struct link *l);
+bool link_is_open(const struct sim_link *l, enum link_end end);
+bool link_is_tainted(const struct sim_link *l); /* a frame was repeated on it */
+bool link_is_local(const struct sim_link *l);
+const char *link_address(const struct sim_link *l);
+const char *link_name(const struct sim_link *l);
+void link_set_tag(struct sim_link *l, void *tag); /* the server's own */
+void *link_tag(const struct sim_link *l);
+void *link_client(const struct sim_link *l); /* arg of network_connect */
+const struct link_calls *link_client_calls(const struct sim_link *l);
 
 #endif

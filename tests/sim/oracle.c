@@ -40,7 +40,7 @@ static void check_silence(struct oracle *o, const struct membership *r)
     uint64_t most = 2 * r->config.lease_ms + 2000;
 
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
+        const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (a && r->node[i].state != MEMBERSHIP_NODE_TOLD &&
             now - a->facts.heard_ms > most)
@@ -61,7 +61,7 @@ void oracle_committed(struct oracle *o)
         if (j)
             check_silence(o, &j->membership);
     }
-    for (struct agent *a = o->sim->agents; a; a = a->next)
+    for (struct sim_agent *a = o->sim->agents; a; a = a->next)
         a->facts.evicted_for_good = a->facts.evicted;
 }
 
@@ -76,7 +76,7 @@ void oracle_commit_unknown(struct oracle *o)
 
 void oracle_crashed(struct oracle *o)
 {
-    for (struct agent *a = o->sim->agents; a; a = a->next) {
+    for (struct sim_agent *a = o->sim->agents; a; a = a->next) {
         a->facts.evicted = a->facts.evicted_for_good;
         a->facts.trouble_us = world_now(o->sim->world);
         a->facts.attached = NULL;
@@ -120,7 +120,7 @@ void oracle_restored(struct oracle *o)
         f->entered_at = j ? j->membership.clock.now : 0;
         f->was_empty = false;
     }
-    for (struct agent *a = o->sim->agents; a; a = a->next) {
+    for (struct sim_agent *a = o->sim->agents; a; a = a->next) {
         const struct job *j = facts_current_job(o, a);
 
         /* a crash in the middle of a commit may have kept an eviction */

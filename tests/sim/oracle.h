@@ -7,8 +7,8 @@
 
 #include "rendezvous/membership/membership.h"
 
-struct agent;
-struct link;
+struct sim_agent;
+struct sim_link;
 struct msg;
 struct sim;
 
@@ -22,16 +22,16 @@ struct oracle;
 struct oracle *oracle_create(struct sim *s);
 
 /* Agents. */
-void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m);
-void oracle_arrives(struct oracle *o, struct agent *a, const struct msg *m);
+void oracle_reports(struct oracle *o, struct sim_agent *a, const struct msg *m);
+void oracle_arrives(struct oracle *o, struct sim_agent *a, const struct msg *m);
 
 /* The daemon: a NULL for somebody who is no agent. */
-void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
+void oracle_hears(struct oracle *o, struct sim_agent *a, struct sim_link *l,
                   const struct msg *m);
-void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
+void oracle_has_heard(struct oracle *o, struct sim_agent *a, struct sim_link *l,
                       const struct msg *m);
-void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m);
-void oracle_gone(struct oracle *o, struct agent *a, struct link *l);
+void oracle_sends(struct oracle *o, const struct sim_agent *a, const struct msg *m);
+void oracle_gone(struct oracle *o, struct sim_agent *a, struct sim_link *l);
 void oracle_committed(struct oracle *o);
 void oracle_commit_unknown(struct oracle *o); /* a crash in the middle of one */
 void oracle_crashed(struct oracle *o);

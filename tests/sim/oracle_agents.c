@@ -18,7 +18,7 @@
 
 /* -- what agents truly do --------------------------------------------------- */
 
-void oracle_reports(struct oracle *o, struct agent *a, const struct msg *m)
+void oracle_reports(struct oracle *o, struct sim_agent *a, const struct msg *m)
 {
     struct epoch_facts *e;
 
@@ -86,7 +86,7 @@ static void check_roles(struct oracle *o, const struct epoch_facts *e)
     }
 }
 
-static void check_membership(struct oracle *o, struct agent *a, const struct msg *m,
+static void check_membership(struct oracle *o, struct sim_agent *a, const struct msg *m,
                              struct epoch_facts *e)
 {
     const struct msg_start *s = &m->start;
@@ -120,7 +120,7 @@ static void check_membership(struct oracle *o, struct agent *a, const struct msg
     check_roles(o, e);
 }
 
-static void check_store(struct oracle *o, struct agent *a, const struct msg *m,
+static void check_store(struct oracle *o, struct sim_agent *a, const struct msg *m,
                         const struct epoch_facts *e)
 {
     const struct msg_start *s = &m->start;
@@ -135,15 +135,16 @@ static void check_store(struct oracle *o, struct agent *a, const struct msg *m,
 }
 
 /* A slot asked for by name is given back to who asked, when he is there again. */
-static bool is_wanted(const struct oracle *o, const struct agent *but, uint32_t slot)
+static bool is_wanted(const struct oracle *o, const struct sim_agent *but,
+                      uint32_t slot)
 {
-    for (const struct agent *a = o->sim->agents; a; a = a->next)
+    for (const struct sim_agent *a = o->sim->agents; a; a = a->next)
         if (a != but && a->node_rank == (int32_t)slot)
             return true;
     return false;
 }
 
-static void check_slot(struct oracle *o, struct agent *a, const struct msg *m)
+static void check_slot(struct oracle *o, struct sim_agent *a, const struct msg *m)
 {
     struct agent_facts *k = &a->facts;
     int32_t wanted = a->node_rank;
@@ -156,7 +157,7 @@ static void check_slot(struct oracle *o, struct agent *a, const struct msg *m)
     k->slot = m->start.slot;
 }
 
-static void check_restarts(struct oracle *o, struct agent *a, const struct msg *m,
+static void check_restarts(struct oracle *o, struct sim_agent *a, const struct msg *m,
                            struct job_facts *f)
 {
     for (const struct epoch_facts *e = f->epochs; e; e = e->next)
@@ -171,7 +172,7 @@ static void check_restarts(struct oracle *o, struct agent *a, const struct msg *
                   facts_config(a)->max_restarts);
 }
 
-static void check_start(struct oracle *o, struct agent *a, const struct msg *m)
+static void check_start(struct oracle *o, struct sim_agent *a, const struct msg *m)
 {
     struct job_facts *f = facts_of_job(o, &m->instance);
     struct epoch_facts *e = facts_of_epoch(o, f, m->epoch);
@@ -213,7 +214,7 @@ static void check_exit_code(struct oracle *o, const struct msg_done *d)
                   proto_reason_name(d->reason), d->exit_code, due);
 }
 
-static void check_done(struct oracle *o, struct agent *a, const struct msg *m)
+static void check_done(struct oracle *o, struct sim_agent *a, const struct msg *m)
 {
     struct job_facts *f = facts_of_job(o, &m->instance);
     const struct msg_done *d = &m->done;
@@ -245,7 +246,7 @@ static bool is_of_job(enum msg_type t)
     return t == MSG_ACK || (t >= MSG_JOINED && t <= MSG_DONE);
 }
 
-void oracle_arrives(struct oracle *o, struct agent *a, const struct msg *m)
+void oracle_arrives(struct oracle *o, struct sim_agent *a, const struct msg *m)
 {
     if (!is_of_job(m->type))
         return;

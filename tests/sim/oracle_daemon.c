@@ -21,13 +21,13 @@
 
 /* Who joins anew was never told that it had joined, and knows of nothing to go on with.
  */
-static void begin_anew(struct agent *a)
+static void begin_anew(struct sim_agent *a)
 {
     if (!a->facts.joined)
         a->facts.evicted = a->facts.evicted_for_good = false;
 }
 
-void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
+void oracle_hears(struct oracle *o, struct sim_agent *a, struct sim_link *l,
                   const struct msg *m)
 {
     const struct job *job;
@@ -41,7 +41,7 @@ void oracle_hears(struct oracle *o, struct agent *a, struct link *l,
 }
 
 /* Which failure is the root cause follows from what was reported in which order. */
-static void learn_failure(struct agent *a, const struct membership *r,
+static void learn_failure(struct sim_agent *a, const struct membership *r,
                           struct job_facts *f, const struct msg *m)
 {
     struct view_root *root = &f->now.root;
@@ -58,7 +58,7 @@ static void learn_failure(struct agent *a, const struct membership *r,
                                     .at_ms = m->failed.at_ms };
 }
 
-void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
+void oracle_has_heard(struct oracle *o, struct sim_agent *a, struct sim_link *l,
                       const struct msg *m)
 {
     const struct job *job = a ? facts_current_job(o, a) : NULL;
@@ -82,7 +82,7 @@ void oracle_has_heard(struct oracle *o, struct agent *a, struct link *l,
                       m);
 }
 
-void oracle_gone(struct oracle *o, struct agent *a, struct link *l)
+void oracle_gone(struct oracle *o, struct sim_agent *a, struct sim_link *l)
 {
     if (!a || a->facts.attached != l)
         return;
@@ -91,7 +91,7 @@ void oracle_gone(struct oracle *o, struct agent *a, struct link *l)
 }
 
 /* What was on its way when a node was evicted still arrives; nothing may follow. */
-void oracle_sends(struct oracle *o, const struct agent *a, const struct msg *m)
+void oracle_sends(struct oracle *o, const struct sim_agent *a, const struct msg *m)
 {
     if (a && a->facts.evicted && m->type != MSG_REFUSED && m->type != MSG_WELCOME &&
         m->type != MSG_DONE)
@@ -114,7 +114,7 @@ static bool is_disobedient(struct oracle *o, const struct membership *r, uint32_
 
 /* Nothing has kept it from doing what it was told. */
 static bool could_obey(const struct oracle *o, const struct membership *r,
-                       const struct agent *a)
+                       const struct sim_agent *a)
 {
     uint64_t calm_us = world_now(o->sim->world) - a->facts.trouble_us;
     uint64_t due_ms = r->state == JOB_STOPPING ? r->stop.grace_ms + STOP_MARGIN_MS
@@ -127,7 +127,7 @@ static bool could_obey(const struct oracle *o, const struct membership *r,
 
 static void check_eviction(struct oracle *o, const struct membership *r, uint32_t node)
 {
-    struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
+    struct sim_agent *a = agent_find(o->sim, &r->node[node].incarnation);
     uint64_t now = daemon_awake_ms(o->sim->daemon);
     uint64_t calm_us, patience_us;
 
@@ -163,7 +163,7 @@ static void check_eviction(struct oracle *o, const struct membership *r, uint32_
 
 /* Given up, but able to end its workers in time: under the strict fence it must have.
  */
-static bool must_be_fenced(const struct oracle *o, const struct agent *a)
+static bool must_be_fenced(const struct oracle *o, const struct sim_agent *a)
 {
     return o->sim->plan.strict_fence && !a->machine->paused && !a->disobeys;
 }
@@ -171,7 +171,7 @@ static bool must_be_fenced(const struct oracle *o, const struct agent *a)
 /* A new epoch: nothing of an older one may live, but on nodes that were given up. */
 static void check_nothing_lives(struct oracle *o, const struct membership *r)
 {
-    for (const struct agent *a = o->sim->agents; a; a = a->next)
+    for (const struct sim_agent *a = o->sim->agents; a; a = a->next)
         if (a->alive > 0 && (!a->facts.evicted || must_be_fenced(o, a)) &&
             a->group_epoch < r->epoch &&
             id128_equal(session_instance(a->session), &r->instance))
@@ -218,7 +218,7 @@ static void check_stop(struct oracle *o, const struct membership *r,
 static void check_failed(struct oracle *o, const struct membership *r,
                          const struct membership_event *ev)
 {
-    const struct agent *a = agent_find(o->sim, &ev->incarnation);
+    const struct sim_agent *a = agent_find(o->sim, &ev->incarnation);
 
     if (!a || a->facts.failed_epoch != r->epoch)
         VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",

@@ -15,10 +15,10 @@
  * loop waits, and what a stop waits for. It keeps books of its own, by machine, and
  * never looks at the membership's.
  */
-static struct machine *machine_of(const struct oracle *o, const struct membership *r,
-                                  uint32_t node)
+static struct sim_machine *machine_of(const struct oracle *o,
+                                      const struct membership *r, uint32_t node)
 {
-    const struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
+    const struct sim_agent *a = agent_find(o->sim, &r->node[node].incarnation);
 
     return a ? a->machine : NULL;
 }
@@ -78,7 +78,7 @@ static void check_wait(struct oracle *o, const struct membership *r,
 /* -- quarantine ------------------------------------------------------------- */
 
 static bool has_other(const struct oracle *o, const struct membership *r,
-                      const struct machine *m)
+                      const struct sim_machine *m)
 {
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
         if (machine_of(o, r, i) != m)
@@ -111,7 +111,7 @@ static void learn_trouble(struct oracle *o, const struct membership *r,
 static bool is_quarantined(const struct oracle *o, const struct membership *r,
                            const struct job_facts *f, uint32_t node)
 {
-    const struct machine *m = machine_of(o, r, node);
+    const struct sim_machine *m = machine_of(o, r, node);
 
     return m && f->now.machine[m->number].quarantined;
 }
@@ -134,7 +134,7 @@ static void check_quarantine(struct oracle *o, const struct membership *r,
 
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
         bool barred = is_quarantined(o, r, f, i);
-        const struct machine *m = machine_of(o, r, i);
+        const struct sim_machine *m = machine_of(o, r, i);
 
         others += could_have(&r->node[i]) && !barred;
         used += has_part(&r->node[i]) && barred;
@@ -157,7 +157,7 @@ static void check_quarantine(struct oracle *o, const struct membership *r,
 static bool is_newly_placed(const struct oracle *o, const struct membership *r,
                             uint32_t node)
 {
-    const struct agent *a = agent_find(o->sim, &r->node[node].incarnation);
+    const struct sim_agent *a = agent_find(o->sim, &r->node[node].incarnation);
 
     return a && !a->facts.placed && a->node_rank < 0 && !r->node[node].host &&
            !r->node[node].quarantined;
@@ -165,7 +165,7 @@ static bool is_newly_placed(const struct oracle *o, const struct membership *r,
 
 /* A slot that nobody has, and that nobody but (perhaps) that machine has had. */
 static bool is_there_for(const struct membership *r, const struct job_facts *f,
-                         const struct machine *m)
+                         const struct sim_machine *m)
 {
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++)
         if (r->slot_node[slot] == MEMBERSHIP_NONE && f->now.slot_machine[slot] == m)
@@ -176,8 +176,8 @@ static bool is_there_for(const struct membership *r, const struct job_facts *f,
 static void check_new_place(struct oracle *o, const struct membership *r,
                             const struct job_facts *f, uint32_t node)
 {
-    struct machine *m = machine_of(o, r, node);
-    struct machine *had = f->now.slot_machine[r->node[node].slot];
+    struct sim_machine *m = machine_of(o, r, node);
+    struct sim_machine *had = f->now.slot_machine[r->node[node].slot];
 
     if (had != m && is_there_for(r, f, m))
         VIOLATION(o, "machine %u is back and has slot %u, not its old one", m->number,
@@ -219,7 +219,7 @@ static void check_places(struct oracle *o, const struct membership *r,
 static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 {
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
+        const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (r->node[i].leaving && a && a->facts.hurries)
             return true;
@@ -246,7 +246,7 @@ static void check_patience(struct oracle *o, const struct membership *r,
         now_ms(o) - f->asked_ms + facts_slack_ms(r) >= CHECKPOINT_WAIT_MS)
         return;
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
-        const struct agent *a = agent_find(o->sim, &r->node[i].incarnation);
+        const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)
             VIOLATION(o, "epoch %" PRIu64 " stops (%s) without a checkpoint of %s",

@@ -41,7 +41,7 @@ static const struct {
     [FAULT_NO_STORE] = { "no store", 2, false },
 };
 
-static void draw_faults(struct plan *p, struct world *w)
+static void draw_faults(struct sim_plan *p, struct sim_world *w)
 {
     uint64_t leases = world_between(w, 8, 40);
 
@@ -59,7 +59,7 @@ static void draw_faults(struct plan *p, struct world *w)
 }
 
 /* What is done about nodes and epochs that fail again and again. */
-static void draw_policy(struct job_config *c, uint32_t lease, struct world *w)
+static void draw_policy(struct job_config *c, uint32_t lease, struct sim_world *w)
 {
     if (world_chance(w, 600))
         c->restart_backoff_ms = (uint32_t)world_between(w, 500, 8000);
@@ -72,7 +72,7 @@ static void draw_policy(struct job_config *c, uint32_t lease, struct world *w)
         c->spares = (uint32_t)world_below(w, 3);
 }
 
-static void draw_job(struct plan *p, unsigned j, struct world *w)
+static void draw_job(struct sim_plan *p, unsigned j, struct sim_world *w)
 {
     struct job_plan *job = &p->job[j];
     struct job_config *c = &job->config;
@@ -100,7 +100,7 @@ static void draw_job(struct plan *p, unsigned j, struct world *w)
     job->checkpoint_per_mille = world_chance(w, 800) ? 1000 : 700;
 }
 
-static void draw_machines(struct plan *p, struct world *w)
+static void draw_machines(struct sim_plan *p, struct sim_world *w)
 {
     for (unsigned j = 0; j < p->jobs; j++) {
         const struct job_config *c = &p->job[j].config;
@@ -126,7 +126,7 @@ static void draw_machines(struct plan *p, struct world *w)
     p->machine[0].first_us = 0;
 }
 
-void plan_draw(struct plan *p, struct world *w)
+void plan_draw(struct sim_plan *p, struct sim_world *w)
 {
     static const uint32_t leases[] = { 200, 500, 1000, 1000, 2000, 5000, 15000 };
 
@@ -145,7 +145,7 @@ void plan_draw(struct plan *p, struct world *w)
     draw_faults(p, w);
 }
 
-void plan_trace(const struct plan *p, struct trace *t)
+void plan_trace(const struct sim_plan *p, struct trace *t)
 {
     trace_line(t, "plan", "%s, lease %u ms, outage grace %u ms%s, chaos %llu ms, %s",
                p->standalone ? "standalone" : "embedded", p->lease_ms,

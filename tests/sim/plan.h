@@ -11,13 +11,13 @@
 #define JOBS_PLANNED_MAX 2
 
 struct trace;
-struct world;
+struct sim_world;
 
 /*
  * What a seed is about, drawn once at the beginning: which jobs, on which machines,
  * how long the programs run, and how rough the weather is.
  */
-enum fault {
+enum sim_fault {
     FAULT_BREAK,         /* a connection breaks */
     FAULT_CUT,           /* a path is cut, one way or both */
     FAULT_SLOW,          /* a path is slow */
@@ -62,7 +62,7 @@ struct machine_plan {
     uint64_t first_us; /* its agent's start; UINT64_MAX: a newcomer, if at all */
 };
 
-struct plan {
+struct sim_plan {
     bool standalone; /* else embedded in machine 0, and its journal is nowhere */
     bool strict_fence;
     unsigned jobs, machines;
@@ -77,8 +77,8 @@ struct plan {
     bool rejoin; /* agents that died are started again during the chaos */
 };
 
-void plan_draw(struct plan *p, struct world *w);
+void plan_draw(struct sim_plan *p, struct sim_world *w);
 /* What was drawn, for people. */
-void plan_trace(const struct plan *p, struct trace *t);
+void plan_trace(const struct sim_plan *p, struct trace *t);
 
 #endif

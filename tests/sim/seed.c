@@ -24,7 +24,7 @@
 
 /* -- what holds now --------------------------------------------------------- */
 
-static bool is_alive(const struct machine *m)
+static bool is_alive(const struct sim_machine *m)
 {
     return m->agent && m->agent->end == AGENT_LIVES;
 }
@@ -33,7 +33,7 @@ static bool is_alive(const struct machine *m)
 static bool is_job_empty(const struct sim *s, unsigned job)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        const struct machine *m = s->machine[i];
+        const struct sim_machine *m = s->machine[i];
 
         if (m->plan->job == job && (is_alive(m) || m->starting))
             return false;
@@ -44,7 +44,7 @@ static bool is_job_empty(const struct sim *s, unsigned job)
 static bool is_at_work(const struct sim *s, const struct membership *r, uint32_t node)
 {
     const struct membership_node *n = &r->node[node];
-    struct agent *a = agent_find((struct sim *)(uintptr_t)s, &n->incarnation);
+    struct sim_agent *a = agent_find((struct sim *)(uintptr_t)s, &n->incarnation);
 
     if (!a || a->end != AGENT_LIVES || !n->connected)
         return false;
@@ -62,7 +62,7 @@ static bool is_running(const struct sim *s, unsigned job, const struct membershi
         if (!is_at_work(s, r, i))
             return false;
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        const struct machine *m = s->machine[i];
+        const struct sim_machine *m = s->machine[i];
 
         if (m->plan->job != job)
             continue;
@@ -152,7 +152,7 @@ static uint64_t patience_us(const struct sim *s)
 static void launch_job(struct sim *s, unsigned job)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        struct machine *m = s->machine[i];
+        struct sim_machine *m = s->machine[i];
 
         if (m->plan->job != job)
             continue;
@@ -202,7 +202,7 @@ static void end_job_somehow(struct sim *s, unsigned job)
         return;
     }
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        struct machine *mc = s->machine[i];
+        struct sim_machine *mc = s->machine[i];
 
         if (mc->plan->job != job || !is_alive(mc))
             continue;
@@ -218,7 +218,7 @@ static void end_job_somehow(struct sim *s, unsigned job)
 static void check_told(struct sim *s)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
-        const struct agent *a = s->machine[i]->agent;
+        const struct sim_agent *a = s->machine[i]->agent;
 
         if (a && a->was_at_rest && a->end != AGENT_TOLD)
             trace_violation(&s->trace, "%s was at rest and was not told the result",
@@ -275,7 +275,7 @@ static void build_sim(struct sim *s, uint64_t seed, FILE *trace)
 static void tear_down(struct sim *s)
 {
     daemon_destroy(s->daemon);
-    for (struct agent *a = s->agents; a; a = a->next)
+    for (struct sim_agent *a = s->agents; a; a = a->next)
         agent_destroy(a);
     network_destroy(s->network);
     world_destroy(s->world);

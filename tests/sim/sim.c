@@ -25,7 +25,7 @@
 #define STORY_LINES 60
 #define EDGES_EXPECTED_FROM 1000 /* seeds, from which no edge may be missing */
 
-struct options {
+struct sim_options {
     long long seeds, from, jobs, seed;
     bool trace, help;
 };
@@ -44,14 +44,14 @@ static const struct opt table[] = {
       .arg = "N",
       .help = "how many seeds to run",
       .set = opt_set_int,
-      OPT_FIELD(struct options, seeds),
+      OPT_FIELD(struct sim_options, seeds),
       .min = 1,
       .max = 1000000000 },
     { .name = "from",
       .arg = "K",
       .help = "the first of them",
       .set = opt_set_int,
-      OPT_FIELD(struct options, from),
+      OPT_FIELD(struct sim_options, from),
       .min = 0,
       .max = INT64_MAX },
     { .name = "jobs",
@@ -59,22 +59,22 @@ static const struct opt table[] = {
       .arg = "J",
       .help = "processes to run them in",
       .set = opt_set_int,
-      OPT_FIELD(struct options, jobs),
+      OPT_FIELD(struct sim_options, jobs),
       .min = 1,
       .max = JOBS_RUN_MAX },
     { .name = "seed",
       .arg = "K",
       .help = "run this one alone",
       .set = opt_set_int,
-      OPT_FIELD(struct options, seed),
+      OPT_FIELD(struct sim_options, seed),
       .min = 0,
       .max = INT64_MAX },
     { .name = "trace",
       .letter = 't',
       .help = "tell what happens in it",
       .set = opt_set_true,
-      OPT_FIELD(struct options, trace) },
-    OPT_HELP(struct options),
+      OPT_FIELD(struct sim_options, trace) },
+    OPT_HELP(struct sim_options),
     { 0 },
 };
 
@@ -113,7 +113,7 @@ static void tell_story(uint64_t seed, const char *invariant)
 
 /* -- many ------------------------------------------------------------------- */
 
-static void run_share(struct worker *w, const struct options *o, long long index)
+static void run_share(struct worker *w, const struct sim_options *o, long long index)
 {
     for (long long i = index; i < o->seeds && !w->violated; i += o->jobs) {
         w->at_seed = (uint64_t)(o->from + i);
@@ -132,7 +132,7 @@ static void run_share(struct worker *w, const struct options *o, long long index
     _exit(w->violated);
 }
 
-static bool run_all(struct worker *workers, const struct options *o)
+static bool run_all(struct worker *workers, const struct sim_options *o)
 {
     pid_t pids[JOBS_RUN_MAX];
     bool good = true;
@@ -206,7 +206,7 @@ static void add_worker(struct worker *sum, const struct worker *w)
             sum->agent_edges[s][e] += w->agent_edges[s][e];
 }
 
-static int run_seeds(const struct options *o)
+static int run_seeds(const struct sim_options *o)
 {
     size_t size = JOBS_RUN_MAX * sizeof(struct worker);
     struct worker *workers = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -236,7 +236,7 @@ static int run_seeds(const struct options *o)
 
 /* -- one -------------------------------------------------------------------- */
 
-static int run_one(const struct options *o)
+static int run_one(const struct sim_options *o)
 {
     struct seed_result result;
 
@@ -250,9 +250,9 @@ static int run_one(const struct options *o)
 int main(int argc, char **argv)
 {
     const struct opt_rules rules = { .table = table };
-    struct options o = { .seeds = 1000,
-                         .jobs = sysconf(_SC_NPROCESSORS_ONLN),
-                         .seed = -1 };
+    struct sim_options o = { .seeds = 1000,
+                             .jobs = sysconf(_SC_NPROCESSORS_ONLN),
+                             .seed = -1 };
     struct err e;
     int first;
 

@@ -7,21 +7,21 @@
 #include "tests/sim/trace.h"
 #include "tests/sim/world.h"
 
-struct agent;
-struct daemon;
-struct machine;
+struct sim_agent;
+struct sim_daemon;
+struct sim_machine;
 struct oracle;
 
 /* One simulation: the things in it, which all know each other through this. */
 struct sim {
-    struct world *world;
+    struct sim_world *world;
     struct trace trace;
-    struct plan plan;
+    struct sim_plan plan;
     struct network *network;
-    struct daemon *daemon;
+    struct sim_daemon *daemon;
     struct oracle *oracle;
-    struct machine *machine[MACHINES_MAX];
-    struct agent *agents; /* every agent that ever was, newest first */
+    struct sim_machine *machine[MACHINES_MAX];
+    struct sim_agent *agents; /* every agent that ever was, newest first */
     unsigned agent_count;
     uint32_t pids; /* process numbers are never used twice */
     bool healed;   /* no more faults */

@@ -7,14 +7,14 @@
 #include <stdio.h>
 
 struct msg;
-struct world;
+struct sim_world;
 
 /*
  * What has happened, for people. Silent by default: a seed that fails is run again to
  * be told, since it always takes the same course.
  */
 struct trace {
-    const struct world *world;
+    const struct sim_world *world;
     FILE *out; /* NULL: silent */
     bool violated;
     char invariant[512]; /* the first that was violated */

@@ -8,9 +8,9 @@
 
 #include "rendezvous/membership/membership.h"
 
-struct agent;
+struct sim_agent;
 struct job;
-struct machine;
+struct sim_machine;
 
 /*
  * What of a job must be the same after a crash of the daemon as it was when it last
@@ -31,7 +31,7 @@ struct view_root {
     bool failure; /* else none, or a lost node */
     bool final;   /* the first one that was learned of */
     uint32_t pid;
-    struct agent *agent;
+    struct sim_agent *agent;
     uint64_t at_ms;
 };
 
@@ -62,11 +62,11 @@ struct view {
     /* the oracle's */
     uint32_t restarts_at_start; /* of the epoch */
     struct view_root root;
-    struct machine *root_machine; /* of the stop under way; NULL: none */
-    bool short_lived, young;      /* the epoch that was stopped last */
-    uint32_t loop;                /* such failures in a row */
+    struct sim_machine *root_machine; /* of the stop under way; NULL: none */
+    bool short_lived, young;          /* the epoch that was stopped last */
+    uint32_t loop;                    /* such failures in a row */
     struct view_machine machine[VIEW_MACHINES_MAX];
-    struct machine *slot_machine[VIEW_NODES_MAX]; /* who had it last */
+    struct sim_machine *slot_machine[VIEW_NODES_MAX]; /* who had it last */
 };
 
 /* The daemon's part of a view, from its job; NULL: there is none. */

@@ -14,10 +14,10 @@
 
 struct visitor {
     struct sim *sim;
-    struct link *link;
+    struct sim_link *link;
     struct path path;
     struct msg question;
-    const struct agent *ghost; /* of whom, or NULL */
+    const struct sim_agent *ghost; /* of whom, or NULL */
 };
 
 static void leave(void *obj, uint64_t token)
@@ -30,7 +30,7 @@ static void leave(void *obj, uint64_t token)
     v->link = NULL;
 }
 
-static void on_opened(void *arg, struct link *l)
+static void on_opened(void *arg, struct sim_link *l)
 {
     struct visitor *v = arg;
     struct msg hello = { .type = MSG_HELLO,
@@ -42,7 +42,7 @@ static void on_opened(void *arg, struct link *l)
 }
 
 /* What a ghost would report if it were believed. */
-static void lie(struct visitor *v, struct link *l)
+static void lie(struct visitor *v, struct sim_link *l)
 {
     struct msg m = { .type = MSG_FAILED,
                      .sequence = 1,
@@ -54,7 +54,7 @@ static void lie(struct visitor *v, struct link *l)
     link_send(l, LINK_CLIENT, &m);
 }
 
-static void on_message(void *arg, struct link *l, const struct msg *m)
+static void on_message(void *arg, struct sim_link *l, const struct msg *m)
 {
     struct visitor *v = arg;
 
@@ -80,7 +80,7 @@ static void on_message(void *arg, struct link *l, const struct msg *m)
     }
 }
 
-static void on_closed(void *arg, struct link *l, const char *why)
+static void on_closed(void *arg, struct sim_link *l, const char *why)
 {
     struct visitor *v = arg;
 
@@ -89,7 +89,7 @@ static void on_closed(void *arg, struct link *l, const char *why)
     v->link = NULL;
 }
 
-static uint32_t body_max(void *arg, struct link *l)
+static uint32_t body_max(void *arg, struct sim_link *l)
 {
     (void)arg;
     (void)l;
@@ -102,7 +102,8 @@ static bool is_asleep(void *arg)
     return false;
 }
 
-static void visit(struct sim *s, const struct agent *ghost, const struct msg *question)
+static void visit(struct sim *s, const struct sim_agent *ghost,
+                  const struct msg *question)
 {
     static const struct link_calls calls = { .opened = on_opened,
                                              .message = on_message,
@@ -126,7 +127,8 @@ void visitor_ask(struct sim *s, const struct msg *question)
     visit(s, NULL, question);
 }
 
-void visitor_haunt(struct sim *s, const struct agent *a, const struct id128 *instance)
+void visitor_haunt(struct sim *s, const struct sim_agent *a,
+                   const struct id128 *instance)
 {
     struct msg m = { .type = MSG_RESUME, .instance = *instance, .epoch = a->epoch };
     const struct job_plan *job = &s->plan.job[a->machine->plan->job];

@@ -4,7 +4,7 @@
 
 #include "rendezvous/protocol/message.h"
 
-struct agent;
+struct sim_agent;
 struct sim;
 
 /*
@@ -13,6 +13,7 @@ struct sim;
  */
 void visitor_ask(struct sim *s, const struct msg *question);
 /* Comes back as `a` and wants to go on; `instance`: believes to be in that launch. */
-void visitor_haunt(struct sim *s, const struct agent *a, const struct id128 *instance);
+void visitor_haunt(struct sim *s, const struct sim_agent *a,
+                   const struct id128 *instance);
 
 #endif

@@ -6,30 +6,30 @@
 
 #include "rendezvous/base/xalloc.h"
 
-struct event {
+struct world_event {
     uint64_t at_us, number;
     world_fn *fn;
     void *obj;
     uint64_t token;
 };
 
-struct world {
+struct sim_world {
     uint64_t now_us, rng, numbers, events;
-    struct event *heap; /* the earliest is heap[0]; children of i: 2i+1, 2i+2 */
+    struct world_event *heap; /* the earliest is heap[0]; children of i: 2i+1, 2i+2 */
     size_t count, room;
     void **memory;
     size_t memory_count, memory_room;
 };
 
-struct world *world_create(uint64_t seed)
+struct sim_world *world_create(uint64_t seed)
 {
-    struct world *w = xcalloc(1, sizeof(*w));
+    struct sim_world *w = xcalloc(1, sizeof(*w));
 
     w->rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
     return w;
 }
 
-void world_destroy(struct world *w)
+void world_destroy(struct sim_world *w)
 {
     for (size_t i = 0; i < w->memory_count; i++)
         free(w->memory[i]);
@@ -38,7 +38,7 @@ void world_destroy(struct world *w)
     free(w);
 }
 
-void *world_alloc(struct world *w, size_t size)
+void *world_alloc(struct sim_world *w, size_t size)
 {
     if (w->memory_count == w->memory_room) {
         w->memory_room = w->memory_room ? 2 * w->memory_room : 64;
@@ -47,25 +47,25 @@ void *world_alloc(struct world *w, size_t size)
     return w->memory[w->memory_count++] = xcalloc(1, size);
 }
 
-uint64_t world_now(const struct world *w)
+uint64_t world_now(const struct sim_world *w)
 {
     return w->now_us;
 }
 
-uint64_t world_events(const struct world *w)
+uint64_t world_events(const struct sim_world *w)
 {
     return w->events;
 }
 
-static bool is_before(const struct event *a, const struct event *b)
+static bool is_before(const struct world_event *a, const struct world_event *b)
 {
     return a->at_us != b->at_us ? a->at_us < b->at_us : a->number < b->number;
 }
 
-void world_after(struct world *w, uint64_t delay_us, world_fn *fn, void *obj,
+void world_after(struct sim_world *w, uint64_t delay_us, world_fn *fn, void *obj,
                  uint64_t token)
 {
-    struct event ev = { w->now_us + delay_us, w->numbers++, fn, obj, token };
+    struct world_event ev = { w->now_us + delay_us, w->numbers++, fn, obj, token };
     size_t i = w->count++;
 
     if (w->count > w->room) {
@@ -77,9 +77,9 @@ void world_after(struct world *w, uint64_t delay_us, world_fn *fn, void *obj,
     w->heap[i] = ev;
 }
 
-static struct event pop(struct world *w)
+static struct world_event pop(struct sim_world *w)
 {
-    struct event top = w->heap[0], last = w->heap[--w->count];
+    struct world_event top = w->heap[0], last = w->heap[--w->count];
     size_t i = 0, child;
 
     while ((child = 2 * i + 1) < w->count) {
@@ -94,9 +94,9 @@ static struct event pop(struct world *w)
     return top;
 }
 
-bool world_step(struct world *w, uint64_t until_us)
+bool world_step(struct sim_world *w, uint64_t until_us)
 {
-    struct event ev;
+    struct world_event ev;
 
     if (w->count == 0 || w->heap[0].at_us > until_us) {
         w->now_us = until_us;
@@ -110,7 +110,7 @@ bool world_step(struct world *w, uint64_t until_us)
 }
 
 /* splitmix64 */
-uint64_t world_random(struct world *w)
+uint64_t world_random(struct sim_world *w)
 {
     uint64_t z = w->rng += 0x9e3779b97f4a7c15u;
 
@@ -119,22 +119,22 @@ uint64_t world_random(struct world *w)
     return z ^ (z >> 31);
 }
 
-uint64_t world_below(struct world *w, uint64_t n)
+uint64_t world_below(struct sim_world *w, uint64_t n)
 {
     return n ? world_random(w) % n : 0;
 }
 
-uint64_t world_between(struct world *w, uint64_t low, uint64_t high)
+uint64_t world_between(struct sim_world *w, uint64_t low, uint64_t high)
 {
     return low + world_below(w, high - low + 1);
 }
 
-bool world_chance(struct world *w, unsigned per_mille)
+bool world_chance(struct sim_world *w, unsigned per_mille)
 {
     return world_below(w, 1000) < per_mille;
 }
 
-struct id128 world_id(struct world *w)
+struct id128 world_id(struct sim_world *w)
 {
     uint64_t bits[2] = { world_random(w), world_random(w) };
     struct id128 id;
@@ -143,7 +143,7 @@ struct id128 world_id(struct world *w)
     return id;
 }
 
-void machine_clock_init(struct machine_clock *c, struct world *w)
+void machine_clock_init(struct machine_clock *c, struct sim_world *w)
 {
     c->start_us = w->now_us;
     c->start_ms = world_between(w, 1000, 1000000000);
@@ -151,18 +151,18 @@ void machine_clock_init(struct machine_clock *c, struct world *w)
     c->wall_ms = world_between(w, 1000000000000, 2000000000000);
 }
 
-uint64_t machine_clock_ms(const struct machine_clock *c, const struct world *w)
+uint64_t machine_clock_ms(const struct machine_clock *c, const struct sim_world *w)
 {
     return c->start_ms + (w->now_us - c->start_us) * c->ppm / 1000000000;
 }
 
-uint64_t machine_clock_wall_ms(const struct machine_clock *c, const struct world *w)
+uint64_t machine_clock_wall_ms(const struct machine_clock *c, const struct sim_world *w)
 {
     return c->wall_ms + machine_clock_ms(c, w);
 }
 
-uint64_t machine_clock_until_us(const struct machine_clock *c, const struct world *w,
-                                uint64_t ms)
+uint64_t machine_clock_until_us(const struct machine_clock *c,
+                                const struct sim_world *w, uint64_t ms)
 {
     uint64_t now_ms = machine_clock_ms(c, w), at_us;
 

@@ -10,7 +10,7 @@
 #include "worker-lib/numeric/reduce.h"
 
 /* One call: what all ranks know of it, and this rank's buffers. */
-struct call {
+struct collective_call {
     struct op op;
     unsigned round;
     bool in_place;
@@ -101,8 +101,8 @@ static void store_bits(void *to, crun_dtype type, uint64_t bits)
 }
 
 /* What rank has as its input, from the same numbers in every rank. */
-static void fill_input(const struct collectives *c, const struct call *k, unsigned rank,
-                       uint8_t *to, size_t count)
+static void fill_input(const struct collectives *c, const struct collective_call *k,
+                       unsigned rank, uint8_t *to, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t x = mix(c->seed ^ mix(k->round * 64 + rank) ^ (i << 20));
@@ -136,12 +136,12 @@ static size_t draw_count(const struct collectives *c, uint64_t x, size_t item)
     }
 }
 
-static void draw_call(const struct collectives *c, struct call *k, unsigned round,
-                      unsigned size)
+static void draw_call(const struct collectives *c, struct collective_call *k,
+                      unsigned round, unsigned size)
 {
     uint64_t x = mix(c->seed + round);
 
-    *k = (struct call){ .round = round };
+    *k = (struct collective_call){ .round = round };
     k->op.kind = (enum op_kind)(x % (c->no_pairs ? OP_SEND : OP_RECEIVE));
     k->op.type = (crun_dtype)((x >> 8) % CRUN_DTYPE_COUNT);
     k->op.op = (crun_op)((x >> 16) % CRUN_OP_COUNT);
@@ -175,7 +175,7 @@ static void put_memory(struct team_member *m, void *memory)
 
 /* Buffers, in place where the call allows it. */
 static void prepare_call(struct team_member *m, const struct collectives *c,
-                         struct call *k)
+                         struct collective_call *k)
 {
     size_t part = k->count * k->item * m->team.rank;
     bool library = c->library_memory;
@@ -198,7 +198,7 @@ static void prepare_call(struct team_member *m, const struct collectives *c,
     k->expected = xmalloc(k->out_count * k->item + 1);
 }
 
-static void release_call(struct team_member *m, struct call *k)
+static void release_call(struct team_member *m, struct collective_call *k)
 {
     bool in_in_out = k->op.kind == OP_ALL_GATHER && k->in_place;
     bool out_in_in = k->op.kind == OP_BROADCAST ||
@@ -213,7 +213,7 @@ static void release_call(struct team_member *m, struct call *k)
 }
 
 static void expect_results(const struct team_member *m, const struct collectives *c,
-                           struct call *k)
+                           struct collective_call *k)
 {
     unsigned size = m->team.size, rank = m->team.rank;
     const void **inputs = xcalloc(size, sizeof(*inputs));
@@ -253,7 +253,7 @@ static void expect_results(const struct team_member *m, const struct collectives
 }
 
 static void check_collective(struct team_member *m, const struct collectives *c,
-                             struct call *k)
+                             struct collective_call *k)
 {
     crun_status status;
 
@@ -275,7 +275,7 @@ static void check_collective(struct team_member *m, const struct collectives *c,
 /* Everybody to the next one round the ring, rank 0 beginning: nobody waits for ever,
  * however little a connection holds. */
 static void check_pairs(struct team_member *m, const struct collectives *c,
-                        struct call *k)
+                        struct collective_call *k)
 {
     unsigned rank = m->team.rank, size = m->team.size;
     size_t bytes = k->count * k->item;
@@ -308,7 +308,7 @@ static void check_pairs(struct team_member *m, const struct collectives *c,
 void collectives_check(struct team_member *m, const struct collectives *c)
 {
     for (unsigned round = 0; round < c->rounds; round++) {
-        struct call k;
+        struct collective_call k;
 
         draw_call(c, &k, round, m->team.size);
         if (k.op.kind == OP_SEND)

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <string.h>
 
-struct world w;
+struct membership_world w;
 
 static void on_act(void *arg, const struct membership *r,
                    const struct membership_action *a)

@@ -11,7 +11,7 @@
 #define CAPACITY 16
 #define ACTIONS_MAX 512
 
-extern struct world {
+extern struct membership_world {
     struct membership r;
     struct membership_node node[CAPACITY];
     uint32_t slot_node[CAPACITY], bucket[CAPACITY];

@@ -13,7 +13,7 @@
 enum kind { ALL_REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BARRIER };
 enum { KIND_COUNT = BARRIER + 1 };
 
-struct call {
+struct random_call {
     unsigned number, size, rank;
     enum kind kind;
     crun_dtype type;
@@ -39,7 +39,7 @@ static uint64_t draw_call(uint64_t *state)
 /* -- elements --------------------------------------------------------------- */
 
 /* Small numbers, of which sums and products are exact in every type. */
-static int value(const struct call *c, unsigned rank, size_t i)
+static int value(const struct random_call *c, unsigned rank, size_t i)
 {
     uint64_t state = c->number * 1000003u + rank * 7919u + i;
     int v = (int)(draw_call(&state) % 5);
@@ -78,7 +78,7 @@ static uint16_t half_of(crun_dtype type, int v)
              : 0;
 }
 
-static void put_memory(const struct call *c, char *at, size_t i, int v)
+static void put_memory(const struct random_call *c, char *at, size_t i, int v)
 {
     switch (c->type) {
     case CRUN_F32:
@@ -101,7 +101,7 @@ static void put_memory(const struct call *c, char *at, size_t i, int v)
     }
 }
 
-static double get_memory(const struct call *c, const char *at, size_t i)
+static double get_memory(const struct random_call *c, const char *at, size_t i)
 {
     switch (c->type) {
     case CRUN_F32:
@@ -121,7 +121,7 @@ static double get_memory(const struct call *c, const char *at, size_t i)
 
 /* -- the reference ---------------------------------------------------------- */
 
-static double reduced(const struct call *c, size_t i)
+static double reduced(const struct random_call *c, size_t i)
 {
     int sum = value(c, 0, i);
 
@@ -146,7 +146,7 @@ static double reduced(const struct call *c, size_t i)
     return sum / (int)c->size;
 }
 
-static double expected(const struct call *c, size_t i)
+static double expected(const struct random_call *c, size_t i)
 {
     switch (c->kind) {
     case ALL_REDUCE:
@@ -166,7 +166,7 @@ static double expected(const struct call *c, size_t i)
 }
 
 /* A mean of halves is rounded, once. */
-static bool is_right(const struct call *c, double seen, double right)
+static bool is_right(const struct random_call *c, double seen, double right)
 {
     double error = seen < right ? right - seen : seen - right;
     double size = right < 0 ? -right : right;
@@ -175,7 +175,7 @@ static bool is_right(const struct call *c, double seen, double right)
     return half && c->op == CRUN_MEAN ? error <= size / 256 : error == 0;
 }
 
-static void check_output(const struct call *c)
+static void check_output(const struct random_call *c)
 {
     for (size_t i = 0; i < c->outs; i++)
         if (!is_right(c, get_memory(c, c->out, i), expected(c, i)))
@@ -189,7 +189,7 @@ static void check_output(const struct call *c)
 
 /* -- calls ------------------------------------------------------------------ */
 
-static void decide(struct call *c, uint64_t *state, size_t count_max)
+static void decide(struct random_call *c, uint64_t *state, size_t count_max)
 {
     bool large = draw_call(state) % 4 == 0;
 
@@ -214,7 +214,7 @@ static bool has_blocks_out(enum kind k)
     return k == ALL_GATHER || k == ALL_TO_ALL;
 }
 
-static void allocate_buffers(crun_world *world, struct call *c)
+static void allocate_buffers(crun_world *world, struct random_call *c)
 {
     size_t element = crun_dtype_size(c->type), bytes;
     void *memory = NULL;
@@ -240,7 +240,7 @@ static void allocate_buffers(crun_world *world, struct call *c)
         c->in = c->out + c->rank * c->count * element;
 }
 
-static void fill(const struct call *c)
+static void fill(const struct random_call *c)
 {
     if (c->kind == BROADCAST && c->root != (int)c->rank)
         return;
@@ -248,7 +248,7 @@ static void fill(const struct call *c)
         put_memory(c, c->in, i, value(c, c->rank, i));
 }
 
-static crun_status start_call(crun_world *w, struct call *c)
+static crun_status start_call(crun_world *w, struct random_call *c)
 {
     crun_work **k = c->later ? &c->work : NULL;
 
@@ -270,7 +270,7 @@ static crun_status start_call(crun_world *w, struct call *c)
     return CRUN_BAD_ARGUMENT;
 }
 
-static void finish_call(crun_world *world, struct call *c)
+static void finish_call(crun_world *world, struct random_call *c)
 {
     if (c->work)
         ranks_ok(crun_wait(c->work));
@@ -283,16 +283,16 @@ static void finish_call(crun_world *world, struct call *c)
 
 void random_calls(crun_world *world, unsigned seed, unsigned calls, size_t count_max)
 {
-    struct call call[PENDING_MAX];
+    struct random_call call[PENDING_MAX];
     unsigned pending = 0;
     uint64_t state = seed;
 
     for (unsigned n = 0; n < calls; n++) {
-        struct call *c = &call[pending++];
+        struct random_call *c = &call[pending++];
 
-        *c = (struct call){ .number = n,
-                            .size = (unsigned)crun_size(world),
-                            .rank = (unsigned)crun_rank(world) };
+        *c = (struct random_call){ .number = n,
+                                   .size = (unsigned)crun_size(world),
+                                   .rank = (unsigned)crun_rank(world) };
         decide(c, &state, count_max);
         allocate_buffers(world, c);
         fill(c);

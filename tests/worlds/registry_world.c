@@ -8,14 +8,14 @@
 
 struct registry *g;
 struct memdisk *disk;
-struct link link_of[CONNS];
+struct registry_link link_of[CONNS];
 uint64_t now = 1000, sequence;
 
 static uint8_t next_id;
 
 static void on_send(void *arg, void *conn, const struct msg *m)
 {
-    struct link *l = conn;
+    struct registry_link *l = conn;
 
     (void)arg;
     ck_assert_uint_lt(l->count, KEPT);
@@ -27,7 +27,7 @@ static void on_send(void *arg, void *conn, const struct msg *m)
 static void on_hang_up(void *arg, void *conn)
 {
     (void)arg;
-    ((struct link *)conn)->hung_up = true;
+    ((struct registry_link *)conn)->hung_up = true;
 }
 
 static struct id128 on_random_id(void *arg)

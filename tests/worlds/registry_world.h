@@ -12,7 +12,7 @@
 #define CONNS 8
 #define KEPT 64
 
-extern struct link {
+extern struct registry_link {
     struct registry_peer *peer;
     struct msg got[KEPT];
     unsigned count;

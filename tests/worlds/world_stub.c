@@ -161,7 +161,7 @@ static crun_status launch_together(crun_world *w, struct stub_launch l, void *ou
     return CRUN_OK;
 }
 
-struct reduction {
+struct stub_reduction {
     size_t begin, count;
     crun_dtype type;
     crun_op op;
@@ -169,7 +169,7 @@ struct reduction {
 
 static void make_reduced(crun_world *w, void *out, void *arg)
 {
-    const struct reduction *r = arg;
+    const struct stub_reduction *r = arg;
 
     for (size_t i = 0; i < r->count; i++)
         fold_element(w, out, i, r->begin + i, r->type, r->op);
@@ -178,7 +178,7 @@ static void make_reduced(crun_world *w, void *out, void *arg)
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
 {
-    struct reduction r = { 0, count, type, op };
+    struct stub_reduction r = { 0, count, type, op };
 
     return launch_together(w, (struct stub_launch){ "all_reduce", in, count, false },
                            out, count * crun_dtype_size(type), make_reduced, &r, work);
@@ -187,7 +187,7 @@ crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t cou
 crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t count,
                                 crun_dtype type, crun_op op, crun_work **work)
 {
-    struct reduction r = { count * (size_t)w->rank, count, type, op };
+    struct stub_reduction r = { count * (size_t)w->rank, count, type, op };
 
     return launch_together(w,
                            (struct stub_launch){ "reduce_scatter", in, count, false },
@@ -222,14 +222,14 @@ crun_status world_call(crun_world *w, struct op op, crun_work **work)
     return crun_all_gather(w, op.in, op.out, op.count, op.type, work);
 }
 
-struct root {
+struct stub_root {
     int rank;
     size_t bytes;
 };
 
 static void make_broadcast(crun_world *w, void *out, void *arg)
 {
-    const struct root *root = arg;
+    const struct stub_root *root = arg;
 
     memcpy(out, w->ranks->in[root->rank], root->bytes);
 }
@@ -237,7 +237,7 @@ static void make_broadcast(crun_world *w, void *out, void *arg)
 crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype type,
                            int rank, crun_work **work)
 {
-    struct root root = { rank, count * crun_dtype_size(type) };
+    struct stub_root root = { rank, count * crun_dtype_size(type) };
 
     return launch_together(w, (struct stub_launch){ "broadcast", buffer, count, false },
                            buffer, root.bytes, make_broadcast, &root, work);

@@ -32,14 +32,14 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* A file in the directory: copy is the descriptor that the daemon has. */
-struct file {
+struct lossy_file {
     int copy;
     int real;
     off_t changed_from, changed_to; /* what is not synced; nothing if from >= to */
     bool cut;                       /* the real file may be longer than the copy */
 };
 
-static struct file files[FILES_MAX];
+static struct lossy_file files[FILES_MAX];
 static struct stat directory;
 static bool active, lies;
 static uint64_t seed;
@@ -112,7 +112,7 @@ static bool is_ours(int dir_fd, const char *name)
            strcmp(name, ".") != 0 && is_directory(dir_fd);
 }
 
-static struct file *file_of(int fd)
+static struct lossy_file *file_of(int fd)
 {
     begin();
     for (int i = 0; active && fd >= 0 && i < FILES_MAX; i++)
@@ -147,7 +147,7 @@ static int rename_now(void)
     return real_renameat(renaming.from_fd, renaming.from, renaming.to_fd, renaming.to);
 }
 
-static void note_change(struct file *f, off_t from, off_t to)
+static void note_change(struct lossy_file *f, off_t from, off_t to)
 {
     bool none = f->changed_from >= f->changed_to;
 
@@ -157,7 +157,7 @@ static void note_change(struct file *f, off_t from, off_t to)
 
 static int file_open(int dir_fd, const char *name, int flags, mode_t mode)
 {
-    struct file *f = files;
+    struct lossy_file *f = files;
     struct stat st;
     int real, saved;
 
@@ -189,7 +189,7 @@ fail:
     return -1;
 }
 
-static int file_sync(struct file *f)
+static int file_sync(struct lossy_file *f)
 {
     struct stat st;
 
@@ -207,7 +207,7 @@ static int file_sync(struct file *f)
 }
 
 /* Some sectors of a write, in any order, some of them torn. */
-static void leak_sectors(struct file *f, const char *data, size_t size, off_t at)
+static void leak_sectors(struct lossy_file *f, const char *data, size_t size, off_t at)
 {
     if (random_below(3) == 0)
         return;
@@ -282,7 +282,7 @@ EXPORT int openat64(int dir_fd, const char *name, int flags, ...)
 
 EXPORT int close(int fd)
 {
-    struct file *f = file_of(fd);
+    struct lossy_file *f = file_of(fd);
 
     if (f) {
         real_close(f->real);
@@ -293,7 +293,7 @@ EXPORT int close(int fd)
 
 EXPORT ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
 {
-    struct file *f = file_of(fd);
+    struct lossy_file *f = file_of(fd);
     ssize_t n = real_pwrite(fd, data, size, at);
 
     if (f && n > 0) {
@@ -305,7 +305,7 @@ EXPORT ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
 
 EXPORT int ftruncate(int fd, off_t size)
 {
-    struct file *f = file_of(fd);
+    struct lossy_file *f = file_of(fd);
     int r = real_ftruncate(fd, size);
 
     if (f && r == 0)
@@ -319,7 +319,7 @@ EXPORT int ftruncate64(int fd, off_t size) __attribute__((alias("ftruncate")));
 
 EXPORT int fsync(int fd)
 {
-    struct file *f = file_of(fd);
+    struct lossy_file *f = file_of(fd);
 
     if (f)
         return file_sync(f);
@@ -330,7 +330,7 @@ EXPORT int fsync(int fd)
 
 EXPORT int fdatasync(int fd)
 {
-    struct file *f = file_of(fd);
+    struct lossy_file *f = file_of(fd);
 
     return f ? file_sync(f) : real_fdatasync(fd);
 }

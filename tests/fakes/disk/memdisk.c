@@ -461,7 +461,7 @@ const uint8_t *memdisk_get(const struct memdisk *m, const char *name, size_t *si
 {
     for (int i = 0; i < FILES_MAX; i++) {
         if (strcmp(m->seen.name[i].text, name) == 0) {
-            const struct bytes *b = &m->file[m->seen.name[i].file]->seen;
+            const struct memfile_bytes *b = &m->file[m->seen.name[i].file]->seen;
 
             *size = b->size;
             return b->data ? b->data : (const uint8_t *)"";

@@ -31,7 +31,7 @@ unsigned memfile_random(uint64_t *rng, unsigned bound)
     return (unsigned)(next_random(rng) % bound);
 }
 
-static void bytes_resize(struct bytes *b, size_t size)
+static void bytes_resize(struct memfile_bytes *b, size_t size)
 {
     if (size > b->room) {
         b->room = size > 2 * b->room ? size : 2 * b->room;
@@ -42,7 +42,8 @@ static void bytes_resize(struct bytes *b, size_t size)
     b->size = size;
 }
 
-static void bytes_put(struct bytes *b, const uint8_t *data, size_t size, uint64_t at)
+static void bytes_put(struct memfile_bytes *b, const uint8_t *data, size_t size,
+                      uint64_t at)
 {
     if (size == 0)
         return;
@@ -75,7 +76,7 @@ static void changes_drop(struct memfile *f)
     f->last = &f->first;
 }
 
-static void change_apply(struct bytes *b, const struct change *c)
+static void change_apply(struct memfile_bytes *b, const struct change *c)
 {
     if (c->data)
         bytes_put(b, c->data, c->size, c->at);
@@ -131,8 +132,8 @@ void memfile_forget_lost(struct memfile *f)
 enum mood { KEEP_ALL, KEEP_NONE, KEEP_SOME, MOOD_COUNT };
 
 /* One sector of a write: kept, torn, dropped, or dropped with its size kept. */
-static void sector_crash(struct bytes *b, const uint8_t *data, size_t size, uint64_t at,
-                         uint64_t *rng)
+static void sector_crash(struct memfile_bytes *b, const uint8_t *data, size_t size,
+                         uint64_t at, uint64_t *rng)
 {
     switch (memfile_random(rng, 8)) {
     case 0:
@@ -152,7 +153,7 @@ static void sector_crash(struct bytes *b, const uint8_t *data, size_t size, uint
     }
 }
 
-static void change_crash(struct bytes *b, const struct change *c, uint64_t *rng)
+static void change_crash(struct memfile_bytes *b, const struct change *c, uint64_t *rng)
 {
     if (!c->data) {
         if (memfile_random(rng, 2))

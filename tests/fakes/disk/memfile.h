@@ -13,7 +13,7 @@
  */
 #define MEMFILE_BLOCK 4096
 
-struct bytes {
+struct memfile_bytes {
     uint8_t *data;
     size_t size;
     size_t room;
@@ -22,8 +22,8 @@ struct bytes {
 struct change;
 
 struct memfile {
-    struct bytes seen;
-    struct bytes lasting;
+    struct memfile_bytes seen;
+    struct memfile_bytes lasting;
     struct change *first, **last;
     size_t blocks_end; /* what is allocated, from 0 on */
 };

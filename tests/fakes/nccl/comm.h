@@ -44,7 +44,7 @@ enum kernel_kind {
     KERNEL_MESSAGES
 };
 
-struct message {
+struct nccl_message {
     bool send;
     const char *in;
     char *out;
@@ -61,7 +61,7 @@ struct kernel {
     char *out;
     size_t count;
     int type, op, root;
-    struct message message[MESSAGES_MAX];
+    struct nccl_message message[MESSAGES_MAX];
     unsigned messages;
 };
 

@@ -103,7 +103,7 @@ static void run_collective(struct kernel *k)
 
 /* -- messages --------------------------------------------------------------- */
 
-static bool move_message(struct nccl_comm *c, struct message *m)
+static bool move_message(struct nccl_comm *c, struct nccl_message *m)
 {
     int from = m->send ? c->rank : m->peer, to = m->send ? m->peer : c->rank;
     struct pair *pair = &c->area->pair[from][to];

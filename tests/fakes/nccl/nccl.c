@@ -308,7 +308,7 @@ API int ncclAllGather(const void *in, void *out, size_t count, int type,
 }
 
 /* Alone, or with others at the group's end. */
-static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
+static int add_message(struct nccl_comm *c, struct nccl_message m, enum fault fault,
                        struct gpu_stream *stream)
 {
     int state = ensure_ready(c);
@@ -333,7 +333,7 @@ static int add_message(struct nccl_comm *c, struct message m, enum fault fault,
 API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_comm *c,
                  struct gpu_stream *stream)
 {
-    struct message m = { true, in, NULL, count * kernel_item(type), 0, peer };
+    struct nccl_message m = { true, in, NULL, count * kernel_item(type), 0, peer };
 
     BEGIN_CALL("ncclSend", c->rank);
     return add_message(c, m, fault, stream);
@@ -342,7 +342,7 @@ API int ncclSend(const void *in, size_t count, int type, int peer, struct nccl_c
 API int ncclRecv(void *out, size_t count, int type, int peer, struct nccl_comm *c,
                  struct gpu_stream *stream)
 {
-    struct message m = { false, NULL, out, count * kernel_item(type), 0, peer };
+    struct nccl_message m = { false, NULL, out, count * kernel_item(type), 0, peer };
 
     BEGIN_CALL("ncclRecv", c->rank);
     return add_message(c, m, fault, stream);

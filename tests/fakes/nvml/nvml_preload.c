@@ -293,7 +293,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *nu
 
 /* -- what happens ----------------------------------------------------------- */
 
-struct event {
+struct xid_event {
     struct device *device;
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance;
@@ -312,7 +312,7 @@ int nvmlDeviceRegisterEvents(struct device *d, unsigned long long types, void *s
 }
 
 /* An XID that was not there the last time. */
-static int find_event(struct event *event)
+static int find_event(struct xid_event *event)
 {
     for (unsigned i = 0; i < gpus; i++) {
         struct device *d = &all[gpu[i]];
@@ -321,13 +321,13 @@ static int find_event(struct event *event)
         if (xid < 0 || (unsigned long)xid == d->xid)
             continue;
         d->xid = (unsigned long)xid;
-        *event = (struct event){ .device = d, .type = 8, .data = d->xid };
+        *event = (struct xid_event){ .device = d, .type = 8, .data = d->xid };
         return OK;
     }
     return TIMEOUT;
 }
 
-int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms)
+int nvmlEventSetWait_v2(void *set, struct xid_event *event, unsigned timeout_ms)
 {
     (void)set;
     for (unsigned waited = 0; waited < timeout_ms; waited += 10) {

@@ -20,7 +20,7 @@
  * Clients against a real server on a port of its own choosing, all on one loop. What an
  * agent is told is written down as text, "JOINED; START 1;".
  */
-struct agent {
+struct client_owner {
     struct client *client;
     char told[1024];
     char why[ERROR_TEXT_MAX_BYTES + 1];
@@ -31,7 +31,7 @@ struct agent {
 static struct loop *loop;
 static struct server *server;
 static uint16_t port;
-static struct agent agent, other;
+static struct client_owner agent, other;
 static char state_dir[64];
 
 static const char *name_of(enum msg_type type)
@@ -52,7 +52,7 @@ static const char *name_of(enum msg_type type)
     }
 }
 
-static void send_to_client(struct agent *a, const char *what)
+static void send_to_client(struct client_owner *a, const char *what)
 {
     size_t used = strlen(a->told);
 
@@ -62,7 +62,7 @@ static void send_to_client(struct agent *a, const char *what)
 
 static void on_order(void *arg, const struct msg *m)
 {
-    struct agent *a = arg;
+    struct client_owner *a = arg;
 
     a->order = *m;
     send_to_client(a, name_of(m->type));
@@ -74,7 +74,7 @@ static void on_order(void *arg, const struct msg *m)
 
 static void on_outage(void *arg, bool out, const char *why)
 {
-    struct agent *a = arg;
+    struct client_owner *a = arg;
 
     snprintf(a->why, sizeof(a->why), "%s", why);
     send_to_client(a, out ? "out" : "back");
@@ -82,7 +82,7 @@ static void on_outage(void *arg, bool out, const char *why)
 
 static void on_abandoned(void *arg, const char *why)
 {
-    struct agent *a = arg;
+    struct client_owner *a = arg;
 
     snprintf(a->why, sizeof(a->why), "%s", why);
     send_to_client(a, "abandoned");
@@ -149,7 +149,7 @@ static struct client_config config_for(const char *endpoints)
     return config;
 }
 
-static void start_client(struct agent *a, const struct client_config *config)
+static void start_client(struct client_owner *a, const struct client_config *config)
 {
     struct client_calls calls = {
         .order = on_order, .outage = on_outage, .abandoned = on_abandoned, .arg = a
@@ -271,7 +271,7 @@ START_TEST(a_job_of_one_node_runs_within_the_process)
 }
 END_TEST
 
-static void join_with_two(struct agent *a, const char *endpoint)
+static void join_with_two(struct client_owner *a, const char *endpoint)
 {
     struct client_config config = config_for(endpoint);
 

@@ -49,19 +49,19 @@ static void add_gpu(int node)
  * CPUs are numbered as PCs do: the first threads of all cores, node after node, then
  * the second ones.
  */
-struct machine {
+struct numa_machine {
     int sockets, nodes; /* nodes of each socket */
     int cores, threads; /* of each node, of each core */
     int complex;        /* cores that share a cache */
 };
 
-static int cores_of(const struct machine *m)
+static int cores_of(const struct numa_machine *m)
 {
     return m->sockets * m->nodes * m->cores;
 }
 
 /* "4-7,20-23" for the cores 4 to 7 of 16 */
-static const char *cpus_of(const struct machine *m, int first, int count)
+static const char *cpus_of(const struct numa_machine *m, int first, int count)
 {
     static char text[256];
     size_t used = 0;
@@ -85,7 +85,7 @@ static void put_cache(int cpu, int index, const char *level, const char *cpus)
              index);
 }
 
-static void put_cpu(const struct machine *m, int cpu)
+static void put_cpu(const struct numa_machine *m, int cpu)
 {
     int core = cpu % cores_of(m);
     char socket[16];
@@ -110,7 +110,7 @@ static void allow(const char *cpus, const char *memory)
     tree_put(text, "proc/self/status");
 }
 
-static void make(const struct machine *m)
+static void make(const struct numa_machine *m)
 {
     int nodes = m->sockets * m->nodes;
     char online[32];
@@ -126,9 +126,9 @@ static void make(const struct machine *m)
     allow("0-8191", "0-1023");
 }
 
-static const struct machine small = { 1, 1, 4, 1, 4 };
-static const struct machine two_by_two = { 2, 2, 4, 2, 4 }; /* 16 cores, 32 CPUs */
-static const struct machine amd = { 2, 1, 8, 2, 2 };        /* 4 complexes a node */
+static const struct numa_machine small = { 1, 1, 4, 1, 4 };
+static const struct numa_machine two_by_two = { 2, 2, 4, 2, 4 }; /* 16 cores, 32 CPUs */
+static const struct numa_machine amd = { 2, 1, 8, 2, 2 }; /* 4 complexes a node */
 
 /* -- asking ----------------------------------------------------------------- */
 
@@ -181,7 +181,7 @@ static void expect_refusal(enum config_numa binding, uint32_t local_rank,
 
 static const struct {
     const char *name;
-    const struct machine *machine;
+    const struct numa_machine *machine;
     const char *allowed;
     int gpu_node[GPUS_MAX + 1]; /* ended by -2 */
     enum config_numa binding;

@@ -15,7 +15,7 @@
 
 #define MINUS(byte) byte "\xff\xff\xff\xff\xff\xff\xff"
 #define BYTES(literal)                                                                 \
-    (struct bytes)                                                                     \
+    (struct wire_bytes)                                                                \
     {                                                                                  \
         literal, sizeof(literal) - 1                                                   \
     }
@@ -28,22 +28,22 @@
 #define WAIT_A "\x06" N("\x01") N("\x02") "/a"
 #define CANCEL "\x0c"
 
-struct bytes {
+struct wire_bytes {
     const char *data;
     size_t size;
 };
 
 /* A client says something, and after that each client has got something. */
-struct step {
+struct dialogue_step {
     int client;
-    struct bytes says;
-    struct bytes gets[CLIENTS];
+    struct wire_bytes says;
+    struct wire_bytes gets[CLIENTS];
     const char *refused; /* the client is cut off, with a reason that has this in it */
 };
 
 struct conversation {
     const char *name;
-    struct step step[STEPS_MAX];
+    struct dialogue_step step[STEPS_MAX];
 };
 
 /* All clients have validated, unless the name begins with "hello". */
@@ -243,7 +243,7 @@ static const struct conversation conversations[] = {
 };
 #define CONVERSATIONS ((int)(sizeof(conversations) / sizeof(conversations[0])))
 
-static void expect_answers(struct tcpstore_world *w, const struct step *step,
+static void expect_answers(struct tcpstore_world *w, const struct dialogue_step *step,
                            const char *name)
 {
     uint8_t got[256];
@@ -259,7 +259,7 @@ static void expect_answers(struct tcpstore_world *w, const struct step *step,
 }
 
 /* Pieces of `piece` bytes at most, the first one of `first`. */
-static void play_step(struct tcpstore_world *w, const struct step *step,
+static void play_step(struct tcpstore_world *w, const struct dialogue_step *step,
                       const char *name, size_t first, size_t piece)
 {
     const char *p = step->says.data;
@@ -324,7 +324,7 @@ START_TEST(requests_of_one_client_can_be_pipelined)
     struct tcpstore_world *w;
 
     for (int i = 0; i < STEPS_MAX && c->step[i].says.size > 0; i++) {
-        const struct step *step = &c->step[i];
+        const struct dialogue_step *step = &c->step[i];
 
         if (step->client != 0 || step->refused)
             return;

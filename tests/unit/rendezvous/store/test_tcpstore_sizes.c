@@ -11,12 +11,12 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tcpstore_world.h"
 
-struct request {
+struct sized_request {
     uint8_t *data;
     size_t size, cap;
 };
 
-static void put(struct request *r, const void *data, size_t size)
+static void put(struct sized_request *r, const void *data, size_t size)
 {
     if (size > r->cap - r->size) {
         r->cap = 2 * (r->size + size);
@@ -27,27 +27,27 @@ static void put(struct request *r, const void *data, size_t size)
     r->size += size;
 }
 
-static void put64(struct request *r, uint64_t n)
+static void put64(struct sized_request *r, uint64_t n)
 {
     put(r, &n, sizeof(n));
 }
 
-static void put_text(struct request *r, const void *data, size_t size)
+static void put_text(struct sized_request *r, const void *data, size_t size)
 {
     put64(r, size);
     put(r, data, size);
 }
 
-static struct request request(uint8_t op)
+static struct sized_request request(uint8_t op)
 {
-    struct request r = { NULL, 0, 0 };
+    struct sized_request r = { NULL, 0, 0 };
 
     put(&r, &op, 1);
     return r;
 }
 
-static void send_in_pieces(struct tcpstore_world *w, int client, struct request *r,
-                           size_t piece)
+static void send_in_pieces(struct tcpstore_world *w, int client,
+                           struct sized_request *r, size_t piece)
 {
     for (size_t at = 0; at < r->size; at += piece)
         ck_assert_msg(feed_client(w, client, r->data + at,
@@ -73,7 +73,7 @@ static uint8_t *make_large(size_t size)
 static void send_value(struct tcpstore_world *w, uint8_t op, const uint8_t *value,
                        size_t size)
 {
-    struct request r = request(op);
+    struct sized_request r = request(op);
 
     put_text(&r, "k", 1);
     put_text(&r, value, size);
@@ -133,7 +133,7 @@ START_TEST(a_large_value_can_be_compared_and_appended_to)
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     size_t size = large_sizes[_i], half = size / 2;
     uint8_t *value = make_large(size);
-    struct request r = request(TCPSTORE_COMPARE_SET);
+    struct sized_request r = request(TCPSTORE_COMPARE_SET);
 
     send_value(w, TCPSTORE_SET, value, size);
     put_text(&r, "k", 1);
@@ -153,8 +153,9 @@ START_TEST(the_most_keys_in_one_request_work_in_any_pieces)
 {
     static const size_t pieces[] = { 1440, 1 << 16, SIZE_MAX / 2 };
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
-    struct request set = request(TCPSTORE_MULTI_SET), wait = request(TCPSTORE_WAIT),
-                   get = request(TCPSTORE_MULTI_GET);
+    struct sized_request set = request(TCPSTORE_MULTI_SET),
+                         wait = request(TCPSTORE_WAIT),
+                         get = request(TCPSTORE_MULTI_GET);
     uint8_t *got = xmalloc(STORE_KEYS_PER_OP_MAX * 12 + 1);
 
     put64(&set, STORE_KEYS_PER_OP_MAX);
@@ -195,7 +196,7 @@ END_TEST
 START_TEST(held_memory_follows_what_has_come)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
-    struct request r = request(TCPSTORE_SET);
+    struct sized_request r = request(TCPSTORE_SET);
     uint64_t held;
 
     put_text(&r, "k", 1);
@@ -223,8 +224,9 @@ START_TEST(each_cap_cuts_the_client_off_with_its_reason)
         { "too many requests that have come in part", roomy },
         { "more than 3000 bytes of answers not taken", roomy },
     };
-    struct request set = request(TCPSTORE_MULTI_SET), wait = request(TCPSTORE_WAIT),
-                   get = request(TCPSTORE_MULTI_GET), *r;
+    struct sized_request set = request(TCPSTORE_MULTI_SET),
+                         wait = request(TCPSTORE_WAIT),
+                         get = request(TCPSTORE_MULTI_GET), *r;
     struct tcpstore_world *w;
     char text[1000] = { 0 };
 

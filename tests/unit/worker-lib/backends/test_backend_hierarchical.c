@@ -9,7 +9,7 @@
 #include "tests/worlds/collectives.h"
 
 /* Ranks by node: as crun deals them, as mpirun may, and with nodes that differ. */
-static const struct world {
+static const struct node_layout {
     unsigned size;
     unsigned node[8];
 } worlds[] = {

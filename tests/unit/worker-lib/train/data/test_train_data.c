@@ -19,14 +19,14 @@
 /* -- helpers ---------------------------------------------------------------- */
 
 /* A file of the format, of which a case spoils one thing. */
-struct file {
+struct test_data_file {
     uint32_t magic, count, rows, columns;
     unsigned items; /* that are really there */
     uint8_t label;  /* of the last */
 };
 
-static const struct file good_images = { 0x803, IMAGES, 28, 28, IMAGES, 0 };
-static const struct file good_labels = { 0x801, IMAGES, 0, 0, IMAGES, 4 };
+static const struct test_data_file good_images = { 0x803, IMAGES, 28, 28, IMAGES, 0 };
+static const struct test_data_file good_labels = { 0x801, IMAGES, 0, 0, IMAGES, 4 };
 
 static void put_number(FILE *out, uint32_t n)
 {
@@ -45,7 +45,7 @@ static FILE *create(const char *name)
     return out;
 }
 
-static void put_images(const char *name, const struct file *f)
+static void put_images(const char *name, const struct test_data_file *f)
 {
     FILE *out = create(name);
 
@@ -58,7 +58,7 @@ static void put_images(const char *name, const struct file *f)
     fclose(out);
 }
 
-static void put_labels(const char *name, const struct file *f)
+static void put_labels(const char *name, const struct test_data_file *f)
 {
     FILE *out = create(name);
 
@@ -103,7 +103,7 @@ START_TEST(files_are_read_plain_and_compressed)
 END_TEST
 
 static const struct {
-    struct file images, labels;
+    struct test_data_file images, labels;
     const char *expected; /* part of the message */
 } bad[] = {
     { { 0x801, IMAGES, 28, 28, IMAGES, 0 },

@@ -49,15 +49,15 @@ static const struct batch batch = {
 };
 
 /* A layer between two arrays of numbers, and a sum of its outputs as the loss. */
-struct bench {
+struct layer_bench {
     struct layer *layer;
     float *x, *y, *weight, *dy, *dx;
 };
 
-static struct bench set_up(struct layer *l)
+static struct layer_bench set_up(struct layer *l)
 {
     size_t in = l->in * BATCH, out = l->out * BATCH;
-    struct bench b = { l, room(in), room(out), room(out), room(out), room(in) };
+    struct layer_bench b = { l, room(in), room(out), room(out), room(out), room(in) };
 
     bind(l);
     fill(b.x, in, 1);
@@ -65,7 +65,7 @@ static struct bench set_up(struct layer *l)
     return b;
 }
 
-static void tear_down(struct bench *b)
+static void tear_down(struct layer_bench *b)
 {
     unbind(b->layer);
     free(b->x);
@@ -75,7 +75,7 @@ static void tear_down(struct bench *b)
     free(b->dx);
 }
 
-static double loss(struct bench *b)
+static double loss(struct layer_bench *b)
 {
     double sum = 0;
 
@@ -87,7 +87,7 @@ static double loss(struct bench *b)
     return sum;
 }
 
-static void back(struct bench *b, const struct batch *how)
+static void back(struct layer_bench *b, const struct batch *how)
 {
     size_t out = b->layer->out * BATCH;
 
@@ -99,8 +99,8 @@ static void back(struct bench *b, const struct batch *how)
 }
 
 /* Some of the numbers at `value`, moved a little, against `gradient`. */
-static void compare(struct bench *b, float *value, const float *gradient, size_t count,
-                    const char *what)
+static void compare(struct layer_bench *b, float *value, const float *gradient,
+                    size_t count, const char *what)
 {
     const float step = 1.f / 256;
 
@@ -149,7 +149,7 @@ static struct layer *(*const smooth[])(void) = { make_linear, make_conv, make_wi
 
 START_TEST(gradients_are_the_slopes_of_the_loss)
 {
-    struct bench b = set_up(smooth[_i]());
+    struct layer_bench b = set_up(smooth[_i]());
 
     back(&b, &batch);
     compare(&b, b.x, b.dx, b.layer->in * BATCH, "input");
@@ -185,7 +185,7 @@ static const struct {
 START_TEST(a_convolution_is_what_three_loops_say)
 {
     size_t side = convs[_i].side, in = convs[_i].in, out = convs[_i].out;
-    struct bench b = set_up(conv_create("c", side, in, out, true));
+    struct layer_bench b = set_up(conv_create("c", side, in, out, true));
 
     (void)loss(&b);
     for (size_t at = 0; at < b.layer->out; at++)
@@ -197,7 +197,7 @@ END_TEST
 
 START_TEST(the_first_convolution_needs_no_gradient_of_its_input)
 {
-    struct bench b = set_up(conv_create("c", 28, 1, 32, false));
+    struct layer_bench b = set_up(conv_create("c", 28, 1, 32, false));
 
     memcpy(b.dy, b.weight, b.layer->out * BATCH * sizeof(float));
     (void)loss(&b);
@@ -211,7 +211,7 @@ END_TEST
 
 START_TEST(accumulated_gradients_add_up)
 {
-    struct bench b = set_up(smooth[_i]());
+    struct layer_bench b = set_up(smooth[_i]());
     struct batch more = batch;
 
     more.accumulate = true;
@@ -233,7 +233,7 @@ END_TEST
 
 START_TEST(what_was_rectified_passes_no_gradient)
 {
-    struct bench b = set_up(linear_create("l", 20, 12, true));
+    struct layer_bench b = set_up(linear_create("l", 20, 12, true));
 
     back(&b, &batch);
     for (size_t i = 0; i < b.layer->out * BATCH; i++) {
@@ -246,7 +246,7 @@ END_TEST
 
 START_TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
 {
-    struct bench b = set_up(pool_create(4, 2));
+    struct layer_bench b = set_up(pool_create(4, 2));
 
     /* equal ones: the first gets it all */
     for (size_t i = 0; i < 2; i++)
