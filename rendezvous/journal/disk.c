@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The disk of the journal on the real file system: one directory, every name in it
- * reached relative to its descriptor and never through a symbolic link. A handle is
- * the descriptor itself. The lock is on an open file description, so that it goes with
- * the process, however that ends, and does not go when some other descriptor of the
- * file is closed.
+ * The disk of the journal on the real file system: one directory. Its names are opened
+ * relative to its descriptor and never through a symbolic link; a handle is a
+ * descriptor. The lock belongs to an open file description: it ends with the process,
+ * and is kept when another descriptor of the file is closed.
  */
 #include "rendezvous/journal/disk.h"
 
@@ -40,8 +39,8 @@ static int open_file(struct directory *dir, const char *name, bool create)
 }
 
 /*
- * The kernel may still hold pages that an earlier life failed to sync, as clean ones.
- * They are dropped, so that what is read is what the disk has.
+ * The kernel may hold pages as clean that an earlier process failed to sync. They are
+ * dropped, so that reads come from the disk.
  */
 static int directory_open(struct disk *d, const char *name, bool create)
 {
@@ -66,9 +65,8 @@ static int directory_close(struct disk *d, int file)
     return close(file);
 }
 
-/* The pid is for people: nobody relies on it, and a full disk must not keep the daemon
- * from starting, so that it may fail to be written. Its width is fixed: writing it over
- * an older one needs no room. */
+/* The pid is for users alone. Writing it may fail: a full disk must not keep the daemon
+ * from starting. Its width is fixed, so that overwriting an older one needs no room. */
 static void lock_write_pid(int fd)
 {
     char text[16];
@@ -160,7 +158,7 @@ static int directory_truncate(struct disk *d, int file, uint64_t size)
     return r;
 }
 
-/* Where the file system cannot reserve: zeros after the end, or the end as it was. */
+/* For a file system that cannot reserve: append zeros, or restore the size. */
 static int reserve_by_zeros(struct disk *d, int file, uint64_t end)
 {
     static const char zeros[65536];
@@ -198,7 +196,7 @@ static int directory_reserve(struct disk *d, int file, uint64_t at, uint64_t siz
     return r;
 }
 
-/* fdatasync writes a changed size and newly allocated blocks too: all but the times. */
+/* fdatasync also writes a changed size and new blocks: all but the times. */
 static int directory_sync(struct disk *d, int file)
 {
     int r;
@@ -255,9 +253,10 @@ static const struct disk_ops directory_ops = {
 };
 
 /*
- * The directory's own entry must last, or a power cut takes everything in it. Whoever
- * made it may have died before syncing the parent, so that it is done at every start; a
- * parent that may not be read is a matter only for who has just written into it.
+ * The entry of the directory itself must last, or a power cut loses all of it. The
+ * process that made it may have died before syncing the parent, so this is done at
+ * every start. That the parent cannot be read matters only if the directory was just
+ * made.
  */
 static int sync_parent(int fd, bool made, struct err *e, const char *path)
 {

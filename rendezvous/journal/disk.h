@@ -9,16 +9,16 @@
 #include "rendezvous/base/err.h"
 
 /*
- * The few things the journal asks of a file system, so that a simulated one can lose
- * what was not synced. Every call returns -1 with errno as the system call under it.
+ * What the journal needs of a file system; a simulated one loses what was not synced.
+ * Calls return -1 with errno, as the system calls do.
  */
 struct disk {
     const struct disk_ops *ops;
 };
 
 struct disk_ops {
-    /* Exclusive use of the directory until unlock or destroy. If another has it, e says
-     * who, as far as that can be known. */
+    /* Exclusive use of the directory until unlock or destroy. If another process has
+     * it, e names it if possible. */
     int (*lock)(struct disk *d, struct err *e);
     void (*unlock)(struct disk *d);
     /* Returns a handle >= 0. ENOENT if it is not there and not to be created. */
@@ -29,18 +29,17 @@ struct disk_ops {
     int64_t (*read)(struct disk *d, int file, void *data, size_t size, uint64_t at);
     int64_t (*write)(struct disk *d, int file, const void *data, size_t size,
                      uint64_t at);
-    /* Make sure that writes to [at, at + size) find room. What is in the file stays; a
-     * file system that has no other way grows it with zeros. */
+    /* Reserve room for writes to [at, at + size). The content stays; a file system
+     * without another way grows the file with zeros. */
     int (*reserve)(struct disk *d, int file, uint64_t at, uint64_t size);
     int (*truncate)(struct disk *d, int file, uint64_t size);
     /* Make the file's data and its size last. */
     int (*sync)(struct disk *d, int file);
-    /* Put `from`, which was synced, in the place of `to`; when it returns, that lasts.
-     */
+    /* Replace `to` by `from`, which was synced; lasts when it returns. */
     int (*replace)(struct disk *d, const char *from, const char *to);
     /* Need not last. */
     int (*remove)(struct disk *d, const char *name);
-    /* Make the names last as they are now seen. */
+    /* Make the names last. */
     int (*sync_names)(struct disk *d);
     void (*destroy)(struct disk *d);
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing a journal: the batch under construction, the tail of the file it goes to, the
- * room reserved after the tail, and the snapshot that makes the file short again.
+ * Writing a journal: the batch under construction, the tail of the file, the room
+ * reserved after it, and the snapshot that makes the file short again.
  *
- * A failed write or sync is final. The kernel may have dropped the pages that it could
- * not write and report no error at the next sync, so that only reading the file again,
- * in a new life, tells what is there.
+ * A failed write or sync is final. The kernel may drop pages that it could not write
+ * and report no error at the next sync: only a new process that reads the file knows
+ * its content.
  */
 #include "rendezvous/journal/journal.h"
 
@@ -38,11 +38,11 @@ struct journal {
     size_t used;
     size_t size;
     uint64_t reserved_end; /* of the room that was reserved */
-    uint64_t snapshot_at;  /* the tail's end past which a snapshot is worth its while */
-    uint64_t retry_at;     /* and before which none is tried, however tight it gets */
+    uint64_t snapshot_at;  /* a tail beyond this is worth a snapshot */
+    uint64_t retry_at;     /* no snapshot is tried before, however full the disk is */
     bool full;
     bool failed;
-    bool dumping; /* a snapshot takes the records; dump_errno says how it goes */
+    bool dumping; /* records go to a snapshot; dump_errno: its error */
     int dump_errno;
 };
 
@@ -110,8 +110,8 @@ static int batch_write(struct journal *j)
 }
 
 /*
- * Keep the reserve. Asking for twice of it spares the next commits the question; where
- * that cannot be had, the reserve itself decides.
+ * Keep the reserve. Twice its size is asked for, to ask less often; if that fails, the
+ * reserve itself decides.
  */
 static void reserve_ahead(struct journal *j)
 {
@@ -130,7 +130,7 @@ static void reserve_ahead(struct journal *j)
     j->full = true;
 }
 
-/* A file with nothing but its header, under the name of a file that is being made. */
+/* Create a file with a header alone, under the name of a new file. */
 static int tail_create(struct disk *d, struct tail *t)
 {
     uint8_t header[JOURNAL_FILE_HEADER_SIZE];
@@ -166,9 +166,8 @@ static int journal_make_empty(struct disk *d, struct tail *t, struct err *e)
 }
 
 /*
- * What is found may never have been synced by the life that wrote it, be it a batch or
- * the name of the whole file. It is synced before anybody can act on it, and then see
- * it go.
+ * The process that wrote the file may not have synced its last batch, or its name. Both
+ * are synced before anything acts on them.
  */
 static int read_existing(struct journal *j, journal_record_fn *fn, void *arg,
                          uint64_t *cut_bytes, struct err *e)
@@ -240,8 +239,7 @@ void journal_close(struct journal *j)
     free(j);
 }
 
-/* A snapshot's batches are cut by size: nothing of it counts until the last is there.
- */
+/* A snapshot has batches of limited size: none of them counts until all are there. */
 static void dump_flush(struct journal *j)
 {
     if (j->dump_errno == 0 && batch_write(j) < 0)
@@ -294,7 +292,7 @@ bool journal_is_full(struct journal *j)
     return j->full;
 }
 
-/* The disk is full and half of the reserve is gone: time to make room of the past. */
+/* The disk is full and half of the reserve is used: a snapshot must make room. */
 static bool journal_is_tight(const struct journal *j)
 {
     return j->full && j->reserved_end < j->tail.end + JOURNAL_RESERVE_BYTES / 2;
@@ -331,8 +329,8 @@ static int write_snapshot(struct journal *j, void (*dump)(void *arg, struct jour
 }
 
 /*
- * On a full disk the reserve is the only room that is left for a snapshot: give it
- * back. Returns how much that was, to be had again if it did not do.
+ * On a full disk only the reserve has room for a snapshot: release it. Returns its
+ * size, to take it again if that was not enough.
  */
 static uint64_t lend_reserve(struct journal *j)
 {
@@ -345,7 +343,7 @@ static uint64_t lend_reserve(struct journal *j)
     return lent;
 }
 
-/* The old file holds everything and was not touched. */
+/* Go on with the old file, which holds everything. */
 static int keep_old_file(struct journal *j, const struct tail *old, uint64_t lent,
                          struct err *e)
 {

@@ -10,12 +10,12 @@
 #include "rendezvous/journal/disk.h"
 
 /*
- * What a daemon must remember through its own death: records, in order, in one file.
- * Records are gathered into a batch; a commit writes and syncs the batch, and a batch
- * is there after a crash in whole or not at all. It knows nothing of what records mean.
+ * What a daemon must remember when it crashes: records, in order, in one file. Records
+ * are collected into a batch; a commit writes and syncs the batch, and after a crash a
+ * batch is there completely or not at all. The journal does not know what records mean.
  *
- * Blocks are reserved ahead of the tail, so that a full disk is known while there is
- * still room to go on. journal_format.h says what stands on the disk.
+ * Blocks are reserved after the tail, so that a full disk is noticed while there is
+ * room to go on. journal_format.h describes the file.
  */
 struct journal;
 
@@ -25,9 +25,9 @@ typedef int journal_record_fn(void *arg, unsigned type, const void *data, size_t
 
 /*
  * Lock the directory, read the journal (an empty one is made) and give every record of
- * every whole batch to fn. A torn last batch is cut off: *cut_bytes says how much was
- * thrown away. Damage before the last batch is an error that names the offset; fn may
- * have been called by then. The disk is the caller's and must outlive the journal.
+ * every whole batch to fn. A torn last batch is cut off: *cut_bytes is its size. Damage
+ * before the last batch is an error that names the offset; fn may have been called by
+ * then. The disk is the caller's and must outlive the journal.
  */
 struct journal *journal_open(struct disk *disk, journal_record_fn *fn, void *arg,
                              uint64_t *cut_bytes, struct err *e) MUST_CHECK;
@@ -46,20 +46,20 @@ bool journal_pending(const struct journal *j);
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 
 /*
- * True while the reserve cannot be had: take on nothing new. Asks the disk again each
- * time, so that it ends even where nothing is committed.
+ * True while the reserve cannot be allocated: take no new jobs. Asks the disk each
+ * time, so that it can end without a commit.
  */
 bool journal_is_full(struct journal *j);
 
-/* Whether a snapshot is worth its while: the file has grown, or the disk is full and
- * only a shorter file lets the program go on. */
+/* Whether to take a snapshot: the file has grown, or the disk is full and only a
+ * shorter file lets the program go on. */
 bool journal_wants_snapshot(const struct journal *j);
 
 /*
  * Start again with a file that holds only what `dump` appends (by journal_append), and
  * replace the old one with it atomically. What was pending is committed first. Returns
- * 0, or 1 where there was no room for it (e says so; the old file goes on in use and
- * all is well), or -1 as journal_commit.
+ * 0; or 1 if there was no room for it (e says so; the old file stays in use); or -1 as
+ * journal_commit.
  */
 int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *j),
                      void *arg, struct err *e) MUST_CHECK;

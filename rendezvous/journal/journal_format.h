@@ -10,18 +10,18 @@
 #include "rendezvous/journal/journal.h"
 
 /*
- * What stands on the disk, little-endian.
+ * The format on disk, little-endian.
  *
  *   file    magic u64, version u32, id 16 bytes, check u32; then batches
  *   batch   magic u32, length u32, number u64, previous u32, body u32, check u32;
  *           then `length` bytes of records, whose checksum is `body`
  *   record  type u16, size u32, data
  *
- * A file's id is random. Every batch header's check begins with the file's, so that a
- * stale block of another file passes for nothing; `previous` is the check of the batch
- * before (of the file, for batch 1), so that none can be missing or out of place. A
- * header is whole or not whatever became of its records: one that stands behind
- * something broken shows that this was not the end.
+ * The id of a file is random. The check of every batch header begins with that of the
+ * file, so that a stale block of another file is not accepted; `previous` is the check
+ * of the batch before (for batch 1, of the file), so that no batch can be missing or
+ * out of order. A header can be verified without its records: a header after a broken
+ * batch shows that the file did not end there.
  */
 #define JOURNAL_NAME "journal"
 #define JOURNAL_NEW_NAME "journal.new"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading a journal. What a crash can leave behind is one batch that was never synced,
- * as the last thing in the file; it is skipped, and what it was is told. Everything
- * else that does not verify is damage: something acknowledged is gone, and carrying on
- * without it would be worse than not starting.
+ * Reading a journal. A crash can leave one batch that was never synced at the end of
+ * the file: it is skipped, and its size is reported. Everything else that fails a check
+ * is damage: something that was acknowledged is lost, and going on without it would be
+ * worse than not starting.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +27,7 @@ struct load {
     struct err *e;
 };
 
-/* What a look at the place after the last whole batch shows. */
+/* What is found after the last whole batch. */
 enum next { NEXT_BATCH, NEXT_END, NEXT_BROKEN, NEXT_REFUSED };
 
 static int read_at(struct load *l, void *data, size_t size, uint64_t at)
@@ -77,7 +77,7 @@ static int give_records(struct load *l, size_t length, journal_record_fn *fn, vo
     return 0;
 }
 
-/* Memory is taken only for bytes that the file has. */
+/* Allocates only for bytes that the file has. */
 static int read_body(struct load *l, uint32_t length)
 {
     if (length > l->body_size) {
@@ -133,7 +133,7 @@ static void search_chunk(const struct load *l, const uint8_t *chunk, size_t size
     }
 }
 
-/* Is the broken batch the last thing that was written? Chunks overlap by a header. */
+/* Whether the broken batch was the last one. Chunks overlap by a header. */
 static int search_rest(struct load *l)
 {
     struct journal_extent *x = l->extent;

@@ -8,7 +8,7 @@
 
 /* The shortest JSON object, "{}". */
 #define BODY_MIN 2
-/* Bytes of the header with which the length, and the flags too, are known. */
+/* Bytes of the header that hold the length, and those that hold the flags too. */
 #define LENGTH_KNOWN 4
 #define FLAGS_KNOWN 8
 
@@ -47,12 +47,12 @@ int frame_get_header(const void *data, size_t size, uint32_t body_max,
 }
 
 /*
- * The highest operation of a PyTorch store client too old to say VALIDATE, which is
- * what its first byte can be. The store refuses it, and knows what to tell the user.
+ * The first byte of a PyTorch store client that is too old for VALIDATE is an operation
+ * up to this one. The store refuses such a client with a message for the user.
  */
 #define OLD_STORE_OPERATION_MAX 8
 
-/* How the speakers of each protocol begin. */
+/* The first bytes of each protocol. */
 static const struct beginning {
     const char *bytes;
     size_t size;

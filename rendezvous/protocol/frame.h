@@ -32,9 +32,9 @@ struct frame_header {
 void frame_put_header(const struct frame_header *h, uint8_t out[FRAME_HEADER_SIZE]);
 
 /*
- * 1: *h is filled and the whole frame is in data; 0: more bytes are needed; -1: no
- * frame can begin like this (flags set, body shorter than 2 or longer than body_max).
- * Decides as soon as the bytes that decide it are there, before anything is allocated.
+ * 1: *h is filled and the whole frame is in data; 0: more bytes are needed; -1: these
+ * bytes begin no frame (flags set, body shorter than 2 or longer than body_max).
+ * Decides as early as it can, before anything is allocated.
  */
 int frame_get_header(const void *data, size_t size, uint32_t body_max,
                      struct frame_header *h, struct err *e) MUST_CHECK;
@@ -43,7 +43,7 @@ int frame_get_header(const void *data, size_t size, uint32_t body_max,
 enum frame_kind {
     FRAME_KIND_MORE,    /* too few bytes to know */
     FRAME_KIND_CONTROL, /* our preface */
-    FRAME_KIND_STORE,   /* PyTorch's VALIDATE, or a store client too old for it */
+    FRAME_KIND_STORE,   /* PyTorch's VALIDATE, or an older store client */
     FRAME_KIND_TLS,     /* a TLS hello */
     FRAME_KIND_UNKNOWN
 };

@@ -117,7 +117,7 @@ static int check_token(struct scan *s, unsigned depth_max)
                    : err_set(s->e, "more than %u levels deep", depth_max);
     case '}':
     case ']':
-        s->depth--; /* below 0 it is not JSON, and cJSON will say so */
+        s->depth--; /* below 0 it is not JSON, which cJSON reports */
         return 0;
     case '\t':
     case '\n':

@@ -3,8 +3,8 @@
 #define RENDEZVOUS_PROTOCOL_LIMITS_H
 
 /*
- * What a message may hold, and the times that both sides of a connection know. Most of
- * them are listed in PROTOCOL.md.
+ * Sizes of messages, and the times that both sides of a connection know. PROTOCOL.md
+ * lists most of them.
  */
 #define PROGRAM_MAX_BYTES 255
 #define ROLE_MAX_BYTES 255

@@ -12,11 +12,11 @@
 /*
  * The vocabulary of the control protocol: what each message carries. Plain structs with
  * bounded texts and no pointers, so that a message can be kept, copied and compared.
- * How they look on the wire is proto's business, where the tables of proto_fields.c
- * follow every change here; what they mean is in PROTOCOL.md.
+ * The tables of proto_fields.c say how they look on the wire and must follow every
+ * change here; PROTOCOL.md says what they mean.
  */
 enum msg_type {
-    /* anybody to the rendezvous */
+    /* any peer to the rendezvous */
     MSG_HELLO = 1,
     /* agent to the rendezvous */
     MSG_JOIN = 10,
@@ -36,7 +36,7 @@ enum msg_type {
     MSG_EVENTS,
     MSG_STOP_JOB,
     MSG_DRAIN,
-    /* the rendezvous to anybody */
+    /* the rendezvous to any peer */
     MSG_WELCOME = 50,
     MSG_REFUSED,
     MSG_ACK,
@@ -57,7 +57,7 @@ enum msg_type {
     MSG_TYPE_MAX
 };
 
-/* Why something is refused; each has a name on the wire. */
+/* Why a request is refused; each has a name on the wire. */
 enum refusal {
     REFUSED_NONE,
     REFUSED_VERSION,   /* no common protocol version */
@@ -71,7 +71,7 @@ enum refusal {
     REFUSED_ENDED,     /* the job has a result */
     REFUSED_UNKNOWN,   /* no such job or node */
     REFUSED_MIN,       /* too few nodes would remain */
-    REFUSED_BUSY,      /* later, perhaps */
+    REFUSED_BUSY,      /* not now */
     REFUSED_UNFIT,     /* the node has found a fault in itself */
     REFUSED_COUNT
 };
@@ -101,9 +101,9 @@ enum failure_kind {
  *           whether the job ends with it, are facts beside the state.
  * DONE      There is a result. Nodes are told, say goodbye, and go.
  *
- * These and the other words below may grow: a word from the wire that is none of them
- * becomes UNKNOWN, which has a name ("unknown") and is never sent. Their numbers stand
- * in the journal.
+ * These and the words below are names on the wire. A peer may send a word that is none
+ * of them: it is read as UNKNOWN, which is never sent. The numbers of state, cause and
+ * reason are in the journal: they never change.
  */
 enum job_state {
     JOB_FORMING,
@@ -185,7 +185,7 @@ struct failure {
     int32_t code;
     bool core_dumped;
     bool out_of_memory;
-    bool final;       /* no restart would mend it */
+    bool final;       /* no restart is tried */
     uint64_t at_ms;   /* the agent's CLOCK_BOOTTIME */
     uint64_t wall_ms; /* for people */
     uint64_t ran_ms;  /* since its epoch started */
@@ -211,13 +211,12 @@ struct job_config {
     uint32_t quarantine;            /* root causes that put a node last; 0: off */
     bool limit_spares;              /* at most `spares` are kept, and are waited for */
     uint32_t spares;
-    bool strict_fence; /* a place is not given away before its node has ended its
-                          workers */
+    bool strict_fence; /* a slot is kept until its node has ended its workers */
     enum job_scale scale;
     char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
     char program[PROGRAM_MAX_BYTES + 1];             /* for people */
     char arguments_hash[65]; /* of program and arguments; any text */
-    bool preflight;          /* it takes all nodes, so all are to do it */
+    bool preflight;          /* it needs all nodes, so all must run it */
 };
 
 #define ROLE_DEFAULT "default"
@@ -234,7 +233,7 @@ struct msg_join {
     char role[ROLE_MAX_BYTES + 1]; /* of its workers; "": ROLE_DEFAULT */
     struct job_config config;
     char unfit[ERROR_TEXT_MAX_BYTES +
-               1]; /* why it should not be let in; "": it should */
+               1]; /* a fault that the node found in itself; "": none */
 };
 
 struct msg_resume {
@@ -256,7 +255,7 @@ struct msg_heartbeat {
     uint64_t step;                  /* slowest local worker, 0: not known */
     char steps_per_s[16], loss[16]; /* as shown; "" : not known */
     char note[64];
-    char containment[32]; /* where it is not as joined any more */
+    char containment[32]; /* if it has changed since JOIN */
     struct msg_gpus gpus;
 };
 
@@ -267,7 +266,7 @@ struct msg_store_ready {
 
 struct msg_leave {
     char reason[64];
-    int32_t exit_code; /* of the job, if it must end with this node */
+    int32_t exit_code; /* of the job, if it ends with this node */
     bool now;          /* without a checkpoint */
 };
 
@@ -285,7 +284,7 @@ struct msg_note {
 /* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
 struct msg_status {
     char run_id[RUN_ID_MAX + 1];
-    uint32_t from; /* how many jobs, or nodes of the job, to pass over */
+    uint32_t from; /* how many jobs, or nodes of the job, to skip */
 };
 
 struct msg_events {
@@ -317,25 +316,25 @@ struct msg_refused {
 };
 
 struct msg_joined {
-    uint32_t node; /* to be given in RESUME */
+    uint32_t node; /* for RESUME */
     int32_t slot;  /* -1: not placed yet */
     bool spare;
     uint32_t lease_ms;
     char host[HOST_NAME_MAX_BYTES + 1]; /* what the job calls it */
 };
 
-/* To an order of crunctl it may say what comes of it. */
+/* To crunctl it may tell what follows. */
 struct msg_ack {
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
-/* Answers a heartbeat; while nodes are missing it says so. */
+/* Answers a heartbeat; while the job forms, it tells what is missing. */
 struct msg_beat {
     bool waiting;
     uint32_t present, wanted;
     uint64_t left_ms;
-    char missing[128];                  /* node ranks asked for by nobody yet, "2, 5" */
-    char refused[NOTICE_MAX_BYTES + 1]; /* who was not let in last, and why */
+    char missing[128]; /* node ranks that no node has asked for: "2, 5" */
+    char refused[NOTICE_MAX_BYTES + 1]; /* the last node refused, and why */
 };
 
 struct msg_start {
@@ -352,8 +351,8 @@ struct msg_start {
 };
 
 /*
- * To rank 0's node: who may use the store. Several of these; spaces between addresses.
- * One word is none: the node that the rendezvous runs in, wherever it was reached.
+ * To the node of rank 0: the addresses that may use the store, separated by spaces, in
+ * one or more messages. This word stands for the node that hosts the rendezvous.
  */
 #define MEMBERS_RENDEZVOUS "rendezvous"
 
@@ -364,7 +363,7 @@ struct msg_members {
 struct msg_stop {
     uint32_t grace_ms;
     bool last; /* the job ends with this stop, as far as is known */
-    bool hang; /* its cause is one: say first, in NOTEs, what every rank does */
+    bool hang; /* after a hang: first send NOTEs about what the ranks do */
     enum job_cause cause;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
@@ -374,7 +373,7 @@ struct msg_ask_checkpoint {
     enum job_cause cause; /* of the stop that follows: SCALE_UP or DRAIN */
 };
 
-/* What people at every node are to know: one line. */
+/* One line for the users at every node. */
 struct msg_notice {
     char text[NOTICE_MAX_BYTES + 1];
 };
@@ -406,7 +405,7 @@ struct msg_job_status {
     uint64_t age_ms;   /* since the job was created */
     uint64_t state_ms; /* in this state */
     char text[ERROR_TEXT_MAX_BYTES + 1];
-    char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for just now */
+    char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for now */
     struct failure failure;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frames to messages, and who may send which. What a body says is believed only after
- * three looks at it: json_check at its bytes, cJSON at its structure, and the table of
- * its message at every field.
+ * Frames to messages, and which peer may send which. A body is checked three times: its
+ * bytes by json_check, its structure by cJSON, and every field by the table of the
+ * message.
  */
 #include "rendezvous/protocol/proto.h"
 
@@ -81,7 +81,7 @@ static int decode_i32(const struct proto_field *f, const cJSON *item, char *at,
     return 0;
 }
 
-/* The length of a string of nothing but hex digits, else 0. */
+/* The length of a string of hex digits alone, otherwise 0. */
 static size_t hex_length(const cJSON *item)
 {
     const char *text = cJSON_GetStringValue(item);
@@ -209,8 +209,7 @@ static int decode_fields(const struct proto_table *table, const cJSON *object,
 
 /* -- bodies -------------------------------------------------------------------- */
 
-/* In all objects, known and unknown. So few members that comparing each pair is cheap.
- */
+/* No object has too many members, or one twice. Comparing pairs is cheap enough. */
 static int check_members(const cJSON *item, struct err *e)
 {
     unsigned count = 0;
@@ -227,7 +226,7 @@ static int check_members(const cJSON *item, struct err *e)
     return 0;
 }
 
-/* The size counts the NUL behind the text: so cJSON never looks further than that. */
+/* The size includes the NUL after the text, so that cJSON reads no further. */
 static cJSON *parse_json(const char *text, size_t size, struct err *e)
 {
     cJSON *root = cJSON_ParseWithLengthOpts(text, size, NULL, 1);
@@ -237,7 +236,7 @@ static cJSON *parse_json(const char *text, size_t size, struct err *e)
     return root;
 }
 
-/* A peer of a version that we do not share is read only so far that it can be told. */
+/* Of a peer without a common version only these are read, to refuse it. */
 #define HELLO_VERSION_FIELDS 2
 
 static int decode_hello(const struct proto_table *table, const cJSON *root,

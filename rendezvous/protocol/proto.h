@@ -10,18 +10,18 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * Messages to frames and back, as JSON. One table a message describes its fields
+ * Messages to frames and back, as JSON. A table for each message describes its fields
  * (proto_fields.c); encoding (proto_encode.c), decoding (proto.c), bounds, tests and
- * PROTOCOL.md all follow it. Not for several threads at once, because cJSON is not.
+ * PROTOCOL.md follow it. For one thread at a time, as cJSON.
  */
 #define PROTO_VERSION_MIN 1
 #define PROTO_VERSION_MAX 1
 
-/* Who may send what when. A connection is in exactly one of these. */
+/* A connection is in one phase, which decides what its peer may send. */
 enum proto_phase {
     PROTO_NEW,    /* nothing but a HELLO */
-    PROTO_AGENT,  /* an agent that has no place yet */
-    PROTO_JOINED, /* an agent that has one */
+    PROTO_AGENT,  /* an agent without a node in a job */
+    PROTO_JOINED, /* an agent with one */
     PROTO_CTL,
     PROTO_PHASE_COUNT
 };
@@ -33,23 +33,22 @@ bool proto_allowed(unsigned type, enum proto_phase phase);
 uint32_t proto_body_max(enum proto_phase phase);
 
 /*
- * The whole frame into out. Returns its size. Messages made by us always fit in
+ * Write the whole frame to out. Returns its size. Every message fits in
  * FRAME_HEADER_SIZE + FRAME_BODY_MAX (texts are cut where they would not).
  */
 size_t proto_encode(const struct msg *m, uint8_t *out, size_t size);
 
 /*
  * Fill *m from a frame. Strict: JSON in full, depth, no duplicate keys, every required
- * field, every bound; unknown fields are passed over, so that a newer peer may add
- * some.
+ * field, every bound; unknown fields are skipped, so that a newer peer may add some.
  */
 struct frame_header;
 int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
                  struct err *e) MUST_CHECK;
 
 /*
- * Whether text can be a run id, a host or another name: one or more letters, digits
- * and . _ : @ % + -. How long it may be is the field's business.
+ * Whether text can be a run id, a host or another name: one or more letters, digits and
+ * . _ : @ % + -. The field limits its length.
  */
 bool proto_is_name(const char *text);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages to frames. The body is printed straight into the frame from the tables:
- * building a tree first would cost more than all the rest of sending an order. What is
- * sent is always valid JSON and UTF-8, and always fits.
+ * Messages to frames. The body is printed from the tables straight into the frame:
+ * building a tree first would cost more than the rest of sending an order. The result
+ * is always valid JSON and UTF-8, and always fits.
  */
 #include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
@@ -64,7 +64,7 @@ static struct character next_character(const char *text, size_t left)
     struct character c = { .taken = text_utf8_size(text, left) };
     const char *known = memchr(plain_for, *text, sizeof(plain_for) - 1);
 
-    if (c.taken == 0) { /* bytes that are no character: one mark each */
+    if (c.taken == 0) { /* a byte that is no character becomes one mark */
         c.taken = 1;
         write_as(&c, "?", 1);
     } else if (known) {
@@ -90,7 +90,7 @@ static size_t written_size(const char *text, size_t length)
     return size;
 }
 
-/* Where to begin, so that all from there on is no longer than text_max. */
+/* Where a tail of at most text_max bytes begins. */
 static size_t tail_start(const char *text, size_t length, size_t text_max)
 {
     size_t size = written_size(text, length);
@@ -225,7 +225,7 @@ static void (*const encoders[])(struct json_writer *, const struct proto_field *
 
 static bool field_is_empty(const struct proto_field *f, const char *at);
 
-/* An object is one by what it requires; if it requires nothing, by anything. */
+/* Empty: no required field is set; without required fields, no field at all. */
 static bool object_is_empty(const struct proto_table *table, const char *base)
 {
     for (unsigned i = 0; i < table->count; i++) {
@@ -279,7 +279,7 @@ static void encode_fields(struct json_writer *w, const struct proto_table *table
 
 /* -- the frame ----------------------------------------------------------------- */
 
-/* Where not all of it fits, the longest texts give way. */
+/* If it does not fit, the longest texts are cut. */
 static size_t encode_body(const struct proto_table *table, const char *base, char *out,
                           size_t size)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tables of the control protocol. A field is called on the wire what it is called
- * in message.h. Bounds here are those without which a message is not one; what a user
- * may get wrong (the configuration in a JOIN) is wide open here, because the rendezvous
- * refuses it in words that help, where a malformed message only closes the connection.
+ * The tables of the control protocol. A field has the same name on the wire as in
+ * message.h. A message outside these bounds is malformed and closes the connection.
+ * What a user may get wrong (the configuration in a JOIN) has no bounds here: the
+ * rendezvous refuses it with a text that helps.
  */
 #include "rendezvous/protocol/proto_fields.h"
 
@@ -70,7 +70,7 @@
     {                                                                                  \
         FIELD(PROTO_OBJECT, type, member, required), .object = &(table)                \
     }
-/* Settings of a job: what a user calls them, and what they may be. */
+/* Settings of a job: the name that users know, and the bounds. */
 #define SETTING_OF(...)                                                                \
     .setting = &(const struct proto_setting)                                           \
     {                                                                                  \
@@ -237,9 +237,8 @@ static const struct proto_field hello[] = {
 /* -- agent to the rendezvous --------------------------------------------------- */
 
 /*
- * This table is all that the rendezvous knows of a setting: it drives the wire, the
- * journal (a new setting goes to the end), what is valid, and how two nodes' settings
- * are compared.
+ * All that the rendezvous knows of a setting: this table drives the wire, the journal
+ * (append new settings), validation, and the comparison of a JOIN with the job.
  */
 const struct proto_field proto_job_config_fields[] = {
     NUMBER_SETTING(min_nodes, NEED, "the smallest number of nodes", 1, NODES_MAX),

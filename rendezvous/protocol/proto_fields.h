@@ -19,7 +19,7 @@ enum proto_kind {
     PROTO_TAIL, /* the same; where it must be cut, its end is kept */
     PROTO_NAME, /* a text of letters, digits and . _ : @ % + - only */
     PROTO_ENUM, /* one of names[min..max] */
-    PROTO_WORD, /* the same from 0, never left out; other words are read as max + 1 */
+    PROTO_WORD, /* names[0..max], never left out; any other is max + 1 */
     PROTO_OBJECT
 };
 
@@ -35,7 +35,7 @@ struct proto_setting {
 struct proto_field {
     const char *name;
     enum proto_kind kind;
-    bool required; /* if not: left out when zero or empty, and left out means that */
+    bool required;         /* if not: left out when zero or empty */
     uint16_t offset, size; /* in the struct the table is about */
     int64_t min, max;
     const char *const *names;
@@ -50,7 +50,7 @@ struct proto_table {
 
 struct proto_message {
     const char *name; /* NULL: no message has this number */
-    unsigned phases;  /* those in which the rendezvous takes it: 1u << phase */
+    unsigned phases;  /* in which the rendezvous takes it: 1u << phase */
     struct proto_table body;
 };
 
