@@ -334,8 +334,7 @@ static void on_fenced(void *arg)
 
     if (a->state == AGENT_ENDING || a->state == AGENT_OVER)
         return;
-    log_error(
-        "the rendezvous was not heard from in time: this node's workers are ended");
+    log_error("no answer from the rendezvous in time: ending this node's workers");
     a->exit_code = EXIT_EVICTED;
     handle_event(a, AGENT_EV_ABANDONED);
 }
@@ -432,7 +431,7 @@ static void on_guard_died(void *arg, const char *why, const struct err *e)
     struct agent *a = arg;
 
     snprintf(a->guard_died_why, sizeof(a->guard_died_why),
-             "the guard of the workers died (%s), and they with it", why);
+             "the guard of the workers died (%s), and the workers with it", why);
     if (*e->text) {
         log_error("%s", e->text);
         a->exit_code = EXIT_FAILURE;

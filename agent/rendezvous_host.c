@@ -190,8 +190,8 @@ bool rendezvous_host_must_stay(const struct rendezvous_host *h,
 {
     if (rendezvous_host_is_done(h, config))
         return false;
-    log_info("this node starts no workers any more: it goes on as the host of the "
-             "rendezvous, until the job ends");
+    log_info("this node runs no more workers: it stays as the host of the rendezvous "
+             "until the job ends");
     return true;
 }
 

@@ -79,7 +79,7 @@ static void on_preempted(void *arg, int signo)
 
     (void)signo;
     if (!s->preempted)
-        log_info("SIGUSR1: this node is to be taken away");
+        log_info("SIGUSR1: this node will be taken away soon");
     s->fn(s->arg, SIGTERM, signals_action_preempted(s));
 }
 

@@ -135,7 +135,7 @@ const char *gpu_health_repair_text(const struct gpu_health *s)
     if (s->repair_fails)
         return "has memory that can no longer be repaired";
     if (s->repair_waits)
-        return "has broken memory that waits to be mapped out: it needs a reset";
+        return "has faulty memory that waits to be remapped: it needs a reset";
     return NULL;
 }
 
@@ -179,22 +179,22 @@ static const struct {
     const char *text;
 } xids[] = {
     { 13, "an exception of the graphics engine" },
-    { 31, "an access to memory that it does not have" },
-    { 32, "a broken command stream" },
-    { 43, "it stopped what it worked on" },
-    { 45, "work was taken off it after earlier errors" },
+    { 31, "an access to invalid memory" },
+    { 32, "an invalid command stream" },
+    { 43, "it stopped processing" },
+    { 45, "its work was preempted after earlier errors" },
     { 48, "an uncorrectable memory error" },
     { 61, "a fault of its micro-controller" },
     { 62, "its micro-controller has halted" },
-    { 63, "memory was mapped out for errors" },
-    { 64, "memory with errors could not be mapped out" },
+    { 63, "memory with errors was remapped" },
+    { 64, "memory with errors could not be remapped" },
     { 69, "an exception of the graphics engine" },
     { 74, "an error of NVLink" },
     { 79, "it has fallen off the bus" },
     { 92, "many corrected memory errors" },
     { 94, "an uncorrectable memory error, contained" },
     { 95, "an uncorrectable memory error, not contained" },
-    { 109, "a context switch that takes too long" },
+    { 109, "a context switch timed out" },
     { 119, "its system processor does not answer" },
     { 120, "a fault of its system processor" },
     { 140, "an unrecovered memory error" },

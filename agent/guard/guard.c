@@ -273,7 +273,7 @@ static void on_session(struct guard *g, const struct guard_event *t)
 {
     (void)t;
     if (!g->in_session)
-        log_warn("the cgroup takes no workers: nothing but sessions hold them");
+        log_warn("the cgroup takes no workers: only sessions contain them");
     g->in_session = true;
 }
 
@@ -438,7 +438,9 @@ bool guard_has_leftovers(const struct guard *g, struct err *e)
 {
     *e->text = '\0';
     if (g->left_behind)
-        err_set(e, "not all of its processes can be ended: this node leaves the job");
+        err_set(
+            e,
+            "some processes of the workers cannot be killed: this node leaves the job");
     return g->left_behind;
 }
 

@@ -539,7 +539,7 @@ static bool take_loss_to_report(struct log_writer *w, char *text, size_t size)
             continue;
         snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",
                  o->options.name, o->lost, o->done || w->ending ? "" : " so far",
-                 o->lost_errno ? strerror(o->lost_errno) : "it took them too slowly");
+                 o->lost_errno ? strerror(o->lost_errno) : "it was too slow");
         o->reported = o->lost;
     }
     pthread_mutex_unlock(&w->lock);

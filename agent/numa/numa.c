@@ -54,12 +54,12 @@ static const struct topology_node *find_node_of_gpu(const struct topology *machi
     if (id < 0 && machine->nodes == 1)
         return &machine->node[0];
     if (id < 0) {
-        err_set(e, "this machine does not say which NUMA node GPU %u is near", gpu);
+        err_set(e, "cannot find out which NUMA node GPU %u is near", gpu);
         return NULL;
     }
     node = find_node_by_id(machine, id);
     if (!node)
-        err_set(e, "GPU %u is near NUMA node %d, and crun may use no CPU of that", gpu,
+        err_set(e, "GPU %u is near NUMA node %d, of which crun may use no CPU", gpu,
                 id);
     return node;
 }
@@ -175,10 +175,10 @@ static int choose_exclusive(struct numa_choice *c, struct err *e)
     int rc = split_node(c, topology_core, &cores, e);
 
     if (rc == 0 && cores.count < c->peers)
-        rc = err_set(e,
-                     "%u workers want cores of their own, and crun may use %u on their "
-                     "NUMA node",
-                     c->peers, cores.count);
+        rc = err_set(
+            e,
+            "%u workers need a core each, but crun may use only %u on their NUMA node",
+            c->peers, cores.count);
     if (rc == 0) {
         share = cores.count / c->peers;
         more = cores.count % c->peers;

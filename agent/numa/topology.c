@@ -82,7 +82,7 @@ static int read_whole(struct topology *t, const struct id_set *allowed, struct e
 
     if (!read_line(t, line, sizeof(line), CPU_PATH "/online") ||
         !id_set_parse(&online, line))
-        return err_set(e, "this machine does not say which CPUs it has (/" CPU_PATH
+        return err_set(e, "cannot find out which CPUs this machine has (/" CPU_PATH
                           "/online)");
     add_node(t, -1, &online, allowed);
     return 0;
@@ -96,17 +96,16 @@ static int read_nodes(struct topology *t, const struct id_set *allowed, struct e
     if (!read_line(t, line, sizeof(line), NODE_PATH "/online"))
         return read_whole(t, allowed, e);
     if (!id_set_parse(&online, line))
-        return err_set(e, "/" NODE_PATH "/online is no list of nodes");
+        return err_set(e, "/" NODE_PATH "/online is not a list of nodes");
     for (int id = id_set_next(&online, 0); id >= 0; id = id_set_next(&online, id + 1)) {
         struct id_set cpus = { { 0 } };
 
         if (!read_line(t, line, sizeof(line), NODE_PATH "/node%d/cpulist", id) ||
             !id_set_parse(&cpus, line))
-            return err_set(
-                e,
-                "this machine does not say which CPUs NUMA node %d has (/" NODE_PATH
-                "/node%d/cpulist)",
-                id, id);
+            return err_set(e,
+                           "cannot find out which CPUs NUMA node %d has (/" NODE_PATH
+                           "/node%d/cpulist)",
+                           id, id);
         add_node(t, id, &cpus, allowed);
     }
     return 0;
@@ -153,7 +152,7 @@ int topology_socket(const struct topology *t, int cpu, int *socket, struct err *
 
     if (!read_line(t, line, sizeof(line),
                    CPU_PATH "/cpu%d/topology/physical_package_id", cpu))
-        return err_set(e, "this machine does not say in which socket CPU %d is", cpu);
+        return err_set(e, "cannot find out in which socket CPU %d is", cpu);
     *socket = atoi(line);
     return 0;
 }
@@ -166,8 +165,7 @@ int topology_core(const struct topology *t, int cpu, struct id_set *cpus, struct
     if (!read_line(t, line, sizeof(line),
                    CPU_PATH "/cpu%d/topology/thread_siblings_list", cpu) ||
         !id_set_parse(cpus, line))
-        return err_set(
-            e, "this machine does not say which CPUs share a core with CPU %d", cpu);
+        return err_set(e, "cannot find out which CPUs share a core with CPU %d", cpu);
     id_set_add(cpus, cpu);
     return 0;
 }
@@ -199,8 +197,7 @@ int topology_complex(const struct topology *t, int cpu, struct id_set *cpus,
         !read_line(t, line, sizeof(line),
                    CPU_PATH "/cpu%d/cache/index%d/shared_cpu_list", cpu, last) ||
         !id_set_parse(cpus, line))
-        return err_set(
-            e, "this machine does not say which CPUs share a cache with CPU %d", cpu);
+        return err_set(e, "cannot find out which CPUs share a cache with CPU %d", cpu);
     id_set_add(cpus, cpu);
     return 0;
 }

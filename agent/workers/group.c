@@ -63,8 +63,7 @@ static void on_kill_time(void *arg)
         kill_group(g);
         return;
     }
-    log_error("what the workers left does not end within %d s of being killed: "
-              "ending its guard",
+    log_error("processes of the workers still live %d s after KILL: ending their guard",
               GUARD_LAST_MS / 1000);
     guard_force(g->guard);
 }

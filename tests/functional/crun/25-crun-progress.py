@@ -313,7 +313,7 @@ def a_newcomer_is_taken_in_at_a_checkpoint(directory, daemon):
 def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
     a, b = two_nodes(directory, daemon, "shrinks", "--checkpoint-signal=USR1")
     b.popen.send_signal(signal.SIGUSR1)
-    b.expect(143, "SIGUSR1: this node is to be taken away")
+    b.expect(143, "SIGUSR1: this node will be taken away soon")
     until(lambda: len(began(a.out)) == 6, "the first node alone")
     if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
         fail("checkpoints of the first node and the second:", saved(a), saved(b))

@@ -154,7 +154,7 @@ def a_sick_node_is_kept_out_and_named(world):
     flags = "--preflight", "--nnodes=1:2", "--rdzv-conf=lease=1,last_call_timeout=30"
     idle = "GPU-a percent=0\nGPU-b percent=0\n"
     sick = idle.replace("GPU-b", "GPU-b rows=1")
-    what = r"GPU 1 \(0000:5e:00.0\) has broken memory that waits to be mapped out"
+    what = r"GPU 1 \(0000:5e:00.0\) has faulty memory that waits to be remapped"
     Node(world, *flags, "true", state=sick, workers=2).expect(69, f"^crun: {what}.*\n$")
     well = Node(world, *flags, *world.until_go(), state=sick, workers=1)  # not its GPU
     until(lambda: len(world.nodes()) == 1, world.nodes)
@@ -176,7 +176,7 @@ def a_sick_node_that_hosts_the_rendezvous_goes_on_with_that(world):
     world.crund.stop()
     flags = "--preflight", "--nnodes=1:2", "--rdzv-backend=c10d"
     idle = "GPU-a percent=0\nGPU-b percent=0\n"
-    what = r"GPU 1 \(0000:5e:00.0\) has broken memory that waits to be mapped out"
+    what = r"GPU 1 \(0000:5e:00.0\) has faulty memory that waits to be remapped"
     host = Node(world, *flags, "--rdzv-conf=is_host=1,last_call_timeout=0", "true",
                 state=idle.replace("GPU-b", "GPU-b rows=1"))
     until(lambda: "as the host of the rendezvous" in host.said, lambda: host.said)

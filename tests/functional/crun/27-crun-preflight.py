@@ -123,7 +123,7 @@ def who_hosts_the_rendezvous_goes_on_with_that(cluster):
     why = r"preflight: node-0 loses large packets \(MTU\?\) to or from node-1, node-2\n"
     ends(b, 0, "rank 0 of 4", WELL.format(2, 4), why)
     ends(c, 0, "rank 3 of 4", why)
-    ends(a, 69, why, "it goes on as the host of the rendezvous", without="rank . of")
+    ends(a, 69, why, "it stays as the host of the rendezvous", without="rank . of")
 
 
 def it_is_for_all_nodes_or_for_none(cluster):

@@ -192,8 +192,8 @@ START_TEST(memory_errors_are_told_as_they_come)
     set_state("GPU-a errors=7\nGPU-b errors=2 rows=1 recovery=1\n");
     /* in no certain order: a look under way may have seen half of it */
     until_remark("ecc: rank 5: GPU 1 (0000:5e:00.0) had 2 uncorrected memory errors\n");
-    until_remark("ecc: rank 5: GPU 1 (0000:5e:00.0) has broken memory that waits to be "
-                 "mapped out: it needs a reset\n");
+    until_remark("ecc: rank 5: GPU 1 (0000:5e:00.0) has faulty memory that waits to be "
+                 "remapped: it needs a reset\n");
     until_remark("gpu: rank 5: GPU 1 (0000:5e:00.0) needs a reset\n");
     ck_assert_uint_eq(remark_count, 3);
     UNTIL(strcmp(beat.note, "GPU 1 ECC") == 0);
@@ -346,7 +346,7 @@ static const struct {
     { TWO, "GPU-a recovery=77",
       "GPU 0 (0000:1b:00.0) needs to be recovered (nvidia-smi -q says how)" },
     { TWO, "GPU-a rows=1",
-      "GPU 0 (0000:1b:00.0) has broken memory that waits to be mapped out: it needs a "
+      "GPU 0 (0000:1b:00.0) has faulty memory that waits to be remapped: it needs a "
       "reset" },
     { TWO, "GPU-a failed=1",
       "GPU 0 (0000:1b:00.0) has memory that can no longer be repaired" },

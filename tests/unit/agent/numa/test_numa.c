@@ -311,7 +311,7 @@ START_TEST(a_kernel_without_nodes_has_one)
     expect("a core without nodes", CONFIG_NUMA_EXCLUSIVE, 1, 2, "2", -1);
     tree_remove("sys/devices/system/cpu/online");
     expect_refusal(CONFIG_NUMA_NODE, 0, 1,
-                   "--numa-binding: this machine does not say which CPUs it has "
+                   "--numa-binding: cannot find out which CPUs this machine has "
                    "(/sys/devices/system/cpu/online)");
 }
 END_TEST
@@ -328,7 +328,7 @@ START_TEST(a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node)
     gpus = 1;
     gpu_address[0] = NULL;
     expect_refusal(CONFIG_NUMA_NODE, 0, 1,
-                   "--numa-binding: this machine does not say which NUMA node GPU 0 is "
+                   "--numa-binding: cannot find out which NUMA node GPU 0 is "
                    "near");
 }
 END_TEST
@@ -340,28 +340,27 @@ START_TEST(what_is_missing_is_named)
     tree_remove("sys/devices/system/cpu/cpu12/topology/physical_package_id");
     tree_remove("sys/devices/system/cpu/cpu0/cache");
     expect_refusal(CONFIG_NUMA_EXCLUSIVE, 2, 4,
-                   "--numa-binding: this machine does not say which CPUs share a core "
+                   "--numa-binding: cannot find out which CPUs share a core "
                    "with CPU 9");
     expect_refusal(CONFIG_NUMA_SOCKET, 0, 4,
-                   "--numa-binding: this machine does not say in which socket CPU 12 "
+                   "--numa-binding: cannot find out in which socket CPU 12 "
                    "is");
     expect_refusal(CONFIG_NUMA_CORE_COMPLEX, 0, 4,
-                   "--numa-binding: this machine does not say which CPUs share a cache "
+                   "--numa-binding: cannot find out which CPUs share a cache "
                    "with CPU 0");
-    expect_refusal(
-        CONFIG_NUMA_EXCLUSIVE, 0, 20,
-        "--numa-binding: 5 workers want cores of their own, and crun may use "
-        "4 on their NUMA node");
+    expect_refusal(CONFIG_NUMA_EXCLUSIVE, 0, 20,
+                   "--numa-binding: 5 workers need a core each, but crun may use only "
+                   "4 on their NUMA node");
     add_gpu(0);
     add_gpu(-1);
     expect("a GPU that says", CONFIG_NUMA_NODE, 0, 1, "0-3,16-19", 0);
     expect_refusal(CONFIG_NUMA_NODE, 1, 2,
-                   "--numa-binding: this machine does not say which NUMA node GPU 1 is "
+                   "--numa-binding: cannot find out which NUMA node GPU 1 is "
                    "near");
     allow("8-15", "0-3");
-    expect_refusal(CONFIG_NUMA_NODE, 0, 1,
-                   "--numa-binding: GPU 0 is near NUMA node 0, and crun may use no CPU "
-                   "of that");
+    expect_refusal(
+        CONFIG_NUMA_NODE, 0, 1,
+        "--numa-binding: GPU 0 is near NUMA node 0, of which crun may use no CPU");
     allow("40-50", "0-3");
     expect_refusal(CONFIG_NUMA_NODE, 0, 1,
                    "--numa-binding: no CPU that crun may use belongs to a NUMA node");
@@ -372,7 +371,7 @@ START_TEST(what_is_missing_is_named)
     allow("0-31", "0-3");
     tree_remove("sys/devices/system/node/node1");
     expect_refusal(CONFIG_NUMA_NODE, 0, 1,
-                   "--numa-binding: this machine does not say which CPUs NUMA node 1 "
+                   "--numa-binding: cannot find out which CPUs NUMA node 1 "
                    "has (/sys/devices/system/node/node1/cpulist)");
 }
 END_TEST
