@@ -21,27 +21,14 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/store/limits.h"
+#include "rendezvous/store/tcpstore_scan.h"
 
-#define MAGIC 0x3C85F7CEu
 #define ADDRESSES_MAX 8
 #define CONNECT_MS 5000
 #define RETRY_MS_MIN 2
 #define RETRY_MS_MAX 250
-#define VALUE_MAX (8u << 20)
-#define KEY_MAX 8192
 #define CANCEL_MS 2000 /* for the server to say that it no longer waits */
-
-enum request {
-    VALIDATE = 0,
-    SET = 1,
-    GET = 3,
-    ADD = 4,
-    CHECK = 5,
-    WAIT = 6,
-    DELETE_KEY = 8,
-    CANCEL_WAIT = 12,
-    PING = 13
-};
 
 struct store_client {
     pthread_mutex_t lock;
@@ -130,8 +117,8 @@ static void close_connection(struct store_client *s, crun_status why)
 static crun_status greet_store(struct store_client *s, uint64_t deadline_ms,
                                struct err *e)
 {
-    uint8_t hello[10] = { VALIDATE, 0, 0, 0, 0, PING };
-    uint32_t magic = htole32(MAGIC), nonce = (uint32_t)getpid(), echo;
+    uint8_t hello[10] = { TCPSTORE_VALIDATE, 0, 0, 0, 0, TCPSTORE_PING };
+    uint32_t magic = htole32(TCPSTORE_MAGIC), nonce = (uint32_t)getpid(), echo;
     crun_status status;
 
     memcpy(hello + 1, &magic, 4);
@@ -192,7 +179,7 @@ static crun_status try_once(struct store_client *s, const char *host, uint16_t p
 
 struct request_text {
     size_t used;
-    char text[KEY_MAX + 64];
+    char text[STORE_KEY_MAX + 64];
 };
 
 static void add_byte(struct request_text *r, unsigned byte)
@@ -241,15 +228,16 @@ static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
 
 /* The lock, and a request whose first byte is there. Undone by end_request(). */
 static crun_status begin_request(struct store_client *s, struct request_text *r,
-                                 enum request kind, const char *key,
+                                 enum tcpstore_op kind, const char *key,
                                  uint64_t deadline_ms, struct err *e)
 {
     uint64_t now = clock_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
     struct timespec until;
     crun_status status;
 
-    if (strlen(key) > KEY_MAX) {
-        err_set(e, "a key of %zu bytes: the store takes %d", strlen(key), KEY_MAX);
+    if (strlen(key) > STORE_KEY_MAX) {
+        err_set(e, "a key of %zu bytes: the store takes %d", strlen(key),
+                STORE_KEY_MAX);
         return CRUN_BAD_ARGUMENT;
     }
     clock_gettime(CLOCK_REALTIME, &until);
@@ -282,12 +270,12 @@ static crun_status end_request(struct store_client *s, crun_status status)
 static crun_status cancel_wait(struct store_client *s, const char *key, struct err *e)
 {
     uint64_t until = clock_ms() + CANCEL_MS;
-    uint8_t byte = CANCEL_WAIT;
+    uint8_t byte = TCPSTORE_CANCEL_WAIT;
     crun_status status = send_bytes(s, &byte, 1, until, e);
 
     while (status == CRUN_OK) {
         status = receive_bytes(s, &byte, 1, until, e);
-        if (status == CRUN_OK && byte == 1)
+        if (status == CRUN_OK && byte == TCPSTORE_WAIT_CANCELED)
             break;
     }
     if (status != CRUN_OK)
@@ -303,7 +291,7 @@ static crun_status wait_key(struct store_client *s, struct request_text *r,
     crun_status status;
 
     r->used = 0;
-    add_byte(r, WAIT);
+    add_byte(r, TCPSTORE_WAIT);
     add_number(r, 1);
     add_key(r, key);
     status = send_bytes(s, r->text, r->used, deadline_ms, e);
@@ -316,12 +304,12 @@ crun_status store_client_set(struct store_client *s, const char *key, const void
                              size_t size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
-    crun_status status = begin_request(s, &r, SET, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, TCPSTORE_SET, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
-    if (size > VALUE_MAX) {
-        err_set(e, "a value of %zu bytes: the store takes %u", size, VALUE_MAX);
+    if (size > STORE_VALUE_MAX) {
+        err_set(e, "a value of %zu bytes: the store takes %u", size, STORE_VALUE_MAX);
         return end_request(s, CRUN_BAD_ARGUMENT);
     }
     add_key(&r, key);
@@ -344,7 +332,7 @@ static crun_status take_value(struct store_client *s, const char *key, void *val
     if (status != CRUN_OK)
         return status;
     length = le64toh(length);
-    if (length > VALUE_MAX) {
+    if (length > STORE_VALUE_MAX) {
         err_set(e, "%s does not speak the store's protocol", s->where);
         return CRUN_PEER_LOST;
     }
@@ -367,7 +355,7 @@ crun_status store_client_get(struct store_client *s, const char *key, void *valu
                              size_t *size, uint64_t deadline_ms, struct err *e)
 {
     struct request_text r;
-    crun_status status = begin_request(s, &r, WAIT, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, TCPSTORE_WAIT, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
@@ -377,7 +365,7 @@ crun_status store_client_get(struct store_client *s, const char *key, void *valu
         return status;
     }
     r.used = 0;
-    add_byte(&r, GET);
+    add_byte(&r, TCPSTORE_GET);
     add_key(&r, key);
     if (status == CRUN_OK)
         status = send_bytes(s, r.text, r.used, deadline_ms, e);
@@ -390,15 +378,15 @@ int store_client_has(struct store_client *s, const char *key, uint64_t deadline_
 {
     struct request_text r;
     struct err e;
-    uint8_t byte = 1;
-    crun_status status = begin_request(s, &r, CHECK, key, deadline_ms, &e);
+    uint8_t byte = TCPSTORE_NOT_READY;
+    crun_status status = begin_request(s, &r, TCPSTORE_CHECK, key, deadline_ms, &e);
 
     if (status != CRUN_OK)
         return -1;
     add_number(&r, 1);
     add_key(&r, key);
     status = end_request(s, exchange_request(s, &r, &byte, 1, deadline_ms, &e));
-    return status == CRUN_OK ? byte == 0 : -1;
+    return status == CRUN_OK ? byte == TCPSTORE_READY : -1;
 }
 
 crun_status store_client_add(struct store_client *s, const char *key, int64_t amount,
@@ -406,7 +394,7 @@ crun_status store_client_add(struct store_client *s, const char *key, int64_t am
 {
     struct request_text r;
     uint64_t answer = 0;
-    crun_status status = begin_request(s, &r, ADD, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, TCPSTORE_ADD, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
@@ -423,7 +411,7 @@ crun_status store_client_delete(struct store_client *s, const char *key,
 {
     struct request_text r;
     uint64_t erased;
-    crun_status status = begin_request(s, &r, DELETE_KEY, key, deadline_ms, e);
+    crun_status status = begin_request(s, &r, TCPSTORE_DELETE_KEY, key, deadline_ms, e);
 
     if (status != CRUN_OK)
         return status;
