@@ -458,7 +458,7 @@ static crun_status apply_facts(const struct checkpoint_facts *f, crun_optim *opt
                                          : CRUN_OK;
 }
 
-/* What is loaded, and what becomes of it. */
+/* The arguments of crun_checkpoint_load, and what rank 0 broadcasts first. */
 struct load_request {
     const char *file; /* "": the newest in the directory */
     crun_optim *optim;

@@ -160,8 +160,7 @@ bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e
     return true;
 }
 
-/* -- what is present ------------------------------------------------------------------
- */
+/* -- reading and pruning ------------------------------------------------------- */
 
 static int compare_newest_first(const void *a, const void *b)
 {

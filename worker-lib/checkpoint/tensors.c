@@ -18,9 +18,8 @@
 #define LENGTH_BYTES 8
 #define HEADER_MAX ((size_t)64 << 20)
 #define METADATA "__metadata__"
-#define CHECKSUM                                                                       \
-    "{\"" METADATA "\":{\"crc32\":\"" /* all our headers begin with this               \
-                                       */
+/* All our headers begin with this. */
+#define CHECKSUM "{\"" METADATA "\":{\"crc32\":\""
 #define CHECKSUM_AT (LENGTH_BYTES + sizeof(CHECKSUM) - 1)
 #define CHECKSUM_DIGITS 8
 #define NO_CHECKSUM "00000000"

@@ -51,8 +51,8 @@ CRUN_API const char *crun_version(void);
 typedef struct crun_world crun_world;
 
 typedef struct crun_options {
-    /* "auto", "shm", "tcp", "shm+tcp", "nccl", "cuda-host"; NULL: $CRUN_BACKEND or auto
-     */
+    /* "auto", "shm", "tcp", "shm+tcp", "nccl" or "cuda-host"; NULL: $CRUN_BACKEND, by
+     * default auto */
     const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE, by default the local
      * rank. NULL: the program computes on the host, and backend "auto" is never nccl.
@@ -354,8 +354,8 @@ CRUN_API CRUN_CHECK crun_status
 crun_sampler_create(crun_sampler **sampler, const crun_sampler_options *options);
 CRUN_API void crun_sampler_destroy(crun_sampler *sampler);
 CRUN_API void crun_sampler_set_pass(crun_sampler *sampler, uint64_t pass);
-/* Writes up to `count` numbers for this rank to index. Returns 0 at the end of a pass.
- */
+/* Writes up to `count` numbers for this rank to index. Returns how many; 0: the pass is
+ * over. */
 CRUN_API size_t crun_sampler_next(crun_sampler *sampler, uint64_t *index, size_t count);
 /* The number of samples left for this rank in the pass. */
 CRUN_API uint64_t crun_sampler_left(const crun_sampler *sampler);
@@ -436,8 +436,7 @@ typedef enum crun_phase {
  * effect without a launcher that wants it. Any thread. */
 CRUN_API void crun_progress(crun_world *world, crun_phase phase, uint64_t step,
                             uint64_t steps, uint64_t samples, double loss);
-/* Whether the launcher wants a checkpoint; *within_ms (may be NULL): within what time.
- */
+/* Whether the launcher wants a checkpoint, and within what time (may be NULL). */
 CRUN_API bool crun_checkpoint_wanted(crun_world *world, uint32_t *within_ms);
 /* Reports that the wanted checkpoint is on disk. */
 CRUN_API void crun_checkpoint_done(crun_world *world);

@@ -84,7 +84,7 @@ static const uint8_t font[CLASSES][7] = {
     { 14, 17, 17, 14, 17, 17, 14 }, { 14, 17, 17, 15, 1, 2, 12 },
 };
 
-/* The seed says all about them, so all ranks draw the same. A dot is 3 by 3 pixels. */
+/* All ranks draw the same digits from the same seed. A dot is 3 by 3 pixels. */
 static size_t draw_digits(uint64_t seed, struct digit *digit, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

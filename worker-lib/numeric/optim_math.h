@@ -182,8 +182,7 @@ BOTH void optim_fill_adam(struct optim_control *c, const struct optim_request *r
     c->use.adam = a;
 }
 
-/* Dynamic loss scaling: an overflow halves the scale, many steps without one double it.
- */
+/* Dynamic loss scaling: an overflow halves the scale, many good steps double it. */
 BOTH void optim_adapt_scale(struct optim_control *c)
 {
     c->good = c->skip ? 0 : c->good + 1;

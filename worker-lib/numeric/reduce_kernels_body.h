@@ -52,8 +52,7 @@
         out[i] = (T)(x[i] / d);                                                        \
     }
 
-/* For a power of two, the product with the inverse has the same bits as the quotient.
- */
+/* For a power of two, multiplying by the inverse gives the same bits. */
 #define MEAN(NAME, T)                                                                  \
     static void NAME##_mean(void *to, void *also, const void *a, const void *b,        \
                             size_t count, unsigned by)                                 \

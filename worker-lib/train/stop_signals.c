@@ -9,8 +9,7 @@
 
 #include "rendezvous/base/clock.h"
 
-/* Seconds without progress after which the world is aborted; more if batches are slow.
- */
+/* Seconds without progress until the world is aborted; more if batches are slow. */
 #define TICKS_MIN 2
 #define BATCHES 4
 /* Rank 0 aborts first, so that one rank prints the reason; the others wait longer, in
@@ -23,7 +22,7 @@ static unsigned extra_ticks; /* compared with rank 0 */
 static atomic_uint batches_done, ticks_allowed = TICKS_MIN;
 static unsigned batches_seen, ticks; /* used by the handler only */
 
-static void on_stop_signal(int number)
+static void on_sigterm_or_sigint(int number)
 {
     if (received && number == SIGINT)
         _exit(128 + number);
@@ -48,7 +47,8 @@ static void on_alarm(int number)
 
 void stop_signals_watch(crun_world *world)
 {
-    struct sigaction stop = { .sa_handler = on_stop_signal, .sa_flags = SA_RESTART };
+    struct sigaction stop = { .sa_handler = on_sigterm_or_sigint,
+                              .sa_flags = SA_RESTART };
     struct sigaction tick = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
 
     watched = world;

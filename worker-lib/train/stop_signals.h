@@ -14,8 +14,7 @@ void stop_signals_watch(crun_world *world);
 /* The signal that was received, or 0. */
 int stop_signals_received(void);
 
-/* A signal was received, and the world was aborted since another rank did not answer.
- */
+/* The world was aborted after a signal, since another rank did not answer. */
 bool stop_signals_gave_up(void);
 
 /* This rank makes progress: called after each batch, it delays the abort. */

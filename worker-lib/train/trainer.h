@@ -60,8 +60,7 @@ void trainer_close(struct trainer *t);
 /* Runs the remaining passes. Returns 0, the signal that stopped it, or -1 with *e. */
 int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* -- for the trainer's own files ------------------------------------------------------
- */
+/* -- for the trainer's own files ----------------------------------------------- */
 
 /* Returns 0 if status is CRUN_OK, else records the library's error and returns -1. */
 int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;

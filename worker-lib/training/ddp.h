@@ -60,8 +60,7 @@ struct ddp_step {
     char text[512];
 };
 
-/* Measured by this rank in the last step; compared with the other ranks' in the next.
- */
+/* Measured by this rank in the last step; the next step compares it between ranks. */
 struct ddp_step_times {
     int32_t waited_us;  /* in finish, and in the optimizer's all-gathers */
     int32_t overlap_us; /* in collectives */
@@ -172,8 +171,7 @@ crun_status ddp_reorder(crun_ddp *ddp);
 int32_t ddp_zero_unused(crun_ddp *ddp);
 /* *unused: in, this rank's number; out, that of all ranks DDP_NOTES steps ago. */
 crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
-/* This rank names only its own ones: the other ranks' are known late, and are no error.
- */
+/* Whether a rank names only its own: the other ranks' are known late, and no error. */
 bool ddp_names_own_unused(const crun_ddp *ddp);
 /* Fills in unused.names. An error unless options.find_unused. */
 crun_status ddp_name_unused(crun_ddp *ddp) CRUN_CHECK;

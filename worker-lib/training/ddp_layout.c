@@ -9,8 +9,7 @@
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
 
-/* The layout of the arena and its buckets, and the check that all ranks have the same.
- */
+/* The layout of the arena and its buckets, and its comparison between the ranks. */
 
 static size_t place_in_arena(struct ddp_parameter *list, unsigned count)
 {

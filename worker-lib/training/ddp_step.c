@@ -25,7 +25,7 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
         return status_fail(CRUN_BAD_ARGUMENT, "begin of a reducer that is not sealed");
     if (atomic_load(&ddp->step.open))
         return status_fail(CRUN_BAD_ARGUMENT,
-                           "begin of a step while another is under way");
+                           "begin of a step before the last one was finished");
     for (unsigned i = 0; i < ddp->buckets; i++)
         atomic_store_explicit(&ddp->bucket[i].pending, ddp->bucket[i].parameters,
                               memory_order_relaxed);

@@ -60,8 +60,7 @@ bool ddp_names_own_unused(const crun_ddp *ddp)
     return ddp->ops->queued && ddp->options.find_unused;
 }
 
-/* The lowest rank without a gradient for each parameter; INT32_MAX: all ranks have one.
- */
+/* The lowest rank without a gradient for each parameter; INT32_MAX: there is none. */
 static crun_status find_unused_ranks(crun_ddp *ddp, int32_t *rank)
 {
     for (unsigned i = 0; i < ddp->parameters; i++)

@@ -162,7 +162,7 @@ crun_status optim_state_put(crun_optim *o)
 /* The scalars are the first members of the control. */
 _Static_assert(offsetof(struct optim_control, good) ==
                    offsetof(struct optim_scalars, good),
-               "scalars are copied by their size");
+               "optim_scalars are the first members of optim_control");
 
 void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
 {

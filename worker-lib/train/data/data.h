@@ -33,8 +33,7 @@ const uint8_t *data_labels(struct data *d);
 #define DATA_MEAN 0.1307f /* of MNIST's images, with pixels from 0 to 1 */
 #define DATA_DEVIATION 0.3081f
 
-/* Copies samples as a net wants them: images with mean 0 and deviation 1, and labels.
- */
+/* Copies samples as input for a net: images with mean 0 and deviation 1, and labels. */
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
               uint8_t *labels);
 

@@ -96,7 +96,7 @@ static int gpu_trainer_open_blas(struct gpu_trainer *g, struct err *e)
         g->blas->set_stream(g->handle, g->stream) != CUBLAS_STATUS_SUCCESS ||
         g->blas->set_workspace(g->handle, g->workspace, WORKSPACE_BYTES) !=
             CUBLAS_STATUS_SUCCESS)
-        return err_set(e, "cuBLAS does not work here");
+        return err_set(e, "cuBLAS cannot be initialized");
     return 0;
 }
 

@@ -8,7 +8,7 @@
 
 /*
  * A layer turns `in` numbers of each sample into `out` numbers. Images are stored pixel
- * by pixel, the channels of a pixel beside each other.
+ * by pixel, with the channels of a pixel contiguous.
  */
 
 #define LAYER_PARAMETERS_MAX 2
@@ -76,8 +76,7 @@ struct layer *conv_create(const char *name, size_t side, size_t in_channels,
 /* The largest of 2 by 2 pixels. */
 struct layer *pool_create(size_t side, size_t channels);
 
-/* `which` is different for each dropout of a net. probability is a multiple of 1/256.
- */
+/* Each dropout of a net has its own `which`. probability is a multiple of 1/256. */
 struct layer *dropout_create(size_t width, float probability, uint64_t which);
 
 /* Used by the layers. */
