@@ -333,7 +333,7 @@ mutants:
 	$(Q)scripts/checks/mutants $(if $(T),--match '$(T)')
 
 lint:
-	$(Q)scripts/checks/layers && scripts/checks/words && scripts/checks/names && scripts/checks/format
+	$(Q)scripts/checks/layers && scripts/checks/words && scripts/checks/names --figures && scripts/checks/format
 
 # only the launcher can be installed under another name
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)
