@@ -22,10 +22,10 @@ struct host_linger {
     bool until_job_ends; /* this node runs no workers, but hosts the rendezvous */
 };
 
-void host_linger_init(struct host_linger *f, struct loop *loop,
+void host_linger_init(struct host_linger *l, struct loop *loop,
                       const struct config *config, const struct rendezvous_host *host);
-void host_linger_begin(struct host_linger *f);
+void host_linger_begin(struct host_linger *l);
 /* If it was not initialised, it must be zeroed. */
-void host_linger_fini(struct host_linger *f);
+void host_linger_fini(struct host_linger *l);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/gpu/nvml.h"
 #include "agent/gpu/limits.h"
+#include "agent/gpu/nvml.h"
 
 /* -- reading -------------------------------------------------------------------- */
 

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "agent/gpu/gpu_probe.h"
+#include "agent/gpu/limits.h"
 #include "agent/gpu/nvml.h"
 #include "rendezvous/base/clock.h"
-#include "agent/gpu/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -53,36 +53,36 @@ struct gpu_monitor {
 
 /* -- remarks -------------------------------------------------------------------- */
 
-static void send_gpu_remark(const struct gpu_monitor *c, enum note_kind kind,
+static void send_gpu_remark(const struct gpu_monitor *m, enum note_kind kind,
                             const char *text)
 {
-    c->calls.remark(c->calls.arg, kind, text);
+    m->calls.remark(m->calls.arg, kind, text);
 }
 
 /* "rank 3", or "ranks 0, 2" where they share it. */
-static char *format_ranks(const struct gpu_monitor *c, uint32_t at, char *buf,
+static char *format_ranks(const struct gpu_monitor *m, uint32_t at, char *buf,
                           size_t size)
 {
     size_t used = (size_t)snprintf(buf, size, "rank%s %" PRIu32,
-                                   at + c->count < c->config->workers ? "s" : "",
-                                   c->first_rank + at);
+                                   at + m->count < m->config->workers ? "s" : "",
+                                   m->first_rank + at);
 
-    for (uint32_t i = at + c->count; i < c->config->workers && used + 12 < size;
-         i += c->count)
+    for (uint32_t i = at + m->count; i < m->config->workers && used + 12 < size;
+         i += m->count)
         used += (size_t)snprintf(buf + used, size - used, ", %" PRIu32,
-                                 c->first_rank + i);
+                                 m->first_rank + i);
     return buf;
 }
 
 /* "rank 3: GPU 3 (0000:1b:00.0) WHAT" */
-static void send_remark_on(const struct gpu_monitor *c, uint32_t at,
+static void send_remark_on(const struct gpu_monitor *m, uint32_t at,
                            enum note_kind kind, const char *what)
 {
     char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[64];
 
-    snprintf(text, sizeof(text), "%s: %s %s", format_ranks(c, at, ranks, sizeof(ranks)),
-             gpu_health_name(&c->gpu[at].health, name, sizeof(name)), what);
-    send_gpu_remark(c, kind, text);
+    snprintf(text, sizeof(text), "%s: %s %s", format_ranks(m, at, ranks, sizeof(ranks)),
+             gpu_health_name(&m->gpu[at].health, name, sizeof(name)), what);
+    send_gpu_remark(m, kind, text);
 }
 
 /* "had XID 79 WHEN: it has fallen off the bus" */
@@ -115,23 +115,23 @@ static void describe_trouble(const struct monitored_gpu *g, char *buf, size_t si
 
 /* -- troubles ------------------------------------------------------------------- */
 
-static void report_xids(struct gpu_monitor *c, uint32_t at)
+static void report_xids(struct gpu_monitor *m, uint32_t at)
 {
-    struct monitored_gpu *g = &c->gpu[at];
+    struct monitored_gpu *g = &m->gpu[at];
     char what[128];
 
     for (unsigned i = 0; i < g->xids; i++) {
         if (g->xid[i].reported)
             continue;
         g->xid[i].reported = true;
-        send_remark_on(c, at, NOTE_XID,
+        send_remark_on(m, at, NOTE_XID,
                        describe_xid(g->xid[i].number, "", what, sizeof(what)));
     }
 }
 
-static void report_memory_errors(struct gpu_monitor *c, uint32_t at)
+static void report_memory_errors(struct gpu_monitor *m, uint32_t at)
 {
-    struct monitored_gpu *g = &c->gpu[at];
+    struct monitored_gpu *g = &m->gpu[at];
     const struct gpu_health *s = &g->health;
     char what[128];
 
@@ -140,31 +140,31 @@ static void report_memory_errors(struct gpu_monitor *c, uint32_t at)
                  s->uncorrected - g->uncorrected,
                  text_plural(s->uncorrected - g->uncorrected));
         g->ecc = true;
-        send_remark_on(c, at, NOTE_ECC, what);
+        send_remark_on(m, at, NOTE_ECC, what);
     }
     g->uncorrected = s->uncorrected;
     if ((s->repair_waits || s->repair_fails) && !g->repair_reported) {
         g->repair_reported = true;
-        send_remark_on(c, at, NOTE_ECC, gpu_health_repair_text(s));
+        send_remark_on(m, at, NOTE_ECC, gpu_health_repair_text(s));
     }
 }
 
-static void report_troubles(struct gpu_monitor *c)
+static void report_troubles(struct gpu_monitor *m)
 {
-    for (uint32_t i = 0; c->placed && i < c->count; i++) {
-        struct monitored_gpu *g = &c->gpu[i];
+    for (uint32_t i = 0; m->placed && i < m->count; i++) {
+        struct monitored_gpu *g = &m->gpu[i];
 
-        report_xids(c, i);
+        report_xids(m, i);
         if (!g->health.answers && !g->silence_reported) {
             g->silence_reported = true;
-            send_remark_on(c, i, NOTE_GPU, "does not answer");
+            send_remark_on(m, i, NOTE_GPU, "does not answer");
         }
         if (!g->health.answers)
             continue;
-        report_memory_errors(c, i);
+        report_memory_errors(m, i);
         if (g->health.recovery && !g->recovery_reported) {
             g->recovery_reported = true;
-            send_remark_on(c, i, NOTE_GPU,
+            send_remark_on(m, i, NOTE_GPU,
                            gpu_health_recovery_text(g->health.recovery));
         }
     }
@@ -172,39 +172,39 @@ static void report_troubles(struct gpu_monitor *c)
 
 /* -- fit for a job -------------------------------------------------------------- */
 
-static void finish_check(struct gpu_monitor *c)
+static void finish_check(struct gpu_monitor *m)
 {
-    void (*check_done)(void *arg, const char *unfit) = c->check_done;
+    void (*check_done)(void *arg, const char *unfit) = m->check_done;
     char text[ERROR_TEXT_MAX_BYTES + 1] = "";
 
     if (!check_done)
         return;
-    if (!c->answered || c->driver_hangs)
+    if (!m->answered || m->driver_hangs)
         snprintf(text, sizeof(text), "the driver of its GPUs does not answer");
-    for (uint32_t i = 0; i < c->count && !*text; i++)
-        gpu_health_unfit(&c->gpu[i].health, text, sizeof(text));
-    c->check_done = NULL;
-    check_done(c->checked_arg, text);
+    for (uint32_t i = 0; i < m->count && !*text; i++)
+        gpu_health_unfit(&m->gpu[i].health, text, sizeof(text));
+    m->check_done = NULL;
+    check_done(m->checked_arg, text);
 }
 
-void gpu_monitor_check(struct gpu_monitor *c,
+void gpu_monitor_check(struct gpu_monitor *m,
                        void (*done)(void *arg, const char *unfit), void *arg)
 {
-    if (!c) {
+    if (!m) {
         done(arg, "");
         return;
     }
-    c->check_done = done;
-    c->checked_arg = arg;
-    if (c->answered || c->socket < 0)
-        finish_check(c);
+    m->check_done = done;
+    m->checked_arg = arg;
+    if (m->answered || m->socket < 0)
+        finish_check(m);
 }
 
 /* -- events of the probe -------------------------------------------------------- */
 
-static void on_health(struct gpu_monitor *c, const struct gpu_probe_event *t)
+static void on_health(struct gpu_monitor *m, const struct gpu_probe_event *t)
 {
-    struct monitored_gpu *g = &c->gpu[t->at];
+    struct monitored_gpu *g = &m->gpu[t->at];
 
     g->health = t->health;
     if (!g->seen && g->health.answers)
@@ -212,20 +212,20 @@ static void on_health(struct gpu_monitor *c, const struct gpu_probe_event *t)
     g->seen |= g->health.answers;
 }
 
-static void on_complete(struct gpu_monitor *c, const struct gpu_probe_event *t)
+static void on_complete(struct gpu_monitor *m, const struct gpu_probe_event *t)
 {
-    c->count = t->count < GPUS_PER_NODE_MAX ? t->count : GPUS_PER_NODE_MAX;
-    c->driver_hangs = false;
-    c->answered = true;
-    loop_timer_cancel(&c->deadline);
-    report_troubles(c);
-    finish_check(c);
+    m->count = t->count < GPUS_PER_NODE_MAX ? t->count : GPUS_PER_NODE_MAX;
+    m->driver_hangs = false;
+    m->answered = true;
+    loop_timer_cancel(&m->deadline);
+    report_troubles(m);
+    finish_check(m);
 }
 
 /* A faulty program causes the same XID again and again: each is kept once. */
-static void on_xid(struct gpu_monitor *c, const struct gpu_probe_event *t)
+static void on_xid(struct gpu_monitor *m, const struct gpu_probe_event *t)
 {
-    struct monitored_gpu *g = &c->gpu[t->at];
+    struct monitored_gpu *g = &m->gpu[t->at];
     struct gpu_xid fresh = { .number = t->xid, .at_ms = clock_ms() };
 
     for (unsigned i = 0; i < g->xids; i++)
@@ -236,7 +236,7 @@ static void on_xid(struct gpu_monitor *c, const struct gpu_probe_event *t)
     if (g->xids == GPU_XIDS_KEPT)
         memmove(&g->xid[0], &g->xid[1], --g->xids * sizeof(*g->xid));
     g->xid[g->xids++] = fresh;
-    report_troubles(c);
+    report_troubles(m);
 }
 
 static void (*const event_handlers[])(struct gpu_monitor *,
@@ -247,35 +247,35 @@ static void (*const event_handlers[])(struct gpu_monitor *,
 };
 
 /* The probe has ended: it found no GPU, or NVML crashed in it. */
-static void on_probe_death(struct gpu_monitor *c)
+static void on_probe_death(struct gpu_monitor *m)
 {
-    event_free(c->readable);
-    c->readable = NULL;
-    close(c->socket);
-    c->socket = -1;
-    loop_timer_cancel(&c->deadline);
-    if (c->count)
-        send_gpu_remark(c, NOTE_GPU,
+    event_free(m->readable);
+    m->readable = NULL;
+    close(m->socket);
+    m->socket = -1;
+    loop_timer_cancel(&m->deadline);
+    if (m->count)
+        send_gpu_remark(m, NOTE_GPU,
                         "the process that monitors this node's GPUs has died");
-    c->count = 0;
-    c->driver_hangs = false;
-    finish_check(c);
+    m->count = 0;
+    m->driver_hangs = false;
+    finish_check(m);
 }
 
-static void read_probe_events(struct gpu_monitor *c)
+static void read_probe_events(struct gpu_monitor *m)
 {
-    while (c->socket >= 0) {
+    while (m->socket >= 0) {
         struct gpu_probe_event t;
-        ssize_t n = recv(c->socket, &t, sizeof(t), MSG_DONTWAIT);
+        ssize_t n = recv(m->socket, &t, sizeof(t), MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0)
-            on_probe_death(c);
+            on_probe_death(m);
         else if (n == sizeof(t) &&
                  (size_t)t.type < sizeof(event_handlers) / sizeof(*event_handlers) &&
                  t.at < GPUS_PER_NODE_MAX)
-            event_handlers[t.type](c, &t);
+            event_handlers[t.type](m, &t);
     }
 }
 
@@ -288,23 +288,23 @@ static void on_probe_readable(evutil_socket_t fd, short what, void *arg)
 
 static void on_read_deadline(void *arg)
 {
-    struct gpu_monitor *c = arg;
+    struct gpu_monitor *m = arg;
 
-    c->driver_hangs = true;
-    send_gpu_remark(c, NOTE_GPU, "the driver of this node's GPUs does not answer");
-    finish_check(c);
+    m->driver_hangs = true;
+    send_gpu_remark(m, NOTE_GPU, "the driver of this node's GPUs does not answer");
+    finish_check(m);
 }
 
 /* -- the heartbeats ------------------------------------------------------------- */
 
-static void sum_up_gpus(const struct gpu_monitor *c, struct msg_gpus *sum)
+static void sum_up_gpus(const struct gpu_monitor *m, struct msg_gpus *sum)
 {
     uint32_t known = 0, percent = 0;
     uint64_t milliwatts = 0;
 
-    *sum = (struct msg_gpus){ .count = c->count };
-    for (uint32_t i = 0; i < c->count; i++) {
-        const struct gpu_health *s = &c->gpu[i].health;
+    *sum = (struct msg_gpus){ .count = m->count };
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct gpu_health *s = &m->gpu[i].health;
 
         known += s->percent >= 0;
         percent += s->percent >= 0 ? (uint32_t)s->percent : 0;
@@ -321,55 +321,55 @@ static void sum_up_gpus(const struct gpu_monitor *c, struct msg_gpus *sum)
 }
 
 /* Writes "GPU 3 XID 79, GPU 5 hot" before the note that is there. */
-static void write_note(const struct gpu_monitor *c, char *note, size_t size)
+static void write_note(const struct gpu_monitor *m, char *note, size_t size)
 {
     char before[sizeof(((struct msg_heartbeat *)0)->note)], trouble[32];
     size_t used = 0;
 
     snprintf(before, sizeof(before), "%s", note);
-    if (c->driver_hangs)
+    if (m->driver_hangs)
         used = (size_t)snprintf(note, size, "GPU driver does not answer");
-    for (uint32_t i = 0; i < c->count && !c->driver_hangs && used + 1 < size; i++) {
-        describe_trouble(&c->gpu[i], trouble, sizeof(trouble));
+    for (uint32_t i = 0; i < m->count && !m->driver_hangs && used + 1 < size; i++) {
+        describe_trouble(&m->gpu[i], trouble, sizeof(trouble));
         if (*trouble)
             used += (size_t)snprintf(note + used, size - used, "%sGPU %" PRIu32 " %s",
-                                     used ? ", " : "", c->gpu[i].health.index, trouble);
+                                     used ? ", " : "", m->gpu[i].health.index, trouble);
     }
     if (used && used + 3 < size && *before)
         snprintf(note + used, size - used, "; %s", before);
 }
 
-void gpu_monitor_fill_heartbeat(struct gpu_monitor *c, struct msg_heartbeat *progress)
+void gpu_monitor_fill_heartbeat(struct gpu_monitor *m, struct msg_heartbeat *progress)
 {
     uint64_t now = clock_ms();
 
-    if (!c || c->socket < 0)
+    if (!m || m->socket < 0)
         return;
-    if (!c->driver_hangs)
-        sum_up_gpus(c, &progress->gpus);
-    write_note(c, progress->note, sizeof(progress->note));
-    if (c->deadline.armed || c->driver_hangs || now < c->requested_ms + GPU_READ_MS)
+    if (!m->driver_hangs)
+        sum_up_gpus(m, &progress->gpus);
+    write_note(m, progress->note, sizeof(progress->note));
+    if (m->deadline.armed || m->driver_hangs || now < m->requested_ms + GPU_READ_MS)
         return;
-    c->requested_ms = now;
-    if (gpu_probe_request(c->socket))
-        loop_timer_arm(&c->deadline, now + GPU_SILENT_MS);
+    m->requested_ms = now;
+    if (gpu_probe_request(m->socket))
+        loop_timer_arm(&m->deadline, now + GPU_SILENT_MS);
 }
 
 /* -- failures ------------------------------------------------------------------- */
 
-void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
+void gpu_monitor_explain(struct gpu_monitor *m, struct failure *f)
 {
     char name[64], had[128], age[32], when[48];
     const struct monitored_gpu *g;
     const struct gpu_xid *x;
     size_t used;
 
-    if (!c)
+    if (!m)
         return;
-    read_probe_events(c);
-    if (c->count == 0)
+    read_probe_events(m);
+    if (m->count == 0)
         return;
-    g = &c->gpu[f->local_rank % c->count];
+    g = &m->gpu[f->local_rank % m->count];
     x = g->xids ? &g->xid[g->xids - 1] : NULL;
     /* a hang may have begun long before it is found */
     if (!x || (f->kind != FAILURE_HANG && x->at_ms + GPU_XID_BEFORE_MS < f->at_ms))
@@ -385,14 +385,14 @@ void gpu_monitor_explain(struct gpu_monitor *c, struct failure *f)
 
 /* -- the whole ------------------------------------------------------------------ */
 
-void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
+void gpu_monitor_begin(struct gpu_monitor *m, const struct msg_start *start)
 {
-    if (!c)
+    if (!m)
         return;
-    c->placed = true;
-    c->first_rank = start->first_rank;
+    m->placed = true;
+    m->first_rank = start->first_rank;
     for (uint32_t i = 0; i < GPUS_PER_NODE_MAX; i++) {
-        struct monitored_gpu *g = &c->gpu[i];
+        struct monitored_gpu *g = &m->gpu[i];
         unsigned kept = 0;
 
         for (unsigned k = 0; k < g->xids; k++)
@@ -400,13 +400,13 @@ void gpu_monitor_begin(struct gpu_monitor *c, const struct msg_start *start)
                 g->xid[kept++] = g->xid[k];
         g->xids = kept;
     }
-    report_troubles(c);
+    report_troubles(m);
 }
 
 struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *config,
                                        const struct gpu_monitor_calls *calls)
 {
-    struct gpu_monitor *c;
+    struct gpu_monitor *m;
     struct err e;
     int socket;
 
@@ -417,28 +417,28 @@ struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *c
         log_warn("%s: this node's GPUs are not monitored", e.text);
         return NULL;
     }
-    c = xcalloc(1, sizeof(*c));
-    c->config = config;
-    c->calls = *calls;
-    c->socket = socket;
-    c->readable = event_new(loop_base(loop), socket, EV_READ | EV_PERSIST,
-                            on_probe_readable, c);
-    if (!c->readable)
+    m = xcalloc(1, sizeof(*m));
+    m->config = config;
+    m->calls = *calls;
+    m->socket = socket;
+    m->readable = event_new(loop_base(loop), socket, EV_READ | EV_PERSIST,
+                            on_probe_readable, m);
+    if (!m->readable)
         abort();
-    event_add(c->readable, NULL);
-    loop_timer_init(&c->deadline, loop, on_read_deadline, c);
-    loop_timer_arm(&c->deadline, clock_ms() + GPU_FIRST_MS);
-    return c;
+    event_add(m->readable, NULL);
+    loop_timer_init(&m->deadline, loop, on_read_deadline, m);
+    loop_timer_arm(&m->deadline, clock_ms() + GPU_FIRST_MS);
+    return m;
 }
 
-void gpu_monitor_destroy(struct gpu_monitor *c)
+void gpu_monitor_destroy(struct gpu_monitor *m)
 {
-    if (!c)
+    if (!m)
         return;
-    if (c->readable)
-        event_free(c->readable);
-    if (c->socket >= 0)
-        close(c->socket);
-    loop_timer_fini(&c->deadline);
-    free(c);
+    if (m->readable)
+        event_free(m->readable);
+    if (m->socket >= 0)
+        close(m->socket);
+    loop_timer_fini(&m->deadline);
+    free(m);
 }

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "agent/gpu/gpu_devices.h"
+#include "agent/gpu/limits.h"
 #include "agent/gpu/nvml.h"
 #include "agent/guard/spawn.h"
 #include "rendezvous/base/fd.h"
-#include "agent/gpu/limits.h"
 
 #define PROBE_SOCKET 3
 #define XID_WAIT_MS 60000

@@ -26,14 +26,14 @@
 
 #include "agent/cleanup/cgroup.h"
 #include "agent/cleanup/launch_lock.h"
+#include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/fence.h"
-#include "agent/guard/guard_shutdown.h"
 #include "agent/guard/guard_events.h"
+#include "agent/guard/guard_reaper.h"
+#include "agent/guard/guard_shutdown.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
-#include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/spawn.h"
-#include "agent/guard/guard_reaper.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 

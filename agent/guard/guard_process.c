@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "agent/cleanup/cgroup.h"
-#include "agent/guard/guard_wire.h"
-#include "agent/guard/status_pages.h"
 #include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/guard_reaper.h"
+#include "agent/guard/guard_wire.h"
+#include "agent/guard/status_pages.h"
 #include "rendezvous/base/fd.h"
 
 #define LAUNCH_LOCK_FD (STDERR_FILENO + 1) /* the reaper's, which only holds it */

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/cleanup/launch_lock.h"
 #include "agent/cleanup/child_procs.h"
+#include "agent/cleanup/launch_lock.h"
 #include "agent/cleanup/run_tmpdir.h"
 
 #define PIDS_PER_ROUND 256

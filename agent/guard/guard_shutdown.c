@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <string.h>
 
+#include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
-#include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 
 #define PIDS_PER_ROUND 1024

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
-#include "agent/cleanup/child_procs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 

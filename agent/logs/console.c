@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/logs/log_writer.h"
 #include "agent/logs/limits.h"
+#include "agent/logs/log_writer.h"
 #include "rendezvous/base/xalloc.h"
 
 /*

@@ -77,56 +77,56 @@ int log_dirs_prepare(const char *log_dir, struct err *e)
     return rc;
 }
 
-static int open_log_dir(struct log_dirs *t, const char *log_dir, struct err *e)
+static int open_log_dir(struct log_dirs *d, const char *log_dir, struct err *e)
 {
     if (make_folders(log_dir, e) < 0)
         return -1;
-    t->base = realpath(log_dir, NULL);
-    t->base_fd = t->base ? open(t->base, FOLDER) : -1;
-    return t->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
+    d->base = realpath(log_dir, NULL);
+    d->base_fd = d->base ? open(d->base, FOLDER) : -1;
+    return d->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
 }
 
 /* It may exist from an attempt that failed; then it is ours. */
-static int open_tmpdir(struct log_dirs *t, struct err *e)
+static int open_tmpdir(struct log_dirs *d, struct err *e)
 {
     struct stat st;
 
-    t->base = run_tmpdir_path(run_tmpdir_tag());
-    if (mkdir(t->base, 0700) < 0 && errno != EEXIST)
-        return err_set_errno(e, errno, "cannot make folder %s", t->base);
-    t->base_fd = open(t->base, FOLDER | O_NOFOLLOW);
-    if (t->base_fd < 0 || fstat(t->base_fd, &st) < 0)
-        return err_set_errno(e, errno, "log folder %s", t->base);
+    d->base = run_tmpdir_path(run_tmpdir_tag());
+    if (mkdir(d->base, 0700) < 0 && errno != EEXIST)
+        return err_set_errno(e, errno, "cannot make folder %s", d->base);
+    d->base_fd = open(d->base, FOLDER | O_NOFOLLOW);
+    if (d->base_fd < 0 || fstat(d->base_fd, &st) < 0)
+        return err_set_errno(e, errno, "log folder %s", d->base);
     if (st.st_uid != geteuid())
-        return err_set(e, "log folder %s belongs to another user", t->base);
+        return err_set(e, "log folder %s belongs to another user", d->base);
     return 0;
 }
 
 /* Makes a new folder, so that no other user can have put anything in it. */
-static int make_run_folder(struct log_dirs *t, const char *run_id, struct err *e)
+static int make_run_folder(struct log_dirs *d, const char *run_id, struct err *e)
 {
     char *stem = make_folder_name(run_id), random[RANDOM_LETTERS + 1];
     int rc = -1;
 
     for (int i = 0; i < NAME_TRIES && rc < 0; i++) {
         run_tmpdir_random(random, RANDOM_LETTERS);
-        free(t->name);
-        t->name = xasprintf("%s_%s", stem, random);
-        rc = mkdirat(t->base_fd, t->name, 0777);
+        free(d->name);
+        d->name = xasprintf("%s_%s", stem, random);
+        rc = mkdirat(d->base_fd, d->name, 0777);
         if (rc < 0 && errno != EEXIST)
             break;
     }
     free(stem);
     if (rc == 0)
-        t->run_fd = openat(t->base_fd, t->name, FOLDER | O_NOFOLLOW);
-    if (t->run_fd < 0)
-        return err_set_errno(e, errno, "cannot make folder %s/%s", t->base, t->name);
-    t->path = xasprintf("%s/%s", t->base, t->name);
+        d->run_fd = openat(d->base_fd, d->name, FOLDER | O_NOFOLLOW);
+    if (d->run_fd < 0)
+        return err_set_errno(e, errno, "cannot make folder %s/%s", d->base, d->name);
+    d->path = xasprintf("%s/%s", d->base, d->name);
     return 0;
 }
 
 /* Replaces `latest-<host>` in one step, so that it always points to a run. */
-static void update_latest_link(const struct log_dirs *t)
+static void update_latest_link(const struct log_dirs *d)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = "", random[RANDOM_LETTERS + 1];
     char *link, *fresh;
@@ -136,10 +136,10 @@ static void update_latest_link(const struct log_dirs *t)
     run_tmpdir_random(random, RANDOM_LETTERS);
     link = xasprintf("latest-%s", host);
     fresh = xasprintf(".%s-%s", link, random);
-    if (symlinkat(t->name, t->base_fd, fresh) == 0 &&
-        renameat(t->base_fd, fresh, t->base_fd, link) < 0) {
-        log_debug("%s/%s: %s", t->base, link, strerror(errno));
-        unlinkat(t->base_fd, fresh, 0);
+    if (symlinkat(d->name, d->base_fd, fresh) == 0 &&
+        renameat(d->base_fd, fresh, d->base_fd, link) < 0) {
+        log_debug("%s/%s: %s", d->base, link, strerror(errno));
+        unlinkat(d->base_fd, fresh, 0);
     }
     free(link);
     free(fresh);
@@ -147,23 +147,23 @@ static void update_latest_link(const struct log_dirs *t)
 
 struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, struct err *e)
 {
-    struct log_dirs *t = xcalloc(1, sizeof(*t));
+    struct log_dirs *d = xcalloc(1, sizeof(*d));
 
-    t->temporary = !log_dir;
-    t->base_fd = t->run_fd = t->attempt_fd = -1;
-    if ((log_dir ? open_log_dir(t, log_dir, e) : open_tmpdir(t, e)) < 0 ||
-        make_run_folder(t, run_id, e) < 0) {
-        log_dirs_destroy(t);
+    d->temporary = !log_dir;
+    d->base_fd = d->run_fd = d->attempt_fd = -1;
+    if ((log_dir ? open_log_dir(d, log_dir, e) : open_tmpdir(d, e)) < 0 ||
+        make_run_folder(d, run_id, e) < 0) {
+        log_dirs_destroy(d);
         return NULL;
     }
-    if (!t->temporary)
-        update_latest_link(t);
-    return t;
+    if (!d->temporary)
+        update_latest_link(d);
+    return d;
 }
 
-const char *log_dirs_path(const struct log_dirs *t)
+const char *log_dirs_path(const struct log_dirs *d)
 {
-    return t->path;
+    return d->path;
 }
 
 static char *attempt_name(uint64_t attempt, char *buf, size_t size)
@@ -180,45 +180,45 @@ static void close_fd(int *fd)
 }
 
 /* In a temporary tree, removes the empty folders of the current attempt. */
-static void remove_empty_attempt(const struct log_dirs *t)
+static void remove_empty_attempt(const struct log_dirs *d)
 {
     char name[32];
 
-    if (t->attempt_fd < 0 || !t->temporary)
+    if (d->attempt_fd < 0 || !d->temporary)
         return;
-    for (uint32_t i = 0; i < t->workers; i++) {
+    for (uint32_t i = 0; i < d->workers; i++) {
         snprintf(name, sizeof(name), "%" PRIu32, i);
-        unlinkat(t->attempt_fd, name, AT_REMOVEDIR);
+        unlinkat(d->attempt_fd, name, AT_REMOVEDIR);
     }
-    unlinkat(t->run_fd, attempt_name(t->attempt, name, sizeof(name)), AT_REMOVEDIR);
+    unlinkat(d->run_fd, attempt_name(d->attempt, name, sizeof(name)), AT_REMOVEDIR);
 }
 
-void log_dirs_remove_empty(struct log_dirs *t)
+void log_dirs_remove_empty(struct log_dirs *d)
 {
-    if (!t || !t->temporary || t->empty_removed)
+    if (!d || !d->temporary || d->empty_removed)
         return;
-    t->empty_removed = true;
-    remove_empty_attempt(t);
-    if (t->name)
-        unlinkat(t->base_fd, t->name, AT_REMOVEDIR);
-    if (t->base)
-        rmdir(t->base);
+    d->empty_removed = true;
+    remove_empty_attempt(d);
+    if (d->name)
+        unlinkat(d->base_fd, d->name, AT_REMOVEDIR);
+    if (d->base)
+        rmdir(d->base);
 }
 
-void log_dirs_destroy(struct log_dirs *t)
+void log_dirs_destroy(struct log_dirs *d)
 {
     int saved_errno = errno;
 
-    if (!t)
+    if (!d)
         return;
-    log_dirs_remove_empty(t);
-    close_fd(&t->attempt_fd);
-    close_fd(&t->run_fd);
-    close_fd(&t->base_fd);
-    free(t->base);
-    free(t->name);
-    free(t->path);
-    free(t);
+    log_dirs_remove_empty(d);
+    close_fd(&d->attempt_fd);
+    close_fd(&d->run_fd);
+    close_fd(&d->base_fd);
+    free(d->base);
+    free(d->name);
+    free(d->path);
+    free(d);
     errno = saved_errno;
 }
 
@@ -227,48 +227,48 @@ static int make_folder_at(int dir, const char *name)
     return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-char *log_dirs_file_path(const struct log_dirs *t, uint32_t local_rank,
+char *log_dirs_file_path(const struct log_dirs *d, uint32_t local_rank,
                          const char *name)
 {
     if (local_rank == LOG_DIRS_NODE)
-        return xasprintf("%s/attempt_%" PRIu64 "/%s", t->path, t->attempt, name);
-    return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32 "/%s", t->path, t->attempt,
+        return xasprintf("%s/attempt_%" PRIu64 "/%s", d->path, d->attempt, name);
+    return xasprintf("%s/attempt_%" PRIu64 "/%" PRIu32 "/%s", d->path, d->attempt,
                      local_rank, name);
 }
 
-static int set_path_error(const struct log_dirs *t, uint32_t local_rank,
+static int set_path_error(const struct log_dirs *d, uint32_t local_rank,
                           const char *name, struct err *e)
 {
     int errnum = errno;
-    char *path = log_dirs_file_path(t, local_rank, name);
+    char *path = log_dirs_file_path(d, local_rank, name);
 
     err_set_errno(e, errnum, "cannot make %s", path);
     free(path);
     return -1;
 }
 
-int log_dirs_begin(struct log_dirs *t, uint64_t attempt, uint32_t workers,
+int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
                    struct err *e)
 {
     char name[32];
 
-    remove_empty_attempt(t);
-    close_fd(&t->attempt_fd);
-    t->attempt = attempt;
-    t->workers = workers;
+    remove_empty_attempt(d);
+    close_fd(&d->attempt_fd);
+    d->attempt = attempt;
+    d->workers = workers;
     attempt_name(attempt, name, sizeof(name));
-    if (make_folder_at(t->run_fd, name) < 0 ||
-        (t->attempt_fd = openat(t->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
-        return set_path_error(t, LOG_DIRS_NODE, "", e);
+    if (make_folder_at(d->run_fd, name) < 0 ||
+        (d->attempt_fd = openat(d->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
+        return set_path_error(d, LOG_DIRS_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
         snprintf(name, sizeof(name), "%" PRIu32, i);
-        if (make_folder_at(t->attempt_fd, name) < 0)
-            return set_path_error(t, i, "", e);
+        if (make_folder_at(d->attempt_fd, name) < 0)
+            return set_path_error(d, i, "", e);
     }
     return 0;
 }
 
-int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *name,
+int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *name,
                   struct err *e)
 {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY;
@@ -277,10 +277,10 @@ int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *nam
 
     if (local_rank != LOG_DIRS_NODE)
         snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
-    dir = openat(t->attempt_fd, folder, FOLDER | O_NOFOLLOW);
+    dir = openat(d->attempt_fd, folder, FOLDER | O_NOFOLLOW);
     fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);
     if (fd < 0)
-        set_path_error(t, local_rank, name, e);
+        set_path_error(d, local_rank, name, e);
     if (dir >= 0)
         close(dir);
     return fd;

@@ -24,24 +24,24 @@ int log_dirs_prepare(const char *log_dir, struct err *e) MUST_CHECK;
 /* log_dir NULL: a temporary one. Returns NULL, and e, if it cannot be made. */
 struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id,
                                  struct err *e);
-void log_dirs_destroy(struct log_dirs *t); /* NULL is fine */
+void log_dirs_destroy(struct log_dirs *d); /* NULL is fine */
 
 /* No worker will follow: in a temporary tree, removes empty folders. */
-void log_dirs_remove_empty(struct log_dirs *t); /* NULL is fine */
+void log_dirs_remove_empty(struct log_dirs *d); /* NULL is fine */
 
 /* The absolute path of the run's folder. */
-const char *log_dirs_path(const struct log_dirs *t);
+const char *log_dirs_path(const struct log_dirs *d);
 
 /* Makes the folders of an attempt, which becomes the current one. */
-int log_dirs_begin(struct log_dirs *t, uint64_t attempt, uint32_t workers,
+int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
                    struct err *e) MUST_CHECK;
 
 /* A file of the current attempt, of a worker or (LOG_DIRS_NODE) of the node: its path,
  * which the caller frees; and a descriptor to append to, or -1. */
 #define LOG_DIRS_NODE UINT32_MAX
-char *log_dirs_file_path(const struct log_dirs *t, uint32_t local_rank,
+char *log_dirs_file_path(const struct log_dirs *d, uint32_t local_rank,
                          const char *name);
-int log_dirs_open(const struct log_dirs *t, uint32_t local_rank, const char *name,
+int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *name,
                   struct err *e) MUST_CHECK;
 
 #endif

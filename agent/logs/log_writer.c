@@ -12,9 +12,9 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
+#include "agent/logs/limits.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
-#include "agent/logs/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/thread.h"

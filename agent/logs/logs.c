@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 #include "agent/logs/console.h"
+#include "agent/logs/limits.h"
+#include "agent/logs/log_dirs.h"
 #include "agent/logs/log_filter.h"
-#include "agent/logs/log_routing.h"
 #include "agent/logs/log_prefix.h"
+#include "agent/logs/log_routing.h"
 #include "agent/logs/log_stream.h"
 #include "agent/logs/log_tail.h"
-#include "agent/logs/log_dirs.h"
 #include "agent/logs/log_writer.h"
 #include "rendezvous/base/clock.h"
-#include "agent/logs/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

@@ -26,24 +26,24 @@ struct progress_monitor_calls {
 struct progress_monitor *
 progress_monitor_create(struct loop *loop, const struct config *config,
                         const struct progress_monitor_calls *calls);
-void progress_monitor_destroy(struct progress_monitor *w); /* NULL is fine */
+void progress_monitor_destroy(struct progress_monitor *m); /* NULL is fine */
 
 /* The group has started. It and the guard must outlive the next
  * progress_monitor_end. */
-void progress_monitor_begin(struct progress_monitor *w, struct group *group,
+void progress_monitor_begin(struct progress_monitor *m, struct group *group,
                             struct guard *guard, const struct msg_start *start);
-void progress_monitor_end(struct progress_monitor *w); /* also if not begun */
+void progress_monitor_end(struct progress_monitor *m); /* also if not begun */
 
 /* Fills in the next heartbeat. */
-void progress_monitor_fill_heartbeat(struct progress_monitor *w,
+void progress_monitor_fill_heartbeat(struct progress_monitor *m,
                                      struct msg_heartbeat *progress);
 
 /* Sends remarks on the state of every rank of this node; once an epoch. */
-void progress_monitor_report_ranks(struct progress_monitor *w);
+void progress_monitor_report_ranks(struct progress_monitor *m);
 
 /* Asks the workers for a checkpoint; `checkpointed` follows, perhaps before this
  * returns. A second request before that is the same one. */
-void progress_monitor_request_checkpoint(struct progress_monitor *w,
+void progress_monitor_request_checkpoint(struct progress_monitor *m,
                                          uint32_t within_ms);
 
 #endif

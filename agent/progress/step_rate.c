@@ -3,24 +3,24 @@
 
 #include <string.h>
 
-void step_rate_add(struct step_rate *p, uint64_t step, uint64_t now_ms)
+void step_rate_add(struct step_rate *r, uint64_t step, uint64_t now_ms)
 {
-    uint32_t last = (p->count - 1) % STEP_RATE_KEPT;
+    uint32_t last = (r->count - 1) % STEP_RATE_KEPT;
 
-    if (p->count > 0 && step < p->sample[last].step)
-        memset(p, 0, sizeof(*p));
-    p->sample[p->count % STEP_RATE_KEPT].at_ms = now_ms;
-    p->sample[p->count % STEP_RATE_KEPT].step = step;
-    p->count++;
+    if (r->count > 0 && step < r->sample[last].step)
+        memset(r, 0, sizeof(*r));
+    r->sample[r->count % STEP_RATE_KEPT].at_ms = now_ms;
+    r->sample[r->count % STEP_RATE_KEPT].step = step;
+    r->count++;
 }
 
-double step_rate_per_s(const struct step_rate *p)
+double step_rate_per_s(const struct step_rate *r)
 {
-    uint32_t first = p->count > STEP_RATE_KEPT ? p->count % STEP_RATE_KEPT : 0;
-    uint32_t last = (p->count - 1) % STEP_RATE_KEPT;
+    uint32_t first = r->count > STEP_RATE_KEPT ? r->count % STEP_RATE_KEPT : 0;
+    uint32_t last = (r->count - 1) % STEP_RATE_KEPT;
 
-    if (p->count < 2 || p->sample[last].at_ms <= p->sample[first].at_ms)
+    if (r->count < 2 || r->sample[last].at_ms <= r->sample[first].at_ms)
         return -1;
-    return 1000.0 * (double)(p->sample[last].step - p->sample[first].step) /
-           (double)(p->sample[last].at_ms - p->sample[first].at_ms);
+    return 1000.0 * (double)(r->sample[last].step - r->sample[first].step) /
+           (double)(r->sample[last].at_ms - r->sample[first].at_ms);
 }

@@ -15,9 +15,9 @@ struct step_rate {
 };
 
 /* A step lower than the last one starts anew. */
-void step_rate_add(struct step_rate *p, uint64_t step, uint64_t now_ms);
+void step_rate_add(struct step_rate *r, uint64_t step, uint64_t now_ms);
 
 /* -1: not known yet. */
-double step_rate_per_s(const struct step_rate *p);
+double step_rate_per_s(const struct step_rate *r);
 
 #endif

@@ -21,32 +21,32 @@ struct stragglers {
 
 struct stragglers *stragglers_create(uint32_t workers)
 {
-    struct stragglers *l = xcalloc(1, sizeof(*l));
+    struct stragglers *s = xcalloc(1, sizeof(*s));
 
-    l->workers = workers;
-    l->counts = xcalloc(workers, sizeof(*l->counts));
-    l->share = xcalloc(workers, sizeof(*l->share));
-    return l;
+    s->workers = workers;
+    s->counts = xcalloc(workers, sizeof(*s->counts));
+    s->share = xcalloc(workers, sizeof(*s->share));
+    return s;
 }
 
-void stragglers_destroy(struct stragglers *l)
+void stragglers_destroy(struct stragglers *s)
 {
-    if (!l)
+    if (!s)
         return;
-    free(l->counts);
-    free(l->share);
-    free(l);
+    free(s->counts);
+    free(s->share);
+    free(s);
 }
 
-void stragglers_begin(struct stragglers *l)
+void stragglers_begin(struct stragglers *s)
 {
-    memset(l->counts, 0, l->workers * sizeof(*l->counts));
+    memset(s->counts, 0, s->workers * sizeof(*s->counts));
 }
 
-void stragglers_sample(struct stragglers *l, uint32_t local_rank,
+void stragglers_sample(struct stragglers *s, uint32_t local_rank,
                        enum progress_phase phase)
 {
-    struct phase_counts *t = &l->counts[local_rank];
+    struct phase_counts *t = &s->counts[local_rank];
 
     if (phase != PROGRESS_TRAINING && phase != PROGRESS_COMMUNICATING)
         return;
@@ -82,37 +82,37 @@ static int by_value(const void *a, const void *b)
 
 /* Of two in the middle the faster one's, so that one of two ranks can lag. -1: no rank
  * takes part. */
-static double median_share(const struct stragglers *l)
+static double median_share(const struct stragglers *s)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < l->workers; i++)
-        if (takes_part(&l->counts[i]))
-            l->share[n++] = own_share(&l->counts[i]);
+    for (uint32_t i = 0; i < s->workers; i++)
+        if (takes_part(&s->counts[i]))
+            s->share[n++] = own_share(&s->counts[i]);
     if (n == 0)
         return -1;
-    qsort(l->share, n, sizeof(*l->share), by_value);
-    return l->share[(n - 1) / 2];
+    qsort(s->share, n, sizeof(*s->share), by_value);
+    return s->share[(n - 1) / 2];
 }
 
-uint32_t stragglers_find(const struct stragglers *l, double *speed)
+uint32_t stragglers_find(const struct stragglers *s, double *speed)
 {
-    double median = median_share(l);
+    double median = median_share(s);
     uint32_t slowest = STRAGGLERS_NONE;
 
     *speed = SPEED_MIN;
-    for (uint32_t i = 0; i < l->workers; i++) {
-        if (!takes_part(&l->counts[i]) || median / own_share(&l->counts[i]) >= *speed)
+    for (uint32_t i = 0; i < s->workers; i++) {
+        if (!takes_part(&s->counts[i]) || median / own_share(&s->counts[i]) >= *speed)
             continue;
-        *speed = median / own_share(&l->counts[i]);
+        *speed = median / own_share(&s->counts[i]);
         slowest = i;
     }
     return slowest;
 }
 
-double stragglers_waiting_share(const struct stragglers *l)
+double stragglers_waiting_share(const struct stragglers *s)
 {
-    double median = median_share(l);
+    double median = median_share(s);
 
     return median < 0 ? -1 : 1 - median;
 }

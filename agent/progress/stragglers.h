@@ -24,17 +24,17 @@
 struct stragglers;
 
 struct stragglers *stragglers_create(uint32_t workers);
-void stragglers_destroy(struct stragglers *l); /* NULL is fine */
-void stragglers_begin(struct stragglers *l);   /* begins an epoch */
+void stragglers_destroy(struct stragglers *s); /* NULL is fine */
+void stragglers_begin(struct stragglers *s);   /* begins an epoch */
 
-void stragglers_sample(struct stragglers *l, uint32_t local_rank,
+void stragglers_sample(struct stragglers *s, uint32_t local_rank,
                        enum progress_phase phase);
 
 /* The slowest rank if it lags, with its speed (1: that of the median); else
  * STRAGGLERS_NONE. */
-uint32_t stragglers_find(const struct stragglers *l, double *speed);
+uint32_t stragglers_find(const struct stragglers *s, double *speed);
 
 /* The median share of time spent waiting, 0 to 1; -1: not known yet. */
-double stragglers_waiting_share(const struct stragglers *l);
+double stragglers_waiting_share(const struct stragglers *s);
 
 #endif

@@ -10,11 +10,11 @@
 #include "agent/ui/status_line.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
-#include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
 
 #define WAITING_FIRST_MS 5000

@@ -43,32 +43,32 @@ static void cut_to_columns(char *text, unsigned columns)
         }
 }
 
-static void draw_status_line(struct status_line *f, char *line)
+static void draw_status_line(struct status_line *s, char *line)
 {
     cut_to_columns(line, terminal_columns() - 1);
-    if (*line || f->shown)
-        console_set_status(f->console, line);
-    f->shown = *line != '\0';
+    if (*line || s->shown)
+        console_set_status(s->console, line);
+    s->shown = *line != '\0';
 }
 
 static void redraw_status_line(void *arg)
 {
-    struct status_line *f = arg;
+    struct status_line *s = arg;
     char line[TEXT_MAX] = "";
 
-    if (*f->urgent)
-        memcpy(line, f->urgent, sizeof(line));
+    if (*s->urgent)
+        memcpy(line, s->urgent, sizeof(line));
     else
-        f->calls.status(f->calls.arg, line, sizeof(line));
-    draw_status_line(f, line);
-    loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
+        s->calls.status(s->calls.arg, line, sizeof(line));
+    draw_status_line(s, line);
+    loop_timer_arm(&s->redraw_timer, clock_ms() + REDRAW_MS);
 }
 
-void status_line_set_urgent(struct status_line *f, const char *text)
+void status_line_set_urgent(struct status_line *s, const char *text)
 {
-    snprintf(f->urgent, sizeof(f->urgent), "%s", text);
-    if (f->console)
-        redraw_status_line(f);
+    snprintf(s->urgent, sizeof(s->urgent), "%s", text);
+    if (s->console)
+        redraw_status_line(s);
 }
 
 /* Whether standard error is a terminal that can erase a line. */
@@ -82,28 +82,28 @@ static bool can_erase_lines(void)
 struct status_line *status_line_create(struct loop *loop, struct console *console,
                                        const struct status_line_calls *calls)
 {
-    struct status_line *f = xcalloc(1, sizeof(*f));
+    struct status_line *s = xcalloc(1, sizeof(*s));
 
-    f->calls = *calls;
-    loop_timer_init(&f->redraw_timer, loop, redraw_status_line, f);
+    s->calls = *calls;
+    loop_timer_init(&s->redraw_timer, loop, redraw_status_line, s);
     if (can_erase_lines()) {
-        f->console = console;
-        loop_timer_arm(&f->redraw_timer, clock_ms() + REDRAW_MS);
+        s->console = console;
+        loop_timer_arm(&s->redraw_timer, clock_ms() + REDRAW_MS);
     }
-    return f;
+    return s;
 }
 
-bool status_line_is_shown(const struct status_line *f)
+bool status_line_is_shown(const struct status_line *s)
 {
-    return f && f->console;
+    return s && s->console;
 }
 
-void status_line_destroy(struct status_line *f)
+void status_line_destroy(struct status_line *s)
 {
-    if (!f)
+    if (!s)
         return;
-    if (f->console)
-        draw_status_line(f, (char[]){ "" });
-    loop_timer_fini(&f->redraw_timer);
-    free(f);
+    if (s->console)
+        draw_status_line(s, (char[]){ "" });
+    loop_timer_fini(&s->redraw_timer);
+    free(s);
 }

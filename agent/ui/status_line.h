@@ -22,10 +22,10 @@ struct status_line_calls {
 
 struct status_line *status_line_create(struct loop *loop, struct console *console,
                                        const struct status_line_calls *calls);
-void status_line_destroy(struct status_line *f); /* erases the line; NULL is fine */
+void status_line_destroy(struct status_line *s); /* erases the line; NULL is fine */
 
-bool status_line_is_shown(const struct status_line *f);
-void status_line_set_urgent(struct status_line *f,
+bool status_line_is_shown(const struct status_line *s);
+void status_line_set_urgent(struct status_line *s,
                             const char *text); /* "": none any more */
 
 #endif

@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/numa/numa.h"
+#include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
+#include "agent/numa/numa.h"
+#include "agent/workers/limits.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/clock.h"
-#include "agent/guard/limits.h"
-#include "agent/workers/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"

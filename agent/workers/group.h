@@ -3,9 +3,9 @@
 #define AGENT_WORKERS_GROUP_H
 
 #include "agent/config/config.h"
-#include "agent/workers/failure.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
+#include "agent/workers/failure.h"
 
 struct group;
 struct loop;

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "agent/gpu/gpu_list.h"
-#include "tests/worlds/check_main.h"
 #include "tests/fakes/nvml/nvml.h"
+#include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
 
 /* Each test is a process of its own: the machine is asked once in each. */

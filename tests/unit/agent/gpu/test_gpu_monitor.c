@@ -17,9 +17,9 @@
 #include "agent/gpu/gpu_probe.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
-#include "tests/worlds/check_main.h"
-#include "tests/fakes/nvml/nvml.h"
 #include "rendezvous/protocol/proto.h"
+#include "tests/fakes/nvml/nvml.h"
+#include "tests/worlds/check_main.h"
 
 #define WAIT_MS 60000
 

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
 #include "agent/logs/limits.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "tests/worlds/check_main.h"

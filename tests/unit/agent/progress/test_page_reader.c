@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/progress/stragglers.h"
-#include "agent/progress/step_rate.h"
-#include "agent/progress/proc_state.h"
 #include "agent/progress/limits.h"
+#include "agent/progress/proc_state.h"
+#include "agent/progress/step_rate.h"
+#include "agent/progress/stragglers.h"
 #include "tests/worlds/check_main.h"
 
 /* -- a page ----------------------------------------------------------------- */
