@@ -120,7 +120,7 @@ struct membership {
     uint64_t joins;
     uint32_t *bucket;        /* lent, capacity entries: nodes by incarnation */
     uint32_t *slot_node;     /* lent, max_nodes entries: the epoch's member in a slot */
-    uint64_t *slot_identity; /* lent, max_nodes entries: who had the slot last */
+    uint64_t *slot_identity; /* lent, max_nodes entries: the last holder of a slot */
     uint32_t conflict;       /* the holder of the slot that a join was refused for */
     struct membership_past past[PASTS_MAX];
     uint32_t pasts;

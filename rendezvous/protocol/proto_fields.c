@@ -224,7 +224,7 @@ const char *proto_note_name(enum note_kind kind)
     return note_names[kind];
 }
 
-/* -- anybody to the rendezvous ------------------------------------------------- */
+/* -- any peer to the rendezvous ------------------------------------------------ */
 
 /* Versions come first: see decode_hello. */
 static const struct proto_field hello[] = {
@@ -370,7 +370,7 @@ static const struct proto_field drain[] = {
     NAME(msg_drain, node, NEED),
 };
 
-/* -- the rendezvous to anybody ------------------------------------------------- */
+/* -- the rendezvous to any peer ------------------------------------------------ */
 
 static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
@@ -509,7 +509,7 @@ static const struct proto_field end_of_list[] = {
 
 /* -- all of them --------------------------------------------------------------- */
 
-/* Who may send what when: a connection is in one phase, and these are the phases. */
+/* The phases in which a connection may send the message. */
 #define FROM_NEW (1u << PROTO_NEW)
 #define FROM_AGENT (1u << PROTO_AGENT)
 #define FROM_JOINED (1u << PROTO_JOINED)

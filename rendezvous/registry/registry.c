@@ -143,7 +143,7 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
         snprintf(buf, size, "%s at %s",
                  p->phase == PROTO_CTL     ? "crunctl"
                  : p->phase == PROTO_AGENT ? "an agent"
-                                           : "somebody",
+                                           : "a peer",
                  *p->address ? p->address : "this machine");
     return buf;
 }

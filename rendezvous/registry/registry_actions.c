@@ -359,13 +359,12 @@ static void tell_quarantined(struct registry_step *s, const struct membership_ac
     const char *host = s->job->failure.host;
 
     (void)a;
-    registry_notice(
-        s->registry, s->job, "quarantined", host,
-        "%s is in quarantine: it was the root cause of %" PRIu32
-        " stops within %d minutes; it has a part in the next epochs only if "
-        "fewer than %" PRIu32 " other node%s there",
-        host, c->quarantine, QUARANTINE_WINDOW_MS / 60000, c->min_nodes,
-        c->min_nodes == 1 ? " is" : "s are");
+    registry_notice(s->registry, s->job, "quarantined", host,
+                    "%s is in quarantine: it was the root cause of %" PRIu32
+                    " stops within %d minutes; it joins an epoch only if "
+                    "fewer than %" PRIu32 " other node%s there",
+                    host, c->quarantine, QUARANTINE_WINDOW_MS / 60000, c->min_nodes,
+                    c->min_nodes == 1 ? " is" : "s are");
 }
 
 /* -- a new state ------------------------------------------------------------------ */
