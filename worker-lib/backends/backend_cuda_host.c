@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPUs without NCCL, and ranks that share one: what lies on a GPU goes through pinned
- * memory of the host, where another backend (shm within a node) does the operation. It
- * goes in chunks, in two places by turns: while one is worked on, the next one comes
- * and the one before goes back.
+ * For GPUs without NCCL, and for ranks that share a GPU: data on a GPU is copied to
+ * pinned memory of the host, where another backend (shm within a node) runs the
+ * operation. It goes in chunks, through two slots in turn: while the operation runs on
+ * one chunk, the next one is copied from the GPU and the one before is copied back.
  *
- * When an operation is called for, the program's stream is marked; it begins when the
- * GPU has come that far. It is over when its result is back.
+ * An operation waits for what the program's stream contains when it is called. It is
+ * over when its result is back on the GPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +47,8 @@ static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
 /* -- marks --------------------------------------------------------------------------
  */
 
-/* One for each operation that is called for and has not begun: made when it is asked
- * for, which is cheap, and gone when it has been waited for. */
+/* An event for each operation that was called and has not begun. Creating one is cheap;
+ * it is destroyed when it has been waited for. */
 static crun_status mark_cuda_host(struct backend *b, struct op *op, struct err *e)
 {
     struct cuda_host *h = cuda_host_of(b);
@@ -100,7 +100,7 @@ static struct parts parts_of(const struct cuda_host *h, enum op_kind kind)
                                                       : 1 };
 }
 
-/* What is to be done, and one chunk of it. */
+/* An operation on the GPU's memory, and how it is cut into chunks. */
 struct chunked_op {
     const struct op *op;
     struct parts parts;
@@ -288,7 +288,7 @@ static void close_cuda_host(struct backend *b)
     free(h);
 }
 
-/* Its own, if there are as many as ranks; else they share. */
+/* A GPU for each rank if there are enough; else ranks share them. */
 static crun_status choose_device(struct cuda_host *h, struct err *e)
 {
     const char *asked = h->team.device, *variable = getenv("CRUN_DEVICE");

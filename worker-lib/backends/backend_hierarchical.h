@@ -5,13 +5,12 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * Two backends in one: the ranks of this node in shared memory, and all ranks of the
- * world over TCP. Between nodes talk those of the same place in their nodes, each with
- * its share of the data; where nodes have different numbers of ranks, the first of
- * each.
+ * Two backends in one: shared memory among the ranks of this node, and TCP between
+ * nodes. Ranks that have the same place in their nodes communicate between nodes, each
+ * with its share of the data; if nodes have different numbers of ranks, only the first
+ * rank of each does.
  *
- *   backend_hierarchical.c       opening, closing, which way an operation takes
- *   hierarchical_ops.c   the ways
+ * backend_hierarchical.c opens and closes, hierarchical_ops.c has the operations.
  */
 #define HIERARCHICAL_STEPS_MAX (1u << 20) /* between nodes, of one operation */
 
@@ -45,7 +44,7 @@ crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
                                  struct err *e);
 crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
                               struct err *e);
-/* As if all were on nodes of their own. */
+/* Over TCP alone, as if every rank were on a node of its own. */
 crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
                               struct err *e);
 

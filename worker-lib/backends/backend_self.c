@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A world of one: nobody to wait for, so every collective is a copy, or nothing. */
+/* A world of one rank: every collective is a copy, or nothing. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker-lib/engine/backend.h"
 
 #define PAGE 4096
-#define POST_ELEMENTS 2048 /* what is more is copied by the other thread */
+#define POST_ELEMENTS 2048 /* a larger copy is left to the other thread */
 
 static crun_status self_open(struct backend **b, const struct team *team,
                              uint64_t deadline_ms, struct err *e)
@@ -26,7 +26,7 @@ static crun_status self_run(struct backend *b, const struct op *op, struct err *
     if (op->posted)
         return CRUN_OK;
     if (op->kind == OP_SEND || op->kind == OP_RECEIVE) {
-        err_set(e, "rank 0 is alone in this world: there is nobody to send to");
+        err_set(e, "rank 0 is alone in this world: there is no rank to send to");
         return CRUN_BAD_ARGUMENT;
     }
     if (op->kind != OP_BARRIER && op->in != op->out && op->count > 0)

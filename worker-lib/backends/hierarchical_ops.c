@@ -8,9 +8,9 @@
 #include "worker-lib/engine/wait_chain.h"
 #include "worker-lib/numeric/reduce.h"
 
-#define SMALL_BYTES 32768 /* not worth to be cut into slices */
+#define SMALL_BYTES 32768 /* too small to be cut into slices */
 #define ALIGNMENT 64
-#define WIDE_COUNT (1u << 20) /* halves that are made f32 at a time */
+#define WIDE_COUNT (1u << 20) /* halves that are widened to f32 at a time */
 
 static size_t op_bytes(const struct op *op, size_t count)
 {
@@ -30,7 +30,7 @@ static uint8_t *op_out_at(const struct op *op, size_t element)
 /* -- the two backends ---------------------------------------------------------------
  */
 
-/* For whom was waited on this node: perhaps it waits for another node. */
+/* A rank of this node was late: perhaps because it waits for another node. */
 static crun_status settle_local(struct hierarchical *n, const struct op *op,
                                 crun_status s, struct err *e)
 {
@@ -56,7 +56,7 @@ static crun_status run_local(struct hierarchical *n, const struct op *op,
     o.in = in;
     o.out = out;
     o.count = count;
-    o.followed = false; /* by one among nodes, perhaps */
+    o.followed = false; /* the next operation may be one between nodes */
     o.sequence = ++n->local_sequence;
     return settle_local(n, op, n->local_calls->run(n->local, &o, e), e);
 }
@@ -108,7 +108,7 @@ static crun_status fail_no_scratch(struct err *e)
     return CRUN_NO_MEMORY;
 }
 
-/* Sums between ranks, and nowhere before, become a mean. */
+/* The steps before compute sums; only here they become a mean. */
 static void divide_sums(const struct hierarchical *n, const struct op *op, void *sums,
                         size_t count)
 {
@@ -118,8 +118,8 @@ static void divide_sums(const struct hierarchical *n, const struct op *op, void 
         reduce_inputs(sums, in, 1, count, op->type, CRUN_MEAN, n->team.size);
 }
 
-/* Elements of the slice that each local rank takes to the other nodes; the rest, less
- * than ALIGNMENT bytes a rank, goes with the small ones. */
+/* How many elements each local rank exchanges with the other nodes. The rest, less than
+ * ALIGNMENT bytes for each rank, is reduced as a small operation. */
 static size_t slice_count(const struct hierarchical *n, const struct op *op)
 {
     size_t unit = ALIGNMENT / crun_dtype_size(op->type);
@@ -179,7 +179,7 @@ static crun_status reduce_all(struct hierarchical *n, const struct op *op,
     return s == CRUN_OK ? reduce_whole(n, op, slice * n->local_size, e) : s;
 }
 
-/* Rounded once: what goes between ranks is f32. */
+/* Rounded once: ranks exchange f32. */
 static crun_status all_reduce_halves(struct hierarchical *n, const struct op *op,
                                      struct err *e)
 {
@@ -226,7 +226,8 @@ crun_status hierarchical_all_reduce(struct hierarchical *n, const struct op *op,
 /* -- the others ---------------------------------------------------------------------
  */
 
-/* Each place of a node gets its slice from the root's node; then they join them. */
+/* Each rank of a node gets its slice from the root's node; then the ranks of the node
+ * gather the slices. */
 static crun_status spread_slices(struct hierarchical *n, const struct op *op,
                                  const struct op *from_node, size_t slice, bool have_it,
                                  struct err *e)
@@ -301,7 +302,7 @@ crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
     return s;
 }
 
-/* All of a node have come before any of them says so to the other nodes. */
+/* All ranks of a node have arrived before any of them tells the other nodes. */
 crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
                                  struct err *e)
 {

@@ -6,13 +6,13 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * How a failure becomes what the caller sees: the status is returned, the words are
- * kept for this thread. `return status_fail(CRUN_CORRUPT, "%s: ...", path);`
+ * How a failure reaches the program: the status is returned, and the text is kept for
+ * this thread. `return status_fail(CRUN_CORRUPT, "%s: ...", path);`
  */
 crun_status status_fail(crun_status s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for words that a struct err has gathered below; CRUN_OK leaves all alone. */
+/* The same with the text of an error; CRUN_OK changes nothing. */
 crun_status status_fail_with(crun_status s, const struct err *e);
 
 #endif

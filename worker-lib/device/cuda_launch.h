@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 
 /*
- * Starting a kernel. TOGETHER is for kernels whose threads meet at barriers, ALONE for
- * those whose threads have nothing to do with each other; to a GPU it is the same.
+ * Starting a kernel. TOGETHER is for kernels with barriers, ALONE for kernels whose
+ * threads are independent; on a GPU there is no difference.
  */
 #ifdef CRUN_EMULATED
 #define LAUNCH_ALONE(kernel, grid, block, stream, ...)                                 \

@@ -7,10 +7,10 @@
 #include "worker-lib/numeric/reduce.h"
 #include "worker-lib/core/status.h"
 
-/* The host's memory. What this file does is what the GPU's kernels are measured by. */
+/* The host's memory. The GPU's kernels are tested against this file. */
 
 #define ALIGN 64
-#define BLOCK 2048 /* elements: in a first-level cache, beside what is streamed */
+#define BLOCK 2048 /* elements: a few arrays of them fit in a first-level cache */
 
 struct device_note {
     char bytes[NOTE_BYTES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The kernels. Those over whole arrays read and write 16 bytes at a time and stride
- * over the grid; they are bound by memory, so that all else is in their shadow.
+ * over the grid; memory bandwidth limits them, so arithmetic costs nothing.
  */
 #include "worker-lib/device/cuda_launch.h"
 
@@ -13,7 +13,7 @@ extern "C" {
 #define BLOCKS_PER_PROCESSOR 8
 #define V DEVICE_ELEMENTS /* elements of a thread at a time */
 
-/* The code of a launch. An error that was told is not told again. */
+/* The code of a launch; clears the error. */
 static int launch_code(void)
 {
     return cudaGetLastError();
@@ -213,7 +213,7 @@ static __device__ __forceinline__ double block_sum(double mine)
     return sum[0];
 }
 
-/* Every block leaves its part; the last one to do so adds them up, in their order. */
+/* Every block writes its part; the last block to finish adds them up, in order. */
 template <int type>
 static __global__ void squares_kernel(struct squares_work *work, double *sum,
                                       const void *g, size_t count)

@@ -32,7 +32,7 @@ struct gpu_calls {
 
     int (*alloc)(void **memory, size_t bytes);
     int (*free)(void *memory);
-    /* Does the host see it at the place that the GPU sees, or not at all? */
+    /* Is it memory of the device, or managed? False for the host's. */
     int (*on_device)(const void *memory, bool *device);
     int (*copy)(void *to, const void *from, size_t bytes, struct gpu_stream *stream);
     int (*zero)(void *memory, size_t bytes, struct gpu_stream *stream);

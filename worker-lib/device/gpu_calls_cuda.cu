@@ -17,7 +17,7 @@ static int cuda_versions(int *driver, int *runtime)
     return code ? code : cudaRuntimeGetVersion(runtime);
 }
 
-/* An error that was told is not told again by the next call. */
+/* Clears the error, so that the next call does not report it again. */
 static int cuda_code(cudaError_t code)
 {
     if (code != cudaSuccess && code != cudaErrorNotReady)

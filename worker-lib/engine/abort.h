@@ -17,9 +17,9 @@ enum error_code {
 };
 
 /*
- * Why everything ends: set once, looked at by everything that waits. There is one for
- * each world; a failure that another rank tells of is set in it as well, and
- * backend_calls.abort takes it to the other ranks.
+ * Why everything ends. It is set once, and everything that waits looks at it. Each
+ * world has one; a failure that another rank reports is set in it as well, and
+ * backend_calls.abort passes it on to the other ranks.
  */
 #define ABORT_REASON_SIZE 256
 #define ABORT_OWN (-1)
@@ -30,7 +30,7 @@ struct abort_word {
 };
 #define ABORT_CLAIMED UINT32_MAX /* the reason is being written */
 
-/* What one rank tells another of why everything ends, in the store or in a frame. */
+/* What one rank tells another of the end, in the store or in a frame. */
 struct abort_notice {
     uint32_t status;
     int32_t rank; /* as above; ABORT_OWN: all ranks are to say the same */

@@ -10,8 +10,8 @@
 #define LINE_SIZE 160
 #define RUNNING UINT32_MAX
 
-/* Fields are written one by one: a reader may see an entry half of the next operation.
- */
+/* Fields are written one by one: a reader may see an entry that is half overwritten by
+ * the next operation. */
 struct entry {
     _Atomic uint64_t sequence, count, begin_us, end_us;
     _Atomic uint32_t kind, type, op, status;
@@ -66,7 +66,7 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
     struct entry *t = &f->entry[entry % FLIGHT_RECORDER_KEPT];
 
     if (get(f->entries) - entry > FLIGHT_RECORDER_KEPT)
-        return; /* it is another's by now */
+        return; /* another operation has it by now */
     put(t->end_us, now_us);
     put(t->status, s);
 }

@@ -5,8 +5,8 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * The flight recorder: the last operations of a rank, for whoever has to find out why
- * it stopped. One thread at a time writes, any thread reads.
+ * The flight recorder: the last operations of a rank, to find out why it stopped. One
+ * thread at a time writes, any thread reads.
  */
 struct flight_recorder;
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What its words have: elements, an operation, another rank. */
+/* What its description contains: elements, an operation, another rank. */
 static const struct {
     const char *name;
     const char *peer; /* how the other rank is called; NULL: there is none */

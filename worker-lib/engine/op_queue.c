@@ -372,7 +372,7 @@ static crun_status queue_finish(struct backend *b, crun_work *work, struct err *
     return s;
 }
 
-/* A program that only asks, and never waits, must see the end of the work as well. */
+/* A program that polls and never waits must see the end of the work as well. */
 static void give_to_thread(struct op_queue *q)
 {
     pthread_mutex_lock(&q->lock);

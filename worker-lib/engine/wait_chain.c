@@ -7,9 +7,9 @@
 
 #include "rendezvous/base/clock.h"
 
-#define OTHERS_MS_MIN 1000 /* for all whose time is over as well to say so */
+#define OTHERS_MS_MIN 1000 /* for the other ranks that have timed out to write so */
 #define OTHERS_MS_MAX 5000
-#define MOMENT_MS 200 /* for what is said to come to the store, and be heard */
+#define MOMENT_MS 200 /* for an entry to be written to the store and read */
 #define LOOK_UP_MS 20
 #define STORE_MS 1000
 #define HOPS_MAX 16
@@ -26,8 +26,8 @@ static const char *late_key(const char *prefix, unsigned rank, char key[KEY_SIZE
     return key;
 }
 
-/* Their waits began when they came to the call: the longer one may last, the further
- * apart that may be. */
+/* The waits of the ranks began when each came to the call: the longer a wait may last,
+ * the further apart they may be. */
 static uint64_t others_ms(uint64_t timeout_ms)
 {
     uint64_t ms = timeout_ms / 4;
@@ -42,7 +42,8 @@ uint64_t wait_chain_early_ms(uint64_t timeout_ms)
     return ms < timeout_ms / 2 ? ms : timeout_ms / 2;
 }
 
-/* After the end of the wait, so that with what was before they have as long. */
+/* How long to wait for the others after the deadline: with the time before it, as long
+ * as others_ms(). */
 static uint64_t rest_ms(uint64_t timeout_ms, bool early)
 {
     uint64_t ms = others_ms(timeout_ms) - (early ? wait_chain_early_ms(timeout_ms) : 0);
@@ -77,7 +78,7 @@ static void write_late(struct wait_chain *b, unsigned accused, const char *text,
     b->accused = accused;
 }
 
-/* The operation stands still meanwhile: never for long. */
+/* The operation stands still during this: it must be short. */
 void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text)
 {
     if (!b->said || b->accused != accused)
@@ -129,5 +130,5 @@ crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
         }
         late = last;
     }
-    return CRUN_TIMEOUT; /* in a circle: a cut between them, both ends are right */
+    return CRUN_TIMEOUT; /* a circle: the network is cut between two */
 }

@@ -5,33 +5,34 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * Who waits in vain may wait for one that itself waits: between nodes there are chains
- * of that, and only who is at the end of one is to blame. So everybody whose time is
- * almost over says in the store for whom it waits, and follows the chain from there
- * when it is over. Ranks of the world, and its prefix.
+ * Which rank is to blame for a timeout. A rank that is waited for may itself wait for
+ * another: between nodes there are chains of waiting ranks, and only the rank at the
+ * end of a chain is to blame. So every rank whose deadline is near writes to the store
+ * which rank it waits for, and after the deadline follows the chain from there. The
+ * ranks, and the prefix of the keys, are the world's.
  */
 struct wait_chain {
     struct store_client *store;
     const char *prefix;
     unsigned rank;
     bool said;
-    unsigned accused; /* of whom it was said */
+    unsigned accused; /* the rank that was written */
 };
 
-/* So long before the end of a wait of timeout_ms its rank is to begin to say so: the
- * others may have begun theirs so much later. */
+/* How long before the end of a wait of timeout_ms the rank begins to write: the waits
+ * of the others may have begun that much later. */
 uint64_t wait_chain_early_ms(uint64_t timeout_ms);
-/* Of another than before, or for the first time; else nothing is done. */
+/* Does nothing if the same rank was written before. */
 void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text);
-/* The wait has ended well. */
+/* The wait has succeeded: removes what was written. */
 void wait_chain_withdraw(struct wait_chain *b);
 
 /*
- * e has the words of the rank for its wait for `accused`, which has lasted timeout_ms,
- * and then those of the last in the chain, or why this world was ended meanwhile: that
- * status is returned, else CRUN_TIMEOUT. Where all have said so early it takes a moment
- * (more for timeouts of less than two seconds), else a quarter of that time, one second
- * at least and five at most.
+ * The rank has waited for `accused` for timeout_ms, as the text of e says. Afterwards e
+ * has the text of the last rank in the chain, and CRUN_TIMEOUT is returned; if the
+ * world was aborted in the meantime, e has the reason, and its status is returned. If
+ * all ranks have written early this takes a moment (longer for timeouts of less than
+ * two seconds), else a quarter of timeout_ms, at least one second and at most five.
  */
 crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
                               uint64_t timeout_ms, bool early,

@@ -11,7 +11,7 @@
 #include "rendezvous/base/proc.h"
 
 #define RANKS_MAX (1u << 20)
-#define PORT_FIRST 20000 /* below what systems hand out by themselves */
+#define PORT_FIRST 20000 /* below the ephemeral ports of common systems */
 #define PORT_COUNT 9000
 #define ANCESTORS_MAX 64
 #define NAME_REST 48 /* of a job's name, for the numbers after what launchers say */

@@ -10,8 +10,8 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * Who this rank is, by the variables that its launcher has set: torchrun's first, then
- * Open MPI's, hydra's, Slurm's. With none of them it is alone.
+ * Which rank this is, by the variables that its launcher has set: torchrun's first,
+ * then Open MPI's, hydra's, Slurm's. With none of them it is a world of one.
  */
 struct environment {
     const char *launcher; /* "torchrun", ..., "" */
@@ -24,7 +24,8 @@ struct environment {
     /* where the store is. Port 0: one of environment_port, made of the job's name */
     char host[256];
     uint16_t port;
-    bool agent_store; /* the launcher serves it; else rank 0 does, if nobody else */
+    bool agent_store; /* the launcher serves it; else rank 0 does, unless another
+                         process does */
     char job[300];    /* this life of this job: no other has this text */
 };
 
@@ -32,9 +33,10 @@ struct environment {
 crun_status environment_read(struct environment *env, struct err *e);
 
 /*
- * The same rank in another world, after `worlds` that this process had before: named
- * anew, so that nobody meets what is left of those. A store that the launcher serves
- * is the same one; rank 0's may be about to close, so it serves this one elsewhere.
+ * The same rank in another world, after `worlds` that this process had before: the job
+ * gets a new name, so that no key of the earlier worlds is read. A store that the
+ * launcher serves is the same one; rank 0's may be about to close, so it serves this
+ * one elsewhere.
  */
 void environment_again(struct environment *env, unsigned worlds);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * PyTorch's TCPStore protocol from the client's side: one request at a time, numbers
- * little-endian, keys and values with eight bytes of length in front. A connection
- * whose answer did not come in time is out of step with its server: the next request
- * gets a new one. One that the server has ended is the end.
+ * little-endian, keys and values preceded by eight bytes of length. If an answer does
+ * not arrive in time, the connection is out of step with its server, and the next
+ * request opens a new one. If the server closes the connection, all later requests
+ * fail.
  */
 #include "worker-lib/meeting/store_client.h"
 
@@ -212,7 +213,7 @@ static crun_status exchange_request(struct store_client *s,
     return status == CRUN_OK ? receive_bytes(s, answer, size, deadline_ms, e) : status;
 }
 
-/* Under the lock. It is gone if it does not take us back; late, if it is that again. */
+/* Under the lock. Opens a new connection after a late answer. */
 static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
                              struct err *e)
 {
@@ -265,8 +266,8 @@ static crun_status end_request(struct store_client *s, crun_status status)
     return status;
 }
 
-/* The wait did not end in time: take it back, so that the connection stays in step. An
- * end of the wait that was under way comes first. */
+/* The key did not come in time: cancels the wait, so that the connection stays in step.
+ * The answer to the wait may come before that to the cancellation. */
 static crun_status cancel_wait(struct store_client *s, const char *key, struct err *e)
 {
     uint64_t until = clock_ms() + CANCEL_MS;
@@ -280,7 +281,7 @@ static crun_status cancel_wait(struct store_client *s, const char *key, struct e
     }
     if (status != CRUN_OK)
         close_connection(s, status);
-    err_set(e, "nobody has set \"%s\" in the store at %s", key, s->where);
+    err_set(e, "key \"%s\" was not set in time in the store at %s", key, s->where);
     return CRUN_TIMEOUT;
 }
 
@@ -320,7 +321,7 @@ crun_status store_client_set(struct store_client *s, const char *key, const void
     return end_request(s, status);
 }
 
-/* What does not fit is read all the same: the next answer stands behind it. */
+/* A value that does not fit is read to its end: the next answer follows it. */
 static crun_status take_value(struct store_client *s, const char *key, void *value,
                               size_t *size, uint64_t deadline_ms, struct err *e)
 {

@@ -10,10 +10,10 @@
 
 /*
  * A client of the store at MASTER_ADDR:MASTER_PORT, which speaks PyTorch's TCPStore
- * protocol whoever serves it. One connection; calls are serialised inside, so any
- * thread may make them. A call whose time is over fails alone: the next one has a new
- * connection. Once the server has hung up, all calls fail at once. Keys are as given: a
- * caller puts its prefix before them.
+ * protocol. One connection; calls are serialised inside, so any thread may make them. A
+ * call that times out fails alone: the next one opens a new connection. Once the server
+ * has hung up, all calls fail at once. Keys are used as given: the caller puts its
+ * prefix before them.
  */
 struct store_client;
 

@@ -13,7 +13,7 @@ crun_status world_call(crun_world *w, struct op op, crun_work **work);
 /* Do all ranks share memory, so that what is in it costs none of them a copy? */
 bool world_is_one_memory(const crun_world *w);
 
-/* Microseconds in collectives that ran beside the program, so far. */
+/* Microseconds that collectives have run while the program computed, so far. */
 uint64_t world_overlap_us(crun_world *w);
 
 /* Where crun_alloc has its memory (NULL: on a GPU that this build has no kernels for),

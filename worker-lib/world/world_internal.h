@@ -14,7 +14,7 @@ struct crun_world {
     struct environment env;
     uint64_t timeout_ms, init_deadline_ms;
     struct store_client *store;  /* NULL in a world of one */
-    struct store_server *server; /* rank 0's, where nobody else serves */
+    struct store_server *server; /* rank 0's, if no launcher serves the store */
     char prefix[400];
     unsigned *world_rank, *node; /* of each rank */
     char address[80];
@@ -27,7 +27,7 @@ struct crun_world {
     struct progress *progress;
 };
 
-/* crun_init for a rank that is told who it is: several may be in one process. */
+/* crun_init with a given environment: several ranks may be in one process. */
 crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 void world_destroy(crun_world *w); /* NULL is fine */

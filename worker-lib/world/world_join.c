@@ -17,7 +17,7 @@
 #define TRY_MS_MAX 1000
 #define ADDRESSES_MAX 8
 #define LEAVE_MS 5000
-#define GONE_MS 100 /* between looks whether some leave without a word */
+#define GONE_MS 100 /* between looks whether ranks have left without saying so */
 #define TELL_MS 500
 #define LINGER_MS 2000
 #define LOOK_GONE_MS 5
@@ -27,8 +27,8 @@
 /* -- the server ---------------------------------------------------------------------
  */
 
-/* On the named address where it is ours; else it is a name by which others reach us
- * through something in between, and all of ours are listened on. */
+/* Listen on the named address if this machine has it. Otherwise it is a name that is
+ * forwarded to us: listen on all addresses. */
 static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
                        struct err *e)
 {
@@ -80,7 +80,7 @@ static crun_status connect_fixed(crun_world *w, struct err *e)
 {
     struct err refused;
 
-    /* a port that is taken is somebody's who serves already, or the connection fails */
+    /* if the port is taken, another process serves already, or the connection fails */
     if (w->env.rank == 0 && !w->env.agent_store)
         (void)!serve_world(w, w->env.port, &refused);
     return store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms,
@@ -129,7 +129,7 @@ static crun_status look_for_rank_0(crun_world *w, struct err *e)
     return CRUN_TIMEOUT;
 }
 
-/* Who a process is, to tell it from others of the same number on the same host. */
+/* Identifies a process, also among those with the same pid on other hosts. */
 struct claim {
     struct id128 process;
     char text[CLAIM_SIZE];
@@ -155,7 +155,7 @@ static struct claim own_claim(void)
     return c;
 }
 
-/* The same process may come again, after an environment that was wrong. */
+/* The same process may come again, after an error in its environment was corrected. */
 static crun_status number_is_taken(crun_world *w, const char *key, struct err *e)
 {
     uint64_t until = clock_ms() + CLAIM_MS;
@@ -177,8 +177,8 @@ static crun_status number_is_taken(crun_world *w, const char *key, struct err *e
     return CRUN_BAD_ENVIRONMENT;
 }
 
-/* Of two processes with one number the second would wait for a rank that is not there,
- * and so would all others. */
+/* Two processes with one rank number would make the second, and all other ranks, wait
+ * for a rank that does not exist. */
 static crun_status claim_number(crun_world *w, struct err *e)
 {
     char count[sizeof(w->prefix) + 24], who[sizeof(w->prefix) + 24];
@@ -214,7 +214,7 @@ crun_status world_meet(crun_world *w, struct err *e)
     return s == CRUN_OK ? claim_number(w, e) : s;
 }
 
-/* The last one says so; false if that did not come through. */
+/* The last rank sets the key "gone". False: the store did not take it. */
 static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
 {
     char key[sizeof(w->prefix) + 8];
@@ -229,7 +229,7 @@ static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
            store_client_set(w->store, gone_key, "", 0, until, &e) == CRUN_OK;
 }
 
-/* Who has not come yet may still come to ask; nobody is connected but ourselves. */
+/* No other process is connected, and none is still to come. */
 static bool others_have_left(crun_world *w)
 {
     char key[sizeof(w->prefix) + 8];
@@ -244,7 +244,8 @@ static bool others_have_left(crun_world *w)
            came == (int64_t)w->env.size;
 }
 
-/* After a good end they say that they leave; those who fail or die only hang up. */
+/* After a good end the ranks count themselves out; a rank that fails or dies only
+ * disconnects. */
 static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
 {
     crun_status s = CRUN_TIMEOUT;
@@ -257,7 +258,7 @@ static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
     }
 }
 
-/* After a failure they may still be about to ask why. */
+/* After a failure other ranks may still be about to read why. */
 static void linger_after_failure(crun_world *w)
 {
     uint64_t until = clock_ms() + LINGER_MS;
@@ -266,7 +267,7 @@ static void linger_after_failure(crun_world *w)
         usleep(LOOK_GONE_MS * 1000);
 }
 
-/* The store is needed until the last has left. */
+/* The store must live until the last rank has left. */
 void world_leave(crun_world *w)
 {
     uint64_t until = clock_ms() + LEAVE_MS;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which rank is on which node: everybody says where it is, rank 0 draws the map. */
+/* Which rank is on which node: every rank names its machine, rank 0 numbers the nodes
+ * and publishes the map. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +34,10 @@ static void name_machine(const crun_world *w, char *name, size_t size)
 }
 
 /*
- * Launchers deal ranks to nodes by a pattern: so many to each, in turn. Then it alone
- * is published, for at thousands of nodes the whole map is a burden on the one that
- * serves it to all. What is as long as a pattern is one: two ranks always make one.
+ * Launchers assign ranks to nodes by a pattern: so many ranks to each node, in turn.
+ * Then only the pattern is published: with thousands of nodes the whole map is a burden
+ * for the server, which sends it to every rank. A map that is no longer than a pattern
+ * is a pattern: two ranks always are.
  */
 struct pattern {
     uint32_t ranks, nodes;
@@ -121,7 +123,7 @@ static crun_status read_map(crun_world *w, struct err *e)
     return s;
 }
 
-/* Where the launcher did not say, we are who we are by the map. */
+/* What the launcher did not say comes from the map. */
 static void find_on_map(crun_world *w)
 {
     unsigned before = 0, nodes = 0, here = 0;

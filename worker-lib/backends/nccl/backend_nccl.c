@@ -109,7 +109,7 @@ static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Why all ended, and whether this process can ever be rid of it. */
+/* Why everything ended, and whether this process can still be cleaned up. */
 static crun_status end_error(const struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
@@ -120,7 +120,7 @@ static crun_status end_error(const struct nccl *n, struct err *e)
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
-/* Under the lock: they are done after the end, too. */
+/* Under the lock. Freeing and closing go on after the end. */
 static bool work_goes_on(const struct nccl *n, const struct nccl_work *w)
 {
     if (n->stuck)
@@ -128,8 +128,8 @@ static bool work_goes_on(const struct nccl *n, const struct nccl_work *w)
     return !n->ended || w->task == TASK_CLOSE || w->task == TASK_FREE;
 }
 
-/* Under the lock. Who frees is not watched any more after the end, so he looks himself.
- */
+/* Under the lock. After the end the watch no longer checks the time, so freeing and
+ * closing check it here. */
 static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
                              uint64_t since_ms)
 {
@@ -146,8 +146,8 @@ static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
 }
 
 /*
- * Until `w` has come as far as its caller needs it. What fails is known before it is
- * safe to go on: the GPU may still use the buffers, so all is ended first.
+ * Waits until `w` has come as far as its caller needs. After a failure it also waits
+ * until everything has ended: before that the GPU may still use the buffers.
  */
 static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e)
 {
@@ -371,7 +371,8 @@ static void free_nccl_all(struct nccl *n)
     free(n);
 }
 
-/* Whoever comes out of a call after all finds that it has ended, and nothing else. */
+/* A thread that returns from a hanging call after all finds that the world has ended,
+ * and touches nothing else. */
 static void outlive_world(struct nccl *n)
 {
     abort_set(&n->last_word, CRUN_ABORTED, "NCCL hangs");
@@ -382,7 +383,7 @@ static void outlive_world(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Who hangs keeps all that it may still touch. */
+/* If a call hangs, all memory that it may touch is kept. */
 static void close_nccl(struct backend *b)
 {
     struct nccl *n = nccl_of(b);

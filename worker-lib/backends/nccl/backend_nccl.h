@@ -9,11 +9,12 @@
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
 /*
- * NCCL. One thread makes every call of it, the communication thread, and takes what
- * there is to do from a queue; another, the watch, makes none, sees when time is over,
- * a call does not return or another rank is gone, and then ends it all: it tells the
- * others and has ncclCommAbort called in a third, which may hang like everything else.
- * Who waits here waits for the one of the two that says how it ended.
+ * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its
+ * tasks from a queue. Another, the watch, makes none: it sees that a deadline has
+ * passed, that a call does not return or that another rank is gone, and then ends
+ * everything. It tells the other ranks and has ncclCommAbort called in a third thread,
+ * since that may hang as well. A thread of the program waits until one of the two says
+ * how its operation ended.
  */
 enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
 
@@ -32,7 +33,7 @@ struct nccl_work {
     uint64_t timeout_ms;
     bool host;     /* a buffer is not the GPU's, or it is a barrier */
     bool device;   /* a buffer is, or it is one: what the stream has comes first */
-    bool finished; /* nobody will ask for it any more */
+    bool finished; /* the program has waited for it */
     enum nccl_stage stage;
     crun_status status;
     struct err e;
@@ -54,8 +55,8 @@ struct nccl {
     struct backend backend;
     struct team team;
     struct nccl_gpu gpu;
-    char *prefix;                /* the team's, which may not outlive us */
-    struct abort_word last_word; /* for who hangs, when the world is gone */
+    char *prefix;                /* a copy: the team's may be freed before */
+    struct abort_word last_word; /* for threads that hang when the world is gone */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;                       /* by the monotonic clock */

@@ -53,7 +53,7 @@ static const struct gpu_calls *standin_gpu;
 static struct err why_not;
 static bool usable;
 
-/* A library may do anything when it is opened, so that a thread does it. */
+/* Opening a library runs its code, which may hang: a thread of its own does it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static enum { CLOSED, OPENING, OPENED } state;

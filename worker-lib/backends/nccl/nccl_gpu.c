@@ -43,7 +43,7 @@ static crun_status explain_missing_gpu(const struct gpu_calls *cuda, int code,
     return CRUN_UNSUPPORTED;
 }
 
-/* Whatever this rank was told, and by what. */
+/* `name` is where the text comes from. */
 static crun_status read_device_number(const char *name, const char *text, int *number,
                                       struct err *e)
 {

@@ -27,7 +27,7 @@ static crun_status zero_area(struct nccl *n, void *memory, size_t bytes, struct 
                           : gpu_calls_failed(n->gpu.cuda, "cudaMemsetAsync", code, e);
 }
 
-/* In a stream that has nothing else in it, so that to wait for it is short. */
+/* The stream is empty before, so the wait is short. */
 static crun_status settle_memory(struct nccl *n, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;

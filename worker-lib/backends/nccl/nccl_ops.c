@@ -68,7 +68,8 @@ static crun_status check_calls(struct nccl *n, const struct op *op, struct err *
 /* -- calls --------------------------------------------------------------------------
  */
 
-/* 1 / 3 is no bf16 number: what NCCL would multiply with is not what a mean is. */
+/* NCCL multiplies by 1 / n in the element's type: bf16 has no 1 / 3, so the mean would
+ * be wrong. */
 static bool divides_later(const struct nccl *n, const struct op *op)
 {
     bool half = op->type == CRUN_F16 || op->type == CRUN_BF16;
@@ -240,8 +241,8 @@ static crun_status copy_out(struct nccl *n, struct nccl_work *w, const struct op
     return nccl_await(n, w->done, e);
 }
 
-/* A copy from the host's memory may block in CUDA until the stream is there, so what is
- * in it must be done, and waited for by us. */
+/* A copy from the host's memory may block in CUDA until the stream has reached it, so
+ * the stream must be empty, and this thread waits for that. */
 static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op,
                               struct err *e)
 {
@@ -264,7 +265,8 @@ static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op
     return s;
 }
 
-/* Nobody has data: one element of our own makes everybody wait for everybody. */
+/* A barrier has no data: an all-reduce of one element makes all ranks wait for each
+ * other. */
 static crun_status prepare_barrier(struct nccl *n, struct op *op, struct err *e)
 {
     void *memory = NULL;

@@ -15,7 +15,7 @@
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
 
-#define LOOK_MS 100 /* how often at errors that NCCL has beside calls */
+#define LOOK_MS 100 /* how often to ask for NCCL's asynchronous errors */
 #define TURNS_BUSY 200
 #define PAUSE_US_MIN 20
 #define PAUSE_US_MAX 500
@@ -54,7 +54,7 @@ static bool is_ending(const struct nccl *n)
     return abort_get(n->team.aborted) != CRUN_OK;
 }
 
-/* What happened beside all calls, in NCCL's own threads or on the GPU. */
+/* Asynchronous errors, in NCCL's own threads or on the GPU. */
 static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
 {
     int code;
@@ -149,7 +149,7 @@ struct id_note {
     char why_not[200];
 };
 
-/* Rank 0 makes the id; that it cannot is told as well, or all others would wait. */
+/* Rank 0 makes the id. If it cannot, it tells the others, which would wait for it. */
 static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note,
                            uint64_t deadline_ms, struct err *e)
 {
@@ -264,7 +264,8 @@ static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
 /* -- leaving ------------------------------------------------------------------------
  */
 
-/* Says goodbye to the others, if they are there; then nothing is left of it. */
+/* Finalizes the communicator, together with the other ranks if they are there, and
+ * destroys it. */
 static crun_status close_comm(struct nccl *n, struct err *e)
 {
     struct nccl_comm *comm = atomic_load(&n->comm);
@@ -411,7 +412,7 @@ static struct nccl_work *take_work(struct nccl *n)
     return w;
 }
 
-/* Nothing to do: has something gone wrong beside? */
+/* Without a task: looks for asynchronous errors. */
 static void look_idle(struct nccl *n)
 {
     struct err e;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The watch: nothing that NCCL or the GPU does may make a rank wait without an end.
- * NCCL tells of no peer that dies on this node, and a call or a kernel of it may never
- * return. So this thread does not call it, and asks the GPU only for events: it looks
- * at the time, at the processes of the other ranks here, and in the store for what
- * ranks elsewhere ended by.
+ * The watch: nothing that NCCL or the GPU does may make a rank wait forever. NCCL does
+ * not report a peer that dies on this node, and a call or a kernel of it may never
+ * return. So this thread does not call NCCL, and asks the GPU only for events: it
+ * checks the time, the processes of the other ranks on this node, and the failure
+ * notice in the store.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,12 +22,13 @@
 #include "worker-lib/engine/failure_notice.h"
 
 #define TICK_MS 100
-#define RANKS_PER_TICK 256 /* a store is asked by all of them, and not more often */
+#define RANKS_PER_TICK 256 /* that may ask the store in one tick */
 #define TELL_MS 500
-/* Who only waits gives way to a rank whose own call hangs. */
+/* A rank that only waits reports later than a rank whose own call hangs. */
 #define LATER_MS 250
 #define LATER_MEETING_MS 1000
-/* Who leaves when all is done has done its part in what we have not seen end yet. */
+/* A rank that exits at the end has done its part of an operation that is still running
+ * here. */
 #define LAST_PART_MS 500
 #define CALM_MS 1000 /* for the communication thread to leave a call */
 #define LEAVE_MS_MIN 1000
@@ -124,7 +125,7 @@ static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
         lose_peer(n, i);
 }
 
-/* Each says who it is when it comes. */
+/* Each rank writes its pid to the store when it opens the backend. */
 static void meet_peers(struct nccl *n)
 {
     for (unsigned i = 0; i < n->peers; i++) {
@@ -144,7 +145,7 @@ static void meet_peers(struct nccl *n)
     }
 }
 
-/* Until something is to be looked at. */
+/* Sleeps for a tick, or until there is something to look at. */
 static void wait_tick(struct nccl *n)
 {
     struct pollfd fds[65] = { { .fd = n->wake, .events = POLLIN } };
@@ -220,7 +221,7 @@ static void look_at_flight(struct nccl *n, uint64_t now)
     if (!w)
         return;
     if (n->gpu.cuda->event_query(w->done) == GPU_OK)
-        return; /* nobody has taken note of it yet */
+        return; /* it is done, and the communication thread will notice */
     if (since == 0 && n->gpu.cuda->event_query(w->ready) == GPU_OK)
         atomic_store(&w->running_ms, now);
     else if (since && now > since && now - since > w->timeout_ms + LATER_MS)
@@ -254,7 +255,7 @@ static void look_at_time(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Who is gone is missed only by who still has to do with it. */
+/* A rank that has exited matters only while there is an operation that needs it. */
 static void look_at_lost(struct nccl *n)
 {
     unsigned lost = atomic_load(&n->lost);
@@ -263,7 +264,7 @@ static void look_at_lost(struct nccl *n)
     struct nccl_work *w;
     struct err e;
 
-    /* who leaves because of a failure has told it before */
+    /* a rank that exits because of a failure has reported it before */
     if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
         failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted))
         return;

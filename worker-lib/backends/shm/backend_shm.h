@@ -90,7 +90,7 @@ struct shm {
     uint64_t end;         /* of the file */
     struct shm_area *areas;
     bool crowded;       /* more ranks than cores */
-    unsigned no_yields; /* for so many times: they were in vain */
+    unsigned no_yields; /* how many more times not to yield: yields had no effect */
 };
 
 /* -- layout -- */
@@ -110,15 +110,15 @@ void shm_region_close(struct shm *s);
 bool shm_is_alive(const struct shm *s, unsigned place);
 
 /* -- cores: where the ranks run -- */
-/* All have taken their seats: count the cores that they may use, and go to one of them
- * if there are fewer than ranks. */
+/* All ranks have taken their seats: counts the cores that they may use, and moves to
+ * one of them if there are fewer cores than ranks. */
 void shm_cores_share(struct shm *s);
-/* Which one that is: as many ranks on each as can be. -1: none. */
+/* Which core that is: ranks are spread evenly. -1: none. */
 int shm_cores_choose(const struct shm *s);
-/* Let the others know where this thread runs. */
+/* Publishes on which core this thread runs. */
 void shm_core_say(const struct shm *s);
-/* The first from that place on that was last seen on this thread's core. Team's size:
- * none. */
+/* The first rank from that place on that was last seen on this thread's core. The
+ * team's size: none. */
 unsigned shm_core_sharer(const struct shm *s, unsigned from);
 
 /* -- areas -- */
@@ -126,9 +126,9 @@ crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
                          void **memory, struct err *e);
 bool shm_area_remove(struct shm *s, void *memory);
 void shm_area_close(struct shm *s);
-/* The place in the file of this memory of ours; 0: it is not shared. */
+/* Where this memory is in the file; 0: it is not shared. */
 uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes);
-/* And back. NULL: no area of ours has it. */
+/* The reverse. NULL: no area of this rank contains it. */
 void *shm_area_at(const struct shm *s, uint64_t offset);
 
 /* -- sync: waiting for others -- */
@@ -142,13 +142,13 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e);
 /* Let all sleepers look again. */
 void shm_wake_all(struct shm *s);
-/* CRUN_OK, or what ended it all: of this world, or of another one in the team. */
+/* CRUN_OK, or the status of what ended this world, or another world of the team. */
 crun_status shm_check_abort(const struct shm *s, struct err *e);
 
 /* -- meeting: arrive, then meet -- */
-/* What is to be seen by all once they have met must have been written before. */
+/* All ranks that meet see what was written before this call. */
 void shm_arrive(struct shm *s, const struct op *op, uint64_t in, uint64_t out);
-/* Wait until all have arrived for the same thing. */
+/* Waits until all ranks have arrived with the same operation. */
 crun_status shm_meet(struct shm *s, const struct op *op, struct err *e);
 const struct shm_call *shm_call_of(const struct shm *s, unsigned place);
 

@@ -32,7 +32,7 @@ static _Atomic uint32_t *freed_by(const struct shm_area *a)
     return (_Atomic uint32_t *)(void *)a->address;
 }
 
-/* To the same size in all ranks, whoever is first. It does not shrink when a larger
+/* All ranks set the same size, in any order. The file does not shrink when a larger
  * range could not be mapped before: its size is sealed against that. */
 static bool grow_file(const struct shm *s, size_t size)
 {
@@ -42,7 +42,7 @@ static bool grow_file(const struct shm *s, size_t size)
            (st.st_size >= (off_t)size || ftruncate(s->fd, (off_t)size) == 0);
 }
 
-/* Further pages of the file, seen from here. NULL: no. */
+/* Maps further pages of the file. NULL: it failed. */
 static struct shm_area *map_area(struct shm *s, size_t stride)
 {
     size_t bytes = area_bytes(s, stride);
@@ -72,7 +72,7 @@ static void unmap_area(const struct shm *s, struct shm_area *a)
     free(a);
 }
 
-/* Those that nobody uses any more. */
+/* Unmaps areas that all ranks have freed. */
 static void unmap_freed(struct shm *s)
 {
     for (struct shm_area **at = &s->areas; *at;) {

@@ -103,7 +103,7 @@ static void put_shares(const struct shm_pass *x, size_t k)
     }
 }
 
-/* our own is reduced and shown to all, */
+/* our own share is reduced and shown to all, */
 static void reduce_share(const struct shm_pass *x, size_t k)
 {
     const void *in[SHM_RANKS_MAX];

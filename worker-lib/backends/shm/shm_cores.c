@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the ranks run, when there are more of them than cores: who waits gives its core
- * away only if somebody that is waited for needs it, since the switch costs more than a
- * small collective.
+ * On which cores the ranks run, when there are more ranks than cores. A rank that waits
+ * yields its core only if a rank that it waits for needs it, since a switch costs more
+ * than a small collective.
  */
 #include "worker-lib/backends/shm/backend_shm.h"
 
@@ -59,7 +59,7 @@ static bool is_bound(const struct shm *s, unsigned place)
     return CPU_COUNT(allowed_cores(s, place)) == 1;
 }
 
-/* The same deal in all ranks; who has no choice comes first. */
+/* The same assignment in all ranks; ranks that may use one core only come first. */
 int shm_cores_choose(const struct shm *s)
 {
     unsigned me = s->team.rank;
@@ -81,13 +81,13 @@ int shm_cores_choose(const struct shm *s)
 }
 
 /*
- * Move there, and be free again. Ranks that share cores hardly ever sleep, so they are
- * slow to leave the cores that they happen to have started on, and with real-time
- * priority they never do: with three on one core of two and one on the other,
- * everything takes as long as three of them take. To stay bound would be worse: it
- * would keep a rank from cores that become idle, and the program's threads inherit it.
- * So this thread alone moves, once, and within what it may use. What cannot be had is
- * not needed.
+ * Move to that core, and be unbound again. Ranks that share cores hardly ever sleep, so
+ * they are slow to leave the cores on which they happened to start, and with real-time
+ * priority they never do: with three ranks on one core and one on the other, everything
+ * takes as long as three ranks on a core take. To stay bound would be worse: a rank
+ * could not use cores that become idle, and the program's threads would inherit the
+ * binding. So this thread alone moves, once, to a core that it may use. Failure to move
+ * is ignored.
  */
 static void move_to(int core)
 {
@@ -102,7 +102,7 @@ static void move_to(int core)
         sched_setaffinity(0, sizeof(before), &before);
 }
 
-/* Looking long pays only where the one that is waited for runs meanwhile. */
+/* Spinning for long pays only if the rank that is waited for runs at the same time. */
 void shm_cores_share(struct shm *s)
 {
     cpu_set_t all;
@@ -124,7 +124,8 @@ static _Atomic uint32_t *core_of(const struct shm *s, unsigned place)
     return (_Atomic uint32_t *)(void *)(s->base + s->at.cores) + place;
 }
 
-/* All look at what each says: the lines stay in their caches while nobody moves. */
+/* Every rank reads what each has published: the lines stay in all caches while no rank
+ * moves. */
 void shm_core_say(const struct shm *s)
 {
     uint32_t core = (uint32_t)sched_getcpu();

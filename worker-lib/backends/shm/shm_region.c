@@ -33,7 +33,7 @@
 #define PAGE 4096u
 #define CELL_BYTES 16384u
 #define CELL_BYTES_MANY 4096u
-#define MANY 64 /* ranks: their rings are many times more */
+#define MANY 64 /* ranks: the rings between them take many times as much */
 #define SERVE_SPIN_US 2000
 #define SERVE_POLL_MS 1
 #define HEAR_MS 200 /* between looks at the store: a rank may fail before it comes */
@@ -114,7 +114,7 @@ static struct flock byte_of(unsigned place)
     };
 }
 
-/* Our own locks are not shown to us: ranks of one process live as long as it does. */
+/* A process does not see its own locks: its ranks live as long as it does. */
 bool shm_is_alive(const struct shm *s, unsigned place)
 {
     const struct shm_seat *seat = shm_seat(s, place), *own = shm_seat(s, s->team.rank);
@@ -128,7 +128,7 @@ bool shm_is_alive(const struct shm *s, unsigned place)
 /* -- the file -----------------------------------------------------------------------
  */
 
-/* What the first rank says of the file. */
+/* What the first rank writes to the store about the file. */
 struct notice {
     uint64_t nonce[2];
     int64_t pid;
@@ -333,8 +333,8 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
 /* -- coming together ----------------------------------------------------------------
  */
 
-/* By a rank of this number that lives: of a job that meets in the same place, or of one
- * whose launcher counts wrong. */
+/* By a living rank of this number: of a job that meets in the same place, or of a
+ * launcher that numbers its ranks wrongly. */
 static crun_status seat_is_taken(const struct shm *s, struct err *e)
 {
     struct flock lock = byte_of(s->team.rank);
@@ -382,7 +382,7 @@ static void hear_failure(struct shm *s)
         s->backend.calls->abort(&s->backend);
 }
 
-/* The first rank gives the file to who asks for it until all are there. */
+/* The first rank sends the file to every rank that asks, until all are here. */
 static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
 {
     struct pollfd p = { .fd = listener, .events = POLLIN };
@@ -445,7 +445,7 @@ static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_
                                                   &n, &size, deadline_ms, e);
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
-    /* the first rank may have left meanwhile, for what somebody has told */
+    /* the first rank may have left because of a failure that a rank has reported */
     if (status != CRUN_OK && failure_notice_read(s->team.store, s->team.prefix, &why))
         return abort_notice_error(&why, e);
     return status == CRUN_OK ? take_seat(s, e) : status;

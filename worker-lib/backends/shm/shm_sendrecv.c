@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between two ranks: a ring of cells for each direction. The first cell of a message
- * begins with what it is; the receiver says so if that is not what it asked for.
+ * Messages between two ranks: a ring of cells for each direction. The first cell of a
+ * message begins with its type and size; the receiver fails if they are not what it
+ * asked for.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for other ranks. First by looking, for as long as an answer of a rank that
- * runs on another core takes; then, or as soon as one that is late needs this core, by
- * giving the core away; then, or as soon as that turns out to be in vain, asleep, to be
- * woken by whoever raises the flag, and looking up now and then whether there still is
- * somebody to wait for.
+ * Waiting for other ranks. First the thread spins, for as long as a rank on another
+ * core takes to answer. Then, or as soon as a late rank needs this core, it yields.
+ * Then, or as soon as yields turn out to have no effect, it sleeps: the rank that
+ * raises the flag wakes it, and now and then it wakes by itself to check whether the
+ * ranks that it waits for still live.
  */
 #include <inttypes.h>
 #include <linux/futex.h>
@@ -21,10 +21,10 @@
 #define SPINS 4000       /* with a core for each rank */
 #define SPINS_SHARED 400 /* other programs may need this core */
 #define SPINS_BESIDE 10  /* and so does this one */
-#define YIELDS_IN_VAIN 3 /* that one which needs this core did not get it by: */
-#define NO_YIELDS 200    /* then none, so many times, before they are tried again */
+#define YIELDS_IN_VAIN 3 /* the rank that needs this core still did not run: */
+#define NO_YIELDS 200    /* so many waits then go without a yield */
 #define YIELD_US 500
-#define YIELD_SHARED_US 50 /* where others need the core: awake, one is run sooner */
+#define YIELD_SHARED_US 50 /* if others need the core: awake, a thread runs sooner */
 #define LOOK_UP_MS 50
 #define LOOK_AT 8 /* other ranks at a time */
 #define NAMES_MAX 8
@@ -43,8 +43,8 @@ static void futex_wait(struct shm_flag *f, uint32_t seen, uint64_t ms)
     syscall(SYS_futex, &f->value, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
-/* The store and the look at `sleepers` are in this order for everybody, as are a
- * sleeper's own two: one of us sees the other. */
+/* This store and this load of `sleepers` are sequentially consistent, as are the
+ * sleeper's own two: at least one side sees the other. */
 void shm_raise(struct shm_flag *f, uint32_t value)
 {
     atomic_store(&f->value, value);
@@ -150,7 +150,7 @@ static void describe_wait(const struct shm_wait *w, char *text, size_t size)
     snprintf(text, size, "%s #%" PRIu64, op_name(w->op->kind), w->op->sequence);
 }
 
-/* Has it gone for good? What it did before it went is seen first. */
+/* Has it exited? What it did before it exited is seen first. */
 static crun_status check_peer(const struct shm_wait *w, unsigned place, struct err *e)
 {
     struct shm *s = w->s;
@@ -171,7 +171,7 @@ static crun_status check_peer(const struct shm_wait *w, unsigned place, struct e
     return CRUN_PEER_LOST;
 }
 
-/* The one that is waited for, and some of the others in turn. */
+/* Checks the rank that is waited for, and some of the others in turn. */
 static crun_status check_peers(struct shm_wait *w, struct err *e)
 {
     crun_status status = check_peer(w, w->place, e);
@@ -229,8 +229,8 @@ static crun_status fail_late(const struct shm_wait *w, struct err *e)
     return CRUN_TIMEOUT;
 }
 
-/* What ended the world in the middle of this wait; of an end that came from here also
- * for whom was waited. */
+/* What ended the world during this wait; if it was ended by this process, also which
+ * rank was waited for. */
 static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
 {
     char names[NAMES_SIZE], what[80];
@@ -239,7 +239,7 @@ static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
         (void)name_late_ranks(w, names, sizeof(names));
         describe_wait(w, what, sizeof(what));
         err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
-                *names ? names : "nobody");
+                *names ? names : "no rank");
         err_set_code(e, ERROR_ABORTED, 0);
         return abort_get(w->s->team.aborted);
     }
@@ -260,7 +260,7 @@ static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
     atomic_fetch_sub(&f->sleepers, 1);
 }
 
-/* A sleep, at the end of which it may be known that it is in vain. */
+/* One sleep; afterwards looks whether the wait can still succeed. */
 static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t now = clock_ms(), left;
@@ -271,7 +271,7 @@ static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err
     left = w->op->deadline_ms - now;
     sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
     status = check_peers(w, e);
-    /* who has told the others why it leaves is not lost */
+    /* a rank that has told why it leaves is not lost */
     end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
     return end == CRUN_OK ? status : end;
 }
@@ -295,8 +295,8 @@ static struct shm_wait begin_wait(struct shm *s, const struct op *op,
     };
 }
 
-/* Is one of those that are late to run on this core? Who was found elsewhere, or not
- * late, is not looked at again: there may be many. */
+/* Does a late rank need this core? A rank that was seen on another core, or was not
+ * late, is not checked again: there may be many. */
 static bool core_is_needed(struct shm_wait *w)
 {
     unsigned size = w->s->team.size;
@@ -312,9 +312,9 @@ static bool core_is_needed(struct shm_wait *w)
 
 /*
  * Each rank may be in a scheduling group of its own, as every session is with
- * autogroups. A yield is then among the threads of that group, and another rank gets
- * nothing of it: only asleep is the core free. Where a yield does what it should, it is
- * the sooner way.
+ * autogroups. Then a yield is only among the threads of that group, and another rank
+ * does not run: the core is free only if this thread sleeps. Where a yield works, it is
+ * faster.
  */
 static bool yields_in_vain(struct shm_wait *w)
 {
@@ -329,7 +329,7 @@ static bool yields_in_vain(struct shm_wait *w)
     return w->given > YIELDS_IN_VAIN;
 }
 
-/* While those that are late run elsewhere. */
+/* Spins while the late ranks run on other cores. */
 static bool spin_on_flag(struct shm_wait *w, const struct shm_flag *f)
 {
     for (; w->spins > 0 && !core_is_needed(w); w->spins--) {

@@ -14,7 +14,7 @@
 #define LOOK_AT_LINKS_MS 1000
 #define DEAD_MS 30000 /* nothing acknowledged: a cut link, or a dead host */
 
-/* One run of an operation: its plan, and what it has come to. */
+/* One run of an operation: its plan, and its result so far. */
 struct tcp_run {
     struct tcp_plan plan;
     struct tcp *tcp;
@@ -22,7 +22,7 @@ struct tcp_run {
     struct err *e;
     uint64_t deadline_ms, looked_ms;
     bool waited;
-    uint64_t early_ms; /* before the deadline others are told for whom it waits */
+    uint64_t early_ms; /* so long before the deadline the wait is written down */
 };
 
 /* -- out ----------------------------------------------------------------------------
@@ -100,8 +100,9 @@ static bool headers_agree(const struct op_header *mine, const struct op_header *
 }
 
 /*
- * Its words have come. Where nothing of this rank is needed it may be ahead of us, but
- * not at another call of the same number. True: look at the next frame.
+ * The header of its operation has arrived. A rank that needs nothing from us may be at
+ * a later operation, but not at another operation with our number. True: look at the
+ * next frame.
  */
 static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_header *w)
 {
@@ -192,8 +193,8 @@ static bool pull_lane(struct tcp_run *r, unsigned p)
     return false;
 }
 
-/* Of a rank that this operation needs nothing of, or nothing more: does it say that it
- * has failed, or that it is at another operation? */
+/* Reads from a rank of which this operation needs nothing, or nothing more: it may
+ * report a failure, or be at another operation. */
 static void listen_to_peer(struct tcp_run *r, unsigned p)
 {
     struct tcp_link *link = &r->tcp->link[p];
@@ -229,7 +230,7 @@ static void check_links(struct tcp_run *r)
             r->status = tcp_fail_lost(&r->plan, p, r->e);
 }
 
-/* Now and then: the abort word, the clock, links that are silently dead. */
+/* Looks at the abort word, the clock, and links that are silently dead. */
 static void check_deadline(struct tcp_run *r)
 {
     uint64_t now = clock_ms();
@@ -254,8 +255,7 @@ static void check_deadline(struct tcp_run *r)
         }
 }
 
-/* What this link is to be looked at for; -1: it has ended, or says nothing we may read
- * now. */
+/* What to poll this link for; fd -1: it has ended, or nothing of it may be read now. */
 static struct pollfd poll_interest(struct tcp_run *r, unsigned p)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
@@ -293,7 +293,7 @@ static void wait_for_links(struct tcp_run *r)
         if (!lane_receives(&r->plan.lane[p]))
             listen_to_peer(r, p);
         one = poll_interest(r, p);
-        /* it says more than we can take now: room comes from others */
+        /* it has sent more than fits: room is made when other ranks' data arrives */
         if (is_full(r, p))
             one.events &= ~POLLIN;
         if (one.fd >= 0 && one.events)
@@ -304,7 +304,7 @@ static void wait_for_links(struct tcp_run *r)
         (void)poll(r->tcp->polls, count, left < LOOK_UP_MS ? (int)left : LOOK_UP_MS);
 }
 
-/* Nothing moves: look again for a little while, then sleep until something can. */
+/* Nothing moves: polls in a loop for a while, then sleeps until something can. */
 static void idle_run(struct tcp_run *r, uint64_t *idle_since_us)
 {
     uint64_t now;
@@ -349,8 +349,8 @@ static bool move_data(struct tcp_run *r, bool *done)
     return moved;
 }
 
-/* All that it needed was there when it came: the others have been here before, and may
- * have ended since. */
+/* All data was there at once: the other ranks were here before, and may have failed
+ * since. */
 static void listen_to_all(struct tcp_run *r)
 {
     for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
@@ -386,7 +386,8 @@ static crun_status run_plan(struct tcp_run *r)
     return r->status;
 }
 
-/* An abort beside us may have found the links held: then it is for us to tell. */
+/* An abort from another thread may have found the links held: then this thread tells
+ * the other ranks. */
 static crun_status release_links(struct tcp *t, crun_status status, struct err *e)
 {
     int held = HELD_BY_RUN;
@@ -399,8 +400,8 @@ static crun_status release_links(struct tcp *t, crun_status status, struct err *
         tcp_tell(t, &n);
         return status;
     }
-    atomic_store(&t->holder, HELD_BY_NOBODY);
-    held = HELD_BY_NOBODY;
+    atomic_store(&t->holder, HELD_BY_NONE);
+    held = HELD_BY_NONE;
     if (abort_get(t->aborted) &&
         atomic_compare_exchange_strong(&t->holder, &held, HELD_FOR_GOOD))
         tcp_tell_aborted(t);
@@ -418,7 +419,7 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
                          .early_ms = tcp_is_alone(t)
                                          ? wait_chain_early_ms(op->timeout_ms)
                                          : 0 };
-    int held = HELD_BY_NOBODY;
+    int held = HELD_BY_NONE;
     crun_status status;
 
     if (!atomic_compare_exchange_strong(&t->holder, &held, HELD_BY_RUN))
@@ -444,7 +445,7 @@ static crun_status tcp_run(struct backend *b, const struct op *op, struct err *e
 static void tcp_abort(struct backend *b)
 {
     struct tcp *t = (struct tcp *)b;
-    int held = HELD_BY_NOBODY, errnum = errno;
+    int held = HELD_BY_NONE, errnum = errno;
     uint64_t one = 1;
 
     if (atomic_compare_exchange_strong(&t->holder, &held, HELD_FOR_GOOD))
@@ -461,7 +462,7 @@ static void tcp_close(struct backend *b)
 {
     struct tcp *t = (struct tcp *)b;
 
-    if (t->link && atomic_load(&t->holder) == HELD_BY_NOBODY)
+    if (t->link && atomic_load(&t->holder) == HELD_BY_NONE)
         tcp_say_bye(t);
     for (unsigned p = 0; t->link && p < t->size; p++)
         link_fini(&t->link[p]);
@@ -523,7 +524,7 @@ static crun_status tcp_open(struct backend **b, const struct team *team,
         tcp_close(&t->base);
         return status;
     }
-    atomic_store(&t->holder, HELD_BY_NOBODY);
+    atomic_store(&t->holder, HELD_BY_NONE);
     *b = &t->base;
     return CRUN_OK;
 }

@@ -7,13 +7,48 @@
 #include "worker-lib/backends/tcp/tcp_link.h"
 
 /*
- * The insides of backend_tcp: every rank of the team has a link to every other.
+ * The insides of backend_tcp. Every rank of the team has one TCP connection to every
+ * other rank, and all of them are served by the thread that runs an operation: there is
+ * no other thread, and between two operations nothing reads the connections.
  *
- *   backend_tcp.c         the backend: runs one operation's plan until it is done
- *   tcp_schedule.c    what goes where in an operation
- *   tcp_connect.c    the links come to be
- *   tcp_failure.c     who was waited for, why it has failed, telling the others
- *   tcp_link.c            frames on one connection
+ * link    One connection. It sends and receives frames and never waits: what it cannot
+ *         send or read now it keeps. A link outlives operations.
+ *
+ * stream  Bytes of a buffer that go one way between two ranks, in pieces of a size that
+ *         both ranks know. `done` is how far they have gone, `allowed` how far they may
+ *         go: a result is not sent before it is computed, and an input is not received
+ *         before there is room for it.
+ *
+ * lane    All that one operation does with one other rank: up to two streams out and
+ *         two in. Inputs depend on the sending rank alone, results on other ranks too,
+ *         so results are sent first. Before its data each rank sends the header of its
+ *         operation; data is read only after the header has been compared.
+ *
+ * plan    One operation as data: the lanes to all ranks, and what is reduced when. The
+ *         plan of an all-reduce, a broadcast, ... differs only in how it is filled in
+ *         (tcp_schedule.c). `advance` is called when data has arrived: it reduces what
+ *         is complete and raises `allowed`. `finish` is called once, at the end.
+ *
+ * run     The loop that carries out a plan: it moves pieces over all links, round after
+ *         round, until every stream of every lane is done. If nothing moves it first
+ *         polls in a loop, then sleeps in poll(2), and every 50 ms looks at the abort
+ *         word, the deadline and dead links. A run ends with success, or with an error
+ *         that it sends to all ranks as the last frame; then the links are closed.
+ *
+ * For example an all-reduce of 1 MB on 4 ranks gives each rank a slice of 256 KB. A
+ * rank sends its input for the three other slices (STREAM_INPUT, out), receives three
+ * inputs for its own slice (STREAM_INPUT, in, into a staging ring), reduces piece by
+ * piece, and sends each reduced piece to the three others (STREAM_RESULT, out), whose
+ * slices it receives in turn (STREAM_RESULT, in). All of this overlaps.
+ *
+ * While an operation runs, its thread holds the links (`holder`). An abort from another
+ * thread or a signal handler takes them if they are free, and else wakes the run.
+ *
+ *   backend_tcp.c   the backend, and the run
+ *   tcp_schedule.c  the plans
+ *   tcp_connect.c   how the links are made when the backend is opened
+ *   tcp_failure.c   errors: which rank is late or lost, and telling the other ranks
+ *   tcp_link.c      frames on one connection
  */
 
 /* Bytes that go one way between two ranks, in pieces of a size both know. */
@@ -21,7 +56,7 @@ struct tcp_stream {
     uint8_t *base;
     size_t bytes;
     size_t done;    /* sent or received, in whole pieces */
-    size_t allowed; /* so far it may go now */
+    size_t allowed; /* how far it may go now */
     size_t window;  /* base is a ring of so many bytes; 0: it is not */
 };
 
@@ -31,37 +66,34 @@ enum { STREAM_INPUT, STREAM_RESULT, STREAM_COUNT };
 /* All that one operation does with one other rank. */
 struct tcp_lane {
     struct tcp_stream out[STREAM_COUNT], in[STREAM_COUNT];
-    bool tells, told;      /* our words to it */
-    bool expects, has_met; /* its words to us */
-    bool parked;           /* it is ahead of us, and nothing of it is needed now */
+    bool tells, told;      /* our header, to it */
+    bool expects, has_met; /* its header, to us */
+    bool parked;           /* it is at a later operation: nothing is read from it now */
     struct tcp_stream *reading;
     size_t reading_bytes;
 };
 
 struct tcp;
 
-/*
- * One operation. Data is all: which bytes go where, and how far each may go; `advance`
- * looks at what has come and allows more, `finish` comes at the very end.
- */
+/* One operation: which bytes go where, and how far each may go. */
 struct tcp_plan {
     struct tcp *tcp;
     const struct op *op;
     struct op_header header;
-    struct tcp_lane *lane;  /* of each rank of the team, also who takes no part */
-    const unsigned *member; /* who takes part: `rank` is our place among `size` */
+    struct tcp_lane *lane;  /* to each rank of the team */
+    const unsigned *member; /* the ranks that take part: we are at `rank` of `size` */
     unsigned rank, size;
     size_t piece;
-    struct wait_chain chain; /* of the wait for others */
+    struct wait_chain chain; /* of this wait */
     void (*advance)(struct tcp_plan *plan);
     void (*finish)(struct tcp_plan *plan);
-    /* of the reducing ones */
+    /* of a reduction */
     const uint8_t *own;
     uint8_t *result;
     size_t result_bytes, reduced;
 };
 
-enum { HELD_BY_NOBODY, HELD_BY_RUN, HELD_FOR_GOOD };
+enum { HELD_BY_NONE, HELD_BY_RUN, HELD_FOR_GOOD };
 
 struct tcp {
     struct backend base;
@@ -77,10 +109,10 @@ struct tcp {
     const void **inputs; /* of reduce(), one a rank */
     uint8_t *staging;
     size_t staging_bytes;
-    uint64_t steps;   /* so many sequence numbers make one call of the user's */
+    uint64_t steps;   /* sequence numbers of one call of the program */
     unsigned spin_us; /* 0: there are more ranks than processors here */
-    /* Whose the links are: an operation's, or nobody's between two; once whoever ends
-     * everything has taken them, nobody else's. */
+    /* Which thread may use the links: that of an operation, or none between two. Once
+     * they are held to tell of a failure, they are not used again. */
     _Atomic int holder;
     int wake; /* eventfd: the abort word was set */
 };
@@ -101,27 +133,28 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e);
 
-/* Messages count calls: so many sequence numbers of collectives are one. */
+/* `steps` sequence numbers of collectives are one call in messages. */
 void tcp_number_by(struct backend *b, uint64_t steps);
 
 /* Every rank has a link to every other, or the deadline has passed. */
 crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_ms,
                      struct err *e);
 
-/* Why it has failed, in the words that all ranks shall have. */
+/* Why it has failed, in a text that is true on all ranks: it is sent to them. */
 crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e);
 crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
                               const struct op_header *w, struct err *e);
 crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e);
-/* Not yet, but soon: the others shall know already for whom this rank waits. */
+/* Shortly before the deadline: writes to the store which rank this one waits for. */
 void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms);
-/* Do all the world's ranks wait here alone? Those that wait for others of their node in
- * another backend say nothing before their time is over. */
+/* Is this the whole world's backend? Under a hierarchical one a rank may wait for its
+ * own node as well, and writes nothing before the deadline. */
 bool tcp_is_alone(const struct tcp *t);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
-/* The others shall know; then the links are closed. */
+/* Sends the notice to all ranks and closes the links. */
 void tcp_tell(struct tcp *t, const struct abort_notice *n);
-/* The same in passing: what is sent at once is enough. Safe in a signal handler. */
+/* The same without waiting: what cannot be sent at once is dropped. Safe in a signal
+ * handler. */
 void tcp_tell_aborted(struct tcp *t);
 void tcp_say_bye(struct tcp *t);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The links come to be. Every rank listens, and says where in the store; rank 0 makes a
- * list of that with two random tokens, and everybody connects to the ranks before it.
- * Who connects shows the first token and gets the second: a stranger at either end has
- * neither and is hung up on, and nobody waits for it. Then nobody listens any more.
+ * How the links are made. Every rank listens, and writes its address to the store; rank
+ * 0 makes a list of all addresses and two random tokens, and every rank connects to the
+ * ranks before it. The connecting rank sends the first token and must receive the
+ * second: a foreign process at either end knows neither, and its connection is closed.
+ * Once all links are there, no rank listens any more.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,16 +23,16 @@
 #include "worker-lib/engine/failure_notice.h"
 
 #define MAGIC 0x63707403u   /* changes with the protocol */
-#define INCOMING_MAX 128    /* that have connected and not shown a token yet */
+#define INCOMING_MAX 128    /* connections that have not sent a token yet */
 #define LOOK_UP_MS 50       /* at the abort word */
-#define KEEPALIVE_IDLE_S 10 /* then a host that does not answer is found dead */
+#define KEEPALIVE_IDLE_S 10 /* before a host that does not answer is probed */
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_COUNT 4
 #define ADDRESSES_MAX 8
 #define SPIN_US 50
 #define KEY_SIZE 256
 
-/* What rank 0 puts into the store: this, and an address for each rank. */
+/* What rank 0 writes to the store, followed by an address for each rank. */
 struct tokens {
     struct id128 caller, answerer;
 };
@@ -58,7 +59,7 @@ struct meeting {
     int listener;
     struct tokens tokens;
     char (*address)[ADDRESS_SIZE]; /* of each rank */
-    struct incoming *called;       /* by rank, those before us */
+    struct incoming *called;       /* by rank, of the ranks before this one */
     struct incoming incoming[INCOMING_MAX];
     unsigned incoming_count, links;
     struct pollfd *polls;
@@ -74,7 +75,8 @@ static const char *meeting_key(const struct meeting *m, const char *name, unsign
     return text;
 }
 
-/* The address is another machine's in the eyes of this one: a container's host. */
+/* The address does not belong to this machine as it sees itself: it is that of a
+ * container's host. */
 static int listen_anywhere(struct net_addr *addr, struct err *e)
 {
     struct net_addr any[ADDRESSES_MAX], bound;
@@ -90,7 +92,7 @@ static int listen_anywhere(struct net_addr *addr, struct err *e)
     return fd;
 }
 
-/* Where the others reach us is written to our address. */
+/* Writes where other ranks reach this one to address[rank]. */
 static crun_status listen_for_peers(struct meeting *m)
 {
     const char *host = m->team->address ? m->team->address : "127.0.0.1";
@@ -207,7 +209,7 @@ static void make_link(struct meeting *m, unsigned p, int fd)
     m->links++;
 }
 
-/* Read on; 1: the greeting is whole, 0: not yet, -1: it has hung up. */
+/* Reads on. 1: the greeting is complete, 0: not yet, -1: the peer has hung up. */
 static int read_hello(struct incoming *g)
 {
     ssize_t n = recv(g->fd, (uint8_t *)&g->greeting + g->came,
@@ -293,7 +295,7 @@ static crun_status handle_outgoing(struct meeting *m, unsigned p)
     if (heard < 0)
         return fail_unreachable(m, p, ECONNRESET);
     if (!is_from(m, &g->greeting, p, &m->tokens.answerer)) {
-        err_set(m->e, "who answers at %s is not rank %u", m->address[p],
+        err_set(m->e, "the process at %s is not rank %u", m->address[p],
                 m->team->world_rank[p]);
         return CRUN_PEER_LOST;
     }
@@ -325,7 +327,7 @@ static void accept_incoming(struct meeting *m)
 
     while ((fd = net_accept(m->listener, &peer)) >= 0) {
         if (m->incoming_count == INCOMING_MAX)
-            drop_incoming(m, 0); /* it has had the longest time to speak */
+            drop_incoming(m, 0); /* the oldest */
         m->incoming[m->incoming_count++] = (struct incoming){ .fd = fd };
     }
 }
@@ -419,7 +421,7 @@ static crun_status connect_all(struct meeting *m)
     return status;
 }
 
-/* A rank may keep looking for bytes while each on this host has a processor. */
+/* A rank may poll in a loop if every rank on this host has a processor of its own. */
 static unsigned spin_us(const struct meeting *m)
 {
     const char *own = m->address[m->team->rank];

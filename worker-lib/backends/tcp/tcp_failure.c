@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How an operation fails: who is to blame, and how the others learn of it. Whoever
- * notices first tells all others why, in words without "I", and they say the same: so
- * all ranks name the same culprit.
+ * How an operation fails: which rank is to blame, and how the others learn of it. The
+ * rank that notices first sends all others an error text that does not say "I", and
+ * they report the same text: so all ranks name the same culprit.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/failure_notice.h"
 
-#define TELL_MS 200 /* for the others to take it */
+#define TELL_MS 200 /* for the other ranks to receive it */
 #define RANKS_NAMED 8
 #define CALL_TEXT_SIZE 120
 
@@ -42,7 +42,8 @@ static unsigned long long call_of(const struct tcp *t, const struct op_header *w
     return w->sequence / (is_pair ? 1 : t->steps);
 }
 
-/* Past all that is of no use now: why it has failed, or NULL. */
+/* Skips everything up to the last frame, which says why the rank has failed. NULL: it
+ * has not come. */
 static const struct tcp_frame *last_frame(struct tcp_link *l)
 {
     for (;;) {
@@ -91,7 +92,7 @@ crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e)
     return CRUN_PEER_LOST;
 }
 
-/* The lower rank first, so that both sides say the same. */
+/* The lower rank first, so that both report the same text. */
 crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
                               const struct op_header *w, struct err *e)
 {
@@ -124,7 +125,7 @@ static bool peer_is_late(const struct tcp_plan *plan, unsigned p, enum late why)
     if (p == plan->tcp->rank)
         return false;
     switch (why) {
-    case LATE_INPUT: /* not one that only waits for us to take more */
+    case LATE_INPUT: /* a rank that waits for us to make room is not late */
         return (l->expects && !l->has_met) ||
                (input->done < input->bytes && input->done < input->allowed);
     case LATE_RESULT:
@@ -162,7 +163,7 @@ static unsigned first_late(const struct tcp_plan *plan, enum late why)
     return p;
 }
 
-/* Says who is late, and returns the one to accuse of it. */
+/* Describes which ranks are late, and returns the one to accuse. */
 static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms,
                                  struct err *e)
 {
@@ -219,8 +220,9 @@ crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
 /* -- telling ------------------------------------------------------------------------
  */
 
-/* Bring a piece under way to its end, since the last word comes after it, and take what
- * the other still sends, so that it comes to read. True: this link is through. */
+/* Finishes the piece that is being sent, since the last frame comes after it, and reads
+ * what the other rank still sends, so that it comes to read itself. True: this link is
+ * done. */
 static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
 {
     if (l->fd < 0)
@@ -234,7 +236,7 @@ static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
     return l->ended && l->mute;
 }
 
-/* How many links are not through; polls says what they are waited for. */
+/* Returns how many links are not done; polls says what they wait for. */
 static unsigned tell_all(struct tcp *t, const struct abort_notice *n)
 {
     unsigned count = 0;
@@ -280,6 +282,6 @@ void tcp_say_bye(struct tcp *t)
     for (unsigned p = 0; p < t->size; p++)
         if (t->link[p].fd >= 0) {
             link_put_last(&t->link[p], FRAME_BYE, NULL);
-            (void)last_frame(&t->link[p]); /* unread, it would be answered by a reset */
+            (void)last_frame(&t->link[p]); /* unread data causes a reset */
         }
 }

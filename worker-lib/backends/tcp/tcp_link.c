@@ -97,7 +97,7 @@ bool link_push(struct tcp_link *l)
         return false;
     n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
-        l->mute = true; /* what it said before is still to be read */
+        l->mute = true; /* what it sent before must still be read */
     if (n <= 0)
         return l->mute;
     note_sent(l, (size_t)n);
@@ -123,7 +123,7 @@ void link_put_last(struct tcp_link *l, enum frame_kind kind,
     (void)shutdown(l->fd, SHUT_WR);
 }
 
-/* What recv and its like have returned: true unless there is nothing to be read now. */
+/* Takes the result of recv or readv. True unless there is nothing to be read now. */
 static bool note_read(struct tcp_link *l, ssize_t n)
 {
     if (n > 0)
@@ -173,8 +173,8 @@ static bool is_ours(const struct tcp_frame *f)
     return f->kind == FRAME_DATA || f->bytes == size[f->kind];
 }
 
-/* Frames of all sizes follow each other: this one may have to be moved to be aligned.
- */
+/* Frames of all sizes follow each other, so the next one may have to be moved to be
+ * aligned. */
 static void align_input(struct tcp_link *l)
 {
     if (l->in_at % sizeof(uint64_t) != 0) {
@@ -220,7 +220,7 @@ static void note_arrival(struct tcp_link *l, size_t bytes)
         l->into += bytes;
 }
 
-/* First what is in the buffer already. */
+/* Takes what is in the buffer already. */
 static bool read_buffer(struct tcp_link *l)
 {
     size_t bytes = held_bytes(l) < l->left ? held_bytes(l) : l->left;
@@ -259,9 +259,10 @@ bool link_read(struct tcp_link *l)
 }
 
 /*
- * The kernel tries for a quarter of an hour to reach a host that was cut off. It must
- * not be told to give up earlier by TCP_USER_TIMEOUT: that also ends connections to a
- * rank that only does not read for a while, being busy. Such a one acknowledges.
+ * The kernel tries for a quarter of an hour to reach a host that was cut off.
+ * TCP_USER_TIMEOUT must not be used to make it give up earlier: it also ends
+ * connections to a rank that is busy and does not read for a while, though its kernel
+ * acknowledges.
  */
 bool link_is_dead(const struct tcp_link *l, unsigned dead_ms)
 {

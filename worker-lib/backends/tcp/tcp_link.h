@@ -9,15 +9,16 @@
 #include "worker-lib/engine/abort.h"
 
 /*
- * One connection to another rank: frames out, frames in, never waiting. Everything on
- * the wire is a frame, native byte order (the meeting has compared it). What a rank is
- * told is in order, so the word why a rank has failed comes after all it has sent.
+ * One connection to another rank: sends and receives frames, and never waits.
+ * Everything on the wire is a frame, in native byte order (which the meeting has
+ * compared). Frames arrive in order, so the frame that says why a rank has failed comes
+ * after all it has sent.
  */
 enum frame_kind {
-    FRAME_OP = 1, /* what I call now: struct op_header */
-    FRAME_DATA,   /* a piece of a stream of that call */
-    FRAME_FAIL,   /* why I have given up: struct abort_notice; nothing follows */
-    FRAME_BYE     /* I leave in good order; nothing follows */
+    FRAME_OP = 1, /* the operation that the rank begins: struct op_header */
+    FRAME_DATA,   /* a piece of a stream of that operation */
+    FRAME_FAIL,   /* why the rank has failed: struct abort_notice; nothing follows */
+    FRAME_BYE     /* the rank leaves in good order; nothing follows */
 };
 
 struct tcp_frame {
@@ -27,14 +28,14 @@ struct tcp_frame {
     uint32_t bytes; /* that follow */
 };
 
-/* A rank's words for the operation it has begun. */
+/* Identifies an operation: all ranks must have begun the same one. */
 struct op_header {
     uint64_t sequence, count;
     uint32_t peer;
     uint8_t kind, type, op, unused;
 };
 
-#define LINK_IN_BYTES 16384 /* of what comes before it is asked for */
+#define LINK_IN_BYTES 16384 /* for data that arrives before it is asked for */
 
 struct tcp_link {
     int fd; /* -1: oneself */
@@ -64,25 +65,26 @@ void link_put_data(struct tcp_link *l, unsigned stream, const void *data, size_t
 bool link_is_sending(const struct tcp_link *l);
 /* Send what can be sent now. True: something was. */
 bool link_push(struct tcp_link *l);
-/* Nothing may be under way. Best effort, then the sending side is closed. */
+/* Sends the last frame if it can be sent at once, and closes the sending side. No piece
+ * may be partly sent. */
 void link_put_last(struct tcp_link *l, enum frame_kind kind,
                    const struct abort_notice *n);
 
 /* -- in -----------------------------------------------------------------------------
  */
-/* Read what has come. True: something has, or the end. */
+/* Reads into the buffer. True: something has arrived, or the end. */
 bool link_fill(struct tcp_link *l);
-/* The next frame, whole but for FRAME_DATA's bytes; NULL: has not come. NULL and
- * `ended` with errno EPROTO: it is none of ours. */
+/* The next frame, complete except for FRAME_DATA's bytes; NULL: it has not arrived.
+ * NULL, `ended` and errno EPROTO: the bytes are not our protocol. */
 const struct tcp_frame *link_peek(struct tcp_link *l);
-/* Past the peeked frame. */
+/* Skips the peeked frame. */
 void link_skip(struct tcp_link *l);
-/* The peeked FRAME_DATA's bytes are to go there; NULL throws them away. */
+/* The peeked FRAME_DATA's bytes go to `into`; NULL discards them. */
 void link_take(struct tcp_link *l, void *into);
-/* Read on into what link_take has named. True: something came, or the end. */
+/* Reads on into what link_take was given. True: something has arrived, or the end. */
 bool link_read(struct tcp_link *l);
 
-/* Nothing is acknowledged though something should be, for so long. */
+/* Data was sent, and nothing was acknowledged for so long. */
 bool link_is_dead(const struct tcp_link *l, unsigned dead_ms);
 
 #endif

@@ -21,10 +21,10 @@
 
 #define PIECE_BYTES 524288
 #define PIECE_BYTES_MIN 16384
-#define WINDOW_PIECES 2          /* with both an L2 cache is full */
-#define STAGING_BYTES (4u << 20) /* of inputs that wait for those of slower ranks */
-#define SMALL_BYTES 16384        /* to all others together: sent whole to everybody */
-#define RELAY_BYTES_MIN 65536    /* a broadcast in which all help */
+#define WINDOW_PIECES 2          /* the two fill an L2 cache */
+#define STAGING_BYTES (4u << 20) /* for inputs that come before slower ranks' */
+#define SMALL_BYTES 16384     /* in all: every rank sends everything to every other */
+#define RELAY_BYTES_MIN 65536 /* of a broadcast: from here on all ranks relay */
 #define ALIGNMENT 64
 
 static bool stream_is_done(const struct tcp_stream *s)
@@ -54,13 +54,13 @@ static bool is_other(const struct tcp_plan *plan, unsigned p)
     return p != plan->rank;
 }
 
-/* Of the one at place p among those who take part. */
+/* To the rank at place p among those that take part. */
 static struct tcp_lane *lane_of(const struct tcp_plan *plan, unsigned p)
 {
     return &plan->lane[plan->member[p]];
 }
 
-/* Smaller for many ranks, so that what they stage stays in the cache. */
+/* Smaller for many ranks, so that the staging buffer stays in the cache. */
 static size_t piece_for(unsigned size)
 {
     size_t bytes = STAGING_BYTES / WINDOW_PIECES / (size > 1 ? size - 1 : 1);
@@ -154,8 +154,8 @@ static struct tcp_stream cut_stream(const void *base, size_t bytes, unsigned par
     return whole_stream((const uint8_t *)base + begin, size);
 }
 
-/* The root deals slices to the others, and each passes its own on to all but the root:
- * the root's link carries the buffer once, not once for each rank. */
+/* The root sends one slice to each rank, and each rank relays its slice to all but the
+ * root: the root's link carries the buffer once, not once for each rank. */
 static struct tcp_stream slice_of(const struct tcp_plan *plan, size_t bytes, unsigned p)
 {
     unsigned root = (unsigned)plan->op->peer;
@@ -240,7 +240,7 @@ static bool all_inputs_have_come(const struct tcp_plan *plan, size_t end)
     return true;
 }
 
-/* What is reduced may be sent on, and makes room for as much more. */
+/* What is reduced may be sent, and makes room for as much input. */
 static void allow_results(struct tcp_plan *plan, size_t reduced)
 {
     for (unsigned p = 0; p < plan->size; p++) {
@@ -265,7 +265,7 @@ static void reduce_what_came(struct tcp_plan *plan)
     }
 }
 
-/* Every other rank's inputs for our slice come into a ring of their own. */
+/* The inputs of each other rank for our slice arrive in a ring of their own. */
 static bool stage_inputs(struct tcp_plan *plan)
 {
     struct tcp *t = plan->tcp;
@@ -317,7 +317,7 @@ static bool plan_all_reduce_sliced(struct tcp_plan *plan, size_t bytes)
     return stage_inputs(plan);
 }
 
-/* In place, the inputs must not change before all have them. */
+/* If the operation is in place, the input must not change before all ranks have it. */
 static void reduce_at_the_end(struct tcp_plan *plan)
 {
     reduce_piece(plan, 0, plan->result_bytes);
