@@ -46,8 +46,7 @@ struct trainer {
     struct score score;   /* of this pass, over all ranks */
     uint64_t pass_began_ms;
     crun_ddp_stats stats_before; /* at the start of this pass */
-    double samples_here; /* samples of this pass since the process started, over all
-                            ranks */
+    double samples_here; /* of this pass, since the process started, over all ranks */
 
     crun_status status; /* of the call that failed last */
 };

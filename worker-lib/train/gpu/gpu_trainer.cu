@@ -12,8 +12,7 @@ int gpu_check(cudaError_t code, const char *what, struct err *e)
 {
     if (code == cudaSuccess)
         return 0;
-    (void)cudaGetLastError(); /* clears the error, so that a later call does not report
-                                 it */
+    (void)cudaGetLastError(); /* so that a later call does not report it again */
     return err_set(e, "%s: %s", what, cudaGetErrorString(code));
 }
 
