@@ -9,8 +9,8 @@
 #include "rendezvous/store/tcpstore.h"
 
 /*
- * A store as simple as can be, with arrays for keys, queues and those who wait: it says
- * what each client must get.
+ * A store as simple as can be, with arrays for keys, queues and waiting clients: it
+ * says what each client must get.
  */
 #define CLIENTS 4
 #define KEYS 5

@@ -99,8 +99,8 @@ static void do_orphan(const char *arg)
 }
 
 /*
- * Processes that fork and exit faster than anybody can look at them. They end by
- * themselves after some seconds: where a test fails, nobody could end them by hand.
+ * Processes that fork and exit faster than they can be looked at. They end by
+ * themselves after some seconds: where a test fails, they could not be ended by hand.
  */
 #define STORM_LIVES 4000
 

@@ -112,7 +112,7 @@ void agent_lose_guard(struct sim_agent *a, bool for_good);
 /* The guard ends the workers because it has not heard from the agent. */
 void agent_fenced(struct sim_agent *a);
 
-/* The agent at the client's end of a connection, or NULL if it is somebody else. */
+/* The agent at the client's end of a connection, or NULL if it is no agent. */
 struct sim_agent *agent_of_link(const struct sim_link *l);
 struct sim_agent *agent_find(struct sim *s, const struct id128 *incarnation);
 

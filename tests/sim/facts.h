@@ -13,7 +13,7 @@ struct sim_agent;
 
 /*
  * What the oracle remembers, shared by its parts: every instance of every job that ever
- * was, and every epoch of each, as told to those who had a part in it.
+ * was, and every epoch of each, as told to the nodes that had a part in it.
  */
 #define EPOCH_NODES_MAX 64
 
@@ -40,9 +40,9 @@ struct job_facts {
     uint64_t entered_ms; /* the state; times without the daemon's sleeps, */
     uint64_t entered_at; /* and by the membership's clock, with them */
     bool was_empty;      /* no node was there since: a sleep then counts */
-    bool loses;          /* somebody, in the step under way */
+    bool loses;          /* a node, in the step under way */
     uint64_t formed_ms;  /* the epoch, by the membership's clock; 0: not known */
-    uint64_t asked_ms, leaves_ms; /* for a checkpoint, and somebody to go; 0: nobody */
+    uint64_t asked_ms, leaves_ms; /* for a checkpoint, and a node to go; 0: none */
     struct epoch_facts *epochs;
     bool ended;
     struct msg_done result; /* what the first agent was told */

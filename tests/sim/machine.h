@@ -27,9 +27,9 @@ struct sim_machine {
     bool crash_loop; /* its workers fail at every start */
     bool stubborn;   /* its workers do not stop in time */
     bool no_store;
-    bool drained;  /* whoever runs on it then may be let go */
+    bool drained;  /* an agent that runs on it then may be let go */
     bool starting; /* an agent is about to be started */
-    bool given_up; /* nobody starts another */
+    bool given_up; /* no other is started */
     unsigned starts;
     struct deferred_call *deferred, **last_deferred;
 };

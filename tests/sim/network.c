@@ -123,7 +123,7 @@ static void shut(struct sim_link *l, enum link_end end, const char *why)
     l->end[end].calls->closed(l->end[end].arg, l, why);
 }
 
-/* What a frame says must be legal for whoever reads it, whatever is done to it. */
+/* What a frame says must be legal to any reader, whatever is done to it. */
 static void hand_over(struct sim_parcel *p)
 {
     struct sim_link *l = p->link;

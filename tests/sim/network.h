@@ -43,7 +43,7 @@ struct link_calls {
 struct network *network_create(struct sim_world *w, struct trace *t);
 void network_destroy(struct network *n);
 
-/* The rendezvous: arg NULL means that nobody listens. */
+/* The rendezvous: arg NULL: no program listens. */
 void network_listen(struct network *n, const struct link_calls *calls, void *arg);
 
 /* Ends in opened or closed, unless link_close comes first. */

@@ -25,7 +25,7 @@ struct oracle *oracle_create(struct sim *s);
 void oracle_reports(struct oracle *o, struct sim_agent *a, const struct msg *m);
 void oracle_arrives(struct oracle *o, struct sim_agent *a, const struct msg *m);
 
-/* The daemon: a NULL for somebody who is no agent. */
+/* The daemon: a NULL for a peer that is no agent. */
 void oracle_hears(struct oracle *o, struct sim_agent *a, struct sim_link *l,
                   const struct msg *m);
 void oracle_has_heard(struct oracle *o, struct sim_agent *a, struct sim_link *l,

@@ -134,7 +134,7 @@ static void check_store(struct oracle *o, struct sim_agent *a, const struct msg 
                   a->name, s->address, s->port, e->store_address, e->store_port);
 }
 
-/* A slot asked for by name is given back to who asked, when he is there again. */
+/* A node that asked for a slot by name gets it back when it is there again. */
 static bool is_wanted(const struct oracle *o, const struct sim_agent *but,
                       uint32_t slot)
 {

@@ -19,7 +19,8 @@
 
 /* -- what the daemon hears -------------------------------------------------- */
 
-/* Who joins anew was never told that it had joined, and knows of nothing to go on with.
+/* An agent that joins anew was never told that it had joined, and knows of nothing to
+ * go on with.
  */
 static void begin_anew(struct sim_agent *a)
 {

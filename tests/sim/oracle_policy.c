@@ -11,9 +11,9 @@
 #include "rendezvous/protocol/proto.h"
 
 /*
- * The oracle's view of policies: who is placed where, who is kept out, how long a crash
- * loop waits, and what a stop waits for. It keeps books of its own, by machine, and
- * never looks at the membership's.
+ * The oracle's view of policies: which node is placed where, which is kept out, how
+ * long a crash loop waits, and what a stop waits for. It keeps books of its own, by
+ * machine, and never looks at the membership's.
  */
 static struct sim_machine *machine_of(const struct oracle *o,
                                       const struct membership *r, uint32_t node)
@@ -163,7 +163,7 @@ static bool is_newly_placed(const struct oracle *o, const struct membership *r,
            !r->node[node].quarantined;
 }
 
-/* A slot that nobody has, and that nobody but (perhaps) that machine has had. */
+/* A slot that is free, and that at most this machine has had. */
 static bool is_there_for(const struct membership *r, const struct job_facts *f,
                          const struct sim_machine *m)
 {
@@ -185,7 +185,7 @@ static void check_new_place(struct oracle *o, const struct membership *r,
     if (had && had != m && is_there_for(r, f, NULL))
         VIOLATION(o, "slot %u is given to machine %u, but machine %u had it",
                   r->node[node].slot, m->number, had->number);
-    /* the old one is not free: nobody who has just come may have it */
+    /* the old one is not free: no newcomer may have it */
     for (uint32_t slot = 0; slot < r->config.max_nodes; slot++) {
         uint32_t holder = r->slot_node[slot];
 
@@ -215,7 +215,7 @@ static void check_places(struct oracle *o, const struct membership *r,
 
 /* -- checkpoints ------------------------------------------------------------ */
 
-/* Who leaves may have asked for it twice, and is not waited for then. */
+/* A node that asked twice to leave is not waited for. */
 static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 {
     for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
@@ -227,7 +227,7 @@ static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
     return false;
 }
 
-/* A stop that could be chosen waited for all who have work to save. */
+/* A stop that could be chosen waited for all that have work to save. */
 static void check_patience(struct oracle *o, const struct membership *r,
                            const struct job_facts *f)
 {

@@ -24,7 +24,7 @@ enum sim_fault {
     FAULT_PAUSE_MACHINE, /* frozen, with all that runs on it */
     FAULT_PAUSE_DAEMON,
     FAULT_CRASH_AGENT,   /* the guard ends its workers */
-    FAULT_CRASH_MACHINE, /* nobody is told */
+    FAULT_CRASH_MACHINE, /* and no peer is told */
     FAULT_CRASH_DAEMON,
     FAULT_CRASH_COMMIT, /* the daemon dies between two writes */
     FAULT_DISK_FULL,
@@ -38,8 +38,8 @@ enum sim_fault {
     FAULT_GHOST,      /* an agent that was evicted, or of yesterday, is back */
     FAULT_LEAVE,      /* SIGTERM to an agent */
     FAULT_DRAIN,
-    FAULT_LOOK, /* somebody asks for the status */
-    FAULT_END,  /* somebody ends the job */
+    FAULT_LOOK, /* a user asks for the status */
+    FAULT_END,  /* a user ends the job */
     FAULT_NEWCOMER,
     FAULT_STUBBORN, /* workers that do not stop in time */
     FAULT_NO_STORE, /* the store does not come up in time */

@@ -29,7 +29,7 @@ static bool is_alive(const struct sim_machine *m)
     return m->agent && m->agent->end == AGENT_LIVES;
 }
 
-/* Nobody of the job is there, and nobody comes. */
+/* No agent of the job is there, and none comes. */
 static bool is_job_empty(const struct sim *s, unsigned job)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {
@@ -53,7 +53,7 @@ static bool is_at_work(const struct sim *s, const struct membership *r, uint32_t
     return n->state == MEMBERSHIP_NODE_FINISHED || n->state == MEMBERSHIP_NODE_WAITING;
 }
 
-/* Everybody who is there is a member at work, or a spare for a reason. */
+/* Every node that is there is a member at work, or a spare for a reason. */
 static bool is_running(const struct sim *s, unsigned job, const struct membership *r)
 {
     uint32_t there = 0;
@@ -214,7 +214,7 @@ static void end_job_somehow(struct sim *s, unsigned job)
     }
 }
 
-/* Everybody was told the same, and nobody had to find out by himself. */
+/* All agents were told the result; none had to find out by itself. */
 static void check_told(struct sim *s)
 {
     for (unsigned i = 0; i < s->plan.machines; i++) {

@@ -8,7 +8,7 @@
 
 /*
  * One seed from its first event to its last: chaos, then everything heals and every job
- * must come to rest, then every job is ended and everybody must learn how.
+ * must come to rest, then every job is ended and every agent must learn how.
  */
 struct seed_result {
     bool violated;

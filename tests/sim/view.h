@@ -55,7 +55,7 @@ struct view {
     bool store_ready;
     uint32_t group_size, world_size;
     uint32_t crash_loop;
-    uint64_t memory; /* a sum of who had which slot and made what trouble */
+    uint64_t memory; /* a sum of which machine had which slot and made what trouble */
     unsigned count;
     struct view_node node[VIEW_NODES_MAX];
 
@@ -66,7 +66,7 @@ struct view {
     bool short_lived, young;          /* the epoch that was stopped last */
     uint32_t loop;                    /* such failures in a row */
     struct view_machine machine[VIEW_MACHINES_MAX];
-    struct sim_machine *slot_machine[VIEW_NODES_MAX]; /* who had it last */
+    struct sim_machine *slot_machine[VIEW_NODES_MAX]; /* that had it last */
 };
 
 /* The daemon's part of a view, from its job; NULL: there is none. */

@@ -8,7 +8,7 @@ struct sim_agent;
 struct sim;
 
 /*
- * Whoever else connects to the rendezvous: a person with crunctl, or a ghost: an agent
+ * What else connects to the rendezvous: a person with crunctl, or a ghost: an agent
  * that was evicted, or is of another launch. Says its one thing and goes.
  */
 void visitor_ask(struct sim *s, const struct msg *question);

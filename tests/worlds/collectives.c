@@ -78,7 +78,7 @@ static void store_number(void *to, crun_dtype type, unsigned v)
 }
 
 /* A float of any bits but of a size at which sums neither overflow nor are NaN, whose
- * bits nobody promises. */
+ * bits are not promised. */
 static void store_bits(void *to, crun_dtype type, uint64_t bits)
 {
     switch (type) {
@@ -272,7 +272,7 @@ static void check_collective(struct team_member *m, const struct collectives *c,
     release_call(m, k);
 }
 
-/* Everybody to the next one round the ring, rank 0 beginning: nobody waits for ever,
+/* Every rank sends to the next one of the ring, rank 0 first: no rank waits for ever,
  * however little a connection holds. */
 static void check_pairs(struct team_member *m, const struct collectives *c,
                         struct collective_call *k)

@@ -8,9 +8,9 @@
 #include "tests/fakes/disk/memdisk.h"
 
 /*
- * A journal on a disk that forgets. Record i is a function of i, so that whoever reads
- * a journal can tell whether every record is right and in its place. A snapshot is one
- * record that says how many it stands for, with some padding after it.
+ * A journal on a disk that forgets. Record i is a function of i, so that a test that
+ * reads a journal can tell whether every record is right and in its place. A snapshot
+ * is one record that says how many it stands for, with some padding after it.
  */
 #define TYPE_SNAPSHOT 1000
 #define TYPE_PADDING 1001

@@ -113,7 +113,7 @@ static inline crun_status tiny_open(struct tiny *t, crun_world *world,
     s = crun_ddp_seal(t->ddp);
     if (s != CRUN_OK)
         return s;
-    /* other values on every rank: those of rank 0 are to be everybody's */
+    /* other values on every rank: all are to get those of rank 0 */
     tiny_fill(crun_ddp_value(t->ddp, t->w1), TINY_IN * TINY_HIDDEN,
               1 + (uint64_t)crun_rank(world));
     tiny_fill(crun_ddp_value(t->ddp, t->w2), TINY_HIDDEN * TINY_OUT,

@@ -38,7 +38,7 @@ std::recursive_mutex lock;
 char *arena, *top;
 std::map<char *, size_t> used, unused; /* pieces of the arena */
 std::map<char *, size_t> pinned;
-int opened; /* who may touch the arena now */
+int opened; /* so many accesses to the arena are under way */
 
 } // namespace
 

@@ -66,7 +66,7 @@ struct kernel {
 };
 
 void kernel_launch(const struct kernel *k, struct gpu_stream *stream);
-/* Everybody comes, or it is aborted. */
+/* True when all ranks have come, false when it is aborted. */
 bool comm_barrier(struct nccl_comm *c);
 size_t kernel_item(int type);
 

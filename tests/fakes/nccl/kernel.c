@@ -49,7 +49,7 @@ bool comm_barrier(struct nccl_comm *c)
     return true;
 }
 
-/* -- collectives: a piece of everybody at a time ---------------------------- */
+/* -- collectives: a piece of every rank at a time ---------------------------- */
 
 /* Which parts of its input a rank shows, one after the other in its slot. */
 static void show_input(struct kernel *k, size_t begin, size_t count)

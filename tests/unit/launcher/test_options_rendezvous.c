@@ -15,7 +15,7 @@ static const struct {
     uint16_t store_port;
     const char *local_addr;
 } places[] = {
-    /* one node that nobody must find */
+    /* one node, which no other has to find */
     { "", CONFIG_LOCAL, NULL, -1, 0, NULL },
     { "--nnodes 1", CONFIG_LOCAL, NULL, -1, 0, NULL },
     { "--nnodes 1:1 --node-rank 0", CONFIG_LOCAL, NULL, 0, 0, NULL },

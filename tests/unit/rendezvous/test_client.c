@@ -317,7 +317,7 @@ START_TEST(a_heartbeat_keeps_the_connection)
 }
 END_TEST
 
-/* A port on which nobody listens, for as long as fd is open. */
+/* A port on which no program listens, for as long as fd is open. */
 static uint16_t dead_port(int *fd)
 {
     struct net_addr addr;
@@ -346,7 +346,7 @@ START_TEST(endpoints_are_tried_in_turn)
 }
 END_TEST
 
-START_TEST(nobody_there_is_told_and_given_up)
+START_TEST(no_peer_there_is_told_and_given_up)
 {
     struct client_config config;
     char endpoint[64], refused[128];
@@ -494,7 +494,7 @@ END_TEST
 
 /* -- names ------------------------------------------------------------------ */
 
-START_TEST(a_name_that_nobody_knows_is_told)
+START_TEST(an_unknown_name_is_told)
 {
     struct client_config config = config_for("unknown.test:1");
 
@@ -531,14 +531,14 @@ static Suite *suite(void)
     tcase_add_test(t, an_embedded_rendezvous_starts_its_own_node_first);
     tcase_add_test(t, a_heartbeat_keeps_the_connection);
     tcase_add_test(t, endpoints_are_tried_in_turn);
-    tcase_add_test(t, nobody_there_is_told_and_given_up);
+    tcase_add_test(t, no_peer_there_is_told_and_given_up);
     tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
     tcase_add_test(t, a_daemon_that_comes_back_finds_its_agent);
     tcase_add_test(t, a_daemon_that_has_forgotten_ends_its_agent);
     tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
     tcase_add_loop_test(t, it_may_be_destroyed_at_any_time, 0, 8);
     tcase_add_loop_test(t, a_wrong_endpoint_is_refused, 0, 8);
-    tcase_add_test(t, a_name_that_nobody_knows_is_told);
+    tcase_add_test(t, an_unknown_name_is_told);
     tcase_add_test(t, a_client_does_not_wait_for_its_look_up);
     suite_add_tcase(s, t);
     return s;

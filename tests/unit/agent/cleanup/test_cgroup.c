@@ -135,7 +135,7 @@ static bool made_and_marked(void)
                       fgetxattr(group.dir, "trusted.crun", mark, sizeof(mark)) > 0);
 }
 
-START_TEST(a_group_knows_who_lives_in_it_and_ends_them)
+START_TEST(a_group_knows_what_lives_in_it_and_ends_it)
 {
     struct pollfd events = { .events = POLLPRI };
     pid_t pid;
@@ -205,7 +205,7 @@ START_TEST(what_a_dead_agent_left_is_ended_and_removed)
 }
 END_TEST
 
-START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
+START_TEST(a_stale_group_with_processes_in_it_is_emptied)
 {
     struct cgroup stale, next;
     struct err e;
@@ -218,7 +218,8 @@ START_TEST(a_stale_group_with_somebody_in_it_is_emptied)
     pid = fork();
     if (pid == 0) {
         procs = openat(stale.dir, "cgroup.procs", O_WRONLY);
-        close(stale.dir); /* and the lock with it, before anybody sees us there */
+        close(
+            stale.dir); /* and the lock with it, before it is seen that we are there */
         if (write(procs, "0", 1) != 1)
             _exit(1);
         for (;;)
@@ -324,10 +325,10 @@ int main(void)
     tcase_add_test(tc, a_path_that_does_not_fit_is_not_found);
     suite_add_tcase(suite, tc);
     tc = tcase_create("group");
-    tcase_add_test(tc, a_group_knows_who_lives_in_it_and_ends_them);
+    tcase_add_test(tc, a_group_knows_what_lives_in_it_and_ends_it);
     tcase_add_test(tc, groups_below_go_with_it);
     tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
-    tcase_add_test(tc, a_stale_group_with_somebody_in_it_is_emptied);
+    tcase_add_test(tc, a_stale_group_with_processes_in_it_is_emptied);
     tcase_add_loop_test(tc, a_group_that_is_not_ours_is_left_alone, 0,
                         sizeof(foreign) / sizeof(foreign[0]));
     tcase_add_test(tc, an_empty_group_without_a_mark_is_removed);

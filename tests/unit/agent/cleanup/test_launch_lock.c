@@ -110,7 +110,7 @@ START_TEST(it_is_there_locked_and_made_once)
 }
 END_TEST
 
-START_TEST(who_is_of_a_dead_launch_is_ended)
+START_TEST(a_process_of_a_dead_launch_is_ended)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -123,7 +123,7 @@ START_TEST(who_is_of_a_dead_launch_is_ended)
 }
 END_TEST
 
-START_TEST(who_is_of_one_that_lives_is_not)
+START_TEST(a_process_of_a_live_launch_is_not)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -148,7 +148,7 @@ START_TEST(a_name_without_a_file_of_ours_says_nothing)
 }
 END_TEST
 
-START_TEST(nobody_ends_those_that_it_lives_among)
+START_TEST(no_agent_ends_the_processes_around_it)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -170,10 +170,10 @@ int main(void)
     tcase_set_timeout(t, 30);
     tcase_add_checked_fixture(t, other_launch, remove_it);
     tcase_add_test(t, it_is_there_locked_and_made_once);
-    tcase_add_test(t, who_is_of_a_dead_launch_is_ended);
-    tcase_add_test(t, who_is_of_one_that_lives_is_not);
+    tcase_add_test(t, a_process_of_a_dead_launch_is_ended);
+    tcase_add_test(t, a_process_of_a_live_launch_is_not);
     tcase_add_test(t, a_name_without_a_file_of_ours_says_nothing);
-    tcase_add_test(t, nobody_ends_those_that_it_lives_among);
+    tcase_add_test(t, no_agent_ends_the_processes_around_it);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }

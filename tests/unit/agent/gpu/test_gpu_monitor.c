@@ -259,7 +259,7 @@ static pid_t probe_pid(void)
     return pid;
 }
 
-START_TEST(a_library_that_crashes_takes_nobody_along)
+START_TEST(a_library_that_crashes_ends_nothing_else)
 {
     create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
@@ -401,7 +401,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, memory_errors_are_told_as_they_come);
     tcase_add_test(t, a_gpu_that_is_lost_is_told_once);
     tcase_add_test(t, a_driver_that_hangs_holds_up_nothing);
-    tcase_add_test(t, a_library_that_crashes_takes_nobody_along);
+    tcase_add_test(t, a_library_that_crashes_ends_nothing_else);
     tcase_add_test(t, the_probe_ends_with_its_agent);
     tcase_add_test(t, without_a_gpu_there_is_nothing_to_say);
     tcase_add_test(t, a_failure_names_the_xid_before_it);

@@ -48,7 +48,7 @@ START_TEST(only_later_terms_count)
 }
 END_TEST
 
-START_TEST(who_was_asleep_gets_time_to_hear_once)
+START_TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
 {
     const uint64_t woken = UNTIL + FENCE_LATE_MS + 1;
     struct fence f = made(FENCE_PATIENCE_MS);
@@ -61,7 +61,7 @@ START_TEST(who_was_asleep_gets_time_to_hear_once)
 }
 END_TEST
 
-START_TEST(who_hears_in_that_time_goes_on)
+START_TEST(an_agent_that_hears_in_that_time_goes_on)
 {
     const uint64_t woken = UNTIL + 600000;
     struct fence f = made(FENCE_PATIENCE_MS);
@@ -120,8 +120,8 @@ int main(void)
     tcase_add_test(tc, without_terms_it_never_passes);
     tcase_add_test(tc, it_passes_at_its_time);
     tcase_add_test(tc, only_later_terms_count);
-    tcase_add_test(tc, who_was_asleep_gets_time_to_hear_once);
-    tcase_add_test(tc, who_hears_in_that_time_goes_on);
+    tcase_add_test(tc, an_agent_that_was_asleep_gets_time_to_hear_once);
+    tcase_add_test(tc, an_agent_that_hears_in_that_time_goes_on);
     tcase_add_test(tc, without_patience_a_sleep_is_no_excuse);
     tcase_add_test(tc, a_grace_without_patience_is_over_after_a_sleep);
     tcase_add_test(tc, a_strict_fence_leaves_part_of_the_lease);

@@ -2,8 +2,8 @@
 /* takes: 7 s */
 /* no root: without a cgroup it ends descendants by their parents */
 /*
- * Nothing outlives whoever answers for it, in each containment: the guard, its agent or
- * its warden is killed, or the fence passes.
+ * Nothing outlives the process that answers for it, in each containment: the guard, its
+ * agent or its warden is killed, or the fence passes.
  */
 #include "agent/guard/guard.h"
 #include "agent/guard/guard_main.h"
@@ -36,7 +36,7 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
     wait_until(&t.died, 1);
     ck_assert_str_eq(t.why, "killed by signal 9");
     ck_assert_uint_eq(procs_with(t.cookie), 0);
-    guard_signal_all(t.guard, SIGTERM); /* to nobody */
+    guard_signal_all(t.guard, SIGTERM); /* to no worker */
     guard_kill(t.guard);
     end_guard();
 }
@@ -66,7 +66,7 @@ START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
     siginfo_t info;
 
     begin_guard(_i);
-    signal(SIGCHLD, SIG_DFL); /* as if it had been told before anybody listened */
+    signal(SIGCHLD, SIG_DFL); /* as if it had been told too early */
     kill(guard_pid(t.guard), SIGKILL);
     ck_assert_int_eq(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0); /* or its warden */
     wait_until(&t.died, 1);
@@ -89,13 +89,13 @@ static int find_socket(void)
     ck_abort_msg("no socket");
 }
 
-START_TEST(a_guard_that_finds_nobody_to_tell_ends_all)
+START_TEST(a_guard_that_finds_no_agent_ends_all)
 {
     begin_guard(_i);
     spawn_ready(0, "say", "ready", "sleep", NULL);
     spawn_ready(1, "orphan", "1", "say", "ready", "sleep", NULL);
     wait_until(&t.started, 2);
-    /* no end of file for the guard, only nobody who reads */
+    /* no end of file for the guard, only no reader */
     ck_assert_int_eq(shutdown(find_socket(), SHUT_RD), 0);
     kill(t.pid[0], SIGKILL);
     wait_until(&t.died, 1);
@@ -256,7 +256,7 @@ static void own_cgroup(char *path, size_t size)
 }
 
 /* The group goes before the first worker comes. */
-START_TEST(a_cgroup_that_takes_nobody_is_admitted)
+START_TEST(a_cgroup_that_takes_no_process_is_admitted)
 {
     char path[512];
 
@@ -321,7 +321,7 @@ enum { KILL_AGENT = 1, KILL_GUARD = 2, KILL_WARDEN = 4 };
  */
 START_TEST(without_a_cgroup_one_of_three_is_enough)
 {
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* who reaps what nobody else does */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* to reap all orphans */
     for (int mode = IN_SESSION; mode < MODE_COUNT; mode++) {
         char cookie[sizeof(t.cookie)];
         pid_t agent, guard, warden;
@@ -403,13 +403,13 @@ int main(int argc, char **argv)
     IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told);
     IN_EACH_MODE(a_guard_that_does_not_answer_is_ended_by_force);
     IN_EACH_MODE(a_guard_that_dies_while_it_is_started_is_missed);
-    IN_EACH_MODE(a_guard_that_finds_nobody_to_tell_ends_all);
+    IN_EACH_MODE(a_guard_that_finds_no_agent_ends_all);
     IN_EACH_MODE(an_older_child_of_the_agent_survives_the_guard);
     IN_EACH_MODE(when_the_agent_is_killed_nothing_lives_a_moment_later);
     suite_add_tcase(suite, tc);
     tc = tcase_create("workers");
     tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, a_cgroup_that_takes_nobody_is_admitted);
+    tcase_add_test(tc, a_cgroup_that_takes_no_process_is_admitted);
     tcase_add_test(tc, without_a_cgroup_there_is_a_warden);
     tcase_add_loop_test(tc, without_a_cgroup_one_of_three_is_enough, KILL_AGENT,
                         KILL_AGENT + KILL_GUARD + KILL_WARDEN);

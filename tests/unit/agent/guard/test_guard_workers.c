@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* no root: credentials and limits are the user's */
 /*
- * Where the next workers are born. A folder is as good as a cgroup as long as nobody is
- * to be born there; the rest of the table is at work in test_guard*.c.
+ * Where the next workers are born. A folder is as good as a cgroup as long as no
+ * process is to be born there; the rest of the table is at work in test_guard*.c.
  */
 #include "agent/guard/guard_workers.h"
 

@@ -126,7 +126,7 @@ START_TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
 }
 END_TEST
 
-/* Of a kernel before 6.14 nobody is. */
+/* No process is one of a kernel before 6.14. */
 START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
 {
     char *argv[] = { "/bin/sleep", "1000", NULL };
@@ -156,8 +156,8 @@ START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
 }
 END_TEST
 
-/* Who is kept out once is born into the next group again. */
-START_TEST(the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while)
+/* A worker that was kept out of a group once starts in the next one. */
+START_TEST(the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
 
@@ -306,8 +306,8 @@ int main(void)
     tcase_add_test(tc,
                    a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting);
     tcase_add_test(tc, where_a_worker_is_killed_at_birth_it_moves_in_instead);
-    tcase_add_test(tc,
-                   the_best_way_is_not_forgotten_where_nobody_can_be_born_for_a_while);
+    tcase_add_test(
+        tc, the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while);
     tcase_add_test(tc, no_way_but_fork_is_left_when_nothing_else_works);
     tcase_add_test(tc, a_node_that_is_not_there_is_told);
     tcase_add_test(tc, a_worker_does_not_start_when_its_parent_is_dead_already);

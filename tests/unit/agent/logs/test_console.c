@@ -8,8 +8,8 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/written.h"
 
-/* Who writes: two workers with a prefix, two without, the first of them when more is to
- * follow at once, crun itself, and what crun has at the foot. */
+/* The writers: two workers with a prefix, two without, the first of them when more is
+ * to follow at once, crun itself, and what crun has at the foot. */
 enum { NOBODY, P0, P1, PLAIN, OTHER, SOURCES, PLAIN_CUT = SOURCES, CRUN, FOOT };
 
 #define ERASE "\r\033[K"

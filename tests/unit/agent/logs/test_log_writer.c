@@ -92,7 +92,7 @@ static bool has_losses(struct outlet *o)
 
 static bool is_given_up(struct outlet *o)
 {
-    (void)outlet_ready(o); /* that somebody waits */
+    (void)outlet_ready(o); /* a worker waits */
     (void)log_writer_check(t.writer, clock_ms());
     return outlet_ready(o);
 }
@@ -211,7 +211,7 @@ START_TEST(room_is_news)
 }
 END_TEST
 
-/* Nobody reads: first one waits, then no longer, and what is lost is counted. */
+/* There is no reader: the writer waits at first, then drops lines and counts them. */
 START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
 {
     static char junk[1 << 20], got[256];
@@ -233,7 +233,7 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     log_writer_report_losses(t.writer);
     ck_assert_ptr_nonnull(
         strstr(t.logged, "4 bytes of output lost so far: it was too slow"));
-    /* somebody reads again: all that was queued, then a mark */
+    /* the reader is back: all that was queued, then a mark */
     for (bool put_more = false; !strstr(got, "more");) {
         n = read(end_of[0], junk, sizeof(junk) - 1);
         if (n <= 0) {

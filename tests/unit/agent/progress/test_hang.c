@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who hangs, as a table of short stories: each is a script of what the pages show at
- * which second, and who is found when. The clock is the script's.
+ * Ranks that hang, as a table of short stories: each is a script of what the pages show
+ * at which second, and which rank is found when. The clock is the script's.
  */
 #include "agent/progress/hang.h"
 
@@ -58,8 +58,8 @@ static uint32_t look_for_hang(void)
     return hang_find(h);
 }
 
-/* Look every second, and when somebody is due, until somebody is found. Returns the
- * seconds from now on, or -1 if nobody is after so many. */
+/* Look every second, and when a rank is due, until one is found. Returns the seconds
+ * from now on, or -1 if none is found after so many. */
 static double found_after(double seconds, uint32_t *who)
 {
     uint64_t since_ms = now_ms, until_ms = now_ms + (uint64_t)(seconds * 1000);
@@ -94,7 +94,7 @@ static void expect_nobody(double seconds)
 
 /* -- a number --------------------------------------------------------------- */
 
-START_TEST(who_stops_writing_hangs_after_the_timeout)
+START_TEST(a_rank_that_stops_writing_hangs_after_the_timeout)
 {
     begin_watch(60, false, true);
     all_write(PROGRESS_TRAINING, 7);
@@ -109,7 +109,7 @@ START_TEST(who_stops_writing_hangs_after_the_timeout)
 }
 END_TEST
 
-START_TEST(without_a_timeout_nobody_hangs)
+START_TEST(without_a_timeout_no_rank_hangs)
 {
     begin_watch(0, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -131,7 +131,7 @@ static const struct last {
 } lasts[] = {
     { PROGRESS_TRAINING, 10, true, true, 2, 60 },
     { PROGRESS_UNKNOWN, 10, true, true, 2, 60 },
-    { PROGRESS_TRAINING, 12, true, true, 2, 60 }, /* ahead, but nobody waits for it */
+    { PROGRESS_TRAINING, 12, true, true, 2, 60 }, /* ahead, but no rank waits for it */
     { PROGRESS_EVALUATING, 10, true, true, 2, 600 },
     { PROGRESS_LOADING, 10, true, true, 2, 600 },
     { PROGRESS_CHECKPOINTING, 10, true, true, 2, 600 },
@@ -158,7 +158,7 @@ START_TEST(the_one_that_is_behind_is_named)
 END_TEST
 
 /* Its page is the others', and stays so. */
-START_TEST(a_stopped_rank_waits_for_nobody)
+START_TEST(a_stopped_rank_waits_for_no_rank)
 {
     begin_watch(60, false, true);
     all_write(PROGRESS_COMMUNICATING, 10);
@@ -180,7 +180,7 @@ START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
 }
 END_TEST
 
-START_TEST(nobody_is_judged_before_the_first_has_written)
+START_TEST(no_rank_is_judged_before_the_first_has_written)
 {
     begin_watch(60, false, false);
     expect_nobody(10000);
@@ -190,7 +190,7 @@ START_TEST(nobody_is_judged_before_the_first_has_written)
 }
 END_TEST
 
-START_TEST(who_is_done_may_take_its_time)
+START_TEST(a_rank_that_is_done_may_take_its_time)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_DONE, 7);
@@ -199,7 +199,7 @@ START_TEST(who_is_done_may_take_its_time)
 }
 END_TEST
 
-START_TEST(who_waits_is_excused_while_another_of_the_node_works)
+START_TEST(a_rank_that_waits_is_excused_while_another_of_the_node_works)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_COMMUNICATING, 7);
@@ -292,7 +292,7 @@ START_TEST(auto_lets_a_node_wait_for_others)
 }
 END_TEST
 
-START_TEST(auto_does_not_judge_who_never_wrote)
+START_TEST(auto_does_not_judge_a_rank_that_never_wrote)
 {
     begin_watch(0, true, false);
     for (uint64_t step = 1; step < 100; step++) {
@@ -305,7 +305,7 @@ END_TEST
 
 /* -- time ------------------------------------------------------------------- */
 
-START_TEST(time_in_which_nobody_looked_does_not_count)
+START_TEST(time_between_looks_that_are_late_does_not_count)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -354,14 +354,14 @@ int main(void)
     Suite *s = suite_create("hang");
     TCase *t = tcase_create("a number");
 
-    tcase_add_test(t, who_stops_writing_hangs_after_the_timeout);
-    tcase_add_test(t, without_a_timeout_nobody_hangs);
+    tcase_add_test(t, a_rank_that_stops_writing_hangs_after_the_timeout);
+    tcase_add_test(t, without_a_timeout_no_rank_hangs);
     tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
-    tcase_add_test(t, a_stopped_rank_waits_for_nobody);
+    tcase_add_test(t, a_stopped_rank_waits_for_no_rank);
     tcase_add_test(t, one_that_never_writes_gets_as_long_as_one_that_loads);
-    tcase_add_test(t, nobody_is_judged_before_the_first_has_written);
-    tcase_add_test(t, who_is_done_may_take_its_time);
-    tcase_add_test(t, who_waits_is_excused_while_another_of_the_node_works);
+    tcase_add_test(t, no_rank_is_judged_before_the_first_has_written);
+    tcase_add_test(t, a_rank_that_is_done_may_take_its_time);
+    tcase_add_test(t, a_rank_that_waits_is_excused_while_another_of_the_node_works);
     tcase_add_test(t, a_change_of_anything_is_a_sign_of_life);
     suite_add_tcase(s, t);
     t = tcase_create("auto");
@@ -370,10 +370,10 @@ int main(void)
     tcase_add_test(t, auto_forgets_a_long_step);
     tcase_add_test(t, auto_leaves_ten_minutes_to_a_long_phase);
     tcase_add_loop_test(t, auto_lets_a_node_wait_for_others, 0, 2);
-    tcase_add_test(t, auto_does_not_judge_who_never_wrote);
+    tcase_add_test(t, auto_does_not_judge_a_rank_that_never_wrote);
     suite_add_tcase(s, t);
     t = tcase_create("time");
-    tcase_add_test(t, time_in_which_nobody_looked_does_not_count);
+    tcase_add_test(t, time_between_looks_that_are_late_does_not_count);
     tcase_add_test(t, a_clock_that_stands_still_or_goes_back_does_no_harm);
     tcase_add_test(t, an_epoch_begins_anew);
     suite_add_tcase(s, t);

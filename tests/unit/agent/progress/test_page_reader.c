@@ -28,7 +28,7 @@ static void blank(void)
     page.version = PROGRESS_VERSION;
 }
 
-START_TEST(a_page_nobody_wrote_says_nothing)
+START_TEST(a_page_that_was_not_written_says_nothing)
 {
     blank();
     page.save = 3; /* ours */
@@ -47,7 +47,7 @@ START_TEST(what_is_written_is_read_and_seen_to_change_once)
     ck_assert(page_reader_read(&p, &page));
     ck_assert(p.written && p.phase == PROGRESS_TRAINING && p.step == 41);
     ck_assert(!page_reader_read(&p, &page)); /* NaN is as it was */
-    page.step = 42; /* by somebody who does not know of `writing` */
+    page.step = 42; /* by a writer that does not know of `writing` */
     ck_assert(page_reader_read(&p, &page));
     ck_assert_uint_eq(p.step, 42);
     page.writing = 4; /* the same again */
@@ -140,8 +140,8 @@ END_TEST
 
 #define RANKS 4
 
-/* How much of each step a rank's own work takes, in per cent; who lags, if anybody, and
- * how fast it is. */
+/* How much of each step a rank's own work takes, in per cent; the rank that lags, if
+ * any, and how fast it is. */
 static const struct shares {
     int own[RANKS];
     uint32_t who;
@@ -229,7 +229,7 @@ int main(void)
     Suite *s = suite_create("progress");
     TCase *t = tcase_create("pages");
 
-    tcase_add_test(t, a_page_nobody_wrote_says_nothing);
+    tcase_add_test(t, a_page_that_was_not_written_says_nothing);
     tcase_add_test(t, what_is_written_is_read_and_seen_to_change_once);
     tcase_add_test(t, one_that_ended_in_the_middle_keeps_what_it_had);
     tcase_add_test(t, nothing_in_a_page_is_believed);

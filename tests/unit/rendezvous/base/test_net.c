@@ -366,7 +366,7 @@ START_TEST(a_port_in_use_is_refused_with_its_holder)
 }
 END_TEST
 
-START_TEST(nobody_holds_a_port_that_is_free)
+START_TEST(a_free_port_has_no_owner)
 {
     struct net_addr server;
     int listener = must_listen("127.0.0.1", &server);
@@ -464,7 +464,7 @@ int main(void)
     tcase_add_loop_test(sockets, two_sockets_meet_and_know_each_other, 0, hosts);
     tcase_add_loop_test(sockets, a_listener_on_every_address_takes_v4_and_v6, 0, hosts);
     tcase_add_loop_test(sockets, a_port_in_use_is_refused_with_its_holder, 0, hosts);
-    tcase_add_test(sockets, nobody_holds_a_port_that_is_free);
+    tcase_add_test(sockets, a_free_port_has_no_owner);
     tcase_add_test(sockets, a_port_is_free_again_at_once_though_connections_linger);
     tcase_add_test(sockets, an_address_of_another_machine_is_refused_with_ours);
     tcase_add_test(sockets, a_refused_connection_is_told_by_the_socket_or_at_once);

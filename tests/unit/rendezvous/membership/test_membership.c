@@ -103,7 +103,7 @@ START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
 }
 END_TEST
 
-START_TEST(a_slot_asked_for_by_name_wins_over_who_came_first)
+START_TEST(a_slot_asked_for_by_name_wins_over_the_first_comer)
 {
     uint32_t named;
 
@@ -197,7 +197,7 @@ START_TEST(a_failure_stops_all_and_spends_one_restart)
 }
 END_TEST
 
-START_TEST(nothing_starts_before_everybody_has_stopped)
+START_TEST(nothing_starts_before_all_have_stopped)
 {
     begin_membership(3, 3, 2);
     run_nodes(3);
@@ -308,7 +308,7 @@ END_TEST
 
 /* -- fencing and restoring -------------------------------------------------- */
 
-START_TEST(who_is_not_who_it_says_is_fenced)
+START_TEST(a_node_under_a_false_name_is_fenced)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -330,7 +330,7 @@ START_TEST(who_is_not_who_it_says_is_fenced)
 END_TEST
 
 /* A spare takes the slot of a node that is away; both, and the journal, learn of it. */
-START_TEST(who_asked_for_a_slot_by_name_gets_it_back_from_a_spare)
+START_TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
 {
     uint32_t named, spare;
 
@@ -506,14 +506,14 @@ static Suite *membership_suite(void)
         the_last_call_begins_again_when_the_minimum_is_lost,
         gives_up_when_too_few_have_joined_in_time,
         ranks_follow_the_slots_and_unequal_numbers_of_workers,
-        a_slot_asked_for_by_name_wins_over_who_came_first,
+        a_slot_asked_for_by_name_wins_over_the_first_comer,
         the_node_of_the_rendezvous_has_slot_0,
         refuses_slots_that_are_taken_or_out_of_range,
         refuses_when_no_record_is_free,
         joining_twice_is_joining_once,
         nodes_above_the_maximum_are_spares,
         a_failure_stops_all_and_spends_one_restart,
-        nothing_starts_before_everybody_has_stopped,
+        nothing_starts_before_all_have_stopped,
         without_a_restart_left_the_job_ends_with_the_workers_code,
         a_final_failure_is_not_restarted,
         a_repeated_report_spends_no_second_restart,
@@ -521,8 +521,8 @@ static Suite *membership_suite(void)
         the_same_node_may_correct_the_root_cause,
         a_member_that_does_not_stop_is_lost,
         rank_0_that_does_not_open_the_store_is_lost,
-        who_is_not_who_it_says_is_fenced,
-        who_asked_for_a_slot_by_name_gets_it_back_from_a_spare,
+        a_node_under_a_false_name_is_fenced,
+        a_slot_asked_for_by_name_comes_back_from_a_spare,
         a_restored_round_goes_on_with_the_same_epoch,
         everything_has_a_name,
     };

@@ -250,7 +250,7 @@ START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 }
 END_TEST
 
-START_TEST(a_loss_does_not_undo_the_end_that_somebody_asked_for)
+START_TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
 {
     begin_membership(2, 3, 0);
     run_nodes(3);
@@ -390,7 +390,7 @@ START_TEST(a_node_that_leaves_may_be_in_a_hurry)
     ck_assert_int_eq(take_event(leave, NULL), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
-    ck_assert_uint_eq(w.r.stop.grace_ms, 30000); /* of those who stay */
+    ck_assert_uint_eq(w.r.stop.grace_ms, 30000); /* of those that stay */
     ck_assert(!w.r.stop.ending);
     take_event(leave, NULL);
     stop_all_nodes();
@@ -457,7 +457,7 @@ static Suite *membership_losses_suite(void)
         a_connection_that_does_not_come_back_is_a_lost_node,
         a_spare_takes_the_slot_of_a_lost_node,
         a_failure_that_a_lost_node_explains_costs_no_restart,
-        a_loss_does_not_undo_the_end_that_somebody_asked_for,
+        a_loss_does_not_undo_the_end_that_was_asked_for,
         no_node_is_lost_because_the_rendezvous_slept,
         a_short_sleep_is_credited_too,
         ticks_are_due_however_much_is_heard,

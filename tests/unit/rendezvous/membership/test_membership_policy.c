@@ -145,7 +145,7 @@ static void vanish(uint32_t node)
     ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_FREE);
 }
 
-START_TEST(who_comes_back_has_its_old_slot)
+START_TEST(a_node_that_comes_back_has_its_old_slot)
 {
     uint32_t back;
 
@@ -212,7 +212,7 @@ static void begin_blaming(uint32_t min, uint32_t max, uint32_t nodes)
     run_nodes(nodes);
 }
 
-/* A worker of the node fails; everybody stops. */
+/* A worker of the node fails; all stop. */
 static void bring_down(uint32_t node)
 {
     if (!w.r.store_ready)
@@ -267,7 +267,7 @@ START_TEST(others_are_not_blamed)
 }
 END_TEST
 
-START_TEST(who_is_needed_is_used_all_the_same)
+START_TEST(a_node_that_is_needed_is_used_all_the_same)
 {
     begin_blaming(2, 3, 2);
     for (unsigned i = 0; i < 3; i++)
@@ -305,7 +305,7 @@ START_TEST(a_lost_node_is_known_again_by_its_host)
 }
 END_TEST
 
-START_TEST(nobody_waits_for_a_node_in_quarantine)
+START_TEST(no_epoch_waits_for_a_node_in_quarantine)
 {
     begin_blaming(1, 2, 2);
     for (unsigned i = 0; i < 2; i++)
@@ -446,15 +446,15 @@ static Suite *policy_suite(void)
         a_job_can_be_ended_and_joined_while_it_waits,
         the_join_timeout_begins_after_the_wait,
         the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours,
-        who_comes_back_has_its_old_slot,
+        a_node_that_comes_back_has_its_old_slot,
         a_newcomer_leaves_the_slots_of_others_alone,
         where_no_other_is_free_a_newcomer_has_the_slot_for_good,
         the_third_stop_within_the_window_puts_a_node_last,
         troubles_that_are_long_ago_do_not_count,
         others_are_not_blamed,
-        who_is_needed_is_used_all_the_same,
+        a_node_that_is_needed_is_used_all_the_same,
         a_lost_node_is_known_again_by_its_host,
-        nobody_waits_for_a_node_in_quarantine,
+        no_epoch_waits_for_a_node_in_quarantine,
         one_node_alone_is_never_in_quarantine,
         the_only_host_there_is_is_never_in_quarantine,
         no_more_spares_are_kept_than_asked_for,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PROTOCOL.md against the tables: what somebody reads who writes another implementation
+ * PROTOCOL.md against the tables: what the author of another implementation reads
  * is what this one does. Runs in the root of the source.
  */
 #include <inttypes.h>

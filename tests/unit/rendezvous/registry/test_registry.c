@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who gets into a job, what nodes and people are told, and what outlives the daemon.
+ * Which nodes get into a job, what nodes and users are told, and what outlives the
+ * daemon.
  */
 #include <check.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     ck_assert_ptr_nonnull(strstr(message_got(5, MSG_ACK)->ack.text, "vm:1"));
     registry_disconnect(g, link_of[0].peer, now);
     link_of[0].peer = NULL;
-    join_from(4, "vm", "vm"); /* it has come back, or nobody else answers to that */
+    join_from(4, "vm", "vm"); /* it has come back, or no other node has that name */
 }
 END_TEST
 
@@ -216,7 +217,7 @@ static void take_a_place(void)
     send_to_registry(0, &m);
 }
 
-START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
+START_TEST(a_node_rank_of_a_node_that_is_heard_is_taken)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
@@ -234,7 +235,7 @@ START_TEST(a_node_rank_is_taken_by_who_is_heard_to_live)
 }
 END_TEST
 
-START_TEST(a_node_rank_of_one_who_was_lost_is_free)
+START_TEST(a_node_rank_of_a_lost_node_is_free)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -247,7 +248,7 @@ START_TEST(a_node_rank_of_one_who_was_lost_is_free)
 }
 END_TEST
 
-START_TEST(who_asked_for_a_node_rank_long_ago_has_given_up)
+START_TEST(a_node_that_asked_for_a_node_rank_long_ago_has_given_up)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
@@ -291,7 +292,7 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
 }
 END_TEST
 
-START_TEST(an_embedded_rendezvous_knows_its_job_before_anybody_joins)
+START_TEST(an_embedded_rendezvous_knows_its_job_before_the_first_join)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -359,7 +360,7 @@ START_TEST(nodes_differ_if_any_setting_does)
 }
 END_TEST
 
-START_TEST(who_waits_is_told_who_was_refused)
+START_TEST(a_node_that_waits_is_told_of_a_refused_one)
 {
     struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
 
@@ -561,12 +562,12 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
     tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
     tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
-    tcase_add_test(tc, a_node_rank_is_taken_by_who_is_heard_to_live);
-    tcase_add_test(tc, a_node_rank_of_one_who_was_lost_is_free);
-    tcase_add_test(tc, who_asked_for_a_node_rank_long_ago_has_given_up);
+    tcase_add_test(tc, a_node_rank_of_a_node_that_is_heard_is_taken);
+    tcase_add_test(tc, a_node_rank_of_a_lost_node_is_free);
+    tcase_add_test(tc, a_node_that_asked_for_a_node_rank_long_ago_has_given_up);
     tcase_add_test(tc, an_empty_first_forming_is_forgotten);
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
-    tcase_add_test(tc, who_waits_is_told_who_was_refused);
+    tcase_add_test(tc, a_node_that_waits_is_told_of_a_refused_one);
     tcase_add_test(tc, other_arguments_are_told_once);
     suite_add_tcase(s, tc);
     tc = tcase_create("embedded");
@@ -576,7 +577,7 @@ static Suite *registry_suite(void)
     suite_add_tcase(s, tc);
     tc = tcase_create("of its own");
     tcase_set_timeout(tc, 20);
-    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_anybody_joins);
+    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_the_first_join);
     tcase_add_test(tc, nodes_differ_if_any_setting_does);
     tcase_add_test(tc, the_result_names_what_came_afterwards);
     tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);

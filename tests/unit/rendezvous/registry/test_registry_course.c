@@ -304,7 +304,7 @@ static void join_elastic(unsigned c)
     ck_assert_int_eq(send_to_registry(c, &m), 0);
 }
 
-START_TEST(a_node_in_quarantine_is_not_who_has_joined)
+START_TEST(a_node_in_quarantine_is_not_told_as_joined)
 {
     join_elastic(0);
     join_elastic(1);
@@ -378,7 +378,7 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
     tcase_add_test(tc, events_are_told_and_followed);
-    tcase_add_test(tc, a_node_in_quarantine_is_not_who_has_joined);
+    tcase_add_test(tc, a_node_in_quarantine_is_not_told_as_joined);
     tcase_add_test(tc, an_operator_stops_and_drains);
     suite_add_tcase(s, tc);
     tc = tcase_create("of its own");

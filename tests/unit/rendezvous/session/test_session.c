@@ -319,7 +319,7 @@ START_TEST(only_being_taken_in_forgets_the_failures_before)
 }
 END_TEST
 
-/* Which gives everybody one lease to come back. */
+/* Which gives all agents one lease to come back. */
 START_TEST(several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants)
 {
     script_attach();

@@ -284,7 +284,7 @@ START_TEST(after_the_result_it_says_goodbye)
 }
 END_TEST
 
-START_TEST(after_the_result_nobody_misses_the_rendezvous)
+START_TEST(after_the_result_the_rendezvous_is_not_missed)
 {
     script_attach();
     script_receive_plain(MSG_DONE, 1);
@@ -449,7 +449,7 @@ static Suite *suite(void)
     tcase_add_test(t, orders_of_an_older_epoch_are_dropped);
     tcase_add_test(t, a_stop_may_come_before_the_start_it_overtook);
     tcase_add_test(t, after_the_result_it_says_goodbye);
-    tcase_add_test(t, after_the_result_nobody_misses_the_rendezvous);
+    tcase_add_test(t, after_the_result_the_rendezvous_is_not_missed);
     tcase_add_test(t, a_finished_job_may_answer_with_the_result_alone);
     tcase_add_test(t, workers_outlive_the_rendezvous_for_the_outage_grace);
     tcase_add_test(t, workers_do_not_outlive_a_rendezvous_that_keeps_nothing);

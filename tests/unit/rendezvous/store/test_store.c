@@ -125,7 +125,7 @@ START_TEST(each_push_wakes_one_and_the_rest_stay)
 }
 END_TEST
 
-START_TEST(whom_a_push_has_woken_is_not_woken_again_for_that_key)
+START_TEST(a_client_that_a_push_has_woken_is_not_woken_again_for_that_key)
 {
     ck_assert_int_eq(wait_for(0, "q"), 0);
     ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
@@ -138,7 +138,7 @@ START_TEST(whom_a_push_has_woken_is_not_woken_again_for_that_key)
 }
 END_TEST
 
-START_TEST(who_forgets_its_waits_is_not_woken)
+START_TEST(a_client_that_forgets_its_waits_is_not_woken)
 {
     ck_assert_int_eq(wait_for(0, "k"), 0);
     ck_assert_int_eq(wait_for(1, "k"), 0);
@@ -325,7 +325,8 @@ START_TEST(bytes_are_bounded_at_every_step_of_an_operation)
 }
 END_TEST
 
-/* A wake among many who wait for other keys, and a client that leaves, cost the same.
+/* A wake among many clients that wait for other keys, and a client that leaves, cost
+ * the same.
  */
 START_TEST(a_wake_costs_no_more_with_many_other_waiters)
 {
@@ -397,8 +398,8 @@ static Suite *suite(void)
     tcase_add_test(t, waiters_are_woken_in_the_order_of_coming);
     tcase_add_test(t, a_client_is_woken_once_by_the_last_of_its_keys);
     tcase_add_test(t, each_push_wakes_one_and_the_rest_stay);
-    tcase_add_test(t, whom_a_push_has_woken_is_not_woken_again_for_that_key);
-    tcase_add_test(t, who_forgets_its_waits_is_not_woken);
+    tcase_add_test(t, a_client_that_a_push_has_woken_is_not_woken_again_for_that_key);
+    tcase_add_test(t, a_client_that_forgets_its_waits_is_not_woken);
     tcase_add_test(t, a_barrier_that_is_deleted_begins_anew);
     tcase_add_test(t, values_shared_with_a_reader_do_not_change);
     tcase_add_test(t, a_small_value_does_not_keep_the_memory_of_a_large_one);

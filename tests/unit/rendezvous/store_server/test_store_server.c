@@ -155,7 +155,7 @@ START_TEST(sockets_can_be_handed_over_with_their_first_bytes_unread)
 }
 END_TEST
 
-START_TEST(whoever_is_not_a_client_is_cut_off_with_one_line)
+START_TEST(what_is_not_a_client_is_cut_off_with_one_line)
 {
     static const struct {
         const char *says, *line;
@@ -300,7 +300,7 @@ static Suite *suite(void)
     tcase_add_test(t, requests_can_come_byte_by_byte_and_all_at_once);
     tcase_add_test(t, a_large_value_goes_both_ways);
     tcase_add_test(t, sockets_can_be_handed_over_with_their_first_bytes_unread);
-    tcase_add_loop_test(t, whoever_is_not_a_client_is_cut_off_with_one_line, 0, 6);
+    tcase_add_loop_test(t, what_is_not_a_client_is_cut_off_with_one_line, 0, 6);
     tcase_add_test(t, a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on);
     tcase_add_test(t, a_slow_reader_gets_everything_in_order);
     tcase_add_test(t, a_port_in_use_is_told);

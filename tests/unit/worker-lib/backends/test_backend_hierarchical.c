@@ -131,7 +131,7 @@ static void one_stays_away(struct team_member *m)
 
 /* A rank that gets no processor for a second is too late to tell for whom it has
  * waited: such a second may come, but not every time. */
-START_TEST(who_is_late_is_named_on_all_nodes)
+START_TEST(a_late_rank_is_named_on_all_nodes)
 {
     unsigned tries = 0;
 
@@ -157,7 +157,7 @@ int main(void)
     tcase_add_loop_test(t, memory_of_the_library_is_as_good, 0, WORLDS);
     tcase_add_test(t, large_sums_of_halves_are_right);
     tcase_add_test(t, sums_of_halves_are_rounded_once);
-    tcase_add_test(t, who_is_late_is_named_on_all_nodes);
+    tcase_add_test(t, a_late_rank_is_named_on_all_nodes);
     suite_add_tcase(s, t);
     return check_main(s);
 }

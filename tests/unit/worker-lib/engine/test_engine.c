@@ -173,7 +173,7 @@ START_TEST(a_call_that_is_queued_does_not_wait)
 }
 END_TEST
 
-START_TEST(what_is_posted_is_completed_by_who_waits)
+START_TEST(what_is_posted_is_completed_by_the_thread_that_waits)
 {
     crun_work *posted, *again;
 
@@ -196,7 +196,7 @@ START_TEST(what_is_posted_is_completed_by_who_waits)
 }
 END_TEST
 
-START_TEST(who_never_waits_hears_that_it_is_done)
+START_TEST(a_program_that_never_waits_hears_that_it_is_done)
 {
     struct op late = { .kind = OP_ALL_REDUCE, .start = OP_WHEN_WAITED };
     crun_work *work[2];
@@ -225,7 +225,7 @@ START_TEST(what_is_posted_and_forgotten_ends_nothing)
 }
 END_TEST
 
-START_TEST(without_a_core_to_spare_who_waits_runs_it)
+START_TEST(without_a_core_to_spare_the_thread_that_waits_runs_it)
 {
     struct op op = { .kind = OP_ALL_REDUCE, .start = OP_IF_OVERLAP_PAYS };
     crun_work *work[3];
@@ -372,10 +372,10 @@ int main(void)
     tcase_add_test(tc, what_is_waited_for_at_once_runs_here);
     tcase_add_test(tc, all_runs_in_the_order_of_the_calls);
     tcase_add_test(tc, a_call_that_is_queued_does_not_wait);
-    tcase_add_test(tc, what_is_posted_is_completed_by_who_waits);
-    tcase_add_test(tc, who_never_waits_hears_that_it_is_done);
+    tcase_add_test(tc, what_is_posted_is_completed_by_the_thread_that_waits);
+    tcase_add_test(tc, a_program_that_never_waits_hears_that_it_is_done);
     tcase_add_test(tc, what_is_posted_and_forgotten_ends_nothing);
-    tcase_add_test(tc, without_a_core_to_spare_who_waits_runs_it);
+    tcase_add_test(tc, without_a_core_to_spare_the_thread_that_waits_runs_it);
     tcase_add_test(tc, messages_are_counted_for_each_pair);
     tcase_add_test(tc, after_a_failure_everything_returns_it);
     tcase_add_test(tc, a_mistake_of_the_caller_ends_nothing);

@@ -86,7 +86,7 @@ static void run(struct waiter *w, unsigned count)
 /* -- cases ------------------------------------------------------------------ */
 
 /* It came to the call later than the others, and has its whole time from there. */
-START_TEST(who_began_to_wait_later_is_not_to_blame)
+START_TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
 {
     struct waiter w[] = {
         { .rank = 0, .accused = 1, .timeout_ms = 20000 },
@@ -132,8 +132,7 @@ START_TEST(what_was_said_early_needs_no_wait)
     with_store(says_it_early);
     ck_assert_int_eq(told_early.s, CRUN_TIMEOUT);
     ck_assert_str_eq(told_early.e.text, "rank 1 has waited for rank 2");
-    ck_assert_uint_lt(clock_ms() - begin,
-                      4500); /* others who are late would have 5 s */
+    ck_assert_uint_lt(clock_ms() - begin, 4500); /* other late ranks would have 5 s */
 }
 END_TEST
 
@@ -156,7 +155,7 @@ int main(void)
     TCase *t = tcase_create("chains");
 
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, who_began_to_wait_later_is_not_to_blame);
+    tcase_add_test(t, a_rank_that_began_to_wait_later_is_not_to_blame);
     tcase_add_test(t, what_was_said_early_needs_no_wait);
     tcase_add_test(t, why_the_world_has_ended_comes_first);
     suite_add_tcase(s, t);

@@ -129,7 +129,7 @@ END_TEST
     "SLURM_JOB_ID=7 SLURM_STEP_ID=1 SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 "           \
     "SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_STEP_NUM_NODES=4 "
 
-START_TEST(slurm_says_who_and_where)
+START_TEST(slurm_gives_the_rank_and_the_place)
 {
     reads(SLURM "SLURM_STEP_NODELIST=gpu[007-009,12]");
     ck_assert_str_eq(env.launcher, "Slurm");
@@ -238,7 +238,7 @@ int main(void)
     tcase_add_test(tc, each_world_of_a_process_has_a_name_of_its_own);
     tcase_add_test(tc, with_no_variables_it_is_alone);
     tcase_add_test(tc, a_batch_script_of_slurm_is_no_task);
-    tcase_add_test(tc, slurm_says_who_and_where);
+    tcase_add_test(tc, slurm_gives_the_rank_and_the_place);
     tcase_add_test(tc, mpi_on_one_node_needs_no_address);
     tcase_add_test(tc, what_makes_no_sense_is_named);
     tcase_add_test(tc, ports_are_the_same_for_all_and_differ_by_turn);

@@ -14,7 +14,7 @@
 #include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/connectivity.h"
 
-/* Who goes, '1', by who reaches whom: a row a node. */
+/* Which nodes go ('1'), by what each one reaches: a row for each node. */
 static const struct {
     const char *what;
     unsigned nodes;
@@ -78,7 +78,7 @@ static const struct {
       "01" },
 };
 
-START_TEST(who_goes)
+START_TEST(the_nodes_at_fault_go)
 {
     bool unfit[8];
     char text[9] = "";
@@ -150,7 +150,7 @@ START_TEST(a_verdict_without_a_reason)
 }
 END_TEST
 
-/* -- who hears whom --------------------------------------------------------- */
+/* -- which nodes hear which ------------------------------------------------- */
 
 #define PATIENCE_MS 4000
 #define SILENT 1
@@ -199,7 +199,7 @@ static void find_one_silent(struct team_member *m)
     ck_assert_str_eq(text, "node 1 has not answered");
 }
 
-START_TEST(one_that_is_silent_makes_nobody_unheard_who_comes_after_it)
+START_TEST(a_silent_node_makes_no_later_node_unheard)
 {
     team_run(&(struct team_plan){
         .calls = &backend_self, .size = 4, .body = find_one_silent });
@@ -295,7 +295,7 @@ static const struct net_addr *here(void)
     return &addr;
 }
 
-/* Of a port that somebody listens at who never takes a call, or of a free one. */
+/* A port with a listener that never accepts, or a free one. */
 static int listen_deaf(char *text, bool closed)
 {
     struct net_addr addr;
@@ -341,7 +341,7 @@ static void call_all(uint64_t patience_ms, const char *expected)
         close(deaf);
 }
 
-START_TEST(who_answers_who_does_not_and_who_is_not_there)
+START_TEST(hosts_that_answer_that_do_not_and_that_are_not_there)
 {
     char expected[HOSTS + 1] = "";
 
@@ -370,19 +370,19 @@ int main(void)
     Suite *suite = suite_create("preflight");
     TCase *t = tcase_create("verdict");
 
-    tcase_add_loop_test(t, who_goes, 0, sizeof(cases) / sizeof(cases[0]));
+    tcase_add_loop_test(t, the_nodes_at_fault_go, 0, sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(t, why);
     tcase_add_test(t, a_verdict_without_a_reason);
     suite_add_tcase(suite, t);
     t = tcase_create("reach");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, all_reach_each_other);
-    tcase_add_test(t, one_that_is_silent_makes_nobody_unheard_who_comes_after_it);
+    tcase_add_test(t, a_silent_node_makes_no_later_node_unheard);
     tcase_add_test(t, addresses_of_the_greatest_length_are_collected);
     suite_add_tcase(suite, t);
     t = tcase_create("contact");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, who_answers_who_does_not_and_who_is_not_there);
+    tcase_add_test(t, hosts_that_answer_that_do_not_and_that_are_not_there);
     tcase_add_test(t, there_are_fewer_descriptors_than_nodes);
     suite_add_tcase(suite, t);
     return check_main(suite);

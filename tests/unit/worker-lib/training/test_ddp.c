@@ -242,7 +242,7 @@ START_TEST(unused_parameters_are_zero_where_that_is_asked_for)
 }
 END_TEST
 
-/* -- who waits for whom ----------------------------------------------------- */
+/* -- which rank waits for which --------------------------------------------- */
 
 #define STEPS 3
 #define NETWORK_US 20000

@@ -313,7 +313,8 @@ START_TEST(the_norm_is_that_of_the_whole_mean_gradient)
 }
 END_TEST
 
-/* Only the last rank's gradient is infinite; everybody skips, and halves. */
+/* Only the last rank's gradient is infinite; all ranks skip the step and halve the
+ * scale. */
 static void overflow(crun_world *w, void *arg)
 {
     const struct norm_case *c = arg;

@@ -45,7 +45,7 @@ static void *be_a_rank(void *arg)
     return NULL;
 }
 
-/* The launcher has said which rank is on which node, and nothing of who is beside whom.
+/* The launcher has said which rank is on which node, and nothing of their order on it.
  */
 static const unsigned *nodes_of_ranks;
 
@@ -108,7 +108,7 @@ static void ask_after_rank_0_has_left(crun_world *w)
     ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
 }
 
-START_TEST(who_asks_a_moment_later_hears_why_rank_0_has_left)
+START_TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
 {
     run("tcp", "tcp", ask_after_rank_0_has_left);
 }
@@ -119,7 +119,7 @@ static void nothing(crun_world *w)
     (void)w;
 }
 
-START_TEST(why_rank_0_does_not_come_is_heard_by_those_who_wait)
+START_TEST(ranks_that_wait_hear_why_rank_0_does_not_come)
 {
     static const char *const backends[] = { "shm", "tcp" };
 
@@ -172,8 +172,8 @@ int main(void)
     TCase *t = tcase_create("leaving");
 
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, who_asks_a_moment_later_hears_why_rank_0_has_left);
-    tcase_add_loop_test(t, why_rank_0_does_not_come_is_heard_by_those_who_wait, 0, 2);
+    tcase_add_test(t, a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left);
+    tcase_add_loop_test(t, ranks_that_wait_hear_why_rank_0_does_not_come, 0, 2);
     tcase_add_loop_test(t, every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps));
     suite_add_tcase(s, t);
     return check_main(s);

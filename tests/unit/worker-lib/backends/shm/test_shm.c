@@ -209,7 +209,7 @@ static void stay_away(crun_world *w, void *arg)
         note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(who_does_not_come_is_named_when_the_deadline_passes)
+START_TEST(a_rank_that_does_not_come_is_named_when_the_deadline_passes)
 {
     pthread_barrier_t end;
 
@@ -228,7 +228,7 @@ static void leave_early(crun_world *w, void *arg)
         note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(who_has_left_is_lost)
+START_TEST(a_rank_that_has_left_is_lost)
 {
     ranks_run(&(struct ranks_config){ .size = 2 }, leave_early, NULL);
     ck_assert_uint_eq(heard.count[CRUN_PEER_LOST], 1);
@@ -620,8 +620,8 @@ int main(void)
     tcase_add_test(wrong, different_calls_are_a_mismatch_with_both_sides_words);
     tcase_add_loop_test(wrong, counts_types_and_operations_are_compared, 0, 3);
     tcase_add_test(wrong, a_message_of_another_kind_is_a_mismatch);
-    tcase_add_test(wrong, who_does_not_come_is_named_when_the_deadline_passes);
-    tcase_add_test(wrong, who_has_left_is_lost);
+    tcase_add_test(wrong, a_rank_that_does_not_come_is_named_when_the_deadline_passes);
+    tcase_add_test(wrong, a_rank_that_has_left_is_lost);
     tcase_add_loop_test(wrong, an_abort_ends_the_others_wait, 0, 2);
     tcase_add_test(wrong, a_process_of_another_user_gets_no_memory);
     tcase_add_test(wrong, memory_of_another_user_is_not_taken);

@@ -130,7 +130,7 @@ START_TEST(nothing_is_chosen_where_nothing_is_known)
 }
 END_TEST
 
-/* Another core in each turn: somebody who is not moved is on half of them. */
+/* Another core in each turn: a thread that is not moved is on half of them. */
 START_TEST(a_rank_moves_and_is_as_free_as_before)
 {
     struct shm s = crowded_team();
@@ -149,7 +149,7 @@ START_TEST(a_rank_moves_and_is_as_free_as_before)
 }
 END_TEST
 
-START_TEST(who_was_bound_meanwhile_stays_where_it_is)
+START_TEST(a_process_that_was_bound_meanwhile_stays_where_it_is)
 {
     struct shm s = crowded_team();
     cpu_set_t last = only(nth_core(CPU_SETSIZE)), after;
@@ -189,7 +189,7 @@ START_TEST(other_threads_are_left_alone)
 }
 END_TEST
 
-START_TEST(who_shares_this_core_is_found)
+START_TEST(a_process_that_shares_this_core_is_found)
 {
     struct shm s = team_of(RANKS_MAX);
     cpu_set_t here = only(nth_core(CPU_SETSIZE));
@@ -221,9 +221,9 @@ int main(void)
                         sizeof(spreads) / sizeof(spreads[0]));
     tcase_add_test(t, nothing_is_chosen_where_nothing_is_known);
     tcase_add_test(t, a_rank_moves_and_is_as_free_as_before);
-    tcase_add_test(t, who_was_bound_meanwhile_stays_where_it_is);
+    tcase_add_test(t, a_process_that_was_bound_meanwhile_stays_where_it_is);
     tcase_add_test(t, other_threads_are_left_alone);
-    tcase_add_test(t, who_shares_this_core_is_found);
+    tcase_add_test(t, a_process_that_shares_this_core_is_found);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }

@@ -100,7 +100,7 @@ static void call_unlike_others(struct team_member *m)
     op.out = op.kind == OP_BROADCAST ? in : out;
     if (status == CRUN_OK) /* else it was late, and heard there what the others found */
         status = team_member_run(m, op);
-    /* who sends to one rank alone may learn of it at its next call */
+    /* a rank that sends to one other alone may learn of it at its next call */
     if (status == CRUN_OK && op.kind == OP_SEND)
         status = team_member_run(m, (struct op){ .kind = OP_BARRIER });
     ck_assert_msg(status == CRUN_MISMATCH, "rank %u: %s: %s", m->team.rank,
@@ -171,7 +171,7 @@ static void one_stays_away(struct team_member *m)
     expect_words(m, "has waited 0.7 s for rank 1 in all_reduce");
 }
 
-START_TEST(who_is_late_is_named)
+START_TEST(a_late_rank_is_named)
 {
     static size_t counts[] = { 0, 100, BIG };
 
@@ -206,7 +206,7 @@ static void one_comes_late(struct team_member *m)
         ck_assert_int_eq(store_client_has(m->team.store, "teamlate/0", until), 0);
 }
 
-START_TEST(who_is_late_is_said_early_and_taken_back)
+START_TEST(a_late_rank_is_told_early_and_taken_back)
 {
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 3, .body = one_comes_late });
@@ -228,7 +228,7 @@ static void one_leaves(struct team_member *m)
     ck_assert_int_ne(all_reduce_ms(m, 1, TEAM_DEADLINE_MS), CRUN_OK);
 }
 
-START_TEST(who_has_left_is_named_by_all)
+START_TEST(a_rank_that_has_left_is_named_by_all)
 {
     static size_t counts[] = { 0, 100, BIG };
 
@@ -435,9 +435,9 @@ int main(void)
     tcase_set_timeout(wrong, 60);
     tcase_add_loop_test(wrong, different_calls_are_told_apart_without_a_hang, 0, 8);
     tcase_add_loop_test(wrong, different_roots_are_told_apart, 0, 8);
-    tcase_add_loop_test(wrong, who_is_late_is_named, 0, 3);
-    tcase_add_test(wrong, who_is_late_is_said_early_and_taken_back);
-    tcase_add_loop_test(wrong, who_has_left_is_named_by_all, 0, 3);
+    tcase_add_loop_test(wrong, a_late_rank_is_named, 0, 3);
+    tcase_add_test(wrong, a_late_rank_is_told_early_and_taken_back);
+    tcase_add_loop_test(wrong, a_rank_that_has_left_is_named_by_all, 0, 3);
     tcase_add_loop_test(wrong, an_abort_between_calls_reaches_all, 0, 3);
     tcase_add_loop_test(wrong, an_abort_ends_a_wait, 0, 2);
     tcase_add_test(wrong, a_killed_rank_is_named_by_all);

@@ -170,7 +170,7 @@ START_TEST(a_damaged_archive_is_named)
 }
 END_TEST
 
-START_TEST(drawn_digits_are_the_same_whoever_asks_first)
+START_TEST(drawn_digits_are_the_same_in_any_order_of_asking)
 {
     struct data *a = data_draw(7, 100), *b = data_draw(7, 100), *c = data_draw(8, 100);
     const uint64_t up[3] = { 1, 50, 99 }, down[3] = { 99, 50, 1 };
@@ -282,7 +282,7 @@ int main(void)
     tcase_add_loop_test(tc, a_bad_file_is_named_with_what_is_wrong, 0, BAD);
     tcase_add_test(tc, a_missing_file_is_named);
     tcase_add_test(tc, a_damaged_archive_is_named);
-    tcase_add_test(tc, drawn_digits_are_the_same_whoever_asks_first);
+    tcase_add_test(tc, drawn_digits_are_the_same_in_any_order_of_asking);
     tcase_add_test(tc, drawn_digits_are_equally_frequent);
     tcase_add_test(tc, the_rate_rises_and_then_falls);
     tcase_add_test(tc, numbers_and_times_read_well);
