@@ -172,6 +172,14 @@ static uint64_t wait_allowance(const struct hang *h, uint64_t step_ms)
     return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
 }
 
+/* A rank that never wrote may be one of a program that never does. */
+static uint64_t unwritten_allowance(const struct hang *h)
+{
+    if (h->rule.is_auto || !any_rank(h, has_written))
+        return NEVER;
+    return long_allowance(h, h->rule.timeout_ms);
+}
+
 static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
@@ -179,16 +187,15 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
     if (!is_enabled(h) || !r->alive || r->progress.phase == PROGRESS_DONE)
         return NEVER;
     if (!r->progress.written)
-        return h->rule.is_auto || !any_rank(h, has_written)
-                   ? NEVER
-                   : long_allowance(h, h->rule.timeout_ms);
+        return unwritten_allowance(h);
     step_ms = step_allowance(h, r);
     if (step_ms == NEVER)
         return NEVER;
     if (is_waiting(r))
         return wait_allowance(h, step_ms);
-    return progress_phase_is_long(r->progress.phase) ? long_allowance(h, step_ms)
-                                                     : step_ms;
+    if (progress_phase_is_long(r->progress.phase))
+        return long_allowance(h, step_ms);
+    return step_ms;
 }
 
 /* How long until the rank is overdue; 0: it is overdue. */

@@ -16,7 +16,7 @@ static const struct {
     bool cannot_leave;
     struct {
         int signo; /* SIGUSR1: the scheduler's */
-        enum signal_action wish;
+        enum signal_action action;
     } is[SIGNALS_MAX];
 } sequences[] = {
     { "a second TERM hurries the node, not the job",
@@ -82,11 +82,11 @@ START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
 
     for (unsigned i = 0; i < SIGNALS_MAX && sequences[_i].is[i].signo; i++) {
         int signo = sequences[_i].is[i].signo;
-        enum signal_action wish = signo == SIGUSR1 ? signals_action_preempted(&s)
-                                                   : signals_action(&s, signo);
+        enum signal_action action = signo == SIGUSR1 ? signals_action_preempted(&s)
+                                                     : signals_action(&s, signo);
 
-        ck_assert_msg(wish == sequences[_i].is[i].wish, "%s: signal %u asks for %d",
-                      sequences[_i].what, i + 1, (int)wish);
+        ck_assert_msg(action == sequences[_i].is[i].action, "%s: signal %u asks for %d",
+                      sequences[_i].what, i + 1, (int)action);
     }
 }
 END_TEST
