@@ -199,7 +199,7 @@ def a_guard_that_hangs(p):
     same(len(guard), 1)
     os.kill(guard[0], signal.SIGSTOP)
     c.send_signal(signal.SIGTERM)
-    p.end(c, 143, "ending its guard")
+    p.end(c, 143, "ending their guard")
 
 
 def pipes_that_are_held(p):
