@@ -18,11 +18,11 @@
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/engine/flight_recorder.h"
 
-#define SPINS 4000       /* with a core for each rank */
-#define SPINS_SHARED 400 /* other programs may need this core */
-#define SPINS_BESIDE 10  /* and so does this one */
-#define YIELDS_IN_VAIN 3 /* the rank that needs this core still did not run: */
-#define NO_YIELDS 200    /* so many waits then go without a yield */
+#define SPINS 4000          /* with a core for each rank */
+#define SPINS_SHARED 400    /* other programs may need this core */
+#define SPINS_OVERLAPPED 10 /* and so does this one */
+#define YIELDS_IN_VAIN 3    /* the rank that needs this core still did not run: */
+#define NO_YIELDS 200       /* so many waits then go without a yield */
 #define YIELD_US 500
 #define YIELD_SHARED_US 50 /* if others need the core: awake, a thread runs sooner */
 #define LOOK_UP_MS 50
@@ -279,7 +279,7 @@ static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err
 static struct shm_wait begin_wait(struct shm *s, const struct op *op,
                                   enum shm_stage stage, unsigned place, uint32_t target)
 {
-    bool beside = op_overlaps(op);
+    bool overlaps = op_overlaps(op);
 
     return (struct shm_wait){
         .s = s,
@@ -288,10 +288,10 @@ static struct shm_wait begin_wait(struct shm *s, const struct op *op,
         .place = place,
         .target = target,
         .next = place,
-        .spins = beside       ? SPINS_BESIDE
+        .spins = overlaps     ? SPINS_OVERLAPPED
                  : s->crowded ? SPINS_SHARED
                               : SPINS,
-        .near = s->crowded && !beside ? 0 : s->team.size,
+        .near = s->crowded && !overlaps ? 0 : s->team.size,
     };
 }
 

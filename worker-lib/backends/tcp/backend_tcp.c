@@ -439,7 +439,7 @@ static crun_status tcp_run(struct backend *b, const struct op *op, struct err *e
 {
     struct tcp *t = (struct tcp *)b;
 
-    return tcp_run_among(b, op, t->everybody, t->size, t->rank, e);
+    return tcp_run_among(b, op, t->all_ranks, t->size, t->rank, e);
 }
 
 static void tcp_abort(struct backend *b)
@@ -469,7 +469,7 @@ static void tcp_close(struct backend *b)
     if (t->wake >= 0)
         close(t->wake);
     free(t->world_rank);
-    free(t->everybody);
+    free(t->all_ranks);
     free(t->link);
     free(t->lane);
     free(t->polls);
@@ -489,20 +489,20 @@ static bool init_tcp(struct tcp *t, const struct team *team)
                        .prefix = team->prefix,
                        .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                        .world_rank = calloc(team->size, sizeof(*t->world_rank)),
-                       .everybody = calloc(team->size, sizeof(*t->everybody)),
+                       .all_ranks = calloc(team->size, sizeof(*t->all_ranks)),
                        .link = calloc(team->size, sizeof(*t->link)),
                        .lane = calloc(team->size, sizeof(*t->lane)),
                        .polls = calloc(team->size + 1, sizeof(*t->polls)),
                        .inputs = calloc(team->size, sizeof(*t->inputs)),
                        .holder = HELD_FOR_GOOD };
-    if (!t->world_rank || !t->everybody || !t->link || !t->lane || !t->polls ||
+    if (!t->world_rank || !t->all_ranks || !t->link || !t->lane || !t->polls ||
         !t->inputs)
         return false;
     memcpy(t->world_rank, team->world_rank, team->size * sizeof(*t->world_rank));
     for (unsigned p = 0; p < t->size; p++)
         t->link[p].fd = -1;
     for (unsigned p = 0; p < t->size; p++)
-        t->everybody[p] = p;
+        t->all_ranks[p] = p;
     for (unsigned p = 0; p < t->size; p++)
         if (!link_init(&t->link[p]))
             return false;

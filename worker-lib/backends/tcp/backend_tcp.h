@@ -99,7 +99,7 @@ struct tcp {
     struct backend base;
     unsigned rank, size;
     unsigned *world_rank;
-    unsigned *everybody; /* 0, 1, 2, ... */
+    unsigned *all_ranks; /* 0, 1, 2, ... */
     struct abort_word *aborted;
     struct store_client *store;
     const char *prefix;

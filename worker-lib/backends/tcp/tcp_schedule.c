@@ -7,7 +7,7 @@
  * it, it sends all the results, piece by piece, so that sending, adding and receiving
  * go on together. It moves no more bytes than a ring does, in two steps instead of
  * 2 (n - 1), and f16 needs not travel as f32. A small one sends everything to
- * everybody.
+ * all_ranks.
  *
  * In every collective each rank has the words of every other before it is done, also
  * where no data goes between the two: else calls that differ could all go well.
