@@ -72,7 +72,7 @@ static bool map_nodes(struct hierarchical *n)
 /* -- the backend --------------------------------------------------------------------
  */
 
-static void close_nodes(struct backend *b)
+static void close_hierarchical(struct backend *b)
 {
     struct hierarchical *n = (struct hierarchical *)b;
 
@@ -111,8 +111,8 @@ static crun_status open_both(struct hierarchical *n, uint64_t deadline_ms,
     return s;
 }
 
-static crun_status open_nodes(struct backend **b, const struct team *team,
-                              uint64_t deadline_ms, struct err *e)
+static crun_status open_hierarchical(struct backend **b, const struct team *team,
+                                     uint64_t deadline_ms, struct err *e)
 {
     struct hierarchical *n = calloc(1, sizeof(*n));
     crun_status s = CRUN_NO_MEMORY;
@@ -120,7 +120,7 @@ static crun_status open_nodes(struct backend **b, const struct team *team,
     err_set(e, "no memory for %u ranks", team->size);
     if (!n)
         return s;
-    n->base.calls = &backend_nodes;
+    n->base.calls = &backend_hierarchical;
     n->team = *team;
     if (asprintf(&n->prefix, "%snode/%u/", team->prefix, team->node[team->rank]) < 0)
         n->prefix = NULL;
@@ -129,11 +129,12 @@ static crun_status open_nodes(struct backend **b, const struct team *team,
     if (s == CRUN_OK)
         *b = &n->base;
     else
-        close_nodes(&n->base);
+        close_hierarchical(&n->base);
     return s;
 }
 
-static crun_status run_nodes(struct backend *b, const struct op *op, struct err *e)
+static crun_status run_hierarchical(struct backend *b, const struct op *op,
+                                    struct err *e)
 {
     static crun_status (*const way[OP_KIND_COUNT])(struct hierarchical *,
                                                    const struct op *, struct err *) = {
@@ -152,7 +153,7 @@ static crun_status run_nodes(struct backend *b, const struct op *op, struct err 
     return way[op->kind](n, op, e);
 }
 
-static void abort_nodes(struct backend *b)
+static void abort_hierarchical(struct backend *b)
 {
     struct hierarchical *n = (struct hierarchical *)b;
 
@@ -160,27 +161,28 @@ static void abort_nodes(struct backend *b)
     n->all->calls->abort(n->all);
 }
 
-static crun_status alloc_nodes(struct backend *b, size_t bytes, uint64_t deadline_ms,
-                               void **memory, struct err *e)
+static crun_status alloc_hierarchical(struct backend *b, size_t bytes,
+                                      uint64_t deadline_ms, void **memory,
+                                      struct err *e)
 {
     struct hierarchical *n = (struct hierarchical *)b;
 
     return n->local_calls->alloc(n->local, bytes, deadline_ms, memory, e);
 }
 
-static bool free_nodes(struct backend *b, void *memory)
+static bool free_hierarchical(struct backend *b, void *memory)
 {
     struct hierarchical *n = (struct hierarchical *)b;
 
     return n->local_calls->free(n->local, memory);
 }
 
-const struct backend_calls backend_nodes = {
+const struct backend_calls backend_hierarchical = {
     .name = "shm+tcp",
-    .open = open_nodes,
-    .run = run_nodes,
-    .abort = abort_nodes,
-    .alloc = alloc_nodes,
-    .free = free_nodes,
-    .close = close_nodes,
+    .open = open_hierarchical,
+    .run = run_hierarchical,
+    .abort = abort_hierarchical,
+    .alloc = alloc_hierarchical,
+    .free = free_hierarchical,
+    .close = close_hierarchical,
 };

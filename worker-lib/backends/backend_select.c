@@ -12,9 +12,9 @@
 #define LOOK_MS 2 /* how often to look whether the other ranks have a GPU */
 #define KEY_SIZE 420
 
-static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
-                                                        &backend_nodes, &backend_nccl,
-                                                        &backend_cuda_host };
+static const struct backend_calls *const backends[] = {
+    &backend_shm, &backend_tcp, &backend_hierarchical, &backend_nccl, &backend_cuda_host
+};
 #define BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
 static const struct backend_calls *find_backend(const char *name)
@@ -104,7 +104,7 @@ const struct backend_calls *backend_for_hosts(const struct team *team)
         return &backend_self;
     return nodes == 1            ? &backend_shm
            : nodes == team->size ? &backend_tcp
-                                 : &backend_nodes;
+                                 : &backend_hierarchical;
 }
 
 crun_status backend_select(const struct team *team, const char *name,

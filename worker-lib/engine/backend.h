@@ -94,8 +94,8 @@ struct backend {
     _Atomic uint64_t busy_us; /* that started operations took, all together */
 };
 
-/* backend_nodes: shm within each node and tcp between them, "shm+tcp". */
-extern const struct backend_calls backend_self, backend_shm, backend_tcp, backend_nodes,
-    backend_nccl, backend_cuda_host;
+/* backend_hierarchical: shm within each node and tcp between them, "shm+tcp". */
+extern const struct backend_calls backend_self, backend_shm, backend_tcp,
+    backend_hierarchical, backend_nccl, backend_cuda_host;
 
 #endif

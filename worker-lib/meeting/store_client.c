@@ -43,7 +43,7 @@ struct store_client {
  */
 
 /* 1 ready, 0 the deadline passed. */
-static int wait_for(int fd, short events, uint64_t deadline_ms)
+static int poll_connection(int fd, short events, uint64_t deadline_ms)
 {
     struct pollfd p = { .fd = fd, .events = events };
 
@@ -80,7 +80,8 @@ static crun_status send_bytes(struct store_client *s, const void *data, size_t s
 
         if (n > 0)
             done += (size_t)n;
-        else if (n < 0 && errno == EAGAIN && !wait_for(s->fd, POLLOUT, deadline_ms))
+        else if (n < 0 && errno == EAGAIN &&
+                 !poll_connection(s->fd, POLLOUT, deadline_ms))
             return fail_late_store(s, e);
         else if (n < 0 && errno != EAGAIN && errno != EINTR)
             return fail_gone(s, errno, e);
@@ -98,7 +99,7 @@ static crun_status receive_bytes(struct store_client *s, void *data, size_t size
             done += (size_t)n;
         else if (n == 0)
             return fail_gone(s, 0, e);
-        else if (errno == EAGAIN && !wait_for(s->fd, POLLIN, deadline_ms))
+        else if (errno == EAGAIN && !poll_connection(s->fd, POLLIN, deadline_ms))
             return fail_late_store(s, e);
         else if (errno != EAGAIN && errno != EINTR)
             return fail_gone(s, errno, e);
@@ -144,7 +145,7 @@ static crun_status connect_to(struct store_client *s, const struct net_addr *add
     s->fd = net_connect(addr, e);
     if (s->fd < 0)
         return CRUN_SYSTEM;
-    if (!wait_for(s->fd, POLLOUT, deadline_ms))
+    if (!poll_connection(s->fd, POLLOUT, deadline_ms))
         status = fail_late_store(s, e);
     else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
         err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
@@ -214,8 +215,8 @@ static crun_status exchange_request(struct store_client *s,
 }
 
 /* Under the lock. Opens a new connection after a late answer. */
-static crun_status come_back(struct store_client *s, uint64_t deadline_ms,
-                             struct err *e)
+static crun_status reconnect_store(struct store_client *s, uint64_t deadline_ms,
+                                   struct err *e)
 {
     crun_status status;
 
@@ -248,7 +249,7 @@ static crun_status begin_request(struct store_client *s, struct request_text *r,
     until.tv_nsec %= 1000000000;
     if (pthread_mutex_timedlock(&s->lock, &until) != 0)
         return fail_late_store(s, e);
-    status = come_back(s, deadline_ms, e);
+    status = reconnect_store(s, deadline_ms, e);
     if (status != CRUN_OK) {
         pthread_mutex_unlock(&s->lock);
         return status;
@@ -296,7 +297,7 @@ static crun_status wait_key(struct store_client *s, struct request_text *r,
     add_number(r, 1);
     add_key(r, key);
     status = send_bytes(s, r->text, r->used, deadline_ms, e);
-    if (status == CRUN_OK && !wait_for(s->fd, POLLIN, deadline_ms))
+    if (status == CRUN_OK && !poll_connection(s->fd, POLLIN, deadline_ms))
         return cancel_wait(s, key, e);
     return status == CRUN_OK ? receive_bytes(s, &byte, 1, deadline_ms, e) : status;
 }

@@ -195,7 +195,7 @@ void world_destroy(crun_world *w)
 /* -- operations ----------------------------------------------------------------------
  */
 
-static crun_status bad_call(const struct op *op, const char *why)
+static crun_status fail_call(const struct op *op, const char *why)
 {
     return status_fail(CRUN_BAD_ARGUMENT, "crun_%s: %s", op_name(op->kind), why);
 }
@@ -211,23 +211,23 @@ static crun_status check_call(const crun_world *w, const struct op *op)
     size_t size = crun_dtype_size(op->type);
 
     if (!w)
-        return bad_call(op, "there is no world");
+        return fail_call(op, "there is no world");
     if (size == 0)
-        return bad_call(op, "there is no such type");
+        return fail_call(op, "there is no such type");
     if ((unsigned)op->op >= CRUN_OP_COUNT)
-        return bad_call(op, "there is no such operation");
+        return fail_call(op, "there is no such operation");
     if (op->count > PTRDIFF_MAX / size / w->env.size)
-        return bad_call(op, "so many elements do not fit in memory");
+        return fail_call(op, "so many elements do not fit in memory");
     if (op->count > 0 &&
         ((op->kind != OP_RECEIVE && !op->in) || (op->kind != OP_SEND && !op->out)))
-        return bad_call(op, "a buffer is NULL");
+        return fail_call(op, "a buffer is NULL");
     if (op->kind == OP_ALL_TO_ALL && op->in == op->out && op->count > 0)
-        return bad_call(op, "it does not work in place");
+        return fail_call(op, "it does not work in place");
     if (has_peer(op->kind) && (op->peer < 0 || (unsigned)op->peer >= w->env.size))
-        return bad_call(op, "there is no such rank");
+        return fail_call(op, "there is no such rank");
     if ((op->kind == OP_SEND || op->kind == OP_RECEIVE) &&
         (unsigned)op->peer == w->env.rank)
-        return bad_call(op, "a rank cannot send to itself");
+        return fail_call(op, "a rank cannot send to itself");
     return CRUN_OK;
 }
 

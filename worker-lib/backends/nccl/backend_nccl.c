@@ -350,7 +350,7 @@ static void abort_nccl(struct backend *b)
     (void)!write(nccl_of(b)->wake, &one, sizeof(one));
 }
 
-static void free_nccl_all(struct nccl *n)
+static void destroy_nccl(struct nccl *n)
 {
     struct nccl_work *next;
 
@@ -411,7 +411,7 @@ static void close_nccl(struct backend *b)
     else
         pthread_detach(n->thread);
     if (gone && !stuck)
-        free_nccl_all(n);
+        destroy_nccl(n);
     else
         outlive_world(n);
 }
@@ -486,7 +486,7 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
     }
     if (s != CRUN_OK) {
         if (n)
-            free_nccl_all(n);
+            destroy_nccl(n);
         return s;
     }
     s = perform_nccl_task(n, TASK_OPEN, deadline_ms > now ? deadline_ms - now : 1, 0,

@@ -112,7 +112,7 @@ static void open_once(void)
     usable = take_symbols(library, name);
 }
 
-static void *open_aside(void *arg)
+static void *open_in_thread(void *arg)
 {
     (void)arg;
     open_once();
@@ -129,7 +129,7 @@ static bool begin_open(void)
 
     if (state != CLOSED)
         return true;
-    if (pthread_create(&thread, NULL, open_aside, NULL) != 0)
+    if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
         return false;
     pthread_detach(thread);
     state = OPENING;

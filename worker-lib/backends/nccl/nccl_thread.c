@@ -73,7 +73,7 @@ static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
     return CRUN_OK;
 }
 
-static void pause_a_little(unsigned *turn)
+static void sleep_briefly(unsigned *turn)
 {
     unsigned long us = PAUSE_US_MIN;
 
@@ -91,7 +91,7 @@ crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e)
 
     if (is_ending(n))
         return fail_ended(n, e);
-    pause_a_little(turn);
+    sleep_briefly(turn);
     return clock_ms() - n->looked_ms < LOOK_MS ? CRUN_OK
                                                : check_async_error(n, &result, e);
 }
@@ -413,7 +413,7 @@ static struct nccl_work *take_work(struct nccl *n)
 }
 
 /* Without a task: looks for asynchronous errors. */
-static void look_idle(struct nccl *n)
+static void check_while_idle(struct nccl *n)
 {
     struct err e;
     int result;
@@ -441,7 +441,7 @@ void *nccl_communicate(void *arg)
         bool memory = w && (w->task == TASK_FREE || w->task == TASK_CLOSE);
 
         if (!w) {
-            look_idle(n);
+            check_while_idle(n);
             continue;
         }
         last = w->task == TASK_CLOSE;

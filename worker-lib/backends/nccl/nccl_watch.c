@@ -126,7 +126,7 @@ static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
 }
 
 /* Each rank writes its pid to the store when it opens the backend. */
-static void meet_peers(struct nccl *n)
+static void read_peer_pids(struct nccl *n)
 {
     for (unsigned i = 0; i < n->peers; i++) {
         struct pid_note note;
@@ -213,7 +213,7 @@ static void end_late(struct nccl *n, const struct nccl_work *w, const char *call
 }
 
 /* In the stream; its time begins when all before it is done, the program's work too. */
-static void look_at_flight(struct nccl *n, uint64_t now)
+static void check_flight(struct nccl *n, uint64_t now)
 {
     struct nccl_work *w = n->flight_first;
     uint64_t since = w ? atomic_load(&w->running_ms) : 0;
@@ -235,7 +235,7 @@ static uint64_t extra_patience_ms(const struct nccl_work *w, const char *call)
     return w->task == TASK_OPEN ? LATER_MEETING_MS : LATER_MS;
 }
 
-static void look_at_time(struct nccl *n)
+static void check_time(struct nccl *n)
 {
     const char *call = atomic_load(&n->call);
     uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
@@ -251,12 +251,12 @@ static void look_at_time(struct nccl *n)
         end_late(n,
                  &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
                  call);
-    look_at_flight(n, now);
+    check_flight(n, now);
     pthread_mutex_unlock(&n->lock);
 }
 
 /* A rank that has exited matters only while there is an operation that needs it. */
-static void look_at_lost(struct nccl *n)
+static void check_lost_peer(struct nccl *n)
 {
     unsigned lost = atomic_load(&n->lost);
     const struct nccl_peer *p;
@@ -384,12 +384,12 @@ void *nccl_watch(void *arg)
     while (!atomic_load(&n->stopping)) {
         wait_tick(n);
         if (abort_get(n->team.aborted) == CRUN_OK) {
-            look_at_lost(n);
-            look_at_time(n);
+            check_lost_peer(n);
+            check_time(n);
         }
         if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
             abort_get(n->team.aborted) == CRUN_OK) {
-            meet_peers(n);
+            read_peer_pids(n);
             (void)failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted);
             asked_ms = clock_ms();
         }

@@ -252,7 +252,7 @@ static bool get_peer_user(int peer, uid_t *user)
 }
 
 /* To a process of our own user; any other finds the connection closed. */
-static void hand_out(int listener, int fd)
+static void send_file(int listener, int fd)
 {
     struct parcel p;
     struct cmsghdr *c;
@@ -276,7 +276,7 @@ static void hand_out(int listener, int fd)
 }
 
 /* Sets *user to the one that offers the file, if something listens there. */
-static int ask_for(const struct notice *n, uint64_t deadline_ms, uid_t *user)
+static int request_file(const struct notice *n, uint64_t deadline_ms, uid_t *user)
 {
     struct sockaddr_un name;
     socklen_t length = socket_name(n, &name);
@@ -313,7 +313,7 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
         return map_file(s, e);
     if (s->fd >= 0)
         close(s->fd);
-    s->fd = ask_for(n, deadline_ms, &user);
+    s->fd = request_file(n, deadline_ms, &user);
     if (s->fd >= 0 && is_right_file(s->fd, n, s->team.size))
         return map_file(s, e);
     if (user != own) {
@@ -394,7 +394,7 @@ static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
         if (clock_us() < spin_until)
             sched_yield();
         else if (poll(&p, 1, SERVE_POLL_MS) > 0)
-            hand_out(listener, s->fd);
+            send_file(listener, s->fd);
         if (clock_ms() < hear_at)
             continue;
         hear_failure(s);
@@ -415,8 +415,8 @@ static crun_status gather_ranks(struct shm *s, uint64_t deadline_ms, struct err 
     return status;
 }
 
-static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_ms,
-                              struct err *e)
+static crun_status create_region(struct shm *s, const char *key, uint64_t deadline_ms,
+                                 struct err *e)
 {
     struct notice n;
     int listener = -1;
@@ -435,8 +435,8 @@ static crun_status come_first(struct shm *s, const char *key, uint64_t deadline_
     return status;
 }
 
-static crun_status come_later(struct shm *s, const char *key, uint64_t deadline_ms,
-                              struct err *e)
+static crun_status join_region(struct shm *s, const char *key, uint64_t deadline_ms,
+                               struct err *e)
 {
     struct abort_notice why;
     struct notice n;
@@ -461,9 +461,9 @@ crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
     s->crowded = true;
     snprintf(key, sizeof(key), "%sshm", s->team.prefix);
     if (s->team.rank == 0)
-        status = come_first(s, key, deadline_ms, e);
+        status = create_region(s, key, deadline_ms, e);
     else
-        status = come_later(s, key, deadline_ms, e);
+        status = join_region(s, key, deadline_ms, e);
     if (status == CRUN_OK)
         status = gather_ranks(s, deadline_ms, e);
     if (status == CRUN_OK)

@@ -340,7 +340,7 @@ static bool spin_on_flag(struct shm_wait *w, const struct shm_flag *f)
     return flag_reached(f, w->target);
 }
 
-static crun_status await_slowly(struct shm_wait *w, struct shm_flag *f, struct err *e)
+static crun_status await_flag(struct shm_wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
     crun_status status = CRUN_OK;
@@ -370,7 +370,7 @@ crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
     if (flag_reached(f, target))
         return CRUN_OK;
     w = begin_wait(s, op, stage, place, target);
-    return spin_on_flag(&w, f) ? CRUN_OK : await_slowly(&w, f, e);
+    return spin_on_flag(&w, f) ? CRUN_OK : await_flag(&w, f, e);
 }
 
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e)

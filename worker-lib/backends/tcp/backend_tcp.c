@@ -55,7 +55,7 @@ static bool has_to_send(const struct tcp_run *r, unsigned p)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
 
-    return link_is_sending(&r->tcp->link[p]) || (lane->tells && !lane->told) ||
+    return tcp_link_is_sending(&r->tcp->link[p]) || (lane->tells && !lane->told) ||
            next_out(r, lane);
 }
 
@@ -66,19 +66,20 @@ static bool push_lane(struct tcp_run *r, unsigned p)
     struct tcp_link *link = &r->tcp->link[p];
     struct tcp_stream *s;
 
-    if (!link_is_sending(link)) {
+    if (!tcp_link_is_sending(link)) {
         if (lane->tells && !lane->told)
-            link_put_op(link, &r->plan.header);
+            tcp_link_put_op(link, &r->plan.header);
         lane->told = true;
         s = next_out(r, lane);
         if (s) {
             size_t bytes = next_piece(r, s);
 
-            link_put_data(link, (unsigned)(s - lane->out), s->base + s->done, bytes);
+            tcp_link_put_data(link, (unsigned)(s - lane->out), s->base + s->done,
+                              bytes);
             s->done += bytes;
         }
     }
-    return link_push(link);
+    return tcp_link_push(link);
 }
 
 /* -- in -----------------------------------------------------------------------------
@@ -112,7 +113,7 @@ static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_heade
 
     if (awaited && headers_agree(mine, w)) {
         lane->has_met = true;
-        link_skip(&r->tcp->link[p]);
+        tcp_link_skip(&r->tcp->link[p]);
         return true;
     }
     if (awaited || (is_collective(mine) && is_collective(w) && !lane->has_met &&
@@ -137,7 +138,8 @@ static bool handle_data_frame(struct tcp_run *r, unsigned p, const struct tcp_fr
     if (!may_move(r, s))
         return false;
     lane->reading = s;
-    link_take(&r->tcp->link[p], s->base + (s->window ? s->done % s->window : s->done));
+    tcp_link_take(&r->tcp->link[p],
+                  s->base + (s->window ? s->done % s->window : s->done));
     lane->reading_bytes = f->bytes;
     return true;
 }
@@ -178,16 +180,16 @@ static bool pull_lane(struct tcp_run *r, unsigned p)
     struct tcp_link *link = &r->tcp->link[p];
     const struct tcp_frame *f;
 
-    while (r->status == CRUN_OK && !lane->parked && lane_receives(lane)) {
+    while (r->status == CRUN_OK && !lane->parked && tcp_lane_receives(lane)) {
         if (lane->reading) {
-            if (!link_read(link))
+            if (!tcp_link_read(link))
                 return false;
             if (link->left == 0)
                 finish_piece(r, p);
             return true;
         }
-        f = link_peek(link);
-        if (f ? !handle_frame(r, p, f) : !link_fill(link))
+        f = tcp_link_peek(link);
+        if (f ? !handle_frame(r, p, f) : !tcp_link_fill(link))
             return false;
     }
     return false;
@@ -201,10 +203,10 @@ static void listen_to_peer(struct tcp_run *r, unsigned p)
     const struct tcp_frame *f;
 
     while (r->status == CRUN_OK && !r->plan.lane[p].parked && !link->ended) {
-        f = link_peek(link);
+        f = tcp_link_peek(link);
         if (f && f->kind == FRAME_DATA)
             r->plan.lane[p].parked = true;
-        else if (f ? !handle_frame(r, p, f) : !link_fill(link))
+        else if (f ? !handle_frame(r, p, f) : !tcp_link_fill(link))
             return;
     }
 }
@@ -218,7 +220,7 @@ static bool is_lost(struct tcp_run *r, unsigned p)
     struct tcp_lane *lane = &r->plan.lane[p];
     struct tcp_link *link = &r->tcp->link[p];
 
-    if (!lane_receives(lane) && !lane_sends(lane) && !link_is_sending(link))
+    if (!tcp_lane_receives(lane) && !tcp_lane_sends(lane) && !tcp_link_is_sending(link))
         return false;
     return link->mute || (link->ended && !lane->parked);
 }
@@ -249,7 +251,7 @@ static void check_deadline(struct tcp_run *r)
         return;
     r->looked_ms = now;
     for (unsigned p = 0; p < r->tcp->size; p++)
-        if (link_is_dead(&r->tcp->link[p], DEAD_MS)) {
+        if (tcp_link_is_dead(&r->tcp->link[p], DEAD_MS)) {
             r->tcp->link[p].ended = true;
             r->tcp->link[p].error = ETIMEDOUT;
         }
@@ -290,7 +292,7 @@ static void wait_for_links(struct tcp_run *r)
 
         if (p == r->tcp->rank)
             continue;
-        if (!lane_receives(&r->plan.lane[p]))
+        if (!tcp_lane_receives(&r->plan.lane[p]))
             listen_to_peer(r, p);
         one = poll_interest(r, p);
         /* it has sent more than fits: room is made when other ranks' data arrives */
@@ -338,12 +340,12 @@ static bool move_data(struct tcp_run *r, bool *done)
 
         if (p == r->tcp->rank)
             continue;
-        if (lane_sends(lane) || link_is_sending(&r->tcp->link[p]))
+        if (tcp_lane_sends(lane) || tcp_link_is_sending(&r->tcp->link[p]))
             moved |= push_lane(r, p);
-        if (lane_receives(lane))
+        if (tcp_lane_receives(lane))
             moved |= pull_lane(r, p);
-        if (lane_sends(lane) || lane_receives(lane) ||
-            link_is_sending(&r->tcp->link[p]))
+        if (tcp_lane_sends(lane) || tcp_lane_receives(lane) ||
+            tcp_link_is_sending(&r->tcp->link[p]))
             *done = false;
     }
     return moved;
@@ -465,7 +467,7 @@ static void tcp_close(struct backend *b)
     if (t->link && atomic_load(&t->holder) == HELD_BY_NONE)
         tcp_say_bye(t);
     for (unsigned p = 0; t->link && p < t->size; p++)
-        link_fini(&t->link[p]);
+        tcp_link_fini(&t->link[p]);
     if (t->wake >= 0)
         close(t->wake);
     free(t->world_rank);
@@ -504,7 +506,7 @@ static bool init_tcp(struct tcp *t, const struct team *team)
     for (unsigned p = 0; p < t->size; p++)
         t->all_ranks[p] = p;
     for (unsigned p = 0; p < t->size; p++)
-        if (!link_init(&t->link[p]))
+        if (!tcp_link_init(&t->link[p]))
             return false;
     return true;
 }

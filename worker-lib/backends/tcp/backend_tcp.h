@@ -121,8 +121,9 @@ struct tcp {
 crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op *op,
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e);
-bool lane_sends(const struct tcp_lane *l); /* there is more to be sent, now or later */
-bool lane_receives(const struct tcp_lane *l); /* more is to come */
+bool tcp_lane_sends(
+    const struct tcp_lane *l); /* there is more to be sent, now or later */
+bool tcp_lane_receives(const struct tcp_lane *l); /* more is to come */
 
 /*
  * The operation among some of the team's ranks; op->peer is a place among them. Their

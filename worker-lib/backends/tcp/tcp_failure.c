@@ -51,21 +51,21 @@ static const struct tcp_frame *last_frame(struct tcp_link *l)
 
         if (l->left > 0) {
             l->into = NULL;
-            if (!link_read(l))
+            if (!tcp_link_read(l))
                 return NULL;
             continue;
         }
-        f = link_peek(l);
-        if (!f && !link_fill(l))
+        f = tcp_link_peek(l);
+        if (!f && !tcp_link_fill(l))
             return NULL;
         if (!f)
             continue;
         if (f->kind == FRAME_FAIL || f->kind == FRAME_BYE)
             return f;
         if (f->kind == FRAME_DATA)
-            link_take(l, NULL);
+            tcp_link_take(l, NULL);
         else
-            link_skip(l);
+            tcp_link_skip(l);
     }
 }
 
@@ -129,11 +129,11 @@ static bool peer_is_late(const struct tcp_plan *plan, unsigned p, enum late why)
         return (l->expects && !l->has_met) ||
                (input->done < input->bytes && input->done < input->allowed);
     case LATE_RESULT:
-        return lane_receives(l);
+        return tcp_lane_receives(l);
     case LATE_TAKING:
         break;
     }
-    return lane_sends(l) || link_is_sending(&plan->tcp->link[p]);
+    return tcp_lane_sends(l) || tcp_link_is_sending(&plan->tcp->link[p]);
 }
 
 static unsigned name_late_peers(const struct tcp_plan *plan, enum late why, char *text,
@@ -227,10 +227,10 @@ static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
 {
     if (l->fd < 0)
         return true;
-    while (link_push(l))
+    while (tcp_link_push(l))
         ;
-    if (!l->mute && !link_is_sending(l))
-        link_put_last(l, FRAME_FAIL, n);
+    if (!l->mute && !tcp_link_is_sending(l))
+        tcp_link_put_last(l, FRAME_FAIL, n);
     if (last_frame(l))
         l->ended = true;
     return l->ended && l->mute;
@@ -265,7 +265,7 @@ void tcp_tell(struct tcp *t, const struct abort_notice *n)
     while ((count = tell_all(t, n)) > 0 && (now = clock_ms()) < until)
         (void)poll(t->polls, count, (int)(until - now));
     for (unsigned p = 0; p < t->size; p++)
-        link_hang_up(&t->link[p]);
+        tcp_link_hang_up(&t->link[p]);
 }
 
 void tcp_tell_aborted(struct tcp *t)
@@ -274,14 +274,14 @@ void tcp_tell_aborted(struct tcp *t)
 
     for (unsigned p = 0; p < t->size; p++)
         if (t->link[p].fd >= 0)
-            link_put_last(&t->link[p], FRAME_FAIL, &n);
+            tcp_link_put_last(&t->link[p], FRAME_FAIL, &n);
 }
 
 void tcp_say_bye(struct tcp *t)
 {
     for (unsigned p = 0; p < t->size; p++)
         if (t->link[p].fd >= 0) {
-            link_put_last(&t->link[p], FRAME_BYE, NULL);
+            tcp_link_put_last(&t->link[p], FRAME_BYE, NULL);
             (void)last_frame(&t->link[p]); /* unread data causes a reset */
         }
 }

@@ -19,22 +19,22 @@ static_assert(sizeof(struct tcp_frame) == 8 && sizeof(struct op_header) == 24,
 static_assert(sizeof(struct tcp_frame) + sizeof(struct abort_notice) < LINK_IN_BYTES,
               "all but data is looked at in the buffer");
 
-bool link_init(struct tcp_link *l)
+bool tcp_link_init(struct tcp_link *l)
 {
     *l = (struct tcp_link){ .fd = -1, .in = malloc(LINK_IN_BYTES) };
     return l->in != NULL;
 }
 
-void link_hang_up(struct tcp_link *l)
+void tcp_link_hang_up(struct tcp_link *l)
 {
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
 }
 
-void link_fini(struct tcp_link *l)
+void tcp_link_fini(struct tcp_link *l)
 {
-    link_hang_up(l);
+    tcp_link_hang_up(l);
     free(l->in);
     l->in = NULL;
 }
@@ -52,21 +52,22 @@ static void put_header(struct tcp_link *l, enum frame_kind kind, unsigned stream
     l->head_end += sizeof(f);
 }
 
-void link_put_op(struct tcp_link *l, const struct op_header *w)
+void tcp_link_put_op(struct tcp_link *l, const struct op_header *w)
 {
     put_header(l, FRAME_OP, 0, sizeof(*w));
     memcpy(l->head + l->head_end, w, sizeof(*w));
     l->head_end += sizeof(*w);
 }
 
-void link_put_data(struct tcp_link *l, unsigned stream, const void *data, size_t bytes)
+void tcp_link_put_data(struct tcp_link *l, unsigned stream, const void *data,
+                       size_t bytes)
 {
     put_header(l, FRAME_DATA, stream, bytes);
     l->body = data;
     l->body_left = bytes;
 }
 
-bool link_is_sending(const struct tcp_link *l)
+bool tcp_link_is_sending(const struct tcp_link *l)
 {
     return l->head_at < l->head_end || l->body_left > 0;
 }
@@ -84,7 +85,7 @@ static void note_sent(struct tcp_link *l, size_t bytes)
     l->body_left -= bytes - head;
 }
 
-bool link_push(struct tcp_link *l)
+bool tcp_link_push(struct tcp_link *l)
 {
     struct iovec part[2] = {
         { l->head + l->head_at, l->head_end - l->head_at },
@@ -93,7 +94,7 @@ bool link_push(struct tcp_link *l)
     struct msghdr message = { .msg_iov = part, .msg_iovlen = l->body_left ? 2 : 1 };
     ssize_t n;
 
-    if (l->mute || !link_is_sending(l))
+    if (l->mute || !tcp_link_is_sending(l))
         return false;
     n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
@@ -104,8 +105,8 @@ bool link_push(struct tcp_link *l)
     return true;
 }
 
-void link_put_last(struct tcp_link *l, enum frame_kind kind,
-                   const struct abort_notice *n)
+void tcp_link_put_last(struct tcp_link *l, enum frame_kind kind,
+                       const struct abort_notice *n)
 {
     struct {
         struct tcp_frame frame;
@@ -116,7 +117,7 @@ void link_put_last(struct tcp_link *l, enum frame_kind kind,
 
     if (n)
         last.notice = *n;
-    if (!l->mute && !link_is_sending(l))
+    if (!l->mute && !tcp_link_is_sending(l))
         (void)!send(l->fd, &last, sizeof(last.frame) + last.frame.bytes,
                     MSG_DONTWAIT | MSG_NOSIGNAL);
     l->mute = true;
@@ -140,7 +141,7 @@ static size_t held_bytes(const struct tcp_link *l)
     return l->in_end - l->in_at;
 }
 
-bool link_fill(struct tcp_link *l)
+bool tcp_link_fill(struct tcp_link *l)
 {
     ssize_t n;
 
@@ -184,7 +185,7 @@ static void align_input(struct tcp_link *l)
     }
 }
 
-const struct tcp_frame *link_peek(struct tcp_link *l)
+const struct tcp_frame *tcp_link_peek(struct tcp_link *l)
 {
     const struct tcp_frame *f;
 
@@ -201,16 +202,16 @@ const struct tcp_frame *link_peek(struct tcp_link *l)
     return held_bytes(l) < size_in_buffer(f) ? NULL : f;
 }
 
-void link_skip(struct tcp_link *l)
+void tcp_link_skip(struct tcp_link *l)
 {
     l->in_at += size_in_buffer((const void *)(l->in + l->in_at));
 }
 
-void link_take(struct tcp_link *l, void *into)
+void tcp_link_take(struct tcp_link *l, void *into)
 {
     l->left = ((const struct tcp_frame *)(const void *)(l->in + l->in_at))->bytes;
     l->into = into;
-    link_skip(l);
+    tcp_link_skip(l);
 }
 
 static void note_arrival(struct tcp_link *l, size_t bytes)
@@ -234,7 +235,7 @@ static bool read_buffer(struct tcp_link *l)
     return true;
 }
 
-bool link_read(struct tcp_link *l)
+bool tcp_link_read(struct tcp_link *l)
 {
     struct iovec part[2] = { { l->into, 0 }, { l->in, LINK_IN_BYTES } };
     struct msghdr message = { .msg_iov = part, .msg_iovlen = 2 };
@@ -247,7 +248,7 @@ bool link_read(struct tcp_link *l)
         return false;
     l->in_at = l->in_end = 0;
     if (!l->into)
-        return link_fill(l);
+        return tcp_link_fill(l);
     part[0] = (struct iovec){ l->into, l->left };
     n = recvmsg(l->fd, &message, MSG_DONTWAIT);
     if (n > 0) {
@@ -264,7 +265,7 @@ bool link_read(struct tcp_link *l)
  * connections to a rank that is busy and does not read for a while, though its kernel
  * acknowledges.
  */
-bool link_is_dead(const struct tcp_link *l, unsigned dead_ms)
+bool tcp_link_is_dead(const struct tcp_link *l, unsigned dead_ms)
 {
     struct tcp_info info;
     socklen_t size = sizeof(info);

@@ -54,37 +54,39 @@ struct tcp_link {
     int error;  /* why: errno, or 0 for a plain end */
 };
 
-bool link_init(struct tcp_link *l); /* false: no memory */
-void link_fini(struct tcp_link *l);
-void link_hang_up(struct tcp_link *l);
+bool tcp_link_init(struct tcp_link *l); /* false: no memory */
+void tcp_link_fini(struct tcp_link *l);
+void tcp_link_hang_up(struct tcp_link *l);
 
 /* -- out: one piece at a time -------------------------------------------------------
  */
-void link_put_op(struct tcp_link *l, const struct op_header *w);
-void link_put_data(struct tcp_link *l, unsigned stream, const void *data, size_t bytes);
-bool link_is_sending(const struct tcp_link *l);
+void tcp_link_put_op(struct tcp_link *l, const struct op_header *w);
+void tcp_link_put_data(struct tcp_link *l, unsigned stream, const void *data,
+                       size_t bytes);
+bool tcp_link_is_sending(const struct tcp_link *l);
 /* Send what can be sent now. True: something was. */
-bool link_push(struct tcp_link *l);
+bool tcp_link_push(struct tcp_link *l);
 /* Sends the last frame if it can be sent at once, and closes the sending side. No piece
  * may be partly sent. */
-void link_put_last(struct tcp_link *l, enum frame_kind kind,
-                   const struct abort_notice *n);
+void tcp_link_put_last(struct tcp_link *l, enum frame_kind kind,
+                       const struct abort_notice *n);
 
 /* -- in -----------------------------------------------------------------------------
  */
 /* Reads into the buffer. True: something has arrived, or the end. */
-bool link_fill(struct tcp_link *l);
+bool tcp_link_fill(struct tcp_link *l);
 /* The next frame, complete except for FRAME_DATA's bytes; NULL: it has not arrived.
  * NULL, `ended` and errno EPROTO: the bytes are not our protocol. */
-const struct tcp_frame *link_peek(struct tcp_link *l);
+const struct tcp_frame *tcp_link_peek(struct tcp_link *l);
 /* Skips the peeked frame. */
-void link_skip(struct tcp_link *l);
+void tcp_link_skip(struct tcp_link *l);
 /* The peeked FRAME_DATA's bytes go to `into`; NULL discards them. */
-void link_take(struct tcp_link *l, void *into);
-/* Reads on into what link_take was given. True: something has arrived, or the end. */
-bool link_read(struct tcp_link *l);
+void tcp_link_take(struct tcp_link *l, void *into);
+/* Reads on into what tcp_link_take was given. True: something has arrived, or the end.
+ */
+bool tcp_link_read(struct tcp_link *l);
 
 /* Data was sent, and nothing was acknowledged for so long. */
-bool link_is_dead(const struct tcp_link *l, unsigned dead_ms);
+bool tcp_link_is_dead(const struct tcp_link *l, unsigned dead_ms);
 
 #endif

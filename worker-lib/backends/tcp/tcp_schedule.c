@@ -32,13 +32,13 @@ static bool stream_is_done(const struct tcp_stream *s)
     return s->done == s->bytes;
 }
 
-bool lane_sends(const struct tcp_lane *l)
+bool tcp_lane_sends(const struct tcp_lane *l)
 {
     return (l->tells && !l->told) || !stream_is_done(&l->out[STREAM_INPUT]) ||
            !stream_is_done(&l->out[STREAM_RESULT]);
 }
 
-bool lane_receives(const struct tcp_lane *l)
+bool tcp_lane_receives(const struct tcp_lane *l)
 {
     return (l->expects && !l->has_met) || !stream_is_done(&l->in[STREAM_INPUT]) ||
            !stream_is_done(&l->in[STREAM_RESULT]);

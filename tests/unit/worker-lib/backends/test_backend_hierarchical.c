@@ -30,7 +30,7 @@ static void check_all(struct team_member *m)
 
 static void run_world(int which, struct collectives c)
 {
-    team_run(&(struct team_plan){ .calls = &backend_nodes,
+    team_run(&(struct team_plan){ .calls = &backend_hierarchical,
                                   .size = worlds[which].size,
                                   .node = worlds[which].node,
                                   .body = check_all,
@@ -78,7 +78,7 @@ static void add_halves(struct team_member *m)
 
 START_TEST(sums_of_halves_are_rounded_once)
 {
-    team_run(&(struct team_plan){ .calls = &backend_nodes,
+    team_run(&(struct team_plan){ .calls = &backend_hierarchical,
                                   .size = worlds[3].size,
                                   .node = worlds[3].node,
                                   .body = add_halves });
@@ -138,7 +138,7 @@ START_TEST(a_late_rank_is_named_on_all_nodes)
     do {
         atomic_store(&through, 0);
         atomic_store(&wrong, 0);
-        team_run(&(struct team_plan){ .calls = &backend_nodes,
+        team_run(&(struct team_plan){ .calls = &backend_hierarchical,
                                       .size = worlds[1].size,
                                       .node = worlds[1].node,
                                       .body = one_stays_away });

@@ -322,7 +322,7 @@ static void killed(struct team_member *m)
         ck_assert_int_eq(waitpid(child, NULL, 0), child);
         /* the child's connections end when this process lets go of them too */
         for (unsigned p = 0; p < m->team.size; p++)
-            link_hang_up(&((struct tcp *)m->backend)->link[p]);
+            tcp_link_hang_up(&((struct tcp *)m->backend)->link[p]);
         return;
     }
     begin = clock_ms();
