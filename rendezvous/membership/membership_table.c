@@ -191,23 +191,23 @@ static bool can_be_member(const struct membership_node *n)
 
 /* The passes in which slots are given. A spare may hold a slot that an absent node has
  * asked for. */
-enum session_identity {
-    PLACE_NAMED,
-    PLACE_HELD,
-    PLACE_HOST,
-    PLACE_OLD, /* the one that its host had */
-    PLACE_NEW, /* the lowest that no absent host has had */
-    PLACE_ANY, /* the lowest */
-    PLACE_COUNT
+enum slot_pass {
+    SLOT_NAMED,
+    SLOT_HELD,
+    SLOT_HOST,
+    SLOT_OLD, /* the one that its host had */
+    SLOT_NEW, /* the lowest that no absent host has had */
+    SLOT_ANY, /* the lowest */
+    SLOT_COUNT
 };
 
-static enum session_identity slot_claim_of(const struct membership_node *n)
+static enum slot_pass slot_claim_of(const struct membership_node *n)
 {
     if (n->wanted_slot != MEMBERSHIP_NONE)
-        return PLACE_NAMED;
+        return SLOT_NAMED;
     if (n->slot != MEMBERSHIP_NONE)
-        return PLACE_HELD;
-    return n->host ? PLACE_HOST : PLACE_ANY;
+        return SLOT_HELD;
+    return n->host ? SLOT_HOST : SLOT_ANY;
 }
 
 /* The lowest free slot from *from on that was last held by `identity`. */
@@ -227,20 +227,20 @@ struct placing { /* below these no slot is free */
 /* The slot that the node gets in this pass, or MEMBERSHIP_NONE: a later pass has one.
  */
 static uint32_t choose_slot(const struct membership *m, const struct membership_node *n,
-                            enum session_identity pass, struct placing *p)
+                            enum slot_pass pass, struct placing *p)
 {
-    uint32_t slot = pass == PLACE_HELD    ? n->slot
-                    : pass == PLACE_NAMED ? n->wanted_slot
-                                          : 0;
+    uint32_t slot = pass == SLOT_HELD    ? n->slot
+                    : pass == SLOT_NAMED ? n->wanted_slot
+                                         : 0;
 
-    if (pass < PLACE_OLD)
+    if (pass < SLOT_OLD)
         return slot_claim_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
                    ? slot
                    : MEMBERSHIP_NONE;
-    if (pass == PLACE_OLD) /* before the first epoch no host has had one */
+    if (pass == SLOT_OLD) /* before the first epoch no host has had one */
         return n->identity && m->epoch > 0 ? next_free_slot(m, 0, n->identity)
                                            : MEMBERSHIP_NONE;
-    if (pass == PLACE_NEW) {
+    if (pass == SLOT_NEW) {
         slot = next_free_slot(m, p->lowest_new, 0);
         p->lowest_new = slot == MEMBERSHIP_NONE ? m->config.max_nodes : slot;
         return slot;
@@ -279,7 +279,7 @@ static void assign_slots(struct membership *m)
 
     for (uint32_t i = 0; i < m->config.max_nodes; i++)
         m->slot_node[i] = MEMBERSHIP_NONE;
-    for (enum session_identity pass = 0; pass < PLACE_COUNT; pass++)
+    for (enum slot_pass pass = 0; pass < SLOT_COUNT; pass++)
         for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
             struct membership_node *n = &m->node[i];
             uint32_t slot;
