@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # A guard whose workers do nothing does nothing either.
 set -euo pipefail
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# takes: 5 s
 """
 The example that trains a net with the worker library: it learns, and a rank that is killed
 costs nothing but the steps after the last checkpoint.

@@ -11,8 +11,10 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 case $(basename "$build") in build-*) echo "sanitizers come with libraries of their own" && exit 77 ;; esac
 
 place=$(mktemp -d)
+# as it was built: an absolute name would make objects whose headers the next make does not know
+tree=$(realpath --relative-to="$root" "$build")
 trap 'rm -rf "$place"' EXIT
-make -s -C "$root" B="$build" PREFIX="$place/usr" install >"$place/log" 2>&1 ||
+make -s -C "$root" B="$tree" PREFIX="$place/usr" install >"$place/log" 2>&1 ||
     { cat "$place/log" && exit 1; }
 export PKG_CONFIG_PATH=$place/usr/lib/pkgconfig
 lib=$place/usr/lib
@@ -79,7 +81,7 @@ read -ra needed < <(sed -n 's/^Libs.private://p' "$PKG_CONFIG_PATH/crun-worker.p
 "${CC:-cc}" -o "$place/static" "${flags[@]}" "$example" "$lib/libcrun-worker.a" "${needed[@]}"
 run "$place/static"
 
-make -s -C "$root" B="$build" PREFIX="$place/usr" uninstall
+make -s -C "$root" B="$tree" PREFIX="$place/usr" uninstall
 left=$(find "$place/usr" ! -type d)
 [ -z "$left" ] || fail "uninstall leaves $left"
 echo "ok: installed, shared and static, C and C++"
