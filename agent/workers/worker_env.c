@@ -25,7 +25,7 @@ struct variables {
     char *text;
     size_t used, size;
     size_t start[VARIABLES_MAX];
-    unsigned string_list_length;
+    unsigned count;
 };
 
 /* The names used so far: an open hash table of entries, at most half full. */
@@ -52,7 +52,7 @@ static void put_variable(struct variables *o, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(o->text + o->used, length, fmt, args);
     va_end(args);
-    o->start[o->string_list_length++] = o->used;
+    o->start[o->count++] = o->used;
     o->used += length;
 }
 
@@ -176,7 +176,7 @@ static void names_init(struct name_set *n, size_t entries)
 static const char **merge_environments(const struct variables *o,
                                        const char *const *base)
 {
-    size_t slots = o->string_list_length + string_list_length(base) + 1, used = 0;
+    size_t slots = o->count + string_list_length(base) + 1, used = 0;
     const char **env = xmalloc(slots * sizeof(*env) + o->used);
     char *text = memcpy((char *)(env + slots), o->text, o->used);
     struct name_set names;
@@ -185,7 +185,7 @@ static const char **merge_environments(const struct variables *o,
     (void)add_name(
         &names,
         "CRUN_PROGRESS="); /* the page of an outer crun is not for our workers */
-    for (unsigned i = 0; i < o->string_list_length; i++) {
+    for (unsigned i = 0; i < o->count; i++) {
         env[used++] = text + o->start[i];
         (void)add_name(&names, text + o->start[i]);
     }
@@ -200,7 +200,7 @@ static const char **merge_environments(const struct variables *o,
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base)
 {
-    struct variables own = { .string_list_length = 0 };
+    struct variables own = { .count = 0 };
     const char **env;
 
     put_ranks(&own, f, base);
