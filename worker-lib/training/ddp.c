@@ -9,7 +9,8 @@
 #include "worker-lib/world/world.h"
 
 /* The reducer as an object: registered parameters, memory, views. The step is in
- * ddp_step.c, the layout in ddp_layout.c. */
+ * ddp_step.c, the layout in ddp_layout.c, the order in which buckets are launched in
+ * ddp_launch_order.c. */
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES ((size_t)25 << 20)

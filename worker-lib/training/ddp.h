@@ -161,6 +161,9 @@ double ddp_seconds(void);
 crun_status ddp_lay_out(crun_ddp *ddp);
 /* CRUN_MISMATCH, with the first difference between the ranks' registrations. */
 crun_status ddp_compare(crun_ddp *ddp);
+
+/* -- ddp_launch_order.c ---------------------------------------------------------- */
+
 /* After the first step: sets launch_order to the order of completion on rank 0. */
 crun_status ddp_reorder(crun_ddp *ddp);
 
