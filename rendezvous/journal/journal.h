@@ -12,7 +12,8 @@
 /*
  * What a daemon must remember when it crashes: records, in order, in one file. Records
  * are collected into a batch; a commit writes and syncs the batch, and after a crash a
- * batch is there completely or not at all. The journal does not know what records mean.
+ * batch is there completely or not at all. The journal does not know what records mean:
+ * job_records.h does.
  *
  * Blocks are reserved after the tail, so that a full disk is noticed while there is
  * room to go on. journal_format.h describes the file.

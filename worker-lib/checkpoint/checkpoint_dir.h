@@ -17,8 +17,9 @@
  *   checkpoint-g7-s001200-1of4.safetensors.new     being written
  *
  * A checkpoint is complete when all its parts are there. Each part appears by a rename
- * of its own, so ranks do not wait for each other. Generations order before steps: a
- * late write of an earlier start is never newer than a checkpoint of a later one.
+ * of its own (checkpoint_file.c), so ranks do not wait for each other. Generations
+ * order before steps: a late write of an earlier start is never newer than a checkpoint
+ * of a later one.
  */
 struct checkpoint_set {
     uint64_t generation, step;
