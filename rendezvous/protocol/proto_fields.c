@@ -7,222 +7,12 @@
  */
 #include "rendezvous/protocol/proto_fields.h"
 
-#include <stddef.h>
-#include <string.h>
-
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/proto_rows.h"
+#include "rendezvous/protocol/proto_words.h"
 
-#define NEED true
-#define OPTIONAL false
 #define RANKS_MAX ((int64_t)NODES_MAX * WORKERS_PER_NODE_MAX)
-
-#define FIELD(kind_, type, member, required_)                                          \
-    .name = #member, .kind = kind_, .required = required_,                             \
-    .offset = offsetof(struct type, member),                                           \
-    .size = sizeof(((struct type *)0)->member)
-
-#define U32(type, member, required, lowest, highest)                                   \
-    {                                                                                  \
-        FIELD(PROTO_U32, type, member, required), .min = lowest, .max = highest        \
-    }
-#define ANY_U32(type, member, required) U32(type, member, required, 0, UINT32_MAX)
-#define I32(type, member, required, lowest, highest)                                   \
-    {                                                                                  \
-        FIELD(PROTO_I32, type, member, required), .min = lowest, .max = highest        \
-    }
-#define ANY_I32(type, member, required)                                                \
-    I32(type, member, required, INT32_MIN, INT32_MAX)
-#define U64(type, member, required)                                                    \
-    {                                                                                  \
-        FIELD(PROTO_U64, type, member, required)                                       \
-    }
-#define ID(type, member)                                                               \
-    {                                                                                  \
-        FIELD(PROTO_ID, type, member, NEED)                                            \
-    }
-#define BOOL(type, member)                                                             \
-    {                                                                                  \
-        FIELD(PROTO_BOOL, type, member, OPTIONAL)                                      \
-    }
-#define TEXT(type, member, required)                                                   \
-    {                                                                                  \
-        FIELD(PROTO_TEXT, type, member, required)                                      \
-    }
-#define TAIL(type, member, required)                                                   \
-    {                                                                                  \
-        FIELD(PROTO_TAIL, type, member, required)                                      \
-    }
-#define NAME(type, member, required)                                                   \
-    {                                                                                  \
-        FIELD(PROTO_NAME, type, member, required)                                      \
-    }
-#define ENUM(type, member, names_, lowest, count)                                      \
-    {                                                                                  \
-        FIELD(PROTO_ENUM, type, member, NEED), .min = lowest, .max = (count)-1,        \
-                                               .names = names_                         \
-    }
-#define WORD(type, member, required, names_, count)                                    \
-    {                                                                                  \
-        FIELD(PROTO_WORD, type, member, required), .max = (count)-1, .names = names_   \
-    }
-#define OBJECT(type, member, required, table)                                          \
-    {                                                                                  \
-        FIELD(PROTO_OBJECT, type, member, required), .object = &(table)                \
-    }
-/* Settings of a job: the name that users know, and the bounds. */
-#define SETTING_OF(...)                                                                \
-    .setting = &(const struct proto_setting)                                           \
-    {                                                                                  \
-        __VA_ARGS__                                                                    \
-    }
-#define NUMBER_SETTING(member, required_, name_, lowest, highest)                      \
-    {                                                                                  \
-        FIELD(PROTO_U32, job_config, member, required_),                               \
-            .max = UINT32_MAX,                                                         \
-            SETTING_OF(.name = name_, .min = lowest, .max = highest)                   \
-    }
-#define BOOL_SETTING(member, name_, no, yes)                                           \
-    {                                                                                  \
-        FIELD(PROTO_BOOL, job_config, member, OPTIONAL),                               \
-            SETTING_OF(.name = name_, .words = { no, yes })                            \
-    }
-#define TEXT_SETTING(member, name_)                                                    \
-    {                                                                                  \
-        FIELD(PROTO_TEXT, job_config, member, OPTIONAL), SETTING_OF(.name = name_)     \
-    }
-#define TABLE(fields)                                                                  \
-    {                                                                                  \
-        fields, sizeof(fields) / sizeof((fields)[0])                                   \
-    }
-
-/* -- names --------------------------------------------------------------------- */
-
-static const char *const refusal_names[REFUSED_COUNT] = {
-    [REFUSED_NONE] = "none",           [REFUSED_VERSION] = "version",
-    [REFUSED_MALFORMED] = "malformed", [REFUSED_CONFIG] = "config",
-    [REFUSED_RUN_ID] = "run-id",       [REFUSED_SLOT] = "slot",
-    [REFUSED_FULL] = "full",           [REFUSED_NO_SPACE] = "no-space",
-    [REFUSED_FENCED] = "fenced",       [REFUSED_ENDED] = "ended",
-    [REFUSED_UNKNOWN] = "unknown",     [REFUSED_MIN] = "min",
-    [REFUSED_BUSY] = "busy",           [REFUSED_UNFIT] = "unfit",
-};
-
-static const char *const failure_kind_names[FAILURE_KIND_COUNT] = {
-    [FAILURE_NONE] = "none",   [FAILURE_EXIT] = "exit", [FAILURE_SIGNAL] = "signal",
-    [FAILURE_EXEC] = "exec",   [FAILURE_LOST] = "lost", [FAILURE_HANG] = "hang",
-    [FAILURE_AGENT] = "agent",
-};
-
-static const char *const role_names[PEER_ROLE_COUNT] = {
-    [PEER_NONE] = "none",
-    [PEER_AGENT] = "agent",
-    [PEER_CTL] = "ctl",
-};
-
-static const char *const state_names[JOB_STATE_COUNT + 1] = {
-    [JOB_FORMING] = "forming",       [JOB_RUNNING] = "running",
-    [JOB_STOPPING] = "stopping",     [JOB_DONE] = "done",
-    [JOB_STATE_UNKNOWN] = "unknown",
-};
-
-static const char *const node_state_names[NODE_STATE_COUNT + 1] = {
-    [NODE_WAITING] = "waiting",         [NODE_STARTING] = "starting",
-    [NODE_RUNNING] = "running",         [NODE_FINISHED] = "finished",
-    [NODE_STOPPING] = "stopping",       [NODE_STOPPED] = "stopped",
-    [NODE_LEAVING] = "leaving",         [NODE_SPARE] = "spare",
-    [NODE_QUARANTINED] = "quarantined", [NODE_DONE] = "done",
-    [NODE_STATE_UNKNOWN] = "unknown",
-};
-
-static const char *const cause_names[JOB_CAUSE_COUNT + 1] = {
-    [JOB_CAUSE_NONE] = "none",   [JOB_CAUSE_FAILURE] = "failure",
-    [JOB_CAUSE_LOST] = "lost",   [JOB_CAUSE_SCALE_UP] = "scale-up",
-    [JOB_CAUSE_DRAIN] = "drain", [JOB_CAUSE_USER] = "user",
-    [JOB_CAUSE_FIRST] = "first", [JOB_CAUSE_UNKNOWN] = "unknown",
-};
-
-static const char *const reason_names[JOB_REASON_COUNT + 1] = {
-    [JOB_REASON_NONE] = "none",
-    [JOB_REASON_SUCCESS] = "success",
-    [JOB_REASON_FAILURE] = "failure",
-    [JOB_REASON_LOST] = "lost",
-    [JOB_REASON_NOT_FORMED] = "not-formed",
-    [JOB_REASON_USER] = "user",
-    [JOB_REASON_RELEASED] = "released",
-    [JOB_REASON_UNKNOWN] = "unknown",
-};
-
-static const char *const scale_names[JOB_SCALE_COUNT + 1] = {
-    [JOB_SCALE_NOW] = "now",
-    [JOB_SCALE_CHECKPOINT] = "checkpoint",
-    [JOB_SCALE_NEVER] = "never",
-    [JOB_SCALE_UNKNOWN] = "unknown",
-};
-
-static const char *const note_names[NOTE_KIND_COUNT + 1] = {
-    [NOTE_RANK] = "rank",
-    [NOTE_STRAGGLER] = "straggler",
-    [NOTE_XID] = "xid",
-    [NOTE_ECC] = "ecc",
-    [NOTE_GPU] = "gpu",
-    [NOTE_PREFLIGHT] = "preflight",
-    [NOTE_KIND_UNKNOWN] = "unknown",
-};
-
-const char *proto_refusal_name(enum refusal why)
-{
-    return refusal_names[why];
-}
-
-const char *proto_failure_kind_name(enum failure_kind kind)
-{
-    return failure_kind_names[kind];
-}
-
-const char *proto_state_name(enum job_state state)
-{
-    return state_names[state];
-}
-
-const char *proto_node_state_name(enum node_state state)
-{
-    return node_state_names[state];
-}
-
-const char *proto_cause_name(enum job_cause cause)
-{
-    return cause_names[cause];
-}
-
-const char *proto_reason_name(enum job_reason reason)
-{
-    return reason_names[reason];
-}
-
-const char *proto_scale_name(enum job_scale scale)
-{
-    return scale_names[scale];
-}
-
-unsigned proto_word(const char *const *names, unsigned count, const char *word)
-{
-    unsigned i = 0;
-
-    while (i < count && strcmp(names[i], word) != 0)
-        i++;
-    return i;
-}
-
-enum job_scale proto_scale(const char *name)
-{
-    return (enum job_scale)proto_word(scale_names, JOB_SCALE_COUNT, name);
-}
-
-const char *proto_note_name(enum note_kind kind)
-{
-    return note_names[kind];
-}
 
 /* -- any peer to the rendezvous ------------------------------------------------ */
 
@@ -230,41 +20,11 @@ const char *proto_note_name(enum note_kind kind)
 static const struct proto_field hello[] = {
     U32(msg_hello, version_min, NEED, 1, UINT32_MAX),
     U32(msg_hello, version_max, NEED, 1, UINT32_MAX),
-    ENUM(msg_hello, role, role_names, PEER_AGENT, PEER_ROLE_COUNT),
+    ENUM(msg_hello, role, proto_role_names, PEER_AGENT, PEER_ROLE_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
 };
 
 /* -- agent to the rendezvous --------------------------------------------------- */
-
-/*
- * All that the rendezvous knows of a setting: this table drives the wire, the journal
- * (append new settings), validation, and the comparison of a JOIN with the job.
- */
-const struct proto_field proto_job_config_fields[] = {
-    NUMBER_SETTING(min_nodes, NEED, "the smallest number of nodes", 1, NODES_MAX),
-    NUMBER_SETTING(max_nodes, NEED, "the largest number of nodes", 1, NODES_MAX),
-    NUMBER_SETTING(max_restarts, NEED, "--max-restarts", 0, RESTARTS_MAX),
-    NUMBER_SETTING(lease_ms, NEED, "the lease (ms)", LEASE_MS_MIN, LEASE_MS_MAX),
-    NUMBER_SETTING(join_timeout_ms, NEED, "the join timeout (ms)", 1, UINT32_MAX),
-    NUMBER_SETTING(last_call_ms, NEED, "the last call (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(shutdown_grace_ms, NEED, "--shutdown-timeout (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(failure_grace_ms, NEED, "--failure-grace (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(restart_min_uptime_ms, OPTIONAL, "--restart-min-uptime (ms)", 0,
-                   UINT32_MAX),
-    NUMBER_SETTING(restart_backoff_ms, OPTIONAL, "--restart-backoff (ms)", 0,
-                   UINT32_MAX),
-    NUMBER_SETTING(quarantine, OPTIONAL, "quarantine", 0, QUARANTINE_MAX),
-    BOOL(job_config, limit_spares),
-    NUMBER_SETTING(spares, OPTIONAL, "--spares", 0, NODES_MAX),
-    BOOL_SETTING(strict_fence, "--fence", "grace", "strict"),
-    { FIELD(PROTO_WORD, job_config, scale, NEED), .max = JOB_SCALE_COUNT - 1,
-      .names = scale_names, SETTING_OF(.name = "the scale-up policy") },
-    TEXT_SETTING(no_restart_on, "--no-restart-on"),
-    TEXT_SETTING(program, "the program"),
-    TEXT(job_config, arguments_hash, OPTIONAL),
-    BOOL_SETTING(preflight, "--preflight", "not given", "given"),
-};
-const struct proto_table proto_job_config = TABLE(proto_job_config_fields);
 
 static const struct proto_field join[] = {
     NAME(msg_join, run_id, NEED),
@@ -312,7 +72,7 @@ static const struct proto_field store_ready[] = {
 };
 
 static const struct proto_field failure[] = {
-    ENUM(failure, kind, failure_kind_names, FAILURE_EXIT, FAILURE_KIND_COUNT),
+    ENUM(failure, kind, proto_failure_kind_names, FAILURE_EXIT, FAILURE_KIND_COUNT),
     ANY_U32(failure, rank, OPTIONAL),
     ANY_U32(failure, local_rank, OPTIONAL),
     ANY_U32(failure, pid, OPTIONAL),
@@ -343,7 +103,7 @@ static const struct proto_field end[] = {
 };
 
 static const struct proto_field note[] = {
-    WORD(msg_note, kind, NEED, note_names, NOTE_KIND_COUNT),
+    WORD(msg_note, kind, NEED, proto_note_names, NOTE_KIND_COUNT),
     TEXT(msg_note, text, NEED),
 };
 
@@ -379,7 +139,7 @@ static const struct proto_field welcome[] = {
 };
 
 static const struct proto_field refused[] = {
-    ENUM(msg_refused, why, refusal_names, REFUSED_VERSION, REFUSED_COUNT),
+    ENUM(msg_refused, why, proto_refusal_names, REFUSED_VERSION, REFUSED_COUNT),
     BOOL(msg_refused, retry),
     TEXT(msg_refused, text, OPTIONAL),
 };
@@ -421,7 +181,7 @@ static const struct proto_field start[] = {
     BOOL(msg_start, host_store),
     NAME(msg_start, address, OPTIONAL),
     U32(msg_start, port, OPTIONAL, 0, 65535),
-    WORD(msg_start, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
+    WORD(msg_start, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
 };
 
 static const struct proto_field members[] = {
@@ -432,13 +192,13 @@ static const struct proto_field stop[] = {
     ANY_U32(msg_stop, grace_ms, NEED),
     BOOL(msg_stop, last),
     BOOL(msg_stop, hang),
-    WORD(msg_stop, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
+    WORD(msg_stop, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
     TEXT(msg_stop, text, OPTIONAL),
 };
 
 static const struct proto_field ask_checkpoint[] = {
     ANY_U32(msg_ask_checkpoint, within_ms, NEED),
-    WORD(msg_ask_checkpoint, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
+    WORD(msg_ask_checkpoint, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
 };
 
 static const struct proto_field notice[] = {
@@ -447,7 +207,7 @@ static const struct proto_field notice[] = {
 
 static const struct proto_field done[] = {
     I32(msg_done, exit_code, NEED, 0, 255),
-    WORD(msg_done, reason, NEED, reason_names, JOB_REASON_COUNT),
+    WORD(msg_done, reason, NEED, proto_reason_names, JOB_REASON_COUNT),
     TEXT(msg_done, text, OPTIONAL),
     ANY_U32(msg_done, restarts, NEED),
     ANY_U32(msg_done, max_restarts, NEED),
@@ -459,9 +219,9 @@ static const struct proto_field done[] = {
 
 static const struct proto_field job_status[] = {
     NAME(msg_job_status, run_id, NEED),
-    WORD(msg_job_status, state, NEED, state_names, JOB_STATE_COUNT),
-    WORD(msg_job_status, cause, OPTIONAL, cause_names, JOB_CAUSE_COUNT),
-    WORD(msg_job_status, reason, OPTIONAL, reason_names, JOB_REASON_COUNT),
+    WORD(msg_job_status, state, NEED, proto_state_names, JOB_STATE_COUNT),
+    WORD(msg_job_status, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
+    WORD(msg_job_status, reason, OPTIONAL, proto_reason_names, JOB_REASON_COUNT),
     TEXT(msg_job_status, program, OPTIONAL),
     ID(msg_job_status, instance),
     U64(msg_job_status, epoch, OPTIONAL),
@@ -485,7 +245,7 @@ static const struct proto_field node_status[] = {
     NAME(msg_node_status, host, NEED),
     NAME(msg_node_status, address, OPTIONAL),
     ANY_U32(msg_node_status, pid, NEED),
-    WORD(msg_node_status, state, NEED, node_state_names, NODE_STATE_COUNT),
+    WORD(msg_node_status, state, NEED, proto_node_state_names, NODE_STATE_COUNT),
     BOOL(msg_node_status, connected),
     I32(msg_node_status, slot, NEED, -1, NODES_MAX - 1),
     I32(msg_node_status, group_rank, NEED, -1, NODES_MAX - 1),

@@ -63,7 +63,7 @@ void job_drop_node(struct job *j, uint32_t index);
  * connected node has that name already. host "": it has its name, index it. */
 void job_name_node(struct job *j, uint32_t index, const char *host);
 
-/* The first setting that differs, with both values, or "". proto_fields.c lists the
+/* The first setting that differs, with both values, or "". job_settings.c lists the
  * settings. Returns buf. */
 char *job_config_difference(const struct job_config *ours,
                             const struct job_config *theirs, char *buf, size_t size);

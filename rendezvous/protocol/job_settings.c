@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The settings of a job, on which all its nodes must agree. This one table drives the
+ * wire, the journal (append new settings), validation, and the comparison of a JOIN
+ * with the job. A new setting takes a field of struct job_config (message.h), a row
+ * here, and the row of its flag in launcher/options.c.
+ */
+#include "rendezvous/protocol/message.h"
+#include "rendezvous/protocol/proto_rows.h"
+#include "rendezvous/protocol/proto_words.h"
+
+#define SETTING_OF(...)                                                                \
+    .setting = &(const struct proto_setting)                                           \
+    {                                                                                  \
+        __VA_ARGS__                                                                    \
+    }
+#define NUMBER_SETTING(member, required_, name_, lowest, highest)                      \
+    {                                                                                  \
+        FIELD(PROTO_U32, job_config, member, required_),                               \
+            .max = UINT32_MAX,                                                         \
+            SETTING_OF(.name = name_, .min = lowest, .max = highest)                   \
+    }
+#define BOOL_SETTING(member, name_, no, yes)                                           \
+    {                                                                                  \
+        FIELD(PROTO_BOOL, job_config, member, OPTIONAL),                               \
+            SETTING_OF(.name = name_, .words = { no, yes })                            \
+    }
+#define TEXT_SETTING(member, name_)                                                    \
+    {                                                                                  \
+        FIELD(PROTO_TEXT, job_config, member, OPTIONAL), SETTING_OF(.name = name_)     \
+    }
+
+const struct proto_field proto_job_config_fields[] = {
+    NUMBER_SETTING(min_nodes, NEED, "the smallest number of nodes", 1, NODES_MAX),
+    NUMBER_SETTING(max_nodes, NEED, "the largest number of nodes", 1, NODES_MAX),
+    NUMBER_SETTING(max_restarts, NEED, "--max-restarts", 0, RESTARTS_MAX),
+    NUMBER_SETTING(lease_ms, NEED, "the lease (ms)", LEASE_MS_MIN, LEASE_MS_MAX),
+    NUMBER_SETTING(join_timeout_ms, NEED, "the join timeout (ms)", 1, UINT32_MAX),
+    NUMBER_SETTING(last_call_ms, NEED, "the last call (ms)", 0, UINT32_MAX),
+    NUMBER_SETTING(shutdown_grace_ms, NEED, "--shutdown-timeout (ms)", 0, UINT32_MAX),
+    NUMBER_SETTING(failure_grace_ms, NEED, "--failure-grace (ms)", 0, UINT32_MAX),
+    NUMBER_SETTING(restart_min_uptime_ms, OPTIONAL, "--restart-min-uptime (ms)", 0,
+                   UINT32_MAX),
+    NUMBER_SETTING(restart_backoff_ms, OPTIONAL, "--restart-backoff (ms)", 0,
+                   UINT32_MAX),
+    NUMBER_SETTING(quarantine, OPTIONAL, "quarantine", 0, QUARANTINE_MAX),
+    BOOL(job_config, limit_spares),
+    NUMBER_SETTING(spares, OPTIONAL, "--spares", 0, NODES_MAX),
+    BOOL_SETTING(strict_fence, "--fence", "grace", "strict"),
+    { FIELD(PROTO_WORD, job_config, scale, NEED), .max = JOB_SCALE_COUNT - 1,
+      .names = proto_scale_names, SETTING_OF(.name = "the scale-up policy") },
+    TEXT_SETTING(no_restart_on, "--no-restart-on"),
+    TEXT_SETTING(program, "the program"),
+    TEXT(job_config, arguments_hash, OPTIONAL),
+    BOOL_SETTING(preflight, "--preflight", "not given", "given"),
+};
+const struct proto_table proto_job_config = TABLE(proto_job_config_fields);
