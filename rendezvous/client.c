@@ -17,9 +17,9 @@
 
 /*
  * The session decides, the client carries out. Each event of the loop goes to the
- * session. Then client_settle does what is left: it tells the session what it could not
- * be told while it was calling, calls the owner, flushes, and arms the timer. The owner
- * is only called from there, so it may report or destroy the client from within.
+ * session. Then client_settle does what is left: it passes the session the events that
+ * came while the session was calling, calls the owner, flushes, and arms the timer. The
+ * owner is only called from there, so it may report or destroy the client from within.
  *
  * One connection that the session asks for may take several tries at once. The kernel
  * repeats a request for a connection after a second, and the reconnect grace may be
@@ -57,7 +57,7 @@ struct client {
     struct net_addr target;
     unsigned tries;
     struct loop_timer again;
-    bool opened, lost; /* not yet told to the session */
+    bool opened, lost; /* not yet passed to the session */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
     STAILQ_HEAD(, upcall) upcalls;
     struct loop_timer timer;
@@ -229,7 +229,7 @@ static int client_try_target(struct client *c, struct err *e)
     return 0;
 }
 
-/* If there cannot be another try, the first go on. */
+/* If there cannot be another try, the earlier ones continue. */
 static void on_again(void *arg)
 {
     struct err e;

@@ -12,7 +12,7 @@ struct server;
 
 /*
  * An agent's connection to its rendezvous: a session on an event loop. Nothing blocks;
- * names are looked up in a thread of their own, with a deadline.
+ * names are looked up in a separate thread, with a deadline.
  */
 struct client_config {
     struct session_config session;
@@ -22,16 +22,15 @@ struct client_config {
     struct server *local;
 };
 
-/* As in session_calls; from within the first three the client may be used or destroyed.
- */
+/* As in session_calls;
+ * from within the first three the client may be used or destroyed. */
 struct client_calls {
     void (*order)(void *arg, const struct msg *m);
     void (*outage)(void *arg, bool out, const char *why);
     void (*abandoned)(void *arg, const char *why);
     /* As in session_calls; must not use the client. May be NULL. */
     void (*fence)(void *arg, uint64_t until_ms);
-    /* Called before a heartbeat: what it shall say. Must not use the client. May be
-     * NULL. */
+    /* Called before a heartbeat to fill it in. Must not use the client. May be NULL. */
     void (*progress)(void *arg, struct msg_heartbeat *progress);
     /* Every message as it comes in, for tools that count. Must not use the client. May
      * be NULL. */
@@ -49,7 +48,8 @@ void client_bye(struct client *c);
 struct session *client_session(struct client *c);
 /* The address of this end of the connection; false while there is none. */
 bool client_local_address(const struct client *c, char *buf, size_t size);
-/* Where the rendezvous is; NULL without a connection, or if it is in this process. */
+/* The address of the rendezvous;
+ * NULL without a connection, or if it is in this process. */
 const struct net_addr *client_peer(const struct client *c);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * crund: the rendezvous as a daemon of its own, for any number of jobs. This file is
- * its command line, its signals and its messages; the rest is server.c.
+ * crund: the rendezvous as a separate daemon, for any number of jobs. This file is its
+ * command line, its signals and its messages; the rest is server.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -165,7 +165,7 @@ static void watch_signals(struct daemon *d)
 
     loop_on_signal(d->loop, SIGTERM, on_signal, d);
     loop_on_signal(d->loop, SIGINT, on_signal, d);
-    /* nohup has it ignored */
+    /* nohup ignores it */
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
         loop_on_signal(d->loop, SIGHUP, on_signal, d);
 }

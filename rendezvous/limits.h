@@ -9,7 +9,7 @@
 #define OTHERS_OUT_MAX (64u << 20)   /* waits for all connections but the agents' */
 #define CTL_REQUESTS_PER_TURN 8
 #define CTL_TURN_BYTES (256u << 10) /* of answers to all of crunctl in one turn */
-#define CTL_REQUEST_COST 1024       /* in the same bytes, besides its answer */
+#define CTL_REQUEST_COST 1024       /* in bytes too: a request without its answer */
 #define DESCRIPTORS_RESERVED 32     /* not for connections: journal, log, store, loop */
 
 /* for the next try, while one is not answered; after each it doubles */

@@ -4,12 +4,13 @@
  * between them and the registry, and at the end of every turn commits what the registry
  * has decided before any answer leaves. It decides nothing about jobs itself.
  *
- * Connections of crunctl share what a turn may spend on them: one whose answers wait to
- * go out is not read, the others take turns. So an agent is answered soon, whatever
- * they ask.
+ * Connections of crunctl share a limited part of each turn: a connection with unsent
+ * answers is not read, the others are served in turn. So agents get their answers soon,
+ * regardless of those requests.
  *
- * When connections run out, an unidentified one is closed for a new one, else one of
- * crunctl, the oldest first; never that of an agent which has joined a job.
+ * When connections run out, an unidentified one is closed for a new one, else a
+ * connection of crunctl, the oldest first; never that of an agent that has joined a
+ * job.
  */
 #include "rendezvous/server.h"
 
@@ -54,7 +55,7 @@ struct peer_conn {
     bool queued; /* its requests wait for their share of a turn: in server.queue */
     uint64_t turn;
     unsigned requests; /* in that turn */
-    uint64_t spent;    /* on it since it came, as server.share counts */
+    uint64_t spent;    /* spent on it since it connected, in the unit of server.share */
 };
 
 struct server {
@@ -62,17 +63,17 @@ struct server {
     struct server_config config;
     struct disk *disk;
     struct registry *registry;
-    struct listener *listener; /* NULL once it takes no more */
+    struct listener *listener; /* NULL once it accepts no more */
     struct net_addr address;
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
     STAILQ_HEAD(, peer_conn) unsent;
-    struct peer_conns queue;  /* of crunctl; the first is the next */
-    struct peer_conn *served; /* the one whose turn it is */
+    struct peer_conns queue;  /* of crunctl; the first is served next */
+    struct peer_conn *served; /* the one being served */
     struct loop_timer serve;
     uint64_t turn;
     int64_t share;      /* what is left of this turn for crunctl, in bytes */
-    size_t other_bytes; /* at most what waits for all but agents */
+    size_t other_bytes; /* upper bound of unsent answers, without the agents' */
     struct loop_timer tick;
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
@@ -164,7 +165,8 @@ static void peer_conn_destroy(struct peer_conn *p)
     free(p);
 }
 
-/* A class is kept: an agent that is told to leave its job must still hear so. */
+/* The class is kept, because an agent that must leave its job still has to be
+ * informed. */
 static void peer_conn_classify(struct peer_conn *p)
 {
     enum proto_phase phase = registry_phase(p->peer);
@@ -197,8 +199,8 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
 
 /* -- requests of crunctl in one turn --------------------------------------------- */
 
-/* A connection that has had little so far, as an operator's, is served before those
- * that have had much. */
+/* A connection that has used little so far, such as an operator's, is served before the
+ * ones that have used much. */
 static void peer_conn_queue(struct peer_conn *p)
 {
     struct server *s = p->server;
@@ -234,7 +236,7 @@ static bool on_ready(void *arg, struct conn *c)
     return false;
 }
 
-/* Serve each queued connection once, as far as the share of this turn goes. */
+/* Serve each queued connection once, until the share of this turn is used up. */
 static void on_serve(void *arg)
 {
     struct server *s = arg;
@@ -283,8 +285,8 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     peer_conn_destroy(p);
 }
 
-/* Count again what waits for all but agents. If it is too much, the connection for
- * which most waits is closed. */
+/* Count the unsent answers again, for all connections but the agents'. If there are too
+ * many, the connection with the most is closed. */
 static void server_drop_heaviest(struct server *s)
 {
     struct peer_conn *p, *heaviest = NULL;
@@ -305,7 +307,7 @@ static void server_drop_heaviest(struct server *s)
     peer_conn_destroy(heaviest);
 }
 
-/* `host` is where it comes from, "" for this process, which sends no preface. */
+/* `host` is its source address, "" for this process, which sends no preface. */
 static void peer_conn_create(struct server *s, int fd, const char *host,
                              uint64_t since_ms)
 {
@@ -422,7 +424,7 @@ static void on_event(void *arg, const struct msg_event *event)
 {
     const struct server *s = arg;
 
-    /* an embedded rendezvous has a user who reads this */
+    /* an embedded rendezvous has a user, for this message */
     log_at(s->config.standalone ? LOG_INFO : LOG_DEBUG, "job \"%s\": %s", event->run_id,
            event->text);
 }
@@ -435,7 +437,7 @@ static struct id128 on_random_id(void *arg)
 
 /* -- the whole ------------------------------------------------------------------- */
 
-/* What descriptors allow, with some kept for everything else. */
+/* The limit of descriptors, less some for everything else. */
 static unsigned conns_allowed(unsigned wanted)
 {
     unsigned max = wanted ? wanted : CONTROL_CONNS_MAX;

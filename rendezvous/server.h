@@ -16,7 +16,7 @@ struct server;
 /*
  * The rendezvous on the network: a listener, the connections, and the registry they
  * speak to. At the end of every turn of the loop it commits the registry and only then
- * lets the answers out. Embedded by the agent of one job, and the whole of crund.
+ * sends the answers. Embedded by the agent of one job, and the whole of crund.
  */
 struct server_config {
     struct net_addr listen; /* port 0: any; zeroes: no listener */
@@ -24,11 +24,11 @@ struct server_config {
     const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
     const struct job_config *job;
     const char *state_dir; /* NULL: no journal */
-    unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or what descriptors allow */
-    /* A store client has connected to the same port: its socket, of which nothing was
-     * read. The callee owns fd. NULL: such connections are refused. */
+    unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or as many as descriptors allow */
+    /* A store client has connected to the same port: its unread socket. The callee owns
+     * fd. NULL: such connections are refused. */
     void (*store_client)(void *arg, int fd);
-    /* The registry cannot go on (the journal's disk): the program must end. */
+    /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
     void *arg;
 };
@@ -41,7 +41,7 @@ void server_destroy(struct server *s); /* NULL is fine */
 /* A connection from within this process: the client's end, or -1. */
 int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
 
-/* At the end: take no more connections, commit, flush what is queued. */
+/* At the end: accept no more connections, commit, flush queued messages. */
 void server_shut(struct server *s);
 
 const struct net_addr *server_address(const struct server *s);

@@ -3,15 +3,15 @@
 #define RENDEZVOUS_BASE_ERR_H
 
 /*
- * What went wrong. A function that can fail for a reason outside the program takes a
- * `struct err *` (never NULL) as its last argument, fills it and returns -1. The text
- * is for a person: callers add to it, and the caller that decides what to do shows it
- * once. No code reads the text: a caller decides by the code, whose values are defined
- * where it is set.
+ * A description of an error. A function that can fail for a reason outside the program
+ * takes a `struct err *` (never NULL) as its last argument, fills it and returns -1.
+ * The text is for users: callers add to it, and the caller that decides what to do
+ * shows it once. No code reads the text: a caller decides by the code, whose values are
+ * defined where it is set.
  */
 struct err {
     int code;      /* 0: there is only the text */
-    unsigned rank; /* that the code is about, if it is about one */
+    unsigned rank; /* the rank that the code is about, if any */
     char text[512];
 };
 
@@ -26,8 +26,8 @@ int err_set_errno(struct err *e, int errnum, const char *fmt, ...)
 /* After err_set. Returns -1. */
 int err_set_code(struct err *e, int code, unsigned rank);
 
-/* Put "context: " in front of the text that is there; code and rank stay. Returns -1.
- */
+/* Put "context: " in front of the text that is there; code and rank stay.
+ * Returns -1. */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define MUST_CHECK __attribute__((warn_unused_result))

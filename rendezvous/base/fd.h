@@ -13,13 +13,13 @@ void fd_close_from(int first);
 
 /*
  * Write all of data, also to a descriptor that another process has made non-blocking.
- * Returns 0 or an errno value; *size is what is left then.
+ * Returns 0 or an errno value; *size is then the number of bytes left.
  */
 int fd_write_all(int fd, const void *data, size_t *size);
 
 /*
  * Read up to the end of the file, at most size - 1 bytes, and end them with a NUL.
- * Returns how many they are, or -1 and errno.
+ * Returns their number, or -1 and errno.
  */
 ssize_t fd_read_all(int fd, char *text, size_t size);
 

@@ -7,7 +7,7 @@
 
 #define HASH_FNV1A_BASIS UINT64_C(0xcbf29ce484222325)
 
-/* FNV-1a, 64 bits: begin with the basis and go on with the last result. */
+/* FNV-1a, 64 bits: start with the basis, continue with the last result. */
 static inline uint64_t hash_fnv1a(uint64_t hash, const void *data, size_t size)
 {
     const unsigned char *byte = data;

@@ -11,7 +11,7 @@ struct id128 id128_random(void)
 {
     struct id128 id;
 
-    /* so few bytes come whole, and the call cannot fail once the machine has started */
+    /* such a small request is never cut short, and cannot fail after boot */
     if (getrandom(id.byte, sizeof(id.byte), 0) != (ssize_t)sizeof(id.byte))
         abort();
     return id;

@@ -3,9 +3,9 @@
 #define RENDEZVOUS_BASE_LIMITS_H
 
 /*
- * Caps that several folders share. Every other cap and every deadline stands in the
- * limits.h of the lowest folder that uses it: no queue without a bound, no wait without
- * an end. A number that a user may change is the default of a flag: launcher/limits.h.
+ * Caps that several folders share. Every other cap and every deadline is in the
+ * limits.h of the lowest folder that uses it: every queue and every wait has a limit. A
+ * number that a user may change is the default of a flag: launcher/limits.h.
  */
 
 /* names */

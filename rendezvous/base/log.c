@@ -54,7 +54,7 @@ static void log_write_line(enum log_level level, const char *line)
         self.sink(self.sink_arg, level, line);
         return;
     }
-    /* one write a line: lines of several processes do not mix */
+    /* one write for each line, so that lines of several processes do not mix */
     n = snprintf(full, sizeof(full), "%s\n", line);
     while (n > 0 && write(STDERR_FILENO, full, (size_t)n) < 0 && errno == EINTR)
         ;
@@ -94,7 +94,7 @@ bool log_limit_pass(struct log_limit *limit, uint64_t source, uint64_t now_ms,
     unsigned count = sizeof(limit->slot) / sizeof(limit->slot[0]);
     unsigned i = (unsigned)((source * 0x9e3779b97f4a7c15u) >> 32) % count;
 
-    /* a slot shared by two sources limits them together: memory stays bounded */
+    /* two sources may share a slot and its limit, so that memory stays bounded */
     if (limit->slot[i].last_ms && now_ms - limit->slot[i].last_ms < LIMIT_INTERVAL_MS) {
         limit->slot[i].held_back++;
         return false;

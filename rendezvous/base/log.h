@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 /*
- * What a program says about itself, on standard error, one line each:
- * "crund: message" for people, or one JSON object a line. Messages are lower case,
- * without a full stop, values last (rank=3 pid=411). Bytes that are not printable
- * are escaped: a text that a peer sends must not control the terminal.
+ * Messages of a program on standard error, one line each: "crund: message" for users,
+ * or one JSON object per line. Messages are lower case, without a full stop, values
+ * last (rank=3 pid=411). Bytes that are not printable are escaped: a text that a peer
+ * sends must not control the terminal.
  */
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVEL_COUNT };
 enum log_format { LOG_TEXT, LOG_JSON };
@@ -35,8 +35,8 @@ void log_at(enum log_level level, const char *fmt, ...)
     } while (0)
 
 /*
- * At most one line a second for each source. Zero-initialise. log_limit_pass is true
- * when a line may be written now, and then says how many were held back before it.
+ * At most one line a second for each source. Zero-initialise. log_limit_pass is true if
+ * a line may be written now, and then returns how many were held back before it.
  */
 struct log_limit {
     struct {

@@ -48,7 +48,7 @@ struct loop {
     struct signal_handler signal[NSIG];
 };
 
-/* The event loop returns, which is all that is wanted. */
+/* Its only purpose is that the event loop returns. */
 static void on_wait_over(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -251,7 +251,7 @@ void loop_timer_fini(struct loop_timer *t)
 
 void loop_timer_arm(struct loop_timer *t, uint64_t at_ms)
 {
-    /* it is armed for that time already: no system call, no clock */
+    /* it is armed for that time already: needs no system call and no clock */
     if (t->armed && t->at_ms == at_ms)
         return;
     t->armed = true;

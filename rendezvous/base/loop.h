@@ -30,8 +30,8 @@ void loop_turn(struct loop *loop, uint64_t wait_ms);
 void loop_defer(struct loop *loop, void (*destroy)(void *object), void *object);
 
 /*
- * Work for the end of every turn, in the order in which it was added: for what many
- * callbacks of one turn need once (sync the journal, then flush connections).
+ * Work for the end of every turn, in the order in which it was added: for actions that
+ * many callbacks of one turn need once (sync the journal, then flush connections).
  */
 void loop_on_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
@@ -40,8 +40,8 @@ void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *arg, int signo),
                     void *arg);
 
-/* A one-shot timer, to be embedded. loop_timer_fini comes before its memory is freed.
- */
+/* A one-shot timer, to be embedded.
+ * loop_timer_fini comes before its memory is freed. */
 struct loop_timer {
     struct event *event;
     void (*fn)(void *arg);

@@ -362,7 +362,7 @@ int net_peer_addr(int fd, struct net_addr *addr)
     return getpeername(fd, (struct sockaddr *)(void *)&addr->sa, &addr->len);
 }
 
-/* the port stands at the same place in both kinds of address */
+/* the port is at the same offset in both kinds of address */
 _Static_assert(offsetof(struct sockaddr_in, sin_port) ==
                    offsetof(struct sockaddr_in6, sin6_port),
                "sin_port and sin6_port");
@@ -441,7 +441,7 @@ bool net_is_local(const struct net_addr *addr)
     return found;
 }
 
-/* Without the scope, which net_same_host may ignore. */
+/* Without the scope, because net_same_host may ignore it. */
 uint64_t net_hash_host(const struct net_addr *addr)
 {
     struct net_host h = net_host_of(addr);

@@ -22,7 +22,8 @@ struct net_addr {
 
 /*
  * Split "HOST", "HOST:PORT", "[V6]:PORT" or ":PORT". HOST may be empty (then host is
- * ""). Without a port, default_port; a default of -1 means that a port must be given.
+ * ""). If the text has no port, *port is default_port; a default of -1 means that a
+ * port must be given.
  */
 int net_split(const char *text, int default_port, char *host, size_t host_size,
               uint16_t *port, struct err *e) MUST_CHECK;
@@ -31,11 +32,11 @@ int net_split(const char *text, int default_port, char *host, size_t host_size,
 int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
                 size_t *count, struct err *e) MUST_CHECK;
 
-/* A socket that listens on addr, or -1. The error names the process that has the port,
- * if /proc tells. */
+/* A socket that listens on addr, or -1.
+ * The error names the process that has the port, if /proc shows it. */
 int net_listen(const struct net_addr *addr, int backlog, struct err *e) MUST_CHECK;
 
-/* A socket whose connection to addr is under way (EINPROGRESS), or -1. */
+/* A socket that is connecting to addr (EINPROGRESS), or -1. */
 int net_connect(const struct net_addr *addr, struct err *e) MUST_CHECK;
 
 /* accept4; -1 with errno. TCP_NODELAY is set. */
@@ -45,8 +46,8 @@ int net_local_addr(int fd, struct net_addr *addr);
 int net_peer_addr(int fd, struct net_addr *addr);
 uint16_t net_port(const struct net_addr *addr);
 void net_set_port(struct net_addr *addr, uint16_t port);
-/* The host alone, "10.0.0.1" or "fe80::1%eth0"; v4-mapped v6 shows as v4. Returns buf.
- */
+/* The host alone, "10.0.0.1" or "fe80::1%eth0"; v4-mapped v6 shows as v4.
+ * Returns buf. */
 char *net_format_host(const struct net_addr *addr, char *buf, size_t size);
 /* Host and port, "10.0.0.1:29500" or "[::1]:29500". Returns buf. */
 char *net_format(const struct net_addr *addr, char *buf, size_t size);
@@ -59,8 +60,7 @@ bool net_is_local(const struct net_addr *addr);
 /* A number that is the same for the same host, ports apart. */
 uint64_t net_hash_host(const struct net_addr *addr);
 
-/* A line about a peer, whose address it begins with; one line a second for each host.
- */
+/* A line about a peer that begins with its address; one line a second for each host. */
 void net_log_peer(struct log_limit *limit, enum log_level level,
                   const struct net_addr *peer, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

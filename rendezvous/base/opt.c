@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/xalloc.h"
 
-/* Fewer are letters of switches, not a name. */
+/* Shorter words are letters of switches, not a name. */
 #define NAME_LETTERS_MIN 4
 
 #define HELP_WIDTH 80
@@ -23,7 +23,7 @@ struct opt_parser {
     char **argv;
     int argc;
     int next;   /* the first word of argv that is still to be parsed */
-    int *words; /* indices of the words that are no flags */
+    int *words; /* indices of the words that are not flags */
     int word_count;
 };
 
@@ -78,7 +78,7 @@ static const struct opt *find_nearest_opt(const struct opt *table, const char *t
                                           size_t length)
 {
     const struct opt *nearest = NULL;
-    size_t least = length / 3 + 2; /* further away is no help */
+    size_t least = length / 3 + 2; /* anything less similar is no help */
 
     for (const struct opt *o = table; o->name; o++) {
         size_t d = o->help ? name_distance(o->name, typed, length) : SIZE_MAX;
@@ -256,7 +256,7 @@ static int move_words_back(struct opt_parser *p)
     return p->argc - p->word_count;
 }
 
-/* A switch in the environment needs a value, for a variable cannot just be given. */
+/* A switch in the environment needs a value, because a variable always has one. */
 static int opt_parse_truth(const char *text, bool *truth, struct err *e)
 {
     static const struct {
@@ -348,7 +348,7 @@ int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target
     return rc;
 }
 
-/* "  -v, --verbose" or "      --lease SECONDS"; returns how long it is */
+/* "  -v, --verbose" or "      --lease SECONDS"; returns its length */
 static int format_flag(const struct opt *o, char *text, size_t size)
 {
     char letter[8] = "    ";

@@ -10,10 +10,10 @@
 #include "rendezvous/base/err.h"
 
 /*
- * Command lines from one table a program: parsing, --help, environment defaults and
- * the manual's list all read it, so that they agree. Dashes and underscores
- * are the same in long names; unique prefixes are understood; a wrong name gets a
- * suggestion; --name=value and --name value are the same; "--" ends the flags.
+ * Command lines from one table per program: parsing, --help, environment defaults and
+ * the manual's list all read it, so that they agree. Dashes and underscores are the
+ * same in long names; unique prefixes are understood; a wrong name gets a suggestion;
+ * --name=value and --name value are the same; "--" ends the flags.
  */
 struct opt {
     const char *name; /* "state-dir"; NULL ends the table */
@@ -30,7 +30,7 @@ struct opt {
 #define OPT_FIELD(type, field)                                                         \
     .offset = offsetof(type, field), .size = sizeof(((type *)0)->field)
 
-/* What every program has: into `bool help` and `bool version` of its settings. */
+/* Flags of every program: they set `bool help` and `bool version` of its settings. */
 #define OPT_HELP(type)                                                                 \
     {                                                                                  \
         .name = "help", .letter = 'h', .help = "Print this and exit.",                 \
@@ -44,11 +44,11 @@ struct opt {
 
 struct opt_rules {
     const struct opt *table;
-    /* Defaults come from variable PREFIX_NAME_IN_CAPITALS, for each of these
-     * (NULL-ended, weakest first; may be NULL). An empty variable counts as not set, a
-     * switch's is 1 or 0, and those of --help and --version are not read. */
+    /* Defaults come from variable PREFIX_NAME_IN_CAPITALS, for each of these prefixes
+     * (NULL-ended, weakest first; may be NULL). An empty variable counts as not set.
+     * That of a switch is 1 or 0. --help and --version have none. */
     const char *const *env_prefixes;
-    bool stop_at_word; /* all after the first word that is no flag are words */
+    bool stop_at_word; /* no flags after the first word that is not a flag */
 };
 
 /* Parse argv[1..] into target. *first_word is the index of the first word in argv
@@ -60,8 +60,8 @@ int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target
 void opt_print(const struct opt *table, FILE *out);
 
 /*
- * Common setters. The error of a setter is `"value" is not ...` and what is allowed;
- * opt_parse puts the name of the flag or of the variable in front.
+ * Common setters. The error of a setter is `"value" is not ...` with the allowed
+ * values; opt_parse puts the name of the flag or of the variable in front.
  */
 int opt_set_true(void *target, const struct opt *, const char *,
                  struct err *); /* bool */

@@ -8,8 +8,8 @@
 
 /*
  * The process that listens on a TCP port of this machine: "4711 (crund)". False if
- * /proc does not tell, as for another user's process. Reads all of /proc: for errors
- * only.
+ * /proc does not show it, as for another user's process. Reads all of /proc, so it is
+ * only for error messages.
  */
 bool port_owner_find(uint16_t port, char *text, size_t size);
 

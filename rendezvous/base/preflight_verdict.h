@@ -3,9 +3,9 @@
 #define RENDEZVOUS_BASE_PREFLIGHT_VERDICT_H
 
 /*
- * How a preflight that fails tells its agent why: the worker's error file
- * (TORCHELASTIC_ERROR_FILE) holds "preflight": {"verdict": 1, "errno": 0} beside the
- * "message" that a person reads. The numbers are those below, and an errno.
+ * How a failing preflight reports the reason to its agent: the worker's error file
+ * (TORCHELASTIC_ERROR_FILE) holds "preflight": {"verdict": 1, "errno": 0} next to the
+ * "message" for users. The numbers are those below, and an errno.
  */
 #define PREFLIGHT_KEY "preflight"
 #define PREFLIGHT_VERDICT_KEY "verdict"

@@ -8,7 +8,8 @@
 
 #include "rendezvous/base/fd.h"
 
-/* A name stands in parentheses and may hold anything, parentheses and spaces too. */
+/* A name is in parentheses and may contain anything, including parentheses and
+ * spaces. */
 bool proc_parse_stat(const char *text, struct proc_stat *s)
 {
     const char *name = strchr(text, '('), *end = strrchr(text, ')');

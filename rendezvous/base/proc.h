@@ -7,17 +7,17 @@
 #include <sys/types.h>
 
 #define PROC_NAME_SIZE                                                                 \
-    64 /* the kernel cuts a name at 15 bytes, those of its own at 63 */
+    64 /* the kernel cuts a name at 15 bytes, names of its own threads at 63 */
 
-/* What /proc/PID/stat says of a process. */
+/* The facts about a process in /proc/PID/stat. */
 struct proc_stat {
     char name[PROC_NAME_SIZE];
     char state; /* a letter: 'R', 'S', 'D', 'T', 'Z' ... */
     pid_t parent;
-    uint64_t started; /* in ticks since boot: with its pid, which process it is */
+    uint64_t started; /* in ticks since boot: with the pid, it identifies the process */
 };
 
-/* False if there is no such process, or /proc does not say. */
+/* False if there is no such process, or /proc does not show it. */
 bool proc_read_stat(pid_t pid, struct proc_stat *s);
 
 /* The same of the text of such a file. */

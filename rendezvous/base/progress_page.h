@@ -6,14 +6,14 @@
 
 /*
  * The status page: memory that one worker and its agent share, in the file that
- * CRUN_PROGRESS names. It is all that a worker tells its agent, and costs a training
- * loop a few stores a step. Numbers are in the byte order of the machine, at the
- * offsets below; all other bytes are zero and stay so. A program may leave it as it is:
- * then its progress is not known.
+ * CRUN_PROGRESS names. It is the only report of a worker to its agent, and costs a
+ * training loop a few stores per step. Numbers are in the byte order of the machine, at
+ * the offsets below; all other bytes are zero and stay zero. If a program never writes
+ * to the page, its progress is not known.
  *
- * The worker writes its half between two increments of `writing`, which is odd in the
- * meantime: a reader that finds an odd number, or two different ones, reads again. The
- * halves are on cache lines of their own.
+ * The worker writes its half between two increments of `writing`, so that it is odd
+ * while the worker writes: a reader that finds an odd number, or two different ones,
+ * reads again. The two halves are on separate cache lines.
  */
 #define PROGRESS_ENV "CRUN_PROGRESS"
 #define PROGRESS_MAGIC 0x67707263u /* "crpg" */
@@ -45,8 +45,8 @@ struct progress_page {
     uint32_t saved;      /* 56: the last `save` whose checkpoint is safe */
     uint32_t pad;        /* 60 */
     /* written by the agent */
-    uint32_t save; /* 64: a count; while it is not `saved`, a checkpoint is wanted */
-    uint32_t save_within_ms; /* 68: and this is how long the agent waits for it */
+    uint32_t save; /* 64: a count; unless it equals `saved`, a checkpoint is wanted */
+    uint32_t save_within_ms; /* 68: how long the agent waits for it */
 };
 
 #endif

@@ -16,8 +16,8 @@ const char *text_plural(uint64_t n)
 }
 
 /*
- * How a character of two to four bytes begins: the second byte's range keeps out forms
- * longer than needed, surrogates, and all above U+10FFFF.
+ * The first bytes of a character of two to four bytes: the second byte's range keeps
+ * out forms longer than needed, surrogates, and all above U+10FFFF.
  */
 static const struct utf8_lead {
     uint8_t first, last;
@@ -114,7 +114,7 @@ char *text_printable_json(char *json)
         bool steers;
 
         length = text_printable_size(json + at, size - at);
-        if (length > 0 || c == '\n' || c == '\t') { /* of the layout, not of a text */
+        if (length > 0 || c == '\n' || c == '\t') { /* layout, not content */
             length = length ? length : 1;
             memcpy(out + used, json + at, length);
             used += length;

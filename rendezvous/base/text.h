@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is added to a noun: "" for one, "s" for any other number. */
+/* The plural ending of a noun: "" for one, "s" for any other number. */
 const char *text_plural(uint64_t n);
 
 /* The size of the UTF-8 character at the beginning of text, 0 if there is none. */
@@ -16,20 +16,20 @@ bool text_is_utf8(const char *text, size_t size);
 
 /*
  * How many bytes the printable character at text takes, of `size` bytes at most: ASCII,
- * or UTF-8 but for the controls at U+0080 to U+009F, which some terminals obey. 0: the
+ * or UTF-8 except the controls at U+0080 to U+009F, which some terminals obey. 0: the
  * first byte must not reach a terminal.
  */
 size_t text_printable_size(const char *text, size_t size);
 
-/* The text as a line may show it: what is not printable is \xNN, and what does not fit
- * in size is cut off. Returns buf. */
+/* The text for a line of output: unprintable bytes become \xNN, and anything that does
+ * not fit in size is cut off. Returns buf. */
 char *text_printable(const char *text, char *buf, size_t size);
 
 /* The same for a string of JSON: \u00NN, and before " and \ a backslash. */
 char *text_json_string(const char *text, char *buf, size_t size);
 
-/* Printed JSON, which is freed, with what is not printable as \u00NN: the same values.
- * The caller frees the result; NULL stays NULL. */
+/* Takes printed JSON and frees it. Returns JSON of the same value with unprintable
+ * characters as \u00NN, to be freed by the caller; NULL stays NULL. */
 char *text_printable_json(char *json);
 
 #endif

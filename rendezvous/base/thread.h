@@ -5,9 +5,8 @@
 #include <pthread.h>
 
 /*
- * Start a thread that gets no signals: they are the business of the thread that
- * handles them already, or of the program that uses the library. Returns 0 or an errno
- * value.
+ * Start a thread that gets no signals: another thread handles them, or the program that
+ * uses the library. Returns 0 or an errno value.
  */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 

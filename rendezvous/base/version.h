@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_BASE_VERSION_H
 #define RENDEZVOUS_BASE_VERSION_H
 
-/* What the programs say they are. The protocol has a version of its own (proto.h). */
+/* The version that the programs report. The protocol has its own version (proto.h). */
 #define CRUN_VERSION "0.1.0"
 
 #endif

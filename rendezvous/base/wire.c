@@ -81,7 +81,7 @@ void wire_put_text(struct wire_out *w, const char *text)
 {
     size_t size = strlen(text);
 
-    /* no length without its bytes */
+    /* never a length without its bytes */
     if (w->bad || size > UINT16_MAX || w->size - w->used < 2 + size) {
         w->bad = true;
         return;

@@ -8,8 +8,8 @@
 
 /*
  * Little-endian fields in bounded memory. A writer that runs out of room, or a reader
- * that runs out of bytes, becomes bad and does nothing from then on (a reader gives 0).
- * The caller looks at `bad` once, at the end.
+ * that runs out of bytes, becomes bad and does nothing from then on (a reader returns
+ * 0). The caller checks `bad` once, at the end.
  */
 struct wire_out {
     uint8_t *start;

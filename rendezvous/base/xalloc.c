@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* abort, not exit: no handler may run that wants memory of its own */
+/* abort, not exit: no exit handler may run, because it could allocate memory */
 static void *checked_alloc(void *memory, size_t size)
 {
     if (!memory && size > 0) {

@@ -65,8 +65,8 @@ static int directory_close(struct disk *d, int file)
     return close(file);
 }
 
-/* The pid is for users alone. Writing it may fail: a full disk must not keep the daemon
- * from starting. Its width is fixed, so that overwriting an older one needs no room. */
+/* The pid is only for users. Writing it may fail: a full disk must not keep the daemon
+ * from starting. Its width is fixed, so that overwriting an older pid needs no room. */
 static void lock_write_pid(int fd)
 {
     char text[16];
@@ -253,10 +253,9 @@ static const struct disk_ops directory_ops = {
 };
 
 /*
- * The entry of the directory itself must last, or a power cut loses all of it. The
- * process that made it may have died before syncing the parent, so this is done at
- * every start. That the parent cannot be read matters only if the directory was just
- * made.
+ * The directory's own entry must be durable, or a power cut loses the whole directory.
+ * The process that made it may have died before syncing the parent, so this is done at
+ * every start. An unreadable parent matters only if the directory was just made.
  */
 static int sync_parent(int fd, bool made, struct err *e, const char *path)
 {

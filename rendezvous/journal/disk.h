@@ -9,8 +9,8 @@
 #include "rendezvous/base/err.h"
 
 /*
- * What the journal needs of a file system; a simulated one loses what was not synced.
- * Calls return -1 with errno, as the system calls do.
+ * The file system calls that the journal needs; a simulated one loses what was not
+ * synced. Calls return -1 with errno, as the system calls do.
  */
 struct disk {
     const struct disk_ops *ops;
@@ -21,7 +21,7 @@ struct disk_ops {
      * it, e names it if possible. */
     int (*lock)(struct disk *d, struct err *e);
     void (*unlock)(struct disk *d);
-    /* Returns a handle >= 0. ENOENT if it is not there and not to be created. */
+    /* Returns a handle >= 0. ENOENT if it does not exist and `create` is not set. */
     int (*open)(struct disk *d, const char *name, bool create);
     int (*close)(struct disk *d, int file);
     int64_t (*size)(struct disk *d, int file);
@@ -44,7 +44,7 @@ struct disk_ops {
     void (*destroy)(struct disk *d);
 };
 
-/* The directory `path` on the real file system, created (0700) if it is not there. */
+/* The directory `path` on the real file system, created (0700) if it does not exist. */
 struct disk *disk_open_directory(const char *path, struct err *e) MUST_CHECK;
 void disk_destroy(struct disk *d); /* NULL is fine */
 

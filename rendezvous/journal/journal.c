@@ -4,8 +4,8 @@
  * reserved after it, and the snapshot that makes the file short again.
  *
  * A failed write or sync is final. The kernel may drop pages that it could not write
- * and report no error at the next sync: only a new process that reads the file knows
- * its content.
+ * and report no error at the next sync: only a new process that reads the file can find
+ * out its content.
  */
 #include "rendezvous/journal/journal.h"
 
@@ -22,7 +22,7 @@
 #define SNAPSHOT_BATCH_BYTES (256u * 1024)
 #define SNAPSHOT_RETRY_BYTES (JOURNAL_RESERVE_BYTES / 4)
 
-/* A file that grows, and where. */
+/* A file, and where it grows. */
 struct tail {
     int file;
     uint32_t file_check;
@@ -39,7 +39,7 @@ struct journal {
     size_t size;
     uint64_t reserved_end; /* of the room that was reserved */
     uint64_t snapshot_at;  /* a tail beyond this is worth a snapshot */
-    uint64_t retry_at;     /* no snapshot is tried before, however full the disk is */
+    uint64_t retry_at;     /* below this no snapshot is tried, even on a full disk */
     bool full;
     bool failed;
     bool dumping; /* records go to a snapshot; dump_errno: its error */
@@ -109,10 +109,8 @@ static int batch_write(struct journal *j)
     return 0;
 }
 
-/*
- * Keep the reserve. Twice its size is asked for, to ask less often; if that fails, the
- * reserve itself decides.
- */
+/* Keep the reserve. Twice its size is requested, so that requests are rare; if that
+ * fails, the reserve alone decides. */
 static void reserve_ahead(struct journal *j)
 {
     struct disk *d = j->disk;
@@ -239,7 +237,7 @@ void journal_close(struct journal *j)
     free(j);
 }
 
-/* A snapshot has batches of limited size: none of them counts until all are there. */
+/* A snapshot has batches of limited size: none of them counts until all are written. */
 static void dump_flush(struct journal *j)
 {
     if (j->dump_errno == 0 && batch_write(j) < 0)
@@ -343,7 +341,7 @@ static uint64_t lend_reserve(struct journal *j)
     return lent;
 }
 
-/* Go on with the old file, which holds everything. */
+/* Continue with the old file, which contains everything. */
 static int keep_old_file(struct journal *j, const struct tail *old, uint64_t lent,
                          struct err *e)
 {

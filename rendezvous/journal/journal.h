@@ -10,13 +10,13 @@
 #include "rendezvous/journal/disk.h"
 
 /*
- * What a daemon must remember when it crashes: records, in order, in one file. Records
+ * The state of a daemon that survives a crash: records, in order, in one file. Records
  * are collected into a batch; a commit writes and syncs the batch, and after a crash a
  * batch is there completely or not at all. The journal does not know what records mean:
  * job_records.h does.
  *
  * Blocks are reserved after the tail, so that a full disk is noticed while there is
- * room to go on. journal_format.h describes the file.
+ * still room to continue. journal_format.h describes the file.
  */
 struct journal;
 
@@ -41,24 +41,24 @@ void journal_append(struct journal *j, unsigned type, const void *data, size_t s
 bool journal_pending(const struct journal *j);
 
 /*
- * Write and sync the batch. After -1 the journal takes nothing more and the program
- * must end: what a failed sync left on the disk is not known.
+ * Write and sync the batch. After -1 the journal accepts nothing more and the program
+ * must end: the state of the disk after a failed sync is not known.
  */
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 
 /*
- * True while the reserve cannot be allocated: take no new jobs. Asks the disk each
- * time, so that it can end without a commit.
+ * True while the reserve cannot be allocated: accept no new jobs. Each call tries
+ * again, so that it can become false without a commit.
  */
 bool journal_is_full(struct journal *j);
 
 /* Whether to take a snapshot: the file has grown, or the disk is full and only a
- * shorter file lets the program go on. */
+ * shorter file lets the program continue. */
 bool journal_wants_snapshot(const struct journal *j);
 
 /*
  * Start again with a file that holds only what `dump` appends (by journal_append), and
- * replace the old one with it atomically. What was pending is committed first. Returns
+ * replace the old one with it atomically. Pending records are committed first. Returns
  * 0; or 1 if there was no room for it (e says so; the old file stays in use); or -1 as
  * journal_commit.
  */

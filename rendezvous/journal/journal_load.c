@@ -2,8 +2,8 @@
 /*
  * Reading a journal. A crash can leave one batch that was never synced at the end of
  * the file: it is skipped, and its size is reported. Everything else that fails a check
- * is damage: something that was acknowledged is lost, and going on without it would be
- * worse than not starting.
+ * is damage: acknowledged data is lost, and to continue without it would be worse than
+ * not to start.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -133,7 +133,7 @@ static void search_chunk(const struct load *l, const uint8_t *chunk, size_t size
     }
 }
 
-/* Whether the broken batch was the last one. Chunks overlap by a header. */
+/* Whether the broken batch was the last one. Chunks overlap by the size of a header. */
 static int search_rest(struct load *l)
 {
     struct journal_extent *x = l->extent;

@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_JOURNAL_LIMITS_H
 #define RENDEZVOUS_JOURNAL_LIMITS_H
 
-/* What the journal holds, and when a snapshot takes its place. */
+/* Sizes of the journal, and when a snapshot replaces it. */
 #define JOURNAL_RECORD_MAX 65536
 #define JOURNAL_BATCH_MAX (64u << 20)
 #define JOURNAL_SNAPSHOT_BYTES (16u << 20)

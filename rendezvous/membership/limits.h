@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_MEMBERSHIP_LIMITS_H
 #define RENDEZVOUS_MEMBERSHIP_LIMITS_H
 
-/* How long a job waits, and what it remembers. */
+/* How long a job waits, and how much it remembers. */
 #define STOP_MARGIN_MS 30000      /* past the grace, a node that cannot stop is lost */
 #define STORE_START_MS 30000      /* rank 0's node opens the store in this time */
 #define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */

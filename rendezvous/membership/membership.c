@@ -7,7 +7,7 @@
 #include "rendezvous/membership/membership_blame.h"
 #include "rendezvous/membership/membership_internal.h"
 
-/* A step: admit the event, tell the time, handle the event, settle the state. */
+/* A step: admit the event, advance the time, handle the event, settle the state. */
 #define SCAN_MS_MIN 20
 #define SCAN_MS_MAX 500
 #define SCAN_MS_DISCONNECTED 50
@@ -15,7 +15,7 @@
 /* What an event must match to be admitted. */
 static const struct {
     bool from_node; /* the incarnation must be that of the node */
-    bool of_epoch;  /* the event counts in its own epoch alone */
+    bool of_epoch;  /* the event counts only in its own epoch */
     bool is_sign;   /* of life: extends the lease */
 } rules[MEMBERSHIP_EV_COUNT] = {
     [MEMBERSHIP_EV_RESUME] = { true, false, true },
@@ -60,7 +60,7 @@ static uint32_t membership_scan_ms(const struct membership *m)
     return ms < SCAN_MS_MIN ? SCAN_MS_MIN : ms;
 }
 
-/* Time in which the owner did not run counts for no node. */
+/* Time in which the owner did not run is not counted against any node. */
 static void credit_stall(struct membership *m, uint64_t now)
 {
     uint64_t gap = now > m->clock.now ? now - m->clock.now : 0;

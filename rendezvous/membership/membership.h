@@ -21,7 +21,7 @@ enum membership_node_state {
     MEMBERSHIP_NODE_ACTIVE,   /* member of the epoch */
     MEMBERSHIP_NODE_FINISHED, /* member whose workers have all exited 0 */
     MEMBERSHIP_NODE_STOPPED,  /* member that has reported that nothing lives */
-    MEMBERSHIP_NODE_TOLD,     /* told to go (result, or release); no goodbye yet */
+    MEMBERSHIP_NODE_TOLD, /* was sent its result or release, has not answered BYE yet */
     MEMBERSHIP_NODE_STATE_COUNT
 };
 
@@ -60,7 +60,7 @@ struct membership_past {
 
 struct membership {
     struct job_config config;
-    uint32_t reconnect_grace_ms; /* how long a node may be without a connection */
+    uint32_t reconnect_grace_ms; /* how long a node may be disconnected */
     struct id128 instance;
     enum job_state state;
     uint64_t state_since;
@@ -82,10 +82,10 @@ struct membership {
         enum job_reason reason;
         int32_t exit_code;
         struct {
-            uint32_t node;     /* whose failure is the root cause */
+            uint32_t node;     /* the node whose failure is the root cause */
             uint64_t identity; /* of its host; 0: none */
             uint64_t at;       /* when it failed, by its own clock */
-            uint64_t heard_at; /* when we learned of it */
+            uint64_t heard_at; /* when this rendezvous learned of it */
         } root;
     } stop;
     bool short_lived;    /* the epoch that was stopped last */
@@ -107,8 +107,8 @@ struct membership {
         uint32_t here, away;  /* waiting to be placed, connected or not, not leaving */
         uint32_t barred_here, barred_away; /* of these, the quarantined */
         uint32_t active, finished;
-        uint32_t leaving;   /* going, or told that they may */
-        uint32_t departing; /* of these, members of which something may live */
+        uint32_t leaving;   /* leaving, or allowed to leave */
+        uint32_t departing; /* of these, members that may have live workers */
         uint32_t disconnected;
     } tally;
 
@@ -136,8 +136,8 @@ enum membership_event_type {
     MEMBERSHIP_EV_FINISHED,     /* node, epoch */
     MEMBERSHIP_EV_STOPPED,      /* node, epoch */
     MEMBERSHIP_EV_CHECKPOINTED, /* node, epoch */
-    MEMBERSHIP_EV_LEAVE,        /* node asks to go; exit_code if that ends the job */
-    MEMBERSHIP_EV_DRAIN, /* node is told to go; refused if that would end the job */
+    MEMBERSHIP_EV_LEAVE,        /* node asks to leave; exit_code if that ends the job */
+    MEMBERSHIP_EV_DRAIN, /* node is asked to leave; refused if that would end the job */
     MEMBERSHIP_EV_END,   /* exit_code, now; node, or MEMBERSHIP_NONE: ends the job */
     MEMBERSHIP_EV_BYE,   /* node */
     MEMBERSHIP_EV_TICK,
@@ -168,9 +168,9 @@ enum membership_verdict {
     MEMBERSHIP_FENCED,       /* from a node that was evicted or is unknown */
     MEMBERSHIP_REFUSED_DONE, /* join: the job has a result */
     MEMBERSHIP_REFUSED_FULL,
-    MEMBERSHIP_REFUSED_SPARES, /* join: all spares of --spares are there */
+    MEMBERSHIP_REFUSED_SPARES, /* join: all spares of --spares have joined */
     MEMBERSHIP_REFUSED_SLOT_RANGE,
-    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: membership.conflict has it */
+    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: membership.conflict has the slot */
     MEMBERSHIP_REFUSED_MIN,        /* drain: too few nodes would remain */
     MEMBERSHIP_VERDICT_COUNT
 };
@@ -184,14 +184,13 @@ enum membership_action_type {
     MEMBERSHIP_ACT_START,     /* tell the node its ranks, and to start */
     MEMBERSHIP_ACT_STOP,      /* tell the node to stop; membership.stop.grace_ms */
     MEMBERSHIP_ACT_ASK_CHECKPOINT,
-    MEMBERSHIP_ACT_DONE,     /* tell the node the result */
-    MEMBERSHIP_ACT_RELEASED, /* tell the node that it has left in good order */
-    MEMBERSHIP_ACT_EVICTED,  /* the node is lost; later messages of it count for nothing
-                              */
+    MEMBERSHIP_ACT_DONE,       /* tell the node the result */
+    MEMBERSHIP_ACT_RELEASED,   /* tell the node that it has left in good order */
+    MEMBERSHIP_ACT_EVICTED,    /* the node is lost; later messages are ignored */
     MEMBERSHIP_ACT_ROOT_CAUSE, /* the failure being reported is the root cause so far */
     MEMBERSHIP_ACT_ROOT_LOST,  /* the root cause is that this node is lost */
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
-    MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is there */
+    MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
     MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT
 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Never for a job of one node, which has no replacement. */
+/* Never for a job of one node, because it has no replacement. */
 static bool quarantine_is_on(const struct membership *m)
 {
     return m->config.quarantine > 0 && m->config.max_nodes > 1;
@@ -29,8 +29,8 @@ static uint64_t past_age(const struct membership_past *p, uint64_t t)
     return t - p->at[p->count - 1];
 }
 
-/* A record for another host. The one with the oldest trouble gives way, unless it is in
- * quarantine. */
+/* A record for another host.
+ * It replaces the record with the oldest trouble that is not in quarantine. */
 static uint32_t past_make_room(struct membership *m, uint64_t t)
 {
     uint32_t oldest = MEMBERSHIP_NONE;
@@ -63,7 +63,7 @@ static bool has_other_host(const struct membership *m, uint64_t identity)
     return false;
 }
 
-/* Forget the troubles before the window, and the oldest one where there is no room. */
+/* Forget the troubles before the window, and the oldest one if there is no room. */
 static void past_add_trouble(struct membership_past *p, uint64_t t)
 {
     uint32_t old = 0;

@@ -11,7 +11,7 @@
 
 /* A node of that host was the root cause of a stop. Returns the index of its record in
  * membership.past, or MEMBERSHIP_NONE. *news: the host is in quarantine from now on,
- * which needs another host to be there. */
+ * which requires that another host is present. */
 uint32_t membership_past_blame(struct membership *m, uint64_t identity, uint64_t t,
                                bool *news);
 

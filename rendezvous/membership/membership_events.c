@@ -50,8 +50,8 @@ static void repeat_order(struct step *s, struct membership_node *n)
 /* -- losing nodes ----------------------------------------------------------------- */
 
 /*
- * A failure was reported, but this node had fallen silent before: the failure followed
- * from its loss, and a loss costs no restart.
+ * A failure was reported, but this node had fallen silent before it: the failure is a
+ * consequence of that loss, and a loss costs no restart.
  */
 static bool explains_failure(const struct membership *m,
                              const struct membership_node *n)
@@ -76,7 +76,8 @@ static void excuse_failure(struct membership *m)
     }
 }
 
-/* The running epoch needs the node. A finished node may go, unless it has the store. */
+/* The running epoch needs the node.
+ * A finished node may leave, unless it serves the store. */
 static bool node_is_vital(const struct membership *m, const struct membership_node *n)
 {
     return m->state == JOB_RUNNING &&
@@ -143,7 +144,7 @@ static enum membership_verdict on_tick(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* A node that was told to go has one lease to say goodbye. */
+/* A node that has been sent its result has one lease to answer BYE. */
 void membership_hear(struct step *s, struct membership_node *n)
 {
     if (n->state == MEMBERSHIP_NODE_TOLD)
@@ -287,7 +288,7 @@ static enum membership_verdict on_finished(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* The node has ended its workers unasked, because it was cut off for too long. */
+/* The node has ended its workers unasked, because it was disconnected for too long. */
 static enum membership_verdict on_stopped_running(struct step *s)
 {
     if (!membership_is_unstopped(s->node))
@@ -339,8 +340,8 @@ static enum membership_verdict on_end(struct step *s)
     return end_job(s, s->ev->now);
 }
 
-/* LEAVE and DRAIN: the node goes if enough nodes remain. Otherwise a LEAVE ends the
- * job, in good order even if the node is in a hurry. A member goes when the epoch has
+/* LEAVE and DRAIN: the node leaves if enough nodes remain. Otherwise a LEAVE ends the
+ * job, in good order even if the node is in a hurry. A member leaves when the epoch has
  * stopped for it: see settle_running. */
 static enum membership_verdict on_leave(struct step *s)
 {

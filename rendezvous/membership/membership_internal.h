@@ -6,10 +6,10 @@
 #include "rendezvous/membership/membership_table.h"
 
 /*
- * What the files of the membership share. A step has three parts:
- * membership.c admits the event, a handler in membership_events.c changes facts (which
- * nodes are there, what failed), and membership_transitions.c moves to another state
- * for as long as the facts demand it. Only membership_transitions.c changes the state.
+ * What the files of the membership share. A step has three parts: membership.c admits
+ * the event, a handler in membership_events.c changes facts (which nodes are present,
+ * what failed), and membership_transitions.c moves to another state as long as the
+ * facts require it. Only membership_transitions.c changes the state.
  *
  * All stamps are in the membership's time: the owner's time less the time in which the
  * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
@@ -29,8 +29,7 @@ struct step {
 
 typedef enum membership_verdict membership_handler(struct step *s);
 
-/* membership_events.c: NULL where an event means nothing in a state and changes
- * nothing. */
+/* membership_events.c: NULL if an event changes nothing in a state. */
 extern membership_handler
     *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
 void membership_hear(struct step *s, struct membership_node *n);

@@ -189,13 +189,13 @@ static bool can_be_member(const struct membership_node *n)
     return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving;
 }
 
-/* The passes in which slots are given. A spare may hold a slot that an absent node has
- * asked for. */
+/* The passes in which slots are given.
+ * An absent node may have asked for the slot of a spare. */
 enum slot_pass {
     SLOT_NAMED,
     SLOT_HELD,
     SLOT_HOST,
-    SLOT_OLD, /* the one that its host had */
+    SLOT_OLD, /* the slot that its host had */
     SLOT_NEW, /* the lowest that no absent host has had */
     SLOT_ANY, /* the lowest */
     SLOT_COUNT
@@ -224,8 +224,8 @@ struct placing { /* below these no slot is free */
     uint32_t lowest_new, lowest;
 };
 
-/* The slot that the node gets in this pass, or MEMBERSHIP_NONE: a later pass has one.
- */
+/* The slot that the node gets in this pass, or MEMBERSHIP_NONE: it gets one in a later
+ * pass. */
 static uint32_t choose_slot(const struct membership *m, const struct membership_node *n,
                             enum slot_pass pass, struct placing *p)
 {
@@ -237,7 +237,7 @@ static uint32_t choose_slot(const struct membership *m, const struct membership_
         return slot_claim_of(n) == pass && m->slot_node[slot] == MEMBERSHIP_NONE
                    ? slot
                    : MEMBERSHIP_NONE;
-    if (pass == SLOT_OLD) /* before the first epoch no host has had one */
+    if (pass == SLOT_OLD) /* before the first epoch no host has had a slot */
         return n->identity && m->epoch > 0 ? next_free_slot(m, 0, n->identity)
                                            : MEMBERSHIP_NONE;
     if (pass == SLOT_NEW) {
@@ -256,8 +256,8 @@ static bool node_is_placed(const struct membership *m, uint32_t i)
     return m->node[i].slot != MEMBERSHIP_NONE && m->slot_node[m->node[i].slot] == i;
 }
 
-/* The number of the last join in quarantine that the minimum needs; 0: it needs none.
- */
+/* The number of the last join in quarantine that the minimum needs;
+ * 0: it needs none. */
 static uint64_t last_needed_join(const struct membership *m)
 {
     uint32_t willing = m->tally.here - m->tally.barred_here;

@@ -11,8 +11,8 @@
  */
 void membership_table_init(struct membership *m);
 
-/* A record for a new node at the end of the order, or MEMBERSHIP_NONE: all are in use.
- */
+/* A record for a new node at the end of the order, or MEMBERSHIP_NONE: all are in
+ * use. */
 uint32_t membership_table_add(struct membership *m, const struct id128 *incarnation);
 void membership_table_remove(struct membership *m, uint32_t index);
 void membership_table_put(struct membership *m, uint32_t index,
@@ -41,10 +41,10 @@ uint32_t membership_table_holder(const struct membership *m, uint32_t slot);
  *   2. nodes that have held a slot keep it
  *   3. the node that hosts the rendezvous takes slot 0
  *   4. a node whose host had a slot takes that
- *   5. the others, in the order of joining, take the lowest free slot: first one that
- * no absent host has had, then any
+ *   5. the others, in the order of joining, take the lowest free slot: first
+ *      a slot that no absent host has had, then any
  *
- * Nodes in quarantine are placed only as far as the minimum needs them, oldest first.
+ * Nodes in quarantine are placed only if the minimum needs them, oldest first.
  */
 void membership_table_place(struct membership *m);
 /* A node whose slot was given to another one while it was away loses it. True if so. */

@@ -7,13 +7,13 @@
 #include "rendezvous/membership/membership_blame.h"
 
 /*
- * The edges of the state machine, and what is done on each.
- * Only enter_state() changes the state, and only along membership_edges.
+ * The edges of the state machine, and the actions on each. Only enter_state() changes
+ * the state, and only along membership_edges.
  */
 const struct membership_edge membership_edges[] = {
     { JOB_FORMING, MEMBERSHIP_EV_JOIN,
       JOB_RUNNING }, /* the last node that was needed */
-    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_RUNNING },  /* no node is away any more */
+    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_RUNNING },  /* all connected again */
     { JOB_FORMING, MEMBERSHIP_EV_DRAIN, JOB_RUNNING },   /* likewise */
     { JOB_FORMING, MEMBERSHIP_EV_STOPPED, JOB_RUNNING }, /* enough remain */
     { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_RUNNING }, /* last call, or enough remain */
@@ -24,7 +24,7 @@ const struct membership_edge membership_edges[] = {
     { JOB_RUNNING, MEMBERSHIP_EV_RESUME, JOB_STOPPING }, /* scale up: a spare is back */
     { JOB_RUNNING, MEMBERSHIP_EV_CHECKPOINTED, JOB_STOPPING },
     { JOB_RUNNING, MEMBERSHIP_EV_FAILED, JOB_STOPPING },
-    { JOB_RUNNING, MEMBERSHIP_EV_STOPPED, JOB_STOPPING }, /* gave up while cut off */
+    { JOB_RUNNING, MEMBERSHIP_EV_STOPPED, JOB_STOPPING }, /* gave up, out of contact */
     { JOB_RUNNING, MEMBERSHIP_EV_LEAVE, JOB_STOPPING },
     { JOB_RUNNING, MEMBERSHIP_EV_DRAIN, JOB_STOPPING },
     { JOB_RUNNING, MEMBERSHIP_EV_END, JOB_STOPPING },
@@ -114,7 +114,7 @@ static void form_epoch(struct step *s)
     membership_start_node(s, &m->node[m->leader]);
 }
 
-/* The node is kept until it says goodbye, so that a lost message can be repeated. */
+/* The node is kept until its BYE arrives, so that a lost message can be repeated. */
 static void give_last_order(struct step *s, struct membership_node *n,
                             enum membership_action_type what)
 {
@@ -207,7 +207,7 @@ static bool is_ready_to_form(struct step *s)
         m->last_call_at = 0;
         return false;
     }
-    if (m->epoch > 0) /* the nodes are known: no last call, but wait for those away */
+    if (m->epoch > 0) /* the nodes are known: no last call, but all must be connected */
         return t->away == (willing < m->config.min_nodes ? 0 : t->barred_away);
     if (!m->last_call_at)
         m->last_call_at = s->t + m->config.last_call_ms;
@@ -283,8 +283,7 @@ static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t wi
     m->checkpoint.cause = cause;
     if (!m->checkpoint.until)
         ask_for_checkpoint(s, s->t + within_ms);
-    else if (m->checkpoint.until >
-             s->t + within_ms) /* asked for with another stop in mind */
+    else if (m->checkpoint.until > s->t + within_ms) /* requested for another stop */
         m->checkpoint.until = s->t + within_ms;
     all = all_have_checkpointed(m) &&
           (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
@@ -306,7 +305,7 @@ static void settle_scale_up(struct step *s)
     struct membership *m = s->m;
 
     if (s->ev->type ==
-        MEMBERSHIP_EV_FINISHED) /* of a node that left: the next tick decides */
+        MEMBERSHIP_EV_FINISHED) /* from a node that has left: the next tick decides */
         return;
     if (m->config.scale == JOB_SCALE_NOW ||
         is_checkpoint_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))

@@ -11,10 +11,10 @@
 #include "rendezvous/base/net.h"
 
 /*
- * A listening socket, and the connections that have not identified themselves yet: in
- * the order of their arrival, which is the order of their deadlines. While there are no
- * descriptors it pauses. It belongs to no event loop: its owner watches the socket, but
- * not during a pause, and comes back at acceptor_next_ms.
+ * A listening socket, and the connections that have not identified themselves yet, in
+ * the order of arrival and so of their deadlines. While there are no descriptors it
+ * pauses. It belongs to no event loop: its owner watches the socket except during a
+ * pause, and calls it again at acceptor_next_ms.
  */
 struct acceptor_entry {
     TAILQ_ENTRY(acceptor_entry) entry;
@@ -39,7 +39,7 @@ int acceptor_listen(struct acceptor *a, const struct net_addr *addr,
 /* Closes the socket, not the connections. */
 void acceptor_fini(struct acceptor *a);
 
-/* The next connection, or -1: none for now. Look whether it has paused then. */
+/* The next connection, or -1: none for now. It may have paused then. */
 int acceptor_accept(struct acceptor *a, struct net_addr *peer);
 bool acceptor_is_paused(const struct acceptor *a);
 void acceptor_pause(struct acceptor *a);
@@ -49,7 +49,7 @@ bool acceptor_resume(struct acceptor *a, uint64_t now_ms);
 /* An entry is part of its owner, which removes it before it is freed. */
 void acceptor_add(struct acceptor *a, struct acceptor_entry *entry, void *owner);
 void acceptor_remove(struct acceptor *a, struct acceptor_entry *entry);
-/* The owner of the oldest entry, the first to go when room is needed; or NULL. */
+/* The owner of the oldest entry, which is closed first when room is needed; or NULL. */
 void *acceptor_oldest(const struct acceptor *a);
 /* The same if its deadline has passed. */
 void *acceptor_late(const struct acceptor *a, uint64_t now_ms);

@@ -47,12 +47,13 @@ enum conn_state {
     CONN_OVER
 };
 
-/* How bytes move. As recv and send: -1 with errno, EAGAIN when it would block. */
+/* The calls that move bytes.
+ * As recv and send: -1 with errno, EAGAIN when it would block. */
 struct conn_transport {
     ssize_t (*read)(struct conn *c, void *data, size_t size);
-    /* Takes what it wrote, at most `size`, off the buffer. */
+    /* Removes the bytes that it wrote, at most `size`, from the buffer. */
     ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
-    /* Tell the peer that no more bytes come. */
+    /* Signal the peer that no more bytes follow. */
     void (*shut)(struct conn *c);
 };
 
@@ -66,7 +67,7 @@ struct conn {
     bool held;      /* a message waits until the owner is ready: nothing is read */
     int fd;
     struct event *readable, *writable;
-    struct evbuffer *in; /* between turns: less than a frame, or what is held */
+    struct evbuffer *in; /* between turns: less than a frame, or waiting messages */
     struct evbuffer *out;
     size_t released;         /* how much of out may leave */
     struct loop_timer timer; /* for the earliest of the times below; 0: none */
@@ -439,7 +440,7 @@ static void on_timer(void *arg)
 
 static void set_socket_options(int fd)
 {
-    /* a lease finds out a dead agent; these are for peers without a lease */
+    /* a lease detects a dead agent; these are for peers without a lease */
     const struct {
         int level, name, value;
     } option[] = {
@@ -448,7 +449,7 @@ static void set_socket_options(int fd)
         { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
         { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
         { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
-        /* what waits shall wait in this process, which counts it */
+        /* data must wait in this process, where it is counted, not in the kernel */
         { IPPROTO_TCP, TCP_NOTSENT_LOWAT, CONTROL_UNSENT_MAX },
     };
 

@@ -24,7 +24,7 @@ struct conn_calls {
     /* A message; -1 closes the connection with e's text (-> closed). */
     int (*message)(void *arg, struct conn *c, const struct msg *m, struct err *e);
     /* A message that cannot be read; the connection is closed. True if an answer was
-     * sent, which leaves first. May be NULL. */
+     * queued, which is sent first. May be NULL. */
     bool (*unreadable)(void *arg, struct conn *c, const struct frame_header *h,
                        const char *why);
     /* Whether the next message may be delivered now. If not, it waits, nothing more is
@@ -57,12 +57,12 @@ void conn_flush(struct conn *c);
 size_t conn_waiting(const struct conn *c);
 /* Call `ready` again. From the loop, not at the end of a turn. */
 void conn_resume(struct conn *c);
-/* Close when all that is queued is sent (at most a second). Only `closed` is called. */
+/* Close when everything queued is sent (at most a second). Only `closed` is called. */
 void conn_hang_up(struct conn *c);
 /* Close now. Nothing is called. */
 void conn_destroy(struct conn *c); /* NULL is fine */
 
-/* The owner's deadline: close then, and why. 0 cancels. */
+/* The owner's deadline: when to close, and the reason. 0 cancels. */
 void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why);
 const struct net_addr *conn_peer(const struct conn *c);
 /* The address of this end. False for a local socket, which has none. */

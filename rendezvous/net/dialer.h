@@ -17,8 +17,7 @@ struct dialer *dialer_create(struct loop *loop, const char *endpoints,
                              struct err *e) MUST_CHECK;
 void dialer_destroy(struct dialer *d); /* NULL is fine */
 
-/* `found` is called once, now or later: with an address, or NULL and why there is none.
- */
+/* `found` is called once, now or later: with an address, or NULL and the reason. */
 void dialer_next(struct dialer *d,
                  void (*found)(void *arg, const struct net_addr *addr, const char *why),
                  void *arg);

@@ -7,7 +7,7 @@
 #define CONTROL_UNSENT_MAX (64u << 10) /* of that, in the kernel */
 #define HELLO_DEADLINE_MS 5000
 #define FRAME_DEADLINE_MS 10000
-#define SEND_DEADLINE_MS 30000 /* a peer that takes nothing of what is sent to it */
+#define SEND_DEADLINE_MS 30000 /* a peer that reads nothing of the data sent to it */
 #define HANG_UP_MS 1000        /* for the last answer to arrive */
 #define READ_SHARE_BYTES 8192  /* of one connection in one turn */
 #define KEEPALIVE_S 60

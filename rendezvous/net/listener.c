@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Accepting. A connection waits here until its first bytes decide what it is. They are
- * only looked at (MSG_PEEK), because a store connection is handed on unread, and
- * watched edge-triggered, because a peer that sends one byte at a time would otherwise
- * be readable all the time.
+ * Accepting. A connection waits here until its first bytes decide what it is. It only
+ * peeks at them (MSG_PEEK), because a store connection is handed on unread. The socket
+ * is watched edge-triggered, because otherwise a connection with too few bytes would be
+ * readable all the time.
  */
 #include "rendezvous/net/listener.h"
 
@@ -38,7 +38,7 @@ struct listener {
     struct loop_timer timer; /* the acceptor's */
 };
 
-/* What often connects to a wrong port, by its first bytes. */
+/* Protocols that often connect to a wrong port, by their first bytes. */
 static const char *describe_bytes(const char *data, size_t size)
 {
     static const struct {
@@ -62,7 +62,7 @@ static const char *describe_bytes(const char *data, size_t size)
 
 /* -- connections that have not identified themselves ------------------------------ */
 
-/* A timer that is too early looks again. */
+/* A timer that fires too early is armed again. */
 static void listener_arm_timer(struct listener *l)
 {
     uint64_t next = acceptor_next_ms(&l->acceptor);
@@ -71,7 +71,7 @@ static void listener_arm_timer(struct listener *l)
         loop_timer_arm(&l->timer, next);
 }
 
-/* Free it; the socket is the caller's from here on. */
+/* Free it; the socket belongs to the caller from here on. */
 static int new_conn_release(struct new_conn *c)
 {
     int fd = c->fd;

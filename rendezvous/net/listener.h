@@ -13,13 +13,12 @@ struct listener;
 struct loop;
 
 /*
- * A listening socket, and the connections of which it is not known yet what they are.
- * It waits for the first bytes of each, without taking them, and hands the socket on. A
- * connection that has sent nothing by the hello deadline is closed. Without descriptors
- * it pauses.
+ * A listening socket, and the connections whose protocol is not known yet. It waits for
+ * the first bytes of each, without taking them, and hands the socket on. A connection
+ * that has sent nothing by the hello deadline is closed. Without descriptors it pauses.
  */
 struct listener_calls {
-    /* By its first bytes, which are still to be read, a connection is of this kind. The
+    /* The first bytes of a connection, which are not read yet, show this kind. The
      * callee owns fd. since_ms is when it connected. For FRAME_KIND_TLS and
      * FRAME_KIND_UNKNOWN, `first` describes the bytes. */
     void (*arrived)(void *arg, int fd, enum frame_kind kind, const char *first,
@@ -36,7 +35,7 @@ struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
 /* Closes the socket and every connection that was not handed on. */
 void listener_destroy(struct listener *l); /* NULL is fine */
 
-/* Where it listens, with the port the system gave. */
+/* The address it listens on, with the port that the system chose. */
 const struct net_addr *listener_address(const struct listener *l);
 
 /* Connections not handed on yet. */

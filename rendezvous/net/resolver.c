@@ -19,8 +19,8 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/limits.h"
 
-/* What the thread and the loop share; the last of them to release it frees it. The
- * thread writes the answer before it signals `ready`, and nothing after. */
+/* Shared by the thread and the loop; the last of them to release it frees it. The
+ * thread writes the answer before it signals `ready`, and nothing after that. */
 struct lookup {
     atomic_int users;
     int ready; /* an eventfd */

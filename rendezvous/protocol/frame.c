@@ -8,7 +8,7 @@
 
 /* The shortest JSON object, "{}". */
 #define BODY_MIN 2
-/* Bytes of the header that hold the length, and those that hold the flags too. */
+/* Bytes of the header up to the length, and up to the flags. */
 #define LENGTH_KNOWN 4
 #define FLAGS_KNOWN 8
 

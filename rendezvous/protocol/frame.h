@@ -33,7 +33,7 @@ void frame_put_header(const struct frame_header *h, uint8_t out[FRAME_HEADER_SIZ
 
 /*
  * 1: *h is filled and the whole frame is in data; 0: more bytes are needed; -1: these
- * bytes begin no frame (flags set, body shorter than 2 or longer than body_max).
+ * bytes do not begin a frame (flags set, body shorter than 2 or longer than body_max).
  * Decides as early as it can, before anything is allocated.
  */
 int frame_get_header(const void *data, size_t size, uint32_t body_max,

@@ -42,7 +42,7 @@ static int check_escape(struct scan *s)
     return 0;
 }
 
-/* After the opening quote, to behind the closing one. */
+/* From after the opening quote to after the closing quote. */
 static int check_string(struct scan *s)
 {
     while (s->at < s->end && *s->at != '"') {

@@ -10,10 +10,10 @@
 #include "rendezvous/protocol/limits.h"
 
 /*
- * The vocabulary of the control protocol: what each message carries. Plain structs with
- * bounded texts and no pointers, so that a message can be kept, copied and compared.
- * The tables of proto_fields.c say how they look on the wire and must follow every
- * change here; PROTOCOL.md says what they mean.
+ * The messages of the control protocol and their content. Plain structs with bounded
+ * texts and no pointers, so that a message can be kept, copied and compared. The tables
+ * of proto_fields.c say how they look on the wire and must follow every change here;
+ * PROTOCOL.md says what they mean.
  */
 enum msg_type {
     /* any peer to the rendezvous */
@@ -93,17 +93,17 @@ enum failure_kind {
  * FORMING   Nodes wait to be placed; nothing of the job runs. The last join that is
  *           needed, or a tick, starts an epoch (RUNNING). The join timeout or a user
  *           ends the job (DONE).
- * RUNNING   All members run the same epoch, or are about to. The node of rank 0 is told
- *           first and opens the store; its STORE_READY starts the others. Once all
- *           members have finished, the job is DONE; everything else stops the epoch.
- * STOPPING  All members are told to stop. The epoch is over when each of them has
- *           reported that nothing of it lives, or is lost. The cause of the stop, and
- *           whether the job ends with it, are facts beside the state.
- * DONE      There is a result. Nodes are told, say goodbye, and go.
+ * RUNNING   All members run the same epoch, or are about to. The node of rank 0 gets
+ *           START first and opens the store; its STORE_READY starts the others. Once
+ *           all members have finished, the job is DONE; everything else stops the
+ * epoch. STOPPING  All members were ordered to stop. The epoch is over when each of
+ * them has reported that no process of it is alive, or is lost. The cause of the stop,
+ *           and whether the job ends with it, are kept apart from the state.
+ * DONE      There is a result. Nodes receive it, answer BYE and leave.
  *
- * These and the words below are names on the wire. A peer may send a word that is none
- * of them: it is read as UNKNOWN, which is never sent. The numbers of state, cause and
- * reason are in the journal: they never change.
+ * These and the words below are names on the wire. A peer may send any other word: it
+ * is read as UNKNOWN, which is never sent. The numbers of state, cause and reason are
+ * in the journal: they never change.
  */
 enum job_state {
     JOB_FORMING,
@@ -135,7 +135,7 @@ enum job_reason {
     JOB_REASON_LOST,       /* a node was lost and cannot be replaced */
     JOB_REASON_NOT_FORMED, /* too few nodes in time */
     JOB_REASON_USER,       /* ended by a user or a scheduler */
-    JOB_REASON_RELEASED,   /* only of DONE: this node has left, the job goes on */
+    JOB_REASON_RELEASED,   /* only of DONE: this node has left, the job continues */
     JOB_REASON_COUNT,
     JOB_REASON_UNKNOWN = JOB_REASON_COUNT
 };
@@ -149,7 +149,7 @@ enum job_scale {
     JOB_SCALE_UNKNOWN = JOB_SCALE_COUNT
 };
 
-/* What a node does, as crunctl shows it. */
+/* The activity of a node, as crunctl shows it. */
 enum node_state {
     NODE_WAITING,
     NODE_STARTING,
@@ -168,7 +168,7 @@ enum node_state {
 enum peer_role { PEER_NONE, PEER_AGENT, PEER_CTL, PEER_ROLE_COUNT };
 
 enum note_kind {
-    NOTE_RANK,      /* what a rank does while its epoch hangs */
+    NOTE_RANK,      /* the state of a rank while its epoch hangs */
     NOTE_STRAGGLER, /* the others wait for a rank */
     NOTE_XID,       /* the driver reported an error of a rank's GPU */
     NOTE_ECC,       /* a rank's GPU has bad memory */
@@ -190,7 +190,7 @@ struct failure {
     uint64_t wall_ms; /* for people */
     uint64_t ran_ms;  /* since its epoch started */
     char host[HOST_NAME_MAX_BYTES + 1];
-    char what[ERROR_TEXT_MAX_BYTES + 1];   /* in words, one line */
+    char what[ERROR_TEXT_MAX_BYTES + 1];   /* a description, one line */
     char said[FAILURE_TEXT_MAX_BYTES + 1]; /* last lines of standard error */
     char log[ERROR_TEXT_MAX_BYTES + 1];    /* where the log is */
 };
@@ -201,7 +201,7 @@ struct msg_hello {
     char software[32]; /* "crun 0.1.0" */
 };
 
-/* What must be the same for all nodes of a job. */
+/* The settings that must be the same for all nodes of a job. */
 struct job_config {
     uint32_t min_nodes, max_nodes, max_restarts;
     uint32_t lease_ms, join_timeout_ms, last_call_ms;
@@ -216,7 +216,7 @@ struct job_config {
     char no_restart_on[NO_RESTART_ON_MAX_BYTES + 1]; /* exit codes: "2,126" */
     char program[PROGRAM_MAX_BYTES + 1];             /* for people */
     char arguments_hash[65]; /* of program and arguments; any text */
-    bool preflight;          /* it needs all nodes, so all must run it */
+    bool preflight;          /* the preflight needs all nodes, so all must run it */
 };
 
 #define ROLE_DEFAULT "default"
@@ -311,7 +311,7 @@ struct msg_welcome {
 
 struct msg_refused {
     enum refusal why;
-    bool retry; /* the same again may succeed later */
+    bool retry; /* the same request may succeed later */
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
@@ -320,15 +320,15 @@ struct msg_joined {
     int32_t slot;  /* -1: not placed yet */
     bool spare;
     uint32_t lease_ms;
-    char host[HOST_NAME_MAX_BYTES + 1]; /* what the job calls it */
+    char host[HOST_NAME_MAX_BYTES + 1]; /* its name in the job */
 };
 
-/* To crunctl it may tell what follows. */
+/* An ACK to crunctl may describe what follows. */
 struct msg_ack {
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
-/* Answers a heartbeat; while the job forms, it tells what is missing. */
+/* Answers a heartbeat; while the job forms, it says what is missing. */
 struct msg_beat {
     bool waiting;
     uint32_t present, wanted;
@@ -340,7 +340,7 @@ struct msg_beat {
 struct msg_start {
     uint32_t group_rank, group_size;
     uint32_t first_rank, world_size, workers;
-    uint32_t role_first_rank, role_world_size; /* among its role; 0 workers: not told */
+    uint32_t role_first_rank, role_world_size; /* within its role; 0 workers: none */
     uint32_t slot;
     uint32_t restarts, max_restarts;
     /* open the store and answer STORE_READY; address and port are unset */
@@ -352,7 +352,7 @@ struct msg_start {
 
 /*
  * To the node of rank 0: the addresses that may use the store, separated by spaces, in
- * one or more messages. This word stands for the node that hosts the rendezvous.
+ * one or more messages. The word below stands for the node that hosts the rendezvous.
  */
 #define MEMBERS_RENDEZVOUS "rendezvous"
 
@@ -362,8 +362,8 @@ struct msg_members {
 
 struct msg_stop {
     uint32_t grace_ms;
-    bool last; /* the job ends with this stop, as far as is known */
-    bool hang; /* after a hang: first send NOTEs about what the ranks do */
+    bool last; /* as currently known, the job ends with this stop */
+    bool hang; /* after a hang: first send NOTEs with the states of the ranks */
     enum job_cause cause;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
@@ -442,7 +442,7 @@ struct msg_end_of_list {
 /* One message. The first four fields travel in the frame's header. */
 struct msg {
     enum msg_type type;
-    uint64_t sequence; /* an ACK and a REFUSED repeat that of what they answer */
+    uint64_t sequence; /* an ACK and a REFUSED repeat that of the message they answer */
     uint64_t epoch;
     struct id128 instance;
     union {

@@ -81,7 +81,7 @@ static int decode_i32(const struct proto_field *f, const cJSON *item, char *at,
     return 0;
 }
 
-/* The length of a string of hex digits alone, otherwise 0. */
+/* The length of a string that consists of hex digits, otherwise 0. */
 static size_t hex_length(const cJSON *item)
 {
     const char *text = cJSON_GetStringValue(item);
@@ -236,7 +236,7 @@ static cJSON *parse_json(const char *text, size_t size, struct err *e)
     return root;
 }
 
-/* Of a peer without a common version only these are read, to refuse it. */
+/* The only fields read of a peer without a common version, which is then refused. */
 #define HELLO_VERSION_FIELDS 2
 
 static int decode_hello(const struct proto_table *table, const cJSON *root,

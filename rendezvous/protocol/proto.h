@@ -12,14 +12,14 @@
 /*
  * Messages to frames and back, as JSON. A table for each message describes its fields
  * (proto_fields.c); encoding (proto_encode.c), decoding (proto.c), bounds, tests and
- * PROTOCOL.md follow it. For one thread at a time, as cJSON.
+ * PROTOCOL.md follow it. Like cJSON, for one thread at a time.
  */
 #define PROTO_VERSION_MIN 1
 #define PROTO_VERSION_MAX 1
 
 /* A connection is in one phase, which decides what its peer may send. */
 enum proto_phase {
-    PROTO_NEW,    /* nothing but a HELLO */
+    PROTO_NEW,    /* only HELLO */
     PROTO_AGENT,  /* an agent without a node in a job */
     PROTO_JOINED, /* an agent with one */
     PROTO_CTL,

@@ -17,7 +17,7 @@
 
 struct json_writer {
     char *at, *end;
-    size_t text_max; /* longest text, as it is written */
+    size_t text_max; /* longest text, escaped */
     bool full;
 };
 
@@ -45,7 +45,7 @@ static void json_put_quoted(struct json_writer *w, const char *plain)
 
 /* -- texts --------------------------------------------------------------------- */
 
-/* One character, as it is and as it is written. */
+/* One character, plain and escaped. */
 struct character {
     size_t taken, size;
     char as[6 + 1];
@@ -90,7 +90,7 @@ static size_t written_size(const char *text, size_t length)
     return size;
 }
 
-/* Where a tail of at most text_max bytes begins. */
+/* The start of a tail of at most text_max bytes. */
 static size_t tail_start(const char *text, size_t length, size_t text_max)
 {
     size_t size = written_size(text, length);

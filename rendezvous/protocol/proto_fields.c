@@ -2,8 +2,8 @@
 /*
  * The tables of the control protocol. A field has the same name on the wire as in
  * message.h. A message outside these bounds is malformed and closes the connection.
- * What a user may get wrong (the configuration in a JOIN) has no bounds here: the
- * rendezvous refuses it with a text that helps.
+ * Mistakes of a user (the configuration in a JOIN) have no bounds here: the rendezvous
+ * refuses them with a helpful text.
  */
 #include "rendezvous/protocol/proto_fields.h"
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * What stands where in which message: the tables that encoding, decoding, the tests and
+ * The fields of each message: the tables that encoding, decoding, the tests and
  * PROTOCOL.md follow, and the records of a job in the journal.
  */
 enum proto_kind {
@@ -28,15 +28,15 @@ struct proto_table;
 /* A setting of a job, as users know it. All nodes of a job must have the same. */
 struct proto_setting {
     const char *name;     /* "--max-restarts" */
-    int64_t min, max;     /* of a number: what a job may have */
-    const char *words[2]; /* of a bool: what false and true are called */
+    int64_t min, max;     /* of a number: the limits of a job */
+    const char *words[2]; /* of a bool: the names of false and true */
 };
 
 struct proto_field {
     const char *name;
     enum proto_kind kind;
     bool required;         /* if not: left out when zero or empty */
-    uint16_t offset, size; /* in the struct the table is about */
+    uint16_t offset, size; /* in the struct that the table describes */
     int64_t min, max;
     const char *const *names;
     const struct proto_table *object;
@@ -54,14 +54,14 @@ struct proto_message {
     struct proto_table body;
 };
 
-/* What is kept in the journal as it travels. */
+/* Kept in the journal in the form of the protocol. */
 extern const struct proto_field proto_job_config_fields[];
 extern const struct proto_table proto_job_config, proto_failure;
 
 /* The index of a word among count names, or count. */
 unsigned proto_word(const char *const *names, unsigned count, const char *word);
 
-/* By number; an unused one has no name. */
+/* By number; an unused number has no name. */
 extern const struct proto_message proto_messages[];
 
 #endif

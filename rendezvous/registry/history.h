@@ -19,7 +19,8 @@ void history_destroy(struct history *h); /* NULL is fine */
 /* Number the event and keep a copy. Returns its number. */
 uint64_t history_add(struct history *h, struct msg_event *event);
 
-/* The first kept event after `since` of that job ("": any), or NULL. */
+/* The first event of that job ("": any) that is kept and newer than `since`, or
+ * NULL. */
 const struct msg_event *history_next(const struct history *h, uint64_t since,
                                      const char *run_id);
 

@@ -116,7 +116,7 @@ static const char *text_or_none(const char *text)
     return *text ? text : "not given";
 }
 
-/* A setting as it is shown; buf may be used for it. */
+/* A setting as shown to users; buf may hold the text. */
 static const char *setting_text(const struct job_config *c, const struct proto_field *f,
                                 char *buf, size_t size)
 {

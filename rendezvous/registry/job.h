@@ -12,9 +12,9 @@
 struct registry_peer;
 
 /*
- * One job: its membership, and what plays no part in its decisions: names, addresses,
- * texts of failures, connections. Data only: the registry steps and shows it,
- * job_records.c keeps it.
+ * One job: its membership, and the data that plays no part in decisions: names,
+ * addresses, texts of failures, connections. Data only: the registry steps and shows
+ * it, job_records.c keeps it.
  */
 struct job_node {
     char host[HOST_NAME_MAX_BYTES + 1];
@@ -26,8 +26,8 @@ struct job_node {
     uint32_t pid;
     struct msg_heartbeat progress;
     bool same_arguments; /* as the job's first node; not known after a restart */
-    uint64_t wanted_at;  /* another node asked for its slot; 0: no, or heard since */
-    struct registry_peer *peer; /* NULL while it is away */
+    uint64_t wanted_at;  /* when another node asked for its slot; 0: heard from */
+    struct registry_peer *peer; /* NULL while it is disconnected */
 };
 
 struct job {
@@ -39,7 +39,7 @@ struct job {
     uint32_t store_port;
     struct failure failure; /* the root cause of the last stop */
     char text[ERROR_TEXT_MAX_BYTES +
-              1];     /* the root cause or the result, in a sentence */
+              1];     /* the root cause or the result, as a sentence */
     char change[256]; /* the nodes for which a planned stop is made */
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
@@ -60,7 +60,8 @@ struct job_node *job_add_node(struct job *j, uint32_t index);
 void job_drop_node(struct job *j, uint32_t index);
 
 /* Name a node after its host: "a100-04", or "a100-04:7" with the node's number if a
- * connected node has that name already. host "": it has its name, index it. */
+ * connected node has that name already. host "": the name is set already, only index
+ * it. */
 void job_name_node(struct job *j, uint32_t index, const char *host);
 
 /* The first setting that differs, with both values, or "". job_settings.c lists the
@@ -68,10 +69,10 @@ void job_name_node(struct job *j, uint32_t index, const char *host);
 char *job_config_difference(const struct job_config *ours,
                             const struct job_config *theirs, char *buf, size_t size);
 
-/* Nodes may differ in their arguments, but seldom on purpose. */
+/* Whether the arguments of a node differ, which is allowed but seldom intended. */
 bool job_has_same_arguments(const struct job_config *ours,
                             const struct job_config *theirs);
-/* The job can lose a node and go on: it has spares, or fewer nodes are enough. */
+/* The job can lose a node and continue: it has spares, or fewer nodes are enough. */
 bool job_can_spare(const struct job_config *config);
 
 /* Follows the text of a final failure; no other flag makes one final. */

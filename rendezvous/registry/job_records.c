@@ -95,8 +95,8 @@ static const struct proto_field place_fields[] = {
 };
 static const struct proto_table place_table = TABLE(place_fields);
 
-/* The settings that a journal of any version holds. The settings after them came later,
- * and keep their default where the record is shorter. */
+/* The settings that a journal of any version holds. Later settings keep their default
+ * if the record is shorter. */
 #define CONFIG_FIELDS_ALWAYS 18
 
 static const struct proto_table config_always = { proto_job_config_fields,
@@ -145,7 +145,7 @@ static void record_put_field(struct wire_out *w, const struct proto_field *f,
         wire_put_text(w, at);
         break;
     case PROTO_OBJECT:
-        assert(false); /* no record holds one */
+        assert(false); /* no record contains one */
     }
 }
 
@@ -235,7 +235,7 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
     record_append(j, RECORD_DROP, &rec);
 }
 
-/* The PLACE of a member tells it, until the member is gone. */
+/* The PLACE record of a member contains it until the member is gone. */
 static void record_put_slot(struct journal *j, const struct job *job, uint32_t slot)
 {
     struct record rec;
@@ -246,7 +246,7 @@ static void record_put_slot(struct journal *j, const struct job *job, uint32_t s
     record_append(j, RECORD_SLOT, &rec);
 }
 
-/* Times as ages: after a restart the clock may be another. */
+/* Times are written as ages, because the clock may differ after a restart. */
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index)
 {
     const struct membership *m = &job->membership;

@@ -18,7 +18,7 @@ struct journal;
  *   PLACE    state and slot of a node: at every change
  *   DROP     a node is gone
  *   END      a job is forgotten
- *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE tells it
+ *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE contains it
  *   PAST     the troubles of a host: at each
  */
 void job_records_put_job(struct journal *j, const struct job *job);

@@ -10,7 +10,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/registry/job_records.h"
 
-/* A finished job can be looked at for this long. */
+/* A finished job can be inspected for this long. */
 #define FINISHED_KEPT_MS 3600000
 
 /* -- jobs ------------------------------------------------------------------------- */
@@ -314,7 +314,7 @@ static void dump_jobs(void *arg, struct journal *journal)
         job_records_put_all(journal, j);
 }
 
-/* Take a snapshot if it is time. No room for it is no error. */
+/* Take a snapshot if it is due. No room for it is not an error. */
 static int shorten_journal(struct registry *g, struct err *e)
 {
     if (!journal_wants_snapshot(g->journal))

@@ -15,15 +15,14 @@ struct disk;
 
 /*
  * The jobs of one rendezvous. It takes decoded messages from peers, steps the
- * membership of the job, journals what must last, and sends messages to peers. It has
- * no sockets, no loop and no clock: the server and the simulator drive it. What it
- * sends must not leave before the next registry_commit.
+ * membership of the job, journals durable facts, and sends messages to peers. It has no
+ * sockets, no loop and no clock: the server and the simulator drive it. What it sends
+ * must not leave before the next registry_commit.
  */
 struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */
     struct disk *disk; /* where to keep a journal, or NULL */
-    /* Embedded: the only job, as its host configures it; NULL: as the first JOIN says.
-     */
+    /* Embedded: the only job, as configured on its host; NULL: as in the first JOIN. */
     const char *run_id;
     const struct job_config *job;
     const char *software;
@@ -47,13 +46,13 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
 /* The connection is gone. The peer is freed. */
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms);
 
-/* The phase limits the messages that may come and their size. */
+/* The phase limits which messages may arrive, and their size. */
 enum proto_phase registry_phase(const struct registry_peer *p);
 
 /* The peer for the log: "agent a100-03 pid 4711 of job resnet". Returns buf. */
 char *registry_describe(const struct registry_peer *p, char *buf, size_t size);
 
-/* Take one message. -1: the peer broke the protocol (e says how) and must be closed. */
+/* Handle one message. -1: the peer broke the protocol (see e) and must be closed. */
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
 

@@ -11,8 +11,8 @@
 #include "rendezvous/registry/roles.h"
 
 /*
- * Carries out the actions of the membership, one function for each: save, tell a node,
- * add an event. Nothing here decides anything.
+ * Carries out the actions of the membership, one function for each: save, send a
+ * message to a node, add an event. No decisions are made here.
  */
 typedef void actor(struct registry_step *s, const struct membership_action *a);
 
@@ -69,7 +69,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
 {
     struct registry_peer *p = peer_of(s, a->node);
 
-    if (p) { /* no message of it can count any more */
+    if (p) { /* no later message of it counts */
         registry_unbind(p);
         s->registry->config.hang_up(s->registry->config.arg, p->conn);
     }
@@ -103,10 +103,10 @@ static bool is_loopback(const char *address)
 }
 
 /*
- * The node of rank 0 serves the store to members alone. It is told their addresses,
- * page by page, so that no message grows with the number of nodes. Loopback is always
- * allowed, and neighbours in the list with one address are named once. The address of
- * the node that this rendezvous runs in is known to the other side alone.
+ * The node of rank 0 serves the store only to members. It gets their addresses page by
+ * page, so that no message grows with the number of nodes. Loopback is always allowed,
+ * and adjacent members with the same address are listed once. The address of the node
+ * that this rendezvous runs in is known only to the receiver.
  */
 static void send_members(struct registry_step *s, struct registry_peer *leader)
 {
@@ -167,7 +167,7 @@ static void tell_start(struct registry_step *s, const struct membership_action *
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
     m.start.cause = membership->epoch == 1 ? JOB_CAUSE_FIRST : membership->stop.cause;
-    if (m.start.host_store) /* before START: the answer to that brings the members */
+    if (m.start.host_store) /* before START: the store opens after them */
         send_members(s, p);
     registry_send(p, &m);
 }
@@ -254,7 +254,7 @@ static void tell_released(struct registry_step *s, const struct membership_actio
         registry_send_done(peer_of(s, a->node), s->job, true);
 }
 
-/* Why a node was taken for lost. */
+/* Why a node was considered lost. */
 static const char *loss_text(const struct membership *membership,
                              const struct membership_node *n)
 {
@@ -281,8 +281,8 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
             "this node was taken for lost and is no longer part of the job");
 }
 
-/* Add a line to the failures that followed, if there is room; the events have them all.
- */
+/* Add a line to the failures that followed, if there is room;
+ * the events have them all. */
 static void add_afterwards(struct job *job, const struct failure *f)
 {
     size_t used = strlen(job->afterwards);
@@ -385,7 +385,7 @@ static void tell_running(struct registry_step *s)
 static bool is_newcomer(const struct membership_node *n)
 {
     return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving &&
-           !n->quarantined; /* it waits until others leave */
+           !n->quarantined; /* it waits until other nodes leave */
 }
 
 static bool is_leaving(const struct membership_node *n)
@@ -461,7 +461,7 @@ static void set_result_text(struct job *job)
     case JOB_REASON_USER:
         snprintf(text, size, "ended by the user");
         break;
-    default: /* the text of the failure is there already */
+    default: /* the text of the failure is set already */
         break;
     }
 }

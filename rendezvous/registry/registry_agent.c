@@ -17,7 +17,7 @@
 
 /* -- joining ---------------------------------------------------------------------- */
 
-/* Refuse a node, and let the nodes that wait for it know. */
+/* Refuse a node, and inform the nodes that wait for it. */
 static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum refusal why, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
@@ -40,9 +40,9 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
 }
 
 /*
- * The holder of a slot may have died without a word; its slot is free before long. If
- * it lives, its next heartbeat shows that: until then a node that asks for the slot is
- * told to retry. A node that asked long ago and did not retry has given up.
+ * The holder of a slot may have died silently; its slot becomes free soon. If it lives,
+ * its next heartbeat shows that: until then a node that asks for the slot is refused
+ * with retry. A node that asked long ago and did not retry has given up.
  */
 static bool holder_may_be_gone(struct job *job, uint32_t i)
 {
@@ -81,7 +81,7 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
                     m->join.node_rank, job->membership.config.max_nodes,
                     job->membership.config.max_nodes - 1);
         break;
-    case MEMBERSHIP_REFUSED_SPARES: /* a node that is away may be lost, and make room */
+    case MEMBERSHIP_REFUSED_SPARES: /* a disconnected node may be lost, and make room */
         refuse_node(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
                     "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                     " spare%s of --spares; no more are kept",
@@ -181,7 +181,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     return NULL;
 }
 
-/* A node has found a fault in itself. The other nodes are told. */
+/* A node has found a fault in itself. The other nodes are informed. */
 static void refuse_unfit(struct registry *g, struct registry_peer *p,
                          const struct msg *m)
 {
@@ -210,8 +210,8 @@ static uint64_t host_identity(const struct registry_peer *p,
     return hash ? hash : 1;
 }
 
-/* Arguments may differ from the job's (a node's rank may be one), but mostly that is a
- * mistake: one notice tells both hosts. */
+/* Arguments may differ from the job's (a node's rank may be one), but usually that is a
+ * mistake: one notice names both hosts. */
 static void compare_arguments(struct registry *g, const struct registry_peer *p,
                               const struct msg *m)
 {
@@ -402,7 +402,7 @@ static void take_end(struct registry_peer *p, const struct msg *m,
                   m->end.reason);
 }
 
-/* A note changes nothing but what users are told. */
+/* A note only informs users. */
 static void take_note(struct registry_peer *p, const struct msg *m,
                       struct membership_event *ev)
 {
@@ -422,7 +422,7 @@ static void take_note(struct registry_peer *p, const struct msg *m,
         job_add_rank_note(job, host, m->note.text);
 }
 
-/* The event that a report becomes, and what else is done with it. */
+/* The event that a report becomes, and further actions. */
 static const struct {
     enum membership_event_type event;
     void (*take)(struct registry_peer *p, const struct msg *m,
@@ -445,7 +445,7 @@ static void on_report(struct registry *g, struct registry_peer *p, const struct 
 
     if (reports[m->type].take)
         reports[m->type].take(p, m, &ev);
-    registry_acknowledge(p, m); /* the step may let the node go */
+    registry_acknowledge(p, m); /* the step may release the node */
     registry_step(g, p->job, &ev, p, m, NULL);
 }
 

@@ -35,7 +35,7 @@ struct registry_peer {
     struct registry_peer *next_follower;
 };
 
-/* The event being stepped, with what the membership does not need. */
+/* The event being stepped, with data that the membership does not need. */
 struct registry_step {
     struct registry *registry;
     struct job *job;
@@ -56,7 +56,7 @@ void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal
                      bool retry, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void registry_acknowledge(struct registry_peer *p, const struct msg *to);
-/* Bind a peer to a node, in place of the one it had. */
+/* Bind a peer to a node, in place of its previous one. */
 void registry_bind(struct registry_peer *p, struct job *job, uint32_t node);
 void registry_unbind(struct registry_peer *p);
 /* A line for the log, the list of events and its followers. */
@@ -79,7 +79,8 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
                                       uint32_t *node_out);
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
 
-/* registry_agent.c, registry_crunctl.c: by message type, NULL where none is taken */
+/* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
+ * allowed */
 extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
 extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct msg_event *event);

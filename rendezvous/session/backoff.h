@@ -7,7 +7,8 @@
 /*
  * How long to wait before the next attempt: the first retry comes within
  * RECONNECT_DELAY_MS_MIN, later ones at a random time between that and a limit that
- * doubles up to `most`, so that thousands that failed together do not return together.
+ * doubles up to `most`, so that thousands of nodes that failed together do not return
+ * together.
  */
 struct backoff {
     uint64_t random;

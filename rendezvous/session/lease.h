@@ -7,10 +7,10 @@
 #include "rendezvous/protocol/limits.h"
 
 /*
- * What an agent knows of its lease. Hearing from the rendezvous does not prove that the
- * lease runs, but an answer does: the rendezvous extended the lease no earlier than the
- * question was sent. The fence counts from there, so that a slow answer never moves it
- * back.
+ * An agent's knowledge of its lease. A message from the rendezvous does not prove that
+ * the lease runs, but an answer does: the rendezvous extended the lease no earlier than
+ * the request was sent. The fence counts from that time, so that a slow answer never
+ * moves it back.
  */
 struct lease {
     uint32_t lease_ms;
@@ -26,8 +26,8 @@ void lease_beat_sent(struct lease *l, uint64_t now);
 void lease_beat_answered(struct lease *l);
 
 uint64_t lease_beat_ms(const struct lease *l);
-/* The connection is dead if until then nothing is heard, or the oldest heartbeat is not
- * answered. */
+/* The connection is dead if by this time nothing has been received, or the oldest
+ * heartbeat is not answered. */
 uint64_t lease_silent_at(const struct lease *l);
 /* Until then no other node can have been started in place of this one. */
 uint64_t lease_fence_at(const struct lease *l);

@@ -19,7 +19,7 @@ struct order_filter {
     bool done;
 };
 
-/* True if the agent must obey: it is no repeat, and not of an older epoch. */
+/* True if the agent must obey: it is not a repeat, and not from an older epoch. */
 bool order_filter_take(struct order_filter *o, const struct msg *order);
 /* The agent reports. */
 void order_filter_reported(struct order_filter *o, const struct msg *report);

@@ -8,8 +8,8 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * Messages that are sent again, in order, until each is answered. Each has a sequence
- * number of its own, which the answer repeats. Pure; embed it.
+ * Messages that are sent again, in order, until each is answered. Each has its own
+ * sequence number, which the answer repeats. Pure; embed it.
  */
 struct outbox {
     struct outbox_entry *first, **last;
@@ -18,7 +18,7 @@ struct outbox {
 };
 
 void outbox_init(struct outbox *o);
-void outbox_clear(struct outbox *o); /* numbers go on */
+void outbox_clear(struct outbox *o); /* numbering continues */
 
 /* Keep a copy of msg with the next sequence number; returns the copy. */
 struct msg *outbox_add(struct outbox *o, const struct msg *msg);

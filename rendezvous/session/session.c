@@ -18,9 +18,9 @@
  * Everything that happens is an event, handled by transitions[state][event]; pairs
  * without a handler change nothing. Only session_enter() changes the state.
  *
- * Each state has up to three timers, and session_next_tick is the earliest: for what
- * the state does (connect, heartbeat), for giving up the connection, and for giving up
- * altogether.
+ * Each state has up to three timers, and session_next_tick is the earliest: for the
+ * work of the state (connect, heartbeat), for giving up the connection, and for giving
+ * up the job.
  */
 #define NEVER UINT64_MAX
 
@@ -66,7 +66,8 @@ struct session {
 
     struct order_filter orders;
     struct outbox reports;
-    bool report_again; /* one was refused with retry: all go with the next beat */
+    bool report_again; /* one was refused with retry: all follow the next
+                          heartbeat */
 };
 
 struct session_step {
@@ -276,8 +277,8 @@ static void on_ack(struct session_step *step)
 }
 
 /*
- * A report that was refused is answered: mostly its epoch is over. Sequence 0 refuses
- * this node itself.
+ * A refusal also answers a report: usually its epoch is over. Sequence 0 refuses this
+ * node itself.
  */
 static void on_refused(struct session_step *step)
 {

@@ -9,13 +9,14 @@
 
 /*
  * The agent's side of the control protocol: one life (incarnation) in one job. Pure: it
- * is told what happened and when, and calls back what to do. It joins, keeps the lease,
- * reconnects with jitter, resumes, and repeats every report until it is answered.
+ * takes events with their times, and calls back for each action. It joins, keeps the
+ * lease, reconnects with jitter, resumes, and repeats every report until it is
+ * answered.
  *
  * APART      no connection: one is wanted at retry_at, or under way
  * GREETING   HELLO is sent
  * JOINING    JOIN or RESUME is sent
- * ATTACHED   the rendezvous has taken this node
+ * ATTACHED   the rendezvous has accepted this node
  * OVER       done, refused, or given up; nothing leaves this state
  */
 enum session_state {
@@ -46,8 +47,7 @@ struct session_calls {
     void (*disconnect)(void *arg);
     void (*send)(void *arg, const struct msg *m);
     /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting), NOTICE: obey.
-     * DONE and REFUSED are last. Repeats are filtered out.
-     */
+     * DONE and REFUSED are last. Repeats are filtered out. */
     void (*order)(void *arg, const struct msg *m);
     /* The rendezvous is out of reach (true) or back (false): for the log. */
     void (*outage)(void *arg, bool out, const char *why);

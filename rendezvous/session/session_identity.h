@@ -7,7 +7,7 @@
 
 #include "rendezvous/protocol/message.h"
 
-/* What a node knows of its place in the job, from the first JOINED on. */
+/* A node's knowledge of its place in the job, from the first JOINED on. */
 struct session_identity {
     bool known;
     bool durable; /* the rendezvous has a journal */
@@ -20,7 +20,7 @@ bool session_identity_take(struct session_identity *p, const struct msg *joined)
 /* Fill the request: JOIN, or RESUME if the place is known. */
 void session_identity_ask(const struct session_identity *p, const struct msg_join *join,
                           struct msg *ask);
-/* From another launch of the job. WELCOME and REFUSED need not be of a job. */
+/* From another launch of the job. WELCOME and REFUSED need not belong to a job. */
 bool session_identity_is_foreign(const struct session_identity *p, const struct msg *m);
 
 /* The time for each of `parts` attempts, at most `ms`. They must fit in one lease, in

@@ -21,7 +21,7 @@ int decimal_parse(struct span text, int64_t *number, struct err *e)
     for (first = p; p < end && *p >= '0' && *p <= '9'; p++) {
         int digit = *p - '0';
 
-        /* summed up as a negative number: there is one more of them */
+        /* summed up as a negative number, because their range is larger by one */
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, digit, &n))
             return not_a_number(e);
     }

@@ -8,11 +8,11 @@
 #include "rendezvous/store/shared_buffer.h"
 
 /* Numbers as the store keeps them: decimal text that any client may read or write. */
-#define DECIMAL_SIZE 20 /* of the longest, "-9223372036854775808" */
+#define DECIMAL_SIZE 20 /* length of the longest, "-9223372036854775808" */
 
 /*
- * As C++'s std::stoll reads: blanks, a sign, digits; the rest is ignored. -1 if there
- * is no digit or the number has more than 64 bits.
+ * Parses like C++'s std::stoll: blanks, a sign, digits; the rest is ignored. -1 if
+ * there is no digit or the number has more than 64 bits.
  */
 int decimal_parse(struct span text, int64_t *number, struct err *e) MUST_CHECK;
 

@@ -11,13 +11,14 @@
 #include "rendezvous/store/shared_buffer.h"
 
 /*
- * What a connection has still to send: bytes, and between them references to buffers,
- * so that large values are not copied. A few bytes fit in the struct itself. While a
- * connection is read it borrows a large buffer, so that no reply allocates. Only what a
- * socket did not take has memory of its own; an idle connection has none.
+ * Output that a connection has not sent yet: bytes, and between them references to
+ * buffers, so that large values are not copied. A few bytes fit in the struct itself.
+ * While its connection is read it borrows a large buffer, so that no reply allocates.
+ * It allocates only for bytes that the socket did not accept; an idle connection has no
+ * memory.
  *
  * Bytes for which there is no memory, or none within max, are dropped, and the outbuf
- * becomes bad. The caller looks at `bad` once, at the end.
+ * becomes bad. The caller checks `bad` once, at the end.
  */
 struct outbuf_refs;
 
@@ -27,7 +28,7 @@ struct outbuf {
     size_t sent; /* of size */
     struct outbuf_refs *refs;
     size_t max;
-    bool borrowed; /* data is the lender's */
+    bool borrowed; /* data belongs to the lender */
     bool bad;
     uint8_t small[16];
 };
@@ -36,17 +37,17 @@ struct outbuf {
 void outbuf_init(struct outbuf *o, size_t max);
 void outbuf_fini(struct outbuf *o);
 
-/* Lend a buffer until outbuf_take_back, which copies what has not been sent. */
+/* Lend a buffer until outbuf_take_back, which copies the unsent bytes. */
 void outbuf_lend(struct outbuf *o, uint8_t *buffer, size_t size);
 void outbuf_take_back(struct outbuf *o);
 
 bool outbuf_is_empty(const struct outbuf *o);
-/* What is to be sent next, in at most iov_max pieces; returns how many. */
+/* The next bytes to send, in at most iov_max pieces; returns how many. */
 unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_max);
 /* The first n bytes of it have been sent. */
 void outbuf_consume(struct outbuf *o, size_t n);
 
-/* Append the value of b. Takes a reference of its own. */
+/* Append the value of b. Takes its own reference. */
 void outbuf_put_buffer(struct outbuf *o, struct shared_buffer *b);
 
 /* Make room for n bytes. False: bad. */

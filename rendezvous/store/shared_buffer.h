@@ -21,9 +21,9 @@ static inline bool span_equal(struct span a, struct span b)
 
 /*
  * A value of the store. References are counted: a reply can still send it when the key
- * has another. The value may be a part of its buffer, so that a request becomes a value
- * without a copy. Its memory is charged to an account until it is freed. Belongs to one
- * thread.
+ * has a new value. The value may be a part of its buffer, so that a request becomes a
+ * value without a copy. Its memory is charged to an account until it is freed. Belongs
+ * to one thread.
  */
 struct shared_buffer {
     uint64_t *account;
@@ -42,7 +42,7 @@ struct shared_buffer *shared_buffer_copy(struct span data, uint64_t *account);
 struct shared_buffer *shared_buffer_resize(struct shared_buffer *b, size_t cap);
 void shared_buffer_unref(struct shared_buffer *b); /* NULL is fine */
 
-/* What a buffer costs its account. */
+/* The size charged to its account. */
 static inline uint64_t shared_buffer_cost(size_t cap)
 {
     return sizeof(struct shared_buffer) + cap;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node has everything under one name: the value, the queue, and the waits for it. It
- * exists as long as one of the three does. Each wait is on two lists, that of its node
- * and that of its client: waking a key touches only its own waits, and so does
+ * A node contains everything under one name: the value, the queue, and the waits for
+ * it. It exists as long as one of the three does. Each wait is on two lists, that of
+ * its node and that of its client: waking a key touches only its own waits, and so does
  * forgetting a client.
  */
 #include "rendezvous/store/store.h"
@@ -15,8 +15,8 @@
 #include "rendezvous/store/decimal.h"
 #include "rendezvous/store/store_table.h"
 
-#define WAITS_KEPT 1024   /* freed waits that are kept for reuse */
-#define IN_PLACE_SLACK 64 /* unused at most: as much as the value, and this */
+#define WAITS_KEPT 1024   /* limit of limit of freed waits that are kept for reuse */
+#define IN_PLACE_SLACK 64 /* limit of unused bytes: the size of the value, and this */
 
 struct store_wait {
     struct store_node *node;
@@ -193,8 +193,8 @@ static bool buffer_fits_in_place(const struct shared_buffer *b, size_t size)
            b->cap <= 2 * size + IN_PLACE_SLACK;
 }
 
-/* Set the value of n, in place if there is room; a new buffer has room for `cap` bytes.
- */
+/* Set the value of n, in place if there is room;
+ * a new buffer has room for `cap` bytes. */
 static int store_put_value(struct store *s, struct store_node *n, struct span value,
                            size_t cap, struct err *e)
 {

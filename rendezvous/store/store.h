@@ -24,13 +24,13 @@ struct store_wait;
 
 struct store_limits {
     uint64_t keys_max;    /* names with a value or a queue */
-    uint64_t bytes_max;   /* everything that keys, values and waits take */
-    uint64_t waiters_max; /* waits, one for each name a client waits for */
+    uint64_t bytes_max;   /* memory of all keys, values and waits */
+    uint64_t waiters_max; /* waits: one for each name that a client waits for */
 };
 
 /* A client, which may wait. Zero-initialise; call store_forget before it is freed. */
 struct store_waiter {
-    LIST_HEAD(, store_wait) waits; /* empty: it does not wait */
+    LIST_HEAD(, store_wait) waits; /* empty: the client does not wait */
 };
 
 /*
@@ -40,7 +40,8 @@ struct store_waiter {
 struct store *store_create(const struct store_limits *limits, const struct id128 *seed,
                            void (*woken)(void *arg, struct store_waiter *client),
                            void *arg);
-/* Clients have been forgotten, buffers that were taken out released. NULL is fine. */
+/* All clients must be forgotten, and all buffers that were taken out released.
+ * NULL is fine. */
 void store_destroy(struct store *s);
 
 /* Values. Storing one wakes the clients that wait for the name. */
@@ -56,7 +57,7 @@ int store_add(struct store *s, struct span key, int64_t delta, int64_t *sum,
               struct err *e) MUST_CHECK;
 /*
  * Store desired if the value is as expected, or if there is none and expected is empty.
- * *now is the value after that, a borrowed reference; NULL: there is none.
+ * *now is the resulting value, a borrowed reference; NULL: none.
  */
 int store_compare_set(struct store *s, struct span key, struct span expected,
                       struct span desired, struct shared_buffer **now,

@@ -11,8 +11,8 @@
 
 /*
  * The names of a store: a hash table of nodes, each with everything under one name.
- * Names come from the network, so the hash (SipHash-1-3) is keyed. Used by store.c
- * alone.
+ * Names come from the network, so the hash (SipHash-1-3) is keyed. Used only by
+ * store.c.
  */
 struct store_queue;
 struct store_wait;

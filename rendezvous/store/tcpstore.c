@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A request is scanned, which finds its end, and then run. A request that was received
- * whole runs where it is. If only its beginning has been received, that is held, in
- * memory that grows with the bytes that have really arrived.
+ * A request is scanned to find its end, and then run. A request that was received
+ * completely runs in place. The beginning of an incomplete request is held, in memory
+ * that grows with the bytes received.
  */
 #include "rendezvous/store/tcpstore.h"
 
@@ -74,8 +74,9 @@ static void answer_buffer(struct tcpstore_call *c, struct shared_buffer *b)
 }
 
 /*
- * The held request as a value, without a copy, if the value is large and nearly all of
- * it. It stays charged to the held requests until the store takes it over.
+ * Turns the held request into a value without a copy, if the value is large and takes
+ * nearly all of it. It stays charged to the held requests until the store takes it
+ * over.
  */
 static struct shared_buffer *adopt_held(struct tcpstore_call *c, struct span value)
 {
@@ -113,7 +114,7 @@ static int run_compare_set(struct tcpstore_call *c)
     if (store_compare_set(c->t->store, call_arg(c, 0), expected, call_arg(c, 2), &now,
                           c->e) < 0)
         return -1;
-    /* where there is no value PyTorch's server answers with the expected one */
+    /* if there is no value, PyTorch's server answers with the expected one */
     if (now)
         answer_buffer(c, now);
     else
@@ -325,8 +326,8 @@ static int reserve_held(struct tcpstore *t, struct tcpstore_session *s, size_t s
 
     if (held && size <= held->cap - used)
         return 0;
-    /* grow with what has arrived, not with the announced length, and never beyond that
-     */
+    /* grow with what has arrived, not with the announced length, and never beyond
+     * that */
     if (cap > s->scan.need)
         cap = s->scan.need;
     if (cap < used + size)
@@ -357,7 +358,7 @@ static int hold_request(struct tcpstore *t, struct tcpstore_session *s,
     return 0;
 }
 
-/* Add to the held request and run it if it is whole. Returns bytes used. */
+/* Add to the held request and run it if it is complete. Returns bytes used. */
 static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
                          const uint8_t *data, size_t size, struct err *e)
 {
@@ -385,7 +386,7 @@ static ssize_t feed_held(struct tcpstore *t, struct tcpstore_session *s,
     return r < 0 ? -1 : (ssize_t)step;
 }
 
-/* Run whole requests where they are and hold the rest. */
+/* Run complete requests in place and hold the rest. */
 static int feed_direct(struct tcpstore *t, struct tcpstore_session *s,
                        const uint8_t *data, size_t size, struct err *e)
 {

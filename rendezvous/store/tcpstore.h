@@ -30,16 +30,16 @@ struct tcpstore_session {
 struct tcpstore_limits {
     struct store_limits store;
     uint64_t request_max; /* bytes of one request */
-    uint64_t held_max;    /* of all requests that have come in part */
-    size_t out_max;       /* of answers that one client has not taken */
+    uint64_t held_max;    /* of all requests that have arrived in part */
+    size_t out_max;       /* of answers that one client has not read */
 };
 
 struct tcpstore;
 
 /*
  * An empty store. answered(arg, session) is called when a session, the one being fed or
- * another, has got the end of a wait to send; it must not come back into the tcpstore.
- * NULL: no memory.
+ * another, has an answer to a wait to send; it must not call the tcpstore. NULL: no
+ * memory.
  */
 struct tcpstore *tcpstore_create(const struct tcpstore_limits *limits,
                                  const struct id128 *seed,
@@ -52,8 +52,8 @@ void tcpstore_open(struct tcpstore *t, struct tcpstore_session *s);
 void tcpstore_close(struct tcpstore *t, struct tcpstore_session *s);
 
 /*
- * Take what has come, of any size. -1: the client has broken the protocol or a limit
- * and is to be cut off; e says why.
+ * Handle received bytes, of any size. -1: the client has broken the protocol or a limit
+ * and must be disconnected; e has the reason.
  */
 int tcpstore_feed(struct tcpstore *t, struct tcpstore_session *s, const void *data,
                   size_t size, struct err *e) MUST_CHECK;

@@ -42,7 +42,7 @@ const char *tcpstore_op_name(unsigned op)
     return op < TCPSTORE_OP_COUNT ? ops[op].name : "unknown";
 }
 
-/* What follows returns 1, 0 and -1 as tcpstore_scan. */
+/* The functions below return 1, 0 and -1 as tcpstore_scan. */
 
 static int scan_want(struct tcpstore_scan *scan, size_t size, uint64_t more)
 {
@@ -172,7 +172,8 @@ static int refuse_hello(const uint8_t *hello, struct err *e)
         return err_set(e, "wrong magic number %08" PRIx32, bytes_load32(hello + 1));
     if (bytes_load32(hello + 1) > STORE_KEYS_PER_OP_MAX)
         return not_a_client(hello, e);
-    /* an operation and the low half of a length: how clients began before VALIDATE */
+    /* an operation and the low half of a length: the first bytes of clients older than
+     * VALIDATE */
     return err_set(e, "client of PyTorch 2.1 or older; crun needs 2.2 or newer");
 }
 

@@ -50,7 +50,7 @@ const char *tcpstore_op_name(unsigned op);
 
 struct tcpstore_scan {
     size_t at;     /* bytes that have been checked */
-    size_t need;   /* bytes of the request that the scan needs to go on */
+    size_t need;   /* bytes of the request that the scan needs to continue */
     uint64_t left; /* items of the list still to come */
     uint8_t op, arg;
     bool counted; /* the list's length is known */
@@ -62,8 +62,8 @@ struct tcpstore_scan {
 void tcpstore_scan_begin(struct tcpstore_scan *scan);
 
 /*
- * Go on with a request of which `size` > 0 bytes are at data. 1: it is whole and ends
- * at scan->at; 0: not before scan->need bytes are there; -1: it breaks a limit.
+ * Continue with a request of which `size` > 0 bytes are at data. 1: it is complete and
+ * ends at scan->at; 0: the scan needs scan->need bytes; -1: it breaks a limit.
  */
 int tcpstore_scan(struct tcpstore_scan *scan, const uint8_t *data, size_t size,
                   struct err *e) MUST_CHECK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, one epoll. In a turn each connection that is ready gets one receive into
- * a buffer that all share, its requests run from there, and one send for the answers.
- * Clients whose wait has ended by the request of another are answered at the end of the
- * turn. While a client does not read its answers, nothing more is read from it.
+ * One thread, one epoll. In a turn each ready connection gets one receive into a shared
+ * buffer, its requests run from there, and one send writes the answers. Clients whose
+ * wait was ended by the request of another client are answered at the end of the turn.
+ * While a client does not read its answers, nothing more is read from it.
  *
  * Only the thread touches connections and the store. Other threads reach it through the
  * inbox (sockets handed over), the set of allowed hosts, and two atomic variables: stop
@@ -38,10 +38,10 @@
 struct store_conn {
     struct tcpstore_session session; /* first: a session is cast to its connection */
     int fd;                          /* -1: closed, freed at the end of the turn */
-    bool identified;                 /* has said what it is */
-    bool blocked;                    /* does not take its answers */
+    bool identified;                 /* has identified itself */
+    bool blocked;                    /* does not read its answers */
     bool answered;                   /* is on the list of that name */
-    struct acceptor_entry waiting;   /* until it is identified */
+    struct acceptor_entry waiting;   /* linked until it is identified */
     TAILQ_ENTRY(store_conn) of_kind; /* then; or dead */
     TAILQ_ENTRY(store_conn) of_answered;
 };
@@ -71,7 +71,7 @@ struct store_server {
     uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE];
 };
 
-/* The tags in epoll of what is not a connection. */
+/* The tags in epoll of descriptors that are not connections. */
 static void *listener_tag(struct store_server *s)
 {
     return &s->acceptor;
@@ -205,7 +205,8 @@ static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
     return sent == (ssize_t)wanted || (sent < 0 && errno == EINTR);
 }
 
-/* Send what there is. While the client does not take all of it, do not read from it. */
+/* Send the queued answers.
+ * Until the client has read all of them, do not read from it. */
 static void store_conn_flush(struct store_server *s, struct store_conn *c)
 {
     bool blocked;
@@ -446,7 +447,7 @@ static int start_store_thread(struct store_server *s, struct err *e)
     return errnum == 0 ? 0 : err_set_errno(e, errnum, "pthread_create");
 }
 
-/* Of a server whose thread does not run: all that has been made. */
+/* Frees a server whose thread does not run. */
 static void store_server_free(struct store_server *s)
 {
     struct store_conn *c;

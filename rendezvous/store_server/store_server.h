@@ -18,11 +18,11 @@ struct store_server;
 
 struct store_server_config {
     const struct net_addr *listen; /* NULL: clients are only handed over */
-    bool open; /* to all hosts; else to this one and those that are allowed */
+    bool open; /* to all hosts; else to this host and the allowed ones */
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
-    size_t out_max; /* bytes that a client has not taken; past them it is cut off */
+    size_t out_max; /* unread bytes for a client; with more it is disconnected */
     uint64_t hello_ms;
 };
 
@@ -31,7 +31,7 @@ struct store_server *store_server_create(const struct store_server_config *confi
 /* Ends the thread and closes all connections. NULL is fine. */
 void store_server_destroy(struct store_server *s);
 
-/* Where it listens; 0: nowhere. */
+/* The port it listens on; 0: none. */
 uint16_t store_server_port(const struct store_server *s);
 
 /* Serve a connected, non-blocking socket, of which nothing was read. Takes over fd. */
