@@ -32,7 +32,7 @@
 #include "rendezvous/server.h"
 
 /*
- * Ties the parts of the agent together: what happens becomes an event, the table in
+ * Connects the parts of the agent: each occurrence becomes an event, the table in
  * agent_state.c gives its act, and one function for each act performs it.
  */
 #define EXIT_USAGE 2
@@ -47,7 +47,7 @@ struct agent {
     struct job_messages *messages;
     struct rendezvous_host rendezvous;
     struct client *client;
-    struct epoch_store store; /* while an epoch runs and rank 0 is here */
+    struct epoch_store store; /* while an epoch runs and this node has rank 0 */
 
     enum agent_state state;
     struct msg_start start;
@@ -59,7 +59,7 @@ struct agent {
     const char *containment;            /* as sent when joining */
     bool has_joined;
     struct signals signals;
-    int signo;      /* the last one of the user or the scheduler */
+    int signo;      /* the last one from the user or the scheduler */
     int leave_code; /* if this node leaves; 0: it does not */
     bool stops_fast;
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
@@ -300,7 +300,7 @@ static void on_outage(void *arg, bool out, const char *why)
         job_messages_unreached(a->messages, out, why);
 }
 
-/* A job of one node cannot be cut off from other nodes. */
+/* A job of one node has no other nodes to lose contact with. */
 static void on_fence(void *arg, uint64_t until_ms)
 {
     struct agent *a = arg;
@@ -318,7 +318,7 @@ static void on_abandoned(void *arg, const char *why)
 
     log_error("%s", why);
     if (a->has_joined)
-        log_error("the job ends here; a standalone crund on a machine of its own would "
+        log_error("the job ends here; a standalone crund on a separate machine would "
                   "outlive any node (crund(8))");
     a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
                    : a->config->job.strict_fence ? EXIT_EVICTED
@@ -358,7 +358,7 @@ static void on_remark(void *arg, enum note_kind kind, const char *text)
     report_note(a, kind, text);
 }
 
-/* An unfit node leaves, at the cost of no restart: no worker has anything to save
+/* An unfit node leaves, at the cost of no restart: no worker has results to save
  * yet. */
 static void on_group_unfit(void *arg, const struct failure *f)
 {

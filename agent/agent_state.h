@@ -6,15 +6,15 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * What an agent does in reply to which event: a pure table of state and event. agent.c
+ * The reaction of an agent to each event: a pure table of state and event. agent.c
  * performs the acts.
  *
- * IDLE      no process of the job lives here: it waits for the order to start
+ * IDLE      no process of the job is alive here: it waits for the order to start
  * RUNNING   the group runs, or part of it has failed and the order to stop will come
  * FINISHED  all workers have exited 0; those of other nodes may run, or fail
- * STOPPING  the group has been told to stop
+ * STOPPING  the group has been ordered to stop
  * ENDING    as STOPPING, but the job is over for this node: then OVER
- * OVER      the result is known; no process of the job lives here
+ * OVER      the result is known; no process of the job is alive here
  */
 enum agent_state {
     AGENT_IDLE,
@@ -34,7 +34,7 @@ enum agent_event {
     AGENT_EV_ABANDONED,   /* the rendezvous is gone for good */
     AGENT_EV_FAILED,      /* the group: a worker failed */
     AGENT_EV_ALL_EXITED,  /* the group: all have exited 0 */
-    AGENT_EV_ALL_STOPPED, /* the group: no process of it lives */
+    AGENT_EV_ALL_STOPPED, /* the group: none of its processes is alive */
     AGENT_EV_GUARD_DIED,  /* its group died with it; there is a new guard */
     AGENT_EVENT_COUNT
 };
@@ -43,12 +43,12 @@ enum agent_act {
     AGENT_ACT_NONE,           /* the event changes nothing */
     AGENT_ACT_START,          /* open the store if ordered, start the group */
     AGENT_ACT_STOP,           /* stop the group, or shorten its grace */
-    AGENT_ACT_REPORT_STOPPED, /* no process lives: report that */
+    AGENT_ACT_REPORT_STOPPED, /* no process is alive: report that */
     AGENT_ACT_REPORT_FAILED,
     AGENT_ACT_REPORT_FINISHED,
     AGENT_ACT_REPORT_GUARD_DIED, /* report it as a failure */
     AGENT_ACT_END,               /* stop the group; the job is over for this node */
-    AGENT_ACT_LEAVE, /* end: report the result, say goodbye to the rendezvous */
+    AGENT_ACT_LEAVE, /* end: report the result, send BYE to the rendezvous */
     AGENT_ACT_COUNT
 };
 

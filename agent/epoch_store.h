@@ -13,8 +13,8 @@ struct store_server;
 
 /*
  * The store of an epoch, served on the node of rank 0, new and empty for each. Clients
- * reach it through the rendezvous' port if this process serves one, else through a port
- * of its own.
+ * reach it through the rendezvous' port if this process serves one, else through a
+ * separate port.
  */
 struct epoch_store {
     const struct config *config;

@@ -7,7 +7,7 @@
 #include "agent/config/config.h"
 #include "rendezvous/base/text.h"
 
-/* An agent alone with its guard's socket and its loop; one that talks to other
+/* An agent with its guard's socket and its loop; in addition if it talks to other
  * nodes. */
 #define FDS_BASE 28
 #define FDS_OTHER_NODES 8

@@ -8,7 +8,7 @@ struct config;
 
 /*
  * The limit of open descriptors: an agent that hosts a rendezvous and a store needs
- * many, but the guard and its workers get the limit that crun was started with.
+ * many, but the guard and its workers get the original limit of crun.
  */
 void fd_limits_raise(void);
 void fd_limits_restore(void); /* back to the limit before the first raise */

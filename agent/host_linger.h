@@ -10,8 +10,8 @@
 #include "rendezvous/base/loop.h"
 
 /*
- * The host of the rendezvous ends last, when the other nodes know the result. This is
- * the agent's last act; it stops the loop at its end.
+ * The host of the rendezvous ends last, after the other nodes have received the result.
+ * This is the agent's last act; it stops the loop at its end.
  */
 struct host_linger {
     const struct config *config;

@@ -7,10 +7,10 @@
 #include "agent/config/config.h"
 #include "rendezvous/client.h"
 
-/* How a node introduces itself to the rendezvous. */
+/* The JOIN of a node, and the exit code of its refusal. */
 
-/* local: the rendezvous in this process, or NULL: the configuration tells where. Draws
- * a new incarnation. */
+/* local: the rendezvous in this process, or NULL: the configuration has its address.
+ * Draws a new incarnation. */
 void join_request_fill(struct client_config *cc, const struct config *config,
                        struct server *local, const char *host, const char *containment);
 

@@ -7,15 +7,15 @@
 #include "agent/workers/group.h"
 
 /*
- * What belongs to the workers of this node over all epochs: their group, the guard that
- * is their parent, their output, and the monitors of their progress and GPUs. A guard
- * that dies, and its workers with it, is replaced.
+ * The state of this node's workers over all epochs: their group, the guard that is
+ * their parent, their output, and the monitors of their progress and GPUs. A guard that
+ * dies, and its workers with it, is replaced.
  */
 struct local_workers_calls {
     struct group_calls group;
     struct progress_monitor_calls progress;
     struct gpu_monitor_calls gpu;
-    /* The guard ends the workers, because the node is cut off. */
+    /* The guard ends the workers, because the rendezvous is unreachable. */
     void (*fenced)(void *arg);
     /* The guard has died. e: why there cannot be another one, or an empty text. */
     void (*guard_died)(void *arg, const char *why, const struct err *e);

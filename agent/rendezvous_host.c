@@ -87,7 +87,8 @@ static int start_server(struct loop *loop, const struct server_config *config,
 
 /*
  * If the endpoint's name means loopback here (Debian writes 127.0.1.1 for the machine's
- * own name) but the job has other nodes, they must reach us: listen on all addresses.
+ * own name) but the job has other nodes, those must reach this one: listen on all
+ * addresses.
  */
 static void listen_everywhere(struct net_addr *listen, const struct config *config,
                               const struct endpoint *p)
@@ -154,7 +155,7 @@ static int start_dynamic(struct loop *loop, const struct config *config,
         return 0;
     if (config->is_host == 1)
         return -1;
-    log_debug("%s: taken for a rendezvous that is there already", e->text);
+    log_debug("%s: another rendezvous seems to listen there", e->text);
     return 0;
 }
 

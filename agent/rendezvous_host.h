@@ -9,9 +9,10 @@ struct loop;
 struct server;
 
 /*
- * Decides where the rendezvous runs. A job of one node has it inside. Static: node rank
- * 0 hosts it. Dynamic: the node that has the endpoint's address on an interface and can
- * bind it hosts it; if it cannot bind it, a crund or another agent does.
+ * Decides where the rendezvous runs. A job of one node has it in its own process.
+ * Static: node rank 0 hosts it. Dynamic: the node that has the endpoint's address on an
+ * interface and can bind it hosts it; if the address is in use, a crund or another
+ * agent hosts it.
  */
 struct rendezvous_host {
     struct server *server;               /* NULL: another process hosts it */
@@ -32,15 +33,15 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
                           const struct rendezvous_host_calls *calls,
                           struct err *e) MUST_CHECK;
 
-/* No other node needs this node's server: it has none for others, or all of them know
- * the job's result. */
+/* No other node needs this node's server: it has no server for others, or all of them
+ * know the job's result. */
 bool rendezvous_host_is_done(const struct rendezvous_host *h,
                              const struct config *config);
 /* This node runs no workers: whether it must stay as host for the others, which it
  * logs. */
 bool rendezvous_host_must_stay(const struct rendezvous_host *h,
                                const struct config *config);
-/* Whether the job of this node's server has no result yet. */
+/* Whether the job on this node's server has no result yet. */
 bool rendezvous_host_job_runs(const struct rendezvous_host *h);
 
 #endif

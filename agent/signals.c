@@ -104,7 +104,7 @@ void signals_watch(struct signals *s, struct loop *loop, const struct config *co
     }
     if (preemption)
         loop_on_signal(loop, SIGUSR1, on_preempted, s);
-    signal(SIGTSTP, SIG_IGN); /* the rendezvous would take a stopped agent for dead */
+    signal(SIGTSTP, SIG_IGN); /* the rendezvous would consider a stopped agent dead */
     signal(SIGTTOU, SIG_IGN);
 }
 

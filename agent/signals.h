@@ -34,7 +34,7 @@ struct signals {
     sigset_t ignored;  /* ignored when crun was started */
     bool cannot_leave; /* this node hosts the rendezvous */
     bool preempted;
-    unsigned leaves, ends; /* how often asked for */
+    unsigned leaves, ends; /* how often each was requested */
     void (*fn)(void *arg, int signo, enum signal_action action);
     void *arg;
 };
@@ -48,7 +48,7 @@ enum signal_action signals_action(struct signals *s, int signo);
  * as one. */
 enum signal_action signals_action_preempted(struct signals *s);
 
-/* The report of the action to the rendezvous; false if there is none. */
+/* The report of the action for the rendezvous; false if there is none. */
 bool signals_report(enum signal_action action, int exit_code, const char *reason,
                     struct msg *m);
 

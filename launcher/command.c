@@ -44,8 +44,8 @@ static bool is_python(const char *name)
     return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
 }
 
-/* 0, or the errno that says why path cannot be used. An unreadable folder of PATH
- * counts as missing. */
+/* 0, or the errno of why path cannot be used.
+ * An unreadable folder of PATH counts as missing. */
 static int file_unfitness(const struct search *s, const char *path)
 {
     struct stat st;
@@ -104,10 +104,11 @@ static const char *looked_in(const char *name, bool script)
     if (strchr(name, '/'))
         return "";
     if (script)
-        return " (looked in the working directory, in PATH and beside crun)";
+        return " (looked in the working directory, in PATH and in crun's folder)";
     if (access(name, F_OK) == 0)
-        return " (looked in PATH and beside crun; ./ before it means the one here)";
-    return " (looked in PATH and beside crun)";
+        return " (looked in PATH and in crun's folder; \"./\" before the name means "
+               "this folder)";
+    return " (looked in PATH and in crun's folder)";
 }
 
 /* The path of the file that name means; the caller frees it. NULL with e. */

@@ -17,9 +17,9 @@ struct command {
 };
 
 /*
- * words: the program and its arguments, NULL-ended. The answer is NULL-ended too, in
- * one allocation, with the file to execute as [0] and "${local_rank}" where each
- * worker's own is to stand. Its texts are copies.
+ * words: the program and its arguments, NULL-ended. The result is NULL-ended too, in
+ * one allocation, with the file to execute as [0] and "${local_rank}" in place of each
+ * worker's local rank. Its texts are copies.
  */
 const char **command_find(const struct command *c, const char *const *words,
                           struct err *e) MUST_CHECK;

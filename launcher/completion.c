@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shell completions, generated from the table of flags. The possible words of a value
+ * Shell completions, generated from the table of flags. The possible values of a flag
  * come from its form in the table, as in "bash|zsh".
  */
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Completes the agent's struct config: what several flags mean together. */
+/* Completes the agent's struct config from combinations of flags. */
 #include "launcher/config_build.h"
 
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static int count_workers(const struct options *o, const struct machine *m,
     return 0;
 }
 
-/* Each worker needs an entry of its own in the list of GPUs, where there is one. */
+/* If there is a list of GPUs, each worker needs its own entry in it. */
 static int check_virtual_local_rank(const struct config *c, const struct machine *m,
                                     struct err *e)
 {
@@ -109,10 +109,10 @@ static const char *last_component(const char *path)
 }
 
 /*
- * A CRC of the program and its arguments, so that a node with another command line is
- * noticed. It guards against mistakes only: a digest against forgery needs libcrypto,
- * which takes milliseconds to load, in crun and again in its guard. The program's
- * folder is left out, because it may differ between machines.
+ * A CRC of the program and its arguments, so that a node with a different command line
+ * is detected. It guards against mistakes only: a digest against forgery needs
+ * libcrypto, which takes milliseconds to load, in crun and again in its guard. The
+ * program's folder is left out, because it may differ between machines.
  */
 static void hash_arguments(const struct options *o, const char *const *words,
                            char hex[65])

@@ -6,18 +6,18 @@
 #include "launcher/options.h"
 
 /*
- * From flags to a job: what the flags mean together, which of them contradict each
- * other, and what they mean on this machine.
+ * Turns the flags into a job: combines them, refuses contradictions, and applies them
+ * to this machine.
  */
 struct machine {
-    uint32_t (*cpus)(void); /* those that this process may run on */
+    uint32_t (*cpus)(void); /* CPUs that this process may run on */
     uint32_t (*gpus)(void);
     const char *cuda_visible_devices; /* NULL: not set */
     const char *hip_visible_devices;
 };
 
 /* words: the program and its arguments, as typed, NULL-ended. config->argv is left to
- * command.h. What o and words point to must outlive config. */
+ * command.h. The texts of o and words must outlive config. */
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config,
                  struct err *e) MUST_CHECK;

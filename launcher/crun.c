@@ -45,7 +45,7 @@ static uint32_t count_gpus(void)
     return gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
 }
 
-/* The folder that this program is in, or NULL. */
+/* The folder of this program, or NULL. */
 static const char *own_folder(char *buf, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", buf, size - 1);
@@ -60,8 +60,8 @@ static const char *own_folder(char *buf, size_t size)
     return slash ? buf : NULL;
 }
 
-/* crun-preflight checks the node and then executes the workers' program. It lies beside
- * crun. */
+/* crun-preflight checks the node and then executes the workers' program.
+ * It is in crun's folder. */
 static int find_preflight(const char *folder, char *path, size_t size, struct err *e)
 {
     snprintf(path, size, "%s/crun-preflight", folder ? folder : "?");

@@ -9,7 +9,7 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/text.h"
 
-/* Stands for an address that this node does not know. */
+/* In place of an address that this node does not know. */
 #define UNKNOWN_HOST "RANK-0-HOST"
 
 static const char *describe_rendezvous(const struct config *c)

@@ -7,9 +7,9 @@
 #include "agent/config/config.h"
 
 /*
- * What this node would start, if all nodes had as many workers and all of them came:
- * for each rank the environment that crun adds to base, and the command line. As a
- * shell would read it.
+ * Prints the processes that this node would start, if all nodes joined with as many
+ * workers: for each rank the environment that crun adds to base, and the command line,
+ * in the syntax of a shell.
  */
 void dryrun_print(const struct config *config, const char *const *base, FILE *out);
 

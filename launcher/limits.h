@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_LIMITS_H
 #define LAUNCHER_LIMITS_H
 
-/* What a job is given where the user does not say, and the most that may be said. */
+/* Defaults and limits of the flags. */
 #define LEASE_MS_DEFAULT 15000
 #define OUTAGE_GRACE_MS_DEFAULT 300000
 #define JOIN_TIMEOUT_MS_DEFAULT 600000

@@ -34,8 +34,8 @@ static void add_note(struct options *o, const char *note)
     o->notes[o->note_count++] = note;
 }
 
-/* Reads a whole number from 1 to max at the start of text and sets *end behind it. 0:
- * there is none. */
+/* Reads a whole number from 1 to max at the start of text and sets *end after it.
+ * 0: there is none. */
 static uint32_t read_positive(const char *text, uint32_t max, const char **end)
 {
     size_t digits = strspn(text, "0123456789");
@@ -102,8 +102,8 @@ int option_set_backend(void *target, const struct opt *opt, const char *value,
     (void)opt;
     if (strncmp(value, "etcd", 4) == 0)
         return err_set(e,
-                       "\"%s\" is not supported: use c10d, and crund where the "
-                       "rendezvous must outlive a node",
+                       "\"%s\" is not supported: use c10d, and crund if the rendezvous "
+                       "must outlive a node",
                        value);
     if (strcmp(value, "static") != 0 && strcmp(value, "c10d") != 0)
         return err_set(e, "\"%s\" is not static or c10d", value);

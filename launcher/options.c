@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of crun's flags. It has all flags of torchrun under their names; those that
- * concern Python only are accepted and leave a note.
+ * The table of crun's flags. It has all flags of torchrun under their names; flags that
+ * concern only Python are accepted and print a note.
  */
 #include "launcher/options.h"
 

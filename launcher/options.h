@@ -13,8 +13,8 @@
 /*
  * crun's command line as it was typed, each flag checked by itself: one table for
  * parsing, --help, defaults from PET_* and CRUN_*, and completions. A flag that depends
- * on no other goes straight into `config`; the rest is combined by config_build.h.
- * Texts point into argv and the environment.
+ * on no other is stored in `config`; the others are combined by config_build.h. Texts
+ * point into argv and the environment.
  */
 enum options_nproc { NPROC_NUMBER, NPROC_CPU, NPROC_GPU, NPROC_AUTO };
 enum options_backend { BACKEND_NOT_GIVEN, BACKEND_STATIC, BACKEND_C10D };

@@ -137,7 +137,7 @@ static int refuse_key(const char *key, struct err *e)
 
         snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", o->name);
     }
-    return err_set(e, "\"%s\" is not a key; there are %s", key, known);
+    return err_set(e, "\"%s\" is not a key; the keys are %s", key, known);
 }
 
 static int set_key(struct rdzv_conf *c, const char *key, const char *value,

@@ -9,8 +9,9 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. What only torchrun's
- * implementation needs is checked and has no effect. 0 and NULL: not given.
+ * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. Keys that only
+ * torchrun's implementation needs are checked and have no effect. 0 and NULL: not
+ * given.
  */
 struct rdzv_conf {
     uint64_t join_timeout_ms, last_call_ms, timeout_ms;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A job of one node that names no address has its rendezvous in the process. Any other
+ * A job of one node without an address has its rendezvous in its own process. Any other
  * rendezvous is static (node rank 0 hosts it at --master-addr) or dynamic (the node
  * that has the address of --rdzv-endpoint hosts it).
  */
@@ -84,8 +84,8 @@ static int use_master_address(const struct options *o, struct config *c, struct 
         return err_set(e, "--master-addr: \"%s\" has a port, which is --master-port's",
                        host);
     if (port == 0 && o->config.job.max_nodes > 1)
-        return err_set(e, "--master-port: 0, any port, is for one node only: others "
-                          "could not find it");
+        return err_set(e, "--master-port: 0, any port, is for one node only: other "
+                          "nodes could not find it");
     c->endpoints = xstrdup(endpoint);
     return 0;
 }
@@ -102,7 +102,7 @@ static int use_endpoints(const struct options *o, uint16_t default_port,
     c->endpoints = endpoints;
     if (any_port && o->config.job.max_nodes > 1)
         return err_set(e, "--rdzv-endpoint: port 0, any port, is for one node only: "
-                          "others could not find it");
+                          "other nodes could not find it");
     return 0;
 }
 

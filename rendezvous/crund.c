@@ -68,28 +68,29 @@ static int set_state_dir(void *target, const struct opt *opt, const char *value,
 static const struct opt table[] = {
     { .name = "listen",
       .arg = "HOST:PORT",
-      .help =
-          "Where agents and crunctl connect to. Without HOST: every address of this "
-          "machine. Port 0: any free one. Default: " DEFAULT_LISTEN ".",
+      .help = "The address that agents and crunctl connect to. Without HOST: every "
+              "address of this machine. Port 0: any free one. Default: " DEFAULT_LISTEN
+              ".",
       .set = opt_set_text,
       .offset = offsetof(struct crund_options, listen) },
     { .name = "state-dir",
       .arg = "DIR",
-      .help = "Keep the jobs in DIR, so that they go on when crund is started again. "
+      .help = "Keep the jobs in DIR, so that they continue when crund is restarted. "
               "Without it they end with crund.",
       .set = set_state_dir,
       .offset = offsetof(struct crund_options, state_dir) },
     { .name = "max-connections",
       .arg = "N",
-      .help = "Take at most N connections at a time. Default: as many as the limit of "
-              "open files allows, up to 40000.",
+      .help =
+          "Accept at most N connections at a time. Default: as many as the limit of "
+          "open files allows, up to 40000.",
       .set = opt_set_int,
       .offset = offsetof(struct crund_options, conns_max),
       .min = 1,
       .max = CONTROL_CONNS_MAX },
     { .name = "log-format",
       .arg = "text|json",
-      .help = "How lines on standard error look. Default: text.",
+      .help = "Format of the lines on standard error. Default: text.",
       .set = set_log_format },
     { .name = "verbose",
       .letter = 'v',

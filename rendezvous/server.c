@@ -303,7 +303,7 @@ static void server_drop_heaviest(struct server *s)
         return;
     s->other_bytes -= conn_waiting(heaviest->conn);
     net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
-                 "closed: too much waits to be read by it and others");
+                 "closed: too many bytes wait for it and others to read");
     peer_conn_destroy(heaviest);
 }
 
@@ -385,8 +385,7 @@ static bool on_make_room(void *arg, const struct net_addr *from)
          server_connections(s) < s->config.conns_max) ||
         server_drop_oldest(s))
         return true;
-    net_log_peer(&s->limit, LOG_INFO, from,
-                 "refused: all of the %u connections there may be are in use",
+    net_log_peer(&s->limit, LOG_INFO, from, "refused: all %u connections are in use",
                  s->config.conns_max);
     return false;
 }

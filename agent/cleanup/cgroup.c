@@ -25,14 +25,14 @@
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4
 #define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
-#define FILE_TEXT_SIZE 65536 /* of a file in /proc; further mounts are not seen */
+#define FILE_TEXT_SIZE 65536 /* of a file in /proc; mounts beyond that are ignored */
 #define CREATE_TRIES 3
 #define STALE_ROUNDS 50
 #define STALE_ROUND_US 2000
 
-/* -- the own group -------------------------------------------------------------- */
+/* -- crun's own group ----------------------------------------------------------- */
 
-/* The value of the line "0::/a/b", without what a namespace cannot see. */
+/* The value of the line "0::/a/b", without the part that is outside of a namespace. */
 static bool parse_own_group(const char *cgroup, char *group, size_t size)
 {
     const char *line = strncmp(cgroup, "0::", 3) == 0 ? cgroup
@@ -173,7 +173,7 @@ static bool remove_group_at(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-/* Removes the groups that workers made in theirs. */
+/* Removes the groups that workers made inside their own. */
 static void remove_below(int dir)
 {
     DIR *list = fdopendir(dir);
@@ -255,7 +255,7 @@ static bool kill_and_remove(const struct cgroup *g, const char *name)
 }
 
 /* An agent that was killed before it could mark its group has left it empty: without a
- * mark, an empty group alone is removed, and nothing is killed. */
+ * mark, only an empty group is removed, and nothing is killed. */
 static void remove_if_stale(int parent, const char *name)
 {
     struct cgroup g = { .parent = parent };
@@ -269,7 +269,7 @@ static void remove_if_stale(int parent, const char *name)
     if (belongs_to_our_user(g.dir) && lock_directory(g.dir) &&
         (is_marked(g.dir, name) ? kill_and_remove(&g, name)
                                 : unlinkat(parent, name, AT_REMOVEDIR) == 0))
-        run_tmpdir_remove_empty(tag); /* no other process knows this folder of it */
+        run_tmpdir_remove_empty(tag); /* no other process knows its folder */
     close(g.dir);
 }
 
@@ -406,7 +406,7 @@ uint64_t cgroup_oom_kills(const struct cgroup *g)
 
     if (g->dir < 0)
         return 0;
-    /* without a memory controller of its own, the parent counts for it */
+    /* a group without a memory controller is counted by its parent */
     if (fd_read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
         fd_read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
         find_keyed_value(text, "oom_kill", &kills);

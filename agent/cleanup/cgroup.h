@@ -26,7 +26,7 @@ struct cgroup {
 #define CGROUP_NONE ((struct cgroup){ .dir = -1, .parent = -1 })
 
 /* Makes a group, after removing the stale groups of other agents with their processes
- * and their empty run_tmpdir folders. -1 where cgroups cannot be used; then *g is
+ * and their empty run_tmpdir folders. -1 if cgroups cannot be used; then *g is
  * CGROUP_NONE. */
 int cgroup_create(struct cgroup *g, struct err *e) MUST_CHECK;
 

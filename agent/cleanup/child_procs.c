@@ -30,7 +30,7 @@ size_t child_procs_list_by_scan(pid_t *pids, size_t max)
     return count;
 }
 
-/* The main thread adopts, and it is the only one here that forks. */
+/* The main thread adopts orphans, and is the only thread here that forks. */
 static int open_list(void)
 {
     char path[64];

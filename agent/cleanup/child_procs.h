@@ -7,10 +7,10 @@
 #include <sys/types.h>
 
 /*
- * The children of this process, those it has adopted as a subreaper among them. Killing
- * them again and again until there are none ends every descendant, at any depth,
- * because the children of the dead are adopted. No other process is hit, because the
- * pid of a child is not reused before it is reaped.
+ * The children of this process, including those that it has adopted as a subreaper.
+ * Killing them again and again until there are none ends every descendant, at any
+ * depth, because the children of the dead are adopted. No other process is hit, because
+ * the pid of a child is not reused before it is reaped.
  */
 size_t child_procs_list(pid_t *pids, size_t max);
 

@@ -34,8 +34,8 @@ static void format_lock_name(const char *tag, char name[NAME_SIZE])
 
 /* -- the processes that carry a tag --------------------------------------------- */
 
-/* Returns the whole environment behind a zero byte, which the caller frees. NULL: not
- * readable by us, or gone. */
+/* Returns the whole environment after a zero byte; the caller frees it. NULL: the
+ * process is not readable by us, or has ended. */
 static char *read_process_environment(int process, size_t *size)
 {
     int fd = openat(process, "environ", O_RDONLY | O_CLOEXEC);

@@ -4,23 +4,23 @@
 
 /*
  * A lock that shows that a launch lives: a file in /dev/shm, crun-<uid>-<tag>, locked
- * by its agent, guard and reaper together. The workers and all that they start have the
- * tag (run_tmpdir.h) in their environment. If agent, guard and reaper are killed in one
- * moment, processes that left the workers' sessions may live on without a cgroup. But
- * then the lock is free, and the next agent of this user kills all processes with that
- * tag.
+ * by its agent, guard and reaper together. The workers and everything that they start
+ * have the tag (run_tmpdir.h) in their environment. If agent, guard and reaper are
+ * killed in one moment, processes that left the workers' sessions may survive if there
+ * is no cgroup. But then the lock is free, and the next agent of this user kills all
+ * processes with that tag.
  *
  * No other process is ever killed: a file of another user, or no file, means nothing,
  * and only the processes of a launch can hold its lock.
  */
 #define LAUNCH_LOCK_VARIABLE "CRUN_LAUNCH"
 
-/* Kills what dead launches have left behind, and locks the file of the tag. Returns the
+/* Kills the leftovers of dead launches, and locks the file of the tag. Returns the
  * descriptor, which holds the lock for a process that inherits it too; -1: there can be
  * none. Later calls return the same descriptor. */
 int launch_lock_make(const char *tag);
 
-/* Removes the file; called by the last process of the launch that lives. */
+/* Removes the file; called by the last living process of the launch. */
 void launch_lock_remove(const char *tag);
 
 #endif

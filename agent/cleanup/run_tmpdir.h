@@ -6,9 +6,9 @@
 
 /*
  * The folder "crun_<tag>" below TMPDIR, where a run without a log-dir keeps its logs.
- * The tag is chosen before there is a guard, so that any one of agent, guard and reaper
- * that is left can remove the folder if it is empty. For a launch of which no process
- * is left, the next agent finds the tag in the name of its cgroup.
+ * The tag is chosen before there is a guard, so that any survivor of agent, guard and
+ * reaper can remove the folder if it is empty. If no process of a launch is left, the
+ * next agent finds the tag in the name of its cgroup.
  */
 #define RUN_TMPDIR_TAG_LEN 8
 

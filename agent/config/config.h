@@ -9,13 +9,13 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * The meaning of a crun command line, checked: all that an agent needs to know. The
- * launcher fills it in; its texts belong to the launcher and outlive the agent.
+ * The meaning of a crun command line, checked: everything that an agent needs to know.
+ * The launcher fills it in; its texts belong to the launcher and outlive the agent.
  */
 enum config_rendezvous {
     CONFIG_LOCAL,   /* one node: the rendezvous is in this process */
     CONFIG_STATIC,  /* node rank 0 hosts it, at --master-addr:--master-port */
-    CONFIG_DYNAMIC, /* the owner of --rdzv-endpoint hosts it, unless a crund is there */
+    CONFIG_DYNAMIC, /* the owner of --rdzv-endpoint hosts it, or a crund there */
 };
 
 enum config_stdin { CONFIG_STDIN_FIRST, CONFIG_STDIN_NONE, CONFIG_STDIN_ALL };
@@ -47,9 +47,9 @@ struct config {
     /* where the rendezvous is */
     enum config_rendezvous rendezvous;
     const char *endpoints;  /* "HOST:PORT[,HOST:PORT]"; NULL with CONFIG_LOCAL */
-    int is_host;            /* 1 and 0: given; -1: to be found out */
+    int is_host;            /* 1 and 0: given; -1: to be detected */
     int32_t node_rank;      /* -1: none given */
-    const char *local_addr; /* the address that this node gives; NULL: found out */
+    const char *local_addr; /* the address that this node reports; NULL: detected */
     uint16_t store_port;    /* 0: any */
     uint32_t outage_grace_ms;
 

@@ -2,8 +2,8 @@
 /*
  * CUDA_VISIBLE_DEVICES as CUDA reads it: a list of numbers, of names of GPUs, or of
  * names of parts; the first entry decides which. The list ends before the first entry
- * that names nothing, and a list that names one thing twice is empty. A name may be cut
- * short as long as it fits only one. Of parts, CUDA shows a process only the first.
+ * that matches no device, and a list with a duplicate is empty. A name may be
+ * abbreviated if it is unique. CUDA shows a process only the first of several parts.
  * Numbers go by PCI address, as CUDA's do unless the GPUs differ (CUDA_DEVICE_ORDER).
  */
 #include "agent/gpu/gpu_devices.h"
@@ -53,7 +53,7 @@ static const struct gpu_device *find_by_number(const struct gpu_list *list,
 
     if (!isdigit((unsigned char)*entry))
         return NULL;
-    /* what follows the digits is ignored, as CUDA does */
+    /* text after the digits is ignored, as by CUDA */
     number = strtoul(entry, NULL, 10);
     for (unsigned i = 0; i < list->count; i++)
         if (!list->item[i].is_part && number-- == 0)

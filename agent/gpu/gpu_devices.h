@@ -8,16 +8,16 @@
 
 /*
  * The GPUs that a worker sees: those of the machine, as chosen by CUDA_VISIBLE_DEVICES
- * (NULL: not set). Without a driver there is none. The machine is asked once.
+ * (NULL: not set). Without a driver there is none. The GPUs are listed once.
  */
 
 /* How many CUDA would count. */
 uint32_t gpu_devices_count(const char *cuda_visible_devices);
 
 /*
- * What CUDA_VISIBLE_DEVICES must be for one of them alone: the entry of the list at
- * that index, the index itself if there is no list, "" if the list is shorter. Asks no
- * driver. Returns buf.
+ * The value of CUDA_VISIBLE_DEVICES for only one of them: the entry of the list at that
+ * index, the index itself if there is no list, "" if the list is shorter. Does not call
+ * a driver. Returns buf.
  */
 char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
                                 char *buf, size_t size);

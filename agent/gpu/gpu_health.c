@@ -105,7 +105,7 @@ void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
     read_users(s, nvml, device);
 }
 
-/* -- in words ------------------------------------------------------------------- */
+/* -- descriptions --------------------------------------------------------------- */
 
 char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size)
 {
@@ -127,7 +127,7 @@ const char *gpu_health_recovery_text(uint32_t action)
 {
     return action < sizeof(recoveries) / sizeof(*recoveries)
                ? recoveries[action]
-               : "needs to be recovered (nvidia-smi -q says how)";
+               : "needs to be recovered (nvidia-smi -q shows how)";
 }
 
 const char *gpu_health_repair_text(const struct gpu_health *s)

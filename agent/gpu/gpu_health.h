@@ -10,8 +10,8 @@ struct nvml;
 struct nvml_device;
 
 /*
- * The state of one GPU as NVML shows it now, and what it means. What a driver does not
- * report is 0, and no fault.
+ * The current state of one GPU from NVML, and its meaning. A value that the driver does
+ * not report is 0, and is not a fault.
  */
 struct gpu_health {
     uint32_t index; /* number in the machine, as nvidia-smi counts */
@@ -38,11 +38,11 @@ void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
 /* "GPU 3 (0000:1b:00.0)". Returns buf. */
 char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size);
 
-/* What makes it unfit for a new job, or "". Returns buf. */
+/* The reason why it is unfit for a new job, or "". Returns buf. */
 char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size);
 
-/* The action that the driver asks for, and the fault of its memory; a verb first, or
- * NULL. */
+/* The action that the driver asks for, and the fault of its memory;
+ * each begins with a verb, or is NULL. */
 const char *gpu_health_recovery_text(uint32_t action);
 const char *gpu_health_repair_text(const struct gpu_health *s);
 

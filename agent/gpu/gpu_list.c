@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lists the GPUs. NVML is loaded, asked and unloaded at once, so that nothing of it
- * stays in a process that is small and about to fork. Nothing here prints.
+ * Lists the GPUs. NVML is loaded, asked and unloaded at once, so that it leaves nothing
+ * behind in a small process that will fork. Nothing here prints.
  */
 #include "agent/gpu/gpu_list.h"
 

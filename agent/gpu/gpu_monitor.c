@@ -59,7 +59,7 @@ static void send_gpu_remark(const struct gpu_monitor *m, enum note_kind kind,
     m->calls.remark(m->calls.arg, kind, text);
 }
 
-/* "rank 3", or "ranks 0, 2" where they share it. */
+/* "rank 3", or "ranks 0, 2" if they share the GPU. */
 static char *format_ranks(const struct gpu_monitor *m, uint32_t at, char *buf,
                           size_t size)
 {
@@ -320,7 +320,7 @@ static void sum_up_gpus(const struct gpu_monitor *m, struct msg_gpus *sum)
     sum->watts = (uint32_t)(milliwatts / 1000);
 }
 
-/* Writes "GPU 3 XID 79, GPU 5 hot" before the note that is there. */
+/* Writes "GPU 3 XID 79, GPU 5 hot" before the existing note. */
 static void write_note(const struct gpu_monitor *m, char *note, size_t size)
 {
     char before[sizeof(((struct msg_heartbeat *)0)->note)], trouble[32];

@@ -24,19 +24,19 @@ struct gpu_monitor *gpu_monitor_create(struct loop *loop, const struct config *c
                                        const struct gpu_monitor_calls *calls);
 void gpu_monitor_destroy(struct gpu_monitor *m);
 
-/* Calls done, perhaps at once, with "" if the GPUs can serve a new job, or else why
- * not. */
+/* Calls done, perhaps at once, with "" if the GPUs can serve a new job, or else with
+ * the reason. */
 void gpu_monitor_check(struct gpu_monitor *m,
                        void (*done)(void *arg, const char *unfit), void *arg);
 
 /* An epoch begins: the ranks are known, and XIDs are reported anew. */
 void gpu_monitor_begin(struct gpu_monitor *m, const struct msg_start *start);
 
-/* Fills in the next heartbeat; its note goes before one that is there. Requests a
- * reading for the one after it. */
+/* Fills in the next heartbeat; its note goes before an existing one. Requests a reading
+ * for the heartbeat after it. */
 void gpu_monitor_fill_heartbeat(struct gpu_monitor *m, struct msg_heartbeat *progress);
 
-/* A worker has failed: adds an XID that its GPU had just before to `what`. */
+/* A worker has failed: adds to `what` an XID that its GPU had just before. */
 void gpu_monitor_explain(struct gpu_monitor *m, struct failure *f);
 
 #endif

@@ -87,8 +87,8 @@ static struct probe {
     char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_health *)0)->address)];
 } probe;
 
-/* Sends one packet, from either thread. If the agent does not read any more, it is
- * gone. */
+/* Sends one packet, from either thread.
+ * If the agent does not read any more, it has ended. */
 static void send_probe_event(const struct gpu_probe_event *t)
 {
     if (send(PROBE_SOCKET, t, sizeof(*t), MSG_NOSIGNAL) < 0 && errno != EINTR)
@@ -161,7 +161,7 @@ static void send_xid(const struct nvml_event *event)
         }
 }
 
-/* A thread of its own: while a reading hangs, its reason may arrive as an XID. */
+/* Runs in a separate thread: while a reading hangs, its cause may arrive as an XID. */
 static void *wait_for_xids(void *arg)
 {
     struct nvml_event event;
@@ -219,7 +219,7 @@ void gpu_probe_main_if_asked(int argc, char **argv)
     else
         _exit(EXIT_SUCCESS);
     if (probe.count == 0) {
-        send_health_of_all(); /* reports that there is none */
+        send_health_of_all(); /* reports that there is no GPU */
         _exit(EXIT_SUCCESS);
     }
     start_xid_thread();

@@ -7,9 +7,9 @@
 
 /*
  * The process that calls NVML for an agent, so that a call that hangs in the driver, or
- * a library that crashes, does not hurt the agent, nor does its memory count there. It
- * reads the state of the workers' GPUs on request, reports each XID at once, and ends
- * with its agent. Its reports are packets.
+ * a library that crashes, does not harm the agent, and its memory is not part of the
+ * agent's. It reads the state of the workers' GPUs on request, reports each XID at
+ * once, and ends with its agent. Its reports are packets.
  */
 #define GPU_PROBE_ARGV0 "crun-gpus"
 
@@ -28,8 +28,8 @@ struct gpu_probe_event {
 };
 
 /* Starts the process; its first reading is under way. Returns the agent's end of its
- * socket. Call it before the guard is started, which takes every later child for a
- * worker. */
+ * socket. Call it before the guard is started, because the guard regards every later
+ * child as a worker. */
 int gpu_probe_start(uint32_t workers, struct err *e) MUST_CHECK;
 
 /* Requests another reading. False if the process is gone. */

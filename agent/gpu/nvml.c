@@ -67,7 +67,7 @@ bool nvml_may_exist(void)
     static const char *const traces[] = { "/dev/nvidiactl", "/proc/driver/nvidia",
                                           "/dev/dxg" };
 
-    /* or it is loaded already; dlopen would search a hundred folders */
+    /* or it is loaded already; otherwise dlopen would search a hundred folders */
     if (dlsym(RTLD_DEFAULT, symbols[0].name))
         return true;
     for (size_t i = 0; i < sizeof(traces) / sizeof(*traces); i++)

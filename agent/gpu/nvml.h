@@ -5,10 +5,10 @@
 #include <stdbool.h>
 
 /*
- * NVML, the library of every NVIDIA driver, as far as it is used here. Loaded when
+ * The part of NVML, the library of every NVIDIA driver, that is used here. Loaded when
  * needed and unloaded afterwards; its few types are declared here, because crun is
- * built without CUDA too. Any call may take seconds, and never return with a faulty
- * driver.
+ * built without CUDA too. Any call may take seconds, or never return if the driver is
+ * faulty.
  */
 enum { NVML_OK = 0, NVML_INSUFFICIENT_SIZE = 7, NVML_TIMEOUT = 10 };
 enum { NVML_MODE_PROHIBITED = 2, NVML_MODE_EXCLUSIVE = 3 }; /* nvmlComputeMode_t */

@@ -8,11 +8,11 @@
 /*
  * The time until which workers may live without news from the rendezvous: the agent
  * moves it on whenever the rendezvous answers, and the guard ends the workers when it
- * has passed, whatever has become of the agent. Pure; times are of clock_ms, which
+ * has passed, whatever the state of the agent. Pure; times are of clock_ms, which
  * counts a suspend.
  *
- * A guard that finds out much too late was asleep, and so was the agent: the agent gets
- * some time to hear from the rendezvous before the fence counts as passed.
+ * A guard that notices it much too late was asleep, as was the agent: the agent then
+ * gets some time to hear from the rendezvous before the fence counts as passed.
  */
 struct fence_terms {
     uint64_t until_ms;
@@ -37,7 +37,7 @@ struct fence { /* zeroed: no fence */
 void fence_renew(struct fence *f, const struct fence_terms *terms);
 bool fence_passed(struct fence *f, uint64_t now_ms);
 /* How long the workers have to end once it has passed. Without patience the grace
- * counts from until_ms: what is found after a sleep is killed at once. */
+ * counts from until_ms: workers found after a sleep are killed at once. */
 uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);
 /* When fence_passed is to be called next; 0: never. */
 uint64_t fence_next_ms(const struct fence *f);

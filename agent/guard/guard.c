@@ -2,12 +2,12 @@
 /*
  * The agent's handle on its guard: its start, the requests to it, the events from it,
  * and the clean-up after its death. Its death has killed the workers already
- * (PDEATHSIG). What the workers leave behind is adopted by the agent, which is a
- * subreaper for that purpose, and killed in rounds until nothing is left.
+ * (PDEATHSIG). The agent, which is a subreaper for that purpose, adopts their orphans
+ * and kills them in rounds until none is left.
  *
- * This module owns SIGCHLD of the agent and all its children: the guard, the processes
- * that the agent adopts, and children that it may have had when it was executed. The
- * latter are reaped, but never killed.
+ * This module owns SIGCHLD of the agent and all its children: the guard, adopted
+ * processes, and children from before crun was executed. The latter are reaped, but
+ * never killed.
  */
 #include "agent/guard/guard.h"
 
@@ -138,7 +138,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         close(pair[0]);
         close(pair[1]);
         cgroup_remove(&g->cgroup);
-        launch_lock_remove(run_tmpdir_tag()); /* no guard will do it */
+        launch_lock_remove(run_tmpdir_tag()); /* no guard will remove it */
         status_pages_fini(&g->pages);
         free(g);
         return NULL;
@@ -303,7 +303,7 @@ static void handle_guard_event(struct guard *g, const struct guard_event *t)
         handlers[t->type](g, t);
 }
 
-/* The caller was told that the worker starts, but the guard will never hear of it. */
+/* The caller expects the worker to start, but the guard will never get the request. */
 static void on_request_lost(void *arg, const struct guard_request *request, int errnum)
 {
     struct guard_event failed = { .type = GUARD_EVENT_EXEC_FAILED,
@@ -384,8 +384,8 @@ static bool is_foreign(const struct guard *g, pid_t pid)
     return false;
 }
 
-/* True when nothing is left of what the guard had. If there is a child, an empty list
- * only means that children came and went while it was made. */
+/* True when no process of the guard is left. If there is a child, an empty list only
+ * means that children came and went while it was made. */
 static bool kill_orphans(struct guard *g)
 {
     pid_t pids[PIDS_PER_ROUND];

@@ -23,7 +23,7 @@ struct guard_exit {
     uint32_t local_rank;
     pid_t pid;
     int status;         /* as waitpid gives it */
-    bool out_of_memory; /* killed by the kernel, as far as the cgroup reports it */
+    bool out_of_memory; /* killed for lack of memory, if the cgroup reports it */
     uint64_t at_ms;     /* clock_ms */
 };
 
@@ -102,8 +102,8 @@ void guard_fence(struct guard *g, const struct fence_terms *terms);
  * take no workers, so that there is no reaper either. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);
-/* The tag in the environment of all that the workers start (launch_lock.h); "":
- * none. */
+/* The tag in the environment of all processes that the workers start (launch_lock.h);
+ * "": none. */
 const char *guard_launch_tag(const struct guard *g);
 /* Valid until guard_stop; may hold no page. */
 const struct status_pages *guard_pages(const struct guard *g);

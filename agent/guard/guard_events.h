@@ -11,7 +11,7 @@
 enum guard_events_state {
     GUARD_EVENTS_SENT,
     GUARD_EVENTS_WAIT, /* for room in the socket */
-    GUARD_EVENTS_LOST  /* the agent is gone, or has not read for very long */
+    GUARD_EVENTS_LOST  /* the agent has ended, or has not read for very long */
 };
 
 void guard_events_add(struct guard_event t);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The guard: the parent of the workers, with one thread, one loop, no network and no
- * decisions of its own. It executes the agent's requests, reaps what ends and adopts
- * orphans below it. When the agent's end of the socket is closed, for whatever reason,
- * it ends everything and then itself.
+ * decisions. It executes the agent's requests, reaps children and adopts orphans below
+ * it. When the agent's end of the socket is closed, for whatever reason, it ends all
+ * processes below it and then itself.
  *
  * It blocks every signal for good: only KILL ends it, and the workers inherit the
  * dispositions that crun was started with. It allocates nothing, because its memory is
@@ -56,7 +56,7 @@ static struct {
     const char *tmpdir_tag;
     struct fence fence;
     bool fenced;      /* it has passed, and the workers are being ended */
-    bool child_died;  /* a child that may not be a worker is to be reaped */
+    bool child_died;  /* a child that may not be a worker must be reaped */
     bool agent_gone;  /* end all, then exit */
     bool events_wait; /* for room in the socket */
 } guard;
@@ -141,7 +141,7 @@ static void spawn_requested(const struct guard_request *request,
     struct guard_payload payload;
 
     if (guard.fenced || fence_passed(&guard.fence, clock_ms())) {
-        /* before the failure, which is no fault of the program */
+        /* before the failure, because that is not a fault of the program */
         guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
         guard_workers_spawn_failed(request->local_rank, SPAWN_FENCE, ETIME);
         return;

@@ -17,8 +17,8 @@
 
 #define LAUNCH_LOCK_FD (STDERR_FILENO + 1) /* the reaper's, which only holds it */
 
-/* What the first guard was started with. Later guards get the same, whatever the agent
- * has changed for itself since. */
+/* The limits and signals of the first guard. Later guards get the same, even if the
+ * agent has changed its own since. */
 static struct {
     bool known;
     sigset_t ignored;
@@ -62,8 +62,7 @@ static int move_descriptor_up(const struct status_pages *pages, int fd)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD, status_pages_end(pages));
 }
 
-/* Runs in the child, with all signals blocked. Returns only if there is no program to
- * execute. */
+/* Runs in the child, with all signals blocked. Returns only if the execution failed. */
 static void become_guard(const struct guard_process *p, int socket)
 {
     char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name,
@@ -82,7 +81,8 @@ static void become_guard(const struct guard_process *p, int socket)
         else
             close(GUARD_FD_SOCKET + i);
     status_pages_place(p->pages);
-    /* standard error stays open: a reader of it sees the end when all is over */
+    /* standard error stays open: its reader sees the end when all processes have
+     * ended */
     for (int fd = 0; fd < 3; fd++)
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);

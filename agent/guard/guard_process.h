@@ -20,8 +20,8 @@ struct guard_process {
     const char *tmpdir_tag; /* run_tmpdir_tag of the agent */
 };
 
-/* Remembers what crun was started with, which every guard gets. Call it before the
- * agent changes it. */
+/* Remembers the limits and signals of crun's start, which every guard gets. Call it
+ * before the agent changes them. */
 void guard_process_remember_origin(void);
 /* The caller keeps the guard's end of the socket. 0, or -1 and errno. */
 int guard_process_start(struct guard_process *p, int socket) MUST_CHECK;

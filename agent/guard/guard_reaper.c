@@ -77,8 +77,8 @@ static void kill_remaining_children(void)
     }
 }
 
-/* The agent, our parent, with a pidfd to poll; -1 if it is gone already, or the kernel
- * is too old. */
+/* The agent, our parent, with a pidfd to poll;
+ * -1 if it has ended already, or the kernel is too old. */
 struct agent_handle {
     pid_t pid;
     int pidfd;
@@ -103,9 +103,9 @@ static bool agent_is_gone(const struct agent_handle *p, int wait_ms)
 }
 
 /*
- * An agent that was killed before the guard may still be dying, and a living one must
- * learn of the guard's end now. So a child of the reaper stays: it waits for the
- * agent's death, or is killed by the agent with all that the guard left behind.
+ * An agent that was killed before the guard may still be dying, while a living agent
+ * must learn of the guard's end now. So a child of the reaper stays: it waits for the
+ * agent's death, or is killed by the agent with the guard's other leftovers.
  */
 static void clean_up_after_agent(const struct agent_handle *agent,
                                  const char *tmpdir_tag)

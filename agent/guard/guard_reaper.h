@@ -5,19 +5,19 @@
 #include <sys/types.h>
 
 /*
- * Where no cgroup contains the workers, a reaper stands between agent and guard: a
- * process that only waits for the guard. What a killed guard leaves behind is adopted
- * by the reaper, a subreaper, which kills it and then ends as the guard did. So any one
- * of agent, guard and reaper that is left ends everything:
+ * If no cgroup contains the workers, there is a reaper between agent and guard: a
+ * process that only waits for the guard. The reaper is a subreaper: it adopts the
+ * processes of a killed guard, kills them, and then ends as the guard did. So any
+ * survivor of agent, guard and reaper ends everything:
  *
  *     agent    killed: the guard ends the workers, as always
  *     guard    killed: the reaper ends them, also without an agent
  *     reaper   killed: the guard becomes the agent's child; the agent ends both
  *
- * Then it removes the empty folders of the agent's run_tmpdir, if the agent is gone.
+ * Then it removes the empty folders of the agent's run_tmpdir, if the agent has ended.
  *
- * Its name does not contain "crun" and its environment is only TMPDIR, so a person who
- * kills all of crun by name does not kill it.
+ * Its name does not contain "crun" and its environment is only TMPDIR, so that killing
+ * crun's processes by name does not kill it.
  */
 #define GUARD_REAPER_ARGV0 "warden"
 

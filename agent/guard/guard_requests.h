@@ -13,7 +13,7 @@ struct guard_waiting_request;
  * queues them when the socket has no room. Embedded; init before use.
  */
 struct guard_requests {
-    int socket; /* borrowed; -1: the guard is gone, and nothing is queued */
+    int socket; /* borrowed; -1: the guard has ended, and nothing is queued */
     struct event *writable;
     struct guard_waiting_request *first, **last;
     /* A queued request cannot be sent, for good. */
@@ -27,8 +27,8 @@ void guard_requests_fini(struct guard_requests *requests);
 
 /*
  * fd: GUARD_REQUEST_FDS descriptors, which the caller keeps, or NULL. -1 and errno if
- * it could be neither sent nor queued. That the guard is gone is no error: its death is
- * reported in another way.
+ * it could be neither sent nor queued. A guard that has ended is not an error: its
+ * death is reported in another way.
  */
 int guard_requests_put(struct guard_requests *requests,
                        const struct guard_request *request, const int *fd) MUST_CHECK;

@@ -21,7 +21,7 @@ static struct {
     uint32_t ticket;
     bool terming; /* until until_ms */
     uint64_t until_ms;
-    pid_t termed[PIDS_PER_ROUND]; /* children that got their TERM */
+    pid_t termed[PIDS_PER_ROUND]; /* children that got TERM */
     size_t termed_count;
     bool killing, killed;
     uint32_t kill_round_ms;

@@ -8,9 +8,10 @@
 #include "agent/cleanup/cgroup.h"
 
 /*
- * How the guard ends all processes below it: TERM once to each, also to those that it
- * adopts later because their parents have died, and after the grace KILL to all, in
- * rounds, until nothing is left. There is one in a process, as there is one guard.
+ * How the guard ends all processes below it: TERM once to each, also to processes
+ * adopted later because their parents have died, and after the grace KILL to all, in
+ * rounds, until none is left. Its state is global, because a process is at most one
+ * guard.
  */
 void guard_shutdown_init(const struct cgroup *cgroup);
 

@@ -16,8 +16,8 @@
  */
 #define GUARD_ARGV0 "crun-guard"
 
-/* The guard's descriptors from its start; besides 0-2 it inherits nothing else. Without
- * a cgroup, its two descriptors are missing. */
+/* The guard's descriptors from its start; it inherits only these and 0-2. Without a
+ * cgroup, its two descriptors are missing. */
 enum {
     GUARD_FD_SOCKET = 3,
     GUARD_FD_CGROUP,

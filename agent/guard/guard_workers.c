@@ -38,7 +38,7 @@ static struct {
 
 /* -- the environment of all workers --------------------------------------------- */
 
-/* The guard needs many descriptors; the workers get the old limit back. */
+/* The guard needs many descriptors; the workers get the original limit. */
 static void raise_nofile_limit(void)
 {
     struct rlimit limit;
@@ -82,8 +82,8 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     return true;
 }
 
-/* While no new cgroup can be made, children move into the old one themselves; where
- * clone cannot put them into a cgroup at all, they do so for good. */
+/* While no new cgroup can be made, children move into the old one themselves; if clone
+ * cannot put them into a cgroup at all, they always do so. */
 void guard_workers_renew_cgroup(void)
 {
     bool below = table.home.cgroup != table.cgroup->dir;

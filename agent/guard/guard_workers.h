@@ -10,7 +10,7 @@
 
 /*
  * The guard's table of workers: it starts, signals and reaps them, and reports to the
- * agent. There is one in a process, as there is one guard.
+ * agent. Its state is global, because a process is at most one guard.
  *
  * A worker's pidfd stands in the epoll set under its local rank. A child that fails
  * before its exec reports that through one pipe that all share.
@@ -26,8 +26,8 @@ void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage,
                                 int errnum);
 
 void guard_workers_reap(uint32_t local_rank);
-/* Reaps adopted orphans, and workers without a pidfd. True: there may be more, to be
- * looked for after the next event. */
+/* Reaps adopted orphans, and workers without a pidfd. True: there may be more; call it
+ * again after the next event. */
 bool guard_workers_reap_others(void);
 
 /* Sends signo to the process group of each worker, and CONT after a signal that asks
@@ -35,7 +35,7 @@ bool guard_workers_reap_others(void);
 void guard_workers_signal_all(int signo);
 /* Sends signo to the process of that worker alone. */
 void guard_workers_signal(uint32_t local_rank, int signo);
-/* Whether CONT is to follow, so that stopped processes end too. */
+/* Whether CONT must follow, so that stopped processes end too. */
 bool guard_workers_wants_cont(int signo);
 
 /* Nothing is left, and the cgroup was killed: the next workers need another one. */

@@ -2,7 +2,7 @@
 /*
  * From clone to exec. The child makes system calls only: it is a copy of the guard that
  * becomes the worker without keeping anything of the guard, and it never outlives the
- * guard. Where the kernel lacks a feature, the next of `ways` is tried.
+ * guard. If the kernel lacks a feature, the next of `ways` is tried.
  */
 #include "agent/guard/spawn.h"
 
@@ -116,8 +116,8 @@ static int set_controlling_terminal(bool is_tty)
 }
 
 /*
- * The other dispositions are those that the guard was started with: SIGHUP ignored by
- * nohup stays so. Call it last, because signals arrive from here on.
+ * The other dispositions are those of the guard's start: SIGHUP ignored by nohup stays
+ * ignored. Call it last, because signals arrive from here on.
  */
 static void reset_signals(void)
 {
@@ -171,7 +171,7 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
 
 /* -- the parent ----------------------------------------------------------------- */
 
-/* Another way may work after any error but those of a full machine. */
+/* Another way may work after any error except those of a full machine. */
 static bool is_worth_another_way(int errnum)
 {
     return errnum != EAGAIN && errnum != ENOMEM;
@@ -194,8 +194,9 @@ static pid_t clone_child(const struct spawn_way *way, int cgroup, int *pidfd)
 
 /*
  * The first child that is cloned into a cgroup reports that it lives: the cgroup of
- * crun itself may have been killed before we came there (see cgroup_make_below). -1 and
- * ESTALE: the child was killed at birth, and so would be all others.
+ * crun itself may have been killed before crun was started in it (see
+ * cgroup_make_below). -1 and ESTALE: the child was killed at birth, as all others would
+ * be.
  */
 static pid_t clone_first_child(const struct spawn_way *way, struct spawn_home *home,
                                int *pidfd)
@@ -233,7 +234,7 @@ static unsigned first_way(const struct spawn_home *home)
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
 {
     pid_t parent = getpid(), pid = -1;
-    bool lasting = true; /* what failed will fail again */
+    bool lasting = true; /* a way that failed will fail again */
     unsigned first = first_way(home), way;
 
     for (way = first; way < WAY_COUNT; way++) {

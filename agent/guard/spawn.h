@@ -27,7 +27,7 @@ struct spawn {
 
 enum spawn_stage {
     SPAWN_CLONE,
-    SPAWN_CGROUP, /* the only failure after which the child goes on */
+    SPAWN_CGROUP, /* the only failure after which the child continues */
     SPAWN_SETSID,
     SPAWN_RLIMIT,
     SPAWN_AFFINITY,

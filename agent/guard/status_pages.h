@@ -10,9 +10,9 @@ struct progress_page;
 
 /*
  * The status pages of a guard's workers: memfds of a fixed size that the agent maps and
- * the guard holds, at descriptors that are known beforehand. A worker opens its own as
- * /proc/<guard>/fd/<n>: nothing is inherited, no name can be left behind, and all are
- * gone with the guard. Zeroed memory means no pages.
+ * the guard holds, at descriptor numbers that are known in advance. A worker opens its
+ * own as /proc/<guard>/fd/<n>: nothing is inherited, no name can be left behind, and
+ * all end with the guard. Zeroed memory means no pages.
  */
 struct status_pages {
     uint32_t count;
@@ -21,12 +21,12 @@ struct status_pages {
     struct progress_page **page;
 };
 
-/* Makes all pages or, where the system cannot, none: workers run without them. */
+/* Makes all pages or, if the system cannot, none: workers then run without them. */
 void status_pages_make(struct status_pages *p, uint32_t count, int first);
 void status_pages_fini(struct status_pages *p);
 
-/* In the child that becomes the guard: moves them to their numbers, to stay open. From
- * status_pages_end on any descriptor is free, and none below it is needed. */
+/* In the child that becomes the guard: moves them to their numbers, where they stay
+ * open. The guard uses no descriptor from status_pages_end on. */
 void status_pages_place(const struct status_pages *p);
 int status_pages_end(const struct status_pages *p);
 

@@ -11,8 +11,8 @@
 
 /*
  * The console knows which source has an open line: the one that wrote last, without a
- * newline. Text is gathered in `out` and put into the outlet in one piece, so that no
- * other text gets between. The lock is needed only for console_write_line.
+ * newline. Text is collected in `out` and put into the outlet in one piece, so that no
+ * other text comes in between. The lock is needed only for console_write_line.
  */
 struct console {
     struct outlet *outlet;
@@ -183,8 +183,8 @@ static void hold_back(struct console_source *s, const char *data, size_t size)
     s->held_size += size;
 }
 
-/* The size that is written now: up to the end of the last line, and what was drawn
- * before the last carriage return. */
+/* The size that is written now: up to the end of the last line, or up to the last
+ * carriage return. */
 static size_t complete_size(const char *data, size_t size)
 {
     const char *newline = memrchr(data, '\n', size);

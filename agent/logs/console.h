@@ -11,7 +11,7 @@ struct console_source;
 
 /*
  * crun's standard output or error, shared by the streams of several workers and crun's
- * own messages. What a worker wrote in one piece comes out in one piece.
+ * own messages. Output that a worker writes in one piece is shown in one piece.
  *
  * A source without a prefix is passed on byte for byte. With a prefix, every line
  * begins with it, also after a carriage return. If another source writes while a line
@@ -25,10 +25,10 @@ struct outlet *console_outlet(const struct console *c);
 
 /* prefix NULL: none. */
 struct console_source *console_source_create(struct console *c, const char *prefix);
-void console_source_destroy(struct console_source *s); /* writes what was held back */
+void console_source_destroy(struct console_source *s); /* writes held-back data */
 
 /* more: the data was cut off here, and the rest follows at once. True if some is held
- * back: call console_source_flush in LOG_PARTIAL_MS. */
+ * back: then call console_source_flush in LOG_PARTIAL_MS. */
 bool console_put(struct console_source *s, const char *data, size_t size, bool more);
 void console_source_flush(struct console_source *s);
 

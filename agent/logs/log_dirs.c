@@ -86,7 +86,7 @@ static int open_log_dir(struct log_dirs *d, const char *log_dir, struct err *e)
     return d->base_fd < 0 ? err_set_errno(e, errno, "log folder %s", log_dir) : 0;
 }
 
-/* It may exist from an attempt that failed; then it is ours. */
+/* It may exist because an earlier try failed; then it is ours. */
 static int open_tmpdir(struct log_dirs *d, struct err *e)
 {
     struct stat st;

@@ -18,7 +18,7 @@
  */
 struct log_dirs;
 
-/* Makes the log folder itself and checks, as far as possible, that it can hold logs. */
+/* Makes the log folder itself and checks that logs can be created in it. */
 int log_dirs_prepare(const char *log_dir, struct err *e) MUST_CHECK;
 
 /* log_dir NULL: a temporary one. Returns NULL, and e, if it cannot be made. */

@@ -88,7 +88,7 @@ struct log_routing log_routing_make(const struct config *c,
                              .prefix = tee };
 
     p.pty = p.console && kind == LOG_SINK_TTY;
-    /* standard error is always read: its end belongs into the report of a failure */
+    /* standard error is always read: its end is part of a failure report */
     if (which == LOG_OUT && !p.file && !p.filter) {
         p.nowhere = !p.console;
         p.passed = p.console && !p.prefix &&

@@ -7,8 +7,8 @@
 #include "agent/config/config.h"
 
 /*
- * The route of each stream of each worker: a function of the configuration and of the
- * kinds of crun's own two streams, and of nothing else.
+ * The route of each stream of each worker: a function of only the configuration and the
+ * kinds of crun's own two streams.
  */
 enum { LOG_OUT, LOG_ERR, LOG_STREAMS };
 
@@ -37,7 +37,7 @@ struct log_routing log_routing_make(const struct config *c,
 
 /*
  * Whether both streams of a worker share one pipe or pty, which keeps their order: if
- * both go to the same place and to no file of their own.
+ * both go to the same place and neither to a separate file.
  */
 bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
                                const struct log_routing_sinks *sinks);

@@ -45,7 +45,7 @@ static size_t read_available(struct log_stream *s, bool *ended)
     return size;
 }
 
-/* Enlarges a pipe that was found full; most never need it. */
+/* Enlarges a pipe that was full; most pipes never need it. */
 static void enlarge_pipe(struct log_stream *s, size_t size)
 {
     if (s->pty || s->enlarged || size < LOG_LINE_MAX)
@@ -90,7 +90,7 @@ void log_stream_finish(struct log_stream *s)
     bool ended = false;
     size_t size, all = 0;
 
-    /* at most what the pipe has room for, even if a process still writes */
+    /* at most the capacity of the pipe, even if a process still writes */
     while (!ended && all < LOG_PIPE_BYTES && (size = read_available(s, &ended)) > 0) {
         all += size;
         s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));

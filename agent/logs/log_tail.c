@@ -73,7 +73,8 @@ static size_t escape_size(const char *s, size_t size)
     return n < size ? n + (s[n] != '\n') : size;
 }
 
-/* Turns what was written into what a terminal shows, in place. Returns the new size. */
+/* Turns the written bytes into the text that a terminal shows, in place.
+ * Returns the new size. */
 static size_t make_printable(char *s, size_t size)
 {
     size_t out = 0, line = 0, n;
@@ -87,7 +88,7 @@ static size_t make_printable(char *s, size_t size)
             n = escape_size(s + in, size - in);
             continue;
         }
-        if (c == '\r') { /* what follows, if anything, is drawn over the line */
+        if (c == '\r') { /* later text, if any, is drawn over the line */
             redraw = true;
             n = 1;
             continue;

@@ -17,9 +17,9 @@ struct log_tail {
 void log_tail_add(struct log_tail *t, const char *data, size_t size);
 
 /*
- * What a terminal would show, as plain text: the last drawing of a line with carriage
- * returns, no escape sequences, valid UTF-8. The last whole lines, at most size - 1
- * bytes. Returns text.
+ * The text that a terminal would show, as plain text: the last drawing of a line with
+ * carriage returns, no escape sequences, valid UTF-8. The last whole lines, at most
+ * size - 1 bytes. Returns text.
  */
 char *log_tail_text(const struct log_tail *t, char *text, size_t size);
 

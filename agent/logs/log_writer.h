@@ -16,9 +16,10 @@ struct outlet;
  *
  * A stream asks an outlet first whether it is ready, and waits if not: a disk or
  * terminal that is slower than a worker slows the worker down, as it would without
- * crun. But a writer that writes less than WRITER_SLOW_BYTES in WRITER_SLOW_MS while a
- * stream waits is given up until it recovers: data without room is then lost, and
- * counted. So is data that a full disk or a closed pipe refuses.
+ * crun. But if a writer writes less than WRITER_SLOW_BYTES in WRITER_SLOW_MS while a
+ * stream waits, streams stop waiting for it until it recovers: data without room is
+ * then lost, and counted. Data that a full disk or a closed pipe refuses is lost and
+ * counted, too.
  */
 struct log_writer_calls {
     /* There is room again, or bytes were lost; called on the loop. */
@@ -48,7 +49,7 @@ struct outlet *outlet_create(struct log_writer *w,
 /* Closes it once the queue is written; the pointer is invalid at once. NULL is fine. */
 void outlet_close(struct outlet *o);
 
-/* False: no room, wait for news. */
+/* False: no room, wait for the callback. */
 bool outlet_ready(struct outlet *o);
 /* All data is queued, or all is lost; a ready outlet takes any size. From any
  * thread. */

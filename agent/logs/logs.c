@@ -24,13 +24,12 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * Ties the parts together: the routing says where each stream of each worker goes; this
- * is what happens when a stream has data, ends, or must wait. The loop reads, the
- * writers' threads write: one for all files, one for each console.
+ * Connects the parts: the routing says where each stream of each worker goes; this file
+ * handles data, ends and waits of the streams. The loop reads, the writers' threads
+ * write: one for all files, one for each console.
  *
  * crun's own messages go through the console of standard error while the logs live, so
- * that they begin on a line of their own and a blocked terminal does not block the
- * loop.
+ * that they begin on a new line and a blocked terminal does not block the loop.
  */
 static const struct {
     const char *file, *filtered, *console;
@@ -515,7 +514,7 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
     return path ? path : "";
 }
 
-/* -- from beginning to end ------------------------------------------------------ */
+/* -- lifetime ------------------------------------------------------------------- */
 
 static void resize_stream(struct worker_stream *s)
 {

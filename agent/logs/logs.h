@@ -21,12 +21,12 @@ struct loop;
  * A worker never blocks or dies because of a full disk, a dead file server, a blocked
  * terminal or a closed pipe: output that cannot be written is dropped, counted,
  * reported on standard error, and marked in the file. A disk or a reader that is only
- * slower than a worker slows it down, as it would without crun, as long as it takes 2
- * MiB a second.
+ * slower than a worker slows the worker down, as it would without crun, if it accepts
+ * at least 2 MiB a second.
  *
- * A worker's standard output is crun's own if no part of crun must see it and crun's is
- * a file or a device. If both of crun's streams are one terminal, file or pipe, both of
- * a worker's are one too, and keep their order.
+ * A worker gets crun's own standard output if crun does not have to read it and crun's
+ * is a file or a device. If both streams of crun are the same terminal, file or pipe,
+ * those of a worker are the same too, and keep their order.
  */
 struct logs_calls {
     /* Both streams of the worker have ended, or were given up (see logs_drain). */
@@ -34,8 +34,8 @@ struct logs_calls {
     void *arg;
 };
 
-/* crun's own messages go through here too, until logs_destroy: they begin on a line of
- * their own, and a blocked terminal does not block the loop. */
+/* crun's own messages go through here too, until logs_destroy: they begin on a new
+ * line, and a blocked terminal does not block the loop. */
 struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
 void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
@@ -43,7 +43,7 @@ void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second
 /* As log_dirs_remove_empty. */
 void logs_remove_empty_dirs(struct logs *l);
 
-/* Where crun's own messages go. */
+/* The destination of crun's own messages. */
 struct console *logs_console(const struct logs *l);
 
 /* The run's folder <log-dir>/<run-id>_<random>, and `latest-<host>` pointing to it.
@@ -68,7 +68,7 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
  * still holds them. */
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
 
-/* The last of its standard error (or of its terminal) as plain text: see log_tail.h.
+/* The end of its standard error (or of its terminal) as plain text: see log_tail.h.
  * Whole lines, at most size - 1 bytes. Returns text. */
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
 

@@ -22,7 +22,7 @@ int id_set_next(const struct id_set *set, int from);
 unsigned id_set_count(const struct id_set *set);
 
 void id_set_join(struct id_set *set, const struct id_set *other);
-/* Keeps only what is in other too. */
+/* Keeps only the members that are in other too. */
 void id_set_keep(struct id_set *set, const struct id_set *other);
 void id_set_drop(struct id_set *set, const struct id_set *other);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The four bindings, as torchrun names them. First the worker's node is chosen: the one
- * near its GPU or, without GPUs, an even share of the nodes. Then the binding chooses
- * CPUs in or around that node; two of the bindings divide the node among its workers.
+ * The four bindings, as torchrun names them. First the worker's node is chosen: the
+ * node near its GPU or, without GPUs, an even share of the nodes. Then the binding
+ * chooses CPUs in or around that node; two of the bindings divide the node among its
+ * workers.
  *
- * The place of each worker follows from the same facts, so each is computed alone.
+ * The place of each worker follows from the same facts, so each is computed
+ * independently.
  */
 #include "agent/numa/numa.h"
 
@@ -120,8 +122,8 @@ static int split_node(const struct numa_choice *c, sharing_fn *sharing,
     return 0;
 }
 
-/* Larger sets first, because some may have CPUs that may not be used; else
- * unchanged. */
+/* Larger sets first, because crun may not use all CPUs of some sets;
+ * sets of one size keep their order. */
 static int compare_sizes(const void *a, const void *b)
 {
     unsigned size_a = id_set_count(a), size_b = id_set_count(b);

@@ -10,8 +10,9 @@
 
 /*
  * --numa-binding without the numactl program: the CPUs and the memory of a worker. A
- * worker is placed near the GPU of its local rank; without GPUs the nodes are shared
- * out. It never gets a CPU that crun itself may not use. `root` is "/" except in tests.
+ * worker is placed near the GPU of its local rank; without GPUs the nodes are divided
+ * among the workers. It never gets a CPU that crun itself may not use. `root` is "/"
+ * except in tests.
  */
 struct numa_place {
     cpu_set_t *cpus; /* CPU_ALLOC; the caller frees with CPU_FREE; NULL on failure */

@@ -172,7 +172,7 @@ static uint64_t wait_allowance(const struct hang *h, uint64_t step_ms)
     return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
 }
 
-/* A rank that never wrote may be one of a program that never does. */
+/* A rank that never wrote may run a program that never writes. */
 static uint64_t unwritten_allowance(const struct hang *h)
 {
     if (h->rule.is_auto || !any_rank(h, has_written))

@@ -8,19 +8,19 @@
 #include "agent/progress/page_reader.h"
 
 /*
- * Finds the worker of a node that hangs, from what the status pages showed when. Pure;
+ * Finds the worker of a node that hangs, from the history of the status pages. Pure;
  * time is a parameter.
  *
  * A worker is overdue when its page has not changed for its allowance. That is
  * --hang-timeout; with `auto` it is ten times the longest recent step, at least
  * HANG_AUTO_MS_MIN, once HANG_AUTO_STEPS steps were seen. A worker that loads,
- * evaluates or writes a checkpoint gets ten times as long (with `auto` at least
+ * evaluates or writes a checkpoint gets ten times that long (with `auto` at least
  * HANG_AUTO_LONG_MS_MIN).
  *
- * A worker that waits for others gets a quarter more, so that the one it waits for is
- * found first, and is never overdue while another worker of this node does anything but
- * wait. With `auto`, and ranks on other nodes, it gets the long allowance, because
- * those may be evaluating.
+ * A worker that waits for others gets a quarter more, so that the worker it waits for
+ * is found first, and is never overdue while another worker of this node does not wait.
+ * With `auto`, and ranks on other nodes, it gets the long allowance, because those
+ * ranks may be evaluating.
  *
  * A worker that is done is never overdue. A worker that never wrote may still be
  * loading: it is overdue only with a timeout given as a number, after ten times that
@@ -45,7 +45,7 @@ void hang_destroy(struct hang *h); /* NULL is fine */
 void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
                 uint64_t now_ms);
 
-/* What one reading of a page showed. A worker that is not alive is never overdue. */
+/* The content of one reading of a page. A worker that is not alive is never overdue. */
 struct hang_observation {
     struct page_values progress;
     bool changed, alive;
@@ -54,8 +54,8 @@ struct hang_observation {
 void hang_observe(struct hang *h, const struct hang_observation *observation,
                   uint64_t now_ms);
 
-/* The local rank that hangs, as of the last observation: of the overdue ones, the one
- * that is behind. Or HANG_NONE. */
+/* The local rank that hangs, as of the last observation: the overdue worker that is
+ * behind the others. Or HANG_NONE. */
 uint32_t hang_find(const struct hang *h);
 
 /* When a worker will be overdue if no page changes any more; UINT64_MAX: never. */

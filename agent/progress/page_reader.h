@@ -9,8 +9,8 @@
 #include "rendezvous/base/progress_page.h"
 
 /*
- * One worker's status page as last read. The user's program writes it, so nothing in it
- * is trusted but the fact that it has changed. Zero-initialise.
+ * One worker's status page as last read. The user's program writes it, so only the fact
+ * that it has changed is trusted. Zero-initialise.
  */
 struct page_values {
     bool written; /* the worker has written to the page */

@@ -7,9 +7,9 @@
 
 /*
  * Describes what a process is doing, from /proc alone: "sleeping in futex_wait_queue,
- * system call 202" and, where the kernel's stack is readable, its first functions. This
- * is its first thread, in most programs the one that matters. Returns buf; "" if there
- * is no such process.
+ * system call 202" and, where the kernel's stack is readable, its first functions. It
+ * describes the first thread, the most relevant one in most programs. Returns buf; ""
+ * if there is no such process.
  */
 char *proc_state_describe(pid_t pid, char *buf, size_t size);
 

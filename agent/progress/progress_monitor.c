@@ -47,7 +47,7 @@ struct progress_monitor {
 
 /* -- reading the pages ---------------------------------------------------------- */
 
-/* If all ranks wait in the same step, they wait for the one that is stopped. */
+/* If all ranks wait in the same step, they wait for the rank that is stopped. */
 static bool is_stopped_while_it_waits(const struct hang_observation *s, pid_t pid)
 {
     struct proc_stat stat;
@@ -94,8 +94,8 @@ static void sample_step_rate(struct progress_monitor *m)
         step_rate_add(&m->step_rate, p->step, clock_ms());
 }
 
-/* At moments unrelated to the steps, so that a step of exactly a second is not always
- * sampled in the same phase. */
+/* Reads at moments unrelated to the steps, so that a step of exactly a second is not
+ * always sampled in the same phase. */
 static uint64_t next_reading_ms(void)
 {
     return clock_ms() + HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
@@ -235,7 +235,7 @@ static bool is_saved(const struct progress_monitor *m, const struct hang_observa
 {
     if (!s->alive || s->progress.phase == PROGRESS_DONE)
         return true;
-    if (!s->progress.written) /* if no rank writes, the signal gets its time */
+    if (!s->progress.written) /* without any page only the signal asks: wait */
         return m->any_page_written;
     return s->progress.saved == m->checkpoint_requests;
 }

@@ -32,7 +32,7 @@ struct event_file *event_file_create(const struct config *config)
     ev->file = open(config->events_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
                     0666);
     if (ev->file < 0)
-        log_warn("--events-file %s: %s; going on without it", config->events_file,
+        log_warn("--events-file %s: %s; continuing without it", config->events_file,
                  strerror(errno));
     return ev;
 }

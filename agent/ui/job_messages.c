@@ -275,7 +275,7 @@ char *job_messages_status(const struct job_messages *s, const struct msg_heartbe
 void job_messages_outage(bool out, const char *why)
 {
     if (out)
-        log_warn("the rendezvous is out of reach (%s): workers go on, trying again",
+        log_warn("the rendezvous is out of reach (%s): workers continue, trying again",
                  why);
     else
         log_info("the rendezvous is back");

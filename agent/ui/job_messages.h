@@ -10,8 +10,9 @@ struct loop;
 struct job_messages;
 
 /*
- * Messages for a person while a job runs: none when all is well on one node, one line
- * for each change of membership with its cause, and what the job waits for.
+ * Messages for users while a job runs: none on one node without problems, one line for
+ * each change of membership with its cause, and one for each thing that the job waits
+ * for.
  */
 struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
                                          struct status_line *status_line);
@@ -25,8 +26,8 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch);
 
-/* The workers are told to stop, or to hurry; on a terminal with a countdown if a person
- * asked for it. */
+/* The workers must stop, or stop faster;
+ * on a terminal with a countdown if a user asked for it. */
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
                            uint32_t alive);
 /* They have stopped. */

@@ -33,7 +33,7 @@ static unsigned terminal_columns(void)
     return size.ws_col;
 }
 
-/* A line that wraps cannot be erased: cuts it, between two characters. */
+/* Cuts the line between two characters, because a line that wraps cannot be erased. */
 static void cut_to_columns(char *text, unsigned columns)
 {
     for (; *text; text++)

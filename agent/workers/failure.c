@@ -21,7 +21,7 @@
 
 /* -- descriptions --------------------------------------------------------------- */
 
-/* How a worker ended: its exit code or signal. */
+/* A worker's end: its exit code or signal. */
 static char *format_end(const struct failure *f, char *buf, size_t size)
 {
     const char *name = sigabbrev_np(f->code);
@@ -61,7 +61,7 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
     return buf;
 }
 
-/* The list holds exit codes as crun's own would be: "2,137". */
+/* The list contains exit codes in the form of crun's own: "2,137". */
 bool failure_is_final(const struct failure *f, const struct job_config *job)
 {
     const char *at = job->no_restart_on;
@@ -178,7 +178,7 @@ void failure_describe_end(struct failure *f, const char *message)
              *message ? ": " : "", message);
 }
 
-/* What the worker called its error, or how it ended. */
+/* The worker's own description of its error, or how it ended. */
 static const char *find_own_message(const struct failure *f)
 {
     char end[64];

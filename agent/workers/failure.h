@@ -15,14 +15,14 @@
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
-/* Describes a worker's end, with what the program called its error, or "". A
- * description that is there stays. */
+/* Describes a worker's end, with the program's own description of its error, or "". An
+ * existing description stays. */
 void failure_describe_end(struct failure *f, const char *message);
 
 /*
  * A worker's TORCHELASTIC_ERROR_FILE, in either form that torch writes: its error in
- * one line ("" in the short form), the message or traceback, cut at the front; and what
- * crun-preflight adds. True if the file was there and understood.
+ * one line ("" in the short form), the message or traceback, cut at the front; and the
+ * fields of crun-preflight. True if the file exists and could be parsed.
  */
 struct error_file {
     char message[256];
@@ -55,8 +55,8 @@ void failure_list_clear(struct failure_list *l);
 
 /*
  * The report at the end: the first failure and its last output, then the others in a
- * line each, then where to look; see the launcher's manual for an example. In colour if
- * asked for.
+ * line each, then the paths of the logs; see the launcher's manual for an example. In
+ * colour if asked for.
  */
 struct failure_report {
     const char *job; /* "job \"resnet\"", or "the job" */
@@ -69,8 +69,8 @@ struct failure_report {
 
 void failure_print_report(const struct failure_report *r, FILE *out);
 
-/* What the agent ends with: 1 to 255, or 0 for success and for a node that was
- * released, whatever the rendezvous says. */
+/* The exit code of the agent: 1 to 255, or 0 for success and for a node that was
+ * released, whatever code the rendezvous sends. */
 int failure_exit_code(const struct msg_done *done);
 
 /* Reports the end of a job: a report to standard error and to crun's own error file if

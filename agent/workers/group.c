@@ -22,12 +22,12 @@
 /*
  * A worker is over when it has exited and both its streams have ended. The group is
  * over when all workers are over and the guard has found no other process of it alive.
- * It has stopped if it was told to stop, and finished if no worker failed.
+ * It has stopped if it was ordered to stop, and finished if no worker failed.
  */
 struct group_worker {
     pid_t pid;
     bool exited, drained;
-    int exec_errno; /* 0: it was executed, as far as is known */
+    int exec_errno; /* 0: no failure to execute is known */
     char exec_what[64];
     struct guard_exit exit;
 };
@@ -207,7 +207,7 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
 
 /* -- ending --------------------------------------------------------------------- */
 
-/* Hints where the name of the error does not say what to do. */
+/* Hints for errors whose name does not suggest a remedy. */
 static const struct {
     int errnum;
     const char *text;
@@ -318,7 +318,7 @@ static void finish_worker(struct group *g, uint32_t local_rank)
 {
     const struct group_worker *w = &g->worker[local_rank];
 
-    /* a worker that ends because it was told to has not failed */
+    /* a worker that ends on request has not failed */
     if (!g->stopping && (w->exec_errno || w->exit.status != 0))
         report_exit(g, local_rank);
     sweep_if_over(g);

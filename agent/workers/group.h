@@ -13,21 +13,21 @@ struct loop;
 /*
  * The workers of this node in one epoch: all are started, or none. The group is over
  * when every worker has exited, its streams have ended, and no process that it started
- * lives.
+ * is alive.
  */
 struct group_calls {
     /* A worker has failed. Called for each, in order. */
     void (*failed)(void *arg, const struct failure *f);
-    /* As failed, but the preflight has found this node at fault: f->what. */
+    /* As failed, but the preflight has found a fault of this node: f->what. */
     void (*unfit)(void *arg, const struct failure *f);
     /* All workers have exited 0, and their streams have ended. */
     void (*finished)(void *arg);
-    /* After group_stop: no process of the epoch lives. */
+    /* After group_stop: no process of the epoch is alive. */
     void (*stopped)(void *arg);
     void *arg;
 };
 
-/* The group lives over all epochs, with one guard after the other. */
+/* The group exists over all epochs, with one guard after the other. */
 struct group *group_create(struct loop *loop, const struct config *config,
                            const struct group_calls *calls);
 void group_destroy(struct group *g); /* NULL is fine */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker's environment and arguments. The environment is the one crun was started
- * with, overlaid by the variables that torchrun sets and a few of crun's own. The
- * arguments are those of the command line, which may contain the local rank as a macro.
+ * A worker's environment and arguments. The environment is that of crun, overlaid by
+ * the variables that torchrun sets and a few of crun's own. The arguments are those of
+ * the command line, which may contain the local rank as a macro.
  */
 #include "agent/workers/worker_env.h"
 
@@ -182,9 +182,7 @@ static const char **merge_environments(const struct variables *o,
     struct name_set names;
 
     names_init(&names, slots + 1);
-    (void)add_name(
-        &names,
-        "CRUN_PROGRESS="); /* the page of an outer crun is not for our workers */
+    (void)add_name(&names, "CRUN_PROGRESS="); /* that of an outer crun is void */
     for (unsigned i = 0; i < o->count; i++) {
         env[used++] = text + o->start[i];
         (void)add_name(&names, text + o->start[i]);
@@ -223,7 +221,7 @@ static size_t macro_name_length(const char *text)
     return n;
 }
 
-/* For text at a "$": the length of the macro, or 0 if it is none. */
+/* For text at a "$": the length of the macro, or 0 if it is not one. */
 static size_t macro_length(const char *text)
 {
     static const char name[] = "local_rank";

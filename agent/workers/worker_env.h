@@ -6,8 +6,8 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * A worker's environment and arguments: torchrun's variables exactly, and crun's own,
- * laid over the environment that crun was started with. Pure.
+ * A worker's environment and arguments: exactly torchrun's variables, and crun's own,
+ * over the environment of crun. Pure.
  */
 struct worker_env_inputs {
     const struct config *config;

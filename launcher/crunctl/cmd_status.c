@@ -30,7 +30,7 @@ static const char *const headings[] = { "NODE",      "SLOT",        "RANKS", "ST
                                         "LOSS",      "GPU",         "MEM",   "PID",
                                         "ADDRESS",   "NOTE",        NULL };
 
-/* -- for people ------------------------------------------------------------------- */
+/* -- tables ----------------------------------------------------------------------- */
 
 static void print_job_result(const struct msg_job_status *s)
 {
@@ -115,7 +115,7 @@ static void add_row(struct text_table *t, const struct msg_node_status *s)
     text_table_cell(t, "%s", s->progress.note);
 }
 
-/* -- for programs ----------------------------------------------------------------- */
+/* -- JSON ------------------------------------------------------------------------- */
 
 static void add_json_number(cJSON *o, const char *name, uint64_t value)
 {
@@ -203,7 +203,7 @@ static cJSON *node_object(const struct msg_node_status *s)
     return o;
 }
 
-/* -- asking ----------------------------------------------------------------------- */
+/* -- requests --------------------------------------------------------------------- */
 
 static void on_job_name(void *arg, const struct msg *m)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * crunctl: looks at and steers running jobs. This file finds the command and parses its
+ * crunctl: shows and controls running jobs. This file finds the command and parses its
  * flags; cmd_*.c has the commands, and ctl_client.c the conversation with a rendezvous.
  */
 #include <ctype.h>
@@ -26,7 +26,7 @@ static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 static void print_usage(void)
 {
     printf("usage: crunctl [flags] COMMAND [flags]\n\n"
-           "Looks at and steers the jobs of a rendezvous.\n\n");
+           "Shows and controls the jobs of a rendezvous.\n\n");
     for (const struct ctl_command *const *c = commands; *c; c++) {
         char form[32];
 
@@ -37,7 +37,7 @@ static void print_usage(void)
     printf("\nFlags of every command, which the environment can give too, as in\n"
            "CRUN_RDZV_ENDPOINT:\n\n");
     opt_print(common_flags, stdout);
-    printf("\n\"crunctl COMMAND --help\" shows those of one command.\n");
+    printf("\n\"crunctl COMMAND --help\" shows the flags of that command.\n");
 }
 
 static void print_command_help(const struct ctl_command *c)
@@ -61,7 +61,7 @@ static int refuse_usage(const char *text)
     return CTL_EXIT_USAGE;
 }
 
-/* Checks that the command has its word, or none if it takes none. */
+/* Checks that the command has its argument, or none if it takes none. */
 static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
 {
@@ -70,7 +70,7 @@ static int check_words(const struct ctl_command *c, int words, const char *extra
                        c->words);
     if (words > (c->words ? 1 : 0))
         return err_set(e,
-                       "\"%s\": crunctl %s takes no such word (a job is named by "
+                       "\"%s\": crunctl %s takes no argument (a job is named by "
                        "--rdzv-id)",
                        extra, c->name);
     return 0;
@@ -86,7 +86,7 @@ static int check_run_id(const struct ctl_options *o, struct err *e)
     return 0;
 }
 
-/* Flushes standard output; the exit code tells if that fails. */
+/* Flushes standard output; the exit code shows if that fails. */
 static int flush_output(int rc)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
                             "(crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: there are status, events, stop and drain",
+        log_error("\"%s\" is not a command: use status, events, stop or drain",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

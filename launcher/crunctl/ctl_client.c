@@ -27,7 +27,7 @@ struct ctl_client {
     bool connected, ended, timed_out, listening, interrupted;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
-    uint64_t asked; /* the question's sequence number */
+    uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
     void *arg;

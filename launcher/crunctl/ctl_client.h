@@ -11,9 +11,8 @@
 #include "rendezvous/protocol/message.h"
 
 /*
- * crunctl: its flags, its commands, and its conversation with a rendezvous. One
- * question at a time; an answer is a list of messages, or an acknowledgement, or a
- * refusal.
+ * crunctl: its flags, its commands, and its conversation with a rendezvous. One request
+ * at a time; an answer is a list of messages, or an acknowledgement, or a refusal.
  */
 struct ctl_options {
     const char *endpoint, *run_id;
@@ -56,7 +55,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
         { .name = "rdzv-id",                                                           \
           .letter = 'j',                                                               \
           .arg = "ID",                                                                 \
-          .help = "The job. Needed only where there are several.",                     \
+          .help = "The job. Needed only if there are several.",                        \
           .set = opt_set_text,                                                         \
           .offset = offsetof(struct ctl_options, run_id) },                            \
         { .name = "timeout",                                                           \
@@ -74,21 +73,21 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
         .offset = offsetof(struct ctl_options, json)                                   \
     }
 
-/* Connect and say hello. NULL with e, and the exit code in *rc. */
+/* Connect and exchange HELLO. NULL with e, and the exit code in *rc. */
 struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, int *rc,
                                    struct err *e) MUST_CHECK;
 void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 
 /*
- * Asks, and gives every message of the answer to fn (which may be NULL).
- * CTL_EXIT_OK once the answer is whole, with *next from END_OF_LIST where next
- * is not NULL; else another exit code with e.
+ * Sends a request, and gives every message of the answer to fn (which may be NULL).
+ * CTL_EXIT_OK once the answer is complete, with *next from END_OF_LIST if next is not
+ * NULL; else another exit code with e.
  */
 typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e) MUST_CHECK;
 
-/* The text of the acknowledgement, for people; may be "". */
+/* The text of the acknowledgement, for users; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);
 
 /* After ctl_client_ask: gives all further messages to fn, until the rendezvous or a

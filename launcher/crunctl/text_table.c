@@ -68,7 +68,7 @@ static size_t width_of(const struct text_table *t, unsigned column)
     return is_used ? width : 0;
 }
 
-/* No blanks at the end of a line. */
+/* Removes blanks at the end of a line. */
 static void print_row(const struct text_table *t, const size_t *width,
                       const char *const *row, FILE *out)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 /*
- * A table for people: columns are as wide as their content, and a column that is empty
+ * A table for users: columns are as wide as their content, and a column that is empty
  * in all rows is left out.
  */
 struct text_table;
@@ -14,8 +14,8 @@ struct text_table;
 struct text_table *text_table_create(const char *const *headings);
 void text_table_destroy(struct text_table *t); /* NULL is fine */
 
-/* The next cell of the current row, which is done when all columns have one. "" or "-"
- * is an empty cell. The text is copied. */
+/* Adds the next cell of the current row; a row ends when all its columns are filled. ""
+ * or "-" is an empty cell. The text is copied. */
 void text_table_cell(struct text_table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -218,7 +218,7 @@ void conn_send(struct conn *c, const struct msg *m)
         return;
     evbuffer_add(c->out, frame, proto_encode(m, frame, sizeof(frame)));
     if (evbuffer_get_length(c->out) > CONTROL_OUT_MAX)
-        conn_end(c, "it reads too little of what is sent to it");
+        conn_end(c, "it reads its messages too slowly");
 }
 
 void conn_flush(struct conn *c)
@@ -405,7 +405,7 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     if (c->owner_at && c->owner_at <= now)
         return c->owner_why;
     if (c->send_at && c->send_at <= now)
-        return "it reads nothing of what is sent to it";
+        return "it does not read its messages";
     if (!c->frame_at || c->frame_at > now)
         return NULL;
     if (c->state == CONN_CONNECTING)

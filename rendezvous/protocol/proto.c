@@ -219,7 +219,7 @@ static int check_members(const cJSON *item, struct err *e)
             return err_set(e, "more than %d fields", JSON_MEMBERS_MAX);
         for (const cJSON *b = item->child; cJSON_IsObject(item) && b != a; b = b->next)
             if (strcmp(a->string, b->string) == 0)
-                return err_set(e, "\"%.40s\" is there twice", a->string);
+                return err_set(e, "\"%.40s\" appears twice", a->string);
         if (check_members(a, e) < 0)
             return -1;
     }

@@ -266,7 +266,7 @@ bool registry_unreadable(struct registry *g, struct registry_peer *p,
     if (m->type != MSG_JOIN || p->phase != PROTO_AGENT)
         return false;
     registry_refuse(p, m, REFUSED_MALFORMED, false,
-                    "%s cannot read what this node asks for: %s (are both of the same "
+                    "%s cannot read the request of this node: %s (are both of the same "
                     "version?)",
                     g->config.software, why);
     return true;
@@ -355,8 +355,8 @@ static void begin_history(struct registry *g, const struct job *job)
     struct msg_event event = { .wall_ms = g->wall_ms,
                                .epoch = job->membership.epoch,
                                .kind = "restored",
-                               .text = "the rendezvous was started again: events of "
-                                       "before are not kept" };
+                               .text = "the rendezvous was restarted: earlier events "
+                                       "are not kept" };
 
     memcpy(event.run_id, job->run_id, sizeof(event.run_id));
     history_add(g->history, &event);

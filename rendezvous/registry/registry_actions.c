@@ -254,7 +254,7 @@ static void tell_released(struct registry_step *s, const struct membership_actio
         registry_send_done(peer_of(s, a->node), s->job, true);
 }
 
-/* Why a node was considered lost. */
+/* Why a node was declared lost. */
 static const char *loss_text(const struct membership *membership,
                              const struct membership_node *n)
 {
@@ -276,9 +276,8 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
                   loss_text(&s->job->membership, &s->job->membership.node[a->node]));
     if (p)
-        registry_refuse(
-            p, NULL, REFUSED_FENCED, false,
-            "this node was taken for lost and is no longer part of the job");
+        registry_refuse(p, NULL, REFUSED_FENCED, false,
+                        "this node was declared lost and is no longer part of the job");
 }
 
 /* Add a line to the failures that followed, if there is room;

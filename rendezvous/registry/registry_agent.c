@@ -148,10 +148,10 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
 {
     if (g->journal && journal_is_full(g->journal))
         registry_refuse(p, m, REFUSED_NO_SPACE, true,
-                        "the disk of the rendezvous is full: it takes no new jobs");
+                        "the disk of the rendezvous is full: it accepts no new jobs");
     else if ((!g->config.standalone && g->jobs) || !make_room_for_job(g))
         registry_refuse(p, m, REFUSED_FULL, false,
-                        "this rendezvous takes no more jobs%s%s",
+                        "this rendezvous accepts no more jobs%s%s",
                         g->config.standalone ? "" : "; it serves ",
                         g->config.standalone ? "" : g->jobs->run_id);
     else
@@ -270,7 +270,7 @@ static void on_resume(struct registry *g, struct registry_peer *p, const struct 
     else if (!id128_equal(&job->membership.instance, &m->instance))
         registry_refuse(
             p, m, REFUSED_FENCED, false,
-            "job \"%s\" has been launched anew; this node belongs to an older "
+            "job \"%s\" has been launched again; this node belongs to an older "
             "launch",
             m->resume.run_id);
     else if (registry_step(g, job, &ev, p, m, NULL) == MEMBERSHIP_OK)
@@ -278,9 +278,8 @@ static void on_resume(struct registry *g, struct registry_peer *p, const struct 
     else if (job->membership.state == JOB_DONE)
         registry_send_done(p, job, false);
     else
-        registry_refuse(
-            p, m, REFUSED_FENCED, false,
-            "this node was taken for lost and is no longer part of the job");
+        registry_refuse(p, m, REFUSED_FENCED, false,
+                        "this node was declared lost and is no longer part of the job");
 }
 
 /* -- signs of life ---------------------------------------------------------------- */

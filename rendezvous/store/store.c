@@ -15,7 +15,7 @@
 #include "rendezvous/store/decimal.h"
 #include "rendezvous/store/store_table.h"
 
-#define WAITS_KEPT 1024   /* limit of limit of freed waits that are kept for reuse */
+#define WAITS_KEPT 1024   /* limit of freed waits that are kept for reuse */
 #define IN_PLACE_SLACK 64 /* limit of unused bytes: the size of the value, and this */
 
 struct store_wait {

@@ -193,8 +193,8 @@ def check_bad(flags):
     refused(["-x", "./prog.py"], "-x")
     refused(["./nosuch.py"], "./nosuch.py: no such file")
     refused(["nosuch.py"], "nosuch.py: no such file (looked in the working directory, "
-                           "in PATH and beside crun)")
-    refused(["nosuch"], "nosuch: no such file (looked in PATH and beside crun)")
+                           "in PATH and in crun's folder)")
+    refused(["nosuch"], "nosuch: no such file (looked in PATH and in crun's folder)")
     refused(["./plain"], "./plain is not executable")
     refused(["-m", "--no-python", "prog"], "--module and --no-python")
     refused(["--standalone", "--nnodes=2", "./prog.py"], "--standalone")

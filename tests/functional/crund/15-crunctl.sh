@@ -60,7 +60,7 @@ expect 2 'a command is missing' "$bin/crunctl"
 expect 2 '"stauts" is not a command' "$bin/crunctl" stauts
 expect 2 'did you mean --json' "$bin/crunctl" status --jsn
 expect 2 'the NODE is missing' "$bin/crunctl" drain
-expect 2 '"more": crunctl status takes no such word' "$bin/crunctl" status more
+expect 2 '"more": crunctl status takes no argument' "$bin/crunctl" status more
 expect 2 '--timeout' "$bin/crunctl" status --timeout 0
 expect 2 '--timeout' "$bin/crunctl" status --timeout soon
 expect 2 '--since' "$bin/crunctl" events --since -1
@@ -152,5 +152,5 @@ load gamma 1
 kill -KILL "$daemon"
 wait "$daemon" 2>/dev/null || true
 serve --state-dir "$dir/state"
-expect 0 'restored    the rendezvous was started again: events of before are not kept' \
+expect 0 'restored    the rendezvous was restarted: earlier events are not kept' \
     "$bin/crunctl" -e "$endpoint" events

@@ -146,12 +146,13 @@ static const struct {
     const char *error;
 } missing[] = {
     { "eval.py", 0,
-      "eval.py: no such file (looked in the working directory, in PATH and beside "
-      "crun)" },
-    { "eval", 0, "eval: no such file (looked in PATH and beside crun)" },
+      "eval.py: no such file (looked in the working directory, in PATH and in "
+      "crun's folder)" },
+    { "eval", 0, "eval: no such file (looked in PATH and in crun's folder)" },
     { "local", 0,
-      "local: no such file (looked in PATH and beside crun; ./ before it means the one "
-      "here)" },
+      "local: no such file (looked in PATH and in crun's folder; \"./\" before the "
+      "name "
+      "means this folder)" },
     { "./eval", 0, "./eval: no such file" },
     { "./eval.py", 0, "./eval.py: no such file" },
     { "train.py/x", 0, "train.py/x: no such file" },
@@ -205,7 +206,8 @@ START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
     free(argv);
     command.path = "locked";
     ck_assert_ptr_null(find_program("other", 0, NULL, &e));
-    ck_assert_str_eq(e.text, "other: no such file (looked in PATH and beside crun)");
+    ck_assert_str_eq(e.text,
+                     "other: no such file (looked in PATH and in crun's folder)");
     ck_assert_ptr_null(find_program("locked/x", 0, NULL, &e));
     ck_assert_str_eq(e.text, "locked/x: Permission denied");
     (void)!setresuid(0, 0, 0); /* root again, if it was */

@@ -344,7 +344,7 @@ static const struct {
     { TWO, "GPU-b lost=1", "GPU 1 (0000:5e:00.0) does not answer" },
     { TWO, "GPU-a recovery=2", "GPU 0 (0000:1b:00.0) needs a reboot of the machine" },
     { TWO, "GPU-a recovery=77",
-      "GPU 0 (0000:1b:00.0) needs to be recovered (nvidia-smi -q says how)" },
+      "GPU 0 (0000:1b:00.0) needs to be recovered (nvidia-smi -q shows how)" },
     { TWO, "GPU-a rows=1",
       "GPU 0 (0000:1b:00.0) has faulty memory that waits to be remapped: it needs a "
       "reset" },

@@ -228,8 +228,8 @@ START_TEST(an_outage_begins_and_ends)
 {
     begin("resnet", 2);
     job_messages_outage(true, "10.0.0.1:29400: refused");
-    expect("crun: the rendezvous is out of reach (10.0.0.1:29400: refused): workers go "
-           "on, trying again\n");
+    expect("crun: the rendezvous is out of reach (10.0.0.1:29400: refused): workers "
+           "continue, trying again\n");
     job_messages_outage(false, "");
     expect("crun: the rendezvous is back\n");
     end();

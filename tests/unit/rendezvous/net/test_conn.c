@@ -300,7 +300,7 @@ START_TEST(a_queue_over_its_cap_closes_the_connection)
     conn_flush(s.conn);
     s.in_call = false;
     WAIT_FOR(s.closed);
-    ck_assert(strstr(s.why, "reads too little"));
+    ck_assert(strstr(s.why, "reads its messages too slowly"));
     close_side(&s);
 }
 END_TEST
