@@ -152,7 +152,8 @@ void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms);
  * own node as well, and writes nothing before the deadline. */
 bool tcp_is_alone(const struct tcp *t);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
-/* Sends the notice to all ranks and closes the links. */
+/* Sends the notice to all ranks and closes the links. If a rank does not take it in
+ * time, it is in the store before the links are closed. */
 void tcp_tell(struct tcp *t, const struct abort_notice *n);
 /* The same without waiting: what cannot be sent at once is dropped. Safe in a signal
  * handler. */

@@ -264,6 +264,9 @@ void tcp_tell(struct tcp *t, const struct abort_notice *n)
     atomic_store(&t->holder, HELD_FOR_GOOD);
     while ((count = tell_all(t, n)) > 0 && (now = clock_ms()) < until)
         (void)poll(t->polls, count, (int)(until - now));
+    /* a rank that has not received it finds its link closed, and looks in the store */
+    if (count > 0)
+        failure_notice_write(t->store, t->prefix, n);
     for (unsigned p = 0; p < t->size; p++)
         tcp_link_hang_up(&t->link[p]);
 }

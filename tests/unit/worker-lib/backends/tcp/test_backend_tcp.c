@@ -237,6 +237,30 @@ START_TEST(a_rank_that_has_left_is_named_by_all)
 }
 END_TEST
 
+/* Rank 2 leaves. Rank 3 comes when the others have noticed it and closed their links.
+ * They could not send it the notice, since it did not take the data before it. */
+static void one_leaves_and_one_comes_late(struct team_member *m)
+{
+    ck_assert_int_eq(all_reduce_ms(m, 1000, TEAM_DEADLINE_MS), CRUN_OK);
+    if (m->team.rank == 2) {
+        m->calls->close(m->backend);
+        m->backend = NULL;
+        return;
+    }
+    while (m->team.rank == 3 && atomic_load(&through) < 2)
+        usleep(10000);
+    ck_assert_int_ne(all_reduce_ms(m, BIG, TEAM_DEADLINE_MS), CRUN_OK);
+    atomic_fetch_add(&through, 1);
+    expect_words(m, "rank 2 has left");
+}
+
+START_TEST(a_rank_that_was_not_told_in_time_names_the_same_rank)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_tcp, .size = 4, .body = one_leaves_and_one_comes_late });
+}
+END_TEST
+
 static void abort_one(struct team_member *m)
 {
     if (m->team.rank == 0) {
@@ -438,6 +462,7 @@ int main(void)
     tcase_add_loop_test(wrong, a_late_rank_is_named, 0, 3);
     tcase_add_test(wrong, a_late_rank_is_told_early_and_taken_back);
     tcase_add_loop_test(wrong, a_rank_that_has_left_is_named_by_all, 0, 3);
+    tcase_add_test(wrong, a_rank_that_was_not_told_in_time_names_the_same_rank);
     tcase_add_loop_test(wrong, an_abort_between_calls_reaches_all, 0, 3);
     tcase_add_loop_test(wrong, an_abort_ends_a_wait, 0, 2);
     tcase_add_test(wrong, a_killed_rank_is_named_by_all);
