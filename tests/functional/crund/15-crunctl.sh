@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # crunctl against a crund with a job in it: what is shown, what is refused, exit codes.
-set -euo pipefail
+set -eEuo pipefail
 
 bin=$BUILD/bin
 dir=$(mktemp -d)
@@ -18,6 +18,7 @@ fail() {
     echo "FAILED: $*" >&2
     exit 1
 }
+trap 'fail "line $LINENO: exit code $?: $BASH_COMMAND"' ERR
 
 # until COMMAND...: poll for at most 10 s
 until_true() {
@@ -37,12 +38,15 @@ expect() {
     grep -qF -- "$text" "$dir/out" || fail "$*: \"$text\" is not in: $(cat "$dir/out")"
 }
 
-# serve [FLAG...]: start a crund and set $endpoint
+# serve [FLAG...]: start a crund and set $endpoint. Each has a log of its own: the shell
+# empties the file in the background, and the line of the crund before could still be in it.
 serve() {
-    "$bin/crund" --listen 127.0.0.1:0 "$@" 2>"$dir/crund.log" &
+    local log=$dir/crund.${#pids[@]}.log
+    : >"$log"
+    "$bin/crund" --listen 127.0.0.1:0 "$@" 2>"$log" &
     pids+=($!)
-    until_true grep -q 'listening on' "$dir/crund.log"
-    endpoint=$(grep -oE '127\.0\.0\.1:[0-9]+' "$dir/crund.log" | head -n 1)
+    until_true grep -q 'listening on' "$log"
+    endpoint=$(grep -oE '127\.0\.0\.1:[0-9]+' "$log" | head -n 1)
 }
 
 # load NAME AGENTS: hold a running job of that many agents
