@@ -87,16 +87,9 @@ class Terminal:
     def __init__(self, place, *words, term="xterm"):
         self.place, self.said = place, b""
         self.master, slave = pty.openpty()
-        self.p = place.start(CRUN, *words, stdin=slave, stdout=slave, stderr=slave,
-                             env={**place.env, "TERM": term},
-                             start_new_session=True, preexec_fn=self.control)
+        self.p = place.start("setsid", "--ctty", CRUN, *words, stdin=slave, stdout=slave,
+                             stderr=slave, env={**place.env, "TERM": term})
         os.close(slave)
-
-    @staticmethod
-    def control():
-        import fcntl
-        import termios
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def wait_for(self, text):
         def look():
