@@ -149,33 +149,45 @@ START_TEST(a_large_value_can_be_compared_and_appended_to)
 }
 END_TEST
 
+/* AddressSanitizer's realloc copies what is held at each of thousands of pieces. */
+#if defined(__SANITIZE_ADDRESS__)
+#define KEYS_IN_PIECES (STORE_KEYS_PER_OP_MAX / 8)
+#else
+#define KEYS_IN_PIECES STORE_KEYS_PER_OP_MAX
+#endif
+
 START_TEST(the_most_keys_in_one_request_work_in_any_pieces)
 {
-    static const size_t pieces[] = { 1440, 1 << 16, SIZE_MAX / 2 };
+    static const struct {
+        size_t size;
+        uint32_t keys;
+    } pieces[] = { { 1440, KEYS_IN_PIECES },
+                   { 1 << 16, KEYS_IN_PIECES },
+                   { SIZE_MAX / 2, STORE_KEYS_PER_OP_MAX } };
+    const uint32_t keys = pieces[_i].keys, last = keys - 1;
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     struct sized_request set = request(TCPSTORE_MULTI_SET),
                          wait = request(TCPSTORE_WAIT),
                          get = request(TCPSTORE_MULTI_GET);
-    uint8_t *got = xmalloc(STORE_KEYS_PER_OP_MAX * 12 + 1);
+    uint8_t *got = xmalloc(keys * 12 + 1);
 
-    put64(&set, STORE_KEYS_PER_OP_MAX);
-    put64(&wait, STORE_KEYS_PER_OP_MAX);
-    put64(&get, STORE_KEYS_PER_OP_MAX);
-    for (uint32_t i = 0; i < STORE_KEYS_PER_OP_MAX; i++) {
+    put64(&set, keys);
+    put64(&wait, keys);
+    put64(&get, keys);
+    for (uint32_t i = 0; i < keys; i++) {
         put_text(&set, &i, 4);
         put_text(&set, &i, 4);
         put_text(&wait, &i, 4);
         put_text(&get, &i, 4);
     }
-    send_in_pieces(w, 0, &wait, pieces[_i]);
-    ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.waits, STORE_KEYS_PER_OP_MAX);
-    send_in_pieces(w, 1, &set, pieces[_i]);
+    send_in_pieces(w, 0, &wait, pieces[_i].size);
+    ck_assert_uint_eq(tcpstore_stats(w->tcpstore).store.waits, keys);
+    send_in_pieces(w, 1, &set, pieces[_i].size);
     ck_assert_uint_eq(take_answers(w, 0, got, 2), 1);
-    send_in_pieces(w, 2, &get, pieces[_i]);
-    ck_assert_uint_eq(take_answers(w, 2, got, STORE_KEYS_PER_OP_MAX * 12 + 1),
-                      STORE_KEYS_PER_OP_MAX * 12);
-    ck_assert_mem_eq(got + (STORE_KEYS_PER_OP_MAX - 1) * 12,
-                     "\x04\0\0\0\0\0\0\0\xff\xff\x01\0", 12);
+    send_in_pieces(w, 2, &get, pieces[_i].size);
+    ck_assert_uint_eq(take_answers(w, 2, got, keys * 12 + 1), keys * 12);
+    ck_assert_mem_eq(got + last * 12, "\x04\0\0\0\0\0\0\0", 8);
+    ck_assert_mem_eq(got + last * 12 + 8, &last, 4);
     free(got);
     tcpstore_world_destroy(w);
 }
