@@ -48,8 +48,8 @@ static void do_deaf(unsigned n)
     signal(SIGTERM, SIG_IGN);
 }
 
-/* Grandchildren with sessions of their own, deaf to all, that hold what we have open.
- */
+/* Grandchildren with sessions of their own, deaf to all, that hold what we have
+ * open. */
 static void leave_children(unsigned n)
 {
     while (n-- > 0) {

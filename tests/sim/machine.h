@@ -13,8 +13,8 @@ struct machine_plan;
 struct path;
 struct sim;
 
-/* A computer with its clock and its path to the rendezvous; runs one agent at a time.
- */
+/* A computer with its clock and its path to the rendezvous;
+ * runs one agent at a time. */
 struct sim_machine {
     struct sim *sim;
     unsigned number;

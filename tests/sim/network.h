@@ -23,8 +23,8 @@ struct sim_parcel; /* a frame, or the end of a connection, to be posted */
 
 enum link_end { LINK_CLIENT, LINK_SERVER };
 
-/* Between one machine and the rendezvous. Embedded by the machine; set it up by hand.
- */
+/* Between one machine and the rendezvous. Embedded by the machine;
+ * set it up by hand. */
 struct path {
     const char *address; /* of the machine */
     bool local;          /* the rendezvous runs in the same process */

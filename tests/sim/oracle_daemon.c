@@ -20,8 +20,7 @@
 /* -- what the daemon hears -------------------------------------------------- */
 
 /* An agent that joins anew was never told that it had joined, and knows of nothing to
- * go on with.
- */
+ * go on with. */
 static void begin_anew(struct sim_agent *a)
 {
     if (!a->facts.joined)
@@ -162,8 +161,8 @@ static void check_eviction(struct oracle *o, const struct membership *r, uint32_
                   a->name, calm_us / 1000);
 }
 
-/* Given up, but able to end its workers in time: under the strict fence it must have.
- */
+/* Given up, but able to end its workers in time: under the strict fence it must
+ * have. */
 static bool must_be_fenced(const struct oracle *o, const struct sim_agent *a)
 {
     return o->sim->plan.strict_fence && !a->machine->paused && !a->disobeys;

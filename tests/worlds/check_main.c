@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* Under nohup, or behind a shell's &, some are ignored, and would be in what is tested.
- */
+/* Under nohup, or behind a shell's &, some are ignored, and would be in what is
+ * tested. */
 static void have_usual_signals(void)
 {
     for (int signo = 1; signo < NSIG; signo++)

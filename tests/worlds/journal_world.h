@@ -38,8 +38,8 @@ void must_commit(struct journal *j);
 /* That it opens with so many records. */
 void expect_count(unsigned want);
 
-/* A journal of BATCHES batches; ends[i] and counts[i] are what stands after i of them.
- */
+/* A journal of BATCHES batches;
+ * ends[i] and counts[i] are what stands after i of them. */
 struct sample {
     uint8_t *data;
     size_t size;

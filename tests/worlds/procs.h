@@ -17,8 +17,7 @@ const char *procs_program(const char *name);
 /* Deadlines are for a machine that is not slowed down by a sanitizer. */
 uint64_t procs_patience(uint64_t ms);
 
-/* How many runnable threads share a core: 1 on a machine with cores to spare.
- */
+/* How many runnable threads share a core: 1 on a machine with cores to spare. */
 unsigned procs_crowd(void);
 
 #endif

@@ -29,8 +29,8 @@ void begin_registry_as(struct registry_config c);
 void begin_registry(bool standalone);
 void end_registry(void);
 
-/* The daemon dies and comes back on its disk; what it learned last was not committed.
- */
+/* The daemon dies and comes back on its disk;
+ * what it learned last was not committed. */
 void restart_registry(void);
 void commit_registry(void);
 void pass_ticks(unsigned ms);

@@ -45,8 +45,8 @@ struct disk *memdisk_disk(struct memdisk *m);
  */
 void memdisk_crash(struct memdisk *m, uint64_t seed);
 
-/* Only the process dies: all that was written stays, and may be synced by a later life.
- */
+/* Only the process dies: all that was written stays, and may be synced by a later
+ * life. */
 void memdisk_kill(struct memdisk *m);
 
 /* Faults. Counts are of changing operations: open that creates, write, truncate, sync,

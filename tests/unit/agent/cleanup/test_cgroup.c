@@ -236,8 +236,8 @@ START_TEST(a_stale_group_with_processes_in_it_is_emptied)
 }
 END_TEST
 
-/* Groups whose names begin as ours, one of them to the letter, one with a copied mark.
- */
+/* Groups whose names begin as ours, one of them to the letter, one with a copied
+ * mark. */
 static const struct {
     const char *name, *mark;
 } foreign[] = {

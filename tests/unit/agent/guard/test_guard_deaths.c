@@ -317,8 +317,8 @@ static void be_an_agent_in_session(int mode, int out)
 
 enum { KILL_AGENT = 1, KILL_GUARD = 2, KILL_WARDEN = 4 };
 
-/* All pairs and each alone, in sessions. They are stopped first: none sees another end.
- */
+/* All pairs and each alone, in sessions.
+ * They are stopped first: none sees another end. */
 START_TEST(without_a_cgroup_one_of_three_is_enough)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* to reap all orphans */

@@ -253,8 +253,8 @@ START_TEST(batches_out_of_their_place_are_refused)
 }
 END_TEST
 
-/* Another batch 3 of the same file, whole in itself: batch 4 was not written after it.
- */
+/* Another batch 3 of the same file, whole in itself: batch 4 was not written after
+ * it. */
 START_TEST(a_batch_that_was_written_after_another_past_is_refused)
 {
     struct sample s = sample_make();

@@ -326,8 +326,7 @@ START_TEST(bytes_are_bounded_at_every_step_of_an_operation)
 END_TEST
 
 /* A wake among many clients that wait for other keys, and a client that leaves, cost
- * the same.
- */
+ * the same. */
 START_TEST(a_wake_costs_no_more_with_many_other_waiters)
 {
     static struct store_waiter crowd[200000];

@@ -45,8 +45,8 @@ static void *be_a_rank(void *arg)
     return NULL;
 }
 
-/* The launcher has said which rank is on which node, and nothing of their order on it.
- */
+/* The launcher has said which rank is on which node, and nothing of their order on
+ * it. */
 static const unsigned *nodes_of_ranks;
 
 static void place(struct environment *env)
