@@ -10,9 +10,9 @@
 #include "worker-lib/core/status.h"
 
 /*
- * Saving: each rank that has state of its own copies it and hands the copy to a writer
- * thread. No rank waits for the others: a checkpoint is complete when all its parts are
- * there. Loading: rank 0 reads and validates the files and broadcasts what it reads, so
+ * Saving: each rank with separate state copies it and hands the copy to a writer
+ * thread. No rank waits for the others: a checkpoint is complete when all its parts
+ * exist. Loading: rank 0 reads and validates the files and broadcasts their content, so
  * that all ranks get the same state or the same error.
  */
 #define KEEP_DEFAULT 3
@@ -274,7 +274,7 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
     return CRUN_OK;
 }
 
-/* What all ranks do together before any of them copies. */
+/* The part of a save that all ranks do together, before any of them copies. */
 static crun_status prepare_save(struct crun_checkpoints *c, const struct all_parts *all,
                                 crun_ddp *ddp, crun_optim *optim,
                                 const crun_extra *extra, size_t extras)
@@ -290,8 +290,8 @@ static crun_status prepare_save(struct crun_checkpoints *c, const struct all_par
     return status;
 }
 
-/* Copies this rank's part when the writer is idle. Returns the status of the write that
- * is known: of this one if blocking, else of the one before. */
+/* Copies this rank's part when the writer is idle. Returns the status of a finished
+ * write: of this one if blocking, else of the previous one. */
 static crun_status save_own_part(struct crun_checkpoints *c,
                                  const struct checkpoint_facts *facts,
                                  const struct all_parts *all, const crun_extra *extra,
@@ -400,7 +400,7 @@ static crun_status open_matching_source(struct crun_checkpoints *c, const char *
     return status;
 }
 
-/* Copies those of elements [begin, begin + count) that this rank has. */
+/* Copies the elements of [begin, begin + count) that this rank has. */
 static void copy_owned_elements(const struct state_part *p, size_t begin, size_t count,
                                 const char *chunk)
 {

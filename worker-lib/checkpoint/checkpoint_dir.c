@@ -59,7 +59,8 @@ static bool parse_new(const char *name, struct checkpoint_set *set)
     return checkpoint_parse(stem, set, &part);
 }
 
-/* The newest generation in any name. -1: the directory cannot be read. */
+/* The newest generation that appears in a file name.
+ * -1: the directory cannot be read. */
 static int newest_generation(const char *dir, uint64_t *newest, struct err *e)
 {
     DIR *d = opendir(dir);

@@ -16,14 +16,14 @@
  *   checkpoint-g7-s001200-1of4.safetensors         generation, step, part, parts
  *   checkpoint-g7-s001200-1of4.safetensors.new     being written
  *
- * A checkpoint is complete when all its parts are there. Each part appears by a rename
- * of its own (checkpoint_file.c), so ranks do not wait for each other. Generations
- * order before steps: a late write of an earlier start is never newer than a checkpoint
- * of a later one.
+ * A checkpoint is complete when all its parts exist. Each part appears by a separate
+ * rename (checkpoint_file.c), so ranks do not wait for each other. Checkpoints are
+ * ordered by generation first, then by step: a late write of an earlier start is never
+ * newer than a checkpoint of a later start.
  */
 struct checkpoint_set {
     uint64_t generation, step;
-    unsigned parts;   /* that the checkpoint consists of */
+    unsigned parts;   /* of the complete checkpoint */
     unsigned present; /* parts in the directory */
 };
 
@@ -35,7 +35,7 @@ bool checkpoint_parse(const char *name, struct checkpoint_set *set, unsigned *pa
 
 /* Creates the directory and its parents if they are missing. */
 crun_status checkpoint_dir_claim(const char *dir, uint64_t *generation, struct err *e);
-/* Whether a newer generation has claimed the directory; then *e says so. */
+/* Whether a newer generation has claimed the directory; then *e is set. */
 bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e);
 
 /* All complete checkpoints, newest first. The caller frees *sets. */

@@ -211,7 +211,8 @@ struct stored_range {
     const void *data;
 };
 
-/* Whether an item is the part of that name, or a range of it; and where that begins. */
+/* Whether an item is the part of that name or a range of it, and where the range
+ * begins. */
 static bool item_is_of(const struct tensors_item *item, const char *name, size_t *begin)
 {
     size_t length = strlen(name);
@@ -296,7 +297,7 @@ static crun_status source_open_parts(struct checkpoint_source *s,
         crun_status status;
 
         if (set->parts == 1)
-            snprintf(path, sizeof(path), "%s", s->path); /* whatever its name is */
+            snprintf(path, sizeof(path), "%s", s->path); /* regardless of its name */
         else
             sibling_path(s->path, set, part, path, sizeof(path));
         status = tensors_open(&s->file[part - 1], path, e);
@@ -392,7 +393,7 @@ static crun_status source_fits_part(const struct checkpoint_source *s,
     return CRUN_MISMATCH;
 }
 
-/* An item that the file has and the training has not; or NULL. */
+/* An item that is in the file and not in the training; or NULL. */
 static const char *find_unknown_item(const struct checkpoint_source *s,
                                      const struct state_part *part, unsigned parts)
 {

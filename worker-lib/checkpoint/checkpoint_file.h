@@ -8,8 +8,8 @@
 
 /*
  * Writing: a copy of one rank's part of the training's state, so that the training can
- * continue while it is written. Reading: a complete checkpoint, whatever the number of
- * ranks that wrote it.
+ * continue while it is written. Reading: a complete checkpoint, written by any number
+ * of ranks.
  */
 struct checkpoint_facts {
     uint64_t step;
@@ -19,8 +19,8 @@ struct checkpoint_facts {
 
 struct checkpoint_copy;
 
-/* With `whole` the copy has all parts, else only those of which no rank has all. NULL:
- * no memory. */
+/* With `whole` the copy has all parts, else only the parts that no rank has entirely.
+ * NULL: no memory. */
 struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *facts,
                                              const crun_extra *extra, size_t extras,
                                              const struct state_part *part,
@@ -45,7 +45,7 @@ void checkpoint_source_close(struct checkpoint_source *s); /* NULL is fine */
 void checkpoint_source_facts(const struct checkpoint_source *s,
                              struct checkpoint_facts *facts, crun_extra *extra,
                              size_t extras);
-/* CRUN_MISMATCH if it is from a training with other parts. */
+/* CRUN_MISMATCH if it is from a training with different parts. */
 crun_status checkpoint_source_fits(const struct checkpoint_source *s,
                                    const struct state_part *part, unsigned parts,
                                    struct err *e);

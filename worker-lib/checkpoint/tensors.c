@@ -137,7 +137,7 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
     }
     sum = crc32_z(0, front, size);
     for (unsigned i = 0; i < items; i++)
-        if (item_bytes(&item[i])) /* for no bytes zlib would return the initial sum */
+        if (item_bytes(&item[i])) /* for NULL zlib would return the initial sum */
             sum = crc32_z(sum, item[i].data, item_bytes(&item[i]));
     snprintf(digits, sizeof(digits), "%08lx", sum);
     memcpy(front + CHECKSUM_AT, digits, CHECKSUM_DIGITS);

@@ -236,7 +236,7 @@ static int run_bench(const struct bench_flags *f)
     double begin = now_us(), init_ms;
     crun_status s = crun_init(&w, &options);
 
-    /* the time of the last rank to arrive: the others waited for it */
+    /* the minimum is the time of the rank that arrived last */
     init_ms = (now_us() - begin) / 1e3;
     if (s == CRUN_OK)
         s = crun_all_reduce(w, &init_ms, &init_ms, 1, CRUN_F64, CRUN_MIN, NULL);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Only so many ranks make a sum or product grow: u8 and bf16 are small. */
+/* Only this many ranks increase a sum or product, because u8 and bf16 are small. */
 #define VARYING_RANKS 4
 
 unsigned rank_value(int rank, size_t element, crun_op op)

@@ -6,7 +6,7 @@
 
 /*
  * The ranks' inputs: small integers, so that each type can represent the result
- * exactly, whatever the order of additions.
+ * exactly, in any order of additions.
  */
 unsigned rank_value(int rank, size_t element, crun_op op);
 /* The result over all ranks' values of this element. */

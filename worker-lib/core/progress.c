@@ -14,7 +14,7 @@
 struct progress {
     pthread_mutex_t lock;
     struct progress_page *page;
-    uint32_t wanted; /* the last `save` that the program was told of */
+    uint32_t wanted; /* the last `save` that was reported to the program */
 };
 
 static struct progress_page *map_page(const char *path)
@@ -71,9 +71,9 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The agent reads in another process: no store of a field may come before the one that
- * makes `writing` odd, so all of them release. Odd also where a writer of this page was
- * killed between the two. */
+/* The agent reads in another process: no store of a field may become visible before
+ * `writing` is odd, so all stores are releases. It becomes odd even if an earlier
+ * writer of this page was killed between the two increments. */
 static void begin_writing(struct progress_page *page)
 {
     uint32_t n = __atomic_load_n(&page->writing, __ATOMIC_RELAXED);

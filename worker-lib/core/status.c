@@ -7,7 +7,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 
-static _Thread_local char last_error[512]; /* nothing in it steers a terminal */
+static _Thread_local char last_error[512]; /* without control characters */
 
 static const char *const names[CRUN_STATUS_COUNT] = {
     [CRUN_OK] = "ok",

@@ -6,7 +6,7 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * How a failure reaches the program: the status is returned, and the text is kept for
+ * Reports a failure to the program: the status is returned, and the text is kept for
  * this thread. `return status_fail(CRUN_CORRUPT, "%s: ...", path);`
  */
 crun_status status_fail(crun_status s, const char *format, ...)

@@ -18,7 +18,7 @@ extern "C" {
  * Each function that can fail returns a status; crun_error_text() then describes this
  * thread's error in one sentence. No function exits, prints, or waits without a
  * deadline. One thread at a time may call functions of the same object; crun_abort,
- * crun_ddp_ready and functions whose comment says so may be called from any thread.
+ * crun_ddp_ready and functions marked "any thread" may be called from any thread.
  */
 #define CRUN_API __attribute__((visibility("default")))
 #define CRUN_CHECK __attribute__((warn_unused_result))
@@ -30,10 +30,10 @@ typedef enum crun_status {
     CRUN_NO_MEMORY,
     CRUN_SYSTEM,      /* a system call failed; the text has its message */
     CRUN_TIMEOUT,     /* the deadline passed; the text names the missing ranks */
-    CRUN_PEER_LOST,   /* another rank is gone; the text names it */
+    CRUN_PEER_LOST,   /* another rank has died or left; the text names it */
     CRUN_MISMATCH,    /* ranks made different calls; the text has both */
     CRUN_ABORTED,     /* crun_abort, on this rank or another */
-    CRUN_UNSUPPORTED, /* by this build or by this backend */
+    CRUN_UNSUPPORTED, /* not supported by this build or backend */
     CRUN_NOT_FOUND,   /* no such file, or no checkpoint */
     CRUN_CORRUPT,     /* a file is damaged, or of another kind */
     CRUN_NO_SPACE,    /* the disk is full; existing files are intact */
@@ -55,8 +55,8 @@ typedef struct crun_options {
      * default auto */
     const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE, by default the local
-     * rank. NULL: the program computes on the host, and backend "auto" is never nccl.
-     */
+     * rank. NULL: the program computes on the host, and backend "auto" is never
+     * nccl. */
     const char *device;
     double timeout_s;      /* of each collective; 0: $CRUN_TIMEOUT or 1800 */
     double init_timeout_s; /* until all ranks have joined; 0: 300 */
@@ -168,7 +168,7 @@ CRUN_API CRUN_CHECK crun_status crun_widen(float *to, const void *from, size_t c
  * belong to the library until crun_wait, which must be called for `*work`. The buffers
  * of a call are the same memory (in place) or do not overlap. Counts are in elements.
  * f16 and bf16 are added in f32 and rounded once. All ranks get the same bits on every
- * run. (With nccl, NCCL adds, in the type itself and in an order of its own.)
+ * run. (With nccl, NCCL adds, in the type itself and in its own order.)
  */
 typedef struct crun_work crun_work;
 
@@ -230,9 +230,10 @@ typedef struct crun_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MiB */
     size_t bucket_bytes;       /* 0: 25 MiB */
     crun_dtype grad_type;      /* CRUN_F32, or CRUN_BF16, CRUN_F16 with f32 masters */
-    bool shard;       /* ZeRO-1: each rank has the optimizer state of its part */
-    bool share_step;  /* in shared memory: each rank steps its part for all ranks;
-                       * checkpoints have the state of all ranks */
+    bool shard; /* ZeRO-1: each rank has the optimizer state of its part */
+    /* In shared memory: each rank steps its part for all ranks, and checkpoints have
+     * the state of all ranks. */
+    bool share_step;
     bool find_unused; /* a missing gradient counts as zero and is no error */
     bool keep_half;   /* the optimizer keeps a copy of the parameters in grad_type */
 } crun_ddp_options;
@@ -320,8 +321,9 @@ CRUN_API const float *crun_optim_scale_on_device(const crun_optim *optim);
 
 typedef struct crun_step_info {
     float grad_norm; /* of the mean gradient before clipping; NaN: not computed */
-    bool skipped; /* with loss_scaling: a gradient was infinite or NaN, so no rank has
-                     changed its parameters */
+    /* With loss_scaling: a gradient was infinite or NaN, so no rank has changed its
+     * parameters. */
+    bool skipped;
     float scale;
 } crun_step_info;
 /* After crun_ddp_finish. info may be NULL; the norm in it costs one more pass over the
@@ -395,7 +397,7 @@ crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
                       const crun_checkpoint_options *options);
 CRUN_API void crun_checkpoints_close(crun_checkpoints *checkpoints); /* waits */
 
-/* A value of the program's own in a checkpoint. Text in UTF-8. */
+/* An extra value of the program in a checkpoint. Text in UTF-8. */
 typedef struct crun_extra {
     const char *key;
     char value[256];

@@ -21,7 +21,7 @@
 #define LAUNCH_TOGETHER LAUNCH_ALONE
 #endif
 
-/* The thread's number in the whole grid, and how many there are. */
+/* The thread's number in the whole grid, and the number of threads. */
 static __device__ __forceinline__ size_t grid_thread(void)
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;

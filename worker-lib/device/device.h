@@ -6,19 +6,19 @@
 #include "worker-lib/numeric/optim_math.h"
 
 /*
- * Where the arrays of a training live, and what is done with them there: on the host,
- * or on a GPU. What a GPU does is queued in a stream, in the order of the calls, and
- * the host goes on; only fetch and read_note wait. On the host there is no queue, and
+ * The arrays of a training, and the operations on them: in the memory of the host, or
+ * of a GPU. Work for a GPU is queued in a stream, in the order of the calls, and the
+ * host continues; only fetch and read_note wait. On the host there is no queue, and
  * everything is done when the call returns.
  *
  * Arrays of elements are aligned to 16 bytes, and counts of step, squares and narrow
- * are multiples of DEVICE_ELEMENTS: the reducer's positions are.
+ * are multiples of DEVICE_ELEMENTS, as the reducer's positions are.
  */
 #define DEVICE_ELEMENTS 8
 
-/* What one step does to a range of all its arrays. */
+/* The arguments of one step for a range of its arrays. */
 struct step_arrays {
-    float *p, *m, *v; /* m and v: NULL where the optimizer has none */
+    float *p, *m, *v; /* m and v: NULL if the optimizer has none */
     const void *g;
     crun_dtype type; /* of g, and of half */
     uint16_t *half;  /* a copy of p in g's type; or NULL */
@@ -26,7 +26,7 @@ struct step_arrays {
 
 #define SQUARES_BLOCKS 512
 
-/* What squares needs to add up; zero before the first. */
+/* The working memory of squares; zero before the first call. */
 struct squares_work {
     uint32_t ticket, pad[3];
     double part[SQUARES_BLOCKS];
@@ -43,17 +43,17 @@ struct device_ops {
     void (*free)(void *memory);                        /* NULL is fine */
     crun_status (*zero)(void *queue, void *to, size_t bytes);
     crun_status (*copy)(void *queue, void *to, const void *from, size_t bytes);
-    /* From, and to, the program's memory, which is free when the call returns. */
+    /* From, and to, the program's memory, which may be reused when the call returns. */
     crun_status (*put)(void *queue, void *to, const void *from, size_t bytes);
     crun_status (*fetch)(void *queue, void *to, const void *from, size_t bytes);
     crun_status (*put_word)(void *queue, int32_t *to, int32_t value);
 
-    /* The bytes as they are at this place of the queue, to be read later. */
+    /* Takes a copy of the bytes at this place of the queue, to be read later. */
     struct device_note *(*make_note)(void);
     void (*free_note)(struct device_note *n);
     crun_status (*write_note)(void *queue, struct device_note *n, const void *from,
                               size_t bytes);
-    /* Waits; valid until the next write. NULL: it went wrong. */
+    /* Waits; valid until the next write. NULL: an error. */
     const void *(*read_note)(struct device_note *n);
 
     /* Adds the squares of g to *sum, always in the same order. */
@@ -70,7 +70,7 @@ struct device_ops {
 };
 
 extern const struct device_ops device_cpu;
-/* A GPU's; NULL: this machine, or this build, has none. */
+/* That of a GPU; NULL: this machine, or this build, has none. */
 const struct device_ops *device_gpu(void);
 
 #endif

@@ -69,7 +69,8 @@ static const void *cpu_read_note(struct device_note *n)
     return n->bytes;
 }
 
-/* Gradients as f32: those of f32 as they are, others a block at a time. */
+/* Gradients as f32: f32 is used in place, other types are converted a block at a
+ * time. */
 static void each_block(const void *from, crun_dtype type, size_t count,
                        void (*each)(void *arg, size_t at, const float *g, size_t count),
                        void *arg)
@@ -123,7 +124,7 @@ static crun_status cpu_narrow(void *queue, uint16_t *to, const float *from,
     return CRUN_OK;
 }
 
-/* What a pass over a range needs. */
+/* The state of a pass over a range. */
 struct cpu_pass {
     const struct optim_control *control;
     enum optim_rule rule;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of device.h for a GPU, over that of gpu_calls.h. */
+/* The table of device.h for a GPU, on top of gpu_calls.h. */
 #include <stdlib.h>
 
 #include "worker-lib/core/status.h"
@@ -10,7 +10,7 @@ struct device_note {
     struct gpu_event *arrived;
 };
 
-/* Never NULL where it is used: device_gpu looks first. */
+/* Never NULL in the functions below: device_gpu checks it first. */
 static const struct gpu_calls *cuda_calls(void)
 {
     return gpu_calls_cuda();
@@ -25,8 +25,7 @@ static crun_status check_code(int code, const char *what)
     return status_fail_with(gpu_calls_failed(cuda_calls(), what, code, &e), &e);
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ------------------------------------------------------------------------ */
 
 static crun_status gpu_device_alloc(size_t bytes, void **memory)
 {
@@ -54,7 +53,8 @@ static crun_status gpu_copy(void *queue, void *to, const void *from, size_t byte
     return check_code(cuda_calls()->copy(to, from, bytes, queue), "cudaMemcpy");
 }
 
-/* The program's memory may be pinned, and then it is read when its turn comes. */
+/* The program's memory may be pinned;
+ * then it is read only when the stream reaches the copy. */
 static crun_status gpu_copy_and_wait(void *queue, void *to, const void *from,
                                      size_t bytes)
 {
@@ -68,8 +68,7 @@ static crun_status gpu_put_word(void *queue, int32_t *to, int32_t value)
     return check_code(cuda_calls()->put_word(queue, to, value), "a kernel");
 }
 
-/* -- notes --------------------------------------------------------------------------
- */
+/* -- notes ------------------------------------------------------------------------- */
 
 static void gpu_free_note(struct device_note *n)
 {
@@ -111,8 +110,7 @@ static const void *gpu_read_note(struct device_note *n)
                : NULL;
 }
 
-/* -- numbers ------------------------------------------------------------------------
- */
+/* -- numbers ----------------------------------------------------------------------- */
 
 static crun_status gpu_squares(void *queue, struct squares_work *work, double *sum,
                                const void *g, size_t count, crun_dtype type)

@@ -50,8 +50,7 @@ extern "C" int device_kernel_put_word(struct gpu_stream *stream, int32_t *to,
     return launch_code();
 }
 
-/* -- numbers ------------------------------------------------------------------------
- */
+/* -- numbers ----------------------------------------------------------------------- */
 
 struct eight {
     float of[V];
@@ -297,7 +296,7 @@ static __global__ void divide_kernel(uint16_t *x, size_t count, float divisor)
 extern "C" int device_kernel_divide(void *memory, size_t count, crun_dtype type,
                                     unsigned divisor, struct gpu_stream *stream)
 {
-    unsigned blocks = blocks_for(count * V, UINT32_MAX); /* an element a thread */
+    unsigned blocks = blocks_for(count * V, UINT32_MAX); /* one element per thread */
 
     if (type == CRUN_F16)
         LAUNCH_ALONE(divide_kernel<CRUN_F16>, blocks, THREADS, (cudaStream_t)stream,

@@ -4,7 +4,7 @@
 
 #include "worker-lib/device/gpu_calls.h"
 
-/* The kernels of struct gpu_calls, there where CRUN_CUDA is defined. */
+/* The kernels of struct gpu_calls, which exist if CRUN_CUDA is defined. */
 int device_kernel_put_word(struct gpu_stream *stream, int32_t *to, int32_t value);
 int device_kernel_squares(struct gpu_stream *stream, struct squares_work *work,
                           double *sum, const void *g, size_t count, crun_dtype type);

@@ -6,15 +6,15 @@
 #include "worker-lib/device/device.h"
 
 /*
- * All that the library asks of CUDA, in one table, so that one binary runs everywhere:
- * gpu_calls_cuda.cu fills it where make has found a toolkit, and the stand-in for NCCL
- * of the tests fills what NCCL's backend needs with host memory. Streams and events are
- * CUDA's. CRUN_EMULATED is the toolkit's own stand-in below this table.
+ * All calls of CUDA in the library, in one table, so that one binary runs everywhere:
+ * gpu_calls_cuda.cu fills it if make has found a toolkit, and the tests' stand-in for
+ * NCCL fills the calls that NCCL's backend needs, using host memory. Streams and events
+ * are CUDA's. With CRUN_EMULATED, the toolkit itself is replaced below this table.
  */
 struct gpu_stream; /* cudaStream_t; NULL: the default one */
 struct gpu_event;  /* cudaEvent_t */
 
-/* What the functions return: CUDA's codes, of which these matter. */
+/* Results of the functions: CUDA's codes, of which these are used. */
 enum gpu_code {
     GPU_OK = 0,
     GPU_NO_MEMORY = 2,
@@ -37,7 +37,7 @@ struct gpu_calls {
     int (*copy)(void *to, const void *from, size_t bytes, struct gpu_stream *stream);
     int (*zero)(void *memory, size_t bytes, struct gpu_stream *stream);
 
-    /* Of the highest priority, and not in step with the default stream. */
+    /* A stream of the highest priority, not synchronized with the default stream. */
     int (*stream_create)(struct gpu_stream **stream);
     int (*stream_destroy)(struct gpu_stream *stream);
     int (*stream_wait)(struct gpu_stream *stream, struct gpu_event *event);
@@ -73,7 +73,7 @@ struct gpu_calls {
                   size_t count, crun_dtype type);
 };
 
-/* CUDA's; NULL in a build without. */
+/* CUDA's; NULL in a build without CUDA. */
 const struct gpu_calls *gpu_calls_cuda(void);
 
 /* e of a call that failed: "cudaMalloc: out of memory". */

@@ -7,8 +7,7 @@ extern "C" {
 #include "worker-lib/device/device_kernels.h"
 }
 
-/* -- devices ------------------------------------------------------------------------
- */
+/* -- devices ----------------------------------------------------------------------- */
 
 static int cuda_versions(int *driver, int *runtime)
 {
@@ -40,8 +39,7 @@ static const char *cuda_error_text(int code)
     return cudaGetErrorString((cudaError_t)code);
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ------------------------------------------------------------------------ */
 
 static int cuda_alloc(void **memory, size_t bytes)
 {
@@ -95,8 +93,7 @@ static int cuda_host_unregister(void *memory)
     return cuda_code(cudaHostUnregister(memory));
 }
 
-/* -- streams ------------------------------------------------------------------------
- */
+/* -- streams ----------------------------------------------------------------------- */
 
 static int cuda_stream_create(struct gpu_stream **stream)
 {
@@ -166,7 +163,7 @@ static int cuda_event_elapsed(float *ms, struct gpu_event *from, struct gpu_even
     return cuda_code(cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to));
 }
 
-/* In the order of struct gpu_calls: this compiler wants it so. */
+/* In the order of struct gpu_calls, as C++ requires. */
 static const struct gpu_calls calls = {
     cuda_versions,
     cuda_count,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Data-parallel training with the worker library, in one file: a small net learns to
- * read digits, and goes on from its last checkpoint when crun restarts it.
+ * read digits, and resumes from its last checkpoint when crun restarts it.
  *
  *     cc train.c $(pkg-config --cflags --libs crun-worker) -lm -o digits
  *     crun --nproc_per_node=4 --max-restarts=3 ./digits --checkpoints=/tmp/digits
@@ -26,7 +26,8 @@ static crun_sampler *sampler;
 static crun_checkpoints *checkpoints; /* NULL: none are written */
 static uint64_t step, pass;
 
-/* A rank that exits with 1 makes crun end the others, and restart all if it may. */
+/* A rank that exits with 1 makes crun end the others, and restart all of them if
+ * restarts are left. */
 static void stop_with(const char *what, const char *why)
 {
     fprintf(stderr, "digits: %s: %s\n", what, why);
@@ -203,7 +204,7 @@ static void open_training(void)
     check_status(crun_sampler_create(&sampler, &deal));
 }
 
-/* The newest checkpoint holds parameters, optimizer, and where the sampler was. */
+/* The newest checkpoint has parameters, optimizer, and the position of the sampler. */
 static void resume_from(const char *directory)
 {
     const crun_checkpoint_options keep = { .directory = directory };

@@ -14,18 +14,18 @@
 #define PORT_FIRST 20000 /* below the ephemeral ports of common systems */
 #define PORT_COUNT 9000
 #define ANCESTORS_MAX 64
-#define NAME_REST 48 /* of a job's name, for the numbers after what launchers say */
+#define NAME_REST 48 /* in a job's name, for the port and the world's number */
 
 /*
- * A launcher: the names of its variables, NULL where it has none. It is known by its
- * rank variable; Slurm's are all there in a batch script too, which is no task, so
- * there it is the step's.
+ * A launcher: the names of its variables, NULL if it has none. It is recognized by its
+ * rank variable. For Slurm that is a variable of the step, because a batch script,
+ * which is not a task, has all the others too.
  */
 struct launcher {
     const char *name;
     const char *known_by;
     const char *rank, *size, *local_rank, *local_size, *node, *nodes, *restarts;
-    const char *job[3]; /* those that are set make the job's name */
+    const char *job[3]; /* the values of those that are set form the job's name */
     const char *hosts;  /* a list whose first host is rank 0's */
 };
 
@@ -70,8 +70,7 @@ static const struct launcher launchers[] = {
 
 static const struct launcher *const torchrun = &launchers[0];
 
-/* -- values -------------------------------------------------------------------------
- */
+/* -- values ------------------------------------------------------------------------ */
 
 static const char *variable_value(const char *name)
 {
@@ -118,15 +117,14 @@ static crun_status read_bounded(const char *name, unsigned long min, unsigned lo
     return fail_variable(e, name, should);
 }
 
-/* As read_bounded(), but left alone where it is not set. */
+/* As read_bounded(), but the value stays if the variable is not set. */
 static crun_status read_optional(const char *name, unsigned long min, unsigned long max,
                                  unsigned *out, struct err *e)
 {
     return variable_value(name) ? read_bounded(name, min, max, out, e) : CRUN_OK;
 }
 
-/* -- who ----------------------------------------------------------------------------
- */
+/* -- the rank ---------------------------------------------------------------------- */
 
 static crun_status read_ranks(struct environment *env, const struct launcher *l,
                               struct err *e)
@@ -154,10 +152,9 @@ static crun_status read_ranks(struct environment *env, const struct launcher *l,
     return s;
 }
 
-/* -- which job ----------------------------------------------------------------------
- */
+/* -- the job ----------------------------------------------------------------------- */
 
-/* hydra gives its ranks no name of the job, but they have one ancestor in common. */
+/* hydra gives its ranks no job name, but they have a common ancestor. */
 static void name_by_ancestor(struct environment *env)
 {
     struct proc_stat stat;
@@ -195,8 +192,7 @@ static void name_job(struct environment *env, const struct launcher *l)
              env->restarts);
 }
 
-/* -- where --------------------------------------------------------------------------
- */
+/* -- the store --------------------------------------------------------------------- */
 
 int environment_first_host(const char *list, char *host, size_t size)
 {

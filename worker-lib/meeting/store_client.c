@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PyTorch's TCPStore protocol from the client's side: one request at a time, numbers
+ * The client's side of PyTorch's TCPStore protocol: one request at a time, numbers
  * little-endian, keys and values preceded by eight bytes of length. If an answer does
  * not arrive in time, the connection is out of step with its server, and the next
  * request opens a new one. If the server closes the connection, all later requests
@@ -29,18 +29,17 @@
 #define CONNECT_MS 5000
 #define RETRY_MS_MIN 2
 #define RETRY_MS_MAX 250
-#define CANCEL_MS 2000 /* for the server to say that it no longer waits */
+#define CANCEL_MS 2000 /* for the server's answer to a cancelled wait */
 
 struct store_client {
     pthread_mutex_t lock;
     int fd;               /* -1: lost */
-    bool late;            /* and why: an answer did not come in time */
-    struct net_addr addr; /* of the server, once it was reached */
+    bool late;            /* the reason: an answer did not come in time */
+    struct net_addr addr; /* of the server, after the first connection */
     char where[300];
 };
 
-/* -- the connection -----------------------------------------------------------------
- */
+/* -- the connection ---------------------------------------------------------------- */
 
 /* 1 ready, 0 the deadline passed. */
 static int poll_connection(int fd, short events, uint64_t deadline_ms)
@@ -176,8 +175,7 @@ static crun_status try_once(struct store_client *s, const char *host, uint16_t p
     return status;
 }
 
-/* -- requests -----------------------------------------------------------------------
- */
+/* -- requests ---------------------------------------------------------------------- */
 
 struct request_text {
     size_t used;
@@ -228,7 +226,8 @@ static crun_status reconnect_store(struct store_client *s, uint64_t deadline_ms,
     return status == CRUN_OK || status == CRUN_TIMEOUT ? status : fail_gone(s, 0, e);
 }
 
-/* The lock, and a request whose first byte is there. Undone by end_request(). */
+/* Takes the lock and begins a request with its first byte.
+ * end_request() releases the lock. */
 static crun_status begin_request(struct store_client *s, struct request_text *r,
                                  enum tcpstore_op kind, const char *key,
                                  uint64_t deadline_ms, struct err *e)
@@ -268,7 +267,7 @@ static crun_status end_request(struct store_client *s, crun_status status)
 }
 
 /* The key did not come in time: cancels the wait, so that the connection stays in step.
- * The answer to the wait may come before that to the cancellation. */
+ * The answer to the wait may come before the answer to the cancellation. */
 static crun_status cancel_wait(struct store_client *s, const char *key, struct err *e)
 {
     uint64_t until = clock_ms() + CANCEL_MS;
@@ -422,8 +421,7 @@ crun_status store_client_delete(struct store_client *s, const char *key,
         s, exchange_request(s, &r, &erased, sizeof(erased), deadline_ms, e));
 }
 
-/* -- opening ------------------------------------------------------------------------
- */
+/* -- opening ----------------------------------------------------------------------- */
 
 crun_status store_client_open(struct store_client **out, const char *host,
                               uint16_t port, uint64_t deadline_ms, struct err *e)

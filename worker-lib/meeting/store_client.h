@@ -11,25 +11,27 @@
 /*
  * A client of the store at MASTER_ADDR:MASTER_PORT, which speaks PyTorch's TCPStore
  * protocol. One connection; calls are serialised inside, so any thread may make them. A
- * call that times out fails alone: the next one opens a new connection. Once the server
- * has hung up, all calls fail at once. Keys are used as given: the caller puts its
- * prefix before them.
+ * timeout fails only that call: the next one opens a new connection. Once the server
+ * has hung up, all calls fail at once. Keys are used as given: the caller adds its
+ * prefix.
  */
 struct store_client;
 
 /* Tries again until the deadline (clock_ms): the server may be late. */
 crun_status store_client_open(struct store_client **s, const char *host, uint16_t port,
                               uint64_t deadline_ms, struct err *e);
-/* The address of this node on the way to the store, without a port. Returns buf. */
+/* The address of this node's end of the connection to the store, without a port.
+ * Returns buf. */
 char *store_client_address(const struct store_client *s, char *buf, size_t size);
 void store_client_close(struct store_client *s); /* NULL is fine */
 
 crun_status store_client_set(struct store_client *s, const char *key, const void *value,
                              size_t size, uint64_t deadline_ms, struct err *e);
-/* Waits for the key. *size is the room, then the size; CRUN_BAD_ARGUMENT: too small. */
+/* Waits for the key. *size is the space in the buffer, then the size of the value;
+ * CRUN_BAD_ARGUMENT: too small. */
 crun_status store_client_get(struct store_client *s, const char *key, void *value,
                              size_t *size, uint64_t deadline_ms, struct err *e);
-/* 1 there, 0 not there, without waiting; -1 the store is gone. */
+/* 1: the key exists, 0: it does not; does not wait. -1: no connection to the store. */
 int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms);
 crun_status store_client_add(struct store_client *s, const char *key, int64_t amount,
                              int64_t *sum, uint64_t deadline_ms, struct err *e);

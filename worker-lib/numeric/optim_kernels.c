@@ -3,7 +3,7 @@
 
 /*
  * Plain loops that the compiler vectorizes, in one version for each vector width; the
- * dynamic linker chooses. Sanitizers are not initialized yet at that time.
+ * dynamic linker chooses one. Sanitizers are not initialized yet at that time.
  */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

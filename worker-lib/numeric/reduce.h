@@ -9,9 +9,9 @@
 /*
  * out[i] = in[0][i] op in[1][i] op ..., in this order; MEAN divides the sum by
  * `divisor`. f16 and bf16 are added in f32 and rounded once. out may be one of the
- * inputs. The same inputs give the same bits, whatever the count, the alignment and the
- * processor's vector width. MIN and MAX with a NaN are NaN; of equal numbers they take
- * the later one. Integers wrap around; their mean is rounded towards zero.
+ * inputs. The same inputs give the same bits, independent of the count, the alignment
+ * and the processor's vector width. MIN and MAX with a NaN are NaN; of equal numbers
+ * they take the later one. Integers wrap around; their mean is rounded towards zero.
  */
 void reduce_inputs(void *out, const void *const in[], unsigned inputs, size_t count,
                    crun_dtype type, crun_op op, unsigned divisor);

@@ -9,7 +9,7 @@
 
 /*
  * A small all-reduce over all ranks, by NCCL if all have GPUs: its result and its time.
- * It creates a world of its own and leaves it.
+ * It creates a separate world and leaves it.
  */
 #define ALLREDUCE_CHECK_BYTES (1u << 20)
 

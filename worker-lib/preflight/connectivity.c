@@ -24,7 +24,7 @@
 #define FOR_ROWS(r) ((r)->begin_ms + (r)->patience_ms)
 #define FOR_VERDICT(r) ((r)->begin_ms + (r)->patience_ms * 5 / 4)
 
-/* What a node publishes about itself; no address: it has not answered. */
+/* The value that a node publishes; no address: it has not answered. */
 struct node_place {
     char address[NET_TEXT_SIZE], host[HOST_SIZE];
 };
@@ -57,8 +57,8 @@ static bool await_value(const struct connectivity *r, const char *name, unsigned
            got == size;
 }
 
-/* Node 0 reads a node's value; false: it is not there by until_ms. After that time a
- * value that is there is still read, so that one late node does not hide the others. */
+/* Node 0 reads a node's value; false: it is missing at until_ms. After that time an
+ * existing value is still read, so that one late node does not hide the others. */
 static bool await_value_of_node(const struct connectivity *r, const char *name,
                                 unsigned node, void *value, size_t size,
                                 uint64_t until_ms)

@@ -20,7 +20,7 @@ struct connectivity {
 enum connectivity_result {
     CONNECTIVITY_COMPLETE,     /* each node reaches every other */
     CONNECTIVITY_UNFIT,        /* this node is unfit; `why` has the reason */
-    CONNECTIVITY_OTHERS_UNFIT, /* other nodes are, or node 0 does not answer */
+    CONNECTIVITY_OTHERS_UNFIT, /* other nodes are unfit, or node 0 does not answer */
 };
 
 enum connectivity_result connectivity_check(const struct connectivity *r, char *why,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both ends have a bounded number of connections, whatever the number of nodes. A new
+ * Both ends have a bounded number of connections, for any number of nodes. A new
  * connection replaces the oldest one if that is no longer fresh, so that connections
  * that hang do not prevent others.
  */

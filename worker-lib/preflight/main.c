@@ -3,11 +3,11 @@
  * crun --preflight starts this program in place of each worker. It checks that the
  * nodes reach each other and that an all-reduce works, and then executes the worker's
  * program. If a check fails, the workers of the unfit node exit with EX_UNAVAILABLE,
- * upon which their crun leaves the job; the other workers wait until their agent ends
+ * and their crun then leaves the job; the other workers wait until their agent ends
  * them.
  *
- * A child process makes the checks, so that a hang or a crash in a driver, or what a
- * library leaves behind, does not affect the worker.
+ * A child process makes the checks, so that a hang or a crash in a driver, or leftovers
+ * of a library, do not affect the worker.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -35,7 +35,7 @@
 /* Multiples of the patience: for all ranks to meet, and for all checks. */
 #define MEET_TIMES 2
 #define WHOLE_TIMES 8
-/* Added, for the rank in which NCCL hangs to give it up and report it. */
+/* Added, so that a rank in which NCCL hangs can give up and report it. */
 #define LEAVE_S 10
 /* For the child's alarm to end it. */
 #define ALARM_S 2
@@ -49,7 +49,7 @@ static unsigned patience_s(void)
     return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
 }
 
-/* Writes the error file, in which crun finds the reason. */
+/* Writes the error file, from which crun reads the reason. */
 static void write_error_file(enum preflight_verdict verdict, int errnum,
                              const char *why)
 {
@@ -95,7 +95,7 @@ static unsigned whole_s(unsigned patience)
     return patience * WHOLE_TIMES + LEAVE_S;
 }
 
-/* Before this time the agent ends this worker, unless something is wrong. */
+/* The agent normally ends this worker before this time. */
 static uint64_t time_to_wait_for_agent(const struct preflight_run *c)
 {
     return clock_ms() + patience_ms(c) + LEAVE_S * 1000;
@@ -138,7 +138,7 @@ static void check_connectivity(const struct preflight_run *c)
                           r.begin_ms + r.patience_ms, &e) != CRUN_OK) {
         snprintf(why, sizeof(why), "%s does not reach the node of rank 0: %s", c->host,
                  e.text);
-        /* if that node is at fault, it leaves the job before */
+        /* if that node is at fault, it leaves the job earlier */
         sleep_until(r.begin_ms + r.patience_ms * 3 / 2);
         exit_unfit(c, why);
     }

@@ -7,7 +7,7 @@
 
 /*
  * The links between nodes: a matrix with a letter for the link from each node (row) to
- * each other one. A node that has not answered has a row of LINK_UNKNOWN.
+ * each other node. A node that has not answered has a row of LINK_UNKNOWN.
  */
 enum link_state {
     LINK_REACHED = '+',
@@ -18,7 +18,7 @@ enum link_state {
 
 /*
  * Finds the nodes to remove so that the others reach each other: repeatedly the node
- * with the most broken links, of equal ones the later. If fewer than half of the nodes
+ * with the most broken links, the later one of equals. If fewer than half of the nodes
  * have answered node 0, which collects the rows, node 0 is unfit.
  */
 void node_verdict_find_unfit(const char *letters, unsigned nodes, bool *unfit);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A training that resumes from a checkpoint computes the same bits as one that was
- * never interrupted. The score of the pass is saved too, so that its line comes out
- * right.
+ * never interrupted. The score of the pass is saved too, so that its line is correct.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -100,7 +99,7 @@ int checkpoints_open(struct trainer *t, struct err *e)
     if (trainer_check(t, open_checkpoints(t), e) < 0)
         return -1;
     rc = f->resume ? resume_training(t, e) : 0;
-    if (!f->checkpoints) { /* a file was only to be loaded */
+    if (!f->checkpoints) { /* --resume=FILE only loads a file */
         crun_checkpoints_close(t->checkpoints);
         t->checkpoints = NULL;
     }

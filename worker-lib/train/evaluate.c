@@ -4,7 +4,7 @@
 
 #define BATCH 64 /* the net has memory for at least so many samples */
 
-/* This rank's next samples of the test set: it has one of crun_size. */
+/* This rank's next samples of the test set, of which it evaluates 1/crun_size. */
 static size_t next_test_samples(const struct trainer *t, uint64_t *next,
                                 uint64_t *sample)
 {

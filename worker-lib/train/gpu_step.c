@@ -130,7 +130,7 @@ static int gpu_step_batch(struct trainer *t, const struct gpu_trainer_batch *b,
     return trainer_check(t, crun_ddp_finish(t->ddp), e);
 }
 
-/* What the GPU has added to its sum since the last read. */
+/* The score that the GPU has added to its sum since the last read. */
 static int gpu_step_take_score(struct trainer *t, struct score *news, struct err *e)
 {
     struct score sum;

@@ -48,7 +48,8 @@ static void print_missing_checkpoint(const struct trainer *t, const struct err *
     fprintf(stderr, "%s\n", e->text);
 }
 
-/* If another rank is lost, the launcher knows best why, and ends this rank too. */
+/* If another rank is lost, the launcher knows the reason best, and ends this rank
+ * too. */
 static int report_failure(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;

@@ -8,9 +8,9 @@
 #include "worker-lib/train/net/loss.h"
 
 /*
- * What the ranks agree on after a step: the score of all of them together, and whether
- * any rank wants a checkpoint or was told to stop, so that all ranks do so after the
- * same step. The all-reduce overlaps with the next step.
+ * The agreement of the ranks after a step: the score of all of them together, and
+ * whether any rank wants a checkpoint or received a signal to stop, so that all ranks
+ * do so after the same step. The all-reduce overlaps with the next step.
  */
 struct step_consensus {
     crun_world *world;

@@ -10,7 +10,7 @@
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 
-/* What all ranks have agreed to do after this step. */
+/* The actions that all ranks have agreed on after this step. */
 struct agreed {
     bool checkpoint, stop;
 };

@@ -37,7 +37,7 @@ struct trainer {
     struct gpu_trainer *gpu; /* NULL: computed on the host */
     float *values;           /* the host's copy of the parameters, if a GPU has them */
     struct score gpu_score_seen; /* the GPU's sum when it was last read */
-    bool gpu_score_noted;        /* the GPU was told to write its sum down */
+    bool gpu_score_noted;        /* a copy of the GPU's sum has been queued */
     uint64_t *sample;            /* this rank's samples of a step */
     uint8_t *label;
 
@@ -65,7 +65,7 @@ int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
 int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;
 
 /* One step of the optimizer from `count` samples of this rank, in t->sample. Returns 1
- * if *score was set to what came since the last time: after each step on the host,
+ * if *score was set to the score since the last time: after each step on the host,
  * after some steps on a GPU. */
 int step_run(struct trainer *t, size_t count, struct score *score,
              struct err *e) MUST_CHECK;

@@ -80,7 +80,7 @@ struct ddp_unused {
     struct device_note *note[DDP_NOTES];
 };
 
-/* The state as a checkpoint sees it: see train_state.h. */
+/* The state for checkpoints: see train_state.h. */
 struct ddp_state_parts {
     struct state_part *part;
     struct state_range *range;
@@ -121,7 +121,7 @@ struct crun_ddp {
 };
 
 /* This rank's slice of a bucket: the part whose optimizer state it has if sharded, and
- * whose squares it sums in any case. */
+ * whose squares it always sums. */
 static inline size_t ddp_slice_count(const crun_ddp *ddp, const struct ddp_bucket *b)
 {
     return b->count / ddp->size;
@@ -174,7 +174,8 @@ crun_status ddp_reorder(crun_ddp *ddp);
 int32_t ddp_zero_unused(crun_ddp *ddp);
 /* *unused: in, this rank's number; out, that of all ranks DDP_NOTES steps ago. */
 crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
-/* Whether a rank names only its own: the other ranks' are known late, and no error. */
+/* Whether a rank names only its own unused parameters: those of other ranks are known
+ * late, and are not an error. */
 bool ddp_names_own_unused(const crun_ddp *ddp);
 /* Fills in unused.names. An error unless options.find_unused. */
 crun_status ddp_name_unused(crun_ddp *ddp) CRUN_CHECK;

@@ -142,7 +142,8 @@ crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
 
 /*
  * Three numbers that each step reduces to their minimum over all ranks. The last rank
- * to arrive waits least, for communication alone; what other ranks wait longer is skew.
+ * to arrive waits least, for communication alone; the additional waiting time of other
+ * ranks is skew.
  */
 enum { WORD_UNUSED /* negative */, WORD_WAITED, WORD_OVERLAP, WORDS };
 

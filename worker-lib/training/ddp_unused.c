@@ -7,7 +7,7 @@
 #include "worker-lib/core/status.h"
 
 /* Parameters that got no gradient in a step: their gradients become zero, the ranks
- * count them, and their names are for crun_ddp_stats or an error. */
+ * count them, and crun_ddp_stats or an error names them. */
 
 static bool is_unused(const crun_ddp *ddp, const struct ddp_parameter *p)
 {
@@ -74,7 +74,7 @@ static crun_status find_unused_ranks(crun_ddp *ddp, int32_t *rank)
 #define NAMES_BYTES 4096
 #define MORE_BYTES 32 /* " and N more" */
 
-/* Writes the names of the unused parameters. Returns the rank without the first of
+/* Writes the names of the unused parameters. Returns the rank that lacks the first of
  * them, or -1 if all ranks have all gradients. */
 static int32_t list_unused(const crun_ddp *ddp, const int32_t *rank, char *names)
 {

@@ -6,7 +6,7 @@
 #include "worker-lib/training/optim.h"
 #include "worker-lib/core/status.h"
 
-/* The gradients' squares, and the state as checkpoints see it. */
+/* The gradients' squares, and the state for checkpoints. */
 
 crun_status optim_measure(const crun_optim *optim)
 {

@@ -21,7 +21,7 @@ struct crun_sampler {
 /*
  * The permutation: a Feistel network on the smallest even number of bits that can hold
  * all samples. A result beyond them goes through the network again, which ends because
- * the network is a permutation. It takes less than four turns on average.
+ * the network is a permutation. It takes less than four rounds on average.
  */
 #define ROUNDS 8
 

@@ -5,10 +5,9 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * The state of a training as a checkpoint sees it: named arrays, of which this rank has
- * some ranges. An array that each rank has entirely is one range. Of sharded optimizer
- * state a rank has the ranges of its slices; positions do not depend on the world's
- * size.
+ * The state of a training for checkpoints: named arrays, of which this rank has some
+ * ranges. An array that each rank has entirely is one range. Of sharded optimizer state
+ * a rank has the ranges of its slices; positions do not depend on the world's size.
  */
 struct state_range {
     size_t begin, count;

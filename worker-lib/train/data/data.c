@@ -12,7 +12,7 @@
 struct data {
     uint8_t *images, *labels;
     size_t count;
-    bool *drawn; /* which images are; NULL: all are */
+    bool *drawn; /* which images are drawn; NULL: all are */
     uint64_t seed;
 };
 

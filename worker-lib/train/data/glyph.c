@@ -225,7 +225,7 @@ unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels)
     struct hand h = { .key = hash_key(seed, 0x676c797068, number) };
     unsigned digit = (unsigned)random_between(&h, 0, CLASSES), glyph = 0;
 
-    /* each digit is equally frequent, however many ways there are to write it */
+    /* each digit is equally frequent, independent of its number of variants */
     do
         glyph = (unsigned)random_between(&h, 0, GLYPHS);
     while (glyphs[glyph].digit != digit);

@@ -95,8 +95,8 @@ static __global__ void bias_kernel(T *y, const float *bias, size_t count, size_t
 #define LANES 8    /* rows at a time */
 
 /*
- * dy is zero where y is not positive (y NULL: everywhere as it is), and its sums over
- * this block's part of the rows go to part[blockIdx.y][column].
+ * dy becomes zero where y is not positive (y NULL: dy is not changed), and its sums
+ * over this block's part of the rows go to part[blockIdx.y][column].
  */
 template <class T>
 static __global__ void mask_sum_kernel(T *dy, const T *y, float *part, size_t rows,

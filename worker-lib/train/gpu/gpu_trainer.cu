@@ -233,9 +233,9 @@ void gpu_trainer_bind_parameter(struct gpu_trainer *g, unsigned parameter,
 /* -- batches --------------------------------------------------------------------- */
 
 /*
- * The batch is copied in a stream of its own, overlapping with the computation, and
- * then to the address that the kernels (and the graph) read. The host waits only for a
- * free buffer: until the batch FEEDS before this one has been sent.
+ * The batch is copied in a separate stream, overlapping with the computation, and then
+ * to the address that the kernels (and the graph) read. The host waits only for a free
+ * buffer: until the batch FEEDS before this one has been sent.
  */
 static int gpu_trainer_send_batch(struct gpu_trainer *g,
                                   const struct gpu_trainer_batch *b, struct err *e)

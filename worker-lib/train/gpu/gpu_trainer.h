@@ -20,7 +20,7 @@ struct gpu_trainer_plan {
     const struct net *net; /* layers and parameters; its memory is not used */
     crun_dtype type;       /* of activations, weights and gradients */
     size_t capacity;       /* most samples in a batch */
-    bool wide;             /* gradients are f32 whatever the type, to be accumulated */
+    bool wide;             /* gradients are f32 with any type, to be accumulated */
     bool tf32;             /* f32 products on tensor cores, with 10 bits of fraction */
     bool graph;            /* a full batch is one CUDA graph */
 };

@@ -35,7 +35,7 @@ struct layer;
 struct layer_calls {
     void (*forward)(struct layer *l, const struct batch *b, const float *x, float *y);
     /*
-     * x and y are as they were in forward. dy may be changed. dx is NULL for the first
+     * x and y are unchanged since forward. dy may be changed. dx is NULL for the first
      * layer. The parameters' gradients are those of the sum over the samples.
      */
     void (*backward)(struct layer *l, const struct batch *b, const float *x,

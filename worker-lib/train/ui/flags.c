@@ -116,7 +116,7 @@ static int set_resume(void *target, const struct opt *o, const char *value,
 static const struct opt table[] = {
     { .name = "model",
       .arg = "mlp|cnn",
-      .help = "What is trained. Default: cnn.",
+      .help = "The net to train. Default: cnn.",
       .set = set_model },
     { .name = "data",
       .arg = "DIR",

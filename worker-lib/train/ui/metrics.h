@@ -17,7 +17,8 @@ struct metrics {
     const char *backend;
 };
 
-/* Whether the file can be written: a mistake is reported before the first pass. */
+/* Whether the file can be written, so that a mistake is reported before the first
+ * pass. */
 int metrics_check(const char *path, struct err *e) MUST_CHECK;
 /* Appends one line. */
 int metrics_append(const char *path, const struct metrics *m, struct err *e) MUST_CHECK;

@@ -8,7 +8,7 @@
 
 /*
  * The training's standard output: lines, and on a terminal a progress bar below them.
- * Where there is no terminal, the progress is a line every ten seconds.
+ * Without a terminal, the progress is a line every ten seconds.
  */
 struct progress_bar;
 
