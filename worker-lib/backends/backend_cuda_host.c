@@ -2,11 +2,12 @@
 /*
  * For GPUs without NCCL, and for ranks that share a GPU: data on a GPU is copied to
  * pinned memory of the host, where another backend (shm within a node) runs the
- * operation. It goes in chunks, through two slots in turn: while the operation runs on
- * one chunk, the next one is copied from the GPU and the one before is copied back.
+ * operation. The data is copied in chunks, through two slots in turn: while the
+ * operation runs on one chunk, the next chunk is copied from the GPU and the previous
+ * one is copied back.
  *
- * An operation waits for what the program's stream contains when it is called. It is
- * over when its result is back on the GPU.
+ * An operation waits for the work in the program's stream at the time of the call. It
+ * is over when its result is back on the GPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,7 @@ static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
     return code == GPU_OK ? CRUN_OK : gpu_calls_failed(h->gpu, call, code, e);
 }
 
-/* -- marks --------------------------------------------------------------------------
- */
+/* -- marks ------------------------------------------------------------------------- */
 
 /* An event for each operation that was called and has not begun. Creating one is cheap;
  * it is destroyed when it has been waited for. */
@@ -77,8 +77,7 @@ static crun_status await_mark(struct cuda_host *h, const struct op *op, struct e
     return s;
 }
 
-/* -- an operation in chunks ---------------------------------------------------------
- */
+/* -- an operation in chunks -------------------------------------------------------- */
 
 /* How many parts of `count` elements an operation reads and writes. */
 struct parts {
@@ -100,7 +99,7 @@ static struct parts parts_of(const struct cuda_host *h, enum op_kind kind)
                                                       : 1 };
 }
 
-/* An operation on the GPU's memory, and how it is cut into chunks. */
+/* An operation on the GPU's memory, and its division into chunks. */
 struct chunked_op {
     const struct op *op;
     struct parts parts;
@@ -201,8 +200,7 @@ static crun_status run_cuda_host(struct backend *b, const struct op *op, struct 
     return s == CRUN_OK ? run_chunks(h, &j, e) : s;
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ------------------------------------------------------------------------ */
 
 static crun_status alloc_cuda_host(struct backend *b, size_t bytes,
                                    uint64_t deadline_ms, void **memory, struct err *e)
@@ -261,8 +259,7 @@ static void unpin_slot(struct cuda_host *h, char *memory)
         free(memory);
 }
 
-/* -- life ---------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------- */
 
 static void abort_cuda_host(struct backend *b)
 {

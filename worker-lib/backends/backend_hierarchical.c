@@ -7,15 +7,14 @@
 
 #include "worker-lib/backends/tcp/backend_tcp.h"
 
-/* -- who is where -------------------------------------------------------------------
- */
+/* -- the nodes of the ranks -------------------------------------------------------- */
 
 static unsigned *alloc_numbers(unsigned count)
 {
     return calloc(count, sizeof(unsigned));
 }
 
-/* Places of the world's ranks in their nodes, and how many each has. */
+/* Places of the world's ranks in their nodes, and the number of ranks of each node. */
 static void find_places(struct hierarchical *n, unsigned *on_node)
 {
     const unsigned *node = n->team.node;
@@ -69,8 +68,7 @@ static bool map_nodes(struct hierarchical *n)
     return true;
 }
 
-/* -- the backend --------------------------------------------------------------------
- */
+/* -- the backend ------------------------------------------------------------------- */
 
 static void close_hierarchical(struct backend *b)
 {

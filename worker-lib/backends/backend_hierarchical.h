@@ -8,7 +8,7 @@
  * Two backends in one: shared memory among the ranks of this node, and TCP between
  * nodes. Ranks that have the same place in their nodes communicate between nodes, each
  * with its share of the data; if nodes have different numbers of ranks, only the first
- * rank of each does.
+ * rank of each node does.
  *
  * backend_hierarchical.c opens and closes, hierarchical_ops.c has the operations.
  */
@@ -44,7 +44,7 @@ crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
                                  struct err *e);
 crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
                               struct err *e);
-/* Over TCP alone, as if every rank were on a node of its own. */
+/* Over TCP only, as if every rank were on a separate node. */
 crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
                               struct err *e);
 

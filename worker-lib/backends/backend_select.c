@@ -9,7 +9,7 @@
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 
-#define LOOK_MS 2 /* how often to look whether the other ranks have a GPU */
+#define LOOK_MS 2 /* interval of the checks whether the other ranks have a GPU */
 #define KEY_SIZE 420
 
 static const struct backend_calls *const backends[] = {
@@ -32,14 +32,14 @@ crun_status backend_check_name(const char *option, const char **name, struct err
     *name = option ? option : variable && *variable ? variable : "auto";
     if (strcmp(*name, "auto") == 0 || find_backend(*name))
         return CRUN_OK;
-    err_set(e, "%s \"%s\" is none of auto, shm, tcp, shm+tcp, nccl, cuda-host",
+    err_set(e, "%s \"%s\" is not one of auto, shm, tcp, shm+tcp, nccl, cuda-host",
             option ? "crun_init: backend" : "CRUN_BACKEND:", *name);
     return option ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
 }
 
 /* -- GPUs -------------------------------------------------------------------------- */
 
-/* Until every rank has counted itself, or one has said that it has none. */
+/* Waits until every rank has counted itself, or one has reported that it has none. */
 static crun_status await_gpus(const struct team *team, const char *with,
                               const char *without, uint64_t deadline_ms, bool *all,
                               struct err *e)
@@ -51,7 +51,7 @@ static crun_status await_gpus(const struct team *team, const char *with,
         if (store_client_has(team->store, without, deadline_ms) == 1)
             return CRUN_OK;
         if (clock_ms() >= deadline_ms) {
-            err_set(e, "only %d of %u ranks have said whether they have a GPU",
+            err_set(e, "only %d of %u ranks have reported whether they have a GPU",
                     (int)sum, team->size);
             return CRUN_TIMEOUT;
         }
@@ -62,7 +62,8 @@ static crun_status await_gpus(const struct team *team, const char *with,
     return s;
 }
 
-/* Has every rank a GPU and NCCL? A rank that has none does not wait to know. */
+/* Whether every rank has a GPU and NCCL.
+ * A rank that has none does not wait for the others. */
 static crun_status all_have_gpus(const struct team *team, uint64_t deadline_ms,
                                  bool *all, struct err *e)
 {
@@ -122,7 +123,7 @@ crun_status backend_select(const struct team *team, const char *name,
             return s;
     }
     *calls = is_auto ? backend_for_hosts(team) : find_backend(name);
-    /* a world of one has no use for others, but its memory may be the GPU's */
+    /* a world of one needs no other backend, but its memory may be the GPU's */
     if (team->size == 1 && *calls != &backend_nccl && *calls != &backend_cuda_host)
         *calls = &backend_self;
     if (*calls != &backend_shm || count_nodes(team) == 1)

@@ -27,10 +27,9 @@ static uint8_t *op_out_at(const struct op *op, size_t element)
     return (uint8_t *)op->out + op_bytes(op, element);
 }
 
-/* -- the two backends ---------------------------------------------------------------
- */
+/* -- the two backends -------------------------------------------------------------- */
 
-/* A rank of this node was late: perhaps because it waits for another node. */
+/* A rank of this node is late, perhaps because it waits for another node. */
 static crun_status settle_local(struct hierarchical *n, const struct op *op,
                                 crun_status s, struct err *e)
 {
@@ -104,11 +103,11 @@ static bool reserve_scratch(struct hierarchical *n, size_t bytes)
 
 static crun_status fail_no_scratch(struct err *e)
 {
-    err_set(e, "no memory for what comes from other nodes");
+    err_set(e, "no memory for the data from other nodes");
     return CRUN_NO_MEMORY;
 }
 
-/* The steps before compute sums; only here they become a mean. */
+/* The earlier steps compute sums; the division for a mean is done only here. */
 static void divide_sums(const struct hierarchical *n, const struct op *op, void *sums,
                         size_t count)
 {
@@ -118,8 +117,8 @@ static void divide_sums(const struct hierarchical *n, const struct op *op, void 
         reduce_inputs(sums, in, 1, count, op->type, CRUN_MEAN, n->team.size);
 }
 
-/* How many elements each local rank exchanges with the other nodes. The rest, less than
- * ALIGNMENT bytes for each rank, is reduced as a small operation. */
+/* How many elements each local rank exchanges with the other nodes. The remainder, less
+ * than ALIGNMENT bytes for each rank, is reduced as a small operation. */
 static size_t slice_count(const struct hierarchical *n, const struct op *op)
 {
     size_t unit = ALIGNMENT / crun_dtype_size(op->type);
@@ -129,10 +128,9 @@ static size_t slice_count(const struct hierarchical *n, const struct op *op)
     return op->count / n->local_size / unit * unit;
 }
 
-/* -- all_reduce ---------------------------------------------------------------------
- */
+/* -- all_reduce -------------------------------------------------------------------- */
 
-/* Everything, by every rank that talks to other nodes. */
+/* All elements, by every rank that communicates with other nodes. */
 static crun_status reduce_whole(struct hierarchical *n, const struct op *op,
                                 size_t from, struct err *e)
 {
@@ -223,8 +221,7 @@ crun_status hierarchical_all_reduce(struct hierarchical *n, const struct op *op,
     return is_rounded(op) ? all_reduce_halves(n, op, e) : reduce_all(n, op, e);
 }
 
-/* -- the others ---------------------------------------------------------------------
- */
+/* -- the others -------------------------------------------------------------------- */
 
 /* Each rank of a node gets its slice from the root's node; then the ranks of the node
  * gather the slices. */
@@ -302,7 +299,7 @@ crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
     return s;
 }
 
-/* All ranks of a node have arrived before any of them tells the other nodes. */
+/* All ranks of a node must have arrived before one of them informs the other nodes. */
 crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
                                  struct err *e)
 {

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* As much of the text as fits behind what is there. Safe in a signal handler. */
+/* Appends as much of the text as fits. Safe in a signal handler. */
 static void append_reason(char reason[ABORT_REASON_SIZE], size_t used, const char *text)
 {
     while (*text && used < ABORT_REASON_SIZE - 1)

@@ -12,29 +12,29 @@
 
 /*
  * How ranks communicate. A backend serves one team: some ranks of the world, each with
- * a place of its own in it. A backend over shared memory serves the ranks of a node,
- * one over TCP those of several, and a hierarchical one is made of the two.
+ * its own place in it. A backend over shared memory serves the ranks of a node, one
+ * over TCP those of several nodes, and a hierarchical backend consists of both.
  *
- * The engine starts operations, in order, and finishes them. Most backends only run
- * one operation at a time, in the thread that calls them, and leave `start`, `finish`
- * and `is_done` NULL: op_queue.h wraps such a backend into one that has them.
+ * The engine starts operations, in order, and finishes them. Most backends only run one
+ * operation at a time, in the thread that calls them, and leave `start`, `finish` and
+ * `is_done` NULL: op_queue.h wraps such a backend into one that has them.
  */
 struct flight_recorder;
 
 struct team {
     unsigned rank, size;
     const unsigned *world_rank; /* of each place, for messages: rank 5, not place 1 */
-    const unsigned *node;       /* of each place: equal ones can share memory */
+    const unsigned *node;       /* of each place: ranks of one node can share memory */
     struct store_client *store; /* to meet; keys begin with the prefix */
     const char *prefix;
     struct abort_word *aborted;
-    const char *address; /* what the others reach this node by */
+    const char *address; /* the address of this node for the others */
     /* for a backend with `start`: */
     const char *device; /* as in crun_options */
     unsigned local_rank, local_size;
     uint64_t timeout_ms;            /* of an operation */
     struct flight_recorder *flight; /* NULL: nothing is recorded */
-    /* The abort word was set outside of any call: the other ranks must be told. */
+    /* The abort word was set outside of any call: the other ranks must be informed. */
     void (*failed)(void *arg);
     void *failed_arg;
 };
@@ -52,26 +52,28 @@ struct backend_calls {
     /* All ranks of the team together. */
     crun_status (*open)(struct backend **b, const struct team *team,
                         uint64_t deadline_ms, struct err *e);
-    /* Waits at most until op->deadline_ms, and looks at the abort word while it waits.
-     * After any failure but CRUN_BAD_ARGUMENT the backend is broken: only close. */
+    /* Waits at most until op->deadline_ms, and checks the abort word while it waits.
+     * After any failure except CRUN_BAD_ARGUMENT the backend is broken: only call
+     * close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
-    /* The abort word is set: tell the other ranks now, and make all waits in run, here
-     * and there, look at it. From any thread and from a signal handler, during run. */
+    /* The abort word is set: inform the other ranks now, and make all waits in run, on
+     * all ranks, check it. Called from any thread and from a signal handler, during
+     * run. */
     void (*abort)(struct backend *b);
-    /* Memory that needs no copying, all ranks together; NULL where there is no such. */
+    /* Memory that needs no copying, all ranks together; NULL if there is none. */
     crun_status (*alloc)(struct backend *b, size_t bytes, uint64_t deadline_ms,
                          void **memory, struct err *e);
-    /* This rank alone; false: it is not from here. */
+    /* This rank alone; false: it is not from this backend. */
     bool (*free)(struct backend *b, void *memory);
     void (*close)(struct backend *b);
 
     /* -- of a backend that runs one operation at a time; either may be NULL -- */
-    /* Does, without waiting, all that the other ranks need of this one; run, with
-     * op->posted, does the rest, and no other operation runs in between. False: not
-     * this operation. */
+    /* Does, without waiting, the part that the other ranks need from this one; run,
+     * with op->posted, does the rest, and no other operation runs in between. False:
+     * not possible for this operation. */
     bool (*post)(struct backend *b, const struct op *op);
-    /* The operation is called for, and will be run: notes in op->mark how far the
-     * caller's stream is. In order, by any thread. */
+    /* The operation was requested, and will be run: records the position of the
+     * caller's stream in op->mark. In order, by any thread. */
     crun_status (*mark)(struct backend *b, struct op *op, struct err *e);
 
     /* -- of a backend that runs operations by itself -- */
@@ -87,11 +89,11 @@ struct backend_calls {
 
 struct backend {
     const struct backend_calls *calls;
-    bool cores_are_scarce; /* an operation takes the program's core from it */
+    bool cores_are_scarce; /* an operation takes a core from the program */
     bool has_device;
     int device;               /* if it has one; else 0 */
     void *stream;             /* of the program, on the device */
-    _Atomic uint64_t busy_us; /* that started operations took, all together */
+    _Atomic uint64_t busy_us; /* total time of started operations */
 };
 
 /* backend_hierarchical: shm within each node and tcp between them, "shm+tcp". */

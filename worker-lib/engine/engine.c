@@ -25,7 +25,7 @@ static bool is_aborted(const struct engine *g)
     return abort_get(g->failure.aborted) != CRUN_OK;
 }
 
-/* What the backend returns is the end of this world, if it is not the end already. */
+/* A failure of the backend ends this world, unless it has ended already. */
 static crun_status fail_by_backend(struct engine *g, crun_status s, struct err *e)
 {
     if (!is_aborted(g))

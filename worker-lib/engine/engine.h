@@ -17,7 +17,7 @@ struct engine_config {
     struct flight_recorder *flight;
     unsigned size;
     uint64_t timeout_ms; /* of each operation, from its start */
-    /* Called on the first failure, once, in the thread that had it. */
+    /* Called on the first failure, once, in the thread where it occurred. */
     void (*failed)(void *arg);
     void *arg;
 };
@@ -33,13 +33,13 @@ crun_status engine_submit(struct engine *g, const struct op *op, crun_work **wor
 crun_status engine_wait(crun_work *work);
 bool engine_is_done(const crun_work *work);
 
-/* How long operations have taken that were not waited for at once, all together. */
+/* The total time of operations that were not waited for at once. */
 uint64_t engine_overlap_us(struct engine *g);
 
 crun_status engine_alloc(struct engine *g, size_t bytes, void **memory);
 
 /* All work ends with this. From any thread; from a signal handler if it is `quiet`:
- * then only ranks that shared memory or a socket reaches are told. */
+ * then only ranks that can be reached by shared memory or a socket are informed. */
 void engine_abort(struct engine *g, crun_status s, const char *reason, bool quiet);
 
 #endif

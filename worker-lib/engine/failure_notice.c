@@ -6,7 +6,7 @@
 #include "rendezvous/base/clock.h"
 
 #define STORE_MS 500 /* for the store to answer */
-#define LOOK_MS 250  /* between looks for a notice while a key is awaited */
+#define LOOK_MS 250  /* between checks for a notice while a key is awaited */
 #define KEY_SIZE 420
 
 static const char *notice_key(const char *prefix, char key[KEY_SIZE])

@@ -6,8 +6,9 @@
 #include "worker-lib/meeting/store_client.h"
 
 /*
- * The failure notice: what the first rank that fails leaves in the store, for ranks
- * that it has no connection to, or no longer. The prefix of its key is the world's.
+ * The failure notice: the message that the first rank that fails leaves in the store,
+ * for ranks to which it has no connection, or no longer. The prefix of its key is the
+ * world's.
  */
 void failure_notice_write(struct store_client *store, const char *prefix,
                           const struct abort_notice *n);
@@ -20,8 +21,8 @@ bool failure_notice_read(struct store_client *store, const char *prefix,
 bool failure_notice_abort(struct store_client *store, const char *prefix,
                           struct abort_word *into);
 
-/* store_client_get for a key that another rank is to set while the ranks meet. If a
- * rank fails meanwhile, it ends with the status and the text of its notice. */
+/* store_client_get for a key that another rank sets while the ranks meet. If a rank
+ * fails meanwhile, it ends with the status and the text of its notice. */
 crun_status failure_notice_await_key(struct store_client *store, const char *prefix,
                                      const char *key, void *value, size_t *size,
                                      uint64_t deadline_ms, struct err *e);

@@ -66,7 +66,7 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
     struct entry *t = &f->entry[entry % FLIGHT_RECORDER_KEPT];
 
     if (get(f->entries) - entry > FLIGHT_RECORDER_KEPT)
-        return; /* another operation has it by now */
+        return; /* another operation uses the entry by now */
     put(t->end_us, now_us);
     put(t->status, s);
 }

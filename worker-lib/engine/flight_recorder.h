@@ -23,7 +23,7 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
 
 /* As text, oldest first, one line each. Returns what snprintf would. */
 size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t size);
-/* Into <directory>/flight-rank-N.txt; what cannot be written is left. */
+/* Writes it to <directory>/flight-rank-N.txt; errors are ignored. */
 void flight_recorder_dump(const struct flight_recorder *f, const char *directory,
                           const char *reason);
 

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What its description contains: elements, an operation, another rank. */
+/* The parts of its description: elements, an operation, another rank. */
 static const struct {
     const char *name;
-    const char *peer; /* how the other rank is called; NULL: there is none */
+    const char *peer; /* the preposition of the other rank; NULL: there is none */
     bool reduces, empty;
 } kinds[OP_KIND_COUNT] = {
     [OP_ALL_REDUCE] = { "all_reduce", NULL, true, false },

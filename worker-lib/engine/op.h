@@ -20,7 +20,7 @@ enum op_kind {
     OP_KIND_COUNT
 };
 
-/* When an operation begins that the program does not wait for yet. */
+/* When to begin an operation that the program does not wait for yet. */
 enum op_start {
     OP_SOON,
     OP_IF_OVERLAP_PAYS, /* soon, or with the wait for it if backend.cores_are_scarce */
@@ -35,21 +35,21 @@ struct op {
     const void *in;
     void *out;
     size_t count;
-    /* How many threads of the program wait for results: if none does, they compute, and
-     * need the core more than the operation does. NULL: the caller waits. */
+    /* How many threads of the program wait for results: if none waits, they compute,
+     * and need the core more than the operation does. NULL: the caller waits. */
     const _Atomic unsigned *waiting;
     enum op_start start;
-    /* The program leaves its buffers alone until the next operation of the team has
-     * ended, which then says for both that all ranks are done. */
+    /* The program does not use its buffers until the next operation of the team has
+     * ended, which then shows for both that all ranks are done. */
     bool followed;
     bool posted;          /* backend_calls.post has begun it */
     void *mark;           /* of backend_calls.mark */
     uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
     uint64_t deadline_ms; /* by clock_ms() */
-    uint64_t timeout_ms;  /* how long that was from the start, for messages */
+    uint64_t timeout_ms;  /* the time limit from the start, for messages */
 };
 
-/* Does the program compute while this operation runs? */
+/* Whether the program computes while this operation runs. */
 static inline bool op_overlaps(const struct op *op)
 {
     return op->waiting && atomic_load_explicit(op->waiting, memory_order_relaxed) == 0;

@@ -16,9 +16,9 @@
 
 /*
  * `running` is the right to use the inner backend. The thread that has it runs one
- * operation without the lock; sequence numbers are given by the thread that has it, so
- * that their order is that of the operations. A work belongs to the program from start
- * to finish, and stays in `all`, so that those never waited for are freed at the end.
+ * operation without the lock, and assigns the sequence numbers, so that they are in the
+ * order of the operations. A work belongs to the program from start to finish, and
+ * stays in `all`, so that works without a wait are freed at the end.
  */
 struct queued_op {
     crun_work base;
@@ -56,8 +56,7 @@ static struct queued_op *queued_of(crun_work *work)
     return (struct queued_op *)(void *)work;
 }
 
-/* -- running ------------------------------------------------------------------------
- */
+/* -- running ----------------------------------------------------------------------- */
 
 static void number_op(struct op_queue *q, struct op *op, uint64_t now_ms)
 {
@@ -81,7 +80,7 @@ static crun_status run_op(struct op_queue *q, struct op *op, struct err *e)
     return s == CRUN_OK ? s : world_failure_settle(q->config.failure, s, e);
 }
 
-/* An operation that was posted; its time begins anew, with the wait for it. */
+/* An operation that was posted; its time limit starts again with the wait for it. */
 static crun_status complete_op(struct op_queue *q, struct queued_op *w)
 {
     crun_status s;
@@ -107,7 +106,7 @@ static void signal_change(struct op_queue *q)
         pthread_cond_broadcast(&q->changed);
 }
 
-/* Under the lock, given up while it runs. */
+/* Under the lock, which is released while it runs. */
 static void run_first(struct op_queue *q)
 {
     struct queued_op *w = q->first;
@@ -127,8 +126,7 @@ static void run_first(struct op_queue *q)
     signal_change(q);
 }
 
-/* -- the thread ---------------------------------------------------------------------
- */
+/* -- the thread -------------------------------------------------------------------- */
 
 /* Linux' struct sched_attr, in the first of its sizes. */
 struct sched_slice {
@@ -140,10 +138,10 @@ struct sched_slice {
 };
 
 /*
- * This thread has little to do, and other ranks wait for it: where threads that compute
- * have all cores, it must get one as soon as it wants one. An ordinary thread asks for
- * short slices (Linux 6.12; older ones take no notice), one with real-time priority for
- * the next higher one. What cannot be had is not needed.
+ * This thread has little to do, and other ranks wait for it: if computing threads use
+ * all cores, it must get one as soon as it is ready to run. An ordinary thread requests
+ * short slices (Linux 6.12; older kernels ignore it), a thread with real-time priority
+ * the next higher priority. Failure is ignored.
  */
 static void prefer_this_thread(void)
 {
@@ -182,8 +180,7 @@ static bool start_thread(struct op_queue *q)
     return q->started;
 }
 
-/* -- in the caller's thread ---------------------------------------------------------
- */
+/* -- in the caller's thread -------------------------------------------------------- */
 
 static void take_turn(struct op_queue *q)
 {
@@ -261,8 +258,7 @@ static void queue_abort(struct backend *b)
     inner->calls->abort(inner);
 }
 
-/* -- works --------------------------------------------------------------------------
- */
+/* -- works ------------------------------------------------------------------------- */
 
 static struct queued_op *new_queued(struct op_queue *q)
 {
@@ -286,7 +282,7 @@ static void free_queued(struct op_queue *q, struct queued_op *w)
     q->spare = w;
 }
 
-/* If nothing is before it, the operation can begin here. */
+/* If the queue is empty, the operation can begin here. */
 static bool post_op(struct op_queue *q, struct queued_op *w)
 {
     const struct backend_calls *inner = q->inner->calls;
@@ -389,10 +385,9 @@ static bool queue_is_done(struct backend *b, crun_work *work)
     return false;
 }
 
-/* -- life ---------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------- */
 
-/* The other ranks need no more of this one for a posted operation. */
+/* The other ranks need nothing more from this one for a posted operation. */
 static void drop_posted(struct op_queue *q)
 {
     if (!q->first || !q->first->op.posted || q->running)

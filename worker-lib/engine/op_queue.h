@@ -6,10 +6,10 @@
 
 /*
  * Makes a backend that runs operations by itself out of one that runs them one at a
- * time. `run` runs in the caller's thread, and so does what is queued before it. Works
- * that were started run in one thread, which begins with the first of them; but an
- * operation that the backend can post is posted by the caller, and one that need not
- * start soon is left to the thread that waits for it.
+ * time. `run` runs in the caller's thread, as do operations queued before it. Started
+ * works run in one thread, which is created with the first of them; but an operation
+ * that the backend can post is posted by the caller, and an operation that does not
+ * have to start soon is left to the thread that waits for it.
  */
 struct world_failure;
 

@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/clock.h"
 
-#define OTHERS_MS_MIN 1000 /* for the other ranks that have timed out to write so */
+#define OTHERS_MS_MIN 1000 /* for the other ranks to write that they have timed out */
 #define OTHERS_MS_MAX 5000
 #define MOMENT_MS 200 /* for an entry to be written to the store and read */
 #define LOOK_UP_MS 20
@@ -26,8 +26,8 @@ static const char *late_key(const char *prefix, unsigned rank, char key[KEY_SIZE
     return key;
 }
 
-/* The waits of the ranks began when each came to the call: the longer a wait may last,
- * the further apart they may be. */
+/* The wait of each rank began when it made the call: the longer a wait may last, the
+ * further apart these times may be. */
 static uint64_t others_ms(uint64_t timeout_ms)
 {
     uint64_t ms = timeout_ms / 4;
@@ -78,7 +78,7 @@ static void write_late(struct wait_chain *b, unsigned accused, const char *text,
     b->accused = accused;
 }
 
-/* The operation stands still during this: it must be short. */
+/* The operation makes no progress during this, so it must be short. */
 void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text)
 {
     if (!b->said || b->accused != accused)
@@ -130,5 +130,5 @@ crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
         }
         late = last;
     }
-    return CRUN_TIMEOUT; /* a circle: the network is cut between two */
+    return CRUN_TIMEOUT; /* a cycle: the network between two ranks is broken */
 }

@@ -5,11 +5,11 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * Which rank is to blame for a timeout. A rank that is waited for may itself wait for
- * another: between nodes there are chains of waiting ranks, and only the rank at the
- * end of a chain is to blame. So every rank whose deadline is near writes to the store
- * which rank it waits for, and after the deadline follows the chain from there. The
- * ranks, and the prefix of the keys, are the world's.
+ * Finds the rank at fault for a timeout. A late rank may itself wait for another rank:
+ * between nodes there are chains of waiting ranks, and only the rank at the end of a
+ * chain is at fault. So every rank whose deadline is near writes to the store which
+ * rank it waits for, and after the deadline follows the chain from there. The ranks,
+ * and the prefix of the keys, are the world's.
  */
 struct wait_chain {
     struct store_client *store;
@@ -24,7 +24,7 @@ struct wait_chain {
 uint64_t wait_chain_early_ms(uint64_t timeout_ms);
 /* Does nothing if the same rank was written before. */
 void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text);
-/* The wait has succeeded: removes what was written. */
+/* The wait has succeeded: removes the entry. */
 void wait_chain_withdraw(struct wait_chain *b);
 
 /*

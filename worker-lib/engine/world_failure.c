@@ -22,7 +22,7 @@ crun_status world_failure_error(struct world_failure *f, struct err *e)
 
     if (atomic_load(&f->has_details))
         *e = f->details;
-    notify_failure(f); /* the word was set in a signal handler, perhaps */
+    notify_failure(f); /* the word may have been set in a signal handler */
     return s;
 }
 
@@ -37,7 +37,7 @@ crun_status world_failure_settle(struct world_failure *f, crun_status s, struct 
     notify_failure(f);
     if (abort_get(f->aborted) == CRUN_OK) /* it is being set by another thread */
         return s;
-    /* the backend may know more than the reason: which rank it waited for */
+    /* the backend may also know the rank that it waited for */
     if (is_reason && !atomic_load(&f->has_details)) {
         f->details = *e;
         atomic_store(&f->has_details, true);

@@ -5,29 +5,29 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * The failure that ends a world: the first one sets the abort word, is told to the
- * other ranks once, and is what every later call returns.
+ * The failure that ends a world: the first one sets the abort word, is sent to the
+ * other ranks once, and is returned by every later call.
  */
 struct world_failure {
     struct abort_word *aborted;
-    struct backend *backend;   /* which takes it to ranks that it is connected to */
+    struct backend *backend;   /* sends it to the ranks that it is connected to */
     void (*failed)(void *arg); /* called once */
     void *arg;
     _Atomic bool told;
     _Atomic bool has_details;
-    struct err details; /* the reason, and what was waited for when it came */
+    struct err details; /* the reason, and the rank that was waited for at that time */
 };
 
 /* `quiet`: `failed` is not called, so that it is safe in a signal handler. */
 void world_failure_abort(struct world_failure *f, crun_status s, const char *reason,
                          bool quiet);
 
-/* What a call of the backend has returned: CRUN_OK and CRUN_BAD_ARGUMENT change
- * nothing, all else ends the world. Returns what the program gets. Not twice at the
- * same time. */
+/* The result of a call of the backend: CRUN_OK and CRUN_BAD_ARGUMENT change nothing,
+ * any other status ends the world. Returns the program's status. Not for two threads at
+ * a time. */
 crun_status world_failure_settle(struct world_failure *f, crun_status s, struct err *e);
 
-/* The abort word is set: what the program gets. */
+/* The abort word is set: returns the program's status. */
 crun_status world_failure_error(struct world_failure *f, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The public functions of crun/worker.h that take a world or a work. The others are
- * where their subject is: core (statuses, types, crun_exit_code), training and
+ * The public functions of crun/worker.h that take a world or a work. The others are in
+ * the folders of their subjects: core (statuses, types, crun_exit_code), training and
  * checkpoint.
  */
 #include <stdlib.h>
@@ -12,10 +12,9 @@
 
 #define PAGE 4096
 
-/* -- life ---------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------- */
 
-/* All ranks that met, or tried to, count this world. */
+/* Counted even if the ranks failed to meet, so that all ranks have the same count. */
 static bool has_tried_to_meet(crun_status s)
 {
     return s != CRUN_BAD_ARGUMENT && s != CRUN_BAD_ENVIRONMENT;
@@ -31,7 +30,7 @@ crun_status crun_init(crun_world **world, const crun_options *options)
 
     if (!world)
         return status_fail(CRUN_BAD_ARGUMENT,
-                           "crun_init: there is nowhere to put the world");
+                           "crun_init: the address of the world is NULL");
     *world = NULL;
     s = environment_read(&env, &e);
     if (s == CRUN_OK && before > 0)
@@ -61,8 +60,7 @@ void crun_abort_signal(crun_world *w)
     engine_abort(w->engine, CRUN_ABORTED, "crun_abort_signal", true);
 }
 
-/* -- questions -----------------------------------------------------------------------
- */
+/* -- questions --------------------------------------------------------------------- */
 
 int crun_rank(const crun_world *w)
 {
@@ -110,7 +108,7 @@ crun_status crun_set_stream(crun_world *w, void *stream)
         return status_fail(CRUN_BAD_ARGUMENT, "crun_set_stream: there is no world");
     if (!w->backend->has_device)
         return status_fail(CRUN_UNSUPPORTED,
-                           "crun_set_stream: backend %s knows no streams",
+                           "crun_set_stream: backend %s has no streams",
                            w->backend->calls->name);
     w->backend->stream = stream;
     return CRUN_OK;
@@ -153,7 +151,7 @@ crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
     s = engine_alloc(w->engine, bytes, memory);
     if (s != CRUN_OK || *memory)
         return s;
-    /* this backend has none of its own */
+    /* this backend has no memory of its own */
     whole = (bytes + PAGE) / PAGE * PAGE;
     *memory = whole < bytes ? NULL : aligned_alloc(PAGE, whole);
     if (!*memory)
@@ -168,8 +166,7 @@ void crun_free(crun_world *w, void *memory)
         free(memory);
 }
 
-/* -- collectives --------------------------------------------------------------------
- */
+/* -- collectives ------------------------------------------------------------------- */
 
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
@@ -257,8 +254,7 @@ crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype t
                       NULL);
 }
 
-/* -- works ---------------------------------------------------------------------------
- */
+/* -- works ------------------------------------------------------------------------- */
 
 crun_status crun_wait(crun_work *work)
 {

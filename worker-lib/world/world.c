@@ -16,8 +16,7 @@
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
 
-/* -- options ------------------------------------------------------------------------
- */
+/* -- options ----------------------------------------------------------------------- */
 
 static bool is_time(double seconds)
 {
@@ -57,8 +56,7 @@ static crun_status read_options(crun_world *w, const crun_options *o, struct err
     return CRUN_OK;
 }
 
-/* -- failure ------------------------------------------------------------------------
- */
+/* -- failure ----------------------------------------------------------------------- */
 
 static void tell_failure(crun_world *w)
 {
@@ -80,8 +78,7 @@ static void world_failed(void *arg)
     tell_failure(w);
 }
 
-/* -- the backend --------------------------------------------------------------------
- */
+/* -- the backend ------------------------------------------------------------------- */
 
 static crun_status open_backend(crun_world *w, const char *name, const char *device,
                                 struct err *e)
@@ -111,8 +108,7 @@ static crun_status open_backend(crun_world *w, const char *name, const char *dev
                         : s;
 }
 
-/* -- life ---------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------- */
 
 static crun_status start_engine(crun_world *w, struct err *e)
 {
@@ -192,8 +188,7 @@ void world_destroy(crun_world *w)
     free(w);
 }
 
-/* -- operations ----------------------------------------------------------------------
- */
+/* -- operations -------------------------------------------------------------------- */
 
 static crun_status fail_call(const struct op *op, const char *why)
 {
@@ -205,7 +200,7 @@ static bool has_peer(enum op_kind kind)
     return kind == OP_BROADCAST || kind == OP_SEND || kind == OP_RECEIVE;
 }
 
-/* What the program may get wrong. */
+/* Mistakes of the program. */
 static crun_status check_call(const crun_world *w, const struct op *op)
 {
     size_t size = crun_dtype_size(op->type);

@@ -20,7 +20,7 @@ struct crun_world {
     char address[80];
     struct team team;
     struct abort_word aborted;
-    _Atomic bool told; /* the others, of our failure */
+    _Atomic bool told; /* informs the others of our failure */
     struct backend *backend;
     struct flight_recorder *flight;
     struct engine *engine;
@@ -32,7 +32,7 @@ crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 void world_destroy(crun_world *w); /* NULL is fine */
 
-/* -- world_join.c: where the ranks meet -- */
+/* -- world_join.c: joining the ranks -- */
 crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the ranks meet: the store, which the launcher serves or rank 0. */
+/* Joins the ranks at the store, which the launcher or rank 0 serves. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,22 +13,21 @@
 #include "rendezvous/store_server/store_server.h"
 #include "worker-lib/world/world_internal.h"
 
-#define TRY_MS_MIN 20 /* one port, before the next is tried */
+#define TRY_MS_MIN 20 /* for one port, before the next is tried */
 #define TRY_MS_MAX 1000
 #define ADDRESSES_MAX 8
 #define LEAVE_MS 5000
-#define GONE_MS 100 /* between looks whether ranks have left without saying so */
+#define GONE_MS 100 /* between checks whether ranks have left silently */
 #define TELL_MS 500
 #define LINGER_MS 2000
 #define LOOK_GONE_MS 5
 #define CLAIM_SIZE 160
 #define CLAIM_MS 2000 /* between its number and its name in the store */
 
-/* -- the server ---------------------------------------------------------------------
- */
+/* -- the server -------------------------------------------------------------------- */
 
-/* Listen on the named address if this machine has it. Otherwise it is a name that is
- * forwarded to us: listen on all addresses. */
+/* Listens on the named address if this machine has it. Otherwise the address is
+ * forwarded to this machine: listens on all addresses. */
 static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
                        struct err *e)
 {
@@ -68,8 +67,7 @@ static int serve_world(crun_world *w, uint16_t port, struct err *e)
     return w->server ? 0 : -1;
 }
 
-/* -- meeting ------------------------------------------------------------------------
- */
+/* -- meeting ----------------------------------------------------------------------- */
 
 static void job_key(const crun_world *w, char *key, size_t size)
 {
@@ -120,7 +118,7 @@ static crun_status look_for_rank_0(crun_world *w, struct err *e)
             return CRUN_OK;
         store_client_close(w->store);
         w->store = NULL;
-        /* often at the first ones, where it is likely to be */
+        /* more often the first ports, where it is likely to be */
         if (turn % ENVIRONMENT_PORTS == ENVIRONMENT_PORTS - 1 && patience < TRY_MS_MAX)
             patience *= 2;
     }
@@ -155,7 +153,7 @@ static struct claim own_claim(void)
     return c;
 }
 
-/* The same process may come again, after an error in its environment was corrected. */
+/* The same process may try again after it has corrected an error in its environment. */
 static crun_status number_is_taken(crun_world *w, const char *key, struct err *e)
 {
     uint64_t until = clock_ms() + CLAIM_MS;
@@ -214,7 +212,7 @@ crun_status world_meet(crun_world *w, struct err *e)
     return s == CRUN_OK ? claim_number(w, e) : s;
 }
 
-/* The last rank sets the key "gone". False: the store did not take it. */
+/* The last rank sets the key "gone". False: the store did not accept it. */
 static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
 {
     char key[sizeof(w->prefix) + 8];
@@ -229,7 +227,7 @@ static bool say_left(crun_world *w, char *gone_key, size_t size, uint64_t until)
            store_client_set(w->store, gone_key, "", 0, until, &e) == CRUN_OK;
 }
 
-/* No other process is connected, and none is still to come. */
+/* No other process is connected, and none will still connect. */
 static bool others_have_left(crun_world *w)
 {
     char key[sizeof(w->prefix) + 8];
@@ -258,7 +256,7 @@ static void await_goodbyes(crun_world *w, const char *gone_key, uint64_t until)
     }
 }
 
-/* After a failure other ranks may still be about to read why. */
+/* After a failure other ranks may still have to read the reason. */
 static void linger_after_failure(crun_world *w)
 {
     uint64_t until = clock_ms() + LINGER_MS;

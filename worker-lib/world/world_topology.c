@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which rank is on which node: every rank names its machine, rank 0 numbers the nodes
+/* Finds the node of each rank: every rank names its machine, rank 0 numbers the nodes
  * and publishes the map. */
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define MACHINE_SIZE 320
 #define KEY_SIZE (sizeof(((struct crun_world *)NULL)->prefix) + 24)
 
-/* What ranks of one node have in common. */
+/* The identity of a node, equal for its ranks. */
 static void name_machine(const crun_world *w, char *name, size_t size)
 {
     char host[256] = "", boot[40] = "";
@@ -35,9 +35,9 @@ static void name_machine(const crun_world *w, char *name, size_t size)
 
 /*
  * Launchers assign ranks to nodes by a pattern: so many ranks to each node, in turn.
- * Then only the pattern is published: with thousands of nodes the whole map is a burden
- * for the server, which sends it to every rank. A map that is no longer than a pattern
- * is a pattern: two ranks always are.
+ * Then only the pattern is published: with thousands of nodes the whole map would
+ * burden the server, which sends it to every rank. A map that is no longer than a
+ * pattern is a pattern: two ranks always are.
  */
 struct pattern {
     uint32_t ranks, nodes;
@@ -123,7 +123,7 @@ static crun_status read_map(crun_world *w, struct err *e)
     return s;
 }
 
-/* What the launcher did not say comes from the map. */
+/* Values that the launcher did not set come from the map. */
 static void find_on_map(crun_world *w)
 {
     unsigned before = 0, nodes = 0, here = 0;

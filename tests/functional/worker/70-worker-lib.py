@@ -224,7 +224,7 @@ def a_bad_environment_is_one_clear_line():
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "2000"}, "MASTER_ADDR is not set: "),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "x"},
          'MASTER_PORT is "x": it must be a number from 1 to 65535'),
-        ({"RANK": "0", "WORLD_SIZE": "1", "CRUN_BACKEND": "smh"}, 'CRUN_BACKEND: "smh" is none of'),
+        ({"RANK": "0", "WORLD_SIZE": "1", "CRUN_BACKEND": "smh"}, 'CRUN_BACKEND: "smh" is not one of'),
     ]
     for variables, words in cases:
         with Ranks("who", 1, lambda rank, size, v=variables: v) as ranks:

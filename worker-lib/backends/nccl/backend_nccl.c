@@ -22,8 +22,7 @@ static struct nccl_work *work_of(crun_work *work)
     return (struct nccl_work *)(void *)work;
 }
 
-/* -- works --------------------------------------------------------------------------
- */
+/* -- works ------------------------------------------------------------------------- */
 
 static void free_nccl_work(struct nccl *n, struct nccl_work *w)
 {
@@ -109,18 +108,18 @@ static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Why everything ended, and whether this process can still be cleaned up. */
+/* The reason of the end, and whether this process can still be cleaned up. */
 static crun_status end_error(const struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
 
     if (n->stuck)
-        err_set(e, "%s; NCCL hangs and cannot be aborted: this process has to end",
+        err_set(e, "%s; NCCL hangs and cannot be aborted: this process must end",
                 n->team.aborted->reason);
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
-/* Under the lock. Freeing and closing go on after the end. */
+/* Under the lock. Freeing and closing continue after the end. */
 static bool work_goes_on(const struct nccl *n, const struct nccl_work *w)
 {
     if (n->stuck)
@@ -146,8 +145,8 @@ static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
 }
 
 /*
- * Waits until `w` has come as far as its caller needs. After a failure it also waits
- * until everything has ended: before that the GPU may still use the buffers.
+ * Waits until `w` has reached the state that its caller needs. After a failure it also
+ * waits until everything has ended: before that the GPU may still use the buffers.
  */
 static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e)
 {
@@ -191,15 +190,14 @@ static void put_back_work(struct nccl *n, struct nccl_work *w)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* -- operations ---------------------------------------------------------------------
- */
+/* -- operations -------------------------------------------------------------------- */
 
 static crun_status check_open(struct nccl *n, struct err *e)
 {
     return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
-/* Does the host have to wait for its result? */
+/* Whether the host must wait for its result. */
 static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     const struct op *op = &w->op;
@@ -291,8 +289,7 @@ static crun_status run_nccl(struct backend *b, const struct op *op, struct err *
     return s == CRUN_OK ? finish_nccl(b, work, e) : s;
 }
 
-/* -- memory -------------------------------------------------------------------------
- */
+/* -- memory ------------------------------------------------------------------------ */
 
 static crun_status perform_nccl_task(struct nccl *n, enum nccl_task task,
                                      uint64_t timeout_ms, size_t bytes, void **memory,
@@ -340,8 +337,7 @@ static bool free_nccl(struct backend *b, void *memory)
     return ours;
 }
 
-/* -- life ---------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------- */
 
 static void abort_nccl(struct backend *b)
 {
@@ -371,8 +367,8 @@ static void destroy_nccl(struct nccl *n)
     free(n);
 }
 
-/* A thread that returns from a hanging call after all finds that the world has ended,
- * and touches nothing else. */
+/* If a thread returns from a hanging call later, it finds that the world has ended, and
+ * touches nothing else. */
 static void outlive_world(struct nccl *n)
 {
     abort_set(&n->last_word, CRUN_ABORTED, "NCCL hangs");
@@ -383,7 +379,7 @@ static void outlive_world(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* If a call hangs, all memory that it may touch is kept. */
+/* If a call hangs, all memory that it may access is kept. */
 static void close_nccl(struct backend *b)
 {
     struct nccl *n = nccl_of(b);

@@ -10,17 +10,17 @@
 
 /*
  * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its
- * tasks from a queue. Another, the watch, makes none: it sees that a deadline has
- * passed, that a call does not return or that another rank is gone, and then ends
- * everything. It tells the other ranks and has ncclCommAbort called in a third thread,
- * since that may hang as well. A thread of the program waits until one of the two says
- * how its operation ended.
+ * tasks from a queue. Another thread, the watch, makes none: it detects that a deadline
+ * has passed, that a call does not return or that another rank has died, and then ends
+ * everything. It informs the other ranks and has ncclCommAbort called in a third
+ * thread, since that may hang as well. A thread of the program waits until one of the
+ * two sets the result of its operation.
  */
 enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
 
 /*
- * What a work went through, in order. LAUNCHED is for the GPU's memory: it is in the
- * stream, and `done` will say when it is over. OVER: the host may look at the result.
+ * The states of a work, in order. LAUNCHED is for the GPU's memory: it is in the
+ * stream, and `done` will show when it is over. OVER: the host may read the result.
  */
 enum nccl_stage { STAGE_QUEUED, STAGE_RUNNING, STAGE_LAUNCHED, STAGE_OVER };
 
@@ -31,15 +31,15 @@ struct nccl_work {
     enum nccl_task task;
     struct op op;
     uint64_t timeout_ms;
-    bool host;     /* a buffer is not the GPU's, or it is a barrier */
-    bool device;   /* a buffer is, or it is one: what the stream has comes first */
+    bool host;     /* a buffer is in host memory, or it is a barrier */
+    bool device;   /* a buffer is the GPU's, or a barrier: after the stream's work */
     bool finished; /* the program has waited for it */
     enum nccl_stage stage;
     crun_status status;
     struct err e;
-    struct gpu_event *ready;        /* what the caller's stream had before */
-    struct gpu_event *begun, *done; /* in ours */
-    _Atomic uint64_t running_ms;    /* since when it may be waited for; 0: not yet */
+    struct gpu_event *ready;        /* earlier work of the caller's stream */
+    struct gpu_event *begun, *done; /* in our stream */
+    _Atomic uint64_t running_ms;    /* start of its time limit; 0: not yet */
     uint64_t entry;                 /* of the flight recorder */
     size_t bytes;                   /* ALLOC */
     void *memory;                   /* ALLOC, FREE */
@@ -55,8 +55,8 @@ struct nccl {
     struct backend backend;
     struct team team;
     struct nccl_gpu gpu;
-    char *prefix;                /* a copy: the team's may be freed before */
-    struct abort_word last_word; /* for threads that hang when the world is gone */
+    char *prefix;                /* a copy: the team's may be freed earlier */
+    struct abort_word last_word; /* for threads that hang after the world's end */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;                       /* by the monotonic clock */
@@ -67,10 +67,10 @@ struct nccl {
     struct op_counter counter;
     unsigned unfinished; /* operations that were started */
     bool busy;           /* the communication thread may be in a call */
-    bool aborting;       /* it makes no more of them until all is ended */
-    bool ended;          /* nothing goes on: what is not OVER never will be */
+    bool aborting;       /* it makes no more of them before the end */
+    bool ended;          /* the end: a work that is not OVER never will be */
     bool gone;           /* the communication thread has returned */
-    bool stuck;          /* what threads use can never be freed */
+    bool stuck;          /* memory that threads use can never be freed */
 
     /* the communication thread's */
     pthread_t thread;
@@ -82,7 +82,7 @@ struct nccl {
     uint64_t looked_ms;
     bool check; /* CRUN_CHECK: compare calls before they are made */
 
-    /* which call it is in, since when */
+    /* the call it is in, and its start */
     const char *_Atomic call;
     _Atomic uint64_t call_ms;
 
@@ -92,22 +92,22 @@ struct nccl {
     _Atomic bool stopping;
     struct nccl_peer *peer;
     unsigned peers;
-    _Atomic unsigned lost; /* 1 + which of them is gone */
-    uint64_t lost_ms;      /* when that was seen; of the watch alone */
+    _Atomic unsigned lost; /* 1 + the rank that has died */
+    uint64_t lost_ms;      /* when that was seen; used only by the watch */
 };
 
 /* -- nccl_thread.c -- */
 void *nccl_communicate(void *arg);
-/* May it go on? Sleeps a little; looks at NCCL's own errors now and then. */
+/* Whether it may continue. Sleeps a little; checks NCCL's own errors now and then. */
 crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e);
-/* Of a call that has returned `result`: waits while it is in progress. */
+/* After a call that has returned `result`: waits while it is in progress. */
 crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err *e);
-/* Of a call inside a group, which is not under way before the group's end. */
+/* The same inside a group, where calls begin only at the group's end. */
 crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
                                  struct err *e);
-/* Until the GPU is there. */
+/* Waits until the GPU has reached it. */
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
-/* Until all operations in our stream are done. */
+/* Waits until all operations in our stream are done. */
 crun_status nccl_idle(struct nccl *n, struct err *e);
 void nccl_retire(struct nccl *n); /* under the lock */
 #define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
@@ -120,7 +120,7 @@ crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
 crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct err *e);
 void nccl_remove_area(struct nccl *n, void *memory);
 bool nccl_has_area(const struct nccl *n, const void *memory);
-/* Room of the GPU, 0 for input and 1 for output, that lives until the next call. */
+/* GPU memory, 0 for input and 1 for output, that is valid until the next call. */
 crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e);
 void nccl_free_memory(struct nccl *n);

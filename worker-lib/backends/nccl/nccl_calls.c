@@ -53,13 +53,13 @@ static const struct gpu_calls *standin_gpu;
 static struct err why_not;
 static bool usable;
 
-/* Opening a library runs its code, which may hang: a thread of its own does it. */
+/* Opening a library runs its code, which may hang, so a separate thread does it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static enum { CLOSED, OPENING, OPENED } state;
 static const char *_Atomic under_way = "";
 
-/* 22809 as people say it; the numbers were others before 2.9. */
+/* 22809 as "2.28.9"; versions before 2.9 have another format. */
 static int say_version(char *text, size_t size, int v)
 {
     int unit = v >= 10000 ? 10000 : 1000;
@@ -104,7 +104,7 @@ static void open_once(void)
     atomic_store(&under_way, "dlopen of NCCL");
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        err_set(&why_not, "NCCL is not there: %s", dlerror());
+        err_set(&why_not, "NCCL cannot be loaded: %s", dlerror());
         return;
     }
     if (given && *given)

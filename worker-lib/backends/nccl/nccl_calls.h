@@ -9,11 +9,11 @@
 #include "worker-lib/crun/worker.h"
 
 /*
- * What of NCCL is used, as its binary interface is, so that neither its header nor the
- * library is needed to build or to run. nccl_check.c holds it against nccl.h where
+ * The part of NCCL's binary interface that is used here, so that neither its header nor
+ * the library is needed to build or to run. nccl_check.c compares it with nccl.h if
  * there is one.
  */
-#define NCCL_VERSION_MIN 21900 /* 2.19: memory of its own */
+#define NCCL_VERSION_MIN 21900 /* 2.19: has ncclMemAlloc */
 #define NCCL_ID_SIZE 128
 
 enum nccl_result {
@@ -43,7 +43,8 @@ struct nccl_id {
     char bytes[NCCL_ID_SIZE];
 };
 
-/* Up to here it is the same since 2.18; the rest is what the library likes. */
+/* The fields up to here are the same since 2.18;
+ * the others keep the library's defaults. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -94,9 +95,9 @@ struct nccl_calls {
 };
 
 /*
- * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once. CRUN_UNSUPPORTED: e says why not;
- * CRUN_TIMEOUT: it hangs, and with it this process. A library that comes with a
- * stand-in for CUDA, as that of the tests does, fills *standin with it, else NULL.
+ * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once. CRUN_UNSUPPORTED: e has the reason;
+ * CRUN_TIMEOUT: it hangs, and with it this process. *standin is the stand-in for CUDA
+ * that the library contains, as the tests' library does, else NULL.
  */
 struct gpu_calls;
 crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,

@@ -8,7 +8,7 @@
 
 #define DEVICES_MAX 1024
 
-/* NCCL knows nothing of an emulated GPU. */
+/* NCCL does not support an emulated GPU. */
 static const struct gpu_calls *real_gpu(void)
 {
 #ifdef CRUN_EMULATED
@@ -43,7 +43,7 @@ static crun_status explain_missing_gpu(const struct gpu_calls *cuda, int code,
     return CRUN_UNSUPPORTED;
 }
 
-/* `name` is where the text comes from. */
+/* `name` is the source of the text. */
 static crun_status read_device_number(const char *name, const char *text, int *number,
                                       struct err *e)
 {
@@ -71,12 +71,12 @@ static crun_status choose_gpu(struct nccl_gpu *g, const char *device,
         s = read_device_number("crun_init: device", device, &g->device, e);
     else if (variable && *variable)
         s = read_device_number("CRUN_DEVICE", variable, &g->device, e);
-    else /* a launcher may show each rank no other GPU than its own */
+    else /* a launcher may show each rank only its own GPU */
         g->device = one_each ? 0 : (int)local_rank;
     if (s != CRUN_OK || g->device < count)
         return s;
     err_set(e,
-            "local rank %u of %u is to have GPU %d, and there %s %d: fewer ranks, or "
+            "local rank %u of %u needs GPU %d, and there %s %d: use fewer ranks or "
             "more GPUs (CUDA_VISIBLE_DEVICES)",
             local_rank, local_size, g->device, count == 1 ? "is" : "are", count);
     return CRUN_UNSUPPORTED;

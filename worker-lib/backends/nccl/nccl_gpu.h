@@ -16,8 +16,8 @@ struct nccl_gpu {
 
 /*
  * The GPU of a rank, with NCCL to use it: `device` is its number, or NULL or "auto" for
- * $CRUN_DEVICE or else the local rank's. CRUN_UNSUPPORTED: e says in one line what is
- * not there. CRUN_BAD_ARGUMENT, CRUN_BAD_ENVIRONMENT: that is no number. CRUN_TIMEOUT:
+ * $CRUN_DEVICE or else the local rank's. CRUN_UNSUPPORTED: e names in one line what is
+ * missing. CRUN_BAD_ARGUMENT, CRUN_BAD_ENVIRONMENT: it is not a number. CRUN_TIMEOUT:
  * NCCL hangs when it is opened.
  */
 crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local_rank,

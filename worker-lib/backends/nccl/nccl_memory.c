@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the GPU: what crun_alloc gives, and room for what is on the host. */
+/* Memory of the GPU: that of crun_alloc, and staging buffers for host memory. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,8 +8,7 @@
 #define ALIGNMENT 4096 /* of a window */
 #define STAGING_MIN 65536
 
-/* -- crun_alloc ---------------------------------------------------------------------
- */
+/* -- crun_alloc -------------------------------------------------------------------- */
 
 static bool wants_windows(const struct nccl *n)
 {
@@ -27,7 +26,7 @@ static crun_status zero_area(struct nccl *n, void *memory, size_t bytes, struct 
                           : gpu_calls_failed(n->gpu.cuda, "cudaMemsetAsync", code, e);
 }
 
-/* The stream is empty before, so the wait is short. */
+/* The stream was empty before, so the wait is short. */
 static crun_status settle_memory(struct nccl *n, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
@@ -45,7 +44,8 @@ static crun_status settle_memory(struct nccl *n, struct err *e)
                           : gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
 }
 
-/* All ranks call this for the same size, so that NCCL may use it as one of all. */
+/* All ranks call this for the same size, so that NCCL may register it on all ranks
+ * together. */
 static crun_status fill_area(struct nccl *n, struct nccl_area *a, size_t bytes,
                              struct err *e)
 {
@@ -88,7 +88,7 @@ crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct er
     return s;
 }
 
-/* A communicator that is gone has taken its windows with it. */
+/* The windows of a destroyed communicator do not exist any more. */
 static void free_area(struct nccl *n, struct nccl_area *a)
 {
     struct nccl_comm *comm = atomic_load(&n->comm);
@@ -116,7 +116,7 @@ void nccl_remove_area(struct nccl *n, void *memory)
     struct nccl_area **at = &n->areas, *a;
     struct err e;
 
-    (void)!nccl_idle(n, &e); /* or nothing goes on any more */
+    (void)!nccl_idle(n, &e); /* or everything has ended */
     pthread_mutex_lock(&n->lock);
     while (*at && (*at)->memory != memory)
         at = &(*at)->next;
@@ -128,8 +128,7 @@ void nccl_remove_area(struct nccl *n, void *memory)
         free_area(n, a);
 }
 
-/* -- staging ------------------------------------------------------------------------
- */
+/* -- staging ----------------------------------------------------------------------- */
 
 crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e)

@@ -22,11 +22,10 @@ static const int operations[CRUN_OP_COUNT] = {
     [CRUN_MAX] = NCCL_MAX, [CRUN_PRODUCT] = NCCL_PRODUCT,
 };
 
-/* -- the same call everywhere? ------------------------------------------------------
- * With CRUN_CHECK=1 all compare theirs with rank 0's, which is in the store, before
- * they make it: NCCL itself would hang, or add what does not belong together.
- */
+/* -- comparing calls --------------------------------------------------------------- */
 
+/* With CRUN_CHECK=1 each rank compares its call with rank 0's, which is in the store,
+ * before it makes the call: otherwise NCCL would hang, or add unrelated data. */
 static crun_status compare_calls(struct nccl *n, const struct op *op, const char *key,
                                  const char *mine, struct err *e)
 {
@@ -65,8 +64,7 @@ static crun_status check_calls(struct nccl *n, const struct op *op, struct err *
     return compare_calls(n, op, key, mine, e);
 }
 
-/* -- calls --------------------------------------------------------------------------
- */
+/* -- calls ------------------------------------------------------------------------- */
 
 /* NCCL multiplies by 1 / n in the element's type: bf16 has no 1 / 3, so the mean would
  * be wrong. */
@@ -171,8 +169,7 @@ static crun_status launch_op(struct nccl *n, struct nccl_work *w, const struct o
     return s;
 }
 
-/* -- the host's memory --------------------------------------------------------------
- */
+/* -- the host's memory ------------------------------------------------------------- */
 
 /* How many elements an operation reads and writes here. */
 static size_t in_count(const struct nccl *n, const struct op *op)
@@ -201,7 +198,7 @@ static crun_status is_host(struct nccl *n, const void *memory, size_t count, boo
                : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
 }
 
-/* What is on the host is copied to the GPU first, into `op`, and back at the end. */
+/* Host memory is copied to the GPU first, into `op`, and back at the end. */
 static crun_status copy_in(struct nccl *n, struct op *op, void **back, struct err *e)
 {
     size_t item = crun_dtype_size(op->type), ins = in_count(n, op) * item;
@@ -249,7 +246,7 @@ static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op
     void *back = NULL;
     crun_status s;
 
-    atomic_store(&w->running_ms, 0); /* what is before it has a time of its own */
+    atomic_store(&w->running_ms, 0); /* earlier work has its own time limit */
     s = nccl_idle(n, e);
     if (s == CRUN_OK && w->task == TASK_OPERATION && w->device)
         s = nccl_await(n, w->ready, e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The communication thread: the only one that calls NCCL. Its communicator does not
- * block: a call returns and is then asked how far it is, so that it can be left when
- * it is to end.
+ * The communication thread, the only one that calls NCCL. Its communicator does not
+ * block: a call returns, and its progress is polled, so that the thread can abandon it
+ * at the end.
  */
 #include <limits.h>
 #include <sched.h>
@@ -22,8 +22,7 @@
 #define ID_PAUSE_MS 20
 #define STORE_MS 5000
 
-/* -- calls of NCCL ------------------------------------------------------------------
- */
+/* -- calls of NCCL ----------------------------------------------------------------- */
 
 void nccl_enter(struct nccl *n, const char *call)
 {
@@ -140,8 +139,7 @@ crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
                : fail_nccl(n, call, result, e);
 }
 
-/* -- meeting ------------------------------------------------------------------------
- */
+/* -- meeting ----------------------------------------------------------------------- */
 
 struct id_note {
     uint32_t status;
@@ -149,7 +147,7 @@ struct id_note {
     char why_not[200];
 };
 
-/* Rank 0 makes the id. If it cannot, it tells the others, which would wait for it. */
+/* Rank 0 makes the id. If it cannot, it informs the others, which would wait for it. */
 static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note,
                            uint64_t deadline_ms, struct err *e)
 {
@@ -175,7 +173,7 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
     crun_status s;
     int there;
 
-    /* the watch says when it is too late */
+    /* the watch detects a timeout */
     while ((there = store_client_has(n->team.store, key, clock_ms() + STORE_MS)) == 0) {
         if (is_ending(n))
             return fail_ended(n, e);
@@ -233,8 +231,8 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
     return s == CRUN_OK ? init_comm(n, &note.id, e) : s;
 }
 
-/* What NCCL does at its first operation belongs to meeting, and its failures as well.
- */
+/* NCCL's set-up during its first operation is part of meeting, and so are its
+ * failures. */
 static crun_status warm_up(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     float x = 1;
@@ -261,10 +259,9 @@ static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
     return s == CRUN_OK ? warm_up(n, w, e) : s;
 }
 
-/* -- leaving ------------------------------------------------------------------------
- */
+/* -- leaving ----------------------------------------------------------------------- */
 
-/* Finalizes the communicator, together with the other ranks if they are there, and
+/* Finalizes the communicator, together with the other ranks if they still run, and
  * destroys it. */
 static crun_status close_comm(struct nccl *n, struct err *e)
 {
@@ -295,10 +292,9 @@ static crun_status close_nccl_comm(struct nccl *n, struct err *e)
     return close_comm(n, e);
 }
 
-/* -- the thread ---------------------------------------------------------------------
- */
+/* -- the thread -------------------------------------------------------------------- */
 
-/* Those that are over on the GPU, in order. */
+/* Handles the works that are over on the GPU, in order. */
 void nccl_retire(struct nccl *n)
 {
     struct nccl_work *w;
@@ -355,7 +351,7 @@ static crun_status perform_work(struct nccl *n, struct nccl_work *w)
     }
 }
 
-/* Launched and in flight, or over; of a failure the watch is told. */
+/* Marks it as launched and in flight, or as over; reports a failure to the watch. */
 static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
 {
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
@@ -383,7 +379,7 @@ static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* The next one, or NULL after a while without. */
+/* The next work, or NULL if there was none for a while. */
 static struct nccl_work *take_work(struct nccl *n)
 {
     struct timespec until;

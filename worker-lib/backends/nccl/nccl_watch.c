@@ -2,7 +2,7 @@
 /*
  * The watch: nothing that NCCL or the GPU does may make a rank wait forever. NCCL does
  * not report a peer that dies on this node, and a call or a kernel of it may never
- * return. So this thread does not call NCCL, and asks the GPU only for events: it
+ * return. So this thread does not call NCCL, and only queries events of the GPU: it
  * checks the time, the processes of the other ranks on this node, and the failure
  * notice in the store.
  */
@@ -22,12 +22,12 @@
 #include "worker-lib/engine/failure_notice.h"
 
 #define TICK_MS 100
-#define RANKS_PER_TICK 256 /* that may ask the store in one tick */
+#define RANKS_PER_TICK 256 /* ranks that may query the store in one tick */
 #define TELL_MS 500
 /* A rank that only waits reports later than a rank whose own call hangs. */
 #define LATER_MS 250
 #define LATER_MEETING_MS 1000
-/* A rank that exits at the end has done its part of an operation that is still running
+/* A rank that exits at its end has done its part of an operation that is still running
  * here. */
 #define LAST_PART_MS 500
 #define CALM_MS 1000 /* for the communication thread to leave a call */
@@ -55,10 +55,9 @@ uint64_t nccl_leave_ms(const struct nccl *n)
     return ms < LEAVE_MS_MIN ? LEAVE_MS_MIN : ms > LEAVE_MS_MAX ? LEAVE_MS_MAX : ms;
 }
 
-/* -- the other ranks here -----------------------------------------------------------
- */
+/* -- the other ranks here ---------------------------------------------------------- */
 
-/* When a process began, in ticks since boot; 0: there is none. */
+/* The start time of a process, in ticks since boot; 0: there is none. */
 static uint64_t process_start(int64_t pid)
 {
     struct proc_stat stat;
@@ -145,7 +144,7 @@ static void read_peer_pids(struct nccl *n)
     }
 }
 
-/* Sleeps for a tick, or until there is something to look at. */
+/* Sleeps for a tick, or until there is something to check. */
 static void wait_tick(struct nccl *n)
 {
     struct pollfd fds[65] = { { .fd = n->wake, .events = POLLIN } };
@@ -171,8 +170,7 @@ static void wait_tick(struct nccl *n)
         }
 }
 
-/* -- what may not go on -------------------------------------------------------------
- */
+/* -- detecting failures ------------------------------------------------------------ */
 
 static void end_with(struct nccl *n, crun_status s, const struct err *e)
 {
@@ -212,7 +210,8 @@ static void end_late(struct nccl *n, const struct nccl_work *w, const char *call
     end_with(n, CRUN_TIMEOUT, &e);
 }
 
-/* In the stream; its time begins when all before it is done, the program's work too. */
+/* In the stream;
+ * its time limit starts when all earlier work is done, including the program's. */
 static void check_flight(struct nccl *n, uint64_t now)
 {
     struct nccl_work *w = n->flight_first;
@@ -281,8 +280,7 @@ static void check_lost_peer(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* -- the end ------------------------------------------------------------------------
- */
+/* -- the end ----------------------------------------------------------------------- */
 
 struct abortion {
     struct nccl *n;
@@ -306,7 +304,7 @@ static void *abort_comm(void *arg)
     return NULL;
 }
 
-/* Under the lock: a moment for something to change, until then. */
+/* Under the lock: waits a moment for a change, at most until then. */
 static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
 {
     struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
@@ -318,7 +316,7 @@ static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
     return true;
 }
 
-/* False: NCCL does not let go, and nothing that it has can ever be freed. */
+/* False: NCCL does not return, and memory that it uses can never be freed. */
 static bool abort_and_wait(struct nccl *n, struct abortion *a)
 {
     uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;

@@ -10,15 +10,15 @@
 
 /*
  * The ranks of one node in shared memory: one anonymous file that all of them have
- * mapped, so that nothing is left behind whatever happens. In it every rank has a seat,
- * which only that rank writes, buffers for what is to be copied, and for each other
- * rank a ring for what it sends to it. Memory of crun_alloc is further on in the same
- * file.
+ * mapped, so that nothing can be left behind. In it every rank has a seat, which only
+ * that rank writes, buffers for data to be copied, and for each other rank a ring for
+ * messages to it. Memory of crun_alloc follows in the same file.
  *
- * An operation begins with a meeting: every rank writes what it was called for, counts
- * its `come` up and waits for the others'. Calls have two places by turns: who is at
- * the second meeting from here has seen that all have left this one. Within an
- * operation `step` is counted up, as often in all ranks.
+ * An operation begins with a meeting: every rank writes a description of its call,
+ * increments its `come` and waits for the others'. Two places for descriptions are used
+ * in turn: a rank that is at the second meeting after this one has seen that all ranks
+ * have left this one. Within an operation `step` is incremented, equally often in all
+ * ranks.
  */
 #define SHM_SMALL_BYTES 16384u /* of a rank, in an operation that is one meeting */
 #define SHM_SLOT_BYTES 262144u /* of a rank, in one step of a larger one */
@@ -35,7 +35,7 @@ struct shm_call {
     uint32_t kind, type, op;
     int32_t peer;
     uint64_t count;
-    uint64_t in, out; /* where in the file the buffers are; 0: elsewhere */
+    uint64_t in, out; /* offsets of the buffers in the file; 0: not in the file */
 };
 
 struct shm_turn {
@@ -50,7 +50,7 @@ struct shm_seat {
     alignas(2 * SHM_LINE) struct shm_flag step;
     alignas(2 * SHM_LINE) _Atomic uint32_t state;
     int32_t pid;
-    uint64_t pids; /* what its pid is a number of */
+    uint64_t pids; /* the namespace of its pid */
     cpu_set_t cpus;
 };
 
@@ -66,7 +66,7 @@ struct shm_ring {
     alignas(SHM_LINE) struct shm_flag taken;
 };
 
-/* Where everything is in the file, and how large. */
+/* Offsets and sizes of everything in the file. */
 struct shm_layout {
     size_t seats, cores, small, slots, results, rings, cells, cell_bytes, bytes;
 };
@@ -90,7 +90,7 @@ struct shm {
     uint64_t end;         /* of the file */
     struct shm_area *areas;
     bool crowded;       /* more ranks than cores */
-    unsigned no_yields; /* how many more times not to yield: yields had no effect */
+    unsigned no_yields; /* waits left without a yield, since yields had no effect */
 };
 
 /* -- layout -- */
@@ -103,7 +103,7 @@ char *shm_result(const struct shm *s, unsigned parity);
 struct shm_ring *shm_ring(const struct shm *s, unsigned from, unsigned to);
 char *shm_cell(const struct shm *s, unsigned from, unsigned to, uint32_t cell);
 
-/* -- region: the file comes to all ranks -- */
+/* -- region: all ranks get the file -- */
 crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e);
 void shm_region_close(struct shm *s);
 /* Whether the process of that rank still runs. */
@@ -113,9 +113,9 @@ bool shm_is_alive(const struct shm *s, unsigned place);
 /* All ranks have taken their seats: counts the cores that they may use, and moves to
  * one of them if there are fewer cores than ranks. */
 void shm_cores_share(struct shm *s);
-/* Which core that is: ranks are spread evenly. -1: none. */
+/* The number of that core: ranks are spread evenly. -1: none. */
 int shm_cores_choose(const struct shm *s);
-/* Publishes on which core this thread runs. */
+/* Publishes the core of this thread. */
 void shm_core_say(const struct shm *s);
 /* The first rank from that place on that was last seen on this thread's core. The
  * team's size: none. */
@@ -126,7 +126,7 @@ crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
                          void **memory, struct err *e);
 bool shm_area_remove(struct shm *s, void *memory);
 void shm_area_close(struct shm *s);
-/* Where this memory is in the file; 0: it is not shared. */
+/* The offset of this memory in the file; 0: it is not shared. */
 uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes);
 /* The reverse. NULL: no area of this rank contains it. */
 void *shm_area_at(const struct shm *s, uint64_t offset);
@@ -135,18 +135,19 @@ void *shm_area_at(const struct shm *s, uint64_t offset);
 enum shm_stage { SHM_COME, SHM_STEP, SHM_WRITTEN, SHM_TAKEN };
 
 void shm_raise(struct shm_flag *f, uint32_t value);
-/* Wait for the flag of that rank at this stage. */
+/* Waits for the flag of that rank at this stage. */
 crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
                       uint32_t target, const struct op *op, struct err *e);
-/* Count the step up and wait for all others to have done so. */
+/* Increments the step and waits until all others have done so. */
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e);
-/* Let all sleepers look again. */
+/* Wakes all sleepers to check again. */
 void shm_wake_all(struct shm *s);
-/* CRUN_OK, or the status of what ended this world, or another world of the team. */
+/* CRUN_OK, or the status with which this world, or another world of the team, has
+ * ended. */
 crun_status shm_check_abort(const struct shm *s, struct err *e);
 
 /* -- meeting: arrive, then meet -- */
-/* All ranks that meet see what was written before this call. */
+/* All ranks that meet see everything written before this call. */
 void shm_arrive(struct shm *s, const struct op *op, uint64_t in, uint64_t out);
 /* Waits until all ranks have arrived with the same operation. */
 crun_status shm_meet(struct shm *s, const struct op *op, struct err *e);
@@ -154,7 +155,7 @@ const struct shm_call *shm_call_of(const struct shm *s, unsigned place);
 
 /* -- operations -- */
 crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
-/* Those of one meeting in two parts: see backend_calls. */
+/* Operations of one meeting in two parts: see backend_calls. */
 bool shm_post(struct shm *s, const struct op *op);
 crun_status shm_complete(struct shm *s, const struct op *op, struct err *e);
 crun_status shm_send(struct shm *s, const struct op *op, struct err *e);

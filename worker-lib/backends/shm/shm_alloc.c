@@ -2,9 +2,10 @@
 /*
  * Memory of crun_alloc: a further range of the team's file, in which each rank has a
  * part. All ranks map all of it, so that each can reach the others' parts. Ranges are
- * given out once and for all, in the same order in all ranks. The pages of a part go
- * back to the system when its rank frees it, the range when all have: until then what
- * one rank can reach is what all can. The first page counts them.
+ * never reused, and are allocated in the same order in all ranks. The pages of a part
+ * are returned to the system when its rank frees it. The range is unmapped when all
+ * ranks have freed it, so that until then all ranks can reach the same memory. The
+ * first page counts the ranks that have freed it.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static void unmap_freed(struct shm *s)
     }
 }
 
-/* Whether all ranks could. */
+/* Whether all ranks have succeeded. */
 static crun_status agree_on_area(struct shm *s, struct op *op, bool could,
                                  struct err *e)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The collectives in shared memory. What is small is copied once and reduced by
- * everybody: one meeting. What is in memory of crun_alloc is used where it is: a
- * meeting, the work on this rank's share, and a step by which all know that it is done.
- * All else goes through slots, in as many steps as it has pieces, copying one piece
- * while others still read the one before.
+ * The collectives in shared memory. Small data is copied once and reduced by every
+ * rank: one meeting. Data in memory of crun_alloc is used in place: a meeting, the work
+ * on this rank's share, and a step after which all ranks know that it is done. All
+ * other data goes through slots, with one step per piece, copying one piece while other
+ * ranks still read the previous one.
  *
- * What a rank reduces and what it only passes on is the same in all three: its share of
- * the whole. So its own input and its own result of that share are never copied.
+ * In all three a rank reduces, or passes on, its share of the whole. So its own input
+ * and its own result of that share are never copied.
  */
 #include <string.h>
 
@@ -15,11 +15,11 @@
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/numeric/reduce.h"
 
-#define SMALL_ALL_BYTES 65536u    /* of all ranks, where each reduces everything */
+#define SMALL_ALL_BYTES 65536u    /* of all ranks, if each reduces everything */
 #define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner, */
 #define SMALL_CROWDED_BYTES                                                            \
     16384u                /* but a meeting of ranks that share cores costs more */
-#define BLOCK_BYTES 8192u /* reduced, then copied to the others while it is near */
+#define BLOCK_BYTES 8192u /* reduced, then copied on while in the cache */
 
 struct shm_pass {
     struct shm *s;
@@ -36,7 +36,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Rank p's share of so many bytes. */
+/* Rank p's share of that many bytes. */
 static size_t share_begin(const struct shm_pass *x, size_t bytes, unsigned p)
 {
     size_t share = bytes_round_up(bytes / x->size + (bytes % x->size != 0), SHM_LINE);
@@ -72,15 +72,15 @@ static void reduce_bytes(const struct shm_pass *x, void *out, const void *const 
                   x->size);
 }
 
-/* -- through slots ------------------------------------------------------------------
- */
+/* -- through slots ----------------------------------------------------------------- */
 
 static size_t piece_bytes(const struct shm_pass *x, size_t k)
 {
     return min_size(x->piece, x->block - k * x->piece);
 }
 
-/* All ranks' slots of piece k; where blocks are for one rank each, its part of them. */
+/* All ranks' slots of piece k;
+ * if each block is for one rank, that rank's part of them. */
 static void slots_of(const struct shm_pass *x, size_t k, size_t offset,
                      const void **list)
 {
@@ -88,7 +88,7 @@ static void slots_of(const struct shm_pass *x, size_t k, size_t offset,
         list[p] = shm_slot(x->s, p, k & 1) + offset;
 }
 
-/* all_reduce: others' shares of the piece are given to them, */
+/* all_reduce: the other ranks' shares of the piece are passed to them, */
 static void put_shares(const struct shm_pass *x, size_t k)
 {
     size_t bytes = piece_bytes(x, k);
@@ -103,7 +103,7 @@ static void put_shares(const struct shm_pass *x, size_t k)
     }
 }
 
-/* our own share is reduced and shown to all, */
+/* our own share is reduced and published, */
 static void reduce_share(const struct shm_pass *x, size_t k)
 {
     const void *in[SHM_RANKS_MAX];
@@ -117,7 +117,7 @@ static void reduce_share(const struct shm_pass *x, size_t k)
     copy_bytes(pass_out_at(x, k * x->piece + at), result, own);
 }
 
-/* and theirs are taken. */
+/* and the results of theirs are copied. */
 static void take_shares(const struct shm_pass *x, size_t k)
 {
     size_t bytes = piece_bytes(x, k);
@@ -199,8 +199,7 @@ static void take_root(const struct shm_pass *x, size_t k)
                    shm_slot(x->s, (unsigned)x->op->peer, k & 1), piece_bytes(x, k));
 }
 
-/* -- where it is --------------------------------------------------------------------
- */
+/* -- in place ---------------------------------------------------------------------- */
 
 static const char *in_of(const struct shm_pass *x, unsigned p)
 {
@@ -273,8 +272,7 @@ static void root_in_place(const struct shm_pass *x)
         copy_bytes(x->op->out, in_of(x, (unsigned)x->op->peer), x->block);
 }
 
-/* -- one meeting --------------------------------------------------------------------
- */
+/* -- one meeting ------------------------------------------------------------------- */
 
 static void put_small(const struct shm_pass *x)
 {
@@ -315,15 +313,14 @@ static void take_small_root(const struct shm_pass *x)
         copy_bytes(x->op->out, small_of(x, (unsigned)x->op->peer), x->block);
 }
 
-/* -- a collective -------------------------------------------------------------------
- */
+/* -- a collective ------------------------------------------------------------------ */
 
 enum { NEEDS_IN = 1, NEEDS_OUT = 2, NEEDS_ROOT = 4 };
 
 static const struct shm_plan {
     void (*small)(const struct shm_pass *x);    /* after the meeting */
     void (*in_place)(const struct shm_pass *x); /* between meeting and step */
-    unsigned needs;                             /* what must be shared for it */
+    unsigned needs;                             /* buffers that must be shared for it */
     bool blocks;                                /* in has a block for each rank */
     void (*put)(const struct shm_pass *x, size_t k);
     void (*use)(const struct shm_pass *x, size_t k);
@@ -357,7 +354,7 @@ static bool is_small(const struct shm_pass *x, const struct shm_plan *plan)
     return plan->blocks ? x->block <= limit / x->size : x->block <= limit;
 }
 
-/* The same answer in all ranks: it is made of what all have said. */
+/* The same answer in all ranks: it depends on the published data of all. */
 static bool is_shared(const struct shm_pass *x, unsigned needs)
 {
     for (unsigned p = 0; p < x->size; p++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * On which cores the ranks run, when there are more ranks than cores. A rank that waits
+ * Chooses the cores of the ranks if there are more ranks than cores. A rank that waits
  * yields its core only if a rank that it waits for needs it, since a switch costs more
  * than a small collective.
  */
 #include "worker-lib/backends/shm/backend_shm.h"
 
-/* What a thread could choose from when it came here. */
+/* The cores that a thread was allowed to use at its first call. */
 static const cpu_set_t *allowed_cores(const struct shm *s, unsigned place)
 {
     return &shm_seat(s, place)->cpus;
@@ -19,10 +19,9 @@ static void all_allowed(const struct shm *s, cpu_set_t *all)
         CPU_OR(all, all, allowed_cores(s, p));
 }
 
-/* -- spread -------------------------------------------------------------------------
- */
+/* -- spread ------------------------------------------------------------------------ */
 
-/* Cores, and how many ranks each of them has been given. */
+/* Cores, and the number of ranks assigned to each. */
 struct deal {
     unsigned cores;
     uint16_t core[CPU_SETSIZE], ranks[CPU_SETSIZE];
@@ -38,8 +37,8 @@ static void begin_deal(struct deal *d, const cpu_set_t *all)
         }
 }
 
-/* The next rank's core: of those it may use, the first that has the fewest. -1: none.
- */
+/* The next rank's core: of its allowed cores, the first with the fewest ranks.
+ * -1: none. */
 static int deal_core(struct deal *d, const cpu_set_t *may_use)
 {
     unsigned best = d->cores;
@@ -59,7 +58,7 @@ static bool is_bound(const struct shm *s, unsigned place)
     return CPU_COUNT(allowed_cores(s, place)) == 1;
 }
 
-/* The same assignment in all ranks; ranks that may use one core only come first. */
+/* The same assignment in all ranks; ranks with only one allowed core come first. */
 int shm_cores_choose(const struct shm *s)
 {
     unsigned me = s->team.rank;
@@ -81,13 +80,13 @@ int shm_cores_choose(const struct shm *s)
 }
 
 /*
- * Move to that core, and be unbound again. Ranks that share cores hardly ever sleep, so
- * they are slow to leave the cores on which they happened to start, and with real-time
- * priority they never do: with three ranks on one core and one on the other, everything
- * takes as long as three ranks on a core take. To stay bound would be worse: a rank
- * could not use cores that become idle, and the program's threads would inherit the
- * binding. So this thread alone moves, once, to a core that it may use. Failure to move
- * is ignored.
+ * Moves to that core, and removes the binding again. Ranks that share cores hardly ever
+ * sleep, so they are slow to leave the cores on which they happened to start, and with
+ * real-time priority they never do: with three ranks on one core and one on the other,
+ * everything takes as long as three ranks on a core. A permanent binding would be
+ * worse: a rank could not use cores that become idle, and the program's threads would
+ * inherit the binding. So only this thread moves, once, to a core that it may use. A
+ * failure to move is ignored.
  */
 static void move_to(int core)
 {
@@ -116,16 +115,15 @@ void shm_cores_share(struct shm *s)
         move_to(shm_cores_choose(s));
 }
 
-/* -- who is where -------------------------------------------------------------------
- */
+/* -- the ranks' cores -------------------------------------------------------------- */
 
 static _Atomic uint32_t *core_of(const struct shm *s, unsigned place)
 {
     return (_Atomic uint32_t *)(void *)(s->base + s->at.cores) + place;
 }
 
-/* Every rank reads what each has published: the lines stay in all caches while no rank
- * moves. */
+/* Every rank reads the published cores of all: the cache lines stay shared while no
+ * rank moves. */
 void shm_core_say(const struct shm *s)
 {
     uint32_t core = (uint32_t)sched_getcpu();

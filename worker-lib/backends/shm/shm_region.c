@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the file comes to all ranks. The first rank makes it and says in the store where
- * it is: others open it as a descriptor of that process in /proc, or, where they may
- * not, ask for it at a socket of the first one. A number that is written into the file
- * tells the right one from any other. The socket's name is seen by all users of the
- * machine, so that both sides make sure that the other is of their own user.
+ * Passes the file to all ranks. The first rank makes it and publishes its place in the
+ * store: others open it as a descriptor of that process in /proc or, if that is not
+ * permitted, request it from a socket of the first rank. A number in the file
+ * distinguishes it from any other file. The socket's name is visible to all users of
+ * the machine, so both sides check that the other belongs to the same user.
  *
- * Each rank locks one byte of the file for as long as it lives: the kernel gives it
- * back when the process ends, however it ends, also before its parent has noticed.
+ * Each rank locks one byte of the file while it is alive: the kernel releases the lock
+ * at any end of the process, even before its parent has noticed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,10 +36,9 @@
 #define MANY 64 /* ranks: the rings between them take many times as much */
 #define SERVE_SPIN_US 2000
 #define SERVE_POLL_MS 1
-#define HEAR_MS 200 /* between looks at the store: a rank may fail before it comes */
+#define HEAR_MS 200 /* between checks of the store: a rank may fail first */
 
-/* -- layout -------------------------------------------------------------------------
- */
+/* -- layout ------------------------------------------------------------------------ */
 
 static size_t receive_file(size_t *used, size_t bytes)
 {
@@ -104,8 +103,7 @@ char *shm_cell(const struct shm *s, unsigned from, unsigned to, uint32_t cell)
            (ring * SHM_CELLS + cell % SHM_CELLS) * s->at.cell_bytes;
 }
 
-/* -- the lock -----------------------------------------------------------------------
- */
+/* -- the lock ---------------------------------------------------------------------- */
 
 static struct flock byte_of(unsigned place)
 {
@@ -114,7 +112,7 @@ static struct flock byte_of(unsigned place)
     };
 }
 
-/* A process does not see its own locks: its ranks live as long as it does. */
+/* A process does not see its own locks: all its ranks live as long as the process. */
 bool shm_is_alive(const struct shm *s, unsigned place)
 {
     const struct shm_seat *seat = shm_seat(s, place), *own = shm_seat(s, s->team.rank);
@@ -125,10 +123,9 @@ bool shm_is_alive(const struct shm *s, unsigned place)
     return fcntl(s->fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
-/* -- the file -----------------------------------------------------------------------
- */
+/* -- the file ---------------------------------------------------------------------- */
 
-/* What the first rank writes to the store about the file. */
+/* The first rank's description of the file in the store. */
 struct notice {
     uint64_t nonce[2];
     int64_t pid;
@@ -172,7 +169,7 @@ static crun_status make_file(struct shm *s, struct notice *n, struct err *e)
     return CRUN_OK;
 }
 
-/* Of our own user, and of a size that cannot shrink. */
+/* Whether it belongs to our user, and its size cannot shrink. */
 static bool is_safe_file(int fd)
 {
     int seals = fcntl(fd, F_GET_SEALS);
@@ -192,7 +189,7 @@ static bool is_right_file(int fd, const struct notice *n, unsigned size)
            memcmp(head.nonce, n->nonce, sizeof(n->nonce)) == 0;
 }
 
-/* An abstract name: it is gone with the socket. */
+/* An abstract name, which ends with the socket. */
 static socklen_t socket_name(const struct notice *n, struct sockaddr_un *name)
 {
     int length;
@@ -239,7 +236,7 @@ static void wrap_error(struct parcel *p)
                             .msg_controllen = sizeof(p->control.space) };
 }
 
-/* Of the process that has connected, or that listens. False: it cannot be told. */
+/* The user of the process that has connected, or that listens. False: unknown. */
 static bool get_peer_user(int peer, uid_t *user)
 {
     struct ucred cred;
@@ -251,7 +248,7 @@ static bool get_peer_user(int peer, uid_t *user)
     return true;
 }
 
-/* To a process of our own user; any other finds the connection closed. */
+/* Sends it to a process of our own user; the connection of any other is closed. */
 static void send_file(int listener, int fd)
 {
     struct parcel p;
@@ -275,7 +272,7 @@ static void send_file(int listener, int fd)
     close(peer);
 }
 
-/* Sets *user to the one that offers the file, if something listens there. */
+/* Sets *user to the user that offers the file, if a process listens there. */
 static int request_file(const struct notice *n, uint64_t deadline_ms, uid_t *user)
 {
     struct sockaddr_un name;
@@ -319,22 +316,21 @@ static crun_status get_file(struct shm *s, const struct notice *n, uint64_t dead
     if (user != own) {
         err_set(e,
                 "the shared memory of rank %u (pid %" PRId64 ") is offered by user %u, "
-                "and this rank is of user %u; CRUN_BACKEND=tcp does without",
+                "and this rank is of user %u; CRUN_BACKEND=tcp does not need it",
                 s->team.world_rank[0], n->pid, user, own);
         return CRUN_SYSTEM;
     }
     err_set(e,
             "rank %u (pid %" PRId64 ") should be on this node, but its shared memory "
-            "cannot be reached from here; CRUN_BACKEND=tcp does without",
+            "cannot be reached from here; CRUN_BACKEND=tcp does not need it",
             s->team.world_rank[0], n->pid);
     return CRUN_SYSTEM;
 }
 
-/* -- coming together ----------------------------------------------------------------
- */
+/* -- joining ----------------------------------------------------------------------- */
 
-/* By a living rank of this number: of a job that meets in the same place, or of a
- * launcher that numbers its ranks wrongly. */
+/* Another living rank has this number: it belongs to another job with the same store,
+ * or its launcher numbers ranks wrongly. */
 static crun_status seat_is_taken(const struct shm *s, struct err *e)
 {
     struct flock lock = byte_of(s->team.rank);
@@ -375,14 +371,15 @@ static bool all_ranks_have_come(const struct shm *s)
     return true;
 }
 
-/* A rank that is missing may have left a notice: pass it on to those that are here. */
+/* A missing rank may have left a notice: passes it on to the ranks that have joined. */
 static void hear_failure(struct shm *s)
 {
     if (failure_notice_abort(s->team.store, s->team.prefix, s->team.aborted))
         s->backend.calls->abort(&s->backend);
 }
 
-/* The first rank sends the file to every rank that asks, until all are here. */
+/* The first rank sends the file to every rank that requests it, until all have
+ * joined. */
 static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
 {
     struct pollfd p = { .fd = listener, .events = POLLIN };

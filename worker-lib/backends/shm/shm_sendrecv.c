@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Messages between two ranks: a ring of cells for each direction. The first cell of a
- * message begins with its type and size; the receiver fails if they are not what it
- * asked for.
+ * message begins with its type and size; the receiver fails if they differ from its
+ * own.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct message {
 };
 _Static_assert(sizeof(struct message) == SHM_LINE, "data begins on a line");
 
-/* Where a message is in its ring. */
+/* The position of a message in its ring. */
 struct place_in {
     size_t at, bytes; /* of the data */
     size_t begin;     /* of data in the present cell */

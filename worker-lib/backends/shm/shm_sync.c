@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for other ranks. First the thread spins, for as long as a rank on another
- * core takes to answer. Then, or as soon as a late rank needs this core, it yields.
+ * Waiting for other ranks. First the thread spins, about as long as a rank on another
+ * core needs to answer. Then, or as soon as a late rank needs this core, it yields.
  * Then, or as soon as yields turn out to have no effect, it sleeps: the rank that
  * raises the flag wakes it, and now and then it wakes by itself to check whether the
- * ranks that it waits for still live.
+ * ranks that it waits for are alive.
  */
 #include <inttypes.h>
 #include <linux/futex.h>
@@ -22,7 +22,7 @@
 #define SPINS_SHARED 400    /* other programs may need this core */
 #define SPINS_OVERLAPPED 10 /* and so does this one */
 #define YIELDS_IN_VAIN 3    /* the rank that needs this core still did not run: */
-#define NO_YIELDS 200       /* so many waits then go without a yield */
+#define NO_YIELDS 200       /* then this many waits do not yield */
 #define YIELD_US 500
 #define YIELD_SHARED_US 50 /* if others need the core: awake, a thread runs sooner */
 #define LOOK_UP_MS 50
@@ -118,8 +118,7 @@ crun_status shm_check_abort(const struct shm *s, struct err *e)
     return status;
 }
 
-/* -- who is not there ---------------------------------------------------------------
- */
+/* -- late ranks -------------------------------------------------------------------- */
 
 struct shm_wait {
     struct shm *s;
@@ -130,7 +129,7 @@ struct shm_wait {
     unsigned next;  /* to look at */
     unsigned spins; /* that are left */
     unsigned near;  /* the first that may need this core, */
-    unsigned given; /* and how often it was given to that one */
+    unsigned given; /* and how often that rank has got it */
 };
 
 static bool is_common(enum shm_stage stage)
@@ -150,7 +149,7 @@ static void describe_wait(const struct shm_wait *w, char *text, size_t size)
     snprintf(text, size, "%s #%" PRIu64, op_name(w->op->kind), w->op->sequence);
 }
 
-/* Has it exited? What it did before it exited is seen first. */
+/* Whether it has exited. Its writes before the exit are seen first. */
 static crun_status check_peer(const struct shm_wait *w, unsigned place, struct err *e)
 {
     struct shm *s = w->s;
@@ -190,7 +189,7 @@ static bool is_stopped(int pid)
     return proc_read_stat(pid, &stat) && stat.state == 'T';
 }
 
-/* Returns the first one's place; the team's size: none is late any more. */
+/* Returns the place of the first late rank; the team's size: none is late any more. */
 static unsigned name_late_ranks(const struct shm_wait *w, char *names, size_t size)
 {
     unsigned shown = 0, all = 0, first = w->s->team.size;
@@ -229,8 +228,8 @@ static crun_status fail_late(const struct shm_wait *w, struct err *e)
     return CRUN_TIMEOUT;
 }
 
-/* What ended the world during this wait; if it was ended by this process, also which
- * rank was waited for. */
+/* The reason why the world ended during this wait; if this process ended it, also the
+ * rank that was waited for. */
 static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
 {
     char names[NAMES_SIZE], what[80];
@@ -246,8 +245,7 @@ static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
     return shm_check_abort(w->s, e);
 }
 
-/* -- waiting ------------------------------------------------------------------------
- */
+/* -- waiting ----------------------------------------------------------------------- */
 
 static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
 {
@@ -260,7 +258,7 @@ static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
     atomic_fetch_sub(&f->sleepers, 1);
 }
 
-/* One sleep; afterwards looks whether the wait can still succeed. */
+/* Sleeps once; then checks whether the wait can still succeed. */
 static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err *e)
 {
     uint64_t now = clock_ms(), left;
@@ -271,7 +269,7 @@ static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err
     left = w->op->deadline_ms - now;
     sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
     status = check_peers(w, e);
-    /* a rank that has told why it leaves is not lost */
+    /* a rank that has reported why it leaves is not lost */
     end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
     return end == CRUN_OK ? status : end;
 }
@@ -295,8 +293,8 @@ static struct shm_wait begin_wait(struct shm *s, const struct op *op,
     };
 }
 
-/* Does a late rank need this core? A rank that was seen on another core, or was not
- * late, is not checked again: there may be many. */
+/* Whether a late rank needs this core. A rank that was seen on another core, or was not
+ * late, is not checked again, because there may be many. */
 static bool core_is_needed(struct shm_wait *w)
 {
     unsigned size = w->s->team.size;
@@ -311,10 +309,9 @@ static bool core_is_needed(struct shm_wait *w)
 }
 
 /*
- * Each rank may be in a scheduling group of its own, as every session is with
- * autogroups. Then a yield is only among the threads of that group, and another rank
- * does not run: the core is free only if this thread sleeps. Where a yield works, it is
- * faster.
+ * Each rank may be in a separate scheduling group, as every session is with autogroups.
+ * Then a yield only affects the threads of that group, and another rank does not run:
+ * the core becomes free only if this thread sleeps. If a yield works, it is faster.
  */
 static bool yields_in_vain(struct shm_wait *w)
 {
@@ -385,8 +382,7 @@ crun_status shm_step(struct shm *s, const struct op *op, struct err *e)
     return status;
 }
 
-/* -- meeting ------------------------------------------------------------------------
- */
+/* -- meeting ----------------------------------------------------------------------- */
 
 const struct shm_call *shm_call_of(const struct shm *s, unsigned place)
 {

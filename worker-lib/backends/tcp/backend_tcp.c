@@ -12,7 +12,7 @@
 
 #define LOOK_UP_MS 50 /* at the abort word, in a wait */
 #define LOOK_AT_LINKS_MS 1000
-#define DEAD_MS 30000 /* nothing acknowledged: a cut link, or a dead host */
+#define DEAD_MS 30000 /* nothing acknowledged: a broken link, or a dead host */
 
 /* One run of an operation: its plan, and its result so far. */
 struct tcp_run {
@@ -22,11 +22,10 @@ struct tcp_run {
     struct err *e;
     uint64_t deadline_ms, looked_ms;
     bool waited;
-    uint64_t early_ms; /* so long before the deadline the wait is written down */
+    uint64_t early_ms; /* before the deadline: writes the wait to the store */
 };
 
-/* -- out ----------------------------------------------------------------------------
- */
+/* -- out --------------------------------------------------------------------------- */
 
 static size_t next_piece(const struct tcp_run *r, const struct tcp_stream *s)
 {
@@ -42,7 +41,7 @@ static bool may_move(const struct tcp_run *r, const struct tcp_stream *s)
     return bytes > 0 && s->done + bytes <= s->allowed;
 }
 
-/* Results first: others wait for them. NULL: nothing may go now. */
+/* Results first, because other ranks wait for them. NULL: nothing may be sent now. */
 static struct tcp_stream *next_out(const struct tcp_run *r, struct tcp_lane *lane)
 {
     for (int i = STREAM_COUNT - 1; i >= 0; i--)
@@ -82,15 +81,14 @@ static bool push_lane(struct tcp_run *r, unsigned p)
     return tcp_link_push(link);
 }
 
-/* -- in -----------------------------------------------------------------------------
- */
+/* -- in ---------------------------------------------------------------------------- */
 
 static bool is_collective(const struct op_header *w)
 {
     return w->kind != OP_SEND && w->kind != OP_RECEIVE;
 }
 
-/* What we call is what it calls; of a pair one sends and the other receives. */
+/* Whether both ranks make the same call, or one sends and the other receives. */
 static bool headers_agree(const struct op_header *mine, const struct op_header *its)
 {
     struct op_header same = *mine;
@@ -124,7 +122,7 @@ static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_heade
     return false;
 }
 
-/* True: its bytes are to be read. */
+/* True: its bytes must be read. */
 static bool handle_data_frame(struct tcp_run *r, unsigned p, const struct tcp_frame *f)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
@@ -144,7 +142,7 @@ static bool handle_data_frame(struct tcp_run *r, unsigned p, const struct tcp_fr
     return true;
 }
 
-/* True: look at what comes next. */
+/* True: look at the next frame. */
 static bool handle_frame(struct tcp_run *r, unsigned p, const struct tcp_frame *f)
 {
     const void *body = f + 1;
@@ -195,7 +193,7 @@ static bool pull_lane(struct tcp_run *r, unsigned p)
     return false;
 }
 
-/* Reads from a rank of which this operation needs nothing, or nothing more: it may
+/* Reads from a rank from which this operation needs no data, or no more data: it may
  * report a failure, or be at another operation. */
 static void listen_to_peer(struct tcp_run *r, unsigned p)
 {
@@ -211,10 +209,9 @@ static void listen_to_peer(struct tcp_run *r, unsigned p)
     }
 }
 
-/* -- waiting ------------------------------------------------------------------------
- */
+/* -- waiting ----------------------------------------------------------------------- */
 
-/* Whether a link is needed and of no more use. */
+/* Whether a link is needed and cannot be used any more. */
 static bool is_lost(struct tcp_run *r, unsigned p)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
@@ -232,7 +229,7 @@ static void check_links(struct tcp_run *r)
             r->status = tcp_fail_lost(&r->plan, p, r->e);
 }
 
-/* Looks at the abort word, the clock, and links that are silently dead. */
+/* Checks the abort word, the clock, and links that are silently dead. */
 static void check_deadline(struct tcp_run *r)
 {
     uint64_t now = clock_ms();
@@ -257,7 +254,7 @@ static void check_deadline(struct tcp_run *r)
         }
 }
 
-/* What to poll this link for; fd -1: it has ended, or nothing of it may be read now. */
+/* The events to poll this link for; fd -1: it has ended, or must not be read now. */
 static struct pollfd poll_interest(struct tcp_run *r, unsigned p)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
@@ -295,7 +292,8 @@ static void wait_for_links(struct tcp_run *r)
         if (!tcp_lane_receives(&r->plan.lane[p]))
             listen_to_peer(r, p);
         one = poll_interest(r, p);
-        /* it has sent more than fits: room is made when other ranks' data arrives */
+        /* it has sent more than fits: there will be room when other ranks' data
+         * arrives */
         if (is_full(r, p))
             one.events &= ~POLLIN;
         if (one.fd >= 0 && one.events)
@@ -326,8 +324,7 @@ static void idle_run(struct tcp_run *r, uint64_t *idle_since_us)
         check_deadline(r);
 }
 
-/* -- running ------------------------------------------------------------------------
- */
+/* -- running ----------------------------------------------------------------------- */
 
 /* One round over all links. True: something moved. */
 static bool move_data(struct tcp_run *r, bool *done)
@@ -351,7 +348,7 @@ static bool move_data(struct tcp_run *r, bool *done)
     return moved;
 }
 
-/* All data was there at once: the other ranks were here before, and may have failed
+/* All data had arrived before: the other ranks were here earlier, and may have failed
  * since. */
 static void listen_to_all(struct tcp_run *r)
 {
@@ -388,8 +385,8 @@ static crun_status run_plan(struct tcp_run *r)
     return r->status;
 }
 
-/* An abort from another thread may have found the links held: then this thread tells
- * the other ranks. */
+/* An abort from another thread may have found the links in use: then this thread
+ * informs the other ranks. */
 static crun_status release_links(struct tcp *t, crun_status status, struct err *e)
 {
     int held = HELD_BY_RUN;
@@ -457,8 +454,7 @@ static void tcp_abort(struct backend *b)
     errno = errnum;
 }
 
-/* -- open and close -----------------------------------------------------------------
- */
+/* -- open and close ---------------------------------------------------------------- */
 
 static void tcp_close(struct backend *b)
 {

@@ -111,8 +111,8 @@ struct tcp {
     size_t staging_bytes;
     uint64_t steps;   /* sequence numbers of one call of the program */
     unsigned spin_us; /* 0: there are more ranks than processors here */
-    /* Which thread may use the links: that of an operation, or none between two. Once
-     * they are held to tell of a failure, they are not used again. */
+    /* The thread that may use the links: that of an operation, or none between two
+     * operations. Once they are held to report a failure, they are not used again. */
     _Atomic int holder;
     int wake; /* eventfd: the abort word was set */
 };
@@ -121,9 +121,8 @@ struct tcp {
 crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op *op,
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e);
-bool tcp_lane_sends(
-    const struct tcp_lane *l); /* there is more to be sent, now or later */
-bool tcp_lane_receives(const struct tcp_lane *l); /* more is to come */
+bool tcp_lane_sends(const struct tcp_lane *l); /* there is more to send, now or later */
+bool tcp_lane_receives(const struct tcp_lane *l); /* more will arrive */
 
 /*
  * The operation among some of the team's ranks; op->peer is a place among them. Their
@@ -141,15 +140,16 @@ void tcp_number_by(struct backend *b, uint64_t steps);
 crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_ms,
                      struct err *e);
 
-/* Why it has failed, in a text that is true on all ranks: it is sent to them. */
+/* The reason of the failure, in a text that is valid on all ranks, because it is sent
+ * to them. */
 crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e);
 crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
                               const struct op_header *w, struct err *e);
 crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e);
-/* Shortly before the deadline: writes to the store which rank this one waits for. */
+/* Shortly before the deadline: writes the rank that this one waits for to the store. */
 void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms);
-/* Is this the whole world's backend? Under a hierarchical one a rank may wait for its
- * own node as well, and writes nothing before the deadline. */
+/* Whether this is the backend of the whole world. Below a hierarchical backend a rank
+ * may also wait for its own node, and writes nothing before the deadline. */
 bool tcp_is_alone(const struct tcp *t);
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e);
 /* Sends the notice to all ranks and closes the links. If a rank does not take it in

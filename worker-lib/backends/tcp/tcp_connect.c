@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the links are made. Every rank listens, and writes its address to the store; rank
- * 0 makes a list of all addresses and two random tokens, and every rank connects to the
+ * Makes the links. Every rank listens, and writes its address to the store; rank 0
+ * makes a list of all addresses and two random tokens, and every rank connects to the
  * ranks before it. The connecting rank sends the first token and must receive the
  * second: a foreign process at either end knows neither, and its connection is closed.
- * Once all links are there, no rank listens any more.
+ * Once all links exist, no rank listens any more.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -65,8 +65,7 @@ struct meeting {
     struct pollfd *polls;
 };
 
-/* -- through the store --------------------------------------------------------------
- */
+/* -- through the store ------------------------------------------------------------- */
 
 static const char *meeting_key(const struct meeting *m, const char *name, unsigned rank,
                                char text[KEY_SIZE])
@@ -75,8 +74,7 @@ static const char *meeting_key(const struct meeting *m, const char *name, unsign
     return text;
 }
 
-/* The address does not belong to this machine as it sees itself: it is that of a
- * container's host. */
+/* Whether the address is not one of this machine's, but that of a container's host. */
 static int listen_anywhere(struct net_addr *addr, struct err *e)
 {
     struct net_addr any[ADDRESSES_MAX], bound;
@@ -92,7 +90,7 @@ static int listen_anywhere(struct net_addr *addr, struct err *e)
     return fd;
 }
 
-/* Writes where other ranks reach this one to address[rank]. */
+/* Writes the address at which other ranks reach this one to address[rank]. */
 static crun_status listen_for_peers(struct meeting *m)
 {
     const char *host = m->team->address ? m->team->address : "127.0.0.1";
@@ -128,7 +126,7 @@ static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t siz
 
         if (status != CRUN_OK) {
             if (status == CRUN_TIMEOUT)
-                err_wrap(m->e, "waiting for rank %u to say its address",
+                err_wrap(m->e, "waiting for rank %u to publish its address",
                          team->world_rank[p]);
             return status;
         }
@@ -157,12 +155,12 @@ static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size
                                       m->deadline_ms, m->e);
     if (status != CRUN_OK) {
         if (status == CRUN_TIMEOUT)
-            err_wrap(m->e, "waiting for rank %u to say where all ranks are",
+            err_wrap(m->e, "waiting for rank %u to publish the addresses of all ranks",
                      team->world_rank[0]);
         return status;
     }
     if (room != size) {
-        err_set(m->e, "rank %u knows another number of ranks", team->world_rank[0]);
+        err_set(m->e, "rank %u has a different number of ranks", team->world_rank[0]);
         return CRUN_MISMATCH;
     }
     memcpy(&m->tokens, list, sizeof(m->tokens));
@@ -188,8 +186,7 @@ static crun_status exchange_addresses(struct meeting *m)
     return status;
 }
 
-/* -- links --------------------------------------------------------------------------
- */
+/* -- links ------------------------------------------------------------------------- */
 
 static void make_link(struct meeting *m, unsigned p, int fd)
 {
@@ -209,7 +206,7 @@ static void make_link(struct meeting *m, unsigned p, int fd)
     m->links++;
 }
 
-/* Reads on. 1: the greeting is complete, 0: not yet, -1: the peer has hung up. */
+/* Reads more. 1: the greeting is complete, 0: not yet, -1: the peer has hung up. */
 static int read_hello(struct incoming *g)
 {
     ssize_t n = recv(g->fd, (uint8_t *)&g->greeting + g->came,
@@ -240,8 +237,7 @@ static bool is_from(const struct meeting *m, const struct greeting *g, unsigned 
            id128_equal(&g->token, token);
 }
 
-/* -- those we call ------------------------------------------------------------------
- */
+/* -- outgoing connections ---------------------------------------------------------- */
 
 static crun_status connect_to_peer(struct meeting *m, unsigned p)
 {
@@ -304,8 +300,7 @@ static crun_status handle_outgoing(struct meeting *m, unsigned p)
     return CRUN_OK;
 }
 
-/* -- those who call -----------------------------------------------------------------
- */
+/* -- incoming connections ---------------------------------------------------------- */
 
 static void remove_incoming(struct meeting *m, unsigned i)
 {
@@ -355,8 +350,7 @@ static void handle_incoming(struct meeting *m, unsigned i)
     remove_incoming(m, i);
 }
 
-/* -- all together -------------------------------------------------------------------
- */
+/* -- all connections --------------------------------------------------------------- */
 
 static unsigned poll_for(struct meeting *m)
 {
@@ -395,7 +389,7 @@ static crun_status fail_meeting(struct meeting *m)
 
     while (p == m->team->rank || m->tcp->link[p].fd >= 0)
         p++;
-    err_set(m->e, "rank %u has not %s in time (%u of %u connections are there)",
+    err_set(m->e, "rank %u has not %s in time (%u of %u connections exist)",
             m->team->world_rank[p], p < m->team->rank ? "answered" : "connected",
             m->links, m->team->size - 1);
     return CRUN_TIMEOUT;

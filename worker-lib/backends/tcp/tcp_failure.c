@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How an operation fails: which rank is to blame, and how the others learn of it. The
- * rank that notices first sends all others an error text that does not say "I", and
- * they report the same text: so all ranks name the same culprit.
+ * Handles the failure of an operation: finds the rank at fault, and informs the others.
+ * The rank that notices the failure first sends all others an error text with rank
+ * numbers, and they report the same text: so all ranks name the same culprit.
  */
 #include <errno.h>
 #include <poll.h>
@@ -42,8 +42,8 @@ static unsigned long long call_of(const struct tcp *t, const struct op_header *w
     return w->sequence / (is_pair ? 1 : t->steps);
 }
 
-/* Skips everything up to the last frame, which says why the rank has failed. NULL: it
- * has not come. */
+/* Skips everything up to the last frame, which has the reason of the rank's failure.
+ * NULL: it has not arrived. */
 static const struct tcp_frame *last_frame(struct tcp_link *l)
 {
     for (;;) {
@@ -77,14 +77,14 @@ crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e)
 
     if (f && f->kind == FRAME_FAIL)
         return abort_notice_error((const void *)(f + 1), e);
-    /* it may have had no more room to say why */
+    /* it may have had no room to send the reason */
     if (!f &&
         failure_notice_abort(plan->tcp->store, plan->tcp->prefix, plan->tcp->aborted))
         return tcp_fail_aborted(plan->tcp, e);
     if (f)
-        err_set(e, "rank %u has left, and others still call collectives", rank);
+        err_set(e, "rank %u has left, while others still call collectives", rank);
     else if (l->error == EPROTO)
-        err_set(e, "rank %u sends what is not the protocol", rank);
+        err_set(e, "rank %u sends data that is not in the protocol", rank);
     else if (l->error)
         err_set_errno(e, l->error, "rank %u is gone", rank);
     else
@@ -112,8 +112,7 @@ crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
     return CRUN_MISMATCH;
 }
 
-/* -- who is late --------------------------------------------------------------------
- */
+/* -- late ranks -------------------------------------------------------------------- */
 
 enum late { LATE_INPUT, LATE_RESULT, LATE_TAKING };
 
@@ -163,13 +162,13 @@ static unsigned first_late(const struct tcp_plan *plan, enum late why)
     return p;
 }
 
-/* Describes which ranks are late, and returns the one to accuse. */
+/* Describes the late ranks, and returns the one to accuse. */
 static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms,
                                  struct err *e)
 {
     static const char *const what[] = { [LATE_INPUT] = "",
                                         [LATE_RESULT] = " to send results",
-                                        [LATE_TAKING] = " to take what was sent" };
+                                        [LATE_TAKING] = " to receive the data" };
     char ranks[160], call[CALL_TEXT_SIZE];
     enum late why = LATE_INPUT;
     unsigned count;
@@ -213,16 +212,15 @@ crun_status tcp_fail_aborted(struct tcp *t, struct err *e)
 {
     if (abort_get(t->aborted))
         return abort_error(t->aborted, e);
-    err_set(e, "an operation of these ranks has failed before");
+    err_set(e, "an earlier operation of these ranks has failed");
     return CRUN_ABORTED;
 }
 
-/* -- telling ------------------------------------------------------------------------
- */
+/* -- informing the other ranks ----------------------------------------------------- */
 
 /* Finishes the piece that is being sent, since the last frame comes after it, and reads
- * what the other rank still sends, so that it comes to read itself. True: this link is
- * done. */
+ * the remaining data of the other rank, so that this rank can also begin to read. True:
+ * this link is done. */
 static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
 {
     if (l->fd < 0)
@@ -236,7 +234,7 @@ static bool tell_one(struct tcp_link *l, const struct abort_notice *n)
     return l->ended && l->mute;
 }
 
-/* Returns how many links are not done; polls says what they wait for. */
+/* Returns how many links are not done; polls has the events that they wait for. */
 static unsigned tell_all(struct tcp *t, const struct abort_notice *n)
 {
     unsigned count = 0;

@@ -98,7 +98,7 @@ bool tcp_link_push(struct tcp_link *l)
         return false;
     n = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
-        l->mute = true; /* what it sent before must still be read */
+        l->mute = true; /* data that it sent earlier must still be read */
     if (n <= 0)
         return l->mute;
     note_sent(l, (size_t)n);
@@ -124,7 +124,7 @@ void tcp_link_put_last(struct tcp_link *l, enum frame_kind kind,
     (void)shutdown(l->fd, SHUT_WR);
 }
 
-/* Takes the result of recv or readv. True unless there is nothing to be read now. */
+/* Takes the result of recv or readv. True unless there is nothing to read now. */
 static bool note_read(struct tcp_link *l, ssize_t n)
 {
     if (n > 0)
@@ -221,7 +221,7 @@ static void note_arrival(struct tcp_link *l, size_t bytes)
         l->into += bytes;
 }
 
-/* Takes what is in the buffer already. */
+/* Takes the bytes that are in the buffer already. */
 static bool read_buffer(struct tcp_link *l)
 {
     size_t bytes = held_bytes(l) < l->left ? held_bytes(l) : l->left;
@@ -260,7 +260,7 @@ bool tcp_link_read(struct tcp_link *l)
 }
 
 /*
- * The kernel tries for a quarter of an hour to reach a host that was cut off.
+ * The kernel tries for a quarter of an hour to reach a disconnected host.
  * TCP_USER_TIMEOUT must not be used to make it give up earlier: it also ends
  * connections to a rank that is busy and does not read for a while, though its kernel
  * acknowledges.

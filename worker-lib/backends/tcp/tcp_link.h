@@ -11,14 +11,14 @@
 /*
  * One connection to another rank: sends and receives frames, and never waits.
  * Everything on the wire is a frame, in native byte order (which the meeting has
- * compared). Frames arrive in order, so the frame that says why a rank has failed comes
- * after all it has sent.
+ * compared). Frames arrive in order, so the frame with the reason of a rank's failure
+ * comes after everything else that the rank has sent.
  */
 enum frame_kind {
     FRAME_OP = 1, /* the operation that the rank begins: struct op_header */
     FRAME_DATA,   /* a piece of a stream of that operation */
-    FRAME_FAIL,   /* why the rank has failed: struct abort_notice; nothing follows */
-    FRAME_BYE     /* the rank leaves in good order; nothing follows */
+    FRAME_FAIL,   /* the reason of a failure: struct abort_notice; nothing follows */
+    FRAME_BYE     /* the rank leaves without an error; nothing follows */
 };
 
 struct tcp_frame {
@@ -35,7 +35,7 @@ struct op_header {
     uint8_t kind, type, op, unused;
 };
 
-#define LINK_IN_BYTES 16384 /* for data that arrives before it is asked for */
+#define LINK_IN_BYTES 16384 /* for data that arrives before it is needed */
 
 struct tcp_link {
     int fd; /* -1: oneself */
@@ -50,7 +50,7 @@ struct tcp_link {
     uint8_t *in;
     uint8_t *into; /* NULL: thrown away */
     size_t left;
-    bool ended; /* nothing more comes */
+    bool ended; /* nothing more arrives */
     int error;  /* why: errno, or 0 for a plain end */
 };
 
@@ -58,21 +58,19 @@ bool tcp_link_init(struct tcp_link *l); /* false: no memory */
 void tcp_link_fini(struct tcp_link *l);
 void tcp_link_hang_up(struct tcp_link *l);
 
-/* -- out: one piece at a time -------------------------------------------------------
- */
+/* -- out: one piece at a time ------------------------------------------------------ */
 void tcp_link_put_op(struct tcp_link *l, const struct op_header *w);
 void tcp_link_put_data(struct tcp_link *l, unsigned stream, const void *data,
                        size_t bytes);
 bool tcp_link_is_sending(const struct tcp_link *l);
-/* Send what can be sent now. True: something was. */
+/* Sends as much as possible now. True: something was sent. */
 bool tcp_link_push(struct tcp_link *l);
 /* Sends the last frame if it can be sent at once, and closes the sending side. No piece
  * may be partly sent. */
 void tcp_link_put_last(struct tcp_link *l, enum frame_kind kind,
                        const struct abort_notice *n);
 
-/* -- in -----------------------------------------------------------------------------
- */
+/* -- in ---------------------------------------------------------------------------- */
 /* Reads into the buffer. True: something has arrived, or the end. */
 bool tcp_link_fill(struct tcp_link *l);
 /* The next frame, complete except for FRAME_DATA's bytes; NULL: it has not arrived.
@@ -82,11 +80,11 @@ const struct tcp_frame *tcp_link_peek(struct tcp_link *l);
 void tcp_link_skip(struct tcp_link *l);
 /* The peeked FRAME_DATA's bytes go to `into`; NULL discards them. */
 void tcp_link_take(struct tcp_link *l, void *into);
-/* Reads on into what tcp_link_take was given. True: something has arrived, or the end.
- */
+/* Reads more into the memory given to tcp_link_take.
+ * True: something has arrived, or the end. */
 bool tcp_link_read(struct tcp_link *l);
 
-/* Data was sent, and nothing was acknowledged for so long. */
+/* Whether data was sent and nothing has been acknowledged for that long. */
 bool tcp_link_is_dead(const struct tcp_link *l, unsigned dead_ms);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What goes where. Sums are made in the order of the ranks by whoever makes them, so
- * that all plans, and the backends that do it the same way, give the same bits.
+ * The plans of all operations. Every rank adds in the order of the ranks, so that all
+ * plans, and other backends that do the same, give the same bits.
  *
- * A large all-reduce gives every rank a slice to reduce: all send it their inputs for
- * it, it sends all the results, piece by piece, so that sending, adding and receiving
- * go on together. It moves no more bytes than a ring does, in two steps instead of
- * 2 (n - 1), and f16 needs not travel as f32. A small one sends everything to
- * all_ranks.
+ * In a large all-reduce every rank reduces a slice: all others send it their inputs,
+ * and it sends them the results, piece by piece, so that sending, adding and receiving
+ * overlap. It moves no more bytes than a ring does, in two steps instead of 2 (n - 1),
+ * and f16 does not have to be sent as f32. A small all-reduce sends everything to all
+ * ranks.
  *
- * In every collective each rank has the words of every other before it is done, also
- * where no data goes between the two: else calls that differ could all go well.
+ * In every collective each rank receives the header of every other rank before it is
+ * done, even if they exchange no data: else calls that differ could all succeed.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@
 
 #define PIECE_BYTES 524288
 #define PIECE_BYTES_MIN 16384
-#define WINDOW_PIECES 2          /* the two fill an L2 cache */
-#define STAGING_BYTES (4u << 20) /* for inputs that come before slower ranks' */
+#define WINDOW_PIECES 2          /* both together fill an L2 cache */
+#define STAGING_BYTES (4u << 20) /* for inputs ahead of those of slower ranks */
 #define SMALL_BYTES 16384     /* in all: every rank sends everything to every other */
 #define RELAY_BYTES_MIN 65536 /* of a broadcast: from here on all ranks relay */
 #define ALIGNMENT 64
@@ -54,7 +54,7 @@ static bool is_other(const struct tcp_plan *plan, unsigned p)
     return p != plan->rank;
 }
 
-/* To the rank at place p among those that take part. */
+/* To the rank at place p among the participating ranks. */
 static struct tcp_lane *lane_of(const struct tcp_plan *plan, unsigned p)
 {
     return &plan->lane[plan->member[p]];
@@ -85,8 +85,7 @@ static bool reserve_staging(struct tcp *t, size_t bytes)
     return true;
 }
 
-/* -- whole buffers between ranks ----------------------------------------------------
- */
+/* -- whole buffers between ranks --------------------------------------------------- */
 
 static void copy_own(void *to, const void *from, size_t bytes)
 {
@@ -139,8 +138,7 @@ static void plan_receive(struct tcp_plan *plan, size_t bytes)
     l->in[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
 }
 
-/* -- broadcast ----------------------------------------------------------------------
- */
+/* -- broadcast --------------------------------------------------------------------- */
 
 /* Part `index` of `bytes` cut into `parts`, aligned as elements and caches are. */
 static struct tcp_stream cut_stream(const void *base, size_t bytes, unsigned parts,
@@ -210,10 +208,9 @@ static void plan_broadcast(struct tcp_plan *plan, size_t bytes)
         lane_of(plan, root)->in[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
 }
 
-/* -- reductions ---------------------------------------------------------------------
- */
+/* -- reductions -------------------------------------------------------------------- */
 
-/* From `from` on, `bytes` of all ranks' inputs. */
+/* Reduces `bytes` of all ranks' inputs, starting at `from`. */
 static void reduce_piece(struct tcp_plan *plan, size_t from, size_t bytes)
 {
     struct tcp *t = plan->tcp;
@@ -240,7 +237,7 @@ static bool all_inputs_have_come(const struct tcp_plan *plan, size_t end)
     return true;
 }
 
-/* What is reduced may be sent, and makes room for as much input. */
+/* A reduced piece may be sent, and makes room for as much input. */
 static void allow_results(struct tcp_plan *plan, size_t reduced)
 {
     for (unsigned p = 0; p < plan->size; p++) {
@@ -265,7 +262,7 @@ static void reduce_what_came(struct tcp_plan *plan)
     }
 }
 
-/* The inputs of each other rank for our slice arrive in a ring of their own. */
+/* The inputs of each other rank for our slice arrive in a separate ring. */
 static bool stage_inputs(struct tcp_plan *plan)
 {
     struct tcp *t = plan->tcp;
@@ -346,8 +343,7 @@ static bool plan_all_reduce(struct tcp_plan *plan, size_t bytes)
     return true;
 }
 
-/* -- all kinds ----------------------------------------------------------------------
- */
+/* -- all kinds --------------------------------------------------------------------- */
 
 static struct op_header header_of(const struct tcp_plan *plan)
 {

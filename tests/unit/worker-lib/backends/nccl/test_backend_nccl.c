@@ -195,7 +195,7 @@ static const struct {
     { "CRUN_STANDIN_COUNT", "35", "too old: it is for CUDA 12.2, this build for 13.0" },
     { "CRUN_STANDIN_COUNT", "999", "cannot be counted" },
     { "CRUN_STANDIN_GPUS", "0", "no GPU" },
-    { "CRUN_STANDIN_GPUS", "2", "local rank 3 of 4 is to have GPU 3, and there are 2" },
+    { "CRUN_STANDIN_GPUS", "2", "local rank 3 of 4 needs GPU 3, and there are 2" },
     { "CRUN_STANDIN_VERSION", "21200", "is NCCL 2.12.0: 2.19.0 or newer is needed" },
     { "CRUN_NCCL_LIBRARY", "/nowhere/libnccl.so", "" },
 };
