@@ -317,7 +317,10 @@ static void on_abandoned(void *arg, const char *why)
     struct agent *a = arg;
 
     log_error("%s", why);
-    if (a->has_joined)
+    if (a->has_joined && a->config->job.strict_fence)
+        log_error("this node has fenced itself (--fence=strict); the job can continue "
+                  "without it");
+    else if (a->has_joined)
         log_error("the job ends here; a standalone crund on a separate machine would "
                   "outlive any node (crund(8))");
     a->exit_code = !a->has_joined                ? EX_UNAVAILABLE

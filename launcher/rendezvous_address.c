@@ -134,10 +134,10 @@ static int check_node_rank(const struct options *o, struct err *e)
         return err_set(e, "--standalone is for one node, and --nnodes is %u",
                        o->config.job.min_nodes);
     if (o->config.node_rank >= (int32_t)o->config.job.max_nodes)
-        return err_set(e, "--node-rank: %d, with %u node%s (--nnodes) they are 0 to %u",
-                       o->config.node_rank, o->config.job.max_nodes,
-                       text_plural(o->config.job.max_nodes),
-                       o->config.job.max_nodes - 1);
+        return err_set(
+            e, "--node-rank: %d is above the highest rank of %u node%s (--nnodes), %u",
+            o->config.node_rank, o->config.job.max_nodes,
+            text_plural(o->config.job.max_nodes), o->config.job.max_nodes - 1);
     return 0;
 }
 

@@ -151,8 +151,9 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
                         "the disk of the rendezvous is full: it accepts no new jobs");
     else if ((!g->config.standalone && g->jobs) || !make_room_for_job(g))
         registry_refuse(p, m, REFUSED_FULL, false,
-                        "this rendezvous accepts no more jobs%s%s",
-                        g->config.standalone ? "" : "; it serves ",
+                        g->config.standalone
+                            ? "this rendezvous accepts no more jobs"
+                            : "this rendezvous serves only job \"%s\" (--rdzv-id)",
                         g->config.standalone ? "" : g->jobs->run_id);
     else
         return registry_add(g, m->join.run_id, &m->join.config);

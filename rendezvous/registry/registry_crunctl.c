@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/text.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -26,7 +27,7 @@ static struct job *find_wanted_job(struct registry *g, struct registry_peer *p,
 
     if (!*run_id && job && job->next)
         registry_refuse(p, m, REFUSED_UNKNOWN, false,
-                        "this rendezvous serves several jobs; say which one");
+                        "this rendezvous serves several jobs; name one with --rdzv-id");
     else if (!job && *run_id)
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job \"%s\" here",
                         run_id);
@@ -318,8 +319,9 @@ static void on_drain(struct registry *g, struct registry_peer *p, const struct m
         break;
     case MEMBERSHIP_REFUSED_MIN:
         registry_refuse(p, m, REFUSED_MIN, false,
-                        "without %s fewer than %" PRIu32 " nodes would remain", host,
-                        job->membership.config.min_nodes);
+                        "without %s fewer than %" PRIu32 " node%s would remain", host,
+                        job->membership.config.min_nodes,
+                        text_plural(job->membership.config.min_nodes));
         break;
     default:
         registry_refuse(p, m, REFUSED_BUSY, false, "%s is leaving already", host);

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "rendezvous/base/text.h"
 #include "worker-lib/coll-bench/flags.h"
 
 #define EXIT_USAGE 2
+#define LAUNCHER_MS 300 /* for the launcher to end this rank */
 #define SMALL_BYTES 65536
 #define MEDIUM_BYTES 4194304
 
@@ -216,7 +218,6 @@ static crun_status measure_all(const struct bench_flags *f, crun_world *w,
     return CRUN_OK;
 }
 
-/* All ranks find the same mistake in the flags; rank 0 reports it. */
 static bool is_rank_0(void)
 {
     static const char *const variable[] = { "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
@@ -226,6 +227,17 @@ static bool is_rank_0(void)
         if (getenv(variable[i]))
             return strcmp(getenv(variable[i]), "0") == 0;
     return true;
+}
+
+/* All ranks find the same mistake, and one line is enough. A rank that exited before
+ * rank 0 has printed it could have the launcher end rank 0: the others wait for their
+ * end. */
+static int report_usage(const struct err *e)
+{
+    if (!is_rank_0())
+        usleep(LAUNCHER_MS * 1000);
+    fprintf(stderr, "coll-bench: %s\n", e->text);
+    return EXIT_USAGE;
 }
 
 static int run_bench(const struct bench_flags *f)
@@ -258,11 +270,8 @@ int main(int argc, char **argv)
     struct bench_flags f;
     struct err e;
 
-    if (bench_flags_parse(&f, argc, argv, &e) < 0) {
-        if (is_rank_0())
-            fprintf(stderr, "coll-bench: %s\n", e.text);
-        return EXIT_USAGE;
-    }
+    if (bench_flags_parse(&f, argc, argv, &e) < 0)
+        return report_usage(&e);
     if (f.help) {
         if (is_rank_0())
             bench_flags_print_help();

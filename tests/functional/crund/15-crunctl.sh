@@ -108,7 +108,7 @@ pids+=($follower)
 until_true grep -q formed "$dir/follow"
 load beta 2
 expect 0 'job beta-0' "${ctl[@]}" status
-expect 1 'several jobs; say which one' "${ctl[@]}" stop
+expect 1 'several jobs; name one' "${ctl[@]}" stop
 until_true grep -q 'beta-0.*formed' "$dir/follow"
 said=$("${ctl[@]}" stop --rdzv-id alpha-0 2>&1) || fail "stop: $said"
 [ -z "$said" ] || fail "stop is not silent: $said"

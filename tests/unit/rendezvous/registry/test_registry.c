@@ -273,7 +273,7 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     greet_registry(1, PEER_AGENT);
     m = join_message(1, "other");
     send_to_registry(1, &m);
-    refusal_got(1, REFUSED_FULL, "it serves none");
+    refusal_got(1, REFUSED_FULL, "serves only job \"none\"");
 }
 END_TEST
 
