@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 24 s
+# takes: 16 s
 """
 Status pages: a worker that makes no progress is found and its job restarted, with what
 every rank did told before; one that is merely slow is left alone; and the heartbeats say
@@ -228,6 +228,13 @@ class Daemon:
                                           stderr=log, stdin=subprocess.DEVNULL)
         self.address = until(self.found, "crund")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.popen.kill()
+        self.popen.wait()
+
     def found(self):
         with open(self.log) as f:
             match = re.search(r"listening.*?(127\.0\.0\.1:\d+)", f.read())
@@ -399,19 +406,23 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told,
             the_python_of_readme_works, the_example_in_c_works,
             the_command_of_readme_shows_a_hang]
-ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did]
-ASKED_AT_ONCE = [a_newcomer_is_taken_in_at_a_checkpoint,
-                 a_node_to_be_taken_away_leaves_after_a_checkpoint,
-                 a_second_signal_hurries_one_node_and_not_the_job,
-                 the_last_node_to_be_taken_away_ends_the_job,
-                 workers_that_know_of_no_page_are_not_waited_for]
+ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did,
+         a_newcomer_is_taken_in_at_a_checkpoint,
+         a_node_to_be_taken_away_leaves_after_a_checkpoint,
+         a_second_signal_hurries_one_node_and_not_the_job,
+         the_last_node_to_be_taken_away_ends_the_job,
+         workers_that_know_of_no_page_are_not_waited_for]
 TWO_NODES = [all_ranks_of_both_nodes_are_told, the_report_of_each_node_lists_all_ranks]
 
 
 def run_one(test, *where):
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="crun-progress-") as directory:
-        test(directory, *where)
+        if test in ASKED:
+            with Daemon(directory) as daemon:
+                test(directory, daemon)
+        else:
+            test(directory, *where)
     print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
 
 
@@ -425,15 +436,7 @@ def run(tests, *where, at_once=1):
 
 
 def main():
-    run(ONE_NODE, at_once=3)
-    with tempfile.TemporaryDirectory(prefix="crun-progress-") as directory:
-        daemon = Daemon(directory)
-        try:
-            run(ASKED, daemon)
-            run(ASKED_AT_ONCE, daemon, at_once=2)
-        finally:
-            daemon.popen.kill()
-            daemon.popen.wait()
+    run([*ONE_NODE, *ASKED], at_once=4)
     why = host.available()
     if why:
         print(f"skipped: {why}: hangs were looked for on one node only")
