@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""crun and what it is compared with: command lines, and what their processes use.
+"""crun and the launchers it is compared with: command lines, and the resources of their processes.
 
 Peers that are not installed (scripts/bench/setup) are None and left out.
 """
@@ -50,7 +50,7 @@ def installed(command):
 
 
 def available(wanted, tell=True):
-    """Those of [(name, argv or None, further words, rounds)] that are here."""
+    """Those of [(name, argv or None, further words, rounds)] that are installed."""
     here = []
     for name, program, words, rounds in wanted:
         if program:
@@ -62,7 +62,7 @@ def available(wanted, tell=True):
 
 
 def environment():
-    """torchrun's banner and warnings are nobody's concern here."""
+    """torchrun's banner and warnings are not needed here."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
@@ -76,7 +76,7 @@ QUIET = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
 
 
 def spawn(argv, stderr=None):
-    """subprocess.Popen takes milliseconds of its own. Returns the pid."""
+    """subprocess.Popen itself takes milliseconds. Returns the pid."""
     actions = QUIET + ([(os.POSIX_SPAWN_OPEN, 2, stderr, os.O_WRONLY | os.O_CREAT, 0o600)]
                        if stderr else [])
     return os.posix_spawnp(argv[0], argv, environment(), file_actions=actions)

@@ -81,7 +81,7 @@ class Session:
 
 
 def closed_within(sock, seconds):
-    """Whether the other side closes in time, whatever it says before."""
+    """Whether the other side closes in time, regardless of earlier messages."""
     deadline = time.monotonic() + seconds
     while True:
         sock.settimeout(max(deadline - time.monotonic(), 0.001))

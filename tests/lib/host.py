@@ -67,11 +67,11 @@ class Node:
         return p
 
     def cut(self):
-        """Take the link away, silently: nobody gets a reset."""
+        """Take the link away silently: no side gets a reset."""
         ip("link", "set", self._peer, "down", ns=self.cluster.switch)
 
     def lose_large(self, mtu=1200):
-        """Packets larger than that are lost both ways, silently: nobody is told of it."""
+        """Packets larger than that are lost in both directions, without an error."""
         for node in self.cluster.nodes:  # one packet at a time, or the size is not looked at
             ip("link", "set", node.interface, "gso_max_segs", "1", ns=node.ns)
         ip("link", "set", self._peer, "mtu", str(mtu), ns=self.cluster.switch)
@@ -107,7 +107,7 @@ class Cluster:
 
 
 def need():
-    """Ends a test that has nowhere to run."""
+    """Ends a test that cannot run here."""
     why = available()
     if why:
         print(f"SKIPPED: several nodes on one machine: {why}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What interop.py checks: the two servers, and stores that note what is used of them."""
+"""The subjects of interop.py: the two servers, and stores that record the methods used."""
 import datetime
 import os
 import re
@@ -53,7 +53,7 @@ called = {"TCPStore": set(), "PrefixStore": set()}
 
 
 class Recorded:
-    """A store that notes which of its methods were used."""
+    """A store that records which of its methods were used."""
 
     def __init__(self, store):
         self._store = store
@@ -67,7 +67,7 @@ class Recorded:
 
 
 class Connections:
-    """What a check gets: makes stores of one class, connected to one server."""
+    """The argument of a check: makes stores of one class, connected to one server."""
 
     def __init__(self, server, kind):
         self.server = server
@@ -84,7 +84,7 @@ class Connections:
 
 
 def outcome(call, *arguments):
-    """What a call returns or, if it raises, by which error and in which words."""
+    """The result of a call or, if it raises, the error and its text."""
     try:
         return call(*arguments)
     except Exception as error:

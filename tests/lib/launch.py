@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A crun on this machine, with a folder, an environment and a terminal of its own."""
+"""A crun on this machine, with its own folder, environment and terminal."""
 import os
 import pty
 import select
@@ -14,7 +14,7 @@ TIMEOUT = 60 if SANITIZED else 15
 
 
 class Place:
-    """A folder, an environment with a cookie, and all that was started there."""
+    """A folder, an environment with a cookie, and all processes started there."""
 
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="crun-behaviour-")
@@ -82,7 +82,7 @@ def sh(script):
 
 
 class Terminal:
-    """crun as a session of its own on a terminal."""
+    """crun as a separate session on a terminal."""
 
     def __init__(self, place, *words, term="xterm"):
         self.place, self.said = place, b""

@@ -34,13 +34,13 @@ def fail(*what):
 
 
 def skip(why, what):
-    """Ends a test that has nowhere to run; loudly, for it shows nothing then."""
+    """Ends a test that cannot run here; loudly, because it proves nothing then."""
     print(f"{'*' * 72}\n* SKIPPED: {why}:\n*   {what}\n{'*' * 72}", file=sys.stderr)
     sys.exit(77)
 
 
 def until(condition, what, seconds=SECONDS):
-    """Poll; the condition's value once it is true. `what` may be a function that says it."""
+    """Poll; the condition's value once it is true. `what` is a text or a function for it."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > end:
@@ -60,7 +60,7 @@ def matches(text, pattern):
 
 
 def run(tests, *arguments):
-    """The tests one after another; only those that the command line names, if it does."""
+    """The tests one after another; only those named on the command line, if any."""
     for test in tests:
         if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
             continue
@@ -94,14 +94,14 @@ class Process:
             os.kill(self.pid, signo)
 
     def wait(self, seconds=SECONDS):
-        """The exit code (-N for signal N); fails with what was said if it takes longer."""
+        """The exit code (-N for signal N); fails with the output if it takes longer."""
         try:
             return self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
             fail(f"{self} still runs after {seconds} s\n{self.out}{self.err}")
 
     def expect(self, code, *texts, seconds=SECONDS):
-        """It ends with that exit code, and has said these texts."""
+        """It ends with that exit code, and has printed these texts."""
         got = self.wait(seconds)
         said = self.out + self.err
         if got != code:
@@ -124,7 +124,7 @@ def expect(p, code, *texts, seconds=SECONDS):
 
 
 def read(path):
-    """What the file holds; nothing if it cannot be read, as when a process has gone."""
+    """The content of the file; "" if it cannot be read, as when a process has ended."""
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -136,14 +136,14 @@ Stat = collections.namedtuple("Stat", "name state parent")
 
 
 def stat_of(pid):
-    """Of /proc/PID/stat; the state of one that is gone is ""."""
+    """From /proc/PID/stat; the state of a process that has ended is ""."""
     name, _, rest = read(f"/proc/{pid}/stat").decode().partition(" (")[2].rpartition(") ")
     fields = rest.split()
     return Stat(name, fields[0], int(fields[1])) if fields else Stat("", "", 0)
 
 
 def lives(pid):
-    """The dead have closed all they held."""
+    """Dead processes have closed all their files."""
     return stat_of(pid).state not in ("", "Z", "X")
 
 
@@ -156,7 +156,7 @@ def children(pid):
 
 
 def living(cookie):
-    """Those executed with the cookie in their environment; the dead have none."""
+    """Processes executed with the cookie in their environment; dead ones have none."""
     return [pid for pid in processes() if cookie in read(f"/proc/{pid}/environ")]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch programs under crun, for the functional tests: where torch is, what workers said."""
+"""PyTorch programs under crun, for the functional tests: the path of torch, the workers' output."""
 import os
 import subprocess
 
@@ -11,7 +11,7 @@ SECONDS = 300  # imports of torch on two cores that are busy with others take a 
 
 
 class Here:
-    """This machine as it is, in the shape of a node of host.Cluster."""
+    """This machine, with the interface of a node of host.Cluster."""
 
     def __init__(self):
         self.processes = []
@@ -27,7 +27,7 @@ class Here:
 
 
 def torch_venv(what):
-    """The folder of a virtual environment with the newest torch; what is not shown without."""
+    """The folder of a virtual environment with the newest torch; `what`: not proved without."""
     found = subprocess.run([ROOT / "scripts" / "torch-venv", "newest"],
                            stdout=subprocess.PIPE, text=True)
     if found.returncode == 77:
@@ -45,7 +45,7 @@ def torch_env():
 
 
 def said(kind, *processes):
-    """[{name: value}]: what the workers of these crun said in lines of this kind."""
+    """[{name: value}]: the lines of this kind from the workers of these crun."""
     return [dict(word.split("=", 1) for word in line.split()[1:])
             for p in processes for line in p.out.splitlines() if line.split()[:1] == [kind]]
 

@@ -19,7 +19,7 @@ SMALL = ["--model=mlp", "--passes=2", "--train-limit=1600"]
 
 
 class Run(Process):
-    """The program on `ranks` ranks under crun, or alone where that is None."""
+    """The program on `ranks` ranks under crun, or alone if that is None."""
 
     def __init__(self, *flags, ranks=None, crun=(), env=None, program="train"):
         self.program = BIN / program
@@ -90,13 +90,13 @@ def metrics(path):
 
 
 def finished(*flags, **options):
-    """One that has ended well."""
+    """A run that has ended with success."""
     with Run(*flags, **options) as run:
         return run.ends_with(0)
 
 
 def main(tests):
-    """Each in a folder of its own; arguments name those to run."""
+    """Each in its own folder; arguments name the tests to run."""
     import sys
     for name, test in tests.items():
         if len(sys.argv) > 1 and name not in sys.argv[1:]:

@@ -19,7 +19,7 @@ PLAIN = {k: v for k, v in os.environ.items() if not FORGET.match(k)}
 
 
 class Ranks:
-    """variables(rank, size) is what makes a process a rank; what they write, one file each."""
+    """variables(rank, size) makes a process a rank; each writes its output to one file."""
 
     def __init__(self, scenario, size, variables, wrap=(), **more):
         self.path = tempfile.mkdtemp(prefix="crun-worker-")

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Many agents in one process, each with a connection of its own, made of the very
- * client that an agent uses: they join one job, are given ranks, fail as often as they
- * are told to, finish, and learn the result. What they are told is checked on the way,
- * so that this is also the load under which a daemon is killed and started again.
+ * Many agents in one process, each with its own connection and the same client code as
+ * a real agent: they join one job, get ranks, fail as often as the flags say, finish,
+ * and receive the result. All messages to them are checked, so that this is also the
+ * load under which a daemon is killed and restarted.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -460,8 +460,8 @@ static const struct opt table[] = {
       .offset = offsetof(struct options, run_id) },
     { .name = "hold",
       .arg = "agents|connections",
-      .help = "Instead of finishing, stay as you are until a signal comes: agents of a "
-              "running job, or connections that have only said hello. Says \"ready\".",
+      .help = "Instead of finishing, hold until a signal arrives: agents of a running "
+              "job, or connections that have only sent HELLO. Prints \"ready\".",
       .set = set_hold,
       .offset = offsetof(struct options, hold) },
     { .name = "lease",
@@ -480,7 +480,7 @@ static const struct opt table[] = {
       .max = 86400000 },
     { .name = "verbose",
       .letter = 'v',
-      .help = "Say who is cut off.",
+      .help = "Print each closed connection.",
       .set = opt_set_true,
       .offset = offsetof(struct options, verbose) },
     OPT_HELP(struct options),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a step of the reducer and of an optimizer costs, beside the arithmetic of a
+ * The cost of a step of the reducer and of an optimizer, without the arithmetic of a
  * model.
  *
  *   ddp-load optimizer ELEMENTS             GB/s of AdamW, 28 bytes a parameter

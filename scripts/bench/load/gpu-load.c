@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library costs on a GPU, beside what the GPU and NCCL cost by themselves.
+ * The cost of the library on a GPU, compared with that of the GPU and of NCCL alone.
  *
  *   gpu-load optimizer ELEMENTS   GB/s of each optimizer's kernel, and of a copy
  *   gpu-load all-reduce MIB       microseconds, through the library and by NCCL alone

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long the nodes of a job need to hear from each other where all are, over a real
- * store: as many threads as there are nodes, each as the first worker of one, with
- * preflight's own code. They do not call each other: with so many on one machine that
- * would measure the machine.
+ * The time that the nodes of a job need to exchange their addresses over a real store:
+ * one thread per node, in place of its first worker, with preflight's own code. They do
+ * not connect to each other: with this many on one machine that would measure the
+ * machine.
  *
  *     build/bin/preflight-load NODES ...
  */
@@ -39,7 +39,7 @@ struct node {
     char why[200];
 };
 
-/* In the place of link_probe_all. */
+/* In place of link_probe_all. */
 void __wrap_link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
                            unsigned self, uint64_t until_ms, char *letters);
 void __wrap_link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A slow link between two network namespaces: packets come out at the other end so many
- * microseconds later, and no faster than so many megabytes a second each way.
+ * A slow link between two network namespaces: packets arrive at the other end DELAY_US
+ * microseconds later, at most MB_PER_S megabytes a second in each direction.
  *
  *   slow-link NAMESPACE NAMESPACE DELAY_US MB_PER_S
  *
- * Makes an interface "link0" in each, to be given an address by whoever started it,
- * says "ready" and works until its standard input ends.
+ * Makes an interface "link0" in each, to which the caller gives an address, prints
+ * "ready" and works until its standard input ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define PACKET_MAX 65536
-#define QUEUED_MAX 2048 /* packets one way; then those who send must wait */
+#define QUEUED_MAX 2048 /* packets in one direction; then senders must wait */
 
 struct packet {
     uint64_t due_ns;
@@ -35,7 +35,7 @@ struct way {
     int from, to;
     struct packet *packet; /* a ring */
     unsigned first, count;
-    uint64_t free_ns; /* when the link has sent what it was given */
+    uint64_t free_ns; /* when the link has sent all packets so far */
 };
 
 static double delay_ns, ns_per_byte;
@@ -54,7 +54,8 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* A link needs no core; this one gets one whenever it wants, where that can be had. */
+/* A real link needs no core, so this thread gets a core at once, if the system permits
+ * it. */
 static void come_first(void)
 {
     const struct sched_param p = { .sched_priority = 10 };
@@ -63,7 +64,7 @@ static void come_first(void)
         return;
 }
 
-/* Leaves us in that namespace, which is no matter. */
+/* This process stays in that namespace, which does no harm. */
 static int open_end(const char *namespace)
 {
     struct ifreq r = { .ifr_flags = IFF_TUN | IFF_NO_PI };
@@ -100,7 +101,7 @@ static void take(struct way *w)
     }
 }
 
-/* Returns when the next is due; UINT64_MAX: nothing is there. */
+/* Returns when the next packet is due; UINT64_MAX: there is none. */
 static uint64_t give(struct way *w)
 {
     while (w->count > 0) {

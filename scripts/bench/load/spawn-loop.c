@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The least that a launcher can do: start N copies of a program with posix_spawn, wait
- * for all of them, end with 1 if any of them failed.
+ * The minimum that a launcher must do: start N copies of a program with posix_spawn,
+ * wait for all of them, and exit with 1 if any of them failed.
  *
  *   spawn-loop N PROGRAM [ARGUMENT...]
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker that says when it began to run and then waits to be killed: one line
- * "RANK PID NANOSECONDS" (CLOCK_MONOTONIC) into the fifo that is its argument.
+ * A worker that reports its start time and then waits to be killed: one line "RANK PID
+ * NANOSECONDS" (CLOCK_MONOTONIC) into the fifo that is its argument.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The words of the three servers. The echo server's mirror the store's: each request is
- * replaced by one of the same size that asks for an answer of the same size, so that
- * its rate is what the sockets allow.
+ * The requests of the three servers. Those of the echo server mirror the store's: each
+ * request is replaced by one of the same size that gets an answer of the same size, so
+ * that its rate is the limit of the sockets.
  *
- * SET has no answer in PyTorch's protocol: a PING after the last one of a turn tells
- * when they are done. Redis answers each SET and needs no more.
+ * SET has no answer in PyTorch's protocol: the answer to a PING after the last SET of a
+ * turn shows that they are done. Redis answers each SET and needs no PING.
  */
 #include "scripts/bench/load/store-load-dialect.h"
 
@@ -28,7 +28,7 @@ const char *const operation_names[OP_COUNT] = {
     [OP_WAIT] = "wait", [OP_PYGET] = "pyget",
 };
 
-#define COUNTER_START 1000000 /* as long in decimal however often it is counted up */
+#define COUNTER_START 1000000 /* has the same number of digits when counted up */
 #define PING_NONCE 0x62656e63u
 
 enum verb { SAY_HELLO, SAY_SET, SAY_FENCE, SAY_GET, SAY_ADD, SAY_EXISTS, SAY_COUNT };
@@ -127,8 +127,8 @@ static void store_exists(struct bytes *out, struct bytes *in, const struct about
     put_u8(in, 0);
 }
 
-/* The key is deleted and waited for in one go; the answer to the first of the two
- * tells the partner that it may write. */
+/* The key is deleted and waited for in one message; the answer to the first of the two
+ * shows that the partner may write. */
 static void store_wait(struct exchange *sleep, struct exchange *wake,
                        const struct about *a)
 {
@@ -241,7 +241,7 @@ static void mirror(struct bytes *out, struct bytes *in, size_t request, size_t r
         put_u8(in, ECHO_BYTE);
 }
 
-/* An echo server wakes nobody: the partner hears the byte instead. */
+/* An echo server cannot wake a client: the partner gets the byte instead. */
 static void echo_wait(struct exchange *sleep, struct exchange *wake,
                       const struct about *a)
 {

@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 /*
- * What a client of the load generator says and what it must hear, worked out byte by
- * byte before the clock starts: the same operations in the words of three servers.
- * Counters go up and down, so that an answer never depends on how often it was asked.
+ * The requests of a client of the load generator and the expected answers, computed
+ * byte by byte before the clock starts: the same operations in the protocols of three
+ * servers. Counters go up and down, so that an answer does not depend on the number of
+ * requests.
  */
 enum dialect { DIALECT_TCPSTORE, DIALECT_REDIS, DIALECT_ECHO, DIALECT_COUNT };
 enum operation { OP_SET, OP_GET, OP_ADD, OP_WAIT, OP_PYGET, OP_COUNT };
@@ -23,7 +24,8 @@ struct bytes {
 
 /*
  * One turn of a client. It has a second connection, its partner, for OP_WAIT: the first
- * waits and the partner writes. The turn is over when both have heard all of `reply`.
+ * waits and the partner writes. The turn is over when both have received all of
+ * `reply`.
  */
 struct exchange {
     struct bytes request[2], reply[2];
@@ -38,10 +40,11 @@ struct script {
     unsigned turns; /* repeated for as long as the run lasts */
 };
 
-/* The first words of every connection and their answer, in request[0] and reply[0]. */
+/* The first message of every connection and its answer, in request[0] and reply[0]. */
 void dialect_hello(enum dialect d, struct exchange *hello);
 
-/* `depth` operations are sent at once; OP_WAIT and OP_PYGET know only a depth of 1. */
+/* `depth` operations are sent at once;
+ * OP_WAIT and OP_PYGET only support a depth of 1. */
 void dialect_script(enum dialect d, enum operation op, const char *key,
                     const struct bytes *value, unsigned depth, struct script *script);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The floor: a bare epoll server that counts the bytes of a request and sends as many
- * as it was asked for. One read and one write for all that arrived together, no
- * memory, no parsing. What it reaches is what the machine's sockets allow.
+ * The lower bound of the cost: a bare epoll server that counts the bytes of a request
+ * and sends the requested number of bytes. One read and one write for all requests that
+ * arrived together, no memory, no parsing. Its rate is the limit of the machine's
+ * sockets.
  */
 #include "scripts/bench/load/store-load-echo.h"
 
@@ -23,9 +24,9 @@
 
 struct echo_conn {
     int fd;
-    bool blocked; /* waits until the peer has taken some of what is owed */
+    bool blocked; /* waits until the peer has read some of the answers */
     struct echo_head head;
-    size_t head_bytes; /* of the head, seen so far */
+    size_t head_bytes; /* of the header, received so far */
     size_t body_left;
     size_t owed;
 };
@@ -37,7 +38,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* False if the peer sends nonsense. */
+/* False if the request is invalid. */
 static bool count(struct echo_conn *c, const char *data, size_t size)
 {
     while (size) {

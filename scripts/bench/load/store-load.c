@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A load generator for the store and for the servers it is measured beside: one thread,
- * one epoll set, any number of clients. A client says its turn, waits until it has
- * heard every byte of the answer that it knows beforehand, and goes on with the next
- * turn. Idle connections may lie beside; they are introduced like any other.
+ * A load generator for the store and for the servers that it is compared with: one
+ * thread, one epoll set, any number of clients. A client sends the requests of its
+ * turn, waits until it has received every byte of the expected answer, and continues
+ * with the next turn. There may be additional idle connections; they send the first
+ * message of the protocol like any other.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 #define EXIT_USAGE 2
 #define EVENTS_MAX 512
 #define READ_BYTES 262144
-#define PATIENCE_MS 10000 /* an answer that takes longer does not come */
+#define PATIENCE_MS 10000 /* an answer that takes longer counts as missing */
 #define WARM_UP_SHARE 10  /* a tenth of the time is not counted */
 #define CLIENTS_MAX 60000
 
@@ -43,7 +44,7 @@ struct options {
 struct conn {
     int fd;
     unsigned side;
-    bool blocked; /* the server has not taken all of the request */
+    bool blocked; /* the server has not read all of the request */
     size_t said, heard;
     struct client *client;
 };
@@ -104,7 +105,7 @@ static int set_operation(void *target, const struct opt *opt, const char *value,
 static const struct opt table[] = {
     { .name = "protocol",
       .arg = "NAME",
-      .help = "What the server speaks: tcpstore, redis or echo. Default: tcpstore.",
+      .help = "The server's protocol: tcpstore, redis or echo. Default: tcpstore.",
       .set = set_dialect },
     { .name = "op",
       .arg = "NAME",
@@ -113,7 +114,7 @@ static const struct opt table[] = {
       .set = set_operation },
     { .name = "host",
       .arg = "HOST",
-      .help = "Where the server is. Default: 127.0.0.1.",
+      .help = "The server's address. Default: 127.0.0.1.",
       .set = opt_set_text,
       .offset = offsetof(struct options, host) },
     { .name = "port",
@@ -143,7 +144,7 @@ static const struct opt table[] = {
       .max = 8 << 20 },
     { .name = "idle",
       .arg = "N",
-      .help = "How many connections lie idle beside. Default: 0.",
+      .help = "Number of additional idle connections. Default: 0.",
       .set = opt_set_int,
       .offset = offsetof(struct options, idle),
       .max = CLIENTS_MAX },
@@ -162,12 +163,12 @@ static const struct opt table[] = {
       .min = 1,
       .max = 1000000000000 },
     { .name = "hold",
-      .help = "Open the connections, say \"ready\", and measure nothing: end when "
-              "standard input does.",
+      .help = "Open the connections, print \"ready\", and measure nothing: end with "
+              "standard input.",
       .set = opt_set_true,
       .offset = offsetof(struct options, hold) },
     { .name = "serve-echo",
-      .help = "Be the echo server. The first line tells the address.",
+      .help = "Run as the echo server. The first line has the address.",
       .set = opt_set_true,
       .offset = offsetof(struct options, serve_echo) },
     OPT_HELP(struct options),
@@ -179,7 +180,7 @@ static const struct exchange *now_saying(const struct client *c)
     return &c->script.turn[c->turn];
 }
 
-/* Say and hear all of an exchange on a socket that blocks. */
+/* Sends a request and receives its answer on a blocking socket. */
 static int converse(int fd, const struct exchange *x, struct err *e)
 {
     uint8_t *heard = xmalloc(x->reply[0].size);
@@ -196,7 +197,7 @@ static int converse(int fd, const struct exchange *x, struct err *e)
     return result;
 }
 
-/* A connection that has been introduced, on a socket that still blocks; or -1. */
+/* A connection after its first message, on a socket that still blocks; or -1. */
 static int open_conn(const struct load *l, const struct exchange *hello, struct err *e)
 {
     const struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
@@ -328,7 +329,7 @@ static int hear(struct load *l, struct conn *c, struct err *e)
         return err_set_errno(e, n < 0 ? errno : ECONNRESET,
                              "the server closed a connection");
     if ((size_t)n > reply->size - c->heard)
-        return err_set(e, "the server said %zd bytes where %zu were expected", n,
+        return err_set(e, "the server sent %zd bytes where %zu were expected", n,
                        reply->size - c->heard);
     if (memcmp(l->buffer, reply->data + c->heard, (size_t)n) != 0)
         return err_set(e, "an answer differs from what was expected");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the memory of this machine gives: as many threads as ranks, each of which sums
- * up its share of all buffers and writes it back to all of them. That much an
- * all-reduce in place has to read and write; nobody meets, nothing is copied. The
- * median over the runs of the slowest thread's time, a line "BYTES US".
+ * The limit of this machine's memory: as many threads as ranks, each of which sums up
+ * its share of all buffers and writes it back to all of them. An all-reduce in place
+ * must read and write this much; here no thread waits for others, and nothing is
+ * copied. The median over the runs of the slowest thread's time, a line "BYTES US".
  *
  *   allreduce-bare RANKS ITERATIONS:BYTES
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The peer of coll-bench on an MPI: all-reduce of f32 in place, the median over the
- * runs of the slowest rank's time, a line "BYTES US" for each size. For mpicc of any
- * MPI.
+ * The counterpart of coll-bench on an MPI: all-reduce of f32 in place, the median over
+ * the runs of the slowest rank's time, a line "BYTES US" for each size. For mpicc of
+ * any MPI.
  *
  *   allreduce-mpi ITERATIONS:BYTES...
  */

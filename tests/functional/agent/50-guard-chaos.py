@@ -47,7 +47,7 @@ VICTIMS = ["agent", "guard", "worker", "both"]
 
 class OwnCgroup:
     """Below the one we are in, where that is allowed: in it, no other agent of the machine
-    sweeps what ours have left, with a TMPDIR of its own."""
+    sweeps the leftovers of ours, with its own TMPDIR."""
 
     def __init__(self):
         self.before, self.path = own_cgroup(), None
@@ -293,7 +293,7 @@ def main():
     alone = own_network()
     contained = has_cgroup()
     print("cgroups: " + ("usable" if contained else "not usable here"))
-    for mode in MODES:  # one that dies by itself would be easy to kill
+    for mode in MODES:  # a process that ends by itself would be easy to kill
         finish(Launch(mode))
     took, hits = [], dict.fromkeys(VICTIMS, 0)
     while sum(hits.values()) < KILLS:
@@ -307,7 +307,7 @@ def main():
     took.sort()
     print(f"killed {hits}; all gone after: median {took[len(took) // 2] * 1000:.0f} ms, "
           f"19 of 20 {took[len(took) * 19 // 20] * 1000:.0f} ms, last {took[-1] * 1000:.0f} ms")
-    # the promise is for a machine that has a core to spare; beside more, each waits its turn
+    # the limit is for a machine with an idle core; under more load each waits for its turn
     crowd = max(1, os.getloadavg()[0] / os.cpu_count())
     assert took[len(took) * 19 // 20] <= SOON * crowd, "too late"
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT
-# A guard whose workers do nothing does nothing either.
+# SPDX-License-Identifier: MIT A guard with idle workers is idle, too.
 set -euo pipefail
 
 dir=$(mktemp -d)

@@ -16,7 +16,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BUILD, children, fail, lives, read, stat_of, until  # noqa: E402
 
 CRUN = str(BUILD / "bin" / "crun")
-# a worker that leaves a daemon behind: of a session of its own, and nobody's child
+# a worker that leaves a daemon behind: in a separate session, and without a parent
 DAEMON = 'setsid sh -c "echo \\$\\$ > $0.new; mv $0.new $0; exec sleep 1000" & exec sleep 1000'
 NOBODY = 65534
 

@@ -84,7 +84,7 @@ def cut_off(cluster, job, overlap):
         job.goes.kill(signal.SIGCONT)
     if job.goes.wait() != 75:
         fail("exit code", job.goes.popen.returncode, job.goes.err)
-    until(lambda: "world=1" in job.stays.out, "the other node goes on alone")
+    until(lambda: "world=1" in job.stays.out, "the other node continues alone")
     job.end()
 
 

@@ -30,7 +30,7 @@ CLONE_NEWNS, MS_REC_PRIVATE = 0x00020000, 0x4000 | 0x40000
 
 
 class Place:
-    """A folder of its own for each check, and crun in it."""
+    """A separate folder for each check, and crun in it."""
 
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="crun-logs-")

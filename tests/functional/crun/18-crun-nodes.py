@@ -63,7 +63,7 @@ def check_ranks(found, world, master):
 
 
 def two_nodes_static(cluster):
-    b = static(cluster, 1, 3, *sh(SHOW))  # who comes first retries
+    b = static(cluster, 1, 3, *sh(SHOW))  # the first one retries
     a = static(cluster, 0, 1, *sh(SHOW))
     expect(a, 0, "formed: 2 nodes, 4 workers", "the rendezvous on port 29500 is not "
            "authenticated: anyone who reaches it can run code as the user of this job")
@@ -166,7 +166,7 @@ def with_a_daemon(cluster):
 
 
 def a_host_may_be_called_anything(cluster):
-    # (none) is what Linux calls a machine that nobody has named
+    # Linux's name of a machine without a name is (none)
     for name, shown in (("(none)", "_none_"), ("", "localhost")):
         rename = (f"import os, socket; socket.sethostname({name!r}); "
                   f"os.execv('{CRUN}', ['crun', 'sh', '-c', 'exit 3'])")
@@ -212,7 +212,7 @@ def nodes_of_one_host_are_told_apart(cluster):
     for p in both:
         expect(p, 3, "node node-0:1")
     if "(on node-0:1)" not in both[0].err or "(on node-0:1)" in both[1].err:
-        fail("whose log it is:", both[0].err, both[1].err)
+        fail("the log does not name the node:", both[0].err, both[1].err)
     crund.kill(signal.SIGTERM)
     expect(crund, 0)
 
@@ -236,7 +236,7 @@ def sigterm_lets_one_node_leave(cluster):
     both[1].kill(signal.SIGTERM)
     expect(both[1], 143, "crun: this node has left the job")
     if "has failed" in both[1].err:
-        fail(f"a node that leaves is told of a failure: {both[1].err}")
+        fail(f"a node that leaves prints a failure: {both[1].err}")
     expect(both[0], 0, "world=1", "node-1 leaves")
     crund.kill(signal.SIGTERM)
     expect(crund, 0)

@@ -334,10 +334,10 @@ def few_descriptors(p):
 
 def few_processes(p):
     if os.getuid() != 0 or SANITIZED:
-        return  # nobody's other processes count too; ASan's threads as well
+        return  # the user's other processes count too, and ASan's threads
     os.chmod(p.path, 0o755)
     os.chmod(p.tmp, 0o777)
-    user = 100000 + os.getpid()  # whose processes nobody else starts
+    user = 100000 + os.getpid()  # a user without other processes
     for most, code, words in ((5, 1, ("could not be started", "ulimit -u")),
                               (1, 2, ("start the guard: fork",))):
         c = p.start("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups",
@@ -368,12 +368,12 @@ def process_one_is_ended(p):
 
 
 def a_cgroup_that_was_killed(p):
-    """Kernels from 6.14 on kill whoever is born from such a group into another one. Workers
-    begin all the same, in a group of their own, and so do the next ones after a failure."""
+    """Kernels from 6.14 on kill a process that is cloned from such a group into another one.
+    Workers still start, in a separate group, also after a failure."""
     own = own_cgroup()
     if own is None:
         return
-    # by a name that no other crun takes for one of its own kind that was left behind
+    # by a name that no other crun regards as a leftover of a crun
     path = os.path.join(own, "killed-" + os.path.basename(p.path))
     os.mkdir(path)
     try:
@@ -403,7 +403,7 @@ def a_workers_world(p):
         os.umask(0o31)
         resource.setrlimit(resource.RLIMIT_NOFILE, (333, 444))
     got = p.crun(sh(show), 0, preexec_fn=odd, restore_signals=True).split()
-    # 32 and 33 belong to glibc: whoever was started by posix_spawn, as by make, ignores them
+    # 32 and 33 belong to glibc: a process started by posix_spawn, as by make, ignores them
     got[3] = f"{int(got[3], 16) & ~(3 << 31):016x}"
     same(got, ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "0", "1", "2", "3", "0031",
                "333", "444", p.path, "own"])

@@ -24,7 +24,7 @@ def said_of(p, text):
 
 
 class Job:
-    """A job of its own name, whose nodes join the daemon one by one."""
+    """A job with its own name; its nodes join the daemon one by one."""
 
     def __init__(self, cluster, name, nnodes, *flags):
         self.cluster, self.name = cluster, name

@@ -314,7 +314,7 @@ def a_newcomer_is_taken_in_at_a_checkpoint(directory, daemon):
         fail("checkpoints of the first node and the second:", saved(a), saved(b))
     end(a, b)
     if "signalled" in a.out:
-        fail("a signal nobody asked for:", a.out)
+        fail("a signal that was not requested:", a.out)
 
 
 def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):

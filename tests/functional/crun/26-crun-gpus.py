@@ -24,7 +24,7 @@ WELL = "GPU-a percent=90 used=71000 total=81920\nGPU-b percent=100 used=1000 tot
 
 
 class Node:
-    """A crun whose GPUs are as its state file says; without one it has no driver."""
+    """A crun with the GPUs of its state file; without one it has no driver."""
 
     def __init__(self, world, *words, state=WELL, workers=2):
         self.base = tempfile.mkdtemp(dir=world.directory)
@@ -150,7 +150,7 @@ def a_driver_that_hangs_does_not_cost_the_lease(world):
 
 
 def a_sick_node_is_kept_out_and_named(world):
-    """The others go on without it, whether it comes first, while they wait, or later."""
+    """The others continue without it, whether it joins first, while they wait, or later."""
     flags = "--preflight", "--nnodes=1:2", "--rdzv-conf=lease=1,last_call_timeout=30"
     idle = "GPU-a percent=0\nGPU-b percent=0\n"
     sick = idle.replace("GPU-b", "GPU-b rows=1")

@@ -45,7 +45,7 @@ def ends(p, code, *patterns, without=None):
 
 
 def set_way(cluster, a, b, there):
-    """Frames between the two hosts arrive, or do not; nobody is told."""
+    """Frames between the two hosts arrive, or are lost silently."""
     for here, other in ((cluster[a], cluster[b]), (cluster[b], cluster[a])):
         command = ["ip", "-n", here.ns, "neigh"]
         wrong = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"]
@@ -94,7 +94,7 @@ def a_node_cut_off_from_the_others_is_kept_out(cluster):
 
 
 def a_node_that_one_other_misses_is_kept_out(cluster):
-    """Or ends the job, where too few would be left: that is another one, beside it."""
+    """Or ends the job, if too few would be left: that is a second job at the same time."""
     why = "preflight: node-2 has no connection with node-1\n"
     with Cut(cluster, (1, 2)):
         few = job(cluster, "few", 3, ENV)
@@ -175,7 +175,7 @@ def there_are_more_nodes_than_descriptors(cluster):
 
 
 def a_program_that_cannot_be_executed_is_not_started_again(cluster):
-    """And no shell takes it for one of its own."""
+    """And no shell reports the signal as its own."""
     program = os.path.join(cluster.directory, "program")
     with open(program, "w", encoding="ascii") as f:
         f.write("echo rank $RANK of $WORLD_SIZE\n")
@@ -186,7 +186,7 @@ def a_program_that_cannot_be_executed_is_not_started_again(cluster):
 
 
 def looks_for_a_library(cluster):
-    """A crun with one worker, whose check takes a while to be opened."""
+    """A crun with one worker; its check takes a while to be opened."""
     fifo = os.path.join(cluster.directory, "library")
     os.mkfifo(fifo)
     p = cluster[0].start([BIN / "crun", "--standalone", "--preflight", *ENV],
@@ -202,7 +202,7 @@ def check_of(p):
 
 
 def a_check_that_no_signal_ends_is_given_up(cluster):
-    """As one that a driver holds: here one that is stopped, and heeds no alarm either."""
+    """Like a process that hangs in a driver: here it is stopped, and ignores alarms, too."""
     p = looks_for_a_library(cluster)
     os.kill(until(lambda: check_of(p), "the check"), signal.SIGSTOP)
     ends(p, 69, "preflight: does not end within 18 s", without="rank . of")
@@ -232,7 +232,7 @@ def main():
     if why:
         print(f"SKIPPED: {why}")
         sys.exit(77)
-    # most of it is waiting for who does not come: each has hosts of its own
+    # they mostly wait for absent nodes: each has its own hosts
     runs = [multiprocessing.Process(target=alone, args=(test,)) for test in TESTS]
     for run in runs:
         run.start()

@@ -121,7 +121,7 @@ rc=0
 wait $follower || rc=$?
 [ $rc -eq 0 ] || fail "events --follow ended with $rc at Ctrl-C"
 
-# what nobody reads any more ends; what a node says of itself does not steer a terminal
+# crunctl ends when its output is closed; texts of a node do not control a terminal
 "${ctl[@]}" events --follow > >(true) 2>"$dir/unread.log" &
 unread=$!
 pids+=($unread)
@@ -143,7 +143,7 @@ s.expect(DONE)
 EOS
 expect 0 'wants to leave: \x1b[2J gone' "${ctl[@]}" events
 timeout 10 tail --pid=$unread -f /dev/null ||
-    fail "events --follow goes on for nobody"
+    fail "events --follow continues without a reader"
 
 # more nodes than one page of the answer holds
 load wide 300

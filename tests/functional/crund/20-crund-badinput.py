@@ -214,14 +214,14 @@ def greedy(port):
 
 
 def deaf(port):
-    """Asks and asks, and reads nothing, until it is not read any more either."""
+    """Sends requests and reads nothing, until crund stops reading from it."""
     s = Session(port, timeout=0.5)
     s.send(hello())
     end = time.monotonic() + 10 * SLOW
     try:
         while time.monotonic() < end:
             s.send(frame(STATUS) * 200)
-        raise AssertionError("a peer that reads nothing is read on and on")
+        raise AssertionError("a peer that reads nothing is still read")
     except (TimeoutError, socket.timeout):
         s.close()
 
@@ -229,7 +229,7 @@ def deaf(port):
 def check_log(crund, seconds):
     lines = crund.log().splitlines()
     print(f"  {len(lines)} lines in {seconds:.1f} s")
-    # two of its own at the start, and the job's events
+    # two of the daemon at the start, and the job's events
     assert len(lines) <= seconds + 8, "\n".join(lines[:40])
 
 
@@ -301,7 +301,7 @@ def no_descriptors(directory):
     time.sleep(1)
     agent.check("300 connections where 64 descriptors are all")
     assert crund.descriptors() <= 64
-    byte_by_byte(crund.port)  # a real client gets through: the oldest stranger goes
+    byte_by_byte(crund.port)  # a real client gets through: the oldest unidentified one is closed
     crowd += [dial(crund.port, PREFACE + hello()) for _ in range(100)]
     time.sleep(1)
     agent.check("100 that said hello")

@@ -18,7 +18,7 @@ case ${BUILD:-} in *-asan | *-tsan) seeds=60 ;; *) seeds=500 ;; esac
     cat "$dir/run"
     fail "an invariant does not hold"
 }
-grep -q "^$seeds seeds, " "$dir/run" || fail "the report is not there: $(tail -1 "$dir/run")"
+grep -q "^$seeds seeds, " "$dir/run" || fail "the report is missing: $(tail -1 "$dir/run")"
 
 for seed in 1 7 23; do
     "$sim" --seed "$seed" --trace >"$dir/first" || fail "seed $seed: $(tail -1 "$dir/first")"

@@ -41,7 +41,7 @@ def outcome(body):
 
 
 class Daemon:
-    """The one that runs now. Whoever finds it dead waits for the next."""
+    """The crund that runs now. A caller that finds it dead waits for the next."""
 
     def __init__(self, directory, rng):
         self.directory, self.rng = directory, rng

@@ -277,7 +277,7 @@ def compare_logs(case, theirs, ours):
 
 
 def of_workers(text):
-    """The workers' lines, in any order; both launchers have lines of their own."""
+    """The workers' lines, in any order; both launchers add their own lines."""
     return sorted(line for line in text.splitlines()
                   if re.search(r"\b(out|err) of rank \d+", line) and
                   not line.startswith(("crun:", " ")))

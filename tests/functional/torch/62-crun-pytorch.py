@@ -41,7 +41,7 @@ class Job:
         self.count = 0
 
     def new(self):
-        """The arguments of a training of its own."""
+        """The arguments of a separate training."""
         self.count += 1
         return [TRAIN, "--epochs", EPOCHS, "--checkpoint",
                 f"{self.directory}/checkpoint-{self.count}.pt"]
@@ -54,7 +54,7 @@ class Job:
 
 
 def expect(code, *processes):
-    """All end with this exit code; one that does not need not be waited for by others."""
+    """All end with this exit code; if one does not, do not wait for the others."""
     end = time.monotonic() + SECONDS
     codes = {None}
     while codes <= {None, code} and time.monotonic() < end:
@@ -97,11 +97,11 @@ def check_trained(world, *processes):
         fail("the ranks differ:", done)
     total = float(done[0]["sum"])
     first = check_trained.sums.setdefault(world, total)
-    # gloo adds in an order of its own, and a float32 is rounded at each step
+    # gloo adds in its own order, and a float32 is rounded at each step
     tolerance = EPOCHS * SAMPLES // BATCH * 2**-23
     if not math.isclose(total, first, rel_tol=tolerance):
         fail(f"trainings differ: {total}, {first}")
-    # which is less than what any epoch adds: one that is left out would be seen
+    # which is less than any epoch adds: a missing epoch would be detected
     sums = {f["epoch"]: float(f["sum"]) for f in said("epoch", *processes)}
     if math.isclose(sums[str(EPOCHS - 2)], total, rel_tol=10 * tolerance):
         fail("the last epoch moved nothing:", sums)
@@ -137,7 +137,7 @@ def check_resumed(nodes_count, local_world, *processes):
 
 
 def check_report(p):
-    """The end of a job of which rank 1 raised: its traceback is told."""
+    """The end of a job in which rank 1 raised: its traceback is printed."""
     report = p.err[p.err.rfind("crun: the job has failed"):]
     for text in (" failed: ", "rank 1", "ValueError: rank 1 was told to fail",
                  "exit code 1, as rank 1's"):

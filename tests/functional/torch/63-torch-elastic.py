@@ -117,14 +117,14 @@ class Job:
         return f"\n-- {p}: exit code {p.popen.poll()}\n{p.out[-3000:]}{p.err}"
 
     def loses(self, lost):
-        """That node is gone: the others go on without it."""
+        """That node is lost: the others continue without it."""
         on = [i for i in range(WORLD) if i != lost]
         for i in on:
             self.worlds[i].append(WORLD - 1)
         self.goes_on(on)
 
     def gets_back(self, lost):
-        """Its place is the old one, and the training goes on where the others were."""
+        """It gets its old rank, and the training continues where the others were."""
         epoch = self.epoch()
         self.cruns[lost] = self.crun(self.nodes[lost])
         self.worlds[lost] = []

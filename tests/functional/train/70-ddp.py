@@ -70,7 +70,7 @@ def test_ranks():
                 fail(case, "on", ranks, "ranks: moved by", moved, "and is off by", off)
 
 
-# -- beside torch.optim ---------------------------------------------------------------
+# -- against torch.optim --------------------------------------------------------------
 
 TORCH = """
 import json, torch

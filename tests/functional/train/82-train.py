@@ -93,7 +93,7 @@ def lines(folder):
 
 
 def straggler(folder):
-    """What rank 0 waits for a rank that is slow is told from what it waits for data."""
+    """The time that rank 0 waits for a slow rank is separated from the time it waits for data."""
     path = f"{folder}/metrics"
     stops = 0
     with Run("--model=mlp", "--passes=1", f"--train-limit={40 * FEW}",
@@ -123,7 +123,7 @@ def on_terminal(columns):
     while True:
         try:
             some = os.read(master, 65536)
-        except OSError:  # how a pty says that nobody has it open any more
+        except OSError:  # a pty that no process has open any more
             break
         text += some
     os.close(master)

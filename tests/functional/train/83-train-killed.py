@@ -50,7 +50,7 @@ def random_kills(folder):
 
 
 def told_to_end(folder):
-    """SIGTERM leaves a checkpoint, from which other numbers of ranks go on too."""
+    """SIGTERM leaves a checkpoint, from which other numbers of ranks can resume, too."""
     whole = undisturbed()
     with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=4) as run:
         run.until(lambda: saved(folder), "a checkpoint")
@@ -82,7 +82,7 @@ def interrupted(folder):
 
 
 def no_answer(folder):
-    """A rank that waits for one that does not answer leaves on SIGTERM all the same."""
+    """A rank that waits for a rank that does not answer still leaves on SIGTERM."""
     with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=2,
              crun=["--failure-grace=1"]) as run:
         run.until(lambda: saved(folder) and len(run.workers()) == 2, "two workers")
@@ -126,7 +126,7 @@ def other_model(folder):
 
 
 def one_file(folder):
-    """What it goes on from is named, not the folder that it writes to."""
+    """The message names the file it resumes from, not the folder that it writes to."""
     run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/old")
     sha = run.sha
     file, = saved(folder + "/old")
@@ -137,7 +137,7 @@ def one_file(folder):
 
 
 def one_file_and_no_folder(folder):
-    """Where it goes on from is enough: nothing is written then, nor is the file's folder claimed."""
+    """The file to resume from is enough: then nothing is written and its folder is not claimed."""
     run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     there = sorted(os.listdir(folder))
     file, = saved(folder)

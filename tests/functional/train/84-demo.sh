@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../../.."
 
 # it makes the plain build, which is not what is to be tested under a sanitizer
 if [ "$(realpath "${BUILD:-build}")" != "$(realpath build)" ]; then
-    echo 'SKIPPED: the demo has a build of its own' >&2
+    echo 'SKIPPED: the demo makes its own build' >&2
     exit 77
 fi
 

@@ -45,6 +45,6 @@ line=$(linked lib/libcrun-worker.so.0)
 [[ $line == *" $place/libevent_core/libevent_core.a "* ]] || fail "another libevent: $line"
 [[ $line == *" -L$place/libcjson "*"-lcjson "* ]] || fail "another cjson: $line"
 
-# as pkg-config has it on this machine: nobody needs an archive
+# as pkg-config has it on this machine: no archive is needed
 rm -r "$place/pkgconfig"
 [[ $(linked bin/crun) == *event_core* ]] || fail "no libevent: $(linked bin/crun)"

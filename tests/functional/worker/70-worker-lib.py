@@ -139,7 +139,7 @@ def a_stopped_rank_is_waited_for_and_named():
         if "ready" in ranks.said(0):
             matches(ranks.said(0), rf"timeout: waited 0.5 s in all_reduce #\d+ for rank 1 "
                                    rf"\(pid {pid}, stopped\)")
-        # when it goes on, it is told what happened
+        # when it continues, it gets the reason
         ranks.processes[1].send_signal(signal.SIGCONT)
         ranks.ends(1, 3)
         matches(ranks.said(1), "timeout: ")
@@ -154,7 +154,8 @@ def a_rank_that_does_not_get_in_is_heard():
         for rank in range(3):
             ranks.ends(rank, 3)
         matches(ranks.said(0), r'unsupported: rank 2: backend "nccl": ')
-        # rank 0 has the store: who comes when it has gone again finds nobody
+        # rank 0 has the store: a rank that arrives after it has left finds no
+        # store
         matches(ranks.said(1), r'unsupported: rank 2: backend "nccl": |rank 0 .* was not found')
 
 
@@ -165,7 +166,8 @@ def rank_0_that_does_not_get_in_is_heard():
 
     with Ranks("who", 3, rank_0_differs) as ranks:
         for rank in range(3):
-            # its store goes with it: those who have come know why before that
+            # its store ends with it: ranks that have joined get the reason
+            # before that
             ranks.ends(rank, 3, r'unsupported: (rank 0: )?backend "nccl": |was not found')
 
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT
-# sanitizers: no, they come with libraries of their own
+# SPDX-License-Identifier: MIT sanitizers: no, they need their own libraries
 #
-# The worker library as others find it: installed, with its examples compiled against
-# it in C and in C++, shared and static. It shows nothing but crun_*, needs little, and its
+# The worker library as others find it: installed, with its examples compiled against it in
+# C and in C++, shared and static. It shows nothing but crun_*, needs little, and its
 # manual has every function, by a page of its name; uninstall leaves nothing.
 set -euo pipefail
 build=${BUILD:-$PWD/build}
 root=$(cd "$(dirname "$0")/../../.." && pwd)
-case $(basename "$build") in build-*) echo "sanitizers come with libraries of their own" && exit 77 ;; esac
+case $(basename "$build") in build-*) echo "sanitizers need their own libraries" && exit 77 ;; esac
 
 place=$(mktemp -d)
 # as it was built: an absolute name would make objects whose headers the next make does not know
@@ -50,7 +49,7 @@ sed -n 's/^\.It Dv \(CRUN_[A-Z_]*\)$/\1/p' "$place/usr/share/man/man3/crun-worke
 [ "$(wc -l <"$place/statuses")" -gt 10 ] || fail "the manual has no statuses"
 diff "$place/header-statuses" "$place/statuses" || fail "the manual lacks a status, or has others"
 
-# a page for each, which leads to one that is there
+# a page for each function, which refers to an existing page
 pages=$place/usr/share/man
 find "$pages/man3" -name 'crun_*.3' -printf '%f\n' | sed 's/[.]3$//' | sort >"$place/pages"
 diff "$place/header" "$place/pages" || fail "functions without a page, or pages without one"

@@ -77,14 +77,14 @@ WORKING = [("ncclMemAlloc", 1), ("ncclCommWindowRegister", 1), ("ncclAllReduce",
            ("ncclGroupEnd", 1)]
 FREEING = [("ncclCommWindowDeregister", 1), ("ncclMemFree", 1)]
 LEAVING = [("ncclCommFinalize", 1), ("ncclCommDestroy", 1)]
-# before anybody is met
+# before it meets another rank
 OPENING = [("ncclGetVersion", 1)]
 ALL = OPENING + MEETING + WORKING + FREEING + LEAVING
 
 
 def with_fault(call, kind, nth, expected, also=""):
     """expected: for the rank that has the fault and for the other, code and words."""
-    # who is alone with its id: rank 0 makes it
+    # the rank that has the id alone: rank 0 makes it
     faulty = 0 if call == "ncclGetUniqueId" else 1
     fault = f"{call}:{kind}:{faulty}:{nth}{also}"
     # short only where it is waited for: the machine may be busy with others

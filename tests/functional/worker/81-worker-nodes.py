@@ -50,7 +50,7 @@ def backends_by_name(cluster):
         expect(p, 1)
 
 
-# -- without a launcher, so that nobody but the library ends the others -------------------
+# -- without a launcher, so that only the library ends the others -------------------
 
 
 def alone(cluster, ranks_of, *flags, timeout=60, port=29600):
