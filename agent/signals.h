@@ -53,8 +53,8 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
                     struct msg *m);
 
 /*
- * The signal that ends the workers: the one that crun got; TERM if it got none (0), or
- * if it was ignored when crun was started (a shell's background job ignores INT),
+ * The signal that ends the workers: the signal that crun got; TERM if it got none (0),
+ * or if it was ignored when crun was started (a shell's background job ignores INT),
  * because then the workers ignore it too.
  */
 int signals_for_workers(const struct signals *s, int signo);

@@ -24,7 +24,7 @@ static const char *describe_rendezvous(const struct config *c)
     }
 }
 
-/* The first epoch, as far as one node can predict it. */
+/* The first epoch, from what one node knows. */
 static void imagine_start(const struct config *c, struct msg_start *s)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = UNKNOWN_HOST;

@@ -28,7 +28,8 @@ enum config_numa {
     CONFIG_NUMA_CORE_COMPLEX
 };
 
-/* Where a worker's two streams go; bits as in torchrun's --redirects and --tee. */
+/* The destinations of a worker's two streams;
+ * bits as in torchrun's --redirects and --tee. */
 enum { CONFIG_STDOUT = 1, CONFIG_STDERR = 2 };
 
 struct config_streams { /* for each local rank */

@@ -39,7 +39,7 @@ bool fence_passed(struct fence *f, uint64_t now_ms);
 /* How long the workers have to end once it has passed. Without patience the grace
  * counts from until_ms: workers found after a sleep are killed at once. */
 uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);
-/* When fence_passed is to be called next; 0: never. */
+/* When to call fence_passed next; 0: never. */
 uint64_t fence_next_ms(const struct fence *f);
 
 #endif

@@ -71,9 +71,9 @@ struct guard_spawn {
 struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
                           uint32_t workers, struct err *e) MUST_CHECK;
 
-/* Requests a worker: started, perhaps exec_failed, and exited follow. Where no
- * process could be made (`what` is "clone" or "receive") started does not follow,
- * and pid is 0. */
+/* Requests a worker: started, perhaps exec_failed, and exited follow. If no process
+ * could be made (`what` is "clone" or "receive") started does not follow, and pid is
+ * 0. */
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
                 struct err *e) MUST_CHECK;
 

@@ -9,7 +9,7 @@
 struct cgroup;
 struct status_pages;
 
-/* Starts a guard as a process of its own; without a cgroup, below a reaper. */
+/* Starts a guard as a separate process; without a cgroup, below a reaper. */
 struct guard_process {
     const struct cgroup *cgroup;
     const struct status_pages *pages;

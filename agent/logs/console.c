@@ -10,9 +10,9 @@
 #include "rendezvous/base/xalloc.h"
 
 /*
- * The console knows which source has an open line: the one that wrote last, without a
- * newline. Text is collected in `out` and put into the outlet in one piece, so that no
- * other text comes in between. The lock is needed only for console_write_line.
+ * The console knows which source has an open line: the source that wrote last, without
+ * a newline. Text is collected in `out` and put into the outlet in one piece, so that
+ * no other text comes in between. The lock is needed only for console_write_line.
  */
 struct console {
     struct outlet *outlet;

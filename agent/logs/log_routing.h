@@ -42,7 +42,7 @@ struct log_routing log_routing_make(const struct config *c,
 bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
                                const struct log_routing_sinks *sinks);
 
-/* Whether any worker's output is to be written to a file. */
+/* Whether any worker's output goes to a file. */
 bool log_routing_needs_files(const struct config *c);
 /* --log-dir=/dev/null: no logs and no error files. */
 bool log_routing_has_no_files(const struct config *c);

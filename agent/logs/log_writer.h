@@ -11,8 +11,8 @@ struct log_writer;
 struct outlet;
 
 /*
- * Writes that may block, on a thread of their own: one writer for all files, one for
- * each console. An outlet is a descriptor with a bounded queue.
+ * Writes that may block, on a separate thread: one writer for all files, one for each
+ * console. An outlet is a descriptor with a bounded queue.
  *
  * A stream asks an outlet first whether it is ready, and waits if not: a disk or
  * terminal that is slower than a worker slows the worker down, as it would without

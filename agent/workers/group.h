@@ -36,7 +36,7 @@ void group_destroy(struct group *g); /* NULL is fine */
 struct guard_worker_calls group_guard_calls(struct group *g);
 struct logs_calls group_logs_calls(struct group *g);
 
-/* Both must be set before the first start. A later guard replaces one that has died
+/* Both must be set before the first start. A later guard replaces a guard that has died
  * with its workers: the group forgets them. NULL: there cannot be one. */
 void group_set_guard(struct group *g, struct guard *guard);
 void group_set_logs(struct group *g, struct logs *logs);

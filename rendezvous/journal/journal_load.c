@@ -27,7 +27,7 @@ struct load {
     struct err *e;
 };
 
-/* What is found after the last whole batch. */
+/* The bytes after the last whole batch. */
 enum next { NEXT_BATCH, NEXT_END, NEXT_BROKEN, NEXT_REFUSED };
 
 static int read_at(struct load *l, void *data, size_t size, uint64_t at)

@@ -12,7 +12,7 @@
 #define SCAN_MS_MAX 500
 #define SCAN_MS_DISCONNECTED 50
 
-/* What an event must match to be admitted. */
+/* The conditions under which an event is admitted. */
 static const struct {
     bool from_node; /* the incarnation must be that of the node */
     bool of_epoch;  /* the event counts only in its own epoch */

@@ -201,7 +201,7 @@ struct membership_action {
     enum job_state from;
 };
 
-/* Where actions go, in order. Must not call back into the membership. */
+/* The receiver of actions, in order. It must not call back into the membership. */
 struct membership_sink {
     void (*act)(void *arg, const struct membership *m,
                 const struct membership_action *action);

@@ -6,7 +6,7 @@
 #include "rendezvous/membership/membership_table.h"
 
 /*
- * What the files of the membership share. A step has three parts: membership.c admits
+ * Shared by the files of the membership. A step has three parts: membership.c admits
  * the event, a handler in membership_events.c changes facts (which nodes are present,
  * what failed), and membership_transitions.c moves to another state as long as the
  * facts require it. Only membership_transitions.c changes the state.

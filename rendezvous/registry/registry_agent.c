@@ -438,7 +438,7 @@ static const struct {
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
 };
 
-/* Every report is acknowledged, also one that comes too late to count. */
+/* Every report is acknowledged, even if it comes too late to count. */
 static void on_report(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, reports[m->type].event);

@@ -74,7 +74,7 @@ void session_received(struct session *s, const struct msg *msg, uint64_t now_ms)
  */
 void session_report(struct session *s, const struct msg *msg, uint64_t now_ms);
 
-/* What the next heartbeats carry. */
+/* The content of the next heartbeats. */
 void session_set_progress(struct session *s, const struct msg_heartbeat *progress);
 
 /* After DONE: say goodbye (it needs no answer). Ends the session in any state. */

@@ -53,7 +53,7 @@ void outbuf_fini(struct outbuf *o)
     outbuf_use_small(o);
 }
 
-/* Into a buffer of its own, of `cap` bytes. */
+/* Into its own buffer of `cap` bytes. */
 static bool outbuf_move_out(struct outbuf *o, size_t cap)
 {
     bool own = !o->borrowed && o->data != o->small;

@@ -21,7 +21,7 @@ struct bench_op {
     bool wide_in, wide_out; /* the buffer has a part for each rank */
     bool alone;             /* a rank may finish before others begin: needs a barrier */
     crun_status (*run)(const struct bench *b);
-    /* What out[i] must be; -1: anything. */
+    /* The expected out[i]; -1: anything. */
     long (*expected)(const struct bench *b, size_t i);
     /* bus bandwidth over algorithm bandwidth, as nccl-tests defines it */
     double (*bus)(int ranks);

@@ -11,9 +11,10 @@
 #include "worker-lib/meeting/store_client.h"
 
 /*
- * How ranks communicate. A backend serves one team: some ranks of the world, each with
- * its own place in it. A backend over shared memory serves the ranks of a node, one
- * over TCP those of several nodes, and a hierarchical backend consists of both.
+ * The interface of backends, by which ranks communicate. A backend serves one team:
+ * some ranks of the world, each with its own place in it. A backend over shared memory
+ * serves the ranks of a node, one over TCP those of several nodes, and a hierarchical
+ * backend consists of both.
  *
  * The engine starts operations, in order, and finishes them. Most backends only run one
  * operation at a time, in the thread that calls them, and leave `start`, `finish` and

@@ -5,11 +5,11 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * Makes a backend that runs operations by itself out of one that runs them one at a
- * time. `run` runs in the caller's thread, as do operations queued before it. Started
- * works run in one thread, which is created with the first of them; but an operation
- * that the backend can post is posted by the caller, and an operation that does not
- * have to start soon is left to the thread that waits for it.
+ * Turns a backend that runs one operation at a time into a backend that runs operations
+ * by itself. `run` runs in the caller's thread, as do operations queued before it.
+ * Started works run in one thread, which is created with the first of them; but an
+ * operation that the backend can post is posted by the caller, and an operation that
+ * does not have to start soon is left to the thread that waits for it.
  */
 struct world_failure;
 

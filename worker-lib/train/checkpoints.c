@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A training that resumes from a checkpoint computes the same bits as one that was
- * never interrupted. The score of the pass is saved too, so that its line is correct.
+ * A training that resumes from a checkpoint computes the same bits as an uninterrupted
+ * training. The score of the pass is saved too, so that its line is correct.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -65,7 +65,7 @@ __attribute__((format(printf, 2, 3))) static void complain(struct load *l,
 {
     va_list ap;
 
-    if (l->failed) /* the first is the one that counts */
+    if (l->failed) /* only the first counts */
         return;
     fprintf(stderr, "agent-load: ");
     va_start(ap, fmt);

@@ -32,7 +32,7 @@
 #define SPIN_US 50
 #define KEY_SIZE 256
 
-/* What rank 0 writes to the store, followed by an address for each rank. */
+/* Rank 0 writes this to the store, followed by an address for each rank. */
 struct tokens {
     struct id128 caller, answerer;
 };
@@ -415,7 +415,7 @@ static crun_status connect_all(struct meeting *m)
     return status;
 }
 
-/* A rank may poll in a loop if every rank on this host has a processor of its own. */
+/* A rank may poll in a loop if every rank on this host has its own processor. */
 static unsigned spin_us(const struct meeting *m)
 {
     const char *own = m->address[m->team->rank];
