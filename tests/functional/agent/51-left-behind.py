@@ -4,6 +4,7 @@
 Where agent, guard and warden are killed in one moment, and no cgroup holds what a worker
 has started as a daemon, the next crun of that user ends it; and nothing else.
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -62,10 +63,15 @@ class Launch:
             fail(f"there is no {self.claim}")
 
     def own(self):
-        """Agent, and warden and guard, or the guard alone."""
-        below = children(self.process.pid)
-        wardens = [p for p in below if stat_of(p).name == "warden"]
-        return [self.process.pid, *below, *[p for w in wardens for p in children(w)]]
+        """Agent, reaper and guard, or agent and guard in a cgroup. A probe of the GPUs may be
+        among the agent's children for a moment."""
+        def found():
+            named = {p: stat_of(p).name for p in children(self.process.pid)}
+            reapers = [p for p, name in named.items() if name == "warden"]
+            guards = [p for parent in reapers or [self.process.pid] for p in children(parent)
+                      if stat_of(p).name == "crun-guard"]
+            return guards and [self.process.pid, *reapers, *guards]
+        return until(found, "the guard")
 
     def kill_all(self):
         pids = self.own()
@@ -124,7 +130,8 @@ def one_of_them_is_enough_to_clear_up(folder):
         pids = launch.own()
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for i in victims:
-                os.kill(pids[i], signo)
+                with contextlib.suppress(ProcessLookupError):  # the others were quicker
+                    os.kill(pids[i], signo)
         if 0 not in victims:
             launch.process.wait(60)
         until(lambda: not lives(launch.daemon), f"the end of the daemon, {victims}")
