@@ -12,10 +12,6 @@
 #define ALIGN 64
 #define BLOCK 2048 /* elements: a few arrays of them fit in a first-level cache */
 
-struct device_note {
-    char bytes[NOTE_BYTES];
-};
-
 static crun_status cpu_alloc(size_t bytes, void **memory)
 {
     size_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -48,9 +44,10 @@ static crun_status cpu_put_word(void *queue, int32_t *to, int32_t value)
     return CRUN_OK;
 }
 
+/* A note is its bytes. */
 static struct device_note *cpu_make_note(void)
 {
-    return calloc(1, sizeof(struct device_note));
+    return calloc(1, NOTE_BYTES);
 }
 
 static void cpu_free_note(struct device_note *n)
@@ -61,12 +58,12 @@ static void cpu_free_note(struct device_note *n)
 static crun_status cpu_write_note(void *queue, struct device_note *n, const void *from,
                                   size_t bytes)
 {
-    return cpu_copy(queue, n->bytes, from, bytes);
+    return cpu_copy(queue, n, from, bytes);
 }
 
 static const void *cpu_read_note(struct device_note *n)
 {
-    return n->bytes;
+    return n;
 }
 
 /* Gradients as f32: f32 is used in place, other types are converted a block at a
