@@ -12,10 +12,9 @@
  *
  * - The program cannot touch memory of the device: a segmentation fault, as it would be
  *   there. New memory holds no zeros (cudaMalloc: "The memory is not cleared").
- * - What is queued is done in the order of its stream; between streams, and between a
- *   stream and the program, there is no order but by events and waits ("Streams").
- *   Nothing here is done before something waits for it, and then no more than that
- *   needs: a wait that is missing shows old values every time.
+ * - A stream executes its work in the order of the calls; only events and waits order
+ *   streams among each other and against the program ("Streams"). The emulation
+ * executes work only when a wait needs it: a missing wait shows old values every time.
  * - A copy to or from pageable memory has read or written it when the call returns, one
  *   of pinned memory has not ("API synchronization behavior").
  * - An event that was never recorded is complete; elapsed time is told only of recorded

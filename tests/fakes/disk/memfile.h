@@ -34,8 +34,8 @@ void memfile_destroy(struct memfile *f);
 void memfile_write(struct memfile *f, const void *data, size_t size, uint64_t at);
 void memfile_truncate(struct memfile *f, uint64_t size);
 void memfile_sync(struct memfile *f);
-/* What was not synced is no longer the kernel's to keep: no later sync makes it
- * last. */
+/* A failed sync drops the data that was not synced: no later sync makes it
+ * durable. */
 void memfile_sync_failed(struct memfile *f);
 /* A new life reads the file: what a failed sync gave up is gone. */
 void memfile_forget_lost(struct memfile *f);

@@ -27,7 +27,7 @@ def passes(run):
 
 
 def killed(folder):
-    """What comes out is, to the last bit that is shown, what comes out without a death."""
+    """A run with a killed rank prints the same result, digit by digit, as a run without."""
     whole = passes(finished(f"--passes={PASSES}", **PROGRAM))
     assert len(whole) == PASSES and whole[-1][0] < whole[0][0] and whole[-1][1] > 95, whole
     with Run(f"--passes={PASSES}", f"--checkpoints={folder}/c", **PROGRAM,

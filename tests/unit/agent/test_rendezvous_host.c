@@ -135,7 +135,7 @@ START_TEST(a_typed_loopback_stays_one)
 }
 END_TEST
 
-/* Somebody else has the port: a crund, or another agent of this machine. */
+/* The port is in use: by a crund, or by another agent of this machine. */
 static const struct {
     int is_host, result;
 } second[] = { { -1, NOT_HOSTED }, { 1, ERROR } };

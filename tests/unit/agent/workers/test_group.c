@@ -264,7 +264,7 @@ static const struct {
     { "both exit, then both drain", "xydeE", "wF" },
     { "nothing is asked while a stream is open", "xdy", "" },
     { "nothing is asked while a worker lives", "xde", "" },
-    { "an answer that nobody asked for ends nothing", "xdyEeE", "wF" },
+    { "an answer without a request ends nothing", "xdyEeE", "wF" },
     { "a second exit of a worker does not count", "xxdyeE", "wF" },
     { "a second end of its streams does not count", "xddyeE", "wF" },
     { "a failure is reported when its streams have ended", "X", "" },

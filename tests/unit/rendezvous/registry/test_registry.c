@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which nodes get into a job, what nodes and users are told, and what outlives the
- * daemon.
+ * The registry decides which nodes join a job, what it sends to nodes and users, and
+ * what survives a restart of the daemon.
  */
 #include <check.h>
 #include <stdio.h>
@@ -320,7 +320,7 @@ START_TEST(an_empty_first_forming_is_forgotten)
 }
 END_TEST
 
-/* -- what nodes and people are told ----------------------------------------- */
+/* -- messages to nodes and users -------------------------------------------- */
 
 START_TEST(a_join_that_cannot_be_read_is_answered)
 {
