@@ -29,7 +29,10 @@ struct gpu_calls {
     int (*count)(int *devices);
     int (*set_device)(int device); /* of this thread */
     const char *(*error_text)(int code);
+    /* No call of this thread invalidates a capture of a stream elsewhere. */
+    int (*thread_relaxed)(void);
 
+    int (*memory_info)(size_t *available, size_t *total); /* of this thread's device */
     int (*alloc)(void **memory, size_t bytes);
     int (*free)(void *memory);
     /* Is it memory of the device, or managed? False for the host's. */
@@ -41,10 +44,15 @@ struct gpu_calls {
     int (*stream_create)(struct gpu_stream **stream);
     int (*stream_destroy)(struct gpu_stream *stream);
     int (*stream_wait)(struct gpu_stream *stream, struct gpu_event *event);
+    /* Is its work captured into a graph? True also of the default stream while the
+     * capture of another stream forbids its use. */
+    int (*stream_capturing)(struct gpu_stream *stream, bool *capturing);
     int (*event_create)(struct gpu_event **event);
+    int (*event_create_untimed)(struct gpu_event **event); /* cheaper */
     int (*event_destroy)(struct gpu_event *event);
     int (*event_record)(struct gpu_event *event, struct gpu_stream *stream);
-    int (*event_query)(struct gpu_event *event); /* GPU_OK or GPU_NOT_READY */
+    /* GPU_OK, GPU_NOT_READY, or an error of the GPU. */
+    int (*event_query)(struct gpu_event *event);
     int (*event_elapsed)(float *ms, struct gpu_event *from, struct gpu_event *to);
 
     /* f16 or bf16, in f32, rounded once. */
@@ -54,7 +62,6 @@ struct gpu_calls {
     /* -- from here on: not in the stand-in for NCCL -- */
     int (*stream_create_plain)(struct gpu_stream **stream); /* of normal priority */
     int (*stream_sync)(struct gpu_stream *stream);
-    int (*event_create_untimed)(struct gpu_event **event); /* cheaper */
     int (*event_sync)(struct gpu_event *event);
     int (*host_alloc)(void **memory, size_t bytes); /* pinned */
     int (*host_free)(void *memory);

@@ -39,7 +39,19 @@ static const char *cuda_error_text(int code)
     return cudaGetErrorString((cudaError_t)code);
 }
 
+static int cuda_thread_relaxed(void)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+
+    return cuda_code(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
 /* -- memory ------------------------------------------------------------------------ */
+
+static int cuda_memory_info(size_t *available, size_t *total)
+{
+    return cuda_code(cudaMemGetInfo(available, total));
+}
 
 static int cuda_alloc(void **memory, size_t bytes)
 {
@@ -127,6 +139,16 @@ static int cuda_stream_wait(struct gpu_stream *stream, struct gpu_event *event)
     return cuda_code(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
+static int cuda_stream_capturing(struct gpu_stream *stream, bool *capturing)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaError_t code = cudaStreamIsCapturing((cudaStream_t)stream, &status);
+
+    *capturing = code == cudaErrorStreamCaptureImplicit ||
+                 status != cudaStreamCaptureStatusNone;
+    return code == cudaErrorStreamCaptureImplicit ? GPU_OK : cuda_code(code);
+}
+
 static int cuda_event_create(struct gpu_event **event)
 {
     return cuda_code(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault));
@@ -169,6 +191,8 @@ static const struct gpu_calls calls = {
     cuda_count,
     cuda_set_device,
     cuda_error_text,
+    cuda_thread_relaxed,
+    cuda_memory_info,
     cuda_alloc,
     cuda_release,
     cuda_on_device,
@@ -177,7 +201,9 @@ static const struct gpu_calls calls = {
     cuda_stream_create,
     cuda_stream_destroy,
     cuda_stream_wait,
+    cuda_stream_capturing,
     cuda_event_create,
+    cuda_event_create_untimed,
     cuda_event_destroy,
     cuda_event_record,
     cuda_event_query,
@@ -185,7 +211,6 @@ static const struct gpu_calls calls = {
     device_kernel_divide,
     cuda_stream_create_plain,
     cuda_stream_sync,
-    cuda_event_create_untimed,
     cuda_event_sync,
     cuda_host_alloc,
     cuda_host_free,

@@ -284,6 +284,12 @@ const char *cudaGetErrorName(cudaError_t error)
 
 /* -- memory ----------------------------------------------------------------- */
 
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    *available = *total = (size_t)1 << 30;
+    return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
@@ -507,6 +513,17 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 }
 
 /* -- graphs ----------------------------------------------------------------- */
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *status)
+{
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t, enum cudaStreamCaptureMode)
 {

@@ -42,7 +42,8 @@ typedef enum cudaError {
     cudaErrorNotReady = 600,
     cudaErrorHostMemoryAlreadyRegistered = 712,
     cudaErrorHostMemoryNotRegistered = 713,
-    cudaErrorNotSupported = 801
+    cudaErrorNotSupported = 801,
+    cudaErrorStreamCaptureImplicit = 906
 } cudaError_t;
 
 enum cudaMemcpyKind {
@@ -65,7 +66,13 @@ struct cudaPointerAttributes {
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
-    cudaStreamCaptureModeThreadLocal
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+    cudaStreamCaptureStatusNone,
+    cudaStreamCaptureStatusActive,
+    cudaStreamCaptureStatusInvalidated
 };
 
 enum {
@@ -98,6 +105,7 @@ const char *cudaGetErrorName(cudaError_t error);
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a,
                                      const void *memory);
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
@@ -120,6 +128,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
+
+/* There are no captures. */
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status);
 
 /* Not emulated: cudaErrorNotSupported. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);

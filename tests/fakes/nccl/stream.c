@@ -206,6 +206,13 @@ static int event_create(struct gpu_event **event)
     return *event ? GPU_OK : GPU_NO_MEMORY;
 }
 
+static int stream_capturing(struct gpu_stream *stream, bool *capturing)
+{
+    (void)stream;
+    *capturing = false;
+    return GPU_OK;
+}
+
 static int event_destroy(struct gpu_event *event)
 {
     pthread_mutex_lock(&lock);
@@ -288,6 +295,12 @@ static bool is_ours(const void *memory)
 static int on_device(const void *memory, bool *device)
 {
     *device = is_ours(memory);
+    return GPU_OK;
+}
+
+static int memory_info(size_t *available, size_t *total)
+{
+    *available = *total = (size_t)1 << 30;
     return GPU_OK;
 }
 
@@ -409,6 +422,11 @@ static int set_device(int device)
     return GPU_OK;
 }
 
+static int thread_relaxed(void)
+{
+    return GPU_OK;
+}
+
 static const char *error_text(int code)
 {
     return code == GPU_NO_MEMORY ? "out of memory" : "injected";
@@ -419,6 +437,8 @@ __attribute__((visibility("default"))) const struct gpu_calls crun_standin_gpu =
     .count = count,
     .set_device = set_device,
     .error_text = error_text,
+    .thread_relaxed = thread_relaxed,
+    .memory_info = memory_info,
     .alloc = alloc,
     .free = release,
     .on_device = on_device,
@@ -428,7 +448,9 @@ __attribute__((visibility("default"))) const struct gpu_calls crun_standin_gpu =
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_wait = stream_wait,
+    .stream_capturing = stream_capturing,
     .event_create = event_create,
+    .event_create_untimed = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_query = event_query,
