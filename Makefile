@@ -42,6 +42,7 @@ crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
 worker-calls_src := tests/programs/worker-calls.c
+nccl-load_src := tests/programs/nccl-load.c
 guard-driver_src := tests/programs/guard-driver.c
 ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
@@ -61,7 +62,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 
-programs := crun crund crunctl crun-sim store-server test-worker worker-calls guard-driver \
+programs := crun crund crunctl crun-sim store-server test-worker worker-calls nccl-load guard-driver \
             store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce example-train
 installed := crun crund crunctl crun-preflight

@@ -17,32 +17,35 @@
 #define STANDIN "crun_standin_gpu"
 #define CALLS (sizeof(struct nccl_calls) / sizeof(void *))
 
-/* In the order of struct nccl_calls. */
+#define WINDOWS_SINCE 22700
+
+/* In the order of struct nccl_calls; a call that NCCL has only since a version is NULL
+ * with an older one. */
 static const struct {
     const char *symbol;
-    bool optional;
+    int since;
 } symbols[CALLS] = {
-    { "ncclGetVersion", false },
-    { "ncclGetUniqueId", false },
-    { "ncclCommInitRankConfig", false },
-    { "ncclCommFinalize", false },
-    { "ncclCommDestroy", false },
-    { "ncclCommAbort", false },
-    { "ncclCommGetAsyncError", false },
-    { "ncclGetErrorString", false },
-    { "ncclGetLastError", false },
-    { "ncclMemAlloc", false },
-    { "ncclMemFree", false },
-    { "ncclAllReduce", false },
-    { "ncclBroadcast", false },
-    { "ncclReduceScatter", false },
-    { "ncclAllGather", false },
-    { "ncclSend", false },
-    { "ncclRecv", false },
-    { "ncclGroupStart", false },
-    { "ncclGroupEnd", false },
-    { "ncclCommWindowRegister", true },
-    { "ncclCommWindowDeregister", true },
+    { "ncclGetVersion", NCCL_VERSION_MIN },
+    { "ncclGetUniqueId", NCCL_VERSION_MIN },
+    { "ncclCommInitRankConfig", NCCL_VERSION_MIN },
+    { "ncclCommFinalize", NCCL_VERSION_MIN },
+    { "ncclCommDestroy", NCCL_VERSION_MIN },
+    { "ncclCommAbort", NCCL_VERSION_MIN },
+    { "ncclCommGetAsyncError", NCCL_VERSION_MIN },
+    { "ncclGetErrorString", NCCL_VERSION_MIN },
+    { "ncclGetLastError", NCCL_VERSION_MIN },
+    { "ncclMemAlloc", NCCL_VERSION_MIN },
+    { "ncclMemFree", NCCL_VERSION_MIN },
+    { "ncclAllReduce", NCCL_VERSION_MIN },
+    { "ncclBroadcast", NCCL_VERSION_MIN },
+    { "ncclReduceScatter", NCCL_VERSION_MIN },
+    { "ncclAllGather", NCCL_VERSION_MIN },
+    { "ncclSend", NCCL_VERSION_MIN },
+    { "ncclRecv", NCCL_VERSION_MIN },
+    { "ncclGroupStart", NCCL_VERSION_MIN },
+    { "ncclGroupEnd", NCCL_VERSION_MIN },
+    { "ncclCommWindowRegister", WINDOWS_SINCE },
+    { "ncclCommWindowDeregister", WINDOWS_SINCE },
 };
 
 static union {
@@ -67,16 +70,34 @@ static int say_version(char *text, size_t size, int v)
     return snprintf(text, size, "%d.%d.%d", v / unit, v % unit / 100, v % 100);
 }
 
-static bool take_symbols(void *library, const char *name)
+static bool check_version(const char *name, int version)
 {
-    bool all = true;
-    int version = 0;
     char is[24], should[24];
 
-    for (size_t i = 0; i < CALLS; i++) {
-        nccl.symbol[i] = dlsym(library, symbols[i].symbol);
-        all = all && (nccl.symbol[i] || symbols[i].optional);
+    say_version(is, sizeof(is), version);
+    say_version(should, sizeof(should), NCCL_VERSION_MIN);
+    if (version < NCCL_VERSION_MIN) {
+        err_set(&why_not, "%s is NCCL %s: %s or newer is needed", name, is, should);
+        return false;
     }
+    for (size_t i = 0; i < CALLS; i++) {
+        if (version < symbols[i].since)
+            nccl.symbol[i] = NULL;
+        else if (!nccl.symbol[i]) {
+            err_set(&why_not, "%s says that it is NCCL %s, but it has no %s", name, is,
+                    symbols[i].symbol);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool take_symbols(void *library, const char *name)
+{
+    int version = 0;
+
+    for (size_t i = 0; i < CALLS; i++)
+        nccl.symbol[i] = dlsym(library, symbols[i].symbol);
     if (!nccl.calls.get_version) {
         err_set(&why_not, "%s is not NCCL: it has no ncclGetVersion", name);
         return false;
@@ -86,13 +107,7 @@ static bool take_symbols(void *library, const char *name)
         err_set(&why_not, "%s: ncclGetVersion failed", name);
         return false;
     }
-    say_version(is, sizeof(is), version);
-    say_version(should, sizeof(should), NCCL_VERSION_MIN);
-    if (!all || version < NCCL_VERSION_MIN) {
-        err_set(&why_not, "%s is NCCL %s: %s or newer is needed", name, is, should);
-        return false;
-    }
-    return true;
+    return check_version(name, version);
 }
 
 static void open_once(void)
