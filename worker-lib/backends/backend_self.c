@@ -20,11 +20,8 @@ static crun_status self_open(struct backend **b, const struct team *team,
     return CRUN_OK;
 }
 
-static crun_status self_run(struct backend *b, const struct op *op, struct err *e)
+static crun_status run_one(const struct op *op, struct err *e)
 {
-    (void)b;
-    if (op->posted)
-        return CRUN_OK;
     if (op->kind == OP_SEND || op->kind == OP_RECEIVE) {
         err_set(e, "rank 0 is alone in this world: there is no rank to send to");
         return CRUN_BAD_ARGUMENT;
@@ -34,13 +31,31 @@ static crun_status self_run(struct backend *b, const struct op *op, struct err *
     return CRUN_OK;
 }
 
+static crun_status self_run(struct backend *b, const struct op *op, struct err *e)
+{
+    crun_status s = CRUN_OK;
+
+    (void)b;
+    for (unsigned i = 0; i < op_members(op) && s == CRUN_OK && !op->posted; i++) {
+        struct op member = op_member(op, i);
+
+        s = run_one(&member, e);
+    }
+    return s;
+}
+
 static bool self_post(struct backend *b, const struct op *op)
 {
-    bool little = op->kind == OP_BARRIER || op->in == op->out ||
-                  op->count <= POST_ELEMENTS;
+    size_t elements = 0;
     struct err e;
 
-    return little && self_run(b, op, &e) == CRUN_OK;
+    for (unsigned i = 0; i < op_members(op); i++) {
+        struct op member = op_member(op, i);
+
+        if (member.kind != OP_BARRIER && member.in != member.out)
+            elements += member.count;
+    }
+    return elements <= POST_ELEMENTS && self_run(b, op, &e) == CRUN_OK;
 }
 
 static void self_abort(struct backend *b)

@@ -26,7 +26,8 @@ struct engine *engine_create(const struct engine_config *config); /* NULL: no me
 /* Works that have not been waited for are freed. The backend stays open. */
 void engine_destroy(struct engine *g);
 
-/* `work` as in crun/worker.h. On failure this thread's error text is set. */
+/* `work` as in crun/worker.h; the caller keeps its use of op->group. On failure this
+ * thread's error text is set. */
 crun_status engine_submit(struct engine *g, const struct op *op, crun_work **work);
 
 /* As crun_wait and crun_is_done; never NULL. */

@@ -7,15 +7,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LINE_SIZE 160
+#define LINE_SIZE 320
 #define RUNNING UINT32_MAX
 
 /* Fields are written one by one: a reader may see an entry that is half overwritten by
  * the next operation. */
-struct entry {
-    _Atomic uint64_t sequence, count, begin_us, end_us;
-    _Atomic uint32_t kind, type, op, status;
+struct entry_op {
+    _Atomic uint64_t count;
+    _Atomic uint32_t kind, type, op;
     _Atomic int32_t peer;
+};
+
+struct entry {
+    _Atomic uint64_t sequence, begin_us, end_us;
+    _Atomic uint32_t status, members;
+    struct entry_op op;
+    struct entry_op member[OP_MEMBERS_SHOWN]; /* of a group */
 };
 
 struct flight_recorder {
@@ -41,6 +48,24 @@ void flight_recorder_destroy(struct flight_recorder *f)
 #define put(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 #define get(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
+static void put_op(struct entry_op *t, const struct op *op)
+{
+    put(t->count, op->count);
+    put(t->kind, op->kind);
+    put(t->type, op->type);
+    put(t->op, op->op);
+    put(t->peer, op->peer);
+}
+
+static struct op get_op(const struct entry_op *t)
+{
+    return (struct op){ .kind = (enum op_kind)get(t->kind),
+                        .type = (crun_dtype)get(t->type),
+                        .op = (crun_op)get(t->op),
+                        .peer = get(t->peer),
+                        .count = get(t->count) };
+}
+
 uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
                                uint64_t now_us)
 {
@@ -48,13 +73,13 @@ uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
     struct entry *t = &f->entry[n % FLIGHT_RECORDER_KEPT];
 
     put(t->sequence, op->sequence);
-    put(t->count, op->count);
     put(t->begin_us, now_us);
     put(t->end_us, 0);
-    put(t->kind, op->kind);
-    put(t->type, op->type);
-    put(t->op, op->op);
-    put(t->peer, op->peer);
+    put_op(&t->op, op);
+    put(t->members, op_members(op));
+    for (unsigned i = 0;
+         op->kind == OP_GROUP && i < op_members(op) && i < OP_MEMBERS_SHOWN; i++)
+        put_op(&t->member[i], &op->group->member[i]);
     put(t->status, RUNNING);
     atomic_store_explicit(&f->entries, n + 1, memory_order_release);
     return n;
@@ -74,14 +99,15 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
 /* "12.3 s  #17 all_reduce 1048576 x f32 sum  timeout 1000234 us" */
 static int print_entry(const struct entry *t, char *line, size_t size)
 {
-    const struct op op = { .kind = (enum op_kind)get(t->kind),
-                           .type = (crun_dtype)get(t->type),
-                           .op = (crun_op)get(t->op),
-                           .peer = get(t->peer),
-                           .count = get(t->count) };
+    struct op op = get_op(&t->op), member[OP_MEMBERS_SHOWN];
+    struct op_group group = { .count = get(t->members), .member = member };
     uint32_t status = get(t->status);
     uint64_t begin = get(t->begin_us), end = get(t->end_us);
-    char ended[60] = "under way", what[100];
+    char ended[60] = "under way", what[LINE_SIZE - 100];
+
+    for (unsigned i = 0; i < OP_MEMBERS_SHOWN; i++)
+        member[i] = get_op(&t->member[i]);
+    op.group = &group;
 
     if (status != RUNNING)
         snprintf(ended, sizeof(ended), "%s %" PRIu64 " us", crun_status_name(status),

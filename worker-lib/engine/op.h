@@ -17,6 +17,7 @@ enum op_kind {
     OP_BARRIER,
     OP_SEND,
     OP_RECEIVE,
+    OP_GROUP, /* several operations that are one: struct op_group */
     OP_KIND_COUNT
 };
 
@@ -26,6 +27,8 @@ enum op_start {
     OP_IF_OVERLAP_PAYS, /* soon, or with the wait for it if backend.cores_are_scarce */
     OP_WHEN_WAITED
 };
+
+struct op_group;
 
 struct op {
     enum op_kind kind;
@@ -42,11 +45,14 @@ struct op {
     /* The program does not use its buffers until the next operation of the team has
      * ended, which then shows for both that all ranks are done. */
     bool followed;
-    bool posted;          /* backend_calls.post has begun it */
-    void *mark;           /* of backend_calls.mark */
-    uint64_t sequence;    /* of the team's collectives; of the pair for SEND, RECEIVE */
-    uint64_t deadline_ms; /* by clock_ms() */
-    uint64_t timeout_ms;  /* the time limit from the start, for messages */
+    bool posted; /* backend_calls.post has begun it */
+    void *mark;  /* of backend_calls.mark */
+    /* Of the team's collectives; of the pair for SEND, RECEIVE; of this rank for GROUP
+     */
+    uint64_t sequence;
+    uint64_t deadline_ms;   /* by clock_ms() */
+    uint64_t timeout_ms;    /* the time limit from the start, for messages */
+    struct op_group *group; /* of OP_GROUP; else NULL */
 };
 
 /* Whether the program computes while this operation runs. */
@@ -55,14 +61,47 @@ static inline bool op_overlaps(const struct op *op)
     return op->waiting && atomic_load_explicit(op->waiting, memory_order_relaxed) == 0;
 }
 
+/*
+ * The members of an OP_GROUP, in the order of the calls; none of them is a group. They
+ * begin together and are done together: backends run the collectives in order, and all
+ * messages at once, so that messages cannot block each other in whatever order the
+ * ranks call them. All ranks of the team put the same collectives into the same group.
+ *
+ * It is counted: the function that submits an operation keeps its own use of the group,
+ * and a backend that returns before the operation is over has another one.
+ */
+struct op_group {
+    _Atomic unsigned users;
+    unsigned count, room;
+    struct op *member;
+};
+
+struct op_group *op_group_create(void); /* with one user; NULL: no memory */
+bool op_group_add(struct op_group *g, const struct op *op); /* false: no memory */
+struct op_group *op_group_use(struct op_group *g);          /* NULL is fine */
+void op_group_drop(struct op_group *g); /* The last user's frees it. NULL is fine. */
+
+/* An operation's members; it is its own only one unless it is a group. */
+unsigned op_members(const struct op *op);
+/* One of them, with the deadline and the waiting threads of the operation. */
+struct op op_member(const struct op *op, unsigned index);
+
+static inline bool op_is_message(const struct op *op)
+{
+    return op->kind == OP_SEND || op->kind == OP_RECEIVE;
+}
+
 const char *op_name(enum op_kind kind); /* "all_reduce" */
-/* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5". Returns text. */
+#define OP_MEMBERS_SHOWN 3
+/* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5", "group of 2: send ...,
+ * receive ..." with the first OP_MEMBERS_SHOWN members. Returns text. */
 char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
                   size_t size);
 
-/* Gives operations their sequence numbers, in the order of the calls. */
+/* Gives operations, and their members, their sequence numbers, in the order of the
+ * calls. */
 struct op_counter {
-    uint64_t collectives;
+    uint64_t collectives, groups;
     uint64_t *pairs; /* with each rank: sent at 2 * rank, received at 2 * rank + 1 */
 };
 

@@ -65,6 +65,24 @@ static void number_op(struct op_queue *q, struct op *op, uint64_t now_ms)
     op->deadline_ms = now_ms + op->timeout_ms;
 }
 
+/* The backend runs the members one after another. */
+static crun_status run_inner(struct op_queue *q, const struct op *op, struct err *e)
+{
+    void *mark = op->mark;
+    crun_status s = CRUN_OK;
+
+    if (op->posted)
+        return q->inner->calls->run(q->inner, op, e);
+    for (unsigned i = 0; i < op_members(op) && s == CRUN_OK; i++) {
+        struct op member = op_member(op, i);
+
+        member.mark = mark;
+        mark = NULL;
+        s = q->inner->calls->run(q->inner, &member, e);
+    }
+    return s;
+}
+
 /* With `running`, without the lock. */
 static crun_status run_op(struct op_queue *q, struct op *op, struct err *e)
 {
@@ -75,7 +93,7 @@ static crun_status run_op(struct op_queue *q, struct op *op, struct err *e)
         return world_failure_error(q->config.failure, e);
     number_op(q, op, now / 1000);
     entry = flight_recorder_begin(q->config.flight, op, now);
-    s = q->inner->calls->run(q->inner, op, e);
+    s = run_inner(q, op, e);
     flight_recorder_end(q->config.flight, entry, s, clock_us());
     return s == CRUN_OK ? s : world_failure_settle(q->config.failure, s, e);
 }
@@ -88,7 +106,7 @@ static crun_status complete_op(struct op_queue *q, struct queued_op *w)
     if (abort_get(q->config.failure->aborted))
         return world_failure_error(q->config.failure, &w->e);
     w->op.deadline_ms = clock_ms() + w->op.timeout_ms;
-    s = q->inner->calls->run(q->inner, &w->op, &w->e);
+    s = run_inner(q, &w->op, &w->e);
     flight_recorder_end(q->config.flight, w->entry, s, clock_us());
     return s == CRUN_OK ? s : world_failure_settle(q->config.failure, s, &w->e);
 }
@@ -278,6 +296,8 @@ static struct queued_op *new_queued(struct op_queue *q)
 
 static void free_queued(struct op_queue *q, struct queued_op *w)
 {
+    op_group_drop(w->op.group);
+    w->op.group = NULL;
     w->next = q->spare;
     q->spare = w;
 }
@@ -325,6 +345,7 @@ static crun_status queue_start(struct backend *b, const struct op *op, crun_work
     w = new_queued(q);
     if (w) {
         w->op = marked;
+        op_group_use(w->op.group);
         w->next = NULL;
         atomic_store_explicit(&w->done, false, memory_order_relaxed);
         w->op.posted = post_op(q, w);
@@ -414,6 +435,7 @@ static void queue_close(struct backend *b)
         pthread_join(q->thread, NULL);
     for (struct queued_op *w = q->all; w; w = next) {
         next = w->next_of_all;
+        op_group_drop(w->op.group);
         free(w);
     }
     pthread_cond_destroy(&q->changed);

@@ -205,8 +205,6 @@ static crun_status check_call(const crun_world *w, const struct op *op)
 {
     size_t size = crun_dtype_size(op->type);
 
-    if (!w)
-        return fail_call(op, "there is no world");
     if (size == 0)
         return fail_call(op, "there is no such type");
     if ((unsigned)op->op >= CRUN_OP_COUNT)
@@ -228,11 +226,19 @@ static crun_status check_call(const crun_world *w, const struct op *op)
 
 crun_status world_call(crun_world *w, struct op op, crun_work **work)
 {
-    crun_status s = check_call(w, &op);
+    crun_status s = w ? CRUN_OK : fail_call(&op, "there is no world");
 
     if (work)
         *work = NULL;
-    return s == CRUN_OK ? engine_submit(w->engine, &op, work) : s;
+    for (unsigned i = 0; i < op_members(&op) && s == CRUN_OK; i++) {
+        struct op member = op_member(&op, i);
+
+        s = check_call(w, &member);
+    }
+    if (s == CRUN_OK)
+        s = engine_submit(w->engine, &op, work);
+    op_group_drop(op.group);
+    return s;
 }
 
 /* -- for the rest of the library --------------------------------------------------- */

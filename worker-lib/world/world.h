@@ -7,7 +7,8 @@
 /* Functions of a world for the rest of the library, in addition to crun/worker.h. */
 struct device_ops;
 
-/* A collective as crun_all_reduce and the others describe it; op.start is as given. */
+/* A collective as crun_all_reduce and the others describe it; op.start is as given. Or
+ * an OP_GROUP of such calls: op.group is the callee's from here on, also on failure. */
 crun_status world_call(crun_world *w, struct op op, crun_work **work);
 
 /* Whether all ranks share memory, so that data in it needs no copy. */

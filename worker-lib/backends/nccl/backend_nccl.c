@@ -32,6 +32,7 @@ static void free_nccl_work(struct nccl *n, struct nccl_work *w)
         n->gpu.cuda->event_destroy(w->begun);
     if (w->done)
         n->gpu.cuda->event_destroy(w->done);
+    op_group_drop(w->op.group);
     free(w);
 }
 
@@ -85,6 +86,8 @@ static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
     w->host = task != TASK_OPERATION;
     w->finished = false;
     w->memory = NULL;
+    op_group_drop(w->op.group);
+    w->op = (struct op){ .kind = OP_BARRIER };
     atomic_store(&w->running_ms, 0);
     *work = w;
     return CRUN_OK;
@@ -197,22 +200,35 @@ static crun_status check_open(struct nccl *n, struct err *e)
     return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
-/* Whether the host must wait for its result. */
-static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
+static int find_member_buffers(struct nccl *n, struct nccl_work *w, const struct op *op)
 {
-    const struct op *op = &w->op;
     bool in = true, out = true;
     int code = GPU_OK;
 
-    w->host = w->device = op->kind == OP_BARRIER;
-    if (op->count == 0 || w->host)
-        return CRUN_OK;
+    if (op->kind == OP_BARRIER)
+        w->host = w->device = true;
+    if (op->count == 0 || op->kind == OP_BARRIER)
+        return GPU_OK;
     if (op->kind != OP_RECEIVE)
         code = n->gpu.cuda->on_device(op->in, &in);
     if (code == GPU_OK && op->kind != OP_SEND)
         code = n->gpu.cuda->on_device(op->out, &out);
-    w->host = !in || !out;
-    w->device = (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
+    w->host |= !in || !out;
+    w->device |= (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
+    return code;
+}
+
+/* Whether the host must wait for its result. */
+static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err *e)
+{
+    int code = GPU_OK;
+
+    w->host = w->device = false;
+    for (unsigned i = 0; i < op_members(&w->op) && code == GPU_OK; i++) {
+        struct op member = op_member(&w->op, i);
+
+        code = find_member_buffers(n, w, &member);
+    }
     return code == GPU_OK
                ? CRUN_OK
                : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
@@ -234,6 +250,7 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     if (s != CRUN_OK)
         return s;
     w->op = *op;
+    op_group_use(w->op.group);
     w->op.timeout_ms = w->timeout_ms;
     w->op.deadline_ms = clock_ms() + w->timeout_ms;
     s = find_buffers(n, w, e);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations as calls of NCCL, in the communication thread. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
@@ -75,42 +77,61 @@ static bool divides_later(const struct nccl *n, const struct op *op)
     return op->op == CRUN_MEAN && half && (n->team.size & (n->team.size - 1)) != 0;
 }
 
+/* One operation in NCCL: a member of a group, or the only one. */
+struct nccl_member {
+    struct op op;
+    size_t ins, outs; /* bytes of its buffers in host memory, */
+    void *back;       /* and where its result is copied to */
+};
+
+struct nccl_launch {
+    struct nccl_member *member;
+    unsigned count;
+    bool grouped; /* between ncclGroupStart and ncclGroupEnd */
+};
+
+static crun_status settle_call(struct nccl *n, bool grouped, const char *call,
+                               int result, struct err *e)
+{
+    return grouped ? nccl_settle_in_group(n, call, result, e)
+                   : nccl_settle(n, call, result, e);
+}
+
+#define LAUNCH_CALL(n, name, call)                                                     \
+    settle_call(n, grouped, name, (nccl_enter(n, name), (call)), e)
+
+/* In a group. */
 static crun_status exchange_parts(struct nccl *n, const struct op *op, struct err *e)
 {
     size_t bytes = op->count * crun_dtype_size(op->type);
     const struct nccl_calls *c = n->gpu.nccl;
     struct nccl_comm *comm = atomic_load(&n->comm);
-    crun_status s = NCCL_CALL(n, "ncclGroupStart", c->group_start());
+    const bool grouped = true;
+    crun_status s = CRUN_OK;
 
     for (unsigned p = 0; p < n->team.size && s == CRUN_OK; p++) {
-        nccl_enter(n, "ncclSend");
-        s = nccl_settle_in_group(n, "ncclSend",
-                                 c->send((const char *)op->in + p * bytes, op->count,
-                                         types[op->type], (int)p, comm, n->stream),
-                                 e);
-        if (s != CRUN_OK)
-            break;
-        nccl_enter(n, "ncclRecv");
-        s = nccl_settle_in_group(n, "ncclRecv",
-                                 c->recv((char *)op->out + p * bytes, op->count,
-                                         types[op->type], (int)p, comm, n->stream),
-                                 e);
+        s = LAUNCH_CALL(n, "ncclSend",
+                        c->send((const char *)op->in + p * bytes, op->count,
+                                types[op->type], (int)p, comm, n->stream));
+        if (s == CRUN_OK)
+            s = LAUNCH_CALL(n, "ncclRecv",
+                            c->recv((char *)op->out + p * bytes, op->count,
+                                    types[op->type], (int)p, comm, n->stream));
     }
-    if (s != CRUN_OK)
-        return s; /* the end of this communicator, and of the group with it */
-    return NCCL_CALL(n, "ncclGroupEnd", c->group_end());
+    return s;
 }
 
 static crun_status launch_all_reduce(struct nccl *n, const struct op *op, int as,
-                                     struct err *e)
+                                     bool grouped, struct err *e)
 {
-    return NCCL_CALL(n, "ncclAllReduce",
-                     n->gpu.nccl->all_reduce(op->in, op->out, op->count,
-                                             types[op->type], as, atomic_load(&n->comm),
-                                             n->stream));
+    return LAUNCH_CALL(n, "ncclAllReduce",
+                       n->gpu.nccl->all_reduce(op->in, op->out, op->count,
+                                               types[op->type], as,
+                                               atomic_load(&n->comm), n->stream));
 }
 
-static crun_status launch_call(struct nccl *n, const struct op *op, struct err *e)
+static crun_status launch_call(struct nccl *n, const struct op *op, bool grouped,
+                               struct err *e)
 {
     const struct nccl_calls *c = n->gpu.nccl;
     struct nccl_comm *comm = atomic_load(&n->comm);
@@ -120,53 +141,78 @@ static crun_status launch_call(struct nccl *n, const struct op *op, struct err *
     switch (op->kind) {
     case OP_ALL_REDUCE:
     case OP_BARRIER:
-        return launch_all_reduce(n, op, as, e);
+        return launch_all_reduce(n, op, as, grouped, e);
     case OP_BROADCAST:
-        return NCCL_CALL(
+        return LAUNCH_CALL(
             n, "ncclBroadcast",
             c->broadcast(op->in, op->out, op->count, type, peer, comm, n->stream));
     case OP_REDUCE_SCATTER:
-        return NCCL_CALL(
+        return LAUNCH_CALL(
             n, "ncclReduceScatter",
             c->reduce_scatter(op->in, op->out, op->count, type, as, comm, n->stream));
     case OP_ALL_GATHER:
-        return NCCL_CALL(
+        return LAUNCH_CALL(
             n, "ncclAllGather",
             c->all_gather(op->in, op->out, op->count, type, comm, n->stream));
     case OP_SEND:
-        return NCCL_CALL(n, "ncclSend",
-                         c->send(op->in, op->count, type, peer, comm, n->stream));
+        return LAUNCH_CALL(n, "ncclSend",
+                           c->send(op->in, op->count, type, peer, comm, n->stream));
     case OP_RECEIVE:
-        return NCCL_CALL(n, "ncclRecv",
-                         c->recv(op->out, op->count, type, peer, comm, n->stream));
+        return LAUNCH_CALL(n, "ncclRecv",
+                           c->recv(op->out, op->count, type, peer, comm, n->stream));
     default:
         return exchange_parts(n, op, e);
     }
 }
 
+static crun_status launch_members(struct nccl *n, const struct nccl_launch *l,
+                                  struct err *e)
+{
+    const struct nccl_calls *c = n->gpu.nccl;
+    crun_status s = l->grouped ? NCCL_CALL(n, "ncclGroupStart", c->group_start())
+                               : CRUN_OK;
+
+    for (unsigned i = 0; i < l->count && s == CRUN_OK; i++)
+        if (l->member[i].op.count > 0)
+            s = launch_call(n, &l->member[i].op, l->grouped, e);
+    if (s != CRUN_OK || !l->grouped)
+        return s; /* a failure ends this communicator, and the group with it */
+    return NCCL_CALL(n, "ncclGroupEnd", c->group_end());
+}
+
+static int divide_sums(struct nccl *n, const struct nccl_launch *l)
+{
+    int code = GPU_OK;
+
+    for (unsigned i = 0; i < l->count && code == GPU_OK; i++) {
+        const struct op *op = &l->member[i].op;
+
+        if (op->count > 0 && divides_later(n, op))
+            code = n->gpu.cuda->divide(op->out, op->count, op->type, n->team.size,
+                                       n->stream);
+    }
+    return code;
+}
+
 /* Into our stream, between the two events. */
-static crun_status launch_op(struct nccl *n, struct nccl_work *w, const struct op *op,
-                             struct err *e)
+static crun_status launch_work(struct nccl *n, struct nccl_work *w,
+                               const struct nccl_launch *l, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
     int code = cuda->event_record(w->begun, n->stream);
-    crun_status s = CRUN_OK;
+    crun_status s;
 
     if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
-    if (op->count > 0)
-        s = launch_call(n, op, e);
-    if (s == CRUN_OK && op->count > 0 && divides_later(n, op)) {
-        code = cuda->divide(op->out, op->count, op->type, n->team.size, n->stream);
-        if (code != GPU_OK)
-            return gpu_calls_failed(n->gpu.cuda, "dividing", code, e);
-    }
-    if (s == CRUN_OK) {
-        code = cuda->event_record(w->done, n->stream);
-        if (code != GPU_OK)
-            return gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
-    }
-    return s;
+        return gpu_calls_failed(cuda, "cudaEventRecord", code, e);
+    s = launch_members(n, l, e);
+    if (s != CRUN_OK)
+        return s;
+    code = divide_sums(n, l);
+    if (code != GPU_OK)
+        return gpu_calls_failed(cuda, "dividing", code, e);
+    code = cuda->event_record(w->done, n->stream);
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_calls_failed(cuda, "cudaEventRecord", code, e);
 }
 
 /* -- the host's memory ------------------------------------------------------------- */
@@ -198,52 +244,114 @@ static crun_status is_host(struct nccl *n, const void *memory, size_t count, boo
                : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
 }
 
-/* Host memory is copied to the GPU first, into `op`, and back at the end. */
-static crun_status copy_in(struct nccl *n, struct op *op, void **back, struct err *e)
+#define STAGE_ALIGNMENT 256
+
+static size_t stage_room(size_t bytes)
 {
-    size_t item = crun_dtype_size(op->type), ins = in_count(n, op) * item;
-    size_t outs = out_count(n, op) * item;
-    bool host_in, host_out;
-    void *memory = NULL;
-    crun_status s = is_host(n, op->in, ins, &host_in, e);
+    return bytes_round_up(bytes, STAGE_ALIGNMENT);
+}
+
+/* A barrier has no data: an all-reduce of one element makes all ranks wait for each
+ * other. */
+static crun_status measure_member(struct nccl *n, struct nccl_member *m, struct err *e)
+{
+    struct op *op = &m->op;
+    size_t item = crun_dtype_size(op->type);
+    bool host_in = false, host_out = false;
+    crun_status s;
+
+    if (op->kind == OP_BARRIER) {
+        m->ins = sizeof(float);
+        return CRUN_OK;
+    }
+    s = is_host(n, op->in, in_count(n, op), &host_in, e);
+    if (s == CRUN_OK)
+        s = is_host(n, op->out, out_count(n, op), &host_out, e);
+    m->ins = host_in ? in_count(n, op) * item : 0;
+    m->outs = host_out ? out_count(n, op) * item : 0;
+    return s;
+}
+
+/* Host memory is copied to the GPU first, to these parts of the staging buffers. */
+static int copy_in(struct nccl *n, struct nccl_member *m, char *in, char *out)
+{
+    struct op *op = &m->op;
     int code = GPU_OK;
 
-    *back = NULL;
-    if (s == CRUN_OK)
-        s = is_host(n, op->out, outs, &host_out, e);
-    if (s == CRUN_OK && host_in) {
-        s = nccl_stage(n, 0, ins, &memory, e);
-        if (s == CRUN_OK)
-            code = n->gpu.cuda->copy(memory, op->in, ins, n->stream);
-        op->in = memory;
+    if (op->kind == OP_BARRIER) {
+        *op = (struct op){ .kind = OP_ALL_REDUCE,
+                           .type = CRUN_F32,
+                           .op = CRUN_SUM,
+                           .in = in,
+                           .out = in,
+                           .count = 1 };
+        return GPU_OK;
     }
-    if (s == CRUN_OK && host_out) {
-        *back = op->out;
-        s = nccl_stage(n, 1, outs, &op->out, e);
+    if (m->ins) {
+        code = n->gpu.cuda->copy(in, op->in, m->ins, n->stream);
+        op->in = in;
+    }
+    if (m->outs) {
+        m->back = op->out;
+        op->out = out;
+    }
+    return code;
+}
+
+static crun_status copy_all_in(struct nccl *n, const struct nccl_launch *l,
+                               struct err *e)
+{
+    size_t ins = 0, outs = 0;
+    void *in = NULL, *out = NULL;
+    crun_status s = CRUN_OK;
+    int code = GPU_OK;
+
+    for (unsigned i = 0; i < l->count && s == CRUN_OK; i++) {
+        s = measure_member(n, &l->member[i], e);
+        ins += stage_room(l->member[i].ins);
+        outs += stage_room(l->member[i].outs);
+    }
+    if (s == CRUN_OK && ins)
+        s = nccl_stage(n, 0, ins, &in, e);
+    if (s == CRUN_OK && outs)
+        s = nccl_stage(n, 1, outs, &out, e);
+    ins = outs = 0;
+    for (unsigned i = 0; i < l->count && s == CRUN_OK && code == GPU_OK; i++) {
+        struct nccl_member *m = &l->member[i];
+
+        code = copy_in(n, m, (char *)in + ins, (char *)out + outs);
+        ins += stage_room(m->ins);
+        outs += stage_room(m->outs);
     }
     return code == GPU_OK ? s
                           : gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
 }
 
-static crun_status copy_out(struct nccl *n, struct nccl_work *w, const struct op *op,
-                            void *back, struct err *e)
+static crun_status copy_all_out(struct nccl *n, struct nccl_work *w,
+                                const struct nccl_launch *l, struct err *e)
 {
-    size_t bytes = out_count(n, op) * crun_dtype_size(op->type);
-    int code = n->gpu.cuda->copy(back, op->out, bytes, n->stream);
+    bool any = false;
+    int code = GPU_OK;
 
-    if (code == GPU_OK)
+    for (unsigned i = 0; i < l->count && code == GPU_OK; i++) {
+        const struct nccl_member *m = &l->member[i];
+
+        if (m->back)
+            code = n->gpu.cuda->copy(m->back, m->op.out, m->outs, n->stream);
+        any |= m->back != NULL;
+    }
+    if (code == GPU_OK && any)
         code = n->gpu.cuda->event_record(w->done, n->stream);
     if (code != GPU_OK)
         return gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
-    return nccl_await(n, w->done, e);
+    return any ? nccl_await(n, w->done, e) : CRUN_OK;
 }
 
 /* A copy from the host's memory may block in CUDA until the stream has reached it, so
  * the stream must be empty, and this thread waits for that. */
-static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op,
-                              struct err *e)
+static crun_status run_staged(struct nccl *n, struct nccl_work *w,
+                              const struct nccl_launch *l, struct err *e)
 {
-    void *back = NULL;
     crun_status s;
 
     atomic_store(&w->running_ms, 0); /* earlier work has its own time limit */
@@ -252,50 +360,54 @@ static crun_status run_staged(struct nccl *n, struct nccl_work *w, struct op *op
         s = nccl_await(n, w->ready, e);
     atomic_store(&w->running_ms, clock_ms());
     if (s == CRUN_OK)
-        s = copy_in(n, op, &back, e);
+        s = copy_all_in(n, l, e);
     if (s == CRUN_OK)
-        s = launch_op(n, w, op, e);
+        s = launch_work(n, w, l, e);
     if (s == CRUN_OK)
         s = nccl_await(n, w->done, e);
-    if (s == CRUN_OK && back)
-        s = copy_out(n, w, op, back, e);
-    return s;
+    return s == CRUN_OK ? copy_all_out(n, w, l, e) : s;
 }
 
-/* A barrier has no data: an all-reduce of one element makes all ranks wait for each
- * other. */
-static crun_status prepare_barrier(struct nccl *n, struct op *op, struct err *e)
+static crun_status run_members(struct nccl *n, struct nccl_work *w,
+                               const struct nccl_launch *l, struct err *e)
 {
-    void *memory = NULL;
-    crun_status s = nccl_stage(n, 0, sizeof(float), &memory, e);
-
-    op->in = op->out = memory;
-    op->type = CRUN_F32;
-    op->op = CRUN_SUM;
-    op->count = 1;
-    return s;
-}
-
-crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
-{
-    struct op op = w->op;
-    bool barrier = op.kind == OP_BARRIER;
     crun_status s = CRUN_OK;
     int code = GPU_OK;
 
-    atomic_store(&w->running_ms, clock_ms());
-    if (n->team.flight && w->task == TASK_OPERATION)
-        w->entry = flight_recorder_begin(n->team.flight, &op, clock_us());
+    for (unsigned i = 0; i < l->count; i++)
+        l->member[i] = (struct nccl_member){ .op = op_member(&w->op, i) };
     if (w->task == TASK_OPERATION) {
-        s = check_calls(n, &op, e);
+        for (unsigned i = 0; i < l->count && s == CRUN_OK; i++)
+            s = check_calls(n, &l->member[i].op, e);
         if (s == CRUN_OK && !w->host)
             code = n->gpu.cuda->stream_wait(n->stream, w->ready);
     }
     if (code != GPU_OK)
         return gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
-    if (s == CRUN_OK && barrier)
-        s = prepare_barrier(n, &op, e);
     if (s != CRUN_OK)
         return s;
-    return w->host ? run_staged(n, w, &op, e) : launch_op(n, w, &op, e);
+    return w->host ? run_staged(n, w, l, e) : launch_work(n, w, l, e);
+}
+
+crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e)
+{
+    bool grouped = w->op.kind == OP_GROUP;
+    struct nccl_member only;
+    struct nccl_launch l = { &only, op_members(&w->op),
+                             grouped || w->op.kind == OP_ALL_TO_ALL };
+    crun_status s;
+
+    atomic_store(&w->running_ms, clock_ms());
+    if (n->team.flight && w->task == TASK_OPERATION)
+        w->entry = flight_recorder_begin(n->team.flight, &w->op, clock_us());
+    if (grouped)
+        l.member = calloc(l.count + 1, sizeof(*l.member));
+    if (!l.member) {
+        err_set(e, "no memory for a group of %u", l.count);
+        return CRUN_NO_MEMORY;
+    }
+    s = run_members(n, w, &l, e);
+    if (grouped)
+        free(l.member);
+    return s;
 }

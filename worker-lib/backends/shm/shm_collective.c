@@ -456,7 +456,7 @@ crun_status shm_collective(struct shm *s, const struct op *op, struct err *e)
 bool shm_post(struct shm *s, const struct op *op)
 {
     const struct shm_pass x = pass_of(s, op);
-    bool small = is_small(&x, &plans[op->kind]);
+    bool small = op->kind != OP_GROUP && is_small(&x, &plans[op->kind]);
 
     if (small)
         arrive_small(&x);

@@ -383,6 +383,7 @@ static bool plan_kind(struct tcp_plan *plan, size_t bytes)
         plan_receive(plan, bytes);
         break;
     case OP_BARRIER:
+    case OP_GROUP:
     case OP_KIND_COUNT:
         break;
     }

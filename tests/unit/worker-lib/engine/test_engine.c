@@ -134,6 +134,91 @@ START_TEST(what_is_waited_for_at_once_runs_here)
 }
 END_TEST
 
+static struct op_group *three_members(void)
+{
+    static char byte;
+    struct op_group *g = op_group_create();
+
+    ck_assert(g);
+    for (enum op_kind kind = OP_ALL_REDUCE; kind <= OP_REDUCE_SCATTER; kind++)
+        ck_assert(op_group_add(g, &(struct op){ .kind = kind,
+                                                .peer = 1,
+                                                .in = &byte,
+                                                .out = &byte,
+                                                .count = 1 + kind }));
+    return g;
+}
+
+START_TEST(a_group_is_one_operation_whose_members_are_numbered)
+{
+    char record[1000];
+    struct op op = { .kind = OP_GROUP, .group = three_members() };
+    crun_work *work;
+
+    ck_assert_int_eq(submit(OP_BARRIER, 0, NULL), CRUN_OK);
+    ck_assert_int_eq(engine_submit(engine, &op, &work), CRUN_OK);
+    op_group_drop(op.group);
+    ck_assert_int_eq(submit(OP_BARRIER, 0, NULL), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work), CRUN_OK);
+    ck_assert_uint_eq(seen.runs, 5);
+    for (unsigned i = 1; i < 4; i++) {
+        ck_assert_int_eq(seen.op[i].kind, OP_ALL_REDUCE + (enum op_kind)i - 1);
+        ck_assert_uint_eq(seen.op[i].sequence, 1 + i);
+        ck_assert_uint_eq(seen.op[i].count, i);
+        ck_assert_uint_eq(seen.op[i].timeout_ms, 60000);
+        ck_assert_uint_ge(seen.op[i].deadline_ms, clock_ms());
+    }
+    flight_recorder_print(flight, record, sizeof(record));
+    ck_assert_msg(strstr(record, "#1 group of 3: all_reduce 1 x f32 sum, broadcast 2 x "
+                                 "f32 from rank 1, reduce_scatter 3 x f32 sum  ok "),
+                  "%s", record);
+}
+END_TEST
+
+START_TEST(a_failed_member_ends_its_group)
+{
+    struct op op = { .kind = OP_GROUP, .group = three_members() };
+    crun_work *work;
+
+    seen.next = CRUN_MISMATCH;
+    ck_assert_int_eq(engine_submit(engine, &op, &work), CRUN_OK);
+    ck_assert_int_eq(engine_wait(work), CRUN_MISMATCH);
+    op_group_drop(op.group);
+    ck_assert_uint_eq(seen.runs, 1);
+    op.group = three_members();
+    ck_assert_int_eq(engine_submit(engine, &op, NULL), CRUN_MISMATCH);
+    op_group_drop(op.group);
+    ck_assert_uint_eq(seen.runs, 1);
+}
+END_TEST
+
+START_TEST(a_group_without_a_wait_is_freed_at_the_end)
+{
+    struct op op = { .kind = OP_GROUP, .group = three_members() };
+    crun_work *work;
+
+    ck_assert_int_eq(engine_submit(engine, &op, &work), CRUN_OK);
+    op_group_drop(op.group);
+    until_runs(3);
+}
+END_TEST
+
+START_TEST(a_long_group_is_described_by_its_first_members)
+{
+    struct op op = { .kind = OP_GROUP, .group = three_members() };
+    unsigned world_rank[] = { 4, 5 };
+    char text[200];
+
+    ck_assert(op_group_add(op.group, &(struct op){ .kind = OP_SEND }));
+    ck_assert_str_eq(op_describe(&op, world_rank, text, sizeof(text)),
+                     "group of 4: all_reduce 1 x f32 sum, broadcast 2 x f32 from rank "
+                     "5, reduce_scatter 3 x f32 sum, ...");
+    for (size_t size = 1; size < sizeof(text); size++)
+        ck_assert_uint_lt(strlen(op_describe(&op, world_rank, text, size)), size);
+    op_group_drop(op.group);
+}
+END_TEST
+
 START_TEST(all_runs_in_the_order_of_the_calls)
 {
     crun_work *work[200];
@@ -370,6 +455,10 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, what_is_waited_for_at_once_runs_here);
+    tcase_add_test(tc, a_group_is_one_operation_whose_members_are_numbered);
+    tcase_add_test(tc, a_failed_member_ends_its_group);
+    tcase_add_test(tc, a_group_without_a_wait_is_freed_at_the_end);
+    tcase_add_test(tc, a_long_group_is_described_by_its_first_members);
     tcase_add_test(tc, all_runs_in_the_order_of_the_calls);
     tcase_add_test(tc, a_call_that_is_queued_does_not_wait);
     tcase_add_test(tc, what_is_posted_is_completed_by_the_thread_that_waits);
