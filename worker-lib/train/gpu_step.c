@@ -4,6 +4,7 @@
  * layer's gradients, the optimizer. It reads the score every SCORE_STEPS steps, and
  * then gets the one that was current SCORE_STEPS steps before, without waiting.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ int gpu_step_open(struct trainer *t, struct err *e)
         .capacity = batch > TEST_BATCH ? batch : TEST_BATCH,
         .wide = t->flags->accumulate > 1 && t->flags->precision != CRUN_F32,
         .tf32 = t->flags->tf32,
-        .graph = t->flags->graph
+        .graph_size = t->flags->graph ? batch : 0
     };
     struct data *sets[] = { t->train, t->test };
 
@@ -115,6 +116,19 @@ static void gpu_gradient_ready(void *arg, unsigned number)
         a->status = crun_ddp_ready(a->t->ddp, (int)number);
 }
 
+/* Once. */
+static void report_graph_failure(struct trainer *t)
+{
+    const char *reason = gpu_trainer_graph_failure(t->gpu);
+
+    if (!*reason || t->gpu_graph_reported)
+        return;
+    t->gpu_graph_reported = true;
+    fprintf(stderr,
+            "train: rank %d: --cuda-graph: %s; batches are launched kernel by kernel\n",
+            crun_rank(t->world), reason);
+}
+
 static int gpu_step_batch(struct trainer *t, const struct gpu_trainer_batch *b,
                           bool last, struct err *e)
 {
@@ -123,6 +137,7 @@ static int gpu_step_batch(struct trainer *t, const struct gpu_trainer_batch *b,
     if (trainer_check(t, crun_ddp_begin(t->ddp, last), e) < 0 ||
         gpu_trainer_run_batch(t->gpu, b, gpu_gradient_ready, &a, e) < 0)
         return -1;
+    report_graph_failure(t);
     if (a.rc < 0)
         return err_set(e, "%s", a.e.text);
     if (trainer_check(t, a.status, e) < 0)

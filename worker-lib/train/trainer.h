@@ -38,6 +38,7 @@ struct trainer {
     float *values;           /* the host's copy of the parameters, if a GPU has them */
     struct score gpu_score_seen; /* the GPU's sum when it was last read */
     bool gpu_score_noted;        /* a copy of the GPU's sum has been queued */
+    bool gpu_graph_reported;     /* why there is no CUDA graph */
     uint64_t *sample;            /* this rank's samples of a step */
     uint8_t *label;
 

@@ -27,6 +27,16 @@ struct gpu_trainer_data {
     uint8_t *images, *labels;
 };
 
+/*
+ * The work of a full batch, replayed. It is recorded after one such batch was queued
+ * kernel by kernel: the first use of a kernel or of a cuBLAS algorithm may allocate
+ * memory, which a capture forbids.
+ */
+struct gpu_trainer_graph {
+    bool prepared; /* such a batch was queued before */
+    cudaGraphExec_t exec;
+};
+
 struct gpu_trainer {
     struct gpu_trainer_plan plan;
     int processors;
@@ -51,8 +61,9 @@ struct gpu_trainer {
 
     sample_score *sample_scores;
     struct score *score, *score_host;
-    cudaEvent_t noted;
-    cudaGraphExec_t graph;
+    cudaEvent_t noted, reached;
+    struct gpu_trainer_graph graph[2]; /* that sets gradients, that adds to them */
+    struct err graph_failure;
 };
 
 int gpu_check(cudaError_t code, const char *what, struct err *e) MUST_CHECK;

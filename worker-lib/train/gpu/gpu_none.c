@@ -66,6 +66,12 @@ int gpu_trainer_run_batch(struct gpu_trainer *g, const struct gpu_trainer_batch 
     abort();
 }
 
+const char *gpu_trainer_graph_failure(const struct gpu_trainer *g)
+{
+    (void)g;
+    abort();
+}
+
 int gpu_trainer_note_score(struct gpu_trainer *g, struct err *e)
 {
     (void)g, (void)e;

@@ -170,8 +170,9 @@ void gpu_trainer_destroy(struct gpu_trainer *g)
 {
     if (!g)
         return;
-    if (g->graph)
-        cudaGraphExecDestroy(g->graph);
+    for (unsigned i = 0; i < 2; i++)
+        if (g->graph[i].exec)
+            cudaGraphExecDestroy(g->graph[i].exec);
     if (g->handle)
         g->blas->destroy(g->handle);
     if (g->stream)
@@ -265,48 +266,67 @@ static int gpu_trainer_send_batch(struct gpu_trainer *g,
     return gpu_check(code, "sending a batch", e);
 }
 
-/* Records the work of a full batch. If that fails, batches are queued as before. */
-static void gpu_trainer_record_graph(struct gpu_trainer *g,
-                                     const struct gpu_trainer_batch *b)
+/*
+ * The kernels read the seed, the scale and the numbers of the samples in GPU memory, so
+ * a graph is right for all batches of its size. `ready` is not called: a capture must
+ * not contain calls of the library.
+ */
+static int gpu_trainer_record_graph(struct gpu_trainer *g,
+                                    const struct gpu_trainer_batch *b,
+                                    cudaGraphExec_t *exec, struct err *e)
 {
-    struct err e;
     cudaGraph_t graph = NULL;
     cudaError_t code = cudaStreamBeginCapture(g->stream,
                                               cudaStreamCaptureModeThreadLocal);
+    int rc;
 
-    if (code == cudaSuccess) {
-        int rc = gpu_net_compute(g, b, NULL, NULL, &e);
-
-        code = cudaStreamEndCapture(g->stream, &graph);
-        if (rc == 0 && code == cudaSuccess)
-            code = cudaGraphInstantiate(&g->graph, graph, 0);
-        if (graph)
-            cudaGraphDestroy(graph);
-    }
-    if (code != cudaSuccess || !g->graph)
-        g->plan.graph = false;
+    if (gpu_check(code, "cudaStreamBeginCapture", e) < 0)
+        return -1;
+    rc = gpu_net_compute(g, b, NULL, NULL, e);
+    code = cudaStreamEndCapture(g->stream, &graph);
+    if (rc == 0)
+        rc = gpu_check(code, "cudaStreamEndCapture", e);
+    if (rc == 0)
+        rc = gpu_check(cudaGraphInstantiate(exec, graph, 0), "cudaGraphInstantiate", e);
+    if (graph)
+        cudaGraphDestroy(graph);
     (void)cudaGetLastError();
+    return rc;
 }
 
-/* A graph replays the same work: only the data of the batch may differ. */
-static bool gpu_trainer_fits_graph(const struct gpu_trainer *g,
-                                   const struct gpu_trainer_batch *b)
+/* The graph of this batch, or NULL if its kernels have to be queued one by one. */
+static cudaGraphExec_t gpu_trainer_graph_of(struct gpu_trainer *g,
+                                            const struct gpu_trainer_batch *b)
 {
-    return g->plan.graph && b->training && !b->accumulate &&
-           b->size == g->plan.capacity && g->batches > 1;
+    struct gpu_trainer_graph *graph = &g->graph[b->accumulate];
+
+    if (!b->training || b->size != g->plan.graph_size)
+        return NULL;
+    if (!graph->prepared)
+        graph->prepared = true;
+    else if (!graph->exec &&
+             gpu_trainer_record_graph(g, b, &graph->exec, &g->graph_failure) < 0)
+        g->plan.graph_size = 0;
+    return graph->exec;
+}
+
+const char *gpu_trainer_graph_failure(const struct gpu_trainer *g)
+{
+    return g->graph_failure.text;
 }
 
 int gpu_trainer_run_batch(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
                           void (*ready)(void *arg, unsigned parameter), void *arg,
                           struct err *e)
 {
+    cudaGraphExec_t graph;
+
     if (gpu_trainer_send_batch(g, b, e) < 0)
         return -1;
-    if (gpu_trainer_fits_graph(g, b) && !g->graph)
-        gpu_trainer_record_graph(g, b);
-    if (!gpu_trainer_fits_graph(g, b) || !g->graph)
+    graph = gpu_trainer_graph_of(g, b);
+    if (!graph)
         return gpu_net_compute(g, b, ready, arg, e);
-    if (gpu_check(cudaGraphLaunch(g->graph, g->stream), "the graph", e) < 0)
+    if (gpu_check(cudaGraphLaunch(graph, g->stream), "the graph", e) < 0)
         return -1;
     for (unsigned p = net_parameters(g->plan.net); ready && p-- > 0;)
         ready(arg, p);

@@ -22,7 +22,7 @@ struct gpu_trainer_plan {
     size_t capacity;       /* most samples in a batch */
     bool wide;             /* gradients are f32 with any type, to be accumulated */
     bool tf32;             /* f32 products on tensor cores, with 10 bits of fraction */
-    bool graph;            /* a full batch is one CUDA graph */
+    size_t graph_size;     /* training batches of this size are CUDA graphs; 0: none */
 };
 
 /* On the current GPU. NULL: see *e. */
@@ -60,10 +60,16 @@ struct gpu_trainer_batch {
     const float *device_scale; /* in GPU memory */
 };
 
-/* Forward, loss, and in training backward; `ready` as in net_backward. */
+/*
+ * Forward, loss, and in training backward; `ready` as in net_backward. A batch that is
+ * a CUDA graph announces all parameters at its end.
+ */
 int gpu_trainer_run_batch(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
                           void (*ready)(void *arg, unsigned parameter), void *arg,
                           struct err *e) MUST_CHECK;
+
+/* Why batches of plan.graph_size are not CUDA graphs; "" while they are. */
+const char *gpu_trainer_graph_failure(const struct gpu_trainer *g);
 
 /* gpu_trainer_note_score queues a copy of the sum over all batches so far;
  * gpu_trainer_read_score waits for that copy. */

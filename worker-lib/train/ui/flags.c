@@ -185,8 +185,8 @@ static const struct opt table[] = {
       .set = opt_set_true,
       .offset = FIELD(tf32) },
     { .name = "cuda-graph",
-      .help = "Queue each batch as one CUDA graph: less work for the host, but the "
-              "exchange of gradients does not overlap with the backward pass.",
+      .help = "Queue each full batch as one CUDA graph: less work for the host, but "
+              "the exchange of gradients does not overlap with the backward pass.",
       .set = opt_set_true,
       .offset = FIELD(graph) },
     { .name = "backend",
