@@ -209,7 +209,7 @@ static int trainer_finish(struct trainer *t, struct err *e)
     return 0;
 }
 
-int trainer_run(struct trainer *t, struct err *e)
+static int trainer_run_passes(struct trainer *t, struct err *e)
 {
     while (t->pass < (uint64_t)t->flags->passes) {
         int rc = trainer_run_pass(t, e);
@@ -222,4 +222,13 @@ int trainer_run(struct trainer *t, struct err *e)
             return -1;
     }
     return trainer_finish(t, e);
+}
+
+int trainer_run(struct trainer *t, struct err *e)
+{
+    int rc = trainer_run_passes(t, e);
+
+    if (rc < 0 && crun_exit_code()) /* the library knows why the GPU hangs */
+        (void)!trainer_check(t, crun_barrier(t->world, NULL), e);
+    return rc;
 }

@@ -3,10 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The memory, the streams, and the batches on their way to the GPU. */
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
+#define SPINS 1000 /* about a millisecond */
+#define PAUSE_NS 50000
 
 int gpu_check(cudaError_t code, const char *what, struct err *e)
 {
@@ -14,6 +17,33 @@ int gpu_check(cudaError_t code, const char *what, struct err *e)
         return 0;
     (void)cudaGetLastError(); /* so that a later call does not report it again */
     return err_set(e, "%s: %s", what, cudaGetErrorString(code));
+}
+
+/*
+ * Waits for an event as cudaEventSynchronize does, but not for ever: kernels of the
+ * library may wait for a rank that is lost. The library aborts them at its deadline,
+ * and crun_exit_code tells that they do not end even then.
+ */
+static int gpu_wait(cudaEvent_t event, const char *what, struct err *e)
+{
+    const struct timespec pause = { 0, PAUSE_NS };
+    cudaError_t code;
+
+    for (unsigned n = 0; (code = cudaEventQuery(event)) == cudaErrorNotReady; n++) {
+        if (crun_exit_code())
+            return err_set(e, "%s: the GPU hangs", what);
+        if (n > SPINS)
+            nanosleep(&pause, NULL);
+    }
+    return gpu_check(code, what, e);
+}
+
+/* Waits for all work of the stream. */
+static int gpu_trainer_wait(struct gpu_trainer *g, const char *what, struct err *e)
+{
+    if (gpu_check(cudaEventRecord(g->reached, g->stream), what, e) < 0)
+        return -1;
+    return gpu_wait(g->reached, what, e);
 }
 
 static int gpu_alloc(void **memory, size_t bytes, struct err *e)
@@ -80,6 +110,8 @@ static int gpu_trainer_open_rest(struct gpu_trainer *g, struct err *e)
                                 cudaHostAllocDefault),
                   "pinned memory", e) < 0 ||
         gpu_check(cudaEventCreateWithFlags(&g->noted, cudaEventDisableTiming),
+                  "an event", e) < 0 ||
+        gpu_check(cudaEventCreateWithFlags(&g->reached, cudaEventDisableTiming),
                   "an event", e) < 0)
         return -1;
     return gpu_check(cudaMemsetAsync(g->score, 0, sizeof(*g->score), g->stream),
@@ -186,6 +218,8 @@ void gpu_trainer_destroy(struct gpu_trainer *g)
         cudaFreeHost(g->score_host);
     if (g->noted)
         cudaEventDestroy(g->noted);
+    if (g->reached)
+        cudaEventDestroy(g->reached);
     free(g);
 }
 
@@ -204,10 +238,12 @@ void *gpu_trainer_stream(const struct gpu_trainer *g)
 int gpu_trainer_copy(struct gpu_trainer *g, void *to, const void *from, size_t bytes,
                      struct err *e)
 {
-    if (gpu_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream),
+    /* a copy of pageable memory waits by itself for the work before it */
+    if (gpu_trainer_wait(g, "cudaMemcpy", e) < 0 ||
+        gpu_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream),
                   "cudaMemcpy", e) < 0)
         return -1;
-    return gpu_check(cudaStreamSynchronize(g->stream), "cudaMemcpy", e);
+    return gpu_trainer_wait(g, "cudaMemcpy", e);
 }
 
 int gpu_trainer_load_set(struct gpu_trainer *g, enum gpu_trainer_set set,
@@ -244,13 +280,13 @@ static int gpu_trainer_send_batch(struct gpu_trainer *g,
     struct batch_feed *f = &g->feed[g->batches++ % FEEDS];
     batch_head *head = (batch_head *)f->host;
     size_t bytes = sizeof(*head) + b->size * sizeof(*b->sample);
-    cudaError_t code = cudaEventSynchronize(f->sent);
+    cudaError_t code;
 
-    if (code == cudaSuccess) {
-        *head = (batch_head){ b->seed, b->scale, (uint32_t)b->size };
-        memcpy(head + 1, b->sample, b->size * sizeof(*b->sample));
-        code = cudaStreamWaitEvent(g->feeding, f->consumed, 0);
-    }
+    if (gpu_wait(f->sent, "sending a batch", e) < 0)
+        return -1;
+    *head = (batch_head){ b->seed, b->scale, (uint32_t)b->size };
+    memcpy(head + 1, b->sample, b->size * sizeof(*b->sample));
+    code = cudaStreamWaitEvent(g->feeding, f->consumed, 0);
     if (code == cudaSuccess)
         code = cudaMemcpyAsync(f->device, f->host, bytes, cudaMemcpyHostToDevice,
                                g->feeding);
@@ -344,7 +380,7 @@ int gpu_trainer_note_score(struct gpu_trainer *g, struct err *e)
 
 int gpu_trainer_read_score(struct gpu_trainer *g, struct score *sum, struct err *e)
 {
-    if (gpu_check(cudaEventSynchronize(g->noted), "the loss", e) < 0)
+    if (gpu_wait(g->noted, "the loss", e) < 0)
         return -1;
     *sum = *g->score_host;
     return 0;
