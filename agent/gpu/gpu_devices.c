@@ -180,3 +180,16 @@ bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
     free(visible);
     return known;
 }
+
+bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
+                           size_t size)
+{
+    unsigned count;
+    const struct gpu_device **visible = visible_gpus(cuda_visible_devices, &count);
+    bool is_part = index < count && visible[index]->is_part;
+
+    if (is_part)
+        snprintf(buf, size, "%s", visible[index]->uuid);
+    free(visible);
+    return is_part;
+}

@@ -27,4 +27,8 @@ char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index
 bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size);
 
+/* The UUID, "MIG-...", if that is a part of a GPU (a MIG device). Returns whether. */
+bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
+                           size_t size);
+
 #endif

@@ -11,28 +11,46 @@
 /* -- reading -------------------------------------------------------------------- */
 
 void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
-                         struct nvml_device *device)
+                         struct nvml_device *device, struct nvml_device *part)
 {
     nvml_address(nvml, device, s->address);
-    if (nvml->uuid(device, s->uuid, sizeof(s->uuid)) != NVML_OK)
+    s->is_part = part != NULL;
+    if (nvml->uuid(part ? part : device, s->uuid, sizeof(s->uuid)) != NVML_OK)
         s->uuid[0] = '\0';
     if (!nvml->name || nvml->name(device, s->name, sizeof(s->name)) != NVML_OK)
         s->name[0] = '\0';
 }
 
-static void read_load(struct gpu_health *s, const struct nvml *nvml,
-                      struct nvml_device *device)
+/*
+ * Returns whether the GPU answers. One that shares the host's memory (GB10, Jetson)
+ * reports none, and the memory of a whole GPU with parts is for privileged users.
+ */
+static bool read_memory(struct gpu_health *s, const struct nvml *nvml,
+                        struct nvml_device *device, struct nvml_device *part)
 {
     struct nvml_memory memory;
+    unsigned celsius;
+    int rc = nvml->memory ? nvml->memory(part ? part : device, &memory)
+                          : NVML_NOT_SUPPORTED;
+
+    if (rc == NVML_OK) {
+        s->memory_total = memory.total;
+        s->memory_used = memory.used;
+        return true;
+    }
+    if (rc != NVML_NOT_SUPPORTED && rc != NVML_NO_PERMISSION)
+        return false;
+    return !nvml->temperature ||
+           nvml->temperature(device, NVML_TEMPERATURE_GPU, &celsius) != NVML_LOST;
+}
+
+static void read_use(struct gpu_health *s, const struct nvml *nvml,
+                     struct nvml_device *device)
+{
     struct nvml_use use;
 
     if (nvml->use && nvml->use(device, &use) == NVML_OK)
         s->percent = use.gpu > 100 ? 100 : (int32_t)use.gpu;
-    if (!nvml->memory || nvml->memory(device, &memory) != NVML_OK)
-        return;
-    s->answers = true;
-    s->memory_total = memory.total;
-    s->memory_used = memory.used;
 }
 
 static void read_heat(struct gpu_health *s, const struct nvml *nvml,
@@ -73,7 +91,7 @@ static void read_errors(struct gpu_health *s, const struct nvml *nvml,
 }
 
 static void read_users(struct gpu_health *s, const struct nvml *nvml,
-                       struct nvml_device *device)
+                       struct nvml_device *device, struct nvml_device *part)
 {
     unsigned count = 0;
     int mode, rc;
@@ -82,14 +100,16 @@ static void read_users(struct gpu_health *s, const struct nvml *nvml,
         s->prohibited = mode == NVML_MODE_PROHIBITED;
         s->exclusive = mode == NVML_MODE_EXCLUSIVE;
     }
-    rc = nvml->processes ? nvml->processes(device, &count, NULL) : -1;
+    rc = nvml->processes ? nvml->processes(part ? part : device, &count, NULL) : -1;
     s->processes = rc == NVML_OK || rc == NVML_INSUFFICIENT_SIZE ? count : 0;
 }
 
 void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
-                     struct nvml_device *device)
+                     struct nvml_device *device, struct nvml_device *part)
 {
-    struct gpu_health fresh = { .index = s->index, .percent = -1 };
+    struct gpu_health fresh = { .index = s->index,
+                                .percent = -1,
+                                .is_part = s->is_part };
 
     memcpy(fresh.address, s->address, sizeof(fresh.address));
     memcpy(fresh.uuid, s->uuid, sizeof(fresh.uuid));
@@ -97,20 +117,22 @@ void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
     *s = fresh;
     if (!device)
         return;
-    read_load(s, nvml, device);
+    s->answers = read_memory(s, nvml, device, part);
     if (!s->answers)
         return;
+    read_use(s, nvml, device);
     read_heat(s, nvml, device);
     read_errors(s, nvml, device);
-    read_users(s, nvml, device);
+    read_users(s, nvml, device, part);
 }
 
 /* -- descriptions --------------------------------------------------------------- */
 
 char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size)
 {
-    snprintf(buf, size, "GPU %" PRIu32 "%s%s%s", s->index, *s->address ? " (" : "",
-             s->address, *s->address ? ")" : "");
+    snprintf(buf, size, "%s%sGPU %" PRIu32 "%s%s%s", s->is_part ? s->uuid : "",
+             s->is_part ? " of " : "", s->index, *s->address ? " (" : "", s->address,
+             *s->address ? ")" : "");
     return buf;
 }
 
@@ -159,7 +181,7 @@ char *gpu_health_unfit(const struct gpu_health *s, char *buf, size_t size)
 {
     const uint64_t mib = 1 << 20, percent = PREFLIGHT_MEMORY_FREE_PERCENT;
     const char *what = first_fault(s);
-    char name[64];
+    char name[GPU_NAME_SIZE];
 
     gpu_health_name(s, name, sizeof(name));
     *buf = '\0';

@@ -16,6 +16,7 @@ struct nvml_device;
 struct gpu_health {
     uint32_t index; /* number in the machine, as nvidia-smi counts */
     char address[32], uuid[96], name[64];
+    bool is_part; /* memory and processes are those of a part (MIG device) of it */
     bool answers;
     int32_t percent; /* of the time in use; -1: unknown */
     uint64_t memory_total, memory_used;
@@ -28,14 +29,15 @@ struct gpu_health {
     uint32_t processes; /* processes that compute on it */
 };
 
-/* Reads index, address, uuid and name; called once. */
+/* Reads index, address, uuid and name; called once. part: the part of the GPU that the
+ * job uses, or NULL. */
 void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
-                         struct nvml_device *device);
+                         struct nvml_device *device, struct nvml_device *part);
 /* Reads the state. A device of NULL does not answer. */
 void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
-                     struct nvml_device *device);
+                     struct nvml_device *device, struct nvml_device *part);
 
-/* "GPU 3 (0000:1b:00.0)". Returns buf. */
+/* "GPU 3 (0000:1b:00.0)", or "MIG-... of GPU 3 (0000:1b:00.0)". Returns buf. */
 char *gpu_health_name(const struct gpu_health *s, char *buf, size_t size);
 
 /* The reason why it is unfit for a new job, or "". Returns buf. */

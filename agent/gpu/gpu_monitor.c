@@ -78,7 +78,7 @@ static char *format_ranks(const struct gpu_monitor *m, uint32_t at, char *buf,
 static void send_remark_on(const struct gpu_monitor *m, uint32_t at,
                            enum note_kind kind, const char *what)
 {
-    char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[64];
+    char text[ERROR_TEXT_MAX_BYTES + 1], ranks[64], name[GPU_NAME_SIZE];
 
     snprintf(text, sizeof(text), "%s: %s %s", format_ranks(m, at, ranks, sizeof(ranks)),
              gpu_health_name(&m->gpu[at].health, name, sizeof(name)), what);
@@ -359,7 +359,7 @@ void gpu_monitor_fill_heartbeat(struct gpu_monitor *m, struct msg_heartbeat *pro
 
 void gpu_monitor_explain(struct gpu_monitor *m, struct failure *f)
 {
-    char name[64], had[128], age[32], when[48];
+    char name[GPU_NAME_SIZE], had[128], age[32], when[48];
     const struct monitored_gpu *g;
     const struct gpu_xid *x;
     size_t used;

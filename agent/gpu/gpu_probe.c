@@ -82,6 +82,8 @@ static struct probe {
     struct nvml_events *events;
     uint32_t count;
     struct nvml_device *device[GPUS_PER_NODE_MAX]; /* NULL: does not answer */
+    struct nvml_device *part[GPUS_PER_NODE_MAX];   /* of it that is used; NULL: all */
+    unsigned instance[GPUS_PER_NODE_MAX];          /* of that part, in events */
     /* written by the reading thread alone; the XID thread uses address */
     struct gpu_health health[GPUS_PER_NODE_MAX];
     char address[GPUS_PER_NODE_MAX][sizeof(((struct gpu_health *)0)->address)];
@@ -103,11 +105,38 @@ static void send_health_of_all(void)
     for (uint32_t i = 0; i < probe.count; i++) {
         struct gpu_probe_event t = { .type = GPU_PROBE_HEALTH, .at = i };
 
-        gpu_health_read(&probe.health[i], &probe.nvml, probe.device[i]);
+        gpu_health_read(&probe.health[i], &probe.nvml, probe.device[i], probe.part[i]);
         t.health = probe.health[i];
         send_probe_event(&t);
     }
     send_probe_event(&complete);
+}
+
+/*
+ * Of a GPU with parts, CUDA uses the one that CUDA_VISIBLE_DEVICES names, or the first:
+ * its memory is the job's, not that of the others.
+ */
+static void find_worker_part(uint32_t at, const char *visible)
+{
+    const struct nvml *n = &probe.nvml;
+    char wanted[96] = "", uuid[96];
+    struct nvml_device *part;
+    unsigned max = 0;
+
+    probe.instance[at] = NVML_NO_INSTANCE;
+    gpu_devices_part_uuid(visible, at, wanted, sizeof(wanted));
+    if (!n->part_max || !n->part || n->part_max(probe.device[at], &max) != NVML_OK)
+        return;
+    for (unsigned i = 0; i < max; i++) {
+        if (n->part(probe.device[at], i, &part) != NVML_OK ||
+            n->uuid(part, uuid, sizeof(uuid)) != NVML_OK ||
+            (*wanted && strcmp(uuid, wanted) != 0))
+            continue;
+        probe.part[at] = part;
+        if (!n->instance || n->instance(part, &probe.instance[at]) != NVML_OK)
+            probe.instance[at] = NVML_NO_INSTANCE;
+        return;
+    }
 }
 
 /* Finds GPU number `at` of the workers among those of the machine. */
@@ -127,7 +156,8 @@ static void find_worker_gpu(uint32_t at, const char *visible)
             continue;
         probe.device[at] = device;
         probe.health[at].index = i;
-        gpu_health_identify(&probe.health[at], &probe.nvml, device);
+        find_worker_part(at, visible);
+        gpu_health_identify(&probe.health[at], &probe.nvml, device, probe.part[at]);
         memcpy(probe.address[at], probe.health[at].address, sizeof(probe.address[at]));
         return;
     }
@@ -146,6 +176,18 @@ static void find_worker_gpus(uint32_t workers)
         find_worker_gpu(i, visible);
 }
 
+/* Whether the event is of that GPU, and not of a part of it that other jobs use. */
+static bool concerns_worker(const struct nvml_event *event, const char *address,
+                            uint32_t at)
+{
+    bool same = probe.device[at] == event->device ||
+                (*address && strcmp(probe.address[at], address) == 0);
+
+    return same && (event->gpu_instance == NVML_NO_INSTANCE ||
+                    probe.instance[at] == NVML_NO_INSTANCE ||
+                    event->gpu_instance == probe.instance[at]);
+}
+
 static void send_xid(const struct nvml_event *event)
 {
     struct gpu_probe_event t = { .type = GPU_PROBE_XID, .xid = event->data };
@@ -153,8 +195,7 @@ static void send_xid(const struct nvml_event *event)
 
     nvml_address(&probe.nvml, event->device, address);
     for (uint32_t i = 0; i < probe.count; i++)
-        if (probe.device[i] == event->device ||
-            (*address && strcmp(probe.address[i], address) == 0)) {
+        if (concerns_worker(event, address, i)) {
             t.at = i;
             send_probe_event(&t);
             return;

@@ -30,6 +30,7 @@ static const struct {
     NEED(uuid, "nvmlDeviceGetUUID"),
     MAY(part_max, "nvmlDeviceGetMaxMigDeviceCount"),
     MAY(part, "nvmlDeviceGetMigDeviceHandleByIndex"),
+    MAY(instance, "nvmlDeviceGetGpuInstanceId"),
     MAY(name, "nvmlDeviceGetName"),
     MAY(use, "nvmlDeviceGetUtilizationRates"),
     MAY(memory, "nvmlDeviceGetMemoryInfo"),

@@ -10,16 +10,24 @@
  * built without CUDA too. Any call may take seconds, or never return if the driver is
  * faulty.
  */
-enum { NVML_OK = 0, NVML_INSUFFICIENT_SIZE = 7, NVML_TIMEOUT = 10 };
+enum {
+    NVML_OK = 0,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_NO_PERMISSION = 4,
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_TIMEOUT = 10,
+    NVML_LOST = 15
+};
 enum { NVML_MODE_PROHIBITED = 2, NVML_MODE_EXCLUSIVE = 3 }; /* nvmlComputeMode_t */
 
 #define NVML_TEMPERATURE_GPU 0
 #define NVML_ERROR_UNCORRECTED 1
 #define NVML_SINCE_BOOT 0           /* NVML_VOLATILE_ECC: since the driver was loaded */
 #define NVML_SLOWED_BY_HEAT 0x60ull /* ...ThrottleReasonSw-, HwThermalSlowdown */
-#define NVML_EVENT_XID 8ull         /* nvmlEventTypeXidCriticalError */
-#define NVML_FIELD_RECOVERY 230u    /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
-#define NVML_VALUE_UNSIGNED 1       /* NVML_VALUE_TYPE_UNSIGNED_INT */
+#define NVML_NO_INSTANCE 0xffffffffu /* of an event: it concerns the whole GPU */
+#define NVML_EVENT_XID 8ull          /* nvmlEventTypeXidCriticalError */
+#define NVML_FIELD_RECOVERY 230u     /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
+#define NVML_VALUE_UNSIGNED 1        /* NVML_VALUE_TYPE_UNSIGNED_INT */
 
 struct nvml_device;
 struct nvml_events;
@@ -67,6 +75,7 @@ struct nvml {
     /* parts (MIG devices) */
     int (*part_max)(struct nvml_device *device, unsigned *count);
     int (*part)(struct nvml_device *device, unsigned index, struct nvml_device **part);
+    int (*instance)(struct nvml_device *part, unsigned *id);
     /* the state of a GPU */
     int (*name)(struct nvml_device *device, char *name, unsigned size);
     int (*use)(struct nvml_device *device, struct nvml_use *use);

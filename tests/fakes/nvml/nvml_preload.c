@@ -3,23 +3,39 @@
  * A double of libnvidia-ml.so.1, whose name it has: once it is loaded, a dlopen of that
  * name finds it. The machine that it shows stands in NVML_GPUS: "1b:GPU-1" is a GPU on
  * that PCI bus, blanks stand between GPUs; a name that begins with "MIG-" is a part of
- * the GPU before it, and a GPU called "?" does not answer. Not set: no driver.
+ * the GPU before it (its GPU instances are numbered from 1), and a GPU called "?" does
+ * not answer. Not set: no driver.
  *
  * Their state is read from the file NVML_STATE at every call: "GPU-1 percent=97 used=71
  * total=80 celsius=60 watts=300 slowed=64 errors=2 rows=1 failed=1 recovery=1 mode=3
- * processes=1 xid=79", a line for each GPU, in MiB. hang=1: a call about the GPU does
- * not return as long as that stands there. lost=1: no such call succeeds.
+ * processes=1 xid=79", a line for each GPU or part, in MiB. instance=2: the XID is of
+ * that GPU instance. hang=1: a call about the GPU does not return as long as that
+ * stands there. lost=1: no such call succeeds. unified=1: its memory is the host's.
+ * private=1: this user may not see what all parts of it use together.
  *
- * Rules of the real library, from NVIDIA's NVML API Reference Guide:
+ * Rules of the real library, from NVIDIA's NVML API Reference Guide, which has the
+ * words of nvml.h:
  * - nvmlInit_v2 counts its callers, and nvmlShutdown counts down ("Initialization and
  *   Cleanup"); what needs the library fails with UNINITIALIZED before and after.
  * - A text that does not fit is INSUFFICIENT_SIZE, a MIG device that is not there is
  *   NOT_FOUND, a GPU that has fallen off the bus is GPU_IS_LOST ("Device Queries").
  * - nvmlDeviceGetMaxMigDeviceCount tells what the GPU can be divided into, not into
- * what it is ("Multi Instance GPU Management").
+ * what it is, and 0 if MIG is not enabled; nvmlDeviceGetMigDeviceHandleByIndex is then
+ * NOT_SUPPORTED, and nvmlDeviceGetGpuInstanceId is for handles of MIG devices only
+ * ("Multi Instance GPU Management").
+ * - nvmlDeviceGetMemoryInfo is NOT_SUPPORTED where the GPU has no memory of its own.
+ * "In MIG mode, if device handle is provided, the API returns aggregate information,
+ * only if the caller has appropriate privileges": else NO_PERMISSION. The same holds
+ * for nvmlDeviceGetComputeRunningProcesses_v3.
+ * - With MIG enabled, nvmlDeviceGetUtilizationRates and nvmlDeviceGetRemappedRows are
+ * NOT_SUPPORTED (notes of these functions).
+ * - What is not of a MIG device (temperature, power, clocks, compute mode, ECC, fields)
+ * is INVALID_ARGUMENT or NOT_SUPPORTED for its handle; here NOT_SUPPORTED.
  * - nvmlDeviceGetComputeRunningProcesses_v3 with no room counts, and then fails with
  *   INSUFFICIENT_SIZE.
- * - An XID is an event, told once to each set that waits ("Event Handling Methods").
+ * - An XID is an event, told once to each set that waits, with the GPU's handle and,
+ * if it is attributable to a GPU instance, its number, else 0xFFFFFFFF ("Event Handling
+ * Methods", nvmlEventData_t). Events are registered for a GPU, not for a part of it.
  *   Here there is one set.
  */
 #include <stdio.h>
@@ -33,6 +49,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID = 2,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     NO_DRIVER = 9,
@@ -40,8 +57,13 @@ enum {
     LOST = 15
 };
 
+#define PARTS_MAX 7
+#define NO_INSTANCE 0xffffffffu
+
 struct device {
     unsigned bus, parts;
+    struct device *whole; /* of a part */
+    unsigned instance;
     char uuid[96];
     unsigned long xid; /* told last */
 };
@@ -62,7 +84,9 @@ static void add_device(const char *word)
 
     memset(d, 0, sizeof(*d));
     if (strncmp(word, "MIG-", 4) == 0) {
-        all[gpu[gpus - 1]].parts++;
+        d->whole = &all[gpu[gpus - 1]];
+        d->instance = ++d->whole->parts;
+        d->bus = d->whole->bus;
         snprintf(d->uuid, sizeof(d->uuid), "%s", word);
     } else {
         sscanf(word, "%x:%95s", &d->bus, d->uuid);
@@ -113,6 +137,8 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **out)
 
 int nvmlDeviceGetPciInfo_v3(const struct device *d, struct pci *pci)
 {
+    if (!running)
+        return UNINITIALIZED;
     memset(pci, 0, sizeof(*pci));
     pci->bus = d->bus;
     snprintf(pci->bus_id, sizeof(pci->bus_id), "00000000:%02X:00.0", d->bus);
@@ -121,6 +147,8 @@ int nvmlDeviceGetPciInfo_v3(const struct device *d, struct pci *pci)
 
 int nvmlDeviceGetUUID(const struct device *d, char *uuid, unsigned size)
 {
+    if (!running)
+        return UNINITIALIZED;
     if (strlen(d->uuid) >= size)
         return INSUFFICIENT_SIZE;
     strcpy(uuid, d->uuid);
@@ -129,17 +157,29 @@ int nvmlDeviceGetUUID(const struct device *d, char *uuid, unsigned size)
 
 int nvmlDeviceGetMaxMigDeviceCount(const struct device *d, unsigned *max)
 {
-    *max = 7;
-    return d->parts ? OK : NOT_SUPPORTED;
+    *max = d->parts ? PARTS_MAX : 0;
+    return running ? OK : UNINITIALIZED;
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(struct device *d, unsigned index,
                                         struct device **part)
 {
+    if (!running)
+        return UNINITIALIZED;
+    if (d->parts == 0)
+        return NOT_SUPPORTED;
     if (index >= d->parts)
-        return NOT_FOUND;
+        return index < PARTS_MAX ? NOT_FOUND : INVALID;
     *part = d + 1 + index;
     return OK;
+}
+
+int nvmlDeviceGetGpuInstanceId(const struct device *d, unsigned *id)
+{
+    if (!running)
+        return UNINITIALIZED;
+    *id = d->instance;
+    return d->whole ? OK : NOT_SUPPORTED;
 }
 
 /* -- how they are ----------------------------------------------------------- */
@@ -172,17 +212,38 @@ static long state_of(const struct device *d, const char *name)
     return value;
 }
 
-static int get_state(const struct device *d, const char *name, unsigned long long *out)
+/* Whether a call about it succeeds at all. */
+static int check_device(const struct device *d)
+{
+    const struct device *whole = d->whole ? d->whole : d;
+
+    if (!running)
+        return UNINITIALIZED;
+    while (state_of(whole, "hang") == 1)
+        sleep_ms(10);
+    return state_of(whole, "lost") == 1 ? LOST : OK;
+}
+
+static int get_own_state(const struct device *d, const char *name,
+                         unsigned long long *out)
 {
     long value;
+    int rc = check_device(d);
 
-    while (state_of(d, "hang") == 1)
-        sleep_ms(10);
-    if (state_of(d, "lost") == 1)
-        return LOST;
+    *out = 0;
+    if (rc != OK)
+        return rc;
     value = state_of(d, name);
     *out = value < 0 ? 0 : (unsigned long long)value;
     return value < 0 ? NOT_SUPPORTED : OK;
+}
+
+/* What only a GPU has, and not a part of it. */
+static int get_state(const struct device *d, const char *name, unsigned long long *out)
+{
+    int rc = get_own_state(d, name, out);
+
+    return rc == OK && d->whole ? NOT_SUPPORTED : rc;
 }
 
 static int get_number(const struct device *d, const char *name, unsigned *out)
@@ -196,26 +257,39 @@ static int get_number(const struct device *d, const char *name, unsigned *out)
 
 int nvmlDeviceGetName(const struct device *d, char *name, unsigned size)
 {
-    (void)d;
-    snprintf(name, size, "Stand-in");
-    return OK;
+    int rc = check_device(d);
+
+    if (rc == OK && snprintf(name, size, "Stand-in") >= (int)size)
+        return INSUFFICIENT_SIZE;
+    return rc;
 }
 
 int nvmlDeviceGetUtilizationRates(const struct device *d, unsigned use[2])
 {
+    int rc = get_number(d, "percent", &use[0]);
+
     use[1] = 0;
-    return get_number(d, "percent", &use[0]);
+    return rc == OK && d->parts ? NOT_SUPPORTED : rc;
+}
+
+static int check_aggregate(const struct device *d)
+{
+    return d->parts && state_of(d, "private") == 1 ? NO_PERMISSION : OK;
 }
 
 int nvmlDeviceGetMemoryInfo(const struct device *d, unsigned long long memory[3])
 {
-    int rc = get_state(d, "total", &memory[0]);
+    int rc = get_own_state(d, "total", &memory[0]);
 
-    if (rc == LOST)
+    if (rc != OK && rc != NOT_SUPPORTED)
         return rc;
+    if (state_of(d, "unified") == 1)
+        return NOT_SUPPORTED;
+    if (check_aggregate(d) != OK)
+        return check_aggregate(d);
     if (rc != OK)
         memory[0] = 80 * 1024;
-    get_state(d, "used", &memory[2]);
+    get_own_state(d, "used", &memory[2]);
     memory[0] <<= 20;
     memory[2] <<= 20;
     memory[1] = memory[0] - memory[2];
@@ -253,7 +327,10 @@ int nvmlDeviceGetRemappedRows(const struct device *d, unsigned *corrected,
 {
     *corrected = *uncorrected = 0;
     get_number(d, "failed", failed);
-    return get_number(d, "rows", pending) == LOST ? LOST : OK;
+    get_number(d, "rows", pending);
+    return check_device(d) != OK    ? check_device(d)
+           : (d->parts || d->whole) ? NOT_SUPPORTED
+                                    : OK;
 }
 
 struct field {
@@ -285,9 +362,15 @@ int nvmlDeviceGetComputeMode(const struct device *d, int *mode)
 int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *number,
                                             void *list)
 {
+    unsigned long long value;
+    int rc = get_own_state(d, "processes", &value);
+
     (void)list;
-    if (get_number(d, "processes", number) == LOST)
-        return LOST;
+    *number = (unsigned)value;
+    if (rc != OK && rc != NOT_SUPPORTED)
+        return rc;
+    if (check_aggregate(d) != OK)
+        return check_aggregate(d);
     return *number ? INSUFFICIENT_SIZE : OK;
 }
 
@@ -307,7 +390,10 @@ int nvmlEventSetCreate(void **set)
 
 int nvmlDeviceRegisterEvents(struct device *d, unsigned long long types, void *set)
 {
-    (void)d;
+    if (!running)
+        return UNINITIALIZED;
+    if (d->whole)
+        return NOT_SUPPORTED;
     return types == 8 && set == all ? OK : INVALID;
 }
 
@@ -316,12 +402,18 @@ static int find_event(struct xid_event *event)
 {
     for (unsigned i = 0; i < gpus; i++) {
         struct device *d = &all[gpu[i]];
-        long xid = state_of(d, "xid");
+        long xid = state_of(d, "xid"), instance = state_of(d, "instance");
 
         if (xid < 0 || (unsigned long)xid == d->xid)
             continue;
         d->xid = (unsigned long)xid;
-        *event = (struct xid_event){ .device = d, .type = 8, .data = d->xid };
+        *event = (struct xid_event){
+            .device = d,
+            .type = 8,
+            .data = d->xid,
+            .gpu_instance = instance < 0 ? NO_INSTANCE : (unsigned)instance,
+            .compute_instance = NO_INSTANCE,
+        };
         return OK;
     }
     return TIMEOUT;

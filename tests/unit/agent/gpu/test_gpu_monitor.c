@@ -116,6 +116,7 @@ static void teardown(void)
 }
 
 #define TWO "1b:GPU-a 5e:GPU-b"
+#define PARTS "1b:GPU-a MIG-1 MIG-2 5e:GPU-b"
 #define WELL "GPU-a percent=90\nGPU-b percent=90\n"
 
 /* -- cases ------------------------------------------------------------------ */
@@ -200,6 +201,28 @@ START_TEST(memory_errors_are_told_as_they_come)
     set_state("GPU-a errors=8\nGPU-b errors=2 rows=1 recovery=1\n");
     until_remark("rank 4: GPU 0 (0000:1b:00.0) had 1 uncorrected memory error\n");
     ck_assert_uint_eq(remark_count, 4);
+}
+END_TEST
+
+START_TEST(a_part_is_judged_alone)
+{
+    setenv("CUDA_VISIBLE_DEVICES", "MIG-2", 1);
+    create_monitor(PARTS, 1,
+                   "GPU-a used=9000 total=10000 celsius=50\n"
+                   "MIG-1 used=5000 total=5000\nMIG-2 used=1000 total=5000\n");
+    UNTIL(beat.gpus.count == 1);
+    ck_assert_uint_eq(beat.gpus.used_mib, 1000);
+    ck_assert_uint_eq(beat.gpus.total_mib, 5000);
+    ck_assert_uint_eq(beat.gpus.celsius, 50);
+    ck_assert_int_eq(beat.gpus.percent, -1);
+    set_state("GPU-a xid=31 instance=1\n"); /* another job's */
+    for (int turn = 0; turn < 20; turn++)
+        turn_once();
+    set_state("GPU-a xid=13 instance=2\n");
+    until_remark("xid: rank 4: MIG-2 of GPU 0 (0000:1b:00.0) had XID 13");
+    set_state("GPU-a xid=79\n");
+    until_remark("rank 4: MIG-2 of GPU 0 (0000:1b:00.0) had XID 79");
+    ck_assert_uint_eq(remark_count, 2);
 }
 END_TEST
 
@@ -355,6 +378,18 @@ static const struct {
       "GPU 0 (0000:1b:00.0) is in compute mode exclusive, and another process has it" },
     { TWO, "GPU-b used=5000 total=10000 processes=2",
       "GPU 1 (0000:5e:00.0) has 5000 of its 10000 MiB in use already (2 processes)" },
+    /* memory that is the host's */
+    { TWO, "GPU-a unified=1\nGPU-b unified=1", "" },
+    { TWO, "GPU-b unified=1 lost=1", "GPU 1 (0000:5e:00.0) does not answer" },
+    { TWO, "GPU-b unified=1 recovery=1", "GPU 1 (0000:5e:00.0) needs a reset" },
+    /* parts: the first is used, the second is another job's */
+    { PARTS, "GPU-a used=9000 total=10000\nMIG-2 used=5000 total=5000 processes=3",
+      "" },
+    { PARTS, "GPU-a private=1\nMIG-1 total=5000", "" },
+    { PARTS, "MIG-1 used=4000 total=5000 processes=1",
+      "MIG-1 of GPU 0 (0000:1b:00.0) has 4000 of its 5000 MiB in use already "
+      "(1 process)" },
+    { PARTS, "GPU-a lost=1", "MIG-1 of GPU 0 (0000:1b:00.0) does not answer" },
 };
 
 START_TEST(a_check_finds_what_is_unfit)
@@ -399,6 +434,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, only_the_gpus_of_the_workers_count);
     tcase_add_test(t, an_xid_is_told_once_an_epoch);
     tcase_add_test(t, memory_errors_are_told_as_they_come);
+    tcase_add_test(t, a_part_is_judged_alone);
     tcase_add_test(t, a_gpu_that_is_lost_is_told_once);
     tcase_add_test(t, a_driver_that_hangs_holds_up_nothing);
     tcase_add_test(t, a_library_that_crashes_ends_nothing_else);
