@@ -252,7 +252,7 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
 # in place of the library's world: not for all tests
-$(addprefix $B/tests/test_,ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
+$(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
 $(units): $(helpers) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -33,8 +33,7 @@ uint64_t world_overlap_us(crun_world *w)
 
 const struct device_ops *world_device(const crun_world *w)
 {
-    (void)w;
-    return &device_cpu;
+    return w->device ? w->device : &device_cpu;
 }
 
 void *world_queue(const crun_world *w)

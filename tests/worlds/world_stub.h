@@ -33,13 +33,16 @@ struct stub_ranks {
     _Atomic unsigned came; /* to collectives, all ranks together */
 };
 
+struct device_ops;
+
 struct crun_world {
     int rank;
     struct stub_ranks *ranks;
     struct stub_launch launch[STUB_LAUNCHES_MAX];
     unsigned launches;
-    int fail_after;      /* so many more launches, if not 0 */
-    useconds_t takes_us; /* each collective, when all are there */
+    const struct device_ops *device; /* NULL: device_cpu */
+    int fail_after;                  /* so many more launches, if not 0 */
+    useconds_t takes_us;             /* each collective, when all are there */
 };
 
 typedef void world_stub_fn(crun_world *w, void *arg);

@@ -33,7 +33,8 @@ struct crun_checkpoints {
     bool has_writer, ending;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct checkpoint_copy *copy; /* to be written, or being written */
+    struct checkpoint_copy *copy;    /* to be written, or being written */
+    struct checkpoint_memory memory; /* of the copy */
     struct checkpoint_set set;
     crun_status status; /* of the last write */
     struct err error;
@@ -172,6 +173,8 @@ static void *write_copies(void *arg)
         status = write_own_part(c, &e);
         pthread_mutex_lock(&c->lock);
         checkpoint_copy_free(c->copy);
+        if (!c->memory.ops->queued)
+            checkpoint_memory_free(&c->memory);
         c->copy = NULL;
         c->status = status;
         c->error = e;
@@ -213,18 +216,6 @@ static crun_status find_sharded(struct crun_checkpoints *c, const struct all_par
             c->sharded = sharded;
     }
     return status;
-}
-
-static struct checkpoint_facts facts_of(uint64_t step, const crun_optim *optim,
-                                        const crun_sampler *sampler)
-{
-    struct checkpoint_facts f = { .step = step, .optim.scale = 1 };
-
-    if (optim)
-        optim_get_scalars(optim, &f.optim);
-    if (sampler)
-        crun_sampler_save(sampler, &f.sampler);
-    return f;
 }
 
 static crun_status hand_to_writer(struct crun_checkpoints *c,
@@ -276,37 +267,47 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
 
 /* The part of a save that all ranks do together, before any of them copies. */
 static crun_status prepare_save(struct crun_checkpoints *c, const struct all_parts *all,
-                                crun_ddp *ddp, crun_optim *optim,
-                                const crun_extra *extra, size_t extras)
+                                crun_optim *optim, const crun_extra *extra,
+                                size_t extras)
 {
     crun_status status = find_sharded(c, all);
 
     if (status == CRUN_OK)
         status = check_extras(extra, extras);
-    if (status == CRUN_OK)
-        status = ddp_state_fetch(ddp);
     if (status == CRUN_OK && optim)
         status = optim_state_fetch(optim);
+    return status;
+}
+
+static crun_status copy_own_part(struct crun_checkpoints *c,
+                                 const struct checkpoint_content *content,
+                                 crun_ddp *ddp, struct checkpoint_copy **copy)
+{
+    struct state_queues queues;
+    crun_status status = ddp_copy_begin(ddp, &queues);
+
+    if (status == CRUN_OK)
+        status = checkpoint_copy_take(copy, content, &queues, &c->memory);
+    /* without an optimizer nothing tells when the program changes the parameters */
+    if (status == CRUN_OK && !content->optim)
+        status = ddp_await_copies(ddp);
     return status;
 }
 
 /* Copies this rank's part when the writer is idle. Returns the status of a finished
  * write: of this one if blocking, else of the previous one. */
 static crun_status save_own_part(struct crun_checkpoints *c,
-                                 const struct checkpoint_facts *facts,
-                                 const struct all_parts *all, const crun_extra *extra,
-                                 size_t extras)
+                                 const struct checkpoint_content *content,
+                                 crun_ddp *ddp)
 {
     crun_status last = wait_until_idle(c), status;
-    struct checkpoint_copy *copy;
+    struct checkpoint_copy *copy = NULL;
 
     if (last == CRUN_STALE)
         return last;
-    copy = checkpoint_copy_take(facts, extra, extras, all->part, all->count,
-                                crun_rank(c->world) == 0);
-    if (!copy)
-        return status_fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
-    status = hand_to_writer(c, copy, facts->step);
+    status = copy_own_part(c, content, ddp, &copy);
+    if (status == CRUN_OK)
+        status = hand_to_writer(c, copy, content->step);
     if (status != CRUN_OK)
         return status;
     return c->blocking ? wait_until_idle(c) : last;
@@ -316,7 +317,10 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
                                  crun_optim *optim, const crun_sampler *sampler,
                                  const crun_extra *extra, size_t extras)
 {
-    struct checkpoint_facts facts = facts_of(step, optim, sampler);
+    struct checkpoint_content content = { .step = step,
+                                          .extra = extra,
+                                          .extras = extras,
+                                          .whole = crun_rank(c->world) == 0 };
     struct all_parts all;
     crun_status status = need_directory(c, "crun_checkpoint_save");
 
@@ -324,9 +328,15 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
         return status;
     if (!gather_parts(ddp, optim, &all))
         return status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
-    status = prepare_save(c, &all, ddp, optim, extra, extras);
+    content.part = all.part;
+    content.parts = all.count;
+    if (optim)
+        content.optim = optim_scalars_in_place(optim);
+    if (sampler)
+        crun_sampler_save(sampler, &content.sampler);
+    status = prepare_save(c, &all, optim, extra, extras);
     if (status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded))
-        status = save_own_part(c, &facts, &all, extra, extras);
+        status = save_own_part(c, &content, ddp);
     free(all.part);
     return status;
 }
@@ -346,6 +356,7 @@ void crun_checkpoints_close(crun_checkpoints *c)
     pthread_mutex_unlock(&c->lock);
     if (c->has_writer)
         pthread_join(c->writer, NULL);
+    checkpoint_memory_free(&c->memory);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -401,23 +412,25 @@ static crun_status open_matching_source(struct crun_checkpoints *c, const char *
 }
 
 /* Copies the elements of [begin, begin + count) that this rank has. */
-static void copy_owned_elements(const struct state_part *p, size_t begin, size_t count,
-                                const char *chunk)
+static crun_status put_owned_elements(crun_ddp *ddp, const struct state_part *p,
+                                      size_t begin, size_t count, const char *chunk)
 {
     size_t size = crun_dtype_size(p->type), end = begin + count;
+    crun_status status = CRUN_OK;
 
-    for (unsigned i = 0; i < p->ranges; i++) {
+    for (unsigned i = 0; status == CRUN_OK && i < p->ranges; i++) {
         const struct state_range *r = &p->range[i];
         size_t from = r->begin > begin ? r->begin : begin;
         size_t to = r->begin + r->count < end ? r->begin + r->count : end;
 
         if (from < to)
-            memcpy((char *)r->data + (from - r->begin) * size,
-                   chunk + (from - begin) * size, (to - from) * size);
+            status = ddp_put(ddp, (char *)r->data + (from - r->begin) * size,
+                             chunk + (from - begin) * size, (to - from) * size);
     }
+    return status;
 }
 
-static crun_status broadcast_part(crun_world *world, const struct state_part *p,
+static crun_status broadcast_part(crun_ddp *ddp, const struct state_part *p,
                                   const struct checkpoint_source *s, char *chunk)
 {
     size_t most = CHUNK_BYTES / crun_dtype_size(p->type);
@@ -428,24 +441,26 @@ static crun_status broadcast_part(crun_world *world, const struct state_part *p,
 
         if (s)
             checkpoint_source_read(s, p, at, n, chunk);
-        status = crun_broadcast(world, chunk, n, p->type, 0, NULL);
+        status = crun_broadcast(ddp_world(ddp), chunk, n, p->type, 0, NULL);
         if (status == CRUN_OK)
-            copy_owned_elements(p, at, n, chunk);
+            status = put_owned_elements(ddp, p, at, n, chunk);
     }
     return status;
 }
 
-static crun_status broadcast_parts(crun_world *world, const struct all_parts *all,
+static crun_status broadcast_parts(crun_ddp *ddp, const struct all_parts *all,
                                    const struct checkpoint_source *s)
 {
-    char *chunk = malloc(CHUNK_BYTES);
-    crun_status status = CRUN_OK;
+    const struct device_ops *ops = ddp_device(ddp);
+    void *chunk;
+    crun_status status = ops->host_alloc(CHUNK_BYTES, &chunk);
 
-    if (!chunk)
-        return status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+    if (status != CRUN_OK)
+        return status;
+    status = ddp_await_copies(ddp);
     for (unsigned i = 0; status == CRUN_OK && i < all->count; i++)
-        status = broadcast_part(world, &all->part[i], s, chunk);
-    free(chunk);
+        status = broadcast_part(ddp, &all->part[i], s, chunk);
+    ops->host_free(chunk);
     return status;
 }
 
@@ -461,6 +476,7 @@ static crun_status apply_facts(const struct checkpoint_facts *f, crun_optim *opt
 /* The arguments of crun_checkpoint_load, and what rank 0 broadcasts first. */
 struct load_request {
     const char *file; /* "": the newest in the directory */
+    crun_ddp *ddp;
     crun_optim *optim;
     crun_sampler *sampler;
     crun_extra *extra;
@@ -490,7 +506,7 @@ static crun_status load_and_broadcast(struct crun_checkpoints *c,
     if (status == CRUN_OK)
         status = apply_facts(&v->facts, l->optim, l->sampler);
     if (status == CRUN_OK)
-        status = broadcast_parts(c->world, all, s);
+        status = broadcast_parts(l->ddp, all, s);
     checkpoint_source_close(s);
     return status;
 }
@@ -500,7 +516,7 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
                                  crun_sampler *sampler, crun_extra *extra,
                                  size_t extras)
 {
-    struct load_request l = { file ? file : "",     optim, sampler, extra, extras,
+    struct load_request l = { file ? file : "",     ddp, optim, sampler, extra, extras,
                               { .status = CRUN_OK } };
     struct all_parts all;
     crun_status status = CRUN_OK;

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker-lib/core/status.h"
+
 #define NAME_ROOM 280 /* a parameter's name, and where its range begins */
 #define OWN_WORDS 6
 
@@ -23,7 +25,8 @@ struct checkpoint_copy {
     char (*key)[NAME_ROOM];
     char step[24], sampler[96], optim[64];
     crun_extra *extra;
-    uint8_t *data;
+    const struct checkpoint_memory *memory;
+    bool has_optim;
 };
 
 /* The ranges of one rank do not overlap. */
@@ -49,80 +52,165 @@ static void copy_add_word(struct checkpoint_copy *c, const char *key, const char
     c->word[c->words++] = (struct tensors_word){ key, value };
 }
 
-static void copy_add_words(struct checkpoint_copy *c, const struct checkpoint_facts *f,
-                           size_t extras)
+/* The optimizer's is known when the copy has arrived. */
+static void copy_add_words(struct checkpoint_copy *c,
+                           const struct checkpoint_content *content)
 {
-    snprintf(c->step, sizeof(c->step), "%" PRIu64, f->step);
+    const crun_sampler_state *sampler = &content->sampler;
+
+    snprintf(c->step, sizeof(c->step), "%" PRIu64, content->step);
     snprintf(c->sampler, sizeof(c->sampler),
-             "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->sampler.samples,
-             f->sampler.seed, f->sampler.pass, f->sampler.dealt);
-    snprintf(c->optim, sizeof(c->optim), "%" PRIu64 " %a %" PRIu32, f->optim.steps,
-             (double)f->optim.scale, f->optim.good);
+             "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, sampler->samples,
+             sampler->seed, sampler->pass, sampler->dealt);
     copy_add_word(c, "format", "crun checkpoint 1");
     copy_add_word(c, "step", c->step);
     copy_add_word(c, "sampler", c->sampler);
     copy_add_word(c, "optimizer", c->optim);
-    for (size_t i = 0; i < extras; i++) {
+    for (size_t i = 0; i < content->extras; i++) {
         snprintf(c->key[i], NAME_ROOM, "extra.%s", c->extra[i].key);
         copy_add_word(c, c->key[i], c->extra[i].value);
     }
 }
 
-static void copy_add_range(struct checkpoint_copy *c, const struct state_part *p,
-                           const struct state_range *r, size_t *at)
+static bool is_copied(const struct checkpoint_content *content, unsigned part)
 {
-    size_t bytes = r->count * crun_dtype_size(p->type);
-    char *name = c->name[c->items];
-
-    if (r->count == p->total)
-        snprintf(name, NAME_ROOM, "%s", p->name);
-    else
-        snprintf(name, NAME_ROOM, "%s@%zu", p->name, r->begin);
-    if (bytes)
-        memcpy(c->data + *at, r->data, bytes);
-    c->item[c->items++] = (struct tensors_item){ name, p->type, r->count,
-                                                 c->data + *at };
-    *at += bytes;
+    return content->whole || !is_whole(&content->part[part]);
 }
 
-static bool copy_alloc(struct checkpoint_copy *c, unsigned items, size_t bytes,
-                       size_t extras)
+static void count_copied(const struct checkpoint_content *content, unsigned *items,
+                         size_t *bytes)
+{
+    *items = 0;
+    *bytes = 0;
+    for (unsigned i = 0; i < content->parts; i++) {
+        const struct state_part *p = &content->part[i];
+
+        for (unsigned r = 0; is_copied(content, i) && r < p->ranges; r++) {
+            *bytes += p->range[r].count * crun_dtype_size(p->type);
+            ++*items;
+        }
+    }
+}
+
+static bool copy_alloc(struct checkpoint_copy *c, unsigned items, size_t extras)
 {
     c->item = calloc(items + 1, sizeof(*c->item));
     c->name = calloc(items + 1, sizeof(*c->name));
     c->word = calloc(extras + OWN_WORDS, sizeof(*c->word));
     c->key = calloc(extras + 1, sizeof(*c->key));
     c->extra = calloc(extras + 1, sizeof(*c->extra));
-    c->data = malloc(bytes + 1);
-    return c->item && c->name && c->word && c->key && c->extra && c->data;
+    return c->item && c->name && c->word && c->key && c->extra;
 }
 
-struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *facts,
-                                             const crun_extra *extra, size_t extras,
-                                             const struct state_part *part,
-                                             unsigned parts, bool whole)
+void checkpoint_memory_free(struct checkpoint_memory *m)
+{
+    if (m->ops) {
+        m->ops->host_free(m->data);
+        m->ops->free_note(m->note);
+    }
+    *m = (struct checkpoint_memory){ 0 };
+}
+
+static crun_status memory_reserve(struct checkpoint_memory *m,
+                                  const struct device_ops *ops, size_t bytes)
+{
+    crun_status s;
+
+    if (m->ops == ops && m->size >= bytes)
+        return CRUN_OK;
+    checkpoint_memory_free(m);
+    m->ops = ops;
+    s = ops->host_alloc(bytes, &m->data);
+    m->note = s == CRUN_OK ? ops->make_note() : NULL;
+    if (m->note)
+        m->size = bytes;
+    else
+        checkpoint_memory_free(m);
+    return s == CRUN_OK && !m->note ? status_fail(CRUN_NO_MEMORY, "no pinned memory")
+                                    : s;
+}
+
+static crun_status copy_add_range(struct checkpoint_copy *c, const struct state_part *p,
+                                  const struct state_range *r, void *queue, char **to)
+{
+    size_t bytes = r->count * crun_dtype_size(p->type);
+    char *name = c->name[c->items], *data = *to;
+
+    if (r->count == p->total)
+        snprintf(name, NAME_ROOM, "%s", p->name);
+    else
+        snprintf(name, NAME_ROOM, "%s@%zu", p->name, r->begin);
+    c->item[c->items++] = (struct tensors_item){ name, p->type, r->count, data };
+    *to += bytes;
+    return bytes ? c->memory->ops->copy(queue, data, r->data, bytes) : CRUN_OK;
+}
+
+/* Copies the parts that are in use, or the others. */
+static crun_status copy_add_parts(struct checkpoint_copy *c,
+                                  const struct checkpoint_content *content, bool in_use,
+                                  void *queue, char **to)
+{
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; i < content->parts; i++) {
+        const struct state_part *p = &content->part[i];
+
+        if (p->in_use != in_use || !is_copied(content, i))
+            continue;
+        for (unsigned r = 0; s == CRUN_OK && r < p->ranges; r++)
+            s = copy_add_range(c, p, &p->range[r], queue, to);
+    }
+    return s;
+}
+
+/* The note is the last to arrive. */
+static crun_status copy_queue(struct checkpoint_copy *c,
+                              const struct checkpoint_content *content,
+                              const struct state_queues *queues)
+{
+    const struct device_ops *ops = queues->ops;
+    char *to = c->memory->data;
+    crun_status s = copy_add_parts(c, content, true, queues->program, &to);
+
+    if (s == CRUN_OK)
+        s = ops->follow(queues->beside, queues->program);
+    if (s == CRUN_OK)
+        s = copy_add_parts(c, content, false, queues->beside, &to);
+    return s == CRUN_OK
+               ? ops->write_note(queues->beside, c->memory->note, content->optim,
+                                 c->has_optim ? sizeof(*content->optim) : 0)
+               : s;
+}
+
+crun_status checkpoint_copy_take(struct checkpoint_copy **copy,
+                                 const struct checkpoint_content *content,
+                                 const struct state_queues *queues,
+                                 struct checkpoint_memory *memory)
 {
     struct checkpoint_copy *c = calloc(1, sizeof(*c));
-    size_t bytes = 0, at = 0;
-    unsigned items = 0;
+    crun_status s = CRUN_OK;
+    unsigned items;
+    size_t bytes;
 
-    for (unsigned i = 0; i < parts; i++)
-        for (unsigned r = 0; r < part[i].ranges; r++) {
-            items++;
-            bytes += part[i].range[r].count * crun_dtype_size(part[i].type);
-        }
-    if (!c || !copy_alloc(c, items, bytes, extras)) {
-        checkpoint_copy_free(c);
-        return NULL;
+    *copy = NULL;
+    count_copied(content, &items, &bytes);
+    if (!c || !copy_alloc(c, items, content->extras))
+        s = status_fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
+    if (s == CRUN_OK)
+        s = memory_reserve(memory, queues->ops, bytes);
+    if (s == CRUN_OK) {
+        if (content->extras)
+            memcpy(c->extra, content->extra, content->extras * sizeof(*c->extra));
+        copy_add_words(c, content);
+        c->has_optim = content->optim != NULL;
+        c->memory = memory;
+        s = copy_queue(c, content, queues);
     }
-    if (extras)
-        memcpy(c->extra, extra, extras * sizeof(*extra));
-    copy_add_words(c, facts, extras);
-    for (unsigned i = 0; i < parts; i++)
-        if (whole || !is_whole(&part[i]))
-            for (unsigned r = 0; r < part[i].ranges; r++)
-                copy_add_range(c, &part[i], &part[i].range[r], &at);
-    return c;
+    if (s == CRUN_OK)
+        *copy = c;
+    else
+        checkpoint_copy_free(c);
+    return s;
 }
 
 void checkpoint_copy_free(struct checkpoint_copy *c)
@@ -134,8 +222,23 @@ void checkpoint_copy_free(struct checkpoint_copy *c)
     free(c->word);
     free(c->key);
     free(c->extra);
-    free(c->data);
     free(c);
+}
+
+static crun_status copy_await(struct checkpoint_copy *c, struct err *e)
+{
+    struct optim_scalars optim = { .scale = 1 };
+    const void *note = c->memory->ops->read_note(c->memory->note);
+
+    if (!note) {
+        err_set(e, "cannot copy the state: %s", crun_error_text());
+        return CRUN_SYSTEM;
+    }
+    if (c->has_optim)
+        memcpy(&optim, note, sizeof(optim));
+    snprintf(c->optim, sizeof(c->optim), "%" PRIu64 " %a %" PRIu32, optim.steps,
+             (double)optim.scale, optim.good);
+    return CRUN_OK;
 }
 
 static crun_status sync_and_rename(int dir, int fd, const char *new_name,
@@ -152,20 +255,24 @@ static crun_status sync_and_rename(int dir, int fd, const char *new_name,
     return CRUN_OK;
 }
 
-static crun_status write_tensors(const struct checkpoint_copy *c, int fd,
+static crun_status write_tensors(struct checkpoint_copy *c, int fd,
                                  const struct checkpoint_set *set, unsigned part,
                                  struct err *e)
 {
     char which[32], generation[24];
+    crun_status status;
 
     snprintf(which, sizeof(which), "%uof%u", part, set->parts);
     snprintf(generation, sizeof(generation), "%" PRIu64, set->generation);
     c->word[c->words] = (struct tensors_word){ "part", which };
     c->word[c->words + 1] = (struct tensors_word){ "generation", generation };
-    return tensors_write(fd, c->word, c->words + 2, c->item, c->items, e);
+    status = copy_await(c, e);
+    return status == CRUN_OK
+               ? tensors_write(fd, c->word, c->words + 2, c->item, c->items, e)
+               : status;
 }
 
-crun_status checkpoint_copy_write(const struct checkpoint_copy *c, const char *dir,
+crun_status checkpoint_copy_write(struct checkpoint_copy *c, const char *dir,
                                   const struct checkpoint_set *set, unsigned part,
                                   struct err *e)
 {

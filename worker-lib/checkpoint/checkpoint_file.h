@@ -17,21 +17,43 @@ struct checkpoint_facts {
     struct optim_scalars optim;
 };
 
+/* What a rank copies. */
+struct checkpoint_content {
+    uint64_t step;
+    crun_sampler_state sampler;
+    const struct optim_scalars *optim; /* in the memory of ddp_device(); or NULL */
+    const crun_extra *extra;
+    size_t extras;
+    const struct state_part *part;
+    unsigned parts;
+    bool whole; /* all parts, else only those that no rank has entirely */
+};
+
+/* The memory of copies. That for copies from a GPU is pinned, which takes long, so it
+ * is kept for the next copy. */
+struct checkpoint_memory {
+    const struct device_ops *ops; /* NULL: there is none yet */
+    void *data;
+    size_t size;
+    struct device_note *note; /* the optimizer's scalars, which arrive after the data */
+};
+void checkpoint_memory_free(struct checkpoint_memory *memory);
+
 struct checkpoint_copy;
 
-/* With `whole` the copy has all parts, else only the parts that no rank has entirely.
- * NULL: no memory. */
-struct checkpoint_copy *checkpoint_copy_take(const struct checkpoint_facts *facts,
-                                             const crun_extra *extra, size_t extras,
-                                             const struct state_part *part,
-                                             unsigned parts, bool whole);
+/* Queues the copy, which needs the memory until it is freed. */
+crun_status checkpoint_copy_take(struct checkpoint_copy **copy,
+                                 const struct checkpoint_content *content,
+                                 const struct state_queues *queues,
+                                 struct checkpoint_memory *memory);
 void checkpoint_copy_free(struct checkpoint_copy *copy);
 
 /* Whether this rank has only ranges of some part. */
 bool checkpoint_is_sharded(const struct state_part *part, unsigned parts);
 
-/* Writes a temporary file, syncs it, renames it, and syncs the directory. */
-crun_status checkpoint_copy_write(const struct checkpoint_copy *copy, const char *dir,
+/* Waits for the copy, writes a temporary file, syncs it, renames it, and syncs the
+ * directory. */
+crun_status checkpoint_copy_write(struct checkpoint_copy *copy, const char *dir,
                                   const struct checkpoint_set *set, unsigned part,
                                   struct err *e);
 

@@ -407,6 +407,12 @@ typedef struct crun_extra {
  * Saves parameters, buffers, optimizer state, sampler (may be NULL) and extras at a
  * step. All ranks call it together. It returns when the state is copied; a thread then
  * writes the copy. The status is that of the previous write.
+ *
+ * Only ranks that write copy something: rank 0, and with shard all ranks. From a GPU
+ * the state is copied to pinned memory beside the training: the call returns at once,
+ * and the next crun_optim_step waits for the copy on the GPU. Until then the program
+ * may write to buffers, but not to parameters. Without an optimizer all later work in
+ * the program's stream waits.
  */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
     crun_checkpoints *checkpoints, uint64_t step, crun_ddp *ddp, crun_optim *optim,

@@ -8,8 +8,8 @@
 /*
  * The arrays of a training, and the operations on them: in the memory of the host, or
  * of a GPU. Work for a GPU is queued in a stream, in the order of the calls, and the
- * host continues; only fetch and read_note wait. On the host there is no queue, and
- * everything is done when the call returns.
+ * host continues; only put, fetch, read_note and free_queue wait. On the host there is
+ * no queue, and everything is done when the call returns.
  *
  * Arrays of elements are aligned to 16 bytes, and counts of step, squares and narrow
  * are multiples of DEVICE_ELEMENTS, as the reducer's positions are.
@@ -48,11 +48,20 @@ struct device_ops {
     crun_status (*fetch)(void *queue, void *to, const void *from, size_t bytes);
     crun_status (*put_word)(void *queue, int32_t *to, int32_t value);
 
+    /* Memory of the host that is pinned: copy uses it without the host's help. */
+    crun_status (*host_alloc)(size_t bytes, void **memory);
+    void (*host_free)(void *memory); /* NULL is fine */
+    /* Another queue, whose work runs beside that of the program's; NULL on the host. */
+    crun_status (*make_queue)(void **queue);
+    void (*free_queue)(void *queue); /* waits for its work; NULL is fine */
+    /* Later work of `queue` begins after the work that is in `earlier` now. */
+    crun_status (*follow)(void *queue, void *earlier);
+
     /* Takes a copy of the bytes at this place of the queue, to be read later. */
     struct device_note *(*make_note)(void);
     void (*free_note)(struct device_note *n);
     crun_status (*write_note)(void *queue, struct device_note *n, const void *from,
-                              size_t bytes);
+                              size_t bytes); /* bytes may be 0: only the place counts */
     /* Waits; valid until the next write. NULL: an error. */
     const void *(*read_note)(struct device_note *n);
 

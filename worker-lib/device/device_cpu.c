@@ -44,6 +44,24 @@ static crun_status cpu_put_word(void *queue, int32_t *to, int32_t value)
     return CRUN_OK;
 }
 
+static crun_status cpu_make_queue(void **queue)
+{
+    *queue = NULL;
+    return CRUN_OK;
+}
+
+static void cpu_free_queue(void *queue)
+{
+    (void)queue;
+}
+
+static crun_status cpu_follow(void *queue, void *earlier)
+{
+    (void)queue;
+    (void)earlier;
+    return CRUN_OK;
+}
+
 /* A note is its bytes. */
 static struct device_note *cpu_make_note(void)
 {
@@ -58,7 +76,7 @@ static void cpu_free_note(struct device_note *n)
 static crun_status cpu_write_note(void *queue, struct device_note *n, const void *from,
                                   size_t bytes)
 {
-    return cpu_copy(queue, n, from, bytes);
+    return bytes ? cpu_copy(queue, n, from, bytes) : CRUN_OK;
 }
 
 static const void *cpu_read_note(struct device_note *n)
@@ -165,6 +183,11 @@ const struct device_ops device_cpu = {
     .put = cpu_copy,
     .fetch = cpu_copy,
     .put_word = cpu_put_word,
+    .host_alloc = cpu_alloc,
+    .host_free = free,
+    .make_queue = cpu_make_queue,
+    .free_queue = cpu_free_queue,
+    .follow = cpu_follow,
     .make_note = cpu_make_note,
     .free_note = cpu_free_note,
     .write_note = cpu_write_note,

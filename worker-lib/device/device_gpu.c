@@ -68,6 +68,52 @@ static crun_status gpu_put_word(void *queue, int32_t *to, int32_t value)
     return check_code(cuda_calls()->put_word(queue, to, value), "a kernel");
 }
 
+static crun_status gpu_host_alloc(size_t bytes, void **memory)
+{
+    return check_code(cuda_calls()->host_alloc(memory, bytes ? bytes : 1),
+                      "cudaHostAlloc");
+}
+
+static void gpu_host_free(void *memory)
+{
+    if (memory)
+        (void)cuda_calls()->host_free(memory);
+}
+
+/* -- queues ------------------------------------------------------------------------ */
+
+static crun_status gpu_make_queue(void **queue)
+{
+    struct gpu_stream *stream = NULL;
+    int code = cuda_calls()->stream_create_plain(&stream);
+
+    *queue = stream;
+    return check_code(code, "cudaStreamCreate");
+}
+
+static void gpu_free_queue(void *queue)
+{
+    if (!queue)
+        return;
+    (void)cuda_calls()->stream_sync(queue);
+    (void)cuda_calls()->stream_destroy(queue);
+}
+
+static crun_status gpu_follow(void *queue, void *earlier)
+{
+    const struct gpu_calls *gpu = cuda_calls();
+    struct gpu_event *reached;
+    int code = gpu->event_create_untimed(&reached);
+
+    if (code != GPU_OK)
+        return check_code(code, "cudaEventCreate");
+    code = gpu->event_record(reached, earlier);
+    if (code == GPU_OK)
+        code = gpu->stream_wait(queue, reached);
+    (void)gpu->event_destroy(reached);
+    return check_code(code, "cudaStreamWaitEvent");
+}
+
 /* -- notes ------------------------------------------------------------------------- */
 
 static void gpu_free_note(struct device_note *n)
@@ -96,7 +142,7 @@ static struct device_note *gpu_make_note(void)
 static crun_status gpu_write_note(void *queue, struct device_note *n, const void *from,
                                   size_t bytes)
 {
-    int code = cuda_calls()->copy(n->bytes, from, bytes, queue);
+    int code = bytes ? cuda_calls()->copy(n->bytes, from, bytes, queue) : GPU_OK;
 
     return check_code(code ? code : cuda_calls()->event_record(n->arrived, queue),
                       "cudaMemcpy");
@@ -150,6 +196,11 @@ static const struct device_ops ops = {
     .put = gpu_copy_and_wait,
     .fetch = gpu_copy_and_wait,
     .put_word = gpu_put_word,
+    .host_alloc = gpu_host_alloc,
+    .host_free = gpu_host_free,
+    .make_queue = gpu_make_queue,
+    .free_queue = gpu_free_queue,
+    .follow = gpu_follow,
     .make_note = gpu_make_note,
     .free_note = gpu_free_note,
     .write_note = gpu_write_note,

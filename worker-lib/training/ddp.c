@@ -10,7 +10,7 @@
 
 /* The reducer as an object: registered parameters, memory, views. The step is in
  * ddp_step.c, the layout in ddp_layout.c, the order in which buckets are launched in
- * ddp_launch_order.c. */
+ * ddp_launch_order.c, the state for checkpoints in ddp_state.c. */
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES ((size_t)25 << 20)
@@ -83,11 +83,11 @@ void crun_ddp_destroy(crun_ddp *ddp)
     /* the status of a step that was abandoned does not matter */
     if (ddp_wait_all(ddp, NULL) != CRUN_OK)
         ddp->step.status = CRUN_OK;
+    ddp_end_copies(ddp);
     for (unsigned i = 0; i < DDP_NOTES; i++)
         ddp->ops->free_note(ddp->unused.note[i]);
     ddp->ops->free(ddp->unused.sum);
     ddp->ops->free(ddp->arena.half);
-    free(ddp->arena.mirror);
     crun_free(ddp->world, ddp->arena.buffers);
     crun_free(ddp->world, ddp->arena.gradients);
     crun_free(ddp->world, ddp->arena.values);
@@ -179,46 +179,7 @@ static crun_status ddp_alloc_own(crun_ddp *ddp)
         if (!ddp->unused.note[i])
             s = status_fail(CRUN_NO_MEMORY, "no pinned memory");
     }
-    ddp->arena.mirror = calloc(ddp->arena.length + ddp->arena.buffer_length,
-                               sizeof(*ddp->arena.mirror));
-    return s == CRUN_OK && !ddp->arena.mirror
-               ? status_fail(CRUN_NO_MEMORY, "no memory for a copy of %zu parameters",
-                             ddp->count)
-               : s;
-}
-
-static struct state_part arena_part(const struct ddp_parameter *p, float *arena,
-                                    struct state_range *range)
-{
-    *range = (struct state_range){ 0, p->count, arena + p->at };
-    return (struct state_part){
-        .name = p->name,
-        .type = CRUN_F32,
-        .total = p->count,
-        .range = range,
-        .ranges = 1,
-    };
-}
-
-static crun_status ddp_describe_state(crun_ddp *ddp)
-{
-    float *values = ddp->arena.mirror ? ddp->arena.mirror : ddp->arena.values;
-    float *buffers = ddp->arena.mirror ? ddp->arena.mirror + ddp->arena.length
-                                       : ddp->arena.buffers;
-    unsigned n = 0;
-
-    ddp->state.part = calloc(ddp->parameters + ddp->buffers, sizeof(*ddp->state.part));
-    ddp->state.range = calloc(ddp->parameters + ddp->buffers,
-                              sizeof(*ddp->state.range));
-    if (!ddp->state.part || !ddp->state.range)
-        return status_fail(CRUN_NO_MEMORY, "no memory for a list of %u parameters",
-                           ddp->parameters);
-    for (unsigned i = 0; i < ddp->parameters; i++, n++)
-        ddp->state.part[n] = arena_part(&ddp->parameter[i], values,
-                                        &ddp->state.range[n]);
-    for (unsigned i = 0; i < ddp->buffers; i++, n++)
-        ddp->state.part[n] = arena_part(&ddp->buffer[i], buffers, &ddp->state.range[n]);
-    return CRUN_OK;
+    return s;
 }
 
 crun_status crun_ddp_seal(crun_ddp *ddp)
@@ -288,19 +249,16 @@ float *crun_ddp_values(const crun_ddp *ddp)
     return ddp->arena.values;
 }
 
-crun_world *ddp_world(const crun_ddp *ddp)
-{
-    return ddp->world;
-}
-
 crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
 {
     crun_status s;
 
     if (!ddp->sealed)
         return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
-    s = crun_broadcast(ddp->world, ddp->arena.values, ddp->arena.length, CRUN_F32, root,
-                       NULL);
+    s = ddp_await_copies(ddp);
+    if (s == CRUN_OK)
+        s = crun_broadcast(ddp->world, ddp->arena.values, ddp->arena.length, CRUN_F32,
+                           root, NULL);
     if (s == CRUN_OK)
         s = ddp_narrow_values(ddp);
     return s == CRUN_OK ? crun_ddp_broadcast_buffers(ddp, root) : s;
@@ -326,51 +284,6 @@ void crun_ddp_get_stats(crun_ddp *ddp, crun_ddp_stats *stats)
         .buckets = ddp->buckets,
         .unused = ddp->unused.names ? ddp->unused.names : "",
     };
-}
-
-unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
-{
-    *parts = ddp->state.part;
-    return ddp->sealed ? ddp->parameters + ddp->buffers : 0;
-}
-
-/* Between the arena and the host's copy. */
-static crun_status ddp_move_state(crun_ddp *ddp,
-                                  crun_status (*move)(crun_ddp *ddp, float *arena,
-                                                      float *host, size_t count))
-{
-    crun_status s;
-
-    if (!ddp->arena.mirror || !ddp->sealed)
-        return CRUN_OK;
-    s = move(ddp, ddp->arena.values, ddp->arena.mirror, ddp->arena.length);
-    if (s == CRUN_OK && ddp->buffers > 0)
-        s = move(ddp, ddp->arena.buffers, ddp->arena.mirror + ddp->arena.length,
-                 ddp->arena.buffer_length);
-    return s;
-}
-
-static crun_status ddp_fetch_arena(crun_ddp *ddp, float *arena, float *host,
-                                   size_t count)
-{
-    return ddp->ops->fetch(ddp_queue(ddp), host, arena, count * sizeof(*host));
-}
-
-static crun_status ddp_put_arena(crun_ddp *ddp, float *arena, float *host, size_t count)
-{
-    return ddp->ops->put(ddp_queue(ddp), arena, host, count * sizeof(*host));
-}
-
-crun_status ddp_state_fetch(crun_ddp *ddp)
-{
-    return ddp_move_state(ddp, ddp_fetch_arena);
-}
-
-crun_status ddp_state_put(crun_ddp *ddp)
-{
-    crun_status s = ddp_move_state(ddp, ddp_put_arena);
-
-    return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
 }
 
 crun_status ddp_narrow_values(crun_ddp *ddp)

@@ -45,8 +45,7 @@ struct ddp_arena {
     char *gradients; /* in options.grad_type */
     uint16_t *half;  /* the values in grad_type; or NULL */
     float *buffers;
-    float *mirror; /* the host's copy of values, then buffers; NULL: not needed */
-    size_t length; /* of values, gradients and half, with padding */
+    size_t length;        /* of values, gradients and half, with padding */
     size_t buffer_length; /* of buffers, with padding */
 };
 
@@ -84,6 +83,8 @@ struct ddp_unused {
 struct ddp_state_parts {
     struct state_part *part;
     struct state_range *range;
+    void *copying; /* the queue of copies to the host; NULL: there was none yet */
+    bool copied;   /* the program's queue does not wait for the last ones yet */
 };
 
 /*
@@ -161,6 +162,13 @@ double ddp_seconds(void);
 crun_status ddp_lay_out(crun_ddp *ddp);
 /* CRUN_MISMATCH, with the first difference between the ranks' registrations. */
 crun_status ddp_compare(crun_ddp *ddp);
+
+/* -- ddp_state.c ----------------------------------------------------------------- */
+
+/* After the layout: lists the parts of ddp_state(). */
+crun_status ddp_describe_state(crun_ddp *ddp);
+/* Waits until copies to the host have read the state, which can then be freed. */
+void ddp_end_copies(crun_ddp *ddp);
 
 /* -- ddp_launch_order.c ---------------------------------------------------------- */
 

@@ -89,14 +89,12 @@ static crun_status optim_make_state(crun_optim *o)
         s = ops->alloc(o->state * sizeof(*o->v), (void **)&o->v);
     if (s != CRUN_OK)
         return s;
-    o->gathered = o->ddp->divided && !o->ddp->options.shard;
-    o->mirror_state = o->gathered ? o->ddp->arena.length : o->state;
-    if ((ops->queued || o->gathered) && o->parts > 0) {
-        o->mirror = calloc(o->parts * o->mirror_state, sizeof(*o->mirror));
-        if (!o->mirror)
+    if (o->ddp->divided && !o->ddp->options.shard && o->parts > 0) {
+        o->gathered = calloc(o->parts * o->ddp->arena.length, sizeof(*o->gathered));
+        if (!o->gathered)
             return status_fail(CRUN_NO_MEMORY,
                                "no memory for the optimizer's state (%zu elements)",
-                               o->mirror_state);
+                               o->ddp->arena.length);
     }
     optim_set_scalars(o, &begin);
     return optim_describe_state(o);
@@ -152,12 +150,13 @@ void crun_optim_destroy(crun_optim *optim)
     if (!optim)
         return;
     ops = optim->ddp->ops;
+    ddp_end_copies(optim->ddp);
     ops->free(optim->m);
     ops->free(optim->v);
     ops->free(optim->control);
     ops->free(optim->work);
     ops->free(optim->sums);
-    free(optim->mirror);
+    free(optim->gathered);
     free(optim->piece);
     free(optim->range);
     free(optim);
@@ -271,7 +270,7 @@ static struct optim_request optim_request_of(const crun_optim *o, bool measured)
 
 crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
 {
-    const crun_ddp *ddp = optim->ddp;
+    crun_ddp *ddp = optim->ddp;
     bool measured = info || optim->options.clip_norm > 0 || optim->options.loss_scaling;
     struct optim_request r = optim_request_of(optim, measured);
     crun_status s = CRUN_OK;
@@ -283,6 +282,8 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
         return status_fail(ddp->step.status, "%s", ddp->step.text);
     if (measured)
         s = optim_measure(optim);
+    if (s == CRUN_OK)
+        s = ddp_await_copies(ddp);
     if (s == CRUN_OK)
         s = ddp->ops->prepare(ddp_queue(ddp), optim->control, &r, optim->sums);
     if (s == CRUN_OK && info)

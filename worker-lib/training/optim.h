@@ -27,10 +27,8 @@ struct crun_optim {
     double *sums; /* of squares, one for each rank */
 
     size_t state; /* elements of m, and of v */
-    /* the host's copy of m, then v, for checkpoints; NULL: not needed */
-    float *mirror;
-    size_t mirror_state; /* elements of m in it, and of v */
-    bool gathered;       /* it has the state of all ranks */
+    /* with share_step, for checkpoints: all ranks' m, then v; or NULL */
+    float *gathered;
     struct optim_piece *piece;
     unsigned pieces;
 

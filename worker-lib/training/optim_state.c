@@ -72,10 +72,10 @@ static unsigned list_ranges(const crun_optim *o, float *state,
     return n;
 }
 
-static float *host_state(const crun_optim *o, unsigned part)
+static float *state_in_checkpoint(const crun_optim *o, unsigned part)
 {
-    if (o->mirror)
-        return o->mirror + part * o->mirror_state;
+    if (o->gathered)
+        return o->gathered + part * o->ddp->arena.length;
     return part == 0 ? o->m : o->v;
 }
 
@@ -95,7 +95,7 @@ crun_status optim_describe_state(crun_optim *o)
             .range = o->range + i * (size_t)n,
             .ranges = n,
         };
-        list_ranges(o, host_state(o, i), o->range + i * (size_t)n);
+        list_ranges(o, state_in_checkpoint(o, i), o->range + i * (size_t)n);
     }
     return CRUN_OK;
 }
@@ -106,63 +106,49 @@ unsigned optim_state(crun_optim *optim, const struct state_part **parts)
     return optim->parts;
 }
 
-/* Copies between m or v and the mirror. */
-typedef crun_status array_mover(const crun_optim *o, float *state, float *mirror);
-
-static crun_status optim_move_state(const crun_optim *o, array_mover *move)
-{
-    crun_status s = CRUN_OK;
-
-    for (unsigned i = 0; s == CRUN_OK && o->mirror && i < o->parts; i++)
-        s = move(o, i == 0 ? o->m : o->v, host_state(o, i));
-    return s;
-}
-
-static crun_status optim_fetch_array(const crun_optim *o, float *state, float *mirror)
-{
-    return o->ddp->ops->fetch(ddp_queue(o->ddp), mirror, state,
-                              o->state * sizeof(*mirror));
-}
-
-static crun_status optim_put_array(const crun_optim *o, float *state, float *mirror)
-{
-    return o->ddp->ops->put(ddp_queue(o->ddp), state, mirror,
-                            o->state * sizeof(*mirror));
-}
-
-static crun_status optim_gather_array(const crun_optim *o, float *state, float *mirror)
+static crun_status optim_gather_array(const crun_optim *o, const float *own, float *all)
 {
     crun_status s = CRUN_OK;
 
     for (unsigned i = 0; s == CRUN_OK && i < o->pieces; i++)
-        s = crun_all_gather(o->ddp->world, state + o->piece[i].state,
-                            mirror + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
+        s = crun_all_gather(o->ddp->world, own + o->piece[i].state,
+                            all + o->ddp->bucket[i].at, o->piece[i].count, CRUN_F32,
                             NULL);
     return s;
 }
 
-static crun_status optim_scatter_array(const crun_optim *o, float *state, float *mirror)
-{
-    for (unsigned i = 0; i < o->pieces; i++)
-        memcpy(state + o->piece[i].state, mirror + o->piece[i].at,
-               o->piece[i].count * sizeof(*state));
-    return CRUN_OK;
-}
-
 crun_status optim_state_fetch(crun_optim *o)
 {
-    return optim_move_state(o, o->gathered ? optim_gather_array : optim_fetch_array);
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; s == CRUN_OK && o->gathered && i < o->parts; i++)
+        s = optim_gather_array(o, i == 0 ? o->m : o->v, state_in_checkpoint(o, i));
+    return s;
+}
+
+static void optim_scatter_array(const crun_optim *o, float *own, const float *all)
+{
+    for (unsigned i = 0; i < o->pieces; i++)
+        memcpy(own + o->piece[i].state, all + o->piece[i].at,
+               o->piece[i].count * sizeof(*own));
 }
 
 crun_status optim_state_put(crun_optim *o)
 {
-    return optim_move_state(o, o->gathered ? optim_scatter_array : optim_put_array);
+    for (unsigned i = 0; o->gathered && i < o->parts; i++)
+        optim_scatter_array(o, i == 0 ? o->m : o->v, state_in_checkpoint(o, i));
+    return CRUN_OK;
 }
 
 /* The scalars are the first members of the control. */
 _Static_assert(offsetof(struct optim_control, good) ==
                    offsetof(struct optim_scalars, good),
                "optim_scalars are the first members of optim_control");
+
+const struct optim_scalars *optim_scalars_in_place(const crun_optim *o)
+{
+    return (const struct optim_scalars *)(const void *)o->control;
+}
 
 void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
 {

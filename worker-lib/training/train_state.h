@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_TRAINING_TRAIN_STATE_H
 #define WORKER_LIB_TRAINING_TRAIN_STATE_H
 
-#include "worker-lib/crun/worker.h"
+#include "worker-lib/device/device.h"
 
 /*
  * The state of a training for checkpoints: named arrays, of which this rank has some
@@ -11,7 +11,7 @@
  */
 struct state_range {
     size_t begin, count;
-    void *data;
+    void *data; /* in the memory of ddp_device() */
 };
 
 struct state_part {
@@ -20,6 +20,7 @@ struct state_part {
     size_t total; /* elements over all ranks */
     const struct state_range *range;
     unsigned ranges;
+    bool in_use; /* the program may write to it at any time: a buffer */
 };
 
 /* Parameters (f32 masters) and buffers, entire and equal on every rank. Returns their
@@ -30,18 +31,37 @@ crun_world *ddp_world(const crun_ddp *ddp);
 /* Momentum and variance; 0 if the optimizer has none. */
 unsigned optim_state(crun_optim *optim, const struct state_part **parts);
 
-/* The parts may point to a copy, if the state is on a GPU or on other ranks. Fetch it
- * before reading the parts, put it back after writing them; all ranks together. */
-crun_status ddp_state_fetch(crun_ddp *ddp) CRUN_CHECK;
+/* With share_step the parts point to a copy of all ranks' state: fetch it before
+ * reading the parts. After writing the parts, put both. All ranks together. */
 crun_status ddp_state_put(crun_ddp *ddp) CRUN_CHECK;
 crun_status optim_state_fetch(crun_optim *optim) CRUN_CHECK;
 crun_status optim_state_put(crun_optim *optim) CRUN_CHECK;
+
+/*
+ * Copying the state to the host, on a GPU beside the training: copies in `beside` begin
+ * after the work that is now in `program`, and the optimizer's next step waits for them
+ * on the GPU. What the program may write to sooner has to be copied in `program`, where
+ * its later work waits.
+ */
+struct state_queues {
+    const struct device_ops *ops;
+    void *program, *beside;
+};
+crun_status ddp_copy_begin(crun_ddp *ddp, struct state_queues *queues) CRUN_CHECK;
+/* The program's work that is queued from now on waits for the copies. */
+crun_status ddp_await_copies(crun_ddp *ddp) CRUN_CHECK;
+/* Where ddp_state's and optim_state's data is. */
+const struct device_ops *ddp_device(const crun_ddp *ddp);
+/* From the host's memory. Waits. */
+crun_status ddp_put(crun_ddp *ddp, void *to, const void *from, size_t bytes) CRUN_CHECK;
 
 struct optim_scalars {
     uint64_t steps; /* Adam's t */
     float scale;    /* of the loss */
     uint32_t good;  /* steps since the scale changed */
 };
+/* In the memory of ddp_device(). */
+const struct optim_scalars *optim_scalars_in_place(const crun_optim *optim);
 void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s);
 void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s);
 

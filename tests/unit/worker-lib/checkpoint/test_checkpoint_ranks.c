@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* What several ranks copy for a checkpoint, and when, if their state is on a GPU. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/rank_threads.h"
+#include "tests/worlds/tiny_model.h"
+#include "tests/worlds/world_stub.h"
+#include "worker-lib/training/optim.h"
+
+#define RANKS 2
+#define CHUNK_BYTES ((size_t)4 << 20)
+#define VALUES_MAX 4096 /* the tiny model has fewer */
+
+static void must(crun_status s)
+{
+    ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
+}
+
+/* -- a slow GPU ------------------------------------------------------------- */
+
+/*
+ * Copies beside the training are done when the program's queue waits for them, and no
+ * sooner, unless the queue is freed.
+ */
+#define COPIES_MAX 64
+
+struct slow_queue {
+    struct slow_copy {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } copy[COPIES_MAX];
+    unsigned copies;
+};
+
+struct device_note {
+    char bytes[NOTE_BYTES];
+    bool arrived;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ran = PTHREAD_COND_INITIALIZER;
+static struct device_note arrival; /* marks the copies of notes */
+
+/* Of each rank's thread. */
+static _Thread_local struct {
+    size_t pinned, most_pinned, copied;
+} counted;
+
+static crun_status slow_host_alloc(size_t bytes, void **memory)
+{
+    counted.pinned += bytes;
+    counted.most_pinned = bytes > counted.most_pinned ? bytes : counted.most_pinned;
+    return device_cpu.host_alloc(bytes, memory);
+}
+
+static crun_status slow_make_queue(void **queue)
+{
+    *queue = calloc(1, sizeof(struct slow_queue));
+    return CRUN_OK;
+}
+
+static void run_queue(struct slow_queue *q)
+{
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < q->copies; i++) {
+        const struct slow_copy *c = &q->copy[i];
+
+        if (c->from == &arrival)
+            ((struct device_note *)c->to)->arrived = true;
+        else
+            memcpy(c->to, c->from, c->bytes);
+    }
+    q->copies = 0;
+    pthread_cond_broadcast(&ran);
+    pthread_mutex_unlock(&lock);
+}
+
+static void slow_free_queue(void *queue)
+{
+    if (queue)
+        run_queue(queue);
+    free(queue);
+}
+
+static crun_status slow_follow(void *queue, void *earlier)
+{
+    if (!queue && earlier)
+        run_queue(earlier);
+    return CRUN_OK;
+}
+
+static crun_status slow_copy(void *queue, void *to, const void *from, size_t bytes)
+{
+    struct slow_queue *q = queue;
+
+    counted.copied += bytes;
+    if (!q)
+        return device_cpu.copy(NULL, to, from, bytes);
+    pthread_mutex_lock(&lock);
+    ck_assert_uint_lt(q->copies, COPIES_MAX);
+    q->copy[q->copies++] = (struct slow_copy){ to, from, bytes };
+    pthread_mutex_unlock(&lock);
+    return CRUN_OK;
+}
+
+static struct device_note *slow_make_note(void)
+{
+    return calloc(1, sizeof(struct device_note));
+}
+
+static void slow_free_note(struct device_note *n)
+{
+    free(n);
+}
+
+static crun_status slow_write_note(void *queue, struct device_note *n, const void *from,
+                                   size_t bytes)
+{
+    n->arrived = !queue;
+    if (bytes)
+        must(slow_copy(queue, n->bytes, from, bytes));
+    counted.copied -= bytes;
+    return queue ? slow_copy(queue, n, &arrival, 0) : CRUN_OK;
+}
+
+static const void *slow_read_note(struct device_note *n)
+{
+    pthread_mutex_lock(&lock);
+    while (!n->arrived)
+        pthread_cond_wait(&ran, &lock);
+    pthread_mutex_unlock(&lock);
+    return n->bytes;
+}
+
+static struct device_ops slow_gpu(void)
+{
+    struct device_ops ops = device_cpu;
+
+    ops.queued = true;
+    ops.host_alloc = slow_host_alloc;
+    ops.make_queue = slow_make_queue;
+    ops.free_queue = slow_free_queue;
+    ops.follow = slow_follow;
+    ops.copy = slow_copy;
+    ops.make_note = slow_make_note;
+    ops.free_note = slow_free_note;
+    ops.write_note = slow_write_note;
+    ops.read_note = slow_read_note;
+    return ops;
+}
+
+/* -- saving and loading ----------------------------------------------------- */
+
+static const crun_optim_options adam = { .kind = CRUN_ADAM, .lr = 0.01f };
+
+struct saving {
+    char dir[64];
+    bool shard, stepped, without_optim;
+    float values[VALUES_MAX]; /* when it was saved */
+};
+
+static void save_steps(struct tiny *t, struct saving *c)
+{
+    crun_checkpoint_options o = { .directory = c->dir };
+    crun_optim *optim = c->without_optim ? NULL : t->optim;
+    crun_checkpoints *all;
+
+    must(crun_checkpoints_open(&all, t->world, &o));
+    for (uint64_t i = 0; i < 3; i++)
+        must(tiny_step(t, i, 2, 1, NULL));
+    if (t->world->rank == 0)
+        memcpy(c->values, t->ddp->arena.values, t->ddp->arena.length * sizeof(float));
+    must(crun_checkpoint_save(all, 3, t->ddp, optim, NULL, NULL, 0));
+    if (c->without_optim) /* the program changes the parameters by itself */
+        memset(t->ddp->arena.values, 0, t->ddp->arena.length * sizeof(float));
+    else if (c->stepped)
+        must(tiny_step(t, 3, 2, 1, NULL));
+    else
+        tiny_close(t);
+    must(crun_checkpoint_wait(all));
+    rank_threads_sync();
+    crun_checkpoints_close(all);
+}
+
+static void load_steps(struct tiny *t, struct saving *c)
+{
+    crun_checkpoint_options o = { .directory = c->dir };
+    crun_checkpoints *all;
+    uint64_t step;
+
+    counted.pinned = counted.most_pinned = counted.copied = 0;
+    must(crun_checkpoints_open(&all, t->world, &o));
+    must(crun_checkpoint_load(all, "", &step, t->ddp,
+                              c->without_optim ? NULL : t->optim, NULL, NULL, 0));
+    ck_assert_uint_eq(step, 3);
+    ck_assert_mem_eq(t->ddp->arena.values, c->values,
+                     t->ddp->arena.length * sizeof(float));
+    ck_assert_uint_le(counted.most_pinned, CHUNK_BYTES);
+    crun_checkpoints_close(all);
+}
+
+/* Parameters on rank 0; the optimizer's two numbers for each of this rank's. */
+static size_t bytes_of_rank(const struct tiny *t, const struct saving *c)
+{
+    const struct state_part *part;
+    size_t count = 0;
+
+    for (unsigned i = optim_state(t->optim, &part); i-- > 0;)
+        for (unsigned r = 0; r < part[i].ranges; r++)
+            count += part[i].range[r].count;
+    if (c->without_optim || (t->world->rank > 0 && !c->shard))
+        count = 0;
+    return sizeof(float) * (count + (t->world->rank == 0 ? t->ddp->count : 0));
+}
+
+static void save_and_load(crun_world *w, void *arg)
+{
+    struct saving *c = arg;
+    struct device_ops gpu = slow_gpu();
+    crun_ddp_options ddp = { .first_bucket_bytes = 256,
+                             .bucket_bytes = 700,
+                             .shard = c->shard };
+    struct tiny t;
+    size_t bytes;
+
+    w->device = &gpu;
+    memset(&counted, 0, sizeof(counted));
+    must(tiny_open(&t, w, &ddp, &adam));
+    ck_assert_uint_eq(counted.pinned, 0);
+    bytes = bytes_of_rank(&t, c);
+    save_steps(&t, c);
+    ck_assert_uint_eq(counted.pinned, bytes);
+    ck_assert_uint_eq(counted.copied, bytes);
+    if (!c->stepped)
+        must(tiny_open(&t, w, &ddp, &adam));
+    load_steps(&t, c);
+    tiny_close(&t);
+}
+
+static struct saving cases[] = {
+    { .stepped = true },
+    { .stepped = true, .shard = true },
+    { .stepped = false },
+    { .stepped = true, .without_optim = true },
+};
+
+/* A rank that does not write neither allocates nor copies. The others' copies are of
+ * the moment of the save, whatever comes next. */
+START_TEST(writing_ranks_copy_their_part_beside_the_training)
+{
+    struct saving *c = &cases[_i];
+    char command[80];
+
+    strcpy(c->dir, "/tmp/test_checkpoint_ranks_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(c->dir));
+    world_stub_run(RANKS, save_and_load, c);
+    snprintf(command, sizeof(command), "rm -rf %s", c->dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("checkpoint_ranks");
+    TCase *t = tcase_create("ranks");
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 20);
+    tcase_add_loop_test(t, writing_ranks_copy_their_part_beside_the_training, 0,
+                        sizeof(cases) / sizeof(*cases));
+    return check_main(suite);
+}
