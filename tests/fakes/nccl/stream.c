@@ -43,6 +43,14 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct gpu_stream *default_stream[GPUS]; /* of each device */
 static _Thread_local int current;
 static struct block *blocks;
+static _Atomic int broken[GPUS]; /* the error of a device, which all its calls return */
+
+/* For tests, which find it by name. */
+__attribute__((visibility("default"))) void crun_standin_break(int device, int code);
+void crun_standin_break(int device, int code)
+{
+    atomic_store(&broken[device], code);
+}
 
 /* -- streams ---------------------------------------------------------------- */
 
@@ -224,8 +232,11 @@ static int event_destroy(struct gpu_event *event)
 
 static int event_query(struct gpu_event *event)
 {
+    int code = atomic_load(&broken[current]);
     bool done;
 
+    if (code)
+        return code;
     pthread_mutex_lock(&lock);
     done = event->completed >= event->recorded;
     pthread_mutex_unlock(&lock);
@@ -429,7 +440,9 @@ static int thread_relaxed(void)
 
 static const char *error_text(int code)
 {
-    return code == GPU_NO_MEMORY ? "out of memory" : "injected";
+    return code == GPU_NO_MEMORY ? "out of memory"
+           : code == 700         ? "an illegal memory access was encountered"
+                                 : "injected";
 }
 
 __attribute__((visibility("default"))) const struct gpu_calls crun_standin_gpu = {

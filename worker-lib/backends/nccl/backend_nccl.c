@@ -89,6 +89,7 @@ static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
     op_group_drop(w->op.group);
     w->op = (struct op){ .kind = OP_BARRIER };
     atomic_store(&w->running_ms, 0);
+    atomic_store(&w->is_behind, false);
     *work = w;
     return CRUN_OK;
 }
@@ -155,13 +156,16 @@ static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e
 {
     bool frees = w->task == TASK_CLOSE || w->task == TASK_FREE;
     uint64_t since_ms = clock_ms();
+    bool ended; /* before the GPU had done it */
     crun_status s;
 
     pthread_mutex_lock(&n->lock);
     while (work_goes_on(n, w) && (w->stage < STAGE_LAUNCHED ||
                                   (!frees && abort_get(n->team.aborted) != CRUN_OK)))
         wait_nccl_change(n, w, since_ms);
-    s = w->stage >= STAGE_LAUNCHED ? w->status : CRUN_ABORTED;
+    ended = w->stage < STAGE_LAUNCHED ||
+            (w->stage == STAGE_LAUNCHED && abort_get(n->team.aborted) != CRUN_OK);
+    s = ended ? CRUN_ABORTED : w->status;
     if (s == CRUN_BAD_ARGUMENT)
         *e = w->e;
     else if (s != CRUN_OK)
@@ -234,6 +238,13 @@ static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err 
                : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
 }
 
+static void abort_nccl(struct backend *b)
+{
+    uint64_t one = 1;
+
+    (void)!write(nccl_of(b)->wake, &one, sizeof(one));
+}
+
 static crun_status start_nccl(struct backend *b, const struct op *op, crun_work **work,
                               struct err *e)
 {
@@ -288,14 +299,24 @@ static bool is_done_nccl(struct backend *b, crun_work *work)
 {
     struct nccl *n = nccl_of(b);
     struct nccl_work *w = work_of(work);
-    bool done;
+    bool done, launched;
+    struct err e;
+    int code;
 
-    n->gpu.cuda->set_device(n->gpu.device);
     pthread_mutex_lock(&n->lock);
-    done = n->ended || w->stage == STAGE_OVER ||
-           (w->stage == STAGE_LAUNCHED && n->gpu.cuda->event_query(w->done) == GPU_OK);
+    done = n->ended || w->stage == STAGE_OVER;
+    launched = w->stage == STAGE_LAUNCHED;
     pthread_mutex_unlock(&n->lock);
-    return done;
+    if (done || !launched)
+        return done;
+    n->gpu.cuda->set_device(n->gpu.device);
+    code = n->gpu.cuda->event_query(w->done);
+    if (code == GPU_OK || code == GPU_NOT_READY)
+        return code == GPU_OK;
+    abort_set_error(n->team.aborted, gpu_calls_failed(n->gpu.cuda, "the GPU", code, &e),
+                    &e);
+    abort_nccl(b);
+    return true;
 }
 
 static crun_status run_nccl(struct backend *b, const struct op *op, struct err *e)
@@ -355,13 +376,6 @@ static bool free_nccl(struct backend *b, void *memory)
 }
 
 /* -- life -------------------------------------------------------------------------- */
-
-static void abort_nccl(struct backend *b)
-{
-    uint64_t one = 1;
-
-    (void)!write(nccl_of(b)->wake, &one, sizeof(one));
-}
 
 static void destroy_nccl(struct nccl *n)
 {

@@ -10,11 +10,11 @@
 
 /*
  * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its
- * tasks from a queue. Another thread, the watch, makes none: it detects that a deadline
- * has passed, that a call does not return or that another rank has died, and then ends
- * everything. It informs the other ranks and has ncclCommAbort called in a third
- * thread, since that may hang as well. A thread of the program waits until one of the
- * two sets the result of its operation.
+ * tasks from a queue. Another thread, the watch, calls neither NCCL nor CUDA: it
+ * detects that a deadline has passed, that a call does not return or that another rank
+ * has died, and then ends everything. It informs the other ranks and has ncclCommAbort
+ * called in a third thread, since that may hang as well. A thread of the program waits
+ * until one of the two sets the result of its operation.
  */
 enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
 
@@ -40,6 +40,7 @@ struct nccl_work {
     struct gpu_event *ready;        /* earlier work of the caller's stream */
     struct gpu_event *begun, *done; /* in our stream */
     _Atomic uint64_t running_ms;    /* start of its time limit; 0: not yet */
+    _Atomic bool is_behind;         /* it waits for work that was queued earlier */
     uint64_t entry;                 /* of the flight recorder */
     size_t bytes;                   /* ALLOC */
     void *memory;                   /* ALLOC, FREE */
@@ -80,11 +81,13 @@ struct nccl {
     size_t staging_bytes[2];
     struct nccl_area *areas;
     uint64_t looked_ms;
-    bool check; /* CRUN_CHECK: compare calls before they are made */
+    uint64_t progress_ms; /* the last change of the works in flight */
+    bool check;           /* CRUN_CHECK: compare calls before they are made */
 
-    /* the call it is in, and its start */
+    /* the call of NCCL or CUDA that it is in, and its start */
     const char *_Atomic call;
     _Atomic uint64_t call_ms;
+    _Atomic uint64_t flight_seen_ms; /* when it last queried the first work in flight */
 
     /* the watch's */
     pthread_t watch;
@@ -109,9 +112,16 @@ crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
 /* Waits until all operations in our stream are done. */
 crun_status nccl_idle(struct nccl *n, struct err *e);
-void nccl_retire(struct nccl *n); /* under the lock */
-#define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
+/* Takes the works that are over on the GPU out of the flight, in order. */
+crun_status nccl_retire(struct nccl *n, struct err *e);
+/* The communication thread notes each call of NCCL and of CUDA, and never makes one
+ * under the lock: any of them may hang, and the watch must notice that. */
 void nccl_enter(struct nccl *n, const char *call);
+int nccl_leave(struct nccl *n, int code); /* returns the code */
+crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct err *e);
+#define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
+#define GPU_CALL(n, name, call)                                                        \
+    nccl_settle_gpu(n, name, (nccl_enter(n, name), (call)), e)
 
 /* -- nccl_ops.c -- */
 crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);

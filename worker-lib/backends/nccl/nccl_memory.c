@@ -18,30 +18,20 @@ static bool wants_windows(const struct nccl *n)
            n->gpu.nccl->window_deregister && !(windows && windows[0] == '0');
 }
 
-static crun_status zero_area(struct nccl *n, void *memory, size_t bytes, struct err *e)
-{
-    int code = n->gpu.cuda->zero(memory, bytes, n->stream);
-
-    return code == GPU_OK ? CRUN_OK
-                          : gpu_calls_failed(n->gpu.cuda, "cudaMemsetAsync", code, e);
-}
-
 /* The stream was empty before, so the wait is short. */
 static crun_status settle_memory(struct nccl *n, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
     struct gpu_event *event = NULL;
-    crun_status s = CRUN_OK;
-    int code = cuda->event_create(&event);
+    crun_status s = GPU_CALL(n, "cudaEventCreate", cuda->event_create(&event));
 
-    if (code == GPU_OK)
-        code = cuda->event_record(event, n->stream);
-    if (code == GPU_OK)
+    if (s == CRUN_OK)
+        s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(event, n->stream));
+    if (s == CRUN_OK)
         s = nccl_await(n, event, e);
     if (event)
         cuda->event_destroy(event);
-    return code == GPU_OK ? s
-                          : gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
+    return s;
 }
 
 /* All ranks call this for the same size, so that NCCL may register it on all ranks
@@ -53,7 +43,8 @@ static crun_status fill_area(struct nccl *n, struct nccl_area *a, size_t bytes,
     crun_status s = NCCL_CALL(n, "ncclMemAlloc", c->mem_alloc(&a->memory, bytes));
 
     if (s == CRUN_OK)
-        s = zero_area(n, a->memory, bytes, e);
+        s = GPU_CALL(n, "cudaMemsetAsync",
+                     n->gpu.cuda->zero(a->memory, bytes, n->stream));
     if (s == CRUN_OK)
         s = settle_memory(n, e);
     if (s == CRUN_OK && wants_windows(n))
@@ -130,25 +121,31 @@ void nccl_remove_area(struct nccl *n, void *memory)
 
 /* -- staging ----------------------------------------------------------------------- */
 
+/* cudaFree waits for all work of the GPU. */
+static void free_staging(struct nccl *n, int which)
+{
+    if (n->staging[which]) {
+        nccl_enter(n, "cudaFree");
+        (void)nccl_leave(n, n->gpu.cuda->free(n->staging[which]));
+    }
+    n->staging[which] = NULL;
+    n->staging_bytes[which] = 0;
+}
+
 crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e)
 {
     size_t room = bytes < STAGING_MIN ? STAGING_MIN : bytes;
-    int code;
+    crun_status s = CRUN_OK;
 
+    if (n->staging_bytes[which] < bytes) {
+        free_staging(n, which);
+        s = GPU_CALL(n, "cudaMalloc", n->gpu.cuda->alloc(&n->staging[which], room));
+        if (s == CRUN_OK)
+            n->staging_bytes[which] = room;
+    }
     *memory = n->staging[which];
-    if (n->staging_bytes[which] >= bytes)
-        return CRUN_OK;
-    if (n->staging[which])
-        n->gpu.cuda->free(n->staging[which]);
-    n->staging[which] = NULL;
-    n->staging_bytes[which] = 0;
-    code = n->gpu.cuda->alloc(&n->staging[which], room);
-    if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaMalloc", code, e);
-    n->staging_bytes[which] = room;
-    *memory = n->staging[which];
-    return CRUN_OK;
+    return s;
 }
 
 void nccl_free_memory(struct nccl *n)
@@ -156,7 +153,5 @@ void nccl_free_memory(struct nccl *n)
     while (n->areas)
         nccl_remove_area(n, n->areas->memory);
     for (int i = 0; i < 2; i++)
-        if (n->staging[i])
-            n->gpu.cuda->free(n->staging[i]);
-    n->staging[0] = n->staging[1] = NULL;
+        free_staging(n, i);
 }

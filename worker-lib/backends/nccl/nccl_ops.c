@@ -180,18 +180,20 @@ static crun_status launch_members(struct nccl *n, const struct nccl_launch *l,
     return NCCL_CALL(n, "ncclGroupEnd", c->group_end());
 }
 
-static int divide_sums(struct nccl *n, const struct nccl_launch *l)
+static crun_status divide_sums(struct nccl *n, const struct nccl_launch *l,
+                               struct err *e)
 {
-    int code = GPU_OK;
+    crun_status s = CRUN_OK;
 
-    for (unsigned i = 0; i < l->count && code == GPU_OK; i++) {
+    for (unsigned i = 0; i < l->count && s == CRUN_OK; i++) {
         const struct op *op = &l->member[i].op;
 
         if (op->count > 0 && divides_later(n, op))
-            code = n->gpu.cuda->divide(op->out, op->count, op->type, n->team.size,
-                                       n->stream);
+            s = GPU_CALL(n, "dividing",
+                         n->gpu.cuda->divide(op->out, op->count, op->type, n->team.size,
+                                             n->stream));
     }
-    return code;
+    return s;
 }
 
 /* Into our stream, between the two events. */
@@ -199,20 +201,16 @@ static crun_status launch_work(struct nccl *n, struct nccl_work *w,
                                const struct nccl_launch *l, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
-    int code = cuda->event_record(w->begun, n->stream);
-    crun_status s;
+    crun_status s = GPU_CALL(n, "cudaEventRecord",
+                             cuda->event_record(w->begun, n->stream));
 
-    if (code != GPU_OK)
-        return gpu_calls_failed(cuda, "cudaEventRecord", code, e);
-    s = launch_members(n, l, e);
-    if (s != CRUN_OK)
-        return s;
-    code = divide_sums(n, l);
-    if (code != GPU_OK)
-        return gpu_calls_failed(cuda, "dividing", code, e);
-    code = cuda->event_record(w->done, n->stream);
-    return code == GPU_OK ? CRUN_OK
-                          : gpu_calls_failed(cuda, "cudaEventRecord", code, e);
+    if (s == CRUN_OK)
+        s = launch_members(n, l, e);
+    if (s == CRUN_OK)
+        s = divide_sums(n, l, e);
+    if (s == CRUN_OK)
+        s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(w->done, n->stream));
+    return s;
 }
 
 /* -- the host's memory ------------------------------------------------------------- */
@@ -236,12 +234,13 @@ static crun_status is_host(struct nccl *n, const void *memory, size_t count, boo
                            struct err *e)
 {
     bool device = false;
-    int code = count ? n->gpu.cuda->on_device(memory, &device) : GPU_OK;
+    crun_status s = CRUN_OK;
 
+    if (count > 0)
+        s = GPU_CALL(n, "cudaPointerGetAttributes",
+                     n->gpu.cuda->on_device(memory, &device));
     *host = count > 0 && !device;
-    return code == GPU_OK
-               ? CRUN_OK
-               : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
+    return s;
 }
 
 #define STAGE_ALIGNMENT 256
@@ -273,10 +272,11 @@ static crun_status measure_member(struct nccl *n, struct nccl_member *m, struct 
 }
 
 /* Host memory is copied to the GPU first, to these parts of the staging buffers. */
-static int copy_in(struct nccl *n, struct nccl_member *m, char *in, char *out)
+static crun_status copy_in(struct nccl *n, struct nccl_member *m, char *in, char *out,
+                           struct err *e)
 {
     struct op *op = &m->op;
-    int code = GPU_OK;
+    crun_status s = CRUN_OK;
 
     if (op->kind == OP_BARRIER) {
         *op = (struct op){ .kind = OP_ALL_REDUCE,
@@ -285,17 +285,18 @@ static int copy_in(struct nccl *n, struct nccl_member *m, char *in, char *out)
                            .in = in,
                            .out = in,
                            .count = 1 };
-        return GPU_OK;
+        return CRUN_OK;
     }
     if (m->ins) {
-        code = n->gpu.cuda->copy(in, op->in, m->ins, n->stream);
+        s = GPU_CALL(n, "cudaMemcpyAsync",
+                     n->gpu.cuda->copy(in, op->in, m->ins, n->stream));
         op->in = in;
     }
     if (m->outs) {
         m->back = op->out;
         op->out = out;
     }
-    return code;
+    return s;
 }
 
 static crun_status copy_all_in(struct nccl *n, const struct nccl_launch *l,
@@ -304,7 +305,6 @@ static crun_status copy_all_in(struct nccl *n, const struct nccl_launch *l,
     size_t ins = 0, outs = 0;
     void *in = NULL, *out = NULL;
     crun_status s = CRUN_OK;
-    int code = GPU_OK;
 
     for (unsigned i = 0; i < l->count && s == CRUN_OK; i++) {
         s = measure_member(n, &l->member[i], e);
@@ -316,35 +316,34 @@ static crun_status copy_all_in(struct nccl *n, const struct nccl_launch *l,
     if (s == CRUN_OK && outs)
         s = nccl_stage(n, 1, outs, &out, e);
     ins = outs = 0;
-    for (unsigned i = 0; i < l->count && s == CRUN_OK && code == GPU_OK; i++) {
+    for (unsigned i = 0; i < l->count && s == CRUN_OK; i++) {
         struct nccl_member *m = &l->member[i];
 
-        code = copy_in(n, m, (char *)in + ins, (char *)out + outs);
+        s = copy_in(n, m, (char *)in + ins, (char *)out + outs, e);
         ins += stage_room(m->ins);
         outs += stage_room(m->outs);
     }
-    return code == GPU_OK ? s
-                          : gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
+    return s;
 }
 
 static crun_status copy_all_out(struct nccl *n, struct nccl_work *w,
                                 const struct nccl_launch *l, struct err *e)
 {
+    const struct gpu_calls *cuda = n->gpu.cuda;
+    crun_status s = CRUN_OK;
     bool any = false;
-    int code = GPU_OK;
 
-    for (unsigned i = 0; i < l->count && code == GPU_OK; i++) {
+    for (unsigned i = 0; i < l->count && s == CRUN_OK; i++) {
         const struct nccl_member *m = &l->member[i];
 
         if (m->back)
-            code = n->gpu.cuda->copy(m->back, m->op.out, m->outs, n->stream);
+            s = GPU_CALL(n, "cudaMemcpyAsync",
+                         cuda->copy(m->back, m->op.out, m->outs, n->stream));
         any |= m->back != NULL;
     }
-    if (code == GPU_OK && any)
-        code = n->gpu.cuda->event_record(w->done, n->stream);
-    if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaMemcpyAsync", code, e);
-    return any ? nccl_await(n, w->done, e) : CRUN_OK;
+    if (s == CRUN_OK && any)
+        s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(w->done, n->stream));
+    return s == CRUN_OK && any ? nccl_await(n, w->done, e) : s;
 }
 
 /* A copy from the host's memory may block in CUDA until the stream has reached it, so
@@ -354,10 +353,11 @@ static crun_status run_staged(struct nccl *n, struct nccl_work *w,
 {
     crun_status s;
 
-    atomic_store(&w->running_ms, 0); /* earlier work has its own time limit */
+    atomic_store(&w->is_behind, true);
     s = nccl_idle(n, e);
     if (s == CRUN_OK && w->task == TASK_OPERATION && w->device)
         s = nccl_await(n, w->ready, e);
+    atomic_store(&w->is_behind, false);
     atomic_store(&w->running_ms, clock_ms());
     if (s == CRUN_OK)
         s = copy_all_in(n, l, e);
@@ -372,7 +372,6 @@ static crun_status run_members(struct nccl *n, struct nccl_work *w,
                                const struct nccl_launch *l, struct err *e)
 {
     crun_status s = CRUN_OK;
-    int code = GPU_OK;
 
     for (unsigned i = 0; i < l->count; i++)
         l->member[i] = (struct nccl_member){ .op = op_member(&w->op, i) };
@@ -380,10 +379,9 @@ static crun_status run_members(struct nccl *n, struct nccl_work *w,
         for (unsigned i = 0; i < l->count && s == CRUN_OK; i++)
             s = check_calls(n, &l->member[i].op, e);
         if (s == CRUN_OK && !w->host)
-            code = n->gpu.cuda->stream_wait(n->stream, w->ready);
+            s = GPU_CALL(n, "cudaStreamWaitEvent",
+                         n->gpu.cuda->stream_wait(n->stream, w->ready));
     }
-    if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
     if (s != CRUN_OK)
         return s;
     return w->host ? run_staged(n, w, l, e) : launch_work(n, w, l, e);

@@ -30,6 +30,18 @@ void nccl_enter(struct nccl *n, const char *call)
     atomic_store(&n->call, call);
 }
 
+int nccl_leave(struct nccl *n, int code)
+{
+    atomic_store(&n->call, NULL);
+    return code;
+}
+
+crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct err *e)
+{
+    return nccl_leave(n, code) == GPU_OK ? CRUN_OK
+                                         : gpu_calls_failed(n->gpu.cuda, call, code, e);
+}
+
 static crun_status fail_nccl(struct nccl *n, const char *call, int result,
                              struct err *e)
 {
@@ -63,8 +75,7 @@ static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
     if (!atomic_load(&n->comm))
         return CRUN_OK;
     nccl_enter(n, "ncclCommGetAsyncError");
-    code = n->gpu.nccl->async_error(atomic_load(&n->comm), result);
-    atomic_store(&n->call, NULL);
+    code = nccl_leave(n, n->gpu.nccl->async_error(atomic_load(&n->comm), result));
     if (code != NCCL_OK)
         return fail_nccl(n, "ncclCommGetAsyncError", code, e);
     if (*result != NCCL_OK && *result != NCCL_IN_PROGRESS)
@@ -86,24 +97,43 @@ static void sleep_briefly(unsigned *turn)
 
 crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e)
 {
+    crun_status s;
     int result;
 
     if (is_ending(n))
         return fail_ended(n, e);
     sleep_briefly(turn);
-    return clock_ms() - n->looked_ms < LOOK_MS ? CRUN_OK
-                                               : check_async_error(n, &result, e);
+    if (clock_ms() - n->looked_ms < LOOK_MS)
+        return CRUN_OK;
+    s = nccl_retire(n, e);
+    return s == CRUN_OK ? check_async_error(n, &result, e) : s;
+}
+
+/* An error of the GPU shows in every event, also in those of earlier work. */
+static crun_status query_event(struct nccl *n, struct gpu_event *event, bool *reached,
+                               struct err *e)
+{
+    int code;
+
+    nccl_enter(n, "cudaEventQuery");
+    code = nccl_leave(n, n->gpu.cuda->event_query(event));
+    *reached = code == GPU_OK;
+    return code == GPU_OK || code == GPU_NOT_READY
+               ? CRUN_OK
+               : gpu_calls_failed(n->gpu.cuda, "the GPU", code, e);
 }
 
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e)
 {
     unsigned turn = 0;
-    crun_status s = CRUN_OK;
-    int code;
+    bool reached = false;
+    crun_status s = query_event(n, event, &reached, e);
 
-    while (s == CRUN_OK && (code = n->gpu.cuda->event_query(event)) != GPU_OK)
-        s = code == GPU_NOT_READY ? nccl_pause(n, &turn, e)
-                                  : gpu_calls_failed(n->gpu.cuda, "the GPU", code, e);
+    while (s == CRUN_OK && !reached) {
+        s = nccl_pause(n, &turn, e);
+        if (s == CRUN_OK)
+            s = query_event(n, event, &reached, e);
+    }
     return s;
 }
 
@@ -217,14 +247,13 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
 {
     struct id_note note = { 0 };
     char key[440];
-    int code = n->gpu.cuda->set_device(n->gpu.device);
-    crun_status s = CRUN_OK;
+    crun_status s = GPU_CALL(n, "cudaSetDevice",
+                             n->gpu.cuda->set_device(n->gpu.device));
 
-    if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaSetDevice", code, e);
-    code = n->gpu.cuda->stream_create(&n->stream);
-    if (code != GPU_OK)
-        return gpu_calls_failed(n->gpu.cuda, "cudaStreamCreate", code, e);
+    if (s == CRUN_OK)
+        s = GPU_CALL(n, "cudaStreamCreate", n->gpu.cuda->stream_create(&n->stream));
+    if (s != CRUN_OK)
+        return s;
     snprintf(key, sizeof(key), "%snccl-id", n->team.prefix);
     s = n->team.rank == 0 ? tell_id(n, key, &note, w->op.deadline_ms, e)
                           : hear_id(n, key, &note, e);
@@ -294,48 +323,88 @@ static crun_status close_nccl_comm(struct nccl *n, struct err *e)
 
 /* -- the thread -------------------------------------------------------------------- */
 
-/* Handles the works that are over on the GPU, in order. */
-void nccl_retire(struct nccl *n)
+static void retire_work(struct nccl *n, struct nccl_work *w)
 {
-    struct nccl_work *w;
     float ms = 0;
+    int code;
 
-    while ((w = n->flight_first) && n->gpu.cuda->event_query(w->done) == GPU_OK) {
-        n->flight_first = w->next;
-        if (!w->next)
-            n->flight_last = NULL;
-        if (n->gpu.cuda->event_elapsed(&ms, w->begun, w->done) == GPU_OK)
-            atomic_fetch_add(&n->backend.busy_us, (uint64_t)(ms * 1000));
-        if (n->team.flight)
-            flight_recorder_end(n->team.flight, w->entry, CRUN_OK, clock_us());
-        w->stage = STAGE_OVER;
-        if (w->finished) {
-            w->next = n->spare;
-            n->spare = w;
+    nccl_enter(n, "cudaEventElapsedTime");
+    code = nccl_leave(n, n->gpu.cuda->event_elapsed(&ms, w->begun, w->done));
+    if (code == GPU_OK)
+        atomic_fetch_add(&n->backend.busy_us, (uint64_t)(ms * 1000));
+    pthread_mutex_lock(&n->lock);
+    n->flight_first = w->next;
+    if (!w->next)
+        n->flight_last = NULL;
+    if (n->team.flight)
+        flight_recorder_end(n->team.flight, w->entry, CRUN_OK, clock_us());
+    w->stage = STAGE_OVER;
+    if (w->finished) {
+        w->next = n->spare;
+        n->spare = w;
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The time limit of the first work in flight starts when all earlier work is done,
+ * including the program's. */
+static crun_status query_flight(struct nccl *n, struct nccl_work *w, bool *done,
+                                struct err *e)
+{
+    crun_status s = query_event(n, w->done, done, e);
+    bool ready = false;
+
+    if (s == CRUN_OK && !*done && atomic_load(&w->running_ms) == 0)
+        s = query_event(n, w->ready, &ready, e);
+    if (ready) {
+        n->progress_ms = clock_ms();
+        atomic_store(&w->running_ms, n->progress_ms);
+    }
+    atomic_store(&n->flight_seen_ms, clock_ms());
+    return s;
+}
+
+/* Only this thread changes the works in flight, so it reads them without the lock. */
+crun_status nccl_retire(struct nccl *n, struct err *e)
+{
+    crun_status s = CRUN_OK;
+    bool done = true;
+
+    while (s == CRUN_OK && done && n->flight_first) {
+        s = query_flight(n, n->flight_first, &done, e);
+        if (s == CRUN_OK && done) {
+            retire_work(n, n->flight_first);
+            n->progress_ms = clock_ms();
         }
     }
+    return s;
 }
 
 crun_status nccl_idle(struct nccl *n, struct err *e)
 {
-    crun_status s = CRUN_OK;
+    crun_status s = nccl_retire(n, e);
     unsigned turn = 0;
 
-    for (;;) {
-        bool idle;
-
-        pthread_mutex_lock(&n->lock);
-        nccl_retire(n);
-        idle = !n->flight_first;
-        pthread_mutex_unlock(&n->lock);
-        if (idle || s != CRUN_OK)
-            return s;
+    while (s == CRUN_OK && n->flight_first) {
+        /* each earlier work has its own time limit */
+        if (n->progress_ms > atomic_load(&n->current->running_ms))
+            atomic_store(&n->current->running_ms, n->progress_ms);
         s = nccl_pause(n, &turn, e);
+        if (s == CRUN_OK)
+            s = nccl_retire(n, e);
     }
+    return s;
 }
 
 static crun_status perform_work(struct nccl *n, struct nccl_work *w)
 {
+    bool frees = w->task == TASK_FREE || w->task == TASK_CLOSE;
+    crun_status s = CRUN_OK;
+
+    if (!frees)
+        s = is_ending(n) ? fail_ended(n, &w->e) : nccl_retire(n, &w->e);
+    if (s != CRUN_OK)
+        return s;
     switch (w->task) {
     case TASK_OPEN:
         return open_all(n, w, &w->e);
@@ -392,8 +461,6 @@ static struct nccl_work *take_work(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     if (!n->first || (n->aborting && !n->ended))
         pthread_cond_timedwait(&n->changed, &n->lock, &until);
-    if (!n->aborting)
-        nccl_retire(n);
     w = n->aborting && !n->ended ? NULL : n->first;
     if (w) {
         n->first = w->next;
@@ -408,14 +475,14 @@ static struct nccl_work *take_work(struct nccl *n)
     return w;
 }
 
-/* Without a task: looks for asynchronous errors. */
+/* Without a task: looks for the end of works in flight, and for errors. */
 static void check_while_idle(struct nccl *n)
 {
     struct err e;
     int result;
-    crun_status s = CRUN_OK;
+    crun_status s = is_ending(n) ? CRUN_OK : nccl_retire(n, &e);
 
-    if (!is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
+    if (s == CRUN_OK && !is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
         s = check_async_error(n, &result, &e);
     if (s != CRUN_OK) {
         abort_set_error(n->team.aborted, s, &e);
@@ -434,16 +501,14 @@ void *nccl_communicate(void *arg)
 
     while (!last) {
         struct nccl_work *w = take_work(n);
-        bool memory = w && (w->task == TASK_FREE || w->task == TASK_CLOSE);
 
         if (!w) {
             check_while_idle(n);
             continue;
         }
         last = w->task == TASK_CLOSE;
-        atomic_store(&w->running_ms, w->task == TASK_OPERATION ? 0 : clock_ms());
-        settle_work(
-            n, w, is_ending(n) && !memory ? fail_ended(n, &w->e) : perform_work(n, w));
+        atomic_store(&w->running_ms, clock_ms());
+        settle_work(n, w, perform_work(n, w));
     }
     pthread_mutex_lock(&n->lock);
     n->gone = true;

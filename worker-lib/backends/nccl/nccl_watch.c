@@ -2,9 +2,8 @@
 /*
  * The watch: nothing that NCCL or the GPU does may make a rank wait forever. NCCL does
  * not report a peer that dies on this node, and a call or a kernel of it may never
- * return. So this thread does not call NCCL, and only queries events of the GPU: it
- * checks the time, the processes of the other ranks on this node, and the failure
- * notice in the store.
+ * return. So this thread calls neither NCCL nor CUDA: it checks the time, the processes
+ * of the other ranks on this node, and the failure notice in the store.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -199,31 +198,28 @@ static void end_late(struct nccl *n, const struct nccl_work *w, const char *call
     char what[160];
     struct err e;
 
+    const char *why = atomic_load(&w->is_behind)
+                          ? "the GPU has not done the work that was queued before it"
+                          : "another rank did not come to it, or the GPU hangs";
+
     if (call)
         err_set(&e, "%s has not returned for %.3g s in %s", call,
                 (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)));
     else
-        err_set(
-            &e,
-            "waited %.3g s in %s: another rank did not come to it, or the GPU hangs",
-            (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)));
+        err_set(&e, "waited %.3g s in %s: %s", (double)w->timeout_ms / 1000,
+                describe_work(n, w, what, sizeof(what)), why);
     end_with(n, CRUN_TIMEOUT, &e);
 }
 
-/* In the stream;
- * its time limit starts when all earlier work is done, including the program's. */
-static void check_flight(struct nccl *n, uint64_t now)
+/* The first work in the stream, as the communication thread has last seen it: while
+ * that thread is in a call that hangs, the work may be over. */
+static void check_flight(struct nccl *n)
 {
-    struct nccl_work *w = n->flight_first;
+    const struct nccl_work *w = n->flight_first;
     uint64_t since = w ? atomic_load(&w->running_ms) : 0;
+    uint64_t seen = atomic_load(&n->flight_seen_ms);
 
-    if (!w)
-        return;
-    if (n->gpu.cuda->event_query(w->done) == GPU_OK)
-        return; /* it is done, and the communication thread will notice */
-    if (since == 0 && n->gpu.cuda->event_query(w->ready) == GPU_OK)
-        atomic_store(&w->running_ms, now);
-    else if (since && now > since && now - since > w->timeout_ms + LATER_MS)
+    if (since && seen > since && seen - since > w->timeout_ms + LATER_MS)
         end_late(n, w, NULL);
 }
 
@@ -241,6 +237,7 @@ static void check_time(struct nccl *n)
     struct nccl_work *w;
 
     pthread_mutex_lock(&n->lock);
+    check_flight(n);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
     if (since && now > since &&
@@ -250,7 +247,6 @@ static void check_time(struct nccl *n)
         end_late(n,
                  &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
                  call);
-    check_flight(n, now);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -378,7 +374,6 @@ void *nccl_watch(void *arg)
     uint64_t asked_ms = clock_ms();
     uint64_t ask_ms = TICK_MS * (1 + n->team.size / RANKS_PER_TICK);
 
-    n->gpu.cuda->set_device(n->gpu.device);
     while (!atomic_load(&n->stopping)) {
         wait_tick(n);
         if (abort_get(n->team.aborted) == CRUN_OK) {

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* What the nccl backend notices by itself: an error of the GPU, a limit of time. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/ranks.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
+
+#define COUNT 1000
+#define AT_ONCE_MS 20000 /* on a busy machine, and far below the worlds' time limit */
+#define ILLEGAL_ADDRESS 700
+
+/* Where the build has put the stand-in, beside the folder of this test. */
+static void use_standin(void)
+{
+    static char path[4096 + 64];
+    ssize_t length = readlink("/proc/self/exe", path, 4096);
+    char *end;
+
+    ck_assert_int_gt(length, 0);
+    path[length] = '\0';
+    end = strstr(path, "/tests/test_");
+    ck_assert_ptr_nonnull(end);
+    strcpy(end, "/lib/libnccl-standin.so");
+    setenv("CRUN_NCCL_LIBRARY", path, 1);
+}
+
+static void break_gpu(int device)
+{
+    void *library = dlopen(getenv("CRUN_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    void (*standin_break)(int device, int code);
+
+    ck_assert_ptr_nonnull(library);
+    *(void **)&standin_break = dlsym(library, "crun_standin_break");
+    ck_assert_ptr_nonnull(standin_break);
+    standin_break(device, ILLEGAL_ADDRESS);
+}
+
+/* -- an error of the GPU while an all-reduce is in flight ------------------- */
+
+static crun_status wait_in_barrier(crun_world *w, crun_work *flying)
+{
+    (void)flying;
+    return crun_barrier(w, NULL);
+}
+
+static crun_status wait_in_host_collective(crun_world *w, crun_work *flying)
+{
+    float x = 1;
+
+    (void)flying;
+    return crun_all_reduce(w, &x, &x, 1, CRUN_F32, CRUN_SUM, NULL);
+}
+
+static crun_status poll_is_done(crun_world *w, crun_work *flying)
+{
+    (void)w;
+    while (!crun_is_done(flying))
+        usleep(1000);
+    return crun_wait(flying);
+}
+
+static crun_status make_no_call(crun_world *w, crun_work *flying)
+{
+    crun_status s = CRUN_OK;
+    float x = 1;
+
+    (void)flying;
+    usleep(500000);
+    s = crun_broadcast(w, &x, 1, CRUN_F32, 0, NULL);
+    return s;
+}
+
+static const struct {
+    const char *name;
+    crun_status (*wait)(crun_world *w, crun_work *flying);
+} waits[] = {
+    { "barrier", wait_in_barrier },
+    { "host collective", wait_in_host_collective },
+    { "crun_is_done", poll_is_done },
+    { "no call", make_no_call },
+};
+
+static void fault_in_flight(crun_world *w, void *arg)
+{
+    int rank = crun_rank(w), which = *(const int *)arg;
+    uint64_t begun = clock_ms();
+    crun_work *work = NULL;
+    const char *words = rank == 1 ? "the GPU: an illegal memory access was encountered"
+                                  : "rank 1: the GPU: an illegal memory access";
+    float *x = NULL;
+    crun_status s;
+
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &work));
+    rank_threads_sync();
+    if (rank == 1)
+        break_gpu(rank);
+    s = rank == 1 ? waits[which].wait(w, work) : crun_barrier(w, NULL);
+    ck_assert_int_eq(s, CRUN_SYSTEM);
+    ck_assert_msg(strstr(crun_error_text(), words) == crun_error_text(), "%s: %s",
+                  waits[which].name, crun_error_text());
+    ck_assert_uint_lt(clock_ms() - begun, AT_ONCE_MS);
+}
+
+START_TEST(a_fault_of_the_gpu_ends_all_at_once)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    /* the first is that of crun_init */
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:1:2", 1);
+    ranks_run(&c, fault_in_flight, &_i);
+}
+END_TEST
+
+/* -- suite ------------------------------------------------------------------ */
+
+int main(void)
+{
+    Suite *suite = suite_create("nccl_watch");
+    TCase *faults = tcase_create("faults");
+
+    tcase_set_timeout(faults, 60);
+    tcase_add_checked_fixture(faults, use_standin, NULL);
+    tcase_add_loop_test(faults, a_fault_of_the_gpu_ends_all_at_once, 0,
+                        sizeof(waits) / sizeof(waits[0]));
+    suite_add_tcase(suite, faults);
+    return check_main(suite);
+}
