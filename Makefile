@@ -79,7 +79,9 @@ worker_lib_needs := event_core event_pthreads cjson z m pthread
 cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
 emulated_src := $(wildcard tests/fakes/cuda/*.cc)
-standin_src := $(wildcard tests/fakes/nccl/*.c)
+emulated_c_src := tests/fakes/cuda/fault.c
+# with the emulated GPU's faults, which a build without it has nowhere else
+standin_src := $(wildcard tests/fakes/nccl/*.c) $(if $(filter emulated,$(CUDA)),,$(emulated_c_src))
 
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
@@ -124,7 +126,9 @@ cuda_home := $(firstword $(foreach h,$(cuda_homes),$(if $(and $(wildcard $h/bin/
 nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/nccl.h \
     /usr/local/include/nccl.h /usr/include/nccl.h)))
 cuda_libs := $(if $(cuda_home),$(cuda_home)/lib64/libcudart_static.a)
-emulated_libs := $(if $(emulated),-lstdc++)
+# the emulated GPU is one library, which programs share with the stand-in for NCCL
+emulated_lib := $(if $(emulated),$B/lib/libcuda-emulated.so)
+emulated_libs := $(if $(emulated),$(emulated_lib) -Wl$(comma)-rpath$(comma)'$$ORIGIN/../lib' -lstdc++)
 gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
     $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))))
 # no C++ library at run time
@@ -132,7 +136,7 @@ cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
 # no fused multiply-add: results have the bits of the host
-emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -isystem tests/fakes/cuda -DCRUN_CUDA \
+emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
     -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
@@ -142,7 +146,7 @@ test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
              $(if $(cuda_home),-DCRUN_CUDA -isystem $(cuda_home)/include) \
-             $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -isystem tests/fakes/cuda)
+             $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -Itests/fakes/cuda)
 # unused libraries are not linked: loading libraries dominates the start of a program
 all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
@@ -180,6 +184,7 @@ fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 .PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 all: $(binaries) $(archives) $(worker_libs)
+$(binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
 tests: all $(units) $(preloads) $(standin)
 
 define layer_rules
@@ -192,7 +197,7 @@ $(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
     echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
-cuda_objects := $(call objects,$(cuda_src) $(if $(emulated),$(emulated_src)))
+cuda_objects := $(call objects,$(cuda_src))
 $(call archive,worker-lib): $(cuda_objects)
 $(call archive,worker-lib/train): $(call objects,$(train_cuda_src))
 endif
@@ -274,7 +279,12 @@ $B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2
 $(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ -lm
+	$(Q)$(CC) -shared $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ $(emulated_libs) -lm
+
+$(emulated_lib): $(call objects,$(emulated_src) $(emulated_c_src))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(all_ldflags) -o $@ $^
 
 # programs find it under the name of the real library
 $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1

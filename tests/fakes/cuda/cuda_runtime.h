@@ -7,25 +7,68 @@
 
 /*
  * A double of the CUDA runtime, so that kernels and the code around them run where
- * there is no GPU: `make CUDA=emulated`. It is slow and strict. Rules of the real one,
- * from the CUDA Runtime API manual and the CUDA C++ Programming Guide:
+ * there is no GPU: `make CUDA=emulated`. It is the library libcuda-emulated.so, slow
+ * and strict. Rules of the real one; [API] is the CUDA Runtime API manual, [PG] the
+ * CUDA C++ Programming Guide:
  *
- * - The program cannot touch memory of the device: a segmentation fault, as it would be
- *   there. New memory holds no zeros (cudaMalloc: "The memory is not cleared").
- * - A stream executes its work in the order of the calls; only events and waits order
- *   streams among each other and against the program ("Streams"). The emulation
- * executes work only when a wait needs it: a missing wait shows old values every time.
+ * Devices
+ * - A thread has a current device; memory, streams and events belong to the one that
+ * was current when they were made [PG "Device Selection", "Stream and Event Behavior"].
+ * A kernel in a stream of another device and an event recorded there fail:
+ *   cudaErrorInvalidResourceHandle. Copies, waits and queries of other devices' streams
+ *   and events do not.
+ * - CUDA_VISIBLE_DEVICES selects devices [PG "CUDA Environment Variables"].
+ * - A process that was forked off one that has used CUDA cannot:
+ * cudaErrorInitialization Error [API cudaError]. Memory
+ * - The program cannot touch memory of the device: a segmentation fault. New memory
+ *   holds no zeros (cudaMalloc: "The memory is not cleared"); it is aligned to 256
+ * bytes [PG "Device Memory Accesses"].
+ * - A kernel that touches what is not allocated, is freed or is another device's:
+ *   cudaErrorIllegalAddress; one that is misaligned: cudaErrorMisalignedAddress.
+ * - cudaFree and cudaFreeHost wait for the device's queued work. cuMemUnmap does not.
  * - A copy to or from pageable memory has read or written it when the call returns, one
- *   of pinned memory has not ("API synchronization behavior").
- * - An event that was never recorded is complete; elapsed time is told only of recorded
- *   and complete events (cudaEventQuery, cudaEventElapsedTime).
+ *   of pinned memory has not [API "API synchronization behavior"].
  * - cudaFreeHost takes what cudaHostAlloc gave, and nothing else; memory is registered
  *   once (cudaHostRegister).
- * - The threads of a block take turns at each barrier ("Synchronization Functions").
+ * Streams
+ * - A stream executes its work in the order of the calls; only events and waits order
+ *   streams among each other and against the program [PG "Streams"]. The emulation
+ *   executes work only when a wait needs it: a missing wait shows old values every
+ * time. Work that waits for other processes (cuda_emulated_queue_waiting) is executed,
+ * with all before it, as soon as it can be.
+ * - cudaStreamDestroy returns at once; the work is done all the same [API].
+ * - An event that was never recorded is complete; elapsed time is told only of recorded
+ *   and complete events with timing (cudaEventQuery, cudaEventElapsedTime). A query
+ *   never waits; it does one piece of work, so that polling comes to an end.
+ * Kernels
+ * - Blocks have no order, nor threads between barriers [PG "Thread Hierarchy"]: they
+ * run in one that CRUN_STANDIN_SEED gives. Errors
+ * - Those of kernels come with a later call, and stay: every later call of the device
+ *   returns them [API cudaErrorIllegalAddress: "This leaves the process in an
+ *   inconsistent state"]. cudaGetLastError tells and clears others, of its thread;
+ *   cudaErrorNotReady is not one of them [PG "Error Checking"].
+ * Graphs [PG "Creating a Graph Using Stream Capture", "Prohibited and Unhandled
+ * Operations"]
+ * - A capture takes in what is queued in its stream and in those that wait for its
+ *   events; it ends in the stream and the thread that began it, with all others joined.
+ * - Calls that are unsafe while a capture is under way (cudaMalloc, cudaEventQuery,
+ * ...) are refused by the modes' rules (cudaThreadExchangeStreamCaptureMode), and
+ * invalidate it.
  *
- * Kinder than the real one: the threads of a block have no order between barriers but
- * the one that they have here, and memory of the device that was freed can still be
- * touched by kernels. Graphs are refused: cudaErrorNotSupported.
+ * Variables:
+ *   CRUN_STANDIN_GPUS=N       devices, 8
+ *   CRUN_STANDIN_COUNT=CODE   cudaGetDeviceCount returns it
+ *   CRUN_STANDIN_DRIVER=N     the driver's version, 13000; 0: there is none
+ *   CRUN_STANDIN_MEMORY=N     bytes of a device, for each process
+ *   CRUN_STANDIN_EXCLUSIVE=FOLDER  one process a device (cudaErrorDevicesUnavailable);
+ *                             locks are files there
+ *   CRUN_STANDIN_SEED=N       of the order of blocks and threads; 0: in order
+ *   CRUN_STANDIN_FAULT        see fault.h
+ *
+ * Kinder than the real one: processes do not share a device's memory limit; a barrier
+ * that not all threads reach ends with them; atomics and fences are never needed
+ * between threads of a grid; the default stream does not order others (the product's
+ * streams are all cudaStreamNonBlocking).
  */
 #ifdef __cplusplus
 extern "C" {
@@ -35,15 +78,34 @@ typedef enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInitializationError = 3,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorDevicesUnavailable = 46,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorECCUncorrectable = 214,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorIllegalState = 401,
     cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchTimeout = 702,
     cudaErrorHostMemoryAlreadyRegistered = 712,
     cudaErrorHostMemoryNotRegistered = 713,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
-    cudaErrorStreamCaptureImplicit = 906
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureMerge = 902,
+    cudaErrorStreamCaptureUnmatched = 903,
+    cudaErrorStreamCaptureUnjoined = 904,
+    cudaErrorStreamCaptureIsolation = 905,
+    cudaErrorStreamCaptureImplicit = 906,
+    cudaErrorCapturedEvent = 907,
+    cudaErrorStreamCaptureWrongThread = 908,
+    cudaErrorUnknown = 999
 } cudaError_t;
 
 enum cudaMemcpyKind {
@@ -62,8 +124,16 @@ enum cudaMemoryType {
 };
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+    cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeMode = 20,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76
+};
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
     cudaStreamCaptureModeThreadLocal,
@@ -76,6 +146,7 @@ enum cudaStreamCaptureStatus {
 };
 
 enum {
+    cudaStreamDefault = 0,
     cudaStreamNonBlocking = 1,
     cudaEventDefault = 0,
     cudaEventBlockingSync = 1,
@@ -100,6 +171,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
 
@@ -120,6 +192,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamQuery(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
@@ -129,11 +202,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 
-/* There are no captures. */
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status);
-
-/* Not emulated: cudaErrorNotSupported. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
@@ -142,9 +212,31 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-/* For stand-ins of libraries that queue work: run(arg) when its turn comes, then
- * free(arg). */
+/* -- for stand-ins of libraries that queue work ------------------------------------ */
+
+/* run(arg) when its turn comes (in a graph: at each launch), then free(arg). */
 void cuda_emulated_queue(cudaStream_t s, void (*run)(void *arg), void *arg);
+/*
+ * A kernel that waits for other processes: when the stream reaches it, run(arg) is
+ * called in a thread without the emulator's lock, and the stream is drained up to it
+ * without any host's wait. In a graph it is run at each launch. release(arg) when it
+ * will not run again. It touches the device's memory through cuda_emulated_view only.
+ * The code is that of a launch.
+ */
+cudaError_t cuda_emulated_queue_waiting(cudaStream_t s, void (*run)(void *arg),
+                                        void (*release)(void *arg), void *arg);
+/* In such a function: the device has failed, the kernel is to end. */
+int cuda_emulated_stopped(void);
+/* Where such a function can touch device memory; memory of the host: itself. NULL: it
+ * is freed, or outside of any piece. If it is freed meanwhile, the device fails. */
+void *cuda_emulated_view(const void *memory);
+/* As cuMemMap and cuMemUnmap are used by NCCL: pages; unmapping waits for nothing. */
+cudaError_t cuda_emulated_map(void **memory, size_t bytes);
+cudaError_t cuda_emulated_unmap(void *memory);
+/* A sticky error of the device. */
+void cuda_emulated_fail(int device, cudaError_t code);
+/* The thread's current device; makes nothing. */
+int cuda_emulated_device(void);
 
 #ifdef __cplusplus
 }
@@ -153,12 +245,14 @@ void cuda_emulated_queue(cudaStream_t s, void (*run)(void *arg), void *arg);
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
     {
     }
 };
 
-extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+/* No guard and no call to find them: they are read all the time. */
+#define CUDA_EMULATED_INDEX __thread __attribute__((tls_model("initial-exec"))) dim3
+extern CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
 
 void cuda_emulated_launch(cudaStream_t s, dim3 grid, dim3 block, bool together,
                           std::function<void()> thread);

@@ -7,22 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tests/fakes/cuda/fault.h"
+
 /*
  * A test double for NCCL and for what the worker library needs of CUDA, in memory that
- * processes share, so that the backend runs without a GPU and every call can fail:
+ * processes share, so that the backend runs without a GPU and every call can fail
+ * (CRUN_STANDIN_FAULT, see fault.h):
  *
- *   CRUN_STANDIN_FAULT   CALL:KIND:RANK[:NTH],...   ncclSend:hang:1:3, the third
- *       error    it returns ncclSystemError
- *       remote   it returns ncclRemoteError
- *       hang     it never returns
- *       late     it takes some time
- *       kill     the process dies
- *       async    it is done, and the communicator is broken
- *       stall    what it launches never ends, unless it is aborted
- *       deaf     what it launches never ends, aborted or not
  *   CRUN_STANDIN_GPUS=N, _COUNT=CODE, _DRIVER=VERSION, _VERSION=CODE
- *
- * A fault happens in the job's first life only (TORCHELASTIC_RESTART_COUNT).
  *
  * Rules of the real library, NCCL 2.28.9 (file names are those of its src/) and its
  * user guide:
@@ -40,13 +32,6 @@
  * Kinder than the real one: a count or a type that differs between ranks is not
  * noticed, and any memory can be registered, where NCCL wants its own (ncclMemAlloc).
  */
-enum fault { FAULT_NONE, FAULT_ASYNC, FAULT_STALL, FAULT_DEAF };
-
-/* Of a call by this rank. *result is what it is to return, 0: it goes on. */
-enum fault standin_fault(const char *call, int rank, int *result);
-int standin_number(const char *variable, int otherwise);
-const char *standin_last_error(void);
-
 /* -- stream.c: streams that run one task after the other, in a thread ------- */
 struct gpu_stream;
 /* Runs in the stream's thread; free what arg is. */

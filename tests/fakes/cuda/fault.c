@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/fakes/nccl/standin.h"
+#include "tests/fakes/cuda/fault.h"
+#include "tests/fakes/cuda/cuda_runtime.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
+/* not in a build without the emulator */
+#pragma weak cuda_emulated_device
+
 #define LATE_US 300000
-#define FAULTS_MAX 4
+#define FAULTS_MAX 16
+
+static _Thread_local int thread_rank = -1;
 
 static const char *last_error = "";
 
@@ -31,13 +39,27 @@ static void hang_forever(void)
         pause();
 }
 
-static enum fault apply_fault(const char *kind, int *result)
+static bool is_cuda(const char *call)
 {
+    return strncmp(call, "cuda", 4) == 0;
+}
+
+/* kind: a word, or WORD=CODE. */
+static enum fault apply_fault(const char *call, char *kind, int *result)
+{
+    char *code = strchr(kind, '=');
+
+    if (code)
+        *code++ = 0;
     if (strcmp(kind, "error") == 0)
-        *result = NCCL_SYSTEM_ERROR;
+        *result = code            ? atoi(code)
+                  : is_cuda(call) ? cudaErrorUnknown
+                                  : NCCL_SYSTEM_ERROR;
     else if (strcmp(kind, "remote") == 0)
         *result = NCCL_REMOTE_ERROR;
-    else if (strcmp(kind, "hang") == 0)
+    else if (strcmp(kind, "sticky") == 0)
+        *result = code ? atoi(code) : cudaErrorIllegalAddress;
+    else if (strcmp(kind, "hang") == 0 || strcmp(kind, "wait") == 0)
         hang_forever();
     else if (strcmp(kind, "kill") == 0)
         raise(SIGKILL);
@@ -51,20 +73,29 @@ static enum fault apply_fault(const char *kind, int *result)
         return FAULT_DEAF;
     if (*result)
         last_error = "injected";
-    return FAULT_NONE;
+    return strcmp(kind, "sticky") == 0 ? FAULT_STICKY : FAULT_NONE;
 }
 
-/* Of a process, where a call does not say it. */
+void standin_set_rank(int rank)
+{
+    thread_rank = rank;
+}
+
+/* Where a call does not tell it. */
 static int own_rank(void)
 {
-    return standin_number("RANK", standin_number("OMPI_COMM_WORLD_RANK", 0));
+    int device = cuda_emulated_device ? cuda_emulated_device() : 0;
+
+    if (thread_rank >= 0)
+        return thread_rank;
+    return standin_number("RANK", standin_number("OMPI_COMM_WORLD_RANK", device));
 }
 
 enum fault standin_fault(const char *call, int rank, int *result)
 {
     static _Atomic int calls[FAULTS_MAX];
     const char *text = getenv("CRUN_STANDIN_FAULT");
-    char name[64], kind[16];
+    char name[64], kind[32];
     int at, nth;
 
     *result = 0;
@@ -72,10 +103,10 @@ enum fault standin_fault(const char *call, int rank, int *result)
         return FAULT_NONE;
     for (int i = 0; text && i < FAULTS_MAX; i++) {
         nth = 1;
-        if (sscanf(text, "%63[^:]:%15[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
+        if (sscanf(text, "%63[^:]:%31[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
             strcmp(name, call) == 0 && at == (rank >= 0 ? rank : own_rank()) &&
             atomic_fetch_add(&calls[i], 1) + 1 == nth)
-            return apply_fault(kind, result);
+            return apply_fault(call, kind, result);
         text = strchr(text, ',');
         text = text ? text + 1 : NULL;
     }

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Kernels: blocks one after the other, the threads of a block in one thread. */
+#undef _FORTIFY_SOURCE /* a jump from one stack to another is meant */
+#include "tests/fakes/cuda/emulator.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "tests/fakes/cuda/fault.h"
+
+CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
+
+/* -- faults ---------------------------------------------------------------------- */
+
+static thread_local sigjmp_buf *landing; /* of work that runs in this thread */
+static struct sigaction before[NSIG];
+
+static void note_memory_fault(int signal, siginfo_t *, void *)
+{
+    sigjmp_buf *to = landing;
+
+    if (!to) { /* the program's own: again, without this handler */
+        sigaction(signal, &before[signal], NULL);
+        return;
+    }
+    landing = NULL;
+    /* checks of the alignment end in an instruction that is none */
+    siglongjmp(*to, signal == SIGSEGV || signal == SIGBUS ? cudaErrorIllegalAddress
+                                                          : cudaErrorMisalignedAddress);
+}
+
+void guard_memory_faults(void)
+{
+    static bool guarded;
+    struct sigaction action;
+
+    if (guarded)
+        return;
+    guarded = true;
+    memset(&action, 0, sizeof(action));
+    action.sa_sigaction = note_memory_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    for (int signal : { SIGSEGV, SIGBUS, SIGILL, SIGTRAP })
+        sigaction(signal, &action, &before[signal]);
+}
+
+cudaError_t run_guarded(const std::function<void()> &run)
+{
+    sigjmp_buf here;
+    int code = sigsetjmp(here, 0);
+
+    if (code == 0) {
+        landing = &here;
+        run();
+    }
+    landing = NULL;
+    return (cudaError_t)code;
+}
+
+/* -- order ------------------------------------------------------------------------ */
+
+#define DEFAULT_SEED 1
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 8;
+}
+
+/* Of one launch: it differs from launch to launch. 0: in order. */
+static uint32_t launch_seed(void)
+{
+    static uint32_t launches;
+    uint32_t seed = (uint32_t)standin_number("CRUN_STANDIN_SEED", DEFAULT_SEED);
+
+    return seed ? seed * 2654435761u + ++launches : 0;
+}
+
+static std::vector<dim3> all_of(dim3 size)
+{
+    std::vector<dim3> all;
+
+    all.reserve((size_t)size.x * size.y * size.z);
+    for (unsigned z = 0; z < size.z; z++)
+        for (unsigned y = 0; y < size.y; y++)
+            for (unsigned x = 0; x < size.x; x++)
+                all.push_back(dim3(x, y, z));
+    return all;
+}
+
+static void shuffle(std::vector<dim3> &all, uint32_t *seed)
+{
+    for (size_t i = all.size(); *seed && i > 1; i--)
+        std::swap(all[i - 1], all[next_random(seed) % i]);
+}
+
+/* -- the threads of a block ---------------------------------------------------------
+ */
+
+#define STACK_BYTES ((size_t)65536)
+#define THREADS_MAX 1024
+
+struct turn {
+    ucontext_t context;
+    jmp_buf at;
+    bool begun, done;
+};
+
+static thread_local turn *turns;
+static thread_local char *stacks;
+static thread_local jmp_buf scheduler;
+static thread_local size_t current;
+static thread_local const std::function<void()> *body;
+
+static void run_turn(void)
+{
+    (*body)();
+    turns[current].done = true;
+    _longjmp(scheduler, 1);
+}
+
+/* Jumps need no call of the kernel, which swapcontext does. */
+static void continue_turn(size_t i)
+{
+    turn &t = turns[i];
+
+    current = i;
+    if (_setjmp(scheduler) != 0)
+        return;
+    if (t.begun)
+        _longjmp(t.at, 1);
+    t.begun = true;
+    getcontext(&t.context);
+    t.context.uc_stack.ss_sp = stacks + i * STACK_BYTES;
+    t.context.uc_stack.ss_size = STACK_BYTES;
+    t.context.uc_link = NULL;
+    makecontext(&t.context, run_turn, 0);
+    setcontext(&t.context);
+}
+
+/* Each runs up to the next barrier, in turns, until all are done. */
+static void run_together(const std::vector<dim3> &threads, uint32_t *seed)
+{
+    size_t count = threads.size(), left = count;
+
+    if (!turns) {
+        turns = new turn[THREADS_MAX];
+        stacks = (char *)mmap(NULL, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED)
+            abort();
+    }
+    for (size_t i = 0; i < count; i++)
+        turns[i].begun = turns[i].done = false;
+    while (left > 0) {
+        size_t first = *seed ? next_random(seed) % count : 0;
+
+        for (size_t k = 0; k < count; k++) {
+            size_t i = first + k < count ? first + k : first + k - count;
+
+            if (turns[i].done)
+                continue;
+            threadIdx = threads[i];
+            continue_turn(i);
+            left -= turns[i].done;
+        }
+    }
+}
+
+void cuda_emulated_barrier(void)
+{
+    if (_setjmp(turns[current].at) == 0)
+        _longjmp(scheduler, 1);
+}
+
+static void run_grid(dim3 grid, dim3 block, bool together,
+                     const std::function<void()> &thread)
+{
+    uint32_t seed = launch_seed();
+    std::vector<dim3> blocks = all_of(grid), threads = all_of(block);
+
+    shuffle(blocks, &seed);
+    shuffle(threads, &seed);
+    blockDim = block;
+    gridDim = grid;
+    body = &thread;
+    for (const dim3 &b : blocks) {
+        blockIdx = b;
+        if (together)
+            run_together(threads, &seed);
+        else
+            for (const dim3 &t : threads) {
+                threadIdx = t;
+                thread();
+            }
+    }
+}
+
+static bool is_launchable(dim3 grid, dim3 block)
+{
+    return grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y < 65536 && grid.z < 65536 &&
+           block.x > 0 && block.y > 0 && block.z > 0 && block.z <= 64 &&
+           (uint64_t)block.x * block.y * block.z <= THREADS_MAX;
+}
+
+void cuda_emulated_launch(cudaStream_t stream, dim3 grid, dim3 block, bool together,
+                          std::function<void()> thread)
+{
+    cudaError_t code = enter_call("cudaLaunchKernel", CALL_DEVICE);
+    locked guard;
+    stream_ref s = code == cudaSuccess ? find_stream(stream) : nullptr;
+    item i{};
+
+    if (code == cudaSuccess && !is_launchable(grid, block))
+        code = cudaErrorInvalidConfiguration;
+    if (code == cudaSuccess && (!s || s->device != current_device()))
+        code = cudaErrorInvalidResourceHandle;
+    i.kind = ITEM_RUN;
+    i.run = [=] { run_grid(grid, block, together, thread); };
+    if (code == cudaSuccess)
+        code = queue_item(s, std::move(i));
+    end_call(code);
+}
