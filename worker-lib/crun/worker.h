@@ -274,6 +274,10 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int ro
  * each rank has a second core, since it would otherwise slow down the computation.
  * finish waits for all communication; then the gradients are the mean over all ranks
  * (with shard or share_step only in this rank's part, which its optimizer steps).
+ *
+ * For gradients on a GPU they are the sum over all ranks in steps that begin while the
+ * reducer has an optimizer, which then divides them: NCCL adds faster than it averages.
+ * Without an optimizer, and in f16 without loss_scaling, they are the mean.
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_begin(crun_ddp *ddp, bool sync);
 CRUN_API CRUN_CHECK crun_status crun_ddp_ready(crun_ddp *ddp, int parameter);
@@ -307,7 +311,8 @@ typedef struct crun_optim_options {
     bool loss_scaling;       /* dynamic, for f16 gradients */
 } crun_optim_options;
 
-/* Updates the parameters of a sealed ddp from its mean gradients. */
+/* Updates the parameters of a sealed ddp from its mean gradients. All ranks create and
+ * destroy it between the same steps. */
 typedef struct crun_optim crun_optim;
 
 CRUN_API CRUN_CHECK crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,

@@ -132,7 +132,8 @@ struct optim_request {
     uint32_t rule; /* enum optim_rule */
     uint32_t decoupled, nesterov, loss_scaling;
     float lr, momentum, weight_decay, clip_norm, eps;
-    uint32_t ranks; /* the number of sums of squares; 0: the norm is not needed */
+    uint32_t ranks;   /* the number of sums of squares; 0: the norm is not needed */
+    uint32_t divisor; /* of the gradients, to get their mean */
     double beta1, beta2;
 };
 
@@ -195,14 +196,15 @@ BOTH void optim_adapt_scale(struct optim_control *c)
 }
 
 /*
- * Unscaling and clipping are one factor, which the step applies to the gradient. The
- * ranks' sums of squares are added in the order of the ranks. f64 can represent the
- * square of any f32, so the norm is finite exactly if all gradients are.
+ * Unscaling, dividing by the number of ranks and clipping are one factor, which the
+ * step applies to the gradient. The ranks' sums of squares are added in the order of
+ * the ranks. f64 can represent the square of any f32, so the norm is finite exactly if
+ * all gradients are.
  */
 BOTH void optim_prepare(struct optim_control *c, const struct optim_request *r,
                         const double *sums)
 {
-    double norm = 0, factor = 1 / (double)c->scale;
+    double norm = 0, factor = 1 / ((double)c->scale * r->divisor);
     int guarded = r->clip_norm > 0 || r->loss_scaling;
 
     for (uint32_t i = 0; i < r->ranks; i++)

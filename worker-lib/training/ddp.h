@@ -51,6 +51,7 @@ struct ddp_arena {
 
 struct ddp_step {
     _Atomic bool open, sync;
+    bool summed; /* the gradients become the sum over all ranks, not the mean */
     _Atomic uint64_t number; /* counts every begin */
     _Atomic unsigned places; /* parameters that are ready, while they are ordered */
     /* with the lock: */
@@ -100,6 +101,7 @@ struct crun_ddp {
     unsigned rank, size;
     bool divided;   /* each rank's optimizer steps only its own slices */
     size_t element; /* bytes of a gradient's element */
+    bool sums;      /* an optimizer divides the next step's gradients */
 
     struct ddp_parameter *parameter, *buffer;
     unsigned parameters, buffers;

@@ -36,6 +36,8 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     pthread_mutex_unlock(&ddp->lock);
     ddp->times.overlap_before_us = world_overlap_us(ddp->world);
     atomic_fetch_add(&ddp->step.number, 1);
+    if (sync)
+        ddp->step.summed = ddp->sums;
     atomic_store(&ddp->step.sync, sync);
     atomic_store(&ddp->step.open, true);
     return CRUN_OK;
@@ -58,7 +60,7 @@ static void launch_bucket(crun_ddp *ddp, struct ddp_bucket *b, enum op_start sta
          *slice = ddp_gradient_at(ddp, ddp_slice_at(ddp, b));
     struct op op = { .kind = OP_ALL_REDUCE,
                      .type = ddp->options.grad_type,
-                     .op = CRUN_MEAN,
+                     .op = ddp->step.summed ? CRUN_SUM : CRUN_MEAN,
                      .in = whole,
                      .out = whole,
                      .count = b->count,

@@ -100,6 +100,14 @@ static crun_status optim_make_state(crun_optim *o)
     return optim_describe_state(o);
 }
 
+/* NCCL adds faster than it averages. But f16 would overflow sooner, which only loss
+ * scaling notices. */
+static bool optim_divides(const crun_optim *o)
+{
+    return o->ddp->ops->queued &&
+           (o->ddp->options.grad_type != CRUN_F16 || o->options.loss_scaling);
+}
+
 static crun_optim_options optim_options_with_defaults(const crun_optim_options *options)
 {
     crun_optim_options o = *options;
@@ -139,6 +147,7 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
         crun_optim_destroy(o);
         return s;
     }
+    ddp->sums = optim_divides(o);
     *optim = o;
     return CRUN_OK;
 }
@@ -151,6 +160,7 @@ void crun_optim_destroy(crun_optim *optim)
         return;
     ops = optim->ddp->ops;
     ddp_end_copies(optim->ddp);
+    optim->ddp->sums = false;
     ops->free(optim->m);
     ops->free(optim->v);
     ops->free(optim->control);
@@ -263,6 +273,7 @@ static struct optim_request optim_request_of(const crun_optim *o, bool measured)
         .clip_norm = options->clip_norm,
         .eps = options->eps,
         .ranks = measured ? o->ddp->size : 0,
+        .divisor = o->ddp->step.summed ? o->ddp->size : 1,
         .beta1 = o->beta1,
         .beta2 = o->beta2,
     };

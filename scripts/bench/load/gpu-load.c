@@ -100,9 +100,12 @@ static void copy_once(void *arg)
 
 static void time_load(struct stepping *s)
 {
-    struct optim_request r = {
-        .rule = s->load->rule, .lr = 0.001f, .eps = 1e-8f, .beta1 = 0.9, .beta2 = 0.999
-    };
+    struct optim_request r = { .divisor = 1,
+                               .rule = s->load->rule,
+                               .lr = 0.001f,
+                               .eps = 1e-8f,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999 };
     void *g = room(s->count * crun_dtype_size(s->load->type));
     void *half = s->load->type == CRUN_F32 ? NULL : room(s->count * 2);
     struct optim_control control = { .scale = 1 };

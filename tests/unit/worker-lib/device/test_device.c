@@ -112,7 +112,8 @@ static struct optim_request request(enum optim_rule rule)
                                    .decoupled = 1,
                                    .eps = 1e-8f,
                                    .beta1 = 0.9,
-                                   .beta2 = 0.999 };
+                                   .beta2 = 0.999,
+                                   .divisor = 3 };
 }
 
 START_TEST(a_step_has_the_same_bits_everywhere)

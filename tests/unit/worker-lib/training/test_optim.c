@@ -108,6 +108,18 @@ START_TEST(optimizers_are_what_pytorch_defines)
 }
 END_TEST
 
+/* -- on a GPU --------------------------------------------------------------- */
+
+/* As on a GPU, whose queue is always empty. */
+static const struct device_ops *queued_device(void)
+{
+    static struct device_ops ops;
+
+    ops = device_cpu;
+    ops.queued = true;
+    return &ops;
+}
+
 /* -- any number of ranks ---------------------------------------------------- */
 
 #define TRAINING 100
@@ -115,6 +127,7 @@ END_TEST
 struct training {
     const struct named *optimizer;
     crun_ddp_options ddp;
+    bool queued;
     unsigned parts; /* of a step's batch, accumulated */
     float scale;    /* of the loss; 0: none */
     float result[STUB_RANKS_MAX][VALUES_MAX], begin[VALUES_MAX];
@@ -128,6 +141,8 @@ static void train(crun_world *w, void *arg)
     struct tiny tiny;
 
     o.loss_scaling = t->scale != 0;
+    if (t->queued)
+        w->device = queued_device();
     must(tiny_open(&tiny, w, &t->ddp, &o));
     if (t->scale != 0)
         optim_set_scalars(tiny.optim, &(struct optim_scalars){ .scale = t->scale });
@@ -200,6 +215,7 @@ static void assert_same_divided(const struct training *many, int size,
     divided = *many;
     divided.ddp.shard = how.shard;
     divided.ddp.share_step = how.share_step;
+    divided.queued = false;
     memset(divided.result, 0, sizeof(divided.result));
     world_stub_run(size, train, &divided);
     assert_ranks_equal(&divided, size);
@@ -225,6 +241,28 @@ START_TEST(any_number_of_ranks_trains_the_same_model)
 
         assert_same_divided(&many, size, (crun_ddp_options){ .shard = true });
         assert_same_divided(&many, size, (crun_ddp_options){ .share_step = true });
+    }
+}
+END_TEST
+
+/* A factor that is a power of two changes no bits. */
+START_TEST(a_gpu_that_adds_trains_the_same_model)
+{
+    static struct training host, gpu;
+
+    for (int size = 2; size <= 4; size++) {
+        host = case_of(_i);
+        host.ddp.shard = size == 2;
+        host.parts = size == 4 ? 3 : 1;
+        gpu = host;
+        gpu.queued = true;
+        world_stub_run(size, train, &host);
+        world_stub_run(size, train, &gpu);
+        assert_ranks_equal(&gpu, size);
+        if (size == 3)
+            assert_close(&gpu, &host, &precisions[_i % PRECISIONS]);
+        else
+            ck_assert_mem_eq(host.result[0], gpu.result[0], sizeof(host.result[0]));
     }
 }
 END_TEST
@@ -273,7 +311,7 @@ static crun_status bare_step(struct tiny *t, float value, crun_step_info *info)
 
 struct norm_case {
     crun_dtype type;
-    bool shard;
+    bool shard, queued;
 };
 
 static void norms(crun_world *w, void *arg)
@@ -288,6 +326,8 @@ static void norms(crun_world *w, void *arg)
     struct tiny t;
     float before;
 
+    if (c->queued)
+        w->device = queued_device();
     must(tiny_open(&t, w, &ddp, &sgd));
     before = crun_ddp_value(t.ddp, t.w2)[1];
     /* the mean over two ranks: (3, 4), of norm 5, is clipped to 2 */
@@ -303,9 +343,13 @@ static void norms(crun_world *w, void *arg)
 }
 
 static const struct norm_case norm_cases[] = {
-    { CRUN_F32, false }, { CRUN_F32, true },  { CRUN_BF16, false },
-    { CRUN_BF16, true }, { CRUN_F16, false }, { CRUN_F16, true },
+    { CRUN_F32, false, false }, { CRUN_F32, true, false },  { CRUN_BF16, false, false },
+    { CRUN_BF16, true, false }, { CRUN_F16, false, false }, { CRUN_F16, true, false },
+    { CRUN_F32, false, true },  { CRUN_F32, true, true },   { CRUN_BF16, false, true },
+    { CRUN_BF16, true, true },  { CRUN_F16, false, true },  { CRUN_F16, true, true },
 };
+
+#define NORM_CASES (int)(sizeof(norm_cases) / sizeof(*norm_cases))
 
 START_TEST(the_norm_is_that_of_the_whole_mean_gradient)
 {
@@ -331,6 +375,8 @@ static void overflow(crun_world *w, void *arg)
     crun_step_info info;
     struct tiny t;
 
+    if (c->queued)
+        w->device = queued_device();
     must(tiny_open(&t, w, &ddp, &adam));
     ck_assert_float_eq(crun_optim_scale(t.optim), 65536);
     must(bare_step(&t, 1, &info));
@@ -359,6 +405,48 @@ static void overflow(crun_world *w, void *arg)
 START_TEST(an_infinite_gradient_anywhere_skips_the_step_everywhere)
 {
     world_stub_run(2, overflow, (void *)&norm_cases[_i]);
+}
+END_TEST
+
+/* The first gradient after a step whose gradients are 1 on all ranks. */
+static float gradient_after_step(struct tiny *t)
+{
+    const int all[] = { t->b2, t->w2, t->b1, t->w1 };
+    const void *g = crun_ddp_gradient(t->ddp, t->w2);
+
+    crun_ddp_zero(t->ddp);
+    must(crun_ddp_begin(t->ddp, true));
+    set_gradient(t, t->w2, 0, 1);
+    for (unsigned i = 0; i < 4; i++)
+        must(crun_ddp_ready(t->ddp, all[i]));
+    must(crun_ddp_finish(t->ddp));
+    return t->type == CRUN_F32   ? *(const float *)g
+           : t->type == CRUN_F16 ? tiny_from_f16(*(const uint16_t *)g)
+                                 : tiny_from_bf16(*(const uint16_t *)g);
+}
+
+/* Only where an optimizer divides. */
+static void sums(crun_world *w, void *arg)
+{
+    const struct precision *p = arg;
+    const crun_ddp_options ddp = { .grad_type = p->type };
+    crun_optim_options sgd = { .kind = CRUN_SGD, .lr = 1 };
+    struct tiny t;
+
+    w->device = queued_device();
+    must(tiny_open(&t, w, &ddp, &sgd));
+    ck_assert_float_eq(gradient_after_step(&t), p->type == CRUN_F16 ? 1 : 3);
+    crun_optim_destroy(t.optim);
+    ck_assert_float_eq(gradient_after_step(&t), 1);
+    sgd.loss_scaling = true;
+    must(crun_optim_create(&t.optim, t.ddp, &sgd));
+    ck_assert_float_eq(gradient_after_step(&t), 3);
+    tiny_close(&t);
+}
+
+START_TEST(a_gpu_adds_where_an_optimizer_divides)
+{
+    world_stub_run(3, sums, (void *)&precisions[_i]);
 }
 END_TEST
 
@@ -448,10 +536,12 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, optimizers_are_what_pytorch_defines, 0, OPTIMIZERS);
     tcase_add_loop_test(t, any_number_of_ranks_trains_the_same_model, 0, CASES);
+    tcase_add_loop_test(t, a_gpu_that_adds_trains_the_same_model, 0, CASES);
+    tcase_add_loop_test(t, a_gpu_adds_where_an_optimizer_divides, 0, PRECISIONS);
     tcase_add_loop_test(t, accumulated_parts_make_the_same_step, 0, OPTIMIZERS);
-    tcase_add_loop_test(t, the_norm_is_that_of_the_whole_mean_gradient, 0, 6);
+    tcase_add_loop_test(t, the_norm_is_that_of_the_whole_mean_gradient, 0, NORM_CASES);
     tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
-                        6);
+                        NORM_CASES);
     tcase_add_test(t, without_a_guard_infinities_are_stepped);
     tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(refused) / sizeof(*refused));
     tcase_add_test(t, a_lost_peer_ends_the_step);
