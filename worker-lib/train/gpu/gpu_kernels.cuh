@@ -47,6 +47,62 @@ static __device__ __forceinline__ void set_float(f16 *to, float x)
     to->bits = f16_of_float(x);
 }
 
+/* Before a loop over an array: the array stays in registers only if the loop has no
+ * jumps. */
+#ifdef CRUN_EMULATED
+#define UNROLL
+#else
+#define UNROLL _Pragma("unroll")
+#endif
+
+/* Elements that are read and written together. */
+template <class T, unsigned N> struct alignas(N * sizeof(T)) pack {
+    typedef T element;
+    enum { COUNT = N };
+    T at[N];
+};
+template <class T> using sixteen_bytes = pack<T, 16 / sizeof(T)>;
+template <class T> using single = pack<T, 1>;
+
+/*
+ * A divisor of numbers below 2^31, in two instructions. Kernels count in 32 bits: a
+ * GPU has no division, and its 64-bit one is a call.
+ */
+struct divisor {
+    uint32_t by, factor, shift;
+};
+
+static inline divisor divisor_of(uint32_t by)
+{
+    divisor d = { by, 0, 31 };
+
+    while ((uint64_t)1 << (d.shift - 31) < by)
+        d.shift++;
+    d.factor = (uint32_t)((((uint64_t)1 << d.shift) + by - 1) / by);
+    return d;
+}
+
+struct quotient {
+    uint32_t whole, rest;
+};
+
+static __device__ __forceinline__ quotient divide(uint32_t x, const divisor d)
+{
+    uint32_t whole = (uint32_t)((uint64_t)x * d.factor >> d.shift);
+
+    return { whole, x - whole * d.by };
+}
+
+static __device__ __forceinline__ uint32_t first_item(void)
+{
+    return blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ uint32_t item_stride(void)
+{
+    return gridDim.x * blockDim.x;
+}
+
 /* Describes a batch; the numbers of its samples follow it. */
 struct batch_head {
     uint64_t seed;
@@ -61,62 +117,92 @@ static __device__ __forceinline__ const uint64_t *samples_of(const batch_head *h
 
 /* -- the samples ------------------------------------------------------------------ */
 
-template <class T>
+/* An item is a pack of a sample's pixels. */
+template <class P>
 static __global__ void gather_kernel(const batch_head *head, const uint8_t *images,
-                                     const uint8_t *labels, T *x, uint8_t *label,
-                                     size_t count)
+                                     const uint8_t *labels, P *x, uint8_t *label,
+                                     uint32_t count)
 {
+    typedef pack<uint8_t, P::COUNT> pixels;
+    const uint32_t packs = IMAGE_PIXELS / P::COUNT;
     const uint64_t *sample = samples_of(head);
 
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        size_t s = sample[i / IMAGE_PIXELS], k = i % IMAGE_PIXELS;
-        float pixel = (float)images[s * IMAGE_PIXELS + k] * (1 / 255.0f);
+    static_assert(IMAGE_PIXELS % P::COUNT == 0, "an image is whole packs");
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        size_t s = sample[i / packs];
+        pixels from = ((const pixels *)images)[s * packs + i % packs];
+        P to;
 
-        set_float(&x[i], (pixel - DATA_MEAN) * (1 / DATA_DEVIATION));
-        if (k == 0)
-            label[i / IMAGE_PIXELS] = labels[s];
+        for (unsigned k = 0; k < P::COUNT; k++) {
+            float pixel = (float)from.at[k] * (1 / 255.0f);
+
+            set_float(&to.at[k], (pixel - DATA_MEAN) * (1 / DATA_DEVIATION));
+        }
+        x[i] = to;
+        if (i % packs == 0)
+            label[i / packs] = labels[s];
     }
 }
 
 /* -- biases ----------------------------------------------------------------------- */
 
-template <class T>
-static __global__ void bias_kernel(T *y, const float *bias, size_t count, size_t width,
-                                   bool rectify)
+/* A row has `width` packs. */
+template <class P>
+static __global__ void bias_kernel(P *y, const float *bias, uint32_t count,
+                                   const divisor width, bool rectify)
 {
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        float f = to_float(y[i]) + bias[i % width];
+    typedef pack<float, P::COUNT> values;
 
-        set_float(&y[i], rectify && f < 0 ? 0 : f);
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        values add = ((const values *)bias)[divide(i, width).rest];
+        P out = y[i];
+
+        for (unsigned k = 0; k < P::COUNT; k++) {
+            float f = to_float(out.at[k]) + add.at[k];
+
+            set_float(&out.at[k], rectify && f < 0 ? 0 : f);
+        }
+        y[i] = out;
     }
 }
 
 #define COLUMNS 32 /* of a block */
 #define LANES 8    /* rows at a time */
+#define AHEAD 8    /* rows that a thread reads before it uses them */
 
 /*
  * dy becomes zero where y is not positive (y NULL: dy is not changed), and its sums
  * over this block's part of the rows go to part[blockIdx.y][column].
  */
 template <class T>
-static __global__ void mask_sum_kernel(T *dy, const T *y, float *part, size_t rows,
-                                       size_t width)
+static __global__ void mask_sum_kernel(T *dy, const T *y, float *part, uint32_t rows,
+                                       uint32_t width)
 {
     __shared__ float sum[LANES][COLUMNS];
-    size_t column = (size_t)blockIdx.x * COLUMNS + threadIdx.x;
-    size_t share = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * share;
-    size_t end = first + share < rows ? first + share : rows;
+    uint32_t column = blockIdx.x * COLUMNS + threadIdx.x;
+    uint32_t share = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * share;
+    uint32_t end = first + share < rows ? first + share : rows;
     float mine = 0;
 
-    for (size_t r = first + threadIdx.y; column < width && r < end; r += LANES) {
-        size_t i = r * width + column;
-        float g = to_float(dy[i]);
+    for (uint32_t r = first + threadIdx.y; column < width && r < end;
+         r += LANES * AHEAD) {
+        uint32_t at = r * width + column, step = LANES * width;
+        T gradient[AHEAD] = {}, of[AHEAD] = {};
 
-        if (y && !(to_float(y[i]) > 0)) {
-            g = 0;
-            set_float(&dy[i], 0);
+        for (unsigned k = 0; k < AHEAD; k++)
+            if (r + k * LANES < end) {
+                gradient[k] = dy[at + k * step];
+                of[k] = y ? y[at + k * step] : T();
+            }
+        for (unsigned k = 0; k < AHEAD; k++) {
+            if (r + k * LANES >= end)
+                break;
+            if (y && !(to_float(of[k]) > 0)) {
+                set_float(&gradient[k], 0);
+                dy[at + k * step] = gradient[k];
+            }
+            mine += to_float(gradient[k]);
         }
-        mine += g;
     }
     sum[threadIdx.y][threadIdx.x] = mine;
     __syncthreads();
@@ -142,11 +228,19 @@ static __global__ void add_parts_kernel(const float *part, unsigned parts, size_
     set_float(&gradient[column], accumulate ? to_float(gradient[column]) + sum : sum);
 }
 
-template <class T>
-static __global__ void narrow_values_kernel(T *to, const float *from, size_t count)
+template <class P>
+static __global__ void narrow_values_kernel(P *to, const float *from, uint32_t count)
 {
-    for (size_t i = grid_thread(); i < count; i += grid_threads())
-        set_float(&to[i], from[i]);
+    typedef pack<float, P::COUNT> values;
+
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        values in = ((const values *)from)[i];
+        P out;
+
+        for (unsigned k = 0; k < P::COUNT; k++)
+            set_float(&out.at[k], in.at[k]);
+        to[i] = out;
+    }
 }
 
 /* -- convolution ------------------------------------------------------------------ */
@@ -155,98 +249,172 @@ static __global__ void narrow_values_kernel(T *to, const float *from, size_t cou
 #define TAPS (FILTER * FILTER)
 
 /*
- * im2col: a row for each output pixel with the inputs of its filter, in units of type
- * U. `units` is the number for a pixel's channels, `pitch` that for a whole row.
+ * The divisors of a convolution's or pool's kernel: how many units of memory (a pack of
+ * channels, or a channel) a pixel has, and pixels an image and a row of it.
  */
-template <class U>
-static __global__ void unroll_kernel(const U *x, U *rows, size_t images, size_t side,
-                                     size_t units, size_t pitch)
+struct image_shape {
+    divisor units, pixels, columns;
+    uint32_t side, pitch; /* pixels of an input's row; units of a row of im2col */
+};
+
+/* A unit of a pixel. */
+struct place {
+    uint32_t unit, pixel, image, top, left;
+};
+
+static __device__ __forceinline__ place place_of(uint32_t i, const image_shape &s)
 {
-    size_t out = side - FILTER + 1, row = TAPS * units;
-    size_t count = images * out * out * row;
+    quotient pixel = divide(i, s.units), image = divide(pixel.whole, s.pixels);
+    quotient row = divide(image.rest, s.columns);
 
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        size_t pixel = i / row, tap = i % row / units, unit = i % units;
-        size_t image = pixel / (out * out), top = pixel / out % out, left = pixel % out;
-        size_t from = (image * side + top + tap / FILTER) * side + left + tap % FILTER;
+    return { pixel.rest, pixel.whole, image.whole, row.whole, row.rest };
+}
 
-        rows[pixel * pitch + tap * units + unit] = x[from * units + unit];
+/* The number of a pixel of the input. */
+static __device__ __forceinline__ uint32_t input_pixel(const place &p,
+                                                       const image_shape &s)
+{
+    return (p.image * s.side + p.top) * s.side + p.left;
+}
+
+/* im2col: a row for each output pixel with the inputs of its filter. An item is a unit
+ * of an output pixel; it is copied for all taps. */
+template <class U>
+static __global__ void unroll_kernel(const U *x, U *rows, uint32_t count,
+                                     const image_shape s)
+{
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        place p = place_of(i, s);
+        const U *from = x + input_pixel(p, s) * s.units.by + p.unit;
+        U *to = rows + p.pixel * s.pitch + p.unit, part[TAPS];
+
+        for (unsigned tap = 0; tap < TAPS; tap++)
+            part[tap] = from[(tap / FILTER * s.side + tap % FILTER) * s.units.by];
+        for (unsigned tap = 0; tap < TAPS; tap++)
+            to[tap * s.units.by] = part[tap];
     }
 }
 
-/* The inverse: each input element gets the sum of all places it was copied to. */
-template <class T>
-static __global__ void roll_kernel(const T *rows, T *dx, size_t images, size_t side,
-                                   size_t channels, size_t pitch)
+/* For one channel: an item is a whole row, whose unused end becomes 0. */
+template <class P>
+static __global__ void unroll_row_kernel(const typename P::element *x, P *rows,
+                                         uint32_t count, const image_shape s)
 {
-    size_t out = side - FILTER + 1, count = images * side * side * channels;
+    typedef typename P::element T;
+    enum { PACKS = (TAPS + P::COUNT - 1) / P::COUNT };
 
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        size_t c = i % channels, pixel = i / channels;
-        size_t image = pixel / (side * side), y = pixel / side % side, x = pixel % side;
-        float sum = 0;
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        const T *from = x + input_pixel(place_of(i, s), s);
+        P row[PACKS];
 
-        for (size_t tap = 0; tap < TAPS; tap++) {
-            size_t top = y - tap / FILTER, left = x - tap % FILTER; /* wraps around */
+        for (unsigned k = 0; k < PACKS * P::COUNT; k++)
+            row[k / P::COUNT]
+                .at[k % P::COUNT] = k < TAPS ? from[k / FILTER * s.side + k % FILTER]
+                                             : T();
+        for (unsigned k = 0; k < PACKS; k++)
+            rows[i * s.pitch + k] = row[k];
+    }
+}
 
-            if (top < out && left < out)
-                sum += to_float(rows[((image * out + top) * out + left) * pitch +
-                                     tap * channels + c]);
+/* The inverse: each input element gets the sum of all places it was copied to. An item
+ * is a unit of an input pixel. */
+template <class P>
+static __global__ void roll_kernel(const P *rows, P *dx, uint32_t count,
+                                   const image_shape s)
+{
+    uint32_t out = s.side - FILTER + 1;
+
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        place p = place_of(i, s);
+        float sum[P::COUNT] = {};
+        P part[TAPS], to;
+
+        UNROLL
+        for (unsigned tap = 0; tap < TAPS; tap++) {
+            uint32_t top = p.top - tap / FILTER, left = p.left - tap % FILTER;
+            uint32_t row = (p.image * out + top) * out + left;
+
+            part[tap] = P();
+            if (top < out && left < out) /* neither is negative */
+                part[tap] = rows[row * s.pitch + tap * s.units.by + p.unit];
         }
-        set_float(&dx[i], sum);
+        UNROLL
+        for (unsigned tap = 0; tap < TAPS; tap++) {
+            UNROLL
+            for (unsigned k = 0; k < P::COUNT; k++)
+                sum[k] += to_float(part[tap].at[k]);
+        }
+        for (unsigned k = 0; k < P::COUNT; k++)
+            set_float(&to.at[k], sum[k]);
+        dx[i] = to;
     }
 }
 
 /* -- pool ------------------------------------------------------------------------- */
 
-/* The four inputs of output element i. */
-struct gpu_square {
-    size_t at[4];
+/* The four inputs of an item, which is a unit of an output pixel. */
+template <class P> struct square {
+    P in[4];
+    uint32_t at[4];
 };
 
-static __device__ __forceinline__ gpu_square square_of(size_t i, size_t side,
-                                                       size_t channels)
+template <class P>
+static __device__ __forceinline__ void load_square(square<P> *q, const P *x, uint32_t i,
+                                                   const image_shape &s)
 {
-    size_t c = i % channels, pixel = i / channels, half = side / 2;
-    size_t x = pixel % half, row = pixel / half; /* over all images */
-    size_t first = (row * 2 * side + x * 2) * channels + c;
-    gpu_square q;
+    place p = place_of(i, s);
 
-    q.at[0] = first;
-    q.at[1] = first + channels;
-    q.at[2] = first + side * channels;
-    q.at[3] = q.at[2] + channels;
-    return q;
+    p.top *= 2, p.left *= 2;
+    for (unsigned k = 0; k < 4; k++) {
+        q->at[k] = (input_pixel(p, s) + k / 2 * s.side + k % 2) * s.units.by + p.unit;
+        q->in[k] = x[q->at[k]];
+    }
 }
 
-template <class T>
-static __global__ void pool_kernel(const T *x, T *y, size_t count, size_t side,
-                                   size_t channels)
+template <class P>
+static __global__ void pool_kernel(const P *x, P *y, uint32_t count,
+                                   const image_shape s)
 {
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        gpu_square q = square_of(i, side, channels);
-        float most = to_float(x[q.at[0]]);
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        square<P> q;
+        P out;
 
-        for (int k = 1; k < 4; k++)
-            most = fmaxf(most, to_float(x[q.at[k]]));
-        set_float(&y[i], most);
+        load_square(&q, x, i, s);
+        for (unsigned n = 0; n < P::COUNT; n++) {
+            float most = to_float(q.in[0].at[n]);
+
+            for (unsigned k = 1; k < 4; k++)
+                most = fmaxf(most, to_float(q.in[k].at[n]));
+            set_float(&out.at[n], most);
+        }
+        y[i] = out;
     }
 }
 
 /* The gradient goes to the first of the largest inputs. */
-template <class T>
-static __global__ void unpool_kernel(const T *x, const T *dy, T *dx, size_t count,
-                                     size_t side, size_t channels)
+template <class P>
+static __global__ void unpool_kernel(const P *x, const P *dy, P *dx, uint32_t count,
+                                     const image_shape s)
 {
-    for (size_t i = grid_thread(); i < count; i += grid_threads()) {
-        gpu_square q = square_of(i, side, channels);
-        int best = 0;
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        P gradient = dy[i];
+        square<P> q;
 
-        for (int k = 1; k < 4; k++)
-            if (to_float(x[q.at[k]]) > to_float(x[q.at[best]]))
-                best = k;
-        for (int k = 0; k < 4; k++)
-            set_float(&dx[q.at[k]], k == best ? to_float(dy[i]) : 0);
+        load_square(&q, x, i, s);
+        for (unsigned n = 0; n < P::COUNT; n++) {
+            float most = to_float(q.in[0].at[n]), g = to_float(gradient.at[n]);
+            unsigned best = 0;
+
+            for (unsigned k = 1; k < 4; k++)
+                if (to_float(q.in[k].at[n]) > most) {
+                    most = to_float(q.in[k].at[n]);
+                    best = k;
+                }
+            for (unsigned k = 0; k < 4; k++)
+                set_float(&q.in[k].at[n], k == best ? g : 0);
+        }
+        for (unsigned k = 0; k < 4; k++)
+            dx[q.at[k]] = q.in[k];
     }
 }
 
@@ -254,22 +422,24 @@ static __global__ void unpool_kernel(const T *x, const T *dy, T *dx, size_t coun
 
 #define DROP_BYTES 8 /* of a hash: one per element */
 
+/* An item is the elements of a hash; a sample has `width` items. */
 template <class T>
-static __global__ void drop_kernel(const batch_head *head, T *data, size_t count,
-                                   size_t width, uint64_t which, unsigned dropped)
+static __global__ void drop_kernel(const batch_head *head, pack<T, DROP_BYTES> *data,
+                                   uint32_t count, const divisor width, uint64_t which,
+                                   unsigned dropped, float scale)
 {
-    float scale = 256.0f / (float)(256 - dropped);
-
-    for (size_t i = grid_thread() * DROP_BYTES; i < count;
-         i += grid_threads() * DROP_BYTES) {
-        uint64_t key = hash_key(head->seed, which, samples_of(head)[i / width]);
-        uint64_t random = hash_mix(key + i % width);
+    for (uint32_t i = first_item(); i < count; i += item_stride()) {
+        quotient at = divide(i, width);
+        uint64_t key = hash_key(head->seed, which, samples_of(head)[at.whole]);
+        uint64_t random = hash_mix(key + at.rest * DROP_BYTES);
+        pack<T, DROP_BYTES> all = data[i];
 
         for (unsigned k = 0; k < DROP_BYTES; k++) {
             bool gone = (random >> (8 * k) & 255) < dropped;
 
-            set_float(&data[i + k], gone ? 0 : to_float(data[i + k]) * scale);
+            set_float(&all.at[k], gone ? 0 : to_float(all.at[k]) * scale);
         }
+        data[i] = all;
     }
 }
 
@@ -288,6 +458,7 @@ static __global__ void loss_kernel(const batch_head *head, const float *scale,
 {
     size_t s = grid_thread();
     float of[CLASSES], most, sum = 0;
+    float factor = scale ? head->scale * *scale : 0;
     unsigned best = 0, label;
     T *out = outputs + s * CLASSES;
 
@@ -305,8 +476,8 @@ static __global__ void loss_kernel(const batch_head *head, const float *scale,
     score[s].loss = logf(sum) + most - of[label];
     score[s].right = best == label;
     for (unsigned c = 0; scale && c < CLASSES; c++)
-        set_float(&out[c], (expf(of[c] - most) / sum - (c == label ? 1.0f : 0.0f)) *
-                               (head->scale * *scale));
+        set_float(&out[c],
+                  (expf(of[c] - most) / sum - (c == label ? 1.0f : 0.0f)) * factor);
 }
 
 #define SCORE_THREADS 256

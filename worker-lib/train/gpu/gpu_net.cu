@@ -89,6 +89,20 @@ static unsigned gpu_blocks_for(const struct gpu_pass *p, size_t threads)
     return (unsigned)(blocks < most ? blocks ? blocks : 1 : most);
 }
 
+/* Of kernels with 32-bit counts, which divide numbers below 2^31 (struct divisor). */
+static uint32_t gpu_items(struct gpu_pass *p, size_t items)
+{
+    if (items > INT32_MAX && !p->failed)
+        p->failed = "the batch is too large";
+    return p->failed ? 0 : (uint32_t)items;
+}
+
+/* Whether rows of `width` elements are whole packs of 16 bytes. */
+template <class T> static bool is_packed(size_t width)
+{
+    return width % sixteen_bytes<T>::COUNT == 0;
+}
+
 template <class T> static cudaDataType cuda_type_of(void);
 template <> cudaDataType cuda_type_of<float>(void)
 {
@@ -133,16 +147,27 @@ static void gpu_multiply(struct gpu_pass *p, const struct gemm_operands &o)
         p->failed = "cuBLAS refused a product";
 }
 
+template <class P>
+static void add_bias_packs(struct gpu_pass *p, void *y, const float *bias, size_t rows,
+                           size_t width, bool rectify)
+{
+    size_t packs = width / P::COUNT;
+    uint32_t count = gpu_items(p, rows * packs);
+
+    LAUNCH_ALONE(bias_kernel<P>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                 (P *)y, bias, count, divisor_of((uint32_t)packs), rectify);
+    gpu_note_launch(p, "bias");
+}
+
+/* The bias has the alignment of a parameter of crun_ddp. */
 template <class T>
 static void add_bias(struct gpu_pass *p, void *y, const float *bias, size_t rows,
                      size_t width, bool rectify)
 {
-    size_t count = rows * width;
-    T *data = (T *)y;
-
-    LAUNCH_ALONE(bias_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream, data,
-                 bias, count, width, rectify);
-    gpu_note_launch(p, "bias");
+    if (is_packed<T>(width))
+        add_bias_packs<sixteen_bytes<T>>(p, y, bias, rows, width, rectify);
+    else
+        add_bias_packs<single<T>>(p, y, bias, rows, width, rectify);
 }
 
 /* If rectified, dy becomes 0 where y is; the sums of its columns are the gradient. */
@@ -160,8 +185,8 @@ static void bias_gradient(struct gpu_pass *p, void *dy, const void *y, size_t ro
 
     parts = parts < PARTS_MAX ? parts : PARTS_MAX;
     LAUNCH_TOGETHER(mask_sum_kernel<T>, dim3((unsigned)groups, parts),
-                    dim3(COLUMNS, LANES), p->g->stream, data, masked_by, part, rows,
-                    width);
+                    dim3(COLUMNS, LANES), p->g->stream, data, masked_by, part,
+                    gpu_items(p, rows), (uint32_t)width);
     gpu_note_launch(p, "bias gradient");
     if (p->g->plan.wide)
         LAUNCH_ALONE(add_parts_kernel<float>, blocks, THREADS, p->g->stream, part,
@@ -242,27 +267,69 @@ static void gpu_linear_backward(struct gpu_pass *p, struct layer_work &w)
         gpu_input_gradient<T>(p, q, w.dy, w.dx, w.l->in);
 }
 
-/* The inputs of some images as rows; copies 16 bytes at a time if a pixel allows. */
+/* For kernels whose items are units of the pixels of images with out by out pixels. */
+static image_shape image_shape_of(const struct layer_shape &s, size_t units, size_t out,
+                                  size_t pitch)
+{
+    return { divisor_of((uint32_t)units), divisor_of((uint32_t)(out * out)),
+             divisor_of((uint32_t)out), (uint32_t)s.side, (uint32_t)pitch };
+}
+
+template <class U>
+static void gpu_unroll_units(struct gpu_pass *p, const struct layer_shape &s,
+                             const void *x, size_t images, size_t units, size_t pitch)
+{
+    uint32_t count = gpu_items(p, images * pixels_of(&s) * units);
+    image_shape shape = image_shape_of(s, units, s.side - FILTER + 1, pitch);
+
+    LAUNCH_ALONE(unroll_kernel<U>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                 (const U *)x, (U *)p->g->unrolled, count, shape);
+}
+
+/* The inputs of some images as rows. */
 template <class T>
 static void gpu_unroll_images(struct gpu_pass *p, const struct layer_shape &s,
                               const T *x, size_t images)
 {
-    size_t in = s.in_channels, bytes = in * sizeof(T), pitch = pitch_of(&s);
-    size_t count = images * pixels_of(&s) * TAPS * in, side = s.side;
-    void *rows = p->g->unrolled;
+    typedef sixteen_bytes<T> P;
+    size_t in = s.in_channels, pitch = pitch_of(&s);
 
-    if (bytes % sizeof(uint4) == 0) {
-        size_t part = sizeof(uint4) / sizeof(T), units = in / part;
-        size_t row = pitch / part;
+    if (is_packed<T>(in)) {
+        gpu_unroll_units<P>(p, s, x, images, in / P::COUNT, pitch / P::COUNT);
+    } else if (in == 1) {
+        uint32_t count = gpu_items(p, images * pixels_of(&s));
+        image_shape shape = image_shape_of(s, 1, s.side - FILTER + 1, pitch / P::COUNT);
 
-        LAUNCH_ALONE(unroll_kernel<uint4>, gpu_blocks_for(p, count / part), THREADS,
-                     p->g->stream, (const uint4 *)x, (uint4 *)rows, images, side, units,
-                     row);
+        LAUNCH_ALONE(unroll_row_kernel<P>, gpu_blocks_for(p, count), THREADS,
+                     p->g->stream, x, (P *)p->g->unrolled, count, shape);
     } else {
-        LAUNCH_ALONE(unroll_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
-                     x, (T *)rows, images, side, in, pitch);
+        gpu_unroll_units<T>(p, s, x, images, in, pitch);
     }
     gpu_note_launch(p, "unrolling");
+}
+
+template <class P>
+static void gpu_roll_units(struct gpu_pass *p, const struct layer_shape &s, void *dx,
+                           size_t images)
+{
+    size_t units = s.in_channels / P::COUNT;
+    uint32_t count = gpu_items(p, images * s.side * s.side * units);
+    image_shape shape = image_shape_of(s, units, s.side, pitch_of(&s) / P::COUNT);
+
+    LAUNCH_ALONE(roll_kernel<P>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                 (const P *)p->g->unrolled, (P *)dx, count, shape);
+    gpu_note_launch(p, "the input's gradient");
+}
+
+/* The inverse, for the gradient. */
+template <class T>
+static void gpu_roll_images(struct gpu_pass *p, const struct layer_shape &s, T *dx,
+                            size_t images)
+{
+    if (is_packed<T>(s.in_channels))
+        gpu_roll_units<sixteen_bytes<T>>(p, s, dx, images);
+    else
+        gpu_roll_units<single<T>>(p, s, dx, images);
 }
 
 /* Some images at a time: from the first one, how many. */
@@ -308,59 +375,87 @@ template <class T>
 static void gpu_conv_backward(struct gpu_pass *p, struct layer_work &w)
 {
     const struct layer_shape &s = w.l->shape;
-    size_t in = s.in_channels, side = s.side, pitch = pitch_of(&s);
 
     bias_gradient<T>(p, w.dy, w.y, p->b->size * pixels_of(&s), s.out_channels,
                      w.parameter[BIAS].gradient, s.rectify);
     for (struct image_slice at = { 0, 0 }; next_slice(p, s, &at);) {
         struct layer_product q = conv_product<T>(p, w, at);
         const T *dy = (const T *)w.dy + at.first * w.l->out;
-        size_t count = at.images * w.l->in, images = at.images;
 
         gpu_unroll_images<T>(p, s, (const T *)w.x + at.first * w.l->in, at.images);
         weight_gradient<T>(p, q, dy, p->b->accumulate || at.first > 0);
         if (!w.dx)
             continue;
-        gpu_input_gradient<T>(p, q, dy, p->g->unrolled, pitch);
-        LAUNCH_ALONE(roll_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
-                     (const T *)p->g->unrolled, (T *)w.dx + at.first * w.l->in, images,
-                     side, in, pitch);
-        gpu_note_launch(p, "the input's gradient");
+        gpu_input_gradient<T>(p, q, dy, p->g->unrolled, pitch_of(&s));
+        gpu_roll_images<T>(p, s, (T *)w.dx + at.first * w.l->in, at.images);
     }
+}
+
+/* The items of a pool's kernels, and their shape. */
+template <class P>
+static uint32_t pool_items(struct gpu_pass *p, const struct layer_work &w,
+                           image_shape *shape)
+{
+    const struct layer_shape &s = w.l->shape;
+
+    *shape = image_shape_of(s, s.in_channels / P::COUNT, s.side / 2, 0);
+    return gpu_items(p, p->b->size * w.l->out / P::COUNT);
+}
+
+template <class P>
+static void gpu_pool_forward_packs(struct gpu_pass *p, struct layer_work &w)
+{
+    image_shape shape;
+    uint32_t count = pool_items<P>(p, w, &shape);
+
+    LAUNCH_ALONE(pool_kernel<P>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                 (const P *)w.x, (P *)w.y, count, shape);
+    gpu_note_launch(p, "pool");
 }
 
 template <class T>
 static void gpu_pool_forward(struct gpu_pass *p, struct layer_work &w)
 {
-    size_t count = p->b->size * w.l->out, side = w.l->shape.side;
-    size_t channels = w.l->shape.in_channels;
+    if (is_packed<T>(w.l->shape.in_channels))
+        gpu_pool_forward_packs<sixteen_bytes<T>>(p, w);
+    else
+        gpu_pool_forward_packs<single<T>>(p, w);
+}
 
-    LAUNCH_ALONE(pool_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
-                 (const T *)w.x, (T *)w.y, count, side, channels);
+template <class P>
+static void gpu_pool_backward_packs(struct gpu_pass *p, struct layer_work &w)
+{
+    image_shape shape;
+    uint32_t count = pool_items<P>(p, w, &shape);
+
+    LAUNCH_ALONE(unpool_kernel<P>, gpu_blocks_for(p, count), THREADS, p->g->stream,
+                 (const P *)w.x, (const P *)w.dy, (P *)w.dx, count, shape);
     gpu_note_launch(p, "pool");
 }
 
 template <class T>
 static void gpu_pool_backward(struct gpu_pass *p, struct layer_work &w)
 {
-    size_t count = p->b->size * w.l->out, side = w.l->shape.side;
-    size_t channels = w.l->shape.in_channels;
-
-    LAUNCH_ALONE(unpool_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream,
-                 (const T *)w.x, (const T *)w.dy, (T *)w.dx, count, side, channels);
-    gpu_note_launch(p, "pool");
+    if (is_packed<T>(w.l->shape.in_channels))
+        gpu_pool_backward_packs<sixteen_bytes<T>>(p, w);
+    else
+        gpu_pool_backward_packs<single<T>>(p, w);
 }
 
 template <class T>
 static void gpu_dropout_apply(struct gpu_pass *p, struct layer_work &w, void *data)
 {
-    size_t count = p->b->size * w.l->out, width = w.l->out;
+    typedef pack<T, DROP_BYTES> items;
+    size_t width = w.l->out / DROP_BYTES;
+    uint32_t count = gpu_items(p, p->b->size * width);
     uint64_t which = w.l->shape.which;
     unsigned dropped = w.l->shape.dropped;
+    float scale = 256.0f / (float)(256 - dropped); /* of the elements that stay */
     const batch_head *head = p->g->head;
 
-    LAUNCH_ALONE(drop_kernel<T>, gpu_blocks_for(p, count / DROP_BYTES), THREADS,
-                 p->g->stream, head, (T *)data, count, width, which, dropped);
+    LAUNCH_ALONE(drop_kernel<T>, gpu_blocks_for(p, count), THREADS, p->g->stream, head,
+                 (items *)data, count, divisor_of((uint32_t)width), which, dropped,
+                 scale);
     gpu_note_launch(p, "dropout");
 }
 
@@ -399,12 +494,13 @@ template <class T> static gpu_layer_calls<T> gpu_layer_calls_of(enum layer_kind 
 
 template <class T> static void gpu_net_gather(struct gpu_pass *p)
 {
+    typedef sixteen_bytes<T> P;
     struct gpu_trainer *g = p->g;
-    size_t count = p->b->size * IMAGE_PIXELS;
+    uint32_t count = gpu_items(p, p->b->size * (IMAGE_PIXELS / P::COUNT));
     const struct gpu_trainer_data *d = &g->set[p->b->set];
 
-    LAUNCH_ALONE(gather_kernel<T>, gpu_blocks_for(p, count), THREADS, g->stream,
-                 g->head, d->images, d->labels, (T *)g->data[0], g->label, count);
+    LAUNCH_ALONE(gather_kernel<P>, gpu_blocks_for(p, count), THREADS, g->stream,
+                 g->head, d->images, d->labels, (P *)g->data[0], g->label, count);
     gpu_note_launch(p, "the samples");
 }
 
@@ -489,17 +585,37 @@ int gpu_net_compute(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
     return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
 }
 
+template <class P>
+static void narrow_packs(struct gpu_pass *p, void *to, const float *from, size_t count)
+{
+    uint32_t items = gpu_items(p, count / P::COUNT);
+
+    LAUNCH_ALONE(narrow_values_kernel<P>, gpu_blocks_for(p, items), THREADS,
+                 p->g->stream, (P *)to, from, items);
+    gpu_note_launch(p, "rounding");
+}
+
+template <class T>
+static void narrow_values(struct gpu_pass *p, void *to, const float *from, size_t count)
+{
+    typedef sixteen_bytes<T> P;
+    bool aligned = (uintptr_t)to % sizeof(P) == 0 &&
+                   (uintptr_t)from % (P::COUNT * sizeof(*from)) == 0;
+
+    if (aligned && is_packed<T>(count))
+        narrow_packs<P>(p, to, from, count);
+    else
+        narrow_packs<single<T>>(p, to, from, count);
+}
+
 int gpu_trainer_narrow(struct gpu_trainer *g, void *to, const float *from, size_t count,
                        struct err *e)
 {
     struct gpu_pass p = { g, NULL, NULL };
-    unsigned blocks = gpu_blocks_for(&p, count);
 
     if (g->plan.type == CRUN_BF16)
-        LAUNCH_ALONE(narrow_values_kernel<bf16>, blocks, THREADS, g->stream, (bf16 *)to,
-                     from, count);
+        narrow_values<bf16>(&p, to, from, count);
     else
-        LAUNCH_ALONE(narrow_values_kernel<f16>, blocks, THREADS, g->stream, (f16 *)to,
-                     from, count);
-    return gpu_check(cudaGetLastError(), "rounding", e);
+        narrow_values<f16>(&p, to, from, count);
+    return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
 }

@@ -83,6 +83,8 @@ static int gpu_trainer_open_layers(struct gpu_trainer *g, struct err *e)
         const struct layer *l = net_layer(n, i);
         size_t rows = gpu_net_unrolled_bytes(g, &l->shape);
 
+        if (l->out * g->plan.capacity > UINT32_MAX) /* kernels count in 32 bits */
+            return err_set(e, "a batch of %zu is too large", g->plan.capacity);
         widest = l->out > widest ? l->out : widest;
         unrolled = rows > unrolled ? rows : unrolled;
         if (l->in_place)
