@@ -1,16 +1,54 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/core/stuck.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "rendezvous/base/thread.h"
 #include "worker-lib/crun/worker.h"
+
+#define EXIT_AFTER_S 5
+#define EXIT_AFTER_S_MAX 1e9
 
 static _Atomic bool process_is_stuck;
 
+/* $CRUN_STUCK_EXIT; 0: never. */
+static double stuck_exit_seconds(void)
+{
+    const char *text = getenv("CRUN_STUCK_EXIT");
+    char *end = NULL;
+    double seconds = text ? strtod(text, &end) : 0;
+
+    if (!text || end == text || *end || !isfinite(seconds) || seconds < 0)
+        return EXIT_AFTER_S;
+    return fmin(seconds, EXIT_AFTER_S_MAX);
+}
+
+/* The program's threads may wait for the GPU, in calls of CUDA that never return. */
+static void *exit_later(void *arg)
+{
+    double seconds = stuck_exit_seconds();
+    struct timespec left = { .tv_sec = (time_t)seconds };
+
+    left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
+    while (nanosleep(&left, &left) != 0)
+        ;
+    _exit(CRUN_EXIT_STUCK);
+    return arg;
+}
+
 void stuck_set(void)
 {
-    atomic_store(&process_is_stuck, true);
+    pthread_t thread;
+
+    if (atomic_exchange(&process_is_stuck, true) || stuck_exit_seconds() == 0)
+        return;
+    if (thread_start(&thread, exit_later, NULL) == 0)
+        pthread_detach(thread);
 }
 
 int crun_exit_code(void)

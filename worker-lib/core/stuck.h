@@ -3,7 +3,8 @@
 #define WORKER_LIB_CORE_STUCK_H
 
 /* A call of a foreign library hangs in this process and cannot be ended: from now on
- * crun_exit_code returns CRUN_EXIT_STUCK. Any thread. */
+ * crun_exit_code returns CRUN_EXIT_STUCK, and the process ends with that code in
+ * $CRUN_STUCK_EXIT seconds. Any thread. */
 void stuck_set(void);
 
 #endif

@@ -104,7 +104,8 @@ CRUN_API int crun_device(const crun_world *world);
 /*
  * 0, or CRUN_EXIT_STUCK if this process hangs in NCCL or in the GPU's driver and this
  * could not be aborted. exit() may then hang, so end the process by _exit() with this
- * code.
+ * code, before any call that may wait for the GPU. The library does so itself after
+ * $CRUN_STUCK_EXIT seconds (5; 0: never), because the program may hang as well.
  */
 CRUN_API int crun_exit_code(void);
 #define CRUN_EXIT_STUCK 76

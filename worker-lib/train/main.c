@@ -64,6 +64,15 @@ static int report_failure(const struct trainer *t, const struct err *e)
     return EXIT_FAILED;
 }
 
+/* exit(), and the calls that free memory of the GPU, would wait for it. */
+static void exit_if_stuck(void)
+{
+    if (!crun_exit_code())
+        return;
+    fflush(stdout);
+    _exit(crun_exit_code());
+}
+
 static int train_with_flags(const struct train_flags *f)
 {
     struct trainer t = { 0 };
@@ -77,11 +86,9 @@ static int train_with_flags(const struct train_flags *f)
             rc = trainer_run(&t, &e);
         code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
+    exit_if_stuck();
     trainer_close(&t);
-    if (crun_exit_code()) { /* the GPU hangs, and exit() would wait for it */
-        fflush(stdout);
-        _exit(crun_exit_code());
-    }
+    exit_if_stuck();
     return code;
 }
 

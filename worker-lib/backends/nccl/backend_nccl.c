@@ -118,8 +118,7 @@ static crun_status end_error(const struct nccl *n, struct err *e)
     crun_status s = abort_error(n->team.aborted, e);
 
     if (n->stuck)
-        err_set(e, "%s; NCCL hangs and cannot be aborted: this process must end",
-                n->team.aborted->reason);
+        err_set(e, "%s; " NCCL_STUCK, n->team.aborted->reason);
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 

@@ -16,6 +16,8 @@
  * called in a third thread, since that may hang as well. A thread of the program waits
  * until one of the two sets the result of its operation.
  */
+#define NCCL_STUCK "NCCL hangs and cannot be aborted: this process must end"
+
 enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
 
 /*

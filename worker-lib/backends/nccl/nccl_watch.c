@@ -19,6 +19,7 @@
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"
+#include "worker-lib/engine/flight_recorder.h"
 
 #define TICK_MS 100
 #define RANKS_PER_TICK 256 /* ranks that may query the store in one tick */
@@ -344,6 +345,17 @@ static bool abort_and_wait(struct nccl *n, struct abortion *a)
     return over;
 }
 
+/* The program may hang and never report this. */
+static void record_stuck(const struct nccl *n)
+{
+    const char *directory = getenv("CRUN_FLIGHT_DIR");
+    struct err e;
+
+    err_set(&e, "%s; " NCCL_STUCK, n->team.aborted->reason);
+    if (directory && *directory && n->team.flight)
+        flight_recorder_dump(n->team.flight, directory, e.text);
+}
+
 static void end_all(struct nccl *n)
 {
     struct abortion *a = calloc(1, sizeof(*a));
@@ -357,8 +369,10 @@ static void end_all(struct nccl *n)
     if (a)
         a->n = n;
     free_again = a && abort_and_wait(n, a);
-    if (!free_again)
+    if (!free_again) {
+        record_stuck(n);
         stuck_set();
+    }
     pthread_mutex_lock(&n->lock);
     n->stuck = !free_again;
     n->ended = true;

@@ -117,6 +117,32 @@ START_TEST(a_fault_of_the_gpu_ends_all_at_once)
 }
 END_TEST
 
+/* -- a kernel that ignores the abort ---------------------------------------- */
+
+/* As in cudaDeviceSynchronize: no thread of the program ever calls the library again.
+ */
+static void hang_with_the_gpu(crun_world *w, void *arg)
+{
+    crun_work *work = NULL;
+    float *x = NULL;
+
+    (void)arg;
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &work));
+    for (;;)
+        pause();
+}
+
+START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:deaf:1:2", 1);
+    setenv("CRUN_STUCK_EXIT", "0.1", 1);
+    ranks_run(&c, hang_with_the_gpu, NULL);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -128,6 +154,8 @@ int main(void)
     tcase_add_checked_fixture(faults, use_standin, NULL);
     tcase_add_loop_test(faults, a_fault_of_the_gpu_ends_all_at_once, 0,
                         sizeof(waits) / sizeof(waits[0]));
+    tcase_add_exit_test(faults, a_process_that_hangs_with_its_gpu_is_ended,
+                        CRUN_EXIT_STUCK);
     suite_add_tcase(suite, faults);
     return check_main(suite);
 }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* A process that hangs in a foreign library ends by itself. */
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+#include "worker-lib/core/stuck.h"
+#include "worker-lib/crun/worker.h"
+
+#define OWN_EXIT 3
+
+/* Of a process that is stuck, and would end after this time. */
+static int exit_of_stuck(const char *variable, unsigned own_ms)
+{
+    int status = 0;
+    pid_t pid = fork();
+
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        if (variable)
+            setenv("CRUN_STUCK_EXIT", variable, 1);
+        else
+            unsetenv("CRUN_STUCK_EXIT");
+        if (crun_exit_code() != 0)
+            _exit(1);
+        stuck_set();
+        stuck_set();
+        if (crun_exit_code() != CRUN_EXIT_STUCK)
+            _exit(2);
+        usleep(own_ms * 1000);
+        _exit(OWN_EXIT);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+START_TEST(a_stuck_process_ends_in_time)
+{
+    ck_assert_int_eq(exit_of_stuck("0.05", 60000), CRUN_EXIT_STUCK);
+    ck_assert_int_eq(exit_of_stuck(NULL, 60000), CRUN_EXIT_STUCK);
+    ck_assert_int_eq(exit_of_stuck("soon", 60000), CRUN_EXIT_STUCK);
+}
+END_TEST
+
+START_TEST(the_program_has_time_to_end_by_itself)
+{
+    ck_assert_int_eq(exit_of_stuck("0", 300), OWN_EXIT);
+    ck_assert_int_eq(exit_of_stuck("60", 300), OWN_EXIT);
+    ck_assert_int_eq(exit_of_stuck(NULL, 300), OWN_EXIT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("stuck");
+    TCase *ends = tcase_create("ends");
+
+    tcase_set_timeout(ends, 60);
+    tcase_add_test(ends, a_stuck_process_ends_in_time);
+    tcase_add_test(ends, the_program_has_time_to_end_by_itself);
+    suite_add_tcase(suite, ends);
+    return check_main(suite);
+}
