@@ -43,6 +43,7 @@ store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
 worker-calls_src := tests/programs/worker-calls.c
 nccl-load_src := tests/programs/nccl-load.c
+gpu-worker_src := tests/programs/gpu-worker.c
 guard-driver_src := tests/programs/guard-driver.c
 ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
@@ -62,7 +63,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 
-programs := crun crund crunctl crun-sim store-server test-worker worker-calls nccl-load guard-driver \
+programs := crun crund crunctl crun-sim store-server test-worker worker-calls nccl-load gpu-worker guard-driver \
             store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce example-train
 installed := crun crund crunctl crun-preflight
