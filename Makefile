@@ -138,7 +138,8 @@ nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wa
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
 # no fused multiply-add: results have the bits of the host
 emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
-    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
+    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off \
+    $(or $(san),-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
@@ -170,7 +171,8 @@ link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_li
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
-unit_src := $(call sources,tests/unit,c)
+# those of the emulated GPU are for builds that have it
+unit_src := $(filter-out $(if $(emulated),,tests/unit/fakes/cuda/%),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
@@ -259,6 +261,9 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
 # in place of the library's world: not for all tests
 $(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
+# kernels of tests
+test_kernels = $(if $(emulated),$(call objects,$(wildcard $(dir $1)*.cu)))
+$(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call test_kernels,$s)))
 $(units): $(helpers) $(libs)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -180,8 +180,8 @@ cudaError_t queue_item(const stream_ref &s, item i);
 moment_ref queue_moment(const stream_ref &s);
 /* Runs what is before the moment. */
 cudaError_t await_moment(const moment_ref &m);
-/* One piece of work before it. */
-void advance_once(const moment_ref &m);
+/* One piece of work of the stream, or of one that it waits for. */
+void advance_once(const stream_ref &s);
 cudaError_t await_device(device *d);
 
 /* -- stream.cc ----------------------------------------------------------------- */

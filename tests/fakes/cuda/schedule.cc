@@ -87,11 +87,11 @@ cudaError_t await_moment(const moment_ref &m)
     return d->failed;
 }
 
-void advance_once(const moment_ref &m)
+void advance_once(const stream_ref &s)
 {
     device_access a;
 
-    advance(m->in, a);
+    advance(s, a);
 }
 
 /* All streams of the device, up to what is queued now. */

@@ -107,8 +107,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     code = capture_check_stream(s);
     if (code != cudaSuccess)
         return end_call(code);
-    if (!s->busy && !s->items.empty())
-        advance_once(queue_moment(s));
+    advance_once(s);
     if (s->device->failed != cudaSuccess)
         return end_call(s->device->failed);
     return s->busy || !s->items.empty() ? cudaErrorNotReady : cudaSuccess;
@@ -218,7 +217,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (code != cudaSuccess || !m)
         return end_call(code);
     if (!m->reached)
-        advance_once(m);
+        advance_once(m->in);
     if (m->in->device->failed != cudaSuccess)
         return end_call(m->in->device->failed);
     return m->reached ? cudaSuccess : cudaErrorNotReady;
