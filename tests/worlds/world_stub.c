@@ -211,8 +211,49 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
                            work);
 }
 
+static void make_nothing(crun_world *w, void *out, void *arg)
+{
+    (void)w;
+    (void)out;
+    (void)arg;
+}
+
+static crun_status launch_member(crun_world *w, struct op op, crun_work **work);
+
+/* Its number of members, then the members. */
+static crun_status launch_group(crun_world *w, const struct op_group *g,
+                                crun_work **work)
+{
+    char nothing[1];
+    crun_status s = launch_together(w,
+                                    (struct stub_launch){ "group", g, g->count, false },
+                                    nothing, 0, make_nothing, NULL, work);
+
+    for (unsigned i = 0; i < g->count; i++) {
+        crun_status member = launch_member(w, g->member[i], NULL);
+
+        if (member != CRUN_OK && work)
+            (*work)->status = member;
+        else if (member != CRUN_OK)
+            s = member;
+    }
+    return s;
+}
+
 /* What the reducer and the optimizers launch. */
 crun_status world_call(crun_world *w, struct op op, crun_work **work)
+{
+    crun_status s;
+
+    w->calls++;
+    if (op.kind != OP_GROUP)
+        return launch_member(w, op, work);
+    s = launch_group(w, op.group, work);
+    op_group_drop(op.group);
+    return s;
+}
+
+static crun_status launch_member(crun_world *w, struct op op, crun_work **work)
 {
     if (op.kind == OP_ALL_REDUCE)
         return crun_all_reduce(w, op.in, op.out, op.count, op.type, op.op, work);

@@ -40,6 +40,7 @@ struct crun_world {
     struct stub_ranks *ranks;
     struct stub_launch launch[STUB_LAUNCHES_MAX];
     unsigned launches;
+    unsigned calls; /* of the reducer and the optimizers; a group is one */
     const struct device_ops *device; /* NULL: device_cpu */
     int fail_after;                  /* so many more launches, if not 0 */
     useconds_t takes_us;             /* each collective, when all are there */

@@ -36,7 +36,12 @@ struct ddp_bucket {
     size_t at, count;
     unsigned parameters; /* that lie in it, entirely or in part */
     _Atomic unsigned pending;
-    struct crun_work *work; /* in progress; or NULL */
+    struct crun_work *work; /* of a group: that of its first bucket; or NULL */
+};
+
+/* Buckets of one group are launched together, as one operation. */
+struct ddp_launch {
+    uint32_t bucket, group;
 };
 
 /* The flat memory of parameters, gradients and buffers. */
@@ -55,7 +60,7 @@ struct ddp_step {
     _Atomic uint64_t number; /* counts every begin */
     _Atomic unsigned places; /* parameters that are ready, while they are ordered */
     /* with the lock: */
-    unsigned launched;
+    unsigned launched;  /* in launch_order */
     crun_status status; /* of the first launch that failed */
     char text[512];
 };
@@ -91,8 +96,9 @@ struct ddp_state_parts {
 /*
  * A step: begin opens it. ready, from any thread, counts down the buckets of its
  * parameter. The thread that completes a bucket takes the lock and launches, in
- * launch_order, all buckets that are complete and next, so that every rank launches the
- * same collectives in the same order.
+ * launch_order, all groups of buckets that are complete and next, so that every rank
+ * launches the same collectives in the same order. On a GPU finish launches the last
+ * group, together with the number of unused parameters.
  */
 struct crun_ddp {
     crun_world *world;
@@ -111,7 +117,7 @@ struct crun_ddp {
     struct ddp_arena arena;
     struct ddp_bucket *bucket; /* from the arena's end to its beginning */
     unsigned buckets;
-    unsigned *launch_order;
+    struct ddp_launch *launch_order; /* of all buckets */
 
     pthread_mutex_t lock;
     struct ddp_step step;
@@ -174,7 +180,8 @@ void ddp_end_copies(crun_ddp *ddp);
 
 /* -- ddp_launch_order.c ---------------------------------------------------------- */
 
-/* After the first step: sets launch_order to the order of completion on rank 0. */
+/* After the first step: sets launch_order to the order of completion on rank 0. On a
+ * GPU the buckets that one parameter has completed are a group. */
 crun_status ddp_reorder(crun_ddp *ddp);
 
 /* -- ddp_unused.c ---------------------------------------------------------------- */
@@ -182,8 +189,10 @@ crun_status ddp_reorder(crun_ddp *ddp);
 /* Zeroes the gradients of this rank's unused parameters, which are of earlier steps.
  * Returns their number. */
 int32_t ddp_zero_unused(crun_ddp *ddp);
-/* *unused: in, this rank's number; out, that of all ranks DDP_NOTES steps ago. */
-crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
+/* On a GPU: puts this rank's number into unused.sum, which is then to be summed. */
+crun_status ddp_put_unused(crun_ddp *ddp, int32_t unused) CRUN_CHECK;
+/* On a GPU: *unused is the number of all ranks DDP_NOTES steps ago. */
+crun_status ddp_read_unused(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
 /* Whether a rank names only its own unused parameters: those of other ranks are known
  * late, and are not an error. */
 bool ddp_names_own_unused(const crun_ddp *ddp);

@@ -49,9 +49,14 @@ crun_status ddp_reorder(crun_ddp *ddp)
         return status_fail(CRUN_NO_MEMORY, "no memory for the order of %u buckets",
                            ddp->buckets);
     find_completion_order(ddp, order);
-    for (unsigned i = 0; i < ddp->buckets; i++)
-        ddp->launch_order[i] = order[i].bucket;
+    for (unsigned i = 0, group = 0; i < ddp->buckets; i++) {
+        bool together = ddp->ops->queued && i && order[i].place == order[i - 1].place;
+
+        group += i && !together;
+        ddp->launch_order[i] = (struct ddp_launch){ order[i].bucket, group };
+    }
     free(order);
-    s = crun_broadcast(ddp->world, ddp->launch_order, ddp->buckets, CRUN_I32, 0, NULL);
+    s = crun_broadcast(ddp->world, ddp->launch_order,
+                       ddp->buckets * sizeof(*ddp->launch_order), CRUN_U8, 0, NULL);
     return s;
 }

@@ -124,7 +124,7 @@ crun_status ddp_lay_out(crun_ddp *ddp)
     }
     cut_buckets(ddp, ddp->bucket);
     for (unsigned i = 0; i < ddp->buckets; i++)
-        ddp->launch_order[i] = i;
+        ddp->launch_order[i] = (struct ddp_launch){ i, i };
     assign_to_buckets(ddp);
     return CRUN_OK;
 }

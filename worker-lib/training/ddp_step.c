@@ -54,43 +54,110 @@ void ddp_note(crun_ddp *ddp, crun_status s)
 
 /* -- launching, with the lock held ----------------------------------------------- */
 
-static void launch_bucket(crun_ddp *ddp, struct ddp_bucket *b, enum op_start start)
+static struct op bucket_op(const crun_ddp *ddp, const struct ddp_bucket *b)
 {
-    char *whole = ddp_gradient_at(ddp, b->at),
-         *slice = ddp_gradient_at(ddp, ddp_slice_at(ddp, b));
+    char *whole = ddp_gradient_at(ddp, b->at);
     struct op op = { .kind = OP_ALL_REDUCE,
                      .type = ddp->options.grad_type,
                      .op = ddp->step.summed ? CRUN_SUM : CRUN_MEAN,
                      .in = whole,
                      .out = whole,
                      .count = b->count,
-                     .start = start,
                      .followed = !ddp->ops->queued }; /* by reduce_step_words() */
+
+    if (ddp->divided) {
+        op.kind = OP_REDUCE_SCATTER;
+        op.out = ddp_gradient_at(ddp, ddp_slice_at(ddp, b));
+        op.count = ddp_slice_count(ddp, b);
+    }
+    return op;
+}
+
+static struct op unused_op(const crun_ddp *ddp)
+{
+    return (struct op){ .kind = OP_ALL_REDUCE,
+                        .type = CRUN_I32,
+                        .op = CRUN_SUM,
+                        .in = ddp->unused.sum,
+                        .out = ddp->unused.sum,
+                        .count = 1 };
+}
+
+static struct ddp_bucket *bucket_in_order(const crun_ddp *ddp, unsigned place)
+{
+    return &ddp->bucket[ddp->launch_order[place].bucket];
+}
+
+/* The place in launch_order where the group that begins at `first` ends. */
+static unsigned find_group_end(const crun_ddp *ddp, unsigned first)
+{
+    unsigned end = first + 1;
+
+    while (end < ddp->buckets &&
+           ddp->launch_order[end].group == ddp->launch_order[first].group)
+        end++;
+    return end;
+}
+
+static bool group_is_complete(const crun_ddp *ddp, unsigned first, unsigned end)
+{
+    for (unsigned i = first; i < end; i++)
+        if (atomic_load(&bucket_in_order(ddp, i)->pending) != 0)
+            return false;
+    return true;
+}
+
+static crun_status launch_as_one(crun_ddp *ddp, unsigned first, unsigned end,
+                                 enum op_start start, bool with_unused)
+{
+    struct op op = { .kind = OP_GROUP, .start = start, .group = op_group_create() };
+    struct op word = unused_op(ddp);
+    bool ok = op.group != NULL;
+
+    for (unsigned i = first; ok && i < end; i++) {
+        struct op bucket = bucket_op(ddp, bucket_in_order(ddp, i));
+
+        ok = op_group_add(op.group, &bucket);
+    }
+    if (ok && with_unused)
+        ok = op_group_add(op.group, &word);
+    if (ok)
+        return world_call(ddp->world, op, &bucket_in_order(ddp, first)->work);
+    op_group_drop(op.group);
+    return status_fail(CRUN_NO_MEMORY, "no memory for a group of %u buckets",
+                       end - first);
+}
+
+static void launch_group(crun_ddp *ddp, unsigned first, unsigned end,
+                         enum op_start start)
+{
+    bool with_unused = ddp->ops->queued && end == ddp->buckets;
+    struct ddp_bucket *b = bucket_in_order(ddp, first);
+    struct op op = bucket_op(ddp, b);
 
     if (ddp->size == 1 || ddp->step.status != CRUN_OK)
         return;
-    if (ddp->divided) {
-        op.kind = OP_REDUCE_SCATTER;
-        op.out = slice;
-        op.count = ddp_slice_count(ddp, b);
-    }
-    ddp_note(ddp, world_call(ddp->world, op, &b->work));
+    op.start = start;
+    ddp_note(ddp, end - first > 1 || with_unused
+                      ? launch_as_one(ddp, first, end, start, with_unused)
+                      : world_call(ddp->world, op, &b->work));
 }
 
-/* Launches the buckets that are complete and next; `all`: all that are left. */
-static crun_status launch_next_buckets(crun_ddp *ddp, bool all)
+/* Launches the groups that are complete and next; `all`: all that are left. */
+static crun_status launch_next_groups(crun_ddp *ddp, bool all)
 {
     enum op_start start = all ? OP_WHEN_WAITED : OP_IF_OVERLAP_PAYS;
     crun_status s;
 
     pthread_mutex_lock(&ddp->lock);
     while (ddp->step.launched < ddp->buckets) {
-        struct ddp_bucket *b = &ddp->bucket[ddp->launch_order[ddp->step.launched]];
+        unsigned first = ddp->step.launched, end = find_group_end(ddp, first);
+        bool is_of_finish = ddp->ops->queued && end == ddp->buckets;
 
-        if (!all && atomic_load(&b->pending) != 0)
+        if (!all && (is_of_finish || !group_is_complete(ddp, first, end)))
             break;
-        launch_bucket(ddp, b, start);
-        ddp->step.launched++;
+        launch_group(ddp, first, end, start);
+        ddp->step.launched = end;
     }
     s = ddp->step.status;
     pthread_mutex_unlock(&ddp->lock);
@@ -121,7 +188,7 @@ crun_status crun_ddp_ready(crun_ddp *ddp, int parameter)
         atomic_store(&p->place, atomic_fetch_add(&ddp->step.places, 1));
     for (unsigned b = p->first_bucket; b <= p->last_bucket; b++)
         complete |= atomic_fetch_sub(&ddp->bucket[b].pending, 1) == 1;
-    return complete ? launch_next_buckets(ddp, false) : CRUN_OK;
+    return complete ? launch_next_groups(ddp, false) : CRUN_OK;
 }
 
 /* -- the end of a step ----------------------------------------------------------- */
@@ -189,16 +256,19 @@ static crun_status ddp_communicate(crun_ddp *ddp, int32_t *unused)
                             ddp->times.last.overlap_us };
     double began = ddp_seconds();
     crun_work *work = NULL;
-    crun_status s = launch_next_buckets(ddp, true);
+    crun_status s;
 
-    if (ddp->ops->queued && s == CRUN_OK)
-        s = ddp_sum_unused_later(ddp, unused);
-    else if (ddp->size > 1 && s == CRUN_OK)
+    if (ddp->ops->queued)
+        ddp_note(ddp, ddp_put_unused(ddp, *unused));
+    s = launch_next_groups(ddp, true);
+    if (ddp->size > 1 && !ddp->ops->queued && s == CRUN_OK)
         s = reduce_step_words(ddp, word, &work);
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
     if (!ddp->ops->queued)
         *unused = -word[WORD_UNUSED];
+    else if (s == CRUN_OK)
+        s = ddp_read_unused(ddp, unused);
     if (s == CRUN_OK)
         ddp_add_times(ddp, word[WORD_WAITED], word[WORD_OVERLAP]);
     ddp->times.last.waited_us = 0;

@@ -30,29 +30,29 @@ int32_t ddp_zero_unused(crun_ddp *ddp)
     return n;
 }
 
+crun_status ddp_put_unused(crun_ddp *ddp, int32_t unused)
+{
+    return ddp->ops->put_word(ddp_queue(ddp), ddp->unused.sum, unused);
+}
+
 /*
- * On a GPU the sum over all ranks is queued, and each rank reads it DDP_NOTES steps
- * later. This also limits how far a rank's host is ahead of its GPU.
+ * The sum over all ranks is queued, and each rank reads it DDP_NOTES steps later. This
+ * also limits how far a rank's host is ahead of its GPU.
  */
-crun_status ddp_sum_unused_later(crun_ddp *ddp, int32_t *unused)
+crun_status ddp_read_unused(crun_ddp *ddp, int32_t *unused)
 {
     struct device_note *note = ddp->unused.note[ddp->steps_synced % DDP_NOTES];
-    const int32_t *before = NULL;
-    crun_status s;
 
+    *unused = 0;
     if (ddp->steps_synced >= DDP_NOTES) {
-        before = ddp->ops->read_note(note);
+        const int32_t *before = ddp->ops->read_note(note);
+
         if (!before)
             return status_fail(CRUN_SYSTEM, "%s", crun_error_text());
+        *unused = *before;
     }
-    s = ddp->ops->put_word(ddp_queue(ddp), ddp->unused.sum, *unused);
-    if (s == CRUN_OK && ddp->size > 1)
-        s = crun_all_reduce(ddp->world, ddp->unused.sum, ddp->unused.sum, 1, CRUN_I32,
-                            CRUN_SUM, NULL);
-    *unused = before ? *before : 0;
-    return s == CRUN_OK ? ddp->ops->write_note(ddp_queue(ddp), note, ddp->unused.sum,
-                                               sizeof(*ddp->unused.sum))
-                        : s;
+    return ddp->ops->write_note(ddp_queue(ddp), note, ddp->unused.sum,
+                                sizeof(*ddp->unused.sum));
 }
 
 bool ddp_names_own_unused(const crun_ddp *ddp)

@@ -83,6 +83,16 @@ static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
     return -1;
 }
 
+/* As on a GPU, whose queue is always empty. */
+static const struct device_ops *queued_device(void)
+{
+    static struct device_ops ops;
+
+    ops = device_cpu;
+    ops.queued = true;
+    return &ops;
+}
+
 /* -- a step ----------------------------------------------------------------- */
 
 STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
@@ -159,6 +169,57 @@ STUB_RANKS_TEST(the_order_of_the_first_step_is_learnt_from_rank_0, 2)
     for (int i = 1; i < PARAMETERS; i++)
         must_succeed(crun_ddp_ready(ddp, i));
     must_succeed(crun_ddp_finish(ddp));
+    crun_ddp_destroy(ddp);
+}
+
+/* On four ranks parameter 3 lies in two buckets, which it completes on rank 0. */
+STUB_RANKS_TEST(a_gpu_launches_together_what_one_parameter_completes, 4)
+{
+    static const int first[PARAMETERS] = { 5, 4, 2, 1, 3, 0 };
+    crun_ddp *ddp;
+    unsigned before;
+
+    w->device = queued_device();
+    ddp = make_ddp(w, &small_buckets);
+    ck_assert_uint_eq(ddp->buckets, 4);
+    for (int step = 0; step < 4; step++) {
+        bool same = step != 2; /* else the other ranks' order differs from rank 0's */
+
+        before = w->calls;
+        must_succeed(crun_ddp_begin(ddp, true));
+        for (int i = 0; i < PARAMETERS; i++) {
+            int p = same || w->rank == 0 ? first[i] : i;
+
+            fill_gradient(ddp, p, (float)(w->rank + 10 * p + step));
+            must_succeed(crun_ddp_ready(ddp, p));
+        }
+        if (same) /* not the last one */
+            ck_assert_uint_eq(w->calls - before, step == 0 ? 3 : 2);
+        must_succeed(crun_ddp_finish(ddp));
+        ck_assert_uint_eq(w->calls - before, step == 0 ? 4 : 3);
+        for (int p = 0; p < PARAMETERS; p++)
+            assert_filled(ddp, p, 1.5f + (float)(10 * p + step));
+    }
+    crun_ddp_destroy(ddp);
+}
+
+STUB_RANKS_TEST(on_a_gpu_a_missing_gradient_is_an_error_two_steps_later, 2)
+{
+    crun_ddp *ddp;
+
+    w->device = queued_device();
+    ddp = make_ddp(w, &small_buckets);
+    one_step(ddp);
+    must_succeed(crun_ddp_begin(ddp, true));
+    for (int i = w->rank; i < PARAMETERS; i++) /* not parameter 0 of rank 1 */
+        must_succeed(crun_ddp_ready(ddp, i));
+    must_succeed(crun_ddp_finish(ddp));
+    one_step(ddp);
+    must_succeed(crun_ddp_begin(ddp, true));
+    all_ready(ddp);
+    ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "had no gradient two steps ago"));
+    one_step(ddp);
     crun_ddp_destroy(ddp);
 }
 
@@ -453,6 +514,8 @@ int main(void)
     tcase_add_test(t, buckets_are_launched_in_one_order_everywhere);
     tcase_add_test(t, a_bucket_is_launched_when_it_is_complete_and_next);
     tcase_add_test(t, the_order_of_the_first_step_is_learnt_from_rank_0);
+    tcase_add_test(t, a_gpu_launches_together_what_one_parameter_completes);
+    tcase_add_test(t, on_a_gpu_a_missing_gradient_is_an_error_two_steps_later);
     tcase_add_test(t, gradients_are_accumulated_without_communication);
     tcase_add_loop_test(t, unused_parameters_are_named, 0, 2);
     tcase_add_loop_test(t, unused_parameters_are_zero_where_that_is_asked_for, 0, 2);
