@@ -96,7 +96,9 @@ CRUN_API const char *crun_backend(const crun_world *world);
  * barriers.
  *
  * crun_set_stream (a cudaStream_t) applies to later calls; before it, the stream is
- * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams.
+ * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams. While the
+ * stream is captured into a CUDA graph, operations are refused with CRUN_UNSUPPORTED,
+ * which does not end the world; captures of other streams are not disturbed.
  */
 CRUN_API CRUN_CHECK crun_status crun_set_stream(crun_world *world, void *stream);
 /* The GPU in use, or -1. crun_init makes it the calling thread's current device. */

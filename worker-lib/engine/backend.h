@@ -54,8 +54,8 @@ struct backend_calls {
     crun_status (*open)(struct backend **b, const struct team *team,
                         uint64_t deadline_ms, struct err *e);
     /* Waits at most until op->deadline_ms, and checks the abort word while it waits.
-     * After any failure except CRUN_BAD_ARGUMENT the backend is broken: only call
-     * close. */
+     * After any failure except CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED the backend is
+     * broken: only call close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
     /* The abort word is set: inform the other ranks now, and make all waits in run, on
      * all ranks, check it. Called from any thread and from a signal handler, during
@@ -78,8 +78,9 @@ struct backend_calls {
     crun_status (*mark)(struct backend *b, struct op *op, struct err *e);
 
     /* -- of a backend that runs operations by itself -- */
-    /* In order, by any thread. CRUN_NO_MEMORY: nothing was started. A failure may come
-     * at any time: the backend sets the abort word and calls team.failed. */
+    /* In order, by any thread. CRUN_NO_MEMORY, CRUN_UNSUPPORTED: nothing was started. A
+     * failure may come at any time: the backend sets the abort word and calls
+     * team.failed. */
     crun_status (*start)(struct backend *b, const struct op *op, crun_work **work,
                          struct err *e);
     /* Once for each work, which it frees: waits until the caller, or its stream, may

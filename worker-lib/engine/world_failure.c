@@ -30,7 +30,7 @@ crun_status world_failure_settle(struct world_failure *f, crun_status s, struct 
 {
     bool is_reason;
 
-    if (s == CRUN_OK || s == CRUN_BAD_ARGUMENT)
+    if (s == CRUN_OK || s == CRUN_BAD_ARGUMENT || s == CRUN_UNSUPPORTED)
         return s;
     is_reason = abort_set_error(f->aborted, s, e) || e->code == ERROR_ABORTED;
     f->backend->calls->abort(f->backend);

@@ -22,9 +22,9 @@ struct world_failure {
 void world_failure_abort(struct world_failure *f, crun_status s, const char *reason,
                          bool quiet);
 
-/* The result of a call of the backend: CRUN_OK and CRUN_BAD_ARGUMENT change nothing,
- * any other status ends the world. Returns the program's status. Not for two threads at
- * a time. */
+/* The result of a call of the backend: CRUN_OK, CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED
+ * change nothing, any other status ends the world. Returns the program's status. Not
+ * for two threads at a time. */
 crun_status world_failure_settle(struct world_failure *f, crun_status s, struct err *e);
 
 /* The abort word is set: returns the program's status. */

@@ -148,10 +148,11 @@ static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
 }
 
 /*
- * Waits until `w` has reached the state that its caller needs. After a failure it also
+ * Waits until `w` has reached the stage that its caller needs. After a failure it also
  * waits until everything has ended: before that the GPU may still use the buffers.
  */
-static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e)
+static crun_status await_work(struct nccl *n, struct nccl_work *w,
+                              enum nccl_stage stage, struct err *e)
 {
     bool frees = w->task == TASK_CLOSE || w->task == TASK_FREE;
     uint64_t since_ms = clock_ms();
@@ -159,8 +160,8 @@ static crun_status await_work(struct nccl *n, struct nccl_work *w, struct err *e
     crun_status s;
 
     pthread_mutex_lock(&n->lock);
-    while (work_goes_on(n, w) && (w->stage < STAGE_LAUNCHED ||
-                                  (!frees && abort_get(n->team.aborted) != CRUN_OK)))
+    while (work_goes_on(n, w) &&
+           (w->stage < stage || (!frees && abort_get(n->team.aborted) != CRUN_OK)))
         wait_nccl_change(n, w, since_ms);
     ended = w->stage < STAGE_LAUNCHED ||
             (w->stage == STAGE_LAUNCHED && abort_get(n->team.aborted) != CRUN_OK);
@@ -244,6 +245,31 @@ static void abort_nccl(struct backend *b)
     (void)!write(nccl_of(b)->wake, &one, sizeof(one));
 }
 
+static crun_status ask_capture(struct nccl *n, bool *capturing, struct err *e)
+{
+    int code = n->gpu.cuda->stream_capturing(n->backend.stream, capturing);
+
+    return code == GPU_OK
+               ? CRUN_OK
+               : gpu_calls_failed(n->gpu.cuda, "cudaStreamIsCapturing", code, e);
+}
+
+/* The communication thread's stream is not part of a capture, and NCCL's call would not
+ * be repeated with the graph. */
+static crun_status refuse_capture(struct nccl *n, const struct op *op, struct err *e)
+{
+    bool capturing = false;
+    crun_status s = ask_capture(n, &capturing, e);
+
+    if (s != CRUN_OK || !capturing)
+        return s;
+    err_set(e,
+            "crun_%s: the stream is being captured into a CUDA graph; make the call "
+            "before or after the capture",
+            op->kind == OP_GROUP ? "group_end" : op_name(op->kind));
+    return CRUN_UNSUPPORTED;
+}
+
 static crun_status start_nccl(struct backend *b, const struct op *op, crun_work **work,
                               struct err *e)
 {
@@ -255,6 +281,9 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     if (s != CRUN_OK)
         return s;
     n->gpu.cuda->set_device(n->gpu.device);
+    s = refuse_capture(n, op, e);
+    if (s != CRUN_OK)
+        return s;
     s = new_nccl_work(n, TASK_OPERATION,
                       op->timeout_ms ? op->timeout_ms : n->team.timeout_ms, &w, e);
     if (s != CRUN_OK)
@@ -277,15 +306,21 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     return s;
 }
 
+/* The program's stream waits for the result; the host does while a capture forbids
+ * that. */
 static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e)
 {
     struct nccl *n = nccl_of(b);
     struct nccl_work *w = work_of(work);
-    crun_status s = await_work(n, w, e);
+    bool capturing = false;
+    crun_status s;
     int code;
 
-    if (s == CRUN_OK && !w->host) {
-        n->gpu.cuda->set_device(n->gpu.device);
+    n->gpu.cuda->set_device(n->gpu.device);
+    if (!w->host)
+        (void)!ask_capture(n, &capturing, e);
+    s = await_work(n, w, capturing ? STAGE_OVER : STAGE_LAUNCHED, e);
+    if (s == CRUN_OK && !w->host && !capturing) {
         code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
         if (code != GPU_OK)
             s = gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
@@ -298,7 +333,7 @@ static bool is_done_nccl(struct backend *b, crun_work *work)
 {
     struct nccl *n = nccl_of(b);
     struct nccl_work *w = work_of(work);
-    bool done, launched;
+    bool done, launched, capturing = false;
     struct err e;
     int code;
 
@@ -309,6 +344,8 @@ static bool is_done_nccl(struct backend *b, crun_work *work)
     if (done || !launched)
         return done;
     n->gpu.cuda->set_device(n->gpu.device);
+    if (ask_capture(n, &capturing, &e) != CRUN_OK || capturing)
+        return false; /* a query might end the capture */
     code = n->gpu.cuda->event_query(w->done);
     if (code == GPU_OK || code == GPU_NOT_READY)
         return code == GPU_OK;
@@ -342,7 +379,7 @@ static crun_status perform_nccl_task(struct nccl *n, enum nccl_task task,
     w->op.deadline_ms = clock_ms() + timeout_ms;
     w->op.timeout_ms = timeout_ms;
     queue_nccl_work(n, w);
-    s = await_work(n, w, e);
+    s = await_work(n, w, STAGE_OVER, e);
     if (memory && s == CRUN_OK)
         *memory = w->memory;
     put_back_work(n, w);

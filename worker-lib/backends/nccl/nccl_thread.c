@@ -251,6 +251,9 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
                              n->gpu.cuda->set_device(n->gpu.device));
 
     if (s == CRUN_OK)
+        s = GPU_CALL(n, "cudaThreadExchangeStreamCaptureMode",
+                     n->gpu.cuda->thread_relaxed());
+    if (s == CRUN_OK)
         s = GPU_CALL(n, "cudaStreamCreate", n->gpu.cuda->stream_create(&n->stream));
     if (s != CRUN_OK)
         return s;
@@ -343,6 +346,7 @@ static void retire_work(struct nccl *n, struct nccl_work *w)
         w->next = n->spare;
         n->spare = w;
     }
+    pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
 }
 

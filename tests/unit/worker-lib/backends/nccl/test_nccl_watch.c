@@ -29,15 +29,31 @@ static void use_standin(void)
     setenv("CRUN_NCCL_LIBRARY", path, 1);
 }
 
-static void break_gpu(int device)
+static void *find_in_standin(const char *name)
 {
     void *library = dlopen(getenv("CRUN_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-    void (*standin_break)(int device, int code);
+    void *symbol;
 
     ck_assert_ptr_nonnull(library);
-    *(void **)&standin_break = dlsym(library, "crun_standin_break");
-    ck_assert_ptr_nonnull(standin_break);
+    symbol = dlsym(library, name);
+    ck_assert_ptr_nonnull(symbol);
+    return symbol;
+}
+
+static void break_gpu(int device)
+{
+    void (*standin_break)(int device, int code);
+
+    *(void **)&standin_break = find_in_standin("crun_standin_break");
     standin_break(device, ILLEGAL_ADDRESS);
+}
+
+static void capture_stream(bool captured)
+{
+    void (*standin_capture)(bool captured);
+
+    *(void **)&standin_capture = find_in_standin("crun_standin_capture");
+    standin_capture(captured);
 }
 
 /* -- an error of the GPU while an all-reduce is in flight ------------------- */
@@ -143,6 +159,48 @@ START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
 }
 END_TEST
 
+/* -- a stream that is captured into a graph --------------------------------- */
+
+static void expect_refused(crun_status s, const char *words)
+{
+    ck_assert_int_eq(s, CRUN_UNSUPPORTED);
+    ck_assert_msg(strstr(crun_error_text(), words) == crun_error_text(), "%s",
+                  crun_error_text());
+}
+
+static void call_during_capture(crun_world *w, void *arg)
+{
+    crun_work *work = NULL, *refused = NULL;
+    float *x = NULL, host = 1;
+
+    (void)arg;
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &work));
+    rank_threads_sync();
+    capture_stream(true);
+    rank_threads_sync();
+    expect_refused(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &refused),
+                   "crun_all_reduce: the stream is being captured into a CUDA graph; ");
+    ck_assert_ptr_null(refused);
+    expect_refused(crun_barrier(w, NULL), "crun_barrier: the stream is being captured");
+    expect_refused(crun_broadcast(w, &host, 1, CRUN_F32, 0, NULL), "crun_broadcast: ");
+    ranks_ok(crun_wait(work));
+    rank_threads_sync();
+    capture_stream(false);
+    rank_threads_sync();
+    ranks_ok(crun_all_reduce(w, &host, &host, 1, CRUN_F32, CRUN_SUM, NULL));
+    ck_assert_float_eq(host, 2);
+    crun_free(w, x);
+}
+
+START_TEST(a_call_during_a_capture_is_refused)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    ranks_run(&c, call_during_capture, NULL);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -156,6 +214,7 @@ int main(void)
                         sizeof(waits) / sizeof(waits[0]));
     tcase_add_exit_test(faults, a_process_that_hangs_with_its_gpu_is_ended,
                         CRUN_EXIT_STUCK);
+    tcase_add_test(faults, a_call_during_a_capture_is_refused);
     suite_add_tcase(suite, faults);
     return check_main(suite);
 }
