@@ -127,7 +127,11 @@ CRUN_API void crun_abort_signal(crun_world *world);
 /*
  * Allocates memory in which collectives need no copy: shared with the ranks of this
  * node, page-aligned and zeroed; with nccl, GPU memory. All ranks call it together with
- * the same size. Collectives also work on any other memory.
+ * the same size. With nccl, if a GPU has too little memory, all ranks return
+ * CRUN_NO_MEMORY and may continue. Collectives also work on any other memory.
+ *
+ * With nccl, crun_free waits until the program's stream has done all work that is
+ * queued in it.
  */
 CRUN_API CRUN_CHECK crun_status crun_alloc(crun_world *world, size_t bytes,
                                            void **memory);

@@ -86,5 +86,9 @@ const struct gpu_calls *gpu_calls_cuda(void);
 /* e of a call that failed: "cudaMalloc: out of memory". */
 crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int code,
                              struct err *e);
+/* e of memory that could not be had: how much was asked, and how much is free.
+ * CRUN_NO_MEMORY. */
+crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,
+                                int device, size_t bytes, struct err *e);
 
 #endif

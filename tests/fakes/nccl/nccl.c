@@ -238,6 +238,35 @@ API int ncclCommWindowRegister(struct nccl_comm *c, void *memory, size_t bytes,
     return code == NCCL_IN_PROGRESS ? finish_call(c, fault) : code;
 }
 
+/* It only notes the memory; a handle that is NULL would not be returned. */
+API int ncclCommRegister(struct nccl_comm *c, void *memory, size_t bytes, void **handle)
+{
+    BEGIN_CALL("ncclCommRegister", c->rank);
+    if (bytes == 0)
+        return NCCL_BAD_ARGUMENT;
+    *handle = memory;
+    return finish_call(c, fault);
+}
+
+API int ncclCommDeregister(struct nccl_comm *c, void *handle)
+{
+    BEGIN_CALL("ncclCommDeregister", c->rank);
+    (void)handle;
+    return finish_call(c, fault);
+}
+
+API int ncclCommSplit(struct nccl_comm *c, int color, int key, struct nccl_comm **child,
+                      struct nccl_config *config)
+{
+    BEGIN_CALL("ncclCommSplit", c->rank);
+    (void)color;
+    (void)key;
+    (void)config;
+    (void)fault;
+    *child = NULL;
+    return NCCL_INTERNAL_ERROR; /* not here */
+}
+
 API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *window)
 {
     BEGIN_CALL("ncclCommWindowDeregister", c->rank);

@@ -71,11 +71,11 @@ def nothing_is_left(cookie):
 # name, and which one of its calls is meant: none is the first of meeting
 MEETING = [("ncclGetUniqueId", 1), ("ncclCommInitRankConfig", 1), ("ncclCommGetAsyncError", 1),
            ("ncclAllReduce", 1)]
-WORKING = [("ncclMemAlloc", 1), ("ncclCommWindowRegister", 1), ("ncclAllReduce", 2),
-           ("ncclAllReduce", 3), ("ncclBroadcast", 1), ("ncclReduceScatter", 1),
-           ("ncclAllGather", 1), ("ncclGroupStart", 1), ("ncclSend", 1), ("ncclRecv", 2),
-           ("ncclGroupEnd", 1)]
-FREEING = [("ncclCommWindowDeregister", 1), ("ncclMemFree", 1)]
+WORKING = [("ncclMemAlloc", 1), ("ncclCommRegister", 1), ("ncclCommWindowRegister", 1),
+           ("ncclAllReduce", 2), ("ncclAllReduce", 3), ("ncclAllReduce", 4), ("ncclBroadcast", 1),
+           ("ncclReduceScatter", 1), ("ncclAllGather", 1), ("ncclGroupStart", 1),
+           ("ncclSend", 1), ("ncclRecv", 2), ("ncclGroupEnd", 1)]
+FREEING = [("ncclCommDeregister", 1), ("ncclCommWindowDeregister", 1), ("ncclMemFree", 1)]
 LEAVING = [("ncclCommFinalize", 1), ("ncclCommDestroy", 1)]
 # before it meets another rank
 OPENING = [("ncclGetVersion", 1)]
@@ -91,7 +91,9 @@ def with_fault(call, kind, nth, expected, also=""):
     ends = not {"hang", "stall", "deaf"} & set(fault.replace(",", ":").split(":"))
     timeout, meet = ("60", "60") if ends else ("0.7", "3")
     try:
-        with Ranks("every", 2, CRUN_STANDIN_FAULT=fault, CALLS_TIMEOUT=timeout, CALLS_MEET=meet) as ranks:
+        # windows are used only since that version
+        with Ranks("every", 2, CRUN_STANDIN_FAULT=fault, CALLS_TIMEOUT=timeout, CALLS_MEET=meet,
+                   CRUN_STANDIN_VERSION="22907" if "Window" in call else "22809") as ranks:
             ranks.ends(faulty, *expected[0])
             ranks.ends(1 - faulty, *expected[1])
     except AssertionError as e:
@@ -118,18 +120,18 @@ def all_cases():
         yield call, "hang", nth, (hangs, (3, "timeout: "))
     for call, nth in LEAVING:
         yield call, "hang", nth, ((STUCK, "done"), DONE)
-    yield "ncclAllReduce", "remote", 2, ((3, "peer lost: ncclAllReduce: remote process exited"),
+    yield "ncclAllReduce", "remote", 3, ((3, "peer lost: ncclAllReduce: remote process exited"),
                                          (3, "peer lost: rank 1: "))
-    yield "ncclAllReduce", "async", 2, ((3, "peer lost: (NCCL|ncclAllReduce): remote process exited"),
+    yield "ncclAllReduce", "async", 3, ((3, "peer lost: (NCCL|ncclAllReduce): remote process exited"),
                                         (3, "peer lost: rank 1: "))
     # what was launched does not end; and does not even end when it is aborted
-    yield "ncclAllReduce", "stall", 2, ((3, "timeout: "), (3, "timeout: "))
-    yield "ncclAllReduce", "deaf", 2, ((STUCK, "timeout: .*cannot be aborted"), (3, "timeout: "))
-    yield "ncclAllReduce", "error", 2, ((STUCK, "system error: .*cannot be aborted"),
+    yield "ncclAllReduce", "stall", 3, ((3, "timeout: "), (3, "timeout: "))
+    yield "ncclAllReduce", "deaf", 3, ((STUCK, "timeout: .*cannot be aborted"), (3, "timeout: "))
+    yield "ncclAllReduce", "error", 3, ((STUCK, "system error: .*cannot be aborted"),
                                         (3, "system error: ")), ",ncclCommAbort:hang:1"
-    yield "ncclAllReduce", "error", 2, ((3, "system error: "), (3, "system error: ")), \
+    yield "ncclAllReduce", "error", 3, ((3, "system error: "), (3, "system error: ")), \
         ",ncclCommAbort:error:1"
-    yield "ncclAllReduce", "error", 2, ((3, "system error: "), (3, "system error: ")), \
+    yield "ncclAllReduce", "error", 3, ((3, "system error: "), (3, "system error: ")), \
         ",ncclCommAbort:late:1"
 
 

@@ -166,7 +166,7 @@ static crun_status await_work(struct nccl *n, struct nccl_work *w,
     ended = w->stage < STAGE_LAUNCHED ||
             (w->stage == STAGE_LAUNCHED && abort_get(n->team.aborted) != CRUN_OK);
     s = ended ? CRUN_ABORTED : w->status;
-    if (s == CRUN_BAD_ARGUMENT)
+    if (s == CRUN_BAD_ARGUMENT || (s == CRUN_NO_MEMORY && w->task == TASK_ALLOC))
         *e = w->e;
     else if (s != CRUN_OK)
         s = end_error(n, e);
@@ -365,6 +365,18 @@ static crun_status run_nccl(struct backend *b, const struct op *op, struct err *
 
 /* -- memory ------------------------------------------------------------------------ */
 
+/* Work in the program's stream may still use what is freed. If that stream is captured,
+ * the work is not queued but kept. */
+static void note_program_stream(struct nccl *n, struct nccl_work *w)
+{
+    bool capturing = false;
+
+    n->gpu.cuda->set_device(n->gpu.device);
+    (void)n->gpu.cuda->stream_capturing(n->backend.stream, &capturing);
+    if (!capturing)
+        (void)n->gpu.cuda->event_record(w->ready, n->backend.stream);
+}
+
 static crun_status perform_nccl_task(struct nccl *n, enum nccl_task task,
                                      uint64_t timeout_ms, size_t bytes, void **memory,
                                      struct err *e)
@@ -378,6 +390,8 @@ static crun_status perform_nccl_task(struct nccl *n, enum nccl_task task,
     w->memory = memory ? *memory : NULL;
     w->op.deadline_ms = clock_ms() + timeout_ms;
     w->op.timeout_ms = timeout_ms;
+    if (task == TASK_FREE || task == TASK_CLOSE)
+        note_program_stream(n, w);
     queue_nccl_work(n, w);
     s = await_work(n, w, STAGE_OVER, e);
     if (memory && s == CRUN_OK)
@@ -400,12 +414,9 @@ static crun_status alloc_nccl(struct backend *b, size_t bytes, uint64_t deadline
 static bool free_nccl(struct backend *b, void *memory)
 {
     struct nccl *n = nccl_of(b);
+    bool ours = nccl_has_area(n, memory);
     struct err e;
-    bool ours;
 
-    pthread_mutex_lock(&n->lock);
-    ours = nccl_has_area(n, memory);
-    pthread_mutex_unlock(&n->lock);
     if (ours)
         (void)!perform_nccl_task(n, TASK_FREE, n->team.timeout_ms, 0, &memory, &e);
     return ours;

@@ -49,9 +49,10 @@ struct nccl_work {
 };
 
 struct nccl_area { /* of crun_alloc */
-    struct nccl_area *next;
     void *memory;
-    struct nccl_window *window;
+    size_t bytes;
+    struct nccl_window *window; /* NULL: */
+    void *registration;         /* NULL: it is not registered */
 };
 
 struct nccl {
@@ -67,6 +68,8 @@ struct nccl {
     struct nccl_work *flight_first, *flight_last; /* launched, not over */
     struct nccl_work *current;                    /* the communication thread's */
     struct nccl_work *spare, *all;
+    struct nccl_area **area; /* by address */
+    size_t area_count, area_room;
     struct op_counter counter;
     unsigned unfinished; /* operations that were started */
     bool busy;           /* the communication thread may be in a call */
@@ -81,7 +84,6 @@ struct nccl {
     struct gpu_stream *stream;
     void *staging[2];
     size_t staging_bytes[2];
-    struct nccl_area *areas;
     uint64_t looked_ms;
     uint64_t progress_ms; /* the last change of the works in flight */
     bool check;           /* CRUN_CHECK: compare calls before they are made */
@@ -129,13 +131,15 @@ crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct e
 crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
 
 /* -- nccl_memory.c -- */
-crun_status nccl_add_area(struct nccl *n, size_t bytes, void **memory, struct err *e);
-void nccl_remove_area(struct nccl *n, void *memory);
-bool nccl_has_area(const struct nccl *n, const void *memory);
+crun_status nccl_add_area(struct nccl *n, struct nccl_work *w, struct err *e);
+void nccl_remove_area(struct nccl *n, struct nccl_work *w);
+/* Whether an area begins at this address, and whether one has it. */
+bool nccl_has_area(struct nccl *n, const void *memory);
+bool nccl_owns(struct nccl *n, const void *memory);
 /* GPU memory, 0 for input and 1 for output, that is valid until the next call. */
 crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e);
-void nccl_free_memory(struct nccl *n);
+void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 
 /* -- nccl_watch.c -- */
 crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);

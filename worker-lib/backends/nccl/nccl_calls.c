@@ -17,9 +17,7 @@
 #define STANDIN "crun_standin_gpu"
 #define CALLS (sizeof(struct nccl_calls) / sizeof(void *))
 
-#define WINDOWS_SINCE 22700
-
-/* In the order of struct nccl_calls; a call that NCCL has only since a version is NULL
+/* In the order of struct nccl_calls; a call that is used only since a version is NULL
  * with an older one. */
 static const struct {
     const char *symbol;
@@ -44,8 +42,11 @@ static const struct {
     { "ncclRecv", NCCL_VERSION_MIN },
     { "ncclGroupStart", NCCL_VERSION_MIN },
     { "ncclGroupEnd", NCCL_VERSION_MIN },
-    { "ncclCommWindowRegister", WINDOWS_SINCE },
-    { "ncclCommWindowDeregister", WINDOWS_SINCE },
+    { "ncclCommRegister", NCCL_VERSION_MIN },
+    { "ncclCommDeregister", NCCL_VERSION_MIN },
+    { "ncclCommSplit", NCCL_VERSION_MIN },
+    { "ncclCommWindowRegister", NCCL_SYMMETRIC_SINCE },
+    { "ncclCommWindowDeregister", NCCL_SYMMETRIC_SINCE },
 };
 
 static union {

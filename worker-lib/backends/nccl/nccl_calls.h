@@ -56,6 +56,10 @@ struct nccl_config {
 #define NCCL_CONFIG_VERSION 21800
 
 #define NCCL_WINDOW_SYMMETRIC 1
+/* Windows came with 2.27, but the kernels that use symmetric ones never looked at the
+ * flag of ncclCommAbort before 2.29.7: a rank that waits for a dead one could not be
+ * saved. */
+#define NCCL_SYMMETRIC_SINCE 22907
 
 struct nccl_comm;
 struct nccl_window;
@@ -88,7 +92,12 @@ struct nccl_calls {
                 struct gpu_stream *stream);
     int (*group_start)(void);
     int (*group_end)(void);
-    /* since 2.27; NULL before */
+    int (*comm_register)(struct nccl_comm *comm, void *memory, size_t bytes,
+                         void **registration);
+    int (*comm_deregister)(struct nccl_comm *comm, void *registration);
+    int (*comm_split)(struct nccl_comm *comm, int color, int key,
+                      struct nccl_comm **child, struct nccl_config *config);
+    /* NULL before NCCL_SYMMETRIC_SINCE */
     int (*window_register)(struct nccl_comm *comm, void *memory, size_t bytes,
                            struct nccl_window **window, int flags);
     int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);

@@ -314,14 +314,15 @@ static crun_status close_comm(struct nccl *n, struct err *e)
     return s;
 }
 
-static crun_status close_nccl_comm(struct nccl *n, struct err *e)
+/* Memory leaves its communicator before that is closed, but not one that another rank
+ * has left: NCCL might wait for it. */
+static crun_status close_nccl_comm(struct nccl *n, struct nccl_work *w, struct err *e)
 {
-    struct err of_idle;
+    bool alone = atomic_load(&n->lost) > 0;
+    crun_status s = alone ? close_comm(n, e) : CRUN_OK;
 
-    if (!is_ending(n))
-        (void)!nccl_idle(n, &of_idle);
-    nccl_free_memory(n);
-    return close_comm(n, e);
+    nccl_free_memory(n, w);
+    return alone ? s : close_comm(n, e);
 }
 
 /* -- the thread -------------------------------------------------------------------- */
@@ -413,15 +414,23 @@ static crun_status perform_work(struct nccl *n, struct nccl_work *w)
     case TASK_OPEN:
         return open_all(n, w, &w->e);
     case TASK_ALLOC:
-        return nccl_add_area(n, w->bytes, &w->memory, &w->e);
+        return nccl_add_area(n, w, &w->e);
     case TASK_FREE:
-        nccl_remove_area(n, w->memory);
+        nccl_remove_area(n, w);
         return CRUN_OK;
     case TASK_CLOSE:
-        return close_nccl_comm(n, &w->e);
+        return close_nccl_comm(n, w, &w->e);
     default:
         return nccl_run(n, w, &w->e);
     }
+}
+
+/* A rank that has no memory for crun_alloc has informed the others, which have done
+ * nothing either. */
+static bool ends_world(const struct nccl_work *w, crun_status s)
+{
+    return s != CRUN_OK && s != CRUN_BAD_ARGUMENT && w->task != TASK_CLOSE &&
+           !(s == CRUN_NO_MEMORY && w->task == TASK_ALLOC);
 }
 
 /* Marks it as launched and in flight, or as over; reports a failure to the watch. */
@@ -429,7 +438,7 @@ static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
 {
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
 
-    if (s != CRUN_OK && w->task != TASK_CLOSE && s != CRUN_BAD_ARGUMENT) {
+    if (ends_world(w, s)) {
         abort_set_error(n->team.aborted, s, &w->e);
         n->backend.calls->abort(&n->backend);
     }

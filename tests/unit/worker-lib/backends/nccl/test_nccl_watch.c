@@ -127,8 +127,8 @@ START_TEST(a_fault_of_the_gpu_ends_all_at_once)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
-    /* the first is that of crun_init */
-    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:1:2", 1);
+    /* the first is that of crun_init, the second that of crun_alloc */
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:1:3", 1);
     ranks_run(&c, fault_in_flight, &_i);
 }
 END_TEST
