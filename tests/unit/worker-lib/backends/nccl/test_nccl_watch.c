@@ -153,7 +153,7 @@ START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
 
-    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:deaf:1:2", 1);
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:deaf:1:3", 1);
     setenv("CRUN_STUCK_EXIT", "0.1", 1);
     ranks_run(&c, hang_with_the_gpu, NULL);
 }
