@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 6 s
+# takes: 12 s
 # emulated GPU: training on a GPU
 """
 train on a GPU: the same numbers as on the host, on one rank and on two, in every precision,
-and from a checkpoint that the host has written. Needs a GPU, or a build with an emulated one
-(make CUDA=emulated).
+and from a checkpoint that the host has written; as a CUDA graph the same bits. Needs a GPU, or
+a build with an emulated one (make CUDA=emulated).
 """
 import math
 import os
@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from train import BIN, finished, main, metrics  # noqa: E402
+from process import BUILD  # noqa: E402
+from train import BIN, Run, finished, main, metrics  # noqa: E402
 
 SMALL = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=2"]
 GPU = ["--device=cuda", "--backend=cuda-host"]
@@ -61,6 +62,35 @@ def checkpoints(folder):
         close(whole, last(folder, "second", *SMALL, ckpt, *second), 1e-3)
 
 
+def graphs(_):
+    """Full batches, batches that add to their gradients, and a smaller one at the end."""
+    for model, batch, count, more in (
+            ("mlp", 1, 6, ["--accumulate=2"]), ("mlp", 8, 6, ["--precision=bf16", "--passes=2"]),
+            ("mlp", 32, 4, ["--precision=f16", "--accumulate=3"]), ("mlp", 64, 3, []),
+            ("mlp", 100, 4, ["--precision=bf16", "--accumulate=2"]),
+            ("cnn", 1, 4, ["--precision=f16"]), ("cnn", 8, 4, ["--accumulate=2"]),
+            ("cnn", 32, 2, ["--precision=bf16"])):
+        flags = [f"--model={model}", f"--batch={batch}", "--passes=1", *GPU, *more,
+                 f"--train-limit={batch * count + batch // 2}"]
+        queued, replayed = finished(*flags), finished(*flags, "--cuda-graph")
+        assert queued.sha == replayed.sha, f"{queued}\n{replayed}"
+        assert "cuda-graph" not in replayed.err, replayed
+
+
+def graphs_refused(_):
+    """A capture that fails is reported once; a graph that cannot be launched ends the run."""
+    if "emulated" not in BUILD.name:
+        return
+    flags = [*SMALL, *GPU, "--cuda-graph"]
+    whole = finished(*flags)
+    for call in "cudaStreamBeginCapture", "cudaGraphInstantiate":
+        run = finished(*flags, env={"CRUN_STANDIN_FAULT": f"{call}:error:0"})
+        run.says(rf"^train: rank 0: --cuda-graph: {call}: .*; batches are launched kernel by kernel$")
+        assert run.err.count("--cuda-graph") == 1 and run.sha == whole.sha, run
+    with Run(*flags, env={"CRUN_STANDIN_FAULT": "cudaGraphLaunch:error:0:5"}) as run:
+        run.ends_with(1).says("^train: rank 0: the graph: ")
+
+
 def words(_):
     run = finished(*SMALL, *GPU)
     run.says("a GPU each · cuda-host", "out")
@@ -76,4 +106,4 @@ if __name__ == "__main__":
         print(probe.stderr.strip())
         sys.exit(77)
     main({"same_numbers": same_numbers, "same_bits": same_bits, "checkpoints": checkpoints,
-          "words": words})
+          "graphs": graphs, "graphs_refused": graphs_refused, "words": words})
