@@ -180,10 +180,118 @@ static bool is_on_device(const struct cuda_host *h, const void *memory)
     return memory && h->gpu->on_device(memory, &device) == GPU_OK && device;
 }
 
+/* -- messages ---------------------------------------------------------------------- */
+
+/* The chunks of a message, as the other rank makes them, too. `stage` (NULL: the data
+ * stays where it is) is the host's memory for it. */
+static bool add_chunks(struct op_group *to, const struct op *op, char *stage)
+{
+    size_t element = crun_dtype_size(op->type), most = CHUNK_BYTES / element, at = 0;
+
+    do {
+        struct op chunk = *op;
+
+        chunk.count = op->count - at < most ? op->count - at : most;
+        if (op->kind == OP_SEND)
+            chunk.in = (stage ? stage : (const char *)op->in) + at * element;
+        else
+            chunk.out = (stage ? stage : (char *)op->out) + at * element;
+        if (!op_group_add(to, &chunk))
+            return false;
+        at += chunk.count;
+    } while (at < op->count);
+    return true;
+}
+
+struct staged_message {
+    const struct op *op;
+    char *memory; /* NULL: its buffer is the host's */
+};
+
+static size_t message_bytes(const struct op *op)
+{
+    return op->count * crun_dtype_size(op->type);
+}
+
+static crun_status stage_message(struct cuda_host *h, struct staged_message *m,
+                                 struct op_group *chunks, struct err *e)
+{
+    const struct op *op = m->op;
+    crun_status s = CRUN_OK;
+
+    if (op->count > 0 && is_on_device(h, op->kind == OP_SEND ? op->in : op->out)) {
+        m->memory = malloc(message_bytes(op));
+        if (m->memory && op->kind == OP_SEND)
+            s = check_gpu(
+                h, h->gpu->copy(m->memory, op->in, message_bytes(op), h->copying),
+                "cudaMemcpy", e);
+        if (!m->memory)
+            s = CRUN_NO_MEMORY;
+    }
+    if (s == CRUN_OK && !add_chunks(chunks, op, m->memory))
+        s = CRUN_NO_MEMORY;
+    if (s == CRUN_NO_MEMORY)
+        err_set(e, "no memory for a message of %zu bytes", message_bytes(op));
+    return s;
+}
+
+static crun_status exchange_staged(struct cuda_host *h, const struct op *op,
+                                   struct staged_message *m, struct op_group *chunks,
+                                   struct err *e)
+{
+    unsigned count = op_members(op);
+    struct op inner = *op;
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; i < count && s == CRUN_OK; i++) {
+        m[i].op = op_member_at(op, i);
+        s = stage_message(h, &m[i], chunks, e);
+    }
+    inner.kind = OP_GROUP;
+    inner.group = chunks;
+    inner.mark = NULL;
+    if (s == CRUN_OK)
+        s = check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e);
+    if (s == CRUN_OK)
+        s = h->inner->calls->run(h->inner, &inner, e);
+    for (unsigned i = 0; i < count && s == CRUN_OK; i++)
+        if (m[i].memory && m[i].op->kind == OP_RECEIVE)
+            s = check_gpu(h,
+                          h->gpu->copy(m[i].op->out, m[i].memory,
+                                       message_bytes(m[i].op), h->copying),
+                          "cudaMemcpy", e);
+    return s == CRUN_OK ? check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e)
+                        : s;
+}
+
+/* All messages must be able to progress, so each has memory for all its data. */
+static crun_status exchange_messages(struct cuda_host *h, const struct op *op,
+                                     struct err *e)
+{
+    unsigned count = op_members(op);
+    struct staged_message *m = calloc(count + 1, sizeof(*m));
+    struct op_group chunks = { 0 };
+    crun_status s;
+
+    if (!m) {
+        err_set(e, "no memory for %u messages", count);
+        return CRUN_NO_MEMORY;
+    }
+    s = exchange_staged(h, op, m, &chunks, e);
+    for (unsigned i = 0; i < count; i++)
+        free(m[i].memory);
+    free(m);
+    free(chunks.member);
+    return s;
+}
+
+/* -- running ----------------------------------------------------------------------- */
+
 static crun_status run_cuda_host(struct backend *b, const struct op *op, struct err *e)
 {
     struct cuda_host *h = cuda_host_of(b);
     struct parts parts = parts_of(h, op->kind);
+    bool messages = op_is_message(op) || op->kind == OP_GROUP;
     unsigned widest = parts.in > parts.out ? parts.in : parts.out;
     size_t element = crun_dtype_size(op->type);
     struct chunked_op j = { op, parts, element, CHUNK_BYTES / element / widest };
@@ -195,6 +303,8 @@ static crun_status run_cuda_host(struct backend *b, const struct op *op, struct 
     if (s == CRUN_OK)
         s = await_mark(h, op, e);
     plain.mark = NULL;
+    if (s == CRUN_OK && messages && !there)
+        return exchange_messages(h, op, e);
     if (s == CRUN_OK && !there)
         return h->inner->calls->run(h->inner, &plain, e);
     return s == CRUN_OK ? run_chunks(h, &j, e) : s;

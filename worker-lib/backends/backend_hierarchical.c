@@ -142,8 +142,9 @@ static crun_status run_hierarchical(struct backend *b, const struct op *op,
         [OP_ALL_GATHER] = hierarchical_all_gather,
         [OP_ALL_TO_ALL] = hierarchical_flat,
         [OP_BARRIER] = hierarchical_barrier,
-        [OP_SEND] = hierarchical_pair,
-        [OP_RECEIVE] = hierarchical_pair,
+        [OP_SEND] = hierarchical_messages,
+        [OP_RECEIVE] = hierarchical_messages,
+        [OP_GROUP] = hierarchical_messages,
     };
     struct hierarchical *n = (struct hierarchical *)b;
 

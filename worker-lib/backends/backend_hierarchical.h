@@ -42,8 +42,8 @@ crun_status hierarchical_all_gather(struct hierarchical *n, const struct op *op,
                                     struct err *e);
 crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
                                  struct err *e);
-crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
-                              struct err *e);
+crun_status hierarchical_messages(struct hierarchical *n, const struct op *op,
+                                  struct err *e);
 /* Over TCP only, as if every rank were on a separate node. */
 crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
                               struct err *e);

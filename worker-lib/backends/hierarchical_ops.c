@@ -4,12 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/clock.h"
+#include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/wait_chain.h"
 #include "worker-lib/numeric/reduce.h"
 
 #define SMALL_BYTES 32768 /* too small to be cut into slices */
 #define ALIGNMENT 64
+#define CHECK_MS 50           /* of messages of this node, that run beside others */
 #define WIDE_COUNT (1u << 20) /* halves that are widened to f32 at a time */
 
 static size_t op_bytes(const struct op *op, size_t count)
@@ -312,13 +315,109 @@ crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
     return s;
 }
 
-crun_status hierarchical_pair(struct hierarchical *n, const struct op *op,
-                              struct err *e)
+/* -- messages ---------------------------------------------------------------------- */
+
+/* Messages within the node, which run beside those to other nodes. */
+struct near_messages {
+    struct hierarchical *n;
+    const struct op *op;
+    struct shm_exchange exchange;
+    uint64_t checked_ms;
+};
+
+static crun_status step_near(void *arg, bool *moved, bool *done, struct err *e)
+{
+    struct near_messages *m = arg;
+    crun_status s = shm_exchange_step(&m->exchange, moved, e);
+    uint64_t now;
+
+    *done = s == CRUN_OK && m->exchange.lanes == 0;
+    if (s != CRUN_OK || *done || *moved)
+        return s;
+    now = clock_ms();
+    if (now < m->checked_ms + CHECK_MS)
+        return CRUN_OK;
+    m->checked_ms = now;
+    return settle_local(m->n, m->op, shm_exchange_check(&m->exchange, e), e);
+}
+
+static crun_status exchange_both(struct hierarchical *n, const struct op *near,
+                                 const struct op *far, struct err *e)
+{
+    struct near_messages m = { .n = n, .op = near, .checked_ms = clock_ms() };
+    const struct tcp_beside beside = { step_near, &m };
+    crun_status s = shm_exchange_begin(&m.exchange, (struct shm *)(void *)n->local,
+                                       near, e);
+
+    if (s != CRUN_OK)
+        return s;
+    s = tcp_run_beside(n->all, far, &beside, e);
+    while (s == CRUN_OK && m.exchange.lanes > 0) {
+        bool moved = false;
+
+        s = shm_exchange_step(&m.exchange, &moved, e);
+        if (s == CRUN_OK && m.exchange.lanes > 0 && !moved)
+            s = settle_local(n, near, shm_exchange_await(&m.exchange, e), e);
+    }
+    shm_exchange_end(&m.exchange);
+    return s;
+}
+
+static crun_status exchange_near(struct hierarchical *n, const struct op *op,
+                                 struct err *e)
+{
+    return settle_local(n, op, n->local_calls->run(n->local, op, e), e);
+}
+
+/* Divides the messages into those of this node, whose ranks become places in it, and
+ * the others. */
+static crun_status divide_messages(const struct hierarchical *n, const struct op *op,
+                                   struct op_group *near, struct op_group *far,
+                                   struct err *e)
+{
+    for (unsigned i = 0; i < op_members(op); i++) {
+        struct op one = *op_member_at(op, i);
+        bool is_near = n->team.node[one.peer] == n->node;
+
+        if (is_near)
+            one.peer = (int)n->place[one.peer];
+        if (!op_group_add(is_near ? near : far, &one)) {
+            err_set(e, "no memory for %u messages", op_members(op));
+            return CRUN_NO_MEMORY;
+        }
+    }
+    return CRUN_OK;
+}
+
+static crun_status exchange_group(struct hierarchical *n, const struct op *op,
+                                  struct err *e)
+{
+    struct op_group near = { 0 }, far = { 0 };
+    struct op near_op = *op, far_op = *op;
+    crun_status s = divide_messages(n, op, &near, &far, e);
+
+    near_op.group = &near;
+    far_op.group = &far;
+    if (s == CRUN_OK && far.count == 0)
+        s = exchange_near(n, &near_op, e);
+    else if (s == CRUN_OK && near.count == 0)
+        s = n->all->calls->run(n->all, &far_op, e);
+    else if (s == CRUN_OK)
+        s = exchange_both(n, &near_op, &far_op, e);
+    free(near.member);
+    free(far.member);
+    return s;
+}
+
+crun_status hierarchical_messages(struct hierarchical *n, const struct op *op,
+                                  struct err *e)
 {
     struct op o = *op;
 
+    if (op->kind == OP_GROUP)
+        return exchange_group(n, op, e);
     if (n->team.node[op->peer] != n->node)
         return n->all->calls->run(n->all, op, e);
     o.peer = (int)n->place[op->peer];
-    return settle_local(n, op, n->local_calls->run(n->local, &o, e), e);
+    return exchange_near(n, &o, e);
 }

@@ -8,6 +8,7 @@
 #include "rendezvous/base/thread.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/world/world.h"
 
 /*
  * Saving: each rank with separate state copies it and hands the copy to a writer
@@ -122,10 +123,10 @@ crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *wo
                                   const crun_checkpoint_options *options)
 {
     uint64_t generation = 0;
-    crun_status status = CRUN_OK;
+    crun_status status = world_refuse_in_group(world, "crun_checkpoints_open");
 
     *checkpoints = NULL;
-    if (options->directory)
+    if (status == CRUN_OK && options->directory)
         status = claim_directory(world, options->directory, &generation);
     if (status != CRUN_OK)
         return status;
@@ -322,8 +323,10 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
                                           .extras = extras,
                                           .whole = crun_rank(c->world) == 0 };
     struct all_parts all;
-    crun_status status = need_directory(c, "crun_checkpoint_save");
+    crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_save");
 
+    if (status == CRUN_OK)
+        status = need_directory(c, "crun_checkpoint_save");
     if (status != CRUN_OK)
         return status;
     if (!gather_parts(ddp, optim, &all))
@@ -519,9 +522,9 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
     struct load_request l = { file ? file : "",     ddp, optim, sampler, extra, extras,
                               { .status = CRUN_OK } };
     struct all_parts all;
-    crun_status status = CRUN_OK;
+    crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_load");
 
-    if (!*l.file)
+    if (status == CRUN_OK && !*l.file)
         status = need_directory(c, "crun_checkpoint_load");
     if (status != CRUN_OK)
         return status;

@@ -212,6 +212,20 @@ CRUN_API CRUN_CHECK crun_status crun_receive(crun_world *world, void *buffer,
                                              size_t count, crun_dtype type, int from);
 
 /*
+ * Several operations as one. Between the two calls this world's collectives and
+ * messages (with `work` NULL) are only recorded, and their arguments checked;
+ * crun_group_end runs them all, and its `work` is that of the group. Until that is
+ * done, no buffer of the group may be used. Collectives of a group are in the same
+ * order on all ranks. Messages need no order, except between the same two ranks: all of
+ * them progress together, so that a ring of sends and receives cannot block.
+ * crun_alloc, crun_split, crun_ddp_*, crun_optim_* and crun_checkpoint* cannot be in a
+ * group. After an error in a group its later calls, and crun_group_end, return the same
+ * error, and none of them is run.
+ */
+CRUN_API CRUN_CHECK crun_status crun_group_begin(crun_world *world);
+CRUN_API CRUN_CHECK crun_status crun_group_end(crun_world *world, crun_work **work);
+
+/*
  * The last operations of this rank, one line each, newest last: the text that is
  * written to $CRUN_FLIGHT_DIR, if set, when a collective fails. Any thread. Returns
  * what snprintf would return.

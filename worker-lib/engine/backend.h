@@ -53,7 +53,9 @@ struct backend_calls {
     /* All ranks of the team together. */
     crun_status (*open)(struct backend **b, const struct team *team,
                         uint64_t deadline_ms, struct err *e);
-    /* Waits at most until op->deadline_ms, and checks the abort word while it waits.
+    /* Waits at most until op->deadline_ms, and checks the abort word while it waits. Of
+     * a group it gets only the messages, as op_group_sort leaves them, and moves their
+     * data as it can, not in their order. A message is a group of one.
      * After any failure except CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED the backend is
      * broken: only call close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);

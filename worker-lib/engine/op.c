@@ -63,6 +63,28 @@ void op_group_drop(struct op_group *g)
     free(g);
 }
 
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_members(const void *one, const void *other)
+{
+    const struct op *a = one, *b = other;
+    int order = op_is_message(a) - op_is_message(b);
+
+    if (order == 0 && op_is_message(a))
+        order = a->peer != b->peer ? (a->peer > b->peer) - (a->peer < b->peer)
+                                   : (int)a->kind - (int)b->kind;
+    return order ? order : compare_numbers(a->sequence, b->sequence);
+}
+
+void op_group_sort(struct op_group *g)
+{
+    if (g->count > 1)
+        qsort(g->member, g->count, sizeof(*g->member), compare_members);
+}
+
 unsigned op_members(const struct op *op)
 {
     return op->kind == OP_GROUP ? op->group->count : 1;

@@ -81,10 +81,20 @@ bool op_group_add(struct op_group *g, const struct op *op); /* false: no memory 
 struct op_group *op_group_use(struct op_group *g);          /* NULL is fine */
 void op_group_drop(struct op_group *g); /* The last user's frees it. NULL is fine. */
 
+/* The collectives first, in their order; then the messages by rank and direction, in
+ * the order of their sequence numbers. */
+void op_group_sort(struct op_group *g);
+
 /* An operation's members; it is its own only one unless it is a group. */
 unsigned op_members(const struct op *op);
 /* One of them, with the deadline and the waiting threads of the operation. */
 struct op op_member(const struct op *op, unsigned index);
+
+/* The same, in its group, where it keeps its place. */
+static inline const struct op *op_member_at(const struct op *op, unsigned index)
+{
+    return op->kind == OP_GROUP ? &op->group->member[index] : op;
+}
 
 static inline bool op_is_message(const struct op *op)
 {

@@ -65,22 +65,36 @@ static void number_op(struct op_queue *q, struct op *op, uint64_t now_ms)
     op->deadline_ms = now_ms + op->timeout_ms;
 }
 
-/* The backend runs the members one after another. */
-static crun_status run_inner(struct op_queue *q, const struct op *op, struct err *e)
+/* The collectives of a group run one after another, then all its messages together. */
+static crun_status run_group(struct op_queue *q, const struct op *op, struct err *e)
 {
-    void *mark = op->mark;
+    struct op_group messages = { 0 };
+    struct op rest = *op;
     crun_status s = CRUN_OK;
+    unsigned i = 0;
 
-    if (op->posted)
-        return q->inner->calls->run(q->inner, op, e);
-    for (unsigned i = 0; i < op_members(op) && s == CRUN_OK; i++) {
+    op_group_sort(op->group);
+    for (; i < op_members(op) && !op_is_message(op_member_at(op, i)); i++) {
         struct op member = op_member(op, i);
 
-        member.mark = mark;
-        mark = NULL;
+        member.mark = rest.mark;
+        rest.mark = NULL;
         s = q->inner->calls->run(q->inner, &member, e);
+        if (s != CRUN_OK)
+            return s;
     }
+    messages.count = op->group->count - i;
+    messages.member = op->group->member + i;
+    rest.group = &messages;
+    if (messages.count > 0 || i == 0)
+        s = q->inner->calls->run(q->inner, &rest, e);
     return s;
+}
+
+static crun_status run_inner(struct op_queue *q, const struct op *op, struct err *e)
+{
+    return op->kind == OP_GROUP && !op->posted ? run_group(q, op, e)
+                                               : q->inner->calls->run(q->inner, op, e);
 }
 
 /* With `running`, without the lock. */

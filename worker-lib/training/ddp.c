@@ -34,6 +34,8 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     crun_ddp *d;
 
     *ddp = NULL;
+    if (world_refuse_in_group(world, "crun_ddp_create") != CRUN_OK)
+        return CRUN_BAD_ARGUMENT;
     if (options && options->keep_half && options->grad_type == CRUN_F32)
         return status_fail(CRUN_BAD_ARGUMENT,
                            "keep_half needs gradients of bf16 or f16");
@@ -184,8 +186,10 @@ static crun_status ddp_alloc_own(crun_ddp *ddp)
 
 crun_status crun_ddp_seal(crun_ddp *ddp)
 {
-    crun_status s;
+    crun_status s = world_refuse_in_group(ddp->world, "crun_ddp_seal");
 
+    if (s != CRUN_OK)
+        return s;
     if (ddp->sealed)
         return status_fail(CRUN_BAD_ARGUMENT, "the reducer is sealed already");
     /* first, so that all ranks report the mistake of one */
@@ -251,8 +255,10 @@ float *crun_ddp_values(const crun_ddp *ddp)
 
 crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
 {
-    crun_status s;
+    crun_status s = world_refuse_in_group(ddp->world, "crun_ddp_broadcast");
 
+    if (s != CRUN_OK)
+        return s;
     if (!ddp->sealed)
         return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     s = ddp_await_copies(ddp);
@@ -266,6 +272,10 @@ crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)
 
 crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int root)
 {
+    crun_status s = world_refuse_in_group(ddp->world, "crun_ddp_broadcast_buffers");
+
+    if (s != CRUN_OK)
+        return s;
     if (!ddp->sealed)
         return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
     if (ddp->buffers == 0)

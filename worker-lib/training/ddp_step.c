@@ -21,6 +21,10 @@ void crun_ddp_zero(crun_ddp *ddp)
 
 crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
 {
+    crun_status s = world_refuse_in_group(ddp->world, "crun_ddp_begin");
+
+    if (s != CRUN_OK)
+        return s;
     if (!ddp->sealed)
         return status_fail(CRUN_BAD_ARGUMENT, "begin of a reducer that is not sealed");
     if (atomic_load(&ddp->step.open))

@@ -284,8 +284,10 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
     crun_ddp *ddp = optim->ddp;
     bool measured = info || optim->options.clip_norm > 0 || optim->options.loss_scaling;
     struct optim_request r = optim_request_of(optim, measured);
-    crun_status s = CRUN_OK;
+    crun_status s = world_refuse_in_group(ddp->world, "crun_optim_step");
 
+    if (s != CRUN_OK)
+        return s;
     if (atomic_load(&ddp->step.open))
         return status_fail(CRUN_BAD_ARGUMENT, "the optimizer cannot step before the "
                                               "reducer's step is finished");

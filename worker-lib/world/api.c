@@ -148,6 +148,9 @@ crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
     if (!w || !memory)
         return status_fail(CRUN_BAD_ARGUMENT, "crun_alloc: NULL");
     *memory = NULL;
+    s = world_refuse_in_group(w, "crun_alloc");
+    if (s != CRUN_OK)
+        return s;
     s = engine_alloc(w->engine, bytes, memory);
     if (s != CRUN_OK || *memory)
         return s;
@@ -171,46 +174,46 @@ void crun_free(crun_world *w, void *memory)
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
 {
-    return world_call(w,
-                      (struct op){ .kind = OP_ALL_REDUCE,
-                                   .type = type,
-                                   .op = op,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count },
-                      work);
+    return world_call_or_record(w,
+                                (struct op){ .kind = OP_ALL_REDUCE,
+                                             .type = type,
+                                             .op = op,
+                                             .in = in,
+                                             .out = out,
+                                             .count = count },
+                                work);
 }
 
 crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype type,
                            int root, crun_work **work)
 {
-    return world_call(w,
-                      (struct op){ .kind = OP_BROADCAST,
-                                   .type = type,
-                                   .peer = root,
-                                   .in = buffer,
-                                   .out = buffer,
-                                   .count = count },
-                      work);
+    return world_call_or_record(w,
+                                (struct op){ .kind = OP_BROADCAST,
+                                             .type = type,
+                                             .peer = root,
+                                             .in = buffer,
+                                             .out = buffer,
+                                             .count = count },
+                                work);
 }
 
 crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t count,
                                 crun_dtype type, crun_op op, crun_work **work)
 {
-    return world_call(w,
-                      (struct op){ .kind = OP_REDUCE_SCATTER,
-                                   .type = type,
-                                   .op = op,
-                                   .in = in,
-                                   .out = out,
-                                   .count = count },
-                      work);
+    return world_call_or_record(w,
+                                (struct op){ .kind = OP_REDUCE_SCATTER,
+                                             .type = type,
+                                             .op = op,
+                                             .in = in,
+                                             .out = out,
+                                             .count = count },
+                                work);
 }
 
 crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    return world_call(
+    return world_call_or_record(
         w,
         (struct op){
             .kind = OP_ALL_GATHER, .type = type, .in = in, .out = out, .count = count },
@@ -220,7 +223,7 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    return world_call(
+    return world_call_or_record(
         w,
         (struct op){
             .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out, .count = count },
@@ -229,13 +232,14 @@ crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t cou
 
 crun_status crun_barrier(crun_world *w, crun_work **work)
 {
-    return world_call(w, (struct op){ .kind = OP_BARRIER, .type = CRUN_U8 }, work);
+    return world_call_or_record(w, (struct op){ .kind = OP_BARRIER, .type = CRUN_U8 },
+                                work);
 }
 
 crun_status crun_send(crun_world *w, const void *buffer, size_t count, crun_dtype type,
                       int to)
 {
-    return world_call(
+    return world_call_or_record(
         w,
         (struct op){
             .kind = OP_SEND, .type = type, .peer = to, .in = buffer, .count = count },
@@ -245,13 +249,13 @@ crun_status crun_send(crun_world *w, const void *buffer, size_t count, crun_dtyp
 crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype type,
                          int from)
 {
-    return world_call(w,
-                      (struct op){ .kind = OP_RECEIVE,
-                                   .type = type,
-                                   .peer = from,
-                                   .out = buffer,
-                                   .count = count },
-                      NULL);
+    return world_call_or_record(w,
+                                (struct op){ .kind = OP_RECEIVE,
+                                             .type = type,
+                                             .peer = from,
+                                             .out = buffer,
+                                             .count = count },
+                                NULL);
 }
 
 /* -- works ------------------------------------------------------------------------- */

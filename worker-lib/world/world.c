@@ -183,6 +183,7 @@ void world_destroy(crun_world *w)
     world_leave(w);
     flight_recorder_destroy(w->flight);
     progress_close(w->progress);
+    op_group_drop(w->recording);
     free(w->world_rank);
     free(w->node);
     free(w);
@@ -200,8 +201,7 @@ static bool has_peer(enum op_kind kind)
     return kind == OP_BROADCAST || kind == OP_SEND || kind == OP_RECEIVE;
 }
 
-/* Mistakes of the program. */
-static crun_status check_call(const crun_world *w, const struct op *op)
+crun_status world_check_call(const crun_world *w, const struct op *op)
 {
     size_t size = crun_dtype_size(op->type);
 
@@ -226,14 +226,15 @@ static crun_status check_call(const crun_world *w, const struct op *op)
 
 crun_status world_call(crun_world *w, struct op op, crun_work **work)
 {
-    crun_status s = w ? CRUN_OK : fail_call(&op, "there is no world");
+    crun_status s = w ? world_refuse_in_group(w, op_name(op.kind))
+                      : fail_call(&op, "there is no world");
 
     if (work)
         *work = NULL;
     for (unsigned i = 0; i < op_members(&op) && s == CRUN_OK; i++) {
         struct op member = op_member(&op, i);
 
-        s = check_call(w, &member);
+        s = world_check_call(w, &member);
     }
     if (s == CRUN_OK)
         s = engine_submit(w->engine, &op, work);

@@ -11,6 +11,10 @@ struct device_ops;
  * an OP_GROUP of such calls: op.group is the callee's from here on, also on failure. */
 crun_status world_call(crun_world *w, struct op op, crun_work **work);
 
+/* For calls that cannot be in a group: fails between crun_group_begin and
+ * crun_group_end. */
+crun_status world_refuse_in_group(const crun_world *w, const char *call);
+
 /* Whether all ranks share memory, so that data in it needs no copy. */
 bool world_is_one_memory(const crun_world *w);
 

@@ -25,12 +25,22 @@ struct crun_world {
     struct flight_recorder *flight;
     struct engine *engine;
     struct progress *progress;
+    struct op_group *recording; /* between crun_group_begin and crun_group_end */
+    crun_status recorded;       /* the first failure in it */
+    struct err recorded_error;
 };
 
 /* crun_init with a given environment: several ranks may be in one process. */
 crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 void world_destroy(crun_world *w); /* NULL is fine */
+
+/* Mistakes of the program. */
+crun_status world_check_call(const crun_world *w, const struct op *op);
+
+/* -- group.c -- */
+/* A call of crun/worker.h: runs it, or adds it to the group that is open. */
+crun_status world_call_or_record(crun_world *w, struct op op, crun_work **work);
 
 /* -- world_join.c: joining the ranks -- */
 crun_status world_meet(crun_world *w, struct err *e);

@@ -53,10 +53,8 @@ static crun_status run_shm(struct backend *b, const struct op *op, struct err *e
         return status;
     if (op->posted)
         return shm_complete(s, op, e);
-    if (op->kind == OP_SEND)
-        return shm_send(s, op, e);
-    if (op->kind == OP_RECEIVE)
-        return shm_receive(s, op, e);
+    if (op_is_message(op) || op->kind == OP_GROUP)
+        return shm_exchange_run(s, op, e);
     return shm_collective(s, op, e);
 }
 

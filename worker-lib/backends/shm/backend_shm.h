@@ -11,8 +11,8 @@
 /*
  * The ranks of one node in shared memory: one anonymous file that all of them have
  * mapped, so that nothing can be left behind. In it every rank has a seat, which only
- * that rank writes, buffers for data to be copied, and for each other rank a ring for
- * messages to it. Memory of crun_alloc follows in the same file.
+ * that rank writes (but its bell), buffers for data to be copied, and for each other
+ * rank a ring for messages to it. Memory of crun_alloc follows in the same file.
  *
  * An operation begins with a meeting: every rank writes a description of its call,
  * increments its `come` and waits for the others'. Two places for descriptions are used
@@ -48,6 +48,7 @@ enum shm_state { SHM_ABSENT, SHM_JOINED, SHM_LEFT };
 struct shm_seat {
     alignas(2 * SHM_LINE) struct shm_turn turn[2];
     alignas(2 * SHM_LINE) struct shm_flag step;
+    struct shm_flag bell; /* others ring it when a ring changes that this rank awaits */
     alignas(2 * SHM_LINE) _Atomic uint32_t state;
     int32_t pid;
     uint64_t pids; /* the namespace of its pid */
@@ -131,10 +132,46 @@ uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes);
 /* The reverse. NULL: no area of this rank contains it. */
 void *shm_area_at(const struct shm *s, uint64_t offset);
 
+/* -- messages: all messages of an operation together -- */
+/* The messages of one direction to or from one rank: they use its ring in turn. */
+struct shm_lane {
+    const struct op *op, *end; /* the present message, and the end of all */
+    struct shm_flag *awaited;  /* the other rank's, until it reaches `target` */
+    struct shm_flag *own;
+    uint32_t target;
+    uint32_t cell;
+    size_t at, bytes; /* of the present message's data */
+};
+
+struct shm_exchange {
+    struct shm *s;
+    const struct op *op;
+    struct shm_lane *lane, only;
+    unsigned lanes; /* that are not done */
+};
+
+/* CRUN_NO_MEMORY only. */
+crun_status shm_exchange_begin(struct shm_exchange *x, struct shm *s,
+                               const struct op *op, struct err *e);
+void shm_exchange_end(struct shm_exchange *x);
+/* Moves what can be moved without waiting. */
+crun_status shm_exchange_step(struct shm_exchange *x, bool *moved, struct err *e);
+/* Waits until something can be moved. */
+crun_status shm_exchange_await(struct shm_exchange *x, struct err *e);
+/* Whether it can still succeed: not after an abort, the deadline, or the end of a rank
+ * that it waits for. */
+crun_status shm_exchange_check(struct shm_exchange *x, struct err *e);
+/* All of it. */
+crun_status shm_exchange_run(struct shm *s, const struct op *op, struct err *e);
+
 /* -- sync: waiting for others -- */
-enum shm_stage { SHM_COME, SHM_STEP, SHM_WRITTEN, SHM_TAKEN };
+enum shm_stage { SHM_COME, SHM_STEP, SHM_LANES };
 
 void shm_raise(struct shm_flag *f, uint32_t value);
+/* The same for a ring's flag, which the rank at this place may await. */
+void shm_raise_ring(const struct shm *s, struct shm_flag *f, uint32_t value,
+                    unsigned place);
+bool shm_flag_reached(const struct shm_flag *f, uint32_t target);
 /* Waits for the flag of that rank at this stage. */
 crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
                       uint32_t target, const struct op *op, struct err *e);
@@ -158,7 +195,5 @@ crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
 /* Operations of one meeting in two parts: see backend_calls. */
 bool shm_post(struct shm *s, const struct op *op);
 crun_status shm_complete(struct shm *s, const struct op *op, struct err *e);
-crun_status shm_send(struct shm *s, const struct op *op, struct err *e);
-crun_status shm_receive(struct shm *s, const struct op *op, struct err *e);
 
 #endif

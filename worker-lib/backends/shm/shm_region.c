@@ -29,7 +29,7 @@
 
 /* No rank can take pages away from the others. It must still grow, for crun_alloc. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
-#define MAGIC 0x31306d68736e7572u /* "runshm01" */
+#define MAGIC 0x32306d68736e7572u /* "runshm02" */
 #define PAGE 4096u
 #define CELL_BYTES 16384u
 #define CELL_BYTES_MANY 4096u

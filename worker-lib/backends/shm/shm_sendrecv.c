@@ -2,9 +2,11 @@
 /*
  * Messages between two ranks: a ring of cells for each direction. The first cell of a
  * message begins with its type and size; the receiver fails if they differ from its
- * own.
+ * own. All lanes of an operation move cells whenever they can, so no message waits for
+ * a message of another lane.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker-lib/backends/shm/backend_shm.h"
@@ -16,45 +18,39 @@ struct message {
 };
 _Static_assert(sizeof(struct message) == SHM_LINE, "data begins on a line");
 
-/* The position of a message in its ring. */
-struct place_in {
-    size_t at, bytes; /* of the data */
-    size_t begin;     /* of data in the present cell */
-};
+/* -- lanes ------------------------------------------------------------------------- */
 
-static size_t cell_part(const struct shm *s, const struct place_in *m)
+static bool lane_sends(const struct shm_lane *l)
 {
-    size_t room = s->at.cell_bytes - m->begin, left = m->bytes - m->at;
-
-    return left < room ? left : room;
+    return l->op->kind == OP_SEND;
 }
 
-crun_status shm_send(struct shm *s, const struct op *op, struct err *e)
+static void begin_message(struct shm_lane *l)
 {
-    unsigned to = (unsigned)op->peer, me = s->team.rank;
-    struct shm_ring *ring = shm_ring(s, me, to);
-    uint32_t cell = atomic_load_explicit(&ring->written.value, memory_order_relaxed);
-    struct place_in m = { 0, op->count * crun_dtype_size(op->type),
-                          sizeof(struct message) };
+    l->at = 0;
+    l->bytes = l->op->count * crun_dtype_size(l->op->type);
+}
 
-    do {
-        char *data = shm_cell(s, me, to, cell);
-        size_t bytes = cell_part(s, &m);
-        crun_status status = shm_await(s, SHM_TAKEN, to, cell - SHM_CELLS + 1, op, e);
+/* A sender needs an empty cell, a receiver a full one. */
+static void await_next_cell(struct shm_lane *l, bool sends)
+{
+    l->target = sends ? l->cell - SHM_CELLS + 1 : l->cell + 1;
+}
 
-        if (status != CRUN_OK)
-            return status;
-        if (m.at == 0)
-            *(struct message *)(void *)data = (struct message){
-                .sequence = op->sequence, .count = op->count, .type = op->type
-            };
-        if (bytes > 0)
-            memcpy(data + m.begin, (const char *)op->in + m.at, bytes);
-        shm_raise(&ring->written, ++cell);
-        m.at += bytes;
-        m.begin = 0;
-    } while (m.at < m.bytes);
-    return CRUN_OK;
+static struct shm_lane begin_lane(const struct shm *s, const struct op *op)
+{
+    unsigned peer = (unsigned)op->peer, me = s->team.rank;
+    bool sends = op->kind == OP_SEND;
+    struct shm_ring *ring = sends ? shm_ring(s, me, peer) : shm_ring(s, peer, me);
+    struct shm_lane l = { .op = op,
+                          .end = op + 1,
+                          .awaited = sends ? &ring->taken : &ring->written,
+                          .own = sends ? &ring->written : &ring->taken };
+
+    l.cell = atomic_load_explicit(&l.own->value, memory_order_relaxed);
+    begin_message(&l);
+    await_next_cell(&l, sends);
+    return l;
 }
 
 static crun_status check_message(const struct shm *s, const struct op *op,
@@ -72,29 +68,106 @@ static crun_status check_message(const struct shm *s, const struct op *op,
     return CRUN_MISMATCH;
 }
 
-crun_status shm_receive(struct shm *s, const struct op *op, struct err *e)
+/* Moves one cell. */
+static crun_status move_cell(const struct shm *s, struct shm_lane *l, struct err *e)
 {
-    unsigned from = (unsigned)op->peer, me = s->team.rank;
-    struct shm_ring *ring = shm_ring(s, from, me);
-    uint32_t cell = atomic_load_explicit(&ring->taken.value, memory_order_relaxed);
-    struct place_in m = { 0, op->count * crun_dtype_size(op->type),
-                          sizeof(struct message) };
+    unsigned peer = (unsigned)l->op->peer, me = s->team.rank;
+    bool sends = lane_sends(l);
+    char *cell = sends ? shm_cell(s, me, peer, l->cell)
+                       : shm_cell(s, peer, me, l->cell);
+    size_t begin = l->at == 0 ? sizeof(struct message) : 0;
+    size_t room = s->at.cell_bytes - begin, left = l->bytes - l->at;
+    size_t bytes = left < room ? left : room;
+    crun_status status = CRUN_OK;
 
-    do {
-        const char *data = shm_cell(s, from, me, cell);
-        size_t bytes = cell_part(s, &m);
-        crun_status status = shm_await(s, SHM_WRITTEN, from, cell + 1, op, e);
-
-        if (status == CRUN_OK && m.begin > 0)
-            status = check_message(s, op, (const struct message *)(const void *)data,
-                                   e);
-        if (status != CRUN_OK)
-            return status;
-        if (bytes > 0)
-            memcpy((char *)op->out + m.at, data + m.begin, bytes);
-        shm_raise(&ring->taken, ++cell);
-        m.at += bytes;
-        m.begin = 0;
-    } while (m.at < m.bytes);
+    if (begin > 0 && sends)
+        *(struct message *)(void *)cell = (struct message){ .sequence = l->op->sequence,
+                                                            .count = l->op->count,
+                                                            .type = l->op->type };
+    else if (begin > 0)
+        status = check_message(s, l->op, (const struct message *)(const void *)cell, e);
+    if (status != CRUN_OK)
+        return status;
+    if (bytes > 0 && sends)
+        memcpy(cell + begin, (const char *)l->op->in + l->at, bytes);
+    else if (bytes > 0)
+        memcpy((char *)l->op->out + l->at, cell + begin, bytes);
+    l->at += bytes;
+    shm_raise_ring(s, l->own, ++l->cell, peer);
+    if (l->at == l->bytes && ++l->op < l->end)
+        begin_message(l);
+    await_next_cell(l, sends);
     return CRUN_OK;
+}
+
+/* -- an operation ------------------------------------------------------------------ */
+
+static bool same_lane(const struct op *a, const struct op *b)
+{
+    return a->kind == b->kind && a->peer == b->peer;
+}
+
+crun_status shm_exchange_begin(struct shm_exchange *x, struct shm *s,
+                               const struct op *op, struct err *e)
+{
+    unsigned members = op_members(op);
+
+    *x = (struct shm_exchange){ .s = s, .op = op };
+    x->lane = members > 1 ? calloc(members, sizeof(*x->lane)) : &x->only;
+    if (!x->lane) {
+        err_set(e, "no memory for %u messages", members);
+        return CRUN_NO_MEMORY;
+    }
+    for (unsigned i = 0; i < members; i++) {
+        const struct op *one = op_member_at(op, i);
+
+        if (i > 0 && same_lane(one - 1, one))
+            x->lane[x->lanes - 1].end++;
+        else
+            x->lane[x->lanes++] = begin_lane(s, one);
+    }
+    return CRUN_OK;
+}
+
+void shm_exchange_end(struct shm_exchange *x)
+{
+    if (x->lane != &x->only)
+        free(x->lane);
+}
+
+crun_status shm_exchange_step(struct shm_exchange *x, bool *moved, struct err *e)
+{
+    crun_status status = CRUN_OK;
+
+    for (unsigned i = 0; i < x->lanes;) {
+        struct shm_lane *l = &x->lane[i];
+
+        while (l->op < l->end && shm_flag_reached(l->awaited, l->target)) {
+            status = move_cell(x->s, l, e);
+            if (status != CRUN_OK)
+                return status;
+            *moved = true;
+        }
+        if (l->op < l->end)
+            i++;
+        else
+            *l = x->lane[--x->lanes];
+    }
+    return CRUN_OK;
+}
+
+crun_status shm_exchange_run(struct shm *s, const struct op *op, struct err *e)
+{
+    struct shm_exchange x;
+    crun_status status = shm_exchange_begin(&x, s, op, e);
+
+    while (status == CRUN_OK && x.lanes > 0) {
+        bool moved = false;
+
+        status = shm_exchange_step(&x, &moved, e);
+        if (status == CRUN_OK && x.lanes > 0 && !moved)
+            status = shm_exchange_await(&x, e);
+    }
+    shm_exchange_end(&x);
+    return status;
 }

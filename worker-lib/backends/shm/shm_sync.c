@@ -52,25 +52,34 @@ void shm_raise(struct shm_flag *f, uint32_t value)
         futex_wake(f);
 }
 
+/* A rank that awaits several rings sleeps on its bell, and counts itself at the flag of
+ * each ring. */
+static void ring_bell(const struct shm *s, unsigned place)
+{
+    struct shm_flag *bell = &shm_seat(s, place)->bell;
+
+    atomic_fetch_add(&bell->value, 1);
+    futex_wake(bell);
+}
+
+void shm_raise_ring(const struct shm *s, struct shm_flag *f, uint32_t value,
+                    unsigned place)
+{
+    atomic_store(&f->value, value);
+    if (atomic_load(&f->sleepers) > 0)
+        ring_bell(s, place);
+}
+
+/* Of a stage that all ranks have in common. */
 static struct shm_flag *flag_of(const struct shm *s, enum shm_stage stage,
                                 unsigned place)
 {
     struct shm_seat *seat = shm_seat(s, place);
 
-    switch (stage) {
-    case SHM_COME:
-        return &seat->turn[s->round & 1].come;
-    case SHM_STEP:
-        return &seat->step;
-    case SHM_WRITTEN:
-        return &shm_ring(s, place, s->team.rank)->written;
-    case SHM_TAKEN:
-        break;
-    }
-    return &shm_ring(s, s->team.rank, place)->taken;
+    return stage == SHM_COME ? &seat->turn[s->round & 1].come : &seat->step;
 }
 
-static bool flag_reached(const struct shm_flag *f, uint32_t target)
+bool shm_flag_reached(const struct shm_flag *f, uint32_t target)
 {
     uint32_t value = atomic_load_explicit(&f->value, memory_order_acquire);
 
@@ -93,12 +102,7 @@ void shm_wake_all(struct shm *s)
         futex_wake(&seat->turn[0].come);
         futex_wake(&seat->turn[1].come);
         futex_wake(&seat->step);
-        for (unsigned q = 0; q < s->team.size; q++) {
-            if (p != s->team.rank && q != s->team.rank)
-                continue;
-            futex_wake(&shm_ring(s, p, q)->written);
-            futex_wake(&shm_ring(s, p, q)->taken);
-        }
+        ring_bell(s, p);
     }
 }
 
@@ -124,29 +128,45 @@ struct shm_wait {
     struct shm *s;
     const struct op *op;
     enum shm_stage stage;
-    unsigned place;
-    uint32_t target;
-    unsigned next;  /* to look at */
-    unsigned spins; /* that are left */
-    unsigned near;  /* the first that may need this core, */
-    unsigned given; /* and how often that rank has got it */
+    unsigned place;               /* of SHM_COME, SHM_STEP */
+    uint32_t target;              /* the same */
+    const struct shm_exchange *x; /* of SHM_LANES */
+    unsigned next;                /* to look at */
+    unsigned spins;               /* that are left */
+    unsigned near;                /* the first that may need this core, */
+    unsigned given;               /* and how often that rank has got it */
 };
 
-static bool is_common(enum shm_stage stage)
+/* NULL: no lane waits for this rank; `size`: any rank. */
+static const struct shm_lane *late_lane(const struct shm_wait *w, unsigned place)
 {
-    return stage == SHM_COME || stage == SHM_STEP;
+    for (unsigned i = 0; i < w->x->lanes; i++) {
+        const struct shm_lane *l = &w->x->lane[i];
+
+        if ((place == w->s->team.size || (unsigned)l->op->peer == place) &&
+            !shm_flag_reached(l->awaited, l->target))
+            return l;
+    }
+    return NULL;
 }
 
 static bool rank_is_late(const struct shm_wait *w, unsigned place)
 {
-    if (place == w->s->team.rank || (!is_common(w->stage) && place != w->place))
+    if (place == w->s->team.rank)
         return false;
-    return !flag_reached(flag_of(w->s, w->stage, place), w->target);
+    if (w->stage == SHM_LANES)
+        return late_lane(w, place) != NULL;
+    return !shm_flag_reached(flag_of(w->s, w->stage, place), w->target);
 }
 
-static void describe_wait(const struct shm_wait *w, char *text, size_t size)
+/* The operation that waits for this rank; `size`: for any. */
+static void describe_wait(const struct shm_wait *w, unsigned place, char *text,
+                          size_t size)
 {
-    snprintf(text, size, "%s #%" PRIu64, op_name(w->op->kind), w->op->sequence);
+    const struct shm_lane *l = w->stage == SHM_LANES ? late_lane(w, place) : NULL;
+    const struct op *op = l ? l->op : w->op;
+
+    snprintf(text, size, "%s #%" PRIu64, op_name(op->kind), op->sequence);
 }
 
 /* Whether it has exited. Its writes before the exit are seen first. */
@@ -160,7 +180,7 @@ static crun_status check_peer(const struct shm_wait *w, unsigned place, struct e
     if (!rank_is_late(w, place) || state == SHM_ABSENT ||
         (state == SHM_JOINED && shm_is_alive(s, place)) || !rank_is_late(w, place))
         return CRUN_OK;
-    describe_wait(w, what, sizeof(what));
+    describe_wait(w, place, what, sizeof(what));
     if (atomic_load(&seat->state) == SHM_LEFT)
         err_set(e, "rank %u has left (crun_finalize) before %s",
                 s->team.world_rank[place], what);
@@ -171,14 +191,25 @@ static crun_status check_peer(const struct shm_wait *w, unsigned place, struct e
 }
 
 /* Checks the rank that is waited for, and some of the others in turn. */
-static crun_status check_peers(struct shm_wait *w, struct err *e)
+static crun_status check_common_peers(struct shm_wait *w, struct err *e)
 {
     crun_status status = check_peer(w, w->place, e);
 
-    for (unsigned i = 0; i < LOOK_AT && status == CRUN_OK && is_common(w->stage); i++) {
+    for (unsigned i = 0; i < LOOK_AT && status == CRUN_OK; i++) {
         w->next = (w->next + 1) % w->s->team.size;
         status = check_peer(w, w->next, e);
     }
+    return status;
+}
+
+static crun_status check_peers(struct shm_wait *w, struct err *e)
+{
+    crun_status status = CRUN_OK;
+
+    if (w->stage != SHM_LANES)
+        return check_common_peers(w, e);
+    for (unsigned i = 0; i < w->x->lanes && status == CRUN_OK; i++)
+        status = check_peer(w, (unsigned)w->x->lane[i].op->peer, e);
     return status;
 }
 
@@ -220,7 +251,7 @@ static crun_status fail_late(const struct shm_wait *w, struct err *e)
     char names[NAMES_SIZE], what[80], duration[40];
     unsigned first = name_late_ranks(w, names, sizeof(names));
 
-    describe_wait(w, what, sizeof(what));
+    describe_wait(w, first, what, sizeof(what));
     clock_format_duration(w->op->timeout_ms, duration, sizeof(duration));
     err_set(e, "waited %s in %s for %s", duration, what, names);
     if (first < w->s->team.size)
@@ -235,8 +266,7 @@ static crun_status fail_by_end(const struct shm_wait *w, struct err *e)
     char names[NAMES_SIZE], what[80];
 
     if (abort_get(w->s->team.aborted) != CRUN_OK) {
-        (void)name_late_ranks(w, names, sizeof(names));
-        describe_wait(w, what, sizeof(what));
+        describe_wait(w, name_late_ranks(w, names, sizeof(names)), what, sizeof(what));
         err_set(e, "%s in %s, waiting for %s", w->s->team.aborted->reason, what,
                 *names ? names : "no rank");
         err_set_code(e, ERROR_ABORTED, 0);
@@ -258,24 +288,63 @@ static void sleep_on(struct shm_flag *f, uint32_t target, uint64_t ms)
     atomic_fetch_sub(&f->sleepers, 1);
 }
 
-/* Sleeps once; then checks whether the wait can still succeed. */
-static crun_status sleep_once(struct shm_wait *w, struct shm_flag *f, struct err *e)
+static bool any_lane_can_move(const struct shm_exchange *x)
 {
-    uint64_t now = clock_ms(), left;
-    crun_status status, end;
+    for (unsigned i = 0; i < x->lanes; i++)
+        if (shm_flag_reached(x->lane[i].awaited, x->lane[i].target))
+            return true;
+    return false;
+}
 
-    if (now >= w->op->deadline_ms)
-        return fail_late(w, e);
-    left = w->op->deadline_ms - now;
-    sleep_on(f, w->target, left < LOOK_UP_MS ? left : LOOK_UP_MS);
-    status = check_peers(w, e);
+static void count_sleeper(const struct shm_exchange *x, int by)
+{
+    for (unsigned i = 0; i < x->lanes; i++)
+        atomic_fetch_add(&x->lane[i].awaited->sleepers, (uint32_t)by);
+}
+
+/* The same order as in sleep_on: first the sleeper is counted, then it looks. */
+static void sleep_on_lanes(const struct shm_exchange *x, uint64_t ms)
+{
+    struct shm_flag *bell = &shm_seat(x->s, x->s->team.rank)->bell;
+    uint32_t seen;
+
+    count_sleeper(x, 1);
+    seen = atomic_load(&bell->value);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!any_lane_can_move(x))
+        futex_wait(bell, seen, ms);
+    count_sleeper(x, -1);
+}
+
+/* Whether the wait can still succeed, as seen after a sleep. */
+static crun_status check_wait(struct shm_wait *w, struct err *e)
+{
+    crun_status status = check_peers(w, e), end;
+
     /* a rank that has reported why it leaves is not lost */
     end = status == CRUN_OK ? CRUN_OK : shm_check_abort(w->s, e);
     return end == CRUN_OK ? status : end;
 }
 
+/* Sleeps once, until that rank comes or something moves; then checks the wait. */
+static crun_status sleep_once(struct shm_wait *w, unsigned place, struct err *e)
+{
+    uint64_t now = clock_ms(), left;
+
+    if (now >= w->op->deadline_ms)
+        return fail_late(w, e);
+    left = w->op->deadline_ms - now;
+    if (left > LOOK_UP_MS)
+        left = LOOK_UP_MS;
+    if (w->stage == SHM_LANES)
+        sleep_on_lanes(w->x, left);
+    else
+        sleep_on(flag_of(w->s, w->stage, place), w->target, left);
+    return check_wait(w, e);
+}
+
 static struct shm_wait begin_wait(struct shm *s, const struct op *op,
-                                  enum shm_stage stage, unsigned place, uint32_t target)
+                                  enum shm_stage stage)
 {
     bool overlaps = op_overlaps(op);
 
@@ -283,9 +352,6 @@ static struct shm_wait begin_wait(struct shm *s, const struct op *op,
         .s = s,
         .op = op,
         .stage = stage,
-        .place = place,
-        .target = target,
-        .next = place,
         .spins = overlaps     ? SPINS_OVERLAPPED
                  : s->crowded ? SPINS_SHARED
                               : SPINS,
@@ -326,32 +392,39 @@ static bool yields_in_vain(struct shm_wait *w)
     return w->given > YIELDS_IN_VAIN;
 }
 
+static bool wait_is_over(const struct shm_wait *w)
+{
+    return w->stage == SHM_LANES
+               ? any_lane_can_move(w->x)
+               : shm_flag_reached(flag_of(w->s, w->stage, w->place), w->target);
+}
+
 /* Spins while the late ranks run on other cores. */
-static bool spin_on_flag(struct shm_wait *w, const struct shm_flag *f)
+static bool spin_on_flag(struct shm_wait *w)
 {
     for (; w->spins > 0 && !core_is_needed(w); w->spins--) {
-        if (flag_reached(f, w->target))
+        if (wait_is_over(w))
             return true;
         pause_cpu();
     }
-    return flag_reached(f, w->target);
+    return wait_is_over(w);
 }
 
-static crun_status await_flag(struct shm_wait *w, struct shm_flag *f, struct err *e)
+static crun_status await_flag(struct shm_wait *w, struct err *e)
 {
     uint64_t yield_until = clock_us() + (w->s->crowded ? YIELD_SHARED_US : YIELD_US);
     crun_status status = CRUN_OK;
 
-    while (status == CRUN_OK && !spin_on_flag(w, f)) {
+    while (status == CRUN_OK && !spin_on_flag(w)) {
         status = fail_by_end(w, e);
         if (status != CRUN_OK)
             break;
         if (yields_in_vain(w))
-            status = sleep_once(w, flag_of(w->s, w->stage, w->near), e);
+            status = sleep_once(w, w->near, e);
         else if (!op_overlaps(w->op) && clock_us() < yield_until)
             sched_yield();
         else
-            status = sleep_once(w, f, e);
+            status = sleep_once(w, w->place, e);
     }
     return status;
 }
@@ -359,15 +432,38 @@ static crun_status await_flag(struct shm_wait *w, struct shm_flag *f, struct err
 crun_status shm_await(struct shm *s, enum shm_stage stage, unsigned place,
                       uint32_t target, const struct op *op, struct err *e)
 {
-    struct shm_flag *f = flag_of(s, stage, place);
     struct shm_wait w;
 
     if (s->crowded)
         shm_core_say(s);
-    if (flag_reached(f, target))
+    if (shm_flag_reached(flag_of(s, stage, place), target))
         return CRUN_OK;
-    w = begin_wait(s, op, stage, place, target);
-    return spin_on_flag(&w, f) ? CRUN_OK : await_flag(&w, f, e);
+    w = begin_wait(s, op, stage);
+    w.place = w.next = place;
+    w.target = target;
+    return spin_on_flag(&w) ? CRUN_OK : await_flag(&w, e);
+}
+
+crun_status shm_exchange_await(struct shm_exchange *x, struct err *e)
+{
+    struct shm_wait w = begin_wait(x->s, x->op, SHM_LANES);
+
+    w.x = x;
+    if (x->s->crowded)
+        shm_core_say(x->s);
+    return spin_on_flag(&w) ? CRUN_OK : await_flag(&w, e);
+}
+
+crun_status shm_exchange_check(struct shm_exchange *x, struct err *e)
+{
+    struct shm_wait w = begin_wait(x->s, x->op, SHM_LANES);
+    crun_status status;
+
+    w.x = x;
+    status = fail_by_end(&w, e);
+    if (status == CRUN_OK && clock_ms() >= x->op->deadline_ms)
+        return fail_late(&w, e);
+    return status == CRUN_OK ? check_wait(&w, e) : status;
 }
 
 crun_status shm_step(struct shm *s, const struct op *op, struct err *e)

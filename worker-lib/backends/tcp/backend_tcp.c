@@ -12,6 +12,7 @@
 
 #define LOOK_UP_MS 50 /* at the abort word, in a wait */
 #define LOOK_AT_LINKS_MS 1000
+#define BESIDE_MS 1   /* at messages beside, which cannot wake this thread */
 #define DEAD_MS 30000 /* nothing acknowledged: a broken link, or a dead host */
 
 /* One run of an operation: its plan, and its result so far. */
@@ -23,6 +24,7 @@ struct tcp_run {
     uint64_t deadline_ms, looked_ms;
     bool waited;
     uint64_t early_ms; /* before the deadline: writes the wait to the store */
+    const struct tcp_beside *beside; /* NULL: nothing, or it is done */
 };
 
 /* -- out --------------------------------------------------------------------------- */
@@ -66,8 +68,11 @@ static bool push_lane(struct tcp_run *r, unsigned p)
     struct tcp_stream *s;
 
     if (!tcp_link_is_sending(link)) {
-        if (lane->tells && !lane->told)
-            tcp_link_put_op(link, &r->plan.header);
+        if (lane->tells && !lane->told) {
+            struct op_header header = tcp_header_out(&r->plan, lane);
+
+            tcp_link_put_op(link, &header);
+        }
         lane->told = true;
         s = next_out(r, lane);
         if (s) {
@@ -77,6 +82,7 @@ static bool push_lane(struct tcp_run *r, unsigned p)
                               bytes);
             s->done += bytes;
         }
+        tcp_lane_sent(lane);
     }
     return tcp_link_push(link);
 }
@@ -85,7 +91,7 @@ static bool push_lane(struct tcp_run *r, unsigned p)
 
 static bool is_collective(const struct op_header *w)
 {
-    return w->kind != OP_SEND && w->kind != OP_RECEIVE;
+    return w->kind != OP_SEND && w->kind != OP_RECEIVE && w->kind != OP_GROUP;
 }
 
 /* Whether both ranks make the same call, or one sends and the other receives. */
@@ -105,17 +111,18 @@ static bool headers_agree(const struct op_header *mine, const struct op_header *
  */
 static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_header *w)
 {
-    struct op_header *mine = &r->plan.header;
     struct tcp_lane *lane = &r->plan.lane[p];
+    struct op_header mine = tcp_header_in(&r->plan, lane);
     bool awaited = lane->expects && !lane->has_met;
 
-    if (awaited && headers_agree(mine, w)) {
+    if (awaited && headers_agree(&mine, w)) {
         lane->has_met = true;
         tcp_link_skip(&r->tcp->link[p]);
+        tcp_lane_received(lane);
         return true;
     }
-    if (awaited || (is_collective(mine) && is_collective(w) && !lane->has_met &&
-                    w->sequence == mine->sequence))
+    if (awaited || (is_collective(&mine) && is_collective(w) && !lane->has_met &&
+                    w->sequence == mine.sequence))
         r->status = tcp_fail_mismatch(&r->plan, p, w, r->e);
     else
         lane->parked = true;
@@ -167,6 +174,7 @@ static void finish_piece(struct tcp_run *r, unsigned p)
 
     lane->reading->done += lane->reading_bytes;
     lane->reading = NULL;
+    tcp_lane_received(lane);
     if (r->plan.advance)
         r->plan.advance(&r->plan);
 }
@@ -280,7 +288,7 @@ static bool is_full(const struct tcp_run *r, unsigned p)
 
 static void wait_for_links(struct tcp_run *r)
 {
-    uint64_t now = clock_ms(), left;
+    uint64_t now = clock_ms(), left, longest = r->beside ? BESIDE_MS : LOOK_UP_MS;
     unsigned count = 0;
 
     r->tcp->polls[count++] = (struct pollfd){ .fd = r->tcp->wake, .events = POLLIN };
@@ -300,8 +308,10 @@ static void wait_for_links(struct tcp_run *r)
             r->tcp->polls[count++] = one;
     }
     left = r->deadline_ms > now ? r->deadline_ms - now : 0;
+    if (left > longest)
+        left = longest;
     if (r->status == CRUN_OK)
-        (void)poll(r->tcp->polls, count, left < LOOK_UP_MS ? (int)left : LOOK_UP_MS);
+        (void)poll(r->tcp->polls, count, (int)left);
 }
 
 /* Nothing moves: polls in a loop for a while, then sleeps until something can. */
@@ -348,6 +358,18 @@ static bool move_data(struct tcp_run *r, bool *done)
     return moved;
 }
 
+static bool move_beside(struct tcp_run *r)
+{
+    bool moved = false, done = false;
+
+    if (!r->beside || r->status != CRUN_OK)
+        return false;
+    r->status = r->beside->step(r->beside->arg, &moved, &done, r->e);
+    if (done)
+        r->beside = NULL;
+    return moved;
+}
+
 /* All data had arrived before: the other ranks were here earlier, and may have failed
  * since. */
 static void listen_to_all(struct tcp_run *r)
@@ -369,6 +391,7 @@ static crun_status run_plan(struct tcp_run *r)
     for (;;) {
         bool moved = move_data(r, &done);
 
+        moved |= move_beside(r);
         if (r->status != CRUN_OK || done)
             break;
         if (moved)
@@ -407,13 +430,13 @@ static crun_status release_links(struct tcp *t, crun_status status, struct err *
     return CRUN_OK;
 }
 
-crun_status tcp_run_among(struct backend *b, const struct op *op,
-                          const unsigned *member, unsigned size, unsigned rank,
-                          struct err *e)
+static crun_status run_operation(struct tcp *t, const struct op *op,
+                                 const unsigned *member, unsigned size, unsigned rank,
+                                 const struct tcp_beside *beside, struct err *e)
 {
-    struct tcp *t = (struct tcp *)b;
     struct tcp_run r = { .tcp = t,
                          .e = e,
+                         .beside = beside,
                          .deadline_ms = op->deadline_ms,
                          .early_ms = tcp_is_alone(t)
                                          ? wait_chain_early_ms(op->timeout_ms)
@@ -429,6 +452,21 @@ crun_status tcp_run_among(struct backend *b, const struct op *op,
     return release_links(t, status, e);
 }
 
+crun_status tcp_run_among(struct backend *b, const struct op *op,
+                          const unsigned *member, unsigned size, unsigned rank,
+                          struct err *e)
+{
+    return run_operation((struct tcp *)b, op, member, size, rank, NULL, e);
+}
+
+crun_status tcp_run_beside(struct backend *b, const struct op *op,
+                           const struct tcp_beside *beside, struct err *e)
+{
+    struct tcp *t = (struct tcp *)b;
+
+    return run_operation(t, op, t->all_ranks, t->size, t->rank, beside, e);
+}
+
 void tcp_number_by(struct backend *b, uint64_t steps)
 {
     ((struct tcp *)b)->steps = steps;
@@ -436,9 +474,7 @@ void tcp_number_by(struct backend *b, uint64_t steps)
 
 static crun_status tcp_run(struct backend *b, const struct op *op, struct err *e)
 {
-    struct tcp *t = (struct tcp *)b;
-
-    return tcp_run_among(b, op, t->all_ranks, t->size, t->rank, e);
+    return tcp_run_beside(b, op, NULL, e);
 }
 
 static void tcp_abort(struct backend *b)

@@ -20,9 +20,10 @@
  *         before there is room for it.
  *
  * lane    All that one operation does with one other rank: up to two streams out and
- *         two in. Inputs depend on the sending rank alone, results on other ranks too,
- *         so results are sent first. Before its data each rank sends the header of its
- *         operation; data is read only after the header has been compared.
+ *         two in, or messages, one at a time in each direction. Inputs depend on the
+ * sending rank alone, results on other ranks too, so results are sent first. Before its
+ * data each rank sends the header of its operation; data is read only after the header
+ * has been compared.
  *
  * plan    One operation as data: the lanes to all ranks, and what is reduced when. The
  *         plan of an all-reduce, a broadcast, ... differs only in how it is filled in
@@ -71,6 +72,8 @@ struct tcp_lane {
     bool parked;           /* it is at a later operation: nothing is read from it now */
     struct tcp_stream *reading;
     size_t reading_bytes;
+    /* messages that are not over: the first is under way */
+    const struct op *sends, *sends_end, *receives, *receives_end;
 };
 
 struct tcp;
@@ -123,6 +126,12 @@ crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op 
                           struct err *e);
 bool tcp_lane_sends(const struct tcp_lane *l); /* there is more to send, now or later */
 bool tcp_lane_receives(const struct tcp_lane *l); /* more will arrive */
+/* Something was sent, or has arrived: begins the next message if this one is over. */
+void tcp_lane_sent(struct tcp_lane *l);
+void tcp_lane_received(struct tcp_lane *l);
+/* The headers of what is under way. */
+struct op_header tcp_header_out(const struct tcp_plan *plan, const struct tcp_lane *l);
+struct op_header tcp_header_in(const struct tcp_plan *plan, const struct tcp_lane *l);
 
 /*
  * The operation among some of the team's ranks; op->peer is a place among them. Their
@@ -132,6 +141,16 @@ bool tcp_lane_receives(const struct tcp_lane *l); /* more will arrive */
 crun_status tcp_run_among(struct backend *b, const struct op *op,
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e);
+
+/* Messages that another backend exchanges at the same time, in the same thread. */
+struct tcp_beside {
+    /* Moves what can be moved without waiting. A failure is one of both. */
+    crun_status (*step)(void *arg, bool *moved, bool *done, struct err *e);
+    void *arg;
+};
+
+crun_status tcp_run_beside(struct backend *b, const struct op *op,
+                           const struct tcp_beside *beside, struct err *e);
 
 /* `steps` sequence numbers of collectives are one call in messages. */
 void tcp_number_by(struct backend *b, uint64_t steps);

@@ -99,16 +99,16 @@ crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
     struct tcp *t = plan->tcp;
     char mine[CALL_TEXT_SIZE], its[CALL_TEXT_SIZE];
     unsigned here = world_rank(t, t->rank), there = world_rank(t, peer);
+    struct op_header own = tcp_header_in(plan, &plan->lane[peer]);
     bool first = here < there;
 
-    describe_header(t, &plan->header, peer, mine);
+    describe_header(t, &own, peer, mine);
     describe_header(t, w, t->rank, its);
     err_set(e,
             "ranks call different things: rank %u %s (call %llu), "
             "rank %u %s (call %llu)",
-            first ? here : there, first ? mine : its,
-            call_of(t, first ? &plan->header : w), first ? there : here,
-            first ? its : mine, call_of(t, first ? w : &plan->header));
+            first ? here : there, first ? mine : its, call_of(t, first ? &own : w),
+            first ? there : here, first ? its : mine, call_of(t, first ? w : &own));
     return CRUN_MISMATCH;
 }
 
@@ -162,6 +162,28 @@ static unsigned first_late(const struct tcp_plan *plan, enum late why)
     return p;
 }
 
+/* What this rank does with that one: a message of a group, or the whole operation. */
+static struct op_header late_call(const struct tcp_plan *plan, unsigned p,
+                                  enum late why)
+{
+    const struct tcp_lane *l = &plan->lane[p];
+
+    if (why != LATE_TAKING)
+        return tcp_header_in(plan, l);
+    if (l->sends && l->sends == l->sends_end) /* its last bytes are in the link */
+        return tcp_header_out(
+            plan, &(struct tcp_lane){ .sends = l->sends - 1, .sends_end = l->sends });
+    return tcp_header_out(plan, l);
+}
+
+/* The other rank of a message, or the root. */
+static unsigned late_peer(const struct tcp_plan *plan, unsigned p)
+{
+    bool messages = op_is_message(plan->op) || plan->op->kind == OP_GROUP;
+
+    return messages ? p : plan->member[plan->op->peer];
+}
+
 /* Describes the late ranks, and returns the one to accuse. */
 static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms,
                                  struct err *e)
@@ -171,17 +193,19 @@ static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms
                                         [LATE_TAKING] = " to receive the data" };
     char ranks[160], call[CALL_TEXT_SIZE];
     enum late why = LATE_INPUT;
-    unsigned count;
+    struct op_header late;
+    unsigned count, first;
 
     while ((count = name_late_peers(plan, why, ranks, sizeof(ranks))) == 0 &&
            why < LATE_TAKING)
         why++;
-    describe_header(plan->tcp, &plan->header, plan->member[plan->op->peer], call);
+    first = first_late(plan, why);
+    late = late_call(plan, first, why);
+    describe_header(plan->tcp, &late, late_peer(plan, first), call);
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
             world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
-            text_plural(count), ranks, what[why], call,
-            call_of(plan->tcp, &plan->header));
-    return world_rank(plan->tcp, first_late(plan, why));
+            text_plural(count), ranks, what[why], call, call_of(plan->tcp, &late));
+    return world_rank(plan->tcp, first);
 }
 
 bool tcp_is_alone(const struct tcp *t)

@@ -44,6 +44,32 @@ bool tcp_lane_receives(const struct tcp_lane *l)
            !stream_is_done(&l->in[STREAM_RESULT]);
 }
 
+/* -- headers ----------------------------------------------------------------------- */
+
+static struct op_header header_of(const struct tcp_plan *plan, const struct op *op)
+{
+    bool reduces = op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER;
+    struct op_header w = { .sequence = op->sequence, .kind = (uint8_t)op->kind };
+
+    if (op->kind == OP_BARRIER || op->kind == OP_GROUP)
+        return w;
+    w.count = op->count;
+    w.type = (uint8_t)op->type;
+    w.op = reduces ? (uint8_t)op->op : 0;
+    w.peer = op->kind == OP_BROADCAST ? plan->member[op->peer] : 0;
+    return w;
+}
+
+struct op_header tcp_header_out(const struct tcp_plan *plan, const struct tcp_lane *l)
+{
+    return l->sends < l->sends_end ? header_of(plan, l->sends) : plan->header;
+}
+
+struct op_header tcp_header_in(const struct tcp_plan *plan, const struct tcp_lane *l)
+{
+    return l->receives < l->receives_end ? header_of(plan, l->receives) : plan->header;
+}
+
 static struct tcp_stream whole_stream(const void *base, size_t bytes)
 {
     return (struct tcp_stream){ (uint8_t *)(uintptr_t)base, bytes, 0, bytes, 0 };
@@ -122,20 +148,71 @@ static void plan_all_to_all(struct tcp_plan *plan, size_t bytes)
     }
 }
 
-static void plan_send(struct tcp_plan *plan, size_t bytes)
-{
-    struct tcp_lane *l = lane_of(plan, (unsigned)plan->op->peer);
+/* -- messages ---------------------------------------------------------------------- */
 
-    l->tells = true;
-    l->out[STREAM_INPUT] = whole_stream(plan->op->in, bytes);
+static struct tcp_stream message_stream(const void *base, const struct op *op)
+{
+    return whole_stream(base, op->count * crun_dtype_size(op->type));
 }
 
-static void plan_receive(struct tcp_plan *plan, size_t bytes)
+static void begin_send(struct tcp_lane *l)
 {
-    struct tcp_lane *l = lane_of(plan, (unsigned)plan->op->peer);
+    l->tells = l->sends < l->sends_end;
+    l->told = false;
+    if (l->tells)
+        l->out[STREAM_INPUT] = message_stream(l->sends->in, l->sends);
+}
 
-    l->expects = true;
-    l->in[STREAM_INPUT] = whole_stream(plan->op->out, bytes);
+static void begin_receive(struct tcp_lane *l)
+{
+    l->expects = l->receives < l->receives_end;
+    l->has_met = false;
+    if (l->expects)
+        l->in[STREAM_INPUT] = message_stream(l->receives->out, l->receives);
+}
+
+/* The link keeps the piece that it has, so the stream can already be the next one's. */
+void tcp_lane_sent(struct tcp_lane *l)
+{
+    if (l->sends < l->sends_end && l->told && stream_is_done(&l->out[STREAM_INPUT])) {
+        l->sends++;
+        begin_send(l);
+    }
+}
+
+void tcp_lane_received(struct tcp_lane *l)
+{
+    if (l->receives < l->receives_end && l->has_met &&
+        stream_is_done(&l->in[STREAM_INPUT])) {
+        l->receives++;
+        begin_receive(l);
+    }
+}
+
+/* Those of a lane follow each other. */
+static void add_message(const struct op **first, const struct op **end,
+                        const struct op *op)
+{
+    if (!*first)
+        *first = op;
+    *end = op + 1;
+}
+
+static void plan_messages(struct tcp_plan *plan)
+{
+    for (unsigned i = 0; i < op_members(plan->op); i++) {
+        const struct op *op = op_member_at(plan->op, i);
+        struct tcp_lane *l = lane_of(plan, (unsigned)op->peer);
+
+        if (op->kind == OP_SEND)
+            add_message(&l->sends, &l->sends_end, op);
+        else
+            add_message(&l->receives, &l->receives_end, op);
+    }
+    for (unsigned p = 0; p < plan->size; p++) {
+        begin_send(lane_of(plan, p));
+        begin_receive(lane_of(plan, p));
+    }
 }
 
 /* -- broadcast --------------------------------------------------------------------- */
@@ -345,21 +422,6 @@ static bool plan_all_reduce(struct tcp_plan *plan, size_t bytes)
 
 /* -- all kinds --------------------------------------------------------------------- */
 
-static struct op_header header_of(const struct tcp_plan *plan)
-{
-    const struct op *op = plan->op;
-    bool reduces = op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER;
-    struct op_header w = { .sequence = op->sequence, .kind = (uint8_t)op->kind };
-
-    if (op->kind == OP_BARRIER)
-        return w;
-    w.count = op->count;
-    w.type = (uint8_t)op->type;
-    w.op = reduces ? (uint8_t)op->op : 0;
-    w.peer = op->kind == OP_BROADCAST ? plan->member[op->peer] : 0;
-    return w;
-}
-
 static bool plan_kind(struct tcp_plan *plan, size_t bytes)
 {
     switch (plan->op->kind) {
@@ -377,13 +439,11 @@ static bool plan_kind(struct tcp_plan *plan, size_t bytes)
         plan_all_to_all(plan, bytes);
         break;
     case OP_SEND:
-        plan_send(plan, bytes);
-        break;
     case OP_RECEIVE:
-        plan_receive(plan, bytes);
+    case OP_GROUP:
+        plan_messages(plan);
         break;
     case OP_BARRIER:
-    case OP_GROUP:
     case OP_KIND_COUNT:
         break;
     }
@@ -394,7 +454,7 @@ crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op 
                           const unsigned *member, unsigned size, unsigned rank,
                           struct err *e)
 {
-    bool is_pair = op->kind == OP_SEND || op->kind == OP_RECEIVE;
+    bool messages = op_is_message(op) || op->kind == OP_GROUP;
 
     *plan = (struct tcp_plan){ .tcp = t,
                                .op = op,
@@ -406,10 +466,10 @@ crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op 
                                .chain = { .store = t->store,
                                           .prefix = t->prefix,
                                           .rank = t->world_rank[t->rank] } };
-    plan->header = header_of(plan);
+    plan->header = header_of(plan, op);
     memset(t->lane, 0, t->size * sizeof(*t->lane));
     for (unsigned p = 0; p < size; p++)
-        lane_of(plan, p)->tells = lane_of(plan, p)->expects = p != rank && !is_pair;
+        lane_of(plan, p)->tells = lane_of(plan, p)->expects = p != rank && !messages;
     if (plan_kind(plan, op->count * crun_dtype_size(op->type)))
         return CRUN_OK;
     err_set(e, "no memory for the inputs of %u ranks", size);
