@@ -503,11 +503,17 @@ static bool start_threads(struct nccl *n)
     return thread;
 }
 
+static bool is_switched_on(const char *variable)
+{
+    const char *text = getenv(variable);
+
+    return text && *text && *text != '0';
+}
+
 static crun_status create_nccl(struct nccl **out, const struct team *team,
                                const struct nccl_gpu *gpu, struct err *e)
 {
     struct nccl *n = calloc(1, sizeof(*n));
-    const char *check = getenv("CRUN_CHECK");
     pthread_condattr_t attr;
 
     if (!n) {
@@ -519,7 +525,8 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     n->backend.device = gpu->device;
     n->team = *team;
     n->gpu = *gpu;
-    n->check = check && *check && *check != '0';
+    n->check = is_switched_on("CRUN_CHECK");
+    n->blocking = is_switched_on("CRUN_NCCL_BLOCKING");
     n->prefix = strdup(team->prefix);
     n->team.prefix = n->prefix;
     if (n->team.timeout_ms == 0)

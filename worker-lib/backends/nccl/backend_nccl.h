@@ -86,6 +86,7 @@ struct nccl {
     size_t staging_bytes[2];
     uint64_t looked_ms;
     uint64_t progress_ms; /* the last change of the works in flight */
+    bool blocking;        /* CRUN_NCCL_BLOCKING: calls return when they are done */
     bool check;           /* CRUN_CHECK: compare calls before they are made */
 
     /* the call of NCCL or CUDA that it is in, and its start */

@@ -2,7 +2,8 @@
 /*
  * The communication thread, the only one that calls NCCL. Its communicator does not
  * block: a call returns, and its progress is polled, so that the thread can abandon it
- * at the end.
+ * at the end. With CRUN_NCCL_BLOCKING calls return when they are done, or when the
+ * watch has the communicator aborted.
  */
 #include <limits.h>
 #include <sched.h>
@@ -228,19 +229,18 @@ static crun_status init_comm(struct nccl *n, const struct nccl_id *id, struct er
     struct nccl_config config = { .size = sizeof(config),
                                   .magic = NCCL_CONFIG_MAGIC,
                                   .version = NCCL_CONFIG_VERSION,
-                                  .blocking = 0,
+                                  .blocking = n->blocking,
                                   .cga_cluster_size = INT_MIN,
                                   .ctas_min = INT_MIN,
                                   .ctas_max = INT_MIN,
                                   .split_share = INT_MIN };
-    struct nccl_comm *comm = NULL;
-    int result;
 
-    nccl_enter(n, "ncclCommInitRankConfig");
-    result = n->gpu.nccl->init(&comm, (int)n->team.size, *id, (int)n->team.rank,
-                               &config);
-    atomic_store(&n->comm, comm);
-    return nccl_settle(n, "ncclCommInitRankConfig", result, e);
+    /* NCCL sets the pointer before it waits for anything, and the watch needs it to
+     * abort a call that blocks */
+    return NCCL_CALL(n, "ncclCommInitRankConfig",
+                     n->gpu.nccl->init((struct nccl_comm **)(void *)&n->comm,
+                                       (int)n->team.size, *id, (int)n->team.rank,
+                                       &config));
 }
 
 static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct err *e)

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -314,20 +315,30 @@ static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
     return true;
 }
 
+/* NCCL allows an abort while a thread is in a call of the communicator only if that
+ * blocks. */
+static bool may_abort(const struct nccl *n)
+{
+    const char *call = atomic_load(&n->call);
+
+    return n->blocking || !n->busy || !call || strncmp(call, "nccl", 4) != 0;
+}
+
 /* False: NCCL does not return, and memory that it uses can never be freed. */
 static bool abort_and_wait(struct nccl *n, struct abortion *a)
 {
     uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;
     pthread_t thread;
-    bool over;
+    bool may, over;
 
     pthread_mutex_lock(&n->lock);
     n->aborting = true;
     pthread_cond_broadcast(&n->changed);
     while (n->busy && wait_watch_change(n, calm_ms))
         ;
+    may = may_abort(n);
     pthread_mutex_unlock(&n->lock);
-    if (pthread_create(&thread, NULL, abort_comm, a) != 0)
+    if (!may || pthread_create(&thread, NULL, abort_comm, a) != 0)
         return false;
     until_ms = clock_ms() + nccl_leave_ms(n);
     pthread_mutex_lock(&n->lock);
