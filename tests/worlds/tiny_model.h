@@ -5,25 +5,34 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker-lib/crun/worker.h"
+#include "worker-lib/training/train_state.h"
 
 /*
  * The smallest training there is: a regression by two layers, whose samples are
  * functions of their number. All ranks together take the samples of a step in the order
  * of the ranks, so the same samples whatever the number of ranks is. All of it is
- * here: it calls whichever world the including file has.
+ * here: it calls whichever world the including file has. The host computes, with copies
+ * of what a GPU has.
  */
+#define TINY_IN 12
+#define TINY_HIDDEN 37
+#define TINY_OUT 5
+#define TINY_PARAMETERS 4
+#define TINY_MOST (TINY_IN * TINY_HIDDEN)
+
 struct tiny {
     crun_world *world;
     crun_ddp *ddp;
     crun_optim *optim;
     int w1, b1, w2, b2;
     crun_dtype type;
+    bool from_half; /* computes with the half values */
+    float value[TINY_PARAMETERS][TINY_MOST];
 };
 
-#define TINY_IN 12
-#define TINY_HIDDEN 37
-#define TINY_OUT 5
+static const unsigned tiny_count[TINY_PARAMETERS] = { TINY_IN * TINY_HIDDEN,
+                                                      TINY_HIDDEN,
+                                                      TINY_HIDDEN *TINY_OUT, TINY_OUT };
 
 /* -- 16 bits ---------------------------------------------------------------- */
 
@@ -77,6 +86,36 @@ static inline float tiny_from_f16(uint16_t h)
     return sign * ldexpf((float)(fraction + 1024), exponent - 25);
 }
 
+static inline float tiny_from_half(uint16_t h, crun_dtype type)
+{
+    return type == CRUN_F16 ? tiny_from_f16(h) : tiny_from_bf16(h);
+}
+
+/* -- the device's memory ---------------------------------------------------- */
+
+/* The stream of the program is the default one. */
+static inline crun_status tiny_fetch(const struct tiny *t, void *to, const void *from,
+                                     size_t bytes)
+{
+    return ddp_device(t->ddp)->fetch(NULL, to, from, bytes);
+}
+
+static inline crun_status tiny_fetch_value(struct tiny *t, int parameter)
+{
+    unsigned count = tiny_count[parameter];
+    float *value = t->value[parameter];
+    uint16_t half[TINY_MOST];
+    crun_status s;
+
+    if (!t->from_half)
+        return tiny_fetch(t, value, crun_ddp_value(t->ddp, parameter),
+                          count * sizeof(*value));
+    s = tiny_fetch(t, half, crun_ddp_half_value(t->ddp, parameter), 2 * count);
+    for (unsigned i = 0; i < count; i++)
+        value[i] = tiny_from_half(half[i], t->type);
+    return s;
+}
+
 /* -- the model -------------------------------------------------------------- */
 
 static inline float tiny_noise(uint64_t n)
@@ -103,6 +142,7 @@ static inline crun_status tiny_open(struct tiny *t, crun_world *world,
     memset(t, 0, sizeof(*t));
     t->world = world;
     t->type = ddp->grad_type;
+    t->from_half = ddp->keep_half;
     s = crun_ddp_create(&t->ddp, world, ddp);
     if (s != CRUN_OK)
         return s;
@@ -114,11 +154,13 @@ static inline crun_status tiny_open(struct tiny *t, crun_world *world,
     if (s != CRUN_OK)
         return s;
     /* other values on every rank: all are to get those of rank 0 */
-    tiny_fill(crun_ddp_value(t->ddp, t->w1), TINY_IN * TINY_HIDDEN,
-              1 + (uint64_t)crun_rank(world));
-    tiny_fill(crun_ddp_value(t->ddp, t->w2), TINY_HIDDEN * TINY_OUT,
-              90 + (uint64_t)crun_rank(world));
-    s = crun_ddp_broadcast(t->ddp, 0);
+    tiny_fill(t->value[t->w1], tiny_count[t->w1], 1 + (uint64_t)crun_rank(world));
+    tiny_fill(t->value[t->w2], tiny_count[t->w2], 90 + (uint64_t)crun_rank(world));
+    for (int p = 0; p < TINY_PARAMETERS && s == CRUN_OK; p++)
+        s = ddp_put(t->ddp, crun_ddp_value(t->ddp, p), t->value[p],
+                    tiny_count[p] * sizeof(float));
+    if (s == CRUN_OK)
+        s = crun_ddp_broadcast(t->ddp, 0);
     return s == CRUN_OK ? crun_optim_create(&t->optim, t->ddp, optim) : s;
 }
 
@@ -136,10 +178,8 @@ struct tiny_gradients {
 static inline void tiny_sample(const struct tiny *t, uint64_t sample, float weight,
                                struct tiny_gradients *g)
 {
-    const float *w1 = crun_ddp_value(t->ddp, t->w1),
-                *w2 = crun_ddp_value(t->ddp, t->w2);
-    const float *b1 = crun_ddp_value(t->ddp, t->b1),
-                *b2 = crun_ddp_value(t->ddp, t->b2);
+    const float *w1 = t->value[t->w1], *w2 = t->value[t->w2];
+    const float *b1 = t->value[t->b1], *b2 = t->value[t->b2];
     float x[TINY_IN], h[TINY_HIDDEN], back[TINY_HIDDEN] = { 0 };
 
     for (unsigned i = 0; i < TINY_IN; i++)
@@ -173,21 +213,26 @@ static inline void tiny_sample(const struct tiny *t, uint64_t sample, float weig
 }
 
 /* Adds to what is there: the caller of a reducer accumulates. */
-static inline crun_status tiny_deliver(struct tiny *t, int parameter, const float *g,
-                                       unsigned count)
+static inline crun_status tiny_deliver(struct tiny *t, int parameter, const float *g)
 {
-    void *to = crun_ddp_gradient(t->ddp, parameter);
-    uint16_t *half = to;
-    float *whole = to;
+    unsigned count = tiny_count[parameter];
+    size_t bytes = count * crun_dtype_size(t->type);
+    void *there = crun_ddp_gradient(t->ddp, parameter);
+    float whole[TINY_MOST];
+    uint16_t half[TINY_MOST];
+    void *here = t->type == CRUN_F32 ? (void *)whole : half;
+    crun_status s = tiny_fetch(t, here, there, bytes);
 
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count && s == CRUN_OK; i++)
         if (t->type == CRUN_F32)
             whole[i] += g[i];
         else if (t->type == CRUN_F16)
             half[i] = tiny_to_f16(tiny_from_f16(half[i]) + g[i]);
         else
             half[i] = tiny_to_bf16(tiny_from_bf16(half[i]) + g[i]);
-    return crun_ddp_ready(t->ddp, parameter);
+    if (s == CRUN_OK)
+        s = ddp_put(t->ddp, there, here, bytes);
+    return s == CRUN_OK ? crun_ddp_ready(t->ddp, parameter) : s;
 }
 
 static inline crun_status tiny_backward(struct tiny *t, uint64_t first, unsigned batch,
@@ -196,16 +241,18 @@ static inline crun_status tiny_backward(struct tiny *t, uint64_t first, unsigned
     struct tiny_gradients g = { 0 };
     crun_status s = crun_ddp_begin(t->ddp, sync);
 
+    for (int p = 0; p < TINY_PARAMETERS && s == CRUN_OK; p++)
+        s = tiny_fetch_value(t, p);
     for (unsigned i = 0; i < batch; i++)
         tiny_sample(t, first + i, weight, &g);
     if (s == CRUN_OK)
-        s = tiny_deliver(t, t->b2, g.b2, TINY_OUT);
+        s = tiny_deliver(t, t->b2, g.b2);
     if (s == CRUN_OK)
-        s = tiny_deliver(t, t->w2, &g.w2[0][0], TINY_OUT * TINY_HIDDEN);
+        s = tiny_deliver(t, t->w2, &g.w2[0][0]);
     if (s == CRUN_OK)
-        s = tiny_deliver(t, t->b1, g.b1, TINY_HIDDEN);
+        s = tiny_deliver(t, t->b1, g.b1);
     if (s == CRUN_OK)
-        s = tiny_deliver(t, t->w1, &g.w1[0][0], TINY_HIDDEN * TINY_IN);
+        s = tiny_deliver(t, t->w1, &g.w1[0][0]);
     return s == CRUN_OK ? crun_ddp_finish(t->ddp) : s;
 }
 

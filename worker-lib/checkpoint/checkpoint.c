@@ -268,13 +268,15 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
 
 /* The part of a save that all ranks do together, before any of them copies. */
 static crun_status prepare_save(struct crun_checkpoints *c, const struct all_parts *all,
-                                crun_optim *optim, const crun_extra *extra,
-                                size_t extras)
+                                crun_ddp *ddp, crun_optim *optim,
+                                const crun_extra *extra, size_t extras)
 {
     crun_status status = find_sharded(c, all);
 
     if (status == CRUN_OK)
         status = check_extras(extra, extras);
+    if (status == CRUN_OK)
+        status = crun_ddp_gather(ddp);
     if (status == CRUN_OK && optim)
         status = optim_state_fetch(optim);
     return status;
@@ -337,7 +339,7 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
         content.optim = optim_scalars_in_place(optim);
     if (sampler)
         crun_sampler_save(sampler, &content.sampler);
-    status = prepare_save(c, &all, optim, extra, extras);
+    status = prepare_save(c, &all, ddp, optim, extra, extras);
     if (status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded))
         status = save_own_part(c, &content, ddp);
     free(all.part);

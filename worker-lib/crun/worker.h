@@ -257,6 +257,10 @@ typedef struct crun_ddp_options {
     bool share_step;
     bool find_unused; /* a missing gradient counts as zero and is no error */
     bool keep_half;   /* the optimizer keeps a copy of the parameters in grad_type */
+    /* With shard and keep_half, for programs that compute with half values alone: after
+     * a step the ranks exchange only these, half as many bytes. The f32 values are then
+     * current only in this rank's part, until crun_ddp_gather. */
+    bool gather_half;
 } crun_ddp_options;
 
 CRUN_API CRUN_CHECK crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
@@ -283,6 +287,9 @@ CRUN_API size_t crun_ddp_count(const crun_ddp *ddp); /* elements of all paramete
 CRUN_API float *
 crun_ddp_values(const crun_ddp *ddp); /* the whole arena; padding is 0 */
 
+/* With gather_half all ranks get all f32 values. All ranks call it together.
+ * crun_checkpoint_save does it too, so that a checkpoint has all f32 values. */
+CRUN_API CRUN_CHECK crun_status crun_ddp_gather(crun_ddp *ddp);
 /* All ranks get root's parameters and buffers. */
 CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast(crun_ddp *ddp, int root);
 CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int root);

@@ -39,6 +39,8 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     if (options && options->keep_half && options->grad_type == CRUN_F32)
         return status_fail(CRUN_BAD_ARGUMENT,
                            "keep_half needs gradients of bf16 or f16");
+    if (options && options->gather_half && !(options->shard && options->keep_half))
+        return status_fail(CRUN_BAD_ARGUMENT, "gather_half needs shard and keep_half");
     if (options && !is_gradient_type(options->grad_type))
         return status_fail(CRUN_BAD_ARGUMENT,
                            "gradients cannot be %s: f32, bf16 or f16",
@@ -89,7 +91,10 @@ void crun_ddp_destroy(crun_ddp *ddp)
     for (unsigned i = 0; i < DDP_NOTES; i++)
         ddp->ops->free_note(ddp->unused.note[i]);
     ddp->ops->free(ddp->unused.sum);
-    ddp->ops->free(ddp->arena.half);
+    if (ddp->options.gather_half)
+        crun_free(ddp->world, ddp->arena.half);
+    else
+        ddp->ops->free(ddp->arena.half);
     crun_free(ddp->world, ddp->arena.buffers);
     crun_free(ddp->world, ddp->arena.gradients);
     crun_free(ddp->world, ddp->arena.values);
@@ -146,7 +151,7 @@ int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count)
 
 static crun_status ddp_alloc_arena(crun_ddp *ddp)
 {
-    void *values, *gradients, *buffers;
+    void *values, *gradients, *half, *buffers;
     crun_status s = crun_alloc(ddp->world, ddp->arena.length * sizeof(float), &values);
 
     if (s != CRUN_OK)
@@ -156,6 +161,12 @@ static crun_status ddp_alloc_arena(crun_ddp *ddp)
     if (s != CRUN_OK)
         return s;
     ddp->arena.gradients = gradients;
+    if (ddp->options.gather_half) {
+        s = crun_alloc(ddp->world, ddp->arena.length * ddp->element, &half);
+        if (s != CRUN_OK)
+            return s;
+        ddp->arena.half = half;
+    }
     if (ddp->buffers == 0)
         return CRUN_OK;
     s = crun_alloc(ddp->world, ddp->arena.buffer_length * sizeof(float), &buffers);
@@ -170,7 +181,7 @@ static crun_status ddp_alloc_own(crun_ddp *ddp)
     const struct device_ops *ops = ddp->ops;
     crun_status s = CRUN_OK;
 
-    if (ddp->options.keep_half)
+    if (ddp->options.keep_half && !ddp->options.gather_half)
         s = ops->alloc(ddp->arena.length * sizeof(*ddp->arena.half),
                        (void **)&ddp->arena.half);
     if (s != CRUN_OK || !ops->queued)
@@ -251,6 +262,25 @@ size_t crun_ddp_count(const crun_ddp *ddp)
 float *crun_ddp_values(const crun_ddp *ddp)
 {
     return ddp->arena.values;
+}
+
+crun_status crun_ddp_gather(crun_ddp *ddp)
+{
+    crun_status s;
+
+    if (!ddp->sealed)
+        return status_fail(CRUN_BAD_ARGUMENT, "the reducer is not sealed");
+    s = ddp_await_copies(ddp);
+    if (!ddp->options.gather_half || ddp->size == 1)
+        return s;
+    for (unsigned i = 0; s == CRUN_OK && i < ddp->buckets; i++) {
+        const struct ddp_bucket *b = &ddp->bucket[i];
+
+        s = crun_all_gather(ddp->world, ddp->arena.values + ddp_slice_at(ddp, b),
+                            ddp->arena.values + b->at, ddp_slice_count(ddp, b),
+                            CRUN_F32, NULL);
+    }
+    return s;
 }
 
 crun_status crun_ddp_broadcast(crun_ddp *ddp, int root)

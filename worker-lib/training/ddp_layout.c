@@ -141,11 +141,12 @@ static void describe_entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTE
     memset(text, 0, ENTRY_BYTES);
     if (i == 0)
         snprintf(text, ENTRY_BYTES,
-                 "%s gradients, buckets of %zu and %zu bytes, %s, %s",
+                 "%s gradients, buckets of %zu and %zu bytes, %s, %s%s",
                  crun_dtype_name(o->grad_type), o->first_bucket_bytes, o->bucket_bytes,
                  o->shard        ? "sharded"
                  : o->share_step ? "sharing steps"
                                  : "not sharded",
+                 o->gather_half ? "gathering half values, " : "",
                  o->find_unused ? "finding unused" : "all used");
     else if (--i < ddp->parameters)
         snprintf(text, ENTRY_BYTES, "parameter %" PRIu64 " \"%.120s\" of %zu elements",

@@ -203,10 +203,29 @@ static crun_status optim_step_piece(const crun_optim *o,
                              .g = ddp->arena.gradients + piece->at * ddp->element,
                              .type = ddp->options.grad_type };
 
-    /* if divided, the other ranks' values arrive later */
-    if (ddp->arena.half && !ddp->divided)
+    /* if divided, the other ranks' values arrive later, in f32 or as half values */
+    if (ddp->arena.half && (!ddp->divided || ddp->options.gather_half))
         a.half = ddp->arena.half + piece->at;
     return ddp->ops->step(ddp_queue(ddp), o->control, o->rule, &a, piece->count);
+}
+
+/* Of the values that the ranks exchange. */
+static struct op gather_op(const crun_ddp *ddp, const struct ddp_bucket *b)
+{
+    size_t slice = ddp_slice_at(ddp, b);
+    struct op op = { .kind = OP_ALL_GATHER,
+                     .type = CRUN_F32,
+                     .in = ddp->arena.values + slice,
+                     .out = ddp->arena.values + b->at,
+                     .count = ddp_slice_count(ddp, b),
+                     .start = OP_IF_OVERLAP_PAYS };
+
+    if (ddp->options.gather_half) {
+        op.type = ddp->options.grad_type;
+        op.in = ddp->arena.half + slice;
+        op.out = ddp->arena.half + b->at;
+    }
+    return op;
 }
 
 /* The all-gather of a slice overlaps with the step of the next one. Slices go from the
@@ -222,14 +241,9 @@ static crun_status optim_step_slices(crun_optim *o)
 
         s = optim_step_piece(o, &o->piece[i]);
         if (s == CRUN_OK && ddp->size > 1 && ddp->step.status == CRUN_OK) {
-            const struct op op = { .kind = OP_ALL_GATHER,
-                                   .type = CRUN_F32,
-                                   .in = ddp->arena.values + ddp_slice_at(ddp, b),
-                                   .out = ddp->arena.values + b->at,
-                                   .count = ddp_slice_count(ddp, b),
-                                   .start = OP_IF_OVERLAP_PAYS,
-                                   .followed = i > 0 && !ddp->ops->queued };
+            struct op op = gather_op(ddp, b);
 
+            op.followed = i > 0 && !ddp->ops->queued;
             s = world_call(ddp->world, op, &b->work);
         }
         ddp_note(ddp, s);
@@ -237,7 +251,7 @@ static crun_status optim_step_slices(crun_optim *o)
     began = ddp_seconds();
     s = ddp_wait_all(ddp, NULL);
     ddp_has_waited(ddp, began);
-    return s == CRUN_OK ? ddp_narrow_values(ddp) : s;
+    return s == CRUN_OK && !ddp->options.gather_half ? ddp_narrow_values(ddp) : s;
 }
 
 static crun_status optim_step_all(crun_optim *o)

@@ -160,9 +160,17 @@ static const crun_optim_options adam = { .kind = CRUN_ADAM, .lr = 0.01f };
 
 struct saving {
     char dir[64];
-    bool shard, stepped, without_optim;
+    bool shard, stepped, without_optim, half;
     float values[VALUES_MAX]; /* when it was saved */
+    float after[VALUES_MAX];  /* with stepped: after the next step */
 };
+
+static void save_values(struct tiny *t, float *values)
+{
+    must(crun_ddp_gather(t->ddp));
+    if (t->world->rank == 0)
+        memcpy(values, t->ddp->arena.values, t->ddp->arena.length * sizeof(float));
+}
 
 static void save_steps(struct tiny *t, struct saving *c)
 {
@@ -173,9 +181,9 @@ static void save_steps(struct tiny *t, struct saving *c)
     must(crun_checkpoints_open(&all, t->world, &o));
     for (uint64_t i = 0; i < 3; i++)
         must(tiny_step(t, i, 2, 1, NULL));
+    must(crun_checkpoint_save(all, 3, t->ddp, optim, NULL, NULL, 0));
     if (t->world->rank == 0)
         memcpy(c->values, t->ddp->arena.values, t->ddp->arena.length * sizeof(float));
-    must(crun_checkpoint_save(all, 3, t->ddp, optim, NULL, NULL, 0));
     if (c->without_optim) /* the program changes the parameters by itself */
         memset(t->ddp->arena.values, 0, t->ddp->arena.length * sizeof(float));
     else if (c->stepped)
@@ -183,6 +191,8 @@ static void save_steps(struct tiny *t, struct saving *c)
     else
         tiny_close(t);
     must(crun_checkpoint_wait(all));
+    if (c->stepped && !c->without_optim)
+        save_values(t, c->after);
     rank_threads_sync();
     crun_checkpoints_close(all);
 }
@@ -201,6 +211,12 @@ static void load_steps(struct tiny *t, struct saving *c)
     ck_assert_mem_eq(t->ddp->arena.values, c->values,
                      t->ddp->arena.length * sizeof(float));
     ck_assert_uint_le(counted.most_pinned, CHUNK_BYTES);
+    if (c->stepped && !c->without_optim) {
+        must(tiny_step(t, 3, 2, 1, NULL));
+        must(crun_ddp_gather(t->ddp));
+        ck_assert_mem_eq(t->ddp->arena.values, c->after,
+                         t->ddp->arena.length * sizeof(float));
+    }
     crun_checkpoints_close(all);
 }
 
@@ -224,7 +240,10 @@ static void save_and_load(crun_world *w, void *arg)
     struct device_ops gpu = slow_gpu();
     crun_ddp_options ddp = { .first_bucket_bytes = 256,
                              .bucket_bytes = 700,
-                             .shard = c->shard };
+                             .shard = c->shard,
+                             .grad_type = c->half ? CRUN_BF16 : CRUN_F32,
+                             .keep_half = c->half,
+                             .gather_half = c->half };
     struct tiny t;
     size_t bytes;
 
@@ -247,6 +266,7 @@ static struct saving cases[] = {
     { .stepped = true, .shard = true },
     { .stepped = false },
     { .stepped = true, .without_optim = true },
+    { .stepped = true, .shard = true, .half = true },
 };
 
 /* A rank that does not write neither allocates nor copies. The others' copies are of

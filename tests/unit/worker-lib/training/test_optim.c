@@ -154,6 +154,7 @@ static void train(crun_world *w, void *arg)
     for (uint64_t i = 0; i < TRAINING; i++)
         must(tiny_step(&tiny, i, GLOBAL_BATCH / (unsigned)w->ranks->size, t->parts,
                        NULL));
+    must(crun_ddp_gather(tiny.ddp));
     memcpy(t->result[w->rank], tiny.ddp->arena.values,
            tiny.ddp->arena.length * sizeof(float));
     tiny_close(&tiny);
@@ -264,6 +265,24 @@ START_TEST(a_gpu_that_adds_trains_the_same_model)
         else
             ck_assert_mem_eq(host.result[0], gpu.result[0], sizeof(host.result[0]));
     }
+}
+END_TEST
+
+/* Ranks that exchange half values alone, and compute with these. */
+START_TEST(half_values_gathered_are_those_of_gathered_values)
+{
+    static struct training values, halves;
+    int c = _i / 2;
+
+    values = case_of(c / 2 * PRECISIONS + 1 + c % 2);
+    values.queued = _i % 2;
+    values.ddp.shard = values.ddp.keep_half = true;
+    halves = values;
+    halves.ddp.gather_half = true;
+    world_stub_run(3, train, &values);
+    world_stub_run(3, train, &halves);
+    assert_ranks_equal(&halves, 3);
+    ck_assert_mem_eq(values.result[0], halves.result[0], sizeof(values.result[0]));
 }
 END_TEST
 
@@ -538,6 +557,8 @@ int main(void)
     tcase_add_loop_test(t, any_number_of_ranks_trains_the_same_model, 0, CASES);
     tcase_add_loop_test(t, a_gpu_that_adds_trains_the_same_model, 0, CASES);
     tcase_add_loop_test(t, a_gpu_adds_where_an_optimizer_divides, 0, PRECISIONS);
+    tcase_add_loop_test(t, half_values_gathered_are_those_of_gathered_values, 0,
+                        OPTIMIZERS * 2 * 2);
     tcase_add_loop_test(t, accumulated_parts_make_the_same_step, 0, OPTIMIZERS);
     tcase_add_loop_test(t, the_norm_is_that_of_the_whole_mean_gradient, 0, NORM_CASES);
     tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
