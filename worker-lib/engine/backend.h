@@ -97,7 +97,8 @@ struct backend {
     bool has_device;
     int device;               /* if it has one; else 0 */
     void *stream;             /* of the program, on the device */
-    _Atomic uint64_t busy_us; /* total time of started operations */
+    _Atomic bool measured;    /* the time has been asked for */
+    _Atomic uint64_t busy_us; /* total time of operations started since then */
 };
 
 /* backend_hierarchical: shm within each node and tcp between them, "shm+tcp". */

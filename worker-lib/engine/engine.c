@@ -81,6 +81,7 @@ bool engine_is_done(const crun_work *work)
 
 uint64_t engine_overlap_us(struct engine *g)
 {
+    atomic_store_explicit(&g->backend->measured, true, memory_order_relaxed);
     return atomic_load_explicit(&g->backend->busy_us, memory_order_relaxed);
 }
 

@@ -70,9 +70,9 @@ def nothing_is_left(cookie):
 
 # name, and which one of its calls is meant: none is the first of meeting
 MEETING = [("ncclGetUniqueId", 1), ("ncclCommInitRankConfig", 1), ("ncclCommGetAsyncError", 1),
-           ("ncclAllReduce", 1)]
+           ("ncclAllReduce", 1), ("ncclAllReduce", 2)]
 WORKING = [("ncclMemAlloc", 1), ("ncclCommRegister", 1), ("ncclCommWindowRegister", 1),
-           ("ncclAllReduce", 2), ("ncclAllReduce", 3), ("ncclAllReduce", 4), ("ncclBroadcast", 1),
+           ("ncclAllReduce", 3), ("ncclAllReduce", 4), ("ncclAllReduce", 5), ("ncclBroadcast", 1),
            ("ncclReduceScatter", 1), ("ncclAllGather", 1), ("ncclGroupStart", 1),
            ("ncclSend", 1), ("ncclRecv", 2), ("ncclGroupEnd", 1)]
 FREEING = [("ncclCommDeregister", 1), ("ncclCommWindowDeregister", 1), ("ncclMemFree", 1)]
@@ -120,18 +120,18 @@ def all_cases():
         yield call, "hang", nth, (hangs, (3, "timeout: "))
     for call, nth in LEAVING:
         yield call, "hang", nth, ((STUCK, "done"), DONE)
-    yield "ncclAllReduce", "remote", 3, ((3, "peer lost: ncclAllReduce: remote process exited"),
+    yield "ncclAllReduce", "remote", 4, ((3, "peer lost: ncclAllReduce: remote process exited"),
                                          (3, "peer lost: rank 1: "))
-    yield "ncclAllReduce", "async", 3, ((3, "peer lost: (NCCL|ncclAllReduce): remote process exited"),
+    yield "ncclAllReduce", "async", 4, ((3, "peer lost: (NCCL|ncclAllReduce): remote process exited"),
                                         (3, "peer lost: rank 1: "))
     # what was launched does not end; and does not even end when it is aborted
-    yield "ncclAllReduce", "stall", 3, ((3, "timeout: "), (3, "timeout: "))
-    yield "ncclAllReduce", "deaf", 3, ((STUCK, "timeout: .*cannot be aborted"), (3, "timeout: "))
-    yield "ncclAllReduce", "error", 3, ((STUCK, "system error: .*cannot be aborted"),
+    yield "ncclAllReduce", "stall", 4, ((3, "timeout: "), (3, "timeout: "))
+    yield "ncclAllReduce", "deaf", 4, ((STUCK, "timeout: .*cannot be aborted"), (3, "timeout: "))
+    yield "ncclAllReduce", "error", 4, ((STUCK, "system error: .*cannot be aborted"),
                                         (3, "system error: ")), ",ncclCommAbort:hang:1"
-    yield "ncclAllReduce", "error", 3, ((3, "system error: "), (3, "system error: ")), \
+    yield "ncclAllReduce", "error", 4, ((3, "system error: "), (3, "system error: ")), \
         ",ncclCommAbort:error:1"
-    yield "ncclAllReduce", "error", 3, ((3, "system error: "), (3, "system error: ")), \
+    yield "ncclAllReduce", "error", 4, ((3, "system error: "), (3, "system error: ")), \
         ",ncclCommAbort:late:1"
 
 

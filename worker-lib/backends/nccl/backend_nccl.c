@@ -47,17 +47,31 @@ static crun_status make_nccl_work(struct nccl *n, struct nccl_work **work,
         err_set(e, "no memory");
         return CRUN_NO_MEMORY;
     }
-    code = cuda->event_create(&w->ready);
+    code = cuda->event_create_untimed(&w->ready);
     if (code == GPU_OK)
-        code = cuda->event_create(&w->begun);
-    if (code == GPU_OK)
-        code = cuda->event_create(&w->done);
+        code = cuda->event_create_untimed(&w->done);
     if (code != GPU_OK) {
         free_nccl_work(n, w);
         return gpu_calls_failed(n->gpu.cuda, "cudaEventCreate", code, e);
     }
     *work = w;
     return CRUN_OK;
+}
+
+/* Events with a time cost the GPU more, so works have them only if times are asked for.
+ * A work for which there are none is not measured. */
+static void measure_nccl_work(struct nccl *n, struct nccl_work *w)
+{
+    const struct gpu_calls *cuda = n->gpu.cuda;
+    struct gpu_event *timed = NULL;
+
+    if (w->begun || !atomic_load_explicit(&n->backend.measured, memory_order_relaxed) ||
+        cuda->event_create(&timed) != GPU_OK)
+        return;
+    cuda->event_destroy(w->done);
+    w->done = timed;
+    if (cuda->event_create(&w->begun) != GPU_OK)
+        w->begun = NULL;
 }
 
 static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
@@ -81,6 +95,8 @@ static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
         n->all = w;
         pthread_mutex_unlock(&n->lock);
     }
+    if (task == TASK_OPERATION)
+        measure_nccl_work(n, w);
     w->task = task;
     w->timeout_ms = timeout_ms;
     w->host = task != TASK_OPERATION;
@@ -204,6 +220,13 @@ static crun_status check_open(struct nccl *n, struct err *e)
     return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
+/* Memory of crun_alloc is known here; CUDA is asked about other memory. */
+static int find_memory(struct nccl *n, const void *memory, bool *device)
+{
+    *device = nccl_owns(n, memory);
+    return *device ? GPU_OK : n->gpu.cuda->on_device(memory, device);
+}
+
 static int find_member_buffers(struct nccl *n, struct nccl_work *w, const struct op *op)
 {
     bool in = true, out = true;
@@ -214,9 +237,11 @@ static int find_member_buffers(struct nccl *n, struct nccl_work *w, const struct
     if (op->count == 0 || op->kind == OP_BARRIER)
         return GPU_OK;
     if (op->kind != OP_RECEIVE)
-        code = n->gpu.cuda->on_device(op->in, &in);
-    if (code == GPU_OK && op->kind != OP_SEND)
-        code = n->gpu.cuda->on_device(op->out, &out);
+        code = find_memory(n, op->in, &in);
+    if (op->kind != OP_SEND && op->out == op->in)
+        out = in;
+    else if (code == GPU_OK && op->kind != OP_SEND)
+        code = find_memory(n, op->out, &out);
     w->host |= !in || !out;
     w->device |= (in && op->kind != OP_RECEIVE) || (out && op->kind != OP_SEND);
     return code;

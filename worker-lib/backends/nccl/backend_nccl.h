@@ -40,7 +40,7 @@ struct nccl_work {
     crun_status status;
     struct err e;
     struct gpu_event *ready;        /* earlier work of the caller's stream */
-    struct gpu_event *begun, *done; /* in our stream */
+    struct gpu_event *begun, *done; /* in our stream; NULL: it is not measured */
     _Atomic uint64_t running_ms;    /* start of its time limit; 0: not yet */
     _Atomic bool is_behind;         /* it waits for work that was queued earlier */
     uint64_t entry;                 /* of the flight recorder */

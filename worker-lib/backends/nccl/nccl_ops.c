@@ -201,9 +201,10 @@ static crun_status launch_work(struct nccl *n, struct nccl_work *w,
                                const struct nccl_launch *l, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
-    crun_status s = GPU_CALL(n, "cudaEventRecord",
-                             cuda->event_record(w->begun, n->stream));
+    crun_status s = CRUN_OK;
 
+    if (w->begun)
+        s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(w->begun, n->stream));
     if (s == CRUN_OK)
         s = launch_members(n, l, e);
     if (s == CRUN_OK)

@@ -17,6 +17,7 @@
 #include "worker-lib/engine/flight_recorder.h"
 
 #define LOOK_MS 100 /* how often to ask for NCCL's asynchronous errors */
+#define WARM_UP_BYTES (4 << 20)
 #define TURNS_BUSY 200
 #define PAUSE_US_MIN 20
 #define PAUSE_US_MAX 500
@@ -263,6 +264,26 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
     return s == CRUN_OK ? init_comm(n, &note.id, e) : s;
 }
 
+/* Since 2.22 NCCL connects the ranks for each of its algorithms at the first operation
+ * that uses it, which takes up to a second: that of large sums is not the one of small
+ * sums. Other collectives use the same algorithms. */
+static crun_status warm_up_large(struct nccl *n, struct nccl_work *w, struct err *e)
+{
+    void *memory = NULL;
+    crun_status s = nccl_stage(n, 0, WARM_UP_BYTES, &memory, e);
+
+    if (s == CRUN_OK)
+        s = GPU_CALL(n, "cudaMemsetAsync",
+                     n->gpu.cuda->zero(memory, WARM_UP_BYTES, n->stream));
+    if (s != CRUN_OK)
+        return s;
+    w->op.count = WARM_UP_BYTES / sizeof(float);
+    w->op.in = w->op.out = memory;
+    w->host = false;
+    s = nccl_run(n, w, e);
+    return s == CRUN_OK ? nccl_await(n, w->done, e) : s;
+}
+
 /* NCCL's set-up during its first operation is part of meeting, and so are its
  * failures. */
 static crun_status warm_up(struct nccl *n, struct nccl_work *w, struct err *e)
@@ -281,7 +302,7 @@ static crun_status warm_up(struct nccl *n, struct nccl_work *w, struct err *e)
         err_set(e, "NCCL adds wrongly: %u ranks are %g", n->team.size, (double)x);
         return CRUN_SYSTEM;
     }
-    return s;
+    return s == CRUN_OK && n->team.size > 1 ? warm_up_large(n, w, e) : s;
 }
 
 static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
@@ -330,12 +351,12 @@ static crun_status close_nccl_comm(struct nccl *n, struct nccl_work *w, struct e
 static void retire_work(struct nccl *n, struct nccl_work *w)
 {
     float ms = 0;
-    int code;
 
-    nccl_enter(n, "cudaEventElapsedTime");
-    code = nccl_leave(n, n->gpu.cuda->event_elapsed(&ms, w->begun, w->done));
-    if (code == GPU_OK)
-        atomic_fetch_add(&n->backend.busy_us, (uint64_t)(ms * 1000));
+    if (w->begun) {
+        nccl_enter(n, "cudaEventElapsedTime");
+        if (nccl_leave(n, n->gpu.cuda->event_elapsed(&ms, w->begun, w->done)) == GPU_OK)
+            atomic_fetch_add(&n->backend.busy_us, (uint64_t)(ms * 1000));
+    }
     pthread_mutex_lock(&n->lock);
     n->flight_first = w->next;
     if (!w->next)

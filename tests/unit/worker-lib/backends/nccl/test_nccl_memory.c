@@ -10,7 +10,9 @@
 
 #include "rendezvous/base/clock.h"
 #include "tests/worlds/check_main.h"
+#include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
+#include "worker-lib/world/world.h"
 
 #define RANKS 4
 #define RANK 2
@@ -337,13 +339,8 @@ START_TEST(memory_is_registered)
 }
 END_TEST
 
-/* Older kernels that use windows cannot be aborted. */
-START_TEST(windows_are_used_only_if_they_can_be_aborted)
+static void use_standin(void)
 {
-    static const char *const versions[] = { "21903", "22707", "22903", "22907",
-                                            "23007" };
-    const struct gpu_calls *standin;
-    const struct nccl_calls *calls;
     char path[4096 + 64];
     ssize_t length = readlink("/proc/self/exe", path, 4096);
 
@@ -351,6 +348,17 @@ START_TEST(windows_are_used_only_if_they_can_be_aborted)
     path[length] = '\0';
     strcpy(strstr(path, "/tests/test_"), "/lib/libnccl-standin.so");
     setenv("CRUN_NCCL_LIBRARY", path, 1);
+}
+
+/* Older kernels that use windows cannot be aborted. */
+START_TEST(windows_are_used_only_if_they_can_be_aborted)
+{
+    static const char *const versions[] = { "21903", "22707", "22903", "22907",
+                                            "23007" };
+    const struct gpu_calls *standin;
+    const struct nccl_calls *calls;
+
+    use_standin();
     setenv("CRUN_STANDIN_VERSION", versions[_i], 1);
     ck_assert_int_eq(nccl_open(&calls, &standin, clock_ms() + 60000, &e), CRUN_OK);
     ck_assert_int_eq(calls->window_register != NULL, _i >= 3);
@@ -526,6 +534,49 @@ START_TEST(a_message_is_queued_before_its_end)
 }
 END_TEST
 
+/* -- times ------------------------------------------------------------------------- */
+
+#define LATE_MS 30
+
+/* Rank 1 comes late to an operation that is in rank 0's stream. */
+static uint64_t measure_op(crun_world *world, float *x)
+{
+    uint64_t before = world_overlap_us(world);
+
+    rank_threads_sync();
+    if (crun_rank(world) == 1)
+        usleep(LATE_MS * 1000);
+    ranks_ok(crun_all_reduce(world, x, x, 1, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_barrier(world, NULL));
+    return world_overlap_us(world) - before;
+}
+
+static void ask_for_times(crun_world *world, void *arg)
+{
+    float *x = NULL;
+
+    (void)arg;
+    ranks_ok(crun_alloc(world, sizeof(*x), (void **)&x));
+    ranks_ok(crun_all_reduce(world, x, x, 1, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_barrier(world, NULL));
+    ck_assert_uint_eq(world_overlap_us(world), 0); /* not asked for yet */
+    for (int i = 0; i < 3; i++)
+        if (crun_rank(world) == 0)
+            ck_assert_uint_ge(measure_op(world, x), LATE_MS * 500);
+        else
+            (void)measure_op(world, x);
+    crun_free(world, x);
+}
+
+START_TEST(times_are_kept_when_they_are_asked_for)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    use_standin();
+    ranks_run(&c, ask_for_times, NULL);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
@@ -548,6 +599,7 @@ int main(void)
     tcase_add_test(all, no_memory_elsewhere_is_an_error_here);
     tcase_add_loop_test(all, different_sizes_are_told, 1, 3);
     tcase_add_test(all, a_message_is_queued_before_its_end);
+    tcase_add_test(all, times_are_kept_when_they_are_asked_for);
     suite_add_tcase(suite, all);
     return check_main(suite);
 }

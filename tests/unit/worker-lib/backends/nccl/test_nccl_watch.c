@@ -127,8 +127,8 @@ START_TEST(a_fault_of_the_gpu_ends_all_at_once)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
-    /* the first is that of crun_init, the second that of crun_alloc */
-    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:1:3", 1);
+    /* two are those of crun_init, the third is that of crun_alloc */
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:1:4", 1);
     ranks_run(&c, fault_in_flight, &_i);
 }
 END_TEST
@@ -153,7 +153,7 @@ START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
 
-    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:deaf:1:3", 1);
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:deaf:1:4", 1);
     setenv("CRUN_STUCK_EXIT", "0.1", 1);
     ranks_run(&c, hang_with_the_gpu, NULL);
 }
