@@ -137,9 +137,10 @@ cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
 # no fused multiply-add: results have the bits of the host
-emulated_flags = -std=c++17 -O2 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
-    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off \
-    $(or $(san),-fsanitize=alignment -fsanitize-undefined-trap-on-error)
+emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
+    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
+# a GPU refuses misaligned access
+kernel_flags = $(if $(san),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
@@ -207,7 +208,7 @@ endif
 $B/obj/%.o: %.cu $B/gpu-parts
 	@mkdir -p $(@D)
 	$(call say,$(if $(emulated),C++,NVCC),$<)
-	$(Q)$(if $(emulated),$(CXX) -x c++ $(emulated_flags),$(cuda_home)/bin/nvcc $(nvcc_flags)) \
+	$(Q)$(if $(emulated),$(CXX) -x c++ $(emulated_flags) $(kernel_flags),$(cuda_home)/bin/nvcc $(nvcc_flags)) \
 	    -MMD -MP -c -o $@ $<
 $B/obj/%.o: %.cc
 	@mkdir -p $(@D)

@@ -79,16 +79,14 @@ static uint32_t launch_seed(void)
     return seed ? seed * 2654435761u + ++launches : 0;
 }
 
-static std::vector<dim3> all_of(dim3 size)
+static void list_all(std::vector<dim3> &all, dim3 size)
 {
-    std::vector<dim3> all;
-
+    all.clear();
     all.reserve((size_t)size.x * size.y * size.z);
     for (unsigned z = 0; z < size.z; z++)
         for (unsigned y = 0; y < size.y; y++)
             for (unsigned x = 0; x < size.x; x++)
                 all.push_back(dim3(x, y, z));
-    return all;
 }
 
 static void shuffle(std::vector<dim3> &all, uint32_t *seed)
@@ -107,38 +105,79 @@ struct turn {
     ucontext_t context;
     jmp_buf at;
     bool begun, done;
+    bool made; /* its context */
 };
 
 static thread_local turn *turns;
 static thread_local char *stacks;
-static thread_local jmp_buf scheduler;
+static thread_local turn scheduler;
 static thread_local size_t current;
+static thread_local bool in_block;
 static thread_local const std::function<void()> *body;
 
-static void run_turn(void)
+/* Jumps need no call of the system, which swapcontext does; sanitizers know only that.
+ */
+static void switch_turn(turn *from, turn *to)
 {
-    (*body)();
-    turns[current].done = true;
-    _longjmp(scheduler, 1);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    swapcontext(&from->context, &to->context);
+#else
+    if (_setjmp(from->at) != 0)
+        return;
+    if (to->begun)
+        _longjmp(to->at, 1);
+    to->begun = true;
+    setcontext(&to->context);
+#endif
 }
 
-/* Jumps need no call of the kernel, which swapcontext does. */
-static void continue_turn(size_t i)
+/* One block's thread after the other's. */
+static void run_turn(void)
+{
+    for (;;) {
+        (*body)();
+        turns[current].done = true;
+        switch_turn(&turns[current], &scheduler);
+    }
+}
+
+static void make_turn(size_t i)
 {
     turn &t = turns[i];
 
-    current = i;
-    if (_setjmp(scheduler) != 0)
-        return;
-    if (t.begun)
-        _longjmp(t.at, 1);
-    t.begun = true;
+    t.made = true;
+    t.begun = false;
     getcontext(&t.context);
     t.context.uc_stack.ss_sp = stacks + i * STACK_BYTES;
     t.context.uc_stack.ss_size = STACK_BYTES;
     t.context.uc_link = NULL;
     makecontext(&t.context, run_turn, 0);
-    setcontext(&t.context);
+}
+
+/* A fault has jumped out of a block: its threads stand where they were. */
+static void forget_turns(void)
+{
+    for (size_t i = 0; i < THREADS_MAX; i++)
+        turns[i].made = false;
+}
+
+static void begin_turns(size_t count)
+{
+    if (!turns) {
+        turns = new turn[THREADS_MAX]();
+        stacks = (char *)mmap(NULL, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED)
+            abort();
+    }
+    if (in_block)
+        forget_turns();
+    scheduler.begun = true;
+    for (size_t i = 0; i < count; i++) {
+        turns[i].done = false;
+        if (!turns[i].made)
+            make_turn(i);
+    }
 }
 
 /* Each runs up to the next barrier, in turns, until all are done. */
@@ -146,15 +185,8 @@ static void run_together(const std::vector<dim3> &threads, uint32_t *seed)
 {
     size_t count = threads.size(), left = count;
 
-    if (!turns) {
-        turns = new turn[THREADS_MAX];
-        stacks = (char *)mmap(NULL, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stacks == MAP_FAILED)
-            abort();
-    }
-    for (size_t i = 0; i < count; i++)
-        turns[i].begun = turns[i].done = false;
+    begin_turns(count);
+    in_block = true;
     while (left > 0) {
         size_t first = *seed ? next_random(seed) % count : 0;
 
@@ -164,24 +196,28 @@ static void run_together(const std::vector<dim3> &threads, uint32_t *seed)
             if (turns[i].done)
                 continue;
             threadIdx = threads[i];
-            continue_turn(i);
+            current = i;
+            switch_turn(&scheduler, &turns[i]);
             left -= turns[i].done;
         }
     }
+    in_block = false;
 }
 
 void cuda_emulated_barrier(void)
 {
-    if (_setjmp(turns[current].at) == 0)
-        _longjmp(scheduler, 1);
+    switch_turn(&turns[current], &scheduler);
 }
 
 static void run_grid(dim3 grid, dim3 block, bool together,
                      const std::function<void()> &thread)
 {
+    /* of the thread: a fault jumps out of here */
+    static thread_local std::vector<dim3> blocks, threads;
     uint32_t seed = launch_seed();
-    std::vector<dim3> blocks = all_of(grid), threads = all_of(block);
 
+    list_all(blocks, grid);
+    list_all(threads, block);
     shuffle(blocks, &seed);
     shuffle(threads, &seed);
     blockDim = block;

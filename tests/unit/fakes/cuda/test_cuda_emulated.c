@@ -174,8 +174,10 @@ START_TEST(access_is_aligned)
 
     launch_store_wide(memory + 16, NULL);
     must_do(cudaStreamSynchronize(NULL));
+#ifndef __SANITIZE_ADDRESS__ /* it ends the program itself */
     launch_store_wide(memory + 8, NULL);
     expect_code(cudaStreamSynchronize(NULL), cudaErrorMisalignedAddress);
+#endif
 }
 END_TEST
 

@@ -22,6 +22,14 @@ static void begin(cudaStream_t s)
     must_do(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
 }
 
+static void end_and_drop(cudaStream_t s)
+{
+    cudaGraph_t graph;
+
+    must_do(cudaStreamEndCapture(s, &graph));
+    must_do(cudaGraphDestroy(graph));
+}
+
 static void expect_no_graph(cudaStream_t s, cudaError_t wanted)
 {
     enum cudaStreamCaptureStatus status;
@@ -86,6 +94,7 @@ START_TEST(branches_of_a_graph_are_ordered_by_events)
     launch_add(i, 1, branch); /* it is a plain stream again */
     must_do(cudaStreamSynchronize(branch));
     ck_assert_int_eq(read_int(i), 3);
+    must_do(cudaGraphExecDestroy(exec));
 }
 END_TEST
 
@@ -172,17 +181,16 @@ START_TEST(modes_say_what_other_threads_may_do)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
-    cudaGraph_t graph;
 
     must_do(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     must_do(query_beside(e, false));
-    must_do(cudaStreamEndCapture(s, &graph));
+    end_and_drop(s);
     must_do(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
     must_do(cudaEventQuery(e));
-    must_do(cudaStreamEndCapture(s, &graph));
+    end_and_drop(s);
     begin(s);
     must_do(query_beside(e, true));
-    must_do(cudaStreamEndCapture(s, &graph));
+    end_and_drop(s);
     begin(s);
     expect_code(query_beside(e, false), cudaErrorStreamCaptureUnsupported);
     expect_no_graph(s, cudaErrorStreamCaptureInvalidated);
@@ -255,7 +263,7 @@ START_TEST(the_default_stream_is_not_captured)
     begin(s);
     launch_add(i, 1, NULL);
     must_do(cudaGetLastError());
-    must_do(cudaStreamEndCapture(s, &(cudaGraph_t){ NULL }));
+    end_and_drop(s);
     ck_assert_int_eq(read_int(i), 1);
 }
 END_TEST
