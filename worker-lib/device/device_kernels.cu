@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernels. Those over whole arrays read and write 16 bytes at a time and stride
- * over the grid; memory bandwidth limits them, so arithmetic costs nothing.
+ * The kernels. Those over whole arrays stride over the grid; memory bandwidth limits
+ * them, so arithmetic costs nothing. A thread reads and writes quads: the quads of the
+ * threads of a warp are beside each other, so that each access of the warp consists of
+ * whole sectors of 32 bytes. Several quads of a thread are read before any is written.
  */
 #include "worker-lib/device/cuda_launch.h"
 
@@ -12,6 +14,9 @@ extern "C" {
 #define THREADS 256
 #define BLOCKS_PER_PROCESSOR 8
 #define V DEVICE_ELEMENTS /* elements of a thread at a time */
+#define QUAD 4
+#define BESIDE (THREADS * QUAD) /* elements from a thread's quad to its next one */
+#define COUNT_MAX (1u << 31)    /* of one launch, whose positions have 32 bits */
 
 /* The code of a launch; clears the error. */
 static int launch_code(void)
@@ -66,16 +71,6 @@ static __device__ __forceinline__ eight load_eight(const float *from)
     return x;
 }
 
-static __device__ __forceinline__ void store_eight(float *to, const eight &x)
-{
-    float4 a, b;
-
-    a.x = x.of[0], a.y = x.of[1], a.z = x.of[2], a.w = x.of[3];
-    b.x = x.of[4], b.y = x.of[5], b.z = x.of[6], b.w = x.of[7];
-    ((float4 *)to)[0] = a;
-    ((float4 *)to)[1] = b;
-}
-
 template <int type> static __device__ __forceinline__ float widen_half(uint32_t half)
 {
     return type == CRUN_F16 ? float_of_f16((uint16_t)half)
@@ -104,53 +99,104 @@ static __device__ __forceinline__ eight load_as(const void *from, size_t i)
     return x;
 }
 
-template <int type>
-static __device__ __forceinline__ void store_narrow(uint16_t *to, const eight &x)
-{
-    uint32_t pair[4];
-    uint4 word;
+struct quad {
+    float of[QUAD];
+};
 
-    for (int k = 0; k < 4; k++)
-        pair[k] = narrow_half<type>(x.of[2 * k]) | narrow_half<type>(x.of[2 * k + 1])
-                                                       << 16;
-    word.x = pair[0], word.y = pair[1], word.z = pair[2], word.w = pair[3];
-    *(uint4 *)to = word;
+template <int type>
+static __device__ __forceinline__ quad load_quad(const void *from, uint32_t i)
+{
+    quad x;
+
+    if (type == CRUN_F32) {
+        float4 f = *(const float4 *)((const float *)from + i);
+
+        x.of[0] = f.x, x.of[1] = f.y, x.of[2] = f.z, x.of[3] = f.w;
+    } else {
+        uint2 word = *(const uint2 *)((const uint16_t *)from + i);
+
+        x.of[0] = widen_half<type>(word.x & 0xffff);
+        x.of[1] = widen_half<type>(word.x >> 16);
+        x.of[2] = widen_half<type>(word.y & 0xffff);
+        x.of[3] = widen_half<type>(word.y >> 16);
+    }
+    return x;
+}
+
+template <int type>
+static __device__ __forceinline__ void store_quad(void *to, uint32_t i, const quad &x)
+{
+    if (type == CRUN_F32) {
+        float4 f;
+
+        f.x = x.of[0], f.y = x.of[1], f.z = x.of[2], f.w = x.of[3];
+        *(float4 *)((float *)to + i) = f;
+    } else {
+        uint2 word;
+
+        word.x = narrow_half<type>(x.of[0]) | narrow_half<type>(x.of[1]) << 16;
+        word.y = narrow_half<type>(x.of[2]) | narrow_half<type>(x.of[3]) << 16;
+        *(uint2 *)((uint16_t *)to + i) = word;
+    }
+}
+
+/* The position of a thread's first quad; the grid's stride. */
+static __device__ __forceinline__ uint32_t first_quad(void)
+{
+    return blockIdx.x * (THREADS * V) + threadIdx.x * QUAD;
+}
+
+static __device__ __forceinline__ uint32_t quads_stride(void)
+{
+    return gridDim.x * (THREADS * V);
 }
 
 template <int rule, int type>
 static __global__ void step_kernel(const struct optim_control *control,
-                                   struct step_arrays a, size_t count)
+                                   struct step_arrays a, uint32_t count)
 {
     const struct optim_control c = *control;
 
     if (c.skip)
         return;
-    for (size_t i = grid_thread() * V; i < count; i += grid_threads() * V) {
-        eight p = load_eight(a.p + i), g = load_as<type>(a.g, i), m, v;
+    for (uint32_t i = first_quad(); i < count; i += quads_stride()) {
+        bool both = i + BESIDE < count; /* else the second is the first again */
+        uint32_t at[2] = { i, both ? i + BESIDE : i };
+        quad p[2], g[2], m[2], v[2];
 
-        if (rule != RULE_SGD)
-            m = load_eight(a.m + i);
-        if (rule == RULE_ADAM)
-            v = load_eight(a.v + i);
-        for (int k = 0; k < V; k++)
-            p.of[k] = rule == RULE_ADAM ? adam_element(c.use.adam, p.of[k], &m.of[k],
-                                                       &v.of[k], g.of[k])
-                      : rule == RULE_MOMENTUM
-                          ? momentum_element(c.use.sgd, p.of[k], &m.of[k], g.of[k])
-                          : sgd_element(c.use.sgd, p.of[k], g.of[k]);
-        store_eight(a.p + i, p);
-        if (rule != RULE_SGD)
-            store_eight(a.m + i, m);
-        if (rule == RULE_ADAM)
-            store_eight(a.v + i, v);
-        if (type != CRUN_F32 && a.half)
-            store_narrow<type>(a.half + i, p);
+        for (int q = 0; q < 2; q++) {
+            p[q] = load_quad<CRUN_F32>(a.p, at[q]);
+            g[q] = load_quad<type>(a.g, at[q]);
+            if (rule != RULE_SGD)
+                m[q] = load_quad<CRUN_F32>(a.m, at[q]);
+            if (rule == RULE_ADAM)
+                v[q] = load_quad<CRUN_F32>(a.v, at[q]);
+        }
+        for (int q = 0; q < 2; q++) {
+            for (int k = 0; k < QUAD; k++)
+                p[q].of[k] = rule == RULE_ADAM
+                                 ? adam_element(c.use.adam, p[q].of[k], &m[q].of[k],
+                                                &v[q].of[k], g[q].of[k])
+                             : rule == RULE_MOMENTUM
+                                 ? momentum_element(c.use.sgd, p[q].of[k], &m[q].of[k],
+                                                    g[q].of[k])
+                                 : sgd_element(c.use.sgd, p[q].of[k], g[q].of[k]);
+            if (q == 1 && !both)
+                break;
+            store_quad<CRUN_F32>(a.p, at[q], p[q]);
+            if (rule != RULE_SGD)
+                store_quad<CRUN_F32>(a.m, at[q], m[q]);
+            if (rule == RULE_ADAM)
+                store_quad<CRUN_F32>(a.v, at[q], v[q]);
+            if (type != CRUN_F32 && a.half)
+                store_quad<type>(a.half, at[q], p[q]);
+        }
     }
 }
 
 template <int rule>
 static void step_rule(cudaStream_t stream, const struct optim_control *c,
-                      const struct step_arrays &a, size_t count)
+                      const struct step_arrays &a, uint32_t count)
 {
     unsigned blocks = blocks_for(count, UINT32_MAX);
 
@@ -165,20 +211,36 @@ static void step_rule(cudaStream_t stream, const struct optim_control *c,
                      count);
 }
 
+static void advance_arrays(struct step_arrays *a, size_t elements)
+{
+    size_t size = a->type == CRUN_F32 ? sizeof(float) : sizeof(uint16_t);
+
+    a->p += elements;
+    a->g = (const char *)a->g + elements * size;
+    a->m = a->m ? a->m + elements : NULL;
+    a->v = a->v ? a->v + elements : NULL;
+    a->half = a->half ? a->half + elements : NULL;
+}
+
 extern "C" int device_kernel_step(struct gpu_stream *queue,
                                   const struct optim_control *c, enum optim_rule rule,
-                                  const struct step_arrays *a, size_t count)
+                                  const struct step_arrays *arrays, size_t count)
 {
     cudaStream_t stream = (cudaStream_t)queue;
+    struct step_arrays a = *arrays;
 
-    if (count == 0)
-        return GPU_OK;
-    if (rule == RULE_ADAM)
-        step_rule<RULE_ADAM>(stream, c, *a, count);
-    else if (rule == RULE_MOMENTUM)
-        step_rule<RULE_MOMENTUM>(stream, c, *a, count);
-    else
-        step_rule<RULE_SGD>(stream, c, *a, count);
+    while (count > 0) {
+        uint32_t n = count < COUNT_MAX ? (uint32_t)count : COUNT_MAX;
+
+        if (rule == RULE_ADAM)
+            step_rule<RULE_ADAM>(stream, c, a, n);
+        else if (rule == RULE_MOMENTUM)
+            step_rule<RULE_MOMENTUM>(stream, c, a, n);
+        else
+            step_rule<RULE_SGD>(stream, c, a, n);
+        advance_arrays(&a, n);
+        count -= n;
+    }
     return launch_code();
 }
 
@@ -266,23 +328,33 @@ extern "C" int device_kernel_squares(struct gpu_stream *queue,
 }
 
 template <int type>
-static __global__ void narrow_kernel(uint16_t *to, const float *from, size_t count)
+static __global__ void narrow_kernel(uint16_t *to, const float *from, uint32_t count)
 {
-    for (size_t i = grid_thread() * V; i < count; i += grid_threads() * V)
-        store_narrow<type>(to + i, load_eight(from + i));
+    for (uint32_t i = first_quad(); i < count; i += quads_stride()) {
+        bool both = i + BESIDE < count; /* else the second is the first again */
+        quad first = load_quad<CRUN_F32>(from, i);
+        quad second = load_quad<CRUN_F32>(from, both ? i + BESIDE : i);
+
+        store_quad<type>(to, i, first);
+        if (both)
+            store_quad<type>(to, i + BESIDE, second);
+    }
 }
 
 extern "C" int device_kernel_narrow(struct gpu_stream *queue, uint16_t *to,
                                     const float *from, size_t count, crun_dtype type)
 {
-    unsigned blocks = blocks_for(count, UINT32_MAX);
+    for (size_t at = 0; at < count; at += COUNT_MAX) {
+        uint32_t n = count - at < COUNT_MAX ? (uint32_t)(count - at) : COUNT_MAX;
+        unsigned blocks = blocks_for(n, UINT32_MAX);
 
-    if (type == CRUN_F16)
-        LAUNCH_ALONE(narrow_kernel<CRUN_F16>, blocks, THREADS, (cudaStream_t)queue, to,
-                     from, count);
-    else
-        LAUNCH_ALONE(narrow_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)queue, to,
-                     from, count);
+        if (type == CRUN_F16)
+            LAUNCH_ALONE(narrow_kernel<CRUN_F16>, blocks, THREADS, (cudaStream_t)queue,
+                         to + at, from + at, n);
+        else
+            LAUNCH_ALONE(narrow_kernel<CRUN_BF16>, blocks, THREADS, (cudaStream_t)queue,
+                         to + at, from + at, n);
+    }
     return launch_code();
 }
 
