@@ -68,6 +68,10 @@ static void measure_nccl_work(struct nccl *n, struct nccl_work *w)
     if (w->begun || !atomic_load_explicit(&n->backend.measured, memory_order_relaxed) ||
         cuda->event_create(&timed) != GPU_OK)
         return;
+    if (!nccl_line_forget(n->line, w->done)) {
+        cuda->event_destroy(timed);
+        return;
+    }
     cuda->event_destroy(w->done);
     w->done = timed;
     if (cuda->event_create(&w->begun) != GPU_OK)
@@ -116,6 +120,7 @@ static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
     if (w->task == TASK_OPERATION) {
         w->op.sequence = op_counter_next(&n->counter, &w->op);
         n->unfinished++;
+        nccl_turn_take(n->line, &w->turn);
     }
     w->stage = STAGE_QUEUED;
     w->next = NULL;
@@ -453,13 +458,16 @@ static void destroy_nccl(struct nccl *n)
 {
     struct nccl_work *next;
 
+    bool unused = !n->line || nccl_line_leave(n->line, n);
+
     n->gpu.cuda->set_device(n->gpu.device);
     nccl_close_peers(n);
     if (n->wake >= 0)
         close(n->wake);
     for (struct nccl_work *w = n->all; w; w = next) {
         next = w->next_of_all;
-        free_nccl_work(n, w);
+        if (unused)
+            free_nccl_work(n, w);
     }
     if (n->stream)
         n->gpu.cuda->stream_destroy(n->stream);
@@ -562,8 +570,10 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     pthread_cond_init(&n->changed, &attr);
     pthread_condattr_destroy(&attr);
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    n->line = nccl_line_join(gpu->device);
     *out = n;
-    if (op_counter_init(&n->counter, team->size) && n->wake >= 0 && n->prefix)
+    if (op_counter_init(&n->counter, team->size) && n->wake >= 0 && n->prefix &&
+        n->line)
         return CRUN_OK;
     err_set(e, "no memory or descriptor for NCCL");
     return CRUN_NO_MEMORY;

@@ -7,6 +7,7 @@
 #include "worker-lib/engine/backend.h"
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
+#include "worker-lib/backends/nccl/nccl_turn.h"
 
 /*
  * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its
@@ -36,6 +37,7 @@ struct nccl_work {
     bool host;     /* a buffer is in host memory, or it is a barrier */
     bool device;   /* a buffer is the GPU's, or a barrier: after the stream's work */
     bool finished; /* the program has waited for it */
+    struct nccl_turn turn;
     enum nccl_stage stage;
     crun_status status;
     struct err e;
@@ -71,12 +73,13 @@ struct nccl {
     struct nccl_area **area; /* by address */
     size_t area_count, area_room;
     struct op_counter counter;
-    unsigned unfinished; /* operations that were started */
-    bool busy;           /* the communication thread may be in a call */
-    bool aborting;       /* it makes no more of them before the end */
-    bool ended;          /* the end: a work that is not OVER never will be */
-    bool gone;           /* the communication thread has returned */
-    bool stuck;          /* memory that threads use can never be freed */
+    struct nccl_line *line; /* of this process' launches on the GPU */
+    unsigned unfinished;    /* operations that were started */
+    bool busy;              /* the communication thread may be in a call */
+    bool aborting;          /* it makes no more of them before the end */
+    bool ended;             /* the end: a work that is not OVER never will be */
+    bool gone;              /* the communication thread has returned */
+    bool stuck;             /* memory that threads use can never be freed */
 
     /* the communication thread's */
     pthread_t thread;

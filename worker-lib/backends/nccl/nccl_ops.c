@@ -196,14 +196,32 @@ static crun_status divide_sums(struct nccl *n, const struct nccl_launch *l,
     return s;
 }
 
+/* The calls of all worlds are launched in their order; crun_init's and crun_alloc's own
+ * operations have no turn. */
+static crun_status await_turn(struct nccl *n, struct nccl_work *w, struct err *e)
+{
+    struct gpu_event *previous;
+    crun_status s = CRUN_OK;
+    unsigned turn = 0;
+
+    atomic_store(&w->is_behind, true);
+    while (s == CRUN_OK && !nccl_turn_has_come(n->line, &w->turn))
+        s = nccl_pause(n, &turn, e);
+    atomic_store(&w->is_behind, false);
+    previous = s == CRUN_OK ? nccl_turn_previous(n->line, &w->turn, n) : NULL;
+    return previous ? GPU_CALL(n, "cudaStreamWaitEvent",
+                               n->gpu.cuda->stream_wait(n->stream, previous))
+                    : s;
+}
+
 /* Into our stream, between the two events. */
 static crun_status launch_work(struct nccl *n, struct nccl_work *w,
                                const struct nccl_launch *l, struct err *e)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
-    crun_status s = CRUN_OK;
+    crun_status s = await_turn(n, w, e);
 
-    if (w->begun)
+    if (s == CRUN_OK && w->begun)
         s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(w->begun, n->stream));
     if (s == CRUN_OK)
         s = launch_members(n, l, e);
@@ -211,6 +229,7 @@ static crun_status launch_work(struct nccl *n, struct nccl_work *w,
         s = divide_sums(n, l, e);
     if (s == CRUN_OK)
         s = GPU_CALL(n, "cudaEventRecord", cuda->event_record(w->done, n->stream));
+    nccl_turn_give_back(n->line, &w->turn, n, s == CRUN_OK ? w->done : NULL);
     return s;
 }
 

@@ -463,6 +463,7 @@ static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
         abort_set_error(n->team.aborted, s, &w->e);
         n->backend.calls->abort(&n->backend);
     }
+    nccl_turn_give_back(n->line, &w->turn, n, NULL); /* it was not launched */
     pthread_mutex_lock(&n->lock);
     w->status = s;
     w->stage = launched ? STAGE_LAUNCHED : STAGE_OVER;

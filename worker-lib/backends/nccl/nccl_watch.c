@@ -386,6 +386,8 @@ static void end_all(struct nccl *n)
         stuck_set();
     }
     pthread_mutex_lock(&n->lock);
+    for (struct nccl_work *w = n->all; w && !free_again; w = w->next_of_all)
+        nccl_turn_give_back(n->line, &w->turn, n, NULL);
     n->stuck = !free_again;
     n->ended = true;
     pthread_cond_broadcast(&n->changed);
