@@ -89,6 +89,13 @@ struct backend_calls {
      * use the result. */
     crun_status (*finish)(struct backend *b, crun_work *work, struct err *e);
     bool (*is_done)(struct backend *b, crun_work *work);
+
+    /* -- of a backend that can serve some of its ranks in a quicker way than open -- */
+    /* All ranks of the team together: those with the same color (0 or more) become a
+     * team, which `team` describes; with a negative color *child is NULL. The parent
+     * is closed after its children. NULL: children are opened. */
+    crun_status (*split)(struct backend *b, int color, const struct team *team,
+                         struct backend **child, uint64_t deadline_ms, struct err *e);
 };
 
 struct backend {

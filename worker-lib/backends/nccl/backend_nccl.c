@@ -579,23 +579,27 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     return CRUN_NO_MEMORY;
 }
 
-static crun_status open_nccl(struct backend **b, const struct team *team,
-                             uint64_t deadline_ms, struct err *e)
+static uint64_t time_left(uint64_t deadline_ms)
 {
     uint64_t now = clock_ms();
-    struct nccl *n = NULL;
-    struct nccl_gpu gpu;
-    crun_status s = nccl_gpu_find(&gpu, team->device, team->local_rank,
-                                  team->local_size, deadline_ms, e);
 
-    if (s != CRUN_OK) {
-        err_wrap(e, "backend \"nccl\"");
-        return s;
-    }
-    gpu.cuda->set_device(gpu.device);
-    s = create_nccl(&n, team, &gpu, e);
+    return deadline_ms > now ? deadline_ms - now : 1;
+}
+
+/* `comm`: a communicator that was split off another one; NULL: the ranks meet. */
+static crun_status open_team(struct backend **b, const struct team *team,
+                             const struct nccl_gpu *gpu, struct nccl_comm *comm,
+                             uint64_t deadline_ms, struct err *e)
+{
+    struct nccl *n = NULL;
+    crun_status s;
+
+    gpu->cuda->set_device(gpu->device);
+    s = create_nccl(&n, team, gpu, e);
     if (s == CRUN_OK)
         s = nccl_find_peers(n, deadline_ms, e);
+    if (s == CRUN_OK)
+        atomic_store(&n->comm, comm);
     if (s == CRUN_OK && !start_threads(n)) {
         err_set(e, "no thread for NCCL");
         s = CRUN_SYSTEM;
@@ -605,12 +609,57 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
             destroy_nccl(n);
         return s;
     }
-    s = perform_nccl_task(n, TASK_OPEN, deadline_ms > now ? deadline_ms - now : 1, 0,
-                          NULL, e);
+    s = perform_nccl_task(n, TASK_OPEN, time_left(deadline_ms), 0, NULL, e);
     if (s == CRUN_OK)
         *b = &n->backend;
     else
         close_nccl(&n->backend);
+    return s;
+}
+
+static crun_status open_nccl(struct backend **b, const struct team *team,
+                             uint64_t deadline_ms, struct err *e)
+{
+    struct nccl_gpu gpu;
+    crun_status s = nccl_gpu_find(&gpu, team->device, team->local_rank,
+                                  team->local_size, deadline_ms, e);
+
+    if (s != CRUN_OK) {
+        err_wrap(e, "backend \"nccl\"");
+        return s;
+    }
+    return open_team(b, team, &gpu, NULL, deadline_ms, e);
+}
+
+/* A communicator without a backend is left to the end of the process: its ranks could
+ * destroy it only together. */
+static crun_status split_nccl(struct backend *b, int color, const struct team *team,
+                              struct backend **child, uint64_t deadline_ms,
+                              struct err *e)
+{
+    struct nccl *n = nccl_of(b);
+    struct nccl_work *w = NULL;
+    struct nccl_comm *comm;
+    crun_status s = check_open(n, e);
+
+    *child = NULL;
+    if (s == CRUN_OK)
+        s = new_nccl_work(n, TASK_SPLIT, time_left(deadline_ms), &w, e);
+    if (s != CRUN_OK)
+        return s;
+    w->op.deadline_ms = deadline_ms;
+    w->op.timeout_ms = w->timeout_ms;
+    w->color = color < 0 ? NCCL_SPLIT_NO_COLOR : color;
+    w->key = color < 0 ? 0 : (int)team->rank;
+    queue_nccl_work(n, w);
+    s = await_work(n, w, STAGE_OVER, e);
+    comm = w->child;
+    put_back_work(n, w);
+    if (s != CRUN_OK || color < 0)
+        return s;
+    s = open_team(child, team, &n->gpu, comm, deadline_ms, e);
+    if (s == CRUN_OK)
+        (*child)->stream = b->stream;
     return s;
 }
 
@@ -625,4 +674,5 @@ const struct backend_calls backend_nccl = {
     .start = start_nccl,
     .finish = finish_nccl,
     .is_done = is_done_nccl,
+    .split = split_nccl,
 };

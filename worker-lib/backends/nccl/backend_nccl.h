@@ -19,7 +19,14 @@
  */
 #define NCCL_STUCK "NCCL hangs and cannot be aborted: this process must end"
 
-enum nccl_task { TASK_OPERATION, TASK_OPEN, TASK_ALLOC, TASK_FREE, TASK_CLOSE };
+enum nccl_task {
+    TASK_OPERATION,
+    TASK_OPEN,
+    TASK_ALLOC,
+    TASK_FREE,
+    TASK_SPLIT,
+    TASK_CLOSE
+};
 
 /*
  * The states of a work, in order. LAUNCHED is for the GPU's memory: it is in the
@@ -48,6 +55,8 @@ struct nccl_work {
     uint64_t entry;                 /* of the flight recorder */
     size_t bytes;                   /* ALLOC */
     void *memory;                   /* ALLOC, FREE */
+    int color, key;                 /* SPLIT */
+    struct nccl_comm *child;        /* SPLIT */
 };
 
 struct nccl_area { /* of crun_alloc */

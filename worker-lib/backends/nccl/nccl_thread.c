@@ -256,7 +256,7 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
                      n->gpu.cuda->thread_relaxed());
     if (s == CRUN_OK)
         s = GPU_CALL(n, "cudaStreamCreate", n->gpu.cuda->stream_create(&n->stream));
-    if (s != CRUN_OK)
+    if (s != CRUN_OK || atomic_load(&n->comm)) /* which was split off another one */
         return s;
     snprintf(key, sizeof(key), "%snccl-id", n->team.prefix);
     s = n->team.rank == 0 ? tell_id(n, key, &note, w->op.deadline_ms, e)
@@ -310,6 +310,27 @@ static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
     crun_status s = open_comm(n, w, e);
 
     return s == CRUN_OK ? warm_up(n, w, e) : s;
+}
+
+/*
+ * The new communicators inherit the configuration. Their set-up shows in the state of
+ * this one, which can abort it; NCCL writes the pointer at the end, so it is in the
+ * work, which lives as long as this communicator.
+ */
+static crun_status split_comm(struct nccl *n, struct nccl_work *w, struct err *e)
+{
+    crun_status s = nccl_idle(n, e);
+
+    w->child = NULL;
+    if (s == CRUN_OK)
+        s = NCCL_CALL(n, "ncclCommSplit",
+                      n->gpu.nccl->comm_split(atomic_load(&n->comm), w->color, w->key,
+                                              &w->child, NULL));
+    if (s == CRUN_OK && w->color != NCCL_SPLIT_NO_COLOR && !w->child) {
+        err_set(e, "ncclCommSplit: success without a communicator");
+        return CRUN_SYSTEM;
+    }
+    return s;
 }
 
 /* -- leaving ----------------------------------------------------------------------- */
@@ -439,6 +460,8 @@ static crun_status perform_work(struct nccl *n, struct nccl_work *w)
     case TASK_FREE:
         nccl_remove_area(n, w);
         return CRUN_OK;
+    case TASK_SPLIT:
+        return split_comm(n, w, &w->e);
     case TASK_CLOSE:
         return close_nccl_comm(n, w, &w->e);
     default:

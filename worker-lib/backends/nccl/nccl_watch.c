@@ -184,6 +184,7 @@ static const char *describe_work(const struct nccl *n, const struct nccl_work *w
     static const char *const tasks[] = { [TASK_OPEN] = "meeting",
                                          [TASK_ALLOC] = "crun_alloc",
                                          [TASK_FREE] = "crun_free",
+                                         [TASK_SPLIT] = "crun_split",
                                          [TASK_CLOSE] = "leaving" };
     char what[120];
 
