@@ -36,21 +36,27 @@ cudaError_t capture_check_unsafe(void)
     return code;
 }
 
-cudaError_t capture_check_stream(const stream_ref &s)
+/* The capture whose blocking stream the default stream would have to wait for. */
+static capture_ref find_implicit(const stream_ref &s)
 {
-    if (s->capture) {
-        s->capture->invalid = true;
-        return cudaErrorStreamCaptureUnsupported;
-    }
     if (s != s->device->standard)
-        return cudaSuccess;
+        return nullptr;
     for (const capture_ref &c : state().captures)
         for (const stream_ref &branch : c->branches)
-            if (branch->blocking && branch->device == s->device) {
-                c->invalid = true;
-                return cudaErrorStreamCaptureImplicit;
-            }
-    return cudaSuccess;
+            if (branch->blocking && branch->device == s->device)
+                return c;
+    return nullptr;
+}
+
+cudaError_t capture_check_stream(const stream_ref &s)
+{
+    capture_ref c = s->capture ? s->capture : find_implicit(s);
+
+    if (!c)
+        return cudaSuccess;
+    c->invalid = true;
+    return s->capture ? cudaErrorStreamCaptureUnsupported
+                      : cudaErrorStreamCaptureImplicit;
 }
 
 /* -- what is captured ---------------------------------------------------------------
@@ -153,6 +159,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
     return cudaSuccess;
 }
 
+/* It ends no capture. */
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
                                   enum cudaStreamCaptureStatus *status)
 {
@@ -165,7 +172,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
     *status = !s->capture           ? cudaStreamCaptureStatusNone
               : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                     : cudaStreamCaptureStatusActive;
-    return s->capture ? cudaSuccess : end_call(capture_check_stream(s));
+    return find_implicit(s) ? end_call(cudaErrorStreamCaptureImplicit) : cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)

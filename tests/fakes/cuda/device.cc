@@ -141,6 +141,13 @@ cudaError_t cudaGetDeviceCount(int *count)
     return end_call(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
+static cudaError_t current_failure(void)
+{
+    locked guard;
+
+    return current_device()->failed;
+}
+
 cudaError_t cudaSetDevice(int number)
 {
     int before = current;
@@ -152,6 +159,8 @@ cudaError_t cudaSetDevice(int number)
     cudaError_t code = make_context();
     if (code != cudaSuccess)
         current = before;
+    else
+        code = current_failure();
     return end_call(code);
 }
 

@@ -108,8 +108,22 @@ struct turn {
     bool made; /* its context */
 };
 
+/* They end with the thread. */
+struct block_stacks {
+    turn *turns;
+    char *stacks;
+    ~block_stacks()
+    {
+        delete[] turns;
+        if (stacks)
+            munmap(stacks, THREADS_MAX * STACK_BYTES);
+        turns = NULL;
+        stacks = NULL;
+    }
+};
+
+static thread_local block_stacks own;
 static thread_local turn *turns;
-static thread_local char *stacks;
 static thread_local turn scheduler;
 static thread_local size_t current;
 static thread_local bool in_block;
@@ -148,7 +162,7 @@ static void make_turn(size_t i)
     t.made = true;
     t.begun = false;
     getcontext(&t.context);
-    t.context.uc_stack.ss_sp = stacks + i * STACK_BYTES;
+    t.context.uc_stack.ss_sp = own.stacks + i * STACK_BYTES;
     t.context.uc_stack.ss_size = STACK_BYTES;
     t.context.uc_link = NULL;
     makecontext(&t.context, run_turn, 0);
@@ -163,13 +177,15 @@ static void forget_turns(void)
 
 static void begin_turns(size_t count)
 {
-    if (!turns) {
-        turns = new turn[THREADS_MAX]();
-        stacks = (char *)mmap(NULL, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stacks == MAP_FAILED)
+    if (!own.turns) {
+        own.turns = new turn[THREADS_MAX]();
+        own.stacks = (char *)mmap(NULL, THREADS_MAX * STACK_BYTES,
+                                  PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (own.stacks == MAP_FAILED)
             abort();
     }
+    turns = own.turns;
     if (in_block)
         forget_turns();
     scheduler.begun = true;
@@ -204,36 +220,46 @@ static void run_together(const std::vector<dim3> &threads, uint32_t *seed)
     in_block = false;
 }
 
+static void run_alone(const std::vector<dim3> &threads)
+{
+    for (const dim3 &t : threads) {
+        threadIdx = t;
+        (*body)();
+    }
+}
+
 void cuda_emulated_barrier(void)
 {
     switch_turn(&turns[current], &scheduler);
 }
 
-static void run_grid(dim3 grid, dim3 block, bool together,
-                     const std::function<void()> &thread)
-{
-    /* of the thread: a fault jumps out of here */
-    static thread_local std::vector<dim3> blocks, threads;
-    uint32_t seed = launch_seed();
+/* A launch. Its vectors are members, since a fault jumps out of it. */
+struct grid_run {
+    dim3 grid, block;
+    bool together;
+    std::function<void()> thread;
+    std::vector<dim3> blocks, threads;
 
-    list_all(blocks, grid);
-    list_all(threads, block);
-    shuffle(blocks, &seed);
-    shuffle(threads, &seed);
-    blockDim = block;
-    gridDim = grid;
-    body = &thread;
-    for (const dim3 &b : blocks) {
-        blockIdx = b;
-        if (together)
-            run_together(threads, &seed);
-        else
-            for (const dim3 &t : threads) {
-                threadIdx = t;
-                thread();
-            }
+    void operator()(void)
+    {
+        uint32_t seed = launch_seed();
+
+        list_all(blocks, grid);
+        list_all(threads, block);
+        shuffle(blocks, &seed);
+        shuffle(threads, &seed);
+        blockDim = block;
+        gridDim = grid;
+        body = &thread;
+        for (const dim3 &b : blocks) {
+            blockIdx = b;
+            if (together)
+                run_together(threads, &seed);
+            else
+                run_alone(threads);
+        }
     }
-}
+};
 
 static bool is_launchable(dim3 grid, dim3 block)
 {
@@ -255,7 +281,7 @@ void cuda_emulated_launch(cudaStream_t stream, dim3 grid, dim3 block, bool toget
     if (code == cudaSuccess && (!s || s->device != current_device()))
         code = cudaErrorInvalidResourceHandle;
     i.kind = ITEM_RUN;
-    i.run = [=] { run_grid(grid, block, together, thread); };
+    i.run = grid_run{ grid, block, together, std::move(thread), {}, {} };
     if (code == cudaSuccess)
         code = queue_item(s, std::move(i));
     end_call(code);

@@ -184,7 +184,7 @@ cudaError_t queue_item(const stream_ref &s, item i)
     int fault = take_fault();
     bool threaded = i.kind == ITEM_WAITING;
 
-    if (fault == FAULT_STALL || fault == FAULT_DEAF)
+    if (!s->capture && (fault == FAULT_STALL || fault == FAULT_DEAF))
         s->items.push_back(plain_item(ITEM_STUCK));
     else if (fault == FAULT_ASYNC)
         i = plain_item(ITEM_FAIL), threaded = false;

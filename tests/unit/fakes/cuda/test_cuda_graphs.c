@@ -250,10 +250,15 @@ END_TEST
 
 START_TEST(the_default_stream_is_not_captured)
 {
+    enum cudaStreamCaptureStatus status;
     cudaStream_t s;
     int *i = make_zero();
 
     must_do(cudaStreamCreateWithFlags(&s, cudaStreamDefault));
+    begin(s);
+    expect_code(cudaStreamIsCapturing(NULL, &status), cudaErrorStreamCaptureImplicit);
+    end_and_drop(s);
+    (void)cudaGetLastError();
     begin(s);
     launch_add(i, 1, NULL);
     expect_code(cudaGetLastError(), cudaErrorStreamCaptureImplicit);
