@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of device.h for a GPU, on top of gpu_calls.h. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "worker-lib/core/status.h"
+#include "worker-lib/crun/worker.h"
 #include "worker-lib/device/gpu_calls.h"
+
+#define SPINS 1000 /* about a millisecond */
+#define PAUSE_NS 50000
 
 struct device_note {
     void *bytes; /* pinned */
@@ -23,6 +28,30 @@ static crun_status check_code(int code, const char *what)
     if (code == GPU_OK)
         return CRUN_OK;
     return status_fail_with(gpu_calls_failed(cuda_calls(), what, code, &e), &e);
+}
+
+/* -- waits ------------------------------------------------------------------------- */
+
+/*
+ * Waits for the event, or without one for all that is in the queue. A kernel of NCCL
+ * may wait for a rank that is lost; the library aborts it at its deadline, and if it
+ * does not end even then, this wait does.
+ */
+static crun_status gpu_await(struct gpu_event *event, void *queue, const char *what)
+{
+    const struct gpu_calls *gpu = cuda_calls();
+    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+
+    for (unsigned n = 0;; n++) {
+        int code = event ? gpu->event_query(event) : gpu->stream_query(queue);
+
+        if (code != GPU_NOT_READY)
+            return check_code(code, what);
+        if (crun_exit_code())
+            return status_fail(CRUN_SYSTEM, "%s: the GPU hangs", what);
+        if (n > SPINS)
+            nanosleep(&pause, NULL);
+    }
 }
 
 /* -- memory ------------------------------------------------------------------------ */
@@ -53,14 +82,18 @@ static crun_status gpu_copy(void *queue, void *to, const void *from, size_t byte
     return check_code(cuda_calls()->copy(to, from, bytes, queue), "cudaMemcpy");
 }
 
-/* The program's memory may be pinned;
- * then it is read only when the stream reaches the copy. */
+/*
+ * The program's memory may be pinned; then it is read only when the stream reaches the
+ * copy. If it is not, the copy waits by itself for the work before it.
+ */
 static crun_status gpu_copy_and_wait(void *queue, void *to, const void *from,
                                      size_t bytes)
 {
-    int code = cuda_calls()->copy(to, from, bytes, queue);
+    crun_status s = gpu_await(NULL, queue, "cudaMemcpy");
 
-    return check_code(code ? code : cuda_calls()->stream_sync(queue), "cudaMemcpy");
+    if (s == CRUN_OK)
+        s = check_code(cuda_calls()->copy(to, from, bytes, queue), "cudaMemcpy");
+    return s == CRUN_OK ? gpu_await(NULL, queue, "cudaMemcpy") : s;
 }
 
 static crun_status gpu_put_word(void *queue, int32_t *to, int32_t value)
@@ -150,10 +183,8 @@ static crun_status gpu_write_note(void *queue, struct device_note *n, const void
 
 static const void *gpu_read_note(struct device_note *n)
 {
-    return check_code(cuda_calls()->event_sync(n->arrived), "cudaEventSynchronize") ==
-                   CRUN_OK
-               ? n->bytes
-               : NULL;
+    return gpu_await(n->arrived, NULL, "a wait for the GPU") == CRUN_OK ? n->bytes
+                                                                        : NULL;
 }
 
 /* -- numbers ----------------------------------------------------------------------- */

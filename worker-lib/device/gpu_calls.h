@@ -62,6 +62,7 @@ struct gpu_calls {
     /* -- from here on: not in the stand-in for NCCL -- */
     int (*stream_create_plain)(struct gpu_stream **stream); /* of normal priority */
     int (*stream_sync)(struct gpu_stream *stream);
+    int (*stream_query)(struct gpu_stream *stream);
     int (*event_sync)(struct gpu_event *event);
     int (*host_alloc)(void **memory, size_t bytes); /* pinned */
     int (*host_free)(void *memory);

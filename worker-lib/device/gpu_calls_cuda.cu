@@ -129,6 +129,11 @@ static int cuda_stream_sync(struct gpu_stream *stream)
     return cuda_code(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
+static int cuda_stream_query(struct gpu_stream *stream)
+{
+    return cuda_code(cudaStreamQuery((cudaStream_t)stream));
+}
+
 static int cuda_stream_destroy(struct gpu_stream *stream)
 {
     return cuda_code(cudaStreamDestroy((cudaStream_t)stream));
@@ -211,6 +216,7 @@ static const struct gpu_calls calls = {
     device_kernel_divide,
     cuda_stream_create_plain,
     cuda_stream_sync,
+    cuda_stream_query,
     cuda_event_sync,
     cuda_host_alloc,
     cuda_host_free,
