@@ -26,7 +26,8 @@ struct tiny {
     crun_optim *optim;
     int w1, b1, w2, b2;
     crun_dtype type;
-    bool from_half; /* computes with the half values */
+    bool from_half;  /* computes with the half values */
+    unsigned unused; /* bit p: parameter p gets no gradient */
     float value[TINY_PARAMETERS][TINY_MOST];
 };
 
@@ -221,7 +222,11 @@ static inline crun_status tiny_deliver(struct tiny *t, int parameter, const floa
     float whole[TINY_MOST];
     uint16_t half[TINY_MOST];
     void *here = t->type == CRUN_F32 ? (void *)whole : half;
-    crun_status s = tiny_fetch(t, here, there, bytes);
+    crun_status s;
+
+    if (t->unused >> parameter & 1)
+        return CRUN_OK;
+    s = tiny_fetch(t, here, there, bytes);
 
     for (unsigned i = 0; i < count && s == CRUN_OK; i++)
         if (t->type == CRUN_F32)

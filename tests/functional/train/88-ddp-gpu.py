@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 5 s
+# emulated GPU: data-parallel training on several GPUs
+"""
+Data-parallel training on 2 and 4 GPUs: every optimizer in every precision, with the
+optimizer's state whole and sharded, accumulated gradients, unused parameters, buffers,
+checkpoints and resume. The parameters have the same bits as on the host. Needs a build with emulated GPUs (make CUDA=emulated).
+
+    BUILD=build-emulated tests/functional/train/88-ddp-gpu.py [TEST...]
+"""
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail  # noqa: E402
+
+WORKER = str(BIN / "ddp-worker")
+STEPS, BATCH = 6, 24
+SECONDS = 100
+
+
+@functools.cache
+def train(backend, ranks, steps=STEPS):
+    """{case: values}, the same on every rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        mode = "train" if backend == "shm" else "gpu"
+        done = subprocess.run(
+            [BIN / "crun", f"--nproc-per-node={ranks}", "--no-python", WORKER, mode,
+             str(steps), str(BATCH), f"{folder}/out"], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=SECONDS,
+            env=dict(os.environ, CRUN_BACKEND=backend))
+        if done.returncode != 0:
+            fail(ranks, "ranks over", backend, "have ended with", done.returncode, done.stderr)
+        said = [pathlib.Path(f"{folder}/out.{rank}").read_text() for rank in range(ranks)]
+    if any(one != said[0] for one in said):
+        fail("the parameters of", ranks, "ranks over", backend, "differ")
+    return {line["case"]: line["values"] for line in map(json.loads, said[0].splitlines())}
+
+
+def apart(a, b):
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def expect_same(wanted, got, what):
+    cases = wanted.keys() & got.keys()
+    if not cases:
+        fail(what, "have no case in common")
+    for case in sorted(cases):
+        if wanted[case] != got[case]:
+            fail(what, "differ:", case, "by", apart(wanted[case], got[case]))
+
+
+def expect_consistent(got, what):
+    """What must not change the numbers does not."""
+    for case, values in got.items():
+        for this, other in (("resumed", "uninterrupted"), ("sharded", "whole"),
+                            ("gathered half", "rounded")):
+            if this in case and values != got[case.replace(this, other)]:
+                fail(case, "is not what it is when", other, "on", what)
+    if got["buffer"] == [0] * len(got["buffer"]):
+        fail("the buffer in a checkpoint is not that of its step:", what)
+
+
+def test_host():
+    for ranks in 2, 4:
+        got = train("cuda-host", ranks)
+        expect_same(train("shm", ranks), got, f"{ranks} ranks with and without GPUs")
+        expect_consistent(got, f"{ranks} ranks over cuda-host")
+
+
+TESTS = {name[5:]: test for name, test in list(globals().items()) if name.startswith("test_")}
+
+if not (BIN.parent / "lib" / "libcuda-emulated.so").exists():
+    print("there are no emulated GPUs in this build")
+    sys.exit(77)
+for wanted in sys.argv[1:] or TESTS:
+    TESTS[wanted]()
+    print("ok", wanted)
