@@ -53,6 +53,11 @@ struct backend_calls {
     /* All ranks of the team together. */
     crun_status (*open)(struct backend **b, const struct team *team,
                         uint64_t deadline_ms, struct err *e);
+    /* Opens the backends of groups of the team's ranks, all ranks of the team together:
+     * `group` and `team` are of this rank's group, NULL if it has none; then its color
+     * is negative. NULL: the ranks of each group call open. */
+    crun_status (*split)(struct backend *b, struct backend **group, int color,
+                         const struct team *team, uint64_t deadline_ms, struct err *e);
     /* Waits at most until op->deadline_ms, and checks the abort word while it waits. Of
      * a group it gets only the messages, as op_group_sort leaves them, and moves their
      * data as it can, not in their order. A message is a group of one.
@@ -89,13 +94,6 @@ struct backend_calls {
      * use the result. */
     crun_status (*finish)(struct backend *b, crun_work *work, struct err *e);
     bool (*is_done)(struct backend *b, crun_work *work);
-
-    /* -- of a backend that can serve some of its ranks in a quicker way than open -- */
-    /* All ranks of the team together: those with the same color (0 or more) become a
-     * team, which `team` describes; with a negative color *child is NULL. The parent
-     * is closed after its children. NULL: children are opened. */
-    crun_status (*split)(struct backend *b, int color, const struct team *team,
-                         struct backend **child, uint64_t deadline_ms, struct err *e);
 };
 
 struct backend {

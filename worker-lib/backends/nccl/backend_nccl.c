@@ -633,8 +633,8 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
 
 /* A communicator without a backend is left to the end of the process: its ranks could
  * destroy it only together. */
-static crun_status split_nccl(struct backend *b, int color, const struct team *team,
-                              struct backend **child, uint64_t deadline_ms,
+static crun_status split_nccl(struct backend *b, struct backend **group, int color,
+                              const struct team *team, uint64_t deadline_ms,
                               struct err *e)
 {
     struct nccl *n = nccl_of(b);
@@ -642,7 +642,6 @@ static crun_status split_nccl(struct backend *b, int color, const struct team *t
     struct nccl_comm *comm;
     crun_status s = check_open(n, e);
 
-    *child = NULL;
     if (s == CRUN_OK)
         s = new_nccl_work(n, TASK_SPLIT, time_left(deadline_ms), &w, e);
     if (s != CRUN_OK)
@@ -657,9 +656,9 @@ static crun_status split_nccl(struct backend *b, int color, const struct team *t
     put_back_work(n, w);
     if (s != CRUN_OK || color < 0)
         return s;
-    s = open_team(child, team, &n->gpu, comm, deadline_ms, e);
+    s = open_team(group, team, &n->gpu, comm, deadline_ms, e);
     if (s == CRUN_OK)
-        (*child)->stream = b->stream;
+        (*group)->stream = b->stream;
     return s;
 }
 
