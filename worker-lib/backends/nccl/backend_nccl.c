@@ -129,7 +129,7 @@ static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
     else
         n->first = w;
     n->last = w;
-    pthread_cond_broadcast(&n->changed);
+    pthread_cond_signal(&n->queue_changed);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -472,6 +472,7 @@ static void destroy_nccl(struct nccl *n)
     if (n->stream)
         n->gpu.cuda->stream_destroy(n->stream);
     pthread_cond_destroy(&n->changed);
+    pthread_cond_destroy(&n->queue_changed);
     pthread_mutex_destroy(&n->lock);
     op_counter_fini(&n->counter);
     free(n->prefix);
@@ -568,6 +569,7 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&n->changed, &attr);
+    pthread_cond_init(&n->queue_changed, &attr);
     pthread_condattr_destroy(&attr);
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     n->line = nccl_line_join(gpu->device);

@@ -74,8 +74,10 @@ struct nccl {
     struct abort_word last_word; /* for threads that hang after the world's end */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;                       /* by the monotonic clock */
-    struct nccl_work *first, *last;               /* queued */
+    /* both by the monotonic clock */
+    pthread_cond_t changed;         /* for the program's threads and the watch */
+    pthread_cond_t queue_changed;   /* for the communication thread */
+    struct nccl_work *first, *last; /* queued */
     struct nccl_work *flight_first, *flight_last; /* launched, not over */
     struct nccl_work *current;                    /* the communication thread's */
     struct nccl_work *spare, *all;

@@ -518,7 +518,7 @@ static struct nccl_work *take_work(struct nccl *n)
     until.tv_nsec %= 1000000000l;
     pthread_mutex_lock(&n->lock);
     if (!n->first || (n->aborting && !n->ended))
-        pthread_cond_timedwait(&n->changed, &n->lock, &until);
+        pthread_cond_timedwait(&n->queue_changed, &n->lock, &until);
     w = n->aborting && !n->ended ? NULL : n->first;
     if (w) {
         n->first = w->next;

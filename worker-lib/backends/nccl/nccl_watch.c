@@ -334,7 +334,7 @@ static bool abort_and_wait(struct nccl *n, struct abortion *a)
 
     pthread_mutex_lock(&n->lock);
     n->aborting = true;
-    pthread_cond_broadcast(&n->changed);
+    pthread_cond_signal(&n->queue_changed);
     while (n->busy && wait_watch_change(n, calm_ms))
         ;
     may = may_abort(n);
@@ -391,6 +391,7 @@ static void end_all(struct nccl *n)
         nccl_turn_give_back(n->line, &w->turn, n, NULL);
     n->stuck = !free_again;
     n->ended = true;
+    pthread_cond_signal(&n->queue_changed);
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
     if (free_again)

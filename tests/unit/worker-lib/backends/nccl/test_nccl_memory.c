@@ -274,6 +274,7 @@ static void set_up(void)
     n.gpu = (struct nccl_gpu){ .cuda = &gpu_table, .nccl = &nccl_table, .device = 3 };
     pthread_mutex_init(&n.lock, NULL);
     pthread_cond_init(&n.changed, NULL);
+    pthread_cond_init(&n.queue_changed, NULL);
     n.line = nccl_line_join(n.gpu.device);
     atomic_store(&n.comm, (struct nccl_comm *)(void *)&comm);
     n.stream = (struct gpu_stream *)(void *)&stream;
