@@ -42,6 +42,12 @@ void *world_queue(const crun_world *w)
     return NULL;
 }
 
+int crun_device(const crun_world *w)
+{
+    (void)w;
+    return 3;
+}
+
 int crun_size(const crun_world *w)
 {
     return w->ranks->size;

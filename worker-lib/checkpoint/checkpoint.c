@@ -149,8 +149,14 @@ static crun_status need_directory(const struct crun_checkpoints *c, const char *
 static crun_status write_own_part(struct crun_checkpoints *c, struct err *e)
 {
     unsigned part = (unsigned)crun_rank(c->world) + 1;
-    crun_status status = checkpoint_copy_write(c->copy, c->directory, &c->set,
-                                               c->set.parts == 1 ? 1 : part, e);
+    crun_status status = c->memory.ops->set_device(crun_device(c->world));
+
+    if (status != CRUN_OK) {
+        err_set(e, "%s", crun_error_text());
+        return status;
+    }
+    status = checkpoint_copy_write(c->copy, c->directory, &c->set,
+                                   c->set.parts == 1 ? 1 : part, e);
 
     if (status == CRUN_OK && crun_rank(c->world) == 0)
         checkpoint_dir_prune(c->directory, c->generation, c->keep);

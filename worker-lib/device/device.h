@@ -39,6 +39,8 @@ struct device_note;
 struct device_ops {
     const char *name;
     bool queued;
+    /* This thread uses this device; without it CUDA may open the first one. */
+    crun_status (*set_device)(int device);
     crun_status (*alloc)(size_t bytes, void **memory); /* zeroed */
     void (*free)(void *memory);                        /* NULL is fine */
     crun_status (*zero)(void *queue, void *to, size_t bytes);

@@ -12,6 +12,12 @@
 #define ALIGN 64
 #define BLOCK 2048 /* elements: a few arrays of them fit in a first-level cache */
 
+static crun_status cpu_set_device(int device)
+{
+    (void)device;
+    return CRUN_OK;
+}
+
 static crun_status cpu_alloc(size_t bytes, void **memory)
 {
     size_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -176,6 +182,7 @@ static crun_status cpu_step(void *queue, const struct optim_control *c,
 
 const struct device_ops device_cpu = {
     .name = "cpu",
+    .set_device = cpu_set_device,
     .alloc = cpu_alloc,
     .free = free,
     .zero = cpu_zero,

@@ -56,6 +56,11 @@ static crun_status gpu_await(struct gpu_event *event, void *queue, const char *w
 
 /* -- memory ------------------------------------------------------------------------ */
 
+static crun_status gpu_set_device(int device)
+{
+    return check_code(cuda_calls()->set_device(device), "cudaSetDevice");
+}
+
 static crun_status gpu_device_alloc(size_t bytes, void **memory)
 {
     crun_status s = check_code(cuda_calls()->alloc(memory, bytes ? bytes : 1),
@@ -220,6 +225,7 @@ static crun_status gpu_narrow(void *queue, uint16_t *to, const float *from,
 static const struct device_ops ops = {
     .name = "cuda",
     .queued = true,
+    .set_device = gpu_set_device,
     .alloc = gpu_device_alloc,
     .free = gpu_free,
     .zero = gpu_zero,

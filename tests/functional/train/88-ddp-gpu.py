@@ -5,7 +5,8 @@
 """
 Data-parallel training on 2 and 4 GPUs: every optimizer in every precision, with the
 optimizer's state whole and sharded, accumulated gradients, unused parameters, buffers,
-checkpoints and resume. The parameters have the same bits as on the host. Needs a build with emulated GPUs (make CUDA=emulated).
+checkpoints and resume. The parameters have the same bits as on the host. Needs a build with
+emulated GPUs (make CUDA=emulated).
 
     BUILD=build-emulated tests/functional/train/88-ddp-gpu.py [TEST...]
 """

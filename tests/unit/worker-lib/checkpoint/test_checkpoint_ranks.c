@@ -51,6 +51,14 @@ static _Thread_local struct {
     size_t pinned, most_pinned, copied;
 } counted;
 
+static _Thread_local int device; /* what CUDA uses by default */
+
+static crun_status slow_set_device(int number)
+{
+    device = number;
+    return CRUN_OK;
+}
+
 static crun_status slow_host_alloc(size_t bytes, void **memory)
 {
     counted.pinned += bytes;
@@ -130,6 +138,7 @@ static crun_status slow_write_note(void *queue, struct device_note *n, const voi
 
 static const void *slow_read_note(struct device_note *n)
 {
+    ck_assert_int_eq(device, 3);
     pthread_mutex_lock(&lock);
     while (!n->arrived)
         pthread_cond_wait(&ran, &lock);
@@ -142,6 +151,7 @@ static struct device_ops slow_gpu(void)
     struct device_ops ops = device_cpu;
 
     ops.queued = true;
+    ops.set_device = slow_set_device;
     ops.host_alloc = slow_host_alloc;
     ops.make_queue = slow_make_queue;
     ops.free_queue = slow_free_queue;
@@ -248,6 +258,7 @@ static void save_and_load(crun_world *w, void *arg)
     size_t bytes;
 
     w->device = &gpu;
+    device = crun_device(w);
     memset(&counted, 0, sizeof(counted));
     must(tiny_open(&t, w, &ddp, &adam));
     ck_assert_uint_eq(counted.pinned, 0);
