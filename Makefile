@@ -140,7 +140,7 @@ nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wa
 emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
     -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 # a GPU refuses misaligned access
-kernel_flags = $(if $(san),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
+kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)

@@ -54,7 +54,7 @@ std::vector<float> plain(const void *from, cudaDataType type, int ld, int outer,
 }
 
 /* The same sums in the same order, however wide the registers are. */
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx2", "default")))
 #endif
 void add_scaled(float *to, const float *from, float factor, int count)

@@ -26,10 +26,7 @@ void set_current(int number)
 
 device *current_device(void)
 {
-    device *d = &state().devices[current];
-
-    d->number = current;
-    return d;
+    return &state().devices[current];
 }
 
 /* The number on the machine of the device that this process calls `number`; -1: none.

@@ -2,6 +2,8 @@
 /* The lock, the begin and the end of every call, and errors. */
 #include "tests/fakes/cuda/emulator.h"
 
+#include <atomic>
+
 #include "tests/fakes/cuda/fault.h"
 
 namespace
@@ -11,11 +13,11 @@ pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 thread_local cudaError_t last_error;
 thread_local int pending_fault;
-bool initialized, forked;
+std::atomic<bool> initialized, forked;
 
 void note_fork(void)
 {
-    forked = initialized;
+    forked = initialized.load();
 }
 
 cudaError_t check_driver(void)
@@ -27,10 +29,8 @@ cudaError_t check_driver(void)
         return cudaErrorInsufficientDriver;
     if (forked)
         return cudaErrorInitializationError;
-    if (!initialized) {
-        initialized = true;
+    if (!initialized && !initialized.exchange(true))
         pthread_atfork(NULL, NULL, note_fork);
-    }
     return cudaSuccess;
 }
 

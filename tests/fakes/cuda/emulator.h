@@ -104,7 +104,12 @@ struct device {
 
 /* -- emulator.cc -------------------------------------------------------------- */
 struct emulator {
-    device devices[DEVICES_MAX];
+    emulator()
+    {
+        for (int i = 0; i < DEVICES_MAX; i++)
+            devices[i].number = i;
+    }
+    device devices[DEVICES_MAX] = {};
     std::map<CUstream_st *, stream_ref> streams;
     std::set<CUevent_st *> events;
     std::map<char *, piece_ref> pieces;

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <atomic>
+
 #include "tests/fakes/cuda/fault.h"
 
 CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
@@ -73,7 +75,7 @@ static uint32_t next_random(uint32_t *seed)
 /* Of one launch: it differs from launch to launch. 0: in order. */
 static uint32_t launch_seed(void)
 {
-    static uint32_t launches;
+    static std::atomic<uint32_t> launches;
     uint32_t seed = (uint32_t)standin_number("CRUN_STANDIN_SEED", DEFAULT_SEED);
 
     return seed ? seed * 2654435761u + ++launches : 0;
