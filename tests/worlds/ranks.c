@@ -62,6 +62,7 @@ static void team_member_main(unsigned rank, void *arg)
                              .world_rank = run->numbers,
                              .node = plan->node ? plan->node : run->zeros,
                              .prefix = "team",
+                             .notices = "team",
                              .aborted = &m->aborted,
                              .address = "127.0.0.1" };
     open_member(m, run);

@@ -122,6 +122,22 @@ CRUN_API int crun_exit_code(void);
 CRUN_API void crun_abort(crun_world *world, const char *reason);
 CRUN_API void crun_abort_signal(crun_world *world);
 
+/*
+ * Divides the world into groups: ranks of the same color form one, in the order of
+ * (key, rank). A negative color: no group, *group is NULL. All ranks call it together.
+ * A group is a world of its own, with the same timeouts and stream, and the ranks,
+ * nodes and local ranks of its members; everything that takes a world works on it, also
+ * crun_split. Messages name ranks by their numbers in the world of crun_init. Its
+ * backend is the parent's, or the part of shm+tcp that it needs; "self" in a group of
+ * one without a GPU.
+ *
+ * The first failure in a world or in any of its groups ends all of them, on all ranks.
+ * A group is finalized before its parent. A parent that is finalized first is an error:
+ * it ends all of them with CRUN_ABORTED, and lives until its groups are finalized.
+ */
+CRUN_API CRUN_CHECK crun_status crun_split(crun_world *world, int color, int key,
+                                           crun_world **group);
+
 /* -- memory -------------------------------------------------------------------- */
 
 /*

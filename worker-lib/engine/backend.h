@@ -28,6 +28,10 @@ struct team {
     const unsigned *node;       /* of each place: ranks of one node can share memory */
     struct store_client *store; /* to meet; keys begin with the prefix */
     const char *prefix;
+    /* The prefix of keys that the world shares with its groups: the failure notice, and
+     * late ranks. */
+    const char *notices;
+    bool is_group; /* there may be many: once they have met, they delete their keys */
     struct abort_word *aborted;
     const char *address; /* the address of this node for the others */
     /* for a backend with `start`: */

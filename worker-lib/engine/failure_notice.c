@@ -7,6 +7,7 @@
 
 #define STORE_MS 500 /* for the store to answer */
 #define LOOK_MS 250  /* between checks for a notice while a key is awaited */
+#define FAR_MS (24u * 3600 * 1000)
 #define KEY_SIZE 420
 
 static const char *notice_key(const char *prefix, char key[KEY_SIZE])
@@ -39,6 +40,21 @@ bool failure_notice_read(struct store_client *store, const char *prefix,
     return store_client_has(store, key, until) == 1 &&
            store_client_get(store, key, n, &size, until, &e) == CRUN_OK &&
            size == sizeof(*n) && abort_notice_is_valid(n);
+}
+
+bool failure_notice_await(struct store_client *store, const char *prefix,
+                          struct abort_notice *n)
+{
+    size_t size = sizeof(*n);
+    char key[KEY_SIZE];
+    struct err e;
+    crun_status s;
+
+    notice_key(prefix, key);
+    do
+        s = store_client_get(store, key, n, &size, clock_ms() + FAR_MS, &e);
+    while (s == CRUN_TIMEOUT);
+    return s == CRUN_OK && size == sizeof(*n) && abort_notice_is_valid(n);
 }
 
 bool failure_notice_abort(struct store_client *store, const char *prefix,

@@ -17,7 +17,12 @@ void failure_notice_write(struct store_client *store, const char *prefix,
 bool failure_notice_read(struct store_client *store, const char *prefix,
                          struct abort_notice *n);
 
-/* The same; sets the abort word. For a backend whose connection ends. */
+/* Waits until there is one. False: the store is gone. */
+bool failure_notice_await(struct store_client *store, const char *prefix,
+                          struct abort_notice *n);
+
+/* The same as failure_notice_read; sets the abort word. For a backend whose connection
+ * ends. */
 bool failure_notice_abort(struct store_client *store, const char *prefix,
                           struct abort_word *into);
 

@@ -27,16 +27,22 @@ struct entry {
 
 struct flight_recorder {
     unsigned rank;
+    const char *name;
+    const unsigned *world_rank;
     _Atomic uint64_t entries; /* begun, ever */
     struct entry entry[FLIGHT_RECORDER_KEPT];
 };
 
-struct flight_recorder *flight_recorder_create(unsigned rank)
+struct flight_recorder *flight_recorder_create(unsigned rank, const char *name,
+                                               const unsigned *world_rank)
 {
     struct flight_recorder *f = calloc(1, sizeof(*f));
 
-    if (f)
-        f->rank = rank;
+    if (!f)
+        return NULL;
+    f->rank = rank;
+    f->name = name;
+    f->world_rank = world_rank;
     return f;
 }
 
@@ -97,7 +103,8 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
 }
 
 /* "12.3 s  #17 all_reduce 1048576 x f32 sum  timeout 1000234 us" */
-static int print_entry(const struct entry *t, char *line, size_t size)
+static int print_entry(const struct entry *t, const unsigned *world_rank, char *line,
+                       size_t size)
 {
     struct op op = get_op(&t->op), member[OP_MEMBERS_SHOWN];
     struct op_group group = { .count = get(t->members), .member = member };
@@ -113,7 +120,7 @@ static int print_entry(const struct entry *t, char *line, size_t size)
         snprintf(ended, sizeof(ended), "%s %" PRIu64 " us", crun_status_name(status),
                  end - begin);
     return snprintf(line, size, "%.6f s  #%" PRIu64 " %s  %s\n", (double)begin / 1e6,
-                    get(t->sequence), op_describe(&op, NULL, what, sizeof(what)),
+                    get(t->sequence), op_describe(&op, world_rank, what, sizeof(what)),
                     ended);
 }
 
@@ -127,8 +134,8 @@ size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t
         text[0] = '\0';
     for (uint64_t i = n > FLIGHT_RECORDER_KEPT ? n - FLIGHT_RECORDER_KEPT : 0; i < n;
          i++) {
-        int length = print_entry(&f->entry[i % FLIGHT_RECORDER_KEPT], line,
-                                 sizeof(line));
+        int length = print_entry(&f->entry[i % FLIGHT_RECORDER_KEPT], f->world_rank,
+                                 line, sizeof(line));
 
         if (used + 1 < size)
             snprintf(text + used, size - used, "%s", line);
@@ -147,7 +154,8 @@ void flight_recorder_dump(const struct flight_recorder *f, const char *directory
     if (!text)
         return;
     flight_recorder_print(f, text, size);
-    snprintf(path, sizeof(path), "%s/flight-rank-%u.txt", directory, f->rank);
+    snprintf(path, sizeof(path), "%s/flight-rank-%u%s.txt", directory, f->rank,
+             f->name);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd >= 0) {
         dprintf(fd, "rank %u: %s\n%s", f->rank, reason, text);

@@ -12,7 +12,10 @@ struct flight_recorder;
 
 #define FLIGHT_RECORDER_KEPT 128
 
-struct flight_recorder *flight_recorder_create(unsigned rank); /* NULL: no memory */
+/* `name` is part of the file's name; world_rank is for messages, NULL: ranks are
+ * places. NULL: no memory. */
+struct flight_recorder *flight_recorder_create(unsigned rank, const char *name,
+                                               const unsigned *world_rank);
 void flight_recorder_destroy(struct flight_recorder *f);
 
 /* Returns the entry's number, for its end. */
@@ -23,7 +26,7 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
 
 /* As text, oldest first, one line each. Returns what snprintf would. */
 size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t size);
-/* Writes it to <directory>/flight-rank-N.txt; errors are ignored. */
+/* Writes it to <directory>/flight-rank-N<name>.txt; errors are ignored. */
 void flight_recorder_dump(const struct flight_recorder *f, const char *directory,
                           const char *reason);
 

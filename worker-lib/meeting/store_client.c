@@ -10,6 +10,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -423,10 +424,21 @@ crun_status store_client_delete(struct store_client *s, const char *key,
 
 /* -- opening ----------------------------------------------------------------------- */
 
+static struct store_client *new_client(void)
+{
+    struct store_client *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
 crun_status store_client_open(struct store_client **out, const char *host,
                               uint16_t port, uint64_t deadline_ms, struct err *e)
 {
-    struct store_client *s = calloc(1, sizeof(*s));
+    struct store_client *s = new_client();
     uint64_t pause = RETRY_MS_MIN;
     crun_status status;
 
@@ -434,8 +446,6 @@ crun_status store_client_open(struct store_client **out, const char *host,
         err_set(e, "no memory");
         return CRUN_NO_MEMORY;
     }
-    s->fd = -1;
-    pthread_mutex_init(&s->lock, NULL);
     snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              port);
     while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
@@ -449,6 +459,31 @@ crun_status store_client_open(struct store_client **out, const char *host,
     }
     *out = s;
     return CRUN_OK;
+}
+
+crun_status store_client_open_another(struct store_client **out,
+                                      const struct store_client *like,
+                                      uint64_t deadline_ms, struct err *e)
+{
+    struct store_client *s = new_client();
+    crun_status status;
+
+    if (!s) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    snprintf(s->where, sizeof(s->where), "%s", like->where);
+    status = connect_to(s, &like->addr, deadline_ms, e);
+    if (status == CRUN_OK)
+        *out = s;
+    else
+        store_client_close(s);
+    return status;
+}
+
+int store_client_handle(const struct store_client *s)
+{
+    return s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 }
 
 char *store_client_address(const struct store_client *s, char *buf, size_t size)

@@ -25,6 +25,14 @@ crun_status store_client_open(struct store_client **s, const char *host, uint16_
 char *store_client_address(const struct store_client *s, char *buf, size_t size);
 void store_client_close(struct store_client *s); /* NULL is fine */
 
+/* Another connection to the same store, for a call that waits for long. */
+crun_status store_client_open_another(struct store_client **s,
+                                      const struct store_client *like,
+                                      uint64_t deadline_ms, struct err *e);
+/* A descriptor of the connection, for another thread: shutdown(2) ends a call that
+ * waits, as if the server had hung up. The caller closes it. -1: there is none. */
+int store_client_handle(const struct store_client *s);
+
 crun_status store_client_set(struct store_client *s, const char *key, const void *value,
                              size_t size, uint64_t deadline_ms, struct err *e);
 /* Waits for the key. *size is the space in the buffer, then the size of the value;

@@ -10,7 +10,6 @@
 #include "worker-lib/backends/backend_select.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/device/device.h"
-#include "worker-lib/engine/failure_notice.h"
 
 #define TIMEOUT_S 1800
 #define INIT_TIMEOUT_S 300
@@ -52,33 +51,42 @@ static crun_status read_options(crun_world *w, const crun_options *o, struct err
         return CRUN_BAD_ARGUMENT;
     }
     w->timeout_ms = (uint64_t)ceil(timeout_s * 1000);
-    w->init_deadline_ms = clock_ms() + (uint64_t)ceil(init_s * 1000);
+    w->init_ms = (uint64_t)ceil(init_s * 1000);
+    w->init_deadline_ms = clock_ms() + w->init_ms;
     return CRUN_OK;
 }
 
 /* -- failure ----------------------------------------------------------------------- */
 
-static void tell_failure(crun_world *w)
-{
-    struct abort_notice n = abort_notice(&w->aborted, w->env.rank);
-
-    if (w->store)
-        failure_notice_write(w->store, w->prefix, &n);
-}
-
 static void world_failed(void *arg)
 {
     crun_world *w = arg;
-    const char *directory = getenv("CRUN_FLIGHT_DIR");
 
-    if (atomic_exchange(&w->told, true))
-        return;
-    if (directory && *directory)
-        flight_recorder_dump(w->flight, directory, w->aborted.reason);
-    tell_failure(w);
+    family_failed(w->family, w->root, w);
 }
 
 /* -- the backend ------------------------------------------------------------------- */
+
+void world_fill_team(crun_world *w, const char *device)
+{
+    w->team = (struct team){ .rank = w->env.rank,
+                             .size = w->env.size,
+                             .world_rank = w->world_rank,
+                             .node = w->node,
+                             .store = w->store,
+                             .prefix = w->prefix,
+                             .notices = w->root->prefix,
+                             .is_group = w->parent != NULL,
+                             .aborted = &w->family->aborted,
+                             .address = w->root->address,
+                             .device = device,
+                             .local_rank = w->env.local_rank,
+                             .local_size = w->env.local_size,
+                             .timeout_ms = w->timeout_ms,
+                             .flight = w->flight,
+                             .failed = world_failed,
+                             .failed_arg = w };
+}
 
 static crun_status open_backend(crun_world *w, const char *name, const char *device,
                                 struct err *e)
@@ -88,21 +96,7 @@ static crun_status open_backend(crun_world *w, const char *name, const char *dev
 
     if (w->store)
         store_client_address(w->store, w->address, sizeof(w->address));
-    w->team = (struct team){ .rank = w->env.rank,
-                             .size = w->env.size,
-                             .world_rank = w->world_rank,
-                             .node = w->node,
-                             .store = w->store,
-                             .prefix = w->prefix,
-                             .aborted = &w->aborted,
-                             .address = w->address,
-                             .device = device,
-                             .local_rank = w->env.local_rank,
-                             .local_size = w->env.local_size,
-                             .timeout_ms = w->timeout_ms,
-                             .flight = w->flight,
-                             .failed = world_failed,
-                             .failed_arg = w };
+    world_fill_team(w, device);
     s = backend_select(&w->team, name, w->init_deadline_ms, &calls, e);
     return s == CRUN_OK ? calls->open(&w->backend, &w->team, w->init_deadline_ms, e)
                         : s;
@@ -110,10 +104,10 @@ static crun_status open_backend(crun_world *w, const char *name, const char *dev
 
 /* -- life -------------------------------------------------------------------------- */
 
-static crun_status start_engine(crun_world *w, struct err *e)
+crun_status world_start_engine(crun_world *w, struct err *e)
 {
     w->engine = engine_create(&(struct engine_config){ .backend = w->backend,
-                                                       .aborted = &w->aborted,
+                                                       .aborted = &w->family->aborted,
                                                        .flight = w->flight,
                                                        .size = w->env.size,
                                                        .timeout_ms = w->timeout_ms,
@@ -135,9 +129,11 @@ static crun_status join_world(crun_world *w, const char *backend, const char *de
     if (s == CRUN_OK)
         s = open_backend(w, backend, device, e);
     if (s == CRUN_OK)
-        s = start_engine(w, e);
-    if (s != CRUN_OK && w->store && abort_set_error(&w->aborted, s, e))
-        tell_failure(w);
+        s = world_start_engine(w, e);
+    if (s == CRUN_OK)
+        family_add(w);
+    else if (w->store && abort_set_error(&w->family->aborted, s, e))
+        family_failed(w->family, w, NULL);
     return s;
 }
 
@@ -152,9 +148,11 @@ crun_status world_create(crun_world **world, const struct environment *env,
         w->env = *env;
         w->world_rank = calloc(env->size, sizeof(*w->world_rank));
         w->node = calloc(env->size, sizeof(*w->node));
-        w->flight = flight_recorder_create(env->rank);
+        w->root = w;
+        w->family = family_create();
+        w->flight = flight_recorder_create(env->rank, "", w->world_rank);
     }
-    if (!w || !w->world_rank || !w->node || !w->flight) {
+    if (!w || !w->world_rank || !w->node || !w->flight || !w->family) {
         err_set(e, "no memory");
         s = CRUN_NO_MEMORY;
     }
@@ -173,20 +171,52 @@ crun_status world_create(crun_world **world, const struct environment *env,
     return s;
 }
 
-void world_destroy(crun_world *w)
+void world_free(crun_world *w)
 {
+    bool is_root = w && !w->parent;
+
     if (!w)
         return;
+    if (w->family)
+        family_remove(w);
     engine_destroy(w->engine);
     if (w->backend)
         w->backend->calls->close(w->backend);
-    world_leave(w);
+    if (is_root) {
+        family_stop_listening(w->family);
+        world_leave(w);
+        progress_close(w->progress);
+        family_free(w->family);
+    }
     flight_recorder_destroy(w->flight);
-    progress_close(w->progress);
     op_group_drop(w->recording);
     free(w->world_rank);
     free(w->node);
     free(w);
+}
+
+/* A world that the program still uses in groups ends with them. */
+static bool outlives_finalize(crun_world *w)
+{
+    static const char reason[] = "crun_finalize of a world before its groups: a group "
+                                 "must be finalized first";
+
+    if (!w->family || !family_outlives(w))
+        return false;
+    (void)!status_fail(CRUN_BAD_ARGUMENT, "%s", reason);
+    engine_abort(w->engine, CRUN_ABORTED, reason, false);
+    return true;
+}
+
+void world_destroy(crun_world *w)
+{
+    while (w && !outlives_finalize(w)) {
+        crun_world *parent = w->parent;
+        bool last = parent && family_leave(w);
+
+        world_free(w);
+        w = last ? parent : NULL;
+    }
 }
 
 /* -- operations -------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
 #ifndef WORKER_LIB_WORLD_WORLD_INTERNAL_H
 #define WORKER_LIB_WORLD_WORLD_INTERNAL_H
 
+#include <pthread.h>
+
 #include "worker-lib/core/progress.h"
 #include "worker-lib/engine/engine.h"
 #include "worker-lib/meeting/environment.h"
@@ -10,17 +12,38 @@
 /* The insides of a world, for the files of this folder. */
 struct store_server;
 
+/* A world of crun_init and its groups. */
+struct family {
+    struct abort_word aborted; /* of all its worlds */
+    _Atomic bool told;         /* the other ranks, of our failure */
+    _Atomic unsigned splits;   /* calls of crun_split in this rank */
+    pthread_mutex_t lock;
+    crun_world *first; /* open worlds, by next_of_family */
+    /* the thread that waits for other ranks' failures, once there are groups */
+    bool listens;
+    _Atomic bool stopping;
+    pthread_t thread;
+    struct store_client *ear;
+    int handle; /* of its connection */
+};
+
 struct crun_world {
     struct environment env;
-    uint64_t timeout_ms, init_deadline_ms;
+    crun_world *root;   /* of crun_init; itself */
+    crun_world *parent; /* NULL: it is the root */
+    struct family *family;
+    crun_world *next_of_family;
+    unsigned groups; /* that were split off from it and are open; under family->lock */
+    bool finalized;  /* before its groups: it lives until the last of them ends */
+    uint64_t timeout_ms, init_ms, init_deadline_ms;
     struct store_client *store;  /* NULL in a world of one */
     struct store_server *server; /* rank 0's, if no launcher serves the store */
-    char prefix[400];
+    char prefix[440];
+    char name[40];               /* of a group, in file names */
+    char device[12];             /* of a group: the number of the GPU */
     unsigned *world_rank, *node; /* of each rank */
     char address[80];
     struct team team;
-    struct abort_word aborted;
-    _Atomic bool told; /* informs the others of our failure */
     struct backend *backend;
     struct flight_recorder *flight;
     struct engine *engine;
@@ -34,9 +57,30 @@ struct crun_world {
 crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 void world_destroy(crun_world *w); /* NULL is fine */
+/* The same without regard to its groups, and to a parent that waits for its end. */
+void world_free(crun_world *w);
+void world_fill_team(crun_world *w, const char *device);
+crun_status world_start_engine(crun_world *w, struct err *e);
 
 /* Mistakes of the program. */
 crun_status world_check_call(const crun_world *w, const struct op *op);
+
+/* -- family.c -- */
+struct family *family_create(void); /* NULL: no memory */
+void family_free(struct family *f); /* NULL is fine */
+/* The world has a backend now, which is to be aborted with the others. */
+void family_add(crun_world *w);
+void family_remove(crun_world *w);
+/* The group is gone. True: its parent was finalized before, and nothing needs it now.
+ */
+bool family_leave(crun_world *w);
+/* Whether the world has groups: then it is marked as finalized. */
+bool family_outlives(crun_world *w);
+/* The abort word is set: ends all worlds but `told`, whose ranks know, and leaves a
+ * notice for all ranks. */
+void family_failed(struct family *f, crun_world *root, const crun_world *told);
+crun_status family_listen(crun_world *root, uint64_t deadline_ms, struct err *e);
+void family_stop_listening(struct family *f); /* NULL is fine */
 
 /* -- group.c -- */
 /* A call of crun/worker.h: runs it, or adds it to the group that is open. */
@@ -48,5 +92,7 @@ void world_leave(crun_world *w);
 
 /* -- world_topology.c: fills node, and env's local and node numbers -- */
 crun_status world_map(crun_world *w, struct err *e);
+/* The part of it that follows from `node`. */
+void world_find_place(crun_world *w);
 
 #endif

@@ -270,7 +270,8 @@ void world_leave(crun_world *w)
 {
     uint64_t until = clock_ms() + LEAVE_MS;
     char gone_key[sizeof(w->prefix) + 8];
-    bool good = w->store && !w->env.agent_store && abort_get(&w->aborted) == CRUN_OK &&
+    bool good = w->store && !w->env.agent_store &&
+                abort_get(&w->family->aborted) == CRUN_OK &&
                 say_left(w, gone_key, sizeof(gone_key), until);
 
     if (w->server && good)

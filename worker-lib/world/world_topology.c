@@ -124,7 +124,7 @@ static crun_status read_map(crun_world *w, struct err *e)
 }
 
 /* Values that the launcher did not set come from the map. */
-static void find_on_map(crun_world *w)
+void world_find_place(crun_world *w)
 {
     unsigned before = 0, nodes = 0, here = 0;
 
@@ -157,6 +157,6 @@ crun_status world_map(crun_world *w, struct err *e)
         if (s != CRUN_OK)
             return s;
     }
-    find_on_map(w);
+    world_find_place(w);
     return CRUN_OK;
 }

@@ -264,7 +264,7 @@ static void check_lost_peer(struct nccl *n)
 
     /* a rank that exits because of a failure has reported it before */
     if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
-        failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted))
+        failure_notice_abort(n->team.store, n->team.notices, n->team.aborted))
         return;
     p = &n->peer[lost - 1];
     pthread_mutex_lock(&n->lock);
@@ -413,7 +413,7 @@ void *nccl_watch(void *arg)
         if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
             abort_get(n->team.aborted) == CRUN_OK) {
             read_peer_pids(n);
-            (void)failure_notice_abort(n->team.store, n->team.prefix, n->team.aborted);
+            (void)failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
             asked_ms = clock_ms();
         }
         if (abort_get(n->team.aborted) != CRUN_OK) {

@@ -374,7 +374,7 @@ static bool all_ranks_have_come(const struct shm *s)
 /* A missing rank may have left a notice: passes it on to the ranks that have joined. */
 static void hear_failure(struct shm *s)
 {
-    if (failure_notice_abort(s->team.store, s->team.prefix, s->team.aborted))
+    if (failure_notice_abort(s->team.store, s->team.notices, s->team.aborted))
         s->backend.calls->abort(&s->backend);
 }
 
@@ -438,12 +438,12 @@ static crun_status join_region(struct shm *s, const char *key, uint64_t deadline
     struct abort_notice why;
     struct notice n;
     size_t size = sizeof(n);
-    crun_status status = failure_notice_await_key(s->team.store, s->team.prefix, key,
+    crun_status status = failure_notice_await_key(s->team.store, s->team.notices, key,
                                                   &n, &size, deadline_ms, e);
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
     /* the first rank may have left because of a failure that a rank has reported */
-    if (status != CRUN_OK && failure_notice_read(s->team.store, s->team.prefix, &why))
+    if (status != CRUN_OK && failure_notice_read(s->team.store, s->team.notices, &why))
         return abort_notice_error(&why, e);
     return status == CRUN_OK ? take_seat(s, e) : status;
 }
@@ -463,6 +463,8 @@ crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e)
         status = join_region(s, key, deadline_ms, e);
     if (status == CRUN_OK)
         status = gather_ranks(s, deadline_ms, e);
+    if (status == CRUN_OK && s->team.rank == 0 && s->team.is_group)
+        (void)!store_client_delete(s->team.store, key, deadline_ms, e);
     if (status == CRUN_OK)
         shm_cores_share(s);
     return status;

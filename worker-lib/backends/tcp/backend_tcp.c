@@ -520,7 +520,7 @@ static bool init_tcp(struct tcp *t, const struct team *team)
                        .steps = 1,
                        .aborted = team->aborted,
                        .store = team->store,
-                       .prefix = team->prefix,
+                       .prefix = team->notices,
                        .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                        .world_rank = calloc(team->size, sizeof(*t->world_rank)),
                        .all_ranks = calloc(team->size, sizeof(*t->all_ranks)),

@@ -105,7 +105,7 @@ struct tcp {
     unsigned *all_ranks; /* 0, 1, 2, ... */
     struct abort_word *aborted;
     struct store_client *store;
-    const char *prefix;
+    const char *prefix; /* team.notices */
     struct tcp_link *link;
     struct tcp_lane *lane;
     struct pollfd *polls;

@@ -30,7 +30,7 @@
 #define KEEPALIVE_COUNT 4
 #define ADDRESSES_MAX 8
 #define SPIN_US 50
-#define KEY_SIZE 256
+#define KEY_SIZE 512
 
 /* Rank 0 writes this to the store, followed by an address for each rank. */
 struct tokens {
@@ -121,7 +121,7 @@ static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t siz
     for (unsigned p = 1; p < team->size; p++) {
         size_t room = ADDRESS_SIZE - 1;
         crun_status status = failure_notice_await_key(
-            team->store, team->prefix, meeting_key(m, "at", p, name), m->address[p],
+            team->store, team->notices, meeting_key(m, "at", p, name), m->address[p],
             &room, m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
@@ -150,7 +150,7 @@ static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size
 
     if (status != CRUN_OK)
         return status;
-    status = failure_notice_await_key(team->store, team->prefix,
+    status = failure_notice_await_key(team->store, team->notices,
                                       meeting_key(m, "all", 0, name), list, &room,
                                       m->deadline_ms, m->e);
     if (status != CRUN_OK) {
@@ -415,6 +415,18 @@ static crun_status connect_all(struct meeting *m)
     return status;
 }
 
+/* All ranks have connected to rank 0, so they have read its list; that has their
+ * addresses. */
+static void delete_addresses(const struct meeting *m)
+{
+    unsigned rank = m->team->rank;
+    char name[KEY_SIZE];
+    struct err ignored;
+
+    meeting_key(m, rank == 0 ? "all" : "at", rank, name);
+    (void)!store_client_delete(m->team->store, name, m->deadline_ms, &ignored);
+}
+
 /* A rank may poll in a loop if every rank on this host has its own processor. */
 static unsigned spin_us(const struct meeting *m)
 {
@@ -439,6 +451,8 @@ static crun_status run_meeting(struct meeting *m)
         status = exchange_addresses(m);
     if (status == CRUN_OK)
         status = connect_all(m);
+    if (status == CRUN_OK && m->team->is_group)
+        delete_addresses(m);
     if (status == CRUN_OK)
         m->tcp->spin_us = spin_us(m);
     return status;

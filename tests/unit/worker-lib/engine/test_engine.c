@@ -97,7 +97,7 @@ static struct flight_recorder *flight;
 
 static void setup(void)
 {
-    flight = flight_recorder_create(3);
+    flight = flight_recorder_create(3, "", NULL);
     engine = engine_create(&(struct engine_config){ .backend = &backend,
                                                     .aborted = &aborted,
                                                     .flight = flight,
