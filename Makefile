@@ -42,6 +42,7 @@ crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
 worker-calls_src := tests/programs/worker-calls.c
+worker-calls_helpers := tests/worlds/any_memory.c
 nccl-load_src := tests/programs/nccl-load.c
 gpu-worker_src := tests/programs/gpu-worker.c
 guard-driver_src := tests/programs/guard-driver.c
@@ -81,8 +82,7 @@ cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
 emulated_src := $(wildcard tests/fakes/cuda/*.cc)
 emulated_c_src := tests/fakes/cuda/fault.c
-# with the emulated GPU's faults, which a build without it has nowhere else
-standin_src := $(wildcard tests/fakes/nccl/*.c) $(if $(filter emulated,$(CUDA)),,$(emulated_c_src))
+standin_src := $(if $(filter emulated,$(CUDA)),$(wildcard tests/fakes/nccl/*.c))
 
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
@@ -172,8 +172,11 @@ link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_li
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
 binaries := $(addprefix $B/bin/,$(present))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
-# those of the emulated GPU are for builds that have it
-unit_src := $(filter-out $(if $(emulated),,tests/unit/fakes/cuda/%),$(call sources,tests/unit,c))
+# these need the emulated GPU, some also the stand-in for NCCL
+emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
+                  $(addprefix tests/unit/worker-lib/backends/nccl/test_,backend_nccl.c \
+                      nccl_memory.c nccl_watch.c)
+unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
@@ -282,7 +285,7 @@ $(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(tra
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 $B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2>/dev/null)
 
-# The stand-in for NCCL and CUDA sums with the library's own loops.
+# The stand-in for NCCL sums with the library's own loops.
 $(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/worlds/any_memory.h"
 #include "worker-lib/crun/worker.h"
 
 static crun_world *world;
@@ -57,38 +58,47 @@ static float input(size_t i, int rank, int turn)
     return 1.0f / (float)(1 + (i * 31 + (size_t)rank * 17 + (size_t)turn) % 1009);
 }
 
-static void expect_sum(const float *x, size_t count, int turn, const char *what)
+/* NCCL adds more than two floats in another order. */
+static bool is_sum(float got, float sum)
 {
+    float error = got < sum ? sum - got : got - sum;
+
+    if (crun_device(world) >= 0 && crun_size(world) > 2)
+        return error <= sum * 1e-6f;
+    return memcmp(&sum, &got, sizeof(sum)) == 0;
+}
+
+static void expect_sum(const float *memory, size_t count, int turn, const char *what)
+{
+    float *x = malloc((count + 1) * sizeof(*x));
+
+    memory_read(x, memory, count * sizeof(*x));
     for (size_t i = 0; i < count; i++) {
         float sum = input(i, 0, turn);
 
         for (int r = 1; r < crun_size(world); r++)
             sum += input(i, r, turn);
-        if (memcmp(&sum, &x[i], sizeof(sum)) != 0) {
+        if (!is_sum(x[i], sum)) {
             printf("rank %d: wrong: %s, %zu elements: %zu is %g, not %g\n",
                    crun_rank(world), what, count, i, (double)x[i], (double)sum);
             exit(1);
         }
     }
-}
-
-/* With a GPU results are on their way, and a barrier is behind them. */
-static void until_here(void)
-{
-    if (crun_device(world) >= 0)
-        report(crun_barrier(world, NULL));
+    free(x);
 }
 
 static void sum_in(float *x, size_t count, int turn, bool later)
 {
     crun_work *work[3] = { NULL };
     size_t part = count / 3;
+    float *mine = malloc((count + 1) * sizeof(*mine));
 
     for (size_t i = 0; i < count; i++)
-        x[i] = input(i, crun_rank(world), turn);
+        mine[i] = input(i, crun_rank(world), turn);
+    memory_write(x, mine, count * sizeof(*mine));
+    free(mine);
     if (!later) {
         report(crun_all_reduce(world, x, x, count, CRUN_F32, CRUN_SUM, NULL));
-        until_here();
         return;
     }
     for (size_t k = 0; k < 3; k++)
@@ -97,7 +107,6 @@ static void sum_in(float *x, size_t count, int turn, bool later)
                                &work[k]));
     for (size_t k = 3; k-- > 0;)
         report(crun_wait(work[k]));
-    until_here();
 }
 
 static void check_all(void)

@@ -209,11 +209,10 @@ static void open_raw(struct reducing *r)
                                   .ctas_min = INT_MIN,
                                   .ctas_max = INT_MIN,
                                   .split_share = INT_MIN };
-    const struct gpu_calls *standin;
     struct nccl_id id = { "" };
     struct err e;
 
-    if (nccl_open(&r->nccl, &standin, clock_ms() + OPEN_MS, &e) != CRUN_OK) {
+    if (nccl_open(&r->nccl, clock_ms() + OPEN_MS, &e) != CRUN_OK) {
         fprintf(stderr, "gpu-load: %s\n", e.text);
         exit(1);
     }

@@ -2,72 +2,81 @@
 #ifndef TESTS_FAKES_NCCL_COMM_H
 #define TESTS_FAKES_NCCL_COMM_H
 
+#include <cuda_runtime.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
+#include "tests/fakes/cuda/fault.h"
+#include "tests/fakes/nccl/area.h"
 #include "tests/fakes/nccl/standin.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
-/* A communicator: memory that its ranks share, through which kernels move all data. */
-#define RANKS_MAX 16
-#define SLOT_BYTES 262144 /* of each rank, for collectives */
-#define CELL_BYTES 16384  /* of each pair, for messages */
+#define COMM_MAGIC 0x6e63636cu
+#define COMM_API __attribute__((visibility("default")))
 
-struct pair {
-    _Atomic uint64_t written, taken;
-    char cell[CELL_BYTES];
-};
+/* The calls have NCCL's names, which no header of the project declares. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-struct area {
-    _Atomic uint64_t phase[RANKS_MAX]; /* how many times a rank came to a barrier */
-    struct pair pair[RANKS_MAX][RANKS_MAX];
-    char slot[RANKS_MAX][SLOT_BYTES];
+struct group_job;
+
+/* Memory that was registered with a communicator. */
+struct window {
+    struct window *next;
+    const char *memory;
+    size_t bytes;
+    bool symmetric;
 };
 
 struct nccl_comm {
-    int rank, size;
-    struct area *area;
-    struct nccl_id id;
-    uint64_t phase, sent[RANKS_MAX], received[RANKS_MAX];
-    _Atomic bool aborted;
+    unsigned magic; /* 0: it was freed */
+    int rank, size, device, version, nodes;
+    bool blocking, finalized, destroying;
+    struct link link;
     _Atomic int state;        /* what ncclCommGetAsyncError says */
-    _Atomic unsigned kernels; /* in streams */
-    pthread_t helper;         /* meets and leaves beside */
-    bool helped;
+    _Atomic bool breaks;      /* an injected error becomes the state */
+    _Atomic unsigned looks;   /* at the work in progress */
+    _Atomic unsigned kernels; /* in streams and graphs */
+    _Atomic int inside;       /* threads in a call */
+    const char *_Atomic call; /* the last one, and when it began */
+    _Atomic uint64_t call_ms;
+    struct group_job *job; /* to be joined */
+    unsigned connected;    /* algorithms, as bits */
+    struct window *windows;
+    cudaStream_t last_stream; /* of the kernel before */
+    cudaEvent_t last_kernel, joint;
 };
 
-/* -- kernel.c --------------------------------------------------------------- */
-enum kernel_kind {
-    KERNEL_ALL_REDUCE,
-    KERNEL_BROADCAST,
-    KERNEL_REDUCE_SCATTER,
-    KERNEL_ALL_GATHER,
-    KERNEL_MESSAGES
-};
+/* -- comm.c: states and calls --------------------------------------------------------
+ */
 
-struct nccl_message {
-    bool send;
-    const char *in;
-    char *out;
-    size_t bytes, at;
-    int peer;
-};
-#define MESSAGES_MAX (2 * RANKS_MAX)
+/* Begins a call: NCCL_OK, or what it returns. A fault is injected here. A communicator
+ * that was freed is refused. */
+int comm_enter(struct nccl_comm *c, const char *call, enum fault *fault);
+void comm_note_call(struct nccl_comm *c, const char *call);
+/* Of a call whose error becomes the state. Returns it. */
+int comm_break(struct nccl_comm *c, int result);
+int comm_leave(struct nccl_comm *c, enum fault fault, int result);
+/* As ncclCommEnsureReady. */
+int comm_ready(struct nccl_comm *c);
+int comm_state(struct nccl_comm *c);
+void comm_set_state(struct nccl_comm *c, int state);
+bool comm_is_aborted(const struct nccl_comm *c);
 
-struct kernel {
-    struct nccl_comm *comm;
-    enum kernel_kind kind;
-    enum fault fault;
-    const char *in;
-    char *out;
-    size_t count;
-    int type, op, root;
-    struct nccl_message message[MESSAGES_MAX];
-    unsigned messages;
-};
+/* -- init.c --------------------------------------------------------------------------
+ */
 
-void kernel_launch(const struct kernel *k, struct gpu_stream *stream);
-/* True when all ranks have come, false when it is aborted. */
-bool comm_barrier(struct nccl_comm *c);
-size_t kernel_item(int type);
+/* Of the thread's device; config may be NULL. */
+struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config);
+bool comm_is_config(const struct nccl_config *config);
+/* Meets the other ranks in an area. */
+int comm_meet(struct nccl_comm *c, const char *path);
+
+/* -- memory.c ------------------------------------------------------------------------
+ */
+
+/* Whether a kernel of the communicator's GPU may use this memory. */
+bool memory_is_reachable(const struct nccl_comm *c, const void *memory);
+bool memory_is_symmetric(const struct nccl_comm *c, const void *memory);
+void memory_forget_windows(struct nccl_comm *c);
 
 #endif

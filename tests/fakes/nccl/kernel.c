@@ -1,173 +1,281 @@
 /* SPDX-License-Identifier: MIT */
 /* What runs in a stream: collectives and messages, until all is done or aborted. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/fakes/nccl/comm.h"
-#include "worker-lib/numeric/reduce.h"
+#include "tests/fakes/nccl/group.h"
 
-#define TURNS_BUSY 100
+#define STALL_US 1000
 
-static const crun_dtype types[] = {
-    [NCCL_U8] = CRUN_U8,     [NCCL_I32] = CRUN_I32, [NCCL_I64] = CRUN_I64,
-    [NCCL_F16] = CRUN_F16,   [NCCL_F32] = CRUN_F32, [NCCL_F64] = CRUN_F64,
-    [NCCL_BF16] = CRUN_BF16,
+struct kernel {
+    struct nccl_comm *comm;
+    struct operation *first; /* collectives, then messages */
+    enum fault fault;
+    bool deaf;
+    char *result; /* of sums */
 };
 
-static const crun_op ops[] = {
-    [NCCL_SUM] = CRUN_SUM, [NCCL_PRODUCT] = CRUN_PRODUCT, [NCCL_MAX] = CRUN_MAX,
-    [NCCL_MIN] = CRUN_MIN, [NCCL_MEAN] = CRUN_MEAN,
-};
-
-size_t kernel_item(int type)
+size_t operation_ins(const struct operation *o)
 {
-    return crun_dtype_size(types[type]);
+    return o->kind == RECEIVE          ? 0
+           : o->kind == REDUCE_SCATTER ? o->count * (size_t)o->task.comm->size
+                                       : o->count;
 }
 
-static void pause_a_little(unsigned *turn)
+size_t operation_outs(const struct operation *o)
 {
-    if ((*turn)++ < TURNS_BUSY)
-        sched_yield();
-    else
-        usleep(50);
+    return o->kind == SEND         ? 0
+           : o->kind == ALL_GATHER ? o->count * (size_t)o->task.comm->size
+                                   : o->count;
 }
 
-bool comm_barrier(struct nccl_comm *c)
+static struct operation *next_operation(const struct operation *o)
 {
-    uint64_t phase = ++c->phase;
-    unsigned turn = 0;
+    return (struct operation *)(void *)o->task.next;
+}
 
-    atomic_store(&c->area->phase[c->rank], phase);
-    for (int p = 0; p < c->size; p++)
-        while (atomic_load(&c->area->phase[p]) < phase) {
-            if (atomic_load(&c->aborted))
-                return false;
-            pause_a_little(&turn);
-        }
+/* -- memory of the GPU ---------------------------------------------------------------
+ */
+
+/* Where a kernel finds these bytes, NULL if they do not exist any more. */
+static char *view_bytes(const void *memory, size_t offset, size_t bytes)
+{
+    const char *first = (const char *)memory + offset;
+    char *at = cuda_emulated_view(first);
+
+    if (!at || cuda_emulated_view(first + bytes - 1) != at + bytes - 1)
+        return NULL;
+    return at;
+}
+
+static bool copy_from_device(char *to, const void *memory, size_t offset, size_t bytes)
+{
+    const char *from = bytes ? view_bytes(memory, offset, bytes) : NULL;
+
+    if (from)
+        memcpy(to, from, bytes);
+    return from || bytes == 0;
+}
+
+static bool copy_to_device(void *memory, size_t offset, const char *from, size_t bytes)
+{
+    char *to = bytes ? view_bytes(memory, offset, bytes) : NULL;
+
+    if (to)
+        memcpy(to, from, bytes);
+    return to || bytes == 0;
+}
+
+/* -- collectives: a piece of every rank at a time ------------------------------------
+ */
+
+/* Which parts of its input a rank shows, one after the other in its slot. */
+static bool show_input(struct kernel *k, const struct operation *o, size_t begin,
+                       size_t count)
+{
+    struct nccl_comm *c = k->comm;
+    size_t item = operation_item(o->type), bytes = count * item;
+    int parts = o->kind == REDUCE_SCATTER ? c->size : 1;
+    char *slot = c->link.area->slot[c->rank];
+    bool sums = o->kind == ALL_REDUCE || o->kind == REDUCE_SCATTER;
+
+    if (o->kind == BROADCAST && c->rank != o->peer)
+        return true;
+    for (int p = 0; p < parts; p++)
+        if (!copy_from_device(slot + (size_t)p * bytes, o->in,
+                              ((size_t)p * o->count + begin) * item, bytes))
+            return false;
+    if (sums)
+        sum_scale(slot, count * (size_t)parts, o->type, o->op, c->size);
     return true;
 }
 
-/* -- collectives: a piece of every rank at a time ---------------------------- */
-
-/* Which parts of its input a rank shows, one after the other in its slot. */
-static void show_input(struct kernel *k, size_t begin, size_t count)
+static bool take_output(struct kernel *k, const struct operation *o, size_t begin,
+                        size_t count)
 {
     struct nccl_comm *c = k->comm;
-    size_t item = kernel_item(k->type), bytes = count * item;
-    int parts = k->kind == KERNEL_REDUCE_SCATTER ? c->size : 1;
-
-    if (k->kind == KERNEL_BROADCAST && c->rank != k->root)
-        return;
-    for (int p = 0; p < parts; p++)
-        memcpy(c->area->slot[c->rank] + (size_t)p * bytes,
-               k->in + ((size_t)p * k->count + begin) * item, bytes);
-}
-
-static void take_output(struct kernel *k, size_t begin, size_t count)
-{
-    struct nccl_comm *c = k->comm;
-    size_t item = kernel_item(k->type), bytes = count * item;
-    size_t part = k->kind == KERNEL_REDUCE_SCATTER ? (size_t)c->rank * bytes : 0;
+    size_t item = operation_item(o->type), bytes = count * item;
+    bool scatters = o->kind == REDUCE_SCATTER;
     const void *in[RANKS_MAX];
 
     for (int p = 0; p < c->size; p++)
-        in[p] = c->area->slot[p] + part;
-    if (k->kind == KERNEL_BROADCAST)
-        memcpy(k->out + begin * item, in[k->root], bytes);
-    else if (k->kind == KERNEL_ALL_GATHER)
-        for (int p = 0; p < c->size; p++)
-            memcpy(k->out + ((size_t)p * k->count + begin) * item, in[p], bytes);
-    else
-        reduce_inputs(k->out + begin * item, in, (unsigned)c->size, count,
-                      types[k->type], ops[k->op], (unsigned)c->size);
-}
-
-static void run_collective(struct kernel *k)
-{
-    size_t parts = k->kind == KERNEL_REDUCE_SCATTER ? (size_t)k->comm->size : 1;
-    size_t most = SLOT_BYTES / kernel_item(k->type) / parts;
-
-    for (size_t begin = 0; begin < k->count; begin += most) {
-        size_t left = k->count - begin, count = left < most ? left : most;
-
-        show_input(k, begin, count);
-        if (!comm_barrier(k->comm))
-            return;
-        take_output(k, begin, count);
-        if (!comm_barrier(k->comm))
-            return;
+        in[p] = c->link.area->slot[p] + (scatters ? (size_t)c->rank * bytes : 0);
+    if (o->kind == BROADCAST)
+        return copy_to_device(o->out, begin * item, in[o->peer], bytes);
+    if (o->kind != ALL_GATHER) {
+        sum_in_ring(k->result, in, c->size, begin, count, o->count,
+                    scatters ? c->rank : -1, o->type, o->op);
+        return copy_to_device(o->out, begin * item, k->result, bytes);
     }
-}
-
-/* -- messages --------------------------------------------------------------- */
-
-static bool move_message(struct nccl_comm *c, struct nccl_message *m)
-{
-    int from = m->send ? c->rank : m->peer, to = m->send ? m->peer : c->rank;
-    struct pair *pair = &c->area->pair[from][to];
-    size_t left = m->bytes - m->at, bytes = left < CELL_BYTES ? left : CELL_BYTES;
-
-    if (m->send) {
-        if (atomic_load(&pair->taken) < c->sent[to])
+    for (int p = 0; p < c->size; p++)
+        if (!copy_to_device(o->out, ((size_t)p * o->count + begin) * item, in[p],
+                            bytes))
             return false;
-        memcpy(pair->cell, m->in + m->at, bytes);
-        atomic_store(&pair->written, ++c->sent[to]);
-    } else {
-        if (atomic_load(&pair->written) <= c->received[from])
-            return false;
-        memcpy(m->out + m->at, pair->cell, bytes);
-        atomic_store(&pair->taken, ++c->received[from]);
-    }
-    m->at += bytes;
     return true;
 }
 
-static void run_messages(struct kernel *k)
+enum outcome { DONE, ABORTED, FAULTED };
+
+static enum outcome run_collective(struct kernel *k, const struct operation *o)
 {
-    bool left = true;
+    struct link *l = &k->comm->link;
+    size_t parts = o->kind == REDUCE_SCATTER ? (size_t)l->size : 1;
+    size_t most = SLOT_BYTES / operation_item(o->type) / parts;
+
+    for (size_t begin = 0; begin < o->count; begin += most) {
+        size_t left = o->count - begin, count = left < most ? left : most;
+
+        if (!show_input(k, o, begin, count))
+            return FAULTED;
+        if (!link_kernel_barrier(l, k->deaf))
+            return ABORTED;
+        if (!take_output(k, o, begin, count))
+            return FAULTED;
+        if (!link_kernel_barrier(l, k->deaf))
+            return ABORTED;
+    }
+    return DONE;
+}
+
+/* -- messages ------------------------------------------------------------------------
+ */
+
+/* A message without bytes is a cell as well. */
+static bool is_over(const struct operation *o)
+{
+    return o->moved > o->count * operation_item(o->type);
+}
+
+/* Whether something moved; *exists: the memory is there. */
+static bool move_cell(struct link *l, struct operation *o, bool *exists)
+{
+    bool sends = o->kind == SEND;
+    struct pair *pair = sends ? &l->area->pair[l->rank][o->peer]
+                              : &l->area->pair[o->peer][l->rank];
+    size_t whole = o->count * operation_item(o->type), left = whole - o->moved;
+    size_t bytes = left < CELL_BYTES ? left : CELL_BYTES;
+
+    if (sends && atomic_load(&pair->taken) < l->sent[o->peer])
+        return false;
+    if (!sends && atomic_load(&pair->written) <= l->received[o->peer])
+        return false;
+    *exists = sends ? copy_from_device(pair->cell, o->in, o->moved, bytes)
+                    : copy_to_device(o->out, o->moved, pair->cell, bytes);
+    if (sends)
+        atomic_store(&pair->written, ++l->sent[o->peer]);
+    else
+        atomic_store(&pair->taken, ++l->received[o->peer]);
+    o->moved += bytes;
+    if (o->moved == whole)
+        o->moved++;
+    return true;
+}
+
+/* Messages of one pair and direction follow each other. */
+static bool is_behind_another(const struct operation *first, const struct operation *o)
+{
+    for (; first != o; first = next_operation(first))
+        if (first->kind == o->kind && first->peer == o->peer && !is_over(first))
+            return true;
+    return false;
+}
+
+static enum outcome run_messages(struct kernel *k, struct operation *first)
+{
+    struct link *l = &k->comm->link;
+    bool left = first, exists = true;
     unsigned turn = 0;
 
-    while (left && !atomic_load(&k->comm->aborted)) {
+    for (struct operation *o = first; o; o = next_operation(o))
+        o->moved = 0;
+    while (left) {
         bool moved = false;
 
         left = false;
-        for (unsigned i = 0; i < k->messages; i++)
-            if (k->message[i].at < k->message[i].bytes) {
-                moved = move_message(k->comm, &k->message[i]) || moved;
-                left = true;
-            }
+        for (struct operation *o = first; o && exists; o = next_operation(o)) {
+            if (is_over(o))
+                continue;
+            left = true;
+            if (!is_behind_another(first, o))
+                moved = move_cell(l, o, &exists) || moved;
+        }
+        if (!exists)
+            return FAULTED;
+        if (link_is_aborted(l) || cuda_emulated_stopped())
+            return ABORTED;
         if (!moved)
-            pause_a_little(&turn);
+            link_pause(&turn);
     }
+    return DONE;
 }
 
-/* -- running ---------------------------------------------------------------- */
+/* -- running -------------------------------------------------------------------------
+ */
+
+static enum outcome run_operations(struct kernel *k)
+{
+    enum outcome outcome = DONE;
+    struct operation *o = k->first;
+
+    for (; o && o->kind != SEND && o->kind != RECEIVE; o = next_operation(o)) {
+        outcome = o->faulty ? FAULTED : run_collective(k, o);
+        if (outcome != DONE)
+            return outcome;
+    }
+    for (struct operation *m = o; m; m = next_operation(m))
+        if (m->faulty)
+            return FAULTED;
+    return run_messages(k, o);
+}
 
 static void run_kernel(void *arg)
 {
     struct kernel *k = arg;
 
-    while (k->fault == FAULT_DEAF)
-        pause();
-    while (k->fault == FAULT_STALL && !atomic_load(&k->comm->aborted))
-        usleep(1000);
-    if (k->kind == KERNEL_MESSAGES)
-        run_messages(k);
-    else
-        run_collective(k);
+    while (k->fault == FAULT_DEAF && !cuda_emulated_stopped())
+        usleep(STALL_US);
+    while (k->fault == FAULT_STALL && !comm_is_aborted(k->comm) &&
+           !cuda_emulated_stopped())
+        usleep(STALL_US);
+    if (run_operations(k) == FAULTED)
+        cuda_emulated_fail(k->comm->device, cudaErrorIllegalAddress);
+}
+
+static void release_kernel(void *arg)
+{
+    struct kernel *k = arg;
+    struct operation *next;
+
+    for (struct operation *o = k->first; o; o = next) {
+        next = next_operation(o);
+        free(o);
+    }
+    free(k->result);
     atomic_fetch_sub(&k->comm->kernels, 1);
     free(k);
 }
 
-void kernel_launch(const struct kernel *k, struct gpu_stream *stream)
+int kernel_launch(struct nccl_comm *c, struct operation *first, cudaStream_t stream)
 {
-    struct kernel *copy = malloc(sizeof(*copy));
+    struct kernel *k = calloc(1, sizeof(*k));
+    cudaError_t code;
 
-    if (!copy)
+    if (!k)
         abort();
-    *copy = *k;
-    atomic_fetch_add(&k->comm->kernels, 1);
-    standin_enqueue(stream, run_kernel, copy);
+    k->comm = c;
+    k->first = first;
+    k->result = malloc(SLOT_BYTES);
+    k->deaf = first->symmetric && rule_symmetric_is_deaf(c->version);
+    for (struct operation *o = first; o; o = next_operation(o))
+        k->fault = k->fault ? k->fault : o->fault;
+    if (!k->result)
+        abort();
+    atomic_fetch_add(&c->kernels, 1);
+    code = cuda_emulated_queue_waiting(stream, run_kernel, release_kernel, k);
+    if (code == cudaSuccess)
+        return NCCL_OK;
+    standin_warn("Cuda failure %d '%s'", (int)code,
+                 cudaGetErrorString(code)); /* k is freed */
+    return NCCL_CUDA_ERROR;
 }

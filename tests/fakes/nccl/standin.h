@@ -2,41 +2,115 @@
 #ifndef TESTS_FAKES_NCCL_STANDIN_H
 #define TESTS_FAKES_NCCL_STANDIN_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "tests/fakes/cuda/fault.h"
 
 /*
- * A test double for NCCL and for what the worker library needs of CUDA, in memory that
- * processes share, so that the backend runs without a GPU and every call can fail
- * (CRUN_STANDIN_FAULT, see fault.h):
+ * A test double of NCCL on the emulated GPU (tests/fakes/cuda), for ranks that are
+ * processes or threads of one machine. Its data goes through memory that the ranks
+ * share. CRUN_STANDIN_VERSION is the version whose rules it follows, 22809 for 2.28.9.
+ * CRUN_STANDIN_FAULT injects faults into calls: tests/fakes/cuda/fault.h.
  *
- *   CRUN_STANDIN_GPUS=N, _COUNT=CODE, _DRIVER=VERSION, _VERSION=CODE
+ * The rules, each with the place in NCCL's sources (src/) that it copies; "all" is
+ * every release from 2.19.3 to 2.30.7.
  *
- * Rules of the real library, NCCL 2.28.9 (file names are those of its src/) and its
- * user guide:
- * - A communicator with `blocking = 0` returns ncclInProgress where it waits for peers,
- *   and ncclCommGetAsyncError tells when that is over ("Fault Tolerance").
- * - No further call while one is under way: ncclCommEnsureReady in init.cc.
- * - ncclCommWindowRegister is collective and returns success while it still runs in a
- *   thread of its own: dev_runtime.cc, lines 917 to 921.
- * - Operations between ncclGroupStart and ncclGroupEnd are launched together: a send
- * and a receive there cannot wait for each other ("Group Calls").
- * - ncclCommAbort ends operations that are in streams; after ncclCommFinalize they have
- *   ended by themselves.
- * Rules of CUDA, from the CUDA Runtime API manual, in stream.c: a stream runs its tasks
- * in order, an event is the point at which it was last recorded.
- * Kinder than the real one: a count or a type that differs between ranks is not
- * noticed, and any memory can be registered, where NCCL wants its own (ncclMemAlloc).
+ * Calls in progress (communicators with blocking = 0)
+ *  1 A call returns ncclInProgress, a thread of its own does the work and puts the
+ *    kernel into the caller's stream later: group.cc, ncclGroupEndInternal, all.
+ *  2 Any call that uses the communicator meanwhile gets ncclInvalidArgument: init.cc,
+ *    ncclCommEnsureReady, all. The collective also makes it the communicator's state,
+ *    until the work in progress sets another: enqueue.cc, ncclEnqueueCheck, all.
+ *  3 ncclCommGetAsyncError is the state: ncclInProgress, then what the work returned:
+ *    init.cc, all. An error stays: every later call but ncclCommAbort returns it, also
+ *    ncclCommDestroy: init.cc, ncclCommEnsureReady, all.
+ *  4 A single ncclSend or ncclRecv returns ncclSuccess while it is in progress, below
+ *    2.24.3: it ends a group and drops ncclInProgress: collectives.cc, v2.23.4-1.
+ *  5 ncclCommWindowRegister returns ncclSuccess while it is in progress, from 2.28.3:
+ *    dev_runtime.cc, v2.28.9-1. 2.27 returns ncclInProgress: register/register.cc,
+ *    v2.27.7-1.
+ *  6 Blocking calls return when the kernel is in the stream. Both kinds in one group
+ *    are ncclInvalidArgument: group.cc, ncclAsyncLaunch, all.
+ *
+ * Communicators
+ *  7 *comm is set before the work begins, and NULL after wrong arguments: init.cc,
+ *    ncclCommInitRankDev, all. The new one of ncclCommSplit is NULL until the parent's
+ *    work is over: ncclCommInitChildComm, v2.28.9-1.
+ *  8 A rank that shares its host hash and its GPU's bus id with another one gets
+ *    ncclInvalidUsage; the other ranks wait for it: init.cc, initTransportsRank, all.
+ *    NCCL_HOSTID replaces the host's name: misc/utils.cc, getHostHash, all.
+ *  9 Ranks with different versions get ncclInvalidUsage, from 2.23.4: init.cc.
+ * 10 ncclCommFinalize waits for the kernels, ncclCommDestroy and ncclCommAbort do it if
+ *    it was not called: init.cc, commDestroySync, all; a graph that holds a kernel is
+ *    waited for: localPersistentRefs, v2.28.9-1. Ranks of a node finalize together
+ * (user guide, "ncclCommFinalize"). 11 ncclCommAbort ends the work in progress and
+ * kernels: they look at a flag. User guide, "Fault Tolerance": with blocking = 0 no
+ * thread may be inside another call of the communicator; the stand-in ends the process
+ * there, but waits for a call that has hung for half a second. A call of a blocking
+ * communicator that another thread aborts returns ncclInternalError: misc/socket.cc. 12
+ * A peer of the same host that dies is no error, its kernels are waited for; nothing
+ *    but the network makes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
+ * 13 From 2.22.3 algorithms are connected by the first operation that uses them, by all
+ *    ranks together; two ranks are connected by their first message, both of them, in
+ * all versions: group.cc, ncclCollPreconnect and ncclP2PPreconnectFunc.
+ *
+ * Groups
+ * 14 Nothing starts before the outermost ncclGroupEnd, and that returns the first error
+ *    of the group's calls: group.cc, all. With one rank a collective is a copy that
+ * starts at once: enqueue.cc, taskAppend, all. 15 A group's collectives run sorted:
+ * symmetric ones, then by function, operation and type, small before large; messages
+ * last and together: enqueue.cc, ncclPrepareTasks and ncclLaunchPrepare, v2.23.4-1 and
+ * later. Its streams are joined before and after. 16 Collectives without elements are
+ * dropped: enqueue.cc, taskAppend, all.
+ *
+ * Memory
+ * 17 ncclMemFree unmaps without a wait: allocator.cc, all. Work that still uses the
+ *    memory faults, as does a kernel with pageable host memory or that of another GPU.
+ * 18 Windows must be ncclMemAlloc's: else ncclUnhandledCudaError
+ * (cuMemRetainAllocation- Handle), at once in 2.27, from 2.28 as the state. From 2.28
+ * their offset must be a multiple of 4096 (ncclInvalidArgument): dev_runtime.cc. 2.27
+ * ends with a NULL window where the piece does not hold the buffer:
+ * register/register.cc. 19 From 2.29.2 a window is NULL, with success, where ranks are
+ * on several nodes: dev_runtime.cc, v2.29.7-1. Before, it is a local registration. 20
+ * Symmetric kernels: any all-gather, and sums of f32, f16 and bf16 by all-reduce and
+ *    reduce-scatter, both buffers in symmetric windows, one node: symmetric.cc
+ * v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 they are deaf to ncclCommAbort:
+ *    nccl_device/impl/lsa_barrier__funcs.h, v2.29.3-1 and v2.29.7-1.
+ * 21 ncclCommRegister is local and needs no VMM memory; below 2.23.4 a NULL handle to
+ *    ncclCommDeregister is an error: init.cc v2.19.3-1, register.cc v2.23.4-1.
+ *
+ * Sums
+ * 22 Floats are added in a ring's order and rounded in the element's type at each hop:
+ *    device/all_reduce.h. Chunk r of n / ranks elements begins with rank r + 1 and ends
+ *    with rank r. Two ranks: the same bits as any other order.
+ * 23 ncclAvg multiplies floats by 1 / ranks in the element's type before it adds, and
+ *    divides the sum of integers: enqueue.cc, hostToDevRedOp, all.
+ * 24 Counts, types or operations that differ between ranks are no error, but wrong data
+ *    or a wait for ever.
+ *
+ * Stricter than NCCL, where its behaviour is undefined: ncclCommRegister, -Deregister
+ * and ncclCommWindowDeregister are refused while a call is in progress; calls that a
+ * version does not have end the process.
+ * Kinder: a kernel's sums are those of one ring with one channel; the real ones also
+ * know trees and NVLS. A communicator that was freed is recognised.
  */
-/* -- stream.c: streams that run one task after the other, in a thread ------- */
-struct gpu_stream;
-/* Runs in the stream's thread; free what arg is. */
-void standin_enqueue(struct gpu_stream *stream, void (*run)(void *arg), void *arg);
-void *standin_alloc(size_t bytes);
-bool standin_free(void *memory);
+#define STANDIN_VERSION 22809
+
+int standin_version(void);
+/* What ncclGetLastError says. */
+__attribute__((format(printf, 1, 2))) void standin_warn(const char *format, ...);
+const char *standin_last_warning(void);
+/* A use that has no defined result: ends the process. */
+__attribute__((format(printf, 1, 2), noreturn)) void standin_refuse(const char *format,
+                                                                    ...);
+
+/* -- what depends on the version: the numbers are those of the rules above -----------
+ */
+bool rule_message_returns_early(int version); /* 4 */
+bool rule_window_returns_early(int version);  /* 5 */
+bool rule_versions_compared(int version);     /* 9 */
+bool rule_connects_lazily(int version);       /* 13 */
+bool rule_has_windows(int version);           /* 18 */
+bool rule_window_needs_one_node(int version); /* 19 */
+bool rule_symmetric_is_deaf(int version);     /* 20 */
+bool rule_null_handle_refused(int version);   /* 21 */
 
 #endif

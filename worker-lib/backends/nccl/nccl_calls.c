@@ -13,8 +13,11 @@
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
+#ifdef CRUN_EMULATED
+#define LIBRARY "libnccl-standin.so"
+#else
 #define LIBRARY "libnccl.so.2"
-#define STANDIN "crun_standin_gpu"
+#endif
 #define CALLS (sizeof(struct nccl_calls) / sizeof(void *))
 
 /* In the order of struct nccl_calls; a call that is used only since a version is NULL
@@ -53,7 +56,6 @@ static union {
     struct nccl_calls calls;
     void *symbol[CALLS];
 } nccl;
-static const struct gpu_calls *standin_gpu;
 static struct err why_not;
 static bool usable;
 
@@ -123,8 +125,6 @@ static void open_once(void)
         err_set(&why_not, "NCCL cannot be loaded: %s", dlerror());
         return;
     }
-    if (given && *given)
-        standin_gpu = dlsym(library, STANDIN);
     usable = take_symbols(library, name);
 }
 
@@ -171,14 +171,13 @@ static void await_opened(uint64_t deadline_ms)
     }
 }
 
-crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
-                      uint64_t deadline_ms, struct err *e)
+crun_status nccl_open(const struct nccl_calls **calls, uint64_t deadline_ms,
+                      struct err *e)
 {
     uint64_t begun = clock_ms();
     bool began, opened;
 
     *calls = NULL;
-    *standin = NULL;
     pthread_mutex_lock(&lock);
     began = begin_open();
     await_opened(deadline_ms);
@@ -194,7 +193,6 @@ crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **
                 atomic_load(&under_way), (double)(clock_ms() - begun) / 1000);
         return CRUN_TIMEOUT;
     }
-    *standin = standin_gpu;
     if (usable)
         *calls = &nccl.calls;
     else

@@ -105,12 +105,10 @@ struct nccl_calls {
 };
 
 /*
- * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once. CRUN_UNSUPPORTED: e has the reason;
- * CRUN_TIMEOUT: it hangs, and with it this process. *standin is the stand-in for CUDA
- * that the library contains, as the tests' library does, else NULL.
+ * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once; with an emulated GPU its stand-in.
+ * CRUN_UNSUPPORTED: e has the reason; CRUN_TIMEOUT: it hangs, and with it this process.
  */
-struct gpu_calls;
-crun_status nccl_open(const struct nccl_calls **calls, const struct gpu_calls **standin,
-                      uint64_t deadline_ms, struct err *e);
+crun_status nccl_open(const struct nccl_calls **calls, uint64_t deadline_ms,
+                      struct err *e);
 
 #endif

@@ -8,16 +8,6 @@
 
 #define DEVICES_MAX 1024
 
-/* NCCL does not support an emulated GPU. */
-static const struct gpu_calls *real_gpu(void)
-{
-#ifdef CRUN_EMULATED
-    return NULL;
-#else
-    return gpu_calls_cuda();
-#endif
-}
-
 static crun_status explain_missing_gpu(const struct gpu_calls *cuda, int code,
                                        int count, struct err *e)
 {
@@ -85,18 +75,17 @@ static crun_status choose_gpu(struct nccl_gpu *g, const char *device,
 crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local_rank,
                           unsigned local_size, uint64_t deadline_ms, struct err *e)
 {
-    const struct gpu_calls *standin;
     int count = 0, code;
     struct err no_nccl;
     crun_status s, opened;
 
     memset(g, 0, sizeof(*g));
-    opened = nccl_open(&g->nccl, &standin, deadline_ms, &no_nccl);
+    opened = nccl_open(&g->nccl, deadline_ms, &no_nccl);
     if (opened == CRUN_TIMEOUT) {
         *e = no_nccl;
         return opened;
     }
-    g->cuda = standin ? standin : real_gpu();
+    g->cuda = gpu_calls_cuda();
     if (!g->cuda) {
         err_set(e, "this build is without GPUs: make found no CUDA toolkit");
         return CRUN_UNSUPPORTED;

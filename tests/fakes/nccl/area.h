@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_FAKES_NCCL_AREA_H
+#define TESTS_FAKES_NCCL_AREA_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the ranks of a communicator share, through which hosts and kernels talk. */
+#define RANKS_MAX 16
+#define SLOT_BYTES 262144 /* of each rank, for collectives */
+#define CELL_BYTES 16384  /* of each pair, for messages */
+#define NOTE_BYTES 256
+#define PATH_BYTES 128
+
+struct pair {
+    _Atomic uint64_t written, taken;
+    _Atomic bool connects[2]; /* sender, receiver */
+    char cell[CELL_BYTES];
+};
+
+struct area {
+    _Atomic uint64_t
+        host_phase[RANKS_MAX];         /* how many times a rank came to a barrier */
+    _Atomic uint64_t phase[RANKS_MAX]; /* and its kernels */
+    char note[RANKS_MAX][NOTE_BYTES];
+    struct pair pair[RANKS_MAX][RANKS_MAX];
+    char slot[RANKS_MAX][SLOT_BYTES];
+};
+
+/* One rank's end of it. */
+struct link {
+    struct area *area;
+    int rank, size;
+    uint64_t host_phase, phase, sent[RANKS_MAX], received[RANKS_MAX];
+    _Atomic bool aborted;
+    struct link *aborter; /* whose abort counts as well, or NULL */
+};
+
+/* A new area: how it is found for as long as this process has not closed it. */
+bool area_create(char path[PATH_BYTES]);
+/* By the process that created it. */
+void area_close(const char *path);
+bool area_open(struct link *l, const char *path, int rank, int size);
+void area_leave(struct link *l);
+
+/* All wait until all ranks have come: false when it is aborted, or a kernel's device
+ * has failed. Only that ends a deaf kernel. */
+bool link_host_barrier(struct link *l);
+bool link_kernel_barrier(struct link *l, bool deaf);
+/* Every rank's note, at most NOTE_BYTES each. */
+bool link_gather(struct link *l, const void *mine, size_t bytes, void *all);
+/* Both ranks of a pair wait for each other, once. */
+bool link_connect(struct link *l, int peer, bool sends);
+void link_pause(unsigned *turn);
+bool link_is_aborted(const struct link *l);
+
+#endif

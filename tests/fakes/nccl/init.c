@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* How communicators begin: ranks meet and compare each other. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fakes/nccl/group.h"
+
+struct peer {
+    int version;
+    char host[128], bus[32];
+};
+
+struct init {
+    struct task task;
+    char path[PATH_BYTES];
+};
+
+static void read_file(const char *name, char *to, size_t size)
+{
+    FILE *f = fopen(name, "re");
+
+    to[0] = '\0';
+    if (f && !fgets(to, (int)size, f))
+        to[0] = '\0';
+    if (f)
+        fclose(f);
+}
+
+static void describe_self(const struct nccl_comm *c, struct peer *self)
+{
+    const char *host = getenv("NCCL_HOSTID");
+
+    memset(self, 0, sizeof(*self));
+    self->version = c->version;
+    if (host && *host) {
+        snprintf(self->host, sizeof(self->host), "%s", host);
+    } else {
+        gethostname(self->host, 64);
+        read_file("/proc/sys/kernel/random/boot_id", self->host + strlen(self->host),
+                  60);
+    }
+    cudaDeviceGetPCIBusId(self->bus, sizeof(self->bus), c->device);
+}
+
+/* As initTransportsRank: each rank compares the others with itself. */
+static int compare_peers(struct nccl_comm *c, const struct peer *all)
+{
+    const struct peer *self = &all[c->rank];
+
+    c->nodes = 0;
+    for (int p = 0; p < c->size; p++) {
+        bool first = true;
+
+        if (all[p].version != self->version && rule_versions_compared(c->version)) {
+            standin_warn(
+                "Mismatched NCCL version detected : rank %d version %d rank %d "
+                "version %d",
+                p, all[p].version, c->rank, self->version);
+            return NCCL_BAD_USAGE;
+        }
+        if (p != c->rank && strcmp(all[p].host, self->host) == 0 &&
+            strcmp(all[p].bus, self->bus) == 0) {
+            standin_warn("Duplicate GPU detected : rank %d and rank %d both on CUDA "
+                         "device %s",
+                         c->rank, p, self->bus);
+            return NCCL_BAD_USAGE;
+        }
+        for (int before = 0; before < p; before++)
+            first = first && strcmp(all[before].host, all[p].host) != 0;
+        c->nodes += first;
+    }
+    return NCCL_OK;
+}
+
+int comm_meet(struct nccl_comm *c, const char *path)
+{
+    struct peer self, all[RANKS_MAX];
+    int result;
+
+    if (!area_open(&c->link, path, c->rank, c->size))
+        return NCCL_SYSTEM_ERROR;
+    describe_self(c, &self);
+    if (!link_gather(&c->link, &self, sizeof(self), all))
+        return NCCL_INTERNAL_ERROR;
+    result = compare_peers(c, all);
+    if (result != NCCL_OK)
+        return result;
+    return link_host_barrier(&c->link) ? NCCL_OK : NCCL_INTERNAL_ERROR;
+}
+
+static int run_init(struct task *t)
+{
+    const char *path = ((struct init *)(void *)t)->path;
+    int result = comm_meet(t->comm, path);
+
+    if (t->comm->rank == 0)
+        area_close(path); /* all have come, or none can */
+    return result;
+}
+
+struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config)
+{
+    struct nccl_comm *c = calloc(1, sizeof(*c));
+    int blocking = config && config->blocking != INT_MIN ? config->blocking : 1;
+
+    if (!c)
+        abort();
+    c->magic = COMM_MAGIC;
+    c->rank = rank;
+    c->size = size;
+    c->version = standin_version();
+    c->blocking = standin_number("NCCL_COMM_BLOCKING", blocking) != 0;
+    cudaGetDevice(&c->device);
+    return c;
+}
+
+bool comm_is_config(const struct nccl_config *config)
+{
+    if (!config)
+        return true;
+    if (config->magic != NCCL_CONFIG_MAGIC || config->size < sizeof(*config) ||
+        (config->blocking != INT_MIN && config->blocking != 0 &&
+         config->blocking != 1)) {
+        standin_warn("ncclConfig_t argument is not valid");
+        return false;
+    }
+    if (config->split_share != INT_MIN && config->split_share != 0)
+        standin_refuse("splitShare is not implemented");
+    return true;
+}
+
+COMM_API int ncclCommInitRankConfig(struct nccl_comm **comm, int size,
+                                    struct nccl_id id, int rank,
+                                    struct nccl_config *config)
+{
+    int result;
+    enum fault fault = standin_fault("ncclCommInitRankConfig", rank, &result);
+    struct nccl_comm *c = NULL;
+    struct init *t;
+
+    if (result != NCCL_OK) {
+        standin_warn("%s", standin_last_error());
+        return result;
+    }
+    if (size > RANKS_MAX)
+        standin_refuse("more than %d ranks", RANKS_MAX);
+    if (!comm || size < 1 || rank < 0 || rank >= size || !comm_is_config(config)) {
+        standin_warn("Invalid rank requested : %d/%d", rank, size);
+        if (comm)
+            *comm = NULL;
+        return group_note_error(NCCL_BAD_ARGUMENT);
+    }
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        abort();
+    group_begin();
+    c = comm_make(rank, size, config);
+    atomic_store(&c->state, NCCL_IN_PROGRESS);
+    __atomic_store_n(comm, c, __ATOMIC_RELEASE);
+    t->task.comm = c;
+    t->task.run = run_init;
+    memcpy(t->path, id.bytes, sizeof(t->path));
+    comm_note_call(c, "ncclCommInitRankConfig");
+    atomic_store(&c->breaks, fault == FAULT_ASYNC);
+    group_note_error(group_add(&t->task));
+    result = group_finish();
+    if (c->blocking)
+        comm_set_state(c, result);
+    else if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
+        result = comm_state(c);
+    return comm_leave(c, FAULT_NONE, result);
+}
+
+COMM_API int ncclGetUniqueId(struct nccl_id *id)
+{
+    int result;
+
+    (void)standin_fault("ncclGetUniqueId", -1, &result);
+    if (result != NCCL_OK) {
+        standin_warn("%s", standin_last_error());
+        return result;
+    }
+    memset(id, 0, sizeof(*id));
+    return area_create(id->bytes) ? NCCL_OK : NCCL_SYSTEM_ERROR;
+}

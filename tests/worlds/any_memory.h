@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_ANY_MEMORY_H
+#define TESTS_WORLDS_ANY_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Memory that collectives use may be a GPU's, which the host cannot touch: crun_alloc's
+ * with nccl. These copy from and to it behind the work that is in the default stream of
+ * the thread's device; other memory they just copy.
+ */
+bool memory_is_of_gpu(const void *memory);
+void memory_write(void *to, const void *from, size_t bytes);
+void memory_read(void *to, const void *from, size_t bytes);
+
+#endif
