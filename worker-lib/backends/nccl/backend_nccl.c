@@ -36,7 +36,8 @@ static void free_nccl_work(struct nccl *n, struct nccl_work *w)
     free(w);
 }
 
-static crun_status make_nccl_work(struct nccl *n, struct nccl_work **work,
+/* Freeing and closing need no events, which a GPU that has failed does not create. */
+static crun_status make_nccl_work(struct nccl *n, bool leaves, struct nccl_work **work,
                                   struct err *e)
 {
     struct nccl_work *w = calloc(1, sizeof(*w));
@@ -50,7 +51,7 @@ static crun_status make_nccl_work(struct nccl *n, struct nccl_work **work,
     code = cuda->event_create_untimed(&w->ready);
     if (code == GPU_OK)
         code = cuda->event_create_untimed(&w->done);
-    if (code != GPU_OK) {
+    if (code != GPU_OK && !leaves) {
         free_nccl_work(n, w);
         return gpu_calls_failed(n->gpu.cuda, "cudaEventCreate", code, e);
     }
@@ -91,7 +92,7 @@ static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
         n->spare = w->next;
     pthread_mutex_unlock(&n->lock);
     if (!w) {
-        s = make_nccl_work(n, &w, e);
+        s = make_nccl_work(n, task == TASK_FREE || task == TASK_CLOSE, &w, e);
         if (s != CRUN_OK)
             return s;
         pthread_mutex_lock(&n->lock);
@@ -403,7 +404,7 @@ static void note_program_stream(struct nccl *n, struct nccl_work *w)
 
     n->gpu.cuda->set_device(n->gpu.device);
     (void)n->gpu.cuda->stream_capturing(n->backend.stream, &capturing);
-    if (!capturing)
+    if (!capturing && w->ready)
         (void)n->gpu.cuda->event_record(w->ready, n->backend.stream);
 }
 
