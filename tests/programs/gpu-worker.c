@@ -3,10 +3,12 @@
  * A rank whose data is in the memory of its GPU, for the checks on a machine with GPUs
  * and for the tests on emulated ones:
  *
- *   check     each operation on memory of crun_alloc and of CUDA, against what it
- * should be free      crun_free of memory that queued work still uses illegal   on the
- * last rank a kernel uses an illegal address stuck     on the last rank something in
- * the GPU's stream never ends
+ *   check    each operation on memory of crun_alloc and of CUDA, against what it should
+ *            be
+ *   free     crun_free of memory that queued work still uses
+ *   graph    captures and replays a CUDA graph while operations are under way
+ *   illegal  on the last rank a kernel uses an illegal address
+ *   stuck    on the last rank something in the GPU's stream never ends
  *
  * It prints a line, "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
  * library, with which it exits with 3, or with crun_exit_code. GPU_WORKER_TIMEOUT is
@@ -204,6 +206,60 @@ static void check_free(void)
     must(crun_barrier(world, NULL));
 }
 
+/* Of a copy, in the mode in which the calls of other threads may invalidate a capture.
+ * Meanwhile the library's threads ask for the end of `work`. */
+static cudaGraphExec_t capture_copy(cudaStream_t stream, float *to, const float *from,
+                                    crun_work *work)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    crun_status s;
+
+    cuda_must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    cuda_must(cudaMemcpyAsync(to, from, LARGE, cudaMemcpyDefault, stream));
+    s = crun_all_reduce(world, to, to, COUNT, CRUN_F32, CRUN_MAX, NULL);
+    if (s != CRUN_UNSUPPORTED)
+        fail_wrong("all_reduce in a capture", 0, s, CRUN_UNSUPPORTED);
+    while (!crun_is_done(work))
+        usleep(100);
+    cuda_must(cudaStreamEndCapture(stream, &graph));
+    cuda_must(cudaGraphInstantiate(&exec, graph, 0));
+    cuda_must(cudaGraphDestroy(graph));
+    return exec;
+}
+
+static void check_graph(void)
+{
+    cudaStream_t stream;
+    cudaGraphExec_t graph;
+    crun_work *work;
+    float *in, *out, n = (float)size;
+
+    cuda_must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    must(crun_set_stream(world, stream));
+    must(crun_alloc(world, LARGE, (void **)&in));
+    must(crun_alloc(world, LARGE, (void **)&out));
+    put_floats(in, LARGE / sizeof(float), (float)(rank + 1));
+    must(crun_all_reduce(world, in, in, LARGE / 4, CRUN_F32, CRUN_SUM, &work));
+    graph = capture_copy(stream, out, in, work);
+    must(crun_wait(work));
+    for (int turn = 0; turn < 3; turn++) {
+        put_floats(in, LARGE / sizeof(float), (float)(rank + turn));
+        cuda_must(cudaGraphLaunch(graph, stream));
+        must(crun_all_reduce(world, out, out, LARGE / 4, CRUN_F32, CRUN_SUM, NULL));
+        cuda_must(cudaStreamSynchronize(stream));
+        expect_floats(out, LARGE / sizeof(float),
+                      sum_of_ranks() + n * (float)(turn - 1), n,
+                      "all_reduce of a replay");
+    }
+    cuda_must(cudaGraphExecDestroy(graph));
+    crun_free(world, in);
+    crun_free(world, out);
+    must(crun_set_stream(world, NULL));
+    cuda_must(cudaStreamDestroy(stream));
+    must(crun_barrier(world, NULL));
+}
+
 /* Until the library says why it ends. */
 static void use_until_end(void)
 {
@@ -253,9 +309,8 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    { "check", check_all },
-    { "free", check_free },
-    { "illegal", use_illegal_address },
+    { "check", check_all },   { "free", check_free },
+    { "graph", check_graph }, { "illegal", use_illegal_address },
     { "stuck", get_stuck },
 };
 
@@ -277,7 +332,7 @@ int main(int argc, char **argv)
         printf("rank %d: right\n", rank);
         leave(0);
     }
-    fprintf(stderr, "usage: gpu-worker check|free|illegal|stuck\n");
+    fprintf(stderr, "usage: gpu-worker check|free|graph|illegal|stuck\n");
     return 2;
 }
 
