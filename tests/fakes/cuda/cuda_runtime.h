@@ -36,6 +36,8 @@
  *   executes work only when a wait needs it: a missing wait shows old values every
  * time. Work that waits for other processes (cuda_emulated_queue_waiting) is executed,
  * with all before it, as soon as it can be.
+ * - The default stream waits for all others of the device but those of
+ *   cudaStreamNonBlocking, and they for it [API "Stream synchronization behavior"].
  * - cudaStreamDestroy returns at once; the work is done all the same [API].
  * - An event that was never recorded is complete; elapsed time is told only of recorded
  *   and complete events with timing (cudaEventQuery, cudaEventElapsedTime). A query
@@ -65,10 +67,10 @@
  *   CRUN_STANDIN_SEED=N       of the order of blocks and threads; 0: in order
  *   CRUN_STANDIN_FAULT        see fault.h
  *
- * Kinder than the real one: processes do not share a device's memory limit; a barrier
- * that not all threads reach ends with them; atomics and fences are never needed
- * between threads of a grid; the default stream does not order others (the product's
- * streams are all cudaStreamNonBlocking).
+ * Kinder than the real one: processes do not share a device's memory limit; while work
+ * of a device runs in one thread, others can touch that device's memory; atomics and
+ * fences are not needed between threads of a grid. Not there: cudaGraphLaunch in a
+ * capture, events of other processes, managed memory.
  */
 #ifdef __cplusplus
 extern "C" {

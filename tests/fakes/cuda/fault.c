@@ -41,7 +41,7 @@ static void hang_forever(void)
 
 static bool is_cuda(const char *call)
 {
-    return strncmp(call, "cuda", 4) == 0;
+    return strncmp(call, "cu", 2) == 0;
 }
 
 /* kind: a word, or WORD=CODE. */

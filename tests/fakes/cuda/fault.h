@@ -18,7 +18,8 @@
  *       stall          what it queues never ends; NCCL: unless it is aborted
  *       deaf           what it launches never ends, aborted or not
  *
- * CALL is the function's name; a kernel's launch is cudaLaunchKernel. RANK is that of a
+ * CALL is the function's name; a kernel's launch is cudaLaunchKernel, and NCCL's memory
+ * comes and goes with cuMemMap and cuMemUnmap. RANK is that of a
  * NCCL communicator where the call has one; else that of the thread
  * (standin_set_rank), else the process's (RANK, OMPI_COMM_WORLD_RANK), else the number
  * of the thread's device. A fault happens in the job's first life only

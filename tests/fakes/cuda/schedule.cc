@@ -179,6 +179,38 @@ static item plain_item(enum item_kind kind)
     return i;
 }
 
+/* What is queued next in `after` waits for what is in `before` now. */
+static void join_streams(const stream_ref &before, const stream_ref &after)
+{
+    if (before == after || before->capture || (!before->busy && before->items.empty()))
+        return;
+    if (before->items.empty() || before->items.back().kind != ITEM_RECORD) {
+        item end = plain_item(ITEM_RECORD);
+
+        end.when = std::make_shared<moment>();
+        end.when->in = before;
+        before->items.push_back(std::move(end));
+    }
+    item wait = plain_item(ITEM_WAIT);
+    wait.when = before->items.back().when;
+    after->items.push_back(std::move(wait));
+}
+
+/* The default stream waits for all streams but those that do not block, and they for
+ * it. */
+static void order_with_default(const stream_ref &s)
+{
+    device *d = s->device;
+
+    if (!s->blocking)
+        return;
+    if (s != d->standard)
+        join_streams(d->standard, s);
+    for (const stream_ref &other : d->streams)
+        if (s == d->standard && other->blocking)
+            join_streams(other, s);
+}
+
 cudaError_t queue_item(const stream_ref &s, item i)
 {
     int fault = take_fault();
@@ -199,6 +231,7 @@ cudaError_t queue_item(const stream_ref &s, item i)
         state().dropped.push_back(std::move(i));
         return code;
     }
+    order_with_default(s);
     s->items.push_back(std::move(i));
     if (threaded) {
         s->waiting++;

@@ -48,6 +48,19 @@ START_TEST(a_fault_of_the_device_stays)
 }
 END_TEST
 
+START_TEST(a_fault_between_barriers_leaves_other_devices)
+{
+    int *bad = make_ints(64) + 64, *sum;
+
+    launch_sum(bad, 256, NULL);
+    expect_code(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
+    must_do(cudaSetDevice(1));
+    sum = make_ints(1);
+    launch_sum(sum, 512, NULL);
+    ck_assert_int_eq(read_int(sum), 512 * 511 / 2);
+}
+END_TEST
+
 START_TEST(faults_are_injected)
 {
     cudaEvent_t e;
@@ -150,6 +163,7 @@ int main(void)
 
     tcase_add_test(t, last_error_is_told_once);
     tcase_add_test(t, a_fault_of_the_device_stays);
+    tcase_add_test(t, a_fault_between_barriers_leaves_other_devices);
     tcase_add_test(t, faults_are_injected);
     tcase_add_test(t, work_is_made_to_fail_or_to_hang);
     tcase_add_test(t, a_call_hangs_alone);

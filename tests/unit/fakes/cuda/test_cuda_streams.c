@@ -24,6 +24,22 @@ START_TEST(only_events_order_streams)
 }
 END_TEST
 
+START_TEST(the_default_stream_orders_blocking_streams)
+{
+    cudaStream_t s;
+    int *i = make_zero(), *k = make_zero(), *pinned;
+
+    must_do(cudaStreamCreateWithFlags(&s, cudaStreamDefault));
+    must_do(cudaHostAlloc((void **)&pinned, sizeof(*pinned), cudaHostAllocDefault));
+    launch_add(i, 1, s);
+    must_do(cudaMemcpyAsync(k, i, sizeof(*k), cudaMemcpyDefault, NULL));
+    launch_add(k, 10, NULL);
+    must_do(cudaMemcpyAsync(pinned, k, sizeof(*k), cudaMemcpyDefault, s));
+    must_do(cudaStreamSynchronize(s));
+    ck_assert_int_eq(*pinned, 11);
+}
+END_TEST
+
 START_TEST(polling_comes_to_an_end)
 {
     cudaStream_t s = make_queue();
@@ -292,6 +308,7 @@ int main(void)
     TCase *t = tcase_create("cuda_streams");
 
     tcase_add_test(t, only_events_order_streams);
+    tcase_add_test(t, the_default_stream_orders_blocking_streams);
     tcase_add_test(t, polling_comes_to_an_end);
     tcase_add_test(t, a_destroyed_stream_goes_on);
     tcase_add_test(t, time_is_of_events_with_timing);
