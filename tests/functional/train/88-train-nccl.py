@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+# emulated GPU: training over NCCL, each rank on a GPU of its own
+"""
+train on 2, 4 and 8 GPUs over NCCL's double: the numbers of the host in every precision, with
+sharded state and accumulated gradients; the same bits in any order of the GPU's threads, as a
+CUDA graph, and after a rank was killed; a GPU that hangs ends the job with its reason.
+"""
+import math
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BUILD  # noqa: E402
+from train import Run, finished, main, metrics  # noqa: E402
+
+SEED = int(os.environ.get("SEED") or random.randrange(10**6))
+SMALL = ["--model=mlp", "--train-limit=128", "--batch=8", "--passes=1"]
+GPU = ["--device=cuda"]
+
+
+def last(folder, name, *flags, **options):
+    path = f"{folder}/{name}"
+    if os.path.exists(path):
+        os.unlink(path)
+    finished(*flags, f"--metrics={path}", **options)
+    return metrics(path)[-1]
+
+
+def same_numbers(folder):
+    """--device=cuda takes nccl by itself."""
+    for ranks, tolerance, flags in (
+            (2, 1e-4, ["--optimizer=sgd"]), (4, 1e-4, ["--zero", "--optimizer=adamw"]),
+            (8, 1e-4, ["--accumulate=2"]), (4, 0.03, ["--precision=bf16", "--zero"]),
+            (2, 0.03, ["--precision=f16", "--accumulate=2"]),
+            (2, 1e-3, ["--model=cnn", "--train-limit=24", "--cuda-graph"])):
+        here = last(folder, "cpu", *SMALL, *flags, "--device=cpu", ranks=ranks)
+        there = last(folder, "gpu", *SMALL, *flags, *GPU, ranks=ranks)
+        assert there["backend"] == "nccl" and there["step"] == here["step"], (here, there)
+        for key in "train_loss", "test_loss":
+            assert math.isclose(here[key], there[key], rel_tol=tolerance), (flags, here, there)
+
+
+def same_bits(_):
+    flags = [*SMALL, *GPU, "--precision=bf16", "--accumulate=2"]
+    whole = finished(*flags, ranks=4)
+    for more, seed in ([], "1"), (["--cuda-graph"], "2"), (["--zero", "--cuda-graph"], "3"):
+        run = finished(*flags, *more, ranks=4, env={"CRUN_STANDIN_SEED": seed})
+        assert run.sha == whole.sha and "cuda-graph" not in run.err, f"{whole}\n{run}"
+
+
+def is_saved(folder, ranks):
+    """Is there a checkpoint with the parts of all ranks?"""
+    saves = [name.rsplit("-", 1)[0] for name in os.listdir(folder) if name.endswith(".safetensors")]
+    return any(saves.count(save) == ranks for save in saves)
+
+
+def killed(folder):
+    flags = [*SMALL, *GPU, "--train-limit=640", "--passes=2", "--zero", "--cuda-graph"]
+    whole = finished(*flags, ranks=4)
+    rng = random.Random(SEED)
+    with Run(*flags, f"--ckpt-dir={folder}", "--ckpt-every=5", ranks=4,
+             crun=["--max-restarts=3", "--restart-backoff=0"]) as run:
+        run.until(lambda: is_saved(folder, 4), "a checkpoint")
+        time.sleep(rng.uniform(0, 0.2))  # the random moment
+        os.kill(rng.choice(sorted(run.workers().values())), signal.SIGKILL)
+        run.ends_with(0).says("restart 1 of 3").says("^train: resumed after step", "out")
+        assert run.sha == whole.sha, f"SEED={SEED}: {whole}\n{run}"
+
+
+def hung(_):
+    """The kernel of one rank hangs and does not see the abort."""
+    with Run(*SMALL, *GPU, "--train-limit=640", ranks=2, crun=["--failure-grace=20"],
+             env={"CRUN_TIMEOUT": "2", "CRUN_STANDIN_FAULT": "ncclAllReduce:deaf:1:12"}) as run:
+        assert run.wait(60) != 0, run
+        run.says(r"train: rank [01]: waited 2 s in .*all_reduce .* x f32 sum")
+
+
+def capture(_):
+    """A program's own CUDA graph, captured while an operation is under way."""
+    for ranks in 2, 4:
+        run = finished("graph", ranks=ranks, program="gpu-worker")
+        assert run.out.count(": right") == ranks, run
+
+
+def preflight(_):
+    finished(*SMALL, *GPU, ranks=8, crun=["--preflight"]).says(
+        r"^preflight: all-reduce of 1 MiB over 8 ranks \(nccl\): ")
+
+
+if __name__ == "__main__":
+    if "emulated" not in BUILD.name:
+        print("needs a build with emulated GPUs: make CUDA=emulated")
+        sys.exit(77)
+    main({"same_numbers": same_numbers, "same_bits": same_bits, "killed": killed, "hung": hung,
+          "capture": capture, "preflight": preflight})
