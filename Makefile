@@ -63,10 +63,11 @@ crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
+example-groups_src := worker-lib/examples/groups.c
 
 programs := crun crund crunctl crun-sim store-server test-worker worker-calls nccl-load gpu-worker guard-driver \
             store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
-            coll-bench example-all-reduce example-train
+            coll-bench example-all-reduce example-train example-groups
 installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])

@@ -8,7 +8,8 @@
  *   abort    rank 1 aborts while the others wait
  *   crash    rank 1 aborts in a signal handler
  *   differ   rank 1 calls something else than the others
- *   who      what the world says of itself
+ *   halves   two groups: ranks 0 and 1 add until it fails; rank 2 waits for rank 3,
+ * which never comes who      what the world says of itself
  *
  * CALLS_TIMEOUT is the timeout of a collective, CALLS_MEET that of crun_init. It ends
  * with 3 and one line, "rank N: STATUS: TEXT", if the library reports a failure, or
@@ -164,6 +165,39 @@ static void pass_on(void)
         expect(its, (float)((rank + size - 1) % size), "receive");
 }
 
+/* The same in a group, in which the order does not matter. */
+static void pass_on_together(void)
+{
+    int rank = crun_rank(world), size = crun_size(world);
+    float mine = (float)rank, its = (float)(size - 1), sum = 1;
+
+    report(crun_group_begin(world));
+    if (size > 1) {
+        report(crun_receive(world, &its, 1, CRUN_F32, (rank + size - 1) % size));
+        report(crun_send(world, &mine, 1, CRUN_F32, (rank + 1) % size));
+    }
+    report(crun_all_reduce(world, &sum, &sum, 1, CRUN_F32, CRUN_SUM, NULL));
+    report(crun_group_end(world, NULL));
+    expect(its, (float)((rank + size - 1) % size), "receive in a group");
+    expect(sum, (float)size, "all_reduce in a group");
+}
+
+static void divide(void)
+{
+    int rank = crun_rank(world), size = crun_size(world), color = rank % 3 - 1;
+    float sum = 1, members = 0;
+    crun_world *group;
+
+    for (int r = 0; r < size; r++)
+        members += r % 3 - 1 == color;
+    report(crun_split(world, color, -rank, &group));
+    if (group) {
+        report(crun_all_reduce(group, &sum, &sum, 1, CRUN_F32, CRUN_SUM, NULL));
+        expect(sum, members, "all_reduce of a group of ranks");
+    }
+    crun_finalize(group);
+}
+
 static void every(void)
 {
     float in[RANKS_MAX * PART], out[RANKS_MAX * PART], *shared = NULL;
@@ -184,6 +218,8 @@ static void every(void)
     report(crun_all_to_all(world, in, out, PART, CRUN_F32, NULL));
     expect(out[size * PART - 1], 1, "all_to_all");
     pass_on();
+    pass_on_together();
+    divide();
     report(crun_barrier(world, NULL));
     crun_free(world, shared);
     report(crun_barrier(world, NULL));
@@ -200,6 +236,28 @@ static void loop(void)
     say_ready();
     for (;;) {
         report(crun_all_reduce(world, x, x, 2000, CRUN_F32, CRUN_SUM, NULL));
+        usleep(1000);
+    }
+}
+
+static void add_in_halves(void)
+{
+    int rank = crun_rank(world);
+    float x[2000] = { 0 };
+    crun_world *half;
+
+    report(crun_split(world, rank / 2, 0, &half));
+    report(crun_barrier(world, NULL));
+    say_ready();
+    while (rank == 3)
+        pause();
+    for (;;) {
+        crun_status s = crun_all_reduce(half, x, x, 2000, CRUN_F32, CRUN_SUM, NULL);
+
+        if (s != CRUN_OK) {
+            crun_finalize(half);
+            report(s);
+        }
         usleep(1000);
     }
 }
@@ -265,7 +323,7 @@ static const struct {
 } scenarios[] = {
     { "check", check_all }, { "every", every }, { "loop", loop },
     { "abort", abort_all }, { "crash", crash }, { "differ", differ },
-    { "who", who },         { "again", again },
+    { "who", who },         { "again", again }, { "halves", add_in_halves },
 };
 
 int main(int argc, char **argv)
@@ -283,7 +341,7 @@ int main(int argc, char **argv)
         scenarios[i].run();
         leave(0);
     }
-    fprintf(stderr,
-            "usage: worker-calls check|every|loop|abort|crash|differ|who|again\n");
+    fprintf(stderr, "usage: worker-calls check|every|loop|abort|crash|differ|who|again|"
+                    "halves\n");
     return 2;
 }

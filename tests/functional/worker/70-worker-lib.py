@@ -113,6 +113,19 @@ def a_killed_rank_is_lost_and_named():
             matches(ranks.said(rank), rf"peer lost: .*rank 1 \(pid {pid}\) is gone")
 
 
+def a_killed_rank_ends_all_groups():
+    # rank 2 waits for rank 3 in a group that has no dead rank; rank 0 serves the store
+    for backend in ("shm", "tcp"):
+        for dead, words in ((1, r"rank 1 .*gone"), (0, r"rank 0 .*gone")):
+            with Ranks("halves", 4, hydra, CRUN_BACKEND=backend) as ranks:
+                for rank in range(4):
+                    ranks.until_said(rank, "ready")
+                ranks.processes[dead].send_signal(signal.SIGKILL)
+                for rank in (1 - dead, 2):
+                    ranks.ends(rank, 3)
+                    matches(ranks.said(rank), rf"rank {rank}: peer lost: .*{words}")
+
+
 def the_last_operations_are_written_down():
     flight = tempfile.mkdtemp(prefix="crun-flight-")
     try:
@@ -240,6 +253,7 @@ CHECKS = [
     a_process_may_have_several_worlds,
     says_who_it_is,
     a_killed_rank_is_lost_and_named,
+    a_killed_rank_ends_all_groups,
     the_last_operations_are_written_down,
     a_stopped_rank_is_waited_for_and_named,
     a_rank_that_does_not_get_in_is_heard,
