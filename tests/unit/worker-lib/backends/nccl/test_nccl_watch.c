@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 
@@ -80,8 +81,9 @@ static void fault_in_flight(crun_world *w, void *arg)
         break_gpu(rank);
     s = rank == 1 ? waits[which].wait(w, work) : crun_barrier(w, NULL);
     ck_assert_int_eq(s, CRUN_SYSTEM);
-    ck_assert_msg(strstr(crun_error_text(), words), "%s: %s", waits[which].name,
-                  crun_error_text());
+    ck_assert_msg(strstr(crun_error_text(), words) &&
+                      strncmp(crun_error_text(), "rank 1: ", rank == 1 ? 0 : 8) == 0,
+                  "%s: %s", waits[which].name, crun_error_text());
     ck_assert_uint_lt(clock_ms() - begun, AT_ONCE_MS);
 }
 
@@ -166,6 +168,137 @@ START_TEST(a_call_during_a_capture_is_refused)
 }
 END_TEST
 
+/* -- calls of CUDA and work of the program that never end ------------------- */
+
+#define LARGE (3 << 20) /* elements: more than the staging buffers of crun_init */
+
+static void expect_timeout(crun_status s, const char *words)
+{
+    ck_assert_msg(s == CRUN_TIMEOUT && strstr(crun_error_text(), words), "%s: %s",
+                  crun_status_name(s), crun_error_text());
+}
+
+/* The staging buffer is replaced by a larger one, for the second time, which hangs on
+ * rank 1. */
+static void hang_in_cuda(crun_world *w, void *arg)
+{
+    float *x = xcalloc(LARGE, sizeof(*x));
+
+    (void)arg;
+    expect_timeout(crun_all_reduce(w, x, x, LARGE, CRUN_F32, CRUN_SUM, NULL),
+                   "cudaFree has not returned for 1 s in all_reduce");
+    /* the thread that hangs may still use it */
+}
+
+START_TEST(a_call_of_cuda_that_hangs_is_named)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+
+    setenv("CRUN_STUCK_EXIT", "0", 1);
+    setenv("CRUN_STANDIN_FAULT", "cudaFree:hang:1:2", 1);
+    ranks_run(&c, hang_in_cuda, NULL);
+    ck_assert_int_eq(crun_exit_code(), CRUN_EXIT_STUCK);
+}
+END_TEST
+
+static void wait_for_flag(void *arg)
+{
+    while (!atomic_load((_Atomic bool *)arg))
+        usleep(1000);
+}
+
+static void release_nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void wait_behind_own_kernel(crun_world *w, void *arg)
+{
+    cudaStream_t stream;
+
+    ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                     cudaSuccess);
+    ranks_ok(crun_set_stream(w, stream));
+    ck_assert_int_eq(
+        cuda_emulated_queue_waiting(stream, wait_for_flag, release_nothing, arg),
+        cudaSuccess);
+    expect_timeout(crun_barrier(w, NULL),
+                   "the GPU has not done the work that was queued before it");
+    atomic_store((_Atomic bool *)arg, true);
+}
+
+START_TEST(a_barrier_behind_the_programs_work_has_a_limit)
+{
+    struct ranks_config c = { .size = 1, .backend = "nccl", .timeout_s = 1 };
+    _Atomic bool flag = false;
+
+    ranks_run(&c, wait_behind_own_kernel, &flag);
+}
+END_TEST
+
+/* -- communicators that block ----------------------------------------------- */
+
+static void sum_by_blocking_calls(crun_world *w, void *arg)
+{
+    float *x = NULL, host = 1;
+
+    (void)arg;
+    ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
+    ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_all_reduce(w, &host, &host, 1, CRUN_F32, CRUN_SUM, NULL));
+    ck_assert_float_eq(host, 2);
+    crun_free(w, x);
+}
+
+/* NCCL connects two ranks at their first message: the call waits for the other rank. */
+static void send_to_a_rank_that_does_not_come(crun_world *w, void *arg)
+{
+    float x = 1;
+
+    (void)arg;
+    if (crun_rank(w) == 0)
+        expect_timeout(crun_send(w, &x, 1, CRUN_F32, 1), "send");
+    rank_threads_sync();
+}
+
+static const struct {
+    ranks_fn *run;
+    double timeout_s;
+} blocking[] = {
+    { sum_by_blocking_calls, 0 },
+    { send_to_a_rank_that_does_not_come, 1 },
+};
+
+START_TEST(a_call_that_blocks_is_aborted)
+{
+    struct ranks_config c = { .size = 2,
+                              .backend = "nccl",
+                              .timeout_s = blocking[_i].timeout_s };
+
+    setenv("CRUN_NCCL_BLOCKING", "1", 1);
+    ranks_run(&c, blocking[_i].run, NULL);
+    ck_assert_int_eq(crun_exit_code(), 0);
+}
+END_TEST
+
+static void expect_not_opened(struct team_member *m)
+{
+    ck_assert_int_ne(m->opened, CRUN_OK);
+}
+
+START_TEST(an_init_that_blocks_is_aborted)
+{
+    setenv("CRUN_NCCL_BLOCKING", "1", 1);
+    setenv("CRUN_STANDIN_FAULT", "ncclCommInitRankConfig:error:1", 1);
+    team_run(&(struct team_plan){ .calls = &backend_nccl,
+                                  .size = 2,
+                                  .body = expect_not_opened,
+                                  .open_ms = 2000,
+                                  .may_not_open = true });
+    ck_assert_int_eq(crun_exit_code(), 0);
+}
+END_TEST
+
 /* -- two worlds on one GPU -------------------------------------------------- */
 
 static crun_work *start_sum(struct team_member *m, struct backend *b, float *x)
@@ -241,6 +374,11 @@ int main(void)
                         CRUN_EXIT_STUCK);
     tcase_add_test(faults, a_call_during_a_capture_is_refused);
     tcase_add_loop_test(faults, two_worlds_launch_in_the_order_of_the_calls, 1, 8);
+    tcase_add_test(faults, a_call_of_cuda_that_hangs_is_named);
+    tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
+    tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
+                        sizeof(blocking) / sizeof(blocking[0]));
+    tcase_add_test(faults, an_init_that_blocks_is_aborted);
     suite_add_tcase(suite, faults);
     return check_main(suite);
 }
