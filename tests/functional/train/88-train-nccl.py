@@ -60,7 +60,7 @@ def is_saved(folder, ranks):
 
 
 def killed(folder):
-    flags = [*SMALL, *GPU, "--train-limit=640", "--passes=2", "--zero", "--cuda-graph"]
+    flags = [*SMALL, *GPU, "--train-limit=480", "--passes=2", "--zero", "--cuda-graph"]
     whole = finished(*flags, ranks=4)
     rng = random.Random(SEED)
     with Run(*flags, f"--ckpt-dir={folder}", "--ckpt-every=5", ranks=4,
@@ -77,7 +77,7 @@ def hung(_):
     with Run(*SMALL, *GPU, "--train-limit=640", ranks=2, crun=["--failure-grace=20"],
              env={"CRUN_TIMEOUT": "2", "CRUN_STANDIN_FAULT": "ncclAllReduce:deaf:1:12"}) as run:
         assert run.wait(60) != 0, run
-        run.says(r"train: rank [01]: waited 2 s in .*all_reduce .* x f32 sum")
+        run.says(r"train: rank [01]: (rank [01]: )?waited 2 s in ")
 
 
 def capture(_):
