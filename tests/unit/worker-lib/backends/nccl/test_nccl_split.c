@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Teams that are split off a team of the nccl backend.
+ * emulated GPU: NCCL is its stand-in
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "tests/worlds/any_memory.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/collectives.h"
+#include "tests/worlds/ranks.h"
+
+#define RANKS 4
+#define UNTIL (clock_ms() + TEAM_DEADLINE_MS)
+
+/* The odd ranks, backwards; rank 0 and 2 as they are. */
+static struct team_member make_group(const struct team_member *m, unsigned *ranks)
+{
+    unsigned rank = m->team.rank, odd = rank % 2;
+    struct team_member g = *m;
+
+    ranks[0] = odd ? 3 : 0;
+    ranks[1] = odd ? 1 : 2;
+    g.team.rank = ranks[0] == rank ? 0 : 1;
+    g.team.size = 2;
+    g.team.world_rank = ranks;
+    g.team.prefix = odd ? "odd/" : "even/";
+    g.sequence = 0;
+    return g;
+}
+
+static void work_in_groups(struct team_member *m)
+{
+    struct collectives c = { .seed = 815,
+                             .rounds = 10,
+                             .bytes_max = 100000,
+                             .near_means = true,
+                             .library_memory = true };
+    unsigned ranks[2];
+    struct team_member g = make_group(m, ranks);
+
+    ck_assert_msg(m->calls->split(m->backend, &g.backend, (int)m->team.rank % 2,
+                                  &g.team, UNTIL, &m->e) == CRUN_OK,
+                  "%s", m->e.text);
+    collectives_check(&g, &c);
+    collectives_check(m, &c); /* the parent works meanwhile */
+    collectives_check(&g, &c);
+    m->calls->close(g.backend);
+    collectives_check(m, &c);
+}
+
+START_TEST(groups_and_their_parent_work)
+{
+    static const char *const versions[] = { "21903", "22304", "22809", "23007" };
+
+    setenv("CRUN_STANDIN_VERSION", versions[_i], 1);
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = RANKS, .body = work_in_groups });
+}
+END_TEST
+
+static void leave_one_out(struct team_member *m)
+{
+    struct collectives c = { .seed = 4711, .rounds = 5, .bytes_max = 10000 };
+    unsigned ranks[] = { 0, 1, 2 };
+    struct team_member g = *m;
+    bool out = m->team.rank == RANKS - 1;
+
+    g.backend = NULL;
+    g.team.size = RANKS - 1;
+    g.team.world_rank = ranks;
+    g.team.prefix = "three/";
+    g.sequence = 0;
+    ck_assert_int_eq(m->calls->split(m->backend, out ? NULL : &g.backend, out ? -1 : 7,
+                                     out ? NULL : &g.team, UNTIL, &m->e),
+                     CRUN_OK);
+    ck_assert(out == (g.backend == NULL));
+    if (!out) {
+        collectives_check(&g, &c);
+        m->calls->close(g.backend);
+    }
+    collectives_check(m, &c);
+}
+
+START_TEST(a_rank_may_be_in_no_group)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = RANKS, .body = leave_one_out });
+}
+END_TEST
+
+/* The parent ends, with an error on the rank that has it. */
+static void fail_to_split(struct team_member *m)
+{
+    unsigned ranks[2];
+    struct team_member g = make_group(m, ranks);
+    crun_status s = m->calls->split(m->backend, &g.backend, (int)m->team.rank % 2,
+                                    &g.team, UNTIL, &m->e);
+
+    if (m->team.rank == 1) {
+        ck_assert_int_eq(s, CRUN_SYSTEM);
+        ck_assert_msg(strstr(m->e.text, "ncclCommSplit"), "%s", m->e.text);
+    } else
+        ck_assert_int_ne(s, CRUN_OK);
+}
+
+static void fail_others(struct team_member *m)
+{
+    if (m->team.rank != 1)
+        abort_set(&m->aborted, CRUN_SYSTEM, "as the world would, told by rank 1");
+    if (m->team.rank != 1)
+        m->calls->abort(m->backend);
+    fail_to_split(m);
+}
+
+START_TEST(a_split_that_fails_ends_the_parent)
+{
+    setenv("CRUN_STANDIN_FAULT", "ncclCommSplit:error:1", 1);
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = RANKS, .body = fail_others });
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("nccl_split");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 60);
+    tcase_add_loop_test(all, groups_and_their_parent_work, 0, 4);
+    tcase_add_test(all, a_rank_may_be_in_no_group);
+    tcase_add_test(all, a_split_that_fails_ends_the_parent);
+    suite_add_tcase(suite, all);
+    return check_main(suite);
+}
