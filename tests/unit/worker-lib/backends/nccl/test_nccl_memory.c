@@ -4,6 +4,7 @@
  * order of the calls around an operation: on tables of this test, which note each call.
  * emulated GPU: the stand-in for NCCL has versions
  */
+#include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -566,6 +567,67 @@ START_TEST(times_are_kept_when_they_are_asked_for)
 }
 END_TEST
 
+/* -- worlds ------------------------------------------------------------------------ */
+
+#define MANY 100000
+#define DEVICE_BYTES "37748736" /* 36 MiB */
+
+/* The program's stream has work on the memory that nothing has waited for. */
+static void free_under_work(crun_world *world, void *arg)
+{
+    float *x = NULL, got = 0;
+
+    (void)arg;
+    for (int i = 0; i < 5; i++) {
+        ranks_ok(crun_alloc(world, MANY * sizeof(*x), (void **)&x));
+        ck_assert_int_eq(cudaMemsetAsync(x, 0, MANY * sizeof(*x), NULL), cudaSuccess);
+        crun_free(world, x);
+    }
+    ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
+    ranks_ok(crun_all_reduce(world, &got, &got, 1, CRUN_F32, CRUN_SUM, NULL));
+}
+
+START_TEST(memory_is_freed_behind_the_programs_work)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    ranks_run(&c, free_under_work, NULL);
+}
+END_TEST
+
+/* Too much for one rank: no rank gets it, and the world goes on. */
+static void ask_for_too_much(crun_world *world, void *arg)
+{
+    void *first = NULL, *memory = NULL, *taken = NULL;
+    float one = 1;
+
+    (void)arg;
+    ranks_ok(crun_alloc(world, 1 << 20, &first));
+    if (crun_rank(world) == 1)
+        ck_assert_int_eq(cudaMalloc(&taken, 20 << 20), cudaSuccess);
+    ck_assert_int_eq(crun_alloc(world, 20 << 20, &memory), CRUN_NO_MEMORY);
+    ck_assert_ptr_null(memory);
+    ck_assert_msg(
+        strstr(crun_error_text(), crun_rank(world) == 1 ? "MiB free" : "rank 1"), "%s",
+        crun_error_text());
+    ranks_ok(crun_all_reduce(world, &one, &one, 1, CRUN_F32, CRUN_SUM, NULL));
+    ck_assert_float_eq(one, (float)crun_size(world));
+    if (taken)
+        ck_assert_int_eq(cudaFree(taken), cudaSuccess);
+    ranks_ok(crun_alloc(world, 20 << 20, &memory));
+    crun_free(world, memory);
+    crun_free(world, first);
+}
+
+START_TEST(a_world_survives_too_little_memory)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl" };
+
+    setenv("CRUN_STANDIN_MEMORY", DEVICE_BYTES, 1);
+    ranks_run(&c, ask_for_too_much, NULL);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
@@ -589,6 +651,8 @@ int main(void)
     tcase_add_loop_test(all, different_sizes_are_told, 1, 3);
     tcase_add_test(all, a_message_is_queued_before_its_end);
     tcase_add_test(all, times_are_kept_when_they_are_asked_for);
+    tcase_add_test(all, memory_is_freed_behind_the_programs_work);
+    tcase_add_test(all, a_world_survives_too_little_memory);
     suite_add_tcase(suite, all);
     return check_main(suite);
 }
