@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 13 s
+# takes: 20 s
 # emulated GPU: NCCL is its stand-in
 """
 The nccl backend in real processes, over the stand-in for NCCL on the emulated GPU: every
@@ -160,6 +160,45 @@ def every_call_under_crun():
         raise AssertionError(run)
 
 
+# NCCL's rules change: its releases before 2.22 connect all at once, those before 2.24 return
+# early from a lone message, 2.27 has windows, from 2.29.7 on they are used
+VERSIONS = ("21903", "22304", "22707", "22907", "23007")
+
+
+def every_version_of_nccl_is_right():
+    for version in VERSIONS:
+        for scenario, words in (("check", ": right\n"), ("every", ": done\n")):
+            run = crun("--nproc_per_node=2", CALLS, scenario, CRUN_STANDIN_VERSION=version)
+            if run.returncode != 0 or run.stdout.count(words) != 2:
+                raise AssertionError(f"{version}: {run}")
+
+
+def a_blocking_communicator_is_right():
+    for version in VERSIONS:
+        run = crun("--nproc_per_node=3", CALLS, "every", CRUN_STANDIN_VERSION=version,
+                   CRUN_NCCL_BLOCKING="1")
+        if run.returncode != 0 or run.stdout.count(": done\n") != 3:
+            raise AssertionError(f"{version}: {run}")
+
+
+def several_hosts_have_no_windows():
+    def on_a_host_of_its_own(rank):
+        return {"NCCL_HOSTID": rank, "CRUN_DEVICE": 0}
+
+    with Ranks("every", 3, on_a_host_of_its_own, CRUN_STANDIN_VERSION="23007") as ranks:
+        for rank in range(3):
+            ranks.ends(rank, 0, "done")
+
+
+def what_nccl_refuses_is_told():
+    with Ranks("who", 2, CRUN_DEVICE=0) as ranks:
+        for rank in range(2):
+            ranks.ends(rank, 3, "invalid usage .*: Duplicate GPU detected")
+    with Ranks("who", 2, lambda rank: {"CRUN_STANDIN_VERSION": 22809 + 98 * rank}) as ranks:
+        for rank in range(2):
+            ranks.ends(rank, 3, "invalid usage .*: Mismatched NCCL version")
+
+
 def the_preflight_sums_up_by_nccl():
     for fault, code, words in (
             ("", 0, r"all-reduce of 1 MiB over 2 ranks \(nccl\): .*\n"),
@@ -256,6 +295,10 @@ def the_last_operations_are_written_down():
 CHECKS = [
     right_under_crun,
     every_call_under_crun,
+    every_version_of_nccl_is_right,
+    a_blocking_communicator_is_right,
+    several_hosts_have_no_windows,
+    what_nccl_refuses_is_told,
     the_preflight_sums_up_by_nccl,
     a_killed_rank_is_lost_and_named,
     crun_brings_the_group_back,
