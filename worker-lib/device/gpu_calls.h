@@ -19,8 +19,16 @@ enum gpu_code {
     GPU_OK = 0,
     GPU_NO_MEMORY = 2,
     GPU_NO_DRIVER = 35, /* or one older than this build's CUDA */
+    GPU_UNAVAILABLE =
+        46, /* another process has it, and its compute mode is exclusive */
     GPU_NO_DEVICE = 100,
     GPU_NOT_READY = 600
+};
+
+/* The parts of a GPU (MIG devices) have its bus address, and UUIDs of their own. */
+struct gpu_identity {
+    char bus[24]; /* "0000:1b:00.0" */
+    unsigned char uuid[16];
 };
 
 struct gpu_calls {
@@ -64,6 +72,7 @@ struct gpu_calls {
     int (*stream_sync)(struct gpu_stream *stream);
     int (*stream_query)(struct gpu_stream *stream);
     int (*event_sync)(struct gpu_event *event);
+    int (*identify)(int device, struct gpu_identity *identity);
     int (*host_alloc)(void **memory, size_t bytes); /* pinned */
     int (*host_free)(void *memory);
     int (*host_register)(void *memory, size_t bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of gpu_calls.h, filled with CUDA's runtime and the kernels. */
 #include <cuda_runtime.h>
+#include <string.h>
 
 extern "C" {
 #include "worker-lib/device/gpu_calls.h"
@@ -32,6 +33,19 @@ static int cuda_count(int *devices)
 static int cuda_set_device(int device)
 {
     return cuda_code(cudaSetDevice(device));
+}
+
+static int cuda_identify(int device, struct gpu_identity *identity)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t code = cudaDeviceGetPCIBusId(identity->bus, sizeof(identity->bus),
+                                             device);
+
+    if (code == cudaSuccess)
+        code = cudaGetDeviceProperties(&properties, device);
+    if (code == cudaSuccess)
+        memcpy(identity->uuid, &properties.uuid, sizeof(identity->uuid));
+    return cuda_code(code);
 }
 
 static const char *cuda_error_text(int code)
@@ -218,6 +232,7 @@ static const struct gpu_calls calls = {
     cuda_stream_sync,
     cuda_stream_query,
     cuda_event_sync,
+    cuda_identify,
     cuda_host_alloc,
     cuda_host_free,
     cuda_host_register,

@@ -227,14 +227,17 @@ static void open_raw(struct reducing *r)
 /* As the library does for crun_alloc. */
 static void *raw_alloc(struct reducing *r, size_t bytes)
 {
-    struct nccl_window *window;
-    void *memory;
+    struct nccl_window *window = NULL;
+    void *memory, *registration;
 
     check(r->nccl->mem_alloc(&memory, bytes), "ncclMemAlloc");
-    if (r->nccl->window_register && crun_size(r->world) > 1)
+    if (r->nccl->window_register)
         check(r->nccl->window_register(r->comm, memory, bytes, &window,
                                        NCCL_WINDOW_SYMMETRIC),
               "ncclCommWindowRegister");
+    if (!window)
+        check(r->nccl->comm_register(r->comm, memory, bytes, &registration),
+              "ncclCommRegister");
     return memory;
 }
 

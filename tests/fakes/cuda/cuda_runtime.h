@@ -64,6 +64,8 @@
  *   CRUN_STANDIN_MEMORY=N     bytes of a device, for each process
  *   CRUN_STANDIN_EXCLUSIVE=FOLDER  one process a device (cudaErrorDevicesUnavailable);
  *                             locks are files there
+ *   CRUN_STANDIN_MIG=1        the devices are parts of one GPU: one PCI address, but
+ *                             UUIDs of their own [MIG User Guide "Device Enumeration"]
  *   CRUN_STANDIN_SEED=N       of the order of blocks and threads; 0: in order
  *   CRUN_STANDIN_FAULT        see fault.h
  *
@@ -136,6 +138,13 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76
 };
+typedef struct CUuuid_st {
+    char bytes[16];
+} cudaUUID_t;
+struct cudaDeviceProp {
+    char name[256];
+    cudaUUID_t uuid;
+};
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
     cudaStreamCaptureModeThreadLocal,
@@ -170,6 +179,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetLastError(void);

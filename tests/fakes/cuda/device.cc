@@ -196,14 +196,28 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int number)
+{
+    ENTER("cudaGetDeviceProperties", CALL_PLAIN);
+    if (machine_number(number) < 0)
+        return end_call(cudaErrorInvalidDevice);
+    memset(properties, 0, sizeof(*properties));
+    snprintf(properties->name, sizeof(properties->name), "Emulated");
+    properties->uuid.bytes[0] = (char)(machine_number(number) + 1);
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int number)
 {
+    bool is_mig = standin_number("CRUN_STANDIN_MIG", 0) != 0;
+
     ENTER("cudaDeviceGetPCIBusId", CALL_PLAIN);
     if (machine_number(number) < 0)
         return end_call(cudaErrorInvalidDevice);
     if (size < 13)
         return end_call(cudaErrorInvalidValue);
-    snprintf(text, (size_t)size, "0000:%02x:00.0", machine_number(number) + 1);
+    snprintf(text, (size_t)size, "0000:%02x:00.0",
+             is_mig ? 1 : machine_number(number) + 1);
     return cudaSuccess;
 }
 

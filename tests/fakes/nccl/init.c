@@ -11,6 +11,7 @@
 struct peer {
     int version;
     char host[128], bus[32];
+    cudaUUID_t uuid;
 };
 
 struct init {
@@ -32,6 +33,7 @@ static void read_file(const char *name, char *to, size_t size)
 static void describe_self(const struct nccl_comm *c, struct peer *self)
 {
     const char *host = getenv("NCCL_HOSTID");
+    struct cudaDeviceProp properties;
 
     memset(self, 0, sizeof(*self));
     self->version = c->version;
@@ -43,6 +45,18 @@ static void describe_self(const struct nccl_comm *c, struct peer *self)
                   60);
     }
     cudaDeviceGetPCIBusId(self->bus, sizeof(self->bus), c->device);
+    if (cudaGetDeviceProperties(&properties, c->device) == cudaSuccess)
+        self->uuid = properties.uuid;
+}
+
+static bool is_same_gpu(int version, const struct peer *a, const struct peer *b)
+{
+    if (strcmp(a->host, b->host) != 0)
+        return false;
+    if (!rule_gpus_compared_by_uuid(version))
+        return strcmp(a->bus, b->bus) == 0;
+    return standin_number("NCCL_MULTI_RANK_GPU_ENABLE", 0) == 0 &&
+           memcmp(&a->uuid, &b->uuid, sizeof(a->uuid)) == 0;
 }
 
 /* As initTransportsRank: each rank compares the others with itself. */
@@ -61,8 +75,7 @@ static int compare_peers(struct nccl_comm *c, const struct peer *all)
                 p, all[p].version, c->rank, self->version);
             return NCCL_BAD_USAGE;
         }
-        if (p != c->rank && strcmp(all[p].host, self->host) == 0 &&
-            strcmp(all[p].bus, self->bus) == 0) {
+        if (p != c->rank && is_same_gpu(c->version, &all[p], self)) {
             standin_warn("Duplicate GPU detected : rank %d and rank %d both on CUDA "
                          "device %s",
                          c->rank, p, self->bus);

@@ -54,6 +54,11 @@ bool rule_versions_compared(int version)
     return version >= 22304;
 }
 
+bool rule_gpus_compared_by_uuid(int version)
+{
+    return version >= 23003;
+}
+
 bool rule_connects_lazily(int version)
 {
     return version >= 22203;

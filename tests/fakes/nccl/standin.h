@@ -36,6 +36,8 @@
  *    work is over: ncclCommInitChildComm, v2.28.9-1.
  *  8 A rank that shares its host hash and its GPU's bus id with another one gets
  *    ncclInvalidUsage; the other ranks wait for it: init.cc, initTransportsRank, all.
+ *    From 2.30.3 it is the UUID, which parts of a GPU have of their own, and
+ *    NCCL_MULTI_RANK_GPU_ENABLE allows it: v2.30.7-1.
  *    NCCL_HOSTID replaces the host's name: misc/utils.cc, getHostHash, all.
  *  9 Ranks with different versions get ncclInvalidUsage, from 2.23.4: init.cc.
  * 10 ncclCommFinalize waits for the kernels, ncclCommDestroy and ncclCommAbort do it if
@@ -106,6 +108,7 @@ __attribute__((format(printf, 1, 2), noreturn)) void standin_refuse(const char *
  */
 bool rule_message_returns_early(int version); /* 4 */
 bool rule_window_returns_early(int version);  /* 5 */
+bool rule_gpus_compared_by_uuid(int version); /* 8 */
 bool rule_versions_compared(int version);     /* 9 */
 bool rule_connects_lazily(int version);       /* 13 */
 bool rule_has_windows(int version);           /* 18 */

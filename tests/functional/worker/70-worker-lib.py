@@ -166,10 +166,10 @@ def a_rank_that_does_not_get_in_is_heard():
     with Ranks("who", 3, one_differs) as ranks:
         for rank in range(3):
             ranks.ends(rank, 3)
-        matches(ranks.said(0), r'unsupported: rank 2: backend "nccl": ')
+        matches(ranks.said(0), r'unsupported: rank 2: backend "nccl" on \S+: ')
         # rank 0 has the store: a rank that arrives after it has left finds no
         # store
-        matches(ranks.said(1), r'unsupported: rank 2: backend "nccl": |rank 0 .* was not found')
+        matches(ranks.said(1), r'unsupported: rank 2: backend "nccl" on \S+: |rank 0 .* was not found')
 
 
 def rank_0_that_does_not_get_in_is_heard():
@@ -181,7 +181,7 @@ def rank_0_that_does_not_get_in_is_heard():
         for rank in range(3):
             # its store ends with it: ranks that have joined get the reason
             # before that
-            ranks.ends(rank, 3, r'unsupported: (rank 0: )?backend "nccl": |was not found')
+            ranks.ends(rank, 3, r'unsupported: (rank 0: )?backend "nccl" on \S+: |was not found')
 
 
 def two_of_one_number_are_told_apart():

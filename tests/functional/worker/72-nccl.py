@@ -116,7 +116,7 @@ def all_cases():
     for call, nth in FREEING + LEAVING:
         yield call, "error", nth, (DONE, DONE)
     for call, nth in OPENING + MEETING + WORKING + FREEING:
-        hangs = (STUCK, f'timeout: (rank 0: |backend "nccl": )?({call} has not returned for|waited) '
+        hangs = (STUCK, f'timeout: (rank 0: |backend "nccl" on \S+: )?({call} has not returned for|waited) '
                  ".* s in ")
         yield call, "hang", nth, (hangs, (3, "timeout: "))
     for call, nth in LEAVING:
@@ -268,7 +268,7 @@ def auto_takes_gpus_where_all_have_one():
 
 def without_a_gpu_it_says_so_in_one_line():
     there_is_none = {"CUDA_VISIBLE_DEVICES": ""}
-    words = r'^rank -1: unsupported: backend "nccl": (this build is without GPUs|there is no NVIDIA' \
+    words = r'^rank -1: unsupported: backend "nccl" on \S+: (this build is without GPUs|there is no NVIDIA' \
             r"|the NVIDIA driver is too old|CUDA_VISIBLE_DEVICES is .*: that leaves no GPU).*\n$"
     with Ranks("who", 1, **there_is_none) as ranks:
         ranks.ends(0, 3, words)

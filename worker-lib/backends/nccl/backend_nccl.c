@@ -624,11 +624,16 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
                              uint64_t deadline_ms, struct err *e)
 {
     struct nccl_gpu gpu;
+    char host[64];
     crun_status s = nccl_gpu_find(&gpu, team->device, team->local_rank,
                                   team->local_size, deadline_ms, e);
 
+    if (s == CRUN_OK)
+        s = nccl_gpu_open(&gpu, e);
+    if (s == CRUN_OK)
+        s = nccl_gpu_claim(&gpu, team, deadline_ms, e);
     if (s != CRUN_OK) {
-        err_wrap(e, "backend \"nccl\"");
+        err_wrap(e, "backend \"nccl\" on %s", nccl_gpu_host(host, sizeof(host)));
         return s;
     }
     return open_team(b, team, &gpu, NULL, deadline_ms, e);

@@ -65,20 +65,21 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static enum { CLOSED, OPENING, OPENED } state;
 static const char *_Atomic under_way = "";
 
-/* 22809 as "2.28.9"; versions before 2.9 have another format. */
-static int say_version(char *text, size_t size, int v)
+char *nccl_version_text(int version, char *text, size_t size)
 {
-    int unit = v >= 10000 ? 10000 : 1000;
+    int unit = version >= 10000 ? 10000 : 1000; /* versions before 2.9 */
 
-    return snprintf(text, size, "%d.%d.%d", v / unit, v % unit / 100, v % 100);
+    snprintf(text, size, "%d.%d.%d", version / unit, version % unit / 100,
+             version % 100);
+    return text;
 }
 
 static bool check_version(const char *name, int version)
 {
     char is[24], should[24];
 
-    say_version(is, sizeof(is), version);
-    say_version(should, sizeof(should), NCCL_VERSION_MIN);
+    nccl_version_text(version, is, sizeof(is));
+    nccl_version_text(NCCL_VERSION_MIN, should, sizeof(should));
     if (version < NCCL_VERSION_MIN) {
         err_set(&why_not, "%s is NCCL %s: %s or newer is needed", name, is, should);
         return false;

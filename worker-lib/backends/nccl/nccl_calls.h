@@ -104,6 +104,9 @@ struct nccl_calls {
     int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);
 };
 
+/* 22809 as "2.28.9". Returns text. */
+char *nccl_version_text(int version, char *text, size_t size);
+
 /*
  * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once; with an emulated GPU its stand-in.
  * CRUN_UNSUPPORTED: e has the reason; CRUN_TIMEOUT: it hangs, and with it this process.

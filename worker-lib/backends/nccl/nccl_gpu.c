@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "rendezvous/base/hash.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
+#include "worker-lib/engine/backend.h"
 
 #define DEVICES_MAX 1024
+#define KEY_SIZE 480
+#define NCCL_TELLS_PARTS 23000 /* NCCL compares UUIDs since this version */
 
 static crun_status explain_missing_gpu(const struct gpu_calls *cuda, int code,
                                        int count, struct err *e)
@@ -98,5 +105,167 @@ crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local
         *e = no_nccl;
         return opened;
     }
+    g->nccl->get_version(&g->version);
     return choose_gpu(g, device, local_rank, local_size, count, e);
+}
+
+/* -- does it work? ----------------------------------------------------------------- */
+
+static const struct {
+    int code;
+    const char *hint;
+} hints[] = {
+    { GPU_NO_MEMORY, "other processes use its memory, see nvidia-smi" },
+    { GPU_UNAVAILABLE, "another process uses it, and its compute mode allows only one, "
+                       "or none: see nvidia-smi -q -d COMPUTE" },
+    { 802, "its links to other GPUs are not ready: is nvidia-fabricmanager running?" },
+};
+
+static const char *hint_for(int code)
+{
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+        if (hints[i].code == code)
+            return hints[i].hint;
+    return NULL;
+}
+
+/* "GPU 3 (0000:1b:00.0)" */
+static void name_gpu(const struct nccl_gpu *g, char *name, size_t size)
+{
+    struct gpu_identity identity;
+
+    if (g->cuda->identify(g->device, &identity) == GPU_OK)
+        snprintf(name, size, "GPU %d (%s)", g->device, identity.bus);
+    else
+        snprintf(name, size, "GPU %d", g->device);
+}
+
+crun_status nccl_gpu_open(const struct nccl_gpu *g, struct err *e)
+{
+    int code = g->cuda->set_device(g->device);
+    size_t available, total;
+    const char *hint;
+    char name[48];
+
+    /* a CUDA before 12 makes its context in the first call that needs one */
+    if (code == GPU_OK)
+        code = g->cuda->memory_info(&available, &total);
+    if (code == GPU_OK)
+        return CRUN_OK;
+    name_gpu(g, name, sizeof(name));
+    hint = hint_for(code);
+    err_set(e, "%s cannot be used: %s (CUDA error %d)%s%s", name,
+            g->cuda->error_text(code), code, hint ? ": " : "", hint ? hint : "");
+    return code == GPU_NO_MEMORY ? CRUN_NO_MEMORY : CRUN_SYSTEM;
+}
+
+/* -- each rank has its own --------------------------------------------------------- */
+
+char *nccl_gpu_host(char *buf, size_t size)
+{
+    memset(buf, 0, size);
+    if (gethostname(buf, size - 1) < 0)
+        snprintf(buf, size, "unknown");
+    return buf;
+}
+
+/* What NCCL takes for one host: NCCL_HOSTID, or the host's name and boot. */
+static uint64_t hash_host(void)
+{
+    const char *given = getenv("NCCL_HOSTID");
+    char host[256], boot[64] = "";
+    uint64_t hash;
+    FILE *f;
+
+    if (given)
+        return hash_fnv1a(HASH_FNV1A_BASIS, given, strlen(given));
+    nccl_gpu_host(host, sizeof(host));
+    f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof(boot), f))
+        boot[0] = '\0';
+    if (f)
+        fclose(f);
+    hash = hash_fnv1a(HASH_FNV1A_BASIS, host, strlen(host));
+    return hash_fnv1a(hash, boot, strlen(boot));
+}
+
+struct gpu_claim {
+    uint32_t rank;
+    struct gpu_identity identity;
+};
+
+/* With this variable NCCL 2.30 accepts several ranks on one GPU. */
+static bool nccl_shares_gpus(const struct nccl_gpu *g)
+{
+    const char *variable = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    return g->version >= NCCL_TELLS_PARTS && variable && atoi(variable) != 0;
+}
+
+static void explain_shared_gpu(const struct nccl_gpu *g, const struct gpu_claim *mine,
+                               const struct gpu_claim *its, struct err *e)
+{
+    bool same = memcmp(mine->identity.uuid, its->identity.uuid,
+                       sizeof(mine->identity.uuid)) == 0;
+    char version[24];
+
+    if (same)
+        err_set(e,
+                "ranks %u and %u both use GPU %d (%s): each needs a GPU of its own "
+                "(CUDA_VISIBLE_DEVICES, CRUN_DEVICE), or the backend cuda-host",
+                its->rank, mine->rank, g->device, mine->identity.bus);
+    else
+        err_set(e,
+                "ranks %u and %u use parts (MIG) of one GPU (%s), and NCCL %s needs a "
+                "GPU for each rank: use NCCL 2.30, or the backend cuda-host",
+                its->rank, mine->rank, mine->identity.bus,
+                nccl_version_text(g->version, version, sizeof(version)));
+}
+
+/* The first rank on a GPU leaves its claim in the store, and the second finds it. */
+crun_status nccl_gpu_claim(const struct nccl_gpu *g, const struct team *team,
+                           uint64_t deadline_ms, struct err *e)
+{
+    struct gpu_claim mine = { .rank = team->world_rank[team->rank] }, its;
+    char count[KEY_SIZE], who[KEY_SIZE];
+    size_t size = sizeof(its);
+    uint64_t hash = hash_host();
+    int64_t sum = 0;
+    crun_status s;
+
+    if (team->size == 1 || nccl_shares_gpus(g) ||
+        g->cuda->identify(g->device, &mine.identity) != GPU_OK)
+        return CRUN_OK;
+    if (g->version >= NCCL_TELLS_PARTS)
+        hash = hash_fnv1a(hash, mine.identity.uuid, sizeof(mine.identity.uuid));
+    else
+        hash = hash_fnv1a(hash, mine.identity.bus, strlen(mine.identity.bus));
+    snprintf(count, sizeof(count), "%sgpu/%" PRIx64, team->prefix, hash);
+    snprintf(who, sizeof(who), "%sgpu/%" PRIx64 "/who", team->prefix, hash);
+    s = store_client_add(team->store, count, 1, &sum, deadline_ms, e);
+    if (s == CRUN_OK && sum == 1)
+        return store_client_set(team->store, who, &mine, sizeof(mine), deadline_ms, e);
+    if (s == CRUN_OK)
+        s = store_client_get(team->store, who, &its, &size, deadline_ms, e);
+    if (s != CRUN_OK || size != sizeof(its))
+        return s;
+    explain_shared_gpu(g, &mine, &its, e);
+    return CRUN_UNSUPPORTED;
+}
+
+crun_status nccl_gpu_check_version(const struct nccl_gpu *g, const struct team *team,
+                                   int version_of_first, const char *host_of_first,
+                                   struct err *e)
+{
+    char its[24], mine[24], host[64];
+
+    if (g->version == version_of_first)
+        return CRUN_OK;
+    err_set(e,
+            "rank %u on %s has NCCL %s, and rank %u on %.63s has NCCL %s: all ranks "
+            "need the same version",
+            team->world_rank[team->rank], nccl_gpu_host(host, sizeof(host)),
+            nccl_version_text(g->version, mine, sizeof(mine)), team->world_rank[0],
+            host_of_first, nccl_version_text(version_of_first, its, sizeof(its)));
+    return CRUN_UNSUPPORTED;
 }

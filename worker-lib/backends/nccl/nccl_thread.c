@@ -175,6 +175,8 @@ crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
 
 struct id_note {
     uint32_t status;
+    int32_t version; /* NCCL's, of rank 0 */
+    char host[64];
     struct nccl_id id;
     char why_not[200];
 };
@@ -187,6 +189,8 @@ static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note
 
     s = NCCL_CALL(n, "ncclGetUniqueId", n->gpu.nccl->get_unique_id(&note->id));
     note->status = s;
+    note->version = n->gpu.version;
+    nccl_gpu_host(note->host, sizeof(note->host));
     if (s != CRUN_OK)
         snprintf(note->why_not, sizeof(note->why_not), "rank %u: %.180s",
                  n->team.world_rank[0], e->text);
@@ -218,8 +222,10 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
         return CRUN_PEER_LOST;
     }
     s = store_client_get(n->team.store, key, note, &size, clock_ms() + STORE_MS, e);
-    if (s != CRUN_OK || note->status == CRUN_OK)
+    if (s != CRUN_OK)
         return s;
+    if (note->status == CRUN_OK)
+        return nccl_gpu_check_version(&n->gpu, &n->team, note->version, note->host, e);
     note->why_not[sizeof(note->why_not) - 1] = '\0';
     err_set(e, "%s", note->why_not);
     return note->status < CRUN_STATUS_COUNT ? (crun_status)note->status : CRUN_SYSTEM;
