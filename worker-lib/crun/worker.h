@@ -321,7 +321,8 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_broadcast_buffers(crun_ddp *ddp, int ro
  *
  * For gradients on a GPU they are the sum over all ranks in steps that begin while the
  * reducer has an optimizer, which then divides them: NCCL adds faster than it averages.
- * Without an optimizer, and in f16 without loss_scaling, they are the mean.
+ * Without an optimizer, and in f16 without loss_scaling, they are the mean. The last
+ * bucket begins in finish, together with the count of missing gradients.
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_begin(crun_ddp *ddp, bool sync);
 CRUN_API CRUN_CHECK crun_status crun_ddp_ready(crun_ddp *ddp, int parameter);
