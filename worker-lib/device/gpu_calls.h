@@ -7,9 +7,8 @@
 
 /*
  * All calls of CUDA in the library, in one table, so that one binary runs everywhere:
- * gpu_calls_cuda.cu fills it if make has found a toolkit, and the tests' stand-in for
- * NCCL fills the calls that NCCL's backend needs, using host memory. Streams and events
- * are CUDA's. With CRUN_EMULATED, the toolkit itself is replaced below this table.
+ * gpu_calls_cuda.cu fills it if make has found a toolkit. Streams and events are
+ * CUDA's. With CRUN_EMULATED, the toolkit itself is replaced below this table.
  */
 struct gpu_stream; /* cudaStream_t; NULL: the default one */
 struct gpu_event;  /* cudaEvent_t */
@@ -67,7 +66,6 @@ struct gpu_calls {
     int (*divide)(void *memory, size_t count, crun_dtype type, unsigned divisor,
                   struct gpu_stream *stream);
 
-    /* -- from here on: not in the stand-in for NCCL -- */
     int (*stream_create_plain)(struct gpu_stream **stream); /* of normal priority */
     int (*stream_sync)(struct gpu_stream *stream);
     int (*stream_query)(struct gpu_stream *stream);
