@@ -85,11 +85,6 @@ void op_group_sort(struct op_group *g)
         qsort(g->member, g->count, sizeof(*g->member), compare_members);
 }
 
-unsigned op_members(const struct op *op)
-{
-    return op->kind == OP_GROUP ? op->group->count : 1;
-}
-
 struct op op_member(const struct op *op, unsigned index)
 {
     struct op member = *op;

@@ -86,7 +86,10 @@ void op_group_drop(struct op_group *g); /* The last user's frees it. NULL is fin
 void op_group_sort(struct op_group *g);
 
 /* An operation's members; it is its own only one unless it is a group. */
-unsigned op_members(const struct op *op);
+static inline unsigned op_members(const struct op *op)
+{
+    return op->kind == OP_GROUP ? op->group->count : 1;
+}
 /* One of them, with the deadline and the waiting threads of the operation. */
 struct op op_member(const struct op *op, unsigned index);
 

@@ -261,14 +261,12 @@ crun_status world_call(crun_world *w, struct op op, crun_work **work)
 
     if (work)
         *work = NULL;
-    for (unsigned i = 0; i < op_members(&op) && s == CRUN_OK; i++) {
-        struct op member = op_member(&op, i);
-
-        s = world_check_call(w, &member);
-    }
+    for (unsigned i = 0; i < op_members(&op) && s == CRUN_OK; i++)
+        s = world_check_call(w, op_member_at(&op, i));
     if (s == CRUN_OK)
         s = engine_submit(w->engine, &op, work);
-    op_group_drop(op.group);
+    if (op.group)
+        op_group_drop(op.group);
     return s;
 }
 

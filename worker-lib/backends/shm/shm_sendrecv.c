@@ -37,20 +37,19 @@ static void await_next_cell(struct shm_lane *l, bool sends)
     l->target = sends ? l->cell - SHM_CELLS + 1 : l->cell + 1;
 }
 
-static struct shm_lane begin_lane(const struct shm *s, const struct op *op)
+static void begin_lane(struct shm_lane *l, const struct shm *s, const struct op *op)
 {
     unsigned peer = (unsigned)op->peer, me = s->team.rank;
     bool sends = op->kind == OP_SEND;
     struct shm_ring *ring = sends ? shm_ring(s, me, peer) : shm_ring(s, peer, me);
-    struct shm_lane l = { .op = op,
-                          .end = op + 1,
-                          .awaited = sends ? &ring->taken : &ring->written,
-                          .own = sends ? &ring->written : &ring->taken };
 
-    l.cell = atomic_load_explicit(&l.own->value, memory_order_relaxed);
-    begin_message(&l);
-    await_next_cell(&l, sends);
-    return l;
+    l->op = op;
+    l->end = op + 1;
+    l->awaited = sends ? &ring->taken : &ring->written;
+    l->own = sends ? &ring->written : &ring->taken;
+    l->cell = atomic_load_explicit(&l->own->value, memory_order_relaxed);
+    begin_message(l);
+    await_next_cell(l, sends);
 }
 
 static crun_status check_message(const struct shm *s, const struct op *op,
@@ -112,7 +111,9 @@ crun_status shm_exchange_begin(struct shm_exchange *x, struct shm *s,
 {
     unsigned members = op_members(op);
 
-    *x = (struct shm_exchange){ .s = s, .op = op };
+    x->s = s;
+    x->op = op;
+    x->lanes = 0;
     x->lane = members > 1 ? calloc(members, sizeof(*x->lane)) : &x->only;
     if (!x->lane) {
         err_set(e, "no memory for %u messages", members);
@@ -124,7 +125,7 @@ crun_status shm_exchange_begin(struct shm_exchange *x, struct shm *s,
         if (i > 0 && same_lane(one - 1, one))
             x->lane[x->lanes - 1].end++;
         else
-            x->lane[x->lanes++] = begin_lane(s, one);
+            begin_lane(&x->lane[x->lanes++], s, one);
     }
     return CRUN_OK;
 }
