@@ -130,7 +130,7 @@ nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/ncc
 cuda_libs := $(if $(cuda_home),$(cuda_home)/lib64/libcudart_static.a)
 # the emulated GPU is one library, which programs share with the stand-in for NCCL
 emulated_lib := $(if $(emulated),$B/lib/libcuda-emulated.so)
-emulated_libs := $(if $(emulated),$(emulated_lib) -Wl$(comma)-rpath$(comma)'$$ORIGIN/../lib' -lstdc++)
+emulated_libs := $(if $(emulated),$(emulated_lib) -Wl$(comma)--disable-new-dtags$(comma)-rpath$(comma)'$$ORIGIN/../lib' -lstdc++)
 gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
     $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))))
 # no C++ library at run time
@@ -175,8 +175,8 @@ binaries := $(addprefix $B/bin/,$(present))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
 # these need the emulated GPU, some also the stand-in for NCCL
 emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
-                  $(addprefix tests/unit/worker-lib/backends/nccl/test_,backend_nccl.c \
-                      nccl_memory.c nccl_watch.c)
+                  $(addprefix tests/unit/worker-lib/backends/,test_backend_cuda_host.c \
+                      nccl/test_backend_nccl.c nccl/test_nccl_memory.c nccl/test_nccl_watch.c)
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c

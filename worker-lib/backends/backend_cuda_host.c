@@ -7,22 +7,30 @@
  * one is copied back.
  *
  * An operation waits for the work in the program's stream at the time of the call. It
- * is over when its result is back on the GPU.
+ * is over when its result is back on the GPU. Waits for the GPU have the operation's
+ * time limit; CUDA copies to memory that is not pinned without one, so such data, too,
+ * goes through the slots.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
 #include "worker-lib/backends/backend_select.h"
-#include "worker-lib/device/gpu_calls.h"
+#include "worker-lib/backends/gpu_watch.h"
 
 #define CHUNK_BYTES ((size_t)4 << 20) /* of a slot, for all ranks' parts */
 #define SLOTS 2
-#define DEVICES_MAX 1024
+/* A rank that only waits for others reports later than one whose GPU hangs. */
+#define LATER_MS 250
 
 struct cuda_slot {
     char *in, *out; /* pinned; of the inner backend */
     struct gpu_event *come;
+};
+
+struct cuda_area { /* of crun_alloc */
+    struct cuda_area *next;
+    void *memory;
 };
 
 struct cuda_host {
@@ -30,8 +38,12 @@ struct cuda_host {
     struct team team;
     struct backend *inner;
     const struct gpu_calls *gpu;
+    struct gpu_watch watch;
     struct gpu_stream *copying;
+    struct gpu_event *copied; /* all that was queued in `copying` */
     struct cuda_slot slot[SLOTS];
+    pthread_mutex_t lock; /* of the areas */
+    struct cuda_area *areas;
 };
 
 static struct cuda_host *cuda_host_of(struct backend *b)
@@ -39,10 +51,61 @@ static struct cuda_host *cuda_host_of(struct backend *b)
     return (struct cuda_host *)(void *)b;
 }
 
-static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
-                             struct err *e)
+#define HOST_CALL(h, name, call) WATCHED(&(h)->watch, name, call)
+
+/* This thread uses the GPU of its rank, and does not disturb captures of streams. *mode
+ * is for leave_gpu, also after a failure. */
+static crun_status enter_gpu(struct cuda_host *h, int *mode, struct err *e)
 {
-    return code == GPU_OK ? CRUN_OK : gpu_calls_failed(h->gpu, call, code, e);
+    crun_status s = HOST_CALL(
+        h, "cudaThreadExchangeStreamCaptureMode",
+        (*mode = GPU_CAPTURE_RELAXED, h->gpu->exchange_capture_mode(mode)));
+
+    return s == CRUN_OK
+               ? HOST_CALL(h, "cudaSetDevice", h->gpu->set_device(h->backend.device))
+               : s;
+}
+
+static void leave_gpu(struct cuda_host *h, int mode)
+{
+    (void)h->gpu->exchange_capture_mode(&mode);
+}
+
+/* -- waits ------------------------------------------------------------------------- */
+
+/* `op`: NULL for crun_alloc. */
+static crun_status await_event(struct cuda_host *h, struct gpu_event *event,
+                               const struct op *op, uint64_t deadline_ms, struct err *e)
+{
+    uint64_t begun_ms = clock_ms();
+    crun_status s = gpu_watch_await(&h->watch, event, deadline_ms, e);
+    char what[160] = "crun_alloc";
+    uint64_t waited_ms = op && op->timeout_ms ? op->timeout_ms : clock_ms() - begun_ms;
+
+    if (s != CRUN_TIMEOUT || e->code == ERROR_ABORTED)
+        return s;
+    if (op)
+        op_describe(op, h->team.world_rank, what, sizeof(what));
+    err_wrap(e, "waited %.3g s in %s", (double)waited_ms / 1000, what);
+    return s;
+}
+
+/* Until all copies are done. */
+static crun_status await_copies(struct cuda_host *h, const struct op *op,
+                                uint64_t deadline_ms, struct err *e)
+{
+    crun_status s = HOST_CALL(h, "cudaEventRecord",
+                              h->gpu->event_record(h->copied, h->copying));
+
+    return s == CRUN_OK ? await_event(h, h->copied, op, deadline_ms, e) : s;
+}
+
+/* The inner backend's part of an operation. */
+static crun_status run_inner(struct cuda_host *h, struct op op, struct err *e)
+{
+    op.mark = NULL;
+    op.deadline_ms += LATER_MS;
+    return h->inner->calls->run(h->inner, &op, e);
 }
 
 /* -- marks ------------------------------------------------------------------------- */
@@ -52,17 +115,22 @@ static crun_status check_gpu(struct cuda_host *h, int code, const char *call,
 static crun_status mark_cuda_host(struct backend *b, struct op *op, struct err *e)
 {
     struct cuda_host *h = cuda_host_of(b);
-    struct gpu_event *event;
-    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
-                              e);
+    struct gpu_event *event = NULL;
+    crun_status s = HOST_CALL(h, "cudaSetDevice",
+                              h->gpu->set_device(h->backend.device));
 
     if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->event_create_untimed(&event), "cudaEventCreate", e);
-    if (s != CRUN_OK)
-        return s;
-    op->mark = event;
-    return check_gpu(h, h->gpu->event_record(event, h->backend.stream),
-                     "cudaEventRecord", e);
+        s = gpu_calls_refuse_capture(h->gpu, h->backend.stream, op_call_name(op), e);
+    if (s == CRUN_OK)
+        s = HOST_CALL(h, "cudaEventCreate", h->gpu->event_create_untimed(&event));
+    if (s == CRUN_OK)
+        s = HOST_CALL(h, "cudaEventRecord",
+                      h->gpu->event_record(event, h->backend.stream));
+    if (s == CRUN_OK)
+        op->mark = event;
+    else if (event)
+        (void)h->gpu->event_destroy(event);
+    return s;
 }
 
 static crun_status await_mark(struct cuda_host *h, const struct op *op, struct err *e)
@@ -72,7 +140,7 @@ static crun_status await_mark(struct cuda_host *h, const struct op *op, struct e
 
     if (!event)
         return CRUN_OK;
-    s = check_gpu(h, h->gpu->stream_wait(h->copying, event), "cudaStreamWaitEvent", e);
+    s = HOST_CALL(h, "cudaStreamWaitEvent", h->gpu->stream_wait(h->copying, event));
     (void)h->gpu->event_destroy(event);
     return s;
 }
@@ -99,39 +167,56 @@ static struct parts parts_of(const struct cuda_host *h, enum op_kind kind)
                                                       : 1 };
 }
 
-/* An operation on the GPU's memory, and its division into chunks. */
+/* An operation on the GPU's memory, and its division into chunks. One of the buffers
+ * may be the host's. */
 struct chunked_op {
     const struct op *op;
     struct parts parts;
-    size_t element, most; /* elements of a part in a chunk */
+    size_t element, most;           /* elements of a part in a chunk */
+    bool in_is_there, out_is_there; /* on the GPU */
 };
 
 static crun_status fetch_chunk(struct cuda_host *h, const struct chunked_op *j,
                                size_t at, size_t n, struct cuda_slot *slot,
                                struct err *e)
 {
-    const char *from = j->op->in;
-    int code = GPU_OK;
+    /* earlier work may still fill the host's buffer, or read the slot */
+    crun_status s = j->parts.in && !j->in_is_there
+                        ? await_copies(h, j->op, j->op->deadline_ms, e)
+                        : CRUN_OK;
 
-    for (unsigned p = 0; p < j->parts.in && code == GPU_OK; p++)
-        code = h->gpu->copy(slot->in + p * n * j->element,
-                            from + (p * j->op->count + at) * j->element, n * j->element,
-                            h->copying);
-    if (code == GPU_OK)
-        code = h->gpu->event_record(slot->come, h->copying);
-    return check_gpu(h, code, "cudaMemcpy", e);
+    for (unsigned p = 0; p < j->parts.in && s == CRUN_OK; p++) {
+        const char *from = (const char *)j->op->in +
+                           (p * j->op->count + at) * j->element;
+        char *to = slot->in + p * n * j->element;
+
+        if (j->in_is_there)
+            s = HOST_CALL(h, "cudaMemcpyAsync",
+                          h->gpu->copy(to, from, n * j->element, h->copying));
+        else
+            memcpy(to, from, n * j->element);
+    }
+    return s == CRUN_OK ? HOST_CALL(h, "cudaEventRecord",
+                                    h->gpu->event_record(slot->come, h->copying))
+                        : s;
 }
 
 static crun_status return_chunk(struct cuda_host *h, const struct chunked_op *j,
                                 size_t at, size_t n, const char *from, struct err *e)
 {
-    char *to = j->op->out;
-    int code = GPU_OK;
+    crun_status s = CRUN_OK;
 
-    for (unsigned p = 0; p < j->parts.out && code == GPU_OK; p++)
-        code = h->gpu->copy(to + (p * j->op->count + at) * j->element,
-                            from + p * n * j->element, n * j->element, h->copying);
-    return check_gpu(h, code, "cudaMemcpy", e);
+    for (unsigned p = 0; p < j->parts.out && s == CRUN_OK; p++) {
+        char *to = (char *)j->op->out + (p * j->op->count + at) * j->element;
+        const char *part = from + p * n * j->element;
+
+        if (j->out_is_there)
+            s = HOST_CALL(h, "cudaMemcpyAsync",
+                          h->gpu->copy(to, part, n * j->element, h->copying));
+        else
+            memcpy(to, part, n * j->element);
+    }
+    return s;
 }
 
 static crun_status run_chunk(struct cuda_host *h, const struct chunked_op *j, size_t n,
@@ -139,13 +224,12 @@ static crun_status run_chunk(struct cuda_host *h, const struct chunked_op *j, si
 {
     bool in_place = j->op->kind == OP_ALL_REDUCE || j->op->kind == OP_BROADCAST;
     struct op op = *j->op;
-    crun_status s = check_gpu(h, h->gpu->event_sync(slot->come), "the GPU", e);
+    crun_status s = await_event(h, slot->come, j->op, j->op->deadline_ms, e);
 
-    op.mark = NULL;
     op.count = n;
     op.in = j->parts.in ? slot->in : NULL;
     op.out = !j->parts.out ? NULL : in_place ? slot->in : slot->out;
-    return s == CRUN_OK ? h->inner->calls->run(h->inner, &op, e) : s;
+    return s == CRUN_OK ? run_inner(h, op, e) : s;
 }
 
 static crun_status run_chunks(struct cuda_host *h, const struct chunked_op *j,
@@ -168,16 +252,19 @@ static crun_status run_chunks(struct cuda_host *h, const struct chunked_op *j,
         if (s == CRUN_OK)
             s = return_chunk(h, j, at, n, in_place ? slot->in : slot->out, e);
     }
-    if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e);
-    return s;
+    return s == CRUN_OK ? await_copies(h, j->op, j->op->deadline_ms, e) : s;
 }
 
-static bool is_on_device(const struct cuda_host *h, const void *memory)
+static bool is_on_device(struct cuda_host *h, const void *memory)
 {
     bool device = false;
+    int code;
 
-    return memory && h->gpu->on_device(memory, &device) == GPU_OK && device;
+    if (!memory)
+        return false;
+    gpu_watch_enter(&h->watch, "cudaPointerGetAttributes");
+    code = gpu_watch_leave(&h->watch, h->gpu->on_device(memory, &device));
+    return code == GPU_OK && device;
 }
 
 /* -- messages ---------------------------------------------------------------------- */
@@ -213,8 +300,72 @@ static size_t message_bytes(const struct op *op)
     return op->count * crun_dtype_size(op->type);
 }
 
-static crun_status stage_message(struct cuda_host *h, struct staged_message *m,
-                                 struct op_group *chunks, struct err *e)
+static size_t chunk_at(size_t at, size_t bytes)
+{
+    return bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+}
+
+static crun_status begin_fetch(struct cuda_host *h, struct cuda_slot *slot,
+                               const char *from, size_t bytes, struct err *e)
+{
+    crun_status s = HOST_CALL(h, "cudaMemcpyAsync",
+                              h->gpu->copy(slot->in, from, bytes, h->copying));
+
+    return s == CRUN_OK ? HOST_CALL(h, "cudaEventRecord",
+                                    h->gpu->event_record(slot->come, h->copying))
+                        : s;
+}
+
+/* From the GPU, to memory that is not pinned. */
+static crun_status fetch_message(struct cuda_host *h, const struct op *op,
+                                 const struct staged_message *m, struct err *e)
+{
+    size_t bytes = message_bytes(m->op);
+    const char *from = m->op->in;
+    crun_status s = begin_fetch(h, &h->slot[0], from, chunk_at(0, bytes), e);
+    unsigned turn = 0;
+
+    for (size_t at = 0; at < bytes && s == CRUN_OK; at += CHUNK_BYTES, turn = !turn) {
+        size_t next = at + CHUNK_BYTES;
+
+        if (next < bytes)
+            s = begin_fetch(h, &h->slot[!turn], from + next, chunk_at(next, bytes), e);
+        if (s == CRUN_OK)
+            s = await_event(h, h->slot[turn].come, op, op->deadline_ms, e);
+        if (s == CRUN_OK)
+            memcpy(m->memory + at, h->slot[turn].in, chunk_at(at, bytes));
+    }
+    return s;
+}
+
+/* To the GPU. */
+static crun_status return_message(struct cuda_host *h, const struct op *op,
+                                  const struct staged_message *m, struct err *e)
+{
+    size_t bytes = message_bytes(m->op);
+    char *to = m->op->out;
+    crun_status s = CRUN_OK;
+    unsigned turn = 0;
+
+    for (size_t at = 0; at < bytes && s == CRUN_OK; at += CHUNK_BYTES, turn = !turn) {
+        struct cuda_slot *slot = &h->slot[turn];
+
+        s = await_event(h, slot->come, op, op->deadline_ms, e);
+        if (s != CRUN_OK)
+            break;
+        memcpy(slot->in, m->memory + at, chunk_at(at, bytes));
+        s = HOST_CALL(h, "cudaMemcpyAsync",
+                      h->gpu->copy(to + at, slot->in, chunk_at(at, bytes), h->copying));
+        if (s == CRUN_OK)
+            s = HOST_CALL(h, "cudaEventRecord",
+                          h->gpu->event_record(slot->come, h->copying));
+    }
+    return s;
+}
+
+static crun_status stage_message(struct cuda_host *h, const struct op *whole,
+                                 struct staged_message *m, struct op_group *chunks,
+                                 struct err *e)
 {
     const struct op *op = m->op;
     crun_status s = CRUN_OK;
@@ -222,9 +373,7 @@ static crun_status stage_message(struct cuda_host *h, struct staged_message *m,
     if (op->count > 0 && is_on_device(h, op->kind == OP_SEND ? op->in : op->out)) {
         m->memory = malloc(message_bytes(op));
         if (m->memory && op->kind == OP_SEND)
-            s = check_gpu(
-                h, h->gpu->copy(m->memory, op->in, message_bytes(op), h->copying),
-                "cudaMemcpy", e);
+            s = fetch_message(h, whole, m, e);
         if (!m->memory)
             s = CRUN_NO_MEMORY;
     }
@@ -245,23 +394,18 @@ static crun_status exchange_staged(struct cuda_host *h, const struct op *op,
 
     for (unsigned i = 0; i < count && s == CRUN_OK; i++) {
         m[i].op = op_member_at(op, i);
-        s = stage_message(h, &m[i], chunks, e);
+        s = stage_message(h, op, &m[i], chunks, e);
     }
     inner.kind = OP_GROUP;
     inner.group = chunks;
-    inner.mark = NULL;
     if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e);
+        s = await_copies(h, op, op->deadline_ms, e);
     if (s == CRUN_OK)
-        s = h->inner->calls->run(h->inner, &inner, e);
+        s = run_inner(h, inner, e);
     for (unsigned i = 0; i < count && s == CRUN_OK; i++)
         if (m[i].memory && m[i].op->kind == OP_RECEIVE)
-            s = check_gpu(h,
-                          h->gpu->copy(m[i].op->out, m[i].memory,
-                                       message_bytes(m[i].op), h->copying),
-                          "cudaMemcpy", e);
-    return s == CRUN_OK ? check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e)
-                        : s;
+            s = return_message(h, op, &m[i], e);
+    return s == CRUN_OK ? await_copies(h, op, op->deadline_ms, e) : s;
 }
 
 /* All messages must be able to progress, so each has memory for all its data. */
@@ -287,55 +431,124 @@ static crun_status exchange_messages(struct cuda_host *h, const struct op *op,
 
 /* -- running ----------------------------------------------------------------------- */
 
-static crun_status run_cuda_host(struct backend *b, const struct op *op, struct err *e)
+static crun_status run_host_op(struct cuda_host *h, const struct op *op, struct err *e)
 {
-    struct cuda_host *h = cuda_host_of(b);
     struct parts parts = parts_of(h, op->kind);
     bool messages = op_is_message(op) || op->kind == OP_GROUP;
     unsigned widest = parts.in > parts.out ? parts.in : parts.out;
     size_t element = crun_dtype_size(op->type);
-    struct chunked_op j = { op, parts, element, CHUNK_BYTES / element / widest };
-    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
-                              e);
-    bool there = op->count > 0 && (is_on_device(h, op->in) || is_on_device(h, op->out));
-    struct op plain = *op;
+    struct chunked_op j = { op,    parts, element, CHUNK_BYTES / element / widest,
+                            false, false };
+    crun_status s = await_mark(h, op, e);
 
-    if (s == CRUN_OK)
-        s = await_mark(h, op, e);
-    plain.mark = NULL;
-    if (s == CRUN_OK && messages && !there)
-        return exchange_messages(h, op, e);
-    if (s == CRUN_OK && !there)
-        return h->inner->calls->run(h->inner, &plain, e);
-    return s == CRUN_OK ? run_chunks(h, &j, e) : s;
+    if (s != CRUN_OK)
+        return s;
+    j.in_is_there = op->count > 0 && is_on_device(h, op->in);
+    j.out_is_there = op->count > 0 && is_on_device(h, op->out);
+    if (j.in_is_there || j.out_is_there)
+        return run_chunks(h, &j, e);
+    return messages ? exchange_messages(h, op, e) : run_inner(h, *op, e);
+}
+
+static crun_status run_cuda_host(struct backend *b, const struct op *op, struct err *e)
+{
+    struct cuda_host *h = cuda_host_of(b);
+    int mode;
+    crun_status s = enter_gpu(h, &mode, e);
+
+    if (s == CRUN_OK) {
+        s = run_host_op(h, op, e);
+        if (s != CRUN_OK)
+            s = gpu_watch_settle(&h->watch, h->copying, h->copied, s, e);
+    }
+    leave_gpu(h, mode);
+    return s;
 }
 
 /* -- memory ------------------------------------------------------------------------ */
+
+static void free_watched(struct cuda_host *h, void *memory)
+{
+    gpu_watch_enter(&h->watch, "cudaFree");
+    (void)gpu_watch_leave(&h->watch, h->gpu->free(memory));
+}
+
+static crun_status alloc_zeroed(struct cuda_host *h, size_t bytes, uint64_t deadline_ms,
+                                void **memory, struct err *e)
+{
+    crun_status s = HOST_CALL(h, "cudaMalloc", h->gpu->alloc(memory, bytes));
+
+    if (s != CRUN_OK)
+        return s;
+    s = HOST_CALL(h, "cudaMemsetAsync", h->gpu->zero(*memory, bytes, h->copying));
+    if (s == CRUN_OK)
+        s = await_copies(h, NULL, deadline_ms, e);
+    if (s == CRUN_OK)
+        return s;
+    s = gpu_watch_settle(&h->watch, h->copying, h->copied, s, e);
+    if (!atomic_load(&h->watch.stuck))
+        free_watched(h, *memory);
+    *memory = NULL;
+    return s;
+}
 
 static crun_status alloc_cuda_host(struct backend *b, size_t bytes,
                                    uint64_t deadline_ms, void **memory, struct err *e)
 {
     struct cuda_host *h = cuda_host_of(b);
-    size_t whole = bytes ? bytes : 1;
-    crun_status s = check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice",
-                              e);
+    struct cuda_area *area = calloc(1, sizeof(*area));
+    int mode;
+    crun_status s;
 
-    (void)deadline_ms;
+    if (!area) {
+        err_set(e, "no memory");
+        return CRUN_NO_MEMORY;
+    }
+    s = enter_gpu(h, &mode, e);
     if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->alloc(memory, whole), "cudaMalloc", e);
-    if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->zero(*memory, whole, h->copying), "cudaMemset", e);
-    return s == CRUN_OK ? check_gpu(h, h->gpu->stream_sync(h->copying), "the GPU", e)
-                        : s;
+        s = alloc_zeroed(h, bytes ? bytes : 1, deadline_ms, memory, e);
+    leave_gpu(h, mode);
+    if (s != CRUN_OK) {
+        free(area);
+        return s;
+    }
+    area->memory = *memory;
+    pthread_mutex_lock(&h->lock);
+    area->next = h->areas;
+    h->areas = area;
+    pthread_mutex_unlock(&h->lock);
+    return s;
 }
 
+static bool forget_area(struct cuda_host *h, const void *memory)
+{
+    struct cuda_area **at = &h->areas, *area;
+
+    pthread_mutex_lock(&h->lock);
+    while (*at && (*at)->memory != memory)
+        at = &(*at)->next;
+    area = *at;
+    if (area)
+        *at = area->next;
+    pthread_mutex_unlock(&h->lock);
+    free(area);
+    return area != NULL;
+}
+
+/* CUDA is not asked whose memory it is: a GPU that has failed does not know. */
 static bool free_cuda_host(struct backend *b, void *memory)
 {
     struct cuda_host *h = cuda_host_of(b);
+    struct err e;
+    int mode;
 
-    if (!is_on_device(h, memory))
+    if (!forget_area(h, memory))
         return false;
-    (void)h->gpu->free(memory);
+    if (atomic_load(&h->watch.stuck)) /* cudaFree waits for the GPU */
+        return true;
+    if (enter_gpu(h, &mode, &e) == CRUN_OK)
+        free_watched(h, memory);
+    leave_gpu(h, mode);
     return true;
 }
 
@@ -356,7 +569,7 @@ static crun_status pin_slot(struct cuda_host *h, char **memory, uint64_t deadlin
         return CRUN_NO_MEMORY;
     }
     if (s == CRUN_OK)
-        s = check_gpu(h, h->gpu->host_register(shared, bytes), "cudaHostRegister", e);
+        s = HOST_CALL(h, "cudaHostRegister", h->gpu->host_register(shared, bytes));
     return s;
 }
 
@@ -382,16 +595,28 @@ static void close_cuda_host(struct backend *b)
 {
     struct cuda_host *h = cuda_host_of(b);
 
+    struct cuda_area *next;
+
+    gpu_watch_close(&h->watch);
+    if (atomic_load(&h->watch.stuck)) /* the GPU may still use everything */
+        return;
     for (unsigned i = 0; i < SLOTS && h->inner; i++) {
         unpin_slot(h, h->slot[i].in);
         unpin_slot(h, h->slot[i].out);
         if (h->slot[i].come)
             (void)h->gpu->event_destroy(h->slot[i].come);
     }
+    if (h->copied)
+        (void)h->gpu->event_destroy(h->copied);
     if (h->copying)
         (void)h->gpu->stream_destroy(h->copying);
     if (h->inner)
         h->inner->calls->close(h->inner);
+    for (struct cuda_area *area = h->areas; area; area = next) {
+        next = area->next;
+        free(area);
+    }
+    pthread_mutex_destroy(&h->lock);
     free(h);
 }
 
@@ -421,21 +646,26 @@ static crun_status choose_device(struct cuda_host *h, struct err *e)
         return CRUN_BAD_ARGUMENT;
     }
     h->backend.device = (int)(number % count);
-    return check_gpu(h, h->gpu->set_device(h->backend.device), "cudaSetDevice", e);
+    return CRUN_OK;
 }
 
 static crun_status open_slots(struct cuda_host *h, uint64_t deadline_ms, struct err *e)
 {
-    crun_status s = check_gpu(h, h->gpu->stream_create_plain(&h->copying),
-                              "cudaStreamCreate", e);
+    crun_status s = HOST_CALL(h, "cudaSetDevice",
+                              h->gpu->set_device(h->backend.device));
+
+    if (s == CRUN_OK)
+        s = HOST_CALL(h, "cudaStreamCreate", h->gpu->stream_create_plain(&h->copying));
+    if (s == CRUN_OK)
+        s = HOST_CALL(h, "cudaEventCreate", h->gpu->event_create_untimed(&h->copied));
 
     for (unsigned i = 0; i < SLOTS && s == CRUN_OK; i++) {
         s = pin_slot(h, &h->slot[i].in, deadline_ms, e);
         if (s == CRUN_OK)
             s = pin_slot(h, &h->slot[i].out, deadline_ms, e);
         if (s == CRUN_OK)
-            s = check_gpu(h, h->gpu->event_create_untimed(&h->slot[i].come),
-                          "cudaEventCreate", e);
+            s = HOST_CALL(h, "cudaEventCreate",
+                          h->gpu->event_create_untimed(&h->slot[i].come));
     }
     return s;
 }
@@ -450,6 +680,7 @@ static crun_status open_cuda_host(struct backend **b, const struct team *team,
         err_set(e, "no memory");
         return CRUN_NO_MEMORY;
     }
+    pthread_mutex_init(&h->lock, NULL);
     h->backend.calls = &backend_cuda_host;
     h->backend.has_device = true;
     h->gpu = gpu_calls_cuda();
@@ -457,6 +688,8 @@ static crun_status open_cuda_host(struct backend **b, const struct team *team,
     s = choose_device(h, e);
     if (s == CRUN_OK)
         s = backend_for_hosts(team)->open(&h->inner, team, deadline_ms, e);
+    if (s == CRUN_OK)
+        s = gpu_watch_open(&h->watch, h->gpu, h->backend.device, &h->team, h->inner, e);
     if (s == CRUN_OK)
         s = open_slots(h, deadline_ms, e);
     if (s == CRUN_OK)

@@ -19,6 +19,39 @@ crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int 
     return code == GPU_NO_MEMORY ? CRUN_NO_MEMORY : CRUN_SYSTEM;
 }
 
+int gpu_calls_relax_thread(const struct gpu_calls *gpu)
+{
+    int mode = GPU_CAPTURE_RELAXED;
+
+    return gpu->exchange_capture_mode(&mode);
+}
+
+crun_status gpu_calls_ask_capture(const struct gpu_calls *gpu,
+                                  struct gpu_stream *stream, bool *capturing,
+                                  struct err *e)
+{
+    int code = gpu->stream_capturing(stream, capturing);
+
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_calls_failed(gpu, "cudaStreamIsCapturing", code, e);
+}
+
+crun_status gpu_calls_refuse_capture(const struct gpu_calls *gpu,
+                                     struct gpu_stream *stream, const char *call,
+                                     struct err *e)
+{
+    bool capturing = false;
+    crun_status s = gpu_calls_ask_capture(gpu, stream, &capturing, e);
+
+    if (s != CRUN_OK || !capturing)
+        return s;
+    err_set(e,
+            "crun_%s: the stream is being captured into a CUDA graph; make the call "
+            "before or after the capture",
+            call);
+    return CRUN_UNSUPPORTED;
+}
+
 crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,
                                 int device, size_t bytes, struct err *e)
 {

@@ -30,14 +30,17 @@ struct gpu_identity {
     unsigned char uuid[16];
 };
 
+/* The capture mode in which no call of a thread invalidates the capture of a stream. */
+#define GPU_CAPTURE_RELAXED 2
+
 struct gpu_calls {
     /* Versions as CUDA counts them, 13000; driver 0: there is none. */
     int (*versions)(int *driver, int *runtime);
     int (*count)(int *devices);
     int (*set_device)(int device); /* of this thread */
     const char *(*error_text)(int code);
-    /* No call of this thread invalidates a capture of a stream elsewhere. */
-    int (*thread_relaxed)(void);
+    /* Of this thread; *mode becomes the earlier one. */
+    int (*exchange_capture_mode)(int *mode);
 
     int (*memory_info)(size_t *available, size_t *total); /* of this thread's device */
     int (*alloc)(void **memory, size_t bytes);
@@ -94,6 +97,17 @@ const struct gpu_calls *gpu_calls_cuda(void);
 /* e of a call that failed: "cudaMalloc: out of memory". */
 crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int code,
                              struct err *e);
+/* This thread, to its end, does not disturb captures of streams. */
+int gpu_calls_relax_thread(const struct gpu_calls *gpu);
+crun_status gpu_calls_ask_capture(const struct gpu_calls *gpu,
+                                  struct gpu_stream *stream, bool *capturing,
+                                  struct err *e);
+/* CRUN_UNSUPPORTED while the stream is captured, in which the work of other threads and
+ * of NCCL has no part: it would not be repeated with the graph. `call`: "all_reduce".
+ */
+crun_status gpu_calls_refuse_capture(const struct gpu_calls *gpu,
+                                     struct gpu_stream *stream, const char *call,
+                                     struct err *e);
 /* e of memory that could not be had: how much was asked, and how much is free.
  * CRUN_NO_MEMORY. */
 crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,

@@ -53,11 +53,13 @@ static const char *cuda_error_text(int code)
     return cudaGetErrorString((cudaError_t)code);
 }
 
-static int cuda_thread_relaxed(void)
+static int cuda_exchange_capture_mode(int *mode)
 {
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    enum cudaStreamCaptureMode exchanged = (enum cudaStreamCaptureMode)(*mode);
+    cudaError_t code = cudaThreadExchangeStreamCaptureMode(&exchanged);
 
-    return cuda_code(cudaThreadExchangeStreamCaptureMode(&mode));
+    *mode = exchanged;
+    return cuda_code(code);
 }
 
 /* -- memory ------------------------------------------------------------------------ */
@@ -210,7 +212,7 @@ static const struct gpu_calls calls = {
     cuda_count,
     cuda_set_device,
     cuda_error_text,
-    cuda_thread_relaxed,
+    cuda_exchange_capture_mode,
     cuda_memory_info,
     cuda_alloc,
     cuda_release,

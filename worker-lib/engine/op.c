@@ -103,6 +103,11 @@ const char *op_name(enum op_kind kind)
     return (unsigned)kind < OP_KIND_COUNT ? kinds[kind].name : "alloc";
 }
 
+const char *op_call_name(const struct op *op)
+{
+    return op->kind == OP_GROUP ? "group_end" : op_name(op->kind);
+}
+
 /* How much of the text is used. */
 static size_t text_end(size_t used, int more, size_t size)
 {

@@ -104,7 +104,8 @@ static inline bool op_is_message(const struct op *op)
     return op->kind == OP_SEND || op->kind == OP_RECEIVE;
 }
 
-const char *op_name(enum op_kind kind); /* "all_reduce" */
+const char *op_name(enum op_kind kind);        /* "all_reduce" */
+const char *op_call_name(const struct op *op); /* of the function: "group_end" */
 #define OP_MEMBERS_SHOWN 3
 /* "all_reduce 4096 x f32 sum", "broadcast 3 x u8 from rank 5", "group of 2: send ...,
  * receive ..." with the first OP_MEMBERS_SHOWN members. Returns text. */

@@ -276,31 +276,6 @@ static void abort_nccl(struct backend *b)
     (void)!write(nccl_of(b)->wake, &one, sizeof(one));
 }
 
-static crun_status ask_capture(struct nccl *n, bool *capturing, struct err *e)
-{
-    int code = n->gpu.cuda->stream_capturing(n->backend.stream, capturing);
-
-    return code == GPU_OK
-               ? CRUN_OK
-               : gpu_calls_failed(n->gpu.cuda, "cudaStreamIsCapturing", code, e);
-}
-
-/* The communication thread's stream is not part of a capture, and NCCL's call would not
- * be repeated with the graph. */
-static crun_status refuse_capture(struct nccl *n, const struct op *op, struct err *e)
-{
-    bool capturing = false;
-    crun_status s = ask_capture(n, &capturing, e);
-
-    if (s != CRUN_OK || !capturing)
-        return s;
-    err_set(e,
-            "crun_%s: the stream is being captured into a CUDA graph; make the call "
-            "before or after the capture",
-            op->kind == OP_GROUP ? "group_end" : op_name(op->kind));
-    return CRUN_UNSUPPORTED;
-}
-
 static crun_status start_nccl(struct backend *b, const struct op *op, crun_work **work,
                               struct err *e)
 {
@@ -312,7 +287,7 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     if (s != CRUN_OK)
         return s;
     n->gpu.cuda->set_device(n->gpu.device);
-    s = refuse_capture(n, op, e);
+    s = gpu_calls_refuse_capture(n->gpu.cuda, n->backend.stream, op_call_name(op), e);
     if (s != CRUN_OK)
         return s;
     s = new_nccl_work(n, TASK_OPERATION,
@@ -349,7 +324,7 @@ static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e
 
     n->gpu.cuda->set_device(n->gpu.device);
     if (!w->host)
-        (void)!ask_capture(n, &capturing, e);
+        (void)!gpu_calls_ask_capture(n->gpu.cuda, n->backend.stream, &capturing, e);
     s = await_work(n, w, capturing ? STAGE_OVER : STAGE_LAUNCHED, e);
     if (s == CRUN_OK && !w->host && !capturing) {
         code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
@@ -375,7 +350,9 @@ static bool is_done_nccl(struct backend *b, crun_work *work)
     if (done || !launched)
         return done;
     n->gpu.cuda->set_device(n->gpu.device);
-    if (ask_capture(n, &capturing, &e) != CRUN_OK || capturing)
+    if (gpu_calls_ask_capture(n->gpu.cuda, n->backend.stream, &capturing, &e) !=
+            CRUN_OK ||
+        capturing)
         return false; /* a query might end the capture */
     code = n->gpu.cuda->event_query(w->done);
     if (code == GPU_OK || code == GPU_NOT_READY)

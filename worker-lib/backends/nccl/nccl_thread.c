@@ -259,7 +259,7 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
 
     if (s == CRUN_OK)
         s = GPU_CALL(n, "cudaThreadExchangeStreamCaptureMode",
-                     n->gpu.cuda->thread_relaxed());
+                     gpu_calls_relax_thread(n->gpu.cuda));
     if (s == CRUN_OK)
         s = GPU_CALL(n, "cudaStreamCreate", n->gpu.cuda->stream_create(&n->stream));
     if (s != CRUN_OK || atomic_load(&n->comm)) /* which was split off another one */

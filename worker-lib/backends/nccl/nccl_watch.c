@@ -293,7 +293,7 @@ static void *abort_comm(void *arg)
     struct nccl_comm *comm = atomic_load(&n->comm);
 
     n->gpu.cuda->set_device(n->gpu.device);
-    (void)n->gpu.cuda->thread_relaxed();
+    (void)gpu_calls_relax_thread(n->gpu.cuda);
     if (comm)
         (void)n->gpu.nccl->abort(comm);
     atomic_store(&n->comm, NULL);
