@@ -71,10 +71,10 @@ int comm_enter(struct nccl_comm *c, const char *call, enum fault *fault)
     int result;
 
     *fault = FAULT_NONE;
-    if (!c || c->magic != COMM_MAGIC) {
-        standin_warn("%s: the communicator is NULL or was freed", call);
-        return NCCL_BAD_ARGUMENT;
-    }
+    if (!c || c->magic != COMM_MAGIC)
+        standin_refuse("%s: the communicator is NULL or was freed", call);
+    if (!c->blocking && atomic_load(&c->aborting))
+        standin_refuse("%s while another thread is in ncclCommAbort", call);
     comm_note_call(c, call);
     *fault = standin_fault(call, c->rank, &result);
     if (result == NCCL_OK)
@@ -85,7 +85,7 @@ int comm_enter(struct nccl_comm *c, const char *call, enum fault *fault)
 
 int comm_break(struct nccl_comm *c, int result)
 {
-    if (c && c->magic == COMM_MAGIC && !c->blocking)
+    if (!c->blocking)
         comm_set_state(c, result);
     return result;
 }
@@ -205,8 +205,8 @@ COMM_API int ncclCommAbort(struct nccl_comm *c)
 
     if (!c)
         return NCCL_OK;
-    if (c->magic != COMM_MAGIC)
-        return NCCL_BAD_ARGUMENT;
+    if (c->magic != COMM_MAGIC || atomic_exchange(&c->aborting, true))
+        standin_refuse("ncclCommAbort of a communicator that was freed or aborted");
     (void)standin_fault("ncclCommAbort", c->rank, &result);
     if (!c->blocking && atomic_load(&c->inside) > 0 &&
         now_ms() < atomic_load(&c->call_ms) + HUNG_MS)

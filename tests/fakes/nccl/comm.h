@@ -32,6 +32,7 @@ struct nccl_comm {
     int rank, size, device, version, nodes;
     bool blocking, finalized, destroying;
     struct link link;
+    _Atomic bool aborting;    /* a thread is in ncclCommAbort */
     _Atomic int state;        /* what ncclCommGetAsyncError says */
     _Atomic bool breaks;      /* an injected error becomes the state */
     _Atomic unsigned looks;   /* at the work in progress */

@@ -90,9 +90,10 @@
  *
  * Stricter than NCCL, where its behaviour is undefined: ncclCommRegister, -Deregister
  * and ncclCommWindowDeregister are refused while a call is in progress; calls that a
- * version does not have end the process.
+ * version does not have, and any use of a communicator that is NULL, was freed or is
+ * being aborted, end the process.
  * Kinder: a kernel's sums are those of one ring with one channel; the real ones also
- * know trees and NVLS. A communicator that was freed is recognised.
+ * know trees and NVLS.
  */
 #define STANDIN_VERSION 22809
 

@@ -87,7 +87,7 @@ struct nccl {
     struct nccl_line *line; /* of this process' launches on the GPU */
     unsigned unfinished;    /* operations that were started */
     bool busy;              /* the communication thread may be in a call */
-    bool aborting;          /* it makes no more of them before the end */
+    _Atomic bool aborting;  /* it makes no more of them before the end */
     bool ended;             /* the end: a work that is not OVER never will be */
     bool gone;              /* the communication thread has returned */
     bool stuck;             /* memory that threads use can never be freed */
@@ -136,9 +136,12 @@ crun_status nccl_retire(struct nccl *n, struct err *e);
 /* The communication thread notes each call of NCCL and of CUDA, and never makes one
  * under the lock: any of them may hang, and the watch must notice that. */
 void nccl_enter(struct nccl *n, const char *call);
+/* For a call that uses the communicator: false if that may be aborted meanwhile. */
+bool nccl_enter_comm(struct nccl *n, const char *call);
 int nccl_leave(struct nccl *n, int code); /* returns the code */
 crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct err *e);
-#define NCCL_CALL(n, name, call) nccl_settle(n, name, (nccl_enter(n, name), (call)), e)
+#define NCCL_CALL(n, name, call)                                                       \
+    nccl_settle(n, name, nccl_enter_comm(n, name) ? (call) : NCCL_IN_PROGRESS, e)
 #define GPU_CALL(n, name, call)                                                        \
     nccl_settle_gpu(n, name, (nccl_enter(n, name), (call)), e)
 

@@ -232,14 +232,10 @@ static void unregister_area(struct nccl *n, const struct nccl_area *a)
 
     if (!comm || atomic_load(&n->lost))
         return;
-    if (a->window) {
-        nccl_enter(n, "ncclCommWindowDeregister");
+    if (a->window && nccl_enter_comm(n, "ncclCommWindowDeregister"))
         (void)nccl_leave(n, n->gpu.nccl->window_deregister(comm, a->window));
-    }
-    if (a->registration) {
-        nccl_enter(n, "ncclCommDeregister");
+    if (a->registration && nccl_enter_comm(n, "ncclCommDeregister"))
         (void)nccl_leave(n, n->gpu.nccl->comm_deregister(comm, a->registration));
-    }
 }
 
 static void free_area(struct nccl *n, struct nccl_area *a)

@@ -98,7 +98,8 @@ static crun_status settle_call(struct nccl *n, bool grouped, const char *call,
 }
 
 #define LAUNCH_CALL(n, name, call)                                                     \
-    settle_call(n, grouped, name, (nccl_enter(n, name), (call)), e)
+    settle_call(n, grouped, name,                                                      \
+                nccl_enter_comm(n, name) ? (call) : NCCL_IN_PROGRESS, e)
 
 /* In a group. */
 static crun_status exchange_parts(struct nccl *n, const struct op *op, struct err *e)

@@ -32,6 +32,16 @@ void nccl_enter(struct nccl *n, const char *call)
     atomic_store(&n->call, call);
 }
 
+/* The watch sets `aborting` and then looks at the call, in this order. */
+bool nccl_enter_comm(struct nccl *n, const char *call)
+{
+    nccl_enter(n, call);
+    if (!atomic_load(&n->aborting))
+        return true;
+    atomic_store(&n->call, NULL);
+    return false;
+}
+
 int nccl_leave(struct nccl *n, int code)
 {
     atomic_store(&n->call, NULL);
@@ -76,7 +86,8 @@ static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
     n->looked_ms = clock_ms();
     if (!atomic_load(&n->comm))
         return CRUN_OK;
-    nccl_enter(n, "ncclCommGetAsyncError");
+    if (!nccl_enter_comm(n, "ncclCommGetAsyncError"))
+        return fail_ended(n, e);
     code = nccl_leave(n, n->gpu.nccl->async_error(atomic_load(&n->comm), result));
     if (code != NCCL_OK)
         return fail_nccl(n, "ncclCommGetAsyncError", code, e);
@@ -353,12 +364,12 @@ static crun_status close_comm(struct nccl *n, struct err *e)
         return CRUN_OK;
     if (!alone)
         s = NCCL_CALL(n, "ncclCommFinalize", n->gpu.nccl->finalize(comm));
-    if (is_ending(n))
+    if (is_ending(n) ||
+        !nccl_enter_comm(n, alone ? "ncclCommAbort" : "ncclCommDestroy"))
         return s;
-    nccl_enter(n, alone ? "ncclCommAbort" : "ncclCommDestroy");
+    comm = atomic_exchange(&n->comm, NULL); /* the watch may want to abort it */
     (void)(alone ? n->gpu.nccl->abort(comm) : n->gpu.nccl->destroy(comm));
     atomic_store(&n->call, NULL);
-    atomic_store(&n->comm, NULL);
     return s;
 }
 

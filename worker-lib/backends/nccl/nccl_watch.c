@@ -290,13 +290,12 @@ static void *abort_comm(void *arg)
 {
     struct abortion *a = arg;
     struct nccl *n = a->n;
-    struct nccl_comm *comm = atomic_load(&n->comm);
+    struct nccl_comm *comm = atomic_exchange(&n->comm, NULL);
 
     n->gpu.cuda->set_device(n->gpu.device);
     (void)gpu_calls_relax_thread(n->gpu.cuda);
     if (comm)
         (void)n->gpu.nccl->abort(comm);
-    atomic_store(&n->comm, NULL);
     pthread_mutex_lock(&n->lock);
     atomic_store(&a->over, true);
     pthread_cond_broadcast(&n->changed);
@@ -333,7 +332,7 @@ static bool abort_and_wait(struct nccl *n, struct abortion *a)
     bool may, over;
 
     pthread_mutex_lock(&n->lock);
-    n->aborting = true;
+    atomic_store(&n->aborting, true);
     pthread_cond_signal(&n->queue_changed);
     while (n->busy && wait_watch_change(n, calm_ms))
         ;

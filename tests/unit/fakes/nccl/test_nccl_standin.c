@@ -209,7 +209,7 @@ static void *abort_comm(void *arg)
 /* Whether the communicator can be aborted in a while. */
 static bool aborts(comm_t comm)
 {
-    static struct aborting a;
+    static _Thread_local struct aborting a;
     struct timespec until;
     pthread_t thread;
 
@@ -337,13 +337,28 @@ static void stick(unsigned rank, void *arg)
     ck_assert_int_eq(nccl.finalize(r.comm), NCCL_SYSTEM_ERROR);
     ck_assert_int_eq(nccl.destroy(r.comm), NCCL_SYSTEM_ERROR);
     OK(nccl.abort(r.comm));
-    ck_assert_int_eq(all_reduce(&r, COUNT), NCCL_BAD_ARGUMENT);
 }
 
 START_TEST(errors_stay)
 {
     setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:error:0", 1);
     rank_threads_run(1, stick, NULL);
+}
+END_TEST
+
+static void use_after_abort(unsigned rank, void *arg)
+{
+    struct rank r;
+
+    (void)arg;
+    begin(&r, rank, 1, 0);
+    OK(nccl.abort(r.comm));
+    (void)all_reduce(&r, COUNT);
+}
+
+START_TEST(what_was_freed_is_refused)
+{
+    rank_threads_run(1, use_after_abort, NULL);
 }
 END_TEST
 
@@ -789,6 +804,7 @@ int main(void)
     tcase_add_loop_test(t, some_calls_return_success_in_progress, 0,
                         sizeof(early) / sizeof(early[0]));
     tcase_add_test(t, errors_stay);
+    tcase_add_test_raise_signal(t, what_was_freed_is_refused, SIGABRT);
     tcase_add_test(t, two_ranks_on_a_gpu_are_refused);
     tcase_add_test(t, different_versions_are_refused);
     tcase_add_test(t, wrong_arguments_are_refused);

@@ -170,6 +170,9 @@ END_TEST
 
 /* -- calls of CUDA and work of the program that never end ------------------- */
 
+/* Half of the time for which an end waits for a call that has begun before it, after
+ * the same time before the abort. */
+#define ABORTED_US 1500000
 #define LARGE (3 << 20) /* elements: more than the staging buffers of crun_init */
 
 static void expect_timeout(crun_status s, const char *words)
@@ -211,6 +214,34 @@ static void release_nothing(void *arg)
 {
     (void)arg;
 }
+
+/* The staging buffer cannot be replaced while the program's kernel runs. Rank 0 ends
+ * the kernel after NCCL's communicator has been aborted. */
+static void abort_beside_a_call_of_cuda(crun_world *w, void *arg)
+{
+    float *x = xcalloc(LARGE, sizeof(*x));
+
+    if (crun_rank(w) == 1)
+        ck_assert_int_eq(
+            cuda_emulated_queue_waiting(NULL, wait_for_flag, release_nothing, arg),
+            cudaSuccess);
+    expect_timeout(crun_all_reduce(w, x, x, LARGE, CRUN_F32, CRUN_SUM, NULL), "");
+    if (crun_rank(w) == 0) {
+        usleep(ABORTED_US);
+        atomic_store((_Atomic bool *)arg, true);
+    }
+    /* the thread that hangs may still use it */
+}
+
+START_TEST(no_call_of_nccl_follows_its_abort)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+    _Atomic bool flag = false;
+
+    setenv("CRUN_STUCK_EXIT", "0", 1);
+    ranks_run(&c, abort_beside_a_call_of_cuda, &flag);
+}
+END_TEST
 
 static void wait_behind_own_kernel(crun_world *w, void *arg)
 {
@@ -262,11 +293,12 @@ static void send_to_a_rank_that_does_not_come(crun_world *w, void *arg)
 }
 
 static const struct {
+    const char *variable;
     ranks_fn *run;
     double timeout_s;
 } blocking[] = {
-    { sum_by_blocking_calls, 0 },
-    { send_to_a_rank_that_does_not_come, 1 },
+    { "CRUN_NCCL_BLOCKING", sum_by_blocking_calls, 0 },
+    { "CRUN_NCCL_BLOCKING", send_to_a_rank_that_does_not_come, 1 },
 };
 
 START_TEST(a_call_that_blocks_is_aborted)
@@ -275,7 +307,7 @@ START_TEST(a_call_that_blocks_is_aborted)
                               .backend = "nccl",
                               .timeout_s = blocking[_i].timeout_s };
 
-    setenv("CRUN_NCCL_BLOCKING", "1", 1);
+    setenv(blocking[_i].variable, "1", 1);
     ranks_run(&c, blocking[_i].run, NULL);
     ck_assert_int_eq(crun_exit_code(), 0);
 }
@@ -375,6 +407,7 @@ int main(void)
     tcase_add_test(faults, a_call_during_a_capture_is_refused);
     tcase_add_loop_test(faults, two_worlds_launch_in_the_order_of_the_calls, 1, 8);
     tcase_add_test(faults, a_call_of_cuda_that_hangs_is_named);
+    tcase_add_test(faults, no_call_of_nccl_follows_its_abort);
     tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
     tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
                         sizeof(blocking) / sizeof(blocking[0]));
