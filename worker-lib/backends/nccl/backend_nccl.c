@@ -522,6 +522,16 @@ static bool is_switched_on(const char *variable)
     return text && *text && *text != '0';
 }
 
+/* NCCL's own variable prevails in NCCL, so the watch must know it. */
+static bool reads_blocking(void)
+{
+    const char *own = getenv("NCCL_COMM_BLOCKING");
+
+    if (own && (strcmp(own, "0") == 0 || strcmp(own, "1") == 0))
+        return *own == '1';
+    return is_switched_on("CRUN_NCCL_BLOCKING");
+}
+
 static crun_status create_nccl(struct nccl **out, const struct team *team,
                                const struct nccl_gpu *gpu, struct err *e)
 {
@@ -538,7 +548,7 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     n->team = *team;
     n->gpu = *gpu;
     n->check = is_switched_on("CRUN_CHECK");
-    n->blocking = is_switched_on("CRUN_NCCL_BLOCKING");
+    n->blocking = reads_blocking();
     n->prefix = strdup(team->prefix);
     n->team.prefix = n->prefix;
     if (n->team.timeout_ms == 0)

@@ -364,6 +364,7 @@ static crun_status close_comm(struct nccl *n, struct err *e)
         return CRUN_OK;
     if (!alone)
         s = NCCL_CALL(n, "ncclCommFinalize", n->gpu.nccl->finalize(comm));
+    alone = alone || s != CRUN_OK; /* NCCL destroys no communicator that has failed */
     if (is_ending(n) ||
         !nccl_enter_comm(n, alone ? "ncclCommAbort" : "ncclCommDestroy"))
         return s;

@@ -267,6 +267,25 @@ START_TEST(a_barrier_behind_the_programs_work_has_a_limit)
 }
 END_TEST
 
+/* -- leaving ---------------------------------------------------------------- */
+
+static void do_nothing(crun_world *w, void *arg)
+{
+    (void)w;
+    (void)arg;
+}
+
+/* NCCL does not destroy a communicator that has failed. */
+START_TEST(what_cannot_be_finalized_is_aborted)
+{
+    struct ranks_config c = { .size = 1, .backend = "nccl" };
+
+    setenv("CRUN_STANDIN_FAULT", "ncclCommFinalize:error:0,ncclCommDestroy:kill:0", 1);
+    ranks_run(&c, do_nothing, NULL);
+    ck_assert_int_eq(crun_exit_code(), 0);
+}
+END_TEST
+
 /* -- communicators that block ----------------------------------------------- */
 
 static void sum_by_blocking_calls(crun_world *w, void *arg)
@@ -299,6 +318,7 @@ static const struct {
 } blocking[] = {
     { "CRUN_NCCL_BLOCKING", sum_by_blocking_calls, 0 },
     { "CRUN_NCCL_BLOCKING", send_to_a_rank_that_does_not_come, 1 },
+    { "NCCL_COMM_BLOCKING", send_to_a_rank_that_does_not_come, 1 },
 };
 
 START_TEST(a_call_that_blocks_is_aborted)
@@ -411,6 +431,7 @@ int main(void)
     tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
     tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
                         sizeof(blocking) / sizeof(blocking[0]));
+    tcase_add_test(faults, what_cannot_be_finalized_is_aborted);
     tcase_add_test(faults, an_init_that_blocks_is_aborted);
     suite_add_tcase(suite, faults);
     return check_main(suite);
