@@ -23,6 +23,7 @@
 #include "worker-lib/engine/flight_recorder.h"
 
 #define TICK_MS 100
+#define HANGS_MS 500       /* a call that takes longer is named */
 #define RANKS_PER_TICK 256 /* ranks that may query the store in one tick */
 #define TELL_MS 500
 /* A rank that only waits reports later than a rank whose own call hangs. */
@@ -239,6 +240,8 @@ static void check_time(struct nccl *n)
     uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
     struct nccl_work *w;
 
+    if (call && now < call_ms + HANGS_MS)
+        call = NULL; /* it has just begun, as queries do that are repeated */
     pthread_mutex_lock(&n->lock);
     check_flight(n);
     w = n->current;
