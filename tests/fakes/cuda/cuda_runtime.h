@@ -41,7 +41,8 @@
  * - cudaStreamDestroy returns at once; the work is done all the same [API].
  * - An event that was never recorded is complete; elapsed time is told only of recorded
  *   and complete events with timing (cudaEventQuery, cudaEventElapsedTime). A query
- *   never waits; it does one piece of work, so that polling comes to an end.
+ *   does one piece of work, so that polling comes to an end; it returns what it saw
+ *   before, and if there was no work, a moment later, so that polling costs little.
  * Kernels
  * - Blocks have no order, nor threads between barriers [PG "Thread Hierarchy"]: they
  * run in one that CRUN_STANDIN_SEED gives. Errors
@@ -70,9 +71,9 @@
  *   CRUN_STANDIN_FAULT        see fault.h
  *
  * Kinder than the real one: processes do not share a device's memory limit; while work
- * of a device runs in one thread, others can touch that device's memory; atomics and
- * fences are not needed between threads of a grid. Not there: cudaGraphLaunch in a
- * capture, events of other processes, managed memory.
+ * of a device runs in one thread, others can touch the pieces that it has touched;
+ * atomics and fences are not needed between threads of a grid. Not there:
+ * cudaGraphLaunch in a capture, events of other processes, managed memory.
  */
 #ifdef __cplusplus
 extern "C" {

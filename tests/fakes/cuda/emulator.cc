@@ -2,9 +2,13 @@
 /* The lock, the begin and the end of every call, and errors. */
 #include "tests/fakes/cuda/emulator.h"
 
+#include <time.h>
+
 #include <atomic>
 
 #include "tests/fakes/cuda/fault.h"
+
+#define BRIEFLY_NS 1000000
 
 namespace
 {
@@ -67,6 +71,16 @@ unlocked::~unlocked()
     pthread_mutex_lock(&lock);
 }
 
+locked_briefly::locked_briefly()
+{
+    pthread_mutex_lock(&lock);
+}
+
+locked_briefly::~locked_briefly()
+{
+    pthread_mutex_unlock(&lock);
+}
+
 void changed(void)
 {
     pthread_cond_broadcast(&condition);
@@ -75,6 +89,17 @@ void changed(void)
 void await_change(void)
 {
     pthread_cond_wait(&condition, &lock);
+}
+
+void await_change_briefly(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += BRIEFLY_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_clockwait(&condition, &lock, CLOCK_MONOTONIC, &until);
 }
 
 static cudaError_t check_call(unsigned rules)

@@ -80,11 +80,12 @@ struct CUevent_st {
 
 struct piece { /* of memory of a device */
     struct device *device;
-    char *at, *view;
+    char *at;
     size_t bytes;  /* asked for, up to the alignment */
     char *base;    /* its first page */
     size_t pages;  /* bytes of its pages */
     bool mapped;   /* by cuda_emulated_map */
+    bool opened;   /* it can be touched now */
     unsigned seen; /* by so many waiting kernels that run */
     ~piece();
 };
@@ -96,10 +97,12 @@ struct device {
     cudaError_t failed;
     stream_ref standard; /* the default stream */
     std::set<stream_ref> streams;
-    char *arena, *top;
+    int memory; /* the file */
+    char *arena, *view, *top;
     std::multimap<size_t, char *> unused; /* address space of freed pieces */
     size_t used;
-    int opened; /* so many that work on it now */
+    int working;                   /* so many device_access */
+    std::vector<piece_ref> opened; /* that it has touched meanwhile */
 };
 
 /* -- emulator.cc -------------------------------------------------------------- */
@@ -129,8 +132,15 @@ struct unlocked {
     unlocked();
     ~unlocked();
 };
+/* In the handler of a signal: nothing else is done. */
+struct locked_briefly {
+    locked_briefly();
+    ~locked_briefly();
+};
 void changed(void);
 void await_change(void);
+/* For a millisecond at most. */
+void await_change_briefly(void);
 
 enum {
     CALL_PLAIN = 0,
@@ -158,7 +168,7 @@ void fail_device(device *d, cudaError_t code);
 void set_current(int number);
 
 /* -- memory.cc ---------------------------------------------------------------- */
-/* While one of these exists, what devices would touch can be touched: with the lock. */
+/* While one of these exists, work can touch these devices' memory: with the lock. */
 struct device_access {
     std::vector<device *> open;
     void add(device *d);
@@ -170,6 +180,8 @@ struct device_access {
 };
 piece_ref find_piece(const void *memory);
 bool is_arena(const void *memory);
+/* Of an access that failed, without the lock: true if it is to be tried again. */
+bool open_piece(const device_access &a, void *memory);
 bool is_pinned(const void *memory);
 /* The pieces that a waiting kernel of this thread has seen. */
 struct running_kernel {
@@ -185,8 +197,9 @@ cudaError_t queue_item(const stream_ref &s, item i);
 moment_ref queue_moment(const stream_ref &s);
 /* Runs what is before the moment. */
 cudaError_t await_moment(const moment_ref &m);
-/* One piece of work of the stream, or of one that it waits for. */
-void advance_once(const stream_ref &s);
+/* One piece of work of the stream, or of one that it waits for. False: there is none
+ * that can be done now. */
+bool advance_once(const stream_ref &s);
 cudaError_t await_device(device *d);
 
 /* -- stream.cc ----------------------------------------------------------------- */
@@ -220,8 +233,8 @@ cudaError_t capture_check_stream(const stream_ref &s);
 cudaGraph_t make_graph(const capture_ref &c);
 
 /* -- kernel.cc ------------------------------------------------------------------ */
-/* The code of a fault of what runs. */
-cudaError_t run_guarded(const std::function<void()> &run);
+/* The code of a fault of what runs with this access. */
+cudaError_t run_guarded(const std::function<void()> &run, const device_access &a);
 void guard_memory_faults(void);
 
 #endif

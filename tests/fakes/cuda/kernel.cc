@@ -17,13 +17,18 @@ CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
 
 /* -- faults ---------------------------------------------------------------------- */
 
-static thread_local sigjmp_buf *landing; /* of work that runs in this thread */
+/* Of work that runs in this thread. */
+static thread_local sigjmp_buf *landing;
+static thread_local const device_access *touchable;
 static struct sigaction before[NSIG];
+static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGTRAP };
 
-static void note_memory_fault(int signal, siginfo_t *, void *)
+static void note_memory_fault(int signal, siginfo_t *info, void *)
 {
     sigjmp_buf *to = landing;
 
+    if (to && signal == SIGSEGV && open_piece(*touchable, info->si_addr))
+        return;
     if (!to) { /* the program's own: again, without this handler */
         sigaction(signal, &before[signal], NULL);
         return;
@@ -45,16 +50,34 @@ void guard_memory_faults(void)
     memset(&action, 0, sizeof(action));
     action.sa_sigaction = note_memory_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    for (int signal : { SIGSEGV, SIGBUS, SIGILL, SIGTRAP })
+    for (int signal : faults)
         sigaction(signal, &action, &before[signal]);
 }
 
-cudaError_t run_guarded(const std::function<void()> &run)
+/* A thread of the program that blocks all signals does this work, too. */
+static void admit_faults(void)
+{
+    static thread_local bool admitted;
+    sigset_t set;
+
+    if (admitted)
+        return;
+    admitted = true;
+    sigemptyset(&set);
+    for (int signal : faults)
+        sigaddset(&set, signal);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+cudaError_t run_guarded(const std::function<void()> &run, const device_access &a)
 {
     sigjmp_buf here;
-    int code = sigsetjmp(here, 0);
+    int code;
 
+    admit_faults();
+    code = sigsetjmp(here, 0);
     if (code == 0) {
+        touchable = &a;
         landing = &here;
         run();
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of devices. Every piece is a file in memory that is mapped twice: the
- * program's address cannot be touched but while work of the device runs, and waiting
- * kernels use the other. Around pieces, and in place of freed ones, is a file without
- * bytes, which nobody can touch.
+ * Memory of devices. A device's is a file in memory that is mapped twice: the
+ * program's addresses cannot be touched, and waiting kernels use the other ones. A
+ * piece that work of the device touches is opened by the fault, until no work runs.
  */
 #include "tests/fakes/cuda/emulator.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,10 +29,41 @@ static size_t round_up(size_t bytes, size_t unit)
 
 /* -- touching ------------------------------------------------------------------- */
 
-static void protect_arena(device *d, int protection)
+static void protect_piece(piece *p, bool open)
 {
-    if (d->arena && d->top > d->arena)
-        mprotect(d->arena, (size_t)(d->top - d->arena), protection);
+    if (p->opened == open)
+        return;
+    p->opened = open;
+    if (mprotect(p->base, p->pages, open ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
+        abort();
+}
+
+/* Its page is enough, as on a GPU. */
+static piece_ref find_page(void *memory)
+{
+    char *page = (char *)memory - (uintptr_t)memory % PAGE;
+    auto after = state().pieces.upper_bound(page + PAGE - 1);
+
+    if (after == state().pieces.begin())
+        return nullptr;
+    --after;
+    const piece_ref &p = after->second;
+    return page < p->base + p->pages ? p : nullptr;
+}
+
+bool open_piece(const device_access &a, void *memory)
+{
+    locked_briefly guard;
+    piece_ref p = find_page(memory);
+
+    for (device *d : a.open)
+        if (p && d == p->device) {
+            if (!p->opened)
+                d->opened.push_back(p);
+            protect_piece(p.get(), true);
+            return true;
+        }
+    return false;
 }
 
 void device_access::add(device *d)
@@ -41,33 +72,43 @@ void device_access::add(device *d)
         if (had == d)
             return;
     open.push_back(d);
-    if (d->opened++ == 0)
-        protect_arena(d, PROT_READ | PROT_WRITE);
+    d->working++;
+}
+
+static void close_pieces(device *d)
+{
+    for (const piece_ref &p : d->opened)
+        protect_piece(p.get(), false);
+    d->opened.clear();
 }
 
 void device_access::close(void)
 {
     for (device *d : open)
-        if (--d->opened == 0)
-            protect_arena(d, PROT_NONE);
+        if (--d->working == 0)
+            close_pieces(d);
     open.clear();
 }
 
 /* -- pieces --------------------------------------------------------------------- */
 
-static int empty_file(void)
+static char *map_memory(const device *d, int protection)
 {
-    static int fd = memfd_create("cuda-emulated-nothing", MFD_CLOEXEC);
+    void *at = mmap(NULL, ARENA_BYTES, protection, MAP_SHARED | MAP_NORESERVE,
+                    d->memory, 0);
 
-    return fd;
+    if (at == MAP_FAILED)
+        abort();
+    return (char *)at;
 }
 
 static void reserve_arena(device *d)
 {
-    d->arena = (char *)mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE,
-                            empty_file(), 0);
-    if (d->arena == MAP_FAILED)
+    d->memory = memfd_create("cuda-emulated", MFD_CLOEXEC);
+    if (d->memory < 0 || ftruncate(d->memory, (off_t)ARENA_BYTES) < 0)
         abort();
+    d->arena = map_memory(d, PROT_NONE);
+    d->view = map_memory(d, PROT_READ | PROT_WRITE);
     d->top = d->arena;
 }
 
@@ -90,21 +131,9 @@ static char *take_address(device *d, size_t pages)
     return at;
 }
 
-static bool map_piece(piece *p)
+static char *view_of(const device *d, const char *memory)
 {
-    int fd = memfd_create("cuda-emulated", MFD_CLOEXEC);
-    int protection = p->device->opened ? PROT_READ | PROT_WRITE : PROT_NONE;
-    void *at, *view;
-
-    if (fd < 0 || ftruncate(fd, (off_t)p->pages) < 0)
-        abort();
-    at = mmap(p->base, p->pages, protection, MAP_SHARED | MAP_FIXED, fd, 0);
-    view = mmap(NULL, p->pages, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (at == MAP_FAILED || view == MAP_FAILED)
-        return false;
-    p->view = (char *)view;
-    return true;
+    return d->view + (memory - d->arena);
 }
 
 /* No longer the program's. */
@@ -112,19 +141,22 @@ static void unmap_piece(const piece_ref &p)
 {
     device *d = p->device;
 
-    mmap(p->base, p->pages, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-         empty_file(), p->base - d->arena);
-    d->unused.insert({ p->pages, p->base });
+    protect_piece(p.get(), false);
     d->used -= p->pages;
     state().pieces.erase(p->at);
     if (p->seen > 0)
         fail_device(d, cudaErrorIllegalAddress);
 }
 
+/* With the lock. Waiting kernels that have seen it are over as well. */
 piece::~piece()
 {
-    if (view)
-        munmap(view, pages);
+    if (!base)
+        return;
+    device->unused.insert({ pages, base });
+    if (fallocate(device->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  base - device->arena, (off_t)pages) < 0)
+        abort();
 }
 
 static size_t device_bytes(void)
@@ -149,11 +181,11 @@ static cudaError_t make_piece(void **memory, size_t bytes, bool mapped)
         d->used > device_bytes() - p->pages)
         return cudaErrorMemoryAllocation;
     p->base = take_address(d, p->pages);
-    if (!p->base || !map_piece(p.get()))
+    if (!p->base)
         return cudaErrorMemoryAllocation;
     p->at = p->base + p->pages - whole;
     d->used += p->pages;
-    memset(p->view, FILL, p->pages);
+    memset(view_of(d, p->base), FILL, p->pages);
     state().pieces[p->at] = p;
     *memory = p->at;
     return cudaSuccess;
@@ -287,5 +319,5 @@ void *cuda_emulated_view(const void *memory)
         running->seen.push_back(p);
         p->seen++;
     }
-    return p->view + ((char *)memory - p->base);
+    return view_of(p->device, (char *)memory);
 }

@@ -31,7 +31,7 @@ static void run_first(CUstream_st *s, device_access &a)
             a.add(&d);
     {
         unlocked running;
-        code = run_guarded(i.run);
+        code = run_guarded(i.run, a);
     }
     s->busy = false;
     if (code != cudaSuccess)
@@ -87,11 +87,11 @@ cudaError_t await_moment(const moment_ref &m)
     return d->failed;
 }
 
-void advance_once(const stream_ref &s)
+bool advance_once(const stream_ref &s)
 {
     device_access a;
 
-    advance(s, a);
+    return advance(s, a);
 }
 
 /* All streams of the device, up to what is queued now. */

@@ -95,6 +95,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return end_call(code);
 }
 
+/* A program that polls lets those run for which it waits. What has changed meanwhile is
+ * seen by its next query. */
+static cudaError_t not_ready(bool advanced)
+{
+    if (!advanced)
+        await_change_briefly();
+    return cudaErrorNotReady;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     ENTER("cudaStreamQuery", CALL_DEVICE | CALL_UNSAFE);
@@ -107,10 +116,12 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     code = capture_check_stream(s);
     if (code != cudaSuccess)
         return end_call(code);
-    advance_once(s);
+    bool advanced = advance_once(s);
     if (s->device->failed != cudaSuccess)
         return end_call(s->device->failed);
-    return s->busy || !s->items.empty() ? cudaErrorNotReady : cudaSuccess;
+    if (!s->busy && s->items.empty())
+        return cudaSuccess;
+    return not_ready(advanced);
 }
 
 /* -- events ---------------------------------------------------------------------- */
@@ -216,11 +227,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     code = check_captured(m);
     if (code != cudaSuccess || !m)
         return end_call(code);
-    if (!m->reached)
-        advance_once(m->in);
+    bool advanced = !m->reached && advance_once(m->in);
     if (m->in->device->failed != cudaSuccess)
         return end_call(m->in->device->failed);
-    return m->reached ? cudaSuccess : cudaErrorNotReady;
+    return m->reached ? cudaSuccess : not_ready(advanced);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
