@@ -3,22 +3,55 @@
 
 #include <cuda_runtime.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#define TURNS_BUSY 100
-#define PAUSE_US 50
+/* -- waiting ------------------------------------------------------------------------
+ */
 
-void link_pause(unsigned *turn)
+#define LOOK_NS 5000000 /* at what wakes nobody: an abort, a device that failed */
+
+void word_await(const void *word, uint32_t seen, long ns)
 {
-    if ((*turn)++ < TURNS_BUSY)
-        sched_yield();
-    else
-        usleep(PAUSE_US);
+    const struct timespec most = { 0, ns };
+
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &most, NULL, 0);
 }
+
+void word_wake(const void *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void tell_change(_Atomic uint32_t *word)
+{
+    atomic_fetch_add(word, 1);
+    word_wake(word);
+}
+
+uint32_t link_news(const struct link *l)
+{
+    return atomic_load(&l->area->news[l->rank]);
+}
+
+void link_await_news(struct link *l, uint32_t seen)
+{
+    word_await(&l->area->news[l->rank], seen, LOOK_NS);
+}
+
+void link_tell(struct link *l, int peer)
+{
+    tell_change(&l->area->news[peer]);
+}
+
+/* -- areas ---------------------------------------------------------------------------
+ */
 
 bool area_create(char path[PATH_BYTES])
 {
@@ -79,29 +112,42 @@ static bool is_to_stop(const struct link *l, enum waiter who)
            (who != HOST && cuda_emulated_stopped());
 }
 
-static bool await_phase(struct link *l, _Atomic uint64_t *phases, uint64_t phase,
-                        enum waiter who)
+static bool is_complete(struct barrier *b, int size, uint64_t phase)
 {
-    unsigned turn = 0;
-
-    atomic_store(&phases[l->rank], phase);
-    for (int p = 0; p < l->size; p++)
-        while (atomic_load(&phases[p]) < phase) {
-            if (is_to_stop(l, who))
-                return false;
-            link_pause(&turn);
-        }
+    for (int p = 0; p < size; p++)
+        if (atomic_load(&b->phase[p]) < phase)
+            return false;
     return true;
+}
+
+/* The last to come wakes the others. */
+static bool pass_barrier(struct link *l, struct barrier *b, uint64_t phase,
+                         enum waiter who)
+{
+    atomic_store(&b->phase[l->rank], phase);
+    if (is_complete(b, l->size, phase)) {
+        tell_change(&b->passed);
+        return true;
+    }
+    for (;;) {
+        uint32_t seen = atomic_load(&b->passed);
+
+        if (is_complete(b, l->size, phase))
+            return true;
+        if (is_to_stop(l, who))
+            return false;
+        word_await(&b->passed, seen, LOOK_NS);
+    }
 }
 
 bool link_host_barrier(struct link *l)
 {
-    return await_phase(l, l->area->host_phase, ++l->host_phase, HOST);
+    return pass_barrier(l, &l->area->hosts, ++l->host_phase, HOST);
 }
 
 bool link_kernel_barrier(struct link *l, bool deaf)
 {
-    return await_phase(l, l->area->phase, ++l->phase, deaf ? DEAF_KERNEL : KERNEL);
+    return pass_barrier(l, &l->area->kernels, ++l->phase, deaf ? DEAF_KERNEL : KERNEL);
 }
 
 bool link_gather(struct link *l, const void *mine, size_t bytes, void *all)
@@ -114,17 +160,29 @@ bool link_gather(struct link *l, const void *mine, size_t bytes, void *all)
     return link_host_barrier(l); /* the notes may be written again */
 }
 
+static struct pair *pair_of(const struct link *l, int peer, bool sends)
+{
+    return sends ? &l->area->pair[l->rank][peer] : &l->area->pair[peer][l->rank];
+}
+
+void link_offer(struct link *l, int peer, bool sends)
+{
+    if (!atomic_exchange(&pair_of(l, peer, sends)->connects[sends ? 0 : 1], true))
+        link_tell(l, peer);
+}
+
 bool link_connect(struct link *l, int peer, bool sends)
 {
-    struct pair *pair = sends ? &l->area->pair[l->rank][peer]
-                              : &l->area->pair[peer][l->rank];
-    unsigned turn = 0;
+    struct pair *pair = pair_of(l, peer, sends);
 
-    atomic_store(&pair->connects[sends ? 0 : 1], true);
-    while (!atomic_load(&pair->connects[sends ? 1 : 0])) {
+    link_offer(l, peer, sends);
+    for (;;) {
+        uint32_t seen = link_news(l);
+
+        if (atomic_load(&pair->connects[sends ? 1 : 0]))
+            return true;
         if (link_is_aborted(l))
             return false;
-        link_pause(&turn);
+        link_await_news(l, seen);
     }
-    return true;
 }

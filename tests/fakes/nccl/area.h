@@ -20,10 +20,15 @@ struct pair {
     char cell[CELL_BYTES];
 };
 
+struct barrier {
+    _Atomic uint64_t phase[RANKS_MAX]; /* how many times a rank has come */
+    _Atomic uint32_t passed;
+};
+
 struct area {
-    _Atomic uint64_t
-        host_phase[RANKS_MAX];         /* how many times a rank came to a barrier */
-    _Atomic uint64_t phase[RANKS_MAX]; /* and its kernels */
+    struct barrier hosts, kernels;
+    _Atomic uint32_t
+        news[RANKS_MAX]; /* changes when something in a rank's pairs does */
     char note[RANKS_MAX][NOTE_BYTES];
     struct pair pair[RANKS_MAX][RANKS_MAX];
     char slot[RANKS_MAX][SLOT_BYTES];
@@ -38,6 +43,10 @@ struct link {
     struct link *aborter; /* whose abort counts as well, or NULL */
 };
 
+/* Waits at most so long while a number of 32 bits is this one; wakes those who wait. */
+void word_await(const void *word, uint32_t seen, long ns);
+void word_wake(const void *word);
+
 /* A new area: how it is found for as long as this process has not closed it. */
 bool area_create(char path[PATH_BYTES]);
 /* By the process that created it. */
@@ -51,9 +60,14 @@ bool link_host_barrier(struct link *l);
 bool link_kernel_barrier(struct link *l, bool deaf);
 /* Every rank's note, at most NOTE_BYTES each. */
 bool link_gather(struct link *l, const void *mine, size_t bytes, void *all);
-/* Both ranks of a pair wait for each other, once. */
+/* Both ranks of a pair wait for each other, once; an offer does not wait. */
+void link_offer(struct link *l, int peer, bool sends);
 bool link_connect(struct link *l, int peer, bool sends);
-void link_pause(unsigned *turn);
+/* How a rank waits for what others change in its pairs: it reads the number, looks, and
+ * waits until the number is another one, or for some milliseconds. */
+uint32_t link_news(const struct link *l);
+void link_await_news(struct link *l, uint32_t seen);
+void link_tell(struct link *l, int peer);
 bool link_is_aborted(const struct link *l);
 
 #endif

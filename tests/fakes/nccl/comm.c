@@ -9,6 +9,7 @@
 #include "tests/fakes/nccl/group.h"
 
 #define WAIT_US 100
+#define POLL_NS 1000000
 #define HUNG_MS 500 /* a call that does not block takes less */
 
 /* -- states --------------------------------------------------------------------------
@@ -28,6 +29,7 @@ void comm_set_state(struct nccl_comm *c, int state)
     if (state == NCCL_OK && atomic_load(&c->breaks))
         state = NCCL_REMOTE_ERROR;
     atomic_store(&c->state, state);
+    word_wake(&c->state);
 }
 
 bool comm_is_aborted(const struct nccl_comm *c)
@@ -110,8 +112,12 @@ COMM_API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
         return result;
     result = comm_leave(c, fault, NCCL_OK);
     *state = comm_state(c);
-    if (*state == NCCL_IN_PROGRESS)
-        atomic_fetch_add(&c->looks, 1);
+    if (*state == NCCL_IN_PROGRESS) {
+        if (atomic_fetch_add(&c->looks, 1) == 0)
+            word_wake(&c->looks);
+        /* a caller that polls lets those run for which it waits */
+        word_await(&c->state, NCCL_IN_PROGRESS, POLL_NS);
+    }
     return result;
 }
 

@@ -9,8 +9,7 @@
 /* The work of a communicator that does not block begins when its caller has seen that
  * it is in progress, or after this time: an event recorded too early is before the
  * kernel. */
-#define LOOK_US 1000
-#define LOOK_STEP_US 20
+#define LOOK_NS 1000000
 #define COMMS_MAX 64
 
 struct group_job {
@@ -141,9 +140,8 @@ static void *run_in_progress(void *arg)
 {
     struct group_job *j = arg;
 
-    for (unsigned us = 0; us < LOOK_US && !atomic_load(&j->comm[0]->looks);
-         us += LOOK_STEP_US)
-        usleep(LOOK_STEP_US);
+    if (!atomic_load(&j->comm[0]->looks))
+        word_await(&j->comm[0]->looks, 0, LOOK_NS);
     j->result = run_tasks(j);
     for (unsigned i = 0; i < j->comms; i++)
         comm_set_state(j->comm[i], j->result);

@@ -166,6 +166,7 @@ static bool move_cell(struct link *l, struct operation *o, bool *exists)
         atomic_store(&pair->written, ++l->sent[o->peer]);
     else
         atomic_store(&pair->taken, ++l->received[o->peer]);
+    link_tell(l, o->peer);
     o->moved += bytes;
     if (o->moved == whole)
         o->moved++;
@@ -185,11 +186,11 @@ static enum outcome run_messages(struct kernel *k, struct operation *first)
 {
     struct link *l = &k->comm->link;
     bool left = first, exists = true;
-    unsigned turn = 0;
 
     for (struct operation *o = first; o; o = next_operation(o))
         o->moved = 0;
     while (left) {
+        uint32_t seen = link_news(l);
         bool moved = false;
 
         left = false;
@@ -205,7 +206,7 @@ static enum outcome run_messages(struct kernel *k, struct operation *first)
         if (link_is_aborted(l) || cuda_emulated_stopped())
             return ABORTED;
         if (!moved)
-            link_pause(&turn);
+            link_await_news(l, seen);
     }
     return DONE;
 }

@@ -35,15 +35,11 @@ static enum algorithm choose_algorithm(const struct operation *o)
 /* All marks first: a pair's ranks may come in any order. */
 static bool connect_pairs(struct nccl_comm *c, struct task *tasks)
 {
-    struct area *area = c->link.area;
-
     for (struct task *t = tasks; t; t = t->next) {
         struct operation *o = operation_of(t, c);
 
-        if (o && o->kind == SEND)
-            atomic_store(&area->pair[c->rank][o->peer].connects[0], true);
-        else if (o && o->kind == RECEIVE)
-            atomic_store(&area->pair[o->peer][c->rank].connects[1], true);
+        if (o && is_message(o))
+            link_offer(&c->link, o->peer, o->kind == SEND);
     }
     for (struct task *t = tasks; t; t = t->next) {
         struct operation *o = operation_of(t, c);
