@@ -465,8 +465,8 @@ static void outlive_world(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     n->team.flight = NULL;
     n->team.store = NULL;
-    n->team.aborted = &n->last_word;
     pthread_mutex_unlock(&n->lock);
+    atomic_store(&n->outlives, true);
 }
 
 /* If a call hangs, all memory that it may access is kept. */

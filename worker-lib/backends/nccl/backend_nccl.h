@@ -71,7 +71,8 @@ struct nccl {
     struct team team;
     struct nccl_gpu gpu;
     char *prefix;                /* a copy: the team's may be freed earlier */
-    struct abort_word last_word; /* for threads that hang after the world's end */
+    struct abort_word last_word; /* for a thread that hangs after the world's end, */
+    _Atomic bool outlives;       /* when the team's does not exist any more */
 
     pthread_mutex_t lock;
     /* both by the monotonic clock */

@@ -65,16 +65,21 @@ static crun_status fail_nccl(struct nccl *n, const char *call, int result,
     return result == NCCL_REMOTE_ERROR ? CRUN_PEER_LOST : CRUN_SYSTEM;
 }
 
+static struct abort_word *abort_word_of(struct nccl *n)
+{
+    return atomic_load(&n->outlives) ? &n->last_word : n->team.aborted;
+}
+
 static crun_status fail_ended(struct nccl *n, struct err *e)
 {
-    crun_status s = abort_error(n->team.aborted, e);
+    crun_status s = abort_error(abort_word_of(n), e);
 
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
-static bool is_ending(const struct nccl *n)
+static bool is_ending(struct nccl *n)
 {
-    return abort_get(n->team.aborted) != CRUN_OK;
+    return abort_get(abort_word_of(n)) != CRUN_OK;
 }
 
 /* Asynchronous errors, in NCCL's own threads or on the GPU. */
@@ -501,7 +506,7 @@ static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
     bool launched = s == CRUN_OK && w->task == TASK_OPERATION && !w->host;
 
     if (ends_world(w, s)) {
-        abort_set_error(n->team.aborted, s, &w->e);
+        abort_set_error(abort_word_of(n), s, &w->e);
         n->backend.calls->abort(&n->backend);
     }
     nccl_turn_give_back(n->line, &w->turn, n, NULL); /* it was not launched */
@@ -561,7 +566,7 @@ static void check_while_idle(struct nccl *n)
     if (s == CRUN_OK && !is_ending(n) && clock_ms() - n->looked_ms >= LOOK_MS)
         s = check_async_error(n, &result, &e);
     if (s != CRUN_OK) {
-        abort_set_error(n->team.aborted, s, &e);
+        abort_set_error(abort_word_of(n), s, &e);
         n->backend.calls->abort(&n->backend);
     }
     pthread_mutex_lock(&n->lock);
