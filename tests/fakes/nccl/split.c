@@ -33,8 +33,11 @@ static int run_split(struct task *task)
 
     if (!area_create(mine.path))
         return NCCL_SYSTEM_ERROR;
-    if (!link_gather(&parent->link, &mine, sizeof(mine), all))
+    if (!link_gather(&parent->link, &mine, sizeof(mine), all)) {
+        if (!child)
+            standin_refuse("ncclCommSplit failed on a rank without a color: rule 7");
         return NCCL_INTERNAL_ERROR;
+    }
     for (int p = 0; child && p < parent->size; p++) {
         if (all[p].color != t->color)
             continue;

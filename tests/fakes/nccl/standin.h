@@ -33,7 +33,9 @@
  * Communicators
  *  7 *comm is set before the work begins, and NULL after wrong arguments: init.cc,
  *    ncclCommInitRankDev, all. The new one of ncclCommSplit is NULL until the parent's
- *    work is over: ncclCommInitChildComm, v2.28.9-1.
+ *    work is over: ncclCommInitChildComm, v2.28.9-1. If a split fails on a rank without
+ *    a color, NCCL's thread writes to the new communicator, which is NULL: the process
+ *    ends (ncclCommInitRankFunc, all).
  *  8 A rank that shares its host hash and its GPU's bus id with another one gets
  *    ncclInvalidUsage; the other ranks wait for it: init.cc, initTransportsRank, all.
  *    From 2.30.3 it is the UUID, which parts of a GPU have of their own, and

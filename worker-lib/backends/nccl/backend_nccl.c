@@ -643,7 +643,9 @@ static crun_status split_nccl(struct backend *b, struct backend **group, int col
         return s;
     w->op.deadline_ms = deadline_ms;
     w->op.timeout_ms = w->timeout_ms;
-    w->color = color < 0 ? NCCL_SPLIT_NO_COLOR : color;
+    w->in_no_group = color < 0;
+    w->color = (int)(color < 0 ? n->team.world_rank[n->team.rank]
+                               : team->world_rank[0]);
     w->key = color < 0 ? 0 : (int)team->rank;
     queue_nccl_work(n, w);
     s = await_work(n, w, STAGE_OVER, e);

@@ -56,6 +56,7 @@ struct nccl_work {
     size_t bytes;                   /* ALLOC */
     void *memory;                   /* ALLOC, FREE */
     int color, key;                 /* SPLIT */
+    bool in_no_group;               /* SPLIT */
     struct nccl_comm *child;        /* SPLIT */
 };
 

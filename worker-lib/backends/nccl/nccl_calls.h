@@ -55,7 +55,6 @@ struct nccl_config {
 #define NCCL_CONFIG_MAGIC 0xcafebeef
 #define NCCL_CONFIG_VERSION 21800
 
-#define NCCL_SPLIT_NO_COLOR (-1)
 #define NCCL_WINDOW_SYMMETRIC 1
 /* Windows came with 2.27, but the kernels that use symmetric ones never looked at the
  * flag of ncclCommAbort before 2.29.7: a rank that waits for a dead one could not be

@@ -334,10 +334,20 @@ static crun_status open_all(struct nccl *n, struct nccl_work *w, struct err *e)
     return s == CRUN_OK ? warm_up(n, w, e) : s;
 }
 
+/* Of one rank, so it needs no other to be destroyed. */
+static void destroy_own_comm(struct nccl *n, struct nccl_work *w)
+{
+    if (nccl_enter_comm(n, "ncclCommDestroy"))
+        (void)nccl_leave(n, n->gpu.nccl->destroy(w->child));
+    w->child = NULL;
+}
+
 /*
  * The new communicators inherit the configuration. Their set-up shows in the state of
  * this one, which can abort it; NCCL writes the pointer at the end, so it is in the
- * work, which lives as long as this communicator.
+ * work, which lives as long as this communicator. The color is the first rank of the
+ * group, and a rank in no group makes one of its own: with NCCL_SPLIT_NOCOLOR it would
+ * crash in NCCL if the split failed.
  */
 static crun_status split_comm(struct nccl *n, struct nccl_work *w, struct err *e)
 {
@@ -348,10 +358,12 @@ static crun_status split_comm(struct nccl *n, struct nccl_work *w, struct err *e
         s = NCCL_CALL(n, "ncclCommSplit",
                       n->gpu.nccl->comm_split(atomic_load(&n->comm), w->color, w->key,
                                               &w->child, NULL));
-    if (s == CRUN_OK && w->color != NCCL_SPLIT_NO_COLOR && !w->child) {
+    if (s == CRUN_OK && !w->child) {
         err_set(e, "ncclCommSplit: success without a communicator");
         return CRUN_SYSTEM;
     }
+    if (s == CRUN_OK && w->in_no_group)
+        destroy_own_comm(n, w);
     return s;
 }
 

@@ -124,6 +124,29 @@ START_TEST(a_split_that_fails_ends_the_parent)
 }
 END_TEST
 
+/* Rank 1 does not come, and rank 0 wants to be in no group. */
+static void wait_for_a_rank(struct team_member *m)
+{
+    unsigned ranks[2];
+    struct team_member g = make_group(m, ranks);
+    bool out = m->team.rank == 0;
+
+    if (m->team.rank == 1)
+        return;
+    ck_assert_int_ne(m->calls->split(m->backend, out ? NULL : &g.backend,
+                                     out ? -1 : (int)m->team.rank, out ? NULL : &g.team,
+                                     clock_ms() + 1000, &m->e),
+                     CRUN_OK);
+}
+
+START_TEST(a_rank_in_no_group_survives_a_split_that_fails)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = RANKS, .body = wait_for_a_rank });
+    ck_assert_int_eq(crun_exit_code(), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nccl_split");
@@ -132,6 +155,7 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, groups_and_their_parent_work, 0, 4);
     tcase_add_test(all, a_rank_may_be_in_no_group);
+    tcase_add_test(all, a_rank_in_no_group_survives_a_split_that_fails);
     tcase_add_test(all, a_split_that_fails_ends_the_parent);
     suite_add_tcase(suite, all);
     return check_main(suite);
