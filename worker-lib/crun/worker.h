@@ -96,7 +96,8 @@ CRUN_API const char *crun_backend(const crun_world *world);
  * barriers.
  *
  * crun_set_stream (a cudaStream_t) applies to later calls; before it, the stream is
- * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams. While the
+ * CUDA's default stream. With cuda-host the order is the same, and the host waits for
+ * the result. CRUN_UNSUPPORTED: this backend has no streams. While the
  * stream is captured into a CUDA graph, operations are refused with CRUN_UNSUPPORTED,
  * which does not end the world; captures of other streams are not disturbed.
  */
