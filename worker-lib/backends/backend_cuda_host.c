@@ -101,7 +101,7 @@ static crun_status await_copies(struct cuda_host *h, const struct op *op,
 }
 
 /* The inner backend's part of an operation. */
-static crun_status run_inner(struct cuda_host *h, struct op op, struct err *e)
+static crun_status run_by_inner(struct cuda_host *h, struct op op, struct err *e)
 {
     op.mark = NULL;
     op.deadline_ms += LATER_MS;
@@ -229,7 +229,7 @@ static crun_status run_chunk(struct cuda_host *h, const struct chunked_op *j, si
     op.count = n;
     op.in = j->parts.in ? slot->in : NULL;
     op.out = !j->parts.out ? NULL : in_place ? slot->in : slot->out;
-    return s == CRUN_OK ? run_inner(h, op, e) : s;
+    return s == CRUN_OK ? run_by_inner(h, op, e) : s;
 }
 
 static crun_status run_chunks(struct cuda_host *h, const struct chunked_op *j,
@@ -401,7 +401,7 @@ static crun_status exchange_staged(struct cuda_host *h, const struct op *op,
     if (s == CRUN_OK)
         s = await_copies(h, op, op->deadline_ms, e);
     if (s == CRUN_OK)
-        s = run_inner(h, inner, e);
+        s = run_by_inner(h, inner, e);
     for (unsigned i = 0; i < count && s == CRUN_OK; i++)
         if (m[i].memory && m[i].op->kind == OP_RECEIVE)
             s = return_message(h, op, &m[i], e);
@@ -447,7 +447,7 @@ static crun_status run_host_op(struct cuda_host *h, const struct op *op, struct 
     j.out_is_there = op->count > 0 && is_on_device(h, op->out);
     if (j.in_is_there || j.out_is_there)
         return run_chunks(h, &j, e);
-    return messages ? exchange_messages(h, op, e) : run_inner(h, *op, e);
+    return messages ? exchange_messages(h, op, e) : run_by_inner(h, *op, e);
 }
 
 static crun_status run_cuda_host(struct backend *b, const struct op *op, struct err *e)
