@@ -5,6 +5,8 @@
  * threads of a warp are beside each other, so that each access of the warp consists of
  * whole sectors of 32 bytes. Several quads of a thread are read before any is written.
  */
+#include <atomic>
+
 #include "worker-lib/device/cuda_launch.h"
 
 extern "C" {
@@ -24,18 +26,29 @@ static int launch_code(void)
     return cudaGetLastError();
 }
 
+/* Those of the first GPU that is asked; 0: not known. Several threads launch kernels.
+ */
+static int count_processors(void)
+{
+    static std::atomic<int> known{ 0 };
+    int count = known.load(std::memory_order_relaxed), device = 0;
+
+    if (count > 0)
+        return count;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) !=
+            cudaSuccess)
+        return 0;
+    known.store(count, std::memory_order_relaxed);
+    return count;
+}
+
 /* As many blocks as the GPU has room for, but none without work. */
 static unsigned blocks_for(size_t count, unsigned most)
 {
-    static int processors;
     size_t blocks = (count / V + THREADS - 1) / THREADS;
-    int device = 0;
+    int processors = count_processors();
 
-    if (processors == 0 &&
-        (cudaGetDevice(&device) != cudaSuccess ||
-         cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) !=
-             cudaSuccess))
-        processors = 0;
     if (processors > 0 && most > (unsigned)processors * BLOCKS_PER_PROCESSOR)
         most = (unsigned)processors * BLOCKS_PER_PROCESSOR;
     if (blocks > most)
