@@ -188,22 +188,25 @@ static void wait_for_tick(struct gpu_watch *w)
     pthread_cond_timedwait(&w->changed, &w->lock, &until);
 }
 
+/* It goes on after the end, until it is closed or the process ends. */
 static void *watch_gpu(void *arg)
 {
     struct gpu_watch *w = arg;
-    bool hangs = false;
+    bool hung = false;
     struct err e;
 
     pthread_mutex_lock(&w->lock);
-    while (!w->stopping && !hangs) {
+    while (!w->stopping) {
         wait_for_tick(w);
-        hangs = has_hanging_call(w, &e);
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (hangs) {
+        if (hung || !has_hanging_call(w, &e))
+            continue;
+        hung = true;
+        pthread_mutex_unlock(&w->lock);
         inform_ranks(w, CRUN_TIMEOUT, &e);
         be_stuck(w);
+        pthread_mutex_lock(&w->lock);
     }
+    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
