@@ -4,7 +4,7 @@
 #   make              everything, into build/bin and build/lib
 #   make check        unit and functional tests         T=name selects some
 #   make soak         the functional tests again and again on busy cores, SOAK_MINUTES=30
-#   make races        threaded code under ThreadSanitizer
+#   make races        threaded code under ThreadSanitizer, also that for GPUs on emulated ones
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      deliberately wrong versions; a test must catch each
 #   make lint         layers, words, names, format
@@ -326,13 +326,15 @@ soak: tests
 	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
 
 # the unit tests of threaded code
-threaded := backend_.* checkpoint ddp device engine gpu_monitor numa optim.* preflight page_reader reduce \
-            sampler shm store.* tcpstore world log_writer
+threaded := backend_.* checkpoint.* cuda_.* ddp device engine gpu_monitor log_writer nccl_.* numa op_groups \
+            optim.* page_reader preflight reduce sampler shm.* split store.* tcpstore thread wait_chain world
+threaded_tests := $(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)
 
 races:
 	$(Q)$(MAKE) --no-print-directory SAN=tsan tests
-	$(Q)scripts/run-tests --build build-tsan --unit --match \
-	    '$(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)'
+	$(Q)scripts/run-tests --build build-tsan --unit --match '$(threaded_tests)'
+	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=emulated tests
+	$(Q)scripts/run-tests --build build-emulated-tsan --unit --mode emulated --match '$(threaded_tests)'
 
 # fuzzers have a separate build tree, in which everything is instrumented
 fuzz:

@@ -19,7 +19,7 @@
 
 static _Thread_local int thread_rank = -1;
 
-static const char *last_error = "";
+static _Atomic(const char *) last_error = "";
 
 const char *standin_last_error(void)
 {

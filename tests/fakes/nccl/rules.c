@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/fakes/cuda/fault.h"
 #include "tests/fakes/nccl/standin.h"
 
-static char last_warning[256];
+/* The last one may be read while another thread writes the next ones. */
+#define WARNINGS 64
+static char warnings[WARNINGS][256];
+static _Atomic unsigned written;
+static _Atomic(const char *) last_warning = "";
 
 int standin_version(void)
 {
@@ -15,16 +20,18 @@ int standin_version(void)
 
 void standin_warn(const char *format, ...)
 {
+    char *warning = warnings[atomic_fetch_add(&written, 1) % WARNINGS];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(last_warning, sizeof(last_warning), format, args);
+    vsnprintf(warning, sizeof(warnings[0]), format, args);
     va_end(args);
+    atomic_store(&last_warning, warning);
 }
 
 const char *standin_last_warning(void)
 {
-    return last_warning;
+    return atomic_load(&last_warning);
 }
 
 void standin_refuse(const char *format, ...)

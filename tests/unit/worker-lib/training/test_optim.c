@@ -2,6 +2,7 @@
 /* takes: 6 s */
 #include "worker-lib/training/optim.h"
 
+#include <pthread.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -111,13 +112,20 @@ END_TEST
 /* -- on a GPU --------------------------------------------------------------- */
 
 /* As on a GPU, whose queue is always empty. */
+static struct device_ops queued_ops;
+
+static void make_queued_ops(void)
+{
+    queued_ops = device_cpu;
+    queued_ops.queued = true;
+}
+
 static const struct device_ops *queued_device(void)
 {
-    static struct device_ops ops;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    ops = device_cpu;
-    ops.queued = true;
-    return &ops;
+    pthread_once(&once, make_queued_ops);
+    return &queued_ops;
 }
 
 /* -- any number of ranks ---------------------------------------------------- */
