@@ -21,7 +21,7 @@
 #define CHUNK_BYTES ((size_t)4 << 20) /* of a slot, for all ranks' parts */
 #define SLOTS 2
 /* A rank that only waits for others reports later than one whose GPU hangs. */
-#define LATER_MS 250
+#define LATER_MS 500
 
 struct cuda_slot {
     char *in, *out; /* pinned; of the inner backend */

