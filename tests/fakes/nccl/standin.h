@@ -15,7 +15,8 @@
  *
  * Calls in progress (communicators with blocking = 0)
  *  1 A call returns ncclInProgress, a thread of its own does the work and puts the
- *    kernel into the caller's stream later: group.cc, ncclGroupEndInternal, all.
+ *    kernel into the caller's stream later: group.cc, ncclGroupEndInternal, from
+ *    2.23.4. Before, only set-up and the first message of two ranks did so: see Kinder.
  *  2 Any call that uses the communicator meanwhile gets ncclInvalidArgument: init.cc,
  *    ncclCommEnsureReady, all. The collective also makes it the communicator's state,
  *    until the work in progress sets another: enqueue.cc, ncclEnqueueCheck, all.
@@ -45,38 +46,42 @@
  * 10 ncclCommFinalize waits for the kernels, ncclCommDestroy and ncclCommAbort do it if
  *    it was not called: init.cc, commDestroySync, all; a graph that holds a kernel is
  *    waited for: localPersistentRefs, v2.28.9-1. Ranks of a node finalize together
- * (user guide, "ncclCommFinalize"). 11 ncclCommAbort ends the work in progress and
- * kernels: they look at a flag. User guide, "Fault Tolerance": with blocking = 0 no
- * thread may be inside another call of the communicator; the stand-in ends the process
- * there, but waits for a call that has hung for half a second. A call of a blocking
- * communicator that another thread aborts returns ncclInternalError: misc/socket.cc. 12
- * A peer of the same host that dies is no error, its kernels are waited for; nothing
+ *    (user guide, "ncclCommFinalize").
+ * 11 ncclCommAbort ends the work in progress and kernels: they look at a flag. User
+ *    guide, "Fault Tolerance": with blocking = 0 no thread may be inside another call
+ *    of the communicator; the stand-in ends the process there, but waits for a call
+ *    that has hung for half a second. A call of a blocking communicator that another
+ *    thread aborts returns ncclInternalError: misc/socket.cc.
+ * 12 A peer of the same host that dies is no error, its kernels are waited for; nothing
  *    but the network makes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
  * 13 From 2.22.3 algorithms are connected by the first operation that uses them, by all
  *    ranks together; two ranks are connected by their first message, both of them, in
- * all versions: group.cc, ncclCollPreconnect and ncclP2PPreconnectFunc.
+ *    all versions: group.cc, ncclCollPreconnect and ncclP2PPreconnectFunc.
  *
  * Groups
  * 14 Nothing starts before the outermost ncclGroupEnd, and that returns the first error
  *    of the group's calls: group.cc, all. With one rank a collective is a copy that
- * starts at once: enqueue.cc, taskAppend, all. 15 A group's collectives run sorted:
- * symmetric ones, then by function, operation and type, small before large; messages
- * last and together: enqueue.cc, ncclPrepareTasks and ncclLaunchPrepare, v2.23.4-1 and
- * later. Its streams are joined before and after. 16 Collectives without elements are
- * dropped: enqueue.cc, taskAppend, all.
+ *    starts at once: enqueue.cc, taskAppend, all.
+ * 15 A group's collectives run sorted: symmetric ones, then by function, operation and
+ *    type, small before large; messages last and together: enqueue.cc, ncclPrepareTasks
+ *    and ncclLaunchPrepare, v2.23.4-1 and later. Its streams are joined before and
+ *    after.
+ * 16 Collectives without elements are dropped: enqueue.cc, taskAppend, all.
  *
  * Memory
  * 17 ncclMemFree unmaps without a wait: allocator.cc, all. Work that still uses the
  *    memory faults, as does a kernel with pageable host memory or that of another GPU.
  * 18 Windows must be ncclMemAlloc's: else ncclUnhandledCudaError
- * (cuMemRetainAllocation- Handle), at once in 2.27, from 2.28 as the state. From 2.28
- * their offset must be a multiple of 4096 (ncclInvalidArgument): dev_runtime.cc. 2.27
- * ends with a NULL window where the piece does not hold the buffer:
- * register/register.cc. 19 From 2.29.2 a window is NULL, with success, where ranks are
- * on several nodes: dev_runtime.cc, v2.29.7-1. Before, it is a local registration. 20
- * Symmetric kernels: any all-gather, and sums of f32, f16 and bf16 by all-reduce and
+ *    (cuMemRetainAllocationHandle), at once in 2.27, from 2.28 as the state. From 2.28
+ *    their offset must be a multiple of 4096 (ncclInvalidArgument): dev_runtime.cc.
+ *    2.27 ends with a NULL window where the piece does not hold the buffer:
+ *    register/register.cc.
+ * 19 From 2.29.2 a window is NULL, with success, where ranks are on several nodes whose
+ *    GPUs cannot use the network by themselves (GIN): init.cc, symmetricSupport, and
+ *    dev_runtime.cc, v2.29.7-1. Before, it is a local registration.
+ * 20 Symmetric kernels: any all-gather, and sums of f32, f16 and bf16 by all-reduce and
  *    reduce-scatter, both buffers in symmetric windows, one node: symmetric.cc
- * v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 they are deaf to ncclCommAbort:
+ *    v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 they are deaf to ncclCommAbort:
  *    nccl_device/impl/lsa_barrier__funcs.h, v2.29.3-1 and v2.29.7-1.
  * 21 ncclCommRegister is local and needs no VMM memory; below 2.23.4 a NULL handle to
  *    ncclCommDeregister is an error: init.cc v2.19.3-1, register.cc v2.23.4-1.
@@ -94,8 +99,21 @@
  * and ncclCommWindowDeregister are refused while a call is in progress; calls that a
  * version does not have, and any use of a communicator that is NULL, was freed or is
  * being aborted, end the process.
- * Kinder: a kernel's sums are those of one ring with one channel; the real ones also
- * know trees and NVLS.
+ * Kinder:
+ *  - Below 2.23.4 NCCL launches collectives in the call itself, which then returns
+ *    ncclSuccess; 2.22.3 also connects there. Such a call may wait for other ranks, as
+ *    that of a blocking communicator, and nothing may abort it.
+ *  - Calls never wait for room in the stream or in NCCL's queue of work.
+ *  - The members of a group run one after the other. NCCL may run them at the same
+ *    time, so members that use each other's buffers are wrong there.
+ *  - ncclCommAbort of a blocking communicator waits for the threads that are in its
+ *    calls. NCCL frees it under them.
+ *  - Nothing in NCCL calls what waits for all of the GPU's work, as cudaFree, or what
+ *    an active capture forbids.
+ *  - Kernels of several communicators never lack room on the GPU.
+ *  - Ranks on several nodes share memory: no network, and no windows over it (GIN).
+ *  - A kernel's sums are those of one ring with one channel; the real ones also know
+ *    trees and NVLS.
  */
 #define STANDIN_VERSION 22809
 
