@@ -9,7 +9,7 @@ checkpoints and resume. Over cuda-host the parameters have the same bits as on t
 nccl the same bits as over cuda-host where only two numbers are added, and else they are close.
 Needs a build with emulated GPUs (make CUDA=emulated).
 
-    BUILD=build-emulated tests/functional/train/88-ddp-gpu.py [TEST...]
+    BUILD=build-emulated tests/functional/train/89-ddp-gpu.py [TEST...]
 """
 import functools
 import json
