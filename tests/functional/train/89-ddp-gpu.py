@@ -25,7 +25,7 @@ from process import BIN, fail  # noqa: E402
 WORKER = str(BIN / "ddp-worker")
 BATCH = 24
 # by the number of ranks
-STEPS = {2: 4, 4: 4, 8: 2}
+STEPS = {2: 4, 4: 2, 8: 2}
 NCCL = {2: "21903", 4: "22809", 8: "23007"}  # the release whose rules the stand-in follows
 SECONDS = 200
 # of how far the parameters have moved, on average: the order of additions is NCCL's, and Adam
