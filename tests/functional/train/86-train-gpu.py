@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 20 s
 # emulated GPU: training on a GPU
 """
 train on a GPU: the same numbers as on the host, on one rank and on two, in every precision,

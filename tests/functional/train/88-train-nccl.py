@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 20 s
 # emulated GPU: training over NCCL, each rank on a GPU of its own
 """
 train on 2, 4 and 8 GPUs over NCCL's double: the numbers of the host in every precision, with

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 12 s
 # emulated GPU: data-parallel training on several GPUs
 """
 Data-parallel training on 2, 4 and 8 GPUs: every optimizer in every precision, with the

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 90 s
+# takes: 35 s
 # sanitizers: no, the programs that it runs have their own tests
 # emulated GPU: every command of scripts/gpu-check, in small, on emulated GPUs
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 12 s
 # emulated GPU: NCCL is its stand-in
 """
 The nccl backend in real processes, over the stand-in for NCCL on the emulated GPU: every

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 8 s
+# takes: 3 s
 # emulated GPU: what users set up wrongly, or what is broken, on emulated GPUs
 """
 What is missing, wrong or broken is told by each rank in one clear line, which names the
