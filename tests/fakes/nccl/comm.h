@@ -28,6 +28,7 @@ struct window {
 };
 
 struct nccl_comm {
+    struct nccl_comm *next_of_all;
     unsigned magic; /* 0: it was freed */
     int rank, size, device, version, nodes;
     bool blocking, finalized, destroying;

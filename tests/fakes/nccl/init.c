@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How communicators begin: ranks meet and compare each other. */
+#include <stdatomic.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,17 @@ static int run_init(struct task *t)
     return result;
 }
 
+/* Communicators are never freed, so that the use of a destroyed one is noticed. The
+ * list is for the leak checker. */
+static void keep_comm(struct nccl_comm *c)
+{
+    static struct nccl_comm *_Atomic all;
+
+    c->next_of_all = atomic_load(&all);
+    while (!atomic_compare_exchange_weak(&all, &c->next_of_all, c))
+        ;
+}
+
 struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config)
 {
     struct nccl_comm *c = calloc(1, sizeof(*c));
@@ -121,6 +133,7 @@ struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config
 
     if (!c)
         abort();
+    keep_comm(c);
     c->magic = COMM_MAGIC;
     c->rank = rank;
     c->size = size;
