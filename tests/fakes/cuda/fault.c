@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -91,6 +92,19 @@ static int own_rank(void)
     return standin_number("RANK", standin_number("OMPI_COMM_WORLD_RANK", device));
 }
 
+/* A line for the file that the variable names, if it is set. */
+static void note_line(const char *variable, const char *call, int rank)
+{
+    const char *path = getenv(variable);
+    char line[96];
+    int size = snprintf(line, sizeof(line), "%d %s\n", rank, call), fd;
+
+    if (!path || (fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) < 0)
+        return;
+    (void)!write(fd, line, (size_t)size);
+    close(fd);
+}
+
 enum fault standin_fault(const char *call, int rank, int *result)
 {
     static _Atomic int calls[FAULTS_MAX];
@@ -101,12 +115,17 @@ enum fault standin_fault(const char *call, int rank, int *result)
     *result = 0;
     if (standin_number("TORCHELASTIC_RESTART_COUNT", 0) > 0)
         return FAULT_NONE;
+    if (rank < 0)
+        rank = own_rank();
+    note_line("CRUN_STANDIN_CALLS", call, rank);
     for (int i = 0; text && i < FAULTS_MAX; i++) {
         nth = 1;
         if (sscanf(text, "%63[^:]:%31[^:]:%d:%d", name, kind, &at, &nth) >= 3 &&
-            strcmp(name, call) == 0 && at == (rank >= 0 ? rank : own_rank()) &&
-            atomic_fetch_add(&calls[i], 1) + 1 == nth)
+            strcmp(name, call) == 0 && at == rank &&
+            atomic_fetch_add(&calls[i], 1) + 1 == nth) {
+            note_line("CRUN_STANDIN_HAPPENED", call, rank);
             return apply_fault(call, kind, result);
+        }
         text = strchr(text, ',');
         text = text ? text + 1 : NULL;
     }

@@ -128,7 +128,8 @@ static int enqueue_operation(const char *call, struct operation as)
             abort();
         as.task.stage = STAGE_OPERATION;
         *o = as;
-        atomic_store(&c->breaks, as.fault == FAULT_ASYNC);
+        if (as.fault == FAULT_ASYNC)
+            atomic_store(&c->breaks, true);
         result = append_operation(o);
     }
     if (result != NCCL_OK && !c->blocking)

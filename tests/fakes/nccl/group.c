@@ -264,7 +264,8 @@ COMM_API int ncclGroupEnd(void)
     for (struct task *t = group.first; t && fault != FAULT_NONE; t = t->next)
         if (t->stage == STAGE_OPERATION) {
             ((struct operation *)(void *)t)->fault = fault;
-            atomic_store(&t->comm->breaks, fault == FAULT_ASYNC);
+            if (fault == FAULT_ASYNC)
+                atomic_store(&t->comm->breaks, true);
         }
     if (result != NCCL_OK)
         standin_warn("%s", standin_last_error());
