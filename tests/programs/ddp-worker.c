@@ -112,7 +112,7 @@ static void training_open(const struct training *c, struct tiny *t)
     o.loss_scaling = d.grad_type == CRUN_F16;
     must(tiny_open(t, c->world, &d, &o));
     if (o.loss_scaling) /* small enough for every rank alike */
-        optim_set_scalars(t->optim, &(struct optim_scalars){ .scale = 1024 });
+        (void)!optim_set_scalars(t->optim, &(struct optim_scalars){ .scale = 1024 });
 }
 
 static void training_run(const struct training *c, struct tiny *t, uint64_t from,

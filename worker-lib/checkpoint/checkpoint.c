@@ -478,8 +478,10 @@ static crun_status broadcast_parts(crun_ddp *ddp, const struct all_parts *all,
 static crun_status apply_facts(const struct checkpoint_facts *f, crun_optim *optim,
                                crun_sampler *sampler)
 {
-    if (optim)
-        optim_set_scalars(optim, &f->optim);
+    crun_status s = optim ? optim_set_scalars(optim, &f->optim) : CRUN_OK;
+
+    if (s != CRUN_OK)
+        return s;
     return sampler && f->sampler.samples ? crun_sampler_restore(sampler, &f->sampler)
                                          : CRUN_OK;
 }

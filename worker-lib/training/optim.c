@@ -96,8 +96,8 @@ static crun_status optim_make_state(crun_optim *o)
                                "no memory for the optimizer's state (%zu elements)",
                                o->ddp->arena.length);
     }
-    optim_set_scalars(o, &begin);
-    return optim_describe_state(o);
+    s = optim_set_scalars(o, &begin);
+    return s == CRUN_OK ? optim_describe_state(o) : s;
 }
 
 /* NCCL adds faster than it averages. But f16 would overflow sooner, which only loss

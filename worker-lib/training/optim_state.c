@@ -158,9 +158,9 @@ void optim_get_scalars(const crun_optim *o, struct optim_scalars *s)
         *s = (struct optim_scalars){ .scale = 1 };
 }
 
-void optim_set_scalars(crun_optim *o, const struct optim_scalars *s)
+crun_status optim_set_scalars(crun_optim *o, const struct optim_scalars *s)
 {
     const crun_ddp *ddp = o->ddp;
 
-    (void)!ddp->ops->put(ddp_queue(ddp), o->control, s, sizeof(*s));
+    return ddp->ops->put(ddp_queue(ddp), o->control, s, sizeof(*s));
 }

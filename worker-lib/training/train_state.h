@@ -63,6 +63,7 @@ struct optim_scalars {
 /* In the memory of ddp_device(). */
 const struct optim_scalars *optim_scalars_in_place(const crun_optim *optim);
 void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s);
-void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s);
+crun_status optim_set_scalars(crun_optim *optim,
+                              const struct optim_scalars *s) CRUN_CHECK;
 
 #endif

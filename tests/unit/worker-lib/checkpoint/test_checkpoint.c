@@ -109,10 +109,11 @@ void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s)
     *s = scalars;
 }
 
-void optim_set_scalars(crun_optim *optim, const struct optim_scalars *s)
+crun_status optim_set_scalars(crun_optim *optim, const struct optim_scalars *s)
 {
     (void)optim;
     scalars = *s;
+    return CRUN_OK;
 }
 
 static crun_ddp *const ddp = (crun_ddp *)weight;

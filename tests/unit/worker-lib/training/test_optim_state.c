@@ -63,7 +63,7 @@ static void load_saved(const struct resumed *r, struct tiny *t)
         for (unsigned k = 0; k < part[i].ranges; k++)
             memcpy(part[i].range[k].data, r->saved->state[i] + part[i].range[k].begin,
                    part[i].range[k].count * sizeof(float));
-    optim_set_scalars(t->optim, &r->saved->scalars);
+    (void)!optim_set_scalars(t->optim, &r->saved->scalars);
 }
 
 static void go_on(crun_world *w, void *arg)
