@@ -4,16 +4,20 @@
  * It uses all of crun/worker.h, on CPUs and GPUs, and measures it.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "rendezvous/base/thread.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+#define CLOSING_SECONDS 4 /* times CRUN_TIMEOUT, at most CLOSING_MAX */
+#define CLOSING_MAX 10
 #define LAUNCHER_MS                                                                    \
     1000 /* time for the launcher to end this rank after another one failed */
 
@@ -73,6 +77,45 @@ static void exit_if_stuck(void)
     _exit(crun_exit_code());
 }
 
+/* The longest time that crun_finalize takes, and more. */
+static unsigned closing_seconds(void)
+{
+    const char *text = getenv("CRUN_TIMEOUT");
+    double timeout = text ? strtod(text, NULL) : 0;
+
+    return CLOSING_SECONDS *
+           (unsigned)(timeout > 0 && timeout < CLOSING_MAX ? timeout + 1 : CLOSING_MAX);
+}
+
+static void *end_hanging_close(void *arg)
+{
+    unsigned seconds = closing_seconds();
+
+    for (unsigned left = seconds; left > 0;)
+        left = sleep(left);
+    fprintf(stderr, "train: rank %d: the memory of %s could not be freed in %u s\n",
+            *(const int *)arg, gpu_trainer_device_name(), seconds);
+    _exit(CRUN_EXIT_STUCK);
+    return NULL;
+}
+
+/* At the end of crun_finalize the library stops watching for calls that hang, and the
+ * launcher would wait for this rank. */
+static void close_in_time(struct trainer *t)
+{
+    static int rank;
+    pthread_t thread;
+
+    if (t->world)
+        rank = crun_rank(t->world);
+    if (t->world && t->gpu && thread_start(&thread, end_hanging_close, &rank) == 0)
+        pthread_detach(thread);
+    trainer_close(t);
+    if (crun_exit_code())
+        fprintf(stderr, "train: rank %d: NCCL could not be closed: %s hangs\n", rank,
+                gpu_trainer_device_name());
+}
+
 static int train_with_flags(const struct train_flags *f)
 {
     struct trainer t = { 0 };
@@ -87,7 +130,7 @@ static int train_with_flags(const struct train_flags *f)
         code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
     exit_if_stuck();
-    trainer_close(&t);
+    close_in_time(&t);
     exit_if_stuck();
     return code;
 }

@@ -582,7 +582,9 @@ int gpu_net_compute(struct gpu_trainer *g, const struct gpu_trainer_batch *b,
         gpu_net_compute_as<bf16>(&p, ready, arg);
     else
         gpu_net_compute_as<f16>(&p, ready, arg);
-    return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
+    return p.failed
+               ? err_set(e, "a kernel: %s on %s", p.failed, gpu_trainer_device_name())
+               : 0;
 }
 
 template <class P>
@@ -617,5 +619,7 @@ int gpu_trainer_narrow(struct gpu_trainer *g, void *to, const float *from, size_
         narrow_values<bf16>(&p, to, from, count);
     else
         narrow_values<f16>(&p, to, from, count);
-    return p.failed ? err_set(e, "the GPU: %s", p.failed) : 0;
+    return p.failed
+               ? err_set(e, "a kernel: %s on %s", p.failed, gpu_trainer_device_name())
+               : 0;
 }

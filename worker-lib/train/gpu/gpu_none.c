@@ -12,6 +12,11 @@ struct gpu_trainer *gpu_trainer_create(const struct gpu_trainer_plan *p, struct 
     return NULL;
 }
 
+const char *gpu_trainer_device_name(void)
+{
+    return "the GPU";
+}
+
 void gpu_trainer_destroy(struct gpu_trainer *g)
 {
     (void)g;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/train/gpu/gpu_net.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,12 +12,30 @@
 #define SPINS 1000 /* about a millisecond */
 #define PAUSE_NS 50000
 
+/* "GPU 3 (0000:1b:00.0)": a process trains on one GPU. */
+static char name_of_gpu[48] = "the GPU";
+
+static void gpu_learn_name(int device)
+{
+    char bus[24];
+
+    if (cudaDeviceGetPCIBusId(bus, sizeof(bus), device) == cudaSuccess)
+        snprintf(name_of_gpu, sizeof(name_of_gpu), "GPU %d (%s)", device, bus);
+    else
+        snprintf(name_of_gpu, sizeof(name_of_gpu), "GPU %d", device);
+}
+
+const char *gpu_trainer_device_name(void)
+{
+    return name_of_gpu;
+}
+
 int gpu_check(cudaError_t code, const char *what, struct err *e)
 {
     if (code == cudaSuccess)
         return 0;
     (void)cudaGetLastError(); /* so that a later call does not report it again */
-    return err_set(e, "%s: %s", what, cudaGetErrorString(code));
+    return err_set(e, "%s: %s on %s", what, cudaGetErrorString(code), name_of_gpu);
 }
 
 /*
@@ -31,7 +50,7 @@ static int gpu_wait(cudaEvent_t event, const char *what, struct err *e)
 
     for (unsigned n = 0; (code = cudaEventQuery(event)) == cudaErrorNotReady; n++) {
         if (crun_exit_code())
-            return err_set(e, "%s: the GPU hangs", what);
+            return err_set(e, "%s: %s hangs", what, name_of_gpu);
         if (n > SPINS)
             nanosleep(&pause, NULL);
     }
@@ -137,10 +156,12 @@ static int gpu_trainer_open(struct gpu_trainer *g, struct err *e)
 {
     int device = 0;
 
-    if (gpu_check(cudaGetDevice(&device), "the GPU", e) < 0 ||
-        gpu_check(cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount,
+    if (gpu_check(cudaGetDevice(&device), "cudaGetDevice", e) < 0)
+        return -1;
+    gpu_learn_name(device);
+    if (gpu_check(cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount,
                                          device),
-                  "the GPU", e) < 0 ||
+                  "cudaDeviceGetAttribute", e) < 0 ||
         gpu_check(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
                   "a stream", e) < 0 ||
         gpu_check(cudaStreamCreateWithFlags(&g->feeding, cudaStreamNonBlocking),

@@ -68,6 +68,9 @@ int gpu_trainer_run_batch(struct gpu_trainer *g, const struct gpu_trainer_batch 
                           void (*ready)(void *arg, unsigned parameter), void *arg,
                           struct err *e) MUST_CHECK;
 
+/* "GPU 3 (0000:1b:00.0)", for errors. */
+const char *gpu_trainer_device_name(void);
+
 /* Why batches of plan.graph_size are not CUDA graphs; "" while they are. */
 const char *gpu_trainer_graph_failure(const struct gpu_trainer *g);
 
