@@ -646,6 +646,7 @@ static crun_status choose_device(struct cuda_host *h, struct err *e)
         return CRUN_BAD_ARGUMENT;
     }
     h->backend.device = (int)(number % count);
+    gpu_calls_learn(h->gpu, h->backend.device);
     return CRUN_OK;
 }
 

@@ -60,7 +60,8 @@ int gpu_watch_leave(struct gpu_watch *w, int code)
 crun_status gpu_watch_check(struct gpu_watch *w, const char *call, int code,
                             struct err *e)
 {
-    return code == GPU_OK ? CRUN_OK : gpu_calls_failed(w->gpu, call, code, e);
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_calls_failed(w->gpu, GPU_CALLS_DEVICE, call, code, e);
 }
 
 /* -- waits ------------------------------------------------------------------------- */

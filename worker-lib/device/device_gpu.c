@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of device.h for a GPU, on top of gpu_calls.h. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -27,7 +28,8 @@ static crun_status check_code(int code, const char *what)
 
     if (code == GPU_OK)
         return CRUN_OK;
-    return status_fail_with(gpu_calls_failed(cuda_calls(), what, code, &e), &e);
+    return status_fail_with(
+        gpu_calls_failed(cuda_calls(), GPU_CALLS_DEVICE, what, code, &e), &e);
 }
 
 /* -- waits ------------------------------------------------------------------------- */
@@ -48,7 +50,8 @@ static crun_status gpu_await(struct gpu_event *event, void *queue, const char *w
         if (code != GPU_NOT_READY)
             return check_code(code, what);
         if (crun_exit_code())
-            return status_fail(CRUN_SYSTEM, "%s: the GPU hangs", what);
+            return status_fail(CRUN_SYSTEM, "%s: %s hangs", what,
+                               gpu_calls_name(GPU_CALLS_DEVICE));
         if (n > SPINS)
             nanosleep(&pause, NULL);
     }
@@ -58,6 +61,7 @@ static crun_status gpu_await(struct gpu_event *event, void *queue, const char *w
 
 static crun_status gpu_set_device(int device)
 {
+    gpu_calls_learn(cuda_calls(), device);
     return check_code(cuda_calls()->set_device(device), "cudaSetDevice");
 }
 
@@ -250,8 +254,10 @@ static const struct device_ops ops = {
 
 const struct device_ops *device_gpu(void)
 {
+    static _Atomic bool found; /* a later error of the GPU is not a missing driver */
     int count = 0;
 
-    return cuda_calls() && cuda_calls()->count(&count) == GPU_OK && count > 0 ? &ops
-                                                                              : NULL;
+    if (cuda_calls() && !atomic_load(&found))
+        atomic_store(&found, cuda_calls()->count(&count) == GPU_OK && count > 0);
+    return atomic_load(&found) ? &ops : NULL;
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/device/gpu_calls.h"
 
-#include <stddef.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 
 #define MIB 1048576.0
+#define NAMES 64
 
 #ifndef CRUN_CUDA
 const struct gpu_calls *gpu_calls_cuda(void)
@@ -12,10 +15,58 @@ const struct gpu_calls *gpu_calls_cuda(void)
 }
 #endif
 
-crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int code,
-                             struct err *e)
+/* -- names ------------------------------------------------------------------------- */
+
+static struct {
+    _Atomic bool known;
+    char text[48];
+} name_of[NAMES];
+static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int thread_device = GPU_CALLS_DEVICE;
+static _Atomic int last_device = GPU_CALLS_DEVICE;
+
+void gpu_calls_learn(const struct gpu_calls *gpu, int device)
 {
-    err_set(e, "%s: %s", call, gpu->error_text(code));
+    struct gpu_identity identity;
+
+    if (device < 0 || device >= NAMES)
+        return;
+    thread_device = device;
+    atomic_store(&last_device, device);
+    if (atomic_load(&name_of[device].known))
+        return;
+    if (!gpu->identify || gpu->identify(device, &identity) != GPU_OK)
+        identity.bus[0] = '\0';
+    pthread_mutex_lock(&names_lock);
+    if (!atomic_load(&name_of[device].known)) {
+        snprintf(name_of[device].text, sizeof(name_of[device].text),
+                 identity.bus[0] ? "GPU %d (%s)" : "GPU %d", device, identity.bus);
+        atomic_store(&name_of[device].known, true);
+    }
+    pthread_mutex_unlock(&names_lock);
+}
+
+const char *gpu_calls_name(int device)
+{
+    static _Thread_local char unlearned[16];
+
+    if (device == GPU_CALLS_DEVICE)
+        device = thread_device;
+    if (device == GPU_CALLS_DEVICE)
+        device = atomic_load(&last_device);
+    if (device >= 0 && device < NAMES && atomic_load(&name_of[device].known))
+        return name_of[device].text;
+    snprintf(unlearned, sizeof(unlearned), device < 0 ? "the GPU" : "GPU %d", device);
+    return unlearned;
+}
+
+/* -- errors ------------------------------------------------------------------------ */
+
+crun_status gpu_calls_failed(const struct gpu_calls *gpu, int device, const char *call,
+                             int code, struct err *e)
+{
+    err_set(e, "%s: %s on %s", call ? call : "earlier work", gpu->error_text(code),
+            gpu_calls_name(device));
     return code == GPU_NO_MEMORY ? CRUN_NO_MEMORY : CRUN_SYSTEM;
 }
 
@@ -33,7 +84,8 @@ crun_status gpu_calls_ask_capture(const struct gpu_calls *gpu,
     int code = gpu->stream_capturing(stream, capturing);
 
     return code == GPU_OK ? CRUN_OK
-                          : gpu_calls_failed(gpu, "cudaStreamIsCapturing", code, e);
+                          : gpu_calls_failed(gpu, GPU_CALLS_DEVICE,
+                                             "cudaStreamIsCapturing", code, e);
 }
 
 crun_status gpu_calls_refuse_capture(const struct gpu_calls *gpu,
@@ -58,9 +110,11 @@ crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,
     size_t available = 0, total = 0;
 
     if (gpu->memory_info(&available, &total) == GPU_OK)
-        err_set(e, "%s: no memory for %zu bytes: GPU %d has %.1f of %.1f MiB free",
-                call, bytes, device, (double)available / MIB, (double)total / MIB);
+        err_set(e, "%s: no memory for %zu bytes: %s has %.1f of %.1f MiB free", call,
+                bytes, gpu_calls_name(device), (double)available / MIB,
+                (double)total / MIB);
     else
-        err_set(e, "%s: no memory for %zu bytes on GPU %d", call, bytes, device);
+        err_set(e, "%s: no memory for %zu bytes on %s", call, bytes,
+                gpu_calls_name(device));
     return CRUN_NO_MEMORY;
 }

@@ -94,9 +94,17 @@ struct gpu_calls {
 /* CUDA's; NULL in a build without CUDA. */
 const struct gpu_calls *gpu_calls_cuda(void);
 
-/* e of a call that failed: "cudaMalloc: out of memory". */
-crun_status gpu_calls_failed(const struct gpu_calls *gpu, const char *call, int code,
-                             struct err *e);
+/* Learns the name of a device for errors; this thread uses that device. The first time
+ * it asks CUDA. */
+void gpu_calls_learn(const struct gpu_calls *gpu, int device);
+/* "GPU 3 (0000:1b:00.0)"; GPU_CALLS_DEVICE: of the thread's device, or the device that
+ * the process has learned last. No call of CUDA. */
+#define GPU_CALLS_DEVICE (-1)
+const char *gpu_calls_name(int device);
+/* e of a call that failed: "cudaMalloc: out of memory on GPU 3 (0000:1b:00.0)". The
+ * call is NULL if work has failed that was queued earlier. */
+crun_status gpu_calls_failed(const struct gpu_calls *gpu, int device, const char *call,
+                             int code, struct err *e);
 /* This thread, to its end, does not disturb captures of streams. */
 int gpu_calls_relax_thread(const struct gpu_calls *gpu);
 crun_status gpu_calls_ask_capture(const struct gpu_calls *gpu,

@@ -53,7 +53,7 @@ static crun_status make_nccl_work(struct nccl *n, bool leaves, struct nccl_work 
         code = cuda->event_create_untimed(&w->done);
     if (code != GPU_OK && !leaves) {
         free_nccl_work(n, w);
-        return gpu_calls_failed(n->gpu.cuda, "cudaEventCreate", code, e);
+        return gpu_calls_failed(n->gpu.cuda, n->gpu.device, "cudaEventCreate", code, e);
     }
     *work = w;
     return CRUN_OK;
@@ -115,6 +115,14 @@ static crun_status new_nccl_work(struct nccl *n, enum nccl_task task,
     return CRUN_OK;
 }
 
+/* Every rank makes these calls, in the same order. */
+static bool is_numbered(const struct nccl_work *w)
+{
+    if (w->task == TASK_OPERATION)
+        return w->op.kind != OP_SEND && w->op.kind != OP_RECEIVE;
+    return w->task == TASK_ALLOC || w->task == TASK_SPLIT;
+}
+
 static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
 {
     pthread_mutex_lock(&n->lock);
@@ -123,6 +131,7 @@ static void queue_nccl_work(struct nccl *n, struct nccl_work *w)
         n->unfinished++;
         nccl_turn_take(n->line, &w->turn);
     }
+    w->number = is_numbered(w) ? ++n->numbered : 0;
     w->stage = STAGE_QUEUED;
     w->next = NULL;
     if (n->last)
@@ -139,8 +148,11 @@ static crun_status end_error(const struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
 
-    if (n->stuck)
-        err_set(e, "%s; " NCCL_STUCK, n->team.aborted->reason);
+    if (n->stuck || n->absent[0]) {
+        err_set(e, "%s%s%s%s", n->team.aborted->reason, n->absent[0] ? "; " : "",
+                n->absent, n->stuck ? "; " NCCL_STUCK : "");
+        err_set_code(e, ERROR_ABORTED, 0);
+    }
     return s == CRUN_OK ? CRUN_ABORTED : s;
 }
 
@@ -221,9 +233,20 @@ static void put_back_work(struct nccl *n, struct nccl_work *w)
 
 /* -- operations -------------------------------------------------------------------- */
 
+/* After a failure: waits for the end, as await_work, for the watch may find the rank
+ * that is missing. */
 static crun_status check_open(struct nccl *n, struct err *e)
 {
-    return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
+    crun_status s;
+
+    if (abort_get(n->team.aborted) == CRUN_OK)
+        return CRUN_OK;
+    pthread_mutex_lock(&n->lock);
+    while (!n->ended)
+        pthread_cond_wait(&n->changed, &n->lock);
+    s = end_error(n, e);
+    pthread_mutex_unlock(&n->lock);
+    return s;
 }
 
 /* Memory of crun_alloc is known here; CUDA is asked about other memory. */
@@ -264,9 +287,9 @@ static crun_status find_buffers(struct nccl *n, struct nccl_work *w, struct err 
 
         code = find_member_buffers(n, w, &member);
     }
-    return code == GPU_OK
-               ? CRUN_OK
-               : gpu_calls_failed(n->gpu.cuda, "cudaPointerGetAttributes", code, e);
+    return code == GPU_OK ? CRUN_OK
+                          : gpu_calls_failed(n->gpu.cuda, n->gpu.device,
+                                             "cudaPointerGetAttributes", code, e);
 }
 
 static void abort_nccl(struct backend *b)
@@ -302,7 +325,7 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     code = s == CRUN_OK ? n->gpu.cuda->event_record(w->ready, n->backend.stream)
                         : GPU_OK;
     if (code != GPU_OK)
-        s = gpu_calls_failed(n->gpu.cuda, "cudaEventRecord", code, e);
+        s = gpu_calls_failed(n->gpu.cuda, n->gpu.device, "cudaEventRecord", code, e);
     if (s == CRUN_OK) {
         queue_nccl_work(n, w);
         *work = &w->base;
@@ -329,7 +352,8 @@ static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e
     if (s == CRUN_OK && !w->host && !capturing) {
         code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
         if (code != GPU_OK)
-            s = gpu_calls_failed(n->gpu.cuda, "cudaStreamWaitEvent", code, e);
+            s = gpu_calls_failed(n->gpu.cuda, n->gpu.device, "cudaStreamWaitEvent",
+                                 code, e);
     }
     put_back_work(n, w);
     return s;
@@ -357,8 +381,8 @@ static bool is_done_nccl(struct backend *b, crun_work *work)
     code = n->gpu.cuda->event_query(w->done);
     if (code == GPU_OK || code == GPU_NOT_READY)
         return code == GPU_OK;
-    abort_set_error(n->team.aborted, gpu_calls_failed(n->gpu.cuda, "the GPU", code, &e),
-                    &e);
+    abort_set_error(n->team.aborted,
+                    gpu_calls_failed(n->gpu.cuda, n->gpu.device, NULL, code, &e), &e);
     abort_nccl(b);
     return true;
 }
@@ -612,8 +636,10 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
 {
     struct nccl_gpu gpu;
     char host[64];
-    crun_status s = nccl_gpu_find(&gpu, team->device, team->local_rank,
-                                  team->local_size, deadline_ms, e);
+    uint64_t call_deadline_ms = clock_ms() + nccl_call_ms(team->timeout_ms);
+    crun_status s = nccl_gpu_find(
+        &gpu, team->device, team->local_rank, team->local_size,
+        call_deadline_ms < deadline_ms ? call_deadline_ms : deadline_ms, e);
 
     if (s == CRUN_OK)
         s = nccl_gpu_open(&gpu, e);

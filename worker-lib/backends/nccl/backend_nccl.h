@@ -58,6 +58,7 @@ struct nccl_work {
     int color, key;                 /* SPLIT */
     bool in_no_group;               /* SPLIT */
     struct nccl_comm *child;        /* SPLIT */
+    uint64_t number; /* the same on all ranks; 0: others need not do the same */
 };
 
 struct nccl_area { /* of crun_alloc */
@@ -86,6 +87,7 @@ struct nccl {
     struct nccl_area **area; /* by address */
     size_t area_count, area_room;
     struct op_counter counter;
+    uint64_t numbered;      /* works that have a number */
     struct nccl_line *line; /* of this process' launches on the GPU */
     unsigned unfinished;    /* operations that were started */
     bool busy;              /* the communication thread may be in a call */
@@ -118,6 +120,8 @@ struct nccl {
     unsigned peers;
     _Atomic unsigned lost; /* 1 + the rank that has died */
     uint64_t lost_ms;      /* when that was seen; used only by the watch */
+    bool seeks_absent;     /* an operation took too long, but no call of this rank */
+    char absent[160];      /* the rank that did not come, if that is known */
 };
 
 /* -- nccl_thread.c -- */
@@ -165,6 +169,8 @@ void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
 void nccl_close_peers(struct nccl *n);
 void *nccl_watch(void *arg);
+/* How long a call may take that waits for no other rank, while the ranks meet. */
+uint64_t nccl_call_ms(uint64_t timeout_ms);
 /* How long leaving and aborting may take. */
 uint64_t nccl_leave_ms(const struct nccl *n);
 

@@ -58,6 +58,7 @@ static union {
 } nccl;
 static struct err why_not;
 static bool usable;
+static int version_found;
 
 /* Opening a library runs its code, which may hang, so a separate thread does it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -111,6 +112,7 @@ static bool take_symbols(void *library, const char *name)
         err_set(&why_not, "%s: ncclGetVersion failed", name);
         return false;
     }
+    version_found = version;
     return check_version(name, version);
 }
 
@@ -170,6 +172,11 @@ static void await_opened(uint64_t deadline_ms)
         }
         pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
     }
+}
+
+int nccl_version(void)
+{
+    return version_found;
 }
 
 crun_status nccl_open(const struct nccl_calls **calls, uint64_t deadline_ms,

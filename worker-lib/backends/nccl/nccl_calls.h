@@ -103,6 +103,8 @@ struct nccl_calls {
     int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);
 };
 
+/* As ncclGetVersion has told nccl_open. */
+int nccl_version(void);
 /* 22809 as "2.28.9". Returns text. */
 char *nccl_version_text(int version, char *text, size_t size);
 

@@ -105,7 +105,7 @@ crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local
         *e = no_nccl;
         return opened;
     }
-    g->nccl->get_version(&g->version);
+    g->version = nccl_version();
     return choose_gpu(g, device, local_rank, local_size, count, e);
 }
 
@@ -129,32 +129,20 @@ static const char *hint_for(int code)
     return NULL;
 }
 
-/* "GPU 3 (0000:1b:00.0)" */
-static void name_gpu(const struct nccl_gpu *g, char *name, size_t size)
-{
-    struct gpu_identity identity;
-
-    if (g->cuda->identify(g->device, &identity) == GPU_OK)
-        snprintf(name, size, "GPU %d (%s)", g->device, identity.bus);
-    else
-        snprintf(name, size, "GPU %d", g->device);
-}
-
 crun_status nccl_gpu_open(const struct nccl_gpu *g, struct err *e)
 {
     int code = g->cuda->set_device(g->device);
     size_t available, total;
     const char *hint;
-    char name[48];
 
+    gpu_calls_learn(g->cuda, g->device);
     /* a CUDA before 12 makes its context in the first call that needs one */
     if (code == GPU_OK)
         code = g->cuda->memory_info(&available, &total);
     if (code == GPU_OK)
         return CRUN_OK;
-    name_gpu(g, name, sizeof(name));
     hint = hint_for(code);
-    err_set(e, "%s cannot be used: %s (CUDA error %d)%s%s", name,
+    err_set(e, "%s cannot be used: %s (CUDA error %d)%s%s", gpu_calls_name(g->device),
             g->cuda->error_text(code), code, hint ? ": " : "", hint ? hint : "");
     return code == GPU_NO_MEMORY ? CRUN_NO_MEMORY : CRUN_SYSTEM;
 }

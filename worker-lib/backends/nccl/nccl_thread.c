@@ -50,8 +50,9 @@ int nccl_leave(struct nccl *n, int code)
 
 crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct err *e)
 {
-    return nccl_leave(n, code) == GPU_OK ? CRUN_OK
-                                         : gpu_calls_failed(n->gpu.cuda, call, code, e);
+    return nccl_leave(n, code) == GPU_OK
+               ? CRUN_OK
+               : gpu_calls_failed(n->gpu.cuda, n->gpu.device, call, code, e);
 }
 
 static crun_status fail_nccl(struct nccl *n, const char *call, int result,
@@ -60,8 +61,8 @@ static crun_status fail_nccl(struct nccl *n, const char *call, int result,
     const struct nccl_calls *nccl = n->gpu.nccl;
     const char *more = nccl->last_error(atomic_load(&n->comm));
 
-    err_set(e, "%s: %s%s%s", call, nccl->error_string(result),
-            more && *more ? ": " : "", more ? more : "");
+    err_set(e, "%s: %s on %s%s%s", call, nccl->error_string(result),
+            gpu_calls_name(n->gpu.device), more && *more ? ": " : "", more ? more : "");
     return result == NCCL_REMOTE_ERROR ? CRUN_PEER_LOST : CRUN_SYSTEM;
 }
 
@@ -138,7 +139,7 @@ static crun_status query_event(struct nccl *n, struct gpu_event *event, bool *re
     *reached = code == GPU_OK;
     return code == GPU_OK || code == GPU_NOT_READY
                ? CRUN_OK
-               : gpu_calls_failed(n->gpu.cuda, "the GPU", code, e);
+               : gpu_calls_failed(n->gpu.cuda, n->gpu.device, NULL, code, e);
 }
 
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e)

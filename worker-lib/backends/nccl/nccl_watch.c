@@ -32,7 +32,10 @@
 /* A rank that exits at its end has done its part of an operation that is still running
  * here. */
 #define LAST_PART_MS 500
-#define CALM_MS 1000 /* for the communication thread to leave a call */
+#define CALM_MS 1000             /* for the communication thread to leave a call */
+#define MEETING_CALL_MS_MIN 5000 /* what libraries may take to be set up */
+#define ABSENT_MS 1000           /* for a rank that did not come to say so */
+#define ABSENT_LOOK_MS 50
 #define LEAVE_MS_MIN 1000
 #define LEAVE_MS_MAX 10000
 
@@ -55,6 +58,11 @@ uint64_t nccl_leave_ms(const struct nccl *n)
     uint64_t ms = n->team.timeout_ms;
 
     return ms < LEAVE_MS_MIN ? LEAVE_MS_MIN : ms > LEAVE_MS_MAX ? LEAVE_MS_MAX : ms;
+}
+
+uint64_t nccl_call_ms(uint64_t timeout_ms)
+{
+    return timeout_ms < MEETING_CALL_MS_MIN ? MEETING_CALL_MS_MIN : timeout_ms;
 }
 
 /* -- the other ranks here ---------------------------------------------------------- */
@@ -202,16 +210,22 @@ static void end_late(struct nccl *n, const struct nccl_work *w, const char *call
     char what[160];
     struct err e;
 
+    const char *name = gpu_calls_name(n->gpu.device);
     const char *why = atomic_load(&w->is_behind)
-                          ? "the GPU has not done the work that was queued before it"
-                          : "another rank did not come to it, or the GPU hangs";
+                          ? " has not done the work that was queued before it"
+                          : " hangs";
 
     if (call)
-        err_set(&e, "%s has not returned for %.3g s in %s", call,
-                (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)));
+        err_set(&e, "%s has not returned for %.3g s in %s on %s", call,
+                (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)),
+                name);
     else
-        err_set(&e, "waited %.3g s in %s: %s", (double)w->timeout_ms / 1000,
-                describe_work(n, w, what, sizeof(what)), why);
+        err_set(&e, "waited %.3g s in %s: %s%s%s", (double)w->timeout_ms / 1000,
+                describe_work(n, w, what, sizeof(what)),
+                atomic_load(&w->is_behind) ? ""
+                                           : "another rank did not come to it, or ",
+                name, why);
+    n->seeks_absent = !call && !atomic_load(&w->is_behind);
     end_with(n, CRUN_TIMEOUT, &e);
 }
 
@@ -234,6 +248,22 @@ static uint64_t extra_patience_ms(const struct nccl_work *w, const char *call)
     return w->task == TASK_OPEN ? LATER_MEETING_MS : LATER_MS;
 }
 
+/* Ranks may meet late, but only a communicator that blocks waits for them in a call. */
+static bool waits_for_none(const struct nccl *n, const char *call)
+{
+    return !n->blocking || strncmp(call, "nccl", 4) != 0;
+}
+
+static void end_long_call(struct nccl *n, const struct nccl_work *w, const char *call,
+                          uint64_t ms)
+{
+    struct nccl_work limited = { .task = w->task,
+                                 .timeout_ms = nccl_call_ms(n->team.timeout_ms) };
+
+    if (ms > limited.timeout_ms && limited.timeout_ms < w->timeout_ms)
+        end_late(n, &limited, call);
+}
+
 static void check_time(struct nccl *n)
 {
     const char *call = atomic_load(&n->call);
@@ -246,8 +276,11 @@ static void check_time(struct nccl *n)
     check_flight(n);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
-    if (since && now > since &&
-        now - since > w->timeout_ms + extra_patience_ms(w, call))
+    if (w && w->task == TASK_OPEN && call && call_ms >= since &&
+        waits_for_none(n, call))
+        end_long_call(n, w, call, now - call_ms);
+    else if (since && now > since &&
+             now - since > w->timeout_ms + extra_patience_ms(w, call))
         end_late(n, w, call);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
         end_late(n,
@@ -280,6 +313,113 @@ static void check_lost_peer(struct nccl *n)
         end_with(n, CRUN_PEER_LOST, &e);
     }
     pthread_mutex_unlock(&n->lock);
+}
+
+/* -- the rank that did not come ---------------------------------------------------- */
+
+struct absent_note {
+    uint32_t rank;
+    char gpu[48];
+};
+
+static void nccl_key(const struct nccl *n, const char *name, char key[440])
+{
+    snprintf(key, 440, "%s%s", n->team.prefix, name);
+}
+
+/* Of the first operation that is not over; 0: no rank can be late for it. */
+static uint64_t find_awaited(struct nccl *n)
+{
+    const struct nccl_work *w;
+    uint64_t number;
+
+    pthread_mutex_lock(&n->lock);
+    w = n->flight_first ? n->flight_first : n->current ? n->current : n->first;
+    number = w ? w->number : 0;
+    pthread_mutex_unlock(&n->lock);
+    return number;
+}
+
+/* Before the failure is reported, so that every rank that hears of it can answer. */
+static void ask_for_absent(struct nccl *n)
+{
+    uint64_t number = n->seeks_absent && n->team.size > 1 ? find_awaited(n) : 0;
+    char key[440];
+    struct err e;
+
+    nccl_key(n, "nccl-awaited", key);
+    if (number)
+        (void)!store_client_set(n->team.store, key, &number, sizeof(number),
+                                clock_ms() + TELL_MS, &e);
+}
+
+static bool read_note(struct nccl *n, const char *key, void *note, size_t size)
+{
+    uint64_t until = clock_ms() + TELL_MS;
+    size_t got = size;
+    struct err e;
+
+    return store_client_has(n->team.store, key, until) == 1 &&
+           store_client_get(n->team.store, key, note, &got, until, &e) == CRUN_OK &&
+           got == size;
+}
+
+/* Whether this rank has called the operation, and its GPU has done the work before it.
+ */
+static bool came_to(struct nccl *n, uint64_t number)
+{
+    const struct nccl_work *first;
+    bool came;
+
+    pthread_mutex_lock(&n->lock);
+    first = n->flight_first;
+    came = n->numbered >= number &&
+           !(first && first->number && first->number <= number &&
+             atomic_load(&first->running_ms) == 0);
+    pthread_mutex_unlock(&n->lock);
+    return came;
+}
+
+static void name_absent(struct nccl *n, const struct absent_note *absent)
+{
+    pthread_mutex_lock(&n->lock);
+    snprintf(n->absent, sizeof(n->absent), "rank %u on %.47s did not come to it",
+             absent->rank, absent->gpu);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/*
+ * A rank whose operation takes too long does not know which rank is missing. It leaves
+ * the number of the operation in the store; a rank that has not called it adds its own
+ * name, though its program's thread may hang, and all ranks report that.
+ */
+static void find_absent(struct nccl *n)
+{
+    uint64_t until = clock_ms() + ABSENT_MS;
+    uint64_t awaited;
+    struct absent_note absent = { 0 };
+    char key[440];
+    struct err e;
+
+    nccl_key(n, "nccl-awaited", key);
+    if (n->team.size == 1 || abort_get(n->team.aborted) != CRUN_TIMEOUT ||
+        !read_note(n, key, &awaited, sizeof(awaited)))
+        return;
+    nccl_key(n, "nccl-absent", key);
+    if (!came_to(n, awaited)) {
+        absent.rank = n->team.world_rank[n->team.rank];
+        snprintf(absent.gpu, sizeof(absent.gpu), "%s", gpu_calls_name(n->gpu.device));
+        (void)!store_client_set(n->team.store, key, &absent, sizeof(absent), until, &e);
+        name_absent(n, &absent);
+        return;
+    }
+    while (clock_ms() < until) {
+        if (read_note(n, key, &absent, sizeof(absent))) {
+            name_absent(n, &absent);
+            return;
+        }
+        usleep(ABSENT_LOOK_MS * 1000);
+    }
 }
 
 /* -- the end ----------------------------------------------------------------------- */
@@ -366,7 +506,8 @@ static void record_stuck(const struct nccl *n)
     const char *directory = getenv("CRUN_FLIGHT_DIR");
     struct err e;
 
-    err_set(&e, "%s; " NCCL_STUCK, n->team.aborted->reason);
+    err_set(&e, "%s%s%s; " NCCL_STUCK, n->team.aborted->reason,
+            n->absent[0] ? "; " : "", n->absent);
     if (directory && *directory && n->team.flight)
         flight_recorder_dump(n->team.flight, directory, e.text);
 }
@@ -379,8 +520,12 @@ static void end_all(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     leaving = n->current && n->current->task == TASK_CLOSE;
     pthread_mutex_unlock(&n->lock);
+    if (!leaving)
+        ask_for_absent(n);
     if (n->team.failed && !leaving)
         n->team.failed(n->team.failed_arg);
+    if (!leaving)
+        find_absent(n);
     if (a)
         a->n = n;
     free_again = a && abort_and_wait(n, a);

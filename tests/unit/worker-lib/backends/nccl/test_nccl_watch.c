@@ -255,7 +255,7 @@ static void wait_behind_own_kernel(crun_world *w, void *arg)
         cuda_emulated_queue_waiting(stream, wait_for_flag, release_nothing, arg),
         cudaSuccess);
     expect_timeout(crun_barrier(w, NULL),
-                   "the GPU has not done the work that was queued before it");
+                   "has not done the work that was queued before it");
     atomic_store((_Atomic bool *)arg, true);
 }
 
