@@ -25,8 +25,8 @@
  * of the thread's device. A fault happens in the job's first life only
  * (TORCHELASTIC_RESTART_COUNT).
  *
- * "RANK CALL" is added as a line to the file CRUN_STANDIN_CALLS at each call, and to the
- * file CRUN_STANDIN_HAPPENED at each fault.
+ * "RANK CALL" is added as a line to the file CRUN_STANDIN_CALLS at each call, and to
+ * the file CRUN_STANDIN_HAPPENED at each fault.
  */
 #ifdef __cplusplus
 extern "C" {
