@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the nccl backend notices by itself: an error of the GPU, a limit of time.
- * takes: 12 s
+ * takes: 20 s
  * emulated GPU: NCCL is its stand-in */
 #include <cuda_runtime.h>
 #include <stdio.h>
