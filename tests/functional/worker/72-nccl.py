@@ -223,6 +223,23 @@ def a_killed_rank_is_lost_and_named():
         print(f"   survivors were out after {time.monotonic() - start:.2f} s")
 
 
+def a_failure_ends_groups_that_do_not_need_the_rank():
+    """Rank 2 waits in a group with rank 3, which never comes."""
+    for dead in (0, 1):
+        with Ranks("halves", 4) as ranks:
+            for rank in range(4):
+                ranks.until_said(rank, "ready")
+            pid = ranks.processes[dead].pid
+            ranks.processes[dead].send_signal(signal.SIGKILL)
+            for rank in (1 - dead, 2):
+                ranks.ends(rank, 3, rf"peer lost: (rank \d: )?rank {dead} \(pid {pid}\) is gone")
+    # a sum of rank 1 in its group; rank 3 has the number 1 in the other one, but never adds
+    with Ranks("halves", 4, CRUN_STANDIN_FAULT="ncclAllReduce:error:1:12") as ranks:
+        ranks.ends(1, 3, "system error: ncclAllReduce: .*: injected")
+        for rank in (0, 2):
+            ranks.ends(rank, 3, "system error: rank 1: ncclAllReduce: ")
+
+
 def crun_brings_the_group_back():
     for kind in ("kill", "stall", "hang", "error"):
         cookie = f"NCCL_TEST_COOKIE={os.getpid()}-{kind}"
@@ -301,6 +318,7 @@ CHECKS = [
     what_nccl_refuses_is_told,
     the_preflight_sums_up_by_nccl,
     a_killed_rank_is_lost_and_named,
+    a_failure_ends_groups_that_do_not_need_the_rank,
     crun_brings_the_group_back,
     an_abort_reaches_all,
     different_calls_are_told_apart,
