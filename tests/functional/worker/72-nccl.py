@@ -205,7 +205,7 @@ def the_preflight_sums_up_by_nccl():
             ("ncclAllReduce:hang:1", 69, "preflight: .*: ncclAllReduce has not returned for"),
             ("ncclCommInitRankConfig:error:0", 69, "preflight: .*: (ncclCommInitRankConfig|NCCL): ")):
         run = crun("--preflight", "--nproc_per_node=2", "echo", "it runs", CRUN_STANDIN_FAULT=fault,
-                   CRUN_PREFLIGHT_TIMEOUT="1" if "hang" in fault else "60")
+                   CRUN_PREFLIGHT_TIMEOUT="4" if "hang" in fault else "60")
         if run.returncode != code or run.stdout.count("it runs\n") != (0 if fault else 2):
             raise AssertionError(run)
         matches(run.stderr, words)

@@ -269,20 +269,23 @@ static bool waits_for_none(const struct nccl *n, const char *call)
     return !n->blocking || strncmp(call, "nccl", 4) != 0;
 }
 
-static void end_long_call(struct nccl *n, const struct nccl_work *w, const char *call,
-                          uint64_t ms)
+/* What a call of NCCL or CUDA may take while the ranks meet, if it waits for none of
+ * them; 0: no limit of its own. */
+static uint64_t meeting_call_ms(const struct nccl *n, const struct nccl_work *w,
+                                const char *call)
 {
-    struct nccl_work limited = { .task = w->task,
-                                 .timeout_ms = nccl_call_ms(n->team.timeout_ms) };
+    uint64_t limit = nccl_call_ms(n->team.timeout_ms);
+    bool limited = w && w->task == TASK_OPEN && call && waits_for_none(n, call) &&
+                   limit < w->timeout_ms &&
+                   atomic_load(&n->call_ms) >= atomic_load(&w->running_ms);
 
-    if (ms > limited.timeout_ms && limited.timeout_ms < w->timeout_ms)
-        end_late(n, &limited, call);
+    return limited ? limit : 0;
 }
 
 static void check_time(struct nccl *n)
 {
     const char *call = atomic_load(&n->call);
-    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
+    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms), limit;
     struct nccl_work *w;
 
     if (call && now < call_ms + HANGS_MS)
@@ -291,9 +294,10 @@ static void check_time(struct nccl *n)
     check_flight(n);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
-    if (w && w->task == TASK_OPEN && call && call_ms >= since &&
-        waits_for_none(n, call))
-        end_long_call(n, w, call, now - call_ms);
+    limit = meeting_call_ms(n, w, call);
+    if (limit && now - call_ms > limit)
+        end_late(n, &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = limit },
+                 call);
     else if (since && now > since &&
              now - since > w->timeout_ms + extra_patience_ms(w, call))
         end_late(n, w, call);
