@@ -148,9 +148,8 @@ static crun_status end_error(const struct nccl *n, struct err *e)
 {
     crun_status s = abort_error(n->team.aborted, e);
 
-    if (n->stuck || n->absent[0]) {
-        err_set(e, "%s%s%s%s", n->team.aborted->reason, n->absent[0] ? "; " : "",
-                n->absent, n->stuck ? "; " NCCL_STUCK : "");
+    if (n->stuck) {
+        err_set(e, "%s; " NCCL_STUCK, n->team.aborted->reason);
         err_set_code(e, ERROR_ABORTED, 0);
     }
     return s == CRUN_OK ? CRUN_ABORTED : s;
@@ -233,20 +232,9 @@ static void put_back_work(struct nccl *n, struct nccl_work *w)
 
 /* -- operations -------------------------------------------------------------------- */
 
-/* After a failure: waits for the end, as await_work, for the watch may find the rank
- * that is missing. */
 static crun_status check_open(struct nccl *n, struct err *e)
 {
-    crun_status s;
-
-    if (abort_get(n->team.aborted) == CRUN_OK)
-        return CRUN_OK;
-    pthread_mutex_lock(&n->lock);
-    while (!n->ended)
-        pthread_cond_wait(&n->changed, &n->lock);
-    s = end_error(n, e);
-    pthread_mutex_unlock(&n->lock);
-    return s;
+    return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
 /* Memory of crun_alloc is known here; CUDA is asked about other memory. */
@@ -520,8 +508,6 @@ static void close_nccl(struct backend *b)
         pthread_join(n->thread, NULL);
     else
         pthread_detach(n->thread);
-    if (gone && !stuck && n->team.is_group && !abort_get(n->team.aborted))
-        nccl_forget_pid(n);
     if (gone && !stuck)
         destroy_nccl(n);
     else
@@ -602,21 +588,7 @@ static uint64_t time_left(uint64_t deadline_ms)
     return deadline_ms > now ? deadline_ms - now : 1;
 }
 
-static crun_status meet_team(struct nccl *n, uint64_t deadline_ms, struct err *e)
-{
-    crun_status s = check_open(n, e);
-
-    if (s == CRUN_OK)
-        s = nccl_tell_pid(n, deadline_ms, e);
-    if (s == CRUN_OK)
-        return perform_nccl_task(n, TASK_OPEN, time_left(deadline_ms), 0, NULL, e);
-    abort_set_error(n->team.aborted, s, e);
-    abort_nccl(&n->backend);
-    return s;
-}
-
-/* `comm`: a communicator that was split off another one, which is aborted if the team
- * does not open; NULL: the ranks meet. */
+/* `comm`: a communicator that was split off another one; NULL: the ranks meet. */
 static crun_status open_team(struct backend **b, const struct team *team,
                              const struct nccl_gpu *gpu, struct nccl_comm *comm,
                              uint64_t deadline_ms, struct err *e)
@@ -627,19 +599,19 @@ static crun_status open_team(struct backend **b, const struct team *team,
     gpu->cuda->set_device(gpu->device);
     s = create_nccl(&n, team, gpu, e);
     if (s == CRUN_OK)
+        s = nccl_find_peers(n, deadline_ms, e);
+    if (s == CRUN_OK)
         atomic_store(&n->comm, comm);
-    if (s == CRUN_OK && (!nccl_list_peers(n) || !start_threads(n))) {
-        err_set(e, "no thread or memory for NCCL");
+    if (s == CRUN_OK && !start_threads(n)) {
+        err_set(e, "no thread for NCCL");
         s = CRUN_SYSTEM;
     }
     if (s != CRUN_OK) {
-        if (comm)
-            (void)gpu->nccl->abort(comm);
         if (n)
             destroy_nccl(n);
         return s;
     }
-    s = meet_team(n, deadline_ms, e);
+    s = perform_nccl_task(n, TASK_OPEN, time_left(deadline_ms), 0, NULL, e);
     if (s == CRUN_OK)
         *b = &n->backend;
     else
@@ -668,29 +640,8 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
     return open_team(b, team, &gpu, NULL, deadline_ms, e);
 }
 
-/* NCCL leaves it in the work also if the split fails or is aborted, but not while a
- * call of NCCL hangs. */
-static struct nccl_comm *split_child(struct nccl *n, const struct nccl_work *w)
-{
-    struct nccl_comm *child;
-
-    pthread_mutex_lock(&n->lock);
-    child = w->stage == STAGE_OVER && !n->stuck ? w->child : NULL;
-    pthread_mutex_unlock(&n->lock);
-    return child;
-}
-
-/* A team of a world that has ended does not open. */
-static void abort_child(const struct nccl *n, struct nccl_comm *child,
-                        const struct team *team, uint64_t deadline_ms)
-{
-    struct backend *none;
-    struct err ignored;
-
-    if (child && team && abort_get(n->team.aborted))
-        (void)!open_team(&none, team, &n->gpu, child, deadline_ms, &ignored);
-}
-
+/* A communicator without a backend is left to the end of the process: its ranks could
+ * destroy it only together. */
 static crun_status split_nccl(struct backend *b, struct backend **group, int color,
                               const struct team *team, uint64_t deadline_ms,
                               struct err *e)
@@ -712,10 +663,8 @@ static crun_status split_nccl(struct backend *b, struct backend **group, int col
     w->key = color < 0 ? 0 : (int)team->rank;
     queue_nccl_work(n, w);
     s = await_work(n, w, STAGE_OVER, e);
-    comm = split_child(n, w);
+    comm = w->child;
     put_back_work(n, w);
-    if (s != CRUN_OK)
-        abort_child(n, comm, team, deadline_ms);
     if (s != CRUN_OK || color < 0)
         return s;
     s = open_team(group, team, &n->gpu, comm, deadline_ms, e);

@@ -120,8 +120,6 @@ struct nccl {
     unsigned peers;
     _Atomic unsigned lost; /* 1 + the rank that has died */
     uint64_t lost_ms;      /* when that was seen; used only by the watch */
-    bool seeks_absent;     /* an operation took too long, but no call of this rank */
-    char absent[160];      /* the rank that did not come, if that is known */
 };
 
 /* -- nccl_thread.c -- */
@@ -166,10 +164,7 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
 void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 
 /* -- nccl_watch.c -- */
-bool nccl_list_peers(struct nccl *n); /* false: no memory */
-/* This rank's process, in the store: the watches of other ranks observe it. */
-crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e);
-void nccl_forget_pid(const struct nccl *n);
+crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
 void nccl_close_peers(struct nccl *n);
 void *nccl_watch(void *arg);
 /* How long a call may take that waits for no other rank, while the ranks meet. */

@@ -80,41 +80,26 @@ static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size
     snprintf(key, size, "%snccl-pid/%u", n->team.prefix, place);
 }
 
-bool nccl_list_peers(struct nccl *n)
-{
-    const unsigned *node = n->team.node;
-
-    n->peer = calloc(n->team.size, sizeof(*n->peer));
-    if (!n->peer)
-        return false;
-    for (unsigned p = 0; p < n->team.size; p++)
-        if (p != n->team.rank && node[p] == node[n->team.rank])
-            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
-    return true;
-}
-
-crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e)
+crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e)
 {
     struct pid_note me = { .pid = getpid(),
                            .pids = proc_pid_namespace(),
                            .started = process_start(getpid()) };
+    const unsigned *node = n->team.node;
     char key[440];
 
+    n->peer = calloc(n->team.size, sizeof(*n->peer));
+    if (!n->peer) {
+        err_set(e, "no memory for %u ranks", n->team.size);
+        return CRUN_NO_MEMORY;
+    }
+    for (unsigned p = 0; p < n->team.size; p++)
+        if (p != n->team.rank && node[p] == node[n->team.rank])
+            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
     if (n->team.size == 1)
         return CRUN_OK;
     pid_key(n, n->team.rank, key, sizeof(key));
     return store_client_set(n->team.store, key, &me, sizeof(me), deadline_ms, e);
-}
-
-void nccl_forget_pid(const struct nccl *n)
-{
-    char key[440];
-    struct err ignored;
-
-    if (n->team.size == 1)
-        return;
-    pid_key(n, n->team.rank, key, sizeof(key));
-    (void)!store_client_delete(n->team.store, key, clock_ms() + TELL_MS, &ignored);
 }
 
 void nccl_close_peers(struct nccl *n)
@@ -220,40 +205,48 @@ static const char *describe_work(const struct nccl *n, const struct nccl_work *w
     return text;
 }
 
-static void end_late(struct nccl *n, const struct nccl_work *w, const char *call)
-{
+/* A work that takes too long, and why as far as this rank knows. */
+struct lateness {
+    bool found;
+    uint64_t number; /* of the work, if another rank may be missing in it; else 0 */
+    double waited_s;
     char what[160];
     struct err e;
+};
 
+static void note_late(struct nccl *n, const struct nccl_work *w, const char *call,
+                      struct lateness *l)
+{
     const char *name = gpu_calls_name(n->gpu.device);
-    const char *why = atomic_load(&w->is_behind)
-                          ? " has not done the work that was queued before it"
-                          : " hangs";
+    bool is_behind = atomic_load(&w->is_behind);
+    char what[160];
 
+    if (l->found)
+        return;
+    l->found = true;
+    l->number = call || is_behind ? 0 : w->number;
+    l->waited_s = (double)w->timeout_ms / 1000;
+    snprintf(l->what, sizeof(l->what), "%s", describe_work(n, w, what, sizeof(what)));
     if (call)
-        err_set(&e, "%s has not returned for %.3g s in %s on %s", call,
-                (double)w->timeout_ms / 1000, describe_work(n, w, what, sizeof(what)),
-                name);
+        err_set(&l->e, "%s has not returned for %.3g s in %s on %s", call, l->waited_s,
+                l->what, name);
     else
-        err_set(&e, "waited %.3g s in %s: %s%s%s", (double)w->timeout_ms / 1000,
-                describe_work(n, w, what, sizeof(what)),
-                atomic_load(&w->is_behind) ? ""
-                                           : "another rank did not come to it, or ",
-                name, why);
-    n->seeks_absent = !call && !atomic_load(&w->is_behind);
-    end_with(n, CRUN_TIMEOUT, &e);
+        err_set(&l->e, "waited %.3g s in %s: %s%s%s", l->waited_s, l->what,
+                is_behind ? "" : "another rank did not come to it, or ", name,
+                is_behind ? " has not done the work that was queued before it"
+                          : " hangs");
 }
 
 /* The first work in the stream, as the communication thread has last seen it: while
  * that thread is in a call that hangs, the work may be over. */
-static void check_flight(struct nccl *n)
+static void check_flight(struct nccl *n, struct lateness *l)
 {
     const struct nccl_work *w = n->flight_first;
     uint64_t since = w ? atomic_load(&w->running_ms) : 0;
     uint64_t seen = atomic_load(&n->flight_seen_ms);
 
     if (since && seen > since && seen - since > w->timeout_ms + LATER_MS)
-        end_late(n, w, NULL);
+        note_late(n, w, NULL, l);
 }
 
 static uint64_t extra_patience_ms(const struct nccl_work *w, const char *call)
@@ -269,42 +262,38 @@ static bool waits_for_none(const struct nccl *n, const char *call)
     return !n->blocking || strncmp(call, "nccl", 4) != 0;
 }
 
-/* What a call of NCCL or CUDA may take while the ranks meet, if it waits for none of
- * them; 0: no limit of its own. */
-static uint64_t meeting_call_ms(const struct nccl *n, const struct nccl_work *w,
-                                const char *call)
+static void check_long_call(struct nccl *n, const struct nccl_work *w, const char *call,
+                            uint64_t ms, struct lateness *l)
 {
-    uint64_t limit = nccl_call_ms(n->team.timeout_ms);
-    bool limited = w && w->task == TASK_OPEN && call && waits_for_none(n, call) &&
-                   limit < w->timeout_ms &&
-                   atomic_load(&n->call_ms) >= atomic_load(&w->running_ms);
+    struct nccl_work limited = { .task = w->task,
+                                 .timeout_ms = nccl_call_ms(n->team.timeout_ms) };
 
-    return limited ? limit : 0;
+    if (ms > limited.timeout_ms && limited.timeout_ms < w->timeout_ms)
+        note_late(n, &limited, call, l);
 }
 
-static void check_time(struct nccl *n)
+static void find_late(struct nccl *n, struct lateness *l)
 {
     const char *call = atomic_load(&n->call);
-    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms), limit;
+    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
     struct nccl_work *w;
 
     if (call && now < call_ms + HANGS_MS)
         call = NULL; /* it has just begun, as queries do that are repeated */
     pthread_mutex_lock(&n->lock);
-    check_flight(n);
+    check_flight(n, l);
     w = n->current;
     since = w ? atomic_load(&w->running_ms) : 0;
-    limit = meeting_call_ms(n, w, call);
-    if (limit && now - call_ms > limit)
-        end_late(n, &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = limit },
-                 call);
+    if (w && w->task == TASK_OPEN && call && call_ms >= since &&
+        waits_for_none(n, call))
+        check_long_call(n, w, call, now - call_ms, l);
     else if (since && now > since &&
              now - since > w->timeout_ms + extra_patience_ms(w, call))
-        end_late(n, w, call);
+        note_late(n, w, call, l);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
-        end_late(n,
-                 &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
-                 call);
+        note_late(n,
+                  &(struct nccl_work){ .task = TASK_OPEN, .timeout_ms = now - call_ms },
+                  call, l);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -336,6 +325,12 @@ static void check_lost_peer(struct nccl *n)
 
 /* -- the rank that did not come ---------------------------------------------------- */
 
+/*
+ * A rank whose operation takes too long does not know which rank is missing. Before it
+ * reports the failure, it leaves the number of the operation in the store. Each rank's
+ * watch looks for that number, and a rank that has not called the operation adds its
+ * name, though its program's thread may hang.
+ */
 struct absent_note {
     uint32_t rank;
     char gpu[48];
@@ -346,38 +341,23 @@ static void nccl_key(const struct nccl *n, const char *name, char key[440])
     snprintf(key, 440, "%s%s", n->team.prefix, name);
 }
 
-/* Of the first operation that is not over; 0: no rank can be late for it. */
-static uint64_t find_awaited(struct nccl *n)
+static void write_note(struct nccl *n, const char *name, const void *note, size_t size)
 {
-    const struct nccl_work *w;
-    uint64_t number;
-
-    pthread_mutex_lock(&n->lock);
-    w = n->flight_first ? n->flight_first : n->current ? n->current : n->first;
-    number = w ? w->number : 0;
-    pthread_mutex_unlock(&n->lock);
-    return number;
-}
-
-/* Before the failure is reported, so that every rank that hears of it can answer. */
-static void ask_for_absent(struct nccl *n)
-{
-    uint64_t number = n->seeks_absent && n->team.size > 1 ? find_awaited(n) : 0;
     char key[440];
     struct err e;
 
-    nccl_key(n, "nccl-awaited", key);
-    if (number)
-        (void)!store_client_set(n->team.store, key, &number, sizeof(number),
-                                clock_ms() + TELL_MS, &e);
+    nccl_key(n, name, key);
+    (void)!store_client_set(n->team.store, key, note, size, clock_ms() + TELL_MS, &e);
 }
 
-static bool read_note(struct nccl *n, const char *key, void *note, size_t size)
+static bool read_note(struct nccl *n, const char *name, void *note, size_t size)
 {
     uint64_t until = clock_ms() + TELL_MS;
     size_t got = size;
+    char key[440];
     struct err e;
 
+    nccl_key(n, name, key);
     return store_client_has(n->team.store, key, until) == 1 &&
            store_client_get(n->team.store, key, note, &got, until, &e) == CRUN_OK &&
            got == size;
@@ -399,46 +379,42 @@ static bool came_to(struct nccl *n, uint64_t number)
     return came;
 }
 
-static void name_absent(struct nccl *n, const struct absent_note *absent)
+static void answer_if_absent(struct nccl *n)
 {
-    pthread_mutex_lock(&n->lock);
-    snprintf(n->absent, sizeof(n->absent), "rank %u on %.47s did not come to it",
-             absent->rank, absent->gpu);
-    pthread_mutex_unlock(&n->lock);
+    struct absent_note me = { .rank = n->team.world_rank[n->team.rank] };
+    uint64_t awaited;
+
+    if (!read_note(n, "nccl-awaited", &awaited, sizeof(awaited)) || came_to(n, awaited))
+        return;
+    snprintf(me.gpu, sizeof(me.gpu), "%s", gpu_calls_name(n->gpu.device));
+    write_note(n, "nccl-absent", &me, sizeof(me));
 }
 
-/*
- * A rank whose operation takes too long does not know which rank is missing. It leaves
- * the number of the operation in the store; a rank that has not called it adds its own
- * name, though its program's thread may hang, and all ranks report that.
- */
-static void find_absent(struct nccl *n)
+static void find_absent(struct nccl *n, struct lateness *l)
 {
     uint64_t until = clock_ms() + ABSENT_MS;
-    uint64_t awaited;
-    struct absent_note absent = { 0 };
-    char key[440];
-    struct err e;
+    struct absent_note absent;
 
-    nccl_key(n, "nccl-awaited", key);
-    if (n->team.size == 1 || abort_get(n->team.aborted) != CRUN_TIMEOUT ||
-        !read_note(n, key, &awaited, sizeof(awaited)))
-        return;
-    nccl_key(n, "nccl-absent", key);
-    if (!came_to(n, awaited)) {
-        absent.rank = n->team.world_rank[n->team.rank];
-        snprintf(absent.gpu, sizeof(absent.gpu), "%s", gpu_calls_name(n->gpu.device));
-        (void)!store_client_set(n->team.store, key, &absent, sizeof(absent), until, &e);
-        name_absent(n, &absent);
-        return;
-    }
-    while (clock_ms() < until) {
-        if (read_note(n, key, &absent, sizeof(absent))) {
-            name_absent(n, &absent);
+    write_note(n, "nccl-awaited", &l->number, sizeof(l->number));
+    while (clock_ms() < until && abort_get(n->team.aborted) == CRUN_OK) {
+        if (read_note(n, "nccl-absent", &absent, sizeof(absent))) {
+            err_set(&l->e, "waited %.3g s in %s: rank %u on %.47s did not come to it",
+                    l->waited_s, l->what, absent.rank, absent.gpu);
             return;
         }
         usleep(ABSENT_LOOK_MS * 1000);
     }
+}
+
+static void check_time(struct nccl *n)
+{
+    struct lateness l = { 0 };
+
+    find_late(n, &l);
+    if (l.found && l.number && n->team.size > 1)
+        find_absent(n, &l);
+    if (l.found)
+        end_with(n, CRUN_TIMEOUT, &l.e);
 }
 
 /* -- the end ----------------------------------------------------------------------- */
@@ -525,8 +501,7 @@ static void record_stuck(const struct nccl *n)
     const char *directory = getenv("CRUN_FLIGHT_DIR");
     struct err e;
 
-    err_set(&e, "%s%s%s; " NCCL_STUCK, n->team.aborted->reason,
-            n->absent[0] ? "; " : "", n->absent);
+    err_set(&e, "%s; " NCCL_STUCK, n->team.aborted->reason);
     if (directory && *directory && n->team.flight)
         flight_recorder_dump(n->team.flight, directory, e.text);
 }
@@ -539,12 +514,8 @@ static void end_all(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     leaving = n->current && n->current->task == TASK_CLOSE;
     pthread_mutex_unlock(&n->lock);
-    if (!leaving)
-        ask_for_absent(n);
     if (n->team.failed && !leaving)
         n->team.failed(n->team.failed_arg);
-    if (!leaving)
-        find_absent(n);
     if (a)
         a->n = n;
     free_again = a && abort_and_wait(n, a);
@@ -579,6 +550,7 @@ void *nccl_watch(void *arg)
         if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
             abort_get(n->team.aborted) == CRUN_OK) {
             read_peer_pids(n);
+            answer_if_absent(n);
             (void)failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
             asked_ms = clock_ms();
         }

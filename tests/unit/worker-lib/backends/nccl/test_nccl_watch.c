@@ -268,6 +268,25 @@ START_TEST(a_barrier_behind_the_programs_work_has_a_limit)
 }
 END_TEST
 
+/* -- a rank that does not come ---------------------------------------------- */
+
+static void stay_away(crun_world *w, void *arg)
+{
+    (void)arg;
+    if (crun_rank(w) != 1)
+        expect_timeout(crun_barrier(w, NULL),
+                       "rank 1 on GPU 1 (0000:02:00.0) did not come to it");
+    rank_threads_sync();
+}
+
+START_TEST(a_rank_that_does_not_come_is_named)
+{
+    struct ranks_config c = { .size = 3, .backend = "nccl", .timeout_s = 1 };
+
+    ranks_run(&c, stay_away, NULL);
+}
+END_TEST
+
 /* -- leaving ---------------------------------------------------------------- */
 
 static void do_nothing(crun_world *w, void *arg)
@@ -430,6 +449,7 @@ int main(void)
     tcase_add_test(faults, a_call_of_cuda_that_hangs_is_named);
     tcase_add_test(faults, no_call_of_nccl_follows_its_abort);
     tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
+    tcase_add_test(faults, a_rank_that_does_not_come_is_named);
     tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
                         sizeof(blocking) / sizeof(blocking[0]));
     tcase_add_test(faults, what_cannot_be_finalized_is_aborted);
