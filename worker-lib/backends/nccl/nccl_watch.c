@@ -287,8 +287,8 @@ static void find_late(struct nccl *n, struct lateness *l)
     if (w && w->task == TASK_OPEN && call && call_ms >= since &&
         waits_for_none(n, call))
         check_long_call(n, w, call, now - call_ms, l);
-    else if (since && now > since &&
-             now - since > w->timeout_ms + extra_patience_ms(w, call))
+    if (since && now > since &&
+        now - since > w->timeout_ms + extra_patience_ms(w, call))
         note_late(n, w, call, l);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
         note_late(n,
