@@ -8,8 +8,8 @@
  *
  * An operation waits for the work in the program's stream at the time of the call. It
  * is over when its result is back on the GPU. Waits for the GPU have the operation's
- * time limit; CUDA copies to memory that is not pinned without one, so such data, too,
- * goes through the slots.
+ * time limit. A copy by CUDA to memory that is not pinned has none, so such data goes
+ * through the slots as well.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static crun_status await_event(struct cuda_host *h, struct gpu_event *event,
     return s;
 }
 
-/* Until all copies are done. */
+/* Waits until all copies are done. */
 static crun_status await_copies(struct cuda_host *h, const struct op *op,
                                 uint64_t deadline_ms, struct err *e)
 {
@@ -269,8 +269,8 @@ static bool is_on_device(struct cuda_host *h, const void *memory)
 
 /* -- messages ---------------------------------------------------------------------- */
 
-/* The chunks of a message, as the other rank makes them, too. `stage` (NULL: the data
- * stays where it is) is the host's memory for it. */
+/* The chunks of a message, which the other rank divides in the same way. `stage` is
+ * host memory for its data, or NULL: the data stays where it is. */
 static bool add_chunks(struct op_group *to, const struct op *op, char *stage)
 {
     size_t element = crun_dtype_size(op->type), most = CHUNK_BYTES / element, at = 0;
@@ -292,7 +292,7 @@ static bool add_chunks(struct op_group *to, const struct op *op, char *stage)
 
 struct staged_message {
     const struct op *op;
-    char *memory; /* NULL: its buffer is the host's */
+    char *memory; /* NULL: its buffer is in host memory */
 };
 
 static size_t message_bytes(const struct op *op)
@@ -535,7 +535,8 @@ static bool forget_area(struct cuda_host *h, const void *memory)
     return area != NULL;
 }
 
-/* CUDA is not asked whose memory it is: a GPU that has failed does not know. */
+/* Does not ask CUDA where the memory is: once the GPU has failed, CUDA cannot
+ * answer. */
 static bool free_cuda_host(struct backend *b, void *memory)
 {
     struct cuda_host *h = cuda_host_of(b);

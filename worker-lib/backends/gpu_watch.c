@@ -102,7 +102,7 @@ crun_status gpu_watch_await(struct gpu_watch *w, struct gpu_event *event,
     return gpu_watch_check(w, "the GPU", code, e);
 }
 
-/* A stream of a GPU that has failed rests, too. */
+/* Waits until the stream is idle. That of a GPU that has failed is idle, too. */
 static bool rests_by(struct gpu_watch *w, struct gpu_event *event, uint64_t deadline_ms)
 {
     int code = query_watched(w, event);
@@ -189,7 +189,7 @@ static void wait_for_tick(struct gpu_watch *w)
     pthread_cond_timedwait(&w->changed, &w->lock, &until);
 }
 
-/* It goes on after the end, until it is closed or the process ends. */
+/* It continues after the world's end, until it is closed or the process ends. */
 static void *watch_gpu(void *arg)
 {
     struct gpu_watch *w = arg;

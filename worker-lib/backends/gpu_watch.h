@@ -8,9 +8,9 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * The use of a GPU by threads that must not hang with it. They wait by polling, until a
- * deadline or the end of the world. A call of CUDA may hang, too: a thread, the watch,
- * notices that one does not return, and ends the world in place of its caller.
+ * Lets threads use a GPU that may hang. They wait by polling, until a deadline or the
+ * end of the world. A call of CUDA may hang as well: a thread, the watch, notices that
+ * a call does not return, and ends the world.
  */
 struct gpu_watch {
     const struct gpu_calls *gpu;
@@ -32,7 +32,7 @@ crun_status gpu_watch_open(struct gpu_watch *w, const struct gpu_calls *gpu, int
                            struct err *e);
 void gpu_watch_close(struct gpu_watch *w); /* a watch of zeros is fine */
 
-/* Around each call of CUDA; a thread is in one at a time. */
+/* Before and after each call of CUDA; a thread is in one at a time. */
 void gpu_watch_enter(struct gpu_watch *w, const char *call);
 int gpu_watch_leave(struct gpu_watch *w, int code); /* returns the code */
 crun_status gpu_watch_check(struct gpu_watch *w, const char *call, int code,
@@ -40,7 +40,7 @@ crun_status gpu_watch_check(struct gpu_watch *w, const char *call, int code,
 #define WATCHED(w, name, call)                                                         \
     gpu_watch_check(w, name, (gpu_watch_enter(w, name), gpu_watch_leave(w, (call))), e)
 
-/* Until the GPU has reached the event. CRUN_TIMEOUT: not by the deadline. */
+/* Waits until the GPU has reached the event. CRUN_TIMEOUT: not by the deadline. */
 crun_status gpu_watch_await(struct gpu_watch *w, struct gpu_event *event,
                             uint64_t deadline_ms, struct err *e);
 

@@ -12,7 +12,7 @@
 
 #define SMALL_BYTES 32768 /* too small to be cut into slices */
 #define ALIGNMENT 64
-#define CHECK_MS 50           /* of messages of this node, that run beside others */
+#define CHECK_MS 50           /* of this node's messages, while others are moved */
 #define WIDE_COUNT (1u << 20) /* halves that are widened to f32 at a time */
 
 static size_t op_bytes(const struct op *op, size_t count)
@@ -317,7 +317,8 @@ crun_status hierarchical_barrier(struct hierarchical *n, const struct op *op,
 
 /* -- messages ---------------------------------------------------------------------- */
 
-/* Messages within the node, which run beside those to other nodes. */
+/* Messages within the node, which are moved at the same time as those to other
+ * nodes. */
 struct near_messages {
     struct hierarchical *n;
     const struct op *op;

@@ -297,7 +297,7 @@ static crun_status copy_own_part(struct crun_checkpoints *c,
 
     if (status == CRUN_OK)
         status = checkpoint_copy_take(copy, content, &queues, &c->memory);
-    /* without an optimizer nothing tells when the program changes the parameters */
+    /* without an optimizer it is not known when the program changes parameters */
     if (status == CRUN_OK && !content->optim)
         status = ddp_await_copies(ddp);
     return status;

@@ -29,8 +29,8 @@ struct checkpoint_content {
     bool whole; /* all parts, else only those that no rank has entirely */
 };
 
-/* The memory of copies. That for copies from a GPU is pinned, which takes long, so it
- * is kept for the next copy. */
+/* The memory of copies. For copies from a GPU it is pinned, and pinning takes long, so
+ * it is kept for the next copy. */
 struct checkpoint_memory {
     const struct device_ops *ops; /* NULL: there is none yet */
     void *data;

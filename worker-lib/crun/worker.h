@@ -16,9 +16,10 @@ extern "C" {
  * sampler and checkpoints.
  *
  * Each function that can fail returns a status; crun_error_text() then describes this
- * thread's error in one sentence. No function exits, prints, or waits without a
- * deadline. One thread at a time may call functions of the same object; crun_abort,
- * crun_ddp_ready and functions marked "any thread" may be called from any thread.
+ * thread's error in one sentence. No function prints or waits without a deadline, and
+ * none ends the process, except in the case that crun_exit_code describes. One thread
+ * at a time may call functions of the same object; crun_abort, crun_ddp_ready and
+ * functions marked "any thread" may be called from any thread.
  */
 #define CRUN_API __attribute__((visibility("default")))
 #define CRUN_CHECK __attribute__((warn_unused_result))
@@ -28,8 +29,8 @@ typedef enum crun_status {
     CRUN_BAD_ARGUMENT,    /* a mistake of the caller; nothing was done */
     CRUN_BAD_ENVIRONMENT, /* RANK or another variable is invalid */
     CRUN_NO_MEMORY,
-    CRUN_SYSTEM,      /* a system call failed; the text has its message */
-    CRUN_TIMEOUT,     /* the deadline passed; the text names the missing ranks */
+    CRUN_SYSTEM,      /* a call of the system, CUDA or NCCL failed */
+    CRUN_TIMEOUT,     /* deadline passed; the text names the missing ranks */
     CRUN_PEER_LOST,   /* another rank has died or left; the text names it */
     CRUN_MISMATCH,    /* ranks made different calls; the text has both */
     CRUN_ABORTED,     /* crun_abort, on this rank or another */
@@ -127,10 +128,10 @@ CRUN_API void crun_abort_signal(crun_world *world);
  * Divides the world into groups: ranks of the same color form one, in the order of
  * (key, rank). A negative color: no group, *group is NULL. All ranks call it together.
  * A group is a world of its own, with the same timeouts and stream, and the ranks,
- * nodes and local ranks of its members; everything that takes a world works on it, also
- * crun_split. Messages name ranks by their numbers in the world of crun_init. Its
- * backend is the parent's, or the part of shm+tcp that it needs; "self" in a group of
- * one without a GPU.
+ * nodes and local ranks of its members; all functions that take a world accept it,
+ * crun_split included. Messages name ranks by their numbers in the world of crun_init.
+ * Its backend is the parent's, or the part of shm+tcp that it needs; "self" in a group
+ * of one without a GPU.
  *
  * The first failure in a world or in any of its groups ends all of them, on all ranks.
  * A group is finalized before its parent. A parent that is finalized first is an error:
@@ -460,10 +461,10 @@ typedef struct crun_extra {
  * writes the copy. The status is that of the previous write.
  *
  * Only ranks that write copy something: rank 0, and with shard all ranks. From a GPU
- * the state is copied to pinned memory beside the training: the call returns at once,
- * and the next crun_optim_step waits for the copy on the GPU. Until then the program
- * may write to buffers, but not to parameters. Without an optimizer all later work in
- * the program's stream waits.
+ * the state is copied to pinned memory while the training continues: the call returns
+ * at once, and the next crun_optim_step waits for the copy on the GPU. Until then the
+ * program may write to buffers, but not to parameters. Without an optimizer all later
+ * work in the program's stream waits for it.
  */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
     crun_checkpoints *checkpoints, uint64_t step, crun_ddp *ddp, crun_optim *optim,

@@ -53,7 +53,8 @@ struct device_ops {
     /* Memory of the host that is pinned: copy uses it without the host's help. */
     crun_status (*host_alloc)(size_t bytes, void **memory);
     void (*host_free)(void *memory); /* NULL is fine */
-    /* Another queue, whose work runs beside that of the program's; NULL on the host. */
+    /* Another queue, whose work overlaps with that of the program's; NULL on the
+     * host. */
     crun_status (*make_queue)(void **queue);
     void (*free_queue)(void *queue); /* waits for its work; NULL is fine */
     /* Later work of `queue` begins after the work that is in `earlier` now. */
@@ -63,7 +64,7 @@ struct device_ops {
     struct device_note *(*make_note)(void);
     void (*free_note)(struct device_note *n);
     crun_status (*write_note)(void *queue, struct device_note *n, const void *from,
-                              size_t bytes); /* bytes may be 0: only the place counts */
+                              size_t bytes); /* 0: only a place to wait for */
     /* Waits; valid until the next write. NULL: an error. */
     const void *(*read_note)(struct device_note *n);
 

@@ -36,8 +36,8 @@ static crun_status check_code(int code, const char *what)
 
 /*
  * Waits for the event, or without one for all that is in the queue. A kernel of NCCL
- * may wait for a rank that is lost; the library aborts it at its deadline, and if it
- * does not end even then, this wait does.
+ * may wait for a rank that is lost; the library aborts the kernel at its deadline, and
+ * if it does not end even then, this wait ends.
  */
 static crun_status gpu_await(struct gpu_event *event, void *queue, const char *what)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The kernels. Those over whole arrays stride over the grid; memory bandwidth limits
- * them, so arithmetic costs nothing. A thread reads and writes quads: the quads of the
- * threads of a warp are beside each other, so that each access of the warp consists of
- * whole sectors of 32 bytes. Several quads of a thread are read before any is written.
+ * them, so arithmetic costs nothing. A thread reads and writes quads: the quads of a
+ * warp's threads are adjacent, so that each access of the warp consists of whole
+ * sectors of 32 bytes. Several quads of a thread are read before any is written.
  */
 #include <atomic>
 

@@ -94,30 +94,30 @@ struct gpu_calls {
 /* CUDA's; NULL in a build without CUDA. */
 const struct gpu_calls *gpu_calls_cuda(void);
 
-/* Learns the name of a device for errors; this thread uses that device. The first time
- * it asks CUDA. */
+/* For errors: sets this thread's device, and remembers its name. Only the first call
+ * for a device calls CUDA. */
 void gpu_calls_learn(const struct gpu_calls *gpu, int device);
-/* "GPU 3 (0000:1b:00.0)"; GPU_CALLS_DEVICE: of the thread's device, or the device that
- * the process has learned last. No call of CUDA. */
+/* "GPU 3 (0000:1b:00.0)"; GPU_CALLS_DEVICE: of the thread's device, or of the device
+ * whose name was remembered last. Calls nothing of CUDA. */
 #define GPU_CALLS_DEVICE (-1)
 const char *gpu_calls_name(int device);
 /* e of a call that failed: "cudaMalloc: out of memory on GPU 3 (0000:1b:00.0)". The
  * call is NULL if work has failed that was queued earlier. */
 crun_status gpu_calls_failed(const struct gpu_calls *gpu, int device, const char *call,
                              int code, struct err *e);
-/* This thread, to its end, does not disturb captures of streams. */
+/* From now on this thread does not disturb captures of streams. */
 int gpu_calls_relax_thread(const struct gpu_calls *gpu);
 crun_status gpu_calls_ask_capture(const struct gpu_calls *gpu,
                                   struct gpu_stream *stream, bool *capturing,
                                   struct err *e);
-/* CRUN_UNSUPPORTED while the stream is captured, in which the work of other threads and
- * of NCCL has no part: it would not be repeated with the graph. `call`: "all_reduce".
+/* CRUN_UNSUPPORTED while the stream is captured: the capture would not contain the work
+ * of other threads and of NCCL, so the graph would not repeat it. `call`: "all_reduce".
  */
 crun_status gpu_calls_refuse_capture(const struct gpu_calls *gpu,
                                      struct gpu_stream *stream, const char *call,
                                      struct err *e);
-/* e of memory that could not be had: how much was asked, and how much is free.
- * CRUN_NO_MEMORY. */
+/* After an allocation that failed: e says how much was requested, and how much is free.
+ * Returns CRUN_NO_MEMORY. */
 crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,
                                 int device, size_t bytes, struct err *e);
 

@@ -63,10 +63,9 @@ struct backend_calls {
     crun_status (*split)(struct backend *b, struct backend **group, int color,
                          const struct team *team, uint64_t deadline_ms, struct err *e);
     /* Waits at most until op->deadline_ms, and checks the abort word while it waits. Of
-     * a group it gets only the messages, as op_group_sort leaves them, and moves their
-     * data as it can, not in their order. A message is a group of one.
-     * After any failure except CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED the backend is
-     * broken: only call close. */
+     * a group it gets only the messages, sorted by op_group_sort, and moves their data
+     * in any order. A message is a group of one. After any failure except
+     * CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED the backend is broken: only call close. */
     crun_status (*run)(struct backend *b, const struct op *op, struct err *e);
     /* The abort word is set: inform the other ranks now, and make all waits in run, on
      * all ranks, check it. Called from any thread and from a signal handler, during
@@ -106,7 +105,7 @@ struct backend {
     bool has_device;
     int device;               /* if it has one; else 0 */
     void *stream;             /* of the program, on the device */
-    _Atomic bool measured;    /* the time has been asked for */
+    _Atomic bool measured;    /* a caller has asked for the time */
     _Atomic uint64_t busy_us; /* total time of operations started since then */
 };
 

@@ -17,7 +17,7 @@ void failure_notice_write(struct store_client *store, const char *prefix,
 bool failure_notice_read(struct store_client *store, const char *prefix,
                          struct abort_notice *n);
 
-/* Waits until there is one. False: the store is gone. */
+/* Waits until there is a notice. False: the connection to the store is lost. */
 bool failure_notice_await(struct store_client *store, const char *prefix,
                           struct abort_notice *n);
 

@@ -79,21 +79,22 @@ struct op_group {
 struct op_group *op_group_create(void); /* with one user; NULL: no memory */
 bool op_group_add(struct op_group *g, const struct op *op); /* false: no memory */
 struct op_group *op_group_use(struct op_group *g);          /* NULL is fine */
-void op_group_drop(struct op_group *g); /* The last user's frees it. NULL is fine. */
+void op_group_drop(struct op_group *g); /* The last user frees it. NULL is fine. */
 
 /* The collectives first, in their order; then the messages by rank and direction, in
  * the order of their sequence numbers. */
 void op_group_sort(struct op_group *g);
 
-/* An operation's members; it is its own only one unless it is a group. */
+/* The number of an operation's members; one that is not a group is its own only
+ * member. */
 static inline unsigned op_members(const struct op *op)
 {
     return op->kind == OP_GROUP ? op->group->count : 1;
 }
-/* One of them, with the deadline and the waiting threads of the operation. */
+/* A copy of one of them, with the deadline and the waiting threads of the operation. */
 struct op op_member(const struct op *op, unsigned index);
 
-/* The same, in its group, where it keeps its place. */
+/* The member itself. */
 static inline const struct op *op_member_at(const struct op *op, unsigned index)
 {
     return op->kind == OP_GROUP ? &op->group->member[index] : op;
@@ -112,7 +113,7 @@ const char *op_call_name(const struct op *op); /* of the function: "group_end" *
 char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
                   size_t size);
 
-/* Gives operations, and their members, their sequence numbers, in the order of the
+/* Assigns sequence numbers to operations and their members, in the order of the
  * calls. */
 struct op_counter {
     uint64_t collectives, groups;

@@ -23,8 +23,8 @@ void world_failure_abort(struct world_failure *f, crun_status s, const char *rea
                          bool quiet);
 
 /* The result of a call of the backend: CRUN_OK, CRUN_BAD_ARGUMENT and CRUN_UNSUPPORTED
- * change nothing, any other status ends the world. Returns the program's status. Not
- * for two threads at a time. */
+ * change nothing, any other status ends the world. Returns the program's status. Only
+ * one thread at a time may call it. */
 crun_status world_failure_settle(struct world_failure *f, crun_status s, struct err *e);
 
 /* The abort word is set: returns the program's status. */

@@ -38,10 +38,10 @@ crun_status optim_state_fetch(crun_optim *optim) CRUN_CHECK;
 crun_status optim_state_put(crun_optim *optim) CRUN_CHECK;
 
 /*
- * Copying the state to the host, on a GPU beside the training: copies in `beside` begin
- * after the work that is now in `program`, and the optimizer's next step waits for them
- * on the GPU. What the program may write to sooner has to be copied in `program`, where
- * its later work waits.
+ * Copying the state to the host, from a GPU while the training continues: copies in
+ * `beside` begin after the work that is now in `program`, and the optimizer's next step
+ * waits for them on the GPU. What the program may write to sooner has to be copied in
+ * `program`, where its later work waits.
  */
 struct state_queues {
     const struct device_ops *ops;

@@ -34,7 +34,7 @@ void family_add(crun_world *w)
     if (w->parent)
         w->parent->groups++;
     pthread_mutex_unlock(&f->lock);
-    /* it may have missed a failure */
+    /* a failure before this has not aborted this backend */
     if (abort_get(&f->aborted))
         w->backend->calls->abort(w->backend);
 }

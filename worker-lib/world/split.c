@@ -8,10 +8,10 @@
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world_internal.h"
 
-/* What each rank tells all others. */
+/* What each rank sends to all others. */
 struct split_entry {
     int32_t color, key;
-    int32_t splits; /* that this rank has made so far: its groups need names */
+    int32_t splits; /* calls of crun_split so far, for names of groups */
 };
 #define ENTRY_NUMBERS (sizeof(struct split_entry) / sizeof(int32_t))
 

@@ -57,7 +57,7 @@ struct crun_world {
 crun_status world_create(crun_world **world, const struct environment *env,
                          const crun_options *options, struct err *e);
 void world_destroy(crun_world *w); /* NULL is fine */
-/* The same without regard to its groups, and to a parent that waits for its end. */
+/* The same, but leaves its groups and its parent alone. */
 void world_free(crun_world *w);
 void world_fill_team(crun_world *w, const char *device);
 crun_status world_start_engine(crun_world *w, struct err *e);
@@ -68,16 +68,17 @@ crun_status world_check_call(const crun_world *w, const struct op *op);
 /* -- family.c -- */
 struct family *family_create(void); /* NULL: no memory */
 void family_free(struct family *f); /* NULL is fine */
-/* The world has a backend now, which is to be aborted with the others. */
+/* From now on a failure of the family aborts this world's backend, too. */
 void family_add(crun_world *w);
 void family_remove(crun_world *w);
-/* The group is gone. True: its parent was finalized before, and nothing needs it now.
- */
+/* Removes a group from its parent. True: that was finalized before, and this was its
+ * last group. */
 bool family_leave(crun_world *w);
-/* Whether the world has groups: then it is marked as finalized. */
+/* Whether the world has groups; then it is marked as finalized, and lives until they
+ * end. */
 bool family_outlives(crun_world *w);
-/* The abort word is set: ends all worlds but `told`, whose ranks know, and leaves a
- * notice for all ranks. */
+/* The abort word is set: ends all worlds but `told`, whose ranks know it already, and
+ * writes a notice for all ranks to the store. */
 void family_failed(struct family *f, crun_world *root, const crun_world *told);
 crun_status family_listen(crun_world *root, uint64_t deadline_ms, struct err *e);
 void family_stop_listening(struct family *f); /* NULL is fine */
@@ -92,7 +93,7 @@ void world_leave(crun_world *w);
 
 /* -- world_topology.c: fills node, and env's local and node numbers -- */
 crun_status world_map(crun_world *w, struct err *e);
-/* The part of it that follows from `node`. */
+/* The part of it that is computed from `node`. */
 void world_find_place(crun_world *w);
 
 #endif

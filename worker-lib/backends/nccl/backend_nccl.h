@@ -58,7 +58,7 @@ struct nccl_work {
     int color, key;                 /* SPLIT */
     bool in_no_group;               /* SPLIT */
     struct nccl_comm *child;        /* SPLIT */
-    uint64_t number; /* the same on all ranks; 0: others need not do the same */
+    uint64_t number; /* the same on all ranks; 0: other ranks need not do the same */
 };
 
 struct nccl_area { /* of crun_alloc */
@@ -73,8 +73,8 @@ struct nccl {
     struct team team;
     struct nccl_gpu gpu;
     char *prefix;                /* a copy: the team's may be freed earlier */
-    struct abort_word last_word; /* for a thread that hangs after the world's end, */
-    _Atomic bool outlives;       /* when the team's does not exist any more */
+    struct abort_word last_word; /* for a thread that still hangs */
+    _Atomic bool outlives;       /* after the team has been freed */
 
     pthread_mutex_t lock;
     /* both by the monotonic clock */
@@ -90,8 +90,8 @@ struct nccl {
     uint64_t numbered;      /* works that have a number */
     struct nccl_line *line; /* of this process' launches on the GPU */
     unsigned unfinished;    /* operations that were started */
-    bool busy;              /* the communication thread may be in a call */
-    _Atomic bool aborting;  /* it makes no more of them before the end */
+    bool busy;              /* the communication thread may be in a call of NCCL */
+    _Atomic bool aborting;  /* it makes no more such calls before the end */
     bool ended;             /* the end: a work that is not OVER never will be */
     bool gone;              /* the communication thread has returned */
     bool stuck;             /* memory that threads use can never be freed */
@@ -135,12 +135,12 @@ crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
 /* Waits until all operations in our stream are done. */
 crun_status nccl_idle(struct nccl *n, struct err *e);
-/* Takes the works that are over on the GPU out of the flight, in order. */
+/* Removes the works that the GPU has done from the works in flight, in order. */
 crun_status nccl_retire(struct nccl *n, struct err *e);
 /* The communication thread notes each call of NCCL and of CUDA, and never makes one
  * under the lock: any of them may hang, and the watch must notice that. */
 void nccl_enter(struct nccl *n, const char *call);
-/* For a call that uses the communicator: false if that may be aborted meanwhile. */
+/* For a call that uses the communicator. False: it may be aborted at the same time. */
 bool nccl_enter_comm(struct nccl *n, const char *call);
 int nccl_leave(struct nccl *n, int code); /* returns the code */
 crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct err *e);
@@ -155,7 +155,7 @@ crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
 /* -- nccl_memory.c -- */
 crun_status nccl_add_area(struct nccl *n, struct nccl_work *w, struct err *e);
 void nccl_remove_area(struct nccl *n, struct nccl_work *w);
-/* Whether an area begins at this address, and whether one has it. */
+/* Whether an area begins at this address, and whether one contains it. */
 bool nccl_has_area(struct nccl *n, const void *memory);
 bool nccl_owns(struct nccl *n, const void *memory);
 /* GPU memory, 0 for input and 1 for output, that is valid until the next call. */
@@ -167,7 +167,7 @@ void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
 void nccl_close_peers(struct nccl *n);
 void *nccl_watch(void *arg);
-/* How long a call may take that waits for no other rank, while the ranks meet. */
+/* While the ranks meet: how long a call that waits for no other rank may take. */
 uint64_t nccl_call_ms(uint64_t timeout_ms);
 /* How long leaving and aborting may take. */
 uint64_t nccl_leave_ms(const struct nccl *n);

@@ -56,9 +56,9 @@ struct nccl_config {
 #define NCCL_CONFIG_VERSION 21800
 
 #define NCCL_WINDOW_SYMMETRIC 1
-/* Windows came with 2.27, but the kernels that use symmetric ones never looked at the
- * flag of ncclCommAbort before 2.29.7: a rank that waits for a dead one could not be
- * saved. */
+/* NCCL has windows since 2.27, but before 2.29.7 its kernels for symmetric windows do
+ * not read the flag that ncclCommAbort sets: a rank in such a kernel that waits for a
+ * dead rank cannot be aborted. */
 #define NCCL_SYMMETRIC_SINCE 22907
 
 struct nccl_comm;
@@ -103,14 +103,15 @@ struct nccl_calls {
     int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);
 };
 
-/* As ncclGetVersion has told nccl_open. */
+/* What ncclGetVersion returned to nccl_open. */
 int nccl_version(void);
 /* 22809 as "2.28.9". Returns text. */
 char *nccl_version_text(int version, char *text, size_t size);
 
 /*
  * $CRUN_NCCL_LIBRARY or libnccl.so.2, opened once; with an emulated GPU its stand-in.
- * CRUN_UNSUPPORTED: e has the reason; CRUN_TIMEOUT: it hangs, and with it this process.
+ * CRUN_UNSUPPORTED: e has the reason; CRUN_TIMEOUT: loading it hangs, and so does this
+ * process.
  */
 crun_status nccl_open(const struct nccl_calls **calls, uint64_t deadline_ms,
                       struct err *e);

@@ -41,8 +41,8 @@ same(NCCL_WINDOW_SYMMETRIC, NCCL_WIN_COLL_SYMMETRIC);
 
 /* -- functions --------------------------------------------------------------------- */
 
-/* Each type of a parameter or result under a name that ends alike for `its` and `ours`.
- * Enumerations of NCCL are ints here, and its structs have other names. */
+/* Names for the types of parameters and results: its_X is NCCL's, ours_X is that of
+ * nccl_calls.h, where enumerations are ints and structs have other names. */
 typedef ncclResult_t its_result;
 typedef int ours_result;
 typedef ncclUniqueId its_id;

@@ -136,7 +136,7 @@ crun_status nccl_gpu_open(const struct nccl_gpu *g, struct err *e)
     const char *hint;
 
     gpu_calls_learn(g->cuda, g->device);
-    /* a CUDA before 12 makes its context in the first call that needs one */
+    /* CUDA before 12 creates its context in the first call that needs one */
     if (code == GPU_OK)
         code = g->cuda->memory_info(&available, &total);
     if (code == GPU_OK)
@@ -157,7 +157,7 @@ char *nccl_gpu_host(char *buf, size_t size)
     return buf;
 }
 
-/* What NCCL takes for one host: NCCL_HOSTID, or the host's name and boot. */
+/* How NCCL identifies a host: by NCCL_HOSTID, or by the host's name and boot. */
 static uint64_t hash_host(void)
 {
     const char *given = getenv("NCCL_HOSTID");
@@ -210,7 +210,8 @@ static void explain_shared_gpu(const struct nccl_gpu *g, const struct gpu_claim 
                 nccl_version_text(g->version, version, sizeof(version)));
 }
 
-/* The first rank on a GPU leaves its claim in the store, and the second finds it. */
+/* The first rank on a GPU writes a claim to the store, where the second one finds
+ * it. */
 crun_status nccl_gpu_claim(const struct nccl_gpu *g, const struct team *team,
                            uint64_t deadline_ms, struct err *e)
 {

@@ -25,7 +25,7 @@ struct nccl_gpu {
 crun_status nccl_gpu_find(struct nccl_gpu *g, const char *device, unsigned local_rank,
                           unsigned local_size, uint64_t deadline_ms, struct err *e);
 
-/* Makes it this thread's GPU, and finds out that it works. */
+/* Makes it this thread's current GPU, and checks that it works. */
 crun_status nccl_gpu_open(const struct nccl_gpu *g, struct err *e);
 
 /* All ranks of the team together: CRUN_UNSUPPORTED if another rank has the same GPU,

@@ -109,7 +109,7 @@ static struct nccl_area *take_area(struct nccl *n, const void *memory)
 
 /* -- crun_alloc -------------------------------------------------------------------- */
 
-/* NCCL has no result for memory that runs out: CUDA's text is in its last error. */
+/* NCCL has no result code for lack of memory: its last error has CUDA's text. */
 static bool is_out_of_memory(struct nccl *n, int result, size_t bytes)
 {
     size_t available = 0, total = 0;
@@ -139,9 +139,10 @@ static crun_status alloc_memory(struct nccl *n, struct nccl_area *a, struct err 
 }
 
 /*
- * Whether all ranks have the memory, and ask for the same size: one with another state
- * would wait for the others in vain. The smallest of each number is reduced. `mine` is
- * this rank's own success; then the zeros are written too, for the host has waited.
+ * Whether all ranks have the memory, and ask for the same size: otherwise some ranks
+ * would wait in the registration for ever. The ranks compute the minimum of each
+ * number. `mine` is this rank's own success. The host waits for the result, so
+ * afterwards the zeros are written as well.
  */
 static crun_status agree_on_area(struct nccl *n, struct nccl_work *w, crun_status mine,
                                  size_t bytes, struct err *e)
@@ -184,8 +185,8 @@ static bool wants_registration(const struct nccl *n)
 }
 
 /*
- * As a symmetric window where there are such, else, and where this communicator has
- * none (NCCL then returns no window), as a buffer.
+ * As a symmetric window if NCCL has them. As a buffer otherwise, also if NCCL returns
+ * no window because this communicator cannot have any.
  */
 static crun_status register_area(struct nccl *n, struct nccl_area *a, struct err *e)
 {
@@ -257,7 +258,7 @@ crun_status nccl_add_area(struct nccl *n, struct nccl_work *w, struct err *e)
 
     if (!a) {
         err_set(e, "no memory");
-        return CRUN_SYSTEM; /* the other ranks will not learn it otherwise */
+        return CRUN_SYSTEM; /* the other ranks learn it only from this */
     }
     a->bytes = (w->bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     s = nccl_idle(n, e);
@@ -294,9 +295,8 @@ static bool is_pending(struct nccl *n, struct gpu_event *event)
 /*
  * ncclMemFree unmaps memory at once: unlike cudaFree it does not wait for work of the
  * GPU that still uses it. So this waits for the program's stream, in which `ready` was
- * recorded, and for ours. When the world has ended and NCCL's kernels are aborted, the
- * work that waits for them goes on, so it is waited for then too. False: the memory
- * must stay.
+ * recorded, and for ours. It also waits after the world's end: work that waited for
+ * NCCL's kernels continues when these are aborted. False: the memory must stay.
  */
 static bool await_unused(struct nccl *n, struct nccl_work *w)
 {

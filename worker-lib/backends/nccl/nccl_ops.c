@@ -101,7 +101,7 @@ static crun_status settle_call(struct nccl *n, bool grouped, const char *call,
     settle_call(n, grouped, name,                                                      \
                 nccl_enter_comm(n, name) ? (call) : NCCL_IN_PROGRESS, e)
 
-/* In a group. */
+/* An all_to_all, as messages between ncclGroupStart and ncclGroupEnd. */
 static crun_status exchange_parts(struct nccl *n, const struct op *op, struct err *e)
 {
     size_t bytes = op->count * crun_dtype_size(op->type);
@@ -215,7 +215,7 @@ static crun_status await_turn(struct nccl *n, struct nccl_work *w, struct err *e
                     : s;
 }
 
-/* Into our stream, between the two events. */
+/* Queues it in our stream, between the two events. */
 static crun_status launch_work(struct nccl *n, struct nccl_work *w,
                                const struct nccl_launch *l, struct err *e)
 {

@@ -23,22 +23,22 @@ struct nccl_turn {
 /* A world begins to use the GPU. NULL: no memory. */
 struct nccl_line *nccl_line_join(int device);
 /* `world` is the address of anything that belongs to the world. False: another world
- * still uses its event, which must not be destroyed. */
+ * still uses the event of its last launch, which must not be destroyed. */
 bool nccl_line_leave(struct nccl_line *line, const void *world);
 
-/* This event of a launch that is over will be destroyed. False: not yet, a launch of
- * another world is about to wait for it. */
+/* Call it before the event of a finished launch is destroyed. False: it must stay for
+ * now, since another world's launch is about to wait for it. */
 bool nccl_line_forget(struct nccl_line *line, const struct gpu_event *launched);
 
 void nccl_turn_take(struct nccl_line *line, struct nccl_turn *t);
-/* True of a turn that is not taken. */
+/* Also true if no turn was taken. */
 bool nccl_turn_has_come(struct nccl_line *line, const struct nccl_turn *t);
-/* Of the last launch, if that was another world's; NULL: none. The event stays valid
- * until the turn is given back. */
+/* The event of the last launch, if that was another world's, else NULL. The event stays
+ * valid until the turn is given back. */
 struct gpu_event *nccl_turn_previous(struct nccl_line *line, const struct nccl_turn *t,
                                      const void *world);
-/* The next turn comes. With the event of the launch, or NULL: there was none. A turn
- * that was not taken, or was given back, stays so. */
+/* Ends the turn, and the next one begins. `launched` is the event of the launch; NULL:
+ * there was none. No effect if no turn was taken or it has ended. */
 void nccl_turn_give_back(struct nccl_line *line, struct nccl_turn *t, const void *world,
                          struct gpu_event *launched);
 

@@ -11,7 +11,7 @@
 /*
  * The ranks of one node in shared memory: one anonymous file that all of them have
  * mapped, so that nothing can be left behind. In it every rank has a seat, which only
- * that rank writes (but its bell), buffers for data to be copied, and for each other
+ * that rank writes (except its bell), buffers for data to be copied, and for each other
  * rank a ring for messages to it. Memory of crun_alloc follows in the same file.
  *
  * An operation begins with a meeting: every rank writes a description of its call,

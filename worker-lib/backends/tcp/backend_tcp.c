@@ -12,7 +12,7 @@
 
 #define LOOK_UP_MS 50 /* at the abort word, in a wait */
 #define LOOK_AT_LINKS_MS 1000
-#define BESIDE_MS 1   /* at messages beside, which cannot wake this thread */
+#define BESIDE_MS 1   /* at shared memory, which cannot wake this thread */
 #define DEAD_MS 30000 /* nothing acknowledged: a broken link, or a dead host */
 
 /* One run of an operation: its plan, and its result so far. */

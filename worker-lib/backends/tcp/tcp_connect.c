@@ -415,7 +415,7 @@ static crun_status connect_all(struct meeting *m)
     return status;
 }
 
-/* All ranks have connected to rank 0, so they have read its list; that has their
+/* All ranks have connected to rank 0, so they have read its list, which has their
  * addresses. */
 static void delete_addresses(const struct meeting *m)
 {

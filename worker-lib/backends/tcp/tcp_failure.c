@@ -162,7 +162,8 @@ static unsigned first_late(const struct tcp_plan *plan, enum late why)
     return p;
 }
 
-/* What this rank does with that one: a message of a group, or the whole operation. */
+/* What this rank exchanges with that one: a message of a group, or the whole
+ * operation. */
 static struct op_header late_call(const struct tcp_plan *plan, unsigned p,
                                   enum late why)
 {

@@ -171,7 +171,8 @@ static void begin_receive(struct tcp_lane *l)
         l->in[STREAM_INPUT] = message_stream(l->receives->out, l->receives);
 }
 
-/* The link keeps the piece that it has, so the stream can already be the next one's. */
+/* The link keeps the piece that it has, so the stream can already belong to the next
+ * message. */
 void tcp_lane_sent(struct tcp_lane *l)
 {
     if (l->sends < l->sends_end && l->told && stream_is_done(&l->out[STREAM_INPUT])) {
@@ -189,7 +190,7 @@ void tcp_lane_received(struct tcp_lane *l)
     }
 }
 
-/* Those of a lane follow each other. */
+/* The messages of a lane follow each other. */
 static void add_message(const struct op **first, const struct op **end,
                         const struct op *op)
 {

@@ -65,8 +65,8 @@ template <class T> using sixteen_bytes = pack<T, 16 / sizeof(T)>;
 template <class T> using single = pack<T, 1>;
 
 /*
- * A divisor of numbers below 2^31, in two instructions. Kernels count in 32 bits: a
- * GPU has no division, and its 64-bit one is a call.
+ * A divisor of numbers below 2^31, in two instructions. Kernels count in 32 bits: a GPU
+ * has no instruction for divisions, and that of 64-bit numbers is a function call.
  */
 struct divisor {
     uint32_t by, factor, shift;

@@ -40,8 +40,8 @@ int gpu_check(cudaError_t code, const char *what, struct err *e)
 
 /*
  * Waits for an event as cudaEventSynchronize does, but not for ever: kernels of the
- * library may wait for a rank that is lost. The library aborts them at its deadline,
- * and crun_exit_code tells that they do not end even then.
+ * library may wait for a rank that is lost. The library aborts them at its deadline; if
+ * they do not end even then, crun_exit_code is not 0.
  */
 static int gpu_wait(cudaEvent_t event, const char *what, struct err *e)
 {
