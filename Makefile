@@ -180,7 +180,8 @@ emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
-helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c)
+helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
+                         $(if $(emulated),tests/worlds/emulated/*.c))
 # an archive, so that a test links only what it uses
 helpers := $B/lib/libtest-helpers.a
 $(helpers): $(call objects,$(filter-out %_preload.c $(stub_src),$(helper_src)))

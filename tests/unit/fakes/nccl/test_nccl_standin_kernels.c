@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* emulated GPU: the stand-in for NCCL: the memory of its kernels, what they add, and
+ * graphs */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/emulated/standin_ranks.h"
+#include "tests/worlds/rank_threads.h"
+
+/* -- memory -------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *version;
+    bool window, deaf;
+} deafness[] = {
+    { "22707", true, true },  { "22809", true, true },   { "22907", true, false },
+    { "23007", true, false }, { "22809", false, false },
+};
+
+static void abandon(unsigned rank, void *arg)
+{
+    int i = *(int *)arg;
+    struct nccl_window *window;
+    void *handle = NULL;
+    struct standin_rank r;
+
+    standin_begin(&r, rank, SIZE, 0);
+    standin_warm_up(&r);
+    OK(standin_settle(
+        r.comm,
+        deafness[i].window
+            ? standin.window(r.comm, r.x, SIZE * BYTES, &window, NCCL_WINDOW_SYMMETRIC)
+            : standin.register_memory(r.comm, r.x, SIZE * BYTES, &handle)));
+    rank_threads_sync();
+    if (rank == 0) {
+        OK(standin_settle(r.comm, standin_all_reduce(&r, COUNT)));
+        ck_assert(standin_aborts(r.comm) == !deafness[i].deaf);
+    }
+    rank_threads_sync();
+    if (rank == 0 && deafness[i].deaf)
+        cuda_emulated_fail(0, cudaErrorIllegalAddress); /* so that it ends */
+}
+
+START_TEST(symmetric_kernels_are_deaf_by_version)
+{
+    setenv("CRUN_STANDIN_VERSION", deafness[_i].version, 1);
+    rank_threads_run(SIZE, abandon, &_i);
+}
+END_TEST
+
+static void free_early(unsigned rank, void *arg)
+{
+    struct standin_rank r;
+
+    (void)arg;
+    standin_begin(&r, rank, SIZE, 0);
+    standin_warm_up(&r);
+    if (rank == 0) {
+        OK(standin_settle(r.comm, standin_all_reduce(&r, COUNT)));
+        OK(standin.mem_free(r.x));
+    }
+    rank_threads_sync();
+    if (rank == 1)
+        OK(standin_settle(r.comm, standin_all_reduce(&r, COUNT)));
+    else
+        ck_assert_int_eq(cudaStreamSynchronize(r.stream), cudaErrorIllegalAddress);
+    rank_threads_sync();
+    ck_assert(standin_aborts(r.comm));
+}
+
+START_TEST(memory_that_is_freed_under_work_faults)
+{
+    rank_threads_run(SIZE, free_early, NULL);
+}
+END_TEST
+
+static void use_host_memory(unsigned rank, void *arg)
+{
+    float host = 1;
+    struct standin_rank r;
+
+    (void)arg;
+    standin_begin(&r, rank, 1, 0);
+    OK(standin_settle(r.comm, standin.all_reduce(&host, &host, 1, NCCL_F32, NCCL_SUM,
+                                                 r.comm, r.stream)));
+    ck_assert_int_eq(cudaStreamSynchronize(r.stream), cudaErrorIllegalAddress);
+}
+
+START_TEST(memory_of_the_host_faults)
+{
+    rank_threads_run(1, use_host_memory, NULL);
+}
+END_TEST
+
+static void register_others_memory(unsigned rank, void *arg)
+{
+    struct nccl_window *window = NULL;
+    struct standin_rank r;
+    void *plain;
+
+    (void)arg;
+    standin_begin(&r, rank, 1, 0);
+    CUDA(cudaMalloc(&plain, 4096));
+    ck_assert_int_eq(
+        standin_settle(r.comm, standin.window(r.comm, plain, 4096, &window, 1)),
+        NCCL_CUDA_ERROR);
+    OK(standin.abort(r.comm));
+}
+
+START_TEST(a_window_is_ncclMemAllocs)
+{
+    rank_threads_run(1, register_others_memory, NULL);
+}
+END_TEST
+
+static void register_without_windows(unsigned rank, void *arg)
+{
+    struct nccl_window *window;
+    struct standin_rank r;
+
+    (void)arg;
+    standin_begin(&r, rank, 1, 0);
+    standin.window(r.comm, r.x, BYTES, &window, NCCL_WINDOW_SYMMETRIC);
+}
+
+START_TEST(a_call_that_a_version_lacks_ends_the_process)
+{
+    setenv("CRUN_STANDIN_VERSION", "22304", 1);
+    rank_threads_run(1, register_without_windows, NULL);
+}
+END_TEST
+
+/* -- sums ---------------------------------------------------------------------------
+ */
+
+static float element(size_t i, int rank)
+{
+    return 1.0f / (float)(1 + (i * 31 + (size_t)rank * 17) % 1009);
+}
+
+/* In the order of a ring: chunk r begins behind rank r. */
+static float ring_sum(size_t i, int size, bool mean)
+{
+    size_t chunk = ((size_t)COUNT + (size_t)size - 1) / (size_t)size;
+    int last = (int)(i / chunk);
+    float factor = mean ? (float)(1.0 / size) : 1;
+    float sum = element(i, (last + 1) % size) * factor;
+
+    for (int hop = 2; hop <= size; hop++)
+        sum += element(i, (last + hop) % size) * factor;
+    return sum;
+}
+
+static void sum_in_ring(unsigned rank, void *arg)
+{
+    int size = *(int *)arg;
+    float host[COUNT];
+    struct standin_rank r;
+
+    standin_begin(&r, rank, size, 0);
+    for (int mean = 0; mean < 2; mean++) {
+        for (size_t i = 0; i < COUNT; i++)
+            host[i] = element(i, (int)rank);
+        CUDA(cudaMemcpyAsync(r.x, host, BYTES, cudaMemcpyHostToDevice, r.stream));
+        OK(standin_settle(r.comm, standin.all_reduce(r.x, r.x, COUNT, NCCL_F32,
+                                                     mean ? NCCL_MEAN : NCCL_SUM,
+                                                     r.comm, r.stream)));
+        CUDA(cudaMemcpyAsync(host, r.x, BYTES, cudaMemcpyDeviceToHost, r.stream));
+        CUDA(cudaStreamSynchronize(r.stream));
+        for (size_t i = 0; i < COUNT; i++)
+            ck_assert_float_eq(host[i], ring_sum(i, size, mean));
+    }
+    standin_end(&r);
+}
+
+START_TEST(floats_are_added_in_a_ring)
+{
+    int size = _i;
+
+    rank_threads_run((unsigned)size, sum_in_ring, &size);
+}
+END_TEST
+
+/* -- graphs -------------------------------------------------------------------------
+ */
+
+static void capture(unsigned rank, void *arg)
+{
+    cudaGraphExec_t exec;
+    cudaGraph_t graph;
+    struct standin_rank r;
+
+    (void)arg;
+    standin_begin(&r, rank, SIZE, 0);
+    standin_warm_up(&r);
+    CUDA(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
+    OK(standin_settle(r.comm, standin_all_reduce(&r, COUNT)));
+    CUDA(cudaStreamEndCapture(r.stream, &graph));
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    ck_assert_float_eq(standin_value_at(&r, 0), 1);
+    for (int i = 0; i < 3; i++)
+        CUDA(cudaGraphLaunch(exec, r.stream));
+    ck_assert_float_eq(standin_value_at(&r, COUNT - 1), SIZE * SIZE * SIZE);
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    standin_end(&r);
+}
+
+START_TEST(a_captured_call_runs_with_the_graph)
+{
+    rank_threads_run(SIZE, capture, NULL);
+}
+END_TEST
+
+/* -- suite --------------------------------------------------------------------------
+ */
+
+int main(void)
+{
+    Suite *suite = suite_create("nccl_standin_kernels");
+    TCase *t = tcase_create("rules");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, standin_open, NULL);
+    tcase_add_loop_test(t, symmetric_kernels_are_deaf_by_version, 0,
+                        sizeof(deafness) / sizeof(deafness[0]));
+    tcase_add_test(t, memory_that_is_freed_under_work_faults);
+    tcase_add_test(t, memory_of_the_host_faults);
+    tcase_add_test(t, a_window_is_ncclMemAllocs);
+    tcase_add_test_raise_signal(t, a_call_that_a_version_lacks_ends_the_process,
+                                SIGABRT);
+    tcase_add_loop_test(t, floats_are_added_in_a_ring, 1, 6);
+    tcase_add_test(t, a_captured_call_runs_with_the_graph);
+    suite_add_tcase(suite, t);
+    return check_main(suite);
+}
