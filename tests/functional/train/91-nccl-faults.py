@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 30 s
+# emulated GPU: each call of CUDA and NCCL fails or hangs during a training
+"""
+The calls of CUDA and NCCL that a training makes, times the ways in which each can fail. In the
+middle of a training one rank's call fails; crun restarts the ranks once, in the time that the
+library promises, the rank and its GPU are named, and the parameters get the bits of a training
+that nothing disturbs. A call that the sources have must be in the table or in UNUSED.
+
+    91-nccl-faults.py [--all] [--jobs=N] [--show] [CELL...]    CELL: cudaMalloc:hang, a regex
+
+Without --all: each call in one way, and two important ones in all ways. A cell that goes wrong
+beside others is played once more, alone and with a longer limit of time.
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BUILD, fail, living  # noqa: E402
+from train import Run  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FLAGS = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=1", "--device=cuda",
+         "--precision=bf16", "--zero", "--accumulate=2", "--ckpt-every=2"]
+TIMEOUT, TIMEOUT_ALONE, STUCK_EXIT = 4, 15, 1
+BUSY = 30  # seconds more than promised, on a machine that is busy with other cells
+MENDED = 8  # cells that may go wrong beside others
+WINDOWS = 23007  # a version of NCCL that has symmetric windows
+
+# The kinds of faults that take long come first.
+ORDER = {"deaf": 0, "hang": 1, "stall": 1, "sticky": 2, "async": 2, "error": 2}
+FREED_S = 20  # train's own limit for its last calls
+# Calls that start work on the GPU or in NCCL, which can fail or hang later.
+QUEUES = {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaGraphLaunch",
+          "cudaEventRecord", "cudaStreamWaitEvent"}
+LAUNCHES = {"ncclAllReduce", "ncclBroadcast", "ncclReduceScatter", "ncclAllGather"}
+SET_UP = {"ncclCommInitRankConfig", "ncclCommFinalize", "ncclCommRegister", "ncclGroupEnd",
+          "ncclCommWindowRegister"}
+# The number of such calls depends on time.
+POLLED = {"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError",
+          "cudaThreadExchangeStreamCaptureMode", "cudaSetDevice", "cudaStreamIsCapturing"}
+# The GPU has no name yet.
+UNNAMED = {"ncclGetVersion", "cudaGetDeviceCount", "cudaDeviceGetPCIBusId", "cudaGetDevice",
+           "cudaGetDeviceProperties", "cudaMemGetInfo"}
+# The limit of crun_init, 300 s, is for such calls that hang.
+BEFORE_MEETING = UNNAMED - {"cudaGetDevice"}
+IMPORTANT = {"ncclAllReduce", "cudaLaunchKernel"}
+# In the sources, and in no training.
+UNUSED = {
+    "cudaGetLastError": "it only reads",
+    "cudaGetErrorString": "it only reads",
+    "ncclGetErrorString": "it only reads",
+    "ncclGetLastError": "it only reads",
+    "cudaDriverGetVersion": "for the text of a GPU that is missing",
+    "cudaRuntimeGetVersion": "for the text of a GPU that is missing",
+    "cudaEventSynchronize": "the library polls",
+    "cudaHostRegister": "of the backend cuda-host",
+    "cudaHostUnregister": "of the backend cuda-host",
+    "ncclSend": "a training sends no messages",
+    "ncclRecv": "a training sends no messages",
+    "ncclCommSplit": "a training has one world",
+    "ncclCommAbort": "only after another failure",
+}
+
+
+def is_of_graph(call):
+    return "Graph" in call or "BeginCapture" in call or "EndCapture" in call
+
+
+class Cell:
+    def __init__(self, call, kind, nth, rank, ranks, version):
+        self.call, self.kind, self.nth = call, kind, nth
+        self.rank, self.ranks, self.version = rank, ranks, version
+        self.graph = is_of_graph(call)
+        self.name = f"{call}:{kind}:{rank}:{nth}"
+        # a rank whose GPU ignores an abort speaks last
+        self.grace = 15 if kind == "deaf" else 1
+        self.problems, self.restarted, self.seconds, self.text = [], False, 0, ""
+
+
+def calls_of_sources():
+    found = set()
+    for path in [ROOT / "worker-lib/backends/nccl/nccl_calls.c",
+                 ROOT / "worker-lib/device/gpu_calls_cuda.cu",
+                 *(ROOT / "worker-lib/train/gpu").iterdir()]:
+        text = path.read_text()
+        found |= set(re.findall(r"\b(cuda[A-Z]\w+)\(", text))
+        found |= set(re.findall(r'{ "(nccl\w+)"', text))
+        if "<<<" in text or "LAUNCH" in text:
+            found.add("cudaLaunchKernel")
+    return found
+
+
+def promised(cell, timeout):
+    """
+    Seconds: the limit of a call, or 5 while the ranks meet; one each to find the rank that did not
+    come, for the communication thread to leave its call, and for it to end after the abort; the
+    abort, which has the limit of a call; the ends of the processes.
+    """
+    return max(max(timeout, 5) + 3 + max(timeout, 1), FREED_S) + STUCK_EXIT + cell.grace
+
+
+def environment(version, timeout, **more):
+    return {"CRUN_TIMEOUT": str(timeout), "CRUN_STUCK_EXIT": str(STUCK_EXIT),
+            "CRUN_STANDIN_VERSION": str(version), **more}
+
+
+def job(folder, ranks, graph, env, grace=1):
+    return Run(*FLAGS, *(["--cuda-graph"] if graph else []),
+               f"--ckpt-dir={folder}/checkpoints", ranks=ranks, env=env,
+               crun=["--max-restarts=1", "--restart-backoff=0", f"--failure-grace={grace}"])
+
+
+def undisturbed(ranks, version, graph):
+    """Parameters, and how often each rank makes each call."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = environment(version, 60, CRUN_STANDIN_CALLS=f"{folder}/calls")
+        with job(folder, ranks, graph, env) as run:
+            run.ends_with(0)
+        lines = pathlib.Path(f"{folder}/calls").read_text().split("\n")[:-1]
+        return run.sha, collections.Counter(lines)
+
+
+def names_rank(cell, text):
+    """A rank that cannot begin names its node and its GPU, and crun the rank."""
+    gpu = rf"GPU {cell.rank} \(0000:{cell.rank + 1:02x}:00\.0\)"
+    rank = re.search(rf"^crun: .*\brank {cell.rank} on ", text, re.M)
+    if cell.call in UNNAMED:
+        return rank or re.search(rf"^train: rank {cell.rank}: ", text, re.M)
+    return re.search(rf"^train: .*\brank {cell.rank}\b.*{gpu}", text, re.M) or \
+        rank and re.search(rf"^train: .*{gpu}", text, re.M)
+
+
+def check(cell, run, happened, sha, limit):
+    if not happened:
+        yield "it did not happen"
+    if run.popen.returncode != 0:
+        yield f"exit code {run.popen.returncode}"
+    elif set(re.findall(r"parameters sha256 (\w+)", run.out)) != {sha}:
+        yield "other parameters"
+    if cell.restarted and not names_rank(cell, run.err):
+        yield f"rank {cell.rank} and its GPU are not named"
+    if not cell.restarted and cell.kind in ("hang", "deaf"):
+        yield "no restart"
+    # a training says that it goes on without a graph
+    if not cell.restarted and re.search("^(?!.*--cuda-graph:).", run.err, re.M):
+        yield "words without a restart"
+    if cell.seconds > limit:
+        yield f"later than {limit} s"
+    if living(run.mark.encode()):
+        yield "a process is left"
+
+
+def play(cell, sha, timeout=TIMEOUT):
+    limit = promised(cell, timeout) + BUSY
+    cell.problems, cell.restarted, cell.seconds = [], False, 0
+    with tempfile.TemporaryDirectory() as folder:
+        happened = pathlib.Path(f"{folder}/happened")
+        env = environment(cell.version, timeout, CRUN_STANDIN_FAULT=cell.name,
+                          CRUN_STANDIN_HAPPENED=str(happened))
+        begun, since = time.monotonic(), 0
+        with job(folder, cell.ranks, cell.graph, env, cell.grace) as run:
+            while run.popen.poll() is None and time.monotonic() - begun < limit + BUSY:
+                since = since or (happened.exists() and time.monotonic())
+                if since and not cell.restarted and "restart 1 of 1" in run.err:
+                    cell.restarted, cell.seconds = True, time.monotonic() - since
+                time.sleep(0.2)
+            if run.popen.poll() is None:
+                cell.problems = [f"it has not ended after {limit + BUSY} s"]
+            else:
+                cell.restarted = "restart 1 of 1" in run.err
+                cell.problems = list(check(cell, run, happened.exists(), sha, limit))
+        cell.text = str(run)
+    return cell
+
+
+def table(ranks_of, everything):
+    """The cells, in an order in which calls and kinds take turns."""
+    cells, seen = [], set()
+    for version, graph in (22809, True), (22809, False), (WINDOWS, False):
+        _, counts = ranks_of(2, version, graph)
+        seen |= {line.split()[1] for line in counts}
+    unknown = calls_of_sources() - seen - UNUSED.keys()
+    if unknown:
+        fail("no training makes these calls of the sources:", *sorted(unknown))
+    if seen & UNUSED.keys():
+        fail("a training makes these calls:", *sorted(seen & UNUSED.keys()))
+    made = (calls_of_sources() | {"cuMemMap", "cuMemUnmap"}) & seen
+    for at, call in enumerate(sorted(made)):
+        ranks = 3 if at % 4 == 3 else 2
+        rank = at % ranks
+        version = WINDOWS if "Window" in call else 22809
+        counts = ranks_of(ranks, version, is_of_graph(call))[1]
+        if counts[f"{rank} {call}"] == 0:
+            rank = 0
+        count = counts[f"{rank} {call}"]
+        nth = min(count // 3, 30) + 1 if call in POLLED else count // 2 + 1
+        kinds = ["error"] if call in BEFORE_MEETING else ["error", "hang"]
+        kinds += ["async"] if call in QUEUES | LAUNCHES | SET_UP else []
+        kinds += ["sticky"] if call.startswith("cu") else []
+        kinds += ["stall", "deaf"] if call in LAUNCHES else []
+        kinds += ["stall"] if call in QUEUES else []
+        if not everything and call not in IMPORTANT:
+            kinds = [kinds[at % len(kinds)]]
+        cells += [Cell(call, kind, nth, rank, ranks, version) for kind in kinds]
+    return sorted(cells, key=lambda c: (ORDER[c.kind], "Free" not in c.call and
+                                        "Destroy" not in c.call))
+
+
+def report(cell, show):
+    print(f"{'NO' if cell.problems else 'ok'} {cell.name} of {cell.ranks}: "
+          f"{f'restart after {cell.seconds:.1f} s' if cell.restarted else 'goes on'}",
+          *cell.problems, sep="; ", flush=True)
+    if show or cell.problems:
+        print(cell.text, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--show", action="store_true", help="what each cell has printed")
+    parser.add_argument("--jobs", type=int, default=16)
+    parser.add_argument("cells", nargs="*")
+    flags = parser.parse_args()
+    whole = {}
+
+    def ranks_of(ranks, version, graph):
+        key = ranks, version, graph
+        if key not in whole:
+            whole[key] = undisturbed(*key)
+        return whole[key]
+
+    cells = table(ranks_of, flags.all or flags.cells)
+    if flags.cells:
+        cells = [c for c in cells if any(re.search(p, c.name) for p in flags.cells)]
+    goals = {cell: ranks_of(cell.ranks, cell.version, cell.graph)[0] for cell in cells}
+    wrong = []
+    with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        results = [pool.submit(play, *goal) for goal in goals.items()]
+        for result in concurrent.futures.as_completed(results):
+            cell = result.result()
+            report(cell, flags.show)
+            wrong += [cell] if cell.problems else []
+    if len(wrong) <= MENDED:
+        for cell in wrong:
+            report(play(cell, goals[cell], TIMEOUT_ALONE), True)
+        wrong = [cell for cell in wrong if cell.problems]
+    print(f"{len(cells)} cells, {len(wrong)} wrong")
+    sys.exit(len(wrong) > 0)
+
+
+if __name__ == "__main__":
+    if "emulated" not in BUILD.name:
+        print("needs a build with emulated GPUs: make CUDA=emulated")
+        sys.exit(77)
+    main()
