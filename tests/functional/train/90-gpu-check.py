@@ -4,8 +4,8 @@
 # sanitizers: no, the programs that it runs have their own tests
 # emulated GPU: every command of scripts/gpu-check, in small, on emulated GPUs
 """
-scripts/gpu-check: each of its commands works, and each part of it has a result. Its figures
-say nothing here.
+scripts/gpu-check: each of its commands works, and each part of it has a result. With
+emulated GPUs its figures have no meaning.
 """
 import os
 import pathlib
