@@ -8,72 +8,81 @@
 /*
  * A double of the CUDA runtime, so that kernels and the code around them run where
  * there is no GPU: `make CUDA=emulated`. It is the library libcuda-emulated.so, slow
- * and strict. Rules of the real one; [API] is the CUDA Runtime API manual, [PG] the
- * CUDA C++ Programming Guide:
+ * and strict. It follows these rules of the real one. [API] is the CUDA Runtime API
+ * manual, [PG] the CUDA C++ Programming Guide.
  *
  * Devices
- * - A thread has a current device; memory, streams and events belong to the one that
- * was current when they were made [PG "Device Selection", "Stream and Event Behavior"].
- * A kernel in a stream of another device and an event recorded there fail:
- *   cudaErrorInvalidResourceHandle. Copies, waits and queries of other devices' streams
- *   and events do not.
+ * - A thread has a current device. Memory, streams and events belong to the device that
+ *   was current when they were created [PG "Device Selection", "Stream and Event
+ *   Behavior"]. A kernel in a stream of another device, and the record of an event of
+ *   another device, fail with cudaErrorInvalidResourceHandle. Copies, waits and queries
+ *   may use other devices' streams and events.
  * - CUDA_VISIBLE_DEVICES selects devices [PG "CUDA Environment Variables"].
- * - A process that was forked off one that has used CUDA cannot:
- * cudaErrorInitialization Error [API cudaError]. Memory
- * - The program cannot touch memory of the device: a segmentation fault. New memory
- *   holds no zeros (cudaMalloc: "The memory is not cleared"); it is aligned to 256
- * bytes [PG "Device Memory Accesses"].
- * - A kernel that touches what is not allocated, is freed or is another device's:
- *   cudaErrorIllegalAddress; one that is misaligned: cudaErrorMisalignedAddress.
+ * - After a process has used CUDA, a process forked from it gets
+ *   cudaErrorInitializationError [API cudaError].
+ *
+ * Memory
+ * - If the program touches device memory, that is a segmentation fault. New memory is
+ *   not zero (cudaMalloc: "The memory is not cleared"); it is aligned to 256 bytes
+ *   [PG "Device Memory Accesses"].
+ * - A kernel that touches memory that is not allocated, is freed or is another device's
+ *   fails with cudaErrorIllegalAddress, a misaligned access with
+ *   cudaErrorMisalignedAddress.
  * - cudaFree and cudaFreeHost wait for the device's queued work. cuMemUnmap does not.
- * - A copy to or from pageable memory has read or written it when the call returns, one
- *   of pinned memory has not [API "API synchronization behavior"].
- * - cudaFreeHost takes what cudaHostAlloc gave, and nothing else; memory is registered
- *   once (cudaHostRegister).
+ * - A copy to or from pageable memory has accessed that memory when the call returns, a
+ *   copy to or from pinned memory has not [API "API synchronization behavior"].
+ * - cudaFreeHost frees only memory of cudaHostAlloc; memory is registered only once
+ *   (cudaHostRegister).
+ *
  * Streams
  * - A stream executes its work in the order of the calls; only events and waits order
- *   streams among each other and against the program [PG "Streams"]. The emulation
- *   executes work only when a wait needs it: a missing wait shows old values every
- * time. Work that waits for other processes (cuda_emulated_queue_waiting) is executed,
- * with all before it, as soon as it can be.
- * - The default stream waits for all others of the device but those of
- *   cudaStreamNonBlocking, and they for it [API "Stream synchronization behavior"].
- * - cudaStreamDestroy returns at once; the work is done all the same [API].
- * - An event that was never recorded is complete; elapsed time is told only of recorded
- *   and complete events with timing (cudaEventQuery, cudaEventElapsedTime). A query
- *   does one piece of work, so that polling comes to an end; it returns what it saw
- *   before, and if there was no work, a moment later, so that polling costs little.
+ *   streams among each other and against the program [PG "Streams"]. The emulator
+ *   executes work only when a wait needs it, so the lack of a wait shows old values
+ *   every time. Work that waits for other processes (cuda_emulated_queue_waiting) is
+ *   executed as soon as possible, after all work before it.
+ * - The default stream waits for all other streams of the device except those of
+ *   cudaStreamNonBlocking, and these streams wait for it [API "Stream synchronization
+ *   behavior"].
+ * - cudaStreamDestroy returns at once, and the work is still done [API].
+ * - An event that was never recorded is complete. cudaEventElapsedTime needs recorded
+ *   and complete events with timing. A query does one piece of work, so that polling
+ *   ends, and returns the state before that. If there was no work it returns a moment
+ *   later, so that polling costs little.
+ *
  * Kernels
- * - Blocks have no order, nor threads between barriers [PG "Thread Hierarchy"]: they
- * run in one that CRUN_STANDIN_SEED gives. Errors
- * - Those of kernels come with a later call, and stay: every later call of the device
- *   returns them [API cudaErrorIllegalAddress: "This leaves the process in an
- *   inconsistent state"]. cudaGetLastError tells and clears others, of its thread;
- *   cudaErrorNotReady is not one of them [PG "Error Checking"].
+ * - Blocks have no order, and neither have threads between barriers [PG "Thread
+ *   Hierarchy"]. Here CRUN_STANDIN_SEED determines it.
+ *
+ * Errors
+ * - The errors of kernels are returned by a later call and by all calls of the device
+ *   after it [API cudaErrorIllegalAddress: "This leaves the process in an inconsistent
+ *   state"]. cudaGetLastError returns and clears other errors of its thread, except
+ *   cudaErrorNotReady [PG "Error Checking"].
+ *
  * Graphs [PG "Creating a Graph Using Stream Capture", "Prohibited and Unhandled
  * Operations"]
- * - A capture takes in what is queued in its stream and in those that wait for its
- *   events; it ends in the stream and the thread that began it, with all others joined.
- * - Calls that are unsafe while a capture is under way (cudaMalloc, cudaEventQuery,
- * ...) are refused by the modes' rules (cudaThreadExchangeStreamCaptureMode), and
- * invalidate it.
+ * - A capture contains what is queued in its stream and in streams that wait for its
+ *   events. It ends in the stream and the thread that began it, after all other streams
+ *   have been joined.
+ * - Calls that are unsafe during a capture (cudaMalloc, cudaEventQuery, ...) fail by
+ * the rules of its mode (cudaThreadExchangeStreamCaptureMode), and invalidate it.
  *
  * Variables:
  *   CRUN_STANDIN_GPUS=N       devices, 8
  *   CRUN_STANDIN_COUNT=CODE   cudaGetDeviceCount returns it
  *   CRUN_STANDIN_DRIVER=N     the driver's version, 13000; 0: there is none
  *   CRUN_STANDIN_MEMORY=N     bytes of a device, for each process
- *   CRUN_STANDIN_EXCLUSIVE=FOLDER  one process a device (cudaErrorDevicesUnavailable);
- *                             locks are files there
+ *   CRUN_STANDIN_EXCLUSIVE=FOLDER  one process per device, by locks in this folder
+ *                             (cudaErrorDevicesUnavailable)
  *   CRUN_STANDIN_MIG=1        the devices are parts of one GPU: one PCI address, but
  *                             UUIDs of their own [MIG User Guide "Device Enumeration"]
  *   CRUN_STANDIN_SEED=N       of the order of blocks and threads; 0: in order
  *   CRUN_STANDIN_FAULT        see fault.h
  *
- * Kinder than the real one: processes do not share a device's memory limit; while work
- * of a device runs in one thread, others can touch the pieces that it has touched;
- * atomics and fences are not needed between threads of a grid. Not there:
- * cudaGraphLaunch in a capture, events of other processes, managed memory.
+ * It accepts more than the real one: processes do not share a device's memory limit;
+ * while a thread runs work of a device, other threads can touch the memory that this
+ * work has touched; threads of a grid need no atomics or fences. It lacks
+ * cudaGraphLaunch in a capture, events of other processes, and managed memory.
  */
 #ifdef __cplusplus
 extern "C" {

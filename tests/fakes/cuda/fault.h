@@ -10,7 +10,7 @@
  *       remote         it returns ncclRemoteError
  *       sticky[=CODE]  CUDA: so does each later call of its device; 700 without a code
  *       hang           it never returns
- *       wait           the same; for calls that free: a kernel before it hangs
+ *       wait           the same; in calls that free memory: a kernel before it hangs
  *       late           it takes some time
  *       kill           the process dies
  *       async          it is done, and the communicator is broken; CUDA: what it queues
@@ -18,15 +18,14 @@
  *       stall          what it queues never ends; NCCL: unless it is aborted
  *       deaf           what it launches never ends, aborted or not
  *
- * CALL is the function's name; a kernel's launch is cudaLaunchKernel, and NCCL's memory
- * comes and goes with cuMemMap and cuMemUnmap. RANK is that of a
- * NCCL communicator where the call has one; else that of the thread
- * (standin_set_rank), else the process's (RANK, OMPI_COMM_WORLD_RANK), else the number
- * of the thread's device. A fault happens in the job's first life only
- * (TORCHELASTIC_RESTART_COUNT).
+ * CALL is the function's name. The launch of a kernel is cudaLaunchKernel; NCCL
+ * allocates and frees GPU memory by cuMemMap and cuMemUnmap. RANK is that in the NCCL
+ * communicator of the call, if it has one; else that of the thread (standin_set_rank),
+ * else the process's (RANK, OMPI_COMM_WORLD_RANK), else the number of the thread's
+ * device. Faults do not happen after a restart (TORCHELASTIC_RESTART_COUNT).
  *
- * "RANK CALL" is added as a line to the file CRUN_STANDIN_CALLS at each call, and to
- * the file CRUN_STANDIN_HAPPENED at each fault.
+ * Each call appends the line "RANK CALL" to the file CRUN_STANDIN_CALLS, and each fault
+ * appends it to the file CRUN_STANDIN_HAPPENED.
  */
 #ifdef __cplusplus
 extern "C" {
@@ -34,8 +33,8 @@ extern "C" {
 
 enum fault { FAULT_NONE, FAULT_ASYNC, FAULT_STALL, FAULT_DEAF, FAULT_STICKY };
 
-/* Of a call by this rank, -1: the call does not tell. *result is what it is to return,
- * 0: it goes on. */
+/* The fault of a call by this rank (-1: the call does not know it). *result is what the
+ * call is to return; 0: it continues. */
 enum fault standin_fault(const char *call, int rank, int *result);
 /* The rank of this thread, for faults of its calls. */
 void standin_set_rank(int rank);

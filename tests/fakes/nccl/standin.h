@@ -14,15 +14,15 @@
  * every release from 2.19.3 to 2.30.7.
  *
  * Calls in progress (communicators with blocking = 0)
- *  1 A call returns ncclInProgress, a thread of its own does the work and puts the
+ *  1 A call returns ncclInProgress, and a thread of NCCL does the work and puts the
  *    kernel into the caller's stream later: group.cc, ncclGroupEndInternal, from
- *    2.23.4. Before, only set-up and the first message of two ranks did so: see Kinder.
+ *    2.23.4. Before, only set-up and the first message of two ranks did so: see below.
  *  2 Any call that uses the communicator meanwhile gets ncclInvalidArgument: init.cc,
  *    ncclCommEnsureReady, all. The collective also makes it the communicator's state,
  *    until the work in progress sets another: enqueue.cc, ncclEnqueueCheck, all.
- *  3 ncclCommGetAsyncError is the state: ncclInProgress, then what the work returned:
- *    init.cc, all. An error stays: every later call but ncclCommAbort returns it, also
- *    ncclCommDestroy: init.cc, ncclCommEnsureReady, all.
+ *  3 ncclCommGetAsyncError returns the state: ncclInProgress, then the result of the
+ *    work: init.cc, all. An error stays: every later call but ncclCommAbort returns it,
+ *    ncclCommDestroy included: init.cc, ncclCommEnsureReady, all.
  *  4 A single ncclSend or ncclRecv returns ncclSuccess while it is in progress, below
  *    2.24.3: it ends a group and drops ncclInProgress: collectives.cc, v2.23.4-1.
  *  5 ncclCommWindowRegister returns ncclSuccess while it is in progress, from 2.28.3:
@@ -39,21 +39,20 @@
  *    ends (ncclCommInitRankFunc, all).
  *  8 A rank that shares its host hash and its GPU's bus id with another one gets
  *    ncclInvalidUsage; the other ranks wait for it: init.cc, initTransportsRank, all.
- *    From 2.30.3 it is the UUID, which parts of a GPU have of their own, and
- *    NCCL_MULTI_RANK_GPU_ENABLE allows it: v2.30.7-1.
+ *    From 2.30.3 NCCL compares UUIDs, which differ between parts of a GPU, and
+ *    NCCL_MULTI_RANK_GPU_ENABLE allows ranks to share a GPU: v2.30.7-1.
  *    NCCL_HOSTID replaces the host's name: misc/utils.cc, getHostHash, all.
  *  9 Ranks with different versions get ncclInvalidUsage, from 2.23.4: init.cc.
- * 10 ncclCommFinalize waits for the kernels, ncclCommDestroy and ncclCommAbort do it if
- *    it was not called: init.cc, commDestroySync, all; a graph that holds a kernel is
- *    waited for: localPersistentRefs, v2.28.9-1. Ranks of a node finalize together
- *    (user guide, "ncclCommFinalize").
- * 11 ncclCommAbort ends the work in progress and kernels: they look at a flag. User
- *    guide, "Fault Tolerance": with blocking = 0 no thread may be inside another call
- *    of the communicator; the stand-in ends the process there, but waits for a call
- *    that has hung for half a second. A call of a blocking communicator that another
- *    thread aborts returns ncclInternalError: misc/socket.cc.
- * 12 A peer of the same host that dies is no error, its kernels are waited for; nothing
- *    but the network makes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
+ * 10 ncclCommFinalize waits for the kernels. If it was not called, ncclCommDestroy and
+ *    ncclCommAbort do so: init.cc, commDestroySync, all. They also wait for graphs that
+ *    contain a kernel: localPersistentRefs, v2.28.9-1. Ranks of a node finalize
+ * together (user guide, "ncclCommFinalize"). 11 ncclCommAbort ends the work in progress
+ * and kernels, which poll a flag. User guide, "Fault Tolerance": with blocking = 0 no
+ * thread may be inside another call of the communicator; the stand-in ends the process
+ * there, but waits for a call that has hung for half a second. A call of a blocking
+ * communicator that another thread aborts returns ncclInternalError: misc/socket.cc. 12
+ * The death of a peer on the same host is no error, and kernels wait for it forever;
+ *    only the network causes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
  * 13 From 2.22.3 algorithms are connected by the first operation that uses them, by all
  *    ranks together; two ranks are connected by their first message, both of them, in
  *    all versions: group.cc, ncclCollPreconnect and ncclP2PPreconnectFunc.
@@ -71,17 +70,17 @@
  * Memory
  * 17 ncclMemFree unmaps without a wait: allocator.cc, all. Work that still uses the
  *    memory faults, as does a kernel with pageable host memory or that of another GPU.
- * 18 Windows must be ncclMemAlloc's: else ncclUnhandledCudaError
+ * 18 Windows need memory of ncclMemAlloc: else ncclUnhandledCudaError
  *    (cuMemRetainAllocationHandle), at once in 2.27, from 2.28 as the state. From 2.28
  *    their offset must be a multiple of 4096 (ncclInvalidArgument): dev_runtime.cc.
- *    2.27 ends with a NULL window where the piece does not hold the buffer:
+ *    2.27 returns a NULL window if the allocation does not contain the whole buffer:
  *    register/register.cc.
- * 19 From 2.29.2 a window is NULL, with success, where ranks are on several nodes whose
+ * 19 From 2.29.2 a window is NULL, with success, if ranks are on several nodes whose
  *    GPUs cannot use the network by themselves (GIN): init.cc, symmetricSupport, and
  *    dev_runtime.cc, v2.29.7-1. Before, it is a local registration.
  * 20 Symmetric kernels: any all-gather, and sums of f32, f16 and bf16 by all-reduce and
  *    reduce-scatter, both buffers in symmetric windows, one node: symmetric.cc
- *    v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 they are deaf to ncclCommAbort:
+ *    v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 ncclCommAbort does not end them:
  *    nccl_device/impl/lsa_barrier__funcs.h, v2.29.3-1 and v2.29.7-1.
  * 21 ncclCommRegister is local and needs no VMM memory; below 2.23.4 a NULL handle to
  *    ncclCommDeregister is an error: init.cc v2.19.3-1, register.cc v2.23.4-1.
@@ -92,24 +91,24 @@
  *    with rank r. Two ranks: the same bits as any other order.
  * 23 ncclAvg multiplies floats by 1 / ranks in the element's type before it adds, and
  *    divides the sum of integers: enqueue.cc, hostToDevRedOp, all.
- * 24 Counts, types or operations that differ between ranks are no error, but wrong data
- *    or a wait for ever.
+ * 24 Counts, types or operations that differ between ranks cause no error, but wrong
+ *    data or a wait without end.
  *
  * Stricter than NCCL, where its behaviour is undefined: ncclCommRegister, -Deregister
  * and ncclCommWindowDeregister are refused while a call is in progress; calls that a
  * version does not have, and any use of a communicator that is NULL, was freed or is
  * being aborted, end the process.
- * Kinder:
+ * It accepts more than NCCL, or leaves out what NCCL does:
  *  - Below 2.23.4 NCCL launches collectives in the call itself, which then returns
- *    ncclSuccess; 2.22.3 also connects there. Such a call may wait for other ranks, as
- *    that of a blocking communicator, and nothing may abort it.
+ *    ncclSuccess; 2.22.3 also connects there. Like a call of a blocking communicator,
+ *    it may wait for other ranks, and it cannot be aborted.
  *  - Calls never wait for room in the stream or in NCCL's queue of work.
  *  - The members of a group run one after the other. NCCL may run them at the same
  *    time, so members that use each other's buffers are wrong there.
  *  - ncclCommAbort of a blocking communicator waits for the threads that are in its
- *    calls. NCCL frees it under them.
- *  - Nothing in NCCL calls what waits for all of the GPU's work, as cudaFree, or what
- *    an active capture forbids.
+ *    calls. NCCL frees it while they use it.
+ *  - No call of the stand-in waits for all of the GPU's work, as cudaFree does, or is
+ *    forbidden during a capture.
  *  - Kernels of several communicators never lack room on the GPU.
  *  - Ranks on several nodes share memory: no network, and no windows over it (GIN).
  *  - A kernel's sums are those of one ring with one channel; the real ones also know
@@ -118,7 +117,7 @@
 #define STANDIN_VERSION 22809
 
 int standin_version(void);
-/* What ncclGetLastError says. */
+/* The text of ncclGetLastError. */
 __attribute__((format(printf, 1, 2))) void standin_warn(const char *format, ...);
 const char *standin_last_warning(void);
 /* A use that has no defined result: ends the process. */

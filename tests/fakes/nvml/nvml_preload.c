@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of libnvidia-ml.so.1, whose name it has: once it is loaded, a dlopen of that
- * name finds it. The machine that it shows stands in NVML_GPUS: "1b:GPU-1" is a GPU on
- * that PCI bus, blanks stand between GPUs; a name that begins with "MIG-" is a part of
- * the GPU before it (its GPU instances are numbered from 1), and a GPU called "?" does
- * not answer. Not set: no driver.
+ * A double of libnvidia-ml.so.1, which has that name: once it is loaded, a dlopen of
+ * the name finds it. NVML_GPUS describes the machine: "1b:GPU-1" is a GPU on that PCI
+ * bus, and blanks separate GPUs. A name that begins with "MIG-" is a part of the GPU
+ * before it, whose GPU instances are numbered from 1. A GPU named "?" does not answer.
+ * Without the variable there is no driver.
  *
- * Their state is read from the file NVML_STATE at every call: "GPU-1 percent=97 used=71
+ * Each call reads their state from the file NVML_STATE: "GPU-1 percent=97 used=71
  * total=80 celsius=60 watts=300 slowed=64 errors=2 rows=1 failed=1 recovery=1 mode=3
  * processes=1 xid=79", a line for each GPU or part, in MiB. instance=2: the XID is of
- * that GPU instance. hang=1: a call about the GPU does not return as long as that
- * stands there. lost=1: no such call succeeds. unified=1: its memory is the host's.
- * private=1: this user may not see what all parts of it use together.
+ * that GPU instance. hang=1: calls about the GPU do not return until the file no longer
+ * has this. lost=1: these calls fail. unified=1: its memory is the host's. private=1:
+ * this user may not see the total of its parts.
  *
- * Rules of the real library, from NVIDIA's NVML API Reference Guide, which has the
- * words of nvml.h:
- * - nvmlInit_v2 counts its callers, and nvmlShutdown counts down ("Initialization and
- *   Cleanup"); what needs the library fails with UNINITIALIZED before and after.
- * - A text that does not fit is INSUFFICIENT_SIZE, a MIG device that is not there is
- *   NOT_FOUND, a GPU that has fallen off the bus is GPU_IS_LOST ("Device Queries").
- * - nvmlDeviceGetMaxMigDeviceCount tells what the GPU can be divided into, not into
- * what it is, and 0 if MIG is not enabled; nvmlDeviceGetMigDeviceHandleByIndex is then
- * NOT_SUPPORTED, and nvmlDeviceGetGpuInstanceId is for handles of MIG devices only
- * ("Multi Instance GPU Management").
- * - nvmlDeviceGetMemoryInfo is NOT_SUPPORTED where the GPU has no memory of its own.
- * "In MIG mode, if device handle is provided, the API returns aggregate information,
- * only if the caller has appropriate privileges": else NO_PERMISSION. The same holds
- * for nvmlDeviceGetComputeRunningProcesses_v3.
+ * It follows these rules of the real library, from NVIDIA's NVML API Reference Guide,
+ * which contains the text of nvml.h:
+ * - nvmlInit_v2 counts its calls, and nvmlShutdown counts down ("Initialization and
+ *   Cleanup"); before and after, other calls fail with UNINITIALIZED.
+ * - INSUFFICIENT_SIZE: a text does not fit. NOT_FOUND: there is no such MIG device.
+ *   GPU_IS_LOST: the GPU has fallen off the bus ("Device Queries").
+ * - nvmlDeviceGetMaxMigDeviceCount returns how many parts the GPU can have, not how
+ *   many it has, and 0 if MIG is not enabled. nvmlDeviceGetMigDeviceHandleByIndex is
+ *   then NOT_SUPPORTED. nvmlDeviceGetGpuInstanceId is for handles of MIG devices only
+ *   ("Multi Instance GPU Management").
+ * - nvmlDeviceGetMemoryInfo is NOT_SUPPORTED if the GPU has no memory of its own. "In
+ *   MIG mode, if device handle is provided, the API returns aggregate information, only
+ *   if the caller has appropriate privileges": else NO_PERMISSION. The same is true of
+ *   nvmlDeviceGetComputeRunningProcesses_v3.
  * - With MIG enabled, nvmlDeviceGetUtilizationRates and nvmlDeviceGetRemappedRows are
- * NOT_SUPPORTED (notes of these functions).
- * - What is not of a MIG device (temperature, power, clocks, compute mode, ECC, fields)
- * is INVALID_ARGUMENT or NOT_SUPPORTED for its handle; here NOT_SUPPORTED.
- * - nvmlDeviceGetComputeRunningProcesses_v3 with no room counts, and then fails with
- *   INSUFFICIENT_SIZE.
- * - An XID is an event, told once to each set that waits, with the GPU's handle and,
- * if it is attributable to a GPU instance, its number, else 0xFFFFFFFF ("Event Handling
- * Methods", nvmlEventData_t). Events are registered for a GPU, not for a part of it.
- *   Here there is one set.
+ *   NOT_SUPPORTED (notes of these functions).
+ * - Values that a MIG device does not have (temperature, power, clocks, compute mode,
+ *   ECC, fields) are INVALID_ARGUMENT or NOT_SUPPORTED for its handle; here they are
+ *   NOT_SUPPORTED.
+ * - nvmlDeviceGetComputeRunningProcesses_v3 without room returns the count, and fails
+ *   with INSUFFICIENT_SIZE.
+ * - An XID is an event, which each waiting set gets once, with the GPU's handle and the
+ *   number of the GPU instance, or 0xFFFFFFFF if it cannot be attributed to one ("Event
+ *   Handling Methods", nvmlEventData_t). Events are registered for a GPU, not for a
+ *   part of it. Here there is one set.
  */
 #include <stdio.h>
 #include <stdlib.h>
