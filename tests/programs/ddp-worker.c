@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A rank that trains the tiny model in every way there is, for the tests.
+ * A rank that trains the tiny model with every combination of options, for the tests.
  *
  *   ddp-worker train STEPS BATCH FILE   all ranks together take BATCH samples a step;
  *                                       writes to FILE.RANK, for each case, a line of
  *                                       JSON: its name, and the parameters after the
  *                                       last step
- *   ddp-worker gpu STEPS BATCH FILE     likewise on GPUs, in more ways;
- * FILE.checkpoints is a directory ddp-worker optimizers STEPS FILE    alone; gradients
- * are a formula; likewise
+ *   ddp-worker gpu STEPS BATCH FILE     the same on GPUs, with more cases;
+ *                                       FILE.checkpoints is a directory
+ *   ddp-worker optimizers STEPS FILE    one rank; a formula computes the gradients
  */
 #include <inttypes.h>
 #include <stdio.h>

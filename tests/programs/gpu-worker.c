@@ -10,9 +10,9 @@
  *   illegal  on the last rank a kernel uses an illegal address
  *   stuck    on the last rank something in the GPU's stream never ends
  *
- * It prints a line, "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
- * library, with which it exits with 3, or with crun_exit_code. GPU_WORKER_TIMEOUT is
- * the timeout of an operation in seconds.
+ * It prints a line: "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
+ * library. It then exits with crun_exit_code, or with 3 if that is 0.
+ * GPU_WORKER_TIMEOUT is the timeout of an operation in seconds.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads the NCCL of $CRUN_NCCL_LIBRARY as the worker library does, and says what it
- * found, a line each: "version: 2.28.9", "unique id: ok", and what a world over NCCL
- * says on this machine, "world: nccl" or "world: STATUS: TEXT". Exit 1: the library
- * refuses that NCCL, and the only line says why.
+ * Loads the NCCL of $CRUN_NCCL_LIBRARY as the worker library does. It prints a line
+ * each for the version ("version: 2.28.9"), for "unique id: ok", and for the result of
+ * crun_init with NCCL: "world: nccl" or "world: STATUS: TEXT". Exit code 1: the library
+ * refuses that NCCL, and the only line has the reason.
  */
 #include <stdio.h>
 #include <string.h>

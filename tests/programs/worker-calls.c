@@ -8,8 +8,10 @@
  *   abort    rank 1 aborts while the others wait
  *   crash    rank 1 aborts in a signal handler
  *   differ   rank 1 calls something else than the others
- *   halves   two groups: ranks 0 and 1 add until it fails; rank 2 waits for rank 3,
- * which never comes who      what the world says of itself
+ *   halves   two groups: ranks 0 and 1 call all_reduce until it fails; rank 2 waits
+ *            for rank 3, which makes no call
+ *   who      prints the world's properties
+ *   again    several worlds, one after another and at the same time
  *
  * CALLS_TIMEOUT is the timeout of a collective, CALLS_MEET that of crun_init. It ends
  * with 3 and one line, "rank N: STATUS: TEXT", if the library reports a failure, or
@@ -293,7 +295,7 @@ static void differ(void)
     report(crun_barrier(world, NULL));
 }
 
-/* A world beside the first, and then one after another. */
+/* Creates the next world before it finalizes the present one, three times. */
 static void again(void)
 {
     crun_world *beside;

@@ -7,8 +7,8 @@
 
 /*
  * Memory that collectives use may be a GPU's, which the host cannot touch: crun_alloc's
- * with nccl. These copy from and to it behind the work that is in the default stream of
- * the thread's device; other memory they just copy.
+ * with nccl. These functions copy to and from it after the work in the default stream
+ * of the thread's device. Other memory is copied at once.
  */
 bool memory_is_of_gpu(const void *memory);
 void memory_write(void *to, const void *from, size_t bytes);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cost of the library on a GPU, compared with that of the GPU and of NCCL alone.
+ * The cost of the library on a GPU, compared with a copy on the GPU and with NCCL
+ * alone.
  *
  *   gpu-load optimizer ELEMENTS       GB/s of each optimizer's kernel, and of a copy
  *   gpu-load all-reduce KIB BUCKETS   microseconds of an all-reduce of KIB, of BUCKETS
  *                                     that are started together, and of the host's part
  *                                     of each call: through the library, and NCCL alone
  *
- * Both sum the same values, in memory of NCCL's that is registered in the same way. One
- * line of JSON, of rank 0.
+ * Both sum the same values, in memory that NCCL has allocated and that is registered in
+ * the same way. Rank 0 prints one line of JSON.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -59,8 +60,8 @@ static void *device_room(size_t bytes)
     return memory;
 }
 
-/* Values between 0.5 and 1 that differ: zeros take other paths in a square root and a
- * division, and less power. */
+/* Different values between 0.5 and 1: zeros take other paths in square roots and
+ * divisions, and need less power. */
 static void fill_with_values(void *memory, size_t count, crun_dtype type)
 {
     size_t size = crun_dtype_size(type);

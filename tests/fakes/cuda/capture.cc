@@ -12,7 +12,7 @@ static bool is_own(const capture_ref &c)
     return pthread_equal(c->thread, pthread_self());
 }
 
-/* Does the capture forbid this thread what is unsafe? By the modes' table of
+/* Whether the capture forbids unsafe calls in this thread, by the table of modes at
  * cudaThreadExchangeStreamCaptureMode. */
 static bool forbids_unsafe(const capture_ref &c)
 {

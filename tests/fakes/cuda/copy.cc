@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Is all of it within a piece, or not of a device at all? */
+/* Whether all of it is within a piece, or in host memory. */
 static bool is_whole(const void *memory, size_t bytes, bool *device)
 {
     piece_ref p = find_piece(memory);
@@ -47,7 +47,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
 }
 
 /* To or from memory of the program that is not pinned: done when the call returns. In a
- * capture it is touched by each launch. */
+ * capture, each launch accesses it. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                             enum cudaMemcpyKind kind, cudaStream_t s)
 {

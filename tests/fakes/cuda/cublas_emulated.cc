@@ -53,7 +53,7 @@ std::vector<float> plain(const void *from, cudaDataType type, int ld, int outer,
     return to;
 }
 
-/* The same sums in the same order, however wide the registers are. */
+/* The order of the sums does not depend on the width of registers. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx2", "default")))
 #endif

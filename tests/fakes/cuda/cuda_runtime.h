@@ -247,17 +247,18 @@ void cuda_emulated_queue(cudaStream_t s, void (*run)(void *arg), void *arg);
  */
 cudaError_t cuda_emulated_queue_waiting(cudaStream_t s, void (*run)(void *arg),
                                         void (*release)(void *arg), void *arg);
-/* In such a function: the device has failed, the kernel is to end. */
+/* In such a function: whether the device has failed, so that the kernel must end. */
 int cuda_emulated_stopped(void);
-/* Where such a function can touch device memory; memory of the host: itself. NULL: it
- * is freed, or outside of any piece. If it is freed meanwhile, the device fails. */
+/* The address at which such a function can access device memory; host memory has its
+ * own. NULL: it is freed, or was never allocated. If it is freed before the function
+ * returns, the device fails. */
 void *cuda_emulated_view(const void *memory);
-/* As cuMemMap and cuMemUnmap are used by NCCL: pages; unmapping waits for nothing. */
+/* Pages, as NCCL uses cuMemMap and cuMemUnmap: unmapping waits for nothing. */
 cudaError_t cuda_emulated_map(void **memory, size_t bytes);
 cudaError_t cuda_emulated_unmap(void *memory);
 /* A sticky error of the device. */
 void cuda_emulated_fail(int device, cudaError_t code);
-/* The thread's current device; makes nothing. */
+/* The thread's current device; creates no context. */
 int cuda_emulated_device(void);
 
 #ifdef __cplusplus
@@ -272,7 +273,7 @@ struct dim3 {
     }
 };
 
-/* No guard and no call to find them: they are read all the time. */
+/* They are read all the time, so access must need neither a guard nor a call. */
 #define CUDA_EMULATED_INDEX __thread __attribute__((tls_model("initial-exec"))) dim3
 extern CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
 

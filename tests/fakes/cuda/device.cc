@@ -61,7 +61,7 @@ static int count_devices(void)
     return count;
 }
 
-/* One process a device. The lock goes with the process. */
+/* One process per device. The lock ends with the process. */
 static bool lock_device(int number)
 {
     const char *folder = getenv("CRUN_STANDIN_EXCLUSIVE");
@@ -92,7 +92,7 @@ cudaError_t make_context(void)
     return cudaSuccess;
 }
 
-/* What is queued will not run; what runs ends by itself. */
+/* Queued work will not run; running work ends by itself. */
 void fail_device(device *d, cudaError_t code)
 {
     if (d->failed != cudaSuccess)

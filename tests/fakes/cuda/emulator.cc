@@ -52,7 +52,7 @@ locked::locked()
     pthread_mutex_lock(&lock);
 }
 
-/* What was dropped may call the program: without the lock. */
+/* Dropped items may call the program, so they are destroyed without the lock. */
 locked::~locked()
 {
     std::vector<item> dropped;

@@ -15,8 +15,9 @@
 #include "tests/fakes/cuda/cuda_runtime.h"
 
 /*
- * What the emulator's files share. One lock guards all of it; work runs without it. No
- * static object here has a destructor: threads may run until the process ends.
+ * The declarations that the emulator's files share. One lock guards all of it; queued
+ * work runs without the lock. No static object here has a destructor: threads may run
+ * until the process ends.
  */
 #define DEVICES_MAX 64
 
@@ -132,14 +133,14 @@ struct unlocked {
     unlocked();
     ~unlocked();
 };
-/* In the handler of a signal: nothing else is done. */
+/* In a signal handler: it only takes the lock. */
 struct locked_briefly {
     locked_briefly();
     ~locked_briefly();
 };
 void changed(void);
 void await_change(void);
-/* For a millisecond at most. */
+/* Waits a millisecond at most. */
 void await_change_briefly(void);
 
 enum {
@@ -147,7 +148,7 @@ enum {
     CALL_DEVICE = 1, /* needs a device's context */
     CALL_UNSAFE = 2  /* refused during captures */
 };
-/* At the begin of each call of the API, without the lock. */
+/* At the beginning of each call of the API, without the lock. */
 cudaError_t enter_call(const char *name, unsigned rules);
 /* At its end. */
 cudaError_t end_call(cudaError_t code);
@@ -157,7 +158,7 @@ cudaError_t end_call(cudaError_t code);
         if (entered != cudaSuccess)                                                    \
             return end_call(entered);                                                  \
     } while (0)
-/* What a fault makes of the work that this call queues; once. */
+/* The fault of the work that this call queues; returned once. */
 int take_fault(void);
 
 /* -- device.cc ---------------------------------------------------------------- */
@@ -168,7 +169,7 @@ void fail_device(device *d, cudaError_t code);
 void set_current(int number);
 
 /* -- memory.cc ---------------------------------------------------------------- */
-/* While one of these exists, work can touch these devices' memory: with the lock. */
+/* While this object exists, work can touch these devices' memory. With the lock. */
 struct device_access {
     std::vector<device *> open;
     void add(device *d);
@@ -180,7 +181,7 @@ struct device_access {
 };
 piece_ref find_piece(const void *memory);
 bool is_arena(const void *memory);
-/* Of an access that failed, without the lock: true if it is to be tried again. */
+/* After an access that failed, without the lock. True: try it again. */
 bool open_piece(const device_access &a, void *memory);
 bool is_pinned(const void *memory);
 /* The pieces that a waiting kernel of this thread has seen. */
@@ -195,10 +196,10 @@ void end_running(running_kernel *k);
 /* Puts an item into the stream, or into the graph that is captured from it. */
 cudaError_t queue_item(const stream_ref &s, item i);
 moment_ref queue_moment(const stream_ref &s);
-/* Runs what is before the moment. */
+/* Runs all work before the moment. */
 cudaError_t await_moment(const moment_ref &m);
-/* One piece of work of the stream, or of one that it waits for. False: there is none
- * that can be done now. */
+/* Does one piece of work of the stream, or of one that it waits for. False: there is
+ * none that can be done now. */
 bool advance_once(const stream_ref &s);
 cudaError_t await_device(device *d);
 
@@ -223,17 +224,17 @@ struct capture {
 };
 cudaError_t capture_item(const stream_ref &s, item i);
 cudaError_t capture_moment(const stream_ref &s, CUevent_st *event);
-/* *handled: it is the capture's. */
+/* *handled: the capture has recorded it. */
 cudaError_t capture_wait(const stream_ref &s, const moment_ref &m, bool *handled);
 cudaError_t capture_check_unsafe(void);
-/* Of a call that would wait for a stream, or look at it. */
+/* For a call that would wait for a stream, or query it. */
 cudaError_t capture_check_stream(const stream_ref &s);
 
 /* -- graph.cc --------------------------------------------------------------------- */
 cudaGraph_t make_graph(const capture_ref &c);
 
 /* -- kernel.cc ------------------------------------------------------------------ */
-/* The code of a fault of what runs with this access. */
+/* Returns the code of a memory fault in what it runs. */
 cudaError_t run_guarded(const std::function<void()> &run, const device_access &a);
 void guard_memory_faults(void);
 

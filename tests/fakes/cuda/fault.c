@@ -82,7 +82,7 @@ void standin_set_rank(int rank)
     thread_rank = rank;
 }
 
-/* Where a call does not tell it. */
+/* For a call that does not know its rank. */
 static int own_rank(void)
 {
     int device = cuda_emulated_device ? cuda_emulated_device() : 0;

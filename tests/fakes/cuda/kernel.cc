@@ -29,12 +29,12 @@ static void note_memory_fault(int signal, siginfo_t *info, void *)
 
     if (to && signal == SIGSEGV && open_piece(*touchable, info->si_addr))
         return;
-    if (!to) { /* the program's own: again, without this handler */
+    if (!to) { /* a fault of the program: repeat it without this handler */
         sigaction(signal, &before[signal], NULL);
         return;
     }
     landing = NULL;
-    /* checks of the alignment end in an instruction that is none */
+    /* checks of the alignment end in an invalid instruction */
     siglongjmp(*to, signal == SIGSEGV || signal == SIGBUS ? cudaErrorIllegalAddress
                                                           : cudaErrorMisalignedAddress);
 }
@@ -54,7 +54,7 @@ void guard_memory_faults(void)
         sigaction(signal, &action, &before[signal]);
 }
 
-/* A thread of the program that blocks all signals does this work, too. */
+/* A thread of the program that blocks all signals may do this work. */
 static void admit_faults(void)
 {
     static thread_local bool admitted;
@@ -95,7 +95,7 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Of one launch: it differs from launch to launch. 0: in order. */
+/* The order of one launch, which differs between launches. 0: in order. */
 static uint32_t launch_seed(void)
 {
     static std::atomic<uint32_t> launches;
@@ -170,7 +170,7 @@ static void switch_turn(turn *from, turn *to)
 #endif
 }
 
-/* One block's thread after the other's. */
+/* Runs one thread of each block, block after block. */
 static void run_turn(void)
 {
     for (;;) {
@@ -258,7 +258,7 @@ void cuda_emulated_barrier(void)
     switch_turn(&turns[current], &scheduler);
 }
 
-/* A launch. Its vectors are members, since a fault jumps out of it. */
+/* A launch. Its vectors are members, since a fault leaves it by a jump. */
 struct grid_run {
     dim3 grid, block;
     bool together;

@@ -38,7 +38,7 @@ static void protect_piece(piece *p, bool open)
         abort();
 }
 
-/* Its page is enough, as on a GPU. */
+/* Only its page counts, as on a GPU. */
 static piece_ref find_page(void *memory)
 {
     char *page = (char *)memory - (uintptr_t)memory % PAGE;
@@ -136,7 +136,7 @@ static char *view_of(const device *d, const char *memory)
     return d->view + (memory - d->arena);
 }
 
-/* No longer the program's. */
+/* The program can no longer use it. */
 static void unmap_piece(const piece_ref &p)
 {
     device *d = p->device;
@@ -166,7 +166,7 @@ static size_t device_bytes(void)
     return text && *text ? strtoull(text, NULL, 10) : DEFAULT_BYTES;
 }
 
-/* Its end is as near to the guarding page as the alignment allows. */
+/* Its end is as close to the guard page as the alignment allows. */
 static cudaError_t make_piece(void **memory, size_t bytes, bool mapped)
 {
     piece_ref p = std::make_shared<piece>();

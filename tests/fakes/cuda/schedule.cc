@@ -179,7 +179,7 @@ static item plain_item(enum item_kind kind)
     return i;
 }
 
-/* What is queued next in `after` waits for what is in `before` now. */
+/* Later work of `after` waits for the work that is in `before` now. */
 static void join_streams(const stream_ref &before, const stream_ref &after)
 {
     if (before == after || before->capture || (!before->busy && before->items.empty()))
@@ -196,7 +196,7 @@ static void join_streams(const stream_ref &before, const stream_ref &after)
     after->items.push_back(std::move(wait));
 }
 
-/* The default stream waits for all streams but those that do not block, and they for
+/* The default stream waits for all streams but non-blocking ones, and they wait for
  * it. */
 static void order_with_default(const stream_ref &s)
 {

@@ -66,7 +66,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-/* Its work goes on. */
+/* Its work continues. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     ENTER("cudaStreamDestroy", CALL_DEVICE);
@@ -95,8 +95,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return end_call(code);
 }
 
-/* A program that polls lets those run for which it waits. What has changed meanwhile is
- * seen by its next query. */
+/* A program that polls lets the threads run for which it waits. Its next query sees
+ * their changes. */
 static cudaError_t not_ready(bool advanced)
 {
     if (!advanced)
@@ -214,7 +214,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return end_call(code);
 }
 
-/* Each query does one piece of work, so that polling comes to an end. */
+/* Each query does one piece of work, so that polling ends. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ENTER("cudaEventQuery", CALL_DEVICE | CALL_UNSAFE);

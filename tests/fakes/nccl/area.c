@@ -15,7 +15,7 @@
 /* -- waiting ------------------------------------------------------------------------
  */
 
-#define LOOK_NS 5000000 /* at what wakes nobody: an abort, a device that failed */
+#define LOOK_NS 5000000 /* for aborts and failed devices, which wake no thread */
 
 void word_await(const void *word, uint32_t seen, long ns)
 {
@@ -120,7 +120,7 @@ static bool is_complete(struct barrier *b, int size, uint64_t phase)
     return true;
 }
 
-/* The last to come wakes the others. */
+/* The last rank wakes the others. */
 static bool pass_barrier(struct link *l, struct barrier *b, uint64_t phase,
                          enum waiter who)
 {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the ranks of a communicator share, through which hosts and kernels talk. */
+/* The memory that the ranks of a communicator share, for hosts and kernels. */
 #define RANKS_MAX 16
 #define SLOT_BYTES 262144 /* of each rank, for collectives */
 #define CELL_BYTES 16384  /* of each pair, for messages */
@@ -21,14 +21,13 @@ struct pair {
 };
 
 struct barrier {
-    _Atomic uint64_t phase[RANKS_MAX]; /* how many times a rank has come */
+    _Atomic uint64_t phase[RANKS_MAX]; /* how many times a rank has entered it */
     _Atomic uint32_t passed;
 };
 
 struct area {
     struct barrier hosts, kernels;
-    _Atomic uint32_t
-        news[RANKS_MAX]; /* changes when something in a rank's pairs does */
+    _Atomic uint32_t news[RANKS_MAX]; /* changes with the rank's pairs */
     char note[RANKS_MAX][NOTE_BYTES];
     struct pair pair[RANKS_MAX][RANKS_MAX];
     char slot[RANKS_MAX][SLOT_BYTES];
@@ -43,19 +42,20 @@ struct link {
     struct link *aborter; /* whose abort counts as well, or NULL */
 };
 
-/* Waits at most so long while a number of 32 bits is this one; wakes those who wait. */
+/* Waits while a number of 32 bits has this value, up to ns; wakes all that wait for
+ * it. */
 void word_await(const void *word, uint32_t seen, long ns);
 void word_wake(const void *word);
 
-/* A new area: how it is found for as long as this process has not closed it. */
+/* A new area. The path is valid until this process closes it. */
 bool area_create(char path[PATH_BYTES]);
 /* By the process that created it. */
 void area_close(const char *path);
 bool area_open(struct link *l, const char *path, int rank, int size);
 void area_leave(struct link *l);
 
-/* All wait until all ranks have come: false when it is aborted, or a kernel's device
- * has failed. Only that ends a deaf kernel. */
+/* Waits for all ranks. False: it is aborted, or a kernel's device has failed, which
+ * alone ends a deaf kernel. */
 bool link_host_barrier(struct link *l);
 bool link_kernel_barrier(struct link *l, bool deaf);
 /* Every rank's note, at most NOTE_BYTES each. */
@@ -63,8 +63,8 @@ bool link_gather(struct link *l, const void *mine, size_t bytes, void *all);
 /* Both ranks of a pair wait for each other, once; an offer does not wait. */
 void link_offer(struct link *l, int peer, bool sends);
 bool link_connect(struct link *l, int peer, bool sends);
-/* How a rank waits for what others change in its pairs: it reads the number, looks, and
- * waits until the number is another one, or for some milliseconds. */
+/* How a rank waits for changes of its pairs: it reads the number, checks the pairs, and
+ * waits until the number changes, or for some milliseconds. */
 uint32_t link_news(const struct link *l);
 void link_await_news(struct link *l, uint32_t seen);
 void link_tell(struct link *l, int peer);

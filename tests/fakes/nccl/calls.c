@@ -82,7 +82,7 @@ static bool is_symmetric(const struct operation *o)
            memory_is_symmetric(c, o->in) && memory_is_symmetric(c, o->out);
 }
 
-/* The elements that a kernel will not find. */
+/* Whether the kernel of this operation cannot use one of its buffers. */
 static bool is_faulty(const struct operation *o)
 {
     const struct nccl_comm *c = o->task.comm;
@@ -143,7 +143,7 @@ static int enqueue_operation(const char *call, struct operation as)
     return comm_leave(c, FAULT_NONE, result);
 }
 
-/* One that ends a group of its own: rule 4. */
+/* A call that is a group of its own: rule 4. */
 static int enqueue_message(const char *call, struct operation as)
 {
     int result, ended;

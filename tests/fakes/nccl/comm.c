@@ -115,7 +115,7 @@ COMM_API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
     if (*state == NCCL_IN_PROGRESS) {
         if (atomic_fetch_add(&c->looks, 1) == 0)
             word_wake(&c->looks);
-        /* a caller that polls lets those run for which it waits */
+        /* a caller that polls lets the threads run for which it waits */
         word_await(&c->state, NCCL_IN_PROGRESS, POLL_NS);
     }
     return result;
@@ -203,8 +203,8 @@ COMM_API int ncclCommDestroy(struct nccl_comm *c)
     return result;
 }
 
-/* Waits for the threads that are in a call: of a blocking communicator they leave it.
- */
+/* Waits for the threads that are in a call. With a blocking communicator they leave
+ * it. */
 COMM_API int ncclCommAbort(struct nccl_comm *c)
 {
     int result;

@@ -34,7 +34,7 @@ struct nccl_comm {
     bool blocking, finalized, destroying;
     struct link link;
     _Atomic bool aborting;    /* a thread is in ncclCommAbort */
-    _Atomic int state;        /* what ncclCommGetAsyncError says */
+    _Atomic int state;        /* the result of ncclCommGetAsyncError */
     _Atomic bool breaks;      /* an injected error becomes the state */
     _Atomic unsigned looks;   /* at the work in progress */
     _Atomic unsigned kernels; /* in streams and graphs */
@@ -51,11 +51,11 @@ struct nccl_comm {
 /* -- comm.c: states and calls --------------------------------------------------------
  */
 
-/* Begins a call: NCCL_OK, or what it returns. A fault is injected here. A communicator
- * that was freed is refused. */
+/* Begins a call: NCCL_OK, or the call's result. A fault is injected here. A
+ * communicator that was freed is refused. */
 int comm_enter(struct nccl_comm *c, const char *call, enum fault *fault);
 void comm_note_call(struct nccl_comm *c, const char *call);
-/* Of a call whose error becomes the state. Returns it. */
+/* For a call whose error becomes the state. Returns it. */
 int comm_break(struct nccl_comm *c, int result);
 int comm_leave(struct nccl_comm *c, enum fault fault, int result);
 /* As ncclCommEnsureReady. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Groups of calls, and the thread that works for those in progress. */
+/* Groups of calls, and the thread that does the work of calls in progress. */
 #include "tests/fakes/nccl/group.h"
 
 #include <stdlib.h>
@@ -100,7 +100,7 @@ static int run_setups(struct task *tasks)
     return result;
 }
 
-/* A capture of the caller's does not mind what is called here. */
+/* The calls here do not disturb a capture by the caller. */
 static int run_tasks(struct group_job *j)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -255,7 +255,7 @@ COMM_API int ncclGroupStart(void)
     return result;
 }
 
-/* A fault is that of the group's work. */
+/* The fault belongs to the group's work. */
 COMM_API int ncclGroupEnd(void)
 {
     int result;

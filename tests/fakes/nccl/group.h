@@ -5,8 +5,8 @@
 #include "tests/fakes/nccl/comm.h"
 
 /*
- * What a thread's calls collect until the outermost end of its group. A call outside of
- * a group is a group of one. The stages follow each other.
+ * The tasks that a thread's calls collect until the outermost end of its group. A call
+ * outside of a group is a group of one. The stages run one after another.
  */
 enum stage { STAGE_SETUP, STAGE_REGISTER, STAGE_OPERATION };
 
@@ -49,13 +49,13 @@ int group_note_error(int result);
 /* The group owns t, which malloc made, also after a failure. */
 int group_add(struct task *t);
 int group_finish(void);
-/* Joins what worked for c. With `abort` it ends earlier: the flag is set. */
+/* Joins the thread that worked for c, which ends early if c is aborted. */
 void group_join_job(struct nccl_comm *c);
 
 /* -- plan.c --------------------------------------------------------------------------
  */
 
-/* Connects what c's operations in this list need. */
+/* Makes the connections that c's operations in this list need. */
 int plan_connect(struct nccl_comm *c, struct task *tasks);
 /* Puts c's operations into streams; the kernels own them, and what is left in the list
  * belongs to other communicators. */

@@ -111,7 +111,7 @@ static int run_init(struct task *t)
     int result = comm_meet(t->comm, path);
 
     if (t->comm->rank == 0)
-        area_close(path); /* all have come, or none can */
+        area_close(path); /* all ranks have opened it, or none can */
     return result;
 }
 

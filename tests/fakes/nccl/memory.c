@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that NCCL gives, and what is registered with a communicator. */
+/* Memory that NCCL allocates, and memory that is registered with a communicator. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,7 +202,7 @@ static int add_registration(struct nccl_comm *c, void *memory, size_t bytes,
     return group_add(&t->task);
 }
 
-/* 2.27 looks at the memory in the call. *skip: there is nothing to do. */
+/* 2.27 checks the memory in the call. *skip: there is nothing to do. */
 static int check_window(const struct nccl_comm *c, void *memory, size_t bytes,
                         bool *skip)
 {

@@ -32,7 +32,7 @@ static enum algorithm choose_algorithm(const struct operation *o)
 /* -- connections ---------------------------------------------------------------------
  */
 
-/* All marks first: a pair's ranks may come in any order. */
+/* Sets all marks first, since a pair's ranks may arrive in any order. */
 static bool connect_pairs(struct nccl_comm *c, struct task *tasks)
 {
     for (struct task *t = tasks; t; t = t->next) {
@@ -129,7 +129,7 @@ static unsigned take_operations(const struct nccl_comm *c, struct task **tasks,
 /* -- streams -------------------------------------------------------------------------
  */
 
-/* `after` does not go on before `before` has come to here. */
+/* Later work of `after` begins after the work that is in `before` now. */
 static void join_streams(struct nccl_comm *c, cudaStream_t after, cudaStream_t before)
 {
     if (!c->joint)

@@ -46,12 +46,13 @@
  * 10 ncclCommFinalize waits for the kernels. If it was not called, ncclCommDestroy and
  *    ncclCommAbort do so: init.cc, commDestroySync, all. They also wait for graphs that
  *    contain a kernel: localPersistentRefs, v2.28.9-1. Ranks of a node finalize
- * together (user guide, "ncclCommFinalize"). 11 ncclCommAbort ends the work in progress
- * and kernels, which poll a flag. User guide, "Fault Tolerance": with blocking = 0 no
- * thread may be inside another call of the communicator; the stand-in ends the process
- * there, but waits for a call that has hung for half a second. A call of a blocking
- * communicator that another thread aborts returns ncclInternalError: misc/socket.cc. 12
- * The death of a peer on the same host is no error, and kernels wait for it forever;
+ *    together (user guide, "ncclCommFinalize").
+ * 11 ncclCommAbort ends the work in progress and kernels, which poll a flag. User
+ *    guide, "Fault Tolerance": with blocking = 0 no thread may be inside another call
+ *    of the communicator; the stand-in ends the process there, but waits for a call
+ *    that has hung for half a second. A call of a blocking communicator that another
+ *    thread aborts returns ncclInternalError: misc/socket.cc.
+ * 12 The death of a peer on this host is no error, and kernels wait for it forever;
  *    only the network causes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
  * 13 From 2.22.3 algorithms are connected by the first operation that uses them, by all
  *    ranks together; two ranks are connected by their first message, both of them, in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sums as NCCL's ring makes them. */
+/* Sums as NCCL's ring computes them. */
 #include <string.h>
 
 #include "tests/fakes/nccl/group.h"
@@ -11,7 +11,7 @@ static const crun_dtype types[] = {
     [NCCL_BF16] = CRUN_BF16,
 };
 
-/* A mean's elements are added, scaled before or divided behind. */
+/* The elements of a mean are scaled before the addition, or divided after it. */
 static const crun_op ops[] = {
     [NCCL_SUM] = CRUN_SUM, [NCCL_PRODUCT] = CRUN_PRODUCT, [NCCL_MAX] = CRUN_MAX,
     [NCCL_MIN] = CRUN_MIN, [NCCL_MEAN] = CRUN_SUM,

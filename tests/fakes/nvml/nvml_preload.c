@@ -66,7 +66,7 @@ struct device {
     struct device *whole; /* of a part */
     unsigned instance;
     char uuid[96];
-    unsigned long xid; /* told last */
+    unsigned long xid; /* the last one reported */
 };
 
 struct pci {

@@ -3,9 +3,9 @@
 # takes: 20 s
 # emulated GPU: training on a GPU
 """
-train on a GPU: the same numbers as on the host, on one rank and on two, in every precision,
-and from a checkpoint that the host has written; as a CUDA graph the same bits. Needs a GPU, or
-a build with an emulated one (make CUDA=emulated).
+train on a GPU: the losses are those of the host, on one rank and on two, in every precision, and
+from a checkpoint that the host has written. With --cuda-graph the bits are the same. Needs a GPU,
+or a build with an emulated one (make CUDA=emulated).
 """
 import math
 import os

@@ -3,9 +3,10 @@
 # takes: 20 s
 # emulated GPU: training over NCCL, each rank on a GPU of its own
 """
-train on 2, 4 and 8 GPUs over NCCL's double: the numbers of the host in every precision, with
-sharded state and accumulated gradients; the same bits in any order of the GPU's threads, as a
-CUDA graph, and after a rank was killed; a GPU that hangs ends the job with its reason.
+train on 2, 4 and 8 GPUs over the stand-in for NCCL. In every precision, with sharded state and
+with accumulated gradients, the losses are those of the host. The bits do not depend on the order
+of the GPU's threads, on --cuda-graph, or on a rank that is killed. If a GPU hangs, the job ends
+and reports why.
 """
 import math
 import os
@@ -32,7 +33,7 @@ def last(folder, name, *flags, **options):
 
 
 def same_numbers(folder):
-    """--device=cuda takes nccl by itself."""
+    """--device=cuda chooses nccl by default."""
     for ranks, tolerance, flags in (
             (2, 1e-4, ["--optimizer=sgd"]), (4, 1e-4, ["--zero", "--optimizer=adamw"]),
             (8, 1e-4, ["--accumulate=2"]), (4, 0.03, ["--precision=bf16", "--zero"]),
@@ -54,7 +55,7 @@ def same_bits(_):
 
 
 def is_saved(folder, ranks):
-    """Is there a checkpoint with the parts of all ranks?"""
+    """Whether there is a checkpoint with the parts of all ranks."""
     saves = [name.rsplit("-", 1)[0] for name in os.listdir(folder) if name.endswith(".safetensors")]
     return any(saves.count(save) == ranks for save in saves)
 
@@ -73,7 +74,7 @@ def killed(folder):
 
 
 def hung(_):
-    """The kernel of one rank hangs and does not see the abort."""
+    """The kernel of one rank hangs and ignores the abort."""
     with Run(*SMALL, *GPU, "--train-limit=640", ranks=2, crun=["--failure-grace=20"],
              env={"CRUN_TIMEOUT": "2", "CRUN_STANDIN_FAULT": "ncclAllReduce:deaf:1:12"}) as run:
         assert run.wait(60) != 0, run

@@ -5,8 +5,8 @@
 """
 Data-parallel training on 2, 4 and 8 GPUs: every optimizer in every precision, with the
 optimizer's state whole and sharded, accumulated gradients, unused parameters, buffers,
-checkpoints and resume. Over cuda-host the parameters have the same bits as on the host; over
-nccl the same bits as over cuda-host where only two numbers are added, and else they are close.
+checkpoints and resume. With cuda-host the parameters have the same bits as on the host. With
+nccl they have the same bits on two ranks, and are close on more, since NCCL adds in its own order.
 Needs a build with emulated GPUs (make CUDA=emulated).
 
     BUILD=build-emulated tests/functional/train/89-ddp-gpu.py [TEST...]
@@ -28,8 +28,8 @@ BATCH = 24
 STEPS = {2: 4, 4: 2, 8: 2}
 NCCL = {2: "21903", 4: "22809", 8: "23007"}  # the release whose rules the stand-in follows
 SECONDS = 200
-# of how far the parameters have moved, on average: the order of additions is NCCL's, and Adam
-# makes a whole step of a gradient near 0 whose sign depends on it
+# relative to the average change of the parameters: NCCL adds in another order, and with Adam a
+# gradient near 0, whose sign depends on the order, makes a whole step
 TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "f16": 0.02}
 
 
@@ -71,7 +71,7 @@ def expect_same(wanted, got, what):
 
 
 def expect_consistent(got, what):
-    """What must not change the numbers does not."""
+    """Cases whose options must not change the result have the same values."""
     for case, values in got.items():
         for this, other in (("resumed", "uninterrupted"), ("sharded", "whole"),
                             ("gathered half", "rounded")):

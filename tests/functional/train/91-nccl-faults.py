@@ -3,15 +3,15 @@
 # takes: 30 s
 # emulated GPU: each call of CUDA and NCCL fails or hangs during a training
 """
-The calls of CUDA and NCCL that a training makes, times the ways in which each can fail. In the
-middle of a training one rank's call fails; crun restarts the ranks once, in the time that the
-library promises, the rank and its GPU are named, and the parameters get the bits of a training
-that nothing disturbs. A call that the sources have must be in the table or in UNUSED.
+Each call of CUDA and NCCL that a training makes, with each way in which it can fail. The call of
+one rank fails in the middle of a training. crun then restarts the ranks once, within the time
+that the library promises; the messages name the rank and its GPU, and the parameters have the
+bits of a training without faults. Each call in the sources must be in the table or in UNUSED.
 
     91-nccl-faults.py [--all] [--jobs=N] [--show] [CELL...]    CELL: cudaMalloc:hang, a regex
 
-Without --all: each call in one way, and two important ones in all ways. A cell that goes wrong
-beside others is played once more, alone and with a longer limit of time.
+Without --all: each call in one way, and two important ones in all ways. A cell that
+fails while others run is repeated alone, with a longer time limit.
 """
 import argparse
 import collections
@@ -31,8 +31,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 FLAGS = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=1", "--device=cuda",
          "--precision=bf16", "--zero", "--accumulate=2", "--ckpt-every=2"]
 TIMEOUT, TIMEOUT_ALONE, STUCK_EXIT = 4, 15, 1
-BUSY = 30  # seconds more than promised, on a machine that is busy with other cells
-MENDED = 8  # cells that may go wrong beside others
+BUSY = 30  # additional seconds, since other cells keep the machine busy
+MENDED = 8  # how many cells may be repeated
 WINDOWS = 23007  # a version of NCCL that has symmetric windows
 
 # The kinds of faults that take long come first.
@@ -53,7 +53,7 @@ UNNAMED = {"ncclGetVersion", "cudaGetDeviceCount", "cudaDeviceGetPCIBusId", "cud
 # The limit of crun_init, 300 s, is for such calls that hang.
 BEFORE_MEETING = UNNAMED - {"cudaGetDevice"}
 IMPORTANT = {"ncclAllReduce", "cudaLaunchKernel"}
-# In the sources, and in no training.
+# Calls that the sources have, but that no training makes.
 UNUSED = {
     "cudaGetLastError": "it only reads",
     "cudaGetErrorString": "it only reads",
@@ -81,7 +81,7 @@ class Cell:
         self.rank, self.ranks, self.version = rank, ranks, version
         self.graph = is_of_graph(call)
         self.name = f"{call}:{kind}:{rank}:{nth}"
-        # a rank whose GPU ignores an abort speaks last
+        # a rank whose GPU ignores an abort reports last
         self.grace = 15 if kind == "deaf" else 1
         self.problems, self.restarted, self.seconds, self.text = [], False, 0, ""
 
@@ -130,7 +130,7 @@ def undisturbed(ranks, version, graph):
 
 
 def names_rank(cell, text):
-    """A rank that cannot begin names its node and its GPU, and crun the rank."""
+    """A rank that cannot start names its node and its GPU, and crun names the rank."""
     gpu = rf"GPU {cell.rank} \(0000:{cell.rank + 1:02x}:00\.0\)"
     rank = re.search(rf"^crun: .*\brank {cell.rank} on ", text, re.M)
     if cell.call in UNNAMED:
@@ -150,7 +150,7 @@ def check(cell, run, happened, sha, limit):
         yield f"rank {cell.rank} and its GPU are not named"
     if not cell.restarted and cell.kind in ("hang", "deaf"):
         yield "no restart"
-    # a training says that it goes on without a graph
+    # train reports that it continues without a graph
     if not cell.restarted and re.search("^(?!.*--cuda-graph:).", run.err, re.M):
         yield "words without a restart"
     if cell.seconds > limit:
@@ -183,7 +183,7 @@ def play(cell, sha, timeout=TIMEOUT):
 
 
 def table(ranks_of, everything):
-    """The cells, in an order in which calls and kinds take turns."""
+    """The cells, in an order that mixes calls and kinds."""
     cells, seen = [], set()
     for version, graph in (22809, True), (22809, False), (WINDOWS, False):
         _, counts = ranks_of(2, version, graph)

@@ -3,9 +3,9 @@
 # takes: 12 s
 # emulated GPU: NCCL is its stand-in
 """
-The nccl backend in real processes, over the stand-in for NCCL on the emulated GPU: every
-call of NCCL that fails, never returns or takes its time ends as it is documented, on all
-ranks, and leaves no process behind.
+The nccl backend in real processes, over the stand-in for NCCL on the emulated GPU: if a call of
+NCCL fails, never returns or is slow, all ranks end with the documented result, and no process is
+left.
 """
 import concurrent.futures
 import os
@@ -160,8 +160,8 @@ def every_call_under_crun():
         raise AssertionError(run)
 
 
-# NCCL's rules change: its releases before 2.22 connect all at once, those before 2.24 return
-# early from a lone message, 2.27 has windows, from 2.29.7 on they are used
+# NCCL's behaviour changes: before 2.22 it connects everything at the start, before 2.24 a single
+# message returns early, 2.27 has windows, and from 2.29.7 on the library uses them
 VERSIONS = ("21903", "22304", "22707", "22907", "23007")
 
 
@@ -190,7 +190,7 @@ def several_hosts_have_no_windows():
             ranks.ends(rank, 0, "done")
 
 
-def what_nccl_refuses_is_told():
+def refusals_of_nccl_are_reported():
     with Ranks("who", 2, CRUN_DEVICE=0) as ranks:
         for rank in range(2):
             ranks.ends(rank, 3, "ranks . and . both use GPU 0 .*each needs a GPU of its own")
@@ -298,7 +298,7 @@ CHECKS = [
     every_version_of_nccl_is_right,
     a_blocking_communicator_is_right,
     several_hosts_have_no_windows,
-    what_nccl_refuses_is_told,
+    refusals_of_nccl_are_reported,
     the_preflight_sums_up_by_nccl,
     a_killed_rank_is_lost_and_named,
     crun_brings_the_group_back,
@@ -314,7 +314,7 @@ if not EMULATED:
     with Store():
         worker.run([without_a_gpu_it_says_so_in_one_line])
     sys.exit(0)
-# the faults wait for their timeouts meanwhile
+# the faults wait for their timeouts at the same time
 with Store(), concurrent.futures.ThreadPoolExecutor(1) as pool:
     faults = pool.submit(worker.run, [every_fault_of_every_call_ends_as_documented])
     worker.run(CHECKS)

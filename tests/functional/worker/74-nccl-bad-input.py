@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 3 s
-# emulated GPU: what users set up wrongly, or what is broken, on emulated GPUs
+# emulated GPU: errors of users and broken GPUs
 """
-What is missing, wrong or broken is told by each rank in one clear line, which names the
+If something is missing, wrong or broken, each rank reports it in one line, which names the
 rank, the node and the GPU, and no rank hangs or crashes.
 """
 import concurrent.futures
@@ -25,7 +25,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class Store:
-    """One that is there before and after all ranks, as a launcher's is."""
+    """A store that lives longer than all ranks, like that of a launcher."""
 
     def __enter__(self):
         server = os.path.join(BUILD, "bin", "store-server")
@@ -54,7 +54,7 @@ class Store:
 
 
 def one_line(ranks, rank, words):
-    """It says these words in one line, and nothing else."""
+    """The rank's output is one line, which matches the pattern."""
     ranks.ends(rank, 3, words)
     said = ranks.said(rank)
     if said.count("\n") != 1:
@@ -68,7 +68,7 @@ def all_say(store, each, words, **more):
 
 
 def second_says(store, each, words):
-    """Rank 1 has the fault, and rank 0 hears of it with its number."""
+    """Rank 1 has the fault, and the error of rank 0 names rank 1."""
     with store.ranks([{}, each]) as ranks:
         one_line(ranks, 1, words)
         one_line(ranks, 0, "rank 1: ")
@@ -106,7 +106,7 @@ def an_old_nccl(store):
 
 
 def a_driver_too_old_for_nccl(store):
-    """NCCL has CUDA in it, perhaps a newer one than this build's."""
+    """NCCL contains CUDA, which may be newer than this build's."""
     second_says(store, {"CRUN_STANDIN_FAULT": "ncclCommInitRankConfig:error=1:1"},
                 "system error: ncclCommInitRankConfig: unhandled cuda error")
 
@@ -123,7 +123,7 @@ def a_gpu_for_two_ranks(store):
             for text in said:
                 if not re.search(words, text) or text.count("\n") != 1:
                     raise AssertionError(said)
-        # each rank is a node, as scripts/gpu-check has it
+        # each rank is a node, as in scripts/gpu-check
         all_done(store, [{"CRUN_DEVICE": "0", "NCCL_HOSTID": f"rank{r}",
                           "CRUN_STANDIN_VERSION": version} for r in range(2)])
 

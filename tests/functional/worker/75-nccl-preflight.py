@@ -4,7 +4,7 @@
 # emulated GPU: preflight's all-reduce over NCCL, on emulated GPUs
 """
 crun --preflight over NCCL: nodes of 2, 4 and 8 GPUs pass with every version of NCCL, and a
-node whose GPU or NCCL does not work is unfit: exit code 69, and one line that says why.
+node whose GPU or NCCL does not work is unfit: exit code 69, and one line with the reason.
 """
 import concurrent.futures
 import os

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # takes: 3 s
 """
-The example whose net is split over pairs of ranks: the losses are those of one rank, but
-for the rounding of sums in another order.
+The example groups.c, whose net is split over pairs of ranks: the losses are those of one rank,
+except for rounding, since the sums have another order.
 """
 import os
 import re

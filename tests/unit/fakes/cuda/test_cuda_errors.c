@@ -116,7 +116,7 @@ static void *free_memory(void *memory)
     return NULL;
 }
 
-/* Other threads' calls go on. */
+/* Calls of other threads continue. */
 START_TEST(a_call_hangs_alone)
 {
     pthread_t thread;
@@ -133,7 +133,7 @@ START_TEST(a_call_hangs_alone)
 }
 END_TEST
 
-/* A kernel that does not end holds what frees, and nothing else. */
+/* A kernel that does not end blocks calls that free memory, and no others. */
 START_TEST(freeing_waits_for_a_kernel_that_hangs)
 {
     static struct waiter w;

@@ -43,7 +43,7 @@ static void release_nothing(void *arg)
     (void)arg;
 }
 
-/* What waits for the GPU of rank 1, on both ranks. */
+/* Calls that wait for the GPU of rank 1, on both ranks. */
 static crun_status call_in_turn(crun_world *w, int which, float *x)
 {
     crun_work *work = NULL;
@@ -182,8 +182,8 @@ START_TEST(an_error_of_the_gpu_ends_all_at_once)
 }
 END_TEST
 
-/* Rank 1 is in the call for ever: its process ends by itself, once the other rank has
- * been told. */
+/* Rank 1 is in the call for ever: its process ends by itself, after it has informed the
+ * other rank. */
 static void hang_in_call(crun_world *w, void *arg)
 {
     float *x = make_numbers(w, LARGE);
@@ -303,7 +303,7 @@ static void exchange_large(crun_world *w, void *arg)
     crun_free(w, y);
 }
 
-/* One buffer is the host's, the other one the GPU's. */
+/* One buffer is in host memory, the other one on the GPU. */
 static void sum_between_memories(crun_world *w, void *arg)
 {
     float *x = make_numbers(w, LARGE), *host = xcalloc(LARGE, sizeof(*host));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What several ranks copy for a checkpoint, and when, if their state is on a GPU. */
+/* Which state several ranks copy for a checkpoint, and when, if it is on a GPU. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static void must(crun_status s)
 /* -- a slow GPU ------------------------------------------------------------- */
 
 /*
- * Copies beside the training are done when the program's queue waits for them, and no
- * sooner, unless the queue is freed.
+ * Copies that overlap with the training are done when the program's queue waits for
+ * them, and no sooner, unless the queue is freed.
  */
 #define COPIES_MAX 64
 
@@ -280,8 +280,8 @@ static struct saving cases[] = {
     { .stepped = true, .shard = true, .half = true },
 };
 
-/* A rank that does not write neither allocates nor copies. The others' copies are of
- * the moment of the save, whatever comes next. */
+/* A rank that does not write neither allocates nor copies. The others' copies have the
+ * state at the time of the save, whatever happens next. */
 START_TEST(writing_ranks_copy_their_part_beside_the_training)
 {
     struct saving *c = &cases[_i];

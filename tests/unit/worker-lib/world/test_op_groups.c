@@ -114,7 +114,7 @@ static void call_members(crun_world *w, struct member *m, uint64_t seed)
     }
 }
 
-/* What rank has to get in `out`. */
+/* Writes to `out` what the rank must receive. */
 static uint8_t byte_expected(const struct member *m, uint64_t seed, unsigned i,
                              unsigned size, size_t k)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of NCCL and CUDA by which memory of crun_alloc comes and goes, and the
- * order of the calls around an operation: on tables of this test, which note each call.
- * emulated GPU: the stand-in for NCCL has versions
+ * The calls of NCCL and CUDA that allocate and free memory of crun_alloc, and the order
+ * of the calls around an operation. The test's own tables record each call. emulated
+ * GPU: the stand-in for NCCL has versions
  */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static int fake_free(void *memory)
     return NCCL_OK;
 }
 
-/* Success is returned while NCCL's thread still works. */
+/* The call returns success while NCCL's thread still works. */
 static int begin_in_progress(const char *call)
 {
     ck_assert_msg(fake.turns <= 0, "%s while another call is in progress", call);
@@ -358,7 +358,7 @@ START_TEST(windows_are_used_only_if_they_can_be_aborted)
 }
 END_TEST
 
-/* An aborted communicator has none any more, and with a lost rank it might wait. */
+/* An aborted communicator has no windows, and with a lost rank a call might wait. */
 START_TEST(nothing_is_deregistered_without_the_others)
 {
     ck_assert_int_eq(add_area(), CRUN_OK);
@@ -413,7 +413,7 @@ START_TEST(queued_work_keeps_its_memory)
 }
 END_TEST
 
-/* NCCL's kernels are aborted: work that waited for them goes on, and ends. */
+/* NCCL's kernels are aborted: work that waited for them continues, and ends. */
 START_TEST(queued_work_keeps_its_memory_after_the_end)
 {
     ck_assert_int_eq(add_area(), CRUN_OK);
@@ -530,7 +530,7 @@ END_TEST
 
 #define LATE_MS 30
 
-/* Rank 1 comes late to an operation that is in rank 0's stream. */
+/* Rank 1 is late for an operation that is in rank 0's stream. */
 static uint64_t measure_op(crun_world *world, float *x)
 {
     uint64_t before = world_overlap_us(world);
@@ -599,7 +599,7 @@ START_TEST(memory_is_freed_behind_the_programs_work)
 }
 END_TEST
 
-/* Too much for one rank: no rank gets it, and the world goes on. */
+/* Too much for one rank: no rank gets it, and the world continues. */
 static void ask_for_too_much(crun_world *world, void *arg)
 {
     void *first = NULL, *memory = NULL, *taken = NULL;
