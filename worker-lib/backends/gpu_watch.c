@@ -226,6 +226,7 @@ crun_status gpu_watch_open(struct gpu_watch *w, const struct gpu_calls *gpu, int
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&w->changed, &attr);
     pthread_condattr_destroy(&attr);
+    stuck_prepare();
     w->opened = thread_start(&w->thread, watch_gpu, w) == 0;
     if (w->opened)
         return CRUN_OK;

@@ -2,6 +2,7 @@
 #include "worker-lib/core/stuck.h"
 
 #include <math.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -28,12 +29,16 @@ static double stuck_exit_seconds(void)
     return fmin(seconds, EXIT_AFTER_S_MAX);
 }
 
+static sem_t stuck;
+
 /* The program's threads may wait for the GPU, in calls of CUDA that never return. */
-static void *exit_later(void *arg)
+static void *exit_when_stuck(void *arg)
 {
     double seconds = stuck_exit_seconds();
     struct timespec left = { .tv_sec = (time_t)seconds };
 
+    while (sem_wait(&stuck) != 0)
+        ;
     left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
     while (nanosleep(&left, &left) != 0)
         ;
@@ -41,14 +46,27 @@ static void *exit_later(void *arg)
     return arg;
 }
 
-void stuck_set(void)
+static void start_stuck_thread(void)
 {
     pthread_t thread;
 
-    if (atomic_exchange(&process_is_stuck, true) || stuck_exit_seconds() == 0)
-        return;
-    if (thread_start(&thread, exit_later, NULL) == 0)
+    sem_init(&stuck, 0, 0);
+    if (stuck_exit_seconds() > 0 && thread_start(&thread, exit_when_stuck, NULL) == 0)
         pthread_detach(thread);
+}
+
+void stuck_prepare(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, start_stuck_thread);
+}
+
+void stuck_set(void)
+{
+    stuck_prepare();
+    if (!atomic_exchange(&process_is_stuck, true))
+        sem_post(&stuck);
 }
 
 int crun_exit_code(void)

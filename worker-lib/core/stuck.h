@@ -7,4 +7,8 @@
  * $CRUN_STUCK_EXIT seconds. Any thread. */
 void stuck_set(void);
 
+/* Before the first such call: starts the thread that ends the process. A call that
+ * hangs may hold the loader's lock, and then no thread can be started. */
+void stuck_prepare(void);
+
 #endif

@@ -148,6 +148,7 @@ static bool begin_open(void)
 
     if (state != CLOSED)
         return true;
+    stuck_prepare();
     if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
         return false;
     pthread_detach(thread);

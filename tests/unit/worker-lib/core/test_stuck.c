@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A process that hangs in a foreign library ends by itself. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +56,42 @@ START_TEST(the_program_has_time_to_end_by_itself)
 }
 END_TEST
 
+static void *open_library(void *path)
+{
+    return dlopen(path, RTLD_NOW);
+}
+
+/* The loader's lock is held meanwhile, and starting a thread waits for it. */
+START_TEST(a_library_whose_loading_hangs_keeps_no_process)
+{
+    char folder[] = "/tmp/test-stuck-XXXXXX", path[64];
+    pthread_t thread;
+    int status = 0;
+    pid_t pid;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/library", folder);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        setenv("CRUN_STUCK_EXIT", "0.05", 1);
+        stuck_prepare();
+        if (pthread_create(&thread, NULL, open_library, path) != 0)
+            _exit(1);
+        usleep(300000); /* if it is not in dlopen by then, the process ends as well */
+        stuck_set();
+        usleep(20000000);
+        _exit(OWN_EXIT);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    unlink(path);
+    rmdir(folder);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), CRUN_EXIT_STUCK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stuck");
@@ -60,6 +100,7 @@ int main(void)
     tcase_set_timeout(ends, 60);
     tcase_add_test(ends, a_stuck_process_ends_in_time);
     tcase_add_test(ends, the_program_has_time_to_end_by_itself);
+    tcase_add_test(ends, a_library_whose_loading_hangs_keeps_no_process);
     suite_add_tcase(suite, ends);
     return check_main(suite);
 }
