@@ -8,6 +8,7 @@
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 #include "worker-lib/backends/nccl/nccl_turn.h"
+#include "worker-lib/backends/nccl/nccl_work.h"
 
 /*
  * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its
@@ -18,48 +19,6 @@
  * until one of the two sets the result of its operation.
  */
 #define NCCL_STUCK "NCCL hangs and cannot be aborted: this process must end"
-
-enum nccl_task {
-    TASK_OPERATION,
-    TASK_OPEN,
-    TASK_ALLOC,
-    TASK_FREE,
-    TASK_SPLIT,
-    TASK_CLOSE
-};
-
-/*
- * The states of a work, in order. LAUNCHED is for the GPU's memory: it is in the
- * stream, and `done` will show when it is over. OVER: the host may read the result.
- */
-enum nccl_stage { STAGE_QUEUED, STAGE_RUNNING, STAGE_LAUNCHED, STAGE_OVER };
-
-struct nccl_work {
-    crun_work base;
-    struct nccl_work *next; /* in the queue, in flight, or spare */
-    struct nccl_work *next_of_all;
-    enum nccl_task task;
-    struct op op;
-    uint64_t timeout_ms;
-    bool host;     /* a buffer is in host memory, or it is a barrier */
-    bool device;   /* a buffer is the GPU's, or a barrier: after the stream's work */
-    bool finished; /* the program has waited for it */
-    struct nccl_turn turn;
-    enum nccl_stage stage;
-    crun_status status;
-    struct err e;
-    struct gpu_event *ready;        /* earlier work of the caller's stream */
-    struct gpu_event *begun, *done; /* in our stream; NULL: it is not measured */
-    _Atomic uint64_t running_ms;    /* start of its time limit; 0: not yet */
-    _Atomic bool is_behind;         /* it waits for work that was queued earlier */
-    uint64_t entry;                 /* of the flight recorder */
-    size_t bytes;                   /* ALLOC */
-    void *memory;                   /* ALLOC, FREE */
-    int color, key;                 /* SPLIT */
-    bool in_no_group;               /* SPLIT */
-    struct nccl_comm *child;        /* SPLIT */
-    uint64_t number; /* the same on all ranks; 0: other ranks need not do the same */
-};
 
 struct nccl_area { /* of crun_alloc */
     void *memory;
