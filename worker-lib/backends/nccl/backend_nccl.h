@@ -90,6 +90,9 @@ crun_status nccl_settle(struct nccl *n, const char *call, int result, struct err
 /* The same inside a group, where calls begin only at the group's end. */
 crun_status nccl_settle_in_group(struct nccl *n, const char *call, int result,
                                  struct err *e);
+/* Whether everything ends, and its reason. */
+bool nccl_is_ending(struct nccl *n);
+crun_status nccl_fail_ended(struct nccl *n, struct err *e);
 /* Waits until the GPU has reached it. */
 crun_status nccl_await(struct nccl *n, struct gpu_event *event, struct err *e);
 /* Waits until all operations in our stream are done. */
@@ -107,6 +110,12 @@ crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct e
     nccl_settle(n, name, nccl_enter_comm(n, name) ? (call) : NCCL_IN_PROGRESS, e)
 #define GPU_CALL(n, name, call)                                                        \
     nccl_settle_gpu(n, name, (nccl_enter(n, name), (call)), e)
+
+/* -- nccl_comm.c -- */
+/* Meets the other ranks, unless the communicator is there already, and connects. */
+crun_status nccl_comm_open(struct nccl *n, struct nccl_work *w, struct err *e);
+crun_status nccl_comm_split(struct nccl *n, struct nccl_work *w, struct err *e);
+crun_status nccl_comm_close(struct nccl *n, struct nccl_work *w, struct err *e);
 
 /* -- nccl_ops.c -- */
 crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
