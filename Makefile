@@ -4,7 +4,7 @@
 #   make              everything, into build/bin and build/lib
 #   make check        unit and functional tests         T=name selects some
 #   make soak         the functional tests again and again on busy cores, SOAK_MINUTES=30
-#   make races        threaded code under ThreadSanitizer, also that for GPUs on emulated ones
+#   make races        threaded code under ThreadSanitizer, with an emulated GPU, too
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      deliberately wrong versions; a test must catch each
 #   make lint         layers, words, names, format
@@ -140,7 +140,7 @@ nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wa
 # no fused multiply-add: results have the bits of the host
 emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
     -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
-# a GPU refuses misaligned access
+# a GPU does not allow misaligned access
 kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
@@ -267,7 +267,7 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
 # in place of the library's world: not for all tests
 $(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
-# kernels of tests
+# the tests' own kernels
 test_kernels = $(if $(emulated),$(call objects,$(wildcard $(dir $1)*.cu)))
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call test_kernels,$s)))
 $(units): $(helpers) $(libs)

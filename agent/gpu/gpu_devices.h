@@ -27,7 +27,7 @@ char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index
 bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size);
 
-/* The UUID, "MIG-...", if that is a part of a GPU (a MIG device). Returns whether. */
+/* Whether it is a part of a GPU (a MIG device); then its UUID, "MIG-...". */
 bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
                            size_t size);
 

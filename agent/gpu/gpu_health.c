@@ -22,8 +22,8 @@ void gpu_health_identify(struct gpu_health *s, const struct nvml *nvml,
 }
 
 /*
- * Returns whether the GPU answers. One that shares the host's memory (GB10, Jetson)
- * reports none, and the memory of a whole GPU with parts is for privileged users.
+ * Returns whether the GPU answers. A GPU that shares the host's memory (GB10, Jetson)
+ * reports none. Only privileged users may read the memory of a GPU that has parts.
  */
 static bool read_memory(struct gpu_health *s, const struct nvml *nvml,
                         struct nvml_device *device, struct nvml_device *part)

@@ -10,9 +10,9 @@
 /*
  * The smallest training there is: a regression by two layers, whose samples are
  * functions of their number. All ranks together take the samples of a step in the order
- * of the ranks, so the same samples whatever the number of ranks is. All of it is
- * here: it calls whichever world the including file has. The host computes, with copies
- * of what a GPU has.
+ * of the ranks, so the samples do not depend on the number of ranks. The functions are
+ * static: they call the world of the including file, a real one or the stub. The host
+ * computes, on copies of what is on a GPU.
  */
 #define TINY_IN 12
 #define TINY_HIDDEN 37

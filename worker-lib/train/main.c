@@ -77,7 +77,7 @@ static void exit_if_stuck(void)
     _exit(crun_exit_code());
 }
 
-/* The longest time that crun_finalize takes, and more. */
+/* More than the longest time that crun_finalize takes. */
 static unsigned closing_seconds(void)
 {
     const char *text = getenv("CRUN_TIMEOUT");

@@ -9,8 +9,9 @@ crun_status crun_group_begin(crun_world *w)
     if (!w)
         return status_fail(CRUN_BAD_ARGUMENT, "crun_group_begin: there is no world");
     if (w->recording)
-        return status_fail(CRUN_BAD_ARGUMENT,
-                           "crun_group_begin: the group before has no crun_group_end");
+        return status_fail(
+            CRUN_BAD_ARGUMENT,
+            "crun_group_begin: the previous group has no crun_group_end");
     w->recording = op_group_create();
     w->recorded = CRUN_OK;
     return w->recording ? CRUN_OK : status_fail(CRUN_NO_MEMORY, "no memory");
@@ -24,7 +25,7 @@ crun_status crun_group_end(crun_world *w, crun_work **work)
         *work = NULL;
     if (!w || !w->recording)
         return status_fail(CRUN_BAD_ARGUMENT,
-                           "crun_group_end: there was no crun_group_begin");
+                           "crun_group_end: there is no crun_group_begin");
     op.group = w->recording;
     w->recording = NULL;
     if (w->recorded == CRUN_OK)

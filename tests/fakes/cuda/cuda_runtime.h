@@ -65,7 +65,7 @@
  *   events. It ends in the stream and the thread that began it, after all other streams
  *   have been joined.
  * - Calls that are unsafe during a capture (cudaMalloc, cudaEventQuery, ...) fail by
- * the rules of its mode (cudaThreadExchangeStreamCaptureMode), and invalidate it.
+ *   the rules of its mode (cudaThreadExchangeStreamCaptureMode), and invalidate it.
  *
  * Variables:
  *   CRUN_STANDIN_GPUS=N       devices, 8

@@ -20,8 +20,8 @@
 #endif
 #define CALLS (sizeof(struct nccl_calls) / sizeof(void *))
 
-/* In the order of struct nccl_calls; a call that is used only since a version is NULL
- * with an older one. */
+/* In the order of struct nccl_calls. A call with a version is NULL with an older
+ * NCCL. */
 static const struct {
     const char *symbol;
     int since;

@@ -197,8 +197,8 @@ static crun_status divide_sums(struct nccl *n, const struct nccl_launch *l,
     return s;
 }
 
-/* The calls of all worlds are launched in their order; crun_init's and crun_alloc's own
- * operations have no turn. */
+/* Operations of all worlds are launched in the order of their calls; those of crun_init
+ * and crun_alloc have no turn. */
 static crun_status await_turn(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     struct gpu_event *previous;

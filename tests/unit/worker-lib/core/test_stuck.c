@@ -14,7 +14,7 @@
 
 #define OWN_EXIT 3
 
-/* Of a process that is stuck, and would end after this time. */
+/* The exit code of a stuck process, whose program would end it after own_ms. */
 static int exit_of_stuck(const char *variable, unsigned own_ms)
 {
     int status = 0;
