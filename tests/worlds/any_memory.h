@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /*
- * Memory that collectives use may be a GPU's, which the host cannot touch: crun_alloc's
- * with nccl. These functions copy to and from it after the work in the default stream
- * of the thread's device. Other memory is copied at once.
+ * Collectives may use GPU memory, which the host cannot access, such as that of
+ * crun_alloc with nccl. These functions copy to and from it after the work in the
+ * default stream of the thread's device. Other memory is copied at once.
  */
 bool memory_is_of_gpu(const void *memory);
 void memory_write(void *to, const void *from, size_t bytes);

@@ -17,7 +17,7 @@ struct collectives {
     bool any_bits;
     bool library_memory; /* buffers of calls->alloc where there are such */
     bool no_pairs;
-    bool near_means; /* NCCL's of f32 and f64 differ in the last bits */
+    bool near_means; /* with NCCL, those of f32 and f64 differ in the last bits */
 };
 
 void collectives_check(struct team_member *m, const struct collectives *c);

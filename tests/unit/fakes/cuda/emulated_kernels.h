@@ -12,7 +12,8 @@ extern "C" {
 void launch_add(int *to, int more, cudaStream_t s);
 /* 16 bytes at once. */
 void launch_store_wide(void *to, cudaStream_t s);
-/* The numbers of the blocks, or of the threads of one block, in the order they run. */
+/* The numbers of the blocks, or of the threads of one block, in the order in which they
+ * run. */
 void launch_note_blocks(int *order, unsigned *ticket, unsigned blocks, cudaStream_t s);
 void launch_note_threads(int *order, unsigned *ticket, unsigned threads,
                          cudaStream_t s);

@@ -11,7 +11,7 @@
 #include "tests/unit/fakes/cuda/emulated_kernels.h"
 #include "tests/worlds/check_main.h"
 
-/* What the tests of the emulated GPU share. */
+/* Functions that the tests of the emulated GPU share. */
 #define PATIENCE_US 10000000
 #define WAIT_UNTIL(what)                                                               \
     do {                                                                               \
@@ -77,7 +77,7 @@ static inline int *make_zero(void)
     return i;
 }
 
-/* A kernel that waits for the test: it sees a number, and adds to it. */
+/* A kernel that waits for the test, then reads a number and adds to it. */
 struct waiter {
     int *number;
     _Atomic int begun, runs, seen, released;

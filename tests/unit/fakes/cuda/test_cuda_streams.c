@@ -240,7 +240,8 @@ END_TEST
 #define RANKS 4
 #define ROUNDS 50
 
-/* Of four threads with a device each: kernels that wait for those of all others. */
+/* Four threads, each with its own device: their kernels wait for those of all
+ * others. */
 struct meeting {
     _Atomic int *come;
     int round, *sum;

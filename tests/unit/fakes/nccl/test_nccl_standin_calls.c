@@ -56,7 +56,7 @@ START_TEST(a_second_call_in_progress_is_refused)
 }
 END_TEST
 
-/* The kernel is put into the stream later than the event. */
+/* The kernel enters the stream after the event. */
 static void record_early(unsigned rank, void *arg)
 {
     struct standin_rank r;
@@ -354,7 +354,7 @@ START_TEST(nothing_of_a_group_starts_before_its_end)
 }
 END_TEST
 
-/* One rank groups what the other calls one after the other. */
+/* One rank groups messages that the other one sends in single calls. */
 static void group_differently(unsigned rank, void *arg)
 {
     _Atomic unsigned *right = arg;

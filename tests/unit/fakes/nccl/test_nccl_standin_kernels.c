@@ -140,7 +140,7 @@ static float element(size_t i, int rank)
     return 1.0f / (float)(1 + (i * 31 + (size_t)rank * 17) % 1009);
 }
 
-/* In the order of a ring: chunk r begins behind rank r. */
+/* In the order of a ring: chunk r begins with the rank after r. */
 static float ring_sum(size_t i, int size, bool mean)
 {
     size_t chunk = ((size_t)COUNT + (size_t)size - 1) / (size_t)size;

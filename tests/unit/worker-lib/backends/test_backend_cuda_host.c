@@ -89,7 +89,7 @@ static void call_behind_hanging_kernel(crun_world *w, void *arg)
     rank_threads_sync();
     begun = clock_ms();
     s = call_in_turn(w, call->which, x);
-    /* a message may be sent before the other rank is there */
+    /* a message may be sent before the other rank receives it */
     if (crun_rank(w) == 0 && call->which == 3 && s == CRUN_OK)
         s = crun_barrier(w, NULL);
     expect_failure(s, CRUN_TIMEOUT, "GPU 1 of rank 1 has not done its work");

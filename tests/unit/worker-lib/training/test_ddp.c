@@ -83,7 +83,7 @@ static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
     return -1;
 }
 
-/* As on a GPU, whose queue is always empty. */
+/* As on a GPU whose queue is always empty. */
 static const struct device_ops *queued_device(void)
 {
     static struct device_ops ops;

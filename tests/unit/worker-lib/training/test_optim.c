@@ -111,7 +111,7 @@ END_TEST
 
 /* -- on a GPU --------------------------------------------------------------- */
 
-/* As on a GPU, whose queue is always empty. */
+/* As on a GPU whose queue is always empty. */
 static struct device_ops queued_ops;
 
 static void make_queued_ops(void)
@@ -277,7 +277,7 @@ START_TEST(a_gpu_that_adds_trains_the_same_model)
 }
 END_TEST
 
-/* Ranks that exchange half values alone, and compute with these. */
+/* Ranks that exchange only half values, and compute with these. */
 START_TEST(half_values_gathered_are_those_of_gathered_values)
 {
     static struct training values, halves;

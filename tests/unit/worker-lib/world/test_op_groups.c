@@ -97,7 +97,8 @@ static bool same_queue(const struct member *a, const struct member *b)
     return a->from == b->from && a->to == b->to;
 }
 
-/* In a random order that keeps that of the same two ranks, and of the collectives. */
+/* In a random order, except that collectives, and messages of the same two ranks, keep
+ * theirs. */
 static void call_members(crun_world *w, struct member *m, uint64_t seed)
 {
     unsigned rank = (unsigned)crun_rank(w);
@@ -170,7 +171,7 @@ END_TEST
 
 /* -- matching --------------------------------------------------------------- */
 
-/* Rank 0 has a group, rank 1 single calls, and both mean the same messages. */
+/* Rank 0 makes a group, rank 1 single calls, and the messages match. */
 static void mix_group_and_calls(crun_world *w, void *arg)
 {
     static const size_t counts[] = { 100000, 0, 3, LARGE };

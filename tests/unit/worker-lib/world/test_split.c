@@ -210,7 +210,8 @@ static crun_world *split_in_two(crun_world *w)
     return g;
 }
 
-/* Rank 0 ends its group. The last rank never comes, so the others wait in theirs. */
+/* Rank 0 aborts its group. The last rank makes no call, so the others wait in
+ * theirs. */
 static void abort_one_group(crun_world *w, void *arg)
 {
     crun_world *g = split_in_two(w);
@@ -240,7 +241,7 @@ START_TEST(an_abort_of_a_group_ends_the_family)
 }
 END_TEST
 
-/* A rank in a group hears of a failure of the world that it was split off from. */
+/* A rank in a group learns of a failure of the parent world. */
 static void fail_root(crun_world *w, void *arg)
 {
     crun_world *g = split_in_two(w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The calls of NCCL and CUDA that allocate and free memory of crun_alloc, and the order
- * of the calls around an operation. The test's own tables record each call. emulated
- * GPU: the stand-in for NCCL has versions
+ * of the calls around an operation. The test's own tables record each call.
+ * emulated GPU: the stand-in for NCCL has versions
  */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -435,7 +435,7 @@ START_TEST(memory_of_a_hanging_gpu_stays)
     memory = w.memory;
     abort_set(&aborted, CRUN_PEER_LOST, "injected");
     fake.done.turns = FOREVER;
-    remove_area(); /* not even waits: the watch has not ended it yet */
+    remove_area(); /* does not even wait: the watch has not ended the world yet */
     n.ended = true;
     ck_assert(nccl_has_area(&n, memory));
     nccl_free_memory(&n, &w);
@@ -511,7 +511,7 @@ END_TEST
 
 /* -- messages ---------------------------------------------------------------------- */
 
-/* Before 2.24 a lone ncclSend returns success while NCCL's thread still connects, and
+/* Before 2.24 a single ncclSend returns success while NCCL's thread still connects, and
  * queues its kernel later: the record of the end must come after it. */
 START_TEST(a_message_is_queued_before_its_end)
 {
@@ -576,7 +576,7 @@ END_TEST
 #define MANY 100000
 #define DEVICE_BYTES "37748736" /* 36 MiB */
 
-/* The program's stream has work on the memory that nothing has waited for. */
+/* The program's stream still has work on the memory. */
 static void free_under_work(crun_world *world, void *arg)
 {
     float *x = NULL, got = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Teams that are split off a team of the nccl backend.
+ * Teams that the nccl backend splits off another team.
  * emulated GPU: NCCL is its stand-in
  */
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define RANKS 4
 #define UNTIL (clock_ms() + TEAM_DEADLINE_MS)
 
-/* The odd ranks, backwards; rank 0 and 2 as they are. */
+/* The odd ranks in reverse order; ranks 0 and 2 in theirs. */
 static struct team_member make_group(const struct team_member *m, unsigned *ranks)
 {
     unsigned rank = m->team.rank, odd = rank % 2;
@@ -92,7 +92,7 @@ START_TEST(a_rank_may_be_in_no_group)
 }
 END_TEST
 
-/* The parent ends, with an error on the rank that has it. */
+/* The parent ends; the error is on the rank with the fault. */
 static void fail_to_split(struct team_member *m)
 {
     unsigned ranks[2];

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the nccl backend notices by itself: an error of the GPU, a limit of time.
+/*
+ * What the nccl backend detects by itself: errors of the GPU, slow operations.
  * takes: 20 s
- * emulated GPU: NCCL is its stand-in */
+ * emulated GPU: NCCL is its stand-in
+ */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,8 +173,8 @@ END_TEST
 
 /* -- calls of CUDA and work of the program that never end ------------------- */
 
-/* Half of the time for which an end waits for a call that has begun before it, after
- * the same time before the abort. */
+/* Between the abort, 1 s after the failure, and the time until which the end waits for
+ * calls in progress, 1 s later. */
 #define ABORTED_US 1500000
 #define LARGE (3 << 20) /* elements: more than the staging buffers of crun_init */
 
@@ -182,8 +184,8 @@ static void expect_timeout(crun_status s, const char *words)
                   crun_status_name(s), crun_error_text());
 }
 
-/* The staging buffer is replaced by a larger one, for the second time, which hangs on
- * rank 1. Other calls are within the limit on a busy machine, too. */
+/* The second replacement of the staging buffer by a larger one hangs on rank 1. On a
+ * busy machine, other calls still are within the limit. */
 static void hang_in_cuda(crun_world *w, void *arg)
 {
     float *x = xcalloc(LARGE, sizeof(*x));
@@ -388,8 +390,8 @@ static crun_work *start_sum(struct team_member *m, struct backend *b, float *x)
     return work;
 }
 
-/* The launch in the first world takes its time on rank 1, and that in the second one
- * does not pass it. */
+/* The launch in the first world is slow on rank 1, and the launch in the second world
+ * waits for it. */
 static void launch_in_two_worlds(struct team_member *m)
 {
     struct team_member second = *m;
@@ -419,8 +421,8 @@ static void launch_in_two_worlds(struct team_member *m)
     b[1]->calls->close(b[1]);
 }
 
-/* Which all-reduce is the first after crun_init and crun_alloc depends on the backend's
- * own ones: any of them may be the late one. */
+/* The backend makes all-reduces of its own, so the number of the test's first one is
+ * not known: each run delays another one. */
 START_TEST(two_worlds_launch_in_the_order_of_the_calls)
 {
     char fault[64];
