@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the nccl backend detects by itself: errors of the GPU, slow operations.
- * takes: 20 s
+ * takes: 25 s
  * emulated GPU: NCCL is its stand-in
  */
 #include <cuda_runtime.h>
