@@ -21,7 +21,7 @@ static struct nccl_work *work_of(crun_work *work)
 
 /* -- operations -------------------------------------------------------------------- */
 
-/* Memory of crun_alloc is known here; CUDA is asked about other memory. */
+/* The backend knows memory of crun_alloc; CUDA knows other memory. */
 static int find_memory(struct nccl *n, const void *memory, bool *device)
 {
     *device = nccl_owns(n, memory);
@@ -107,8 +107,8 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     return s;
 }
 
-/* The program's stream waits for the result; the host does while a capture forbids
- * that. */
+/* The program's stream waits for the result. During a capture it cannot, so the host
+ * waits. */
 static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e)
 {
     struct nccl *n = nccl_of(b);
@@ -283,7 +283,7 @@ static bool is_switched_on(const char *variable)
     return text && *text && *text != '0';
 }
 
-/* NCCL's own variable prevails in NCCL, so the watch must know it. */
+/* NCCL's own variable has precedence in NCCL, so it has precedence here. */
 static bool reads_blocking(void)
 {
     const char *own = getenv("NCCL_COMM_BLOCKING");

@@ -82,7 +82,7 @@ static crun_status init_comm(struct nccl *n, const struct nccl_id *id, struct er
                                   .ctas_max = INT_MIN,
                                   .split_share = INT_MIN };
 
-    /* NCCL sets the pointer before it waits for anything, and the watch needs it to
+    /* NCCL sets the pointer before it waits for other ranks, and the watch needs it to
      * abort a call that blocks */
     return NCCL_CALL(n, "ncclCommInitRankConfig",
                      n->gpu.nccl->init((struct nccl_comm **)(void *)&n->comm,
@@ -110,9 +110,9 @@ static crun_status open_comm(struct nccl *n, const struct nccl_work *w, struct e
     return s == CRUN_OK ? init_comm(n, &note.id, e) : s;
 }
 
-/* Since 2.22 NCCL connects the ranks for each of its algorithms at the first operation
- * that uses it, which takes up to a second: that of large sums is not the one of small
- * sums. Other collectives use the same algorithms. */
+/* Since 2.22 NCCL connects the ranks for each of its algorithms in the first operation
+ * that uses it, which takes up to a second. Large sums use another algorithm than small
+ * sums, and other collectives use one of these two. */
 static crun_status warm_up_large(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     void *memory = NULL;
@@ -158,7 +158,7 @@ crun_status nccl_comm_open(struct nccl *n, struct nccl_work *w, struct err *e)
     return s == CRUN_OK ? warm_up(n, w, e) : s;
 }
 
-/* Of one rank, so it needs no other to be destroyed. */
+/* A communicator of one rank, which needs no other rank to be destroyed. */
 static void destroy_own_comm(struct nccl *n, struct nccl_work *w)
 {
     if (nccl_enter_comm(n, "ncclCommDestroy"))
@@ -167,11 +167,11 @@ static void destroy_own_comm(struct nccl *n, struct nccl_work *w)
 }
 
 /*
- * The new communicators inherit the configuration. Their set-up shows in the state of
- * this one, which can abort it; NCCL writes the pointer at the end, so it is in the
- * work, which lives as long as this communicator. The color is the first rank of the
- * group, and a rank in no group makes one of its own: with NCCL_SPLIT_NOCOLOR it would
- * crash in NCCL if the split failed.
+ * The new communicators inherit the configuration. During their set-up this
+ * communicator is in progress, and can be aborted. NCCL writes the new pointer at the
+ * end, so it is in the work, which lives as long as this communicator. The color is the
+ * first rank of the group, and a rank in no group makes one of its own: with
+ * NCCL_SPLIT_NOCOLOR it would crash in NCCL if the split failed.
  */
 crun_status nccl_comm_split(struct nccl *n, struct nccl_work *w, struct err *e)
 {
@@ -205,7 +205,7 @@ static crun_status close_comm(struct nccl *n, struct err *e)
         return CRUN_OK;
     if (!alone)
         s = NCCL_CALL(n, "ncclCommFinalize", n->gpu.nccl->finalize(comm));
-    alone = alone || s != CRUN_OK; /* NCCL destroys no communicator that has failed */
+    alone = alone || s != CRUN_OK; /* NCCL does not destroy what has failed */
     if (nccl_is_ending(n) ||
         !nccl_enter_comm(n, alone ? "ncclCommAbort" : "ncclCommDestroy"))
         return s;
@@ -215,8 +215,8 @@ static crun_status close_comm(struct nccl *n, struct err *e)
     return s;
 }
 
-/* Memory leaves its communicator before that is closed, but not one that another rank
- * has left: NCCL might wait for it. */
+/* Memory is deregistered before its communicator is closed, except after the loss of a
+ * rank, for which NCCL might wait. */
 crun_status nccl_comm_close(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     bool alone = atomic_load(&n->lost) > 0;

@@ -122,7 +122,8 @@ crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e)
     return s == CRUN_OK ? check_async_error(n, &result, e) : s;
 }
 
-/* An error of the GPU shows in every event, also in those of earlier work. */
+/* After an error of the GPU every query fails, even that of an event of earlier
+ * work. */
 static crun_status query_event(struct nccl *n, struct gpu_event *event, bool *reached,
                                struct err *e)
 {
@@ -284,8 +285,7 @@ static crun_status perform_work(struct nccl *n, struct nccl_work *w)
     }
 }
 
-/* A rank that has no memory for crun_alloc has informed the others, which have done
- * nothing either. */
+/* If a rank had no memory for crun_alloc, no rank has changed anything. */
 static bool ends_world(const struct nccl_work *w, crun_status s)
 {
     return s != CRUN_OK && s != CRUN_BAD_ARGUMENT && w->task != TASK_CLOSE &&
@@ -348,7 +348,7 @@ static struct nccl_work *take_work(struct nccl *n)
     return w;
 }
 
-/* Without a task: looks for the end of works in flight, and for errors. */
+/* Without a task: checks works in flight, and for errors. */
 static void check_while_idle(struct nccl *n)
 {
     struct err e;

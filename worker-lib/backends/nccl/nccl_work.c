@@ -44,8 +44,8 @@ static crun_status make_nccl_work(struct nccl *n, bool leaves, struct nccl_work 
     return CRUN_OK;
 }
 
-/* Events with a time cost the GPU more, so works have them only if times are asked for.
- * A work for which there are none is not measured. */
+/* Events with a time cost the GPU more, so works have them only if a caller has asked
+ * for times. A work without them is not measured. */
 static void measure_nccl_work(struct nccl *n, struct nccl_work *w)
 {
     const struct gpu_calls *cuda = n->gpu.cuda;
@@ -214,7 +214,7 @@ crun_status nccl_work_check_open(struct nccl *n, struct err *e)
     return abort_get(n->team.aborted) ? abort_error(n->team.aborted, e) : CRUN_OK;
 }
 
-/* Work in the program's stream may still use what is freed. If that stream is captured,
+/* Work in the program's stream may still use the memory. If that stream is captured,
  * the work is not queued but kept. */
 static void note_program_stream(struct nccl *n, struct nccl_work *w)
 {

@@ -9,8 +9,8 @@
 #include "worker-lib/engine/backend.h"
 
 /*
- * The works: what the program's threads hand to the communication thread, and wait for.
- * A work that is over is used again.
+ * The works: tasks that the program's threads give to the communication thread, and
+ * wait for. A work that is over is used again.
  */
 struct gpu_event;
 struct nccl;
@@ -26,8 +26,8 @@ enum nccl_task {
 };
 
 /*
- * The states of a work, in order. LAUNCHED is for the GPU's memory: it is in the
- * stream, and `done` will show when it is over. OVER: the host may read the result.
+ * The states of a work, in order. LAUNCHED: an operation on GPU memory is in the
+ * stream, and the event `done` follows it. OVER: the host may read the result.
  */
 enum nccl_stage { STAGE_QUEUED, STAGE_RUNNING, STAGE_LAUNCHED, STAGE_OVER };
 
