@@ -331,6 +331,10 @@ static void check_lost_peer(struct nccl *n)
  * watch looks for that number, and a rank that has not called the operation adds its
  * name, though its program's thread may hang.
  */
+#define NOTE_AWAITED "nccl-awaited"
+#define NOTE_ABSENT "nccl-absent"
+#define NOTE_BEHIND "nccl-behind"
+
 struct absent_note {
     uint32_t rank;
     char gpu[48];
@@ -363,47 +367,64 @@ static bool read_note(struct nccl *n, const char *name, void *note, size_t size)
            got == size;
 }
 
-/* Whether this rank has called the operation, and its GPU has done the work before it.
- */
-static bool came_to(struct nccl *n, uint64_t number)
+/* Where this rank, if it is missing in the operation, answers: it has not called it or
+ * its GPU has not done the program's work before it; or its GPU has not done an earlier
+ * operation, in which it may wait itself for a rank that is missing. */
+static const char *find_answer(struct nccl *n, uint64_t number)
 {
     const struct nccl_work *first;
-    bool came;
+    const char *answer = NULL;
 
     pthread_mutex_lock(&n->lock);
     first = n->flight_first;
-    came = n->numbered >= number &&
-           !(first && first->number && first->number <= number &&
-             atomic_load(&first->running_ms) == 0);
+    if (n->numbered < number)
+        answer = NOTE_ABSENT;
+    else if (first && first->number && first->number <= number)
+        answer = atomic_load(&first->running_ms) == 0 ? NOTE_ABSENT
+                 : first->number < number             ? NOTE_BEHIND
+                                                      : NULL;
     pthread_mutex_unlock(&n->lock);
-    return came;
+    return answer;
 }
 
 static void answer_if_absent(struct nccl *n)
 {
     struct absent_note me = { .rank = n->team.world_rank[n->team.rank] };
+    const char *answer;
     uint64_t awaited;
 
-    if (!read_note(n, "nccl-awaited", &awaited, sizeof(awaited)) || came_to(n, awaited))
+    if (!read_note(n, NOTE_AWAITED, &awaited, sizeof(awaited)))
+        return;
+    answer = find_answer(n, awaited);
+    if (!answer)
         return;
     snprintf(me.gpu, sizeof(me.gpu), "%s", gpu_calls_name(n->gpu.device));
-    write_note(n, "nccl-absent", &me, sizeof(me));
+    write_note(n, answer, &me, sizeof(me));
+}
+
+static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
+                        const char *did)
+{
+    struct absent_note absent;
+
+    if (!read_note(n, answer, &absent, sizeof(absent)))
+        return false;
+    err_set(&l->e, "waited %.3g s in %s: rank %u on %.47s %s", l->waited_s, l->what,
+            absent.rank, absent.gpu, did);
+    return true;
 }
 
 static void find_absent(struct nccl *n, struct lateness *l)
 {
     uint64_t until = clock_ms() + ABSENT_MS;
-    struct absent_note absent;
 
-    write_note(n, "nccl-awaited", &l->number, sizeof(l->number));
+    write_note(n, NOTE_AWAITED, &l->number, sizeof(l->number));
     while (clock_ms() < until && abort_get(n->team.aborted) == CRUN_OK) {
-        if (read_note(n, "nccl-absent", &absent, sizeof(absent))) {
-            err_set(&l->e, "waited %.3g s in %s: rank %u on %.47s did not come to it",
-                    l->waited_s, l->what, absent.rank, absent.gpu);
+        if (name_absent(n, l, NOTE_ABSENT, "did not come to it"))
             return;
-        }
         usleep(ABSENT_LOOK_MS * 1000);
     }
+    (void)name_absent(n, l, NOTE_BEHIND, "has not done the operation before it");
 }
 
 static void check_time(struct nccl *n)
