@@ -409,17 +409,23 @@ static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
 
     if (!read_note(n, answer, &absent, sizeof(absent)))
         return false;
+    if (absent.rank == n->team.world_rank[n->team.rank])
+        return true; /* the error names this rank's GPU */
     err_set(&l->e, "waited %.3g s in %s: rank %u on %.47s %s", l->waited_s, l->what,
             absent.rank, absent.gpu, did);
     return true;
 }
 
+/* Of several ranks that wait the one that has come furthest asks. */
 static void find_absent(struct nccl *n, struct lateness *l)
 {
-    uint64_t until = clock_ms() + ABSENT_MS;
+    uint64_t until = clock_ms() + ABSENT_MS, awaited = 0;
 
-    write_note(n, NOTE_AWAITED, &l->number, sizeof(l->number));
+    (void)read_note(n, NOTE_AWAITED, &awaited, sizeof(awaited));
+    if (awaited < l->number)
+        write_note(n, NOTE_AWAITED, &l->number, sizeof(l->number));
     while (clock_ms() < until && abort_get(n->team.aborted) == CRUN_OK) {
+        answer_if_absent(n);
         if (name_absent(n, l, NOTE_ABSENT, "did not come to it"))
             return;
         usleep(ABSENT_LOOK_MS * 1000);
