@@ -301,14 +301,17 @@ static bool is_pending(struct nccl *n, struct gpu_event *event)
 static bool await_unused(struct nccl *n, struct nccl_work *w)
 {
     uint64_t until = clock_ms() + nccl_leave_ms(n);
-    bool pending = true;
+    bool pending = true, unknown = w->is_unknown;
     struct err e;
     crun_status s;
 
     if (n->stream) {
         nccl_enter(n, "cudaEventRecord");
-        (void)nccl_leave(n, n->gpu.cuda->event_record(w->done, n->stream));
+        unknown |= nccl_leave(n, n->gpu.cuda->event_record(w->done, n->stream)) !=
+                   GPU_OK;
     }
+    if (unknown && !has_ended(n))
+        return false;
     atomic_store(&w->is_behind, true);
     s = nccl_idle(n, &e);
     if (s == CRUN_OK)

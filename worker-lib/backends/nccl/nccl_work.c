@@ -222,8 +222,8 @@ static void note_program_stream(struct nccl *n, struct nccl_work *w)
 
     n->gpu.cuda->set_device(n->gpu.device);
     (void)n->gpu.cuda->stream_capturing(n->backend.stream, &capturing);
-    if (!capturing && w->ready)
-        (void)n->gpu.cuda->event_record(w->ready, n->backend.stream);
+    w->is_unknown = !capturing && w->ready &&
+                    n->gpu.cuda->event_record(w->ready, n->backend.stream) != GPU_OK;
 }
 
 crun_status nccl_work_perform(struct nccl *n, enum nccl_task task, uint64_t timeout_ms,

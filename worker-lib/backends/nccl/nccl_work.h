@@ -52,9 +52,10 @@ struct nccl_work {
     uint64_t entry;                 /* of the flight recorder */
     size_t bytes;                   /* ALLOC */
     void *memory;                   /* ALLOC, FREE */
-    int color, key;                 /* SPLIT */
-    bool in_no_group;               /* SPLIT */
-    struct nccl_comm *child;        /* SPLIT */
+    bool is_unknown;  /* FREE, CLOSE: when the program's stream is done with memory */
+    int color, key;   /* SPLIT */
+    bool in_no_group; /* SPLIT */
+    struct nccl_comm *child; /* SPLIT */
     uint64_t number; /* the same on all ranks; 0: other ranks need not do the same */
 };
 
