@@ -6,11 +6,17 @@
 #include <string.h>
 #include <time.h>
 
+extern "C" {
+#include "rendezvous/base/clock.h"
+}
+
 /* The memory, the streams, and the batches on their way to the GPU. */
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define SPINS 1000 /* about a millisecond */
 #define PAUSE_NS 50000
+#define TIMEOUT 300 /* the default of CRUN_TIMEOUT */
+#define WAIT_MAX 1000000
 
 /* "GPU 3 (0000:1b:00.0)": a process trains on one GPU. */
 static char name_of_gpu[48] = "the GPU";
@@ -38,19 +44,34 @@ int gpu_check(cudaError_t code, const char *what, struct err *e)
     return err_set(e, "%s: %s on %s", what, cudaGetErrorString(code), name_of_gpu);
 }
 
+/* More than the library's limit for work that waits for other ranks. */
+static unsigned gpu_wait_seconds(void)
+{
+    const char *text = getenv("CRUN_TIMEOUT");
+    double timeout = text ? strtod(text, NULL) : 0;
+
+    return 10 + 2 * (unsigned)(timeout > 0 && timeout < WAIT_MAX ? timeout : TIMEOUT);
+}
+
 /*
  * Waits for an event as cudaEventSynchronize does, but not for ever: kernels of the
  * library may wait for a rank that is lost. The library aborts them at its deadline; if
- * they do not end even then, crun_exit_code is not 0.
+ * they do not end even then, crun_exit_code is not 0. If no other rank waits for this
+ * one, as at the end, only the limit here ends it.
  */
 static int gpu_wait(cudaEvent_t event, const char *what, struct err *e)
 {
     const struct timespec pause = { 0, PAUSE_NS };
+    unsigned seconds = gpu_wait_seconds();
+    uint64_t until = clock_ms() + seconds * 1000ull;
     cudaError_t code;
 
     for (unsigned n = 0; (code = cudaEventQuery(event)) == cudaErrorNotReady; n++) {
         if (crun_exit_code())
             return err_set(e, "%s: %s hangs", what, name_of_gpu);
+        if (clock_ms() > until)
+            return err_set(e, "%s: %s has not done its work for %u s", what,
+                           name_of_gpu, seconds);
         if (n > SPINS)
             nanosleep(&pause, NULL);
     }
