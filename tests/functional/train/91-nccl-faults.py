@@ -134,7 +134,7 @@ def names_rank(cell, text):
     gpu = rf"GPU {cell.rank} \(0000:{cell.rank + 1:02x}:00\.0\)"
     rank = re.search(rf"^crun: .*\brank {cell.rank} on ", text, re.M)
     if cell.call in UNNAMED:
-        return rank or re.search(rf"^train: rank {cell.rank}: ", text, re.M)
+        return rank or re.search(rf"^train: .*\brank {cell.rank}(: | on GPU)", text, re.M)
     return re.search(rf"^train: .*\brank {cell.rank}\b.*{gpu}", text, re.M) or \
         rank and re.search(rf"^train: .*{gpu}", text, re.M)
 
