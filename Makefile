@@ -176,7 +176,9 @@ binaries := $(addprefix $B/bin/,$(present))
 # these need the emulated GPU, some also the stand-in for NCCL
 emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
                   $(addprefix tests/unit/worker-lib/backends/,test_backend_cuda_host.c \
-                      nccl/test_backend_nccl.c nccl/test_nccl_memory.c nccl/test_nccl_watch.c)
+                      $(addprefix nccl/test_,backend_nccl.c nccl_memory.c nccl_split.c \
+                          nccl_watch.c)) \
+                  tests/unit/worker-lib/world/test_gpu_worlds.c
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c

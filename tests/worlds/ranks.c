@@ -98,6 +98,13 @@ crun_status team_member_run(struct team_member *m, struct op op)
 
 /* -- worlds of the library -------------------------------------------------- */
 
+static struct store_server *ranks_store;
+
+uint64_t ranks_store_keys(void)
+{
+    return store_server_stats(ranks_store).keys;
+}
+
 struct ranks_run {
     const struct ranks_config *config;
     ranks_fn *fn;
@@ -147,13 +154,13 @@ static void world_main(unsigned rank, void *arg)
 void ranks_run(const struct ranks_config *config, ranks_fn *fn, void *arg)
 {
     static unsigned worlds;
-    struct store_server *server = start_store();
-    struct ranks_run run = { .config = config,
-                             .fn = fn,
-                             .arg = arg,
-                             .port = store_server_port(server),
-                             .world = worlds++ };
+    struct ranks_run run = {
+        .config = config, .fn = fn, .arg = arg, .world = worlds++
+    };
 
+    ranks_store = start_store();
+    run.port = store_server_port(ranks_store);
     rank_threads_run(config->size, world_main, &run);
-    store_server_destroy(server);
+    store_server_destroy(ranks_store);
+    ranks_store = NULL;
 }

@@ -58,6 +58,10 @@ typedef void ranks_fn(crun_world *world, void *arg);
 /* Run it in all ranks, between crun_init and crun_finalize. */
 void ranks_run(const struct ranks_config *config, ranks_fn *fn, void *arg);
 
+/* How many keys the store of the ranks has. Until the ranks have ended, the number may
+ * be that of a moment ago. */
+uint64_t ranks_store_keys(void);
+
 #define ranks_ok(call)                                                                 \
     ck_assert_msg((call) == CRUN_OK, "%s: %s", #call, crun_error_text())
 

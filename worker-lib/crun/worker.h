@@ -133,6 +133,10 @@ CRUN_API void crun_abort_signal(crun_world *world);
  * Its backend is the parent's, or the part of shm+tcp that it needs; "self" in a group
  * of one without a GPU.
  *
+ * Ranks that share several worlds call the operations of all these worlds in one order:
+ * with nccl each operation of a process waits on the GPU for the one before it, in
+ * whatever world, so two ranks with different orders wait until the timeout.
+ *
  * The first failure in a world or in any of its groups ends all of them, on all ranks.
  * A group is finalized before its parent. A parent that is finalized first is an error:
  * it ends all of them with CRUN_ABORTED, and lives until its groups are finalized.

@@ -205,7 +205,7 @@ def the_preflight_sums_up_by_nccl():
             ("ncclAllReduce:hang:1", 69, "preflight: .*: ncclAllReduce has not returned for"),
             ("ncclCommInitRankConfig:error:0", 69, "preflight: .*: (ncclCommInitRankConfig|NCCL): ")):
         run = crun("--preflight", "--nproc_per_node=2", "echo", "it runs", CRUN_STANDIN_FAULT=fault,
-                   CRUN_PREFLIGHT_TIMEOUT="1" if "hang" in fault else "60")
+                   CRUN_PREFLIGHT_TIMEOUT="4" if "hang" in fault else "60")
         if run.returncode != code or run.stdout.count("it runs\n") != (0 if fault else 2):
             raise AssertionError(run)
         matches(run.stderr, words)
@@ -221,6 +221,23 @@ def a_killed_rank_is_lost_and_named():
         for rank in (0, 2):
             ranks.ends(rank, 3, rf"peer lost: (rank \d: )?rank 1 \(pid {pid}\) is gone")
         print(f"   survivors were out after {time.monotonic() - start:.2f} s")
+
+
+def a_failure_ends_groups_that_do_not_need_the_rank():
+    """Rank 2 waits in a group with rank 3, which never comes."""
+    for dead in (0, 1):
+        with Ranks("halves", 4) as ranks:
+            for rank in range(4):
+                ranks.until_said(rank, "ready")
+            pid = ranks.processes[dead].pid
+            ranks.processes[dead].send_signal(signal.SIGKILL)
+            for rank in (1 - dead, 2):
+                ranks.ends(rank, 3, rf"peer lost: (rank \d: )?rank {dead} \(pid {pid}\) is gone")
+    # a sum of rank 1 in its group; rank 3 has the number 1 in the other one, but never adds
+    with Ranks("halves", 4, CRUN_STANDIN_FAULT="ncclAllReduce:error:1:12") as ranks:
+        ranks.ends(1, 3, "system error: ncclAllReduce: .*: injected")
+        for rank in (0, 2):
+            ranks.ends(rank, 3, "system error: rank 1: ncclAllReduce: ")
 
 
 def crun_brings_the_group_back():
@@ -301,6 +318,7 @@ CHECKS = [
     refusals_of_nccl_are_reported,
     the_preflight_sums_up_by_nccl,
     a_killed_rank_is_lost_and_named,
+    a_failure_ends_groups_that_do_not_need_the_rank,
     crun_brings_the_group_back,
     an_abort_reaches_all,
     different_calls_are_told_apart,

@@ -257,6 +257,8 @@ static void close_nccl(struct backend *b)
         pthread_join(n->thread, NULL);
     else
         pthread_detach(n->thread);
+    if (gone && !stuck && n->team.is_group && !abort_get(n->team.aborted))
+        nccl_forget_pid(n);
     if (gone && !stuck)
         destroy_nccl(n);
     else
@@ -337,7 +339,21 @@ static uint64_t time_left(uint64_t deadline_ms)
     return deadline_ms > now ? deadline_ms - now : 1;
 }
 
-/* `comm`: a communicator that was split off another one; NULL: the ranks meet. */
+static crun_status meet_team(struct nccl *n, uint64_t deadline_ms, struct err *e)
+{
+    crun_status s = nccl_work_check_open(n, e);
+
+    if (s == CRUN_OK)
+        s = nccl_tell_pid(n, deadline_ms, e);
+    if (s == CRUN_OK)
+        return nccl_work_perform(n, TASK_OPEN, time_left(deadline_ms), 0, NULL, e);
+    abort_set_error(n->team.aborted, s, e);
+    abort_nccl(&n->backend);
+    return s;
+}
+
+/* `comm`: a communicator that was split off another one, which is aborted if the team
+ * does not open; NULL: the ranks meet. */
 static crun_status open_team(struct backend **b, const struct team *team,
                              const struct nccl_gpu *gpu, struct nccl_comm *comm,
                              uint64_t deadline_ms, struct err *e)
@@ -348,19 +364,19 @@ static crun_status open_team(struct backend **b, const struct team *team,
     gpu->cuda->set_device(gpu->device);
     s = create_nccl(&n, team, gpu, e);
     if (s == CRUN_OK)
-        s = nccl_find_peers(n, deadline_ms, e);
-    if (s == CRUN_OK)
         atomic_store(&n->comm, comm);
-    if (s == CRUN_OK && !start_threads(n)) {
-        err_set(e, "no thread for NCCL");
+    if (s == CRUN_OK && (!nccl_list_peers(n) || !start_threads(n))) {
+        err_set(e, "no thread or memory for NCCL");
         s = CRUN_SYSTEM;
     }
     if (s != CRUN_OK) {
+        if (comm)
+            (void)gpu->nccl->abort(comm);
         if (n)
             destroy_nccl(n);
         return s;
     }
-    s = nccl_work_perform(n, TASK_OPEN, time_left(deadline_ms), 0, NULL, e);
+    s = meet_team(n, deadline_ms, e);
     if (s == CRUN_OK)
         *b = &n->backend;
     else
@@ -389,8 +405,29 @@ static crun_status open_nccl(struct backend **b, const struct team *team,
     return open_team(b, team, &gpu, NULL, deadline_ms, e);
 }
 
-/* A communicator without a backend is left to the end of the process: its ranks could
- * destroy it only together. */
+/* NCCL leaves it in the work also if the split fails or is aborted, but not while a
+ * call of NCCL hangs. */
+static struct nccl_comm *split_child(struct nccl *n, const struct nccl_work *w)
+{
+    struct nccl_comm *child;
+
+    pthread_mutex_lock(&n->lock);
+    child = w->stage == STAGE_OVER && !n->stuck ? w->child : NULL;
+    pthread_mutex_unlock(&n->lock);
+    return child;
+}
+
+/* A team of a world that has ended does not open. */
+static void abort_child(const struct nccl *n, struct nccl_comm *child,
+                        const struct team *team, uint64_t deadline_ms)
+{
+    struct backend *none;
+    struct err ignored;
+
+    if (child && team && abort_get(n->team.aborted))
+        (void)!open_team(&none, team, &n->gpu, child, deadline_ms, &ignored);
+}
+
 static crun_status split_nccl(struct backend *b, struct backend **group, int color,
                               const struct team *team, uint64_t deadline_ms,
                               struct err *e)
@@ -412,8 +449,10 @@ static crun_status split_nccl(struct backend *b, struct backend **group, int col
     w->key = color < 0 ? 0 : (int)team->rank;
     nccl_work_queue(n, w);
     s = nccl_work_await(n, w, STAGE_OVER, e);
-    comm = w->child;
+    comm = split_child(n, w);
     nccl_work_put_back(n, w);
+    if (s != CRUN_OK)
+        abort_child(n, comm, team, deadline_ms);
     if (s != CRUN_OK || color < 0)
         return s;
     s = open_team(group, team, &n->gpu, comm, deadline_ms, e);

@@ -132,7 +132,10 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
 void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 
 /* -- nccl_watch.c -- */
-crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e);
+bool nccl_list_peers(struct nccl *n); /* false: no memory */
+/* This rank's process, in the store: the watches of other ranks observe it. */
+crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e);
+void nccl_forget_pid(const struct nccl *n);
 void nccl_close_peers(struct nccl *n);
 void *nccl_watch(void *arg);
 /* While the ranks meet: how long a call that waits for no other rank may take. */

@@ -80,26 +80,41 @@ static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size
     snprintf(key, size, "%snccl-pid/%u", n->team.prefix, place);
 }
 
-crun_status nccl_find_peers(struct nccl *n, uint64_t deadline_ms, struct err *e)
+bool nccl_list_peers(struct nccl *n)
+{
+    const unsigned *node = n->team.node;
+
+    n->peer = calloc(n->team.size, sizeof(*n->peer));
+    if (!n->peer)
+        return false;
+    for (unsigned p = 0; p < n->team.size; p++)
+        if (p != n->team.rank && node[p] == node[n->team.rank])
+            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
+    return true;
+}
+
+crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e)
 {
     struct pid_note me = { .pid = getpid(),
                            .pids = proc_pid_namespace(),
                            .started = process_start(getpid()) };
-    const unsigned *node = n->team.node;
     char key[440];
 
-    n->peer = calloc(n->team.size, sizeof(*n->peer));
-    if (!n->peer) {
-        err_set(e, "no memory for %u ranks", n->team.size);
-        return CRUN_NO_MEMORY;
-    }
-    for (unsigned p = 0; p < n->team.size; p++)
-        if (p != n->team.rank && node[p] == node[n->team.rank])
-            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
     if (n->team.size == 1)
         return CRUN_OK;
     pid_key(n, n->team.rank, key, sizeof(key));
     return store_client_set(n->team.store, key, &me, sizeof(me), deadline_ms, e);
+}
+
+void nccl_forget_pid(const struct nccl *n)
+{
+    char key[440];
+    struct err ignored;
+
+    if (n->team.size == 1)
+        return;
+    pid_key(n, n->team.rank, key, sizeof(key));
+    (void)!store_client_delete(n->team.store, key, clock_ms() + TELL_MS, &ignored);
 }
 
 void nccl_close_peers(struct nccl *n)

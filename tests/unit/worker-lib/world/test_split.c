@@ -7,6 +7,7 @@
 #include "rendezvous/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
+#include "tests/worlds/split_leaks.h"
 
 #define SOON_MS 20000 /* much less than any timeout */
 
@@ -334,6 +335,16 @@ START_TEST(mistakes_make_no_group)
 }
 END_TEST
 
+/* -- leaks ------------------------------------------------------------------ */
+
+START_TEST(many_groups_leave_nothing)
+{
+    split_leaks_check(
+        &(struct ranks_config){ .size = 2, .backend = _i == 0 ? "shm" : "tcp" }, 1000,
+        64);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -352,6 +363,7 @@ int main(void)
                         MANY_RANKS);
     tcase_add_loop_test(tc, a_parent_that_ends_first_is_reported, 0, CONFIGS);
     tcase_add_loop_test(tc, mistakes_make_no_group, 0, CONFIGS);
+    tcase_add_loop_test(tc, many_groups_leave_nothing, 0, 2);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }

@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "tests/worlds/any_memory.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
 #include "tests/worlds/ranks.h"
+#include "worker-lib/engine/failure_notice.h"
 
 #define RANKS 4
 #define UNTIL (clock_ms() + TEAM_DEADLINE_MS)
@@ -147,6 +150,66 @@ START_TEST(a_rank_in_no_group_survives_a_split_that_fails)
 }
 END_TEST
 
+/* Of this process, in communicators of the stand-in. */
+static unsigned count_open_communicators(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    unsigned count = 0;
+    char line[600];
+
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f))
+        count += strstr(line, "nccl-standin (deleted)") != NULL;
+    fclose(f);
+    return count;
+}
+
+static struct store_client *open_lost_store(const struct store_client *like)
+{
+    struct store_client *lost;
+    struct err e;
+    int fd;
+
+    ck_assert_int_eq(store_client_open_another(&lost, like, UNTIL, &e), CRUN_OK);
+    fd = store_client_handle(lost);
+    ck_assert_int_eq(shutdown(fd, SHUT_RDWR), 0);
+    close(fd);
+    return lost;
+}
+
+/* Rank 1 gets its communicator, but loses the store; as the world would, it tells the
+ * others. */
+static void lose_store(struct team_member *m)
+{
+    unsigned ranks[2], rank = m->team.rank;
+    struct team_member g = make_group(m, ranks);
+    struct abort_notice why;
+    crun_status s;
+
+    if (rank == 1)
+        g.team.store = open_lost_store(m->team.store);
+    s = m->calls->split(m->backend, &g.backend, (int)rank % 2, &g.team, UNTIL, &m->e);
+    ck_assert_msg(s != CRUN_OK || rank % 2 == 0, "rank %u has a group", rank);
+    if (rank == 1) {
+        why = abort_notice_of_error(s, &m->e);
+        failure_notice_write(m->team.store, m->team.notices, &why);
+        store_client_close(g.team.store);
+    }
+    if (s == CRUN_OK)
+        m->calls->close(g.backend);
+    rank_threads_sync();
+    abort_set(&m->aborted, CRUN_SYSTEM, "as the world would");
+    m->calls->abort(m->backend);
+}
+
+START_TEST(a_communicator_of_a_group_that_does_not_open_is_aborted)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = RANKS, .body = lose_store });
+    ck_assert_uint_eq(count_open_communicators(), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nccl_split");
@@ -157,6 +220,7 @@ int main(void)
     tcase_add_test(all, a_rank_may_be_in_no_group);
     tcase_add_test(all, a_rank_in_no_group_survives_a_split_that_fails);
     tcase_add_test(all, a_split_that_fails_ends_the_parent);
+    tcase_add_test(all, a_communicator_of_a_group_that_does_not_open_is_aborted);
     suite_add_tcase(suite, all);
     return check_main(suite);
 }

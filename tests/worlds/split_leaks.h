@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_WORLDS_SPLIT_LEAKS_H
+#define TESTS_WORLDS_SPLIT_LEAKS_H
+
+#include "tests/worlds/ranks.h"
+
+/* That many groups, one after another, leave no keys in the store, and no threads,
+ * descriptors or mappings in the process; and of memory less than bytes_each for each
+ * of them, for what threads and pools keep. */
+void split_leaks_check(const struct ranks_config *config, unsigned splits,
+                       size_t bytes_each);
+
+#endif
