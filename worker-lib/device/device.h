@@ -81,6 +81,9 @@ struct device_ops {
                           crun_dtype type);
 };
 
+/* How long fetch, put and read_note may wait for a GPU, in this process. */
+void device_limit_waits(uint64_t ms);
+
 extern const struct device_ops device_cpu;
 /* That of a GPU; NULL: this machine, or this build, has none. */
 const struct device_ops *device_gpu(void);

@@ -4,12 +4,16 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "rendezvous/base/clock.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/device/gpu_calls.h"
 
 #define SPINS 1000 /* about a millisecond */
 #define PAUSE_NS 50000
+#define WAIT_MS 3600000 /* until device_limit_waits says it */
+
+static _Atomic uint64_t wait_ms = WAIT_MS;
 
 struct device_note {
     void *bytes; /* pinned */
@@ -34,27 +38,47 @@ static crun_status check_code(int code, const char *what)
 
 /* -- waits ------------------------------------------------------------------------- */
 
+void device_limit_waits(uint64_t ms)
+{
+    atomic_store(&wait_ms, ms);
+}
+
+static crun_status check_wait(const char *what, uint64_t began_ms)
+{
+    uint64_t limit = atomic_load(&wait_ms);
+    const char *name = gpu_calls_name(GPU_CALLS_DEVICE);
+
+    if (crun_exit_code())
+        return status_fail(CRUN_SYSTEM, "%s: %s hangs", what, name);
+    if (clock_ms() - began_ms > limit)
+        return status_fail(CRUN_TIMEOUT,
+                           "%s: %s has not done the work before it for %.3g s", what,
+                           name, (double)limit / 1000);
+    return CRUN_OK;
+}
+
 /*
  * Waits for the event, or without one for all that is in the queue. A kernel of NCCL
  * may wait for a rank that is lost; the library aborts the kernel at its deadline, and
- * if it does not end even then, this wait ends.
+ * if it does not end even then, this wait ends. It also ends if another kernel hangs.
  */
 static crun_status gpu_await(struct gpu_event *event, void *queue, const char *what)
 {
     const struct gpu_calls *gpu = cuda_calls();
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    uint64_t began_ms = clock_ms();
+    crun_status s = CRUN_OK;
 
-    for (unsigned n = 0;; n++) {
+    for (unsigned n = 0; s == CRUN_OK; n++) {
         int code = event ? gpu->event_query(event) : gpu->stream_query(queue);
 
         if (code != GPU_NOT_READY)
             return check_code(code, what);
-        if (crun_exit_code())
-            return status_fail(CRUN_SYSTEM, "%s: %s hangs", what,
-                               gpu_calls_name(GPU_CALLS_DEVICE));
+        s = check_wait(what, began_ms);
         if (n > SPINS)
             nanosleep(&pause, NULL);
     }
+    return s;
 }
 
 /* -- memory ------------------------------------------------------------------------ */

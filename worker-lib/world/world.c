@@ -14,6 +14,7 @@
 #define TIMEOUT_S 1800
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
+#define GPU_MORE_MS 10000
 
 /* -- options ----------------------------------------------------------------------- */
 
@@ -53,6 +54,8 @@ static crun_status read_options(crun_world *w, const crun_options *o, struct err
     w->timeout_ms = (uint64_t)ceil(timeout_s * 1000);
     w->init_ms = (uint64_t)ceil(init_s * 1000);
     w->init_deadline_ms = clock_ms() + w->init_ms;
+    /* behind a collective that hangs, and its abort */
+    device_limit_waits(2 * w->timeout_ms + GPU_MORE_MS);
     return CRUN_OK;
 }
 

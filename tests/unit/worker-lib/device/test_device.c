@@ -285,6 +285,26 @@ START_TEST(notes_keep_the_moment)
 }
 END_TEST
 
+#ifdef CRUN_EMULATED
+START_TEST(a_wait_for_a_gpu_that_hangs_ends)
+{
+    struct device_note *note = device()->make_note();
+    int32_t *word, value;
+
+    ck_assert_ptr_nonnull(note);
+    must(device()->alloc(4, (void **)&word));
+    device_limit_waits(100);
+    setenv("CRUN_STANDIN_FAULT", "cudaLaunchKernel:stall:0", 1);
+    must(device()->put_word(NULL, word, 7));
+    must(device()->write_note(NULL, note, word, 4));
+    ck_assert_ptr_null(device()->read_note(note));
+    ck_assert_int_eq(device()->fetch(NULL, &value, word, 4), CRUN_TIMEOUT);
+    ck_assert_ptr_nonnull(
+        strstr(crun_error_text(), " has not done the work before it"));
+}
+END_TEST
+#endif
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -300,6 +320,9 @@ int main(void)
     tcase_add_loop_test(t, narrowing_has_the_same_bits, 0, 2);
     tcase_add_loop_test(t, divisions_have_the_same_bits, 1, 3);
     tcase_add_test(t, notes_keep_the_moment);
+#ifdef CRUN_EMULATED
+    tcase_add_test(t, a_wait_for_a_gpu_that_hangs_ends);
+#endif
     suite_add_tcase(suite, t);
     return check_main(suite);
 }
