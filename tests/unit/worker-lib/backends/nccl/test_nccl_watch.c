@@ -18,9 +18,12 @@
 #define COUNT 1000
 #define AT_ONCE_MS 20000 /* on a busy machine, and far below the worlds' time limit */
 
-static void break_gpu(int device)
+/* While the program waits: a call that begins later gets the error by itself. */
+static void *break_gpu(void *device)
 {
-    cuda_emulated_fail(device, cudaErrorIllegalAddress);
+    usleep(100000);
+    cuda_emulated_fail(*(const int *)device, cudaErrorIllegalAddress);
+    return NULL;
 }
 
 /* -- an error of the GPU while an all-reduce is in flight ------------------- */
@@ -75,14 +78,17 @@ static void fault_in_flight(crun_world *w, void *arg)
     crun_work *work = NULL;
     const char *words = "an illegal memory access was encountered";
     float *x = NULL;
+    pthread_t breaker;
     crun_status s;
 
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
     ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &work));
     rank_threads_sync();
     if (rank == 1)
-        break_gpu(rank);
+        ck_assert_int_eq(pthread_create(&breaker, NULL, break_gpu, &rank), 0);
     s = rank == 1 ? waits[which].wait(w, work) : crun_barrier(w, NULL);
+    if (rank == 1)
+        pthread_join(breaker, NULL);
     ck_assert_int_eq(s, CRUN_SYSTEM);
     ck_assert_msg(strstr(crun_error_text(), words) &&
                       strncmp(crun_error_text(), "rank 1: ", rank == 1 ? 0 : 8) == 0,
