@@ -5,6 +5,7 @@
  * emulated GPU: NCCL is its stand-in
  */
 #include <cuda_runtime.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
