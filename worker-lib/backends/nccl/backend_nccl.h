@@ -27,6 +27,14 @@ struct nccl_area { /* of crun_alloc */
     void *registration;         /* NULL: it is not registered */
 };
 
+/* A rank on this node. */
+struct nccl_peer {
+    unsigned place;
+    int pid;
+    int fd; /* a pidfd; -1: not known yet */
+    bool known;
+};
+
 struct nccl {
     struct backend backend;
     struct team team;
@@ -131,12 +139,17 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e);
 void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 
-/* -- nccl_watch.c -- */
+/* -- nccl_peers.c -- */
 bool nccl_list_peers(struct nccl *n); /* false: no memory */
 /* This rank's process, in the store: the watches of other ranks observe it. */
 crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e);
 void nccl_forget_pid(const struct nccl *n);
 void nccl_close_peers(struct nccl *n);
+/* Opens the peers whose pids have come into the store. */
+void nccl_read_pids(struct nccl *n);
+void nccl_lose_peer(struct nccl *n, unsigned index);
+
+/* -- nccl_watch.c -- */
 void *nccl_watch(void *arg);
 /* While the ranks meet: how long a call that waits for no other rank may take. */
 uint64_t nccl_call_ms(uint64_t timeout_ms);

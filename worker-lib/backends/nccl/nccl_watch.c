@@ -5,18 +5,15 @@
  * return. So this thread calls neither NCCL nor CUDA: it checks the time, the processes
  * of the other ranks on this node, and the failure notice in the store.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/proc.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"
@@ -39,20 +36,6 @@
 #define LEAVE_MS_MIN 1000
 #define LEAVE_MS_MAX 10000
 
-/* A rank on this node. */
-struct nccl_peer {
-    unsigned place;
-    int pid;
-    int fd; /* a pidfd; -1: not known yet */
-    bool known;
-};
-
-struct pid_note {
-    int64_t pid;
-    uint64_t pids; /* its namespace of processes */
-    uint64_t started;
-};
-
 uint64_t nccl_leave_ms(const struct nccl *n)
 {
     uint64_t ms = n->team.timeout_ms;
@@ -63,110 +46,6 @@ uint64_t nccl_leave_ms(const struct nccl *n)
 uint64_t nccl_call_ms(uint64_t timeout_ms)
 {
     return timeout_ms < MEETING_CALL_MS_MIN ? MEETING_CALL_MS_MIN : timeout_ms;
-}
-
-/* -- the other ranks here ---------------------------------------------------------- */
-
-/* The start time of a process, in ticks since boot; 0: there is none. */
-static uint64_t process_start(int64_t pid)
-{
-    struct proc_stat stat;
-
-    return proc_read_stat((pid_t)pid, &stat) ? stat.started : 0;
-}
-
-static void pid_key(const struct nccl *n, unsigned place, char *key, size_t size)
-{
-    snprintf(key, size, "%snccl-pid/%u", n->team.prefix, place);
-}
-
-bool nccl_list_peers(struct nccl *n)
-{
-    const unsigned *node = n->team.node;
-
-    n->peer = calloc(n->team.size, sizeof(*n->peer));
-    if (!n->peer)
-        return false;
-    for (unsigned p = 0; p < n->team.size; p++)
-        if (p != n->team.rank && node[p] == node[n->team.rank])
-            n->peer[n->peers++] = (struct nccl_peer){ .place = p, .fd = -1 };
-    return true;
-}
-
-crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e)
-{
-    struct pid_note me = { .pid = getpid(),
-                           .pids = proc_pid_namespace(),
-                           .started = process_start(getpid()) };
-    char key[440];
-
-    if (n->team.size == 1)
-        return CRUN_OK;
-    pid_key(n, n->team.rank, key, sizeof(key));
-    return store_client_set(n->team.store, key, &me, sizeof(me), deadline_ms, e);
-}
-
-void nccl_forget_pid(const struct nccl *n)
-{
-    char key[440];
-    struct err ignored;
-
-    if (n->team.size == 1)
-        return;
-    pid_key(n, n->team.rank, key, sizeof(key));
-    (void)!store_client_delete(n->team.store, key, clock_ms() + TELL_MS, &ignored);
-}
-
-void nccl_close_peers(struct nccl *n)
-{
-    for (unsigned i = 0; i < n->peers; i++)
-        if (n->peer[i].fd >= 0)
-            close(n->peer[i].fd);
-    free(n->peer);
-    n->peer = NULL;
-    n->peers = 0;
-}
-
-static void lose_peer(struct nccl *n, unsigned i)
-{
-    unsigned none = 0;
-
-    if (atomic_compare_exchange_strong(&n->lost, &none, i + 1))
-        n->lost_ms = clock_ms();
-}
-
-/* The threads of a test are ranks of one process. */
-static void open_peer(struct nccl *n, unsigned i, const struct pid_note *note)
-{
-    struct nccl_peer *p = &n->peer[i];
-
-    p->known = true;
-    p->pid = (int)note->pid;
-    if (note->pids != proc_pid_namespace() || note->pid == getpid())
-        return;
-    p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-    if ((p->fd < 0 && errno == ESRCH) || process_start(p->pid) != note->started)
-        lose_peer(n, i);
-}
-
-/* Each rank writes its pid to the store when it opens the backend. */
-static void read_peer_pids(struct nccl *n)
-{
-    for (unsigned i = 0; i < n->peers; i++) {
-        struct pid_note note;
-        size_t size = sizeof(note);
-        uint64_t until = clock_ms() + TELL_MS;
-        char key[440];
-        struct err e;
-
-        if (n->peer[i].known)
-            continue;
-        pid_key(n, n->peer[i].place, key, sizeof(key));
-        if (store_client_has(n->team.store, key, until) == 1 &&
-            store_client_get(n->team.store, key, &note, &size, until, &e) == CRUN_OK &&
-            size == sizeof(note))
-            open_peer(n, i, &note);
-    }
 }
 
 /* Sleeps for a tick, or until there is something to check. */
@@ -189,7 +68,7 @@ static void wait_tick(struct nccl *n)
     }
     for (unsigned i = 1; i < count; i++)
         if (fds[i].revents) {
-            lose_peer(n, index[i]);
+            nccl_lose_peer(n, index[i]);
             close(n->peer[index[i]].fd);
             n->peer[index[i]].fd = -1;
         }
@@ -591,7 +470,7 @@ void *nccl_watch(void *arg)
         }
         if (n->team.size > 1 && clock_ms() - asked_ms >= ask_ms &&
             abort_get(n->team.aborted) == CRUN_OK) {
-            read_peer_pids(n);
+            nccl_read_pids(n);
             answer_if_absent(n);
             (void)failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
             asked_ms = clock_ms();
