@@ -302,7 +302,8 @@ def the_last_operations_are_written_down():
             ranks.ends(1, 3)
         with open(os.path.join(flight, "flight-rank-1.txt"), encoding="utf-8") as f:
             text = f.read()
-        matches(text, r"waited 0.5 s in broadcast 1000 x f32 from rank 0 #3")
+        matches(text, r"waited 0.5 s in (broadcast 1000 x f32 from rank 0 #3|"
+                      r"reduce_scatter 5 x f32 max #4: GPU .* before it)")
         matches(text, r"all_reduce \d+ x f32 sum  ok \d+ us\n")
         matches(text, r"broadcast \d+ x f32 from rank 0  under way\n")
     finally:
