@@ -7,30 +7,19 @@
  */
 #include "launcher/command.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/file_search.h"
 #include "rendezvous/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */
-#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
 /* torchrun runs the program by runpy in its own process; the program's folder is not on
  * sys.path there either. */
 static const char run_path_code[] = "import runpy, sys; sys.argv = sys.argv[1:]; "
                                     "runpy.run_path(sys.argv[0], run_name='__main__')";
-
-/* The search for one file, and the first file of that name that cannot be used. */
-struct search {
-    const char *name;
-    int mode;    /* R_OK or X_OK */
-    char *found; /* or NULL */
-    char *unfit; /* the path of a file that cannot be used */
-    int unfit_errno;
-};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -39,64 +28,9 @@ static bool ends_with(const char *text, const char *end)
     return length > n && strcmp(text + length - n, end) == 0;
 }
 
-static bool is_python(const char *name)
+static bool is_python_name(const char *name)
 {
     return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
-}
-
-/* 0, or the errno of why path cannot be used.
- * An unreadable folder of PATH counts as missing. */
-static int file_unfitness(const struct search *s, const char *path)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0)
-        return errno == EACCES && !strchr(s->name, '/') ? ENOENT : errno;
-    if (S_ISDIR(st.st_mode))
-        return EISDIR;
-    return access(path, s->mode) < 0 ? errno : 0;
-}
-
-/* Takes ownership of path. */
-static void try_file(struct search *s, char *path)
-{
-    int why = s->found ? ENOENT : file_unfitness(s, path);
-
-    if (why == 0) {
-        s->found = path;
-        return;
-    }
-    if (why != ENOENT && why != ENOTDIR && !s->unfit) {
-        s->unfit = path;
-        s->unfit_errno = why;
-        return;
-    }
-    free(path);
-}
-
-static void try_path_folders(struct search *s, const char *path)
-{
-    for (path = path ? path : DEFAULT_PATH; !s->found; path++) {
-        int length = (int)strcspn(path, ":");
-
-        /* an empty entry is the working directory */
-        try_file(s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
-        path += length;
-        if (*path == '\0')
-            return;
-    }
-}
-
-static int refuse_file(const struct search *s, const char *looked, struct err *e)
-{
-    if (!s->unfit)
-        return err_set(e, "%s: no such file%s", s->name, looked);
-    if (s->unfit_errno == EISDIR)
-        return err_set(e, "%s is a directory", s->unfit);
-    if (s->unfit_errno == EACCES && s->mode == X_OK && access(s->unfit, F_OK) == 0)
-        return err_set(e, "%s is not executable (chmod +x; Python programs end in .py)",
-                       s->unfit);
-    return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
 }
 
 static const char *looked_in(const char *name, bool script)
@@ -115,24 +49,24 @@ static const char *looked_in(const char *name, bool script)
 static char *find_file(const struct command *c, const char *name, bool python,
                        struct err *e)
 {
-    struct search s = { .name = name, .mode = python ? R_OK : X_OK };
-    bool script = is_python(name);
+    struct file_search s = { .name = name, .mode = python ? R_OK : X_OK };
+    bool script = is_python_name(name);
 
     if (strchr(name, '/') || script)
-        try_file(&s, xstrdup(name));
+        file_search_try(&s, xstrdup(name));
     if (!strchr(name, '/')) {
         /* execve does not search: a file of the working directory needs "./" */
         if (s.found && !python) {
             free(s.found);
             s.found = xasprintf("./%s", name);
         }
-        try_path_folders(&s, c->path);
+        file_search_try_path(&s, c->path);
         if (c->beside)
-            try_file(&s, xasprintf("%s/%s", c->beside, name));
+            file_search_try(&s, xasprintf("%s/%s", c->beside, name));
     }
     if (!s.found)
-        (void)refuse_file(&s, looked_in(name, script), e);
-    free(s.unfit);
+        (void)file_search_refuse(&s, looked_in(name, script), e);
+    file_search_release(&s);
     return s.found;
 }
 
@@ -140,12 +74,12 @@ static char *find_file(const struct command *c, const char *name, bool python,
 static char *find_python(const struct command *c, const char *program, struct err *e)
 {
     const char *name = c->python && *c->python ? c->python : "python3";
-    struct search s = { .name = name, .mode = X_OK };
+    struct file_search s = { .name = name, .mode = X_OK };
 
     if (strchr(name, '/'))
-        try_file(&s, xstrdup(name));
+        file_search_try(&s, xstrdup(name));
     else
-        try_path_folders(&s, c->path);
+        file_search_try_path(&s, c->path);
     if (!s.found && name == c->python)
         (void)err_set(e, "PYTHON_EXEC: %s is not a program%s", name,
                       strchr(name, '/') ? "" : " of PATH");
@@ -154,8 +88,44 @@ static char *find_python(const struct command *c, const char *program, struct er
                       "%s needs python3, which is not in PATH (PYTHON_EXEC names "
                       "another)",
                       program);
-    free(s.unfit);
+    file_search_release(&s);
     return s.found;
+}
+
+static enum program_kind program_kind(const struct command *c, const char *name)
+{
+    if (c->run_path)
+        return PROGRAM_PYTHON_RUN_PATH;
+    if (c->module)
+        return PROGRAM_PYTHON_MODULE;
+    return is_python_name(name) && !c->no_python ? PROGRAM_PYTHON_FILE
+                                                 : PROGRAM_EXECUTED;
+}
+
+int command_find_program(const struct command *c, const char *const *words,
+                         struct program *p, struct err *e)
+{
+    *p = (struct program){ .kind = program_kind(c, words[0]), .arguments = words + 1 };
+    if (c->module && (c->no_python || c->run_path))
+        return err_set(e, "--module and --%s exclude each other",
+                       c->run_path ? "run-path" : "no-python");
+    if (!*words[0])
+        return err_set(e, "the program's name is empty");
+    p->name = c->module ? xstrdup(words[0])
+                        : find_file(c, words[0], p->kind != PROGRAM_EXECUTED, e);
+    if (p->name && p->kind != PROGRAM_EXECUTED)
+        p->python = find_python(c, words[0], e);
+    if (p->name && (p->python || p->kind == PROGRAM_EXECUTED))
+        return 0;
+    program_release(p);
+    return -1;
+}
+
+void program_release(struct program *p)
+{
+    free(p->name);
+    free(p->python);
+    *p = (struct program){ .kind = PROGRAM_EXECUTED };
 }
 
 static size_t count_words(const char *const *list)
@@ -189,57 +159,26 @@ static const char **join_words(const char *const *first, const char *const *seco
     return joined;
 }
 
-/* Fills prefix, all words before the arguments, NULL-ended. The caller frees *file and
- * *python. */
-static int find_program(const struct command *c, const char *program,
-                        const char *prefix[PREFIX_MAX + 2], char **file, char **python,
-                        struct err *e)
+const char **command_argv(const struct command *c, const struct program *p)
 {
-    bool interpreted = c->module || c->run_path ||
-                       (is_python(program) && !c->no_python);
+    const char *prefix[PREFIX_MAX + 2];
     unsigned n = 0;
 
     if (c->before)
         prefix[n++] = c->before;
-    if (!c->module) {
-        *file = find_file(c, program, interpreted, e);
-        if (!*file)
-            return -1;
-    }
-    if (interpreted) {
-        *python = find_python(c, program, e);
-        if (!*python)
-            return -1;
-        prefix[n++] = *python;
+    if (p->python) {
+        prefix[n++] = p->python;
         prefix[n++] = "-u";
     }
-    if (c->run_path) {
+    if (p->kind == PROGRAM_PYTHON_RUN_PATH) {
         prefix[n++] = "-c";
         prefix[n++] = run_path_code;
-    } else if (c->module) {
+    } else if (p->kind == PROGRAM_PYTHON_MODULE) {
         prefix[n++] = "-m";
     }
-    prefix[n++] = c->module ? program : *file;
+    prefix[n++] = p->name;
     if (c->local_rank_argument)
         prefix[n++] = "--local-rank=${local_rank}";
     prefix[n] = NULL;
-    return 0;
-}
-
-const char **command_find(const struct command *c, const char *const *words,
-                          struct err *e)
-{
-    const char *prefix[PREFIX_MAX + 2], **argv = NULL;
-    char *file = NULL, *python = NULL;
-
-    if (c->module && (c->no_python || c->run_path))
-        (void)err_set(e, "--module and --%s exclude each other",
-                      c->run_path ? "run-path" : "no-python");
-    else if (!*words[0])
-        (void)err_set(e, "the program's name is empty");
-    else if (find_program(c, words[0], prefix, &file, &python, e) == 0)
-        argv = join_words(prefix, words + 1);
-    free(file);
-    free(python);
-    return argv;
+    return join_words(prefix, p->arguments);
 }

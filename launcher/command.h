@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/err.h"
 
-/* Turns the words of a command line into the argv of a worker. */
+/* How the words of a command line become the argv of a worker. */
 struct command {
     bool module, no_python, run_path; /* as torchrun's flags */
     bool local_rank_argument;         /* --local-rank=N after the program */
@@ -16,12 +16,31 @@ struct command {
     const char *before; /* a program that starts the program; NULL: none */
 };
 
+enum program_kind {
+    PROGRAM_EXECUTED,
+    PROGRAM_PYTHON_FILE,
+    PROGRAM_PYTHON_MODULE,
+    PROGRAM_PYTHON_RUN_PATH, /* a file, by runpy.run_path */
+};
+
+/* The program that the words name, as it was found. */
+struct program {
+    enum program_kind kind;
+    char *python;                 /* the interpreter; NULL with PROGRAM_EXECUTED */
+    char *name;                   /* the file, or the module's name */
+    const char *const *arguments; /* the words after it, NULL-ended, not copied */
+};
+
+/* words: the program and its arguments, NULL-ended. If it fails, p is empty. */
+int command_find_program(const struct command *c, const char *const *words,
+                         struct program *p, struct err *e) MUST_CHECK;
+void program_release(struct program *p);
+
 /*
- * words: the program and its arguments, NULL-ended. The result is NULL-ended too, in
- * one allocation, with the file to execute as [0] and "${local_rank}" in place of each
- * worker's local rank. Its texts are copies.
+ * The command that a worker executes, NULL-ended, in one allocation: the file to
+ * execute is [0], and "${local_rank}" stands for each worker's local rank. Its texts
+ * are copies.
  */
-const char **command_find(const struct command *c, const char *const *words,
-                          struct err *e) MUST_CHECK;
+const char **command_argv(const struct command *c, const struct program *p);
 
 #endif

@@ -81,14 +81,18 @@ static int build_argv(const struct options *o, const char *const *words,
                          .python = getenv("PYTHON_EXEC"),
                          .path = getenv("PATH"),
                          .beside = own_folder(folder, sizeof(folder)) };
+    struct program program;
 
     if (o->config.job.preflight) {
         if (find_preflight(c.beside, preflight, sizeof(preflight), e) < 0)
             return -1;
         c.before = preflight;
     }
-    config->argv = command_find(&c, words, e);
-    return config->argv ? 0 : -1;
+    if (command_find_program(&c, words, &program, e) < 0)
+        return -1;
+    config->argv = command_argv(&c, &program);
+    program_release(&program);
+    return 0;
 }
 
 static int build_config(const struct options *o, const char *const *words,

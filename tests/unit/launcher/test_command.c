@@ -106,25 +106,31 @@ static const struct {
     { "train", LOCAL_RANK, NULL, { "bin/train", "--local-rank=${local_rank}" } },
 };
 
-static const char **find_program(const char *word, int flags, const char *python,
-                                 struct err *e)
+static const char **find_argv(const char *word, int flags, const char *python,
+                              struct err *e)
 {
     const char *const words[] = { word, "--flag", "", "a b", NULL };
+    struct program program;
+    const char **argv;
 
     command.module = flags & MODULE;
     command.no_python = flags & NO_PYTHON;
     command.run_path = flags & RUN_PATH;
     command.local_rank_argument = flags & LOCAL_RANK;
     command.python = python;
-    return command_find(&command, words, e);
+    if (command_find_program(&command, words, &program, e) < 0)
+        return NULL;
+    argv = command_argv(&command, &program);
+    program_release(&program);
+    return argv;
 }
 
 START_TEST(a_program_is_found_and_run_by_what_it_needs)
 {
     static const char *const arguments[] = { "--flag", "", "a b", NULL };
     struct err e;
-    const char **argv = find_program(found[_i].word, found[_i].flags, found[_i].python,
-                                     &e);
+    const char **argv = find_argv(found[_i].word, found[_i].flags, found[_i].python,
+                                  &e);
     int n = 0;
 
     if (!found[_i].argv[0]) {
@@ -172,7 +178,7 @@ START_TEST(what_cannot_be_run_is_said_with_the_places_looked_in)
 {
     struct err e;
 
-    ck_assert_ptr_null(find_program(missing[_i].word, missing[_i].flags, NULL, &e));
+    ck_assert_ptr_null(find_argv(missing[_i].word, missing[_i].flags, NULL, &e));
     ck_assert_str_eq(e.text, missing[_i].error);
 }
 END_TEST
@@ -181,12 +187,12 @@ START_TEST(a_missing_interpreter_is_named)
 {
     struct err e;
 
-    ck_assert_ptr_null(find_program("train.py", 0, "nosuch", &e));
+    ck_assert_ptr_null(find_argv("train.py", 0, "nosuch", &e));
     ck_assert_str_eq(e.text, "PYTHON_EXEC: nosuch is not a program of PATH");
-    ck_assert_ptr_null(find_program("train.py", 0, "/no/such", &e));
+    ck_assert_ptr_null(find_argv("train.py", 0, "/no/such", &e));
     ck_assert_str_eq(e.text, "PYTHON_EXEC: /no/such is not a program");
     command.path = "own";
-    ck_assert_ptr_null(find_program("train.py", 0, NULL, &e));
+    ck_assert_ptr_null(find_argv("train.py", 0, NULL, &e));
     ck_assert_str_eq(e.text, "train.py needs python3, which is not in PATH "
                              "(PYTHON_EXEC names another)");
 }
@@ -200,15 +206,15 @@ START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
     if (geteuid() == 0) /* to whom none is closed; in this process alone */
         ck_assert_int_eq(chmod(".", 0755) | setresuid(65534, 65534, 0), 0);
     command.path = "locked:bin";
-    argv = find_program("train", 0, NULL, &e);
+    argv = find_argv("train", 0, NULL, &e);
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "bin/train");
     free(argv);
     command.path = "locked";
-    ck_assert_ptr_null(find_program("other", 0, NULL, &e));
+    ck_assert_ptr_null(find_argv("other", 0, NULL, &e));
     ck_assert_str_eq(e.text,
                      "other: no such file (looked in PATH and in crun's folder)");
-    ck_assert_ptr_null(find_program("locked/x", 0, NULL, &e));
+    ck_assert_ptr_null(find_argv("locked/x", 0, NULL, &e));
     ck_assert_str_eq(e.text, "locked/x: Permission denied");
     (void)!setresuid(0, 0, 0); /* root again, if it was */
 }
@@ -221,7 +227,7 @@ START_TEST(an_empty_entry_of_path_is_the_working_directory)
     const char **argv;
 
     command.path = paths[_i];
-    argv = find_program("local", 0, NULL, &e);
+    argv = find_argv("local", 0, NULL, &e);
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "./local");
     free(argv);

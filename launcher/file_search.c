@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/file_search.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "rendezvous/base/xalloc.h"
+
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+/* 0, or the errno of why path cannot be used.
+ * An unreadable folder of PATH counts as missing. */
+static int file_unfitness(const struct file_search *s, const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return errno == EACCES && !strchr(s->name, '/') ? ENOENT : errno;
+    if (S_ISDIR(st.st_mode))
+        return EISDIR;
+    return access(path, s->mode) < 0 ? errno : 0;
+}
+
+void file_search_try(struct file_search *s, char *path)
+{
+    int why = s->found ? ENOENT : file_unfitness(s, path);
+
+    if (why == 0) {
+        s->found = path;
+        return;
+    }
+    if (why != ENOENT && why != ENOTDIR && !s->unfit) {
+        s->unfit = path;
+        s->unfit_errno = why;
+        return;
+    }
+    free(path);
+}
+
+void file_search_try_path(struct file_search *s, const char *path)
+{
+    for (path = path ? path : DEFAULT_PATH; !s->found; path++) {
+        int length = (int)strcspn(path, ":");
+
+        /* an empty entry is the working directory */
+        file_search_try(
+            s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
+        path += length;
+        if (*path == '\0')
+            return;
+    }
+}
+
+int file_search_refuse(const struct file_search *s, const char *looked, struct err *e)
+{
+    if (!s->unfit)
+        return err_set(e, "%s: no such file%s", s->name, looked);
+    if (s->unfit_errno == EISDIR)
+        return err_set(e, "%s is a directory", s->unfit);
+    if (s->unfit_errno == EACCES && s->mode == X_OK && access(s->unfit, F_OK) == 0)
+        return err_set(e, "%s is not executable (chmod +x; Python programs end in .py)",
+                       s->unfit);
+    return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
+}
+
+void file_search_release(struct file_search *s)
+{
+    free(s->unfit);
+    s->unfit = NULL;
+}
