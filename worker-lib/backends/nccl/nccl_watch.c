@@ -166,14 +166,22 @@ static void check_long_call(struct nccl *n, const struct nccl_work *w, const cha
         note_late(n, &limited, call, l);
 }
 
-static void find_late(struct nccl *n, struct lateness *l)
+/* NULL: there is none, or it has just begun, as queries do that are repeated. */
+static const char *find_long_call(const struct nccl *n, uint64_t *call_ms)
 {
     const char *call = atomic_load(&n->call);
-    uint64_t now = clock_ms(), since, call_ms = atomic_load(&n->call_ms);
+
+    *call_ms = atomic_load(&n->call_ms);
+    return call && clock_ms() >= *call_ms + HANGS_MS ? call : NULL;
+}
+
+static void find_late(struct nccl *n, struct lateness *l)
+{
+    uint64_t call_ms, now, since;
+    const char *call = find_long_call(n, &call_ms);
     struct nccl_work *w;
 
-    if (call && now < call_ms + HANGS_MS)
-        call = NULL; /* it has just begun, as queries do that are repeated */
+    now = clock_ms();
     pthread_mutex_lock(&n->lock);
     check_flight(n, l);
     w = n->current;
@@ -223,7 +231,8 @@ static void check_lost_peer(struct nccl *n)
  * A rank whose operation takes too long does not know which rank is missing. Before it
  * reports the failure, it leaves the number of the operation in the store. Each rank's
  * watch looks for that number, and a rank that has not called the operation adds its
- * name, though its program's thread may hang.
+ * name, though its program's thread may hang. A rank whose call of CUDA or NCCL hangs
+ * reports that, although its own limit, which began later, is not over.
  */
 #define NOTE_AWAITED "nccl-awaited"
 #define NOTE_ABSENT "nccl-absent"
@@ -281,6 +290,33 @@ static const char *find_answer(struct nccl *n, uint64_t number)
     return answer;
 }
 
+/* False: no call keeps this rank from the operation. */
+static bool report_long_call(struct nccl *n, uint64_t number)
+{
+    const struct nccl_work *w;
+    const char *call;
+    uint64_t call_ms;
+    char what[160];
+    struct err e;
+
+    pthread_mutex_lock(&n->lock);
+    w = n->current;
+    call = find_long_call(n, &call_ms);
+    if (!w || w->number > number || w->task == TASK_CLOSE ||
+        (call && !waits_for_none(n, call)))
+        call = NULL;
+    if (call)
+        err_set(&e,
+                "%s has not returned for %.3g s in %s on %s; another rank's time "
+                "limit is over",
+                call, (double)(clock_ms() - call_ms) / 1000,
+                describe_work(n, w, what, sizeof(what)), gpu_calls_name(n->gpu.device));
+    pthread_mutex_unlock(&n->lock);
+    if (call)
+        end_with(n, CRUN_TIMEOUT, &e);
+    return call != NULL;
+}
+
 static void answer_if_absent(struct nccl *n)
 {
     struct absent_note me = { .rank = n->team.world_rank[n->team.rank] };
@@ -289,7 +325,7 @@ static void answer_if_absent(struct nccl *n)
 
     if (!read_note(n, NOTE_AWAITED, &awaited, sizeof(awaited)))
         return;
-    answer = find_answer(n, awaited);
+    answer = report_long_call(n, awaited) ? NULL : find_answer(n, awaited);
     if (!answer)
         return;
     snprintf(me.gpu, sizeof(me.gpu), "%s", gpu_calls_name(n->gpu.device));
@@ -310,6 +346,13 @@ static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
     return true;
 }
 
+/* Another rank may know the cause. False: none has reported it. */
+static bool adopt_failure_notice(struct nccl *n)
+{
+    return n->team.size > 1 &&
+           failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
+}
+
 /* Of several ranks that wait the one that has come furthest asks. */
 static void find_absent(struct nccl *n, struct lateness *l)
 {
@@ -320,7 +363,8 @@ static void find_absent(struct nccl *n, struct lateness *l)
         write_note(n, NOTE_AWAITED, &l->number, sizeof(l->number));
     while (clock_ms() < until && abort_get(n->team.aborted) == CRUN_OK) {
         answer_if_absent(n);
-        if (name_absent(n, l, NOTE_ABSENT, "did not come to it"))
+        if (adopt_failure_notice(n) ||
+            name_absent(n, l, NOTE_ABSENT, "did not come to it"))
             return;
         usleep(ABSENT_LOOK_MS * 1000);
     }
@@ -332,10 +376,11 @@ static void check_time(struct nccl *n)
     struct lateness l = { 0 };
 
     find_late(n, &l);
-    if (l.found && l.number && n->team.size > 1)
+    if (!l.found || adopt_failure_notice(n))
+        return;
+    if (l.number && n->team.size > 1)
         find_absent(n, &l);
-    if (l.found)
-        end_with(n, CRUN_TIMEOUT, &l.e);
+    end_with(n, CRUN_TIMEOUT, &l.e);
 }
 
 /* -- the end ----------------------------------------------------------------------- */
