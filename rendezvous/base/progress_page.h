@@ -8,8 +8,8 @@
  * The status page: memory that one worker and its agent share, in the file that
  * CRUN_PROGRESS names. It is the only report of a worker to its agent, and costs a
  * training loop a few stores per step. Numbers are in the byte order of the machine, at
- * the offsets below; all other bytes are zero and stay zero. If a program never writes
- * to the page, its progress is not known.
+ * the offsets below; all other bytes are zero and stay zero. If neither the program nor
+ * --watch writes to the page, its progress is not known.
  *
  * The worker writes its half between two increments of `writing`, so that it is odd
  * while the worker writes: a reader that finds an odd number, or two different ones,
@@ -19,6 +19,17 @@
 #define PROGRESS_MAGIC 0x67707263u /* "crpg" */
 #define PROGRESS_VERSION 1u
 #define PROGRESS_PAGE_BYTES 4096u
+#define PROGRESS_WHERE_BYTES 112u
+
+/* The signal that makes a worker with PROGRESS_STACKS write the stacks of its threads.
+ * The number is part of the layout: it is the same in every language. */
+#define PROGRESS_STACKS_SIGNAL 60
+
+enum progress_flag {
+    PROGRESS_WATCHED = 1,   /* written by --watch, not by the program */
+    PROGRESS_HAS_SAVED = 2, /* it has written a checkpoint in this life */
+    PROGRESS_STACKS = 4     /* it has a handler for PROGRESS_STACKS_SIGNAL */
+};
 
 enum progress_phase {
     PROGRESS_UNKNOWN, /* starting, or never set */
@@ -43,10 +54,16 @@ struct progress_page {
     double loss;         /* 40: NaN: none */
     uint64_t changed_ns; /* 48: CLOCK_MONOTONIC at the last change; 0: not set */
     uint32_t saved;      /* 56: the last `save` whose checkpoint is safe */
-    uint32_t pad;        /* 60 */
+    uint32_t flags;      /* 60: enum progress_flag */
     /* written by the agent */
     uint32_t save; /* 64: a count; unless it equals `saved`, a checkpoint is wanted */
     uint32_t save_within_ms; /* 68: how long the agent waits for it */
+    uint8_t pad[56];         /* 72 */
+    /* written by the worker, like its first part between two increments */
+    char where[PROGRESS_WHERE_BYTES]; /* 128: the line of the program, or the operation
+                                         of the worker library, in which the phase began
+                                       */
+    int32_t stacks_fd; /* 240: where PROGRESS_STACKS writes: its descriptor */
 };
 
 #endif
