@@ -3,7 +3,8 @@
  * Finds the file of a command line's program. A Python program is looked up in the
  * working directory first, as the interpreter does, then in PATH; any other program in
  * PATH, as a shell does. The last place is crun's own folder, so that a build tree
- * works without being installed.
+ * works without being installed. Called as torchrun, crun looks only where torchrun
+ * does.
  */
 #include "launcher/command.h"
 
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "launcher/file_search.h"
+#include "launcher/python.h"
 #include "rendezvous/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */
@@ -33,10 +35,19 @@ static bool is_python_name(const char *name)
     return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
 }
 
-static const char *looked_in(const char *name, bool script)
+static bool is_torchrun(const struct command *c)
 {
+    return python_is_torchrun(c->hints.self);
+}
+
+static const char *looked_in(const struct command *c, const char *name, bool python)
+{
+    bool script = is_python_name(name);
+
     if (strchr(name, '/'))
         return "";
+    if (is_torchrun(c))
+        return python ? " (looked in the working directory)" : " (looked in PATH)";
     if (script)
         return " (looked in the working directory, in PATH and in crun's folder)";
     if (access(name, F_OK) == 0)
@@ -50,9 +61,9 @@ static char *find_file(const struct command *c, const char *name, bool python,
                        struct err *e)
 {
     struct file_search s = { .name = name, .mode = python ? R_OK : X_OK };
-    bool script = is_python_name(name);
+    bool torchrun = is_torchrun(c);
 
-    if (strchr(name, '/') || script)
+    if (strchr(name, '/') || is_python_name(name) || (torchrun && python))
         file_search_try(&s, xstrdup(name));
     if (!strchr(name, '/')) {
         /* execve does not search: a file of the working directory needs "./" */
@@ -60,34 +71,13 @@ static char *find_file(const struct command *c, const char *name, bool python,
             free(s.found);
             s.found = xasprintf("./%s", name);
         }
-        file_search_try_path(&s, c->path);
-        if (c->beside)
+        if (!torchrun || !python)
+            file_search_try_path(&s, c->hints.path);
+        if (c->beside && !torchrun)
             file_search_try(&s, xasprintf("%s/%s", c->beside, name));
     }
     if (!s.found)
-        (void)file_search_refuse(&s, looked_in(name, script), e);
-    file_search_release(&s);
-    return s.found;
-}
-
-/* The path of the interpreter; the caller frees it. */
-static char *find_python(const struct command *c, const char *program, struct err *e)
-{
-    const char *name = c->python && *c->python ? c->python : "python3";
-    struct file_search s = { .name = name, .mode = X_OK };
-
-    if (strchr(name, '/'))
-        file_search_try(&s, xstrdup(name));
-    else
-        file_search_try_path(&s, c->path);
-    if (!s.found && name == c->python)
-        (void)err_set(e, "PYTHON_EXEC: %s is not a program%s", name,
-                      strchr(name, '/') ? "" : " of PATH");
-    else if (!s.found)
-        (void)err_set(e,
-                      "%s needs python3, which is not in PATH (PYTHON_EXEC names "
-                      "another)",
-                      program);
+        (void)file_search_refuse(&s, looked_in(c, name, python), e);
     file_search_release(&s);
     return s.found;
 }
@@ -98,8 +88,10 @@ static enum program_kind program_kind(const struct command *c, const char *name)
         return PROGRAM_PYTHON_RUN_PATH;
     if (c->module)
         return PROGRAM_PYTHON_MODULE;
-    return is_python_name(name) && !c->no_python ? PROGRAM_PYTHON_FILE
-                                                 : PROGRAM_EXECUTED;
+    if (c->no_python)
+        return PROGRAM_EXECUTED;
+    return is_python_name(name) || is_torchrun(c) ? PROGRAM_PYTHON_FILE
+                                                  : PROGRAM_EXECUTED;
 }
 
 int command_find_program(const struct command *c, const char *const *words,
@@ -114,7 +106,7 @@ int command_find_program(const struct command *c, const char *const *words,
     p->name = c->module ? xstrdup(words[0])
                         : find_file(c, words[0], p->kind != PROGRAM_EXECUTED, e);
     if (p->name && p->kind != PROGRAM_EXECUTED)
-        p->python = find_python(c, words[0], e);
+        p->python = python_find(&c->hints, words[0], e);
     if (p->name && (p->python || p->kind == PROGRAM_EXECUTED))
         return 0;
     program_release(p);

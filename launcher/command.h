@@ -4,15 +4,15 @@
 
 #include <stdbool.h>
 
+#include "launcher/python.h"
 #include "rendezvous/base/err.h"
 
 /* How the words of a command line become the argv of a worker. */
 struct command {
     bool module, no_python, run_path; /* as torchrun's flags */
     bool local_rank_argument;         /* --local-rank=N after the program */
-    const char *python;               /* PYTHON_EXEC; NULL: python3 of PATH */
-    const char *path;                 /* PATH; NULL: not set */
-    const char *beside;               /* crun's own folder; NULL: not known */
+    struct python_hints hints;
+    const char *beside; /* crun's own folder; NULL: not known */
     const char *before; /* a program that starts the program; NULL: none */
 };
 

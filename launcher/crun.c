@@ -78,8 +78,9 @@ static int build_argv(const struct options *o, const char *const *words,
                          .no_python = o->no_python,
                          .run_path = o->run_path,
                          .local_rank_argument = o->launch_compat && !o->use_env,
-                         .python = getenv("PYTHON_EXEC"),
-                         .path = getenv("PATH"),
+                         .hints = { .exec = getenv("PYTHON_EXEC"),
+                                    .self = o->self,
+                                    .path = getenv("PATH") },
                          .beside = own_folder(folder, sizeof(folder)) };
     struct program program;
 

@@ -2,6 +2,7 @@
 #include "launcher/file_search.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,16 @@
 #include "rendezvous/base/xalloc.h"
 
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+/* A folder that Python runs. */
+static bool has_main(const char *folder)
+{
+    char *path = xasprintf("%s/__main__.py", folder);
+    bool has = access(path, R_OK) == 0;
+
+    free(path);
+    return has;
+}
 
 /* 0, or the errno of why path cannot be used.
  * An unreadable folder of PATH counts as missing. */
@@ -18,7 +29,7 @@ static int file_unfitness(const struct file_search *s, const char *path)
 
     if (stat(path, &st) < 0)
         return errno == EACCES && !strchr(s->name, '/') ? ENOENT : errno;
-    if (S_ISDIR(st.st_mode))
+    if (S_ISDIR(st.st_mode) && (s->mode != R_OK || !has_main(path)))
         return EISDIR;
     return access(path, s->mode) < 0 ? errno : 0;
 }

@@ -13,7 +13,7 @@
  */
 struct file_search {
     const char *name;
-    int mode;    /* R_OK or X_OK */
+    int mode;    /* X_OK; R_OK: for Python, which also runs folders */
     char *found; /* or NULL; the caller takes it */
     char *unfit; /* or NULL */
     int unfit_errno;

@@ -363,7 +363,8 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
 
-    *o = (struct options){ .nproc_number = 1,
+    *o = (struct options){ .self = argv[0],
+                           .nproc_number = 1,
                            .master_port = -1,
                            .redirects = "0",
                            .tee = "0",

@@ -25,6 +25,7 @@ enum options_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH };
 
 struct options {
     struct config config;
+    const char *self; /* argv[0] */
 
     /* nodes and workers */
     enum options_nproc nproc;

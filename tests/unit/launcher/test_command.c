@@ -29,7 +29,11 @@ static void make_file(const char *name, mode_t mode)
 
 static void setup(void)
 {
-    static const char *const folders[] = { "bin", "own", "scripts", "folder.py" };
+    static const char *const folders[] = {
+        "bin",    "own",      "scripts", "folder.py", "package",
+        "venv",   "venv/bin", "conda",   "conda/bin", "conda/conda-meta",
+        "system", "empty",    "links"
+    };
 
     ck_assert_ptr_nonnull(mkdtemp(root));
     ck_assert_int_eq(chdir(root), 0);
@@ -48,7 +52,17 @@ static void setup(void)
     make_file("own/bench", 0755);
     make_file("own/demo.py", 0644);
     make_file("scripts/eval.py", 0644);
-    command = (struct command){ .path = "nowhere:bin", .beside = "own" };
+    make_file("package/__main__.py", 0644);
+    make_file("venv/pyvenv.cfg", 0644);
+    make_file("venv/bin/python3", 0755);
+    make_file("venv/bin/torchrun", 0755);
+    make_file("conda/bin/python3", 0755);
+    make_file("system/python3", 0755);
+    make_file("system/crun", 0755);
+    ck_assert_int_eq(symlink("../venv/bin/torchrun", "links/torchrun"), 0);
+    ck_assert_int_eq(symlink("links/torchrun", "crun"), 0);
+    ck_assert_int_eq(symlink("loop", "loop"), 0);
+    command = (struct command){ .hints = { .path = "nowhere:bin" }, .beside = "own" };
 }
 
 static void teardown(void)
@@ -117,7 +131,7 @@ static const char **find_argv(const char *word, int flags, const char *python,
     command.no_python = flags & NO_PYTHON;
     command.run_path = flags & RUN_PATH;
     command.local_rank_argument = flags & LOCAL_RANK;
-    command.python = python;
+    command.hints.exec = python;
     if (command_find_program(&command, words, &program, e) < 0)
         return NULL;
     argv = command_argv(&command, &program);
@@ -191,10 +205,91 @@ START_TEST(a_missing_interpreter_is_named)
     ck_assert_str_eq(e.text, "PYTHON_EXEC: nosuch is not a program of PATH");
     ck_assert_ptr_null(find_argv("train.py", 0, "/no/such", &e));
     ck_assert_str_eq(e.text, "PYTHON_EXEC: /no/such is not a program");
-    command.path = "own";
+    command.hints.path = "own";
     ck_assert_ptr_null(find_argv("train.py", 0, NULL, &e));
     ck_assert_str_eq(e.text, "train.py needs python3, which is not in PATH "
                              "(PYTHON_EXEC names another)");
+}
+END_TEST
+
+/* crun's own name, as it was typed, and the interpreter of train.py. */
+static const struct {
+    const char *self, *path, *python_exec, *python;
+} interpreters[] = {
+    { "venv/bin/torchrun", "bin", NULL, "venv/bin/python3" },
+    { "venv/bin/crun", "bin", NULL, "venv/bin/python3" },
+    { "./venv/bin/crun", "bin", NULL, "./venv/bin/python3" },
+    { "conda/bin/crun", "bin", NULL, "conda/bin/python3" },
+    { "torchrun", "nowhere:venv/bin:bin", NULL, "venv/bin/python3" },
+    { "venv/bin/torchrun", "bin", "pypy", "bin/pypy" },
+    { "venv/bin/torchrun", "bin", "./local", "./local" },
+    { "venv/bin/torchrun", "bin", "", "venv/bin/python3" },
+    /* links to an environment's launcher */
+    { "links/torchrun", "bin", NULL, "links/../venv/bin/python3" },
+    { "./crun", "bin", NULL, "./links/../venv/bin/python3" },
+    { "./loop", "bin", NULL, "bin/python3" },
+    /* a folder of programs is no environment: the active one, which is in PATH, counts,
+     * unless the name is that of a Python program of this folder */
+    { "system/crun", "bin", NULL, "bin/python3" },
+    { "system/torchrun", "bin", NULL, "system/python3" },
+    { "empty/torchrun", "bin", NULL, "bin/python3" },
+    { "crun", "system:bin", NULL, "system/python3" },
+    { "missing", "bin", NULL, "bin/python3" },
+    { "", "bin", NULL, "bin/python3" },
+    { NULL, "bin", NULL, "bin/python3" },
+};
+
+START_TEST(the_interpreter_is_that_of_the_environment_of_crun)
+{
+    struct err e;
+    const char **argv;
+
+    command.hints.self = interpreters[_i].self;
+    command.hints.path = interpreters[_i].path;
+    argv = find_argv("./train.py", 0, interpreters[_i].python_exec, &e);
+    ck_assert_msg(argv, "%s", e.text);
+    ck_assert_str_eq(argv[0], interpreters[_i].python);
+    free(argv);
+}
+END_TEST
+
+/* Called as torchrun. */
+static const struct {
+    const char *word;
+    int flags;
+    const char *argv[4], *error;
+} torchrun[] = {
+    { "train.py", 0, { "venv/bin/python3", "-u", "train.py" }, NULL },
+    { "plain", 0, { "venv/bin/python3", "-u", "plain" }, NULL },
+    { "local", 0, { "venv/bin/python3", "-u", "local" }, NULL },
+    { "./bin/train", 0, { "venv/bin/python3", "-u", "./bin/train" }, NULL },
+    { "package", 0, { "venv/bin/python3", "-u", "package" }, NULL },
+    { "train", NO_PYTHON, { "bin/train" }, NULL },
+    { "train", 0, { NULL }, "train: no such file (looked in the working directory)" },
+    { "demo.py",
+      0,
+      { NULL },
+      "demo.py: no such file (looked in the working directory)" },
+    { "bench", NO_PYTHON, { NULL }, "bench: no such file (looked in PATH)" },
+    { "bin", 0, { NULL }, "bin is a directory" },
+};
+
+START_TEST(called_as_torchrun_every_program_is_python)
+{
+    struct err e;
+    const char **argv;
+
+    command.hints.self = "venv/bin/torchrun";
+    argv = find_argv(torchrun[_i].word, torchrun[_i].flags, NULL, &e);
+    if (torchrun[_i].error) {
+        ck_assert_ptr_null(argv);
+        ck_assert_str_eq(e.text, torchrun[_i].error);
+        return;
+    }
+    ck_assert_msg(argv, "%s", e.text);
+    for (int n = 0; torchrun[_i].argv[n]; n++)
+        ck_assert_pstr_eq(argv[n], torchrun[_i].argv[n]);
+    free(argv);
 }
 END_TEST
 
@@ -205,12 +300,12 @@ START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
 
     if (geteuid() == 0) /* to whom none is closed; in this process alone */
         ck_assert_int_eq(chmod(".", 0755) | setresuid(65534, 65534, 0), 0);
-    command.path = "locked:bin";
+    command.hints.path = "locked:bin";
     argv = find_argv("train", 0, NULL, &e);
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "bin/train");
     free(argv);
-    command.path = "locked";
+    command.hints.path = "locked";
     ck_assert_ptr_null(find_argv("other", 0, NULL, &e));
     ck_assert_str_eq(e.text,
                      "other: no such file (looked in PATH and in crun's folder)");
@@ -226,7 +321,7 @@ START_TEST(an_empty_entry_of_path_is_the_working_directory)
     struct err e;
     const char **argv;
 
-    command.path = paths[_i];
+    command.hints.path = paths[_i];
     argv = find_argv("local", 0, NULL, &e);
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "./local");
@@ -245,6 +340,10 @@ int main(void)
     tcase_add_loop_test(t, what_cannot_be_run_is_said_with_the_places_looked_in, 0,
                         COUNT(missing));
     tcase_add_test(t, a_missing_interpreter_is_named);
+    tcase_add_loop_test(t, the_interpreter_is_that_of_the_environment_of_crun, 0,
+                        COUNT(interpreters));
+    tcase_add_loop_test(t, called_as_torchrun_every_program_is_python, 0,
+                        COUNT(torchrun));
     tcase_add_test(t, a_folder_of_path_that_is_closed_is_passed_over);
     tcase_add_loop_test(t, an_empty_entry_of_path_is_the_working_directory, 0, 4);
     suite_add_tcase(s, t);

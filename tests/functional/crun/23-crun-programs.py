@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 3 s
+"""
+Which program crun starts, by which interpreter, with which arguments: called as crun and
+as torchrun, in environments that are activated and those that are not.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from launch import CRUN, Place  # noqa: E402
+from process import same  # noqa: E402
+
+
+def make_environment(p, name):
+    """A virtual environment whose Python says its name."""
+    os.makedirs(f"{p.path}/{name}/bin")
+    p.file(f"{name}/pyvenv.cfg")
+    p.file(f"{name}/bin/python3", f'#!/bin/sh\necho {name} "$@"\n')
+    for launcher in ("crun", "torchrun"):
+        os.symlink(CRUN, f"{p.path}/{name}/bin/{launcher}")
+
+
+def environments_that_are_not_activated(p):
+    make_environment(p, "venv")
+    make_environment(p, "active")
+    p.file("train.py")
+    p.file("train")
+    active = {**p.env, "PATH": f"{p.path}/active/bin:{p.env['PATH']}"}
+
+    def says(words, env, text):
+        same(p.end(p.start(*words, env=env), 0), text + "\n")
+
+    for launcher in ("crun", "torchrun"):
+        away = f"{p.path}/venv/bin/{launcher}"
+        says([away, "train.py", "x"], p.env, "venv -u train.py x")
+        says([f"venv/bin/{launcher}", "train.py"], active, "venv -u train.py")
+        says([away, "-m", "module"], active, "venv -u -m module")
+        says([away, "train.py"], {**p.env, "PYTHON_EXEC": "active/bin/python3"},
+             "active -u train.py")
+        says([launcher, "train.py"], active, "active -u train.py")
+    says([CRUN, "train.py"], active, "active -u train.py")
+    says(["torchrun", "train"], active, "active -u train")
+    p.end(p.start("torchrun", "coll-bench", env=active), 2, "coll-bench: no such file")
+    p.end(p.start("torchrun", "--no-python", "coll-bench", env=active), 2,
+          "coll-bench: no such file")
+
+
+CHECKS = [environments_that_are_not_activated]
+
+if __name__ == "__main__":
+    for check in CHECKS:
+        with contextlib.closing(Place()) as place:
+            check(place)
+            place.nothing_is_left()
+        print(f"ok {check.__name__}", flush=True)
