@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds the file of a command line's program. A Python program is looked up in the
- * working directory first, as the interpreter does, then in PATH; any other program in
- * PATH, as a shell does. The last place is crun's own folder, so that a build tree
- * works without being installed. Called as torchrun, crun looks only where torchrun
- * does.
+ * Finds the file of a command line's program: in the working directory, as a Python
+ * interpreter does, then in PATH, as a shell does. The last place is crun's own folder,
+ * so that a build tree works without being installed. Called as torchrun, crun looks
+ * only where torchrun does.
  */
 #include "launcher/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/file_search.h"
@@ -40,46 +42,122 @@ static bool is_torchrun(const struct command *c)
     return python_is_torchrun(c->hints.self);
 }
 
-static const char *looked_in(const struct command *c, const char *name, bool python)
-{
-    bool script = is_python_name(name);
+/* Where a program without a slash in its name is looked for. */
+enum program_places {
+    PLACES_PYTHON,    /* torchrun's: the working directory */
+    PLACES_EXECUTED,  /* torchrun's with --no-python: PATH, the working directory */
+    PLACES_DEFAULT,   /* the working directory, PATH, crun's folder */
+    PLACES_NO_PYTHON, /* PATH, the working directory, crun's folder */
+};
 
-    if (strchr(name, '/'))
-        return "";
+static const char *const looked_in[] = {
+    [PLACES_PYTHON] = " (looked in the working directory)",
+    [PLACES_EXECUTED] = " (looked in PATH and in the working directory)",
+    [PLACES_DEFAULT] = " (looked in the working directory, in PATH and in crun's "
+                       "folder)",
+    [PLACES_NO_PYTHON] = " (looked in PATH, in the working directory and in crun's "
+                         "folder)",
+};
+
+static enum program_places program_places(const struct command *c, const char *name,
+                                          bool python)
+{
     if (is_torchrun(c))
-        return python ? " (looked in the working directory)" : " (looked in PATH)";
-    if (script)
-        return " (looked in the working directory, in PATH and in crun's folder)";
-    if (access(name, F_OK) == 0)
-        return " (looked in PATH and in crun's folder; \"./\" before the name means "
-               "this folder)";
-    return " (looked in PATH and in crun's folder)";
+        return python ? PLACES_PYTHON : PLACES_EXECUTED;
+    return c->no_python && !python && !is_python_name(name) ? PLACES_NO_PYTHON
+                                                            : PLACES_DEFAULT;
 }
 
-/* The path of the file that name means; the caller frees it. NULL with e. */
+/* Tries the working directory. A file there is meant, even if it cannot be used: none
+ * of another place takes its place. */
+static bool try_working_directory(struct file_search *s)
+{
+    if (s->found)
+        return true;
+    file_search_try(s, xstrdup(s->name));
+    return s->found || (s->unfit && s->unfit_errno != EISDIR);
+}
+
+static void try_places(struct file_search *s, const struct command *c,
+                       enum program_places places, int mode)
+{
+    bool path_first = places == PLACES_EXECUTED || places == PLACES_NO_PYTHON;
+
+    if (!path_first && (try_working_directory(s) || places == PLACES_PYTHON))
+        return;
+    s->mode = mode;
+    file_search_try_path(s, c->hints.path);
+    if (path_first && try_working_directory(s))
+        return;
+    if (c->beside && !is_torchrun(c))
+        file_search_try(s, xasprintf("%s/%s", c->beside, s->name));
+}
+
+/*
+ * The path of the file that name means; the caller frees it. NULL with e. A file of
+ * PATH and of crun's folder is a program. A file of the working directory, or one whose
+ * path was typed, may also be a text that Python runs.
+ */
 static char *find_file(const struct command *c, const char *name, bool python,
                        struct err *e)
 {
-    struct file_search s = { .name = name, .mode = python ? R_OK : X_OK };
-    bool torchrun = is_torchrun(c);
+    bool any = !python && !c->no_python;
+    int mode = python ? R_OK : X_OK;
+    struct file_search s = { .name = name, .mode = any ? F_OK : mode };
+    enum program_places places = program_places(c, name, python);
 
-    if (strchr(name, '/') || is_python_name(name) || (torchrun && python))
+    if (strchr(name, '/'))
         file_search_try(&s, xstrdup(name));
-    if (!strchr(name, '/')) {
-        /* execve does not search: a file of the working directory needs "./" */
-        if (s.found && !python) {
-            free(s.found);
-            s.found = xasprintf("./%s", name);
-        }
-        if (!torchrun || !python)
-            file_search_try_path(&s, c->hints.path);
-        if (c->beside && !torchrun)
-            file_search_try(&s, xasprintf("%s/%s", c->beside, name));
-    }
+    else
+        try_places(&s, c, places, mode);
     if (!s.found)
-        (void)file_search_refuse(&s, looked_in(c, name, python), e);
+        (void)file_search_refuse(&s, strchr(name, '/') ? "" : looked_in[places], e);
     file_search_release(&s);
     return s.found;
+}
+
+/* A regular file without the bytes that no text has, and without the "#!" of a text
+ * for another interpreter. */
+static bool is_python_text(const char *path)
+{
+    char head[512];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    ssize_t length = -1;
+
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        length = read(fd, head, sizeof(head));
+    close(fd);
+    return length >= 0 && !memchr(head, '\0', (size_t)length) &&
+           (length < 2 || memcmp(head, "#!", 2) != 0);
+}
+
+/* A shell, and a script's interpreter, look for a name without a slash elsewhere. */
+static void name_with_slash(struct program *p)
+{
+    char *path;
+
+    if (strchr(p->name, '/'))
+        return;
+    path = xasprintf("./%s", p->name);
+    free(p->name);
+    p->name = path;
+}
+
+/* Decides what a file is that neither its name nor a flag calls Python. */
+static int judge_file(struct program *p, struct err *e)
+{
+    if (access(p->name, X_OK) == 0) {
+        name_with_slash(p);
+        return 0;
+    }
+    if (!is_python_text(p->name))
+        return err_set(e, "%s is not executable (chmod +x)", p->name);
+    p->kind = PROGRAM_PYTHON_FILE;
+    p->is_guessed = true;
+    return 0;
 }
 
 static enum program_kind program_kind(const struct command *c, const char *name)
@@ -94,6 +172,12 @@ static enum program_kind program_kind(const struct command *c, const char *name)
                                                   : PROGRAM_EXECUTED;
 }
 
+static int refuse_program(struct program *p)
+{
+    program_release(p);
+    return -1;
+}
+
 int command_find_program(const struct command *c, const char *const *words,
                          struct program *p, struct err *e)
 {
@@ -105,12 +189,12 @@ int command_find_program(const struct command *c, const char *const *words,
         return err_set(e, "the program's name is empty");
     p->name = c->module ? xstrdup(words[0])
                         : find_file(c, words[0], p->kind != PROGRAM_EXECUTED, e);
-    if (p->name && p->kind != PROGRAM_EXECUTED)
-        p->python = python_find(&c->hints, words[0], e);
-    if (p->name && (p->python || p->kind == PROGRAM_EXECUTED))
-        return 0;
-    program_release(p);
-    return -1;
+    if (!p->name || (p->kind == PROGRAM_EXECUTED && judge_file(p, e) < 0))
+        return refuse_program(p);
+    if (p->kind != PROGRAM_EXECUTED &&
+        !(p->python = python_find(&c->hints, words[0], e)))
+        return refuse_program(p);
+    return 0;
 }
 
 void program_release(struct program *p)

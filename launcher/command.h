@@ -28,6 +28,7 @@ struct program {
     enum program_kind kind;
     char *python;                 /* the interpreter; NULL with PROGRAM_EXECUTED */
     char *name;                   /* the file, or the module's name */
+    bool is_guessed;              /* neither its name nor a flag says Python */
     const char *const *arguments; /* the words after it, NULL-ended, not copied */
 };
 

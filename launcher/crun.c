@@ -91,6 +91,9 @@ static int build_argv(const struct options *o, const char *const *words,
     }
     if (command_find_program(&c, words, &program, e) < 0)
         return -1;
+    if (program.is_guessed)
+        log_info("%s is not executable and has no \"#!\" line: Python runs it",
+                 program.name);
     config->argv = command_argv(&c, &program);
     program_release(&program);
     return 0;

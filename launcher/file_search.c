@@ -71,8 +71,7 @@ int file_search_refuse(const struct file_search *s, const char *looked, struct e
     if (s->unfit_errno == EISDIR)
         return err_set(e, "%s is a directory", s->unfit);
     if (s->unfit_errno == EACCES && s->mode == X_OK && access(s->unfit, F_OK) == 0)
-        return err_set(e, "%s is not executable (chmod +x; Python programs end in .py)",
-                       s->unfit);
+        return err_set(e, "%s is not executable (chmod +x)", s->unfit);
     return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
 }
 

@@ -13,7 +13,7 @@
  */
 struct file_search {
     const char *name;
-    int mode;    /* X_OK; R_OK: for Python, which also runs folders */
+    int mode;    /* F_OK; X_OK; R_OK: for Python, which also runs folders */
     char *found; /* or NULL; the caller takes it */
     char *unfit; /* or NULL */
     int unfit_errno;

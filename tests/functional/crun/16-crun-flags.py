@@ -194,7 +194,8 @@ def check_bad(flags):
     refused(["./nosuch.py"], "./nosuch.py: no such file")
     refused(["nosuch.py"], "nosuch.py: no such file (looked in the working directory, "
                            "in PATH and in crun's folder)")
-    refused(["nosuch"], "nosuch: no such file (looked in PATH and in crun's folder)")
+    refused(["nosuch"], "nosuch: no such file (looked in the working directory, "
+                       "in PATH and in crun's folder)")
     refused(["./plain"], "./plain is not executable")
     refused(["-m", "--no-python", "prog"], "--module and --no-python")
     refused(["--standalone", "--nnodes=2", "./prog.py"], "--standalone")
@@ -307,7 +308,8 @@ def main():
         with open("prog.py", "w") as f:
             f.write("#!/usr/bin/env python3\n")
         os.chmod("prog.py", 0o755)
-        open("plain", "w").close()
+        with open("plain", "wb") as f:
+            f.write(b"\0")
         flags = flags_of_help()
         check_good(flags)
         check_bad(flags)

@@ -42,7 +42,7 @@ def exit_codes(p):
 def programs_that_cannot_be_executed(p):
     again = "--max-restarts=3"
     p.crun([again, "./none"], 2, "./none: no such file")
-    p.file("plain", mode=0o644)
+    p.file("plain", "#!/bin/sh\n", mode=0o644)
     p.crun([again, "./plain"], 2, "not executable")
     p.file("garbage", "garbage")
     p.crun([again, "./garbage"], 1, "neither a program", "0 of 3 used")

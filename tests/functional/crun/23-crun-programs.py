@@ -7,6 +7,7 @@ as torchrun, in environments that are activated and those that are not.
 """
 import contextlib
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
@@ -48,7 +49,33 @@ def environments_that_are_not_activated(p):
           "coll-bench: no such file")
 
 
-CHECKS = [environments_that_are_not_activated]
+def a_file_of_the_working_directory_is_first(p):
+    """crun's folder has a trainer, and PATH a program, of the same name."""
+    make_environment(p, "venv")
+    p.file("venv/bin/train", "#!/bin/sh\necho PATH\n")
+    env = {**p.env, "PATH": f"{p.path}/venv/bin:{p.env['PATH']}"}
+    same(p.crun(["train"], 0, env=env), "PATH\n")
+    os.mkdir(f"{p.path}/train")
+    same(p.crun(["train"], 0, env=env), "PATH\n")
+    os.rmdir(f"{p.path}/train")
+    p.file("train", "print('a text')\n", 0o644)
+    out = p.crun(["train", "x"], 0, env=env, stderr=subprocess.STDOUT)
+    same(out.splitlines(), ['crun: train is not executable and has no "#!" line: '
+                            "Python runs it", "venv -u train x"])
+    same(p.end(p.start("torchrun", "train", env=env, stderr=subprocess.STDOUT), 0),
+         "venv -u train\n")
+    p.file("train", "#!/bin/sh\necho a script\n", 0o644)
+    p.crun(["train"], 2, "crun: train is not executable (chmod +x)\n", env=env)
+    os.chmod(f"{p.path}/train", 0o755)
+    same(p.crun(["train"], 0, env=env), "a script\n")
+    same(p.crun(["--no-python", "train"], 0, env=env), "PATH\n")
+    os.unlink(f"{p.path}/venv/bin/train")
+    same(p.crun(["--no-python", "train"], 0, env=env), "a script\n")
+    os.unlink(f"{p.path}/train")
+    same(p.crun(["--no-python", "train", "--version"], 0, env=env)[:6], "train ")
+
+
+CHECKS = [environments_that_are_not_activated, a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":
     for check in CHECKS:

@@ -18,13 +18,19 @@
 static char root[] = "/tmp/test_command.XXXXXX";
 static struct command command;
 
-static void make_file(const char *name, mode_t mode)
+static void make_file_of(const char *name, mode_t mode, const char *text, size_t size)
 {
     FILE *f = fopen(name, "w");
 
     ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(text, 1, size, f), size);
     fclose(f);
     ck_assert_int_eq(chmod(name, mode), 0);
+}
+
+static void make_file(const char *name, mode_t mode)
+{
+    make_file_of(name, mode, "", 0);
 }
 
 static void setup(void)
@@ -43,6 +49,15 @@ static void setup(void)
     make_file("train.py", 0644);
     make_file("local", 0755);
     make_file("plain", 0644);
+    make_file("bin/plain", 0755);
+    make_file("own/plain", 0755);
+    make_file("here", 0755);
+    make_file("bin/here", 0755);
+    make_file("bin/scripts", 0755); /* a folder in the working directory */
+    make_file_of("text", 0644, "print(1)\n", 9);
+    make_file_of("own/text", 0755, "", 0);
+    make_file_of("marked", 0644, "#!/bin/sh\n", 10);
+    make_file_of("binary", 0644, "\177ELF\0\0", 6);
     make_file("bin/python3", 0755);
     make_file("bin/pypy", 0755);
     make_file("bin/train", 0755);
@@ -107,7 +122,22 @@ static const struct {
       RUN_PATH | NO_PYTHON,
       NULL,
       { "bin/python3", "-u", "-c", CODE, "train.py" } },
-    { "plain", RUN_PATH, NULL, { NULL } }, /* not looked for without a slash */
+    /* the working directory is first, for a program and for a text */
+    { "local", 0, NULL, { "./local" } },
+    { "here", 0, NULL, { "./here" } },
+    { "plain", 0, NULL, { "bin/python3", "-u", "plain" } },
+    { "./text", 0, NULL, { "bin/python3", "-u", "./text" } },
+    { "text", 0, NULL, { "bin/python3", "-u", "text" } },
+    { "text",
+      LOCAL_RANK,
+      NULL,
+      { "bin/python3", "-u", "text", "--local-rank=${local_rank}" } },
+    { "scripts", 0, NULL, { "bin/scripts" } },
+    { "plain", RUN_PATH, NULL, { "bin/python3", "-u", "-c", CODE, "plain" } },
+    /* --no-python: as a shell looks for it, and the working directory before crun's */
+    { "here", NO_PYTHON, NULL, { "bin/here" } },
+    { "local", NO_PYTHON, NULL, { "./local" } },
+    { "bench", NO_PYTHON, NULL, { "own/bench" } },
     { "./plain", RUN_PATH, NULL, { "bin/python3", "-u", "-c", CODE, "./plain" } },
     { "train.py",
       LOCAL_RANK,
@@ -168,19 +198,23 @@ static const struct {
     { "eval.py", 0,
       "eval.py: no such file (looked in the working directory, in PATH and in "
       "crun's folder)" },
-    { "eval", 0, "eval: no such file (looked in PATH and in crun's folder)" },
-    { "local", 0,
-      "local: no such file (looked in PATH and in crun's folder; \"./\" before the "
-      "name "
-      "means this folder)" },
+    { "eval", 0,
+      "eval: no such file (looked in the working directory, in PATH and in crun's "
+      "folder)" },
+    { "eval", NO_PYTHON,
+      "eval: no such file (looked in PATH, in the working directory and in crun's "
+      "folder)" },
     { "./eval", 0, "./eval: no such file" },
     { "./eval.py", 0, "./eval.py: no such file" },
     { "train.py/x", 0, "train.py/x: no such file" },
-    { "./plain", 0,
-      "./plain is not executable (chmod +x; Python programs end in .py)" },
-    { "data", 0, "bin/data is not executable (chmod +x; Python programs end in .py)" },
-    { "train.py", NO_PYTHON,
-      "train.py is not executable (chmod +x; Python programs end in .py)" },
+    { "./plain", NO_PYTHON, "./plain is not executable (chmod +x)" },
+    { "text", NO_PYTHON, "text is not executable (chmod +x)" },
+    { "marked", 0, "marked is not executable (chmod +x)" },
+    { "./marked", 0, "./marked is not executable (chmod +x)" },
+    { "binary", 0, "binary is not executable (chmod +x)" },
+    { "data", 0, "bin/data is not executable (chmod +x)" },
+    { "train.py", NO_PYTHON, "train.py is not executable (chmod +x)" },
+    { "own", 0, "own is a directory" },
     { "folder.py", 0, "folder.py is a directory" },
     { "./bin", 0, "./bin is a directory" },
     { "", 0, "the program's name is empty" },
@@ -270,7 +304,11 @@ static const struct {
       0,
       { NULL },
       "demo.py: no such file (looked in the working directory)" },
-    { "bench", NO_PYTHON, { NULL }, "bench: no such file (looked in PATH)" },
+    { "bench",
+      NO_PYTHON,
+      { NULL },
+      "bench: no such file (looked in PATH and in the working directory)" },
+    { "marked", 0, { "venv/bin/python3", "-u", "marked" }, NULL },
     { "bin", 0, { NULL }, "bin is a directory" },
 };
 
@@ -308,7 +346,8 @@ START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
     command.hints.path = "locked";
     ck_assert_ptr_null(find_argv("other", 0, NULL, &e));
     ck_assert_str_eq(e.text,
-                     "other: no such file (looked in PATH and in crun's folder)");
+                     "other: no such file (looked in the working directory, in PATH "
+                     "and in crun's folder)");
     ck_assert_ptr_null(find_argv("locked/x", 0, NULL, &e));
     ck_assert_str_eq(e.text, "locked/x: Permission denied");
     (void)!setresuid(0, 0, 0); /* root again, if it was */
@@ -322,7 +361,7 @@ START_TEST(an_empty_entry_of_path_is_the_working_directory)
     const char **argv;
 
     command.hints.path = paths[_i];
-    argv = find_argv("local", 0, NULL, &e);
+    argv = find_argv("local", NO_PYTHON, NULL, &e);
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "./local");
     free(argv);
