@@ -178,5 +178,7 @@ int main(int argc, char **argv)
     log_init("crun", o.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
     for (unsigned i = 0; i < o.note_count; i++)
         log_info("%s", o.notes[i]);
+    if (*o.conf.note)
+        log_warn("%s", o.conf.note);
     return run_job(&o, (const char *const *)argv + word);
 }

@@ -352,15 +352,16 @@ int option_ignore_start_method(void *target, const struct opt *opt, const char *
     return 0;
 }
 
-int option_ignore_logs_specs(void *target, const struct opt *opt, const char *value,
-                             struct err *e)
+int option_check_logs_specs(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
 {
+    (void)target;
     (void)opt;
-    (void)value;
-    (void)e;
-    add_note(target,
-             "--logs-specs has no effect: crun loads no Python plug-ins and writes "
-             "its logs as without the flag");
+    if (strcmp(value, "default") != 0)
+        return err_set(e,
+                       "\"%s\" is not default, the only one: crun loads no Python "
+                       "plug-ins",
+                       value);
     return 0;
 }
 

@@ -31,7 +31,7 @@ OPTION_SETTER(option_set_signals);
 OPTION_SETTER(option_set_event_handler);
 OPTION_SETTER(option_ignore_monitor_interval);
 OPTION_SETTER(option_ignore_start_method);
-OPTION_SETTER(option_ignore_logs_specs);
+OPTION_SETTER(option_check_logs_specs);
 OPTION_SETTER(option_set_completion);
 
 #undef OPTION_SETTER

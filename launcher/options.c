@@ -199,9 +199,9 @@ const struct opt options_table[] = {
       .help = "Second destination of events. Default: null.",
       .set = option_set_event_handler },
     { .name = "logs-specs",
-      .arg = "NAME",
+      .arg = "default",
       .help = "Accepted for compatibility with torchrun; no effect.",
-      .set = option_ignore_logs_specs },
+      .set = option_check_logs_specs },
 
     { .name = "max-restarts",
       .arg = "N",

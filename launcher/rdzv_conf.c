@@ -128,27 +128,53 @@ void rdzv_conf_init(struct rdzv_conf *c)
     *c = (struct rdzv_conf){ .is_host = -1, .quarantine = QUARANTINE_DEFAULT };
 }
 
-static int refuse_key(const char *key, struct err *e)
+/* The keys of one text that are not known: "a, b (did you mean c?)". */
+struct unknown_keys {
+    char list[160];
+    unsigned count;
+    bool full;
+};
+
+static void add_unknown_key(struct unknown_keys *u, const char *key)
 {
-    char known[256] = "";
+    const struct opt *nearest = opt_find_nearest(keys, key, strlen(key), true);
+    size_t used = strlen(u->list), room = sizeof(u->list) - used;
+    int length;
 
-    for (const struct opt *o = keys; o->name; o++) {
-        size_t used = strlen(known);
+    u->count++;
+    if (u->full)
+        return;
+    length = snprintf(u->list + used, room, "%s%s%s%s%s", used ? ", " : "", key,
+                      nearest ? " (did you mean " : "", nearest ? nearest->name : "",
+                      nearest ? "?)" : "");
+    u->full = length < 0 || (size_t)length >= room;
+    if (u->full)
+        u->list[used] = '\0';
+}
 
-        snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", o->name);
-    }
-    return err_set(e, "\"%s\" is not a key; the keys are %s", key, known);
+static void note_unknown_keys(struct rdzv_conf *c, const struct unknown_keys *u)
+{
+    bool several = u->count > 1;
+
+    if (u->count > 0)
+        snprintf(c->note, sizeof(c->note),
+                 "--rdzv-conf: %s%s %s of crun and %s no effect", u->list,
+                 !u->full   ? ""
+                 : *u->list ? ", ..."
+                            : "...",
+                 several ? "are not keys" : "is not a key", several ? "have" : "has");
 }
 
 static int set_key(struct rdzv_conf *c, const char *key, const char *value,
-                   struct err *e)
+                   struct unknown_keys *unknown, struct err *e)
 {
     for (const struct opt *o = keys; o->name; o++) {
         if (strcmp(o->name, key) != 0)
             continue;
         return o->set(c, o, value, e) < 0 ? err_wrap(e, "%s", key) : 0;
     }
-    return refuse_key(key, e);
+    add_unknown_key(unknown, key);
+    return 0;
 }
 
 static char *trim_blanks(char *text)
@@ -163,29 +189,45 @@ static char *trim_blanks(char *text)
     return text;
 }
 
-static int set_pair(struct rdzv_conf *c, char *pair, struct err *e)
+/* Also without a pair of quotes, which a script's own quoting leaves in the value. */
+static char *trim_quotes(char *text)
+{
+    size_t length;
+
+    text = trim_blanks(text);
+    length = strlen(text);
+    if (length < 2 || (*text != '\'' && *text != '"') || text[length - 1] != *text)
+        return text;
+    text[length - 1] = '\0';
+    return trim_blanks(text + 1);
+}
+
+static int set_pair(struct rdzv_conf *c, char *pair, struct unknown_keys *unknown,
+                    struct err *e)
 {
     char *value = strchr(pair, '=');
 
-    if (!value)
+    if (!value || value == pair)
         return err_set(e, "\"%s\" is not KEY=VALUE", trim_blanks(pair));
     *value++ = '\0';
-    value = trim_blanks(value);
+    value = trim_quotes(value);
     if (!*value)
         return err_set(e, "%s: a value is missing", trim_blanks(pair));
-    return set_key(c, trim_blanks(pair), value, e);
+    return set_key(c, trim_blanks(pair), value, unknown, e);
 }
 
 int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e)
 {
-    char *copy = xstrdup(text), *rest = trim_blanks(copy), *pair;
+    char *copy = xstrdup(text), *rest = trim_quotes(copy), *pair;
+    struct unknown_keys unknown = { .count = 0 };
     int rc = 0;
 
     while (rc == 0 && *rest && (pair = strsep(&rest, ",")) != NULL) {
-        rc = set_pair(c, pair, e);
+        rc = set_pair(c, pair, &unknown, e);
         if (!rest)
             break;
     }
+    note_unknown_keys(c, &unknown);
     free(copy);
     return rc;
 }

@@ -10,8 +10,8 @@
 
 /*
  * --rdzv-conf "KEY=VALUE,...": torchrun's keys and crun's own. Keys that only
- * torchrun's implementation needs are checked and have no effect. 0 and NULL: not
- * given.
+ * torchrun's implementation needs are checked and have no effect. Other keys, such as
+ * those of etcd, have none either, and are noted. 0 and NULL: not given.
  */
 struct rdzv_conf {
     uint64_t join_timeout_ms, last_call_ms, timeout_ms;
@@ -23,6 +23,7 @@ struct rdzv_conf {
     enum job_scale scale;
     uint32_t quarantine;
     uint64_t unused_ms;
+    char note[256]; /* a warning about keys that are not known, or "" */
 };
 
 void rdzv_conf_init(struct rdzv_conf *c);

@@ -73,15 +73,14 @@ static size_t name_distance(const char *a, const char *b, size_t b_length)
     return above[b_length];
 }
 
-/* The row whose name is most like `typed`, or NULL. */
-static const struct opt *find_nearest_opt(const struct opt *table, const char *typed,
-                                          size_t length)
+const struct opt *opt_find_nearest(const struct opt *table, const char *typed,
+                                   size_t length, bool hidden)
 {
     const struct opt *nearest = NULL;
     size_t least = length / 3 + 2; /* anything less similar is no help */
 
     for (const struct opt *o = table; o->name; o++) {
-        size_t d = o->help ? name_distance(o->name, typed, length) : SIZE_MAX;
+        size_t d = o->help || hidden ? name_distance(o->name, typed, length) : SIZE_MAX;
 
         if (d < least) {
             least = d;
@@ -94,7 +93,7 @@ static const struct opt *find_nearest_opt(const struct opt *table, const char *t
 static int refuse_name(const struct opt *table, const char *typed, size_t length,
                        struct err *e)
 {
-    const struct opt *nearest = find_nearest_opt(table, typed, length);
+    const struct opt *nearest = opt_find_nearest(table, typed, length, false);
 
     if (nearest)
         return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
@@ -185,7 +184,7 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 {
     size_t length = strcspn(letters, "=");
     const struct opt *nearest = length >= NAME_LETTERS_MIN
-                                    ? find_nearest_opt(table, letters, length)
+                                    ? opt_find_nearest(table, letters, length, false)
                                     : NULL;
 
     if (nearest)

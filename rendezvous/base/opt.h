@@ -56,6 +56,10 @@ struct opt_rules {
 int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
               int *first_word, struct err *e) MUST_CHECK;
 
+/* The row whose name is most like `typed`, or NULL. hidden: also rows without help. */
+const struct opt *opt_find_nearest(const struct opt *table, const char *typed,
+                                   size_t length, bool hidden);
+
 /* The list of flags for --help, wrapped to 80 columns. */
 void opt_print(const struct opt *table, FILE *out);
 

@@ -75,7 +75,15 @@ def a_file_of_the_working_directory_is_first(p):
     same(p.crun(["--no-python", "train", "--version"], 0, env=env)[:6], "train ")
 
 
-CHECKS = [environments_that_are_not_activated, a_file_of_the_working_directory_is_first]
+def what_torchrun_takes_or_refuses(p):
+    p.crun(["--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'", "true"], 0)
+    p.crun(["--rdzv-conf", "join_timout=5,cacert=a", "true"], 0,
+           "crun: --rdzv-conf: join_timout (did you mean join_timeout?), cacert are not")
+    p.crun(["--logs-specs=DOES_NOT_EXIST", "true"], 2, "crun: --logs-specs: ")
+    p.crun(["--logs-specs=default", "true"], 0)
+
+
+CHECKS = [what_torchrun_takes_or_refuses, environments_that_are_not_activated, a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":
     for check in CHECKS:

@@ -95,6 +95,11 @@ static const struct {
       "store_type=tcp",
       15000, 600000, 30000, 300000, -1 },
     { "", 15000, 600000, 30000, 300000, -1 },
+    /* quotes that a shell has left there */
+    { "'join_timeout=5,last_call_timeout=1'", 15000, 5000, 1000, 300000, -1 },
+    { " \"join_timeout=5,is_host=1\" ", 15000, 5000, 30000, 300000, 1 },
+    { "join_timeout='5',last_call_timeout=\"1\"", 15000, 5000, 1000, 300000, -1 },
+    { "''", 15000, 600000, 30000, 300000, -1 },
 };
 
 START_TEST(the_keys_of_rdzv_conf_are_torchruns_and_ours)
@@ -120,6 +125,45 @@ START_TEST(the_keys_of_rdzv_conf_are_torchruns_and_ours)
 }
 END_TEST
 
+static const struct {
+    const char *conf, *note;
+} notes[] = {
+    { "join_timeout=5", "" },
+    { "join_timout=3", "--rdzv-conf: join_timout (did you mean join_timeout?) is not a "
+                       "key of crun and has no effect" },
+    { "rank=0", "--rdzv-conf: rank is not a key of crun and has no effect" },
+    { "protocol=https,lease=2,leese=3",
+      "--rdzv-conf: protocol, leese (did you mean lease?) are not keys of crun and "
+      "have no effect" },
+};
+
+START_TEST(an_unknown_key_is_a_note)
+{
+    struct rdzv_conf conf;
+    struct err e;
+
+    rdzv_conf_init(&conf);
+    ck_assert_int_eq(rdzv_conf_parse(&conf, notes[_i].conf, &e), 0);
+    ck_assert_str_eq(conf.note, notes[_i].note);
+}
+END_TEST
+
+START_TEST(many_unknown_keys_fit_into_a_note)
+{
+    char text[4096] = "";
+    struct rdzv_conf conf;
+    struct err e;
+
+    for (int i = 0; i < 200; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%skey%d=1",
+                 i ? "," : "", i);
+    rdzv_conf_init(&conf);
+    ck_assert_int_eq(rdzv_conf_parse(&conf, text, &e), 0);
+    ck_assert_ptr_nonnull(strstr(conf.note, "key0, key1, "));
+    ck_assert_ptr_nonnull(strstr(conf.note, ", ... are not keys of crun"));
+}
+END_TEST
+
 START_TEST(a_static_rendezvous_waits_for_its_timeout)
 {
     struct options o;
@@ -140,6 +184,8 @@ int main(void)
     tcase_add_loop_test(t, the_rendezvous_is_where_the_flags_say, 0, COUNT(places));
     tcase_add_loop_test(t, the_keys_of_rdzv_conf_are_torchruns_and_ours, 0,
                         COUNT(confs));
+    tcase_add_loop_test(t, an_unknown_key_is_a_note, 0, COUNT(notes));
+    tcase_add_test(t, many_unknown_keys_fit_into_a_note);
     tcase_add_test(t, a_static_rendezvous_waits_for_its_timeout);
     suite_add_tcase(s, t);
     return check_main(s);
