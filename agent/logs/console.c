@@ -7,6 +7,7 @@
 
 #include "agent/logs/limits.h"
 #include "agent/logs/log_writer.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
 
 /*
@@ -17,9 +18,10 @@
 struct console {
     struct outlet *outlet;
     pthread_mutex_t lock;
-    unsigned sources;
+    struct console_sharing sharing;
     struct console_source *open; /* with an open line, or NULL */
     bool fresh;                  /* no line is open */
+    bool has_bar;                /* the open line is a progress bar */
     bool has_status;             /* a status line is shown */
     char *out;
     size_t out_size, out_room;
@@ -31,12 +33,16 @@ struct console_source {
     size_t prefix_size;
     bool wants_prefix; /* its next byte needs the prefix */
     bool after_return; /* its last byte was a carriage return */
-    char *held;        /* the beginning of a line; LOG_LINE_MAX bytes */
+    bool line_ended;   /* its open line was ended for another text */
+    char *held;        /* the beginning of a line; LOG_CONSOLE_LINE_MAX bytes */
     size_t held_size;
+    uint64_t held_ms; /* when something was added */
 };
 
 static void append_out(struct console *c, const char *data, size_t size)
 {
+    if (size == 0)
+        return;
     if (c->out_size + size > c->out_room) {
         c->out_room = 2 * (c->out_size + size);
         c->out = xrealloc(c->out, c->out_room);
@@ -107,17 +113,20 @@ static void append_prefixed_text(struct console_source *s, const char *text,
 static void erase_status(struct console *c)
 {
     if (c->has_status)
-        append_out(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        outlet_put(c->outlet, ERASE_LINE, sizeof(ERASE_LINE) - 1);
     c->has_status = false;
 }
 
 /* Called under the lock: begins text that does not continue the open line. */
 static void begin_text(struct console *c, struct console_source *s, char first)
 {
-    if (c->open == s && !c->fresh)
+    if (!c->fresh && s && c->open == s)
         return;
-    if (!c->fresh && first != '\r')
+    if (!c->fresh && !(c->has_bar && first == '\r')) {
         append_out(c, "\n", 1);
+        if (c->open)
+            c->open->line_ended = true;
+    }
     if (s) {
         s->wants_prefix = true;
         s->after_return = false;
@@ -125,95 +134,146 @@ static void begin_text(struct console *c, struct console_source *s, char first)
 }
 
 /* Under the lock. */
-static void flush_out(struct console *c, struct console_source *s)
+static void put_text(struct console *c, struct console_source *s, const char *text,
+                     size_t size)
 {
-    char last = c->out_size ? c->out[c->out_size - 1] : '\n';
+    const char *newline = memrchr(text, '\n', size);
+    const char *last = newline ? newline + 1 : text;
+    size_t last_size = size - (size_t)(last - text);
 
-    outlet_put(c->outlet, c->out, c->out_size);
-    c->out_size = 0;
-    c->fresh = last == '\n';
+    outlet_put(c->outlet, text, size);
+    if (newline || c->fresh || c->open != s)
+        c->has_bar = false;
+    c->has_bar |= memchr(last, '\r', last_size) != NULL;
+    c->fresh = last_size == 0;
     c->open = c->fresh ? NULL : s;
 }
 
-static void write_unprefixed(struct console_source *s, const char *data, size_t size)
+/* Under the lock. */
+static void flush_out(struct console *c, struct console_source *s)
+{
+    if (c->out_size)
+        put_text(c, s, c->out, c->out_size);
+    c->out_size = 0;
+}
+
+/* Called under the lock. Whole lines need no copy: only what comes before `data`, and
+ * the line that it completes, must be in one piece. */
+static void put_unprefixed(struct console_source *s, const char *held, size_t held_size,
+                           const char *data, size_t size)
 {
     struct console *c = s->console;
+    const char *newline;
+    size_t copied = 0;
 
-    pthread_mutex_lock(&c->lock);
-    erase_status(c);
-    if (c->out_size)
-        flush_out(c, NULL);
-    outlet_put(c->outlet, data, size);
-    c->fresh = data[size - 1] == '\n';
-    c->open = c->fresh ? NULL : s;
-    pthread_mutex_unlock(&c->lock);
+    if (c->out_size + held_size > 0) {
+        newline = memchr(data, '\n', size);
+        copied = newline ? (size_t)(newline - data) + 1 : size;
+        append_out(c, held, held_size);
+        append_out(c, data, copied);
+        flush_out(c, s);
+    }
+    if (copied < size)
+        put_text(c, s, data + copied, size - copied);
+}
+
+/* Called under the lock: whether the text begins with the end of a line that was ended
+ * already. */
+static bool ends_ended_line(struct console_source *s, char first)
+{
+    bool ended = s->line_ended;
+
+    s->line_ended = false;
+    return ended && first == '\n';
 }
 
 /* Writes what is held and then data, which may be empty. */
 static void write_out(struct console_source *s, const char *data, size_t size)
 {
     struct console *c = s->console;
+    const char *held = s->held;
+    size_t held_size = s->held_size;
 
-    if (s->held_size + size == 0)
-        return;
-    if (!s->prefix && s->held_size == 0) {
-        write_unprefixed(s, data, size);
-        return;
-    }
-    pthread_mutex_lock(&c->lock);
-    erase_status(c);
-    if (s->prefix) {
-        begin_text(c, s, s->held_size ? *s->held : *data);
-        append_prefixed_text(s, s->held, s->held_size);
-        append_prefixed_text(s, data, size);
-    } else {
-        append_out(c, s->held, s->held_size);
-        append_out(c, data, size);
-    }
-    flush_out(c, s);
-    pthread_mutex_unlock(&c->lock);
     s->held_size = 0;
+    if (held_size + size == 0)
+        return;
+    pthread_mutex_lock(&c->lock);
+    if (ends_ended_line(s, held_size ? *held : *data)) {
+        if (held_size)
+            held++, held_size--;
+        else
+            data++, size--;
+    }
+    if (held_size + size > 0) {
+        erase_status(c);
+        begin_text(c, s, held_size ? *held : *data);
+        if (s->prefix) {
+            append_prefixed_text(s, held, held_size);
+            append_prefixed_text(s, data, size);
+            flush_out(c, s);
+        } else {
+            put_unprefixed(s, held, held_size, data, size);
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
 }
 
 static void hold_back(struct console_source *s, const char *data, size_t size)
 {
     if (!s->held)
-        s->held = xmalloc(LOG_LINE_MAX);
+        s->held = xmalloc(LOG_CONSOLE_LINE_MAX);
     memcpy(s->held + s->held_size, data, size);
     s->held_size += size;
+    s->held_ms = clock_ms();
 }
 
-/* The size that is written now: up to the end of the last line, or up to the last
- * carriage return. */
-static size_t complete_size(const char *data, size_t size)
+/*
+ * Whether anything can be written now: what is held, and *whole bytes of the data. A
+ * line is complete with its newline, one state of a progress bar with the carriage
+ * return that begins the next. A carriage return at the end may belong to a newline.
+ */
+static bool find_complete(const struct console_source *s, const char *data, size_t size,
+                          size_t *whole)
 {
     const char *newline = memrchr(data, '\n', size);
     size_t lines = newline ? (size_t)(newline - data) + 1 : 0;
-    const char *ret = memrchr(data + lines, '\r', size - lines);
+    const char *ret = size > lines ? memrchr(data + lines, '\r', size - lines - 1)
+                                   : NULL;
 
-    return ret ? (size_t)(ret - data) : lines;
+    *whole = ret ? (size_t)(ret - data) : lines;
+    return newline || ret ||
+           (s->held_size && s->held[s->held_size - 1] == '\r' && *data != '\n');
 }
 
 bool console_put(struct console_source *s, const char *data, size_t size, bool more)
 {
+    const struct console_sharing *sharing = &s->console->sharing;
+    bool is_complete = true;
     size_t whole = size;
 
     if (size == 0)
-        return s->held_size > 0;
-    if (s->prefix || more || s->console->sources > 1)
-        whole = complete_size(data, size);
-    if ((whole > 0 ? 0 : s->held_size) + size - whole > LOG_LINE_MAX)
-        whole = size; /* too long to be held back: cut anywhere */
-    if (whole > 0)
+        return s->held_size > 0 && sharing->live;
+    if (s->prefix || more || sharing->shared)
+        is_complete = find_complete(s, data, size, &whole);
+    if ((is_complete ? 0 : s->held_size) + size - whole > LOG_CONSOLE_LINE_MAX) {
+        is_complete = true; /* too long to be held back: cut anywhere */
+        whole = size;
+    }
+    if (is_complete)
         write_out(s, data, whole);
     if (whole < size)
         hold_back(s, data + whole, size - whole);
-    return s->held_size > 0;
+    return s->held_size > 0 && sharing->live;
 }
 
-void console_source_flush(struct console_source *s)
+bool console_source_show_partial(struct console_source *s, uint64_t now_ms)
 {
+    if (s->held_size == 0 || !s->console->sharing.live)
+        return false;
+    if (now_ms - s->held_ms < LOG_PARTIAL_MS)
+        return true;
     write_out(s, "", 0);
+    return false;
 }
 
 void console_write_line(struct console *c, const char *line)
@@ -245,6 +305,7 @@ struct console *console_create(struct outlet *outlet)
     struct console *c = xcalloc(1, sizeof(*c));
 
     c->outlet = outlet;
+    c->sharing = (struct console_sharing){ .shared = true, .live = true };
     c->fresh = true;
     pthread_mutex_init(&c->lock, NULL);
     return c;
@@ -259,6 +320,11 @@ void console_destroy(struct console *c)
     free(c);
 }
 
+void console_set_sharing(struct console *c, struct console_sharing sharing)
+{
+    c->sharing = sharing;
+}
+
 struct outlet *console_outlet(const struct console *c)
 {
     return c->outlet;
@@ -269,7 +335,6 @@ struct console_source *console_source_create(struct console *c, const char *pref
     struct console_source *s = xcalloc(1, sizeof(*s));
 
     s->console = c;
-    c->sources++;
     s->prefix = prefix ? xstrdup(prefix) : NULL;
     s->prefix_size = prefix ? strlen(prefix) : 0;
     return s;
@@ -279,11 +344,10 @@ void console_source_destroy(struct console_source *s)
 {
     if (!s)
         return;
-    console_source_flush(s);
+    write_out(s, "", 0);
     pthread_mutex_lock(&s->console->lock);
     if (s->console->open == s)
         s->console->open = NULL; /* its line stays open, but has no source */
-    s->console->sources--;
     pthread_mutex_unlock(&s->console->lock);
     free(s->prefix);
     free(s->held);

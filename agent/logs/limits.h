@@ -6,10 +6,12 @@
 #define LOG_TAIL_BYTES 65536  /* of standard error, kept for the failure report */
 #define LOG_READ_BYTES 262144 /* of one stream in one turn of the loop */
 #define LOG_PIPE_BYTES 1048576
-#define LOG_LINE_MAX 65536      /* a longer line may be cut on a shared console */
-#define LOG_PARTIAL_MS 50       /* then a line without an end is shown too */
-#define LOG_FLUSH_MS 1000       /* to write the rest at the end */
-#define LOG_LOSS_REPORT_MS 1000 /* after the first byte lost */
+#define LOG_PIPE_DEFAULT_BYTES 65536
+#define LOG_FILTER_LINE_MAX 65536       /* a longer line is filtered in parts */
+#define LOG_CONSOLE_LINE_MAX (1u << 20) /* a longer line may be cut if others write */
+#define LOG_PARTIAL_MS 50               /* then a line without an end is shown too */
+#define LOG_FLUSH_MS 1000               /* to write the rest at the end */
+#define LOG_LOSS_REPORT_MS 1000         /* after the first byte lost */
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536

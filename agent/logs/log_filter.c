@@ -15,7 +15,7 @@ struct log_filter {
     char *prefix;
     size_t prefix_size;
     size_t held_size;
-    char held[LOG_LINE_MAX]; /* the beginning of a line */
+    char held[LOG_FILTER_LINE_MAX]; /* the beginning of a line */
 };
 
 static bool is_wanted(const struct log_filter *f, const char *line, size_t size)

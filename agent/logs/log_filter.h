@@ -9,8 +9,8 @@ struct log_filter;
 
 /*
  * Copies the lines of one stream that contain any of some strings, with a prefix, to an
- * outlet. A line longer than LOG_LINE_MAX is checked in parts. The caller keeps the
- * strings.
+ * outlet. A line longer than LOG_FILTER_LINE_MAX is checked in parts. The caller keeps
+ * the strings.
  */
 struct log_filter *log_filter_create(struct outlet *outlet, const char *const *strings,
                                      const char *prefix);

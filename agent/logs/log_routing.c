@@ -73,6 +73,24 @@ bool log_routing_needs_files(const struct config *c)
     return any;
 }
 
+static bool is_on_console(const struct config *c, uint32_t local_rank, int which)
+{
+    return (!c->streams.shown || c->streams.shown[local_rank]) &&
+           (has_stream_bit(c->streams.tee, local_rank, which) ||
+            !has_stream_bit(c->streams.redirect, local_rank, which));
+}
+
+/* Whether lines of several streams could mix in the file if workers wrote it. */
+static bool is_shared_file(const struct config *c,
+                           const struct log_routing_sinks *sinks, int which)
+{
+    unsigned writers = 0;
+
+    for (uint32_t i = 0; i < c->workers; i++)
+        writers += is_on_console(c, i, which);
+    return sinks->same || writers > 1;
+}
+
 struct log_routing log_routing_make(const struct config *c,
                                     const struct log_routing_sinks *sinks,
                                     uint32_t local_rank, int which)
@@ -80,11 +98,10 @@ struct log_routing log_routing_make(const struct config *c,
     enum log_sink kind = sinks->kind[which];
     bool tee = has_stream_bit(c->streams.tee, local_rank, which);
     bool redirect = has_stream_bit(c->streams.redirect, local_rank, which);
-    bool shown = !c->streams.shown || c->streams.shown[local_rank];
     struct log_routing p = { .file = (tee || redirect) && !log_routing_has_no_files(c),
                              .filter = is_filtered(c, local_rank, which) &&
                                        !log_routing_has_no_files(c),
-                             .console = shown && (tee || !redirect),
+                             .console = is_on_console(c, local_rank, which),
                              .prefix = tee };
 
     p.pty = p.console && kind == LOG_SINK_TTY;
@@ -92,7 +109,8 @@ struct log_routing log_routing_make(const struct config *c,
     if (which == LOG_OUT && !p.file && !p.filter) {
         p.nowhere = !p.console;
         p.passed = p.console && !p.prefix &&
-                   (kind == LOG_SINK_FILE || kind == LOG_SINK_DEVICE);
+                   (kind == LOG_SINK_DEVICE ||
+                    (kind == LOG_SINK_FILE && !is_shared_file(c, sinks, which)));
     }
     return p;
 }
@@ -106,4 +124,26 @@ bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
         one &= routing[i].console && !routing[i].prefix && !routing[i].file &&
                !routing[i].filter;
     return one;
+}
+
+struct log_routing_writers
+log_routing_count_writers(const struct config *c, const struct log_routing_sinks *sinks,
+                          int which)
+{
+    struct log_routing_writers writers = { 0 };
+
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct log_routing p[LOG_STREAMS];
+        unsigned streams = 0;
+
+        for (int k = 0; k < LOG_STREAMS; k++) {
+            p[k] = log_routing_make(c, sinks, i, k);
+            streams += p[k].console && !p[k].passed && (k == which || sinks->same);
+        }
+        if (streams == 2 && log_routing_is_one_stream(p, sinks))
+            streams = 1;
+        writers.streams += streams;
+        writers.workers += streams > 0;
+    }
+    return writers;
 }

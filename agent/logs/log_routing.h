@@ -27,13 +27,22 @@ struct log_routing {
     bool file, filter;    /* copied to the worker's file; to the filtered file */
     bool console, prefix; /* copied to crun's own stream, with a prefix */
     bool pty;             /* the worker gets a terminal instead of a pipe; or */
-    bool passed;          /* it gets crun's own descriptor; or */
+    bool passed;          /* it gets crun's own descriptor, alone; or */
     bool nowhere;         /* it gets /dev/null */
 };
 
 struct log_routing log_routing_make(const struct config *c,
                                     const struct log_routing_sinks *sinks,
                                     uint32_t local_rank, int which);
+
+/* How many streams, of how many workers, reach this sink through crun. */
+struct log_routing_writers {
+    unsigned streams, workers;
+};
+
+struct log_routing_writers
+log_routing_count_writers(const struct config *c, const struct log_routing_sinks *sinks,
+                          int which);
 
 /*
  * Whether both streams of a worker share one pipe or pty, which keeps their order: if

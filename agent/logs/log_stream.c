@@ -48,7 +48,7 @@ static size_t read_available(struct log_stream *s, bool *ended)
 /* Enlarges a pipe that was full; most pipes never need it. */
 static void enlarge_pipe(struct log_stream *s, size_t size)
 {
-    if (s->pty || s->enlarged || size < LOG_LINE_MAX)
+    if (s->pty || s->enlarged || size < LOG_PIPE_DEFAULT_BYTES)
         return;
     s->enlarged = true;
     (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be permitted */

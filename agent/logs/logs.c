@@ -93,6 +93,17 @@ static struct log_routing worker_routing(const struct log_worker *w, int which)
 
 static void on_writer_news(void *arg);
 
+static struct console_sharing find_sharing(const struct logs *l, int which)
+{
+    struct log_routing_writers w = log_routing_count_writers(l->config, &l->sinks,
+                                                             which);
+
+    return (struct console_sharing){
+        .shared = w.streams > 1,
+        .live = w.workers <= 1 || l->sinks.kind[which] == LOG_SINK_TTY,
+    };
+}
+
 static struct console *console_for(struct logs *l, int which)
 {
     struct own_stream *k = &l->sink[l->sinks.same ? LOG_ERR : which];
@@ -104,6 +115,7 @@ static struct console *console_for(struct logs *l, int which)
     if (!k->console) {
         k->writer = log_writer_create(l->loop, &calls);
         k->console = console_create(outlet_create(k->writer, &options));
+        console_set_sharing(k->console, find_sharing(l, which));
     }
     return k->console;
 }
@@ -134,12 +146,6 @@ static void for_each_stream(struct logs *l, void (*fn)(struct worker_stream *))
 static void resume_stream(struct worker_stream *s)
 {
     log_stream_resume(s->in);
-}
-
-static void flush_source(struct worker_stream *s)
-{
-    if (s->source)
-        console_source_flush(s->source);
 }
 
 static void arm_if_idle(struct loop_timer *t, uint64_t ms)
@@ -182,9 +188,15 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
         arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
 }
 
+static void show_partial(struct worker_stream *s)
+{
+    if (s->source && console_source_show_partial(s->source, clock_ms()))
+        arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
+}
+
 static void on_partial_time(void *arg)
 {
-    for_each_stream(arg, flush_source);
+    for_each_stream(arg, show_partial);
 }
 
 static struct log_writer *find_writer(const struct logs *l, int i)

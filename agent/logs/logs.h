@@ -24,9 +24,10 @@ struct loop;
  * slower than a worker slows the worker down, as it would without crun, if it accepts
  * at least 2 MiB a second.
  *
- * A worker gets crun's own standard output if crun does not have to read it and crun's
- * is a file or a device. If both streams of crun are the same terminal, file or pipe,
- * those of a worker are the same too, and keep their order.
+ * A worker gets crun's own standard output if crun does not have to read it, and crun's
+ * is a device, or a file that no other stream reaches. If both streams of crun are the
+ * same terminal, file or pipe, those of a worker are the same too, and keep their
+ * order.
  */
 struct logs_calls {
     /* Both streams of the worker have ended, or were given up (see logs_drain). */

@@ -12,7 +12,7 @@
 static struct loop *loop;
 static struct log_writer *writer;
 static int fd;
-static char text[1 << 20];
+static char text[8 << 20];
 
 static void on_news(void *arg)
 {

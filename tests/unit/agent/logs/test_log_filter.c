@@ -41,10 +41,10 @@ END_TEST
 START_TEST(a_line_without_bounds_is_looked_at_in_parts)
 {
     struct log_filter *f = log_filter_create(written_begin(), strings, "");
-    char *junk = calloc(1, LOG_LINE_MAX);
+    char *junk = calloc(1, LOG_FILTER_LINE_MAX);
 
     for (int i = 0; i < 10; i++)
-        log_filter_put(f, junk, LOG_LINE_MAX - 1);
+        log_filter_put(f, junk, LOG_FILTER_LINE_MAX - 1);
     log_filter_put(f, "\nloss\n", 6);
     log_filter_destroy(f);
     ck_assert_str_eq(written_end(), "loss\n");

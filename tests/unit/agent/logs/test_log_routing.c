@@ -34,6 +34,8 @@
     {                                                                                  \
         { LOG_SINK_TTY, LOG_SINK_TTY }, true                                           \
     }
+/* the other worker's output goes to files only; without this flag, it is teed */
+#define REDIRECTED 4
 #define FILE_AND_TERMINAL                                                              \
     {                                                                                  \
         { LOG_SINK_FILE, LOG_SINK_TTY }, false                                         \
@@ -47,17 +49,22 @@
 static const struct {
     const char *what;
     struct log_routing_sinks sinks;
-    uint8_t redirect, tee, tee_of_other;
+    uint8_t redirect, tee, other;
     bool hidden, filters;
     const char *log_dir, *out, *err, *one;
 } cases[] = {
     { "pipes", PIPES, 0, 0, 0, false, false, NULL, "C", "C", "" },
     { "one pipe", ONE_PIPE, 0, 0, 0, false, false, NULL, "C", "C", "1" },
-    { "files", FILES, 0, 0, 0, false, false, NULL, "C=", "C", "" },
-    { "one file", ONE_FILE, 0, 0, 0, false, false, NULL, "C=", "C", "1" },
+    { "files", FILES, 0, 0, 0, false, false, NULL, "C", "C", "" },
+    { "files, one worker", FILES, 0, 0, REDIRECTED, false, false, NULL, "C=", "C", "" },
+    { "one file", ONE_FILE, 0, 0, 0, false, false, NULL, "C", "C", "1" },
+    { "one file, one worker", ONE_FILE, 0, 0, REDIRECTED, false, false, NULL, "C", "C",
+      "1" },
     { "/dev/null", NULLS, 0, 0, 0, false, false, NULL, "C=", "C", "" },
     { "terminal", TERMINAL, 0, 0, 0, false, false, NULL, "CT", "CT", "1" },
-    { "mixed", FILE_AND_TERMINAL, 0, 0, 0, false, false, NULL, "C=", "CT", "" },
+    { "mixed", FILE_AND_TERMINAL, 0, 0, 0, false, false, NULL, "C", "CT", "" },
+    { "mixed, one worker", FILE_AND_TERMINAL, 0, 0, REDIRECTED, false, false, NULL,
+      "C=", "CT", "" },
     { "redirected", TERMINAL, 3, 0, 0, false, false, NULL, "F", "F", "" },
     { "one redirected", TERMINAL, 1, 0, 0, false, false, NULL, "F", "CT", "" },
     { "teed", PIPES, 0, 3, 0, false, false, NULL, "FCP", "FCP", "" },
@@ -68,7 +75,7 @@ static const struct {
     { "filters", FILES, 0, 0, 0, false, true, NULL, "LC", "LC", "" },
     { "filters, one pipe", ONE_PIPE, 0, 0, 0, false, true, NULL, "LC", "LC", "" },
     { "filters, teed", PIPES, 0, 1, 0, false, true, NULL, "FLCP", "LC", "" },
-    { "filters, other teed", FILES, 0, 0, 3, false, true, NULL, "C=", "C", "" },
+    { "filters, other teed", FILES, 0, 0, 3, false, true, NULL, "C", "C", "" },
     { "filters, hidden", PIPES, 0, 0, 0, true, true, NULL, "L", "L", "" },
     { "no logs", PIPES, 3, 0, 0, false, false, "/dev/null", "0", "", "" },
     { "no logs, teed", FILES, 0, 3, 0, false, true, "/dev/null", "CP", "CP", "" },
@@ -92,8 +99,9 @@ static void describe(const struct log_routing *p, char *text)
 START_TEST(logplan_makes_each_case)
 {
     static const char *const filters[] = { "loss", NULL };
-    uint8_t redirect[WORKERS] = { cases[_i].redirect },
-            tee[WORKERS] = { cases[_i].tee, cases[_i].tee_of_other };
+    uint8_t other = cases[_i].other;
+    uint8_t redirect[WORKERS] = { cases[_i].redirect, other & REDIRECTED ? 3 : 0 },
+            tee[WORKERS] = { cases[_i].tee, other & 3 };
     bool shown[WORKERS] = { !cases[_i].hidden, true };
     struct config c = { .workers = WORKERS,
                         .log_dir = cases[_i].log_dir,
@@ -112,6 +120,41 @@ START_TEST(logplan_makes_each_case)
                       log_routing_is_one_stream(p, &cases[_i].sinks) ==
                           !!*cases[_i].one,
                   "%s: %s and %s", cases[_i].what, text[LOG_OUT], text[LOG_ERR]);
+}
+END_TEST
+
+/* Per sink, standard output and error: streams and their workers. */
+static const struct {
+    const char *what;
+    struct log_routing_sinks sinks;
+    uint8_t redirect[WORKERS], tee[WORKERS];
+    struct log_routing_writers writers[LOG_STREAMS];
+} writers_cases[] = {
+    { "pipes", PIPES, { 0, 0 }, { 0, 0 }, { { 2, 2 }, { 2, 2 } } },
+    { "one pipe", ONE_PIPE, { 0, 0 }, { 0, 0 }, { { 2, 2 }, { 2, 2 } } },
+    { "one pipe, teed", ONE_PIPE, { 0, 0 }, { 0, 3 }, { { 3, 2 }, { 3, 2 } } },
+    { "pipes, one worker", PIPES, { 0, 3 }, { 0, 0 }, { { 1, 1 }, { 1, 1 } } },
+    { "one pipe, one teed", ONE_PIPE, { 3, 0 }, { 0, 3 }, { { 2, 1 }, { 2, 1 } } },
+    { "file, one worker", FILES, { 0, 3 }, { 0, 0 }, { { 0, 0 }, { 1, 1 } } },
+    { "no worker", ONE_PIPE, { 3, 3 }, { 0, 0 }, { { 0, 0 }, { 0, 0 } } },
+};
+
+START_TEST(writers_of_a_sink_are_counted)
+{
+    uint8_t redirect[WORKERS], tee[WORKERS];
+    struct config c = { .workers = WORKERS, .streams = { redirect, tee, NULL } };
+
+    memcpy(redirect, writers_cases[_i].redirect, sizeof(redirect));
+    memcpy(tee, writers_cases[_i].tee, sizeof(tee));
+    for (int k = 0; k < LOG_STREAMS; k++) {
+        const struct log_routing_writers *wanted = &writers_cases[_i].writers[k];
+        struct log_routing_writers w = log_routing_count_writers(
+            &c, &writers_cases[_i].sinks, k);
+
+        ck_assert_msg(w.streams == wanted->streams && w.workers == wanted->workers,
+                      "%s: %u streams of %u workers", writers_cases[_i].what, w.streams,
+                      w.workers);
+    }
 }
 END_TEST
 
@@ -165,6 +208,8 @@ static Suite *suite(void)
 
     tcase_add_loop_test(c, logplan_makes_each_case, 0,
                         sizeof(cases) / sizeof(cases[0]));
+    tcase_add_loop_test(c, writers_of_a_sink_are_counted, 0,
+                        sizeof(writers_cases) / sizeof(writers_cases[0]));
     tcase_add_test(c, a_look_tells_files_devices_and_pipes_apart);
     tcase_add_test(c, files_are_needed_by_redirects_tees_and_filters);
     suite_add_tcase(s, c);

@@ -176,6 +176,7 @@ START_TEST(without_flags_streams_reach_cruns_own)
     int fd[3];
     char tail[64];
 
+    t.shown[1] = false;
     create_logs();
     open_worker(0, fd);
     ck_assert_int_eq(fd[1], STDOUT_FILENO);
@@ -187,6 +188,32 @@ START_TEST(without_flags_streams_reach_cruns_own)
     end_logs();
     ck_assert_str_eq(own_content("out"), "to out\n");
     ck_assert_str_eq(own_content("err"), "to err\n");
+}
+END_TEST
+
+/* Several workers do not get crun's file itself, in which their lines would mix. */
+START_TEST(lines_of_two_workers_stay_whole_in_a_file)
+{
+    int fd[WORKERS][3];
+
+    create_logs();
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        open_worker(i, fd[i]);
+        ck_assert_int_ne(fd[i][1], STDOUT_FILENO);
+        write_text(fd[i][1], i ? "tw" : "on");
+    }
+    for (int i = 0; i < 5; i++)
+        loop_turn(t.loop, 2);
+    write_text(fd[0][1], "e\n");
+    for (int i = 0; i < 200 && !*own_content("out"); i++)
+        loop_turn(t.loop, 5);
+    write_text(fd[1][1], "o");
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        close_worker(fd[i]);
+        turn_until_ended(i);
+    }
+    end_logs();
+    ck_assert_str_eq(own_content("out"), "one\ntwo");
 }
 END_TEST
 
@@ -319,6 +346,7 @@ START_TEST(cruns_messages_begin_on_a_line_of_their_own)
 {
     int fd[3];
 
+    t.shown[1] = false;
     create_logs();
     open_worker(0, fd);
     write_text(fd[2], "a bar: 10%");
@@ -431,6 +459,7 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, without_flags_streams_reach_cruns_own);
+    tcase_add_test(c, lines_of_two_workers_stay_whole_in_a_file);
     tcase_add_test(c, redirected_streams_reach_files_alone);
     tcase_add_test(c, teed_streams_reach_both_with_a_prefix);
     suite_add_tcase(s, c);
