@@ -77,6 +77,10 @@ worker_lib := crun-worker
 worker_lib_layers := rendezvous rendezvous/base
 worker_lib_needs := event_core event_pthreads cjson z m pthread
 
+# What Python workers import: crun finds it in ../lib/crun/python, seen from its own folder.
+python_files := $(patsubst worker-lib/python/%,%,$(sort $(shell find worker-lib/python -type f \
+    '(' -name '*.py' -o -name py.typed ')' 2>/dev/null)))
+
 # CUDA code is compiled if there is a CUDA toolkit; NCCL is loaded at run time. CUDA=no ignores
 # the toolkit.
 cuda_src := $(call layer_sources,worker-lib,cu)
@@ -194,7 +198,8 @@ fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
-all: $(binaries) $(archives) $(worker_libs)
+python_built := $(addprefix $B/lib/crun/python/,$(python_files))
+all: $(binaries) $(archives) $(worker_libs) $(python_built)
 $(binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
 tests: all $(units) $(preloads) $(standin)
 
@@ -265,6 +270,10 @@ $B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ \
 	    $(worker_lib_link) $(emulated_libs)
+
+$(python_built): $B/lib/crun/python/%: worker-lib/python/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
 # in place of the library's world: not for all tests
@@ -374,6 +383,7 @@ completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
                $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
 
 version = $(shell sed -n 's/.*CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
+installed_python := $(DESTDIR)$(PREFIX)/lib/crun/python
 worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
 
 install: all
@@ -392,6 +402,8 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' \
 	    -e 's|@NEEDS@|$(addprefix -l,$(worker_lib_needs))|' \
 	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
+	$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
+	    $(installed_python)/$f &&) true
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
@@ -399,6 +411,7 @@ install: all
 uninstall:
 	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
+	rm -rf $(installed_python)
 	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(function_manuals) \
 	    $(completions)
 	rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \

@@ -25,6 +25,11 @@ static void print_choices(const char *arg, FILE *out)
     }
 }
 
+static bool needs_value(const struct opt *o)
+{
+    return o->arg && !o->arg_optional;
+}
+
 static bool is_file(const struct opt *o)
 {
     return strcmp(o->arg, "FILE") == 0;
@@ -57,7 +62,7 @@ static void print_bash_flags(const char *variable, bool with_value, FILE *out)
 {
     fprintf(out, "    local %s='", variable);
     for (const struct opt *o = options_table; o->name; o++)
-        if ((o->arg != NULL) == with_value) {
+        if (needs_value(o) == with_value) {
             fprintf(out, " --%s", o->name);
             if (o->letter)
                 fprintf(out, " -%c", o->letter);
@@ -91,7 +96,7 @@ static void print_bash(const char *command, FILE *out)
           "    case ${prev//_/-} in\n",
           out);
     for (const struct opt *o = options_table; o->name; o++)
-        if (o->arg)
+        if (needs_value(o))
             print_bash_values(o, out);
     fputs("    esac\n"
           "    if [[ $cur == -* ]]; then\n"
@@ -118,7 +123,7 @@ static void print_zsh_text(const char *text, FILE *out)
 
 static void print_zsh_value(const struct opt *o, FILE *out)
 {
-    fputc(':', out);
+    fputs(o->arg_optional ? "::" : ":", out);
     print_zsh_text(o->arg, out);
     fputc(':', out);
     if (is_folder(o)) {
@@ -134,7 +139,9 @@ static void print_zsh_value(const struct opt *o, FILE *out)
 
 static void print_zsh_flag(const struct opt *o, const char *flag, FILE *out)
 {
-    fprintf(out, "    '%s%s[", flag, !o->arg ? "" : flag[1] == '-' ? "=" : "+");
+    const char *separator = flag[1] != '-' ? "+" : o->arg_optional ? "=-" : "=";
+
+    fprintf(out, "    '%s%s[", flag, o->arg ? separator : "");
     print_zsh_text(o->help, out);
     fputc(']', out);
     if (o->arg)

@@ -216,5 +216,6 @@ void config_build_release(struct config *c)
     free((void *)c->stdout_filters);
     free((void *)c->stderr_filters);
     free((void *)c->argv);
+    free((void *)c->bootstrap);
     memset(c, 0, sizeof(*c));
 }

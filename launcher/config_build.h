@@ -17,7 +17,8 @@ struct machine {
 };
 
 /* words: the program and its arguments, as typed, NULL-ended. config->argv is left to
- * command.h. The texts of o and words must outlive config. */
+ * command.h, config->bootstrap to bootstrap.h. The texts of o and words must outlive
+ * config. */
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config,
                  struct err *e) MUST_CHECK;

@@ -17,6 +17,7 @@
 #include "agent/guard/guard_main.h"
 #include "agent/logs/log_routing.h"
 #include "agent/logs/log_dirs.h"
+#include "launcher/bootstrap.h"
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
 #include "launcher/options.h"
@@ -95,6 +96,7 @@ static int build_argv(const struct options *o, const char *const *words,
         log_info("%s is not executable and has no \"#!\" line: Python runs it",
                  program.name);
     config->argv = command_argv(&c, &program);
+    bootstrap_find(o, &program, c.beside, config);
     program_release(&program);
     return 0;
 }

@@ -294,6 +294,20 @@ int option_set_checkpoint_signal(void *target, const struct opt *opt, const char
                : 0;
 }
 
+int option_set_warm(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    value = value ? value : "";
+    if (value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789_.,")] != '\0')
+        return err_set(e, "\"%s\" is not a list of Python modules (a,b.c)", value);
+    o->config.warm_modules = value;
+    return 0;
+}
+
 int option_set_hang_timeout(void *target, const struct opt *opt, const char *value,
                             struct err *e)
 {

@@ -129,6 +129,20 @@ const struct opt options_table[] = {
       .help = "Run PROGRAM, a Python file, with runpy.run_path.",
       .set = opt_set_true,
       FIELD(run_path) },
+    { .name = "warm",
+      .arg = "MODULES",
+      .arg_optional = true,
+      .help = "Start Python workers as forks of a process that has imported these "
+              "modules, as in torch,transformers. Default: those that the program "
+              "imported in its last run, or torch. A worker that cannot be started so "
+              "is started as usual. Implies --watch.",
+      .set = option_set_warm },
+    { .name = "watch",
+      .help = "Follow Python programs that use torch: their optimizer steps, phases "
+              "and checkpoints, as if they wrote the status page (CRUN_PROGRESS). "
+              "Implied by --warm and --hang-timeout.",
+      .set = opt_set_true,
+      FIELD(watch) },
     { .name = "launch-compat",
       .help = "Pass --local-rank=N to PROGRAM, as torch.distributed.launch did.",
       .set = opt_set_true,

@@ -40,6 +40,7 @@ struct options {
 
     /* the program */
     bool module, no_python, run_path, launch_compat, use_env;
+    bool watch;
     enum options_stdin stdin_mode;
 
     /* output */

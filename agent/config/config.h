@@ -58,6 +58,10 @@ struct config {
     uint32_t workers;
     /* the command, NULL-ended; ${local_rank} is not replaced yet, and never in [0] */
     const char *const *argv;
+    /* the folder of the bootstrap that Python workers import first; NULL: none */
+    const char *bootstrap;
+    /* --warm: the modules of the template, "": it decides; NULL: no template */
+    const char *warm_modules;
     const char *role;
     bool virtual_local_rank;
     enum config_numa numa;

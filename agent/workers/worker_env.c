@@ -127,6 +127,21 @@ static void put_job(struct variables *o, const struct worker_env_inputs *f)
         put_variable(o, "CRUN_PROGRESS=%s", f->progress);
 }
 
+/* The bootstrap is the first folder on Python's path, and removes itself there. */
+static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f,
+                          const char *const *base)
+{
+    const char *path = find_variable(base, "PYTHONPATH");
+
+    if (!f->config->bootstrap)
+        return;
+    put_variable(o, "PYTHONPATH=%s%s%s", f->config->bootstrap, path && *path ? ":" : "",
+                 path ? path : "");
+    put_variable(o, "CRUN_BOOTSTRAP=watch");
+    if (f->config->warm_modules && f->local_rank == 0)
+        put_variable(o, "CRUN_NOTE_MODULES=1");
+}
+
 /* Only variables that are not set yet. */
 static void put_defaults(struct variables *o, const struct worker_env_inputs *f,
                          const char *const *base)
@@ -203,6 +218,7 @@ const char **worker_env_build(const struct worker_env_inputs *f,
 
     put_ranks(&own, f, base);
     put_job(&own, f);
+    put_bootstrap(&own, f, base);
     put_defaults(&own, f, base);
     env = merge_environments(&own, base);
     free(own.text);

@@ -161,7 +161,7 @@ static int parse_long_flag(struct opt_parser *p, const char *typed, struct err *
         return -1;
     if (!o->arg && value)
         return err_set(e, "--%s takes no value (it was given \"%s\")", o->name, value);
-    if (!o->arg || value)
+    if (!o->arg || o->arg_optional || value)
         return apply_opt(p, o, value, e);
     return apply_next_word(p, o, e);
 }
@@ -277,12 +277,11 @@ static int opt_parse_truth(const char *text, bool *truth, struct err *e)
 static int apply_variable(struct opt_parser *p, const struct opt *o, const char *value,
                           struct err *e)
 {
-    bool truth = false;
+    bool truth = false, is_truth = (!o->arg || o->arg_optional) &&
+                                   opt_parse_truth(value, &truth, e) == 0;
 
-    if (o->arg)
-        return o->set(p->target, o, value, e);
-    if (opt_parse_truth(value, &truth, e) < 0)
-        return -1;
+    if (!is_truth)
+        return o->arg ? o->set(p->target, o, value, e) : -1;
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }
 
@@ -354,8 +353,10 @@ static int format_flag(const struct opt *o, char *text, size_t size)
 
     if (o->letter)
         snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-    return snprintf(text, size, "  %s--%s%s%s", letter, o->name, o->arg ? " " : "",
-                    o->arg ? o->arg : "");
+    if (!o->arg)
+        return snprintf(text, size, "  %s--%s", letter, o->name);
+    return snprintf(text, size, o->arg_optional ? "  %s--%s[=%s]" : "  %s--%s %s",
+                    letter, o->name, o->arg);
 }
 
 static void print_wrapped_text(const char *text, int indent, FILE *out)

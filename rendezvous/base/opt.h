@@ -24,6 +24,7 @@ struct opt {
     size_t offset;      /* of the field in target that the common setters write */
     size_t size;        /* of a number's field: 2, 4 or 8 bytes; 0 is 8 */
     long long min, max; /* for opt_set_int and opt_set_seconds */
+    bool arg_optional;  /* only --name=value gives it a value; else set gets NULL */
 };
 
 /* Designated initialisers of a row whose common setter writes to that field. */
@@ -46,7 +47,8 @@ struct opt_rules {
     const struct opt *table;
     /* Defaults come from variable PREFIX_NAME_IN_CAPITALS, for each of these prefixes
      * (NULL-ended, weakest first; may be NULL). An empty variable counts as not set.
-     * That of a switch is 1 or 0. --help and --version have none. */
+     * That of a switch is 1 or 0, which an optional value may also be. --help and
+     * --version have none. */
     const char *const *env_prefixes;
     bool stop_at_word; /* no flags after the first word that is not a flag */
 };

@@ -40,6 +40,8 @@ GOOD = {
     "run-path": (None, "runpy.run_path"),
     "launch-compat": (None, "--local-rank=0"),
     "use-env": (None, None),
+    "warm": (None, None),
+    "watch": (None, None),
     "stdin": ("none", None),
     "start-method": ("fork", "--start-method has no effect"),
     "log-dir": ("logs", None),
@@ -74,6 +76,9 @@ GOOD = {
     "help": (None, "usage: crun"),
 }
 
+# with a value after "=" or with none
+OPTIONAL_VALUE = {"warm": "torch,numpy.linalg"}
+
 BAD = {
     "nnodes": ["0", "2:1", "1:2:3", "x", "16385", ""],
     "nproc-per-node": ["0", "tow", "-1", "4097", ""],
@@ -89,6 +94,7 @@ BAD = {
     "local-addr": ["", "a b", "x" * 256],
     "store-port": ["65536", "x"],
     "logs-specs": ["DOES_NOT_EXIST", ""],
+    "warm": ["torch;x", "torch, x", "/x"],
     "stdin": ["1", ""],
     "start-method": ["x", ""],
     "log-dir": [""],
@@ -164,6 +170,9 @@ def check_good(flags):
         if flag not in ("help", "version"):
             accepted([], says, {"PET_" + name: value or "1"})
             accepted([], says, {"CRUN_" + name: value or "1", "PET_" + name: "0"})
+    for flag, value in OPTIONAL_VALUE.items():
+        accepted([f"--{flag}={value}"], None, {})
+        accepted([], None, {"CRUN_" + flag.upper(): value})
     for flag in set(GOOD) - set(flags):
         fail(f"--{flag} is not in --help")
 
@@ -183,6 +192,8 @@ def check_bad(flags):
             if flag == "master-addr":
                 words.append("--nnodes=2")
             refused([*words, "./prog.py"], "--" + flag)
+        if flag in OPTIONAL_VALUE:
+            continue
         if GOOD[flag][0] is None:
             refused([f"--{flag}=1", "./prog.py"], f"--{flag} takes no value")
         else:

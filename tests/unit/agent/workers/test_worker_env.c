@@ -140,6 +140,37 @@ START_TEST(our_variables_win_over_those_that_were_there)
 }
 END_TEST
 
+START_TEST(python_finds_the_bootstrap_first)
+{
+    static const char *const with_path[] = { "PYTHONPATH=/a:/b", NULL };
+    static const char *const with_empty_path[] = { "PYTHONPATH=", NULL };
+    const char **env;
+
+    config.bootstrap = "/lib/bootstrap";
+    env = worker_env_build(&inputs, with_path);
+    ck_assert_pstr_eq(value(env, "PYTHONPATH"), "/lib/bootstrap:/a:/b");
+    ck_assert_pstr_eq(value(env, "CRUN_BOOTSTRAP"), "watch");
+    ck_assert_ptr_null(value(env, "CRUN_NOTE_MODULES"));
+    free(env);
+    env = worker_env_build(&inputs, with_empty_path);
+    ck_assert_pstr_eq(value(env, "PYTHONPATH"), "/lib/bootstrap");
+    free(env);
+}
+END_TEST
+
+START_TEST(local_rank_0_notes_what_the_template_should_import)
+{
+    const char **env;
+
+    config.bootstrap = "/lib/bootstrap";
+    config.warm_modules = "";
+    inputs.local_rank = 0;
+    env = worker_env_build(&inputs, no_base);
+    ck_assert_pstr_eq(value(env, "CRUN_NOTE_MODULES"), "1");
+    free(env);
+}
+END_TEST
+
 START_TEST(the_rest_of_the_environment_comes_through)
 {
     static const char *const base[] = { "PATH=/bin",  "EMPTY=",       "A=first",
@@ -288,6 +319,8 @@ int main(void)
     tcase_add_test(t, a_worker_is_told_who_it_is_and_nothing_more);
     tcase_add_test(t, ranks_of_a_role_are_those_that_were_told);
     tcase_add_test(t, our_variables_win_over_those_that_were_there);
+    tcase_add_test(t, python_finds_the_bootstrap_first);
+    tcase_add_test(t, local_rank_0_notes_what_the_template_should_import);
     tcase_add_test(t, the_rest_of_the_environment_comes_through);
     tcase_add_test(t, a_large_environment_is_merged_quickly);
     tcase_add_test(t, one_worker_alone_may_have_all_threads);

@@ -12,7 +12,7 @@
 
 struct settings {
     bool verbose, help, version;
-    const char *dir, *hidden;
+    const char *dir, *hidden, *warm;
     long long nodes;
     uint64_t lease_ms;
 };
@@ -66,6 +66,12 @@ static const struct opt table[] = {
       .arg = "X",
       .set = opt_set_text,
       .offset = offsetof(struct settings, hidden) },
+    { .name = "warm",
+      .arg = "LIST",
+      .arg_optional = true,
+      .help = "Start warm.",
+      .set = opt_set_text,
+      .offset = offsetof(struct settings, warm) },
     { .name = NULL },
 };
 
@@ -143,6 +149,8 @@ static const struct {
     { "--lease 3600.000", { .lease_ms = 3600000 }, "" },
     { "--lease 1 --lease 2", { .lease_ms = 2000 }, "" },
     { "--old-name x", { .hidden = "x" }, "" },
+    { "--warm=a,b", { .warm = "a,b" }, "" },
+    { "--warm=a --warm b", { 0 }, "b" },
     { "one -v two", { .verbose = true }, "one two" },
     { "one -d x two -v three", { .verbose = true, .dir = "x" }, "one two three" },
     { "-v -- --help -d", { .verbose = true }, "--help -d" },
@@ -157,6 +165,7 @@ static void check_settings(const struct settings *x)
     ck_assert_int_eq(got.version, x->version);
     ck_assert_pstr_eq(got.dir, x->dir);
     ck_assert_pstr_eq(got.hidden, x->hidden);
+    ck_assert_pstr_eq(got.warm, x->warm);
     ck_assert_int_eq(got.nodes, x->nodes);
     ck_assert_uint_eq(got.lease_ms, x->lease_ms);
 }
@@ -335,6 +344,9 @@ static const struct {
     { { "WEAK_LEASE=x", "STRONG_LEASE=1" }, "", { .lease_ms = 1000 }, NULL },
     { { "STRONG_OLD_NAME=x" }, "", { .hidden = "x" }, NULL },
     { { "OTHER_LEASE=x" }, "", { 0 }, NULL },
+    { { "STRONG_WARM=a" }, "", { .warm = "a" }, NULL },
+    { { "STRONG_WARM=1" }, "", { 0 }, NULL },
+    { { "WEAK_WARM=a", "STRONG_WARM=0" }, "", { 0 }, NULL },
 };
 
 /* Put the row's variables into the environment, or take them out again. */
@@ -376,7 +388,8 @@ START_TEST(the_help_is_the_table_wrapped_to_80_columns)
         "      --nproc-per-node N  Workers on each node.\n"
         "      --lease SECONDS     How long a silent node is a member.\n"
         "      --a-flag-with-a-very-long-name TEXT\n"
-        "                          Has its help below.\n";
+        "                          Has its help below.\n"
+        "      --warm[=LIST]       Start warm.\n";
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/bootstrap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+
+/* The flag that asks for the bootstrap, or NULL. --hang-timeout is also for programs
+ * that write their status page themselves. */
+static const char *asking_flag(const struct options *o)
+{
+    if (o->config.warm_modules)
+        return "--warm";
+    if (o->watch)
+        return "--watch";
+    return o->config.hang_auto || o->config.hang_timeout_ms ? "--hang-timeout" : NULL;
+}
+
+static char *installed_folder(const char *own_folder)
+{
+    return xasprintf("%s/../lib/crun/python/bootstrap", own_folder ? own_folder : "?");
+}
+
+/* The folder, or NULL after a line that says why there is none. */
+static char *find_folder(const char *own_folder, const char *flag)
+{
+    char *sought = installed_folder(own_folder), *found = realpath(sought, NULL);
+
+    if (!found)
+        log_warn("%s: Python programs are neither watched nor started warm: there is "
+                 "no %s",
+                 flag, sought);
+    else if (strchr(found, ':')) {
+        log_warn("%s: Python programs are neither watched nor started warm: PYTHONPATH "
+                 "cannot contain %s",
+                 flag, found);
+        free(found);
+        found = NULL;
+    }
+    free(sought);
+    return found;
+}
+
+void bootstrap_find(const struct options *o, const struct program *program,
+                    const char *own_folder, struct config *config)
+{
+    const char *flag = asking_flag(o);
+    bool flag_needs_python = o->config.warm_modules || o->watch;
+
+    config->bootstrap = NULL;
+    if (flag && program->kind != PROGRAM_EXECUTED)
+        config->bootstrap = find_folder(own_folder, flag);
+    else if (flag && flag_needs_python && o->no_python)
+        log_info("%s has no effect with --no-python", flag);
+    else if (flag && flag_needs_python)
+        log_info("%s has no effect: %s is not a Python program", flag, program->name);
+    if (!config->bootstrap)
+        config->warm_modules = NULL;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_BOOTSTRAP_H
+#define LAUNCHER_BOOTSTRAP_H
+
+#include "agent/config/config.h"
+#include "launcher/command.h"
+#include "launcher/options.h"
+
+/*
+ * Sets config->bootstrap if a flag asks for it and the program is run by Python:
+ * --warm, --watch and --hang-timeout do. Otherwise the workers start without it, and
+ * one line says why a flag has no effect.
+ */
+void bootstrap_find(const struct options *o, const struct program *program,
+                    const char *own_folder, struct config *config);
+
+#endif
