@@ -47,6 +47,7 @@ SET_UP = {"ncclCommInitRankConfig", "ncclCommFinalize", "ncclCommRegister", "ncc
 # The number of such calls depends on time.
 POLLED = {"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError",
           "cudaThreadExchangeStreamCaptureMode", "cudaSetDevice", "cudaStreamIsCapturing"}
+NOT_HAPPENED = "it did not happen"
 # The GPU has no name yet.
 UNNAMED = {"ncclGetVersion", "cudaGetDeviceCount", "cudaDeviceGetPCIBusId", "cudaGetDevice",
            "cudaGetDeviceProperties", "cudaMemGetInfo"}
@@ -80,10 +81,13 @@ class Cell:
         self.call, self.kind, self.nth = call, kind, nth
         self.rank, self.ranks, self.version = rank, ranks, version
         self.graph = is_of_graph(call)
-        self.name = f"{call}:{kind}:{rank}:{nth}"
         # a rank whose GPU ignores an abort reports last
         self.grace = 15 if kind == "deaf" else 1
         self.problems, self.restarted, self.seconds, self.text = [], False, 0, ""
+
+    @property
+    def name(self):
+        return f"{self.call}:{self.kind}:{self.rank}:{self.nth}"
 
 
 def calls_of_sources():
@@ -141,7 +145,7 @@ def names_rank(cell, text):
 
 def check(cell, run, happened, sha, limit):
     if not happened:
-        yield "it did not happen"
+        yield NOT_HAPPENED
     if run.popen.returncode != 0:
         yield f"exit code {run.popen.returncode}"
     elif set(re.findall(r"parameters sha256 (\w+)", run.out)) != {sha}:
@@ -179,6 +183,15 @@ def play(cell, sha, timeout=TIMEOUT):
                 cell.restarted = "restart 1 of 1" in run.err
                 cell.problems = list(check(cell, run, happened.exists(), sha, limit))
         cell.text = str(run)
+    return cell
+
+
+def play_where_it_happens(cell, sha, timeout=TIMEOUT):
+    """A rank that has to wait for the processor finds its GPU ready, and polls less often."""
+    play(cell, sha, timeout)
+    while NOT_HAPPENED in cell.problems and cell.call in POLLED and cell.nth > 1:
+        cell.nth = (cell.nth + 1) // 2
+        play(cell, sha, timeout)
     return cell
 
 
@@ -244,14 +257,14 @@ def main():
     goals = {cell: ranks_of(cell.ranks, cell.version, cell.graph)[0] for cell in cells}
     wrong = []
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        results = [pool.submit(play, *goal) for goal in goals.items()]
+        results = [pool.submit(play_where_it_happens, *goal) for goal in goals.items()]
         for result in concurrent.futures.as_completed(results):
             cell = result.result()
             report(cell, flags.show)
             wrong += [cell] if cell.problems else []
     if len(wrong) <= MENDED:
         for cell in wrong:
-            report(play(cell, goals[cell], TIMEOUT_ALONE), True)
+            report(play_where_it_happens(cell, goals[cell], TIMEOUT_ALONE), True)
         wrong = [cell for cell in wrong if cell.problems]
     print(f"{len(cells)} cells, {len(wrong)} wrong")
     sys.exit(len(wrong) > 0)
