@@ -212,6 +212,7 @@ static void destroy_nccl(struct nccl *n)
         n->gpu.cuda->stream_destroy(n->stream);
     pthread_cond_destroy(&n->changed);
     pthread_cond_destroy(&n->queue_changed);
+    sem_destroy(&n->abort_asked);
     pthread_mutex_destroy(&n->lock);
     op_counter_fini(&n->counter);
     free(n->prefix);
@@ -228,6 +229,22 @@ static void outlive_world(struct nccl *n)
     n->team.store = NULL;
     pthread_mutex_unlock(&n->lock);
     atomic_store(&n->outlives, true);
+}
+
+/* After the watch, which asks it to abort. */
+static void end_aborter(struct nccl *n)
+{
+    bool hangs;
+
+    pthread_mutex_lock(&n->lock);
+    hangs = n->abort_begun && !n->abort_over;
+    pthread_mutex_unlock(&n->lock);
+    if (hangs) {
+        pthread_detach(n->aborter);
+        return;
+    }
+    sem_post(&n->abort_asked);
+    pthread_join(n->aborter, NULL);
 }
 
 /* If a call hangs, all memory that it may access is kept. */
@@ -253,6 +270,7 @@ static void close_nccl(struct backend *b)
     atomic_store(&n->stopping, true);
     abort_nccl(b);
     pthread_join(n->watch, NULL);
+    end_aborter(n);
     if (gone)
         pthread_join(n->thread, NULL);
     else
@@ -267,7 +285,8 @@ static void close_nccl(struct backend *b)
 
 static bool start_threads(struct nccl *n)
 {
-    bool watch = thread_start(&n->watch, nccl_watch, n) == 0;
+    bool aborter = thread_start(&n->aborter, nccl_abort_comm, n) == 0;
+    bool watch = aborter && thread_start(&n->watch, nccl_watch, n) == 0;
     bool thread = watch && thread_start(&n->thread, nccl_communicate, n) == 0;
 
     if (watch && !thread) {
@@ -275,6 +294,8 @@ static bool start_threads(struct nccl *n)
         abort_nccl(&n->backend);
         pthread_join(n->watch, NULL);
     }
+    if (aborter && !thread)
+        end_aborter(n);
     return thread;
 }
 
@@ -317,6 +338,7 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
     if (n->team.timeout_ms == 0)
         n->team.timeout_ms = 60000;
     pthread_mutex_init(&n->lock, NULL);
+    sem_init(&n->abort_asked, 0, 0);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&n->changed, &attr);

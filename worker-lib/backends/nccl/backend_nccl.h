@@ -3,6 +3,7 @@
 #define WORKER_LIB_BACKENDS_NCCL_BACKEND_NCCL_H
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "worker-lib/engine/backend.h"
 #include "worker-lib/backends/nccl/nccl_gpu.h"
@@ -16,7 +17,7 @@
  * detects that a deadline has passed, that a call does not return or that another rank
  * has died, and then ends everything. It informs the other ranks and has ncclCommAbort
  * called in a third thread, since that may hang as well. A thread of the program waits
- * until one of the two sets the result of its operation.
+ * until one of the first two sets the result of its operation.
  */
 #define NCCL_STUCK "NCCL hangs and cannot be aborted: this process must end"
 
@@ -87,6 +88,12 @@ struct nccl {
     unsigned peers;
     _Atomic unsigned lost; /* 1 + the rank that has died */
     uint64_t lost_ms;      /* when that was seen; used only by the watch */
+
+    /* the third thread's */
+    pthread_t aborter;
+    sem_t abort_asked; /* to begin, or to end */
+    bool abort_begun;
+    bool abort_over;
 };
 
 /* -- nccl_thread.c -- */
@@ -151,6 +158,8 @@ void nccl_lose_peer(struct nccl *n, unsigned index);
 
 /* -- nccl_watch.c -- */
 void *nccl_watch(void *arg);
+/* The third thread: aborts the communicator once it is asked to. */
+void *nccl_abort_comm(void *arg);
 /* While the ranks meet: how long a call that waits for no other rank may take. */
 uint64_t nccl_call_ms(uint64_t timeout_ms);
 /* How long leaving and aborting may take. */

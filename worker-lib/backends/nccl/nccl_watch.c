@@ -385,23 +385,24 @@ static void check_time(struct nccl *n)
 
 /* -- the end ----------------------------------------------------------------------- */
 
-struct abortion {
-    struct nccl *n;
-    _Atomic bool over;
-};
-
-static void *abort_comm(void *arg)
+/* It starts with the world: while a library is loaded, which may hang, the loader's
+ * lock is held, and a new thread would wait for it. */
+void *nccl_abort_comm(void *arg)
 {
-    struct abortion *a = arg;
-    struct nccl *n = a->n;
-    struct nccl_comm *comm = atomic_exchange(&n->comm, NULL);
+    struct nccl *n = arg;
+    struct nccl_comm *comm;
 
+    while (sem_wait(&n->abort_asked) != 0)
+        ;
+    if (!n->abort_begun)
+        return NULL;
+    comm = atomic_exchange(&n->comm, NULL);
     n->gpu.cuda->set_device(n->gpu.device);
     (void)gpu_calls_relax_thread(n->gpu.cuda);
     if (comm)
         (void)n->gpu.nccl->abort(comm);
     pthread_mutex_lock(&n->lock);
-    atomic_store(&a->over, true);
+    n->abort_over = true;
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
     return NULL;
@@ -429,35 +430,27 @@ static bool may_abort(const struct nccl *n)
 }
 
 /* False: NCCL does not return, and memory that it uses can never be freed. */
-static bool abort_and_wait(struct nccl *n, struct abortion *a)
+static bool abort_and_wait(struct nccl *n)
 {
     uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;
-    pthread_t thread;
-    bool may, over;
+    bool over;
 
     pthread_mutex_lock(&n->lock);
     atomic_store(&n->aborting, true);
     pthread_cond_signal(&n->queue_changed);
     while (n->busy && wait_watch_change(n, calm_ms))
         ;
-    may = may_abort(n);
-    pthread_mutex_unlock(&n->lock);
-    if (!may || pthread_create(&thread, NULL, abort_comm, a) != 0)
-        return false;
+    n->abort_begun = may_abort(n);
+    if (n->abort_begun)
+        sem_post(&n->abort_asked);
     until_ms = clock_ms() + nccl_leave_ms(n);
-    pthread_mutex_lock(&n->lock);
-    while (!atomic_load(&a->over) && wait_watch_change(n, until_ms))
+    while (n->abort_begun && !n->abort_over && wait_watch_change(n, until_ms))
         ;
-    over = atomic_load(&a->over);
     calm_ms = clock_ms() + CALM_MS;
-    while (over && n->busy && wait_watch_change(n, calm_ms))
+    while (n->abort_over && n->busy && wait_watch_change(n, calm_ms))
         ;
-    over = over && !n->busy;
+    over = n->abort_over && !n->busy;
     pthread_mutex_unlock(&n->lock);
-    if (atomic_load(&a->over))
-        pthread_join(thread, NULL);
-    else
-        pthread_detach(thread);
     return over;
 }
 
@@ -474,7 +467,6 @@ static void record_stuck(const struct nccl *n)
 
 static void end_all(struct nccl *n)
 {
-    struct abortion *a = calloc(1, sizeof(*a));
     bool leaving, free_again;
 
     pthread_mutex_lock(&n->lock);
@@ -482,9 +474,7 @@ static void end_all(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
     if (n->team.failed && !leaving)
         n->team.failed(n->team.failed_arg);
-    if (a)
-        a->n = n;
-    free_again = a && abort_and_wait(n, a);
+    free_again = abort_and_wait(n);
     if (!free_again) {
         record_stuck(n);
         stuck_set();
@@ -497,8 +487,6 @@ static void end_all(struct nccl *n)
     pthread_cond_signal(&n->queue_changed);
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
-    if (free_again)
-        free(a);
 }
 
 void *nccl_watch(void *arg)

@@ -5,10 +5,13 @@
  * emulated GPU: NCCL is its stand-in
  */
 #include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -307,6 +310,73 @@ START_TEST(a_rank_that_does_not_come_is_named)
 }
 END_TEST
 
+/* -- a library whose loading hangs ------------------------------------------ */
+
+static void *open_library(void *path)
+{
+    return dlopen(path, RTLD_NOW);
+}
+
+/* Until rank 0 queries the event after its all-reduce: the stand-in's calls before that
+ * start threads. */
+static void await_launch(const char *calls, long from)
+{
+    char text[4096] = "";
+    const char *launch = NULL;
+
+    while (!launch || !strstr(launch, "0 cudaEventQuery")) {
+        FILE *f = fopen(calls, "re");
+
+        usleep(1000);
+        ck_assert_ptr_nonnull(f);
+        ck_assert_int_eq(fseek(f, from, SEEK_SET), 0);
+        text[fread(text, 1, sizeof(text) - 1, f)] = 0;
+        fclose(f);
+        launch = strstr(text, "0 ncclAllReduce");
+    }
+}
+
+/* The loader's lock is held meanwhile, and starting a thread waits for it. */
+static void stay_away_in_dlopen(crun_world *w, void *arg)
+{
+    const char *calls = getenv("CRUN_STANDIN_CALLS");
+    struct stat before;
+    pthread_t thread;
+    int end;
+
+    ck_assert_int_eq(stat(calls, &before), 0);
+    rank_threads_sync();
+    if (crun_rank(w) == 1) {
+        await_launch(calls, before.st_size);
+        ck_assert_int_eq(pthread_create(&thread, NULL, open_library, arg), 0);
+    }
+    stay_away(w, NULL);
+    if (crun_rank(w) != 1)
+        return;
+    end = open(arg, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(end, 0);
+    close(end);
+    pthread_join(thread, NULL);
+}
+
+START_TEST(a_world_ends_while_a_library_is_loaded)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+    char folder[] = "/tmp/test-nccl-watch-XXXXXX", path[64], calls[64];
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/library", folder);
+    snprintf(calls, sizeof(calls), "%s/calls", folder);
+    setenv("CRUN_STANDIN_CALLS", calls, 1);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ranks_run(&c, stay_away_in_dlopen, path);
+    ck_assert_int_eq(crun_exit_code(), 0);
+    unlink(path);
+    unlink(calls);
+    rmdir(folder);
+}
+END_TEST
+
 /* -- leaving ---------------------------------------------------------------- */
 
 static void do_nothing(crun_world *w, void *arg)
@@ -471,6 +541,7 @@ int main(void)
     tcase_add_test(faults, no_call_of_nccl_follows_its_abort);
     tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
     tcase_add_test(faults, a_rank_that_does_not_come_is_named);
+    tcase_add_test(faults, a_world_ends_while_a_library_is_loaded);
     tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
                         sizeof(blocking) / sizeof(blocking[0]));
     tcase_add_test(faults, what_cannot_be_finalized_is_aborted);
