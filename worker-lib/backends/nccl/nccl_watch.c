@@ -232,39 +232,38 @@ static void check_lost_peer(struct nccl *n)
  * reports the failure, it leaves the number of the operation in the store. Each rank's
  * watch looks for that number, and a rank that has not called the operation adds its
  * name, though its program's thread may hang. A rank whose call of CUDA or NCCL hangs
- * reports that, although its own limit, which began later, is not over.
+ * reports that, although its own limit, which began later, is not over. A rank that
+ * gets no answer leaves a mark: of several such ranks each names its own GPU.
  */
 #define NOTE_AWAITED "nccl-awaited"
 #define NOTE_ABSENT "nccl-absent"
 #define NOTE_BEHIND "nccl-behind"
+#define NOTE_UNEXPLAINED "nccl-unexplained"
 
 struct absent_note {
     uint32_t rank;
     char gpu[48];
 };
 
-static void nccl_key(const struct nccl *n, const char *name, char key[440])
-{
-    snprintf(key, 440, "%s%s", n->team.prefix, name);
-}
-
-static void write_note(struct nccl *n, const char *name, const void *note, size_t size)
+static void write_note(struct nccl *n, const char *prefix, const char *name,
+                       const void *note, size_t size)
 {
     char key[440];
     struct err e;
 
-    nccl_key(n, name, key);
+    snprintf(key, sizeof(key), "%s%s", prefix, name);
     (void)!store_client_set(n->team.store, key, note, size, clock_ms() + TELL_MS, &e);
 }
 
-static bool read_note(struct nccl *n, const char *name, void *note, size_t size)
+static bool read_note(struct nccl *n, const char *prefix, const char *name, void *note,
+                      size_t size)
 {
     uint64_t until = clock_ms() + TELL_MS;
     size_t got = size;
     char key[440];
     struct err e;
 
-    nccl_key(n, name, key);
+    snprintf(key, sizeof(key), "%s%s", prefix, name);
     return store_client_has(n->team.store, key, until) == 1 &&
            store_client_get(n->team.store, key, note, &got, until, &e) == CRUN_OK &&
            got == size;
@@ -323,13 +322,13 @@ static void answer_if_absent(struct nccl *n)
     const char *answer;
     uint64_t awaited;
 
-    if (!read_note(n, NOTE_AWAITED, &awaited, sizeof(awaited)))
+    if (!read_note(n, n->team.prefix, NOTE_AWAITED, &awaited, sizeof(awaited)))
         return;
     answer = report_long_call(n, awaited) ? NULL : find_answer(n, awaited);
     if (!answer)
         return;
     snprintf(me.gpu, sizeof(me.gpu), "%s", gpu_calls_name(n->gpu.device));
-    write_note(n, answer, &me, sizeof(me));
+    write_note(n, n->team.prefix, answer, &me, sizeof(me));
 }
 
 static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
@@ -337,7 +336,7 @@ static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
 {
     struct absent_note absent;
 
-    if (!read_note(n, answer, &absent, sizeof(absent)))
+    if (!read_note(n, n->team.prefix, answer, &absent, sizeof(absent)))
         return false;
     if (absent.rank == n->team.world_rank[n->team.rank])
         return true; /* the error names this rank's GPU */
@@ -346,11 +345,17 @@ static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
     return true;
 }
 
-/* Another rank may know the cause. False: none has reported it. */
-static bool adopt_failure_notice(struct nccl *n)
+/* The failure notice of a rank that knows the cause. */
+static bool adopt_explanation(struct nccl *n)
 {
-    return n->team.size > 1 &&
-           failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
+    struct abort_notice notice;
+    bool marker;
+
+    if (!failure_notice_read(n->team.store, n->team.notices, &notice) ||
+        read_note(n, n->team.notices, NOTE_UNEXPLAINED, &marker, sizeof(marker)))
+        return false;
+    abort_set_notice(n->team.aborted, &notice);
+    return true;
 }
 
 /* Of several ranks that wait the one that has come furthest asks. */
@@ -358,17 +363,19 @@ static void find_absent(struct nccl *n, struct lateness *l)
 {
     uint64_t until = clock_ms() + ABSENT_MS, awaited = 0;
 
-    (void)read_note(n, NOTE_AWAITED, &awaited, sizeof(awaited));
+    (void)read_note(n, n->team.prefix, NOTE_AWAITED, &awaited, sizeof(awaited));
     if (awaited < l->number)
-        write_note(n, NOTE_AWAITED, &l->number, sizeof(l->number));
+        write_note(n, n->team.prefix, NOTE_AWAITED, &l->number, sizeof(l->number));
     while (clock_ms() < until && abort_get(n->team.aborted) == CRUN_OK) {
         answer_if_absent(n);
-        if (adopt_failure_notice(n) ||
+        if (adopt_explanation(n) ||
             name_absent(n, l, NOTE_ABSENT, "did not come to it"))
             return;
         usleep(ABSENT_LOOK_MS * 1000);
     }
-    (void)name_absent(n, l, NOTE_BEHIND, "has not done the operation before it");
+    if (abort_get(n->team.aborted) == CRUN_OK &&
+        !name_absent(n, l, NOTE_BEHIND, "has not done the operation before it"))
+        write_note(n, n->team.notices, NOTE_UNEXPLAINED, &(bool){ true }, sizeof(bool));
 }
 
 static void check_time(struct nccl *n)
@@ -376,11 +383,10 @@ static void check_time(struct nccl *n)
     struct lateness l = { 0 };
 
     find_late(n, &l);
-    if (!l.found || adopt_failure_notice(n))
-        return;
-    if (l.number && n->team.size > 1)
+    if (l.found && l.number && n->team.size > 1)
         find_absent(n, &l);
-    end_with(n, CRUN_TIMEOUT, &l.e);
+    if (l.found)
+        end_with(n, CRUN_TIMEOUT, &l.e);
 }
 
 /* -- the end ----------------------------------------------------------------------- */
