@@ -558,14 +558,24 @@ static void report_result(struct agent *a)
     failure_report_result(&r, a->exit_code);
 }
 
+/* Messages begin on a new line, and there will be one unless all is well. */
+static void end_output(const struct agent *a, const struct logs_end *end)
+{
+    if (end->open_line && (a->exit_code || a->result.reason == JOB_REASON_RELEASED))
+        (void)!write(STDERR_FILENO, "\n", 1);
+}
+
 static void destroy_parts(struct agent *a)
 {
+    struct logs_end end;
+
     client_destroy(a->client);
     epoch_store_close(&a->store);
     server_destroy(a->rendezvous.server);
     host_linger_fini(&a->linger);
     status_line_destroy(a->status_line);
-    local_workers_fini(&a->workers);
+    end = local_workers_fini(&a->workers);
+    end_output(a, &end);
     report_result(a);
     event_file_destroy(a->events);
     job_messages_destroy(a->messages);

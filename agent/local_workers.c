@@ -71,13 +71,13 @@ void local_workers_release(struct local_workers *w)
     guard_disconnect(w->guard);
 }
 
-void local_workers_fini(struct local_workers *w)
+struct logs_end local_workers_fini(struct local_workers *w)
 {
     gpu_monitor_destroy(w->gpus);
     progress_monitor_destroy(w->progress);
     group_destroy(w->group);
     guard_stop(w->guard);
-    logs_destroy(w->logs);
+    return logs_destroy(w->logs);
 }
 
 int local_workers_start(struct local_workers *w, const struct msg_start *start,

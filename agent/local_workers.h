@@ -3,6 +3,7 @@
 #define AGENT_LOCAL_WORKERS_H
 
 #include "agent/gpu/gpu_monitor.h"
+#include "agent/logs/logs.h"
 #include "agent/progress/progress_monitor.h"
 #include "agent/workers/group.h"
 
@@ -33,12 +34,13 @@ struct local_workers {
     struct gpu_monitor *gpus; /* NULL: none */
 };
 
-/* Call it before this process has any thread. Fini in any case; zeroed is fine. */
+/* Call it before this process has any thread. Fini in any case; zeroed is fine. Fini
+ * returns how the output has ended. */
 int local_workers_init(struct local_workers *w, struct loop *loop,
                        const struct config *config,
                        const struct local_workers_calls *calls,
                        struct err *e) MUST_CHECK;
-void local_workers_fini(struct local_workers *w);
+struct logs_end local_workers_fini(struct local_workers *w);
 /* All workers have ended and none will be started: the guard may end. That is faster if
  * it finds no empty log folders to remove. */
 void local_workers_release(struct local_workers *w);

@@ -276,6 +276,16 @@ bool console_source_show_partial(struct console_source *s, uint64_t now_ms)
     return false;
 }
 
+bool console_has_open_line(struct console *c)
+{
+    bool open;
+
+    pthread_mutex_lock(&c->lock);
+    open = !c->fresh;
+    pthread_mutex_unlock(&c->lock);
+    return open;
+}
+
 void console_write_line(struct console *c, const char *line)
 {
     pthread_mutex_lock(&c->lock);

@@ -43,6 +43,8 @@ bool console_put(struct console_source *s, const char *data, size_t size, bool m
 /* True: too early, call it again. */
 bool console_source_show_partial(struct console_source *s, uint64_t now_ms);
 
+/* Whether the last line has no end yet. From any thread, as the next. */
+bool console_has_open_line(struct console *c);
 /* Writes a line of crun's own, given without its newline. From any thread. */
 void console_write_line(struct console *c, const char *line);
 

@@ -581,19 +581,22 @@ void logs_remove_empty_dirs(struct logs *l)
     log_dirs_remove_empty(l->dirs);
 }
 
-void logs_destroy(struct logs *l)
+struct logs_end logs_destroy(struct logs *l)
 {
     uint64_t until = clock_ms() + LOG_FLUSH_MS;
+    struct logs_end end = { 0 };
 
     if (!l)
-        return;
+        return end;
     end_attempt(l);
-    log_writer_destroy(l->files, until); /* it reports its losses on the console */
+    /* standard error is the last: the others report their losses there */
+    log_writer_destroy(l->files, until);
+    console_destroy(l->sink[LOG_OUT].console);
+    log_writer_destroy(l->sink[LOG_OUT].writer, until);
     log_set_sink(NULL, NULL);
-    for (int i = 0; i < LOG_STREAMS; i++) {
-        console_destroy(l->sink[i].console);
-        log_writer_destroy(l->sink[i].writer, until);
-    }
+    end.open_line = console_has_open_line(l->sink[LOG_ERR].console);
+    console_destroy(l->sink[LOG_ERR].console);
+    log_writer_destroy(l->sink[LOG_ERR].writer, clock_ms() + LOG_FLUSH_MS);
     log_dirs_destroy(l->dirs);
     for (uint32_t i = 0; i < l->config->workers; i++)
         loop_timer_fini(&l->worker[i].drain);
@@ -602,4 +605,5 @@ void logs_destroy(struct logs *l)
     loop_timer_fini(&l->loss);
     free(l->worker);
     free(l);
+    return end;
 }

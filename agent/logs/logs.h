@@ -35,11 +35,17 @@ struct logs_calls {
     void *arg;
 };
 
+/* How the output has ended. */
+struct logs_end {
+    bool open_line; /* the last line on standard error has no end */
+};
+
 /* crun's own messages go through here too, until logs_destroy: they begin on a new
  * line, and a blocked terminal does not block the loop. */
 struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
-void logs_destroy(struct logs *l); /* NULL is fine; flushes for at most a second */
+/* Flushes each of crun's streams for at most a second; NULL is fine. */
+struct logs_end logs_destroy(struct logs *l);
 
 /* As log_dirs_remove_empty. */
 void logs_remove_empty_dirs(struct logs *l);

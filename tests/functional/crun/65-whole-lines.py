@@ -247,6 +247,17 @@ def an_interrupted_line_ends_once(p):
     is_same((t.end(), t.seen), (0, b"partial\r\nother\r\nsecond\r\n"))
 
 
+def messages_begin_on_a_new_line(p, sink):
+    """Those of crun, after workers whose last line has no end."""
+    for workers in 1, 2:
+        code, texts = sink(p, workers, [
+            "--max-restarts=1", *shell("printf partial >&2; sleep 0.1; exit 3")])
+        text = re.sub(rb"\x1b\[\d*[a-zA-Z]", b"", texts[-1]).replace(b"\r", b"")
+        messages = [t for t in text.split(b"\n") if b"crun:" in t]
+        is_same((code, len(messages), [t for t in messages if not t.startswith(b"crun:")]),
+                (3, 4, []))
+
+
 def one_worker_writes_the_file_itself(p):
     code, texts = files(p, 1, shell(
         "test $(readlink /proc/$$/fd/1) = $TMPDIR/out && printf handed"))
@@ -258,6 +269,7 @@ CHECKS = [(flood, s) for s in SINKS] + [
     *[(partial_ends, s) for s in SINKS],
     *[(long_lines, s) for s in (files, pipes)],
     *[(bars, s) for s in (files, pipes, terminal)],
+    *[(messages_begin_on_a_new_line, s) for s in (one_file, pipes, terminal)],
     (a_bar_moves_in_a_pipe,), (prompt_of_one_worker,), (prompt_of_several_on_a_terminal,),
     (an_interrupted_line_ends_once,), (one_worker_writes_the_file_itself,)]
 

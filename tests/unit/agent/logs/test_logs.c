@@ -361,6 +361,24 @@ START_TEST(cruns_messages_begin_on_a_line_of_their_own)
 }
 END_TEST
 
+/* What crun says after the logs are gone begins on a line of its own, too. */
+START_TEST(the_end_tells_of_an_open_line)
+{
+    static const char *const texts[] = { "ended\n", "open" };
+    struct logs_end end;
+    int fd[3];
+
+    create_logs();
+    open_worker(0, fd);
+    write_text(fd[2], texts[_i]);
+    close_worker(fd);
+    turn_until_ended(0);
+    end = logs_destroy(t.logs);
+    t.logs = NULL;
+    ck_assert_int_eq(end.open_line, _i);
+}
+END_TEST
+
 START_TEST(without_a_place_for_logs_workers_run_unless_they_need_them)
 {
     struct logs_calls calls = { .ended = on_ended };
@@ -471,6 +489,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_new_attempt_forgets_the_tail_and_keeps_the_files);
     tcase_add_test(c, what_was_not_begun_ends_quietly_with_the_next_attempt);
     tcase_add_test(c, cruns_messages_begin_on_a_line_of_their_own);
+    tcase_add_loop_test(c, the_end_tells_of_an_open_line, 0, 2);
     tcase_add_test(c, without_a_place_for_logs_workers_run_unless_they_need_them);
     tcase_add_test(c, a_flood_leaves_the_loop_its_turns);
     tcase_add_test(c, a_terminal_is_a_terminal_for_the_worker);
