@@ -18,6 +18,7 @@
 #include "agent/logs/logs.h"
 #include "agent/rendezvous_host.h"
 #include "agent/signals.h"
+#include "agent/suspension.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
@@ -59,6 +60,7 @@ struct agent {
     const char *containment;            /* as sent when joining */
     bool has_joined;
     struct signals signals;
+    struct suspension suspension;
     int signo;      /* the last one from the user or the scheduler */
     int leave_code; /* if this node leaves; 0: it does not */
     bool stops_fast;
@@ -472,6 +474,15 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
+/* A job that ends does so first. */
+static void on_suspend_signal(void *arg)
+{
+    struct agent *a = arg;
+
+    if (a->state <= AGENT_FINISHED)
+        suspension_begin(&a->suspension);
+}
+
 /* -- start and end -------------------------------------------------------------- */
 
 static void on_fatal(void *arg, const char *why)
@@ -534,11 +545,18 @@ static int start_parts(struct agent *a, struct err *e)
                                         &status_calls);
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
-    a->signals = (struct signals){ .fn = on_stop_signal, .arg = a };
+    a->suspension = (struct suspension){ .config = a->config,
+                                         .workers = &a->workers,
+                                         .status_line = a->status_line };
+    suspension_init(&a->suspension, a->loop);
+    a->signals = (struct signals){ .fn = on_stop_signal,
+                                   .suspend = on_suspend_signal,
+                                   .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
     if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, &host_calls, e) < 0)
         return -1;
     a->signals.cannot_leave = a->rendezvous.server != NULL;
+    a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
     if (!a->config->job.preflight)
         return join_job(a, "", e);
     gpu_monitor_check(a->workers.gpus, on_checked, a);
@@ -573,6 +591,7 @@ static void destroy_parts(struct agent *a)
     epoch_store_close(&a->store);
     server_destroy(a->rendezvous.server);
     host_linger_fini(&a->linger);
+    suspension_fini(&a->suspension);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
     end_output(a, &end);

@@ -83,6 +83,14 @@ static void on_preempted(void *arg, int signo)
     s->fn(s->arg, SIGTERM, signals_action_preempted(s));
 }
 
+static void on_suspend(void *arg, int signo)
+{
+    struct signals *s = arg;
+
+    (void)signo;
+    s->suspend(s->arg);
+}
+
 static bool is_signal_ignored(int signo)
 {
     struct sigaction old;
@@ -93,6 +101,7 @@ static bool is_signal_ignored(int signo)
 void signals_watch(struct signals *s, struct loop *loop, const struct config *config)
 {
     bool preemption = !is_signal_ignored(SIGUSR1);
+    bool suspension = !is_signal_ignored(SIGTSTP);
 
     sigemptyset(&s->ignored);
     for (const int *signo = config->signals; *signo; signo++) {
@@ -101,10 +110,12 @@ void signals_watch(struct signals *s, struct loop *loop, const struct config *co
         if (*signo != SIGHUP || !sigismember(&s->ignored, SIGHUP)) /* under nohup */
             loop_on_signal(loop, *signo, on_job_signal, s);
         preemption &= *signo != SIGUSR1;
+        suspension &= *signo != SIGTSTP;
     }
     if (preemption)
         loop_on_signal(loop, SIGUSR1, on_preempted, s);
-    signal(SIGTSTP, SIG_IGN); /* the rendezvous would consider a stopped agent dead */
+    if (suspension)
+        loop_on_signal(loop, SIGTSTP, on_suspend, s);
     signal(SIGTTOU, SIG_IGN);
 }
 

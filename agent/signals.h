@@ -36,6 +36,7 @@ struct signals {
     bool preempted;
     unsigned leaves, ends; /* how often each was requested */
     void (*fn)(void *arg, int signo, enum signal_action action);
+    void (*suspend)(void *arg); /* SIGTSTP, if it is not one of --signals-to-handle */
     void *arg;
 };
 

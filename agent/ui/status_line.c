@@ -93,6 +93,12 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
     return s;
 }
 
+void status_line_hide(struct status_line *s)
+{
+    if (s->console)
+        draw_status_line(s, (char[]){ "" });
+}
+
 bool status_line_is_shown(const struct status_line *s)
 {
     return s && s->console;
@@ -102,8 +108,7 @@ void status_line_destroy(struct status_line *s)
 {
     if (!s)
         return;
-    if (s->console)
-        draw_status_line(s, (char[]){ "" });
+    status_line_hide(s);
     loop_timer_fini(&s->redraw_timer);
     free(s);
 }

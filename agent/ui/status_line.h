@@ -24,6 +24,8 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
                                        const struct status_line_calls *calls);
 void status_line_destroy(struct status_line *s); /* erases the line; NULL is fine */
 
+/* Until it is drawn again, within a second. */
+void status_line_hide(struct status_line *s);
 bool status_line_is_shown(const struct status_line *s);
 void status_line_set_urgent(struct status_line *s,
                             const char *text); /* "": none any more */

@@ -84,22 +84,26 @@ def sh(script):
 class Terminal:
     """crun as a separate session on a terminal."""
 
+    program = (CRUN,)
+
     def __init__(self, place, *words, term="xterm"):
         self.place, self.said = place, b""
         self.master, slave = pty.openpty()
-        self.p = place.start("setsid", "--ctty", CRUN, *words, stdin=slave, stdout=slave,
-                             stderr=slave, env={**place.env, "TERM": term})
+        self.p = place.start("setsid", "--ctty", *self.program, *words, stdin=slave,
+                             stdout=slave, stderr=slave, env={**place.env, "TERM": term})
         os.close(slave)
 
+    def read(self):
+        """All that it has said until now."""
+        if self.master >= 0 and select.select([self.master], [], [], 0)[0]:
+            try:
+                self.said += os.read(self.master, 65536)
+            except OSError:
+                pass
+        return self.said
+
     def wait_for(self, text):
-        def look():
-            if select.select([self.master], [], [], 0)[0]:
-                try:
-                    self.said += os.read(self.master, 65536)
-                except OSError:
-                    pass
-            return text in self.said
-        until(look, lambda: f"{text} in {self.said}", TIMEOUT)
+        until(lambda: text in self.read(), lambda: f"{text} in {self.said}", TIMEOUT)
 
     def type(self, keys):
         os.write(self.master, keys)
@@ -110,13 +114,9 @@ class Terminal:
 
     def end(self, code):
         def over():
-            if self.master >= 0 and select.select([self.master], [], [], 0)[0]:
-                try:
-                    self.said += os.read(self.master, 65536)
-                except OSError:
-                    pass
+            self.read()
             return self.p.poll() is not None
-        until(over, "crun's end", TIMEOUT)
+        until(over, lambda: f"crun's end after {self.said}", TIMEOUT)
         if self.master >= 0:
             os.close(self.master)
         if self.p.returncode != code:

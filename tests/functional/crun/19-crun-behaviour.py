@@ -142,7 +142,7 @@ def a_dumb_terminal_gets_lines_alone(p):
         raise AssertionError(t.said)
 
 
-def ctrl_z_does_nothing(p):
+def ctrl_z_without_a_shell_does_nothing(p):
     t = Terminal(p, *sh(DUTIFUL))
     t.wait_for(b"ready")
     t.type(b"\x1a")
@@ -507,7 +507,8 @@ CHECKS = [
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended,
     a_second_term_takes_no_grace_away, ctrl_c_once, ctrl_c_twice, other_signals_as_asked,
-    a_dumb_terminal_gets_lines_alone, ctrl_z_does_nothing, a_terminal_that_closes, nohup,
+    a_dumb_terminal_gets_lines_alone, ctrl_z_without_a_shell_does_nothing,
+    a_terminal_that_closes, nohup,
     daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
     steered_from_outside, drained_from_outside, a_node_that_fails_has_no_last_words,
     closed_descriptors, long_words, bare_environment, no_working_directory, process_one,

@@ -83,7 +83,8 @@ def what_torchrun_takes_or_refuses(p):
     p.crun(["--logs-specs=default", "true"], 0)
 
 
-CHECKS = [what_torchrun_takes_or_refuses, environments_that_are_not_activated, a_file_of_the_working_directory_is_first]
+CHECKS = [what_torchrun_takes_or_refuses, environments_that_are_not_activated,
+          a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":
     for check in CHECKS:

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 5 s
+# no root: without a cgroup the workers are stopped as well
+"""Ctrl-Z in a shell suspends a job with its workers, and fg continues it."""
+import contextlib
+import os
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from launch import CRUN, TIMEOUT, Place, Terminal, sh  # noqa: E402
+from process import PROGRAMS, free_port, read, same, stat_of, until  # noqa: E402
+
+# a worker whose child works; both write their pids, the child a letter again and again
+WORK = ('echo $$ >>pids; (sh -c "echo \\$PPID" >>pids; while [ ! -e enough ]; do printf x '
+        '>>work; sleep 0.02; done); exit 0')
+
+
+class Shell(Terminal):
+    """An interactive shell with job control, which starts crun."""
+
+    program = ("bash", "--norc", "--noprofile", "--noediting", "-i")
+
+    def __init__(self, place):
+        place.env.update(PS1="> ", CRUN=CRUN)
+        super().__init__(place)
+
+    def command(self, *words):
+        self.type(" ".join("'" + w.replace("'", "'\\''") + "'" for w in words).encode()
+                  + b"\n")
+
+
+def pids(p, count):
+    def look():
+        with contextlib.suppress(FileNotFoundError):
+            with open(f"{p.path}/pids") as f:
+                found = f.read().split()
+            return found if len(found) == count else None
+    return [int(pid) for pid in until(look, "the workers", TIMEOUT)]
+
+
+def are_stopped(some):
+    """A shell that has just called vfork waits for its child, which is stopped."""
+    return {stat_of(pid).state for pid in some} <= {"T", "D"}
+
+
+def are_running(some):
+    return not {stat_of(pid).state for pid in some} & {"T"}
+
+
+def crun_of(p):
+    return next(pid for pid in p.living() if read(f"/proc/{pid}/cmdline").startswith(
+        CRUN.encode() + b"\0"))
+
+
+def size(p):
+    return len(read(f"{p.path}/work"))
+
+
+def suspend(p, shell, count):
+    workers = pids(p, count)
+    until(lambda: os.path.exists(f"{p.path}/work"), "work", TIMEOUT)
+    shell.type(b"\x1a")
+    shell.wait_for(b"Stopped")
+    same(stat_of(crun_of(p)).state, "T")
+    until(lambda: are_stopped(workers), lambda: f"{list(map(stat_of, workers))}", TIMEOUT)
+    return workers
+
+
+def ctrl_z_and_fg(p):
+    shell = Shell(p)
+    shell.command(CRUN, "--nproc-per-node=2", *sh(WORK))
+    workers = suspend(p, shell, 4)
+    done = size(p)
+    time.sleep(0.2)
+    same(size(p), done)
+    shell.command("fg")
+    until(lambda: size(p) > done, "more work", TIMEOUT)
+    until(lambda: are_running([*workers, crun_of(p)]), "all that run", TIMEOUT)
+    shell.type(b"\x1a")  # once more
+    until(lambda: shell.read() and shell.said.count(b"Stopped") == 2, "Stopped", TIMEOUT)
+    until(lambda: are_stopped(workers), "workers that stop", TIMEOUT)
+    shell.command("bg")
+    until(lambda: are_running(workers), "workers that run", TIMEOUT)
+    p.file("enough")
+    shell.command("wait")
+    shell.command("echo", "code $?")
+    shell.type(b"echo code $?; exit 0\n")
+    shell.wait_for(b"code 0")
+    shell.end(0)
+    same(b"crun:" in shell.said, False)
+
+
+def a_suspended_job_can_be_ended(p):
+    for order in (b"kill %1; fg\n", b"kill -9 %1\n"):
+        shell = Shell(p)
+        shell.command(CRUN, "--nproc-per-node=2", *sh(WORK))
+        job = [*suspend(p, shell, 4), crun_of(p)]
+        shell.type(order)
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in job),
+              "the job's end", TIMEOUT)
+        shell.type(b"exit 0\n")
+        shell.end(0)
+        os.unlink(f"{p.path}/pids")
+        os.unlink(f"{p.path}/work")
+
+
+def a_pause_is_no_hang(p):
+    shell = Shell(p)
+    writer = str(PROGRAMS / "page_writer.py")
+    shell.command(CRUN, "--nproc-per-node=2", "--hang-timeout=1", *sh(
+        f"echo $$ >>pids; touch work; exec python3 {writer} --until=100"))
+    suspend(p, shell, 2)
+    time.sleep(1.5)
+    shell.type(b"fg; echo code $?; exit 0\n")
+    shell.wait_for(b"code 0")
+    shell.end(0)
+
+
+def without_a_shell_nothing_is_suspended(p):
+    """Nobody could continue it: as the kernel has it for every program."""
+    t = Terminal(p, *sh(WORK))
+    workers = pids(p, 2)
+    t.type(b"\x1a")
+    done = size(p)
+    until(lambda: size(p) > done + 3, "more work", TIMEOUT)
+    same(are_running(workers), True)
+    p.file("enough")
+    t.end(0)
+
+
+def a_node_that_is_suspended(p):
+    """Says for how long, and is lost after that; the other goes on."""
+    flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf",
+             "lease=1,last_call_timeout=10", "--rdzv-id=nodes"]
+    script = ('echo "epoch $CRUN_EPOCH"; [ $WORLD_SIZE = 1 ] && exit 0; touch work; '
+              'echo $$ >>pids; exec sleep 100')
+    host = p.start(CRUN, *flags, *sh(script), stdin=0)
+    shell = Shell(p)
+    shell.command(CRUN, *flags, "--rdzv-conf=lease=1,last_call_timeout=10,is_host=0",
+                  *sh(script))
+    until(lambda: len(pids(p, 2)) == 2, "both nodes", TIMEOUT)
+    shell.type(b"\x1a")
+    shell.wait_for(b"crun: suspended: the job loses this node if it is not continued "
+                   b"within 1 s")
+    shell.wait_for(b"Stopped")
+    p.end(host, 0, "epoch 2", "was lost")
+    shell.type(b"fg; echo code $?; exit 0\n")
+    shell.wait_for(b"crun: continued after ")
+    shell.end(0)
+
+
+CHECKS = [ctrl_z_and_fg, a_suspended_job_can_be_ended, a_pause_is_no_hang,
+          without_a_shell_nothing_is_suspended, a_node_that_is_suspended]
+
+if __name__ == "__main__":
+    for check in CHECKS:
+        if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
+            continue
+        with contextlib.closing(Place()) as place:
+            check(place)
+            place.nothing_is_left()
+        print(f"ok {check.__name__}", flush=True)
