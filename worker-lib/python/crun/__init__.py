@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What a training program tells its crun, and asks it."""
