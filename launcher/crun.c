@@ -20,6 +20,7 @@
 #include "launcher/bootstrap.h"
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
+#include "launcher/elf_needed.h"
 #include "launcher/options.h"
 #include "launcher/config_build.h"
 #include "rendezvous/base/log.h"
@@ -71,6 +72,29 @@ static int find_preflight(const char *folder, char *path, size_t size, struct er
     return 0;
 }
 
+static bool has_several_ranks(const struct config *c)
+{
+    return c->workers > 1 || c->job.max_nodes > 1;
+}
+
+/* What a user does not expect about the program. */
+static void warn_about_program(const struct program *p, const struct config *c)
+{
+    static const char *const mpi[] = { "libmpi.", "libmpi_", "libmpich.", NULL };
+    char library[64];
+
+    if (p->is_guessed)
+        log_info("%s is not executable and has no \"#!\" line: Python runs it",
+                 p->name);
+    if (p->kind == PROGRAM_EXECUTED && has_several_ranks(c) &&
+        elf_needs(p->name, mpi, library, sizeof(library)))
+        log_warn(
+            "%s is linked with MPI (%s), which crun does not start: MPI_Init makes "
+            "each rank a world of its own; use mpirun, or pass ${rank} and "
+            "${world_size} if the program takes them",
+            p->name, library);
+}
+
 static int build_argv(const struct options *o, const char *const *words,
                       struct config *config, struct err *e)
 {
@@ -92,9 +116,7 @@ static int build_argv(const struct options *o, const char *const *words,
     }
     if (command_find_program(&c, words, &program, e) < 0)
         return -1;
-    if (program.is_guessed)
-        log_info("%s is not executable and has no \"#!\" line: Python runs it",
-                 program.name);
+    warn_about_program(&program, config);
     config->argv = command_argv(&c, &program);
     bootstrap_find(o, &program, c.beside, config);
     program_release(&program);

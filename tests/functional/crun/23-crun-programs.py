@@ -7,6 +7,7 @@ as torchrun, in environments that are activated and those that are not.
 """
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -83,7 +84,28 @@ def what_torchrun_takes_or_refuses(p):
     p.crun(["--logs-specs=default", "true"], 0)
 
 
-CHECKS = [what_torchrun_takes_or_refuses, environments_that_are_not_activated,
+def mpi_programs(p):
+    """Each rank would be a world of its own: one line says so."""
+    cc = shutil.which(os.environ.get("CC", "cc")) or shutil.which("cc")
+    if not cc:
+        print("no C compiler: mpi_programs is left out")
+        return
+    p.file("mpi.c", "int MPI_Init(void) { return 0; }\n")
+    p.file("main.c", "int MPI_Init(void);\nint main(void) { return MPI_Init(); }\n")
+    for words in (["-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", "libmpi.so.40",
+                   "mpi.c"], ["-o", "prog", "main.c", "libmpi.so.40"]):
+        subprocess.run([cc, *words], cwd=p.path, check=True)
+    env = {**p.env, "LD_LIBRARY_PATH": p.path}
+    c = p.start(CRUN, "--nproc-per-node=2", "./prog", env=env)
+    out, err = c.communicate()
+    same((c.returncode, err.count(b"\n")), (0, 1))
+    same(err.startswith(b"crun: ./prog is linked with MPI (libmpi.so.40), which crun does "
+                        b"not start: "), True)
+    same(p.crun(["./prog"], 0, env=env, stderr=subprocess.STDOUT), "")
+    same(p.crun(["--nproc-per-node=2", "true"], 0, stderr=subprocess.STDOUT), "")
+
+
+CHECKS = [mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,
           a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":
