@@ -563,24 +563,25 @@ static int start_parts(struct agent *a, struct err *e)
     return 0;
 }
 
-static void report_result(struct agent *a)
+/* Lost output alone is an error, but never hides another one. */
+static void report_result(struct agent *a, const struct logs_end *end)
 {
     struct failure_report r = { .job = job_messages_job(a->messages),
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
                                 .own_host = a->host };
+    bool only_lost = end->has_lost && a->exit_code == 0;
+    int exit_code = only_lost ? EX_IOERR : a->exit_code;
 
+    if (end->open_line && (exit_code || a->result.reason == JOB_REASON_RELEASED))
+        (void)!write(STDERR_FILENO, "\n", 1); /* there will be a message */
     event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
-                   proto_reason_name(a->result.reason), a->exit_code);
+                   proto_reason_name(a->result.reason), exit_code);
     failure_report_result(&r, a->exit_code);
-}
-
-/* Messages begin on a new line, and there will be one unless all is well. */
-static void end_output(const struct agent *a, const struct logs_end *end)
-{
-    if (end->open_line && (a->exit_code || a->result.reason == JOB_REASON_RELEASED))
-        (void)!write(STDERR_FILENO, "\n", 1);
+    if (only_lost)
+        log_error("exit code %d, because output was lost", exit_code);
+    a->exit_code = exit_code;
 }
 
 static void destroy_parts(struct agent *a)
@@ -594,8 +595,7 @@ static void destroy_parts(struct agent *a)
     suspension_fini(&a->suspension);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
-    end_output(a, &end);
-    report_result(a);
+    report_result(a, &end);
     event_file_destroy(a->events);
     job_messages_destroy(a->messages);
     failure_list_clear(&a->failures);

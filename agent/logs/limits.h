@@ -11,7 +11,7 @@
 #define LOG_CONSOLE_LINE_MAX (1u << 20) /* a longer line may be cut if others write */
 #define LOG_PARTIAL_MS 50               /* then a line without an end is shown too */
 #define LOG_FLUSH_MS 1000               /* to write the rest at the end */
-#define LOG_LOSS_REPORT_MS 1000         /* after the first byte lost */
+#define LOG_LOSS_REPORT_MS 100          /* after the first byte lost */
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536

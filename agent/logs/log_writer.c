@@ -46,7 +46,8 @@ struct outlet {
     bool ready;    /* in the list of outlets with data to write */
     bool waited_for;
     bool closing, done;
-    bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
+    bool warned; /* about losses, while it lives */
+    bool dead;   /* permanently broken: a closed pipe, a hung-up terminal */
     uint64_t retry_ms;
     uint64_t lost, reported;    /* bytes in total */
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
@@ -60,7 +61,7 @@ struct log_writer {
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
     pthread_t thread;
-    bool running, ending, orphan, slow;
+    bool running, ending, orphan, slow, has_lost;
     TAILQ_HEAD(, outlet) outlets, ready;
     struct blocks spare; /* kept for reuse */
     unsigned spares;
@@ -126,6 +127,7 @@ static void count_loss(struct outlet *o, size_t bytes, int errnum)
 {
     o->lost += bytes;
     o->lost_errno = errnum;
+    o->writer->has_lost = true;
     send_news(o->writer);
 }
 
@@ -360,17 +362,18 @@ static void count_rest_as_lost(struct log_writer *w)
             count_loss(o, o->queued, 0);
 }
 
-void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
+bool log_writer_destroy(struct log_writer *w, uint64_t until_ms)
 {
-    bool orphan;
+    bool orphan, has_lost;
 
     if (!w)
-        return;
+        return true;
     if (w->event)
         event_free(w->event);
     pthread_mutex_lock(&w->lock);
     wait_idle(w, until_ms);
     count_rest_as_lost(w);
+    has_lost = w->has_lost;
     orphan = w->running && w->queued > 0;
     w->ending = true;
     pthread_mutex_unlock(&w->lock);
@@ -382,11 +385,12 @@ void log_writer_destroy(struct log_writer *w, uint64_t until_ms)
         pthread_detach(w->thread);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (orphan) /* the thread owns it now */
-        return;
-    if (w->running)
-        pthread_join(w->thread, NULL);
-    free_writer(w);
+    if (!orphan) { /* else the thread owns it now */
+        if (w->running)
+            pthread_join(w->thread, NULL);
+        free_writer(w);
+    }
+    return !has_lost;
 }
 
 struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *options)
@@ -534,11 +538,19 @@ static bool take_loss_to_report(struct log_writer *w, char *text, size_t size)
     pthread_mutex_lock(&w->lock);
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o && !found;
          o = TAILQ_NEXT(o, link)) {
-        found = o->lost > o->reported && (o->reported == 0 || o->done || w->ending);
+        bool is_final = o->done || w->ending;
+
+        found = o->lost > o->reported && (!o->warned || is_final);
         if (!found)
             continue;
+        o->warned = true;
+        if (o->dead && !is_final) {
+            snprintf(text, size, "%s: %s; the job continues, this output is lost",
+                     o->options.name, strerror(o->lost_errno));
+            continue; /* how much it is, is reported at the end */
+        }
         snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",
-                 o->options.name, o->lost, o->done || w->ending ? "" : " so far",
+                 o->options.name, o->lost, is_final ? "" : " so far",
                  o->lost_errno ? strerror(o->lost_errno) : "it was too slow");
         o->reported = o->lost;
     }

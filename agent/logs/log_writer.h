@@ -29,9 +29,9 @@ struct log_writer_calls {
 
 struct log_writer *log_writer_create(struct loop *loop,
                                      const struct log_writer_calls *calls);
-/* Waits until all is written, but not longer than until_ms; the rest may be lost. NULL
- * is fine. */
-void log_writer_destroy(struct log_writer *w, uint64_t until_ms);
+/* Waits until all is written, but not longer than until_ms; the rest may be lost. True:
+ * all that was ever put was written. NULL is fine. */
+bool log_writer_destroy(struct log_writer *w, uint64_t until_ms);
 
 /*
  * name is for messages, queue_max limits the queue in bytes. With mark, a line marks
@@ -59,7 +59,8 @@ void outlet_put(struct outlet *o, const char *data, size_t size);
  * outlet was not ready; true: once more after the same time. */
 bool log_writer_check(struct log_writer *w, uint64_t now_ms);
 
-/* Warns about unreported losses, once for each outlet and at its end. */
+/* Warns about unreported losses, once for each outlet, and at its end how much it was.
+ */
 void log_writer_report_losses(struct log_writer *w);
 bool log_writer_has_losses(struct log_writer *w);
 

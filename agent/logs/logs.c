@@ -590,13 +590,14 @@ struct logs_end logs_destroy(struct logs *l)
         return end;
     end_attempt(l);
     /* standard error is the last: the others report their losses there */
-    log_writer_destroy(l->files, until);
+    end.has_lost = !log_writer_destroy(l->files, until);
     console_destroy(l->sink[LOG_OUT].console);
-    log_writer_destroy(l->sink[LOG_OUT].writer, until);
+    end.has_lost |= !log_writer_destroy(l->sink[LOG_OUT].writer, until);
     log_set_sink(NULL, NULL);
     end.open_line = console_has_open_line(l->sink[LOG_ERR].console);
     console_destroy(l->sink[LOG_ERR].console);
-    log_writer_destroy(l->sink[LOG_ERR].writer, clock_ms() + LOG_FLUSH_MS);
+    end.has_lost |= !log_writer_destroy(l->sink[LOG_ERR].writer,
+                                        clock_ms() + LOG_FLUSH_MS);
     log_dirs_destroy(l->dirs);
     for (uint32_t i = 0; i < l->config->workers; i++)
         loop_timer_fini(&l->worker[i].drain);

@@ -38,6 +38,7 @@ struct logs_calls {
 /* How the output has ended. */
 struct logs_end {
     bool open_line; /* the last line on standard error has no end */
+    bool has_lost;  /* some output could not be written, here or in files */
 };
 
 /* crun's own messages go through here too, until logs_destroy: they begin on a new

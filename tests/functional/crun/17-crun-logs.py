@@ -227,10 +227,33 @@ def reader_goes_away(p):
     child.stdout.close()
     child.stdout = None
     err = child.communicate(timeout=TIMEOUT)[1]
-    same(child.returncode, 0)
     same(len(p.read("0/stdout.log").splitlines()), 2000)
+    same(child.returncode, 74 if err else 0)  # it may all have fitted into the pipe
     if err:
         is_in(b"bytes of output lost: Broken pipe", err)
+
+
+def reader_goes_away_early(p):
+    """It is said at once, the job continues, and only its success has another exit code."""
+    for code in 0, 3:
+        child = p.start([], "echo begin; until test -e $TMPDIR/gone; do sleep 0.02; done; "
+                        "echo more; until test -e $TMPDIR/said; do sleep 0.02; done; "
+                        f"echo on > $TMPDIR/on; exit {code}",
+                        workers=1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        same(child.stdout.readline(), b"begin\n")
+        child.stdout.close()
+        child.stdout = None
+        open(p.tmp + "/gone", "w").close()
+        same(child.stderr.readline(), b"crun: standard output: Broken pipe; the job "
+             b"continues, this output is lost\n")
+        open(p.tmp + "/said", "w").close()
+        err = child.communicate(timeout=TIMEOUT)[1]
+        same(child.returncode, code or 74)
+        is_in(b"crun: standard output: 5 bytes of output lost: Broken pipe\n", err)
+        same(err.endswith(b"crun: exit code 74, because output was lost\n"), code == 0)
+        same(b"failed" in err, code != 0)
+        for name in "gone", "said", "on":
+            os.unlink(f"{p.tmp}/{name}")
 
 
 def grandchild_holds_the_pipe(p):
@@ -257,7 +280,7 @@ def full_disk(p):
                workers=1, preexec_fn=mount)
     if r.returncode == 77:
         return "skipped: it takes root"
-    same(r.returncode, 0)
+    same(r.returncode, 74)
     is_in(b"bytes of output lost: No space left on device", r.stderr)
     same(len(r.stdout.splitlines()[0]), len("[default0]:") + 3000000)
     is_in(b"[default0]:it is 1", r.stdout)
@@ -339,7 +362,7 @@ def stopped_terminal(p):
             raise AssertionError("the worker hangs with the terminal")
         time.sleep(0.02)
     termios.tcflow(t.fd, termios.TCOON)
-    same(t.exit_code(), 0)
+    same(t.exit_code(), 74)
     same(len(p.read("0/stdout.log")), 6 + 8000001)
     is_in(b"bytes of output lost", t.seen)
 
@@ -349,6 +372,7 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           restart_keeps_what_was_written, temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, reader_goes_away,
+          reader_goes_away_early,
           grandchild_holds_the_pipe, full_disk, terminal, terminal_with_prefix,
           redirected_is_no_terminal, stopped_terminal]
 

@@ -376,6 +376,27 @@ START_TEST(the_end_tells_of_an_open_line)
     end = logs_destroy(t.logs);
     t.logs = NULL;
     ck_assert_int_eq(end.open_line, _i);
+    ck_assert(!end.has_lost);
+}
+END_TEST
+
+START_TEST(the_end_tells_of_lost_output)
+{
+    int fd[3], reader[2];
+    struct logs_end end;
+
+    t.tee[0] = _i ? CONFIG_STDOUT : CONFIG_STDERR;
+    ck_assert_int_eq(pipe2(reader, O_CLOEXEC), 0);
+    create_logs();
+    replace(_i ? STDOUT_FILENO : STDERR_FILENO, reader[1]);
+    close(reader[0]);
+    open_worker(0, fd);
+    write_text(fd[_i ? 1 : 2], "text\n");
+    close_worker(fd);
+    turn_until_ended(0);
+    end = logs_destroy(t.logs);
+    t.logs = NULL;
+    ck_assert(end.has_lost);
 }
 END_TEST
 
@@ -490,6 +511,7 @@ static Suite *suite(void)
     tcase_add_test(c, what_was_not_begun_ends_quietly_with_the_next_attempt);
     tcase_add_test(c, cruns_messages_begin_on_a_line_of_their_own);
     tcase_add_loop_test(c, the_end_tells_of_an_open_line, 0, 2);
+    tcase_add_loop_test(c, the_end_tells_of_lost_output, 0, 2);
     tcase_add_test(c, without_a_place_for_logs_workers_run_unless_they_need_them);
     tcase_add_test(c, a_flood_leaves_the_loop_its_turns);
     tcase_add_test(c, a_terminal_is_a_terminal_for_the_worker);
