@@ -421,8 +421,10 @@ void options_print_help(FILE *out)
     fputs(
         "usage: crun [flags] [--] PROGRAM [ARGUMENTS]\n\n"
         "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
-        "A .py file is run by Python, any other program is executed. ${local_rank} in\n"
-        "ARGUMENTS is replaced. Flags of torchrun have the same meaning here. Each "
+        "A .py file, and a text that is not executable, is run by Python; any other\n"
+        "program is executed. ${rank}, ${local_rank}, ${node_rank} and ${world_size} "
+        "in\n"
+        "ARGUMENTS are replaced. Flags of torchrun have the same meaning here. Each "
         "flag\n"
         "can also be an environment variable: --max-restarts is CRUN_MAX_RESTARTS or\n"
         "PET_MAX_RESTARTS.\n",

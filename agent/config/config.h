@@ -56,7 +56,7 @@ struct config {
 
     /* the workers of this node */
     uint32_t workers;
-    /* the command, NULL-ended; ${local_rank} is not replaced yet, and never in [0] */
+    /* the command, NULL-ended; its macros are not replaced yet, and never in [0] */
     const char *const *argv;
     /* the folder of the bootstrap that Python workers import first; NULL: none */
     const char *bootstrap;

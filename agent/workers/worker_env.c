@@ -2,7 +2,7 @@
 /*
  * A worker's environment and arguments. The environment is that of crun, overlaid by
  * the variables that torchrun sets and a few of crun's own. The arguments are those of
- * the command line, which may contain the local rank as a macro.
+ * the command line, in which macros stand for ranks.
  */
 #include "agent/workers/worker_env.h"
 
@@ -225,6 +225,40 @@ const char **worker_env_build(const struct worker_env_inputs *f,
     return env;
 }
 
+/* -- arguments ------------------------------------------------------------------ */
+
+/* torchrun's macro, and crun's own, which count only in braces: programs and shells may
+ * have a $rank of their own. */
+enum macro { MACRO_LOCAL_RANK, MACRO_RANK, MACRO_WORLD_SIZE, MACRO_NODE_RANK };
+#define MACRO_COUNT 4
+
+static const char *const macro_names[MACRO_COUNT] = {
+    [MACRO_LOCAL_RANK] = "local_rank",
+    [MACRO_RANK] = "rank",
+    [MACRO_WORLD_SIZE] = "world_size",
+    [MACRO_NODE_RANK] = "node_rank",
+};
+
+struct macro_values {
+    char text[MACRO_COUNT][16];
+};
+
+static struct macro_values macro_values_of(const struct worker_env_inputs *f)
+{
+    const struct msg_start *s = f->start;
+    const uint32_t numbers[MACRO_COUNT] = {
+        [MACRO_LOCAL_RANK] = f->local_rank,
+        [MACRO_RANK] = s->first_rank + f->local_rank,
+        [MACRO_WORLD_SIZE] = s->world_size,
+        [MACRO_NODE_RANK] = s->group_rank,
+    };
+    struct macro_values v;
+
+    for (int i = 0; i < MACRO_COUNT; i++)
+        snprintf(v.text[i], sizeof(v.text[i]), "%" PRIu32, numbers[i]);
+    return v;
+}
+
 /* The length of the name at the start of text. */
 static size_t macro_name_length(const char *text)
 {
@@ -238,16 +272,21 @@ static size_t macro_name_length(const char *text)
 }
 
 /* For text at a "$": the length of the macro, or 0 if it is not one. */
-static size_t macro_length(const char *text)
+static size_t find_macro(const char *text, enum macro *macro)
 {
-    static const char name[] = "local_rank";
     bool braced = text[1] == '{';
-    size_t length = macro_name_length(text + 1 + braced);
+    const char *name = text + 1 + braced;
+    size_t length = macro_name_length(name);
 
-    if (length != sizeof(name) - 1 || memcmp(text + 1 + braced, name, length) != 0 ||
-        (braced && text[2 + length] != '}'))
+    if (braced && name[length] != '}')
         return 0;
-    return 1 + length + (braced ? 2 : 0);
+    for (int i = 0; i < (braced ? MACRO_COUNT : MACRO_LOCAL_RANK + 1); i++)
+        if (strlen(macro_names[i]) == length &&
+            memcmp(macro_names[i], name, length) == 0) {
+            *macro = (enum macro)i;
+            return 1 + length + (braced ? 2 : 0);
+        }
+    return 0;
 }
 
 /*
@@ -255,15 +294,17 @@ static size_t macro_length(const char *text)
  * sign before it protects a macro; other dollar signs, such as a shell's $$, are left
  * alone (torchrun halves them).
  */
-static size_t substitute_local_rank(const char *text, const char *value, char *out)
+static size_t substitute_macros(const char *text, const struct macro_values *values,
+                                char *out)
 {
-    size_t used = 0, value_length = strlen(value);
+    enum macro macro = MACRO_LOCAL_RANK;
+    size_t used = 0;
 
     while (*text) {
-        bool escaped = text[0] == '$' && text[1] == '$' && macro_length(text + 1);
-        size_t skip = escaped ? 2 : *text == '$' ? macro_length(text) : 0;
-        const char *piece = skip == 0 || escaped ? text : value;
-        size_t length = skip == 0 || escaped ? 1 : value_length;
+        bool escaped = text[0] == '$' && text[1] == '$' && find_macro(text + 1, &macro);
+        size_t skip = escaped ? 2 : *text == '$' ? find_macro(text, &macro) : 0;
+        const char *piece = skip == 0 || escaped ? text : values->text[macro];
+        size_t length = skip == 0 || escaped ? 1 : strlen(piece);
 
         if (out)
             memcpy(out + used, piece, length);
@@ -278,19 +319,19 @@ static size_t substitute_local_rank(const char *text, const char *value, char *o
 const char **worker_env_argv(const struct worker_env_inputs *f)
 {
     const char *const *from = f->config->argv;
+    const struct macro_values values = macro_values_of(f);
     size_t n = string_list_length(from), bytes = 0;
     const char **argv;
-    char local_rank[16], *text;
+    char *text;
 
-    snprintf(local_rank, sizeof(local_rank), "%" PRIu32, f->local_rank);
     for (size_t i = 1; i < n; i++)
-        bytes += substitute_local_rank(from[i], local_rank, NULL);
+        bytes += substitute_macros(from[i], &values, NULL);
     argv = xmalloc((n + 1) * sizeof(*argv) + bytes);
     text = (char *)(argv + n + 1);
     argv[0] = from[0];
     for (size_t i = 1; i < n; i++) {
         argv[i] = text;
-        text += substitute_local_rank(from[i], local_rank, text);
+        text += substitute_macros(from[i], &values, text);
     }
     argv[n] = NULL;
     return argv;

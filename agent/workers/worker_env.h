@@ -25,8 +25,8 @@ struct worker_env_inputs {
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base);
 
-/* config's argv, likewise, with $local_rank and ${local_rank} replaced. A "$" before
- * one of them protects it, and is dropped. */
+/* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size} and
+ * ${node_rank} replaced. A "$" before one of them protects it, and is dropped. */
 const char **worker_env_argv(const struct worker_env_inputs *f);
 
 #endif

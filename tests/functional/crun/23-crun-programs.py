@@ -105,7 +105,14 @@ def mpi_programs(p):
     same(p.crun(["--nproc-per-node=2", "true"], 0, stderr=subprocess.STDOUT), "")
 
 
-CHECKS = [mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,
+def arguments_of_each_rank(p):
+    out = p.crun(["--nproc-per-node=2", "echo", "${rank}/${world_size}", "$rank",
+                  "${node_rank}.${local_rank}", "${unknown}", "$${rank}"], 0)
+    same(sorted(out.splitlines()), [f"{i}/2 $rank 0.{i} ${{unknown}} ${{rank}}"
+                                    for i in (0, 1)])
+
+
+CHECKS = [arguments_of_each_rank, mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,
           a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":

@@ -283,7 +283,15 @@ static const struct {
     { "${local_rank", "${local_rank" },
     { "${local_rank }", "${local_rank }" },
     { "${LOCAL_RANK}", "${LOCAL_RANK}" },
-    { "${rank}", "${rank}" },
+    /* crun's own, only in braces: other texts have more right to $rank */
+    { "${rank}", "16" },
+    { "--rank=${rank}/${world_size}", "--rank=16/7" },
+    { "${node_rank}:${local_rank}", "1:12" },
+    { "$${rank} $${world_size}", "${rank} ${world_size}" },
+    { "$rank $world_size $node_rank", "$rank $world_size $node_rank" },
+    { "$$rank", "$$rank" },
+    { "${ranks} ${RANK} ${rank ${unknown} ${group_rank}",
+      "${ranks} ${RANK} ${rank ${unknown} ${group_rank}" },
     { "$", "$" },
     { "$$", "$$" },
     { "$${local_rank}", "${local_rank}" },
@@ -292,7 +300,7 @@ static const struct {
     { "cost: 5$", "cost: 5$" },
 };
 
-START_TEST(local_rank_stands_in_arguments_as_in_a_python_template)
+START_TEST(ranks_stand_in_arguments_as_in_a_python_template)
 {
     const char *given[] = { "/bin/$local_rank", arguments[_i].given, "last", NULL };
     const char **argv;
@@ -326,7 +334,7 @@ int main(void)
     tcase_add_test(t, one_worker_alone_may_have_all_threads);
     tcase_add_test(t, what_there_is_not_is_said_as_torchrun_does);
     tcase_add_loop_test(t, a_virtual_local_rank_sees_one_gpu, 0, COUNT(devices));
-    tcase_add_loop_test(t, local_rank_stands_in_arguments_as_in_a_python_template, 0,
+    tcase_add_loop_test(t, ranks_stand_in_arguments_as_in_a_python_template, 0,
                         COUNT(arguments));
     suite_add_tcase(s, t);
     return check_main(s);
