@@ -104,6 +104,8 @@ uint64_t membership_next_tick(const struct membership *m)
         return UINT64_MAX;
     if (m->state == JOB_FORMING && membership_backoff_ms(m) > 0)
         due = m->state_since + membership_backoff_ms(m);
+    if (m->stop.blame_until > 0)
+        due = m->stop.blame_until;
     due += due ? m->clock.stalled : 0;
     return due < next && due > m->clock.ticked_at ? due : next;
 }
@@ -212,6 +214,7 @@ void membership_restored(struct membership *m, uint64_t now)
     m->state_since = now;
     m->last_call_at = m->checkpoint.until = m->formed_at = 0;
     m->stop.root.heard_at = 0; /* the order of failures and silences is lost */
+    m->stop.blame_until = m->stop.blame_until ? now : 0;
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
         m->node[i].heard_at = m->node[i].gone_at = now;
         m->node[i].deadline = now + m->config.lease_ms;
@@ -228,6 +231,7 @@ void membership_sane(const struct membership *m)
     assert(m->restarts <= m->config.max_restarts);
     assert(m->state != JOB_RUNNING || (m->epoch > 0 && m->tally.active > 0));
     assert(m->state != JOB_STOPPING || m->tally.active + m->tally.finished > 0);
+    assert(m->state == JOB_RUNNING || m->stop.blame_until == 0);
     assert(m->state != JOB_FORMING || m->tally.active + m->tally.finished == 0);
     assert(m->state != JOB_DONE ||
            (m->stop.reason != JOB_REASON_NONE && m->stop.ending));

@@ -85,8 +85,16 @@ struct membership {
             uint32_t node;     /* the node whose failure is the root cause */
             uint64_t identity; /* of its host; 0: none */
             uint64_t at;       /* when it failed, by its own clock */
-            uint64_t heard_at; /* when this rendezvous learned of it */
+            uint64_t erred_at; /* the same, in the membership's time */
+            uint64_t heard_at; /* when this rendezvous learned of the first failure */
+            bool consequence;  /* it reads as if another rank caused it */
+            bool final;
+            int32_t exit_code;
         } root;
+        uint64_t blame_until; /* all failures are consequences: their cause is waited
+                               * for while the epoch runs; 0: nothing is */
+        uint32_t failures;    /* reported while the epoch ran */
+        bool young;           /* the epoch, at its first failure */
     } stop;
     bool short_lived;    /* the epoch that was stopped last */
     uint32_t crash_loop; /* short-lived epochs that failed, in a row */
@@ -132,7 +140,7 @@ enum membership_event_type {
     MEMBERSHIP_EV_DISCONNECT,   /* node */
     MEMBERSHIP_EV_HEARTBEAT,    /* node */
     MEMBERSHIP_EV_STORE_READY,  /* node, epoch */
-    MEMBERSHIP_EV_FAILED,       /* node, epoch, at_ms, exit_code, final */
+    MEMBERSHIP_EV_FAILED,       /* node, epoch, at_ms ... final */
     MEMBERSHIP_EV_FINISHED,     /* node, epoch */
     MEMBERSHIP_EV_STOPPED,      /* node, epoch */
     MEMBERSHIP_EV_CHECKPOINTED, /* node, epoch */
@@ -150,9 +158,11 @@ struct membership_event {
     struct id128 incarnation; /* of the sender; must be the node's */
     uint64_t epoch;
     uint64_t at_ms;
+    uint32_t age_ms; /* at_ms was so long ago */
     int32_t exit_code;
-    bool final; /* a failure after which no restart is tried */
-    bool now;   /* END: without grace; LEAVE: without a checkpoint */
+    bool consequence; /* a failure that another rank seems to have caused */
+    bool final;       /* a failure after which no restart is tried */
+    bool now;         /* END: without grace; LEAVE: without a checkpoint */
     struct {
         uint32_t workers;
         uint32_t wanted_slot; /* or MEMBERSHIP_NONE */
@@ -189,6 +199,7 @@ enum membership_action_type {
     MEMBERSHIP_ACT_EVICTED,    /* the node is lost; later messages are ignored */
     MEMBERSHIP_ACT_ROOT_CAUSE, /* the failure being reported is the root cause so far */
     MEMBERSHIP_ACT_ROOT_LOST,  /* the root cause is that this node is lost */
+    MEMBERSHIP_ACT_ROOT_NAMED, /* the root cause so far is why the epoch stops */
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
     MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
     MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */

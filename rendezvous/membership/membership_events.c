@@ -232,47 +232,99 @@ static enum membership_verdict on_store_ready(struct step *s)
     return MEMBERSHIP_OK;
 }
 
+/* Time of the reported error, as far as the report's own delay is known. */
+static uint64_t error_time(const struct step *s)
+{
+    return s->t - (s->ev->age_ms < s->t ? s->ev->age_ms : s->t);
+}
+
 static void take_as_root(struct step *s)
 {
-    s->m->stop.root.node = membership_index(s->m, s->node);
-    s->m->stop.root.identity = s->node->identity;
-    s->m->stop.root.at = s->ev->at_ms;
-    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, s->m->stop.root.node);
+    struct membership_stop *stop = &s->m->stop;
+
+    stop->root.node = membership_index(s->m, s->node);
+    stop->root.identity = s->node->identity;
+    stop->root.at = s->ev->at_ms;
+    stop->root.erred_at = error_time(s);
+    stop->root.consequence = s->ev->consequence;
+    stop->root.final = s->ev->final;
+    stop->root.exit_code = s->ev->exit_code;
+    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, stop->root.node);
+}
+
+/* A failure with a cause of its own comes before the consequences of others. Among
+ * equals the earlier error counts. */
+static bool is_likelier_root(const struct step *s)
+{
+    const struct membership_stop *stop = &s->m->stop;
+
+    if (s->ev->consequence != stop->root.consequence)
+        return stop->root.consequence;
+    if (membership_index(s->m, s->node) == stop->root.node)
+        return s->ev->at_ms < stop->root.at;
+    return error_time(s) < stop->root.erred_at;
+}
+
+static bool all_workers_have_ended(const struct membership *m)
+{
+    uint64_t ended = m->stop.failures;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (m->node[i].state == MEMBERSHIP_NODE_FINISHED)
+            ended += m->node[i].workers;
+    return ended >= m->world_size;
+}
+
+/* The rank that caused the failures so far may still be ending. */
+static bool culprit_may_follow(const struct membership *m)
+{
+    return m->stop.root.consequence && m->config.failure_grace_ms > 0 &&
+           !all_workers_have_ended(m);
+}
+
+static uint64_t blame_end(const struct step *s)
+{
+    uint32_t grace_ms = s->m->config.failure_grace_ms;
+
+    return s->t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
 }
 
 static enum membership_verdict on_failed_running(struct step *s)
 {
     struct membership *m = s->m;
-    bool is_left = m->restarts < m->config.max_restarts && !s->ev->final;
+    bool waited = m->stop.blame_until > 0;
 
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
-    m->stop.root.heard_at = s->t;
-    m->stop.too_young = is_left && membership_age(m) < m->config.restart_min_uptime_ms;
-    take_as_root(s);
-    m->stop.restart_spent = is_left && !m->stop.too_young;
-    if (m->stop.restart_spent)
-        m->restarts++;
+    if (m->stop.failures++ == 0) {
+        m->stop.root.heard_at = s->t;
+        m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;
+    }
+    if (!waited || is_likelier_root(s))
+        take_as_root(s);
     else
-        membership_decide(m, JOB_REASON_FAILURE, s->ev->exit_code);
-    membership_begin_stop(s, JOB_CAUSE_FAILURE, m->config.failure_grace_ms);
+        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
+    if (!culprit_may_follow(m))
+        membership_stop_failed(s);
+    else if (!waited)
+        m->stop.blame_until = blame_end(s);
+    if (m->stop.blame_until > 0)
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;
 }
 
-/* Not the root cause, unless the same node reports an earlier failure. */
+/* Not the root cause, unless it is likelier than the one that is known. */
 static enum membership_verdict on_failed_stopping(struct step *s)
 {
     struct membership *m = s->m;
 
-    if (m->stop.cause != JOB_CAUSE_FAILURE ||
-        membership_index(m, s->node) != m->stop.root.node ||
-        s->ev->at_ms >= m->stop.root.at) {
+    if (m->stop.cause != JOB_CAUSE_FAILURE || !is_likelier_root(s)) {
         membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
         return MEMBERSHIP_OK;
     }
     take_as_root(s);
-    if (m->stop.reason == JOB_REASON_FAILURE)
-        m->stop.exit_code = s->ev->exit_code;
+    membership_judge_root(m);
+    membership_act(s, MEMBERSHIP_ACT_ROOT_NAMED, m->stop.root.node);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;
 }

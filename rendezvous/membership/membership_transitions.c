@@ -81,10 +81,38 @@ void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_
 
     m->stop.cause = cause;
     m->stop.grace_ms = grace_ms;
-    m->checkpoint.until = 0;
+    m->checkpoint.until = m->stop.blame_until = 0;
     m->short_lived = membership_age(m) < CRASH_LOOP_MS;
     enter_state(s, JOB_STOPPING);
     membership_tell_all_to_stop(s);
+}
+
+/* Does the root cause end the job, or spend a restart? Repeated when another failure
+ * becomes the root cause. A user's order to end the job stands. */
+void membership_judge_root(struct membership *m)
+{
+    struct membership_stop *stop = &m->stop;
+    bool is_left;
+
+    if (stop->ending && stop->reason != JOB_REASON_FAILURE)
+        return;
+    m->restarts -= stop->restart_spent;
+    is_left = m->restarts < m->config.max_restarts && !stop->root.final;
+    stop->too_young = is_left && stop->young;
+    stop->restart_spent = is_left && !stop->too_young;
+    m->restarts += stop->restart_spent;
+    stop->ending = !stop->restart_spent;
+    stop->reason = stop->ending ? JOB_REASON_FAILURE : JOB_REASON_NONE;
+    stop->exit_code = stop->ending ? stop->root.exit_code : 0;
+}
+
+void membership_stop_failed(struct step *s)
+{
+    struct membership *m = s->m;
+
+    membership_judge_root(m);
+    membership_act(s, MEMBERSHIP_ACT_ROOT_NAMED, m->stop.root.node);
+    membership_begin_stop(s, JOB_CAUSE_FAILURE, m->config.failure_grace_ms);
 }
 
 static void form_epoch(struct step *s)
@@ -101,6 +129,7 @@ static void form_epoch(struct step *s)
     m->last_call_at = m->checkpoint.until = 0;
     m->stop.root.node = MEMBERSHIP_NONE;
     m->stop.root.identity = 0;
+    m->stop.failures = 0;
     for (uint32_t slot = 0; slot < m->config.max_nodes; slot++) {
         struct membership_node *n;
 
@@ -312,12 +341,22 @@ static void settle_scale_up(struct step *s)
         membership_begin_stop(s, JOB_CAUSE_SCALE_UP, m->config.shutdown_grace_ms);
 }
 
+/* The wait for the cause of the failures so far ends with a tick. A node that is lost
+ * meanwhile is the cause; joins and leaves wait. */
+static void settle_blame(struct step *s)
+{
+    if (s->ev->type == MEMBERSHIP_EV_TICK && s->t >= s->m->stop.blame_until)
+        membership_stop_failed(s);
+}
+
 static void settle_running(struct step *s)
 {
     struct membership *m = s->m;
 
     if (s->lost_member != MEMBERSHIP_NONE)
         membership_begin_stop(s, JOB_CAUSE_LOST, m->config.failure_grace_ms);
+    else if (m->stop.blame_until > 0)
+        settle_blame(s);
     else if (m->tally.active == 0) {
         membership_decide(m, JOB_REASON_SUCCESS, 0);
         finish_job(s);

@@ -178,6 +178,15 @@ enum note_kind {
     NOTE_KIND_UNKNOWN = NOTE_KIND_COUNT
 };
 
+/* Whether a failure has a cause of its own, or reads as if another rank caused it. The
+ * agent of the worker decides; a peer may send any other word, which counts as OWN. */
+enum failure_origin {
+    FAILURE_ORIGIN_OWN,
+    FAILURE_ORIGIN_PEER, /* such as a connection that another rank has closed */
+    FAILURE_ORIGIN_COUNT,
+    FAILURE_ORIGIN_UNKNOWN = FAILURE_ORIGIN_COUNT
+};
+
 struct failure {
     enum failure_kind kind;
     uint32_t rank, local_rank;
@@ -186,13 +195,16 @@ struct failure {
     bool core_dumped;
     bool out_of_memory;
     bool final;       /* no restart is tried */
-    uint64_t at_ms;   /* the agent's CLOCK_BOOTTIME */
-    uint64_t wall_ms; /* for people */
+    uint64_t at_ms;   /* of its error, if known, else its end: CLOCK_BOOTTIME */
+    uint64_t wall_ms; /* of its end, for people */
     uint64_t ran_ms;  /* since its epoch started */
     char host[HOST_NAME_MAX_BYTES + 1];
     char what[ERROR_TEXT_MAX_BYTES + 1];   /* a description, one line */
     char said[FAILURE_TEXT_MAX_BYTES + 1]; /* last lines of standard error */
     char log[ERROR_TEXT_MAX_BYTES + 1];    /* where the log is */
+    enum failure_origin origin;
+    uint32_t age_ms;                         /* from at_ms to the report */
+    char error[FAILURE_ERROR_MAX_BYTES + 1]; /* the line of `said` with the error */
 };
 
 struct msg_hello {

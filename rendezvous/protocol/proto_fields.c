@@ -87,6 +87,9 @@ static const struct proto_field failure[] = {
     TEXT(failure, what, OPTIONAL),
     TAIL(failure, said, OPTIONAL),
     TEXT(failure, log, OPTIONAL),
+    WORD(failure, origin, OPTIONAL, proto_origin_names, FAILURE_ORIGIN_COUNT),
+    ANY_U32(failure, age_ms, OPTIONAL),
+    TEXT(failure, error, OPTIONAL),
 };
 const struct proto_table proto_failure = TABLE(failure);
 

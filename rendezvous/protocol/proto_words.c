@@ -22,6 +22,12 @@ const char *const proto_failure_kind_names[FAILURE_KIND_COUNT] = {
     [FAILURE_AGENT] = "agent",
 };
 
+const char *const proto_origin_names[FAILURE_ORIGIN_COUNT + 1] = {
+    [FAILURE_ORIGIN_OWN] = "own",
+    [FAILURE_ORIGIN_PEER] = "peer",
+    [FAILURE_ORIGIN_UNKNOWN] = "unknown",
+};
+
 const char *const proto_role_names[PEER_ROLE_COUNT] = {
     [PEER_NONE] = "none",
     [PEER_AGENT] = "agent",

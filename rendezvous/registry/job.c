@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "rendezvous/base/hash.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto_fields.h"
 
@@ -252,6 +253,17 @@ char *job_describe_end(const struct failure *f, char *buf, size_t size)
     default:
         snprintf(buf, size, "the agent failed");
     }
+    return buf;
+}
+
+char *job_describe_other(const struct failure *f, char *buf, size_t size)
+{
+    char end[64], error[128];
+
+    text_printable(f->error, error, sizeof(error));
+    snprintf(buf, size, "%s%s%s%s%s", job_describe_end(f, end, sizeof(end)),
+             *error ? ", \"" : "", error, *error ? "\"" : "",
+             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
     return buf;
 }
 

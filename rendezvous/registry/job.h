@@ -82,6 +82,9 @@ bool job_can_spare(const struct job_config *config);
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
 /* The same without rank and host: "exit code 85". Returns buf. */
 char *job_describe_end(const struct failure *f, char *buf, size_t size);
+/* The same for a failure that is not the root cause, with its error:
+ * exit code 1, "Connection reset by peer": a consequence. Returns buf. */
+char *job_describe_other(const struct failure *f, char *buf, size_t size);
 
 /* Add a line about a rank to the failure of an epoch that hung, if there is room. */
 void job_add_rank_note(struct job *j, const char *host, const char *text);

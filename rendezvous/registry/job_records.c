@@ -73,6 +73,18 @@ static const struct proto_field state_fields[] = {
 };
 static const struct proto_table state_table = TABLE(state_fields);
 
+/* Later fields of a state keep 0 if the record is shorter. */
+static const struct proto_field later_state_fields[] = {
+    PLAIN(U64, job, membership.stop.root.erred_at),
+    PLAIN(U64, job, membership.stop.blame_until),
+    PLAIN(BOOL, job, membership.stop.root.consequence),
+    PLAIN(BOOL, job, membership.stop.root.final),
+    PLAIN(BOOL, job, membership.stop.young),
+    PLAIN(I32, job, membership.stop.root.exit_code),
+    PLAIN(U32, job, membership.stop.failures),
+};
+static const struct proto_table later_state_table = TABLE(later_state_fields);
+
 static const struct proto_field node_fields[] = {
     PLAIN(TEXT, job_node, host), PLAIN(TEXT, job_node, address),
     PLAIN(TEXT, job_node, seen), PLAIN(TEXT, job_node, containment),
@@ -101,6 +113,9 @@ static const struct proto_table place_table = TABLE(place_fields);
 
 static const struct proto_table config_always = { proto_job_config_fields,
                                                   CONFIG_FIELDS_ALWAYS };
+
+/* Likewise the fields of a failure: later ones follow the text of other failures. */
+#define FAILURE_FIELDS_ALWAYS 15
 
 /* -- writing ---------------------------------------------------------------------- */
 
@@ -157,6 +172,17 @@ static void record_put_fields(struct record *rec, const struct proto_table *tabl
                          (const char *)base + table->field[i].offset);
 }
 
+static void record_put_failure(struct record *rec, const struct job *job)
+{
+    struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
+    struct proto_table later = { proto_failure.field + FAILURE_FIELDS_ALWAYS,
+                                 proto_failure.count - FAILURE_FIELDS_ALWAYS };
+
+    record_put_fields(rec, &first, &job->failure);
+    wire_put_text(&rec->out, job->afterwards);
+    record_put_fields(rec, &later, &job->failure);
+}
+
 /* Every record begins with the instance of its job. */
 static void record_begin(struct record *rec, const struct job *job)
 {
@@ -189,6 +215,7 @@ void job_records_put_state(struct journal *j, const struct job *job)
 
     record_begin(&rec, job);
     record_put_fields(&rec, &state_table, job);
+    record_put_fields(&rec, &later_state_table, job);
     record_append(j, RECORD_STATE, &rec);
 }
 
@@ -197,8 +224,7 @@ void job_records_put_failure(struct journal *j, const struct job *job)
     struct record rec;
 
     record_begin(&rec, job);
-    record_put_fields(&rec, &proto_failure, &job->failure);
-    wire_put_text(&rec.out, job->afterwards);
+    record_put_failure(&rec, job);
     record_append(j, RECORD_FAILURE, &rec);
 }
 
@@ -370,13 +396,18 @@ static void record_get_fields(struct wire_in *in, const struct proto_table *tabl
         record_get_field(in, &table->field[i], (char *)base + table->field[i].offset);
 }
 
+/* The fields from `first` on that the record has. */
+static void record_get_later(struct wire_in *in, const struct proto_table *table,
+                             unsigned first, void *base)
+{
+    for (unsigned i = first; i < table->count && in->left > 0; i++)
+        record_get_field(in, &table->field[i], (char *)base + table->field[i].offset);
+}
+
 static void record_get_config(struct wire_in *in, struct job_config *config)
 {
-    const struct proto_table *all = &proto_job_config;
-
     record_get_fields(in, &config_always, config);
-    for (unsigned i = CONFIG_FIELDS_ALWAYS; i < all->count && in->left > 0; i++)
-        record_get_field(in, &all->field[i], (char *)config + all->field[i].offset);
+    record_get_later(in, &proto_job_config, CONFIG_FIELDS_ALWAYS, config);
 }
 
 static struct job **find_job(struct job_records_reader *reader,
@@ -420,6 +451,7 @@ struct record_read {
 static void read_state(struct record_read *r)
 {
     record_get_fields(&r->in, &state_table, r->job);
+    record_get_later(&r->in, &later_state_table, 0, r->job);
     if (r->job->membership.leader != MEMBERSHIP_NONE &&
         r->job->membership.leader >= r->job->membership.capacity)
         r->in.bad = true;
@@ -427,8 +459,11 @@ static void read_state(struct record_read *r)
 
 static void read_failure(struct record_read *r)
 {
-    record_get_fields(&r->in, &proto_failure, &r->job->failure);
+    struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
+
+    record_get_fields(&r->in, &first, &r->job->failure);
     wire_get_text(&r->in, r->job->afterwards, sizeof(r->job->afterwards));
+    record_get_later(&r->in, &proto_failure, FAILURE_FIELDS_ALWAYS, &r->job->failure);
 }
 
 static void read_node(struct record_read *r)

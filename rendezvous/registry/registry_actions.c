@@ -285,58 +285,73 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
 static void add_afterwards(struct job *job, const struct failure *f)
 {
     size_t used = strlen(job->afterwards);
-    char line[256], what[64];
+    char line[256], what[192];
     unsigned lines = 0;
     size_t size;
 
     for (const char *at = job->afterwards; (at = strchr(at, '\n')); at++)
         lines++;
     size = (size_t)snprintf(line, sizeof(line), "%s %" PRIu32 " %s\n", f->host, f->rank,
-                            job_describe_end(f, what, sizeof(what)));
+                            job_describe_other(f, what, sizeof(what)));
     if (lines < AFTERWARDS_LINES_MAX && size < sizeof(line) &&
         used + size < sizeof(job->afterwards))
         memcpy(job->afterwards + used, line, size + 1);
 }
 
-/* If another root cause was known, it becomes one of the failures that followed. */
-static void keep_failure(struct registry_step *s, const struct failure *f)
+/* If another root cause of this stop was known, it becomes one of the failures that
+ * followed. */
+static void keep_failure(struct registry_step *s, const struct failure *f,
+                         bool is_first)
 {
     struct job *job = s->job;
-    size_t used;
 
-    if (job->membership.state == JOB_RUNNING)
+    if (is_first)
         job->afterwards[0] = '\0';
     else
         add_afterwards(job, &job->failure);
     job->failure = *f;
     job_describe_failure(f, job->text, sizeof(job->text));
-    used = strlen(job->text);
-    if (job->membership.stop.too_young)
-        snprintf(job->text + used, sizeof(job->text) - used,
-                 ", and its epoch was younger than --restart-min-uptime (%g s)",
-                 job->membership.config.restart_min_uptime_ms / 1e3);
     if (s->registry->journal)
         job_records_put_failure(s->registry->journal, job);
 }
 
 static void keep_root_cause(struct registry_step *s, const struct membership_action *a)
 {
+    const struct membership *membership = &s->job->membership;
     struct failure f = s->msg->failed;
 
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
-    keep_failure(s, &f);
-    registry_tell(s->registry, s->job, "failed", f.host, "%s", s->job->text);
+    keep_failure(s, &f,
+                 membership->state == JOB_RUNNING && membership->stop.failures == 1);
+}
+
+/* Not told before all other failures that may be the cause have been waited for. */
+static void tell_root_cause(struct registry_step *s, const struct membership_action *a)
+{
+    struct job *job = s->job;
+    size_t used;
+
+    (void)a;
+    job_describe_failure(&job->failure, job->text, sizeof(job->text));
+    used = strlen(job->text);
+    if (job->membership.stop.too_young)
+        snprintf(job->text + used, sizeof(job->text) - used,
+                 ", and its epoch was younger than --restart-min-uptime (%g s)",
+                 job->membership.config.restart_min_uptime_ms / 1e3);
+    registry_tell(s->registry, job, "failed", job->failure.host, "%s", job->text);
 }
 
 static void keep_root_lost(struct registry_step *s, const struct membership_action *a)
 {
-    const struct membership_node *n = &s->job->membership.node[a->node];
+    const struct membership *membership = &s->job->membership;
+    const struct membership_node *n = &membership->node[a->node];
     struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
 
     if (n->group_rank != MEMBERSHIP_NONE)
         f.rank = n->first_rank;
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
-    keep_failure(s, &f);
+    keep_failure(s, &f,
+                 membership->state == JOB_RUNNING && membership->stop.failures == 0);
 }
 
 static void keep_afterwards(struct registry_step *s, const struct membership_action *a)
@@ -540,6 +555,7 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_EVICTED] = tell_evicted,
     [MEMBERSHIP_ACT_ROOT_CAUSE] = keep_root_cause,
     [MEMBERSHIP_ACT_ROOT_LOST] = keep_root_lost,
+    [MEMBERSHIP_ACT_ROOT_NAMED] = tell_root_cause,
     [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
     [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
     [MEMBERSHIP_ACT_ENTERED] = tell_entered,

@@ -64,7 +64,10 @@ static void describe_failure(struct sim_agent *a, struct msg *m, bool final)
     f->pid = ++a->sim->pids;
     f->code = final ? 2 : (int32_t)world_between(world_of(a), 1, 100);
     /* it may be learned after another that failed later */
-    f->at_ms = now_ms(a) - world_below(world_of(a), 30);
+    f->age_ms = (uint32_t)world_below(world_of(a), 30);
+    f->at_ms = now_ms(a) - f->age_ms;
+    if (!final && world_chance(world_of(a), 300))
+        f->origin = FAILURE_ORIGIN_PEER;
     f->wall_ms = machine_clock_wall_ms(&a->machine->clock, world_of(a));
     snprintf(f->host, sizeof(f->host), "host%u", a->machine->number);
     snprintf(f->what, sizeof(f->what), "exit code %d", f->code);

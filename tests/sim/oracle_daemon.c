@@ -40,22 +40,39 @@ void oracle_hears(struct oracle *o, struct sim_agent *a, struct sim_link *l,
     a->facts.state_before = job ? job->membership.state : JOB_DONE;
 }
 
+/* What has no cause of its own gives way to what has; among equals the earlier counts.
+ */
+static bool is_likelier(const struct view_root *new, const struct view_root *known)
+{
+    if (new->consequence != known->consequence)
+        return known->consequence;
+    return new->agent == known->agent ? new->at_ms < known->at_ms
+                                      : new->erred_at < known->erred_at;
+}
+
 /* Which failure is the root cause follows from what was reported in which order. */
 static void learn_failure(struct sim_agent *a, const struct membership *r,
                           struct job_facts *f, const struct msg *m)
 {
     struct view_root *root = &f->now.root;
-    bool first = a->facts.state_before == JOB_RUNNING && r->state != JOB_RUNNING;
-    bool earlier = a->facts.state_before == JOB_STOPPING && root->failure &&
-                   root->agent == a && m->failed.at_ms < root->at_ms;
+    uint64_t t = r->clock.now - r->clock.stalled;
+    struct view_root new = { .failure = true,
+                             .final = m->failed.final,
+                             .consequence = m->failed.origin == FAILURE_ORIGIN_PEER,
+                             .pid = m->failed.pid,
+                             .epoch = r->epoch,
+                             .agent = a,
+                             .at_ms = m->failed.at_ms,
+                             .erred_at = t > m->failed.age_ms ? t - m->failed.age_ms
+                                                              : 0 };
+    bool running = a->facts.state_before == JOB_RUNNING;
 
-    if (m->epoch == r->epoch && r->stop.cause == JOB_CAUSE_FAILURE &&
-        (first || earlier))
-        *root = (struct view_root){ .failure = true,
-                                    .final = first ? m->failed.final : root->final,
-                                    .pid = m->failed.pid,
-                                    .agent = a,
-                                    .at_ms = m->failed.at_ms };
+    if (m->epoch != r->epoch ||
+        (!running && (a->facts.state_before != JOB_STOPPING || !root->failure ||
+                      r->stop.cause != JOB_CAUSE_FAILURE)))
+        return;
+    if ((running && root->epoch != r->epoch) || is_likelier(&new, root))
+        *root = new;
 }
 
 void oracle_has_heard(struct oracle *o, struct sim_agent *a, struct sim_link *l,
@@ -215,11 +232,16 @@ static void check_stop(struct oracle *o, const struct membership *r,
                   r->epoch);
 }
 
+/* A tick stops it only if all that has failed seems to be the work of others. */
 static void check_failed(struct oracle *o, const struct membership *r,
-                         const struct membership_event *ev)
+                         const struct membership_event *ev, const struct job_facts *f)
 {
     const struct sim_agent *a = agent_find(o->sim, &ev->incarnation);
+    const struct view_root *root = &f->now.root;
 
+    if (ev->type == MEMBERSHIP_EV_TICK && root->epoch == r->epoch && root->failure &&
+        root->consequence)
+        return;
     if (!a || a->facts.failed_epoch != r->epoch)
         VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",
                   r->epoch, a ? a->name : "nobody");
@@ -253,10 +275,11 @@ static void check_entered(struct oracle *o, const struct membership *r,
         check_budget(o, r, f);
         check_goes_on(o, r, f);
     } else if (r->state == JOB_STOPPING) {
-        f->now.root.failure = false; /* learned when the report has been taken */
+        if (r->stop.cause != JOB_CAUSE_FAILURE) /* else learned from the reports */
+            f->now.root.failure = false;
         check_stop(o, r, ev, f);
         if (r->stop.cause == JOB_CAUSE_FAILURE)
-            check_failed(o, r, ev);
+            check_failed(o, r, ev, f);
     } else if (r->state == JOB_DONE && r->stop.reason == JOB_REASON_SUCCESS) {
         check_success(o, r);
     }

@@ -38,6 +38,7 @@ void view_take(struct view *v, const struct job *job)
     v->exit_code = r->stop.exit_code;
     v->epoch = r->epoch;
     v->restarts = r->restarts;
+    v->failures = r->state == JOB_RUNNING ? r->stop.failures : 0;
     v->store_ready = r->store_ready;
     v->group_size = r->group_size;
     v->world_size = r->world_size;
@@ -90,6 +91,8 @@ char *view_difference(const struct view *a, const struct view *b, char *buf,
         snprintf(buf, size, "epoch %" PRIu64 ", was %" PRIu64, b->epoch, a->epoch);
     else if (a->restarts != b->restarts)
         snprintf(buf, size, "%u restarts, were %u", b->restarts, a->restarts);
+    else if (a->failures != b->failures)
+        snprintf(buf, size, "%u failures, were %u", b->failures, a->failures);
     else if (a->reason != b->reason || a->exit_code != b->exit_code)
         snprintf(buf, size, "result %s %d, was %s %d", proto_reason_name(b->reason),
                  b->exit_code, proto_reason_name(a->reason), a->exit_code);

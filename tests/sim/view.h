@@ -29,10 +29,11 @@ struct view_node {
 /* The root cause of the last stop, as the rendezvous learned it. */
 struct view_root {
     bool failure; /* else none, or a lost node */
-    bool final;   /* the first one that was learned of */
+    bool final, consequence;
     uint32_t pid;
+    uint64_t epoch;
     struct sim_agent *agent;
-    uint64_t at_ms;
+    uint64_t at_ms, erred_at; /* by the agent's clock, and in the membership's time */
 };
 
 /* What the oracle knows of a machine in the eyes of one job. */
@@ -52,6 +53,7 @@ struct view {
     int32_t exit_code;
     uint64_t epoch;
     uint32_t restarts;
+    uint32_t failures; /* whose cause is waited for */
     bool store_ready;
     uint32_t group_size, world_size;
     uint32_t crash_loop;

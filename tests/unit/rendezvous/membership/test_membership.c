@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/limits.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/membership_world.h"
 #include "rendezvous/protocol/proto.h"
@@ -281,6 +282,143 @@ START_TEST(the_same_node_may_correct_the_root_cause)
 }
 END_TEST
 
+/* -- consequences ----------------------------------------------------------- */
+
+/* A worker of the node has failed, as a consequence of another or not. */
+static void fail_by(uint32_t node, bool consequence, uint32_t age_ms, int32_t code)
+{
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = node,
+                                          .incarnation = w.node[node].incarnation,
+                                          .epoch = w.r.epoch,
+                                          .at_ms = 1000 - age_ms,
+                                          .age_ms = age_ms,
+                                          .exit_code = code,
+                                          .consequence = consequence },
+               NULL);
+}
+
+START_TEST(a_consequence_waits_for_its_cause)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 0), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, MEMBERSHIP_NONE), 0);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE), 1);
+    pass_time(600, ALL_ALIVE);
+    fail_by(1, false, 0, 85);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, 1), 1);
+    ck_assert_int_eq(w.r.stop.exit_code, 85);
+}
+END_TEST
+
+START_TEST(the_wait_for_a_cause_ends)
+{
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    pass_time(BLAME_WAIT_MS - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
+    ck_assert_uint_eq(w.r.stop.root.node, 0);
+    ck_assert_uint_eq(w.r.restarts, 1);
+}
+END_TEST
+
+START_TEST(the_wait_is_no_longer_than_the_failure_grace)
+{
+    struct job_config c = small_job_config(2, 2, 0);
+
+    c.failure_grace_ms = 0;
+    begin_membership_with(c);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
+START_TEST(when_all_have_ended_none_is_waited_for)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    for (uint32_t i = 1; i < w.r.world_size; i++) {
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
+        fail_by(1, true, i == 1 ? 400 : 0, 1 + (int32_t)i);
+    }
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.exit_code, 2); /* the earliest, though heard later */
+}
+END_TEST
+
+START_TEST(a_node_lost_meanwhile_is_the_cause)
+{
+    begin_membership(2, 3, 1);
+    run_nodes(3);
+    fail_by(0, true, 0, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 2);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
+    ck_assert_uint_eq(w.r.restarts, 0);
+}
+END_TEST
+
+START_TEST(a_cause_that_comes_late_is_judged_anew)
+{
+    struct membership_event final = { .type = MEMBERSHIP_EV_FAILED,
+                                      .exit_code = 3,
+                                      .final = true };
+
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    ck_assert_uint_eq(w.r.restarts, 1);
+    final.node = 1;
+    final.incarnation = w.node[1].incarnation;
+    final.epoch = w.r.epoch;
+    take_event(final, NULL);
+    ck_assert_uint_eq(w.r.restarts, 0);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 3);
+}
+END_TEST
+
+START_TEST(a_users_end_outlives_a_late_cause)
+{
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
+                                          .node = MEMBERSHIP_NONE,
+                                          .exit_code = 130 },
+               NULL);
+    fail_by(1, false, 0, 3);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 130);
+}
+END_TEST
+
+START_TEST(nothing_else_stops_the_epoch_during_the_wait)
+{
+    begin_membership(1, 3, 1);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    join_agent(3);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
+}
+END_TEST
+
 START_TEST(a_member_that_does_not_stop_is_lost)
 {
     begin_membership(1, 2, 1);
@@ -519,6 +657,14 @@ static Suite *membership_suite(void)
         a_repeated_report_spends_no_second_restart,
         the_first_failure_heard_of_is_the_root_cause,
         the_same_node_may_correct_the_root_cause,
+        a_consequence_waits_for_its_cause,
+        the_wait_for_a_cause_ends,
+        the_wait_is_no_longer_than_the_failure_grace,
+        when_all_have_ended_none_is_waited_for,
+        a_node_lost_meanwhile_is_the_cause,
+        a_cause_that_comes_late_is_judged_anew,
+        a_users_end_outlives_a_late_cause,
+        nothing_else_stops_the_epoch_during_the_wait,
         a_member_that_does_not_stop_is_lost,
         rank_0_that_does_not_open_the_store_is_lost,
         a_node_under_a_false_name_is_fenced,
