@@ -11,6 +11,7 @@
 
 #define ESC 0x1b
 #define BEL 0x07
+#define TRACEBACK "Traceback (most recent call last)"
 
 void log_tail_add(struct log_tail *t, const char *data, size_t size)
 {
@@ -27,6 +28,13 @@ void log_tail_add(struct log_tail *t, const char *data, size_t size)
     memcpy(t->ring, data + first, size - first);
     t->end = (t->end + size) % LOG_TAIL_BYTES;
     t->size = t->size + size < LOG_TAIL_BYTES ? t->size + size : LOG_TAIL_BYTES;
+}
+
+void log_tail_stamp(struct log_tail *t, const char *data, size_t size, uint64_t now_ms)
+{
+    t->written_ms = now_ms;
+    if (memmem(data, size, TRACEBACK, strlen(TRACEBACK)))
+        t->traceback_ms = now_ms;
 }
 
 void log_tail_fini(struct log_tail *t)

@@ -178,8 +178,10 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
 {
     struct worker_stream *s = arg;
 
-    if (s->which == LOG_ERR)
+    if (s->which == LOG_ERR) {
         log_tail_add(&s->worker->tail, data, size);
+        log_tail_stamp(&s->worker->tail, data, size, clock_ms());
+    }
     if (s->file)
         outlet_put(s->file, data, size);
     if (s->filter)
@@ -510,6 +512,13 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
     return log_tail_text(&l->worker[local_rank].tail, text, size);
+}
+
+struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank)
+{
+    const struct log_tail *t = &l->worker[local_rank].tail;
+
+    return (struct logs_error_times){ t->written_ms, t->traceback_ms };
 }
 
 const char *logs_error_file(const struct logs *l, uint32_t local_rank)

@@ -80,6 +80,13 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
  * Whole lines, at most size - 1 bytes. Returns text. */
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
 
+/* When something was last written there, and when the last traceback of Python began,
+ * by clock_ms; 0: never. */
+struct logs_error_times {
+    uint64_t written_ms, traceback_ms;
+};
+struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank);
+
 /* The paths of the worker's error file and of its file for standard error; "" if there
  * is none. */
 const char *logs_error_file(const struct logs *l, uint32_t local_rank);

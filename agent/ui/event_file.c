@@ -96,6 +96,7 @@ void event_file_add_failed(struct event_file *ev, uint64_t epoch,
                            const struct failure *f)
 {
     event_file_add(ev, "failed", epoch,
-                   "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s",
-                   f->rank, f->local_rank, f->pid, f->what);
+                   "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s%s",
+                   f->rank, f->local_rank, f->pid, f->what,
+                   f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
 }

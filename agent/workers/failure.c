@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -94,6 +95,15 @@ static char *read_error_file(const char *path)
     return text;
 }
 
+uint64_t failure_error_file_time(const char *path)
+{
+    struct stat st;
+
+    if (!*path || lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+        return 0;
+    return (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
+}
+
 static const char *get_json_text(const cJSON *o, const char *name)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
@@ -153,6 +163,16 @@ static void read_verdict(const cJSON *root, struct error_file *file)
     }
 }
 
+/* The time in the file has whole seconds; that of the file itself may be another
+ * machine's. */
+static void refine_time(const char *path, struct error_file *file)
+{
+    uint64_t written = failure_error_file_time(path);
+
+    if (file->time_ms <= written && written < file->time_ms + 2000)
+        file->time_ms = written;
+}
+
 bool failure_read_error_file(const char *path, struct error_file *file)
 {
     char *raw = read_error_file(path);
@@ -161,8 +181,10 @@ bool failure_read_error_file(const char *path, struct error_file *file)
 
     *file = (struct error_file){ 0 };
     understood = root && read_message(root, file) && *file->said;
-    if (understood)
+    if (understood) {
         read_verdict(root, file);
+        refine_time(path, file);
+    }
     cJSON_Delete(root);
     free(raw);
     return understood;
@@ -318,23 +340,46 @@ static void print_failures_elsewhere(FILE *out, const struct failure_report *r,
     }
 }
 
-static void print_later_failures(FILE *out, const struct failure_report *r)
+static void print_distance(FILE *out, uint64_t wall_ms, uint64_t root_ms)
+{
+    if (wall_ms > root_ms)
+        fprintf(out, ", %.1f s later", (double)(wall_ms - root_ms) / 1000);
+    else if (root_ms - wall_ms >= 50)
+        fprintf(out, ", %.1f s earlier", (double)(root_ms - wall_ms) / 1000);
+}
+
+/* rank 0: exit code 1, 0.5 s earlier, "Connection reset by peer": a consequence */
+static void print_other_failure(FILE *out, const struct failure *f, uint64_t root_ms)
+{
+    char what[256];
+
+    if (*f->error)
+        format_end(f, what, sizeof(what));
+    else
+        failure_what(f, what, sizeof(what));
+    fprintf(out, "rank %" PRIu32 ": ", f->rank);
+    print_printable(out, what, strlen(what));
+    print_distance(out, f->wall_ms, root_ms);
+    if (*f->error) {
+        fputs(", \"", out);
+        print_printable(out, f->error, strlen(f->error));
+        fputc('"', out);
+    }
+    fputs(f->origin == FAILURE_ORIGIN_PEER ? ": a consequence\n" : "\n", out);
+}
+
+static void print_other_ranks(FILE *out, const struct failure_report *r)
 {
     const struct failure *root = &r->done->failure;
-    const char *label = "afterwards";
+    const char *label = "other ranks";
 
     for (unsigned i = 0; i < r->others->count; i++) {
         const struct failure *f = &r->others->item[i];
-        char what[256];
 
         if (f->rank == root->rank && f->pid == root->pid)
             continue;
-        fprintf(out, "  %-14s  rank %" PRIu32 ": ", label, f->rank);
-        failure_what(f, what, sizeof(what));
-        print_printable(out, what, strlen(what));
-        if (f->wall_ms > root->wall_ms)
-            fprintf(out, ", %.1f s later", (double)(f->wall_ms - root->wall_ms) / 1000);
-        fputc('\n', out);
+        fprintf(out, "  %-14s  ", label);
+        print_other_failure(out, f, root->wall_ms);
         label = "";
     }
     print_failures_elsewhere(out, r, label);
@@ -378,7 +423,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
         print_last_lines(out, &st, "the ranks", f->said, UINT_MAX);
     else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
         print_last_lines(out, &st, "it said", f->said, REPORT_LINES);
-    print_later_failures(out, r);
+    print_other_ranks(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
             r->done->restarts, r->done->max_restarts);
     if (*f->log) {

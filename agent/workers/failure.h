@@ -27,12 +27,14 @@ void failure_describe_end(struct failure *f, const char *message);
 struct error_file {
     char message[256];
     char said[FAILURE_TEXT_MAX_BYTES + 1];
-    uint64_t time_ms;
+    uint64_t time_ms; /* of the error, since 1970 */
     enum preflight_verdict verdict;
     int exec_errno; /* of PREFLIGHT_NOT_EXECUTED */
 };
 
 bool failure_read_error_file(const char *path, struct error_file *file);
+/* When the file was written, in ms since 1970; 0: there is none. */
+uint64_t failure_error_file_time(const char *path);
 
 /* Sets f to a failure of the agent itself, now. */
 void failure_set_of_agent(struct failure *f, uint32_t rank, const char *why,
@@ -44,7 +46,7 @@ void failure_write_error_file(const char *path, const struct failure *f);
 /* Whether the failure ends the job, even if restarts are left. */
 bool failure_is_final(const struct failure *f, const struct job_config *job);
 
-/* Failures of this node's workers after the first, a line each in the report. */
+/* All failures of this node's workers, a line in the report for each but the first. */
 struct failure_list {
     struct failure *item;
     unsigned count;

@@ -11,7 +11,9 @@
 
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
+#include "agent/logs/limits.h"
 #include "agent/numa/numa.h"
+#include "agent/workers/failure_origin.h"
 #include "agent/workers/limits.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/clock.h"
@@ -269,16 +271,77 @@ static struct failure describe_exit(const struct group *g, uint32_t local_rank)
     return f;
 }
 
+/* A time of clock_wall_ms by clock_ms; 0 stays 0. */
+static uint64_t monotonic_of_wall(uint64_t wall_ms)
+{
+    uint64_t age = clock_wall_ms() > wall_ms ? clock_wall_ms() - wall_ms : 0;
+
+    return wall_ms && age < clock_ms() ? clock_ms() - age : 0;
+}
+
+/* Another worker, which still lives or was not reported yet, wrote an error before. */
+static bool follows_another_error(const struct group *g, uint32_t local_rank,
+                                  uint64_t at_ms)
+{
+    for (uint32_t i = 0; i < g->started; i++) {
+        const struct group_worker *w = &g->worker[i];
+        uint64_t file_ms, wrote_ms;
+
+        if (i == local_rank || (w->exited && w->drained))
+            continue;
+        file_ms = failure_error_file_time(logs_error_file(g->logs, i));
+        wrote_ms = file_ms ? monotonic_of_wall(file_ms)
+                           : logs_error_times(g->logs, i).traceback_ms;
+        if (wrote_ms && wrote_ms < at_ms && wrote_ms + ERROR_AGE_MAX_MS >= at_ms)
+            return true;
+    }
+    return false;
+}
+
+/* An error file is the worker's own account; `said` may be cut at the front. */
+static void read_origin_of_file(const struct error_file *file, struct failure *f)
+{
+    uint64_t at_ms = monotonic_of_wall(file->time_ms);
+    struct failure_output output = { .text = file->said,
+                                     .summary = *file->message ? file->message : NULL,
+                                     .written_ms = at_ms,
+                                     .traceback_ms = at_ms };
+
+    failure_origin_read(f, &output);
+}
+
+static void read_origin_of_output(const struct group *g, uint32_t local_rank,
+                                  struct failure *f)
+{
+    struct logs_error_times times = logs_error_times(g->logs, local_rank);
+    char *text = xmalloc(LOG_TAIL_BYTES + 1);
+    struct failure_output output = { .text = logs_tail(g->logs, local_rank, text,
+                                                       LOG_TAIL_BYTES + 1),
+                                     .written_ms = times.written_ms,
+                                     .traceback_ms = times.traceback_ms };
+
+    failure_origin_read(f, &output);
+    free(text);
+}
+
 static void report_exit(struct group *g, uint32_t local_rank)
 {
     struct failure f = describe_exit(g, local_rank);
     enum preflight_verdict verdict;
     struct error_file file;
+    bool has_file = failure_read_error_file(logs_error_file(g->logs, local_rank),
+                                            &file);
 
-    if (failure_read_error_file(logs_error_file(g->logs, local_rank), &file))
+    if (has_file)
         memcpy(f.said, file.said, sizeof(f.said));
     else
         logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
+    if (has_file)
+        read_origin_of_file(&file, &f);
+    else
+        read_origin_of_output(g, local_rank, &f);
+    if (f.kind == FAILURE_EXIT && follows_another_error(g, local_rank, f.at_ms))
+        f.origin = FAILURE_ORIGIN_PEER;
     verdict = g->config->job.preflight ? file.verdict : PREFLIGHT_NO_VERDICT;
     g->failed = true;
     if (verdict == PREFLIGHT_UNFIT) {
@@ -290,6 +353,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
         set_not_executed(&f, "execve", file.exec_errno);
     else
         failure_describe_end(&f, file.message);
+    f.age_ms = (uint32_t)(clock_ms() - f.at_ms);
     g->calls.failed(g->calls.arg, &f);
 }
 

@@ -6,4 +6,7 @@
 #define WORKER_DRAIN_MS 2000 /* if it succeeded */
 #define FAILED_DRAIN_MS 100  /* if it failed: other nodes wait for the report */
 
+/* What a worker wrote longer ago than this is not why it has failed. */
+#define ERROR_AGE_MAX_MS 5000
+
 #endif

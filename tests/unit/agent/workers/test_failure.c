@@ -240,10 +240,22 @@ END_TEST
 
 START_TEST(the_report_begins_with_the_first_failure)
 {
-    struct failure second = {
-        .kind = FAILURE_EXIT, .code = 1, .rank = 12, .pid = 5, .wall_ms = 1700000001900
+    struct failure more[] = {
+        { .kind = FAILURE_EXIT,
+          .code = 1,
+          .rank = 12,
+          .pid = 5,
+          .wall_ms = 1700000001900 },
+        { .kind = FAILURE_EXIT,
+          .code = 1,
+          .rank = 13,
+          .pid = 6,
+          .wall_ms = 1699999999500,
+          .origin = FAILURE_ORIGIN_PEER,
+          .what = "exit code 1: it",
+          .error = "Connection reset by peer" },
     };
-    struct failure_list others = { &second, 1 };
+    struct failure_list others = { more, 2 };
     struct msg_done done = { .exit_code = 85, .restarts = 3, .max_restarts = 3 };
     struct failure_report r = { .job = "job \"resnet\"",
                                 .done = &done,
@@ -272,7 +284,11 @@ START_TEST(the_report_begins_with_the_first_failure)
     ck_assert_ptr_nonnull(strstr(text, "it said         | Traceback\n"));
     ck_assert_ptr_nonnull(strstr(text, "| Error: NaN\n"));
     ck_assert_ptr_nonnull(strstr(text, "\\x1b[2J")); /* nothing steers the terminal */
-    ck_assert_ptr_nonnull(strstr(text, "rank 12: exit code 1, 1.9 s later"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "  other ranks     rank 12: exit code 1, 1.9 s later\n"));
+    ck_assert_ptr_nonnull(strstr(text,
+                                 "  rank 13: exit code 1, 0.5 s earlier, "
+                                 "\"Connection reset by peer\": a consequence\n"));
     ck_assert_ptr_nonnull(strstr(text, "  rank 7 on there: killed by SIGABRT\n"));
     ck_assert_ptr_null(strstr(text, "rank 12 on here")); /* it is told already */
     ck_assert_ptr_null(strstr(text, "bad"));

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""
+Ranks that call collectives until the rank CULPRIT (1) fails in the way that the first
+argument names. It closes its connections first and ends half a second later, so that the other
+ranks, its victims, end before it. CULPRIT_TRANSPORT: "torch" (gloo), or "socket" (the default),
+which needs the standard library alone.
+"""
+import atexit
+import faulthandler
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CULPRIT = int(os.environ.get("CULPRIT", "1"))
+TORCH = os.environ.get("CULPRIT_TRANSPORT") == "torch"
+LATE_S = 0.5
+
+
+class Sockets:
+    """All ranks are connected to rank 0, whose port is in a file."""
+
+    def __init__(self):
+        path = f"{os.environ['CULPRIT_PORT_FILE']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+        self.peers = []
+        if RANK == 0:
+            server = socket.create_server(("127.0.0.1", 0))
+            with open(path + ".new", "w", encoding="ascii") as f:
+                f.write(str(server.getsockname()[1]))
+            os.rename(path + ".new", path)
+            self.peers = [server.accept()[0] for _ in range(WORLD - 1)]
+        else:
+            while not os.path.exists(path):
+                time.sleep(0.005)
+            with open(path, encoding="ascii") as f:
+                self.peers = [socket.create_connection(("127.0.0.1", int(f.read())))]
+
+    def all_reduce(self):
+        for peer in self.peers:
+            peer.sendall(b"x")
+        for peer in self.peers:
+            if not peer.recv(1):
+                raise RuntimeError("Connection closed by peer")
+
+    def close(self):
+        """With a reset, as a process that ends with unread data."""
+        for peer in self.peers:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+
+
+class Gloo:
+    def __init__(self):
+        import torch
+        import torch.distributed
+        self.distributed = torch.distributed
+        self.tensor = torch.ones(4)
+        torch.distributed.init_process_group("gloo")
+
+    def all_reduce(self):
+        self.distributed.all_reduce(self.tensor)
+
+    def close(self):
+        self.distributed.destroy_process_group()
+
+
+# -- how the culprit fails -----------------------------------------------------------------
+
+
+def end_slowly(link):
+    link.close()
+    time.sleep(LATE_S)
+
+
+def fail_raise(link):
+    try:
+        raise ValueError("culprit: loss is NaN")
+    finally:
+        end_slowly(link)
+
+
+def fail_atexit(link):
+    atexit.register(end_slowly, link)
+    print("culprit: the data set is empty", file=sys.stderr)
+    sys.exit(3)
+
+
+def fail_abort(link):
+    faulthandler.enable()
+    print("culprit: assertion failed: n > 0", file=sys.stderr)
+    end_slowly(link)
+    os.abort()
+
+
+def fail_thread(link):
+    def work():
+        raise ValueError("culprit: no such file")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    end_slowly(link)
+    sys.exit(5)
+
+
+def fail_record(link):
+    if TORCH:
+        from torch.distributed.elastic.multiprocessing.errors import record
+        atexit.register(end_slowly, link)
+
+        @record
+        def main():
+            raise ValueError("culprit: recorded")
+        main()
+    text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: culprit: recorded"
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="ascii") as f:
+        json.dump({"message": {"message": "ValueError: culprit: recorded", "extraInfo":
+                               {"py_callstack": text, "timestamp": str(int(time.time()))}}}, f)
+    end_slowly(link)
+    sys.exit(1)
+
+
+def fail_finally(link):
+    try:
+        sys.exit(7)
+    finally:
+        link.close()
+        time.sleep(LATE_S)
+
+
+def fail_loader(link):
+    """The loader's threads and workers fail after the culprit, and say so after it."""
+    if TORCH:
+        from torch.utils.data import DataLoader
+        loader = iter(DataLoader(list(range(10000)), num_workers=2, persistent_workers=True))
+        next(loader)
+
+    def noise():
+        time.sleep(LATE_S)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    threading.Thread(target=noise, name="pin memory").start()
+    try:
+        raise ValueError("culprit: bad sample")
+    finally:
+        link.close()
+
+
+def fail_chain(link):
+    """Its clean-up fails too, as a consequence of the peers' ends."""
+    try:
+        raise ValueError("culprit: first of a chain")
+    except ValueError:
+        end_slowly(link)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+
+FAILURES = {name[5:]: f for name, f in list(globals().items()) if name.startswith("fail_")}
+
+
+# -- its victims ---------------------------------------------------------------------------
+
+
+def victim_deep(link, depth=60):
+    """A long traceback of two errors, the first of which is the consequence."""
+    if depth:
+        victim_deep(link, depth - 1)
+    try:
+        while True:
+            link.all_reduce()
+    except Exception:
+        raise RuntimeError("the step failed")
+
+
+def victim_silent(link):
+    """No known text: only what the culprit has written before tells the order."""
+    try:
+        while True:
+            link.all_reduce()
+    except Exception:
+        sys.exit("no more steps")
+
+
+def main():
+    link = Gloo() if TORCH else Sockets()
+    victim = globals().get("victim_" + (sys.argv[2:] or [""])[0])
+    for _ in range(3):
+        link.all_reduce()
+    if RANK == CULPRIT:
+        FAILURES[sys.argv[1]](link)
+    if victim:
+        victim(link)
+    while True:
+        link.all_reduce()
+
+
+main()
