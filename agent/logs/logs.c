@@ -500,6 +500,8 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
     end_attempt(l);
     if (begin_dirs(l, attempt, e) < 0)
         return -1;
+    if (!l->has_begun && l->dirs && !c->log_dir && log_routing_needs_files(c))
+        log_info("logs: %s", log_dirs_path(l->dirs));
     l->has_begun = true;
     for (uint32_t i = 0; i < c->workers; i++) {
         l->worker[i].prefix = log_prefix_make(

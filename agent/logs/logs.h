@@ -60,7 +60,8 @@ const char *logs_directory(struct logs *l, struct err *e);
 
 /*
  * Begins attempt `attempt` (the epoch - 1): makes the folder attempt_<n>/<local_rank>
- * of each worker. Nothing is erased. first_rank: global rank of local rank 0.
+ * of each worker. Nothing is erased. The first attempt reports where logs are that have
+ * a temporary folder. first_rank: global rank of local rank 0.
  */
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank,
                struct err *e) MUST_CHECK;

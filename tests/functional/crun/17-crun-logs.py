@@ -161,10 +161,14 @@ def restart_keeps_what_was_written(p):
 
 
 def temporary_logs_stay_if_written(p):
-    p.crun(["-r", "1"], SAY, workers=1)
-    path, = glob.glob(f"{p.tmp}/crun_*/*/attempt_0/0/stdout.log")
-    with open(path, "rb") as f:
+    """And where they are is told, once."""
+    r = p.crun(["-r", "1", "--max-restarts=1"],
+               f"{SAY}; exit $((1 - TORCHELASTIC_RESTART_COUNT))", workers=1)
+    folder, = glob.glob(f"{p.tmp}/crun_*/*_*")
+    with open(f"{folder}/attempt_0/0/stdout.log", "rb") as f:
         same(f.read(), b"out 0\n")
+    same((r.returncode, r.stderr.splitlines()[0], r.stderr.count(b"logs: ")),
+         (0, b"crun: logs: " + folder.encode(), 1))
 
 
 def stderr_ends_in_the_report(p):
