@@ -125,6 +125,10 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
             c->endpoints ? ", " : "", c->endpoints ? c->endpoints : "");
     if (start.port == 0)
         fputs("# MASTER_PORT 0: any free port, chosen at the start\n", out);
+    fputs(
+        "# known at the start only: CRUN_PROGRESS=/proc/PID/fd/N (the worker's status "
+        "page),\n# CRUN_LAUNCH=TAG, and the file of TORCHELASTIC_ERROR_FILE\n",
+        out);
     for (uint32_t i = 0; i < c->workers; i++) {
         facts.local_rank = i;
         print_worker(&facts, base, out);

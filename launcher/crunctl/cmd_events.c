@@ -74,7 +74,6 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
     { .name = "follow",
       .letter = 'f',
       .help = "Continue with new events until Ctrl-C.",
@@ -88,6 +87,7 @@ static const struct opt table[] = {
       .min = 0,
       .max = INT64_MAX },
     CTL_JSON_FLAG("Print each event as a line of JSON."),
+    CTL_COMMON_FLAGS,
     { .name = NULL },
 };
 

@@ -303,8 +303,8 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
     CTL_JSON_FLAG("Print an array of jobs as JSON."),
+    CTL_COMMON_FLAGS,
     { .name = NULL },
 };
 

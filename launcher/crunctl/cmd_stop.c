@@ -17,11 +17,11 @@ static int cmd_stop_run(struct ctl_client *c, const struct ctl_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
     { .name = "now",
       .help = "Without giving the workers time to finish.",
       .set = opt_set_true,
       .offset = offsetof(struct ctl_options, now) },
+    CTL_COMMON_FLAGS,
     { .name = NULL },
 };
 

@@ -42,7 +42,7 @@ struct ctl_command {
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
 
-/* The flags that every command takes; the first rows of each command's table. */
+/* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \
     { .name = "rdzv-endpoint",                                                         \
       .letter = 'e',                                                                   \

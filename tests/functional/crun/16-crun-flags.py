@@ -226,6 +226,10 @@ def check_dry_run():
     dry, real = run("--dry-run", *flags, *words), run(*flags, *words)
     if dry.returncode or dry.stderr:
         fail(f"--dry-run: {dry.returncode} {dry.stderr}")
+    env = run("env").stdout  # a variable whose value is not known yet is named
+    for name in re.findall("^(CRUN_[A-Z]*)=", env, re.M):
+        if f"{name}=" not in dry.stdout and name not in os.environ:
+            fail(f"--dry-run does not show {name}")
     typed = subprocess.run(["sh"], input=dry.stdout, capture_output=True, text=True,
                            timeout=20)
     if typed.stderr or sorted(typed.stdout) != sorted(real.stdout) or not typed.stdout:

@@ -59,6 +59,13 @@ load() {
 
 expect 0 'usage: crunctl' "$bin/crunctl" --help
 expect 0 'usage: crunctl drain NODE' "$bin/crunctl" drain --help
+for command in status events stop drain; do # its own flags first, then the questions
+    flags=$("$bin/crunctl" "$command" --help | grep -oE '^ .*--[a-z-]+' | grep -oE '[a-z-]+$' | xargs)
+    case $flags in
+    *'--rdzv-endpoint --rdzv-id --timeout --version --help') ;;
+    *) fail "crunctl $command --help: $flags" ;;
+    esac
+done
 expect 0 'crunctl ' "$bin/crunctl" --version
 expect 2 'a command is missing' "$bin/crunctl"
 expect 2 '"stauts" is not a command' "$bin/crunctl" stauts
