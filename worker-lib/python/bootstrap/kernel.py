@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""What the template and its forks ask of the kernel and libc, and Python has no function for."""
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+PR_SET_PDEATHSIG = 1
+PR_SET_MM, PR_SET_MM_MAP = 35, 14
+MPOL_BIND = 2
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_shown = None  # what /proc/self/cmdline and environ show must stay where it is
+
+
+def _check(result: int, call: str) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")
+
+
+def die_with_parent() -> None:
+    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def bind_memory(node: int) -> None:
+    """All memory from now on comes from this NUMA node."""
+    number = SET_MEMPOLICY.get(os.uname().machine)
+    if number is None:
+        return
+    mask = (1 << node).to_bytes(1024 // 8, "little")
+    _check(_libc.syscall(number, MPOL_BIND, mask, ctypes.c_ulong(1024 + 1)), "set_mempolicy")
+
+
+def flush_output() -> None:
+    """What C code has printed and not yet written."""
+    _libc.fflush(None)
+
+
+def trim_memory() -> None:
+    """Gives free memory back, so that forks do not share what is of no use."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
+
+
+class _MemoryMap(ctypes.Structure):  # struct prctl_mm_map
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "start_code", "end_code", "start_data", "end_data", "start_brk", "brk", "start_stack",
+        "arg_start", "arg_end", "env_start", "env_end", "auxv")]
+    _fields_ += [("auxv_size", ctypes.c_uint32), ("exe_fd", ctypes.c_uint32)]
+
+
+def _memory_map() -> _MemoryMap:
+    """As it is now: /proc/self/stat, whose fields are numbered from 1 in proc(5)."""
+    with open("/proc/self/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+
+    def field(number: int) -> int:
+        return int(fields[number - 3])
+
+    _libc.sbrk.restype = ctypes.c_void_p
+    return _MemoryMap(
+        start_code=field(26), end_code=field(27), start_stack=field(28),
+        start_data=field(45), end_data=field(46), start_brk=field(47), brk=_libc.sbrk(0),
+        exe_fd=0xFFFFFFFF)
+
+
+def show_command(argv: list[bytes], env: list[bytes]) -> None:
+    """Sets /proc/self/cmdline and environ, where the kernel lets us."""
+    global _shown
+    arguments = b"".join(word + b"\0" for word in argv)
+    variables = b"".join(entry + b"\0" for entry in env)
+    shown = ctypes.create_string_buffer(arguments + variables)
+    memory = _memory_map()
+    memory.arg_start = ctypes.addressof(shown)
+    memory.arg_end = memory.env_start = memory.arg_start + len(arguments)
+    memory.env_end = memory.env_start + len(variables)
+    size = ctypes.c_ulong(ctypes.sizeof(memory))
+    if _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(memory), size, 0) == 0:
+        _shown = shown
+
+
+def cuda_is_initialized() -> bool:
+    """Whether anything in this process has called cuInit."""
+    with open("/proc/self/maps", "rb") as maps:
+        if b"libcuda.so" not in maps.read():
+            return False
+    try:
+        libcuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return libcuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3  # NOT_INITIALIZED

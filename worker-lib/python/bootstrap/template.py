@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: MIT
+"""
+The template: an interpreter that has imported what a program needs, and forks into workers.
+
+It is a child of the guard, with a socket to it. The guard sends a packet for each worker, with
+its standard streams, a payload (argv and environment) and a channel. The worker is a fork of a
+fork, so that the guard, a subreaper, adopts it; it sends its pid, and goes on after the answer
+"go". The guard starts a worker as usual whose channel is closed before.
+
+What the imports print is kept, and printed by each worker. Lines that the template itself
+writes are printed by crun, once.
+"""
+from __future__ import annotations
+
+import array
+import gc
+import importlib
+import os
+import socket
+import struct
+import sys
+import time
+from typing import Callable, NamedTuple, NoReturn, Optional
+
+import _crun  # type: ignore[import-not-found]
+from _crun import clean, forked, kernel, modules
+
+REQUEST = struct.Struct("=IIIi")  # struct template_request
+REQUEST_FDS = 5
+ADOPTION_S = 10
+MODULE_LIMIT_S = 120
+DEATHS_LIMIT = 3  # without a reason: they may have been killed from outside
+LEFT_OUT = b"CRUN_TEMPLATE_LEFT_OUT"
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"  # torch.cuda.is_available() without a context
+
+
+# -- output -----------------------------------------------------------------------------
+
+
+class Capture:
+    """Keeps what is printed while modules are imported."""
+
+    def __init__(self) -> None:
+        self.messages = os.dup(2)
+        self.kept = {fd: os.memfd_create("output") for fd in (1, 2)}
+        for fd, file in self.kept.items():
+            os.dup2(file, fd)
+
+    def say(self, text: str) -> None:
+        os.write(self.messages, f"{text}\n".encode(errors="replace"))
+
+    def end(self) -> dict[int, bytes]:
+        """What was printed, by descriptor."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        kernel.flush_output()
+        printed = {}
+        for fd, file in self.kept.items():
+            printed[fd] = os.pread(file, os.fstat(file).st_size, 0)
+            os.dup2(self.messages, fd)
+            os.close(file)
+        os.close(self.messages)
+        return printed
+
+
+def say(text: str) -> None:
+    os.write(2, f"{text}\n".encode(errors="replace"))
+
+
+def initial_environment() -> forked.Environment:
+    """As it was before the interpreter's start changed it, as it does for LC_CTYPE."""
+    with open("/proc/self/environ", "rb") as file:
+        return forked.environment_of(file.read().split(b"\0"))
+
+
+# -- imports ----------------------------------------------------------------------------
+
+
+class Imports:
+    """Imports the modules, and begins again without one that cannot be forked."""
+
+    def __init__(self, output: Capture) -> None:
+        self.output = output
+        self.reads = clean.RankReads()
+        self.marker = modules.Marker(int(_crun.settings["CRUN_TEMPLATE_PARENT"]))
+
+    def run(self) -> None:
+        death = self.marker.last_death()
+        if death and (death.reason or death.count >= DEATHS_LIMIT):
+            self.leave_out(death.module, death.reason or "the interpreter ends while it is imported",
+                           remember=bool(death.reason))
+        entry = modules.program_path_entry()
+        self._refuse_hidden_modules(entry)
+        if entry:
+            sys.path.insert(0, entry)
+        self.marker.begin(int(_crun.settings.get("CRUN_TEMPLATE_LIMIT") or MODULE_LIMIT_S))
+        self.files = clean.open_files()
+        with self.reads:
+            for name in modules.wanted():
+                if name not in sys.modules:
+                    self._import(name, death.count if death and name == death.module else 0)
+        self.marker.end()
+        if entry:
+            self._remove_entry(entry)
+
+    def _import(self, name: str, deaths: int) -> None:
+        before = len(sys.modules)
+        self.marker.name(name, deaths)
+        try:
+            importlib.import_module(name)
+        except BaseException:  # the program will meet it, or never imports it
+            pass
+        if len(sys.modules) > before:
+            problem = self._problem(list(sys.modules)[before:])
+            if problem:
+                self.leave_out(name, problem)
+
+    def _problem(self, new: list[str]) -> Optional[str]:
+        for name in new:
+            if modules.is_program(name):
+                return f"it imports {name}, which is the program"
+        return (clean.own_module_problem(new, modules.is_own) or self.reads.problem()
+                or clean.first_problem(self.files))
+
+    def _refuse_hidden_modules(self, entry: str) -> None:
+        """What this module has imported may have another meaning for the program."""
+        for name in {name.partition(".")[0] for name in sys.modules} - _crun.first_modules:
+            path = os.path.join(entry, name)
+            if os.path.exists(path + ".py") or os.path.exists(os.path.join(path, "__init__.py")):
+                raise RuntimeError(f"the program's folder has a module {name} of its own")
+
+    def _remove_entry(self, entry: str) -> None:
+        """The interpreter puts it there again."""
+        if sys.path[:1] != [entry]:
+            raise RuntimeError("an import has put a folder in front of the program's")
+        del sys.path[0]
+        for folder in list(sys.path_importer_cache):
+            if modules.is_own(folder + "/"):
+                del sys.path_importer_cache[folder]
+
+    def leave_out(self, name: str, reason: str, remember: bool = True) -> NoReturn:
+        """Imports cannot be undone: the template executes itself."""
+        self.output.say(f"warm starts leave {name} out: {reason}")
+        self.marker.forget()
+        if remember:
+            modules.remember(name, reason)
+        clean.end_children()
+        env = initial_environment()
+        names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
+        env[LEFT_OUT] = b",".join(filter(None, names))
+        os.dup2(self.output.messages, 1)
+        os.dup2(self.output.messages, 2)
+        os.closerange(4, 1024)
+        os.execve(sys.executable, forked.original_command(), env)
+
+
+def file_times() -> dict[str, int]:
+    """When the files of all modules were changed last."""
+    times = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            try:
+                times[file] = os.stat(file).st_mtime_ns
+            except OSError:
+                pass
+    return times
+
+
+def changed_file(times: dict[str, int]) -> Optional[str]:
+    stat = os.stat
+    for file, time_ns in times.items():
+        try:
+            if stat(file).st_mtime_ns != time_ns:
+                return file
+        except OSError:
+            return file
+    return None
+
+
+# -- requests ---------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    argv: list[bytes]
+    env: list[bytes]
+    is_tty: bool
+    numa_node: int
+    fds: list[int]  # 0, 1, 2, the payload, the channel
+
+    @property
+    def channel(self) -> int:
+        return self.fds[4]
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
+
+def read_payload(fd: int, argc: int, envc: int) -> tuple[list[bytes], list[bytes]]:
+    """argv and environment, see guard_payload_pack."""
+    data = os.pread(fd, os.fstat(fd).st_size, 0)
+    offsets = struct.unpack_from(f"={argc + 1 + envc + 1}Q", data)
+
+    def texts(of: tuple[int, ...]) -> list[bytes]:
+        return [data[at:data.index(b"\0", at)] for at in of]
+
+    return texts(offsets[:argc]), texts(offsets[argc + 1:argc + 1 + envc])
+
+
+def receive_packet(guard: socket.socket, flags: int) -> tuple[bytes, list[int]]:
+    """socket.recv_fds ignores its flags."""
+    fds = array.array("i")
+    packet, notes, _, _ = guard.recvmsg(4096, socket.CMSG_SPACE(REQUEST_FDS * fds.itemsize),
+                                        flags | socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in notes:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data)
+    return packet, list(fds)
+
+
+def receive(guard: socket.socket, flags: int = 0) -> Optional[Request]:
+    """The next request; None if none waits. The template ends with the guard."""
+    try:
+        packet, fds = receive_packet(guard, flags)
+    except BlockingIOError:
+        return None
+    if not packet:
+        os._exit(0)
+    argc, envc, is_tty, numa_node = REQUEST.unpack(packet)
+    argv, env = read_payload(fds[3], argc, envc)
+    return Request(argv, env, bool(is_tty), numa_node, fds)
+
+
+class Template:
+    def __init__(self, printed: dict[int, bytes], begun_with: dict[bytes, bytes]) -> None:
+        self.guard_pid = int(_crun.settings["CRUN_TEMPLATE_PARENT"])
+        self.guard = socket.socket(fileno=int(_crun.settings["CRUN_TEMPLATE_FD"]))
+        self.printed = printed
+        self.begun_with = begun_with
+        self.changed = forked.changes(begun_with, os.environb)
+        self.prefix = forked.command_prefix(forked.original_command(), sys.argv)
+        self.times = file_times()
+
+    def serve(self) -> None:
+        """Returns in a worker."""
+        self.guard.send(b"ready")
+        while True:
+            request = self._fork(self._next_batch())
+            if request:
+                self._become(request)
+                return
+
+    def _next_batch(self) -> list[Request]:
+        """All requests that wait, but at least one."""
+        batch = []
+        request = receive(self.guard)
+        while request:
+            if [os.fsdecode(word) for word in request.argv[:len(self.prefix)]] == self.prefix:
+                batch.append(request)
+            else:
+                request.close()
+            request = receive(self.guard, socket.MSG_DONTWAIT)
+        changed = changed_file(self.times)
+        if changed:
+            say(f"{changed} has changed: the next workers start cold")
+            os._exit(0)
+        return batch
+
+    def _fork(self, batch: list[Request]) -> Optional[Request]:
+        """One child forks all workers and ends, so that the guard adopts them."""
+        if not batch:
+            return None
+        pid = os.fork()
+        if pid == 0:
+            for request in batch:
+                if os.fork() == 0:
+                    return self._keep(request, batch)
+            os._exit(0)
+        for request in batch:
+            request.close()
+        os.waitpid(pid, 0)
+        return None
+
+    def _keep(self, request: Request, batch: list[Request]) -> Request:
+        self.guard.close()
+        for other in batch:
+            if other is not request:
+                other.close()
+        return request
+
+    def _become(self, request: Request) -> None:
+        try:
+            self._await_go(request.channel)
+            forked.become_worker(self.guard_pid, request.fds[:3], request.is_tty,
+                                 request.numa_node)
+        except OSError as error:
+            os.write(request.fds[2], f"crun: cannot start the worker: {error}\n".encode())
+            os._exit(127)
+        request.close()
+        kernel.show_command(request.argv, request.env)
+        forked.set_environment(forked.environment_of(request.env), self.begun_with, self.changed)
+        forked.set_arguments(request.argv, self.prefix)
+        _crun.settings = _crun.take_settings()
+        forked.renew_interpreter()
+        forked.replay(self.printed)
+
+    def _await_go(self, channel: int) -> None:
+        """The guard does not know this process yet: before "go" it ends without a word."""
+        end = time.monotonic() + ADOPTION_S
+        while os.getppid() != self.guard_pid:
+            if time.monotonic() > end:
+                os._exit(0)
+            time.sleep(0.0002)
+        try:
+            os.write(channel, str(os.getpid()).encode())
+            answer = os.read(channel, 16)
+        except OSError:
+            os._exit(0)
+        if answer != b"go":
+            os._exit(0)
+
+
+def import_all(output: Capture, import_first: Callable[[], object]) -> None:
+    nvml_check = os.environ.get(NVML_CHECK)
+    os.environ[NVML_CHECK] = "1"
+    import_first()
+    Imports(output).run()
+    if nvml_check is None:
+        os.environ.pop(NVML_CHECK, None)
+    else:
+        os.environ[NVML_CHECK] = nvml_check
+
+
+def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> None:
+    """Returns in a worker."""
+    begun_with = initial_environment()
+    output = Capture()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        import_all(output, import_hidden)
+        prepare()
+    finally:
+        printed = output.end()
+    if collects:
+        gc.enable()
+    gc.collect()
+    gc.freeze()
+    kernel.trim_memory()
+    Template(printed, begun_with).serve()
