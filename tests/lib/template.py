@@ -99,9 +99,12 @@ class Template:
         """False if it ends instead."""
         self.socket.settimeout(seconds)
         try:
-            return self.socket.recv(64) == b"ready"
+            while packet := self.socket.recv(64):
+                if packet == b"ready":
+                    return True
         except ConnectionError:
-            return False
+            pass
+        return False
 
     def request(self, argv, env, stdio, is_tty=False, numa_node=-1):
         """A worker on its way; its pid has not come yet."""

@@ -28,7 +28,7 @@ from _crun import clean, forked, kernel, modules
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
 ADOPTION_S = 10
-MODULE_LIMIT_S = 120
+MODULE_LIMIT_S = 100  # below the guard's limit for a template that sends nothing
 DEATHS_LIMIT = 3  # without a reason: they may have been killed from outside
 LEFT_OUT = b"CRUN_TEMPLATE_LEFT_OUT"
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"  # torch.cuda.is_available() without a context
@@ -81,6 +81,7 @@ class Imports:
 
     def __init__(self, output: Capture) -> None:
         self.output = output
+        self.guard = socket.socket(fileno=os.dup(int(_crun.settings["CRUN_TEMPLATE_FD"])))
         self.reads = clean.RankReads()
         self.marker = modules.Marker(int(_crun.settings["CRUN_TEMPLATE_PARENT"]))
 
@@ -100,6 +101,7 @@ class Imports:
                 if name not in sys.modules:
                     self._import(name, death.count if death and name == death.module else 0)
         self.marker.end()
+        self.guard.close()
         if entry:
             self._remove_entry(entry)
 
@@ -111,6 +113,7 @@ class Imports:
         except BaseException:  # the program will meet it, or never imports it
             pass
         if len(sys.modules) > before:
+            self.guard.send(b"imported")
             problem = self._problem(list(sys.modules)[before:])
             if problem:
                 self.leave_out(name, problem)
