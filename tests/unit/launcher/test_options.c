@@ -418,9 +418,10 @@ START_TEST(every_flag_is_in_the_help_once)
     options_print_help(out);
     fclose(out);
     for (const struct opt *o = options_table; o->name; o++) {
+        const char *after = !o->arg ? "" : *o->arg == '[' ? "[=" : " ";
         char flag[64], *at;
 
-        snprintf(flag, sizeof(flag), "\n      --%s%s", o->name, o->arg ? " " : "");
+        snprintf(flag, sizeof(flag), "\n      --%s%s", o->name, after);
         if (o->letter)
             snprintf(flag, sizeof(flag), "\n  -%c, --%s", o->letter, o->name);
         at = strstr(text, flag);
