@@ -418,7 +418,7 @@ START_TEST(every_flag_is_in_the_help_once)
     options_print_help(out);
     fclose(out);
     for (const struct opt *o = options_table; o->name; o++) {
-        const char *after = !o->arg ? "" : *o->arg == '[' ? "[=" : " ";
+        const char *after = !o->arg ? "" : o->arg_optional ? "[=" : " ";
         char flag[64], *at;
 
         snprintf(flag, sizeof(flag), "\n      --%s%s", o->name, after);
