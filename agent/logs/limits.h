@@ -10,11 +10,13 @@
 #define LOG_FILTER_LINE_MAX 65536       /* a longer line is filtered in parts */
 #define LOG_CONSOLE_LINE_MAX (1u << 20) /* a longer line may be cut if others write */
 #define LOG_PARTIAL_MS 50               /* then a line without an end is shown too */
-#define LOG_FLUSH_MS 1000               /* to write the rest at the end */
+#define LOG_FLUSH_MS 1000               /* at the end, without progress: give up */
+#define LOG_FLUSH_MAX_MS 10000          /* to write the rest at the end */
 #define LOG_LOSS_REPORT_MS 100          /* after the first byte lost */
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536
+#define WRITER_PART_BYTES 16384 /* in one call: progress of a slow reader shows */
 #define WRITER_SPARES_MAX 16
 #define WRITER_QUEUE_MAX (64u << 20) /* of all outlets of one thread */
 #define WRITER_SLOW_BYTES (1u << 20) /* fewer bytes than this ... */

@@ -67,6 +67,7 @@ struct log_writer {
     unsigned spares;
     size_t queued;
     uint64_t taken, taken_before, since_ms;
+    uint64_t written; /* atomic: it grows without the lock */
     bool waited_for;
     int news_fd;
     bool news;
@@ -149,8 +150,15 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
 
     pthread_mutex_unlock(&w->lock);
     errnum = fd_write_all(fd, mark, &mark_size);
-    if (!errnum)
-        errnum = fd_write_all(fd, data, size);
+    while (!errnum && *size > 0) {
+        size_t part = *size < WRITER_PART_BYTES ? *size : WRITER_PART_BYTES;
+        size_t left = part;
+
+        errnum = fd_write_all(fd, data, &left);
+        data += part - left;
+        *size -= part - left;
+        __atomic_fetch_add(&w->written, part - left, __ATOMIC_RELAXED);
+    }
     pthread_mutex_lock(&w->lock);
     if (mark_size == 0)
         o->unmarked_in_file -= unmarked;
@@ -337,7 +345,8 @@ static void ensure_thread(struct log_writer *w)
         w->running = thread_start(&w->thread, run_writer_thread, w) == 0;
 }
 
-static void wait_idle(struct log_writer *w, uint64_t until_ms)
+/* False: until_ms has come first. */
+static bool wait_idle_until(struct log_writer *w, uint64_t until_ms)
 {
     uint64_t now = clock_ms(), left = until_ms > now ? until_ms - now : 0;
     struct timespec until;
@@ -349,9 +358,23 @@ static void wait_idle(struct log_writer *w, uint64_t until_ms)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    while (w->queued > 0 && w->running &&
-           pthread_cond_timedwait(&w->idle, &w->lock, &until) == 0)
-        ;
+    while (w->queued > 0 && w->running)
+        if (pthread_cond_timedwait(&w->idle, &w->lock, &until))
+            return false;
+    return true;
+}
+
+/* Waits as long as something is written every LOG_FLUSH_MS, but not after until_ms. */
+static void wait_idle(struct log_writer *w, uint64_t until_ms)
+{
+    uint64_t before, next;
+
+    do {
+        before = __atomic_load_n(&w->written, __ATOMIC_RELAXED);
+        next = clock_ms() + LOG_FLUSH_MS;
+    } while (!wait_idle_until(w, next < until_ms ? next : until_ms) &&
+             next < until_ms &&
+             __atomic_load_n(&w->written, __ATOMIC_RELAXED) != before);
 }
 
 /* Data that will not be written is lost. */

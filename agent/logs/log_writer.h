@@ -29,8 +29,9 @@ struct log_writer_calls {
 
 struct log_writer *log_writer_create(struct loop *loop,
                                      const struct log_writer_calls *calls);
-/* Waits until all is written, but not longer than until_ms; the rest may be lost. True:
- * all that was ever put was written. NULL is fine. */
+/* Waits until all is written, but not longer than until_ms, and not if nothing is
+ * written for LOG_FLUSH_MS; the rest may be lost. True: all that was ever put was
+ * written. NULL is fine. */
 bool log_writer_destroy(struct log_writer *w, uint64_t until_ms);
 
 /*

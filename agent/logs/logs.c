@@ -594,7 +594,7 @@ void logs_remove_empty_dirs(struct logs *l)
 
 struct logs_end logs_destroy(struct logs *l)
 {
-    uint64_t until = clock_ms() + LOG_FLUSH_MS;
+    uint64_t until = clock_ms() + LOG_FLUSH_MAX_MS;
     struct logs_end end = { 0 };
 
     if (!l)
@@ -608,7 +608,7 @@ struct logs_end logs_destroy(struct logs *l)
     end.open_line = console_has_open_line(l->sink[LOG_ERR].console);
     console_destroy(l->sink[LOG_ERR].console);
     end.has_lost |= !log_writer_destroy(l->sink[LOG_ERR].writer,
-                                        clock_ms() + LOG_FLUSH_MS);
+                                        clock_ms() + LOG_FLUSH_MAX_MS);
     log_dirs_destroy(l->dirs);
     for (uint32_t i = 0; i < l->config->workers; i++)
         loop_timer_fini(&l->worker[i].drain);

@@ -45,7 +45,8 @@ struct logs_end {
  * line, and a blocked terminal does not block the loop. */
 struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
-/* Flushes each of crun's streams for at most a second; NULL is fine. */
+/* Flushes crun's streams; one that takes nothing for a second is given up. NULL is
+ * fine. */
 struct logs_end logs_destroy(struct logs *l);
 
 /* As log_dirs_remove_empty. */

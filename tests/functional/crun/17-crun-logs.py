@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 4 s
+# takes: 8 s
 """
 What workers write, from end to end: into files and to the console, with prefixes and
 filters, for all ranks and for some; through terminals; in floods, in lines of 10 MB, with
@@ -223,6 +223,20 @@ def flood(p):
         raise AssertionError(f"it took {took:.1f} s")
 
 
+def slow_reader_gets_the_end(p):
+    """It needs seconds for what is left when the workers have ended."""
+    size = 300000
+    child = p.start([], f"head -c {size} /dev/zero; touch $TMPDIR/ended", workers=1,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not os.path.exists(p.tmp + "/ended"):
+        time.sleep(0.02)
+    got = 0
+    while part := os.read(child.stdout.fileno(), 2048):
+        got += len(part)
+        time.sleep(0.02)
+    same((child.communicate(timeout=TIMEOUT)[1], child.returncode, got), (b"", 0, size))
+
+
 def reader_goes_away(p):
     child = p.start(["--log-dir", p.logs, "--tee", "1"],
                     "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done",
@@ -375,7 +389,7 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           filtered, no_logs, a_folder_that_cannot_be_is_told_first,
           restart_keeps_what_was_written, temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
-          strange_bytes, line_of_10_mb, flood, reader_goes_away,
+          strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
           reader_goes_away_early,
           grandchild_holds_the_pipe, full_disk, terminal, terminal_with_prefix,
           redirected_is_no_terminal, stopped_terminal]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 4 s
+# takes: 8 s
 """
 Lines of several workers stay whole, wherever crun's output goes: into files, pipes and a
 terminal. The workers write as python3 -u does: a text and its newline apart. Lines that

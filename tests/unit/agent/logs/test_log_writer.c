@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "tests/worlds/check_main.h"
 
 #define QUEUE_MAX 65536
+#define MUCH (1 << 20)
 #define PATIENCE_MS 4000
 
 static struct {
@@ -194,6 +196,56 @@ START_TEST(a_closed_pipe_takes_no_more)
 }
 END_TEST
 
+static void *read_slowly(void *arg)
+{
+    int fd = *(int *)arg;
+    static char text[WRITER_PART_BYTES];
+    size_t all = 0;
+    ssize_t n;
+
+    while ((n = read(fd, text, sizeof(text))) > 0) {
+        all += (size_t)n;
+        usleep(30000);
+    }
+    ck_assert_uint_eq(all, MUCH);
+    return NULL;
+}
+
+/* At the end, a reader has as much time as it needs while it reads. */
+START_TEST(a_slow_reader_gets_all)
+{
+    static char junk[MUCH];
+    uint64_t began = clock_ms();
+    pthread_t reader;
+    int end_of[2];
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    ck_assert_int_eq(pthread_create(&reader, NULL, read_slowly, &end_of[0]), 0);
+    outlet_put(outlet(end_of[1], false), junk, sizeof(junk));
+    end_writer(10 * LOG_FLUSH_MS);
+    ck_assert(t.all_written);
+    ck_assert_uint_gt(clock_ms() - began, LOG_FLUSH_MS);
+    close(end_of[1]);
+    pthread_join(reader, NULL);
+    close(end_of[0]);
+}
+END_TEST
+
+START_TEST(a_reader_that_stops_is_not_waited_for)
+{
+    static char junk[MUCH];
+    uint64_t began = clock_ms();
+    int end_of[2];
+
+    ck_assert_int_eq(pipe2(end_of, O_CLOEXEC), 0);
+    outlet_put(outlet(end_of[1], false), junk, sizeof(junk));
+    end_writer(10 * LOG_FLUSH_MS);
+    ck_assert(!t.all_written);
+    ck_assert_uint_lt(clock_ms() - began, 5 * LOG_FLUSH_MS);
+    close(end_of[0]); /* the thread that was left behind ends, too */
+}
+END_TEST
+
 START_TEST(room_is_news)
 {
     static char junk[4096];
@@ -309,6 +361,8 @@ static Suite *suite(void)
     tcase_add_test(c, a_writer_without_output_has_nothing_to_wait_for);
     tcase_add_test(c, a_full_disk_costs_the_output_and_is_told);
     tcase_add_test(c, a_closed_pipe_takes_no_more);
+    tcase_add_test(c, a_slow_reader_gets_all);
+    tcase_add_test(c, a_reader_that_stops_is_not_waited_for);
     tcase_add_test(c, room_is_news);
     tcase_add_test(c, a_blocked_outlet_is_given_up_on_until_it_recovers);
     tcase_add_test(c, a_hanging_write_does_not_hold_up_the_end);
