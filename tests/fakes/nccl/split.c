@@ -24,10 +24,9 @@ static bool precedes(const struct split_note *all, int p, int q)
     return all[p].key < all[q].key || (all[p].key == all[q].key && p < q);
 }
 
-static int run_split(struct task *task)
+static int meet_child(const struct split *t)
 {
-    struct split *t = (struct split *)(void *)task;
-    struct nccl_comm *parent = task->comm, *child = t->child;
+    struct nccl_comm *parent = t->task.comm, *child = t->child;
     struct split_note mine = { t->color, t->key, "" }, all[RANKS_MAX];
     int leader = parent->rank, result = NCCL_OK;
 
@@ -54,8 +53,16 @@ static int run_split(struct task *task)
     if (!link_host_barrier(&parent->link) && result == NCCL_OK)
         result = NCCL_INTERNAL_ERROR;
     area_close(mine.path);
-    if (result == NCCL_OK)
-        __atomic_store_n(t->out, child, __ATOMIC_RELEASE);
+    return result;
+}
+
+/* Like NCCL, it leaves the child to the caller also if it fails. */
+static int run_split(struct task *task)
+{
+    struct split *t = (struct split *)(void *)task;
+    int result = meet_child(t);
+
+    __atomic_store_n(t->out, t->child, __ATOMIC_RELEASE);
     return result;
 }
 
