@@ -41,6 +41,7 @@ crun-sim_helpers := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
 crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
+test-template_src := tests/programs/test-template.c
 worker-calls_src := tests/programs/worker-calls.c
 worker-calls_helpers := tests/worlds/any_memory.c
 nccl-load_src := tests/programs/nccl-load.c
@@ -65,7 +66,7 @@ example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
-programs := crun crund crunctl crun-sim store-server test-worker worker-calls nccl-load gpu-worker guard-driver \
+programs := crun crund crunctl crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver \
             store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce example-train example-groups
 installed := crun crund crunctl crun-preflight

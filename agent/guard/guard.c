@@ -34,6 +34,7 @@
 #include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/guard_process.h"
 #include "agent/guard/guard_requests.h"
+#include "agent/guard/guard_template.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
@@ -183,6 +184,27 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return rc;
 }
 
+int guard_start_template(struct guard *g, const struct guard_template *template,
+                         struct err *e)
+{
+    struct guard_request request = { .type = GUARD_REQUEST_TEMPLATE,
+                                     .local_rank = GUARD_ALL,
+                                     .ready_ms = template->ready_ms,
+                                     .answer_ms = template->answer_ms };
+    int fd[GUARD_REQUEST_FDS] = { template->fd[0], template->fd[1], template->fd[2],
+                                  -1 };
+    int rc;
+
+    fd[3] = guard_payload_pack(template->argv, template->env, NULL, &request, e);
+    if (fd[3] < 0)
+        return -1;
+    rc = guard_requests_put(&g->requests, &request, fd);
+    if (rc < 0)
+        err_set_errno(e, errno, "send the request");
+    close(fd[3]);
+    return rc;
+}
+
 static void request_signal(struct guard *g, uint32_t local_rank, int signo)
 {
     struct guard_request request = { .type = GUARD_REQUEST_SIGNAL,
@@ -256,8 +278,38 @@ static void on_started(struct guard *g, const struct guard_event *t)
 
 static void on_exec_failed(struct guard *g, const struct guard_event *t)
 {
-    g->calls.workers.exec_failed(g->calls.workers.arg, t->local_rank, t->status,
-                                 spawn_stage_name((enum spawn_stage)t->stage));
+    const char *what = spawn_stage_name((enum spawn_stage)t->stage);
+
+    if (t->local_rank == GUARD_ALL)
+        g->calls.template.exec_failed(g->calls.template.arg, t->status, what);
+    else
+        g->calls.workers.exec_failed(g->calls.workers.arg, t->local_rank, t->status,
+                                     what);
+}
+
+static void on_template_ready(struct guard *g, const struct guard_event *t)
+{
+    g->calls.template.ready(g->calls.template.arg, t->pid);
+}
+
+static void on_template_ended(struct guard *g, const struct guard_event *t)
+{
+    enum template_fault fault = (enum template_fault)t->stage;
+
+    g->calls.template.ended(g->calls.template.arg, t->status,
+                            fault == TEMPLATE_NO_FAULT ? NULL
+                                                       : template_fault_text(fault));
+}
+
+static void on_warm(struct guard *g, const struct guard_event *t)
+{
+    g->calls.template.warm(g->calls.template.arg, t->local_rank);
+}
+
+static void on_cold(struct guard *g, const struct guard_event *t)
+{
+    g->calls.template.cold(g->calls.template.arg, t->local_rank,
+                           template_fault_text((enum template_fault)t->stage));
 }
 
 /* Only the answer to the latest question counts. */
@@ -293,10 +345,17 @@ static void on_fenced(struct guard *g, const struct guard_event *t)
 static void handle_guard_event(struct guard *g, const struct guard_event *t)
 {
     static void (*const handlers[])(struct guard *, const struct guard_event *) = {
-        [GUARD_EVENT_STARTED] = on_started, [GUARD_EVENT_EXEC_FAILED] = on_exec_failed,
-        [GUARD_EVENT_EXITED] = on_exited,   [GUARD_EVENT_EMPTY] = on_empty,
-        [GUARD_EVENT_SESSION] = on_session, [GUARD_EVENT_RETRY] = on_spawn_retry,
+        [GUARD_EVENT_STARTED] = on_started,
+        [GUARD_EVENT_EXEC_FAILED] = on_exec_failed,
+        [GUARD_EVENT_EXITED] = on_exited,
+        [GUARD_EVENT_EMPTY] = on_empty,
+        [GUARD_EVENT_SESSION] = on_session,
+        [GUARD_EVENT_RETRY] = on_spawn_retry,
         [GUARD_EVENT_FENCED] = on_fenced,
+        [GUARD_EVENT_TEMPLATE_READY] = on_template_ready,
+        [GUARD_EVENT_TEMPLATE_ENDED] = on_template_ended,
+        [GUARD_EVENT_WARM] = on_warm,
+        [GUARD_EVENT_COLD] = on_cold,
     };
 
     if (t->type < sizeof(handlers) / sizeof(handlers[0]))
@@ -315,6 +374,13 @@ static void on_request_lost(void *arg, const struct guard_request *request, int 
                                   .status = 127 << 8,
                                   .at_ms = clock_ms() };
 
+    if (request->type == GUARD_REQUEST_TEMPLATE) {
+        struct guard_event ended = { .type = GUARD_EVENT_TEMPLATE_ENDED,
+                                     .stage = TEMPLATE_NOT_STARTED };
+
+        handle_guard_event(arg, &ended);
+        return;
+    }
     if (request->type != GUARD_REQUEST_SPAWN) {
         log_error("cannot send a request to the guard: %s", strerror(errnum));
         return;

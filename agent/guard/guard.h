@@ -38,8 +38,22 @@ struct guard_worker_calls {
     void *arg;
 };
 
+/* About the template (guard_template); not called unless one is started. */
+struct guard_template_calls {
+    void (*ready)(void *arg, pid_t pid);
+    /* fault: why the guard has ended it, or NULL; status: as waitpid gives it. */
+    void (*ended)(void *arg, int status, const char *fault);
+    /* The program could not be executed, as in guard_worker_calls; ended follows. */
+    void (*exec_failed)(void *arg, int errnum, const char *what);
+    /* A worker was forked from it, or was not: why. */
+    void (*warm)(void *arg, uint32_t local_rank);
+    void (*cold)(void *arg, uint32_t local_rank, const char *why);
+    void *arg;
+};
+
 struct guard_calls {
     struct guard_worker_calls workers;
+    struct guard_template_calls template;
     /* The fence has passed: the workers are being ended, and none can be started. */
     void (*fenced)(void *arg);
     /* The guard has died, and its workers with it. No other call follows. */
@@ -76,6 +90,23 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
  * 0. */
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn,
                 struct err *e) MUST_CHECK;
+
+/*
+ * Starts a template: a process that imports what the workers need, so that they can be
+ * forked from it (guard_template.h has its protocol). Workers that are requested before
+ * the first one is ready wait for it; while a later one is not ready, and after any
+ * fault, workers start without it. There is at most one at a time.
+ */
+struct guard_template {
+    const char *const *argv; /* the workers', as far as they have it in common */
+    const char *const *env;
+    int fd[3];          /* as in guard_spawn */
+    uint32_t ready_ms;  /* for its imports, from one message to the next */
+    uint32_t answer_ms; /* for a fork */
+};
+
+int guard_start_template(struct guard *g, const struct guard_template *template,
+                         struct err *e) MUST_CHECK;
 
 /* Sends signo to the process group of each worker that has not exited (the others are
  * left to guard_sweep); CONT follows a signal that asks for an end. */

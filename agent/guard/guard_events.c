@@ -7,8 +7,9 @@
 
 #include "rendezvous/base/limits.h"
 
-/* started, exec failed, exited for each worker; answers to a few sweeps; rounded up */
-#define EVENTS_MAX (4 * WORKERS_PER_NODE_MAX)
+/* started, warm or cold, exec failed, exited for each worker; answers to a few sweeps;
+ * rounded up */
+#define EVENTS_MAX (5 * WORKERS_PER_NODE_MAX)
 
 static struct {
     struct guard_event event[EVENTS_MAX];

@@ -31,6 +31,7 @@
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_shutdown.h"
+#include "agent/guard/guard_template.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
 #include "agent/guard/spawn.h"
@@ -47,7 +48,9 @@ enum {
     TAG_CHILD,
     TAG_CGROUP,
     TAG_ERRORS,
-    TAG_FENCE
+    TAG_FENCE,
+    TAG_TEMPLATE,
+    TAG_CHANNELS /* of workers that the template forks: plus the local rank */
 };
 
 static struct {
@@ -71,6 +74,7 @@ static void change_epoll(int op, int fd, uint32_t events, uint32_t tag)
 static void agent_has_gone(void)
 {
     guard.agent_gone = true;
+    guard_template_give_up();
     change_epoll(EPOLL_CTL_DEL, GUARD_FD_SOCKET, 0,
                  TAG_SOCKET); /* else it would report without end */
 }
@@ -123,45 +127,52 @@ static void on_fence_timer(void)
         arm_fence_timer();
         return;
     }
-    if (guard_workers_is_empty())
+    if (guard_workers_is_empty() && !guard_template_has_any())
         return; /* a worker requested from now on is refused */
     guard.fenced = true;
     guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
+    guard_template_drop_all(SIGTERM);
     guard_shutdown_fence(fence_grace_left_ms(&guard.fence, clock_ms()));
 }
 
 /* -- requests of the agent ------------------------------------------------------ */
 
 static void spawn_requested(const struct guard_request *request,
-                            const int fd[GUARD_REQUEST_FDS])
+                            int fd[GUARD_REQUEST_FDS])
 {
-    struct spawn s = { .local_rank = request->local_rank,
-                       .is_tty = request->is_tty,
-                       .numa_node = request->numa_node };
-    struct guard_payload payload;
-
     if (guard.fenced || fence_passed(&guard.fence, clock_ms())) {
         /* before the failure, because that is not a fault of the program */
         guard_events_add((struct guard_event){ .type = GUARD_EVENT_FENCED });
         guard_workers_spawn_failed(request->local_rank, SPAWN_FENCE, ETIME);
         return;
     }
-    if (guard_workers_is_taken(request->local_rank)) {
+    if (guard_workers_is_taken(request->local_rank) ||
+        guard_template_has(request->local_rank)) {
         guard_workers_spawn_failed(request->local_rank, SPAWN_PAYLOAD, EEXIST);
         return;
     }
-    memcpy(s.fd, fd, sizeof(s.fd));
-    if (fd[3] < 0 || guard_payload_open(&payload, fd[3], request, &s) < 0) {
-        guard_workers_spawn_failed(request->local_rank, SPAWN_PAYLOAD,
-                                   fd[3] < 0 ? EMFILE : errno);
-        return;
-    }
-    guard_workers_spawn(&s);
-    guard_payload_close(&payload);
+    if (!guard_template_spawn(request, fd))
+        guard_workers_spawn(request, fd);
 }
 
+/* A worker that was not started yet ends by the signals that would end it. */
+static void signal_requested(uint32_t local_rank, int signo)
+{
+    bool ends = signo == SIGKILL || guard_workers_wants_cont(signo);
+
+    if (local_rank == GUARD_ALL)
+        guard_workers_signal_all(signo);
+    else
+        guard_workers_signal(local_rank, signo);
+    if (ends && local_rank == GUARD_ALL)
+        guard_template_drop_all(signo);
+    else if (ends)
+        guard_template_drop(local_rank, signo);
+}
+
+/* Sets the descriptors that it keeps to -1. */
 static void handle_request(const struct guard_request *request,
-                           const int fd[GUARD_REQUEST_FDS])
+                           int fd[GUARD_REQUEST_FDS])
 {
     if (request->local_rank >= WORKERS_PER_NODE_MAX && request->local_rank != GUARD_ALL)
         return;
@@ -170,19 +181,21 @@ static void handle_request(const struct guard_request *request,
         spawn_requested(request, fd);
         break;
     case GUARD_REQUEST_SIGNAL:
-        if (request->local_rank == GUARD_ALL)
-            guard_workers_signal_all(request->signo);
-        else
-            guard_workers_signal(request->local_rank, request->signo);
+        signal_requested(request->local_rank, request->signo);
         break;
     case GUARD_REQUEST_KILL:
+        guard_template_drop_all(SIGKILL);
         guard_shutdown_kill(request->ticket);
         break;
     case GUARD_REQUEST_SWEEP:
+        guard_template_drop_all(SIGKILL);
         guard_shutdown_sweep(request->ticket, request->grace_ms);
         break;
     case GUARD_REQUEST_FENCE:
         renew_fence(request);
+        break;
+    case GUARD_REQUEST_TEMPLATE:
+        guard_template_start(request, fd);
         break;
     }
 }
@@ -264,8 +277,14 @@ static void handle_epoll_event(const struct epoll_event *event)
     case TAG_FENCE:
         on_fence_timer();
         break;
+    case TAG_TEMPLATE:
+        guard_template_on_socket(event->events);
+        break;
     default:
-        guard_workers_reap(event->data.u32);
+        if (event->data.u32 >= TAG_CHANNELS)
+            guard_template_on_channel(event->data.u32 - TAG_CHANNELS);
+        else
+            guard_workers_reap(event->data.u32);
     }
 }
 
@@ -293,16 +312,21 @@ static int advance_shutdown(void)
 static void run_guard(void)
 {
     struct epoll_event events[EVENTS_PER_TURN];
-    int wait_ms = -1;
+    int wait_ms = -1, template_ms;
 
     for (;;) {
         int n = epoll_wait(guard.epoll, events, EVENTS_PER_TURN, wait_ms);
 
         for (int i = 0; i < n; i++)
             handle_epoll_event(&events[i]);
-        if (guard.child_died)
+        if (guard.child_died) {
+            guard_template_reap();
             guard.child_died = guard_workers_reap_others();
+        }
+        template_ms = guard_template_advance();
         wait_ms = advance_shutdown();
+        if (wait_ms < 0 || (template_ms >= 0 && template_ms < wait_ms))
+            wait_ms = template_ms;
         flush_events();
         if (guard.agent_gone && !guard_shutdown_is_running())
             wait_ms = 0; /* detected in this turn: nothing else would wake the loop */
@@ -346,7 +370,9 @@ static void prepare_guard(const char *cgroup_name)
     if (guard.sigchld < 0 || guard.timer < 0 || guard.epoll < 0 ||
         !guard_workers_init(guard.epoll, &guard.cgroup))
         _exit(EXIT_FAILURE);
-    guard_shutdown_init(&guard.cgroup);
+    guard_template_init(
+        guard.epoll, &guard.cgroup,
+        &(struct template_tags){ TAG_TEMPLATE, TAG_CGROUP, TAG_CHANNELS });
     change_epoll(EPOLL_CTL_ADD, GUARD_FD_SOCKET, EPOLLIN | EPOLLRDHUP, TAG_SOCKET);
     change_epoll(EPOLL_CTL_ADD, guard.sigchld, EPOLLIN, TAG_CHILD);
     change_epoll(EPOLL_CTL_ADD, guard.timer, EPOLLIN, TAG_FENCE);

@@ -16,7 +16,6 @@
 #define KILL_ROUND_MS_MAX 50
 
 static struct {
-    const struct cgroup *cgroup;
     bool wants_answer; /* the agent waits for EMPTY */
     uint32_t ticket;
     bool terming; /* until until_ms */
@@ -26,11 +25,6 @@ static struct {
     bool killing, killed;
     uint32_t kill_round_ms;
 } ongoing;
-
-void guard_shutdown_init(const struct cgroup *cgroup)
-{
-    ongoing.cgroup = cgroup;
-}
 
 static bool was_termed(pid_t pid)
 {
@@ -48,7 +42,8 @@ static void term_new_children(void)
     size_t count = child_procs_list(pids, PIDS_PER_ROUND);
 
     for (size_t i = 0; i < count; i++) {
-        if (was_termed(pids[i]) || guard_workers_has(pids[i]))
+        if (was_termed(pids[i]) || guard_workers_has(pids[i]) ||
+            guard_workers_is_excepted(pids[i]))
             continue;
         kill(pids[i], SIGTERM);
         kill(pids[i], SIGCONT);
@@ -102,11 +97,12 @@ static void kill_all(void)
     size_t count;
 
     ongoing.killed = true;
-    cgroup_kill(ongoing.cgroup);
+    cgroup_kill(guard_workers_cgroup());
     guard_workers_signal_all(SIGKILL);
     count = child_procs_list(pids, PIDS_PER_ROUND);
     for (size_t i = 0; i < count; i++)
-        kill(pids[i], SIGKILL);
+        if (!guard_workers_is_excepted(pids[i]))
+            kill(pids[i], SIGKILL);
 }
 
 static void finish_shutdown(void)

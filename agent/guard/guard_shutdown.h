@@ -5,15 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/cleanup/cgroup.h"
-
 /*
  * How the guard ends all processes below it: TERM once to each, also to processes
  * adopted later because their parents have died, and after the grace KILL to all, in
  * rounds, until none is left. Its state is global, because a process is at most one
  * guard.
  */
-void guard_shutdown_init(const struct cgroup *cgroup);
 
 /* The agent waits for EMPTY with the last ticket. Leftovers get TERM. */
 void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms);

@@ -36,7 +36,8 @@ enum guard_request_type {
     GUARD_REQUEST_SIGNAL, /* to the process of one worker, or to the groups of all */
     GUARD_REQUEST_KILL,
     GUARD_REQUEST_SWEEP,
-    GUARD_REQUEST_FENCE /* sets its terms */
+    GUARD_REQUEST_FENCE,   /* sets its terms */
+    GUARD_REQUEST_TEMPLATE /* starts a template; workers are forked from it */
 };
 
 struct guard_request {
@@ -46,7 +47,8 @@ struct guard_request {
     uint32_t grace_ms, patience_ms;
     uint64_t until_ms;
     int32_t signo;
-    /* SPAWN, with four descriptors: 0, 1, 2 and the payload (see below) */
+    uint32_t ready_ms, answer_ms; /* TEMPLATE: its limits */
+    /* SPAWN and TEMPLATE, with four descriptors: 0, 1, 2 and the payload (see below) */
     int32_t numa_node;
     uint32_t is_tty;
     uint32_t argc, envc, cpus_size;
@@ -62,6 +64,10 @@ enum guard_event_type {
     GUARD_EVENT_SESSION, /* the cgroup turned out to be unusable */
     GUARD_EVENT_RETRY,  /* out of processes or memory (status: errno); it tries again */
     GUARD_EVENT_FENCED, /* the fence has passed: the workers are being ended */
+    GUARD_EVENT_TEMPLATE_READY,
+    GUARD_EVENT_TEMPLATE_ENDED, /* pid, status; stage: enum template_fault */
+    GUARD_EVENT_WARM,           /* after STARTED: forked from the template */
+    GUARD_EVENT_COLD, /* the template did not start it; stage: enum template_fault */
 };
 
 struct guard_event {

@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +30,9 @@ struct guard_worker {
 
 static struct {
     int epoll, errors;
-    const struct cgroup *cgroup;
+    const struct cgroup *cgroup; /* of the workers */
+    const struct cgroup *job;    /* the same, or above it */
+    pid_t excepted;              /* a child that is no worker; 0: none */
     struct spawn_home home;
     bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
@@ -73,7 +79,7 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
     table.epoll = epoll;
     table.errors = errors[0];
-    table.cgroup = cgroup;
+    table.cgroup = table.job = cgroup;
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
     table.oom_kills = cgroup_oom_kills(cgroup);
@@ -94,6 +100,24 @@ void guard_workers_renew_cgroup(void)
     table.wants_cgroup = table.home.clone_into_fails = table.home.cgroup < 0;
     if (table.wants_cgroup)
         table.home.cgroup = table.cgroup->dir;
+}
+
+void guard_workers_set_cgroup(const struct cgroup *cgroup)
+{
+    table.cgroup = cgroup;
+    table.home.cgroup = cgroup->dir;
+    table.home.clone_into_works = table.home.clone_into_fails = false;
+    table.wants_cgroup = false;
+}
+
+const struct cgroup *guard_workers_cgroup(void)
+{
+    return table.cgroup;
+}
+
+const struct spawn_home *guard_workers_home(void)
+{
+    return &table.home;
 }
 
 int guard_workers_error_fd(void)
@@ -154,32 +178,128 @@ static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
     return pid;
 }
 
-void guard_workers_spawn(const struct spawn *s)
+static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
 {
-    struct guard_worker *w = &table.worker[s->local_rank];
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = local_rank };
 
-    w->pid = spawn_with_retries(s, &w->pidfd);
-    if (w->pid < 0) {
-        w->pid = 0;
-        guard_workers_spawn_failed(s->local_rank, SPAWN_CLONE, errno);
+    table.worker[local_rank] = (struct guard_worker){ .pid = pid, .pidfd = pidfd };
+    if (local_rank >= table.end)
+        table.end = local_rank + 1;
+    if (pidfd >= 0)
+        epoll_ctl(table.epoll, EPOLL_CTL_ADD, pidfd, &event);
+    guard_events_add((struct guard_event){
+        .type = GUARD_EVENT_STARTED, .local_rank = local_rank, .pid = pid });
+}
+
+void guard_workers_spawn(const struct guard_request *request,
+                         const int fd[GUARD_REQUEST_FDS])
+{
+    struct spawn s = { .local_rank = request->local_rank,
+                       .is_tty = request->is_tty,
+                       .numa_node = request->numa_node };
+    struct guard_payload payload;
+    pid_t pid;
+    int pidfd, errnum;
+
+    memcpy(s.fd, fd, sizeof(s.fd));
+    if (fd[3] < 0 || guard_payload_open(&payload, fd[3], request, &s) < 0) {
+        guard_workers_spawn_failed(s.local_rank, SPAWN_PAYLOAD,
+                                   fd[3] < 0 ? EMFILE : errno);
         return;
     }
-    if (s->local_rank >= table.end)
-        table.end = s->local_rank + 1;
-    if (w->pidfd >= 0) {
-        struct epoll_event event = { .events = EPOLLIN, .data.u32 = s->local_rank };
+    pid = spawn_with_retries(&s, &pidfd);
+    errnum = errno;
+    guard_payload_close(&payload);
+    if (pid < 0)
+        guard_workers_spawn_failed(s.local_rank, SPAWN_CLONE, errnum);
+    else
+        register_worker(s.local_rank, pid, pidfd);
+}
 
-        epoll_ctl(table.epoll, EPOLL_CTL_ADD, w->pidfd, &event);
+/* -- adopting ------------------------------------------------------------------- */
+
+/* -1 and ECHILD if it is none or has ended. Only this process reaps it, so the pid
+ * cannot become that of another process now. */
+static int check_living_child(pid_t pid)
+{
+    siginfo_t info = { 0 };
+
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return -1;
+    errno = ECHILD;
+    return info.si_pid == 0 ? 0 : -1;
+}
+
+static int move_to_cgroup(pid_t pid)
+{
+    char text[16];
+
+    if (table.home.cgroup < 0)
+        return 0;
+    snprintf(text, sizeof(text), "%d", (int)pid);
+    return spawn_write_text(table.home.cgroup, "cgroup.procs", text);
+}
+
+static int move_to_cpus(pid_t pid, const struct guard_request *request, int fd)
+{
+    struct guard_payload payload;
+    struct spawn s;
+    int rc;
+
+    if (request->cpus_size == 0)
+        return 0;
+    if (guard_payload_open(&payload, fd, request, &s) < 0)
+        return -1;
+    rc = sched_setaffinity(pid, s.cpus_size, s.cpus);
+    guard_payload_close(&payload);
+    return rc;
+}
+
+int guard_workers_adopt(const struct guard_request *request, int payload, pid_t pid,
+                        int channel)
+{
+    if (pid == table.excepted || guard_workers_has(pid)) {
+        errno = EEXIST;
+        return -1;
     }
-    guard_events_add((struct guard_event){
-        .type = GUARD_EVENT_STARTED, .local_rank = s->local_rank, .pid = w->pid });
+    if (check_living_child(pid) < 0 || move_to_cgroup(pid) < 0 ||
+        move_to_cpus(pid, request, payload) < 0 ||
+        send(channel, "go", 2, MSG_DONTWAIT | MSG_NOSIGNAL) != 2)
+        return -1;
+    register_worker(request->local_rank, pid, (int)syscall(SYS_pidfd_open, pid, 0u));
+    return 0;
 }
 
 /* -- reaping -------------------------------------------------------------------- */
 
+void guard_workers_except(pid_t pid)
+{
+    table.excepted = pid;
+}
+
+bool guard_workers_is_excepted(pid_t pid)
+{
+    return pid == table.excepted;
+}
+
+/* The list is reliable: no child leaves it unless this process reaps it. */
+static bool has_other_children(void)
+{
+    pid_t pids[4];
+    size_t count;
+
+    if (table.excepted == 0)
+        return child_procs_exist();
+    count = child_procs_list(pids, sizeof(pids) / sizeof(pids[0]));
+    for (size_t i = 0; i < count; i++)
+        if (pids[i] != table.excepted)
+            return true;
+    return false;
+}
+
 bool guard_workers_is_empty(void)
 {
-    return !child_procs_exist() && !cgroup_populated(table.cgroup);
+    return !has_other_children() && !cgroup_populated(table.cgroup);
 }
 
 static void report_exited(uint32_t local_rank, pid_t pid, int status)
@@ -192,7 +312,7 @@ static void report_exited(uint32_t local_rank, pid_t pid, int status)
                              .at_ms = clock_ms() };
 
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-        uint64_t kills = cgroup_oom_kills(table.cgroup);
+        uint64_t kills = cgroup_oom_kills(table.job);
 
         t.out_of_memory = kills > table.oom_kills;
         table.oom_kills += t.out_of_memory;
@@ -255,6 +375,8 @@ bool guard_workers_reap_others(void)
            info.si_pid > 0) {
         uint32_t local_rank = find_local_rank(info.si_pid);
 
+        if (info.si_pid == table.excepted)
+            return true; /* its owner reaps it */
         if (local_rank == GUARD_ALL)
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
         else if (table.worker[local_rank].pidfd < 0)

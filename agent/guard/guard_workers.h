@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "agent/cleanup/cgroup.h"
+#include "agent/guard/guard_wire.h"
 #include "agent/guard/spawn.h"
 
 /*
@@ -20,10 +21,31 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup); /* false: errno
 int guard_workers_error_fd(void);
 void guard_workers_read_errors(void);
 
-/* Reports started, or exec failed and exited, to the agent. */
-void guard_workers_spawn(const struct spawn *s);
+/* The descriptors of the request are those of its worker and the payload. Reports
+ * started, or exec failed and exited, to the agent. */
+void guard_workers_spawn(const struct guard_request *request,
+                         const int fd[GUARD_REQUEST_FDS]);
 void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage,
                                 int errnum);
+
+/*
+ * A child that was forked from the template becomes a worker: moves it into the
+ * workers' cgroup and to the request's CPUs, then writes `go` to the channel. -1 and
+ * errno: it has not got `go`. EEXIST: the pid is a worker's or the template's.
+ */
+int guard_workers_adopt(const struct guard_request *request, int payload, pid_t pid,
+                        int channel) MUST_CHECK;
+
+/* The same for all workers; copy it to start other children. */
+const struct spawn_home *guard_workers_home(void);
+/* The cgroup of the workers, in which all are killed and counted. Call it while there
+ * is none. */
+void guard_workers_set_cgroup(const struct cgroup *cgroup);
+const struct cgroup *guard_workers_cgroup(void);
+/* A child that is no worker: neither signalled, nor killed, nor reaped, nor counted.
+ * 0: none. */
+void guard_workers_except(pid_t pid);
+bool guard_workers_is_excepted(pid_t pid);
 
 void guard_workers_reap(uint32_t local_rank);
 /* Reaps adopted orphans, and workers without a pidfd. True: there may be more; call it

@@ -66,7 +66,7 @@ static void write_failure_record(const struct spawn *s, const struct spawn_home 
         ;
 }
 
-static int write_text_at(int dir, const char *path, const char *text)
+int spawn_write_text(int dir, const char *path, const char *text)
 {
     int fd = openat(dir, path, O_WRONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
@@ -136,7 +136,7 @@ static enum spawn_stage prepare_child(const struct spawn *s,
     if (setsid() < 0)
         return SPAWN_SETSID;
     if (home->oom_score_adj)
-        write_text_at(AT_FDCWD, "/proc/self/oom_score_adj", home->oom_score_adj);
+        spawn_write_text(AT_FDCWD, "/proc/self/oom_score_adj", home->oom_score_adj);
     if (s->cpus_size > 0 && sched_setaffinity(0, s->cpus_size, s->cpus) < 0)
         return SPAWN_AFFINITY;
     if (bind_memory(s->numa_node) < 0)
@@ -147,6 +147,8 @@ static enum spawn_stage prepare_child(const struct spawn *s,
         return SPAWN_TTY;
     /* for safety: all that the guard opens is close-on-exec anyway */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (s->socket > 0 && dup2(s->socket, STDERR_FILENO + 1) < 0)
+        return SPAWN_STDIO;
     if (home->restore_nofile && setrlimit(RLIMIT_NOFILE, &home->nofile) < 0)
         return SPAWN_RLIMIT;
     return SPAWN_EXEC;
@@ -158,7 +160,7 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
     enum spawn_stage stage;
 
     tie_to_parent(parent);
-    if (!in_cgroup && write_text_at(home->cgroup, "cgroup.procs", "0") < 0)
+    if (!in_cgroup && spawn_write_text(home->cgroup, "cgroup.procs", "0") < 0)
         write_failure_record(s, home, SPAWN_CGROUP);
     stage = prepare_child(s, home);
     if (stage == SPAWN_EXEC) {

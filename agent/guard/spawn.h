@@ -18,6 +18,7 @@ struct spawn {
     char *const *argv; /* argv[0] is the file */
     char *const *env;
     int fd[3];   /* become 0, 1 and 2; each is 3 or more */
+    int socket;  /* becomes 3; 0: none */
     bool is_tty; /* fd[1] or fd[2] becomes the controlling terminal */
     const void *cpus;
     size_t cpus_size; /* 0: as they are */
@@ -62,6 +63,9 @@ struct spawn_home {
 
 /* Returns the pid, or -1 and errno. *pidfd is -1 if the kernel has none. */
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd);
+
+/* Writes to a file of the kernel in that folder; -1: errno. */
+int spawn_write_text(int dir, const char *path, const char *text);
 
 /* The call that failed: "execve". */
 const char *spawn_stage_name(enum spawn_stage stage);

@@ -63,11 +63,54 @@ static void on_died(void *arg, const char *why)
     t.died++;
 }
 
+static void on_template_ready(void *arg, pid_t pid)
+{
+    (void)arg;
+    t.template_pid = pid;
+    t.ready++;
+}
+
+static void on_template_ended(void *arg, int status, const char *fault)
+{
+    (void)arg;
+    t.template_status = status;
+    if (fault)
+        snprintf(t.fault, sizeof(t.fault), "%s", fault);
+    t.template_ended++;
+}
+
+static void on_template_exec_failed(void *arg, int errnum, const char *what)
+{
+    (void)arg;
+    t.errnum = errnum;
+    snprintf(t.what, sizeof(t.what), "%s", what);
+}
+
+static void on_warm(void *arg, uint32_t local_rank)
+{
+    (void)arg;
+    ck_assert_int_gt(t.pid[local_rank], 0); /* it was told first */
+    t.warm++;
+}
+
+static void on_cold(void *arg, uint32_t local_rank, const char *why)
+{
+    (void)arg;
+    (void)local_rank;
+    snprintf(t.fault, sizeof(t.fault), "%s", why);
+    t.cold++;
+}
+
 static const struct guard_calls calls = {
     .workers = { .started = on_started,
                  .exec_failed = on_exec_failed,
                  .exited = on_exited,
                  .empty = on_empty },
+    .template = { .ready = on_template_ready,
+                  .ended = on_template_ended,
+                  .exec_failed = on_template_exec_failed,
+                  .warm = on_warm,
+                  .cold = on_cold },
     .fenced = on_fenced,
     .died = on_died,
 };
@@ -106,7 +149,8 @@ void begin_guard_here(void)
     snprintf(t.cookie, sizeof(t.cookie), "TEST_WORKER=%d.%llu", (int)getpid(),
              (unsigned long long)clock_us());
     putenv(t.cookie);
-    t.worker = procs_program("test-worker");
+    snprintf(t.template, sizeof(t.template), "%s", procs_program("test-template"));
+    snprintf(t.worker, sizeof(t.worker), "%s", procs_program("test-worker"));
     t.loop = loop_create();
     start_guard();
 }
@@ -137,6 +181,33 @@ void spawn_to(uint32_t local_rank, const char *const *argv, int out)
 
     ck_assert_int_eq(guard_spawn(t.guard, &s, &e), 0);
     close(null);
+}
+
+void start_template(uint32_t ready_ms, uint32_t answer_ms, ...)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const char *argv[16] = { t.template };
+    struct guard_template template = { .argv = argv,
+                                       .env = (const char *const *)environ,
+                                       .fd = { null, null, null },
+                                       .ready_ms = ready_ms,
+                                       .answer_ms = answer_ms };
+    size_t count = 1;
+    struct err e;
+    va_list words;
+
+    va_start(words, answer_ms);
+    while ((argv[count] = va_arg(words, const char *)))
+        ck_assert_uint_lt(++count, 16);
+    va_end(words);
+    ck_assert_int_eq(guard_start_template(t.guard, &template, &e), 0);
+    close(null);
+}
+
+void begin_template(void)
+{
+    start_template(PATIENCE_MS, PATIENCE_MS, NULL);
+    wait_until(&t.ready, 1);
 }
 
 static void spawn_list(uint32_t local_rank, int out, va_list words)

@@ -17,9 +17,13 @@ extern struct guard_payload {
     struct loop *loop;
     struct guard *guard;
     char cookie[64];
-    const char *worker; /* the program */
+    char worker[4096], template[4096]; /* the programs */
 
     uint32_t started, exited, failed, empty, fenced, died;
+    uint32_t ready, template_ended, warm, cold; /* about its template */
+    pid_t template_pid;
+    int template_status;
+    char fault[64]; /* why it was ended, or else why a worker started cold */
     struct guard_exit exit[WORKERS]; /* in the order told */
     pid_t pid[WORKERS];
     uint32_t fenced_before; /* that often when the last start failed */
@@ -42,6 +46,11 @@ void start_guard(void);
 
 /* Nothing of it is left. */
 void end_guard(void);
+
+/* A test-template with these words, up to NULL. */
+void start_template(uint32_t ready_ms, uint32_t answer_ms, ...);
+/* The same, and wait until it is ready. */
+void begin_template(void);
 
 /* A worker of the program argv[0] that writes to `out`, unless that is negative. */
 void spawn_to(uint32_t local_rank, const char *const *argv, int out);
