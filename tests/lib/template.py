@@ -71,7 +71,8 @@ class Worker:
 class Template:
     """`command` is the workers' command: [python, "-u", program, ...]."""
 
-    def __init__(self, command, env, modules="", cwd=None, limit=0, bootstrap=BOOTSTRAP):
+    def __init__(self, command, env, modules="", cwd=None, limit=0,
+                 bootstrap=BOOTSTRAP, before=lambda: None):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.messages = tempfile.TemporaryFile()
@@ -82,6 +83,7 @@ class Template:
         their_fd = theirs.fileno()
 
         def put_socket():
+            before()
             os.dup2(their_fd, 3)
 
         self.popen = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL,

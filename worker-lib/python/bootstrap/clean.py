@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Iterable, Optional
+from typing import Callable, Iterable
 
 from _crun import kernel
 
@@ -39,7 +39,7 @@ def open_files() -> dict[int, str]:
     return files
 
 
-def file_problem(before: dict[int, str]) -> Optional[str]:
+def file_problem(before: dict[int, str]) -> str | None:
     for fd, name in open_files().items():
         if before.get(fd) == name or name in HARMLESS_FILES or os.path.isdir(name):
             continue
@@ -52,7 +52,7 @@ def file_problem(before: dict[int, str]) -> Optional[str]:
     return None
 
 
-def gpu_problem() -> Optional[str]:
+def gpu_problem() -> str | None:
     return "it initializes CUDA" if kernel.cuda_is_initialized() else None
 
 
@@ -67,7 +67,7 @@ def children() -> list[int]:
     return found
 
 
-def child_problem() -> Optional[str]:
+def child_problem() -> str | None:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -86,7 +86,7 @@ def _one_task_left() -> bool:
     return _tasks() == 1
 
 
-def thread_problem() -> Optional[str]:
+def thread_problem() -> str | None:
     """Some libraries end their threads before each fork; a fork tells which do."""
     if threading.active_count() > 1:
         names = ", ".join(t.name for t in threading.enumerate()[1:])
@@ -134,7 +134,7 @@ class RankReads:
     def __exit__(self, *_: object) -> None:
         type(os.environ).__getitem__ = self._original  # type: ignore[method-assign]
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         for module, variable in self.found:
             if module not in REPAIRS:
                 return f"{module} reads {variable}"
@@ -170,7 +170,7 @@ def repair_rank_readers() -> None:
             repair(sys.modules[name])
 
 
-def own_module_problem(names: Iterable[str], is_own) -> Optional[str]:
+def own_module_problem(names: Iterable[str], is_own: Callable[[str], bool]) -> str | None:
     """A module of the program itself must be imported by each worker."""
     for name in names:
         module = sys.modules.get(name)
@@ -180,5 +180,5 @@ def own_module_problem(names: Iterable[str], is_own) -> Optional[str]:
     return None
 
 
-def first_problem(before: dict[int, str]) -> Optional[str]:
+def first_problem(before: dict[int, str]) -> str | None:
     return (file_problem(before) or gpu_problem() or child_problem() or thread_problem())

@@ -9,12 +9,13 @@ import io
 import os
 import sys
 import time
-from typing import Mapping, Optional
+from typing import Mapping
 
 from _crun import clean, kernel
 
 Environment = dict[bytes, bytes]
 STREAMS = ("<stdin>", "<stdout>", "<stderr>")
+TORCH_CONSTANT_SEED = 67280421310721
 
 
 # -- environment and arguments ----------------------------------------------------------
@@ -30,16 +31,16 @@ def environment_of(entries: list[bytes]) -> Environment:
     return env
 
 
-def changes(old: Mapping[bytes, bytes], new: Mapping[bytes, bytes]) -> dict[bytes, Optional[bytes]]:
+def changes(old: Mapping[bytes, bytes], new: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
     """What was set, and what was removed (None)."""
-    changed: dict[bytes, Optional[bytes]] = {
+    changed: dict[bytes, bytes | None] = {
         name: value for name, value in new.items() if old.get(name) != value}
     changed.update((name, None) for name in old if name not in new)
     return changed
 
 
 def set_environment(env: Environment, template: Mapping[bytes, bytes],
-                    changed: Mapping[bytes, Optional[bytes]]) -> None:
+                    changed: Mapping[bytes, bytes | None]) -> None:
     """
     os.environ stays the object that it is, and C's environment follows. The interpreter's
     start and the imports have `changed` the environment that the template began with: they
@@ -116,13 +117,21 @@ def replay(printed: Mapping[int, bytes]) -> None:
 
 
 def renew_random_state() -> None:
-    """`random` and tempfile renew themselves, OpenSSL does, torch has a constant seed."""
+    """`random`, tempfile and OpenSSL renew themselves."""
     if "numpy.random" in sys.modules and "numpy.random.mtrand" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     if "uuid" in sys.modules:
         sys.modules["uuid"]._last_timestamp = None
+    renew_torch_seed()
+
+
+def renew_torch_seed() -> None:
+    """The seed of a fresh process was constant in older releases, and is drawn since."""
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None and generator.initial_seed() != TORCH_CONSTANT_SEED:
+        generator.seed()
 
 
 def renew_times() -> None:

@@ -1,127 +1,31 @@
 # SPDX-License-Identifier: MIT
 """
-Which modules a template imports: those of --warm=LIST, else what the last run of the program
-had imported from outside its own folder, else torch. And the notes in the user's cache folder:
-that list, and the modules that cannot be shared by a fork.
+Which modules a template imports: those of --warm=LIST, else those that the program's last run
+has noted, else torch. Without those that cannot be shared by a fork, which are noted, too.
 """
 from __future__ import annotations
 
-import binascii
 import faulthandler
 import os
 import signal
 import sys
-from typing import Iterator, NamedTuple, Optional
+from typing import NamedTuple
 
 import _crun  # type: ignore[import-not-found]
+from _crun import notes
 
 DEFAULT = ["torch"]
-NEVER = ("__main__", "__mp_main__", "sitecustomize", "usercustomize", "_crun", "crun")
-PACKAGES = ("site-packages", "dist-packages")
 PACKAGE_LIMIT = 3  # so many of one package left out: all of its modules are
-
-
-# -- the program ------------------------------------------------------------------------
-
-
-def program_module() -> Optional[str]:
-    """The module of `python -m`."""
-    if _crun.argv[0] != "-m":
-        return None
-    if sys.version_info >= (3, 10):
-        words = sys.orig_argv
-    else:
-        with open("/proc/self/cmdline", "rb") as file:
-            words = [os.fsdecode(word) for word in file.read().split(b"\0")]
-    return words[words.index("-m") + 1] if "-m" in words else None
-
-
-def program_file() -> Optional[str]:
-    """The path of the program; with -c (--run-path), that is the first argument."""
-    script = _crun.argv[1:2] if _crun.argv[0] == "-c" else _crun.argv[:1]
-    if not script or program_module():
-        return None
-    return os.path.realpath(os.path.join(_crun.folder, script[0]))
 
 
 def program_path_entry() -> str:
     """What the interpreter will put in front of sys.path ("" for nothing, as with -P)."""
     if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
         return ""
-    file = program_file()
+    file = notes.PROGRAM_FILE
     if _crun.argv[0] in ("-c", "-m") or file is None:
         return _crun.folder
     return file if os.path.isdir(file) or file.endswith((".zip", ".pyz")) else os.path.dirname(file)
-
-
-def _own_folders() -> list[str]:
-    file = program_file()
-    folders = {_crun.folder, os.path.realpath(_crun.folder)}
-    if file:
-        folders |= {file, os.path.dirname(file)}
-    return [folder.rstrip("/") + "/" for folder in folders]
-
-
-def is_own(path: str) -> bool:
-    """Whether the file belongs to the program, and not to an installed package."""
-    if any(part in PACKAGES for part in path.split("/")):
-        return False
-    if path.startswith(os.path.dirname(os.__file__) + "/"):
-        return False
-    return path.startswith(tuple(_own_folders()))
-
-
-def is_program(name: str) -> bool:
-    """The module of `python -m` must not be imported before it runs."""
-    module = program_module()
-    return module is not None and name in (module, module + ".__main__")
-
-
-# -- the cache --------------------------------------------------------------------------
-
-
-def cache_folder() -> str:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "crun")
-
-
-def _key() -> str:
-    version = sys.version.replace("\n", " ")
-    program = program_module() or program_file() or ""
-    return "\t".join(("crun modules 1", sys.executable, sys.prefix, version, program))
-
-
-def _path(kind: str) -> str:
-    program = program_module() or os.path.basename(program_file() or "python")
-    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in program)[:80]
-    number = binascii.crc32(os.fsencode(_key()))
-    return os.path.join(cache_folder(), f"{name}-{number:08x}.{kind}")
-
-
-def _read(kind: str) -> Optional[list[str]]:
-    """The lines below the key, or None."""
-    try:
-        with open(_path(kind), encoding="utf-8", errors="surrogateescape") as file:
-            key, *lines = file.read().splitlines()
-    except (OSError, ValueError):
-        return None
-    return lines if key == _key() else None
-
-
-def _write(kind: str, lines: list[str]) -> None:
-    """Whole or not at all; without a word where that is not possible."""
-    path = _path(kind)
-    part = f"{path}.{os.uname().nodename}.{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write("\n".join([_key(), *lines]) + "\n")
-        os.rename(part, path)
-    except OSError:
-        try:
-            os.unlink(part)
-        except OSError:
-            pass
 
 
 # -- the list ---------------------------------------------------------------------------
@@ -130,33 +34,8 @@ def _write(kind: str, lines: list[str]) -> None:
 def wanted() -> list[str]:
     given = _crun.settings.get("CRUN_TEMPLATE_MODULES", "")
     names = [name.strip() for name in given.split(",") if name.strip()]
-    names = names or _read("modules") or DEFAULT
-    return [name for name in names if not is_program(name) and not is_left_out(name)]
-
-
-def _importable() -> Iterator[str]:
-    """In the order in which they were imported."""
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        if (name.partition(".")[0] in NEVER or spec is None or spec.name != name
-                or not spec.has_location or not isinstance(spec.origin, str)):
-            continue
-        if spec.loader is not None and not is_program(name) and not is_own(spec.origin):
-            yield name
-
-
-def note() -> None:
-    """The program has come so far that it has imported what it needs."""
-    names = list(_importable())
-    if names != _read("modules"):
-        _write("modules", names)
-
-
-def note_at_exit() -> None:
-    """A program that failed may not have come far: its list replaces none."""
-    failed = hasattr(sys, "last_type") or hasattr(sys, "last_exc")
-    if not failed or _read("modules") is None:
-        note()
+    names = names or notes.read_note("modules") or DEFAULT
+    return without_left_out([name for name in names if not notes.is_program(name)])
 
 
 # -- what is left out -------------------------------------------------------------------
@@ -178,27 +57,28 @@ def _stamp(name: str) -> str:
 
 def _remembered() -> list[str]:
     """Names of this cache's file that are still as they were."""
-    entries = (line.split("\t") for line in _read("left-out") or [])
+    entries = (line.split("\t") for line in notes.read_note("left-out") or [])
     return [entry[0] for entry in entries if len(entry) == 3 and entry[1] == _stamp(entry[0])]
 
 
-def left_out() -> list[str]:
-    given = _crun.settings.get("CRUN_TEMPLATE_LEFT_OUT", "")
-    return _remembered() + [name for name in given.split(",") if name]
-
-
-def is_left_out(name: str) -> bool:
-    names = left_out()
+def _is_left_out(name: str, names: list[str], crowded: set[str]) -> bool:
     package = name.partition(".")[0]
-    crowded = sum(other.partition(".")[0] == package for other in names) >= PACKAGE_LIMIT
-    if crowded and name != package:
+    if package in crowded and name != package:
         return True
     return any(name == other or name.startswith(other + ".") for other in names)
 
 
+def without_left_out(wanted: list[str]) -> list[str]:
+    given = _crun.settings.get("CRUN_TEMPLATE_LEFT_OUT", "")
+    names = _remembered() + [name for name in given.split(",") if name]
+    packages = [name.partition(".")[0] for name in names]
+    crowded = {package for package in packages if packages.count(package) >= PACKAGE_LIMIT}
+    return [name for name in wanted if not _is_left_out(name, names, crowded)]
+
+
 def remember(name: str, reason: str) -> None:
-    lines = [line for line in _read("left-out") or [] if line.split("\t")[0] in _remembered()]
-    _write("left-out", lines + [f"{name}\t{_stamp(name)}\t{reason}"])
+    lines = [line for line in notes.read_note("left-out") or [] if line.split("\t")[0] in _remembered()]
+    notes.write_note("left-out", lines + [f"{name}\t{_stamp(name)}\t{reason}"])
 
 
 # -- the module that is being imported --------------------------------------------------
@@ -224,10 +104,10 @@ class Marker:
                 begun = file.read().rpartition(")")[2].split()[19]
         except OSError:
             begun = "0"
-        self.path = _path(f"importing-{os.uname().nodename}-{guard}-{begun}")
+        self.path = notes.path_of(f"importing-{os.uname().nodename}-{guard}-{begun}")
         self.fd = -1
 
-    def last_death(self) -> Optional[Death]:
+    def last_death(self) -> Death | None:
         try:
             with open(self.path, errors="replace") as file:
                 first, *more = file.read().splitlines()

@@ -75,8 +75,8 @@ def note_at_exit():
     def note():
         try:
             if os.getpid() == pid:
-                from _crun import modules
-                modules.note_at_exit()
+                from _crun import notes
+                notes.note_at_exit()
         except Exception:
             complain("note the modules of the program")
 

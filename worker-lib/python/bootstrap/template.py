@@ -13,6 +13,7 @@ writes are printed by crun, once.
 from __future__ import annotations
 
 import array
+import atexit
 import gc
 import importlib
 import os
@@ -20,10 +21,10 @@ import socket
 import struct
 import sys
 import time
-from typing import Callable, NamedTuple, NoReturn, Optional
+from typing import Callable, NamedTuple, NoReturn
 
 import _crun  # type: ignore[import-not-found]
-from _crun import clean, forked, kernel, modules
+from _crun import clean, forked, kernel, modules, notes
 
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
@@ -118,11 +119,11 @@ class Imports:
             if problem:
                 self.leave_out(name, problem)
 
-    def _problem(self, new: list[str]) -> Optional[str]:
+    def _problem(self, new: list[str]) -> str | None:
         for name in new:
-            if modules.is_program(name):
+            if notes.is_program(name):
                 return f"it imports {name}, which is the program"
-        return (clean.own_module_problem(new, modules.is_own) or self.reads.problem()
+        return (clean.own_module_problem(new, notes.is_own) or self.reads.problem()
                 or clean.first_problem(self.files))
 
     def _refuse_hidden_modules(self, entry: str) -> None:
@@ -138,7 +139,7 @@ class Imports:
             raise RuntimeError("an import has put a folder in front of the program's")
         del sys.path[0]
         for folder in list(sys.path_importer_cache):
-            if modules.is_own(folder + "/"):
+            if notes.is_own(folder + "/"):
                 del sys.path_importer_cache[folder]
 
     def leave_out(self, name: str, reason: str, remember: bool = True) -> NoReturn:
@@ -170,7 +171,7 @@ def file_times() -> dict[str, int]:
     return times
 
 
-def changed_file(times: dict[str, int]) -> Optional[str]:
+def changed_file(times: dict[str, int]) -> str | None:
     stat = os.stat
     for file, time_ns in times.items():
         try:
@@ -222,7 +223,7 @@ def receive_packet(guard: socket.socket, flags: int) -> tuple[bytes, list[int]]:
     return packet, list(fds)
 
 
-def receive(guard: socket.socket, flags: int = 0) -> Optional[Request]:
+def receive(guard: socket.socket, flags: int = 0) -> Request | None:
     """The next request; None if none waits. The template ends with the guard."""
     try:
         packet, fds = receive_packet(guard, flags)
@@ -270,7 +271,7 @@ class Template:
             os._exit(0)
         return batch
 
-    def _fork(self, batch: list[Request]) -> Optional[Request]:
+    def _fork(self, batch: list[Request]) -> Request | None:
         """One child forks all workers and ends, so that the guard adopts them."""
         if not batch:
             return None
@@ -339,6 +340,7 @@ def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> N
     """Returns in a worker."""
     begun_with = initial_environment()
     output = Capture()
+    atexit.register(gc.unfreeze)  # the last to run: what dies at the end dies there as usual
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+#
+# takes: 60 s
+# sanitizers: no, it runs Python code only
+"""
+A worker out of a template cannot be told from one that is started as `python3 -u train.py`.
+
+The programs of tests/lib/warm_programs.py run three times: by the interpreter alone, with the
+bootstrap in front of its path, and out of a template. Standard output, standard error and the
+exit must be the same to the letter, rank by rank. Only what WHAT_DIFFERS names is put aside.
+"""
+import glob
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import ROOT, fail  # noqa: E402
+from template import BOOTSTRAP, Template, bootstrap_env  # noqa: E402
+import warm_programs  # noqa: E402
+
+SECONDS = 120
+RUN_PATH = ("import runpy, sys; sys.argv = sys.argv[1:]; "
+            "runpy.run_path(sys.argv[0], run_name='__main__')")
+
+# Pattern, replacement, reason.
+WHAT_DIFFERS = (
+    (rb"0x[0-9a-f]{6,}", b"0xN", "addresses are random"),
+)
+
+
+# -- one worker -------------------------------------------------------------------------
+
+
+class Streams:
+    """A worker's descriptors 0, 1 and 2, and what came out of them."""
+
+    def __init__(self, kind, stdin):
+        self.kind = kind
+        self.out = self.err = b""
+        if kind == "pty":
+            self.master, slave = pty.openpty()
+            os.write(self.master, stdin)
+            self.fds = [slave, slave, slave]
+            self.readers = {self.master: "out"}
+        elif kind == "file":
+            self.files = [tempfile.TemporaryFile() for _ in range(3)]
+            self.files[0].write(stdin)
+            self.files[0].seek(0)
+            self.fds = [file.fileno() for file in self.files]
+            self.readers = {}
+        else:
+            pipes = [os.pipe() for _ in range(3)]
+            self.fds = [pipes[0][0], pipes[1][1], pipes[2][1]]
+            self.feeder = os.fork()
+            if self.feeder == 0:
+                os.closerange(3, pipes[0][1])
+                os.closerange(pipes[0][1] + 1, 256)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                while stdin:
+                    stdin = stdin[os.write(pipes[0][1], stdin):]
+                os._exit(0)
+            os.close(pipes[0][1])
+            self.readers = {pipes[1][0]: "out", pipes[2][0]: "err"}
+
+    def given(self):
+        """The worker has them now."""
+        if self.kind != "file":
+            for fd in set(self.fds):
+                os.close(fd)
+
+    def read(self):
+        """What there is; False at the end of all streams."""
+        ready = select.select(list(self.readers), [], [], 0.005)[0] if self.readers else []
+        for fd in ready:
+            try:
+                data = os.read(fd, 65536)
+            except OSError:  # a terminal that its last process has closed
+                data = b""
+            if data:
+                setattr(self, self.readers[fd], getattr(self, self.readers[fd]) + data)
+            else:
+                os.close(fd)
+                del self.readers[fd]
+        if self.kind == "file":
+            self.out, self.err = (os.pread(file.fileno(), 1 << 20, 0) for file in self.files[1:])
+        return bool(self.readers)
+
+    def end(self):
+        end = time.monotonic() + 20
+        while self.read():
+            if time.monotonic() > end:
+                fail("a process keeps the streams of a worker that has ended open")
+        if self.kind == "file":
+            for file in self.files:
+                file.close()
+        elif self.kind == "pipe":
+            os.kill(self.feeder, signal.SIGKILL)
+            os.waitpid(self.feeder, 0)
+
+
+def attend(pid, streams, interrupt):
+    """Reads the output until the worker ends, and interrupts it. Its exit code, or -N."""
+    end = time.monotonic() + SECONDS
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        streams.read()
+        if interrupt and b"ready\n" in streams.out:
+            os.kill(pid, interrupt)
+            interrupt = 0
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            fail(f"it still runs after {SECONDS} s: {streams.out} {streams.err}")
+        time.sleep(0.001)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    streams.end()
+    return code
+
+
+# -- a program --------------------------------------------------------------------------
+
+
+class Runs:
+    """A program in a folder of its own."""
+
+    def __init__(self, python, program, folder):
+        self.python, self.program = python, program
+        self.folder = os.path.join(folder, program.name.replace("/", "_"), "train")
+        for name, text in program.files.items():
+            path = os.path.join(self.folder, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
+                file.write(text)
+
+    def command(self, rank):
+        p = self.program
+        arguments = [a.replace("${local_rank}", str(rank)) for a in p.arguments]
+        script = os.path.join(self.folder, "train.py")
+        if p.files.get("train.py") == "app":
+            script = os.path.join(self.folder, "app")
+        how = ["-m", p.module] if p.module else ["-c", RUN_PATH, script] if p.run_path else [script]
+        return [self.python, "-u", *how, *arguments]
+
+    def environment(self, **more):
+        env = {name: value for name, value in os.environ.items()
+               if not name.startswith(("PYTHON", "CRUN_", "OMP_", "LC_"))}
+        env.update(DRIVER=str(os.getpid()), XDG_CACHE_HOME=os.path.dirname(self.folder),
+                   PYTHONWARNINGS="ignore", **more)
+        for name, value in self.program.env.items():
+            env.pop(name, None)
+            if value is not None:
+                env[name] = value
+        if "PYTHONPATH" in self.program.env:
+            env["PYTHONPATH"] = ":".join(os.path.join(self.folder, part)
+                                         for part in env["PYTHONPATH"].split(":"))
+        return env
+
+    def _before(self):
+        import resource
+        if self.program.before == "no core":
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if self.program.before == "ignore SIGHUP":
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (777, 888))
+            os.umask(0o27)
+
+    def _result(self, pid, streams):
+        code = attend(pid, streams, self.program.interrupt)
+        said = [streams.out, streams.err]
+        for pattern, replacement, _ in WHAT_DIFFERS:
+            said = [re.sub(pattern, replacement, text) for text in said]
+        return (*said, code)
+
+    def cold(self, rank, bootstrap):
+        streams = Streams(self.program.streams, self.program.stdin)
+        env = self.environment(RANK=str(rank))
+        if bootstrap:
+            env = bootstrap_env(env, CRUN_BOOTSTRAP="watch", CRUN_NOTE_MODULES=1)
+
+        def start():
+            self._before()
+            if self.program.streams == "pty":
+                import fcntl
+                import termios
+                fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+            # as crun does it: the worker dies with its parent
+            import ctypes
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+        p = subprocess.Popen(self.command(rank), env=env, cwd=self.folder, stdin=streams.fds[0],
+                             stdout=streams.fds[1], stderr=streams.fds[2], preexec_fn=start,
+                             start_new_session=True)
+        streams.given()
+        result = self._result(p.pid, streams)
+        p.returncode = 0
+        return result
+
+    def warm(self):
+        """All ranks' results."""
+        p = self.program
+        template = Template([*self.command("${local_rank}")], self.environment(), p.modules,
+                            cwd=self.folder, before=self._before)
+        if not template.wait_ready():
+            fail(f"{p.name}: no template: {template.said}")
+        workers = []
+        for rank in range(p.ranks):
+            streams = Streams(p.streams, p.stdin)
+            env = bootstrap_env(self.environment(RANK=str(rank)), CRUN_BOOTSTRAP="watch",
+                                CRUN_NOTE_MODULES=1)
+            worker = template.request(self.command(rank), env, streams.fds,
+                                      is_tty=p.streams == "pty")
+            if not worker.wait_pid():
+                fail(f"{p.name}: no worker: {template.said}")
+            streams.given()
+            worker.go()
+            workers.append(self._result(worker.pid, streams))
+        self.said = template.said
+        template.end()
+        return workers
+
+
+def compare(python, program, folder):
+    """What differs, as a text; "" if nothing does."""
+    runs = Runs(python, program, folder)
+    plain = [runs.cold(rank, bootstrap=False) for rank in range(program.ranks)]
+    cold = [runs.cold(rank, bootstrap=True) for rank in range(program.ranks)]
+    warm = runs.warm()
+    if program.ranks_differ:
+        all_words = [word for run in (plain, cold, warm) for rank in run for word in rank[0].split()]
+        same = {word for word in all_words if word != "0.5" and all_words.count(word) > 1}
+        bad = [run for run in (plain, cold, warm) for rank in run if rank[1] or rank[2]]
+        return f"ranks or runs share {same}: {warm} {bad}" if same or bad else ""
+    report = ""
+    for name, run in (("with the bootstrap", cold), ("out of a template", warm)):
+        for rank, (wanted, got) in enumerate(zip(plain, run)):
+            for what, a, b in zip(("stdout", "stderr", "exit"), wanted, got):
+                if a != b:
+                    report += f"  {name}, rank {rank}, {what}:\n    {a}\n    {b}\n"
+    return report
+
+
+# -- the interpreters -------------------------------------------------------------------
+
+
+def version_of(python):
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    found = subprocess.run([python, "-c", code], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    major, _, minor = found.stdout.strip().partition(".")
+    return (int(major), int(minor)) if found.returncode == 0 else (0, 0)
+
+
+def interpreters():
+    """python3, the newest that there is, and one with torch, if any; each once."""
+    found = {}
+    names = [shutil.which("python3")]
+    names += sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")))
+    for folder in os.environ["PATH"].split(":"):
+        names += glob.glob(os.path.join(folder, "python3.[0-9]*[0-9]"))
+    for name in filter(None, names):
+        version = version_of(name)
+        if version >= (3, 9):
+            found.setdefault(version, name)
+    chosen = {found[v] for v in {version_of(shutil.which("python3")), max(found)}} if found else set()
+    chosen |= {os.environ["PYTHON_EXEC"]} if os.environ.get("PYTHON_EXEC") else set()
+    torch = subprocess.run([ROOT / "scripts" / "torch-venv", "newest"], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    if torch.returncode == 0:
+        chosen.add(torch.stdout.strip() + "/bin/python")
+    return sorted(chosen)
+
+
+def has(python, module):
+    return not module or subprocess.run([python, "-c", f"import {module}"],
+                                        stderr=subprocess.DEVNULL).returncode == 0
+
+
+def main():
+    only = [name for name in sys.argv[1:] if not name.startswith("/")]
+    pythons = [name for name in sys.argv[1:] if name.startswith("/")] or interpreters()
+    failed = 0
+    for python in pythons:
+        folder = tempfile.mkdtemp(prefix="crun-warm-")
+        known = {}
+        for program in warm_programs.PROGRAMS:
+            if only and not any(re.fullmatch(name, program.name) for name in only):
+                continue
+            if program.needs and not known.setdefault(program.needs, has(python, program.needs)):
+                print(f"left out: {program.name}: {python} has no {program.needs}")
+                continue
+            begun = time.monotonic()
+            report = compare(python, program, folder)
+            failed += bool(report)
+            print(f"{'DIFFERS' if report else 'same'} {program.name} "
+                  f"({time.monotonic() - begun:.1f} s, {python})\n{report}", end="", flush=True)
+        shutil.rmtree(folder)
+    if failed:
+        fail(f"{failed} programs differ")
+
+
+main()
