@@ -203,7 +203,7 @@ def a_bar_moves_in_a_pipe(p):
     child = subprocess.Popen(
         [CRUN, "--nproc-per-node=2",
          *shell("printf '\\r10%%'; printf '\\r20%%'; exec sleep 60")],
-        env=p.env, stdout=subprocess.PIPE)
+        env=p.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         seen = b""
         while seen.count(b"\r10%") < 2:
