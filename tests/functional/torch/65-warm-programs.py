@@ -234,7 +234,7 @@ def compare(python, program, folder):
     warm = runs.warm()
     if program.ranks_differ:
         all_words = [word for run in (plain, cold, warm) for rank in run for word in rank[0].split()]
-        same = {word for word in all_words if word != "0.5" and all_words.count(word) > 1}
+        same = {word for word in all_words if all_words.count(word) > 1}
         bad = [run for run in (plain, cold, warm) for rank in run if rank[1] or rank[2]]
         return f"ranks or runs share {same}: {warm} {bad}" if same or bad else ""
     report = ""

@@ -23,6 +23,7 @@ THREAD_END_S = 0.2  # for threads that are ending
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK", "WORLD_SIZE",
                   "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME",
                   "MASTER_ADDR", "MASTER_PORT")
+ENVIRON_MODULES = ("os", "_collections_abc", "collections.abc")
 RANK_PREFIXES = ("TORCHELASTIC_", "CRUN_")
 
 
@@ -144,7 +145,7 @@ class RankReads:
 def _reader() -> str:
     """The name of the module whose code reads os.environ."""
     frame = sys._getframe(2)
-    while frame.f_back and frame.f_globals.get("__name__") in ("os", "_collections_abc"):
+    while frame.f_back and frame.f_globals.get("__name__") in ENVIRON_MODULES:
         frame = frame.f_back
     return str(frame.f_globals.get("__name__"))
 

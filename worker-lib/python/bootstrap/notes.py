@@ -116,7 +116,7 @@ def write_note(kind: str, lines: list[str]) -> None:
 
 
 def _importable() -> list[str]:
-    """In the order in which they were imported."""
+    """In the order in which their imports were complete: what a module needs comes before it."""
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)

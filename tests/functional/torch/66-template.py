@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+#
+# takes: 15 s
+# sanitizers: no, it runs Python code only
+"""
+The template of workers: what it imports, what it leaves out, when it ends; the notes of it.
+"""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import fail, matches, run, same, until  # noqa: E402
+from template import Template, bootstrap_env  # noqa: E402
+
+PYTHON = os.environ.get("PYTHON_EXEC") or shutil.which("python3")
+PROGRAM = "import sys\nprint(*sorted(m for m in sys.modules if m.startswith('lib')))\n"
+
+
+class Place:
+    """A folder with a program, libraries and a cache."""
+
+    def __init__(self, program=PROGRAM, **libraries):
+        self.path = tempfile.mkdtemp(prefix="crun-template-")
+        os.mkdir(self.path + "/app")
+        os.mkdir(self.path + "/lib")
+        self.program = self.write("app/train.py", program)
+        for name, text in libraries.items():
+            self.write(f"lib/{name}.py", text)
+        self.env = {name: value for name, value in os.environ.items()
+                    if not name.startswith("PYTHON")}
+        self.env.update(PYTHONPATH=self.path + "/lib", XDG_CACHE_HOME=self.path + "/cache")
+        self.command = [PYTHON, "-u", self.program]
+        self.templates = []
+
+    def write(self, name, text):
+        path = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def cached(self, kind):
+        folder = self.path + "/cache/crun"
+        names = [name for name in os.listdir(folder) if name.endswith("." + kind)] \
+            if os.path.isdir(folder) else []
+        if not names:
+            return None
+        with open(os.path.join(folder, names[0])) as file:
+            return file.read().splitlines()[1:]
+
+    def template(self, modules="", **options):
+        template = Template(self.command, self.env, modules, cwd=self.path + "/app", **options)
+        self.templates.append(template)
+        return template
+
+    def worker(self, template, **env):
+        """Its output and exit code."""
+        with tempfile.TemporaryFile() as out, open(os.devnull) as null:
+            w = template.request(self.command, bootstrap_env({**self.env, **env},
+                                                             CRUN_BOOTSTRAP="watch"),
+                                 [null.fileno(), out.fileno(), out.fileno()])
+            if not w.wait_pid():
+                return "no worker", None
+            w.go()
+            code = w.wait()
+            out.seek(0)
+            return out.read().decode(), code
+
+    def close(self):
+        for template in self.templates:
+            template.end()
+        shutil.rmtree(self.path)
+
+
+def with_place(test):
+    """A decorator: the test gets the function that makes its place."""
+    def called():
+        places = []
+
+        def make(*arguments, **libraries):
+            places.append(Place(*arguments, **libraries))
+            return places[-1]
+
+        try:
+            test(make)
+        finally:
+            for place in places:
+                place.close()
+    called.__name__ = test.__name__
+    return called
+
+
+def left_out(make, reason, good="x = 1\n", **libraries):
+    """A template without the module liba, which says the reason once and then no more."""
+    place = make(libgood=good, **libraries)
+    template = place.template("liba,libgood")
+    same(template.wait_ready(), True)
+    matches(template.said, rf"^warm starts leave liba out: {reason}\n$")
+    same(place.worker(template), ("libgood\n", 0))
+    again = place.template("liba,libgood")
+    same(again.wait_ready(), True)
+    same(again.said, "")
+    same(place.worker(again), ("libgood\n", 0))
+    same(len(place.cached("left-out")), 1)
+
+
+# -- what cannot be shared by a fork ----------------------------------------------------
+
+
+@with_place
+def a_thread_is_left_out(make):
+    left_out(make, r"it leaves a thread running \(worker\)", liba="""
+import threading, time
+threading.Thread(target=time.sleep, args=(1000, ), daemon=True, name="worker").start()
+""")
+
+
+@with_place
+def a_thread_that_python_does_not_know_is_left_out(make):
+    left_out(make, "it leaves a thread running that a fork does not end", liba="""
+import _thread, time
+_thread.start_new_thread(time.sleep, (1000, ))
+""")
+
+
+@with_place
+def a_socket_is_left_out(make):
+    left_out(make, "it leaves a socket open", liba="import socket\ns = socket.socket()\n")
+
+
+@with_place
+def a_file_is_left_out(make):
+    left_out(make, "it leaves /.*/libgood.py open",
+             liba="import os\nf = open(os.path.dirname(__file__) + '/libgood.py')\n")
+
+
+@with_place
+def a_child_is_left_out_and_killed(make):
+    place = make(liba="""
+import subprocess
+p = subprocess.Popen(["sleep", "1000"])
+open(__file__ + ".pid", "w").write(str(p.pid))
+""")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    same(template.said, "warm starts leave liba out: it leaves a process running\n")
+    with open(place.path + "/lib/liba.py.pid") as file:
+        same(os.path.exists(f"/proc/{file.read()}"), False)
+
+
+@with_place
+def a_module_that_reads_the_rank_is_left_out(make):
+    left_out(make, "liba reads RANK", liba="import os\nrank = os.environ.get('RANK', '0')\n")
+    left_out(make, "liba reads LOCAL_RANK", liba="import os\nrank = 'LOCAL_RANK' in os.environ\n")
+
+
+@with_place
+def a_module_that_imports_the_programs_own_is_left_out(make):
+    place = make(liba="import libmine\n", libgood="")
+    place.write("app/libmine.py", "")
+    template = place.template("liba,libgood")
+    same(template.wait_ready(), True)
+    same(template.said, "warm starts leave liba out: it imports libmine of the program's folder\n")
+    same(place.worker(template), ("libgood\n", 0))
+
+
+@with_place
+def a_module_that_crashes_is_left_out_by_the_next_template(make):
+    place = make(liba="import ctypes\nctypes.string_at(0)\n", libgood="")
+    template = place.template("libgood,liba")
+    same(template.wait_ready(), False)
+    same(template.popen.wait(), -signal.SIGSEGV)
+    next_one = place.template("libgood,liba")
+    same(next_one.wait_ready(), True)
+    same(next_one.said, "warm starts leave liba out: the interpreter dies: Segmentation fault\n")
+    same(place.worker(next_one), ("libgood\n", 0))
+
+
+@with_place
+def a_module_that_hangs_is_left_out_by_the_next_template(make):
+    place = make(liba="import time\ntime.sleep(1000)\n", libgood="")
+    same(place.template("liba", limit=1).wait_ready(), False)
+    next_one = place.template("liba,libgood", limit=1)
+    same(next_one.wait_ready(), True)
+    same(next_one.said, "warm starts leave liba out: it takes too long\n")
+
+
+@with_place
+def a_killed_template_blames_no_module(make):
+    place = make(liba="import time\ntime.sleep(0.5)\n")
+    first = place.template("liba")
+    until(lambda: any("importing" in name for name in os.listdir(place.path + "/cache/crun"))
+          if os.path.isdir(place.path + "/cache/crun") else False, "an import")
+    first.popen.kill()
+    first.popen.wait()
+    second = place.template("liba")
+    same(second.wait_ready(), True)
+    same(second.said, "")
+    same(place.worker(second), ("liba\n", 0))
+    same([n for n in os.listdir(place.path + "/cache/crun") if "importing" in n], [])
+
+
+@with_place
+def an_import_that_fails_is_no_matter(make):
+    place = make(liba="1 / 0\n", libb="import sys\nsys.exit(3)\n", libgood="")
+    template = place.template("liba,libb,no_such_module,libgood")
+    same(template.wait_ready(), True)
+    same(template.said, "")
+    same(place.worker(template), ("libgood\n", 0))
+
+
+# -- what is imported -------------------------------------------------------------------
+
+
+@with_place
+def the_modules_of_the_last_run_are_imported(make):
+    place = make("import liba, libmine\n" + PROGRAM, liba="import libb\n", libb="", libc="")
+    place.write("app/libmine.py", "")
+    env = bootstrap_env(place.env, CRUN_BOOTSTRAP="watch", CRUN_NOTE_MODULES=1)
+    subprocess.run(place.command, env=env, stdout=subprocess.DEVNULL, check=True)
+    names = place.cached("modules")
+    same([name for name in names if name.startswith("lib")], ["libb", "liba"])
+    place.write("app/train.py", PROGRAM)
+    template = place.template()
+    same(template.wait_ready(), True)
+    same(place.worker(template), ("liba libb\n", 0))
+
+
+@with_place
+def a_program_that_fails_does_not_replace_the_list(make):
+    place = make("import liba\n", liba="")
+    env = bootstrap_env(place.env, CRUN_BOOTSTRAP="watch", CRUN_NOTE_MODULES=1)
+    subprocess.run(place.command, env=env, check=True)
+    noted = place.cached("modules")
+    place.write("app/train.py", "1 / 0\n")
+    same(subprocess.run(place.command, env=env, stderr=subprocess.DEVNULL).returncode, 1)
+    same(place.cached("modules"), noted)
+
+
+@with_place
+def a_folder_that_cannot_be_written_is_no_matter(make):
+    place = make(liba="import socket\ns = socket.socket()\n", libgood="")
+    place.env["XDG_CACHE_HOME"] = "/proc/nowhere"
+    template = place.template("liba,libgood")
+    same(template.wait_ready(), True)
+    same(place.worker(template), ("libgood\n", 0))
+    env = bootstrap_env(place.env, CRUN_BOOTSTRAP="watch", CRUN_NOTE_MODULES=1)
+    same(subprocess.run(place.command, env=env, stderr=subprocess.PIPE,
+                        stdout=subprocess.DEVNULL).stderr, b"")
+
+
+@with_place
+def what_imports_print_each_worker_prints(make):
+    place = make("print('program')\n", liba="""
+import os, sys
+print("printed")
+os.system("echo from a shell")
+print("error", file=sys.stderr)
+""")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    same(template.said, "")
+    for _ in range(2):
+        same(place.worker(template), ("printed\nfrom a shell\nerror\nprogram\n", 0))
+
+
+# -- its life ---------------------------------------------------------------------------
+
+
+@with_place
+def a_changed_file_ends_it(make):
+    place = make(liba="")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    same(place.worker(template), ("liba\n", 0))
+    place.write("lib/liba.py", "x = 2\n")
+    os.utime(place.path + "/lib/liba.py", (1, 1))
+    same(place.worker(template), ("no worker", None))
+    same(template.popen.wait(10), 0)
+    matches(template.said, "^/.*/liba.py has changed: the next workers start cold\n$")
+
+
+@with_place
+def another_command_is_refused(make):
+    place = make(liba="")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    right, place.command = place.command, [*place.command[:-1], place.write("app/other.py", "")]
+    same(place.worker(template), ("no worker", None))
+    place.command = right
+    same(place.worker(template), ("liba\n", 0))
+
+
+@with_place
+def a_worker_that_is_not_told_to_go_leaves(make):
+    place = make("print('never')\n", liba="")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    with tempfile.TemporaryFile() as out, open(os.devnull) as null:
+        w = template.request(place.command, bootstrap_env(place.env), [null.fileno(), out.fileno(),
+                                                                       out.fileno()])
+        same(w.wait_pid() > 0, True)
+        w.channel.close()
+        same(w.wait(), 0)
+        same(os.fstat(out.fileno()).st_size, 0)
+
+
+@with_place
+def a_batch_is_forked_at_once(make):
+    place = make(liba="")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+    os.kill(template.popen.pid, signal.SIGSTOP)
+    with tempfile.TemporaryFile() as out, open(os.devnull) as null:
+        workers = [template.request(place.command, bootstrap_env(place.env),
+                                    [null.fileno(), out.fileno(), out.fileno()])
+                   for _ in range(8)]
+        os.kill(template.popen.pid, signal.SIGCONT)
+        for w in workers:
+            same(w.wait_pid() > 0, True)
+            w.go()
+        same([w.wait() for w in workers], [0] * 8)
+        out.seek(0)
+        same(out.read().replace(b"\n", b""), b"liba" * 8)  # -u writes newlines apart
+
+
+@with_place
+def it_ends_with_the_guard_and_costs_nothing_until_then(make):
+    place = make(liba="")
+    template = place.template("liba")
+    same(template.wait_ready(), True)
+
+    def ticks():
+        with open(f"/proc/{template.popen.pid}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+
+    before = ticks()
+    time.sleep(0.3)
+    same(ticks(), before)
+    template.socket.shutdown(socket.SHUT_RDWR)
+    same(template.popen.wait(10), 0)
+
+
+@with_place
+def a_template_never_runs_the_program(make):
+    place = make("open('ran', 'w')\n")
+    place.write("app/ctypes.py", "")
+    template = place.template("json")
+    same(template.wait_ready(), False)
+    same(template.popen.wait(10), 1)
+    matches(template.said, "the program's folder has a module ctypes of its own")
+    same(os.path.exists(place.path + "/app/ran"), False)
+
+
+if not PYTHON:
+    fail("there is no python3")
+run([value for value in list(globals().values())
+     if callable(value) and getattr(value, "__qualname__", "") == "with_place.<locals>.called"])
