@@ -31,11 +31,13 @@ enum msg_type {
     MSG_END,
     MSG_BYE,
     MSG_NOTE,
+    MSG_STACKS,
     /* crunctl to the rendezvous */
     MSG_STATUS = 30,
     MSG_EVENTS,
     MSG_STOP_JOB,
     MSG_DRAIN,
+    MSG_SHOW_STACKS,
     /* the rendezvous to any peer */
     MSG_WELCOME = 50,
     MSG_REFUSED,
@@ -49,11 +51,13 @@ enum msg_type {
     MSG_ASK_CHECKPOINT,
     MSG_DONE,
     MSG_NOTICE,
+    MSG_ASK_STACKS,
     /* the rendezvous to crunctl */
     MSG_JOB_STATUS = 80,
     MSG_NODE_STATUS,
     MSG_EVENT,
     MSG_END_OF_LIST,
+    MSG_RANK_STACKS,
     MSG_TYPE_MAX
 };
 
@@ -187,6 +191,17 @@ enum failure_origin {
     FAILURE_ORIGIN_UNKNOWN = FAILURE_ORIGIN_COUNT
 };
 
+/* What is known about the stacks of some ranks. */
+enum stacks_kind {
+    STACKS_PYTHON,  /* the stacks of its Python threads */
+    STACKS_PAGE,    /* what its status page and /proc show */
+    STACKS_SILENT,  /* it does not answer: stopped, frozen, ... */
+    STACKS_ENDED,   /* the process has ended */
+    STACKS_MISSING, /* only from the rendezvous: the node has not answered */
+    STACKS_KIND_COUNT,
+    STACKS_KIND_UNKNOWN = STACKS_KIND_COUNT
+};
+
 struct failure {
     enum failure_kind kind;
     uint32_t rank, local_rank;
@@ -268,6 +283,7 @@ struct msg_heartbeat {
     char steps_per_s[16], loss[16]; /* as shown; "" : not known */
     char note[64];
     char containment[32]; /* if it has changed since JOIN */
+    uint32_t silent_ms;   /* for how long nothing moves on any local rank; 0: it does */
     struct msg_gpus gpus;
 };
 
@@ -291,6 +307,23 @@ struct msg_end {
 struct msg_note {
     enum note_kind kind;
     char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+/* Some ranks of one node that do the same; a node with many groups sends many. */
+struct msg_stacks {
+    uint64_t ask; /* as in ASK_STACKS */
+    bool last;    /* the node sends no more of them */
+    enum stacks_kind kind;
+    bool waits;                             /* these ranks wait for other ranks */
+    char host[HOST_NAME_MAX_BYTES + 1];     /* only in RANK_STACKS */
+    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "0-3,5"; "": none */
+    char brief[STACKS_BRIEF_MAX_BYTES + 1]; /* "all_reduce (train.py:91, in step)" */
+    char threads[STACKS_THREADS_MAX_BYTES + 1]; /* all of it, many lines */
+};
+
+struct msg_show_stacks {
+    char run_id[RUN_ID_MAX + 1];
+    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "": all */
 };
 
 /* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
@@ -385,6 +418,11 @@ struct msg_ask_checkpoint {
     enum job_cause cause; /* of the stop that follows: SCALE_UP or DRAIN */
 };
 
+struct msg_ask_stacks {
+    uint64_t ask;
+    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* only these; "": all */
+};
+
 /* One line for the users at every node. */
 struct msg_notice {
     char text[NOTICE_MAX_BYTES + 1];
@@ -467,6 +505,9 @@ struct msg {
         struct msg_leave leave;
         struct msg_end end;
         struct msg_note note;
+        struct msg_stacks stacks;
+        struct msg_show_stacks show_stacks;
+        struct msg_ask_stacks ask_stacks;
         struct msg_status status;
         struct msg_events events;
         struct msg_stop_job stop_job;

@@ -15,7 +15,8 @@
  * PROTOCOL.md follow it. Like cJSON, for one thread at a time.
  */
 #define PROTO_VERSION_MIN 1
-#define PROTO_VERSION_MAX 1
+#define PROTO_VERSION_MAX 2
+#define PROTO_VERSION_STACKS 2 /* the first with messages about stacks */
 
 /* A connection is in one phase, which decides what its peer may send. */
 enum proto_phase {
@@ -61,5 +62,6 @@ const char *proto_reason_name(enum job_reason reason);
 const char *proto_scale_name(enum job_scale scale);
 enum job_scale proto_scale(const char *name); /* JOB_SCALE_UNKNOWN: it is none */
 const char *proto_note_name(enum note_kind kind);
+const char *proto_stacks_name(enum stacks_kind kind);
 
 #endif

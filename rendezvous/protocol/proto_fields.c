@@ -62,6 +62,7 @@ static const struct proto_field heartbeat[] = {
     TEXT(msg_heartbeat, loss, OPTIONAL),
     TEXT(msg_heartbeat, note, OPTIONAL),
     TEXT(msg_heartbeat, containment, OPTIONAL),
+    ANY_U32(msg_heartbeat, silent_ms, OPTIONAL),
     OBJECT(msg_heartbeat, gpus, OPTIONAL, gpus_table),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
@@ -110,6 +111,18 @@ static const struct proto_field note[] = {
     TEXT(msg_note, text, NEED),
 };
 
+/* RANK_STACKS has the same fields. */
+static const struct proto_field stacks[] = {
+    U64(msg_stacks, ask, OPTIONAL),
+    BOOL(msg_stacks, last),
+    WORD(msg_stacks, kind, OPTIONAL, proto_stacks_names, STACKS_KIND_COUNT),
+    BOOL(msg_stacks, waits),
+    NAME(msg_stacks, host, OPTIONAL),
+    TEXT(msg_stacks, ranks, OPTIONAL),
+    TEXT(msg_stacks, brief, OPTIONAL),
+    TEXT(msg_stacks, threads, OPTIONAL),
+};
+
 /* -- crunctl to the rendezvous ------------------------------------------------- */
 
 static const struct proto_field status[] = {
@@ -131,6 +144,11 @@ static const struct proto_field stop_job[] = {
 static const struct proto_field drain[] = {
     NAME(msg_drain, run_id, OPTIONAL),
     NAME(msg_drain, node, NEED),
+};
+
+static const struct proto_field show_stacks[] = {
+    NAME(msg_show_stacks, run_id, OPTIONAL),
+    TEXT(msg_show_stacks, ranks, OPTIONAL),
 };
 
 /* -- the rendezvous to any peer ------------------------------------------------ */
@@ -202,6 +220,11 @@ static const struct proto_field stop[] = {
 static const struct proto_field ask_checkpoint[] = {
     ANY_U32(msg_ask_checkpoint, within_ms, NEED),
     WORD(msg_ask_checkpoint, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
+};
+
+static const struct proto_field ask_stacks[] = {
+    U64(msg_ask_stacks, ask, OPTIONAL),
+    TEXT(msg_ask_stacks, ranks, OPTIONAL),
 };
 
 static const struct proto_field notice[] = {
@@ -304,11 +327,13 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, leave),
     [MSG_END] = MESSAGE("END", FROM_JOINED, end),
     [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, note),
+    [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, stacks),
     [MSG_BYE] = EMPTY("BYE", FROM_JOINED),
     [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, status),
     [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, events),
     [MSG_STOP_JOB] = MESSAGE("STOP_JOB", FROM_CTL, stop_job),
     [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, drain),
+    [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, show_stacks),
     [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, welcome),
     [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, refused),
     [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ack),
@@ -319,9 +344,11 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_STOP] = MESSAGE("STOP", TO_PEERS, stop),
     [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ask_checkpoint),
     [MSG_DONE] = MESSAGE("DONE", TO_PEERS, done),
+    [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ask_stacks),
     [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, notice),
     [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, job_status),
     [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, node_status),
     [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, event),
     [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, end_of_list),
+    [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, stacks),
 };

@@ -84,6 +84,12 @@ const char *const proto_note_names[NOTE_KIND_COUNT + 1] = {
     [NOTE_KIND_UNKNOWN] = "unknown",
 };
 
+const char *const proto_stacks_names[STACKS_KIND_COUNT + 1] = {
+    [STACKS_PYTHON] = "python",   [STACKS_PAGE] = "page",
+    [STACKS_SILENT] = "silent",   [STACKS_ENDED] = "ended",
+    [STACKS_MISSING] = "missing", [STACKS_KIND_UNKNOWN] = "unknown",
+};
+
 const char *proto_refusal_name(enum refusal why)
 {
     return proto_refusal_names[why];
@@ -131,6 +137,11 @@ unsigned proto_word(const char *const *names, unsigned count, const char *word)
 enum job_scale proto_scale(const char *name)
 {
     return (enum job_scale)proto_word(proto_scale_names, JOB_SCALE_COUNT, name);
+}
+
+const char *proto_stacks_name(enum stacks_kind kind)
+{
+    return proto_stacks_names[kind];
 }
 
 const char *proto_note_name(enum note_kind kind)

@@ -18,5 +18,6 @@ extern const char *const proto_cause_names[JOB_CAUSE_COUNT + 1];
 extern const char *const proto_reason_names[JOB_REASON_COUNT + 1];
 extern const char *const proto_scale_names[JOB_SCALE_COUNT + 1];
 extern const char *const proto_note_names[NOTE_KIND_COUNT + 1];
+extern const char *const proto_stacks_names[STACKS_KIND_COUNT + 1];
 
 #endif

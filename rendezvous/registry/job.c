@@ -228,6 +228,16 @@ void job_add_rank_note(struct job *j, const char *host, const char *text)
         snprintf(j->failure.said + used, room, "%s: %s\n", host, text);
 }
 
+void job_add_hang_line(struct job *j, const char *text)
+{
+    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
+    size_t length = strlen(text);
+
+    if (j->failure.kind == FAILURE_HANG && length + 2 < room)
+        snprintf(j->failure.said + used, room, "%s%s", text,
+                 length && text[length - 1] == '\n' ? "" : "\n");
+}
+
 char *job_describe_end(const struct failure *f, char *buf, size_t size)
 {
     char signal[32];

@@ -45,6 +45,8 @@ struct job {
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
     bool told_of_arguments;                    /* a notice said that arguments differ */
     uint32_t notes;                            /* taken in this epoch */
+    uint64_t silence_epoch;                    /* in which silence was reported */
+    uint32_t silent_ms;                        /* how long it had lasted */
     uint64_t roles_epoch;                      /* for which ranks of roles are set */
     uint64_t created_wall_ms;                  /* kept when the daemon restarts */
     uint64_t done_ms;
@@ -88,6 +90,8 @@ char *job_describe_other(const struct failure *f, char *buf, size_t size);
 
 /* Add a line about a rank to the failure of an epoch that hung, if there is room. */
 void job_add_rank_note(struct job *j, const char *host, const char *text);
+/* The same for a line about any ranks, or several lines. */
+void job_add_hang_line(struct job *j, const char *text);
 
 /* The exit code of `crun` if this failure ends the job: 1 to 255 in any case. */
 int job_exit_code(const struct failure *f);

@@ -7,5 +7,7 @@
 #define EVENTS_KEPT 1024
 #define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
 #define STATUS_PER_PAGE 256
+#define STACKS_DEADLINE_MS 2000 /* until a node counts as silent */
+#define STACKS_ASKS_MAX 64      /* of all jobs */
 
 #endif

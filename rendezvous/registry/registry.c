@@ -51,6 +51,7 @@ void registry_forget(struct registry *g, struct job *job)
          i = job->membership.node[i].next)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
+    registry_conclude_stacks(g, job);
     if (g->journal)
         job_records_put_end(g->journal, job);
     job_destroy(job);
@@ -126,6 +127,7 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
         registry_step(g, job, &ev, NULL, NULL, NULL);
     }
     registry_unfollow(p);
+    registry_drop_asks(p);
     free(p);
 }
 
@@ -231,8 +233,9 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
         return;
     }
     p->phase = h->role == PEER_CTL ? PROTO_CTL : PROTO_AGENT;
-    reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
-                                                               : PROTO_VERSION_MAX;
+    p->version = h->version_max < PROTO_VERSION_MAX ? h->version_max
+                                                    : PROTO_VERSION_MAX;
+    reply.welcome.version = p->version;
     reply.welcome.durable = g->journal != NULL;
     snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
              g->config.software);
@@ -276,7 +279,7 @@ bool registry_unreadable(struct registry *g, struct registry_peer *p,
 
 uint64_t registry_next_tick(const struct registry *g)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = registry_next_ask(g);
 
     for (const struct job *j = g->jobs; j; j = j->next) {
         uint64_t t = membership_next_tick(&j->membership);
@@ -303,6 +306,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
         if (job_is_forgettable(g, j))
             registry_forget(g, j);
     }
+    registry_tick_asks(g);
     return registry_next_tick(g);
 }
 
@@ -400,6 +404,8 @@ void registry_destroy(struct registry *g)
     if (!g)
         return;
     journal_close(g->journal);
+    g->journal = NULL;
+    registry_forget_asks(g);
     while (g->jobs) {
         struct job *next = g->jobs->next;
 

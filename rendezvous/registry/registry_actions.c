@@ -298,6 +298,18 @@ static void add_afterwards(struct job *job, const struct failure *f)
         memcpy(job->afterwards + used, line, size + 1);
 }
 
+void registry_set_failure_text(struct job *job)
+{
+    size_t used;
+
+    job_describe_failure(&job->failure, job->text, sizeof(job->text));
+    used = strlen(job->text);
+    if (job->membership.stop.too_young)
+        snprintf(job->text + used, sizeof(job->text) - used,
+                 ", and its epoch was younger than --restart-min-uptime (%g s)",
+                 job->membership.config.restart_min_uptime_ms / 1e3);
+}
+
 /* If another root cause of this stop was known, it becomes one of the failures that
  * followed. */
 static void keep_failure(struct registry_step *s, const struct failure *f,
@@ -310,7 +322,7 @@ static void keep_failure(struct registry_step *s, const struct failure *f,
     else
         add_afterwards(job, &job->failure);
     job->failure = *f;
-    job_describe_failure(f, job->text, sizeof(job->text));
+    registry_set_failure_text(job);
     if (s->registry->journal)
         job_records_put_failure(s->registry->journal, job);
 }
@@ -329,16 +341,12 @@ static void keep_root_cause(struct registry_step *s, const struct membership_act
 static void tell_root_cause(struct registry_step *s, const struct membership_action *a)
 {
     struct job *job = s->job;
-    size_t used;
 
     (void)a;
-    job_describe_failure(&job->failure, job->text, sizeof(job->text));
-    used = strlen(job->text);
-    if (job->membership.stop.too_young)
-        snprintf(job->text + used, sizeof(job->text) - used,
-                 ", and its epoch was younger than --restart-min-uptime (%g s)",
-                 job->membership.config.restart_min_uptime_ms / 1e3);
+    registry_set_failure_text(job);
     registry_tell(s->registry, job, "failed", job->failure.host, "%s", job->text);
+    if (job->failure.kind == FAILURE_HANG && job->membership.state == JOB_RUNNING)
+        registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
 }
 
 static void keep_root_lost(struct registry_step *s, const struct membership_action *a)
@@ -519,6 +527,8 @@ static void tell_forming(struct registry_step *s)
 static void tell_entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
+    if (s->job->membership.state != JOB_STOPPING)
+        registry_conclude_stacks(s->registry, s->job);
     switch (s->job->membership.state) {
     case JOB_FORMING:
         tell_forming(s);

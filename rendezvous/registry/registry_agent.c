@@ -336,6 +336,7 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
 
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
+    registry_note_silence(g, p->job);
     if (p->job->membership.state == JOB_FORMING &&
         membership_backoff_left(&p->job->membership, g->now_ms) == 0) {
         beat_put_waiting(g, &p->job->membership, &beat.beat);
@@ -424,6 +425,13 @@ static void take_note(struct registry_peer *p, const struct msg *m,
         job_add_rank_note(job, host, m->note.text);
 }
 
+static void take_stacks(struct registry_peer *p, const struct msg *m,
+                        struct membership_event *ev)
+{
+    (void)ev;
+    registry_take_stacks(p, &m->stacks);
+}
+
 /* The event that a report becomes, and further actions. */
 static const struct {
     enum membership_event_type event;
@@ -438,6 +446,7 @@ static const struct {
     [MSG_LEAVE] = { MEMBERSHIP_EV_LEAVE, take_leave },
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
+    [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, take_stacks },
 };
 
 /* Every report is acknowledged, even if it comes too late to count. */
@@ -458,4 +467,5 @@ registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
     [MSG_FINISHED] = on_report,     [MSG_STOPPED] = on_report,
     [MSG_CHECKPOINTED] = on_report, [MSG_LEAVE] = on_report,
     [MSG_END] = on_report,          [MSG_NOTE] = on_report,
+    [MSG_STACKS] = on_report,
 };

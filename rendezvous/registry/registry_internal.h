@@ -9,7 +9,7 @@
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
  * (messages of agents), registry_actions.c (actions of the membership),
- * registry_crunctl.c (requests of crunctl).
+ * registry_crunctl.c (requests of crunctl), stack_asks.c (stacks of the ranks).
  */
 struct journal;
 
@@ -20,6 +20,8 @@ struct registry {
     struct history *history;
     struct job *jobs;
     struct registry_peer *followers;
+    struct stack_ask *asks;
+    uint64_t last_ask;
     uint64_t now_ms, wall_ms; /* of the call under way */
 };
 
@@ -27,6 +29,7 @@ struct registry_peer {
     struct registry *registry;
     void *conn;
     enum proto_phase phase;
+    uint32_t version; /* of the protocol, for this connection */
     char address[ADDRESS_MAX_BYTES + 1];
     struct job *job; /* PROTO_JOINED */
     uint32_t node;
@@ -77,7 +80,30 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
                                       const struct membership_event *ev,
                                       struct registry_peer *peer, const struct msg *msg,
                                       uint32_t *node_out);
+/* The root cause as a sentence, again after it has changed. */
+void registry_set_failure_text(struct job *job);
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
+
+/* stack_asks.c */
+enum stack_purpose { STACKS_FOR_CRUNCTL, STACKS_FOR_HANG, STACKS_FOR_SILENCE };
+
+/* The rendezvous asks all members of the running epoch. */
+void registry_ask_stacks(struct registry *g, struct job *job,
+                         enum stack_purpose purpose);
+/* crunctl asks; refused if the job runs no workers. */
+void registry_show_stacks(struct registry *g, struct registry_peer *p,
+                          const struct msg *m, struct job *job);
+void registry_take_stacks(struct registry_peer *p, const struct msg_stacks *stacks);
+/* A heartbeat has come: asks if all members report silence, once an epoch. */
+void registry_note_silence(struct registry *g, struct job *job);
+/* Ends the questions about a job, with the answers that there are. */
+void registry_conclude_stacks(struct registry *g, const struct job *job);
+/* All of them, without an answer. */
+void registry_forget_asks(struct registry *g);
+/* crunctl is gone. */
+void registry_drop_asks(struct registry_peer *p);
+uint64_t registry_next_ask(const struct registry *g);
+void registry_tick_asks(struct registry *g);
 
 /* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
  * allowed */

@@ -262,7 +262,8 @@ static void keep_report(struct session_step *step)
     struct msg *kept;
 
     /* the first failures count */
-    if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE) &&
+    if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
+         step->msg->type == MSG_STACKS) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
     order_filter_reported(&s->orders, step->msg);
@@ -513,6 +514,7 @@ static const enum session_event event_of[MSG_TYPE_MAX] = {
     [MSG_ASK_CHECKPOINT] = EV_ORDER,
     [MSG_DONE] = EV_ORDER,
     [MSG_NOTICE] = EV_NOTICE,
+    [MSG_ASK_STACKS] = EV_NOTICE,
 };
 
 void session_received(struct session *s, const struct msg *msg, uint64_t now_ms)

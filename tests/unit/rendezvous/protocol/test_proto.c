@@ -169,14 +169,14 @@ static const struct {
     { "{\"version_min\":1,\"version_max\":1,\"role\":\"boss\"}", false },
     { "{\"version_min\":1,\"version_max\":1,\"role\":\"none\"}", false },
     { "{\"version_min\":1,\"version_max\":9,\"role\":17}", false },
-    { "{\"version_min\":2,\"version_max\":9}", true },
-    { "{\"version_min\":2,\"version_max\":9,\"role\":17,\"software\":[]}", true },
-    { "{\"version_min\":2,\"version_max\":4294967295}", true },
+    { "{\"version_min\":3,\"version_max\":9}", true },
+    { "{\"version_min\":3,\"version_max\":9,\"role\":17,\"software\":[]}", true },
+    { "{\"version_min\":3,\"version_max\":4294967295}", true },
     { "{\"version_min\":0,\"version_max\":1,\"role\":\"agent\"}", false },
-    { "{\"version_min\":2,\"version_max\":1,\"role\":\"agent\"}", false },
+    { "{\"version_min\":3,\"version_max\":1,\"role\":\"agent\"}", false },
     { "{\"version_min\":2}", false },
     { "{\"version_max\":2}", false },
-    { "{\"version_min\":2,\"version_max\":4294967296}", false },
+    { "{\"version_min\":3,\"version_max\":4294967296}", false },
 };
 
 START_TEST(a_hello_of_another_version_is_understood_so_far)
@@ -193,8 +193,8 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
     [PROTO_AGENT] = { MSG_JOIN, MSG_RESUME },
     [PROTO_JOINED] = { MSG_HEARTBEAT, MSG_STORE_READY, MSG_FAILED, MSG_FINISHED,
                        MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
-                       MSG_NOTE },
-    [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN },
+                       MSG_NOTE, MSG_STACKS },
+    [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS },
 };
 
 START_TEST(each_phase_allows_what_it_should)
@@ -266,6 +266,10 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_LEAVE, leave),
     SIZE_OF(MSG_END, end),
     SIZE_OF(MSG_NOTE, note),
+    SIZE_OF(MSG_STACKS, stacks),
+    SIZE_OF(MSG_SHOW_STACKS, show_stacks),
+    SIZE_OF(MSG_ASK_STACKS, ask_stacks),
+    SIZE_OF(MSG_RANK_STACKS, stacks),
     SIZE_OF(MSG_STATUS, status),
     SIZE_OF(MSG_EVENTS, events),
     SIZE_OF(MSG_STOP_JOB, stop_job),

@@ -227,6 +227,8 @@ static const struct {
     LIMIT(EVENTS_KEPT),
     LIMIT(NOTES_PER_EPOCH_MAX),
     LIMIT(STATUS_PER_PAGE),
+    LIMIT(STACKS_DEADLINE_MS),
+    LIMIT(STACKS_ASKS_MAX),
 };
 #define LIMIT_COUNT (sizeof(limits) / sizeof(limits[0]))
 
