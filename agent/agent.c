@@ -64,6 +64,7 @@ struct agent {
     int signo;      /* the last one from the user or the scheduler */
     int leave_code; /* if this node leaves; 0: it does not */
     bool stops_fast;
+    bool stop_waits; /* until the stacks of a hang are taken */
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
     struct msg_done result;
     int exit_code;
@@ -130,6 +131,11 @@ static int signal_for_workers(const struct agent *a)
     return signals_for_workers(&a->signals, a->signo);
 }
 
+static void stop_workers(struct agent *a)
+{
+    local_workers_stop(&a->workers, signal_for_workers(a), a->stop.grace_ms);
+}
+
 static void act_stop(struct agent *a)
 {
     uint32_t hurry_ms = a->config->job.failure_grace_ms;
@@ -140,7 +146,19 @@ static void act_stop(struct agent *a)
     event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
     if (a->stop.hang)
         progress_monitor_report_ranks(a->workers.progress);
-    local_workers_stop(&a->workers, signal_for_workers(a), a->stop.grace_ms);
+    a->stop_waits = a->stop.hang && !a->stop_waits && !a->stops_fast &&
+                    progress_monitor_takes_stacks(a->workers.progress);
+    if (!a->stop_waits)
+        stop_workers(a);
+}
+
+static void on_stacks_taken(void *arg)
+{
+    struct agent *a = arg;
+
+    if (a->stop_waits && a->state == AGENT_STOPPING)
+        stop_workers(a);
+    a->stop_waits = false;
 }
 
 static void act_report_stopped(struct agent *a)
@@ -272,6 +290,11 @@ static void on_checkpoint_asked(struct agent *a, const struct msg *m)
                                             m->ask_checkpoint.within_ms);
 }
 
+static void on_stacks_asked(struct agent *a, const struct msg *m)
+{
+    progress_monitor_ask_stacks(a->workers.progress, &m->ask_stacks);
+}
+
 static void on_order(void *arg, const struct msg *m)
 {
     static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
@@ -282,6 +305,7 @@ static void on_order(void *arg, const struct msg *m)
         [MSG_ASK_CHECKPOINT] = on_checkpoint_asked,
         [MSG_BEAT] = on_beat,
         [MSG_NOTICE] = on_notice,
+        [MSG_ASK_STACKS] = on_stacks_asked,
         [MSG_DONE] = on_done,
         [MSG_REFUSED] = on_refused,
     };
@@ -392,6 +416,13 @@ static void on_group_failed(void *arg, const struct failure *f)
     failure_list_add(&a->failures, &own);
     event_file_add_failed(a->events, a->epoch, &own);
     handle_event(a, AGENT_EV_FAILED);
+}
+
+static void on_stacks(void *arg, const struct msg *m)
+{
+    struct msg answer = *m;
+
+    send_report(arg, &answer);
 }
 
 static void on_checkpointed(void *arg)
@@ -531,7 +562,11 @@ static int start_parts(struct agent *a, struct err *e)
                    .finished = on_group_finished,
                    .stopped = on_group_stopped,
                    .arg = a },
-        .progress = { .remark = on_remark, .checkpointed = on_checkpointed, .arg = a },
+        .progress = { .remark = on_remark,
+                      .stacks = on_stacks,
+                      .stacks_taken = on_stacks_taken,
+                      .checkpointed = on_checkpointed,
+                      .arg = a },
         .gpu = { .remark = on_remark, .arg = a },
         .fenced = on_fenced,
         .guard_died = on_guard_died,

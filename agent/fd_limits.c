@@ -13,6 +13,7 @@
 #define FDS_OTHER_NODES 8
 #define FDS_PER_WORKER 2 /* the ends of its two streams */
 #define FDS_PER_WORKER_WITH_FILES 4
+#define FDS_PER_WORKER_WITH_STACKS 1
 
 static struct rlimit started_with;
 static bool is_raised;
@@ -47,9 +48,10 @@ static bool any_worker_has_files(const struct config *c)
 int fd_limits_suffice(const struct config *c, struct err *e)
 {
     rlim_t need = FDS_BASE + (c->rendezvous == CONFIG_LOCAL ? 0 : FDS_OTHER_NODES) +
-                  (rlim_t)c->workers * (any_worker_has_files(c)
-                                            ? FDS_PER_WORKER_WITH_FILES
-                                            : FDS_PER_WORKER);
+                  (rlim_t)c->workers *
+                      ((any_worker_has_files(c) ? FDS_PER_WORKER_WITH_FILES
+                                                : FDS_PER_WORKER) +
+                       (c->bootstrap ? FDS_PER_WORKER_WITH_STACKS : 0));
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= need)

@@ -9,6 +9,10 @@
 #define HANG_AUTO_MS_MIN 30000
 #define HANG_AUTO_LONG_MS_MIN 600000 /* loading, evaluating, writing a checkpoint */
 #define HANG_RANKS_REPORTED 64       /* of one node; more would flood the events */
+#define STACKS_MORE_MS 600           /* the same, for one that waits for a CPU */
+#define STACKS_TAKE_MS 800           /* until a worker counts as silent */
+#define STACKS_QUEUE_MAX 8           /* questions that wait */
+#define STACKS_BYTES_MAX (1 << 20)   /* read of one worker */
 #define STRAGGLERS_SAMPLES_MIN 60
 #define CHECKPOINT_READ_MS 20 /* while a checkpoint is awaited */
 

@@ -11,7 +11,7 @@ struct worker_half {
     uint64_t step, steps, samples;
     double loss;
     uint64_t changed_ns;
-    uint32_t saved, pad;
+    uint32_t saved, flags;
 };
 
 _Static_assert(sizeof(struct worker_half) ==
@@ -34,11 +34,16 @@ static bool copy_consistently(struct worker_half *r, const struct progress_page 
     return false;
 }
 
+/* The flags are no progress: the bootstrap of a Python worker sets them. */
 static bool is_blank(const struct worker_half *r)
 {
     static const struct worker_half blank;
+    struct worker_half progress = *r;
 
-    return memcmp(r, &blank, sizeof(*r)) == 0;
+    progress.flags = 0;
+    if (r->flags)
+        progress.writing = 0;
+    return memcmp(&progress, &blank, sizeof(blank)) == 0;
 }
 
 bool page_reader_read(struct page_values *p, const struct progress_page *page)

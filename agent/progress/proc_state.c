@@ -3,8 +3,8 @@
 
 #include <ctype.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/fd.h"
@@ -66,13 +66,20 @@ static void append_stack(pid_t pid, char *buf, size_t size)
     }
 }
 
-static void append_wait(pid_t pid, char *buf, size_t size)
+static void append_channel(pid_t pid, char *buf, size_t size)
 {
-    char channel[128], call[128];
+    char channel[128];
     size_t used = strlen(buf);
 
     if (read_proc_file(pid, "wchan", channel, sizeof(channel)) && isalpha(channel[0]))
-        used += (size_t)snprintf(buf + used, size - used, " in %s", channel);
+        snprintf(buf + used, size - used, " in %s", channel);
+}
+
+static void append_call(pid_t pid, char *buf, size_t size)
+{
+    char call[128];
+    size_t used = strlen(buf);
+
     if (used < size && read_proc_file(pid, "syscall", call, sizeof(call)) &&
         isdigit(call[0]))
         snprintf(buf + used, size - used, ", system call %.*s",
@@ -87,7 +94,84 @@ char *proc_state_describe(pid_t pid, char *buf, size_t size)
     snprintf(buf, size, "%s", is_there ? state_name(stat.state) : "");
     if (!is_there || stat.state == 'R')
         return buf;
-    append_wait(pid, buf, size);
+    append_channel(pid, buf, size);
+    append_call(pid, buf, size);
     append_stack(pid, buf, size);
     return buf;
+}
+
+char *proc_state_describe_briefly(pid_t pid, char *buf, size_t size)
+{
+    struct proc_stat stat;
+    bool is_there = proc_read_stat(pid, &stat);
+
+    snprintf(buf, size, "%s", is_there ? state_name(stat.state) : "");
+    if (is_there && stat.state != 'R')
+        append_channel(pid, buf, size);
+    return buf;
+}
+
+/* Whether a file of the cgroup has the text. */
+static bool cgroup_has(const char *mount, const char *path, const char *name,
+                       const char *text)
+{
+    char file[512], content[256];
+
+    snprintf(file, sizeof(file), "%s%s/%s", mount, path, name);
+    return fd_read_file(AT_FDCWD, file, content, sizeof(content)) > 0 &&
+           strstr(content, text);
+}
+
+/* Lines of /proc/PID/cgroup: "0::/path", or "7:freezer:/path" for cgroup v1. */
+static bool is_frozen(pid_t pid)
+{
+    char groups[4096], *rest = groups, *line;
+
+    if (!read_proc_file(pid, "cgroup", groups, sizeof(groups)))
+        return false;
+    while ((line = strsep(&rest, "\n"))) {
+        char *name = strchr(line, ':'), *path = name ? strchr(name + 1, ':') : NULL;
+
+        if (!path)
+            continue;
+        *path++ = '\0';
+        if (name[1] == '\0' &&
+            (cgroup_has("/sys/fs/cgroup", path, "cgroup.events", "frozen 1") ||
+             cgroup_has("/sys/fs/cgroup/unified", path, "cgroup.events", "frozen 1")))
+            return true;
+        if (strcmp(name + 1, "freezer") == 0 &&
+            cgroup_has("/sys/fs/cgroup/freezer", path, "freezer.state", "FROZEN"))
+            return true;
+    }
+    return false;
+}
+
+const char *proc_state_of_halted(pid_t pid)
+{
+    struct proc_stat stat;
+
+    if (is_frozen(pid))
+        return "frozen";
+    if (!proc_read_stat(pid, &stat))
+        return "";
+    return stat.state == 'T' ? "stopped" : stat.state == 't' ? "traced" : "";
+}
+
+static bool read_signals(const char *status, const char *name, uint64_t *bits)
+{
+    const char *at = strstr(status, name);
+
+    if (at)
+        *bits = strtoull(at + strlen(name), NULL, 16);
+    return at;
+}
+
+bool proc_state_read_signals(pid_t pid, struct proc_signals *signals)
+{
+    char status[4096];
+
+    return read_proc_file(pid, "status", status, sizeof(status)) &&
+           read_signals(status, "\nShdPnd:\t", &signals->pending) &&
+           read_signals(status, "\nSigBlk:\t", &signals->blocked) &&
+           read_signals(status, "\nSigCgt:\t", &signals->caught);
 }

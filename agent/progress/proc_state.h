@@ -2,7 +2,9 @@
 #ifndef AGENT_PROGRESS_PROC_STATE_H
 #define AGENT_PROGRESS_PROC_STATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /*
@@ -12,5 +14,20 @@
  * if there is no such process.
  */
 char *proc_state_describe(pid_t pid, char *buf, size_t size);
+
+/* "sleeping in futex_wait_queue". Returns buf. */
+char *proc_state_describe_briefly(pid_t pid, char *buf, size_t size);
+
+/* "stopped", "traced" or "frozen" (by its cgroup): no signal reaches its code. "": it
+ * is none of these. */
+const char *proc_state_of_halted(pid_t pid);
+
+/* The signals of a process as bits: pending for all threads, blocked by the first
+ * thread, and with a handler. False if there is no such process. */
+struct proc_signals {
+    uint64_t pending, blocked, caught;
+};
+
+bool proc_state_read_signals(pid_t pid, struct proc_signals *signals);
 
 #endif

@@ -12,6 +12,7 @@
 #include "agent/progress/hang.h"
 #include "agent/progress/limits.h"
 #include "agent/progress/proc_state.h"
+#include "agent/progress/stacks.h"
 #include "agent/progress/step_rate.h"
 #include "agent/progress/stragglers.h"
 #include "rendezvous/base/clock.h"
@@ -35,6 +36,7 @@ struct progress_monitor {
     struct hang_observation *observation;
     struct hang *hang;
     struct stragglers *stragglers;
+    struct stacks *stacks;
     struct step_rate step_rate;
     struct msg_heartbeat progress;
     struct loop_timer timer;
@@ -329,19 +331,37 @@ static void send_rank_state(struct progress_monitor *m, uint32_t i)
 
 void progress_monitor_report_ranks(struct progress_monitor *m)
 {
+    uint32_t count = 0;
     char text[64];
 
     if (!m->pages || m->ranks_reported)
         return;
     m->ranks_reported = true;
     read_pages(m);
-    for (uint32_t i = 0; i < m->pages->count && i < HANG_RANKS_REPORTED; i++)
-        send_rank_state(m, i);
-    if (m->pages->count <= HANG_RANKS_REPORTED)
+    for (uint32_t i = 0; i < m->pages->count; i++) {
+        if (stacks_has_handler(m->stacks, i))
+            continue;
+        if (count++ < HANG_RANKS_REPORTED)
+            send_rank_state(m, i);
+    }
+    if (count <= HANG_RANKS_REPORTED)
         return;
     snprintf(text, sizeof(text), "and %" PRIu32 " more ranks of this node",
-             m->pages->count - HANG_RANKS_REPORTED);
+             count - HANG_RANKS_REPORTED);
     send_remark(m, NOTE_RANK, text);
+}
+
+/* -- stacks --------------------------------------------------------------------- */
+
+void progress_monitor_ask_stacks(struct progress_monitor *m,
+                                 const struct msg_ask_stacks *ask)
+{
+    stacks_ask(m->stacks, ask);
+}
+
+bool progress_monitor_takes_stacks(const struct progress_monitor *m)
+{
+    return stacks_are_asked(m->stacks);
 }
 
 /* -- the whole ------------------------------------------------------------------ */
@@ -351,12 +371,16 @@ progress_monitor_create(struct loop *loop, const struct config *config,
                         const struct progress_monitor_calls *calls)
 {
     struct progress_monitor *m = xcalloc(1, sizeof(*m));
+    struct stacks_calls stacks_calls = { .answer = calls->stacks,
+                                         .idle = calls->stacks_taken,
+                                         .arg = calls->arg };
 
     m->config = config;
     m->calls = *calls;
     m->observation = xcalloc(config->workers, sizeof(*m->observation));
     m->hang = hang_create(config->workers);
     m->stragglers = stragglers_create(config->workers);
+    m->stacks = stacks_create(loop, config->workers, &stacks_calls);
     loop_timer_init(&m->timer, loop, on_page_timer, m);
     loop_timer_init(&m->checkpoint_timer, loop, on_checkpoint_timer, m);
     return m;
@@ -370,6 +394,7 @@ void progress_monitor_destroy(struct progress_monitor *m)
     loop_timer_fini(&m->checkpoint_timer);
     hang_destroy(m->hang);
     stragglers_destroy(m->stragglers);
+    stacks_destroy(m->stacks);
     free(m->observation);
     free(m);
 }
@@ -394,11 +419,13 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     memset(m->observation, 0, m->config->workers * sizeof(*m->observation));
     hang_begin(m->hang, &rule, start->world_size > m->config->workers, clock_ms());
     stragglers_begin(m->stragglers);
+    stacks_begin(m->stacks, group, m->pages, m->first_rank);
     arm_page_timer(m);
 }
 
 void progress_monitor_end(struct progress_monitor *m)
 {
+    stacks_end(m->stacks);
     m->pages = NULL;
     m->checkpoint_until_ms = 0;
     loop_timer_cancel(&m->timer);

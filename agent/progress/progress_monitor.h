@@ -18,6 +18,10 @@ struct progress_monitor;
 struct progress_monitor_calls {
     /* A remark about a rank, for the log and the rendezvous' events. */
     void (*remark)(void *arg, enum note_kind kind, const char *text);
+    /* Part of the answer to a question for stacks. */
+    void (*stacks)(void *arg, const struct msg *m);
+    /* All questions for stacks are answered. */
+    void (*stacks_taken)(void *arg);
     /* The requested checkpoint is written, or no longer waited for. */
     void (*checkpointed)(void *arg);
     void *arg;
@@ -38,7 +42,13 @@ void progress_monitor_end(struct progress_monitor *m); /* also if not begun */
 void progress_monitor_fill_heartbeat(struct progress_monitor *m,
                                      struct msg_heartbeat *progress);
 
-/* Sends remarks on the state of every rank of this node; once an epoch. */
+/* The stacks of the workers: see stacks.h. */
+void progress_monitor_ask_stacks(struct progress_monitor *m,
+                                 const struct msg_ask_stacks *ask);
+bool progress_monitor_takes_stacks(const struct progress_monitor *m);
+
+/* Sends remarks on the state of every rank of this node that cannot show its stacks;
+ * once an epoch. */
 void progress_monitor_report_ranks(struct progress_monitor *m);
 
 /* Asks the workers for a checkpoint; `checkpointed` follows, perhaps before this

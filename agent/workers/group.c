@@ -15,6 +15,7 @@
 #include "agent/numa/numa.h"
 #include "agent/workers/failure_origin.h"
 #include "agent/workers/limits.h"
+#include "agent/workers/stack_files.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -39,6 +40,7 @@ struct group {
     const struct config *config;
     struct guard *guard;
     struct logs *logs;
+    struct stack_files *stack_files; /* NULL: no Python with the bootstrap */
     struct group_calls calls;
 
     struct group_worker *worker;
@@ -79,6 +81,8 @@ struct group *group_create(struct loop *loop, const struct config *config,
     g->config = config;
     g->calls = *calls;
     g->worker = xcalloc(config->workers, sizeof(*g->worker));
+    if (config->bootstrap)
+        g->stack_files = stack_files_create(config->workers);
     loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
     return g;
 }
@@ -88,6 +92,7 @@ void group_destroy(struct group *g)
     if (!g)
         return;
     loop_timer_fini(&g->kill_timer);
+    stack_files_destroy(g->stack_files);
     free(g->worker);
     free(g);
 }
@@ -121,6 +126,11 @@ pid_t group_pid(const struct group *g, uint32_t local_rank)
     const struct group_worker *w = &g->worker[local_rank];
 
     return g->running && !w->exited ? w->pid : 0;
+}
+
+int group_stack_file(const struct group *g, uint32_t local_rank)
+{
+    return g->stack_files ? stack_files_fd(g->stack_files, local_rank) : -1;
 }
 
 /* -- starting ------------------------------------------------------------------- */
@@ -164,7 +174,7 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
 {
     struct guard_spawn s = { .fd = { -1, -1, -1 } };
     const struct status_pages *pages = guard_pages(g->guard);
-    char progress[64];
+    char progress[64], stacks[64] = "";
     struct worker_env_inputs inputs = {
         .config = g->config,
         .start = &g->start,
@@ -173,6 +183,9 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
         .error_file = logs_error_file(g->logs, local_rank),
         .progress = status_pages_path(pages, guard_pid(g->guard), local_rank, progress,
                                       sizeof(progress)),
+        .stacks = g->stack_files ? stack_files_renew(g->stack_files, local_rank, stacks,
+                                                     sizeof(stacks))
+                                 : stacks,
         .launch = guard_launch_tag(g->guard),
         .agent_store = true
     };

@@ -138,6 +138,8 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
     put_variable(o, "PYTHONPATH=%s%s%s", f->config->bootstrap, path && *path ? ":" : "",
                  path ? path : "");
     put_variable(o, "CRUN_BOOTSTRAP=watch");
+    if (f->stacks && *f->stacks)
+        put_variable(o, "CRUN_STACKS=%s", f->stacks);
     if (f->config->warm_modules && f->local_rank == 0)
         put_variable(o, "CRUN_NOTE_MODULES=1");
 }

@@ -16,6 +16,7 @@ struct worker_env_inputs {
     uint32_t local_rank;
     const char *error_file; /* "" : none */
     const char *progress;   /* path of the status page; "": none */
+    const char *stacks;     /* path of the file for its stacks; "" or NULL: none */
     const char *launch;     /* guard_launch_tag; "" or NULL: none */
     bool agent_store;       /* an agent serves the store */
 };

@@ -37,7 +37,8 @@ class Page:
     def __init__(self, mute):
         with open(os.environ["CRUN_PROGRESS"], "r+b") as f:
             self.map = mmap.mmap(f.fileno(), 4096)
-        assert self.map[:4] == b"crpg" and self.map[4:64] == b"\1" + bytes(59), "not new"
+        assert self.map[:4] == b"crpg" and self.map[4:8] == b"\1\0\0\0", "no page"
+        assert self.map[12:60] == bytes(48), "not new"  # the bootstrap sets the flags
         self.mute = mute
         self.writing = 0
         self.saved = 0

@@ -76,10 +76,9 @@ def a_worker_that_spins_is_found(directory):
     job = Job(directory, "--max-restarts=1", "--hang-timeout=2", WRITER,
               "spin@5:1", "wait@6:0", "wait@6:2")
     job.expect(0, r"rank 1 on \S+ hangs: no progress for \S+ s at step 5, training",
-               r"rank 0 \(pid \d+\): step 6, communicating, no change for \S+ s; "
-               r"process sleeping in \w+",
-               r"rank 1 \(pid \d+\): step 5, training, no change for \S+ s; process running",
-               r"rank 2 \(pid \d+\): step 6, communicating",
+               r"ranks 0, 2 wait in do \(page_writer.py:\d+\); "
+               r"rank 1 is in do \(page_writer.py:\d+\)\n",
+               r"crun: all other ranks wait for rank 1\n",
                r"restart 1 of 1: epoch 2 formed")
     if sorted(b[:2] for b in began(job.out)) != [(r, life) for r in range(3) for life in (0, 1)]:
         fail("not all ranks began twice:", job.out)
@@ -89,16 +88,17 @@ def a_stopped_worker_is_found_and_ended(directory):
     job = Job(directory, "--hang-timeout=2", "--events-file", directory + "/events",
               WRITER, "stop@5:2", "wait@6:0", "wait@6:1")
     job.expect(1, r"rank 2 on \S+ hangs: no progress for \S+ s at step 5, training",
-               r"the ranks +\| \S+: rank 0 \(pid \d+\)",
-               r"\n +\| \S+: rank 2 \(pid \d+\): step 5, .*; process stopped",
+               r"the ranks +\| ranks 0, 1 wait in do \(page_writer.py:\d+\)",
+               r"\n +\| rank 2 does not answer: stopped; it was training at step 5",
                r"crun: exit code 1\n")
     for rank, _, pid in began(job.out):
         if os.path.exists(f"/proc/{pid}"):
             fail("rank", rank, "still lives")
     with open(directory + "/events") as f:
         events = [json.loads(line) for line in f]
-    if sum(e["kind"] == "rank" for e in events) != 3:
-        fail("not three ranks in", events)
+    if not any(e["kind"] == "notice" and "rank 2 does not answer: stopped" in e["text"]
+               for e in events):
+        fail("not told in the events:", events)
 
 
 def one_that_never_writes_is_found_beside_others_that_do(directory):
@@ -183,15 +183,16 @@ int main(void)
 }
 """
 
-HANGS = (r"rank 1 on \S+ hangs: no progress for \S+ s at step 50, training",
-         r"rank 0 \(pid \d+\): step 51, communicating, ",
+HANG = r"rank 1 on \S+ hangs: no progress for \S+ s at step 50, training"
+STACKS = (HANG, r"rank 0 waits in w.py:\d+; rank 1 is in w.py:\d+\n")
+RANKS = (HANG, r"rank 0 \(pid \d+\): step 51, communicating, ",
          r"rank 1 \(pid \d+\): step 50, training, ")
 
 
 def the_python_of_readme_works(directory):
     script = pathlib.Path(directory) / "w.py"
     script.write_text(readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
-    Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *HANGS)
+    Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *STACKS)
     alone = subprocess.Popen([sys.executable, script], stdin=subprocess.DEVNULL,
                              env={**os.environ, "RANK": "2"})  # without a page
     time.sleep(0.3)
@@ -206,7 +207,7 @@ def the_example_in_c_works(directory):
     example = (ROOT / "worker-lib/examples/progress.c").read_text()
     source.write_text(example[:example.index("int main(")] + C_MAIN)
     subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
-    Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *HANGS)
+    Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *RANKS)
 
 
 def the_command_of_readme_shows_a_hang(_):
@@ -272,8 +273,8 @@ def the_events_say_what_every_rank_did(directory, daemon):
     Job(directory, *join(daemon, "--hang-timeout=2", "--rdzv-id=hangs"), WRITER,
         "stop@5:2", "wait@6:0", "wait@6:1").expect(1)
     events = daemon.ask("events", "--rdzv-id=hangs")
-    for text in ("rank 0 (pid ", "rank 1 (pid ", "rank 2 (pid ", "process stopped",
-                 "rank 2 on "):
+    for text in ("ranks 0, 1 wait in ", "rank 2 does not answer: stopped",
+                 "all other ranks wait for rank 2", "rank 2 on "):
         if text not in events:
             fail(f"{text!r} is not in:\n{events}")
 
@@ -378,9 +379,11 @@ def all_ranks_of_both_nodes_are_told(_, cluster):
     for i, p in enumerate(both):
         if p.wait(60) != 0:
             fail(p, p.err)
-        for rank in (2 * i, 2 * i + 1): # each its own
-            if f"rank {rank} (pid " not in p.err:
-                fail(f"rank {rank} is not in:\n{p.err}")
+        stacks = re.search(r"ranks 0-2 wait in do \(.*\); rank 3 is in do \(", p.err)
+        if bool(stacks) != (i == 0):
+            fail("not told on the node of rank 0 alone:", p.err)
+        if "crun: all other ranks wait for rank 3\n" not in p.err:
+            fail("the culprit is not told on each node:", p.err)
         if "rank 3 on node-1 hangs: no progress for" not in p.err:
             fail("the rank that hangs is not named:", p.err)
 
@@ -394,9 +397,9 @@ def the_report_of_each_node_lists_all_ranks(_, cluster):
         if p.wait(60) != 1:
             fail(p, p.err)
         report = p.err[p.err.find("first failure"):]
-        for rank in range(4):
-            if f"| node-{rank // 2}: rank {rank} (pid " not in report:
-                fail(f"rank {rank} is not in:\n{p.err}")
+        for line in ("ranks 0, 1, 3 wait in do (page_writer.py", "rank 2 is in do (page_writer.py"):
+            if f"| {line}" not in report:
+                fail(f"{line!r} is not in:\n{p.err}")
 
 
 ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,

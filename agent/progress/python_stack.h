@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_PROGRESS_PYTHON_STACK_H
+#define AGENT_PROGRESS_PYTHON_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "rendezvous/protocol/message.h"
+
+/*
+ * Reads what Python's faulthandler writes about the threads of a process, and finds
+ * what matters in it: the line of the user's program, and what it does there. The bytes
+ * come from the user's process and may be anything. Pure.
+ */
+struct python_stack {
+    bool waits; /* the main thread waits for other ranks */
+    /* "all_reduce (train.py:91, in backward)"; then threads that run code of the
+     * program: "; a thread is in load (data.py:40)" */
+    char brief[STACKS_BRIEF_MAX_BYTES + 1];
+    char threads[STACKS_THREADS_MAX_BYTES + 1]; /* all threads, the main one first */
+};
+
+/* False if there is no stack of a thread in it. */
+bool python_stack_parse(const char *bytes, size_t size, struct python_stack *s);
+
+#endif

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""
+Stacks on request: crun sends this worker a signal, and Python's faulthandler writes the stacks
+of all threads into a file of crun. No thread, no Python code at that moment: it works while the
+program hangs in C code or holds the interpreter's lock. faulthandler.enable is left to the
+program.
+"""
+import faulthandler
+import os
+import signal
+import sys
+
+STACKS_SIGNAL = 60  # PROGRESS_STACKS_SIGNAL of progress_page.h
+
+
+def start():
+    path = sys.modules["_crun"].settings.get("CRUN_STACKS")
+    if not path or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
+        return
+    from _crun.page import worker_page
+    if not worker_page.open():
+        return
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        return
+    faulthandler.register(STACKS_SIGNAL, file=fd, all_threads=True, chain=False)
+    worker_page.set_stacks_fd(fd)
+
+    def stop():
+        """The file is for the worker alone, not for processes that it forks."""
+        faulthandler.unregister(STACKS_SIGNAL)
+        os.close(fd)
+
+    os.register_at_fork(after_in_child=stop)
