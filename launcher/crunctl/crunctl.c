@@ -19,7 +19,8 @@
 #define DEFAULT_TIMEOUT_MS 10000
 
 static const struct ctl_command *const commands[] = { &ctl_status, &ctl_events,
-                                                      &ctl_stop, &ctl_drain, NULL };
+                                                      &ctl_stop,   &ctl_drain,
+                                                      &ctl_stacks, NULL };
 
 static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
@@ -65,6 +66,8 @@ static int refuse_usage(const char *text)
 static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
 {
+    if (c->words && *c->words == '[') /* any number */
+        return 0;
     if (words < (c->words ? 1 : 0))
         return err_set(e, "crunctl %s %s: the %s is missing", c->name, c->words,
                        c->words);
@@ -125,7 +128,8 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     }
     if (check_words(c, argc - word, argv[argc - 1], &e) < 0 || check_run_id(o, &e) < 0)
         return refuse_usage(e.text);
-    return run_connected(c, o, c->words ? argv[word] : "");
+    o->words = argv + word;
+    return run_connected(c, o, c->words && argv[word] ? argv[word] : "");
 }
 
 int main(int argc, char **argv)
@@ -151,11 +155,12 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage("a command is missing: status, events, stop or drain "
-                            "(crunctl --help)");
+        return refuse_usage(
+            "a command is missing: status, events, stacks, stop or drain "
+            "(crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, events, stop or drain",
+        log_error("\"%s\" is not a command: use status, events, stacks, stop or drain",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

@@ -27,6 +27,7 @@ struct ctl_client {
     bool connected, ended, timed_out, listening, interrupted;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
+    uint32_t version;
     uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
@@ -167,6 +168,11 @@ int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct
     return c->interrupted ? CTL_EXIT_OK : set_unreachable(c, e, c->why);
 }
 
+uint32_t ctl_client_version(const struct ctl_client *c)
+{
+    return c->version;
+}
+
 const char *ctl_client_answer_text(const struct ctl_client *c)
 {
     return c->last.type == MSG_ACK ? c->last.ack.text : "";
@@ -232,6 +238,7 @@ struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, in
         *rc = connect_any(c, list, count, e);
     if (*rc == CTL_EXIT_OK)
         *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
+    c->version = c->last.welcome.version;
     if (*rc != CTL_EXIT_OK) {
         ctl_client_close(c);
         return NULL;

@@ -20,6 +20,7 @@ struct ctl_options {
     long long since;
     bool json, follow, now;
     bool help, version;
+    char *const *words; /* all of them after the command, NULL-ended */
 };
 
 enum ctl_exit {
@@ -33,14 +34,16 @@ struct ctl_client;
 
 struct ctl_command {
     const char *name;
-    const char *words; /* after the name, "NODE", as shown in --help; NULL: none */
+    /* after the name, as shown in --help: "NODE", or "[RANK...]", which may be any
+     * number; NULL: none */
+    const char *words;
     const char *summary;
     const struct opt *table;
     int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
                struct err *e);
 };
 
-extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain;
+extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \
@@ -86,6 +89,9 @@ void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e) MUST_CHECK;
+
+/* The version of the protocol that both speak. */
+uint32_t ctl_client_version(const struct ctl_client *c);
 
 /* The text of the acknowledgement, for users; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);

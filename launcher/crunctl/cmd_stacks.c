@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/crunctl/ctl_client.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/stack_groups.h"
+
+/* crunctl stacks: what the ranks of a job do now, those that do the same together. */
+
+#define RANKS_LISTED_MAX 1000000
+
+/* -- text ------------------------------------------------------------------------- */
+
+static void print_printable(const char *before, const char *text)
+{
+    char line[2 * STACKS_BRIEF_MAX_BYTES + 256];
+
+    printf("%s%s\n", before, text_printable(text, line, sizeof(line)));
+}
+
+/* "main thread" and its frames, a line each; the heading only of several threads. */
+static void print_stacks(const char *text)
+{
+    char *copy = strdup(text), *rest = copy, *line;
+    bool has_threads = strstr(text, "\nthread\n");
+
+    while (rest && (line = strsep(&rest, "\n")))
+        if (*line == ' ')
+            print_printable("    ", line + 2);
+        else if (*line && (has_threads || strcmp(line, "main thread") != 0))
+            print_printable("  ", line);
+    free(copy);
+}
+
+static void print_group(const struct stack_group *g)
+{
+    char line[STACKS_BRIEF_MAX_BYTES + 512];
+
+    print_printable("", stack_group_describe(g, line, sizeof(line)));
+    print_stacks(g->threads);
+}
+
+static void print_groups(const struct stack_groups *s)
+{
+    char culprit[256];
+
+    for (unsigned i = 0; i < s->count; i++)
+        print_group(&s->group[i]);
+    stack_groups_describe_culprit(s, culprit, sizeof(culprit));
+    if (*culprit)
+        printf("%s\n", culprit);
+    if (s->count == 0)
+        printf("no such rank\n");
+}
+
+/* -- JSON ------------------------------------------------------------------------- */
+
+static void add_ranks(cJSON *o, const struct rank_ranges *ranks)
+{
+    cJSON *array = cJSON_AddArrayToObject(o, "ranks");
+
+    if (rank_ranges_size(ranks) > RANKS_LISTED_MAX) /* no job of this version */
+        return;
+    for (unsigned i = 0; i < ranks->count; i++)
+        for (uint64_t r = ranks->range[i].first; r <= ranks->range[i].last; r++)
+            cJSON_AddItemToArray(array, cJSON_CreateNumber((double)r));
+}
+
+static cJSON *group_object(const struct stack_group *g)
+{
+    cJSON *o = cJSON_CreateObject();
+
+    add_ranks(o, &g->ranks);
+    cJSON_AddStringToObject(o, "host", g->host);
+    cJSON_AddStringToObject(o, "kind", proto_stacks_name(g->kind));
+    cJSON_AddBoolToObject(o, "waits", g->waits);
+    cJSON_AddStringToObject(o, "brief", g->brief);
+    cJSON_AddStringToObject(o, "threads", g->threads);
+    return o;
+}
+
+static void print_json(const struct stack_groups *s)
+{
+    cJSON *array = cJSON_CreateArray();
+    unsigned culprit;
+    enum stack_culprit why = stack_groups_find_culprit(s, &culprit);
+    char *text;
+
+    for (unsigned i = 0; i < s->count; i++) {
+        cJSON *o = group_object(&s->group[i]);
+
+        cJSON_AddBoolToObject(o, "culprit", why != STACK_CULPRIT_NONE && i == culprit);
+        cJSON_AddItemToArray(array, o);
+    }
+    text = text_printable_json(cJSON_Print(array));
+    puts(text ? text : "[]");
+    free(text);
+    cJSON_Delete(array);
+}
+
+/* -- the request ------------------------------------------------------------------ */
+
+static void on_stacks(void *arg, const struct msg *m)
+{
+    if (m->type == MSG_RANK_STACKS)
+        stack_groups_add(arg, &m->stacks);
+}
+
+/* "3", "0-2" or "0-2,5"; the words of the command become one list. */
+static int join_ranks(const struct ctl_options *o, char *ranks, size_t size,
+                      struct err *e)
+{
+    struct rank_ranges all = { .count = 0 };
+    unsigned printed;
+
+    for (char *const *word = o->words; *word; word++)
+        if (!rank_ranges_parse(&all, *word)) {
+            rank_ranges_fini(&all);
+            return err_set(e, "\"%s\" is not a rank, or ranks as in 0-3,5", *word);
+        }
+    printed = rank_ranges_print(&all, 0, ranks, size);
+    if (printed < all.count)
+        err_set(e, "too many separate ranks are named");
+    rank_ranges_fini(&all);
+    return printed < all.count ? -1 : 0;
+}
+
+static int cmd_stacks_run(struct ctl_client *c, const struct ctl_options *o,
+                          const char *word, struct err *e)
+{
+    struct msg m = { .type = MSG_SHOW_STACKS };
+    struct stack_groups groups = { .count = 0 };
+    int rc;
+
+    (void)word;
+    if (join_ranks(o, m.show_stacks.ranks, sizeof(m.show_stacks.ranks), e) < 0)
+        return CTL_EXIT_USAGE;
+    if (ctl_client_version(c) < PROTO_VERSION_STACKS) {
+        err_set(e, "the rendezvous is of an older version, which cannot show stacks");
+        return CTL_EXIT_REFUSED;
+    }
+    snprintf(m.show_stacks.run_id, sizeof(m.show_stacks.run_id), "%s",
+             o->run_id ? o->run_id : "");
+    rc = ctl_client_ask(c, &m, on_stacks, &groups, NULL, e);
+    if (rc == CTL_EXIT_OK) {
+        stack_groups_sort(&groups);
+        o->json ? print_json(&groups) : print_groups(&groups);
+    }
+    stack_groups_fini(&groups);
+    return rc;
+}
+
+static const struct opt table[] = {
+    CTL_COMMON_FLAGS,
+    CTL_JSON_FLAG("Print an array of groups of ranks as JSON."),
+    { .name = NULL },
+};
+
+const struct ctl_command ctl_stacks = {
+    .name = "stacks",
+    .words = "[RANK...]",
+    .summary = "show what the ranks do now: the stacks of Python programs",
+    .table = table,
+    .run = cmd_stacks_run,
+};
