@@ -443,8 +443,10 @@ static void on_status_asked(void *arg, char *text, size_t size)
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
     struct agent *a = arg;
-    const char *now = a->workers.guard ? guard_containment(a->workers.guard)
-                                       : a->containment;
+    char buf[sizeof(progress->containment)];
+    const char *now = a->workers.guard
+                          ? local_workers_containment(&a->workers, buf, sizeof(buf))
+                          : a->containment;
 
     progress_monitor_fill_heartbeat(a->workers.progress, progress);
     gpu_monitor_fill_heartbeat(a->workers.gpus, progress);

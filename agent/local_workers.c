@@ -25,6 +25,7 @@ static void replace_guard(void *arg, const char *why)
     snprintf(died_why, sizeof(died_why), "%s", why); /* the old guard owns it */
     guard_has_leftovers(w->guard, &e);
     progress_monitor_end(w->progress);
+    warm_set_guard(w->warm, NULL);
     guard_stop(w->guard);
     w->guard = NULL;
     if (!*e.text && start_guard(w, &e) == 0)
@@ -36,6 +37,7 @@ static void replace_guard(void *arg, const char *why)
 static int start_guard(struct local_workers *w, struct err *e)
 {
     struct guard_calls calls = { .workers = group_guard_calls(w->group),
+                                 .template = warm_guard_calls(w->warm),
                                  .fenced = on_fenced,
                                  .died = replace_guard,
                                  .arg = w };
@@ -43,6 +45,7 @@ static int start_guard(struct local_workers *w, struct err *e)
     fd_limits_restore(); /* the guard's workers inherit the limits that crun had */
     w->guard = guard_start(w->loop, &calls, w->config->workers, e);
     fd_limits_raise();
+    warm_set_guard(w->warm, w->guard);
     return w->guard ? 0 : -1;
 }
 
@@ -55,6 +58,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
     *w = (struct local_workers){ .loop = loop, .config = config, .calls = *calls };
     w->gpus = gpu_monitor_create(loop, config, &calls->gpu);
     w->group = group_create(loop, config, &calls->group);
+    w->warm = warm_create(loop, config);
     if (start_guard(w, e) < 0)
         return -1;
     logs_calls = group_logs_calls(w->group);
@@ -77,6 +81,7 @@ struct logs_end local_workers_fini(struct local_workers *w)
     progress_monitor_destroy(w->progress);
     group_destroy(w->group);
     guard_stop(w->guard);
+    warm_destroy(w->warm);
     return logs_destroy(w->logs);
 }
 
@@ -88,6 +93,14 @@ int local_workers_start(struct local_workers *w, const struct msg_start *start,
     progress_monitor_begin(w->progress, w->group, w->guard, start);
     gpu_monitor_begin(w->gpus, start);
     return 0;
+}
+
+const char *local_workers_containment(const struct local_workers *w, char *buf,
+                                      size_t size)
+{
+    snprintf(buf, size, "%s%s", guard_containment(w->guard),
+             warm_is_ready(w->warm) ? "+warm" : "");
+    return buf;
 }
 
 void local_workers_stop(struct local_workers *w, int signo, uint32_t grace_ms)

@@ -5,6 +5,7 @@
 #include "agent/gpu/gpu_monitor.h"
 #include "agent/logs/logs.h"
 #include "agent/progress/progress_monitor.h"
+#include "agent/warm/warm.h"
 #include "agent/workers/group.h"
 
 /*
@@ -32,6 +33,7 @@ struct local_workers {
     struct logs *logs;
     struct progress_monitor *progress;
     struct gpu_monitor *gpus; /* NULL: none */
+    struct warm *warm;
 };
 
 /* Call it before this process has any thread. Fini in any case; zeroed is fine. Fini
@@ -47,6 +49,10 @@ void local_workers_release(struct local_workers *w);
 
 int local_workers_start(struct local_workers *w, const struct msg_start *start,
                         uint64_t epoch, struct err *e) MUST_CHECK;
+/* As guard_containment, and "+warm" if workers are forked from a template now. The
+ * guard must not be NULL. Returns buf. */
+const char *local_workers_containment(const struct local_workers *w, char *buf,
+                                      size_t size);
 /* As group_stop, with no more monitoring of progress. */
 void local_workers_stop(struct local_workers *w, int signo, uint32_t grace_ms);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/bootstrap.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +45,33 @@ static char *find_folder(const char *own_folder, const char *flag)
     return found;
 }
 
+/* A script such as pyenv's may change the environment, or let the interpreter ignore
+ * it: then the template would run the program. */
+static bool is_script(const char *path)
+{
+    char start[2] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = fd >= 0 && read(fd, start, sizeof(start)) == sizeof(start) &&
+                 memcmp(start, "#!", sizeof(start)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+static bool can_start_warm(const struct config *config, const struct program *program)
+{
+    if (config->job.preflight)
+        log_info("--warm has no effect with --preflight, which starts the workers");
+    else if (is_script(program->python))
+        log_info("--warm has no effect: %s is a script that starts Python (PYTHON_EXEC "
+                 "names the interpreter itself)",
+                 program->python);
+    else
+        return true;
+    return false;
+}
+
 void bootstrap_find(const struct options *o, const struct program *program,
                     const char *own_folder, struct config *config)
 {
@@ -57,6 +85,7 @@ void bootstrap_find(const struct options *o, const struct program *program,
         log_info("%s has no effect with --no-python", flag);
     else if (flag && flag_needs_python)
         log_info("%s has no effect: %s is not a Python program", flag, program->name);
-    if (!config->bootstrap)
+    if (!config->bootstrap ||
+        (config->warm_modules && !can_start_warm(config, program)))
         config->warm_modules = NULL;
 }

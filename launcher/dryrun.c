@@ -129,6 +129,10 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
         "# known at the start only: CRUN_PROGRESS=/proc/PID/fd/N (the worker's status "
         "page),\n# CRUN_LAUNCH=TAG, and the file of TORCHELASTIC_ERROR_FILE\n",
         out);
+    if (c->warm_modules)
+        fprintf(out, "# workers are forked from a template, which imports %s\n",
+                *c->warm_modules ? c->warm_modules
+                                 : "what the last run imported, or torch");
     for (uint32_t i = 0; i < c->workers; i++) {
         facts.local_rank = i;
         print_worker(&facts, base, out);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/cleanup/launch_lock.h"
 #include "agent/gpu/gpu_devices.h"
@@ -90,11 +91,9 @@ static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
 
     put_variable(o, "RANK=%" PRIu32, rank);
     put_variable(o, "WORLD_SIZE=%" PRIu32, s->world_size);
-    put_variable(o, "LOCAL_WORLD_SIZE=%" PRIu32, f->config->workers);
     put_variable(o, "GROUP_RANK=%" PRIu32, s->group_rank);
     put_variable(o, "GROUP_WORLD_SIZE=%" PRIu32, s->group_size);
     put_variable(o, "NODE_RANK=%" PRIu32, s->group_rank);
-    put_variable(o, "ROLE_NAME=%s", f->config->role);
     put_variable(o, "ROLE_RANK=%" PRIu32,
                  s->role_world_size ? s->role_first_rank + f->local_rank : rank);
     put_variable(o, "ROLE_WORLD_SIZE=%" PRIu32,
@@ -105,24 +104,31 @@ static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
         put_variable(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
 }
 
-static void put_job(struct variables *o, const struct worker_env_inputs *f)
+/* The same for all workers of this node, in all epochs. */
+static void put_common(struct variables *o, const struct worker_env_inputs *f)
+{
+    put_variable(o, "LOCAL_WORLD_SIZE=%" PRIu32, f->config->workers);
+    put_variable(o, "ROLE_NAME=%s", f->config->role);
+    put_variable(o, "TORCHELASTIC_MAX_RESTARTS=%" PRIu32, f->start->max_restarts);
+    put_variable(o, "TORCHELASTIC_RUN_ID=%s", f->config->run_id);
+    /* programs compare this with Python's spelling */
+    put_variable(o, "TORCHELASTIC_USE_AGENT_STORE=%s",
+                 f->agent_store ? "True" : "False");
+    put_variable(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
+    put_variable(o, "CRUN_RUN_ID=%s", f->config->run_id);
+    if (f->launch && *f->launch)
+        put_variable(o, LAUNCH_LOCK_VARIABLE "=%s", f->launch);
+}
+
+static void put_epoch(struct variables *o, const struct worker_env_inputs *f)
 {
     const struct msg_start *s = f->start;
 
     put_variable(o, "MASTER_ADDR=%s", s->address);
     put_variable(o, "MASTER_PORT=%" PRIu32, s->port);
     put_variable(o, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, s->restarts);
-    put_variable(o, "TORCHELASTIC_MAX_RESTARTS=%" PRIu32, s->max_restarts);
-    put_variable(o, "TORCHELASTIC_RUN_ID=%s", f->config->run_id);
-    /* programs compare this with Python's spelling */
-    put_variable(o, "TORCHELASTIC_USE_AGENT_STORE=%s",
-                 f->agent_store ? "True" : "False");
     put_variable(o, "TORCHELASTIC_ERROR_FILE=%s", f->error_file);
-    put_variable(o, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", f->config->signals_text);
-    put_variable(o, "CRUN_RUN_ID=%s", f->config->run_id);
     put_variable(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
-    if (f->launch && *f->launch)
-        put_variable(o, LAUNCH_LOCK_VARIABLE "=%s", f->launch);
     if (*f->progress)
         put_variable(o, "CRUN_PROGRESS=%s", f->progress);
 }
@@ -140,8 +146,6 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
     put_variable(o, "CRUN_BOOTSTRAP=watch");
     if (f->stacks && *f->stacks)
         put_variable(o, "CRUN_STACKS=%s", f->stacks);
-    if (f->config->warm_modules && f->local_rank == 0)
-        put_variable(o, "CRUN_NOTE_MODULES=1");
 }
 
 /* Only variables that are not set yet. */
@@ -188,22 +192,25 @@ static void names_init(struct name_set *n, size_t entries)
     n->mask = size - 1;
 }
 
-/* Crun's variables, then the others of base. Of each name the first counts, as for
- * getenv. */
+/* Crun's variables, then the others of base, but for those of `without` ("NAME=",
+ * NULL-ended). Of each name the first counts, as for getenv. */
 static const char **merge_environments(const struct variables *o,
+                                       const char *const *without,
                                        const char *const *base)
 {
     size_t slots = o->count + string_list_length(base) + 1, used = 0;
+    size_t names_count = slots + string_list_length(without);
     const char **env = xmalloc(slots * sizeof(*env) + o->used);
     char *text = memcpy((char *)(env + slots), o->text, o->used);
     struct name_set names;
 
-    names_init(&names, slots + 1);
-    (void)add_name(&names, "CRUN_PROGRESS="); /* that of an outer crun is void */
+    names_init(&names, names_count);
     for (unsigned i = 0; i < o->count; i++) {
         env[used++] = text + o->start[i];
         (void)add_name(&names, text + o->start[i]);
     }
+    for (; *without; without++)
+        (void)add_name(&names, *without);
     for (; *base; base++)
         if (add_name(&names, *base))
             env[used++] = *base;
@@ -215,14 +222,61 @@ static const char **merge_environments(const struct variables *o,
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base)
 {
+    static const char *const of_outer_crun[] = { "CRUN_PROGRESS=", NULL };
     struct variables own = { .count = 0 };
     const char **env;
 
     put_ranks(&own, f, base);
-    put_job(&own, f);
+    put_common(&own, f);
+    put_epoch(&own, f);
+    put_bootstrap(&own, f, base);
+    if (f->config->bootstrap && f->config->warm_modules && f->local_rank == 0)
+        put_variable(&own, "CRUN_NOTE_MODULES=1");
+    put_defaults(&own, f, base);
+    env = merge_environments(&own, of_outer_crun, base);
+    free(own.text);
+    return env;
+}
+
+const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t guard,
+                                       const char *const *base)
+{
+    static const char *const of_one_worker[] = { "RANK=",
+                                                 "WORLD_SIZE=",
+                                                 "GROUP_RANK=",
+                                                 "GROUP_WORLD_SIZE=",
+                                                 "NODE_RANK=",
+                                                 "ROLE_RANK=",
+                                                 "ROLE_WORLD_SIZE=",
+                                                 "LOCAL_RANK=",
+                                                 "MASTER_ADDR=",
+                                                 "MASTER_PORT=",
+                                                 "TORCHELASTIC_RESTART_COUNT=",
+                                                 "TORCHELASTIC_ERROR_FILE=",
+                                                 "CRUN_EPOCH=",
+                                                 "CRUN_PROGRESS=",
+                                                 "CRUN_NOTE_MODULES=",
+                                                 "CRUN_STACKS=",
+                                                 NULL,
+                                                 NULL,
+                                                 NULL };
+    const char *without[sizeof(of_one_worker) / sizeof(of_one_worker[0])];
+    size_t count = sizeof(of_one_worker) / sizeof(of_one_worker[0]) - 3;
+    struct variables own = { .count = 0 };
+    const char **env;
+
+    memcpy(without, of_one_worker, sizeof(without));
+    if (f->config->virtual_local_rank) {
+        without[count++] = "CUDA_VISIBLE_DEVICES=";
+        without[count++] = "HIP_VISIBLE_DEVICES=";
+    }
+    put_common(&own, f);
     put_bootstrap(&own, f, base);
     put_defaults(&own, f, base);
-    env = merge_environments(&own, base);
+    put_variable(&own, "CRUN_TEMPLATE_FD=%d", STDERR_FILENO + 1);
+    put_variable(&own, "CRUN_TEMPLATE_MODULES=%s", f->config->warm_modules);
+    put_variable(&own, "CRUN_TEMPLATE_PARENT=%d", (int)guard);
+    env = merge_environments(&own, without, base);
     free(own.text);
     return env;
 }

@@ -2,6 +2,8 @@
 #ifndef AGENT_WORKERS_WORKER_ENV_H
 #define AGENT_WORKERS_WORKER_ENV_H
 
+#include <sys/types.h>
+
 #include "agent/config/config.h"
 #include "rendezvous/protocol/message.h"
 
@@ -25,6 +27,11 @@ struct worker_env_inputs {
  * whose texts it points to. */
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base);
+
+/* What all workers of the node have in common, in all epochs, and what their template
+ * needs. Of start, only max_restarts counts. */
+const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t guard,
+                                       const char *const *base);
 
 /* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size} and
  * ${node_rank} replaced. A "$" before one of them protects it, and is dropped. */

@@ -171,6 +171,54 @@ START_TEST(local_rank_0_notes_what_the_template_should_import)
 }
 END_TEST
 
+START_TEST(a_template_has_what_all_workers_have_in_common)
+{
+    static const char *const of_one_worker[] = { "RANK",
+                                                 "LOCAL_RANK",
+                                                 "GROUP_RANK",
+                                                 "NODE_RANK",
+                                                 "ROLE_RANK",
+                                                 "WORLD_SIZE",
+                                                 "GROUP_WORLD_SIZE",
+                                                 "ROLE_WORLD_SIZE",
+                                                 "MASTER_ADDR",
+                                                 "MASTER_PORT",
+                                                 "TORCHELASTIC_RESTART_COUNT",
+                                                 "TORCHELASTIC_ERROR_FILE",
+                                                 "CRUN_EPOCH",
+                                                 "CRUN_PROGRESS",
+                                                 "CRUN_NOTE_MODULES",
+                                                 "CUDA_VISIBLE_DEVICES" };
+    static const char *const base[] = { "RANK=9",        "MASTER_PORT=1",
+                                        "PYTHONPATH=/a", "CUDA_VISIBLE_DEVICES=0,1,2",
+                                        "HOME=/h",       NULL };
+    const char **env, **worker;
+
+    config.bootstrap = "/lib/bootstrap";
+    config.warm_modules = "torch,numpy";
+    config.virtual_local_rank = true;
+    inputs.launch = "tag";
+    env = worker_env_build_template(&inputs, 4711, base);
+    worker = worker_env_build(&inputs, base);
+    for (size_t i = 0; i < sizeof(of_one_worker) / sizeof(of_one_worker[0]); i++)
+        ck_assert_msg(!value(env, of_one_worker[i]), "%s", of_one_worker[i]);
+    ck_assert_pstr_eq(value(env, "CRUN_TEMPLATE_FD"), "3");
+    ck_assert_pstr_eq(value(env, "CRUN_TEMPLATE_MODULES"), "torch,numpy");
+    ck_assert_pstr_eq(value(env, "CRUN_TEMPLATE_PARENT"), "4711");
+    for (const char **v = env; *v; v++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(*v, "="), *v);
+        if (strncmp(name, "CRUN_TEMPLATE_", 14) != 0)
+            ck_assert_pstr_eq(value(worker, name), value(env, name));
+    }
+    ck_assert_pstr_eq(value(env, "OMP_NUM_THREADS"), "1");
+    ck_assert_pstr_eq(value(env, "HOME"), "/h");
+    free(env);
+    free(worker);
+}
+END_TEST
+
 START_TEST(the_rest_of_the_environment_comes_through)
 {
     static const char *const base[] = { "PATH=/bin",  "EMPTY=",       "A=first",
@@ -329,6 +377,7 @@ int main(void)
     tcase_add_test(t, our_variables_win_over_those_that_were_there);
     tcase_add_test(t, python_finds_the_bootstrap_first);
     tcase_add_test(t, local_rank_0_notes_what_the_template_should_import);
+    tcase_add_test(t, a_template_has_what_all_workers_have_in_common);
     tcase_add_test(t, the_rest_of_the_environment_comes_through);
     tcase_add_test(t, a_large_environment_is_merged_quickly);
     tcase_add_test(t, one_worker_alone_may_have_all_threads);
