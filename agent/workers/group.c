@@ -305,7 +305,7 @@ static bool follows_another_error(const struct group *g, uint32_t local_rank,
         file_ms = failure_error_file_time(logs_error_file(g->logs, i));
         wrote_ms = file_ms ? monotonic_of_wall(file_ms)
                            : logs_error_times(g->logs, i).traceback_ms;
-        if (wrote_ms && wrote_ms < at_ms && wrote_ms + ERROR_AGE_MAX_MS >= at_ms)
+        if (wrote_ms && wrote_ms <= at_ms && wrote_ms + ERROR_AGE_MAX_MS >= at_ms)
             return true;
     }
     return false;

@@ -6,6 +6,7 @@
  *   every    every call of the library's once
  *   loop     all_reduce until it fails
  *   abort    rank 1 aborts while the others wait
+ *   late     rank 1 aborts and ends with 9, half a second later than the others
  *   crash    rank 1 aborts in a signal handler
  *   differ   rank 1 calls something else than the others
  *   halves   two groups: ranks 0 and 1 call all_reduce until it fails; rank 2 waits
@@ -286,6 +287,22 @@ static void crash(void)
     report(crun_barrier(world, NULL));
 }
 
+static void end_late(void)
+{
+    float x = 1;
+
+    if (crun_rank(world) == 1) {
+        fprintf(stderr, "worker-calls: loss is NaN\n");
+        crun_abort(world, "loss is NaN");
+        usleep(500000);
+        leave(9);
+    }
+    while (crun_all_reduce(world, &x, &x, 1, CRUN_F32, CRUN_MEAN, NULL) == CRUN_OK)
+        continue;
+    fprintf(stderr, "worker-calls: %s\n", crun_error_text());
+    leave(3);
+}
+
 static void differ(void)
 {
     float x[2] = { 0 };
@@ -326,6 +343,7 @@ static const struct {
     { "check", check_all }, { "every", every }, { "loop", loop },
     { "abort", abort_all }, { "crash", crash }, { "differ", differ },
     { "who", who },         { "again", again }, { "halves", add_in_halves },
+    { "late", end_late },
 };
 
 int main(int argc, char **argv)
@@ -344,6 +362,6 @@ int main(int argc, char **argv)
         leave(0);
     }
     fprintf(stderr, "usage: worker-calls check|every|loop|abort|crash|differ|who|again|"
-                    "halves\n");
+                    "halves|late\n");
     return 2;
 }

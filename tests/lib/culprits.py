@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""
+Jobs whose culprit, rank 1 or 2, ends after its victims: what crun must say of each. For the
+functional tests, with sockets (tests/programs/culprit.py) and with PyTorch.
+"""
+import contextlib
+import os
+import subprocess
+import sys
+
+from process import BIN, PROGRAMS, SECONDS, Process, fail, free_port
+
+PROGRAM = PROGRAMS / "culprit.py"
+# name: the program's arguments, the culprit's exit code, what the report says of it
+LATE = {
+    "raise": (["raise"], 1, "ValueError: culprit: loss is NaN"),
+    "atexit": (["atexit"], 3, "culprit: the data set is empty"),
+    "abort": (["abort"], 134, "culprit: assertion failed"),
+    "thread": (["thread"], 5, "ValueError: culprit: no such file"),
+    "record": (["record"], 1, "exit code 1: ValueError: culprit: recorded"),
+    "finally": (["finally"], 7, "exit code 7"),
+    "loader": (["loader"], 1, "ValueError: culprit: bad sample"),
+    "chain": (["chain"], 1, "ValueError: culprit: first of a chain"),
+    "deep": (["raise", "deep"], 1, "ValueError: culprit: loss is NaN"),
+    "silent": (["record", "silent"], 1, "exit code 1: ValueError: culprit: recorded"),
+}
+
+
+@contextlib.contextmanager
+def busy_cores(count):
+    """So many processes that compute for nothing, to be in everybody's way."""
+    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+
+
+class Jobs:
+    """Starts the program under crun; each job has a file of its own for rank 0's port."""
+
+    def __init__(self, directory, env):
+        self.directory, self.env, self.count = directory, env, 0
+
+    def start(self, *words, flags=(), nodes=1, culprit=1):
+        """The crun of each node of one job."""
+        self.count += 1
+        env = {**os.environ, **self.env, "TMPDIR": self.directory, "CULPRIT": str(culprit),
+               "CULPRIT_PORT_FILE": f"{self.directory}/port-{self.count}"}
+        net = [f"--nnodes={nodes}", "--master-addr=127.0.0.1",
+               f"--master-port={free_port()}"] if nodes > 1 else []
+        return [Process([BIN / "crun", *net, *([f"--node-rank={i}"] if net else []),
+                         "--nproc-per-node=2", *flags, *words], env=env)
+                for i in range(nodes)]
+
+
+def report_of(p):
+    return p.err[p.err.rfind("has failed: "):]
+
+
+def check_named(cruns, rank, code, text):
+    """The first one's report. All crun end with the culprit's code, and a report that names it before its victims."""
+    for p in cruns:
+        p.expect(code, "has failed: ", seconds=2 * SECONDS)
+        first, _, others = report_of(p).partition("other ranks")
+        if f"first failure   rank {rank} " not in first or text not in first:
+            fail(f"{p}: not rank {rank} with {text!r}:\n{p.err}")
+        if f"exit code {code}, as rank {rank}'s" not in others:
+            fail(f"{p}: no victim beside rank {rank}:\n{p.err}")
+    return report_of(cruns[0])
+
+
+def late_culprits_are_named(jobs):
+    for name, (words, code, text) in LATE.items():
+        report = check_named(jobs.start(PROGRAM, *words), 1, code, text)
+        if ": a consequence\n" not in report:
+            fail(f"{name}: no consequence:\n{report}")
+
+
+def a_late_culprit_on_another_node_is_named(jobs):
+    for culprit in (1, 2):
+        words, code, text = LATE["raise"]
+        cruns = jobs.start(PROGRAM, *words, nodes=2, culprit=culprit)
+        check_named(cruns, culprit, code, text)
+        report = "".join(map(report_of, cruns))
+        if " earlier, " not in report or 'exit code 1, "' not in report:
+            fail(f"no line of a victim here, or none of one elsewhere:\n{report}")
