@@ -298,14 +298,15 @@ static bool follows_another_error(const struct group *g, uint32_t local_rank,
 {
     for (uint32_t i = 0; i < g->started; i++) {
         const struct group_worker *w = &g->worker[i];
-        uint64_t file_ms, wrote_ms;
+        uint64_t file_ms, wrote_ms, window_ms;
 
         if (i == local_rank || (w->exited && w->drained))
             continue;
         file_ms = failure_error_file_time(logs_error_file(g->logs, i));
         wrote_ms = file_ms ? monotonic_of_wall(file_ms)
                            : logs_error_times(g->logs, i).traceback_ms;
-        if (wrote_ms && wrote_ms <= at_ms && wrote_ms + ERROR_AGE_MAX_MS >= at_ms)
+        window_ms = file_ms ? ERROR_AGE_MAX_MS : TRACEBACK_AGE_MAX_MS;
+        if (wrote_ms && wrote_ms <= at_ms && wrote_ms + window_ms >= at_ms)
             return true;
     }
     return false;
@@ -353,8 +354,9 @@ static void report_exit(struct group *g, uint32_t local_rank)
         read_origin_of_file(&file, &f);
     else
         read_origin_of_output(g, local_rank, &f);
-    if (f.kind == FAILURE_EXIT && follows_another_error(g, local_rank, f.at_ms))
-        f.origin = FAILURE_ORIGIN_PEER;
+    if (f.kind == FAILURE_EXIT && f.origin == FAILURE_ORIGIN_OWN &&
+        follows_another_error(g, local_rank, f.at_ms))
+        f.origin = FAILURE_ORIGIN_LATER;
     verdict = g->config->job.preflight ? file.verdict : PREFLIGHT_NO_VERDICT;
     g->failed = true;
     if (verdict == PREFLIGHT_UNFIT) {

@@ -8,5 +8,8 @@
 
 /* What a worker wrote longer ago than this is not why it has failed. */
 #define ERROR_AGE_MAX_MS 5000
+/* A worker that lives on after a traceback for longer than this has handled the error.
+ */
+#define TRACEBACK_AGE_MAX_MS 1000
 
 #endif

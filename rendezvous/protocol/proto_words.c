@@ -25,6 +25,7 @@ const char *const proto_failure_kind_names[FAILURE_KIND_COUNT] = {
 const char *const proto_origin_names[FAILURE_ORIGIN_COUNT + 1] = {
     [FAILURE_ORIGIN_OWN] = "own",
     [FAILURE_ORIGIN_PEER] = "peer",
+    [FAILURE_ORIGIN_LATER] = "later",
     [FAILURE_ORIGIN_UNKNOWN] = "unknown",
 };
 

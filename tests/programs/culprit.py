@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
 Ranks that call collectives until the rank CULPRIT (1) fails in the way that the first
-argument names. It closes its connections first and ends half a second later, so that the other
-ranks, its victims, end before it. CULPRIT_TRANSPORT: "torch" (gloo), or "socket" (the default),
+argument names. It closes its connections first and ends when the other ranks, its victims,
+have ended. CULPRIT_TRANSPORT: "torch" (gloo), or "socket" (the default),
 which needs the standard library alone.
 """
 import atexit
@@ -18,26 +18,34 @@ import time
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CULPRIT = int(os.environ.get("CULPRIT", "1"))
 TORCH = os.environ.get("CULPRIT_TRANSPORT") == "torch"
-LATE_S = 0.5
+FILES = f"{os.environ['CULPRIT_FILES']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+LATE_S = 0.2
+
+
+def publish(name, number):
+    with open(f"{FILES}-{name}.new", "w", encoding="ascii") as f:
+        f.write(str(number))
+    os.rename(f"{FILES}-{name}.new", f"{FILES}-{name}")
+
+
+def read_published(name):
+    while not os.path.exists(f"{FILES}-{name}"):
+        time.sleep(0.005)
+    with open(f"{FILES}-{name}", encoding="ascii") as f:
+        return int(f.read())
 
 
 class Sockets:
     """All ranks are connected to rank 0, whose port is in a file."""
 
     def __init__(self):
-        path = f"{os.environ['CULPRIT_PORT_FILE']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
         self.peers = []
         if RANK == 0:
             server = socket.create_server(("127.0.0.1", 0))
-            with open(path + ".new", "w", encoding="ascii") as f:
-                f.write(str(server.getsockname()[1]))
-            os.rename(path + ".new", path)
+            publish("port", server.getsockname()[1])
             self.peers = [server.accept()[0] for _ in range(WORLD - 1)]
         else:
-            while not os.path.exists(path):
-                time.sleep(0.005)
-            with open(path, encoding="ascii") as f:
-                self.peers = [socket.create_connection(("127.0.0.1", int(f.read())))]
+            self.peers = [socket.create_connection(("127.0.0.1", read_published("port")))]
 
     def all_reduce(self):
         for peer in self.peers:
@@ -71,9 +79,16 @@ class Gloo:
 # -- how the culprit fails -----------------------------------------------------------------
 
 
+def outlive_victims():
+    pids = [read_published(f"pid-{rank}") for rank in range(WORLD) if rank != RANK]
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        time.sleep(0.005)
+    time.sleep(LATE_S)
+
+
 def end_slowly(link):
     link.close()
-    time.sleep(LATE_S)
+    outlive_victims()
 
 
 def fail_raise(link):
@@ -128,8 +143,7 @@ def fail_finally(link):
     try:
         sys.exit(7)
     finally:
-        link.close()
-        time.sleep(LATE_S)
+        end_slowly(link)
 
 
 def fail_loader(link):
@@ -140,7 +154,7 @@ def fail_loader(link):
         next(loader)
 
     def noise():
-        time.sleep(LATE_S)
+        outlive_victims()
         raise ConnectionResetError(104, "Connection reset by peer")
 
     threading.Thread(target=noise, name="pin memory").start()
@@ -186,6 +200,7 @@ def victim_silent(link):
 
 
 def main():
+    publish(f"pid-{RANK}", os.getpid())
     link = Gloo() if TORCH else Sockets()
     victim = globals().get("victim_" + (sys.argv[2:] or [""])[0])
     for _ in range(3):

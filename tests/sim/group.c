@@ -67,7 +67,8 @@ static void describe_failure(struct sim_agent *a, struct msg *m, bool final)
     f->age_ms = (uint32_t)world_below(world_of(a), 30);
     f->at_ms = now_ms(a) - f->age_ms;
     if (!final && world_chance(world_of(a), 300))
-        f->origin = FAILURE_ORIGIN_PEER;
+        f->origin = world_chance(world_of(a), 500) ? FAILURE_ORIGIN_PEER
+                                                   : FAILURE_ORIGIN_LATER;
     f->wall_ms = machine_clock_wall_ms(&a->machine->clock, world_of(a));
     snprintf(f->host, sizeof(f->host), "host%u", a->machine->number);
     snprintf(f->what, sizeof(f->what), "exit code %d", f->code);

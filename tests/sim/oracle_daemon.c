@@ -58,7 +58,7 @@ static void learn_failure(struct sim_agent *a, const struct membership *r,
     uint64_t t = r->clock.now - r->clock.stalled;
     struct view_root new = { .failure = true,
                              .final = m->failed.final,
-                             .consequence = m->failed.origin == FAILURE_ORIGIN_PEER,
+                             .consequence = m->failed.origin != FAILURE_ORIGIN_OWN,
                              .pid = m->failed.pid,
                              .epoch = r->epoch,
                              .agent = a,
