@@ -18,7 +18,7 @@ from culprits import (LATE, PROGRAM, Jobs, a_late_culprit_on_another_node_is_nam
                       busy_cores, check_named, late_culprits_are_named, report_of)
 from process import BIN, Process, fail, free_port, run, until  # noqa: E402
 
-WAIT_S = 1  # that crun waits for the cause of a consequence
+WAIT_S = 2  # that crun waits for the cause of a consequence
 
 
 def a_late_worker_of_the_library_is_named(jobs):
