@@ -43,6 +43,7 @@ class Jobs:
 
     def __init__(self, directory, env):
         self.directory, self.env, self.count = directory, env, 0
+        self.started = []
 
     def start(self, *words, flags=(), nodes=1, culprit=1):
         """The crun of each node of one job."""
@@ -51,9 +52,15 @@ class Jobs:
                "CULPRIT_FILES": f"{self.directory}/job-{self.count}"}
         net = [f"--nnodes={nodes}", "--master-addr=127.0.0.1",
                f"--master-port={free_port()}"] if nodes > 1 else []
-        return [Process([BIN / "crun", *net, *([f"--node-rank={i}"] if net else []),
-                         "--nproc-per-node=2", *flags, *words], env=env)
-                for i in range(nodes)]
+        cruns = [Process([BIN / "crun", *net, *([f"--node-rank={i}"] if net else []),
+                          "--nproc-per-node=2", *flags, *words], env=env)
+                 for i in range(nodes)]
+        self.started += cruns
+        return cruns
+
+    def close(self):
+        for p in self.started:
+            p.end()
 
 
 def report_of(p):

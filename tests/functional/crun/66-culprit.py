@@ -6,6 +6,7 @@ The rank that caused a failure is named, though its victims end first: programs 
 are connected by sockets or by the worker library, on one node and on two, while all cores are
 busy. And a rank that ends first, and is the cause, is named at once.
 """
+import contextlib
 import json
 import os
 import signal
@@ -104,9 +105,10 @@ def main():
              events_name_the_culprit, a_cause_that_ends_first_is_named_at_once,
              a_job_whose_workers_have_all_ended_is_not_waited_for,
              the_first_of_consequences_alone_is_named]
-    with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()):
+    with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()), \
+            contextlib.ExitStack() as stack:
         os.mkfifo(directory + "/fifo")
-        jobs = Jobs(directory, {})
+        jobs = stack.enter_context(contextlib.closing(Jobs(directory, {})))
         for _ in range(rounds):
             run(tests, jobs)
 

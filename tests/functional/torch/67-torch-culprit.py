@@ -10,6 +10,7 @@ is said loudly, and the exit code is 77.
 
     BUILD=build CULPRIT_ROUNDS=3 tests/functional/torch/67-torch-culprit.py [TEST...]
 """
+import contextlib
 import os
 import sys
 import tempfile
@@ -23,8 +24,9 @@ from pytorch import torch_env  # noqa: E402
 
 def main():
     env = {**torch_env(), "CULPRIT_TRANSPORT": "torch"}
-    with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()):
-        jobs = Jobs(directory, env)
+    with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()), \
+            contextlib.ExitStack() as stack:
+        jobs = stack.enter_context(contextlib.closing(Jobs(directory, env)))
         for _ in range(int(os.environ.get("CULPRIT_ROUNDS", "1"))):
             run([late_culprits_are_named, a_late_culprit_on_another_node_is_named], jobs)
 
