@@ -326,7 +326,7 @@ static void judge_part(struct failure *f, const struct error_part *part)
     }
 }
 
-static bool text_matters(const struct failure *f)
+bool failure_needs_text(const struct failure *f)
 {
     return f->kind == FAILURE_EXIT ||
            (f->kind == FAILURE_SIGNAL && (f->code == SIGABRT || f->code == SIGPIPE));
@@ -352,7 +352,7 @@ void failure_origin_read(struct failure *f, const struct failure_output *output)
         text = output->summary ? output->summary : text;
         part = find_last_words(text);
     }
-    if (text_matters(f) && *text && is_fresh(wrote_ms, f)) {
+    if (failure_needs_text(f) && *text && is_fresh(wrote_ms, f)) {
         judge_part(f, &part);
         if (wrote_ms && wrote_ms < f->at_ms)
             f->at_ms = wrote_ms;

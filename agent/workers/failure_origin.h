@@ -26,4 +26,7 @@ struct failure_output {
  */
 void failure_origin_read(struct failure *f, const struct failure_output *output);
 
+/* The way in which the worker ended leaves open who failed, unlike most signals. */
+bool failure_needs_text(const struct failure *f);
+
 #endif

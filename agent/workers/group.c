@@ -354,7 +354,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
         read_origin_of_file(&file, &f);
     else
         read_origin_of_output(g, local_rank, &f);
-    if (f.kind == FAILURE_EXIT && f.origin == FAILURE_ORIGIN_OWN &&
+    if (failure_needs_text(&f) && f.origin == FAILURE_ORIGIN_OWN &&
         follows_another_error(g, local_rank, f.at_ms))
         f.origin = FAILURE_ORIGIN_LATER;
     verdict = g->config->job.preflight ? file.verdict : PREFLIGHT_NO_VERDICT;
