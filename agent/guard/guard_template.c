@@ -168,7 +168,7 @@ static void end_template(enum template_fault fault)
 {
     close_socket();
     if (template.pid != 0 && !template.killed) {
-        template.fault = fault;
+        template.fault = fault == TEMPLATE_GONE ? TEMPLATE_NO_FAULT : fault;
         template.killed = true;
         kill(template.pid, SIGKILL);
     }

@@ -300,6 +300,7 @@ START_TEST(one_that_was_killed_is_replaced_and_workers_start_cold_until_then)
     kill(t.template_pid, SIGKILL);
     wait_until(&t.template_ended, 1);
     ck_assert_int_eq(t.template_status, SIGKILL);
+    ck_assert_str_eq(t.fault, ""); /* it was not the guard */
     spawn(0, "sleep", NULL);
     wait_until(&t.started, 1);
     start_template(PATIENCE_MS, PATIENCE_MS, "late", "200", NULL);
