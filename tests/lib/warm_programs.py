@@ -5,13 +5,13 @@ letter. Each prints what it can find out about itself, but nothing that differs 
 between two runs of it, such as a pid.
 """
 import dataclasses
-from typing import Callable, Dict, List, Optional
+from typing import Dict, List, Optional
 
 
 @dataclasses.dataclass
 class Program:
     name: str
-    files: Dict[str, str]  # by path; "train.py" is the program
+    files: Dict[str, str]  # by path; "train.py" is the program, or the name of its folder
     arguments: List[str] = dataclasses.field(default_factory=list)
     module: Optional[str] = None  # python -m
     run_path: bool = False
@@ -23,8 +23,7 @@ class Program:
     ranks: int = 1
     ranks_differ: bool = False  # each rank's output is unlike the other's
     interrupt: int = 0  # sent once the program has printed "ready"
-    before: Optional[Callable] = None  # called in the processes before Python is executed
-    unlike: str = ""  # why the output may differ: then only the ranks are compared
+    before: str = ""  # what is done in the process before Python is executed
 
 
 PROGRAMS: List[Program] = []
@@ -49,8 +48,7 @@ import os, sys
 print(sys.path, sys.executable, sys.prefix, sys.exec_prefix, sys.base_prefix, os.getcwd())
 print([p for p in sys.path_importer_cache if not p.startswith(sys.base_prefix)], sys.path_hooks and len(sys.path_hooks), sys.meta_path)
 import beside
-""", {"beside.py": "print('imported', __name__, __file__)\n"}, modules="argparse,json",
-        unlike="")
+""", {"beside.py": "print('imported', __name__, __file__)\n"}, modules="argparse,json")
 
 program("main-module", """
 import sys
@@ -96,15 +94,11 @@ print(sys.argv, sys.path[:2], __name__, __file__, __spec__, __package__)
 raise ValueError("below runpy")
 """, run_path=True, arguments=["x"])
 
-program("no-such-file", "", {"train.py": ""}, before=None)
-PROGRAMS.pop()  # crun refuses it before it starts a worker
-
-program("zip-program", "", {"app/__main__.py": """
+program("folder", "app", {"app/__main__.py": """
 import sys
 import inside
 print(sys.path[0].endswith("/app"), __file__.endswith("app/__main__.py"), __package__ == "")
 """, "app/inside.py": "print('inside', __name__)\n"}, arguments=["x"])
-PROGRAMS[-1].files["train.py"] = "app"  # the folder is the program
 
 # -- ends and tracebacks ----------------------------------------------------------------
 
@@ -383,7 +377,7 @@ logging.getLogger("a.b").error("with %s", "arguments")
 record = logging.makeLogRecord({})
 print(0 <= record.relativeCreated < 5000, logging.root.handlers, logging.lastResort)
 print(sorted(logging.root.manager.loggerDict))
-""", modules="logging,logging.handlers,multiprocessing", unlike="")
+""", modules="logging,logging.handlers,multiprocessing")
 
 # -- random state -----------------------------------------------------------------------
 
@@ -459,16 +453,14 @@ import wave2
         env={"PYTHONPATH": "lib"}, modules="wave2,json")
 
 program("module-changes-environment", """
+import changes
 import os
 print(os.environ["ADDED"], os.environ["RANK"], "REMOVED" in os.environ)
-import changes
 """, {"lib/changes.py": """
 import os
 os.environ["ADDED"] = "by an import"
 os.environ.pop("REMOVED", None)
-"""}, env={"PYTHONPATH": "lib", "REMOVED": "x"}, modules="changes", unlike="imports come first")
-PROGRAMS[-1].files["train.py"] = "import changes\n" + PROGRAMS[-1].files["train.py"]
-PROGRAMS[-1].unlike = ""
+"""}, env={"PYTHONPATH": "lib", "REMOVED": "x"}, modules="changes")
 
 program("traced", """
 import sys
@@ -480,12 +472,8 @@ import inspect
 print([f.function for f in inspect.stack()], sys._getframe().f_back)
 """)
 
-program("faulthandler", """
-import faulthandler, sys
-print(faulthandler.is_enabled())
-faulthandler.dump_traceback(file=sys.stdout)
-""", env={"PYTHONFAULTHANDLER": "1"}, unlike="")
-PROGRAMS[-1].files["train.py"] = "import faulthandler\nprint(faulthandler.is_enabled())\n"
+program("faulthandler", "import faulthandler\nprint(faulthandler.is_enabled())\n",
+        env={"PYTHONFAULTHANDLER": "1"})
 
 # -- torch ------------------------------------------------------------------------------
 
@@ -527,11 +515,7 @@ if __name__ == "__main__":
 
 program("torch-error", """
 import torch
-torch.nn.Linear(3, 4)(torch.ones(5))
-""", modules="torch", needs="torch")
-
-program("torch-threads", """
-import torch
 a = torch.ones(800, 800)
 print(torch.get_num_threads(), (a @ a).sum().item(), a.sum().item())
+torch.nn.Linear(3, 4)(torch.ones(5))
 """, modules="torch", needs="torch", env={"OMP_NUM_THREADS": "2"})

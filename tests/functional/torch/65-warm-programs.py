@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# takes: 60 s
+# takes: 120 s
 # sanitizers: no, it runs Python code only
 """
 A worker out of a template cannot be told from one that is started as `python3 -u train.py`.
@@ -24,7 +24,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import ROOT, fail  # noqa: E402
-from template import BOOTSTRAP, Template, bootstrap_env  # noqa: E402
+from template import Template, bootstrap_env  # noqa: E402
 import warm_programs  # noqa: E402
 
 SECONDS = 120
@@ -230,7 +230,8 @@ def compare(python, program, folder):
     """What differs, as a text; "" if nothing does."""
     runs = Runs(python, program, folder)
     plain = [runs.cold(rank, bootstrap=False) for rank in range(program.ranks)]
-    cold = [runs.cold(rank, bootstrap=True) for rank in range(program.ranks)]
+    ranks = 0 if program.needs else program.ranks  # the bootstrap alone knows no library
+    cold = [runs.cold(rank, bootstrap=True) for rank in range(ranks)]
     warm = runs.warm()
     if program.ranks_differ:
         all_words = [word for run in (plain, cold, warm) for rank in run for word in rank[0].split()]
@@ -258,49 +259,51 @@ def version_of(python):
 
 
 def interpreters():
-    """python3, the newest that there is, and one with torch, if any; each once."""
+    """python3 and the newest that there is."""
     found = {}
-    names = [shutil.which("python3")]
+    names = [os.environ.get("PYTHON_EXEC"), shutil.which("python3")]
     names += sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")))
     for folder in os.environ["PATH"].split(":"):
         names += glob.glob(os.path.join(folder, "python3.[0-9]*[0-9]"))
     for name in filter(None, names):
-        version = version_of(name)
-        if version >= (3, 9):
-            found.setdefault(version, name)
-    chosen = {found[v] for v in {version_of(shutil.which("python3")), max(found)}} if found else set()
-    chosen |= {os.environ["PYTHON_EXEC"]} if os.environ.get("PYTHON_EXEC") else set()
-    torch = subprocess.run([ROOT / "scripts" / "torch-venv", "newest"], stdout=subprocess.PIPE,
+        found.setdefault(version_of(name), name)
+    if not found:
+        fail("there is no python3")
+    return [found[version] for version in sorted({version_of(next(filter(None, names))), max(found)})]
+
+
+def torch_interpreter():
+    """It runs only the programs that need a library; None if PyPI cannot be reached."""
+    found = subprocess.run([ROOT / "scripts" / "torch-venv", "newest"], stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, text=True)
-    if torch.returncode == 0:
-        chosen.add(torch.stdout.strip() + "/bin/python")
-    return sorted(chosen)
+    return found.stdout.strip() + "/bin/python" if found.returncode == 0 else None
 
 
-def has(python, module):
-    return not module or subprocess.run([python, "-c", f"import {module}"],
-                                        stderr=subprocess.DEVNULL).returncode == 0
+def selection(words):
+    """[(interpreter, program)]: of those named on the command line, if any."""
+    names = [word for word in words if not word.startswith("/")]
+    programs = [p for p in warm_programs.PROGRAMS
+                if not names or any(re.fullmatch(name, p.name) for name in names)]
+    pythons = [word for word in words if word.startswith("/")]
+    if pythons:
+        return [(python, p) for python in pythons for p in programs]
+    torch = torch_interpreter()
+    if not torch:
+        print("left out: all programs that need torch or numpy: PyPI cannot be reached")
+    return [(python, p) for python in interpreters() for p in programs if not p.needs] + \
+        [(torch, p) for p in programs if p.needs and torch]
 
 
 def main():
-    only = [name for name in sys.argv[1:] if not name.startswith("/")]
-    pythons = [name for name in sys.argv[1:] if name.startswith("/")] or interpreters()
+    folder = tempfile.mkdtemp(prefix="crun-warm-")
     failed = 0
-    for python in pythons:
-        folder = tempfile.mkdtemp(prefix="crun-warm-")
-        known = {}
-        for program in warm_programs.PROGRAMS:
-            if only and not any(re.fullmatch(name, program.name) for name in only):
-                continue
-            if program.needs and not known.setdefault(program.needs, has(python, program.needs)):
-                print(f"left out: {program.name}: {python} has no {program.needs}")
-                continue
-            begun = time.monotonic()
-            report = compare(python, program, folder)
-            failed += bool(report)
-            print(f"{'DIFFERS' if report else 'same'} {program.name} "
-                  f"({time.monotonic() - begun:.1f} s, {python})\n{report}", end="", flush=True)
-        shutil.rmtree(folder)
+    for number, (python, program) in enumerate(selection(sys.argv[1:])):
+        begun = time.monotonic()
+        report = compare(python, program, os.path.join(folder, str(number)))
+        failed += bool(report)
+        print(f"{'DIFFERS' if report else 'same'} {program.name} "
+              f"({time.monotonic() - begun:.1f} s, {python})\n{report}", end="", flush=True)
+    shutil.rmtree(folder)
     if failed:
         fail(f"{failed} programs differ")
 

@@ -359,6 +359,14 @@ def a_template_never_runs_the_program(make):
     same(os.path.exists(place.path + "/app/ran"), False)
 
 
+@with_place
+def a_sitecustomize_that_reads_the_rank_keeps_workers_cold(make):
+    place = make(sitecustomize="import os\nos.environ.get('RANK')\n")
+    template = place.template("json")
+    same(template.wait_ready(), False)
+    matches(template.said, "in sitecustomize, sitecustomize reads RANK\n")
+
+
 if not PYTHON:
     fail("there is no python3")
 run([value for value in list(globals().values())

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Callable, Iterable
+from typing import Any, Callable, Iterable
 
 from _crun import kernel
 
@@ -150,25 +150,30 @@ def _reader() -> str:
     return str(frame.f_globals.get("__name__"))
 
 
-def _repair_rank_zero(module: object) -> None:
-    module.rank_zero_only.rank = module._get_rank() or 0  # type: ignore[attr-defined]
+def _repair_lightning(module: Any) -> None:
+    module.rank_zero_only.rank = module._get_rank() or 0
+
+
+def _repair_torchmetrics(module: Any) -> None:
+    module.rank_zero_only.rank = int(os.environ.get("LOCAL_RANK", 0))
 
 
 # Modules that compute something from these variables when they are imported, and what
 # computes it again in a worker.
-REPAIRS = {
-    "lightning_utilities.core.rank_zero": _repair_rank_zero,
-    "lightning.fabric.utilities.rank_zero": _repair_rank_zero,
-    "lightning_fabric.utilities.rank_zero": _repair_rank_zero,
-    "lightning.pytorch.utilities.rank_zero": _repair_rank_zero,
-    "pytorch_lightning.utilities.rank_zero": _repair_rank_zero,
+REPAIRS: dict[str, Callable[[Any], None]] = {
+    "lightning.fabric.utilities.rank_zero": _repair_lightning,
+    "lightning_fabric.utilities.rank_zero": _repair_lightning,
+    "torchmetrics.utilities.prints": _repair_torchmetrics,
 }
 
 
 def repair_rank_readers() -> None:
     for name, repair in REPAIRS.items():
-        if name in sys.modules and hasattr(sys.modules[name], "_get_rank"):
-            repair(sys.modules[name])
+        if name in sys.modules:
+            try:
+                repair(sys.modules[name])
+            except (AttributeError, ValueError) as error:
+                os.write(2, f"crun: cannot tell {name} its rank: {error}\n".encode())
 
 
 def own_module_problem(names: Iterable[str], is_own: Callable[[str], bool]) -> str | None:

@@ -325,10 +325,13 @@ class Template:
             os._exit(0)
 
 
-def import_all(output: Capture, import_first: Callable[[], object]) -> None:
+def import_all(output: Capture, import_hidden: Callable[[], object]) -> None:
     nvml_check = os.environ.get(NVML_CHECK)
     os.environ[NVML_CHECK] = "1"
-    import_first()
+    with clean.RankReads() as reads:
+        import_hidden()
+    if reads.problem():
+        raise RuntimeError(f"in sitecustomize, {reads.problem()}")
     Imports(output).run()
     if nvml_check is None:
         os.environ.pop(NVML_CHECK, None)
