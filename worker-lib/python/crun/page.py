@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 import threading
+from threading import get_ident
 from time import monotonic_ns
 from typing import Any, List, Optional, Tuple
 
@@ -59,6 +60,7 @@ class Page:
     def __init__(self) -> None:
         self.program_counts = False  # the program reports its steps: no hook does
         self.program_phases = False  # and its phases
+        self.program_saves = False  # and answers requests for checkpoints
         self._is_child = False
         self.close()
 
@@ -70,13 +72,13 @@ class Page:
     def close(self) -> None:
         self.is_open = False
         self._is_blank = True
-        self._lock = threading.RLock()  # reentrant: signal handlers may report, too
+        self._writing = 0
         self._words: Any = None
         self._longs: Any = None
         self._doubles: Any = None
         self._where: Any = None
         self._thread = 0
-        self._current: Tuple[int, bytes] = (UNKNOWN, NOWHERE)
+        self.phase, self.where = UNKNOWN, NOWHERE
         self._outer: List[Tuple[int, bytes]] = []
 
     def open(self, path: Optional[str] = None) -> bool:
@@ -98,6 +100,7 @@ class Page:
         if words[_MAGIC_AT] != _MAGIC or words[_VERSION_AT] != 1:
             return False
         self._words = words
+        self._writing = words[_WRITING] + 1 & 0xfffffffe
         self._longs = memory.cast("Q")
         self._doubles = memory.cast("d")
         self._where = memory[_WHERE:_WHERE + _WHERE_BYTES]
@@ -106,102 +109,118 @@ class Page:
         return True
 
     # -- writing: the word `writing` is odd in the middle of it ---------------------------
+    # Threads and signal handlers need no lock: it is even whenever none of them writes.
 
-    def _begin(self) -> None:
-        self._words[_WRITING] |= 1
+    def _begin(self) -> int:
+        """Returns what _end must have."""
+        self._writing = writing = self._writing + 2 & 0xffffffff
+        self._words[_WRITING] = writing - 1 & 0xffffffff
+        return writing
 
-    def _end(self) -> None:
-        """Makes it even; as well where a signal handler has written in between."""
-        self._words[_WRITING] = ((self._words[_WRITING] | 1) + 1) & 0xffffffff
+    def _end(self, writing: int) -> None:
+        self._words[_WRITING] = writing
 
     def _show(self, phase: int, where: bytes) -> None:
-        self._current = (phase, where)
+        """In a few tenths of a microsecond."""
+        self.phase, self.where = phase, where
+        self._writing = writing = self._writing + 2 & 0xffffffff
         words = self._words
-        with self._lock:
-            words[_WRITING] |= 1
-            if self._is_blank:
-                self._start()
-            words[_PHASE] = phase
-            self._where[:] = where
-            self._longs[_CHANGED_NS] = monotonic_ns()
-            words[_WRITING] = ((words[_WRITING] | 1) + 1) & 0xffffffff
+        words[_WRITING] = writing - 1 & 0xffffffff
+        if self._is_blank:
+            self._start()
+        words[_PHASE] = phase
+        self._where[:] = where
+        self._longs[_CHANGED_NS] = monotonic_ns()
+        words[_WRITING] = writing
 
     def _start(self) -> None:
         """The first report; until then the page is as the agent made it."""
         self._is_blank = False
         self._doubles[_LOSS] = math.nan
 
+    def report_step(self, step: int) -> int:
+        """Returns the time."""
+        if not self.is_open:
+            return 0
+        writing = self._begin()
+        if self._is_blank:
+            self._start()
+        self._longs[_STEP] = step
+        self._longs[_CHANGED_NS] = now = monotonic_ns()
+        self._end(writing)
+        return now
+
     def report(self, step: Optional[int] = None, steps: Optional[int] = None,
                samples: Optional[int] = None, loss: Optional[float] = None) -> None:
         """Writes those numbers that are not None."""
         if not self.is_open:
             return
-        with self._lock:
-            self._begin()
-            for place, number in ((_STEP, step), (_STEPS, steps), (_SAMPLES, samples)):
-                if number is not None:
-                    self._longs[place] = max(0, int(number))
-            if self._is_blank:
-                self._start()
-            if loss is not None:
-                self._doubles[_LOSS] = loss
-            self._longs[_CHANGED_NS] = monotonic_ns()
-            self._end()
+        writing = self._begin()
+        if self._is_blank:
+            self._start()
+        if loss is not None:
+            self._doubles[_LOSS] = loss
+        for place, number in ((_STEP, step), (_STEPS, steps), (_SAMPLES, samples)):
+            if number is not None:
+                self._longs[place] = max(0, int(number))
+        self._longs[_CHANGED_NS] = monotonic_ns()
+        self._end(writing)
 
     def set_flags(self, add: int, remove: int = 0) -> None:
         if not self.is_open:
             return
-        with self._lock:
-            self._begin()
-            self._words[_FLAGS] = self._words[_FLAGS] & ~remove | add
-            self._end()
+        writing = self._begin()
+        self._words[_FLAGS] = self._words[_FLAGS] & ~remove | add
+        self._end(writing)
 
     def set_stacks_fd(self, fd: int) -> None:
         """The stack signal has a handler, which writes to this descriptor."""
         if not self.is_open:
             return
-        with self._lock:
-            self._begin()
-            self._words[_STACKS_FD] = fd
-            self._words[_FLAGS] |= STACKS
-            self._end()
+        writing = self._begin()
+        self._words[_STACKS_FD] = fd
+        self._words[_FLAGS] |= STACKS
+        self._end(writing)
 
     # -- phases ----------------------------------------------------------------------------
 
     def is_shown_thread(self) -> bool:
-        return threading.get_ident() == self._thread
+        return get_ident() == self._thread
 
     def show_this_thread(self) -> None:
         """This thread trains: from now on its phases are the worker's."""
-        if self._thread != threading.get_ident():
-            self._thread = threading.get_ident()
+        if self.is_open and self._thread != get_ident():
+            self._thread = get_ident()
             self._outer.clear()
 
     def enter(self, phase: int, where: bytes) -> bool:
-        """A phase begins. True: `leave` must follow."""
-        if not self.is_open or threading.get_ident() != self._thread:
+        """A phase begins, unless it is this one already. True: `leave` must follow."""
+        if get_ident() != self._thread:  # which is none without a page
             return False
-        self._outer.append(self._current)
-        self._show(phase, where)
+        self._outer.append((self.phase, self.where))
+        if phase != self.phase:
+            self._show(phase, where)
         return True
 
     def leave(self) -> None:
         """The phase that was entered last ends."""
-        if self._outer and threading.get_ident() == self._thread:
-            self._show(*self._outer.pop())
+        if self._outer and get_ident() == self._thread:
+            phase, where = self._outer.pop()
+            if phase != self.phase or where != self.where:
+                self._show(phase, where)
 
     def set_phase(self, phase: int, where: bytes) -> None:
         """The phase outside of all that were entered."""
-        if not self.is_open or threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return
         if self._outer:
             self._outer[0] = (phase, where)
-        elif self._current != (phase, where):
+        elif (self.phase, self.where) != (phase, where):
             self._show(phase, where)
 
     @property
     def base_phase(self) -> int:
-        return (self._outer[0] if self._outer else self._current)[0]
+        return self._outer[0][0] if self._outer else self.phase
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -218,9 +237,10 @@ class Page:
     @property
     def wanted(self) -> int:
         """The number of the checkpoint that crun wants; 0: none that is not saved."""
-        if not self.is_open or self._words[_SAVE] == self._words[_SAVED]:
+        words = self._words
+        if words is None or words[_SAVE] == words[_SAVED]:
             return 0
-        return self._words[_SAVE]
+        return words[_SAVE]
 
     @property
     def wanted_within(self) -> float:
@@ -231,11 +251,10 @@ class Page:
         """The checkpoint with this number, of `wanted`, is safe."""
         if not self.is_open:
             return
-        with self._lock:
-            self._begin()
-            self._words[_SAVED] = number
-            self._longs[_CHANGED_NS] = monotonic_ns()
-            self._end()
+        writing = self._begin()
+        self._words[_SAVED] = number
+        self._longs[_CHANGED_NS] = monotonic_ns()
+        self._end(writing)
 
 
 worker_page = Page()

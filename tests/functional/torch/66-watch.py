@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 60 s
+# sanitizers: no, 25 has crun do the same
+"""
+`crun --watch` and a PyTorch training that knows nothing of it: `crunctl status` shows its
+steps and loss, a rank that hangs is named, one that lags as well, and a node is taken in at a
+checkpoint. What cannot be had is said loudly, and the exit code is 77.
+
+    BUILD=build tests/functional/torch/66-watch.py [TEST...]
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, PROGRAMS, ROOT, fail, run, same, until  # noqa: E402
+from pytorch import Here, SECONDS, said, torch_env  # noqa: E402
+
+WATCHED = PROGRAMS / "watched.py"
+
+
+class Daemon:
+    def __init__(self, here):
+        process = here.start([BIN / "crund", "--listen", "127.0.0.1:0"])
+        self.address = until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", process.err),
+                             "crund", SECONDS)[1]
+
+    def ask(self, *words):
+        return subprocess.run([BIN / "crunctl", "-e", self.address, *words], check=True,
+                              capture_output=True, text=True, timeout=SECONDS).stdout
+
+    def node(self):
+        jobs = json.loads(self.ask("status", "--json"))
+        return jobs[0]["nodes"][0] if jobs and jobs[0]["nodes"] else {}
+
+
+@contextlib.contextmanager
+def machine():
+    here = Here()
+    with tempfile.TemporaryDirectory(prefix="crun-watch-") as folder:
+        try:
+            yield here, Daemon(here), folder
+        finally:
+            here.end()
+
+
+def start(here, daemon, name, flags, folder, *words, workers=2):
+    return here.start(
+        [BIN / "crun", f"--nproc-per-node={workers}", "--rdzv-backend=c10d", f"--rdzv-id={name}",
+         f"--rdzv-endpoint={daemon.address}", "--watch", *flags, WATCHED, folder, *words],
+        env={**torch_env(), "TMPDIR": folder})
+
+
+def end_well(job, folder, workers=2):
+    pathlib.Path(folder, "over").touch()
+    if job.popen.wait(SECONDS) != 0:
+        fail("exit code", job.popen.returncode, job.err)
+    same(len(said("done", job)), workers)
+
+
+def the_hooks_do_what_they_should():
+    env = torch_env()
+    done = subprocess.run([env["PYTHON_EXEC"], PROGRAMS / "watch_checks.py"],
+                          env={**os.environ, **env}, capture_output=True, text=True)
+    if done.returncode:
+        fail(done.stderr)
+
+
+def they_cost_little():
+    """Far more than they cost on an idle machine, and less than a mistake would."""
+    env = torch_env()
+    done = subprocess.run([env["PYTHON_EXEC"], ROOT / "tests" / "lib" / "watch_cost.py"],
+                          env={**os.environ, **env}, capture_output=True, text=True, check=True)
+    print(done.stdout.strip())
+    if float(re.search(r"us=(\S+)", done.stdout)[1]) > 200:
+        fail(done.stdout)
+
+
+def the_status_shows_steps_and_loss():
+    with machine() as (here, daemon, folder):
+        job = start(here, daemon, "shown", ["--nnodes=1"], folder)
+        node = until(lambda: n if (n := daemon.node()).get("step") and n.get("loss") and
+                     n.get("steps_per_s") else None, lambda: f"steps and a loss: {job.err}",
+                     SECONDS)
+        until(lambda: daemon.node()["step"] > node["step"], "a later step", SECONDS)
+        if not 0 < float(node["loss"]) < 100:
+            fail("not what the workers do:", node)
+        end_well(job, folder)
+
+
+def a_rank_that_hangs_is_named(place, phase):
+    with machine() as (here, daemon, folder):
+        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=2",
+                                            "--max-restarts=1"], folder, place)
+        until(lambda: daemon.node().get("step"), lambda: f"a step: {job.err}", SECONDS)
+        pathlib.Path(folder, "sleep").touch()
+        until(lambda: len(said("began", job)) == 4, lambda: f"a restart: {job.err}", SECONDS)
+        if not re.search(rf"rank 1 on \S+ hangs: no progress for \S+ s at step \d+, {phase}",
+                         job.err):
+            fail(f"rank 1 is not named as {phase}:\n{job.err}")
+        end_well(job, folder)
+
+
+def a_rank_that_hangs_in_its_own_code_is_named():
+    a_rank_that_hangs_is_named("forward", "training")
+
+
+def a_rank_that_hangs_in_its_data_is_named():
+    a_rank_that_hangs_is_named("load", "loading")
+
+
+def a_node_is_taken_in_at_a_checkpoint():
+    with machine() as (here, daemon, folder):
+        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint"]
+        a = start(here, daemon, "grows", flags, folder)
+        until(lambda: daemon.node().get("step"), lambda: f"a step: {a.err}", SECONDS)
+        b = start(here, daemon, "grows", flags, folder)
+        until(lambda: len(said("began", a)) == 4 and len(said("began", b)) == 2,
+              lambda: f"all workers: {a.err} {b.err}", SECONDS)
+        began = [int(f["epoch"]) for f in said("began", a, b)]
+        if len(set(began[2:])) != 1 or began[2] < 1:
+            fail("not from a checkpoint:", began)
+        if "no checkpoint" in a.err:
+            fail(a.err)
+        end_well(a, folder)
+        end_well(b, folder)
+
+
+def the_slow_rank_is_named():
+    with machine() as (here, daemon, folder):
+        job = start(here, daemon, "slow", ["--nnodes=1"], folder, "--slow")
+        until(lambda: "rank 1 lags" in job.err, lambda: f"the straggler: {job.err}", SECONDS)
+        end_well(job, folder)
+
+
+TESTS = [the_hooks_do_what_they_should, they_cost_little, the_status_shows_steps_and_loss,
+         a_rank_that_hangs_in_its_own_code_is_named, a_rank_that_hangs_in_its_data_is_named,
+         a_node_is_taken_in_at_a_checkpoint, the_slow_rank_is_named]
+
+run(TESTS)
