@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
 """
-A training script whose author has put the README's progress() in front of it, this being the
-rest: rank 0 saves after each step, and a restarted group goes on from there.
+A training script that reports its progress by the package crun. Rank 0 saves after each step,
+and a restarted group goes on from there.
 
     ddp_progress.py CHECKPOINT OVER      ends once the file OVER is there
 """
+import os
 import sys
+import time
 
-progress(LOADING, 0)  # before the imports, which take a while
+import crun
+
+crun.progress(0, phase="loading")  # before the imports, which take a while
 
 import torch
 import torch.distributed as dist
@@ -56,26 +60,26 @@ def main():
     os.write(1, f"began rank={rank} pid={os.getpid()} step={step}\n".encode())
     loss = float("nan")
     while True:
-        progress(TRAINING, step, samples=BATCH * (step - 1), loss=loss)
+        crun.progress(step, samples=BATCH * (step - 1), loss=loss, phase="training")
         x = torch.randn(BATCH, 8)
         time.sleep(STEP_SECONDS)
         error = nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
-        progress(COMMUNICATING, step, loss=loss)
-        error.backward()
-        average(model.parameters())
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= 0.01 * p.grad
-                p.grad = None
-        loss = error.item()
-        over = is_over()
+        with crun.communicating():
+            error.backward()
+            average(model.parameters())
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.01 * p.grad
+                    p.grad = None
+            loss = error.item()
+            over = is_over()
         if rank == 0:
-            progress(CHECKPOINTING, step, loss=loss)
-            save(model, step)
+            with crun.checkpointing():
+                save(model, step)
         if over:
             break
         step += 1
-    progress(DONE, step, loss=loss)
+    crun.done()
     os.write(1, f"done rank={rank} step={step}\n".encode())
     dist.destroy_process_group()
 

@@ -149,21 +149,18 @@ def mistakes_are_told(directory):
 # -- README's writers -----------------------------------------------------------------
 
 PYTHON_MAIN = """
-rank, saved, step = int(os.environ["RANK"]), 0, 0
-assert progress(LOADING, 0) == 0
-while True:
-    step += 1
-    wanted = progress(TRAINING, step, loss=0.25, saved=saved)
-    time.sleep(0.01)
-    if wanted != saved:
-        saved = wanted
-        os.write(1, b"saved\\n")
-    progress(COMMUNICATING, step, loss=0.25, saved=saved)
-    if rank == 1 and step == 50:
-        progress(TRAINING, step)
+import os, time
+rank = int(os.environ["RANK"])
+
+def forward(step):
+    time.sleep(1000 if rank == 1 and step == 50 else 0.01)
+    return 0.25
+
+def backward(loss):
+    if rank == 0 and crun.page.worker_page.step == 51:
         time.sleep(1000)
-    if rank == 0 and step == 51:
-        time.sleep(1000)
+
+train(0, 10**9, forward, backward, lambda step: None, lambda step: None)
 """
 
 C_MAIN = """
@@ -184,14 +181,15 @@ int main(void)
 """
 
 HANG = r"rank 1 on \S+ hangs: no progress for \S+ s at step 50, training"
-STACKS = (HANG, r"rank 0 waits in w.py:\d+; rank 1 is in w.py:\d+\n")
+STACKS = (HANG, r"rank 0 waits in backward \(w.py:\d+\); rank 1 is in forward \(w.py:\d+\)\n")
 RANKS = (HANG, r"rank 0 \(pid \d+\): step 51, communicating, ",
          r"rank 1 \(pid \d+\): step 50, training, ")
 
 
 def the_python_of_readme_works(directory):
     script = pathlib.Path(directory) / "w.py"
-    script.write_text(readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT / 'worker-lib' / 'python')!r})\n" +
+                      readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
     Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *STACKS)
     alone = subprocess.Popen([sys.executable, script], stdin=subprocess.DEVNULL,
                              env={**os.environ, "RANK": "2"})  # without a page

@@ -3,7 +3,7 @@
 # takes: 20 s
 # sanitizers: no, 25 has crun do the same
 """
-A PyTorch training (gloo) that writes its status page by the README's snippet: `crunctl
+A PyTorch training (gloo) that reports its progress by the package crun: `crunctl
 status` shows its steps and loss; a rank that stops is named, with what the others wait for,
 the job restarts and goes on from its checkpoint. What cannot be had is said loudly, and the
 exit code is 77.
@@ -20,11 +20,10 @@ import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, fail, until  # noqa: E402
-import readme  # noqa: E402
-from pytorch import Here, ROOT, SECONDS, said, torch_env  # noqa: E402
+from process import BIN, PROGRAMS, ROOT, fail, until  # noqa: E402
+from pytorch import Here, SECONDS, said, torch_env  # noqa: E402
 
-REST = ROOT / "tests" / "programs" / "ddp_progress.py"
+SCRIPT = PROGRAMS / "ddp_progress.py"
 STEPS_PER_S_MAX = 1 / 0.02
 
 
@@ -80,17 +79,16 @@ def check_end(job, step):
 
 
 def run(directory, here):
-    script = pathlib.Path(directory, "train.py")
-    script.write_text(readme.blocks("Progress", "python")[0] + REST.read_text())
     over = pathlib.Path(directory, "over")
     crund = here.start([BIN / "crund", "--listen", "127.0.0.1:0"])
     address = until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", crund.err),
                     "crund", SECONDS)[1]
     job = here.start([BIN / "crun", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d",
                       f"--rdzv-endpoint={address}", "--rdzv-id=training",
-                      "--rdzv-conf=lease=3", "--max-restarts=1", "--hang-timeout=6", script,
+                      "--rdzv-conf=lease=3", "--max-restarts=1", "--hang-timeout=6", SCRIPT,
                       f"{directory}/checkpoint.pt", over],
-                     env={**torch_env(), "TMPDIR": directory})
+                     env={**torch_env(), "TMPDIR": directory,
+                          "PYTHONPATH": str(ROOT / "worker-lib" / "python")})
     step = steps_and_loss_are_shown(address)
     stop_one(job)
     steps_and_loss_are_shown(address, beyond=step)
