@@ -162,6 +162,16 @@ def a_module_that_reads_the_rank_is_left_out(make):
 
 
 @with_place
+def a_module_may_read_what_all_workers_have(make):
+    place = make(libgood="import os\nassert dict(os.environ.items())['LOCAL_WORLD_SIZE'] == '2'\n")
+    place.env["LOCAL_WORLD_SIZE"] = "2"
+    template = place.template("libgood")
+    same(template.wait_ready(), True)
+    same(template.said, "")
+    same(place.worker(template, RANK="1"), ("libgood\n", 0))
+
+
+@with_place
 def a_module_that_imports_the_programs_own_is_left_out(make):
     place = make(liba="import libmine\n", libgood="")
     place.write("app/libmine.py", "")

@@ -125,9 +125,12 @@ class RankReads:
         found = self.found
 
         def read(environ: os._Environ, name: str) -> str:
-            if name in RANK_VARIABLES or str(name).startswith(RANK_PREFIXES):
-                found.append((_reader(), name))
-            return original(environ, name)
+            try:
+                return original(environ, name)
+            except KeyError:  # what the template has, all workers have
+                if name in RANK_VARIABLES or str(name).startswith(RANK_PREFIXES):
+                    found.append((_reader(), name))
+                raise
 
         kind.__getitem__ = read  # type: ignore[method-assign]
         return self
