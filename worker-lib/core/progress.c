@@ -133,3 +133,8 @@ void progress_saved(struct progress *p)
     end_writing(p->page);
     pthread_mutex_unlock(&p->lock);
 }
+
+char *progress_where(struct progress *p)
+{
+    return p ? p->page->where : NULL;
+}

@@ -18,5 +18,7 @@ void progress_write(struct progress *p, crun_phase phase, uint64_t step, uint64_
                     uint64_t samples, double loss);
 bool progress_save_wanted(struct progress *p, uint32_t *within_ms);
 void progress_saved(struct progress *p);
+/* Where the page says what operation this rank is in: PROGRESS_WHERE_BYTES, or NULL. */
+char *progress_where(struct progress *p);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,6 +30,10 @@ struct flight_recorder {
     unsigned rank;
     const char *name;
     const unsigned *world_rank;
+    char *where;              /* or NULL */
+    struct op shown;          /* described at `where` */
+    size_t described;         /* bytes of that, before the sequence number */
+    char first;               /* of them */
     _Atomic uint64_t entries; /* begun, ever */
     struct entry entry[FLIGHT_RECORDER_KEPT];
 };
@@ -72,6 +77,52 @@ static struct op get_op(const struct entry_op *t)
                         .count = get(t->count) };
 }
 
+/* -- where this rank is --------------------------------------------------------- */
+
+void flight_recorder_show(struct flight_recorder *f, char *where)
+{
+    f->where = where;
+    f->described = 0;
+}
+
+static bool is_shown(const struct flight_recorder *f, const struct op *op)
+{
+    return f->described && op->kind != OP_GROUP && f->shown.kind == op->kind &&
+           f->shown.count == op->count && f->shown.type == op->type &&
+           f->shown.op == op->op && f->shown.peer == op->peer;
+}
+
+static void put_number(char *at, uint64_t number)
+{
+    char digits[20];
+    size_t count = 0;
+
+    do
+        digits[count++] = (char)('0' + number % 10);
+    while ((number /= 10));
+    while (count)
+        *at++ = digits[--count];
+    *at = '\0';
+}
+
+/* Most operations are like the one before: then only the number is written. */
+static void show_op(struct flight_recorder *f, const struct op *op)
+{
+    char text[FLIGHT_RECORDER_WHERE_BYTES - 24];
+
+    if (!is_shown(f, op)) {
+        f->described = (size_t)snprintf(
+            f->where, FLIGHT_RECORDER_WHERE_BYTES, "%s #",
+            op_describe(op, f->world_rank, text, sizeof(text)));
+        f->first = f->where[0];
+        f->shown = *op;
+    }
+    put_number(f->where + f->described, op->sequence);
+    f->where[0] = f->first;
+}
+
+/* -- recording ------------------------------------------------------------------ */
+
 uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
                                uint64_t now_us)
 {
@@ -88,6 +139,8 @@ uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
         put_op(&t->member[i], &op->group->member[i]);
     put(t->status, RUNNING);
     atomic_store_explicit(&f->entries, n + 1, memory_order_release);
+    if (f->where)
+        show_op(f, op);
     return n;
 }
 
@@ -96,6 +149,8 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
 {
     struct entry *t = &f->entry[entry % FLIGHT_RECORDER_KEPT];
 
+    if (f->where)
+        f->where[0] = '\0';
     if (get(f->entries) - entry > FLIGHT_RECORDER_KEPT)
         return; /* another operation uses the entry by now */
     put(t->end_us, now_us);

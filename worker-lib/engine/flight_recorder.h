@@ -18,6 +18,12 @@ struct flight_recorder *flight_recorder_create(unsigned rank, const char *name,
                                                const unsigned *world_rank);
 void flight_recorder_destroy(struct flight_recorder *f);
 
+/* From here on the text at `where`, of FLIGHT_RECORDER_WHERE_BYTES, names the operation
+ * under way, and is empty between operations: "all_reduce 4096 x f32 sum #12". For
+ * another process, which may read it at any time. NULL is fine. */
+#define FLIGHT_RECORDER_WHERE_BYTES 112
+void flight_recorder_show(struct flight_recorder *f, char *where);
+
 /* Returns the entry's number, for its end. */
 uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
                                uint64_t now_us);

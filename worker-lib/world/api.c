@@ -42,6 +42,7 @@ crun_status crun_init(crun_world **world, const crun_options *options)
     if (s != CRUN_OK)
         return status_fail_with(s, &e);
     (*world)->progress = progress_open();
+    flight_recorder_show((*world)->flight, progress_where((*world)->progress));
     return CRUN_OK;
 }
 

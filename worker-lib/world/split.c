@@ -122,6 +122,8 @@ static crun_status make_group(crun_world **group, crun_world *parent,
         g->flight = flight_recorder_create(g->world_rank[g->env.rank], g->name,
                                            g->world_rank);
         made = g->flight != NULL;
+        if (made)
+            flight_recorder_show(g->flight, progress_where(g->progress));
     }
     free(places);
     *group = g;
