@@ -299,6 +299,16 @@ void progress_monitor_request_checkpoint(struct progress_monitor *m, uint32_t wi
 
 /* -- the state of every rank ---------------------------------------------------- */
 
+/* The operation of the worker library. */
+static void append_where(const struct progress_page *page, char *buf, size_t size)
+{
+    size_t used = strlen(buf);
+
+    if (*page->where)
+        snprintf(buf + used, size - used, ", in %.*s", (int)PROGRESS_WHERE_BYTES - 1,
+                 page->where);
+}
+
 static void describe_progress(const struct progress_monitor *m, uint32_t i, char *buf,
                               size_t size)
 {
@@ -311,11 +321,12 @@ static void describe_progress(const struct progress_monitor *m, uint32_t i, char
     else
         snprintf(buf, size, "step %" PRIu64 ", %s, no change for %s", p->step,
                  progress_phase_name(p->phase), still);
+    append_where(m->pages->page[i], buf, size);
 }
 
 static void send_rank_state(struct progress_monitor *m, uint32_t i)
 {
-    char text[ERROR_TEXT_MAX_BYTES + 1], page[96], state[256];
+    char text[ERROR_TEXT_MAX_BYTES + 1], page[96 + PROGRESS_WHERE_BYTES], state[256];
     pid_t pid = group_pid(m->group, i);
 
     if (pid) {
