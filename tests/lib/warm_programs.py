@@ -25,6 +25,11 @@ class Program:
     interrupt: int = 0  # sent once the program has printed "ready"
     before: str = ""  # what is done in the process before Python is executed
 
+    def is_plain(self):
+        """Whether it can run under crun as it is."""
+        return not (self.needs or self.stdin or self.interrupt or self.ranks_differ or
+                    self.streams != "pipe" or self.name == "folder")
+
 
 PROGRAMS: List[Program] = []
 

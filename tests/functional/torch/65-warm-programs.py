@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# takes: 120 s
+# takes: 180 s
 # sanitizers: no, it runs Python code only
 """
 A worker out of a template cannot be told from one that is started as `python3 -u train.py`.
 
 The programs of tests/lib/warm_programs.py run three times: by the interpreter alone, with the
-bootstrap in front of its path, and out of a template. Standard output, standard error and the
-exit must be the same to the letter, rank by rank. Only what WHAT_DIFFERS names is put aside.
+bootstrap in front of its path, and out of a template; then by crun, with --watch and with --warm.
+Standard output, standard error and the exit must be the same to the letter, rank by rank. Only
+what WHAT_DIFFERS names is put aside.
 """
 import glob
 import os
@@ -23,7 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import ROOT, fail  # noqa: E402
+from process import BIN, ROOT, fail  # noqa: E402
 from template import Template, bootstrap_env  # noqa: E402
 import warm_programs  # noqa: E402
 
@@ -34,6 +35,8 @@ RUN_PATH = ("import runpy, sys; sys.argv = sys.argv[1:]; "
 # Pattern, replacement, reason.
 WHAT_DIFFERS = (
     (rb"0x[0-9a-f]{6,}", b"0xN", "addresses are random"),
+    (rb"(MASTER_PORT\W+|CRUN_LAUNCH\W+|CRUN_PROGRESS\W+|RUN_ID\W+|ERROR_FILE\W+)[\w/.:-]+", rb"\1N",
+     "each launch has its own"),
 )
 
 
@@ -127,6 +130,12 @@ def attend(pid, streams, interrupt):
 # -- a program --------------------------------------------------------------------------
 
 
+def without_differences(text):
+    for pattern, replacement, _ in WHAT_DIFFERS:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
 class Runs:
     """A program in a folder of its own."""
 
@@ -139,12 +148,15 @@ class Runs:
             with open(path, "w") as file:
                 file.write(text)
 
+    def script(self):
+        """The program, or its folder."""
+        is_folder = self.program.files["train.py"] == "app"
+        return os.path.join(self.folder, "app" if is_folder else "train.py")
+
     def command(self, rank):
         p = self.program
         arguments = [a.replace("${local_rank}", str(rank)) for a in p.arguments]
-        script = os.path.join(self.folder, "train.py")
-        if p.files.get("train.py") == "app":
-            script = os.path.join(self.folder, "app")
+        script = self.script()
         how = ["-m", p.module] if p.module else ["-c", RUN_PATH, script] if p.run_path else [script]
         return [self.python, "-u", *how, *arguments]
 
@@ -173,10 +185,7 @@ class Runs:
 
     def _result(self, pid, streams):
         code = attend(pid, streams, self.program.interrupt)
-        said = [streams.out, streams.err]
-        for pattern, replacement, _ in WHAT_DIFFERS:
-            said = [re.sub(pattern, replacement, text) for text in said]
-        return (*said, code)
+        return without_differences(streams.out), without_differences(streams.err), code
 
     def cold(self, rank, bootstrap):
         streams = Streams(self.program.streams, self.program.stdin)
@@ -224,6 +233,40 @@ class Runs:
         self.said = template.said
         template.end()
         return workers
+
+    def crun(self, *flags):
+        """All ranks' log files of a crun, with its exit code."""
+        p = self.program
+        logs = tempfile.mkdtemp(dir=os.path.dirname(self.folder))
+        how = ["--module", p.module] if p.module else \
+            ["--run-path", self.script()] if p.run_path else [self.script()]
+        ended = subprocess.run(
+            [BIN / "crun", f"--nproc-per-node={p.ranks}", f"--log-dir={logs}", "--redirects=3",
+             *flags, *how, *p.arguments],
+            env={**self.environment(), "PYTHON_EXEC": self.python}, cwd=self.folder,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=self._before, timeout=SECONDS)
+        self.said = ended.stderr.decode()
+
+        def log(rank, name):
+            found = glob.glob(f"{logs}/latest-*/attempt_0/{rank}/{name}.log")
+            with open(found[0], "rb") as file:
+                return without_differences(file.read())
+
+        return [(log(rank, "stdout"), log(rank, "stderr"), ended.returncode)
+                for rank in range(p.ranks)]
+
+
+def compare_under_crun(python, program, folder):
+    """As compare, but a crun starts the workers."""
+    runs = Runs(python, program, folder)
+    cold = runs.crun("--watch")  # it opens two descriptors and catches a signal
+    warm = runs.crun(f"--warm={program.modules}", "-v")
+    if runs.said.count("started warm") != program.ranks:
+        return f"no worker is warm: {runs.said}"
+    return "".join(f"  under crun, rank {rank}, {what}:\n    {a}\n    {b}\n"
+                   for rank, (wanted, got) in enumerate(zip(cold, warm))
+                   for what, a, b in zip(("stdout", "stderr", "exit"), wanted, got) if a != b)
 
 
 def compare(python, program, folder):
@@ -297,9 +340,13 @@ def selection(words):
 def main():
     folder = tempfile.mkdtemp(prefix="crun-warm-")
     failed = 0
-    for number, (python, program) in enumerate(selection(sys.argv[1:])):
+    selected = selection(sys.argv[1:])
+    first = selected[0][0]
+    for number, (python, program) in enumerate(selected):
         begun = time.monotonic()
         report = compare(python, program, os.path.join(folder, str(number)))
+        if python == first and program.is_plain():
+            report += compare_under_crun(python, program, os.path.join(folder, f"{number}-crun"))
         failed += bool(report)
         print(f"{'DIFFERS' if report else 'same'} {program.name} "
               f"({time.monotonic() - begun:.1f} s, {python})\n{report}", end="", flush=True)
