@@ -59,8 +59,8 @@ def stop_one(job):
     os.kill(int(found["1"]["pid"]), signal.SIGSTOP)  # whatever it says that it does
     until(lambda: len(said("began", job)) == 4, "the workers after a restart", SECONDS)
     for pattern in (r"rank 1 on \S+ hangs: no progress for \S+ s at step \d+",
-                    r"rank 0 waits in \w+ \(train.py:\d+, in \w+\); "
-                    r"rank 1 does not answer: stopped; it was \w+ at step \d+",
+                    r"rank 0 waits in \w+ \(ddp_progress.py:\d+, in \w+\); "
+                    r"rank 1 does not answer: stopped; it began \w+ at ddp_progress.py:\d+",
                     r"all other ranks wait for rank 1\n",
                     r"restart 1 of 1: epoch 2 formed"):
         if not re.search(pattern, job.err):

@@ -96,7 +96,7 @@ def the_status_shows_steps_and_loss():
 
 def a_rank_that_hangs_is_named(place, phase):
     with machine() as (here, daemon, folder):
-        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=1",
+        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=3",
                                             "--max-restarts=1"], folder, place)
         until(lambda: daemon.node().get("step"), lambda: f"a step: {job.err}", SECONDS)
         pathlib.Path(folder, "sleep").touch()
