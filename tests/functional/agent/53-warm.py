@@ -12,6 +12,7 @@ is left after kills at random moments.
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,19 +37,19 @@ def interpreter():
 class Launch:
     count = 0
 
-    def __init__(self, *arguments, flags=(), cgroup=True):
+    def __init__(self, *arguments, flags=(), cgroup=True, modules="fractions", **more):
         Launch.count += 1
         self.log = os.path.join(FOLDER, f"log-{Launch.count}")
         self.messages = os.path.join(FOLDER, f"messages-{Launch.count}")
         self.cookie = f"WARM_TEST={os.getpid()}.{Launch.count}".encode()
         env = {**os.environ, "WARM_LOG": self.log, "PYTHON_EXEC": interpreter(),
                "WARM_TEST": self.cookie.decode().partition("=")[2],
-               "XDG_CACHE_HOME": FOLDER, "TMPDIR": FOLDER}
+               "XDG_CACHE_HOME": FOLDER, "TMPDIR": FOLDER, **more}
         if not cgroup:
             env["CRUN_NO_CGROUP"] = "1"
         with open(self.messages, "w") as out:
             self.agent = subprocess.Popen(
-                [BIN / "crun", "-v", "--warm=fractions", f"--nproc-per-node={WORKERS}",
+                [BIN / "crun", "-v", f"--warm={modules}", f"--nproc-per-node={WORKERS}",
                  "--max-restarts=100000", "--restart-backoff=0", *flags,
                  PROGRAMS / "warm_worker.py", *arguments],
                 env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -160,6 +161,53 @@ def test_a_killed_template_is_replaced():
         launch.await_template(3)
 
 
+def test_a_template_that_dies_is_tried_again():
+    """The first workers start cold, and those after a restart come out of it."""
+    with open(os.path.join(FOLDER, "deadly.py"), "w") as f:
+        f.write("import os\nos.kill(os.getpid(), 9)\n")
+    with Launch(modules="deadly,fractions", PYTHONPATH=FOLDER) as launch:
+        assert not any(fact["warm"] for fact in launch.epoch(1)), launch.said()
+        launch.await_template(1)
+        assert "killed by SIGKILL" in launch.said(), launch.said()
+        assert "leave deadly out" in launch.said(), launch.said()
+        kill(launch.facts()[0]["pid"])
+        assert all(fact["warm"] for fact in launch.epoch(2)), launch.said()
+
+
+def test_where_it_has_no_effect_a_line_says_why():
+    script = os.path.join(FOLDER, "python")
+    with open(script, "w") as f:
+        f.write(f'#!/bin/sh\nexec {interpreter()} "$@"\n')
+    os.chmod(script, 0o755)
+    for words, env, why in [
+            (["--warm", "/bin/true"], {}, "--warm has no effect: /bin/true is not a Python program"),
+            (["--watch", "/bin/true"], {}, "--watch has no effect: /bin/true is not"),
+            (["--hang-timeout=9", "/bin/true"], {}, None),
+            (["--warm", "--no-python", "/bin/true"], {}, "--warm has no effect with --no-python"),
+            (["--warm", "--preflight", PROGRAMS / "warm_worker.py"], {},
+             "--warm has no effect with --preflight"),
+            (["--warm", PROGRAMS / "warm_worker.py"], {"PYTHON_EXEC": script},
+             f"--warm has no effect: {script} is a script that starts Python")]:
+        r = subprocess.run([BIN / "crun", "--dry-run", *words], capture_output=True, text=True,
+                           env={**os.environ, "PYTHON_EXEC": interpreter(), **env}, check=True)
+        assert r.stderr.count("\n") == (1 if why else 0) and (why or "") in r.stderr, r.stderr
+        assert "CRUN_NOTE_MODULES" not in r.stdout, r.stdout
+
+
+def test_without_the_bootstrap_python_starts_as_ever():
+    """As if crun had been copied alone."""
+    alone = os.path.join(FOLDER, "bin")
+    os.mkdir(alone)
+    shutil.copy(BIN / "crun", alone)
+    with open(os.path.join(FOLDER, "ok.py"), "w") as f:
+        f.write("import os; print('PYTHONPATH' in os.environ, 'CRUN_BOOTSTRAP' in os.environ)\n")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    r = subprocess.run([alone + "/crun", "--warm", os.path.join(FOLDER, "ok.py")],
+                       capture_output=True, text=True, check=True, env=env)
+    assert r.stdout == "False False\n", r.stdout
+    assert r.stderr.count("\n") == 1 and "there is no " in r.stderr, r.stderr
+
+
 def test_it_ends_with_crun_and_with_its_guard(cgroup):
     for victim in "agent", "guard":
         with Launch(cgroup=cgroup) as launch:
@@ -260,9 +308,15 @@ def main():
         test_it_ends_with_crun_and_with_its_guard(cgroup)
     test_it_exits_as_ever()
     test_a_killed_template_is_replaced()
+    test_a_template_that_dies_is_tried_again()
+    test_where_it_has_no_effect_a_line_says_why()
+    test_without_the_bootstrap_python_starts_as_ever()
     if not SANITIZED:
         test_idle_it_uses_no_cpu()
     test_kills_at_random_moments()
 
 
-main()
+try:
+    main()
+finally:
+    shutil.rmtree(FOLDER)
