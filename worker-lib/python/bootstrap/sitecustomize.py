@@ -68,26 +68,31 @@ def call_followers(step):
             complain("follow the program (%s)" % name)
 
 
-def note_at_exit():
+def note_modules(package):
+    """
+    The program's modules are noted when it ends, or before by package.note(), which watch.py
+    calls after the first step.
+    """
     import atexit
     pid = os.getpid()
 
-    def note():
+    def note(step):
         try:
             if os.getpid() == pid:
                 from _crun import notes
-                notes.note_at_exit()
+                getattr(notes, step)()
         except Exception:
             complain("note the modules of the program")
 
-    atexit.register(note)
+    package.note = lambda: note("note")
+    atexit.register(note, "note_at_exit")
 
 
-def start_worker(settings):
+def start_worker(package):
     call_followers("start")
-    if settings.get("CRUN_NOTE_MODULES"):
+    if package.settings.get("CRUN_NOTE_MODULES"):
         try:
-            note_at_exit()
+            note_modules(package)
         except Exception:
             complain("note the modules of the program")
 
@@ -143,7 +148,7 @@ def main():
         package = make_package(settings)
         if is_template:
             run_template(package, hidden.load)
-        start_worker(package.settings)
+        start_worker(package)
         remove_from_path()
     elif is_template:
         os.write(2, b"warm starts need Python 3.9 or newer\n")

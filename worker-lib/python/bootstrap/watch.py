@@ -253,13 +253,9 @@ def _note_first_step(optimizer: Any) -> int:
 
 def _note_modules() -> None:
     """What has been imported by now is what a warm start of this program should have."""
-    modules = sys.modules.get("_crun.modules")
-    note = getattr(modules, "note", None)
+    note = getattr(sys.modules.get("_crun"), "note", None)
     if note:
-        try:
-            note()
-        except Exception:
-            pass
+        note()
 
 
 def _count_step(optimizer: Any, frame: FrameType) -> None:
