@@ -57,6 +57,7 @@ const char *template_fault_text(enum template_fault fault)
         [TEMPLATE_NO_ANSWER] = "it does not answer",
         [TEMPLATE_WRONG_ANSWER] = "it answers with the pid of another process",
         [TEMPLATE_GONE] = "it or its fork ended before the answer",
+        [TEMPLATE_OUT_OF_MEMORY] = "the kernel killed it for lack of memory",
         [TEMPLATE_NOT_ADOPTED] = "its fork cannot get the workers' cgroup or CPUs",
     };
 
@@ -179,6 +180,8 @@ static void end_template(enum template_fault fault)
 
 static void report_ended(int status)
 {
+    if (guard_workers_claim_oom_kill(status))
+        template.fault = TEMPLATE_OUT_OF_MEMORY;
     guard_events_add((struct guard_event){ .type = GUARD_EVENT_TEMPLATE_ENDED,
                                            .pid = template.pid,
                                            .status = status,

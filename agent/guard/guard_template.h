@@ -39,6 +39,7 @@ enum template_fault {
     TEMPLATE_WRONG_ANSWER, /* the pid of another process */
     TEMPLATE_GONE,         /* the template, or the fork, ended before its answer */
     TEMPLATE_NOT_ADOPTED,  /* the fork cannot be moved to where workers are */
+    TEMPLATE_OUT_OF_MEMORY,
     TEMPLATE_FAULT_COUNT
 };
 

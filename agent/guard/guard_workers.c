@@ -302,6 +302,15 @@ bool guard_workers_is_empty(void)
     return !has_other_children() && !cgroup_populated(table.cgroup);
 }
 
+bool guard_workers_claim_oom_kill(int status)
+{
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL ||
+        cgroup_oom_kills(table.job) <= table.oom_kills)
+        return false;
+    table.oom_kills++;
+    return true;
+}
+
 static void report_exited(uint32_t local_rank, pid_t pid, int status)
 {
     struct guard_event t = { .type = GUARD_EVENT_EXITED,
@@ -311,12 +320,7 @@ static void report_exited(uint32_t local_rank, pid_t pid, int status)
                              .nothing_left = guard_workers_is_empty(),
                              .at_ms = clock_ms() };
 
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-        uint64_t kills = cgroup_oom_kills(table.job);
-
-        t.out_of_memory = kills > table.oom_kills;
-        table.oom_kills += t.out_of_memory;
-    }
+    t.out_of_memory = guard_workers_claim_oom_kill(status);
     guard_events_add(t);
 }
 

@@ -210,6 +210,9 @@ static void on_ready(void *arg, pid_t pid)
     struct warm *w = arg;
 
     log_debug("the template of the workers is ready pid=%d", (int)pid);
+    if (w->output >= 0)
+        read_output(w);
+    w->has_said = false;
     w->ready = true;
 }
 
@@ -226,7 +229,9 @@ static void on_cold(void *arg, uint32_t local_rank, const char *why)
 {
     struct warm *w = arg;
 
-    if (w->ready && !w->told_cold)
+    if (w->output >= 0)
+        read_output(w);
+    if (w->ready && !w->has_said && !w->told_cold)
         log_info("local rank %u starts cold, in spite of its template: %s", local_rank,
                  why);
     else
