@@ -49,6 +49,14 @@ static int start_guard(struct local_workers *w, struct err *e)
     return w->guard ? 0 : -1;
 }
 
+static void on_output(void *arg, uint32_t local_rank, int stream, const char *data,
+                      size_t size)
+{
+    struct local_workers *w = arg;
+
+    progress_monitor_note_output(w->progress, local_rank, stream, data, size);
+}
+
 int local_workers_init(struct local_workers *w, struct loop *loop,
                        const struct config *config,
                        const struct local_workers_calls *calls, struct err *e)
@@ -66,6 +74,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
     w->progress = progress_monitor_create(loop, config, &calls->progress);
     group_set_guard(w->group, w->guard);
     group_set_logs(w->group, w->logs);
+    logs_on_output(w->logs, on_output, w);
     return 0;
 }
 

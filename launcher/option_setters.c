@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The setters of those flags that are not a switch, a text or a number. */
+#include "agent/config/step_pattern.h"
 #include "launcher/option_setters.h"
 
 #include <signal.h>
@@ -386,5 +387,19 @@ int option_set_completion(void *target, const struct opt *opt, const char *value
     if (strcmp(value, "bash") != 0 && strcmp(value, "zsh") != 0)
         return err_set(e, "\"%s\" is not bash or zsh", value);
     ((struct options *)target)->completion = *value == 'b' ? SHELL_BASH : SHELL_ZSH;
+    return 0;
+}
+
+int option_set_progress_pattern(void *target, const struct opt *opt, const char *value,
+                                struct err *e)
+{
+    struct options *o = target;
+    regex_t regex;
+
+    (void)opt;
+    if (step_pattern_compile(&regex, value, e) < 0)
+        return -1;
+    regfree(&regex);
+    o->config.progress_pattern = value;
     return 0;
 }

@@ -23,6 +23,7 @@ OPTION_SETTER(option_set_numa);
 OPTION_SETTER(option_set_stdin);
 OPTION_SETTER(option_set_fence);
 OPTION_SETTER(option_set_hang_timeout);
+OPTION_SETTER(option_set_progress_pattern);
 OPTION_SETTER(option_set_warm);
 OPTION_SETTER(option_set_checkpoint_signal);
 OPTION_SETTER(option_set_streams);

@@ -285,6 +285,21 @@ const struct opt options_table[] = {
               "when another worker of its node has written. auto: ten times its "
               "longest recent step, at least 30. Default: 0, never.",
       .set = option_set_hang_timeout },
+    { .name = "silence-warning",
+      .arg = "SECONDS",
+      .help =
+          "Warn once, with what the ranks do, if nothing moves on any rank for this "
+          "time: no output, no step, CPUs and GPUs idle. Default: 300; 0, never.",
+      .set = opt_set_seconds,
+      FIELD(config.silence_warning_ms),
+      .min = 0,
+      .max = HANG_TIMEOUT_MS_MAX },
+    { .name = "progress-pattern",
+      .arg = "REGEX",
+      .help = "Read the step of workers that write no status page from their output: "
+              "the number in the group of this regular expression, as in "
+              "'step[ =]+(\\d+)'.",
+      .set = option_set_progress_pattern },
     { .name = "checkpoint-signal",
       .arg = "NAME",
       .help = "Signal that asks each worker for a checkpoint before its group is "
@@ -362,6 +377,7 @@ static struct config default_config(void)
                  .restart_backoff_ms = RESTART_BACKOFF_MS_DEFAULT,
                  .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                  .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT },
+        .silence_warning_ms = SILENCE_WARNING_MS_DEFAULT,
         .is_host = -1,
         .node_rank = -1,
         .role = ROLE_DEFAULT,

@@ -78,6 +78,8 @@ struct config {
     /* how the job ends */
     uint32_t hang_timeout_ms;        /* 0: none */
     bool hang_auto;                  /* derived from the duration of steps */
+    uint32_t silence_warning_ms;     /* 0: none */
+    const char *progress_pattern;    /* of lines that have a step; NULL: none */
     int checkpoint_signal;           /* asks a worker for a checkpoint; 0: none */
     int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
     const char *signals_text;

@@ -106,7 +106,7 @@ struct log_routing log_routing_make(const struct config *c,
 
     p.pty = p.console && kind == LOG_SINK_TTY;
     /* standard error is always read: its end is part of a failure report */
-    if (which == LOG_OUT && !p.file && !p.filter) {
+    if (which == LOG_OUT && !p.file && !p.filter && !c->progress_pattern) {
         p.nowhere = !p.console;
         p.passed = p.console && !p.prefix &&
                    (kind == LOG_SINK_DEVICE ||

@@ -74,6 +74,9 @@ struct logs {
     struct loop *loop;
     const struct config *config;
     struct logs_calls calls;
+    void (*output)(void *arg, uint32_t local_rank, int stream, const char *data,
+                   size_t size); /* or NULL */
+    void *output_arg;
     struct log_worker *worker;
     struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;
@@ -133,6 +136,15 @@ struct console *logs_console(const struct logs *l)
     return l->sink[LOG_ERR].console;
 }
 
+void logs_on_output(struct logs *l,
+                    void (*output)(void *arg, uint32_t local_rank, int stream,
+                                   const char *data, size_t size),
+                    void *arg)
+{
+    l->output = output;
+    l->output_arg = arg;
+}
+
 /* -- data ----------------------------------------------------------------------- */
 
 static void for_each_stream(struct logs *l, void (*fn)(struct worker_stream *))
@@ -177,7 +189,11 @@ static bool is_stream_ready(void *arg)
 static void on_data(void *arg, const char *data, size_t size, bool more)
 {
     struct worker_stream *s = arg;
+    struct logs *l = s->logs;
 
+    if (l->output)
+        l->output(l->output_arg, s->worker->local_rank, s->which == LOG_ERR, data,
+                  size);
     if (s->which == LOG_ERR) {
         log_tail_add(&s->worker->tail, data, size);
         log_tail_stamp(&s->worker->tail, data, size, clock_ms());

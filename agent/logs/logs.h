@@ -45,6 +45,11 @@ struct logs_end {
  * line, and a blocked terminal does not block the loop. */
 struct logs *logs_create(struct loop *loop, const struct config *config,
                          const struct logs_calls *calls);
+/* What a worker prints, as far as crun reads it; stream: 0 is standard output. */
+void logs_on_output(struct logs *l,
+                    void (*output)(void *arg, uint32_t local_rank, int stream,
+                                   const char *data, size_t size),
+                    void *arg);
 /* Flushes crun's streams; one that takes nothing for a second is given up. NULL is
  * fine. */
 struct logs_end logs_destroy(struct logs *l);

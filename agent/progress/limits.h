@@ -13,6 +13,10 @@
 #define STACKS_TAKE_MS 800           /* until a worker counts as silent */
 #define STACKS_QUEUE_MAX 8           /* questions that wait */
 #define STACKS_BYTES_MAX (1 << 20)   /* read of one worker */
+#define SILENCE_LOOKS 30             /* within --silence-warning */
+#define SILENCE_LOOK_MS_MIN 1000
+#define SILENCE_CPU_PERCENT 5 /* of one CPU, used by a worker; less is idle */
+#define SILENCE_GPU_PERCENT 5
 #define STRAGGLERS_SAMPLES_MIN 60
 #define CHECKPOINT_READ_MS 20 /* while a checkpoint is awaited */
 

@@ -11,7 +11,9 @@
 #include "agent/guard/status_pages.h"
 #include "agent/progress/hang.h"
 #include "agent/progress/limits.h"
+#include "agent/progress/output_steps.h"
 #include "agent/progress/proc_state.h"
+#include "agent/progress/silence.h"
 #include "agent/progress/stacks.h"
 #include "agent/progress/step_rate.h"
 #include "agent/progress/stragglers.h"
@@ -37,6 +39,9 @@ struct progress_monitor {
     struct hang *hang;
     struct stragglers *stragglers;
     struct stacks *stacks;
+    struct silence *silence;
+    struct output_steps *output; /* NULL: no --progress-pattern */
+    struct page_values *page;    /* as last read */
     struct step_rate step_rate;
     struct msg_heartbeat progress;
     struct loop_timer timer;
@@ -58,15 +63,34 @@ static bool is_stopped_while_it_waits(const struct hang_observation *s, pid_t pi
            proc_read_stat(pid, &stat) && (stat.state == 'T' || stat.state == 't');
 }
 
+/* A page that is not written is as good as the steps that the worker prints. */
+static void read_progress(struct progress_monitor *m, uint32_t i,
+                          struct hang_observation *s)
+{
+    uint64_t step, before = s->progress.step;
+
+    s->changed = page_reader_read(&m->page[i], m->pages->page[i]);
+    s->progress = m->page[i];
+    if (s->progress.written || !output_steps_get(m->output, i, &step))
+        return;
+    s->changed |= step != before;
+    s->progress.written = true;
+    s->progress.phase = PROGRESS_TRAINING;
+    s->progress.step = step;
+    s->progress.loss = NAN;
+}
+
 static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
         struct hang_observation *s = &m->observation[i];
 
-        s->changed = page_reader_read(&s->progress, m->pages->page[i]);
+        read_progress(m, i, s);
         s->alive = group_pid(m->group, i) != 0;
         s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
         m->any_page_written |= s->progress.written;
+        if (s->changed)
+            silence_break(m->silence);
     }
     hang_observe(m->hang, m->observation, clock_ms());
 }
@@ -107,7 +131,8 @@ static void arm_page_timer(struct progress_monitor *m)
 {
     uint64_t next = next_reading_ms(), deadline = hang_deadline(m->hang);
 
-    if (m->any_page_written || m->config->hang_auto || m->config->hang_timeout_ms)
+    if (m->any_page_written || m->output || m->config->hang_auto ||
+        m->config->hang_timeout_ms)
         loop_timer_arm(&m->timer, deadline < next ? deadline : next);
 }
 
@@ -229,6 +254,23 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
             arm_page_timer(m);
     }
     *progress = m->progress;
+    progress->silent_ms = silence_lasts_ms(m->silence);
+}
+
+void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
+                                  int stream, const char *data, size_t size)
+{
+    silence_break(m->silence);
+    output_steps_read(m->output, local_rank, stream, data, size);
+}
+
+void progress_monitor_note_gpus(struct progress_monitor *m,
+                                struct msg_heartbeat *progress)
+{
+    if (progress->gpus.count == 0 || progress->gpus.percent < SILENCE_GPU_PERCENT)
+        return;
+    silence_break(m->silence);
+    progress->silent_ms = 0;
 }
 
 /* -- checkpoint requests -------------------------------------------------------- */
@@ -391,6 +433,9 @@ progress_monitor_create(struct loop *loop, const struct config *config,
     m->observation = xcalloc(config->workers, sizeof(*m->observation));
     m->hang = hang_create(config->workers);
     m->stragglers = stragglers_create(config->workers);
+    m->silence = silence_create(loop, config->workers, config->silence_warning_ms);
+    m->output = output_steps_create(config->workers, config->progress_pattern);
+    m->page = xcalloc(config->workers, sizeof(*m->page));
     m->stacks = stacks_create(loop, config->workers, &stacks_calls);
     loop_timer_init(&m->timer, loop, on_page_timer, m);
     loop_timer_init(&m->checkpoint_timer, loop, on_checkpoint_timer, m);
@@ -406,6 +451,9 @@ void progress_monitor_destroy(struct progress_monitor *m)
     hang_destroy(m->hang);
     stragglers_destroy(m->stragglers);
     stacks_destroy(m->stacks);
+    silence_destroy(m->silence);
+    output_steps_destroy(m->output);
+    free(m->page);
     free(m->observation);
     free(m);
 }
@@ -430,6 +478,9 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     memset(m->observation, 0, m->config->workers * sizeof(*m->observation));
     hang_begin(m->hang, &rule, start->world_size > m->config->workers, clock_ms());
     stragglers_begin(m->stragglers);
+    memset(m->page, 0, m->config->workers * sizeof(*m->page));
+    output_steps_begin(m->output);
+    silence_begin(m->silence, group);
     stacks_begin(m->stacks, group, m->pages, m->first_rank);
     arm_page_timer(m);
 }
@@ -437,6 +488,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
 void progress_monitor_end(struct progress_monitor *m)
 {
     stacks_end(m->stacks);
+    silence_end(m->silence);
     m->pages = NULL;
     m->checkpoint_until_ms = 0;
     loop_timer_cancel(&m->timer);

@@ -42,6 +42,13 @@ void progress_monitor_end(struct progress_monitor *m); /* also if not begun */
 void progress_monitor_fill_heartbeat(struct progress_monitor *m,
                                      struct msg_heartbeat *progress);
 
+/* A worker has printed; stream: 0 or 1. */
+void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
+                                  int stream, const char *data, size_t size);
+/* A GPU of this node is in use. */
+void progress_monitor_note_gpus(struct progress_monitor *m,
+                                struct msg_heartbeat *progress);
+
 /* The stacks of the workers: see stacks.h. */
 void progress_monitor_ask_stacks(struct progress_monitor *m,
                                  const struct msg_ask_stacks *ask);

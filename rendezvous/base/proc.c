@@ -13,16 +13,17 @@
 bool proc_parse_stat(const char *text, struct proc_stat *s)
 {
     const char *name = strchr(text, '('), *end = strrchr(text, ')');
-    unsigned long long started;
+    unsigned long long started, user, kernel;
     int parent;
 
     if (!name || !end || end < name ||
         sscanf(end,
-               ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+               ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d "
                "%*d %*d %llu",
-               &s->state, &parent, &started) != 3)
+               &s->state, &parent, &user, &kernel, &started) != 5)
         return false;
     s->parent = parent;
+    s->cpu_ticks = user + kernel;
     s->started = started;
     snprintf(s->name, sizeof(s->name), "%.*s", (int)(end - name - 1), name + 1);
     return true;

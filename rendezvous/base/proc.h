@@ -14,6 +14,7 @@ struct proc_stat {
     char name[PROC_NAME_SIZE];
     char state; /* a letter: 'R', 'S', 'D', 'T', 'Z' ... */
     pid_t parent;
+    uint64_t cpu_ticks; /* used by all its threads */
     uint64_t started; /* in ticks since boot: with the pid, it identifies the process */
 };
 
