@@ -27,7 +27,7 @@ STOP_MS_MAX = 50
 
 COLLECTIVES = """
 import time
-def all_reduce():
+def all_reduce(tensor=None, async_op=False):
     time.sleep(1000)
 barrier = all_reduce
 """
@@ -262,9 +262,7 @@ def a_program_of_the_worker_library_is_shown(here):
     with Job(here, ["--nproc-per-node=2"], command=[
             "--no-python", "sh", "-c",
             f"[ $RANK = 1 ] && exec sleep 1000; exec {BIN}/coll-bench -b 4096"]) as job:
-        until(lambda: job.ask(), "an answer", 30)
-        if not re.search(r"rank 1: process sleeping", job.ask()):
-            fail("no state:", job.ask())
+        until(lambda: "rank 1: process sleeping" in job.ask(), job.ask, 30)
     with Job(here, ["--nproc-per-node=2"], command=[
             "--no-python", BIN / "coll-bench", "-b", "4096", "-n", "1000000"]) as job:
         shown = r"ranks? [01](, 1)?: in all_reduce 1024 x f32 sum #\d+; process "
@@ -286,6 +284,46 @@ def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
     print(f"stacks of {RANKS_OF_FIGURE} ranks: {min(took):.3f} to {max(took):.3f} s")
     if min(took) > FIGURE_S:
         fail("too slow:", took)
+
+
+# -- without a status page ----------------------------------------------------------------
+
+STEPS = """
+i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo "step = $i, loss 0.5"; sleep 0.05; done
+[ $RANK = 1 ] && sleep 1000
+while :; do i=$((i+1)); printf "step=$i\\r"; sleep 0.05; done
+"""
+
+
+def steps_are_read_from_the_output(here):
+    script = here.directory / "steps.sh"
+    script.write_text(STEPS)
+    p = Process([str(BIN / "crun"), "--nproc-per-node=2", "--hang-timeout=2", "--no-python",
+                 r"--progress-pattern=step[ =]+(\d+)", "sh", str(script)],
+                start_new_session=True)
+    expect(p, 1, r"rank 1 on \S+ hangs: no progress for \S+ s at step 5, training")
+    for pattern in ("step(", "step", "[(]1"):
+        p = Process([str(BIN / "crun"), f"--progress-pattern={pattern}", "true"])
+        expect(p, 2, r"^crun: --progress-pattern: \"[^\n]*\n$")
+
+
+def silence_of_all_ranks_is_told_once(here):
+    program = here.directory / "quiet.py"
+    program.write_text("import time\ndef idle():\n    time.sleep(1000)\nidle()\n")
+    with Job(here, ["--nproc-per-node=2", "--watch", "--silence-warning=2"],
+             command=[program]) as job:
+        text = r"crun: nothing moves on any rank for \S+ s: ranks 0, 1 are in idle \(quiet.py:3\)\n"
+        until(lambda: re.search(text, job.process.err), lambda: job.process.err, 60)
+        time.sleep(2)
+        if len(re.findall(text, job.process.err)) != 1:
+            fail("not once:", job.process.err)
+    busy = here.directory / "busy.py"
+    busy.write_text("import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(1000)\n"
+                    "while True:\n    pass\n")
+    with Job(here, ["--nproc-per-node=2", "--silence-warning=1"], command=[busy]) as job:
+        time.sleep(4)
+        if "nothing moves" in job.process.err:
+            fail("one rank computes:", job.process.err)
 
 
 # -- several nodes ----------------------------------------------------------------------
@@ -323,6 +361,7 @@ def main():
                      a_deadlock_of_two_locks_is_named, a_frozen_rank_is_named,
                      any_rank_is_shown_at_any_time, faulthandler_and_forks_are_left_alone,
                      nobody_feels_it, a_program_of_the_worker_library_is_shown,
+                     steps_are_read_from_the_output, silence_of_all_ranks_is_told_once,
                      sixty_four_ranks_are_merged_and_shown_in_a_second):
             test(here)
             print("ok", test.__name__)
