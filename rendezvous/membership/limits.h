@@ -8,7 +8,7 @@
 #define CHECKPOINT_WAIT_MS 120000 /* a scale-up that waits for a checkpoint */
 #define RESTART_BACKOFF_FIRST_MS 1000 /* then twice it, again and again */
 #define RESTARTS_AT_ONCE 2
-#define BLAME_WAIT_MS 2000 /* for the failure that caused the one just reported */
+#define BLAME_WAIT_MS 5000 /* for the failure that caused the one just reported */
 #define CRASH_LOOP_MS 5000 /* an epoch that failed in this time is part of one */
 #define QUARANTINE_WINDOW_MS 600000
 #define PASTS_MAX 64 /* nodes whose troubles are remembered */

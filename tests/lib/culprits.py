@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Jobs whose culprit, rank 1 or 2, ends after its victims: what crun must say of each. For the
+Jobs whose culprit, rank 1 or 0, ends after its victims: what crun must say of each. For the
 functional tests, with sockets (tests/programs/culprit.py) and with PyTorch.
 """
 import contextlib
@@ -53,7 +53,7 @@ class Jobs:
         net = [f"--nnodes={nodes}", "--master-addr=127.0.0.1",
                f"--master-port={free_port()}"] if nodes > 1 else []
         cruns = [Process([BIN / "crun", *net, *([f"--node-rank={i}"] if net else []),
-                          "--nproc-per-node=2", *flags, *words], env=env)
+                          f"--nproc-per-node={1 if net else 2}", *flags, *words], env=env)
                  for i in range(nodes)]
         self.started += cruns
         return cruns
@@ -87,7 +87,7 @@ def late_culprits_are_named(jobs):
 
 
 def a_late_culprit_on_another_node_is_named(jobs):
-    for culprit in (1, 2):
+    for culprit in (1, 0):
         words, code, text = LATE["raise"]
         cruns = jobs.start(PROGRAM, *words, nodes=2, culprit=culprit)
         check_named(cruns, culprit, code, text)

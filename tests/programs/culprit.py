@@ -84,7 +84,7 @@ def outlive_victims():
     pids = [read_published(f"pid-{rank}") for rank in range(WORLD) if rank != RANK]
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         time.sleep(0.005)
-    with contextlib.suppress(PermissionError):  # crun waits for no more than two seconds
+    with contextlib.suppress(PermissionError):  # crun waits for no more than five seconds
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     time.sleep(LATE_S)
 

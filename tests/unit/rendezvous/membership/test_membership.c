@@ -284,6 +284,8 @@ END_TEST
 
 /* -- consequences ----------------------------------------------------------- */
 
+#define WAIT_MS 2000 /* the failure grace of small_job_config */
+
 /* A worker of the node has failed, as a consequence of another or not. */
 static void fail_by(uint32_t node, bool consequence, uint32_t age_ms, int32_t code)
 {
@@ -320,7 +322,7 @@ START_TEST(the_wait_for_a_cause_ends)
     begin_membership(2, 2, 1);
     run_nodes(2);
     fail_by(0, true, 0, 1);
-    pass_time(BLAME_WAIT_MS - 100, ALL_ALIVE);
+    pass_time(WAIT_MS - 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass_time(200, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
@@ -338,6 +340,21 @@ START_TEST(the_wait_is_no_longer_than_the_failure_grace)
     begin_membership_with(c);
     run_nodes(2);
     fail_by(0, true, 0, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
+START_TEST(the_wait_has_a_bound_of_its_own)
+{
+    struct job_config c = small_job_config(2, 2, 0);
+
+    c.failure_grace_ms = 60000;
+    begin_membership_with(c);
+    run_nodes(2);
+    fail_by(0, true, 0, 1);
+    pass_time(BLAME_WAIT_MS - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
@@ -377,7 +394,7 @@ START_TEST(a_cause_that_comes_late_is_judged_anew)
     begin_membership(2, 2, 1);
     run_nodes(2);
     fail_by(0, true, 0, 1);
-    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
     ck_assert_uint_eq(w.r.restarts, 1);
     final.node = 1;
     final.incarnation = w.node[1].incarnation;
@@ -395,7 +412,7 @@ START_TEST(a_users_end_outlives_a_late_cause)
     begin_membership(2, 2, 1);
     run_nodes(2);
     fail_by(0, true, 0, 1);
-    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
                                           .node = MEMBERSHIP_NONE,
                                           .exit_code = 130 },
@@ -414,7 +431,7 @@ START_TEST(nothing_else_stops_the_epoch_during_the_wait)
     fail_by(0, true, 0, 1);
     join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
-    pass_time(BLAME_WAIT_MS + 100, ALL_ALIVE);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
 }
 END_TEST
@@ -660,6 +677,7 @@ static Suite *membership_suite(void)
         a_consequence_waits_for_its_cause,
         the_wait_for_a_cause_ends,
         the_wait_is_no_longer_than_the_failure_grace,
+        the_wait_has_a_bound_of_its_own,
         when_all_have_ended_none_is_waited_for,
         a_node_lost_meanwhile_is_the_cause,
         a_cause_that_comes_late_is_judged_anew,
