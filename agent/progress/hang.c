@@ -180,6 +180,14 @@ static uint64_t unwritten_allowance(const struct hang *h)
     return long_allowance(h, h->rule.timeout_ms);
 }
 
+/* What a program does before, between and after its epochs is not for --watch to see.
+ */
+static bool may_take_long(const struct hang_rank *r)
+{
+    return progress_phase_is_long(r->progress.phase) ||
+           (r->progress.watched && r->progress.phase == PROGRESS_UNKNOWN);
+}
+
 static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
@@ -193,7 +201,7 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
         return NEVER;
     if (is_waiting(r))
         return wait_allowance(h, step_ms);
-    if (progress_phase_is_long(r->progress.phase))
+    if (may_take_long(r))
         return long_allowance(h, step_ms);
     return step_ms;
 }

@@ -142,6 +142,22 @@ static const struct last {
     { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
 };
 
+START_TEST(a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads)
+{
+    uint32_t who;
+
+    begin_watch(10, false, false);
+    all_write(PROGRESS_TRAINING, 5);
+    look_for_hang();
+    all_write(PROGRESS_UNKNOWN, 5);
+    for (int i = 0; i < RANKS; i++)
+        observation[i].progress.watched = true;
+    ck_assert_double_eq(found_after(99, &who), -1);
+    ck_assert_double_ge(found_after(5, &who), 0);
+    end_watch();
+}
+END_TEST
+
 START_TEST(the_one_that_is_behind_is_named)
 {
     const struct last *l = &lasts[_i];
@@ -356,6 +372,8 @@ int main(void)
 
     tcase_add_test(t, a_rank_that_stops_writing_hangs_after_the_timeout);
     tcase_add_test(t, without_a_timeout_no_rank_hangs);
+    tcase_add_test(
+        t, a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads);
     tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
     tcase_add_test(t, a_stopped_rank_waits_for_no_rank);
     tcase_add_test(t, one_that_never_writes_gets_as_long_as_one_that_loads);
