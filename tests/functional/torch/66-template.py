@@ -244,6 +244,19 @@ def the_modules_of_the_last_run_are_imported(make):
 
 
 @with_place
+def modules_that_are_noted_meanwhile_are_imported(make):
+    place = make("import liba\n" + PROGRAM, liba="", libb="")
+    template = place.template()
+    same(template.wait_ready(), True)
+    pid = template.popen.pid
+    same(place.worker(template, CRUN_NOTE_MODULES="1"), ("liba\n", 0))
+    same(template.wait_ready(), True)
+    place.write("app/train.py", PROGRAM)
+    same(place.worker(template), ("liba\n", 0))
+    same((template.popen.pid, template.popen.poll(), template.said), (pid, None, ""))
+
+
+@with_place
 def a_program_that_fails_does_not_replace_the_list(make):
     place = make("import liba\n", liba="")
     env = bootstrap_env(place.env, CRUN_BOOTSTRAP="watch", CRUN_NOTE_MODULES=1)

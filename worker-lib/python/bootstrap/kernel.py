@@ -9,6 +9,7 @@ import signal
 PR_SET_PDEATHSIG = 1
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
 MPOL_BIND = 2
+IN_MOVED_TO = 0x80
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -31,6 +32,15 @@ def bind_memory(node: int) -> None:
         return
     mask = (1 << node).to_bytes(1024 // 8, "little")
     _check(_libc.syscall(number, MPOL_BIND, mask, ctypes.c_ulong(1024 + 1)), "set_mempolicy")
+
+
+def watch_renames(folder: str) -> int:
+    """A descriptor that becomes readable when a file gets its name in the folder; -1: none."""
+    fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd >= 0 and _libc.inotify_add_watch(fd, os.fsencode(folder), IN_MOVED_TO) < 0:
+        os.close(fd)
+        return -1
+    return fd
 
 
 def flush_output() -> None:

@@ -12,7 +12,7 @@ import sys
 from typing import NamedTuple
 
 import _crun  # type: ignore[import-not-found]
-from _crun import notes
+from _crun import kernel, notes
 
 DEFAULT = ["torch"]
 PACKAGE_LIMIT = 3  # so many of one package left out: all of its modules are
@@ -36,6 +36,13 @@ def wanted() -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     names = names or notes.read_note("modules") or DEFAULT
     return without_left_out([name for name in names if not notes.is_program(name)])
+
+
+def watch_notes() -> int:
+    """A descriptor that becomes readable when a program's modules are noted; -1: none."""
+    if _crun.settings.get("CRUN_TEMPLATE_MODULES", "").strip(", "):
+        return -1
+    return kernel.watch_renames(notes.cache_folder())
 
 
 # -- what is left out -------------------------------------------------------------------

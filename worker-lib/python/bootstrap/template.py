@@ -17,6 +17,7 @@ import atexit
 import gc
 import importlib
 import os
+import select
 import socket
 import struct
 import sys
@@ -29,6 +30,7 @@ from _crun import clean, forked, kernel, modules, notes
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
 ADOPTION_S = 10
+QUIET_S = 1
 MODULE_LIMIT_S = 100  # below the guard's limit for a template that sends nothing
 DEATHS_LIMIT = 3  # without a reason: they may have been killed from outside
 LEFT_OUT = b"CRUN_TEMPLATE_LEFT_OUT"
@@ -148,14 +150,19 @@ class Imports:
         self.marker.forget()
         if remember:
             modules.remember(name, reason)
-        clean.end_children()
         env = initial_environment()
         names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
         env[LEFT_OUT] = b",".join(filter(None, names))
         os.dup2(self.output.messages, 1)
         os.dup2(self.output.messages, 2)
-        os.closerange(4, 1024)
-        os.execve(sys.executable, forked.original_command(), env)
+        begin_again(env)
+
+
+def begin_again(env: forked.Environment) -> NoReturn:
+    """In the same process. Requests that come meanwhile wait in the socket."""
+    clean.end_children()
+    os.closerange(4, 1024)
+    os.execve(sys.executable, forked.original_command(), env)
 
 
 def file_times() -> dict[str, int]:
@@ -245,15 +252,34 @@ class Template:
         self.changed = forked.changes(begun_with, os.environb)
         self.prefix = forked.command_prefix(forked.original_command(), sys.argv)
         self.times = file_times()
+        self.wanted = set(modules.wanted())
+        self.noted = modules.watch_notes()
+        self.is_outdated = False
 
     def serve(self) -> None:
         """Returns in a worker."""
         self.guard.send(b"ready")
         while True:
+            self._wait()
             request = self._fork(self._next_batch())
             if request:
                 self._become(request)
                 return
+
+    def _wait(self) -> None:
+        """
+        For a request. When the program has noted more modules, the template begins again, but
+        not in the moments in which the workers may be restarted.
+        """
+        while self.noted >= 0:
+            timeout = QUIET_S if self.is_outdated else None
+            readable = select.select([self.guard, self.noted], [], [], timeout)[0]
+            if self.guard in readable:
+                return
+            if not readable:
+                begin_again(initial_environment())
+            os.read(self.noted, 4096)
+            self.is_outdated = bool(set(modules.wanted()) - self.wanted)
 
     def _next_batch(self) -> list[Request]:
         """All requests that wait, but at least one."""
@@ -288,6 +314,8 @@ class Template:
 
     def _keep(self, request: Request, batch: list[Request]) -> Request:
         self.guard.close()
+        if self.noted >= 0:
+            os.close(self.noted)
         for other in batch:
             if other is not request:
                 other.close()
