@@ -95,7 +95,7 @@ const struct msg *message_got(unsigned c, enum msg_type type)
 void greet_registry(unsigned c, enum peer_role role)
 {
     struct msg m = { .type = MSG_HELLO,
-                     .hello = { .version_min = 1, .version_max = 1 } };
+                     .hello = { .version_min = 1, .version_max = PROTO_VERSION_MAX } };
 
     m.hello.role = role;
     if (!link_of[c].peer) {
