@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 100 s
+# sanitizers: no, 25 has crun do the same
+"""
+Lightning's and transformers' trainers, the newest of PyPI, under `crun --watch`: unmodified,
+their steps are shown; with the callback of the package crun, a node is taken in at a
+checkpoint that the callback has written. What cannot be had is said loudly, and the exit code
+is 77.
+
+    BUILD=build tests/functional/torch/68-trainers.py [TEST...]
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, PROGRAMS, ROOT, fail, run, skip, until  # noqa: E402
+from pytorch import Here, SECONDS, said  # noqa: E402
+
+
+def environment():
+    found = subprocess.run([ROOT / "scripts" / "frameworks-venv"], stdout=subprocess.PIPE, text=True)
+    if found.returncode == 77:
+        skip("PyPI cannot be reached", "no trainer of Lightning or transformers was run under crun")
+    if found.returncode:
+        fail("scripts/frameworks-venv")
+    return {"PYTHON_EXEC": found.stdout.strip() + "/bin/python", "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+            "PYTHONPATH": str(ROOT / "worker-lib" / "python")}
+
+
+def step_shown(address):
+    jobs = json.loads(subprocess.run([BIN / "crunctl", "-e", address, "status", "--json"],
+                                     check=True, capture_output=True, text=True).stdout)
+    return jobs[0]["nodes"][0].get("step") or 0 if jobs and jobs[0]["nodes"] else 0
+
+
+def trains(kind, *words, nodes):
+    variables = environment()
+    here = Here()
+    with tempfile.TemporaryDirectory(prefix="crun-trainers-") as folder:
+        try:
+            crund = here.start([BIN / "crund", "--listen", "127.0.0.1:0"])
+            address = until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", crund.err),
+                            "crund", SECONDS)[1]
+
+            def start():
+                return here.start(
+                    [BIN / "crun", "--nproc-per-node=1", f"--nnodes=1:{nodes}", "--watch",
+                     "--rdzv-backend=c10d", f"--rdzv-endpoint={address}", "--rdzv-id=trainer",
+                     "--rdzv-conf=last_call_timeout=0,scale=checkpoint",
+                     PROGRAMS / "trainers.py", kind, folder, *words],
+                    env={**variables, "TMPDIR": folder})
+
+            jobs = [start()]
+            until(lambda: step_shown(address) > 5, lambda: f"steps: {jobs[0].err}", SECONDS)
+            if nodes == 2:
+                jobs.append(start())
+                until(lambda: len(said("began", *jobs)) == 3,
+                      lambda: f"all workers: {jobs[0].err} {jobs[1].err}", SECONDS)
+                steps = [int(f["step"]) for f in said("began", *jobs)]
+                if steps[0] != 0 or min(steps[1:]) < 5:
+                    fail("not from the checkpoint of the callback:", steps)
+            pathlib.Path(folder, "over").touch()
+            for job in jobs:
+                if job.popen.wait(SECONDS) != 0:
+                    fail("exit code", job.popen.returncode, job.err)
+        finally:
+            here.end()
+
+
+def lightning_is_watched():
+    trains("lightning", nodes=1)
+
+
+def transformers_is_watched():
+    trains("transformers", nodes=1)
+
+
+def lightning_saves_on_request():
+    trains("lightning", "--callback", nodes=2)
+
+
+def transformers_saves_on_request():
+    trains("transformers", "--callback", nodes=2)
+
+
+run([lightning_is_watched, transformers_is_watched, lightning_saves_on_request,
+     transformers_saves_on_request])
