@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/bootstrap.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
@@ -45,25 +43,27 @@ static char *find_folder(const char *own_folder, const char *flag)
     return found;
 }
 
-/* A script such as pyenv's may change the environment, or let the interpreter ignore
- * it: then the template would run the program. */
-static bool is_script(const char *path)
+/* The template is the interpreter itself: a script may change the environment, or let
+ * the interpreter ignore it, and then the template would run the program. */
+static bool find_interpreter(struct program *program)
 {
-    char start[2] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool found = fd >= 0 && read(fd, start, sizeof(start)) == sizeof(start) &&
-                 memcmp(start, "#!", sizeof(start)) == 0;
+    char *python;
 
-    if (fd >= 0)
-        close(fd);
-    return found;
+    if (!python_is_script(program->python))
+        return true;
+    python = python_behind_shim(program->python);
+    if (python) {
+        free(program->python);
+        program->python = python;
+    }
+    return python;
 }
 
-static bool can_start_warm(const struct config *config, const struct program *program)
+static bool can_start_warm(const struct config *config, struct program *program)
 {
     if (config->job.preflight)
         log_info("--warm has no effect with --preflight, which starts the workers");
-    else if (is_script(program->python))
+    else if (!find_interpreter(program))
         log_info("--warm has no effect: %s is a script that starts Python (PYTHON_EXEC "
                  "names the interpreter itself)",
                  program->python);
@@ -72,7 +72,7 @@ static bool can_start_warm(const struct config *config, const struct program *pr
     return false;
 }
 
-void bootstrap_find(const struct options *o, const struct program *program,
+void bootstrap_find(const struct options *o, struct program *program,
                     const char *own_folder, struct config *config)
 {
     const char *flag = asking_flag(o);

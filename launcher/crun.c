@@ -117,8 +117,8 @@ static int build_argv(const struct options *o, const char *const *words,
     if (command_find_program(&c, words, &program, e) < 0)
         return -1;
     warn_about_program(&program, config);
-    config->argv = command_argv(&c, &program);
     bootstrap_find(o, &program, c.beside, config);
+    config->argv = command_argv(&c, &program);
     program_release(&program);
     return 0;
 }

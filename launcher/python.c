@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/python.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/file_search.h"
@@ -124,4 +128,70 @@ char *python_find(const struct python_hints *h, const char *program, struct err 
                       program);
     file_search_release(&s);
     return s.found;
+}
+
+/* -- scripts that stand for an interpreter -------------------------------------------
+ */
+
+bool python_is_script(const char *path)
+{
+    char start[2] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = fd >= 0 && read(fd, start, sizeof(start)) == sizeof(start) &&
+                 memcmp(start, "#!", sizeof(start)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+static pid_t start_asking(const char *script, int answer)
+{
+    extern char **environ;
+    char *argv[] = { (char *)script, (char *)"-c",
+                     (char *)"import sys; sys.stdout.write(sys.executable)", NULL };
+    posix_spawn_file_actions_t actions;
+    pid_t pid = -1;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, answer, STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (posix_spawn(&pid, script, &actions, NULL, argv, environ) != 0)
+        pid = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+/* Whether the program wrote a path into the pipe and ended with 0. */
+static bool read_answer(int pipe, pid_t pid, char *path, size_t size)
+{
+    size_t length = 0;
+    ssize_t n;
+    int status;
+
+    while ((n = TEMP_FAILURE_RETRY(read(pipe, path + length, size - 1 - length))) > 0)
+        length += (size_t)n;
+    path[length] = '\0';
+    return TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) == pid && status == 0 &&
+           *path == '/' && access(path, X_OK) == 0 && !python_is_script(path);
+}
+
+char *python_behind_shim(const char *script)
+{
+    char path[PATH_MAX];
+    const char *name = strrchr(script, '/');
+    int answer[2];
+    bool found = false;
+    pid_t pid;
+
+    if (!name || name - script < 6 || strncmp(name - 6, "/shims", 6) != 0 ||
+        pipe2(answer, O_CLOEXEC) < 0)
+        return NULL;
+    pid = start_asking(script, answer[1]);
+    close(answer[1]);
+    if (pid > 0)
+        found = read_answer(answer[0], pid, path, sizeof(path));
+    close(answer[0]);
+    return found ? xstrdup(path) : NULL;
 }

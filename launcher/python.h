@@ -24,4 +24,11 @@ bool python_is_torchrun(const char *self);
  */
 char *python_find(const struct python_hints *h, const char *program, struct err *e);
 
+/* A "#!" script, which starts an interpreter. */
+bool python_is_script(const char *path);
+
+/* The interpreter that a script in a folder "shims" (pyenv, asdf) starts here; the
+ * caller frees it. NULL: it is another script, which may change the environment. */
+char *python_behind_shim(const char *script);
+
 #endif

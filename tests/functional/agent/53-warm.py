@@ -194,6 +194,19 @@ def test_where_it_has_no_effect_a_line_says_why():
         assert "CRUN_NOTE_MODULES" not in r.stdout, r.stdout
 
 
+def test_the_interpreter_behind_a_shim_is_the_template():
+    os.mkdir(os.path.join(FOLDER, "shims"))
+    shim = os.path.join(FOLDER, "shims", "python3")
+    with open(shim, "w") as f:
+        f.write(f'#!/bin/sh\nexec {interpreter()} "$@"\n')
+    os.chmod(shim, 0o755)
+    r = subprocess.run([BIN / "crun", "--dry-run", "--warm", PROGRAMS / "warm_worker.py"],
+                       capture_output=True, text=True, check=True,
+                       env={**os.environ, "PYTHON_EXEC": shim})
+    assert r.stderr == "" and shim not in r.stdout, r.stderr + r.stdout
+    assert "CRUN_NOTE_MODULES" in r.stdout, r.stdout
+
+
 def test_without_the_bootstrap_python_starts_as_ever():
     """As if crun had been copied alone."""
     alone = os.path.join(FOLDER, "bin")
@@ -310,6 +323,7 @@ def main():
     test_a_killed_template_is_replaced()
     test_a_template_that_dies_is_tried_again()
     test_where_it_has_no_effect_a_line_says_why()
+    test_the_interpreter_behind_a_shim_is_the_template()
     test_without_the_bootstrap_python_starts_as_ever()
     if not SANITIZED:
         test_idle_it_uses_no_cpu()
