@@ -203,6 +203,27 @@ def a_module_that_hangs_is_left_out_by_the_next_template(make):
 
 
 @with_place
+def the_marker_of_a_killed_template_does_not_stay(make):
+    place = make(liba="import time\ntime.sleep(1000)\n", libgood="")
+    killed = place.template("liba")
+
+    def markers():
+        folder = place.path + "/cache/crun"
+        return [os.path.join(folder, name) for name in os.listdir(folder)
+                if "importing" in name] if os.path.isdir(folder) else []
+
+    until(markers, "an import")
+    killed.popen.kill()
+    killed.popen.wait()
+    old = os.rename(markers()[0], markers()[0] + "0") or markers()  # of another guard
+    same(place.template("libgood").wait_ready(), True)
+    same(markers(), old)
+    os.utime(old[0], (time.time() - 86400, ) * 2)
+    same(place.template("libgood").wait_ready(), True)
+    same(markers(), [])
+
+
+@with_place
 def a_killed_template_blames_no_module(make):
     place = make(liba="import time\ntime.sleep(0.5)\n")
     first = place.template("liba")

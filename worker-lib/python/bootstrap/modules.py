@@ -9,12 +9,14 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 from typing import NamedTuple
 
 import _crun  # type: ignore[import-not-found]
 from _crun import kernel, notes
 
 DEFAULT = ["torch"]
+OLD_MARKER_S = 3600  # of a template that is not there any more, nor the one after it
 PACKAGE_LIMIT = 3  # so many of one package left out: all of its modules are
 
 
@@ -99,6 +101,18 @@ class Death(NamedTuple):
     reason: str  # "": it may have been killed from outside
 
 
+def remove_old_markers() -> None:
+    """A job that ends while its template imports leaves one."""
+    prefix = os.path.basename(notes.path_of("importing-"))
+    try:
+        for entry in os.scandir(notes.cache_folder()):
+            if entry.name.startswith(prefix) and \
+                    entry.stat().st_mtime < time.time() - OLD_MARKER_S:
+                os.unlink(entry.path)
+    except OSError:  # without a folder there is none; another one may have removed it
+        pass
+
+
 class Marker:
     """
     A file that names the module being imported, and where a dying interpreter writes why. It
@@ -130,6 +144,7 @@ class Marker:
     def begin(self, limit_s: int) -> None:
         """From now on a module that takes longer than the limit kills the interpreter."""
         self.limit_s = limit_s
+        remove_old_markers()
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
