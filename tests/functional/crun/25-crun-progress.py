@@ -209,7 +209,7 @@ def the_example_in_c_works(directory):
 
 
 def the_command_of_readme_shows_a_hang(_):
-    command, = readme.commands("Progress")
+    command, = [line for line in readme.commands("Progress") if "--hang-timeout=2 " in line]
     command = command.replace("build/bin/crun", str(CRUN))
     shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     if shown.returncode != 1 or "hangs: no progress for 2" not in shown.stderr:
