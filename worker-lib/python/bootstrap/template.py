@@ -282,19 +282,22 @@ class Template:
             self.is_outdated = bool(set(modules.wanted()) - self.wanted)
 
     def _next_batch(self) -> list[Request]:
-        """All requests that wait, but at least one."""
+        """
+        All requests that wait, but at least one. While the files are looked at, which takes
+        milliseconds, the guard sends the other workers' requests.
+        """
         batch = []
         request = receive(self.guard)
+        changed = changed_file(self.times)
+        if changed:
+            say(f"{changed} has changed: the next workers start cold")
+            os._exit(0)
         while request:
             if [os.fsdecode(word) for word in request.argv[:len(self.prefix)]] == self.prefix:
                 batch.append(request)
             else:
                 request.close()
             request = receive(self.guard, socket.MSG_DONTWAIT)
-        changed = changed_file(self.times)
-        if changed:
-            say(f"{changed} has changed: the next workers start cold")
-            os._exit(0)
         return batch
 
     def _fork(self, batch: list[Request]) -> Request | None:
