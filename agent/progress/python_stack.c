@@ -8,9 +8,9 @@
 
 #include "rendezvous/base/xalloc.h"
 
-#define THREADS_MAX 100 /* faulthandler writes no more */
-#define FRAMES_MAX 4096 /* of all threads */
-#define FRAMES_SHOWN 40 /* of a thread */
+#define THREADS_MAX 100                /* faulthandler writes no more */
+#define FRAMES_MAX (100 * THREADS_MAX) /* and of a thread no more than 100 */
+#define FRAMES_SHOWN 40                /* of a thread */
 #define THREADS_IN_BRIEF 2
 
 /* A piece of the bytes. */

@@ -89,6 +89,24 @@ START_TEST(all_threads_are_shown_the_main_one_first)
 }
 END_TEST
 
+/* faulthandler writes up to 100 threads of up to 100 frames, and the main thread last.
+ */
+START_TEST(the_main_thread_is_found_behind_many_deep_ones)
+{
+    char *dump = malloc(1 << 20), *at = dump;
+
+    for (int thread = 0; thread < 60; thread++) {
+        at = stpcpy(at, THREAD);
+        for (int frame = 0; frame < 90; frame++)
+            at = stpcpy(at, FRAME(LIB "queue.py", "171", "get"));
+    }
+    stpcpy(stpcpy(at, CURRENT), TRAIN);
+    ck_assert(parse(dump));
+    ck_assert_str_eq(stack.brief, "backward (train.py:91)");
+    free(dump);
+}
+END_TEST
+
 START_TEST(no_stack_is_none)
 {
     ck_assert(!parse(""));
@@ -129,6 +147,7 @@ int main(void)
     tcase_add_loop_test(t, what_matters_is_found, 0,
                         (int)(sizeof(dumps) / sizeof(*dumps)));
     tcase_add_test(t, all_threads_are_shown_the_main_one_first);
+    tcase_add_test(t, the_main_thread_is_found_behind_many_deep_ones);
     tcase_add_test(t, no_stack_is_none);
     tcase_add_test(t, any_bytes_are_read);
     suite_add_tcase(s, t);
