@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/guard/status_pages.h"
@@ -70,15 +71,22 @@ bool stacks_has_handler(const struct stacks *s, uint32_t local_rank)
            proc_state_read_signals(pid, &signals) && (signals.caught & SIGNAL_BIT);
 }
 
+/* process: -1 if the kernel has no pidfd. */
+static bool send_stacks_signal(pid_t pid, int process)
+{
+    if (process < 0)
+        return kill(pid, PROGRESS_STACKS_SIGNAL) == 0;
+    return syscall(SYS_pidfd_send_signal, process, PROGRESS_STACKS_SIGNAL, NULL, 0u) ==
+           0;
+}
+
 /* Signals the worker, if it has a handler and can run it. */
-static void start_worker(struct stacks *s, uint32_t i)
+static void signal_if_handled(struct stacks *s, uint32_t i, pid_t pid, int process)
 {
     struct stack_worker *w = &s->worker[i];
     struct proc_signals signals;
-    pid_t pid = group_pid(s->group, i);
 
-    w->writing = false;
-    if (!w->asked || !stacks_has_handler(s, i) || *proc_state_of_halted(pid) ||
+    if (!stacks_has_handler(s, i) || *proc_state_of_halted(pid) ||
         !proc_state_read_signals(pid, &signals))
         return;
     w->blocks = signals.blocked & SIGNAL_BIT;
@@ -86,7 +94,23 @@ static void start_worker(struct stacks *s, uint32_t i)
     if (signals.pending & SIGNAL_BIT) /* of a question that it has not answered yet */
         w->writing = true;
     else if (ftruncate(group_stack_file(s->group, i), 0) == 0)
-        w->writing = kill(pid, PROGRESS_STACKS_SIGNAL) == 0;
+        w->writing = send_stacks_signal(pid, process);
+}
+
+/* The guard may reap a worker that ends now, so its pid may be that of another process
+ * after the checks: the pidfd from before them stays the worker's. */
+static void start_worker(struct stacks *s, uint32_t i)
+{
+    pid_t pid = s->worker[i].asked ? group_pid(s->group, i) : 0;
+    int process;
+
+    s->worker[i].writing = false;
+    if (!pid)
+        return;
+    process = (int)syscall(SYS_pidfd_open, pid, 0u);
+    signal_if_handled(s, i, pid, process);
+    if (process >= 0)
+        close(process);
 }
 
 /* The handler runs with the signal blocked, so its end can be seen in /proc. */
