@@ -302,7 +302,7 @@ static void keep_error(struct failure *f, const char *line)
 static bool is_past_error(const struct line *line, unsigned number)
 {
     return number >= ERROR_LINES || (number > 0 && !*line->bytes) ||
-           (line->bytes[0] == '[' && strchr("IWEF", line->bytes[1]));
+           (line->bytes[0] == '[' && line->bytes[1] && strchr("IWEF", line->bytes[1]));
 }
 
 /* The error is the line that tells a consequence, or else the first line of a

@@ -66,6 +66,8 @@ static const struct {
     /* what is logged after the error is not part of it */
     { FRAMES "ValueError: bad\n[W1122 a.cpp:1] Connection closed by peer\n",
       FAILURE_ORIGIN_OWN, "ValueError: bad" },
+    { FRAMES "RuntimeError: of peers\n[\nBroken pipe\n]\n", FAILURE_ORIGIN_PEER,
+      "Broken pipe" },
     /* programs in C, which name other ranks than their own */
     { "a.out: rank 0 (pid 7) is gone: it ended during or before all_reduce #4\n",
       FAILURE_ORIGIN_PEER,
