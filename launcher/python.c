@@ -163,7 +163,7 @@ static pid_t start_asking(const char *script, int answer)
     return pid;
 }
 
-/* Whether the program wrote a path into the pipe and ended with 0. */
+/* Whether the program wrote a path into the pipe and ended with 0. Closes the pipe. */
 static bool read_answer(int pipe, pid_t pid, char *path, size_t size)
 {
     size_t length = 0;
@@ -173,6 +173,7 @@ static bool read_answer(int pipe, pid_t pid, char *path, size_t size)
     while ((n = TEMP_FAILURE_RETRY(read(pipe, path + length, size - 1 - length))) > 0)
         length += (size_t)n;
     path[length] = '\0';
+    close(pipe); /* a program that writes more must not wait for a reader */
     return TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) == pid && status == 0 &&
            *path == '/' && access(path, X_OK) == 0 && !python_is_script(path);
 }
@@ -192,6 +193,7 @@ char *python_behind_shim(const char *script)
     close(answer[1]);
     if (pid > 0)
         found = read_answer(answer[0], pid, path, sizeof(path));
-    close(answer[0]);
+    else
+        close(answer[0]);
     return found ? xstrdup(path) : NULL;
 }
