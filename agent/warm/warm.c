@@ -23,6 +23,7 @@
 #define USELESS_MAX 5 /* templates in a row */
 #define DELAY_MS_MAX 60000
 #define LINE_SIZE 512
+#define OUTPUT_BYTES 65536 /* read in one turn of the loop: all that a pipe holds */
 
 struct warm {
     struct loop *loop;
@@ -64,15 +65,17 @@ static void close_output(struct warm *w)
 static void read_output(struct warm *w)
 {
     char text[4096];
-    ssize_t n;
+    size_t left = OUTPUT_BYTES;
+    ssize_t n = 1;
 
-    while ((n = read(w->output, text, sizeof(text))) > 0)
+    for (; left > 0 && (n = read(w->output, text, sizeof(text))) > 0;
+         left -= sizeof(text))
         for (ssize_t i = 0; i < n; i++)
             if (text[i] == '\n' || w->used == LINE_SIZE - 1)
                 print_line(w);
             else
                 w->line[w->used++] = text[i];
-    if (n == 0 || (errno != EAGAIN && errno != EINTR))
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         close_output(w);
 }
 
@@ -128,15 +131,15 @@ static int request_template(struct warm *w, int null, int output, struct err *e)
 
 static void start_template(struct warm *w)
 {
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), output = open_output(w);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int output = null < 0 ? -1 : open_output(w);
     struct err e;
+    int rc;
 
     w->ready = w->has_said = w->told_cold = false;
-    if (null < 0 || output < 0)
-        err_set_errno(&e, errno, "open its streams");
-    else if (request_template(w, null, output, &e) == 0)
-        e.text[0] = '\0';
-    if (e.text[0])
+    rc = output < 0 ? err_set_errno(&e, errno, "open its streams")
+                    : request_template(w, null, output, &e);
+    if (rc < 0)
         log_warn("workers start cold: no template: %s", e.text);
     if (null >= 0)
         close(null);
