@@ -448,8 +448,9 @@ static int make_cgroups(void)
 {
     if (template.job->dir < 0 || template.own.dir >= 0)
         return 0;
-    if (make_cgroup(&template.workers, "workers") < 0 ||
-        make_cgroup(&template.own, "template") < 0)
+    if (template.workers.dir < 0 && make_cgroup(&template.workers, "workers") < 0)
+        return -1;
+    if (make_cgroup(&template.own, "template") < 0)
         return -1;
     guard_workers_set_cgroup(&template.workers);
     watch_descriptor(EPOLL_CTL_ADD, cgroup_watch(&template.workers), EPOLLPRI | EPOLLET,
