@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A list of ranks as peers send it: rank_ranges_parse. What was read is in order, the
+ * same again after it was printed, in pieces of any size, and fits in what is shown.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/rank_ranges.h"
+
+static void check_ranges(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check_order(const struct rank_ranges *r)
+{
+    for (unsigned i = 0; i < r->count; i++) {
+        check_ranges(r->range[i].first <= r->range[i].last);
+        check_ranges(i == 0 || r->range[i].first > (uint64_t)r->range[i - 1].last + 1);
+    }
+}
+
+static void check_printed(const struct rank_ranges *r, size_t size)
+{
+    struct rank_ranges again = { .count = 0 };
+    char text[256];
+
+    for (unsigned from = 0, end; from < r->count; from = end) {
+        end = rank_ranges_print(r, from, text, size);
+        check_ranges(end > from && rank_ranges_parse(&again, text));
+    }
+    check_ranges(again.count == r->count);
+    for (unsigned i = 0; i < r->count; i++)
+        check_ranges(again.range[i].first == r->range[i].first &&
+                     again.range[i].last == r->range[i].last);
+    rank_ranges_fini(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct rank_ranges ranks = { .count = 0 };
+    char *text, shown[64];
+
+    if (size < 1 || size > 512)
+        return 0;
+    text = xmalloc(size);
+    memcpy(text, data + 1, size - 1);
+    text[size - 1] = '\0';
+    if (rank_ranges_parse(&ranks, text)) {
+        check_order(&ranks);
+        check_printed(&ranks, 24u + data[0] % 200);
+        rank_ranges_describe(&ranks, shown, sizeof(shown));
+        check_ranges(strnlen(shown, sizeof(shown)) < sizeof(shown));
+    }
+    rank_ranges_fini(&ranks);
+    free(text);
+    return 0;
+}
