@@ -144,8 +144,10 @@ static void act_stop(struct agent *a)
         a->stop.grace_ms = hurry_ms;
     job_messages_stopping(a->messages, &a->stop, group_alive(a->workers.group));
     event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
-    if (a->stop.hang)
+    if (a->stop.hang) {
         progress_monitor_report_ranks(a->workers.progress);
+        progress_monitor_ask_recorders(a->workers.progress);
+    }
     a->stop_waits = a->stop.hang && !a->stop_waits && !a->stops_fast &&
                     progress_monitor_takes_stacks(a->workers.progress);
     if (!a->stop_waits)

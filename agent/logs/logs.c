@@ -539,6 +539,11 @@ struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_ra
     return (struct logs_error_times){ t->written_ms, t->traceback_ms };
 }
 
+char *logs_attempt_folder(const struct logs *l)
+{
+    return l->dirs ? log_dirs_file_path(l->dirs, LOG_DIRS_NODE, "") : NULL;
+}
+
 const char *logs_error_file(const struct logs *l, uint32_t local_rank)
 {
     const char *path = l->worker[local_rank].error_file;

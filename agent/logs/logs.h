@@ -94,6 +94,10 @@ struct logs_error_times {
 };
 struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank);
 
+/* The absolute path of the attempt's folder, with a slash at its end, which the caller
+ * frees; NULL if there is none. */
+char *logs_attempt_folder(const struct logs *l);
+
 /* The paths of the worker's error file and of its file for standard error; "" if there
  * is none. */
 const char *logs_error_file(const struct logs *l, uint32_t local_rank);

@@ -13,7 +13,9 @@
 #define STACKS_TAKE_MS 800           /* until a worker counts as silent */
 #define STACKS_QUEUE_MAX 8           /* questions that wait */
 #define STACKS_BYTES_MAX (1 << 20)   /* read of one worker */
-#define SILENCE_LOOKS 30             /* within --silence-warning */
+#define RECORDER_TAKE_MS 3000        /* torch looks once a second whether it is asked */
+#define RECORDER_READ_MS 50
+#define SILENCE_LOOKS 30 /* within --silence-warning */
 #define SILENCE_LOOK_MS_MIN 1000
 #define SILENCE_CPU_PERCENT 5 /* of one CPU, used by a worker; less is idle */
 #define SILENCE_GPU_PERCENT 5

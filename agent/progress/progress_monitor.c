@@ -17,6 +17,7 @@
 #include "agent/progress/stacks.h"
 #include "agent/progress/step_rate.h"
 #include "agent/progress/stragglers.h"
+#include "agent/workers/torch_recorder.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
@@ -50,6 +51,9 @@ struct progress_monitor {
     uint64_t checkpoint_until_ms;
     uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
+
+    uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
+    struct loop_timer recorder_timer;
 };
 
 /* -- reading the pages ---------------------------------------------------------- */
@@ -414,7 +418,54 @@ void progress_monitor_ask_stacks(struct progress_monitor *m,
 
 bool progress_monitor_takes_stacks(const struct progress_monitor *m)
 {
-    return stacks_are_asked(m->stacks);
+    return stacks_are_asked(m->stacks) || m->recorders_until_ms;
+}
+
+static void on_stacks_answer(void *arg, const struct msg *answer)
+{
+    struct progress_monitor *m = arg;
+
+    m->calls.stacks(m->calls.arg, answer);
+}
+
+static void on_stacks_idle(void *arg)
+{
+    struct progress_monitor *m = arg;
+
+    if (!m->recorders_until_ms)
+        m->calls.stacks_taken(m->calls.arg);
+}
+
+static void finish_recorders(struct progress_monitor *m)
+{
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    torch_recorder_describe(group_torch_recorder(m->group), text, sizeof(text));
+    if (*text)
+        send_remark(m, NOTE_RANK, text);
+    m->recorders_until_ms = 0;
+    if (!stacks_are_asked(m->stacks))
+        m->calls.stacks_taken(m->calls.arg);
+}
+
+static void on_recorder_timer(void *arg)
+{
+    struct progress_monitor *m = arg;
+
+    if (torch_recorder_awaited(group_torch_recorder(m->group)) &&
+        clock_ms() < m->recorders_until_ms)
+        loop_timer_arm(&m->recorder_timer, clock_ms() + RECORDER_READ_MS);
+    else
+        finish_recorders(m);
+}
+
+void progress_monitor_ask_recorders(struct progress_monitor *m)
+{
+    if (!m->pages || m->recorders_until_ms ||
+        !torch_recorder_ask(group_torch_recorder(m->group)))
+        return;
+    m->recorders_until_ms = clock_ms() + RECORDER_TAKE_MS;
+    loop_timer_arm(&m->recorder_timer, clock_ms() + RECORDER_READ_MS);
 }
 
 /* -- the whole ------------------------------------------------------------------ */
@@ -424,9 +475,9 @@ progress_monitor_create(struct loop *loop, const struct config *config,
                         const struct progress_monitor_calls *calls)
 {
     struct progress_monitor *m = xcalloc(1, sizeof(*m));
-    struct stacks_calls stacks_calls = { .answer = calls->stacks,
-                                         .idle = calls->stacks_taken,
-                                         .arg = calls->arg };
+    struct stacks_calls stacks_calls = { .answer = on_stacks_answer,
+                                         .idle = on_stacks_idle,
+                                         .arg = m };
 
     m->config = config;
     m->calls = *calls;
@@ -439,6 +490,7 @@ progress_monitor_create(struct loop *loop, const struct config *config,
     m->stacks = stacks_create(loop, config->workers, &stacks_calls);
     loop_timer_init(&m->timer, loop, on_page_timer, m);
     loop_timer_init(&m->checkpoint_timer, loop, on_checkpoint_timer, m);
+    loop_timer_init(&m->recorder_timer, loop, on_recorder_timer, m);
     return m;
 }
 
@@ -448,6 +500,7 @@ void progress_monitor_destroy(struct progress_monitor *m)
         return;
     loop_timer_fini(&m->timer);
     loop_timer_fini(&m->checkpoint_timer);
+    loop_timer_fini(&m->recorder_timer);
     hang_destroy(m->hang);
     stragglers_destroy(m->stragglers);
     stacks_destroy(m->stacks);
@@ -490,7 +543,8 @@ void progress_monitor_end(struct progress_monitor *m)
     stacks_end(m->stacks);
     silence_end(m->silence);
     m->pages = NULL;
-    m->checkpoint_until_ms = 0;
+    m->checkpoint_until_ms = m->recorders_until_ms = 0;
+    loop_timer_cancel(&m->recorder_timer);
     loop_timer_cancel(&m->timer);
     loop_timer_cancel(&m->checkpoint_timer);
 }

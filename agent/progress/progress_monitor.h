@@ -20,7 +20,7 @@ struct progress_monitor_calls {
     void (*remark)(void *arg, enum note_kind kind, const char *text);
     /* Part of the answer to a question for stacks. */
     void (*stacks)(void *arg, const struct msg *m);
-    /* All questions for stacks are answered. */
+    /* All questions for stacks are answered, and flight recorders are written. */
     void (*stacks_taken)(void *arg);
     /* The requested checkpoint is written, or no longer waited for. */
     void (*checkpointed)(void *arg);
@@ -53,6 +53,9 @@ void progress_monitor_note_gpus(struct progress_monitor *m,
 void progress_monitor_ask_stacks(struct progress_monitor *m,
                                  const struct msg_ask_stacks *ask);
 bool progress_monitor_takes_stacks(const struct progress_monitor *m);
+
+/* The job stops for a hang: asks PyTorch's flight recorders (torch_recorder.h). */
+void progress_monitor_ask_recorders(struct progress_monitor *m);
 
 /* Sends remarks on the state of every rank of this node that cannot show its stacks;
  * once an epoch. */

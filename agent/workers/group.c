@@ -16,6 +16,7 @@
 #include "agent/workers/failure_origin.h"
 #include "agent/workers/limits.h"
 #include "agent/workers/stack_files.h"
+#include "agent/workers/torch_recorder.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -41,6 +42,7 @@ struct group {
     struct guard *guard;
     struct logs *logs;
     struct stack_files *stack_files; /* NULL: no Python with the bootstrap */
+    struct torch_recorder *recorder; /* likewise */
     struct group_calls calls;
 
     struct group_worker *worker;
@@ -81,8 +83,10 @@ struct group *group_create(struct loop *loop, const struct config *config,
     g->config = config;
     g->calls = *calls;
     g->worker = xcalloc(config->workers, sizeof(*g->worker));
-    if (config->bootstrap)
+    if (config->bootstrap) {
         g->stack_files = stack_files_create(config->workers);
+        g->recorder = torch_recorder_create(config->workers);
+    }
     loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
     return g;
 }
@@ -93,6 +97,7 @@ void group_destroy(struct group *g)
         return;
     loop_timer_fini(&g->kill_timer);
     stack_files_destroy(g->stack_files);
+    torch_recorder_destroy(g->recorder);
     free(g->worker);
     free(g);
 }
@@ -131,6 +136,11 @@ pid_t group_pid(const struct group *g, uint32_t local_rank)
 int group_stack_file(const struct group *g, uint32_t local_rank)
 {
     return g->stack_files ? stack_files_fd(g->stack_files, local_rank) : -1;
+}
+
+struct torch_recorder *group_torch_recorder(const struct group *g)
+{
+    return g->recorder;
 }
 
 /* -- starting ------------------------------------------------------------------- */
@@ -186,6 +196,8 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
         .stacks = g->stack_files ? stack_files_renew(g->stack_files, local_rank, stacks,
                                                      sizeof(stacks))
                                  : stacks,
+        .recorder_pipe = torch_recorder_pipe_prefix(g->recorder),
+        .recorder_dump = torch_recorder_dump_prefix(g->recorder),
         .launch = guard_launch_tag(g->guard),
         .agent_store = true
     };
@@ -203,12 +215,17 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e)
 {
+    char *folder;
+
     reset_workers(g);
     g->start = *start;
     g->epoch = epoch;
     g->started_ms = clock_ms();
     if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
         return -1;
+    folder = logs_attempt_folder(g->logs);
+    torch_recorder_begin(g->recorder, folder, start->first_rank);
+    free(folder);
     g->running = true;
     for (uint32_t i = 0; i < g->config->workers; i++) {
         if (start_local_rank(g, i, e) < 0)
@@ -458,6 +475,7 @@ static void on_empty(void *arg)
     if (!g->running || g->alive || g->undrained)
         return;
     g->running = g->sweeping = false;
+    torch_recorder_end(g->recorder);
     loop_timer_cancel(&g->kill_timer);
     if (g->stopping)
         g->calls.stopped(g->calls.arg);

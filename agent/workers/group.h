@@ -56,6 +56,9 @@ pid_t group_pid(const struct group *g, uint32_t local_rank);
 /* The file for the stacks of a worker (stack_files.h), or -1. */
 int group_stack_file(const struct group *g, uint32_t local_rank);
 
+/* The flight recorders of the workers' PyTorch, or NULL. */
+struct torch_recorder *group_torch_recorder(const struct group *g);
+
 /* A living worker makes no progress, as `what` says: it counts as failed. */
 void group_report_hang(struct group *g, uint32_t local_rank, const char *what);
 

@@ -16,10 +16,12 @@
 
 #include "agent/cleanup/launch_lock.h"
 #include "agent/gpu/gpu_devices.h"
+#include "agent/workers/torch_recorder.h"
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 
 #define VARIABLES_MAX 40
+#define RECORDER_ENTRIES 2000 /* as in torch's examples, and its default since */
 
 /* The variables that crun sets, "NAME=value", one after another in one text. */
 struct variables {
@@ -148,6 +150,20 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
         put_variable(o, "CRUN_STACKS=%s", f->stacks);
 }
 
+/* What the program's user has chosen stays. */
+static void put_recorder(struct variables *o, const struct worker_env_inputs *f,
+                         const char *const *base)
+{
+    if (!f->config->bootstrap || !f->recorder_pipe || !*f->recorder_pipe)
+        return;
+    if (!find_variable(base, "TORCH_FR_BUFFER_SIZE") &&
+        !find_variable(base, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+        put_variable(o, "TORCH_NCCL_TRACE_BUFFER_SIZE=%d", RECORDER_ENTRIES);
+    put_variable(o, TORCH_RECORDER_PIPE "=%s", f->recorder_pipe);
+    if (!find_variable(base, TORCH_RECORDER_NEW_DUMP))
+        put_variable(o, TORCH_RECORDER_DUMP "=%s", f->recorder_dump);
+}
+
 /* Only variables that are not set yet. */
 static void put_defaults(struct variables *o, const struct worker_env_inputs *f,
                          const char *const *base)
@@ -232,6 +248,7 @@ const char **worker_env_build(const struct worker_env_inputs *f,
     put_bootstrap(&own, f, base);
     if (f->config->bootstrap && f->config->warm_modules && f->local_rank == 0)
         put_variable(&own, "CRUN_NOTE_MODULES=1");
+    put_recorder(&own, f, base);
     put_defaults(&own, f, base);
     env = merge_environments(&own, of_outer_crun, base);
     free(own.text);

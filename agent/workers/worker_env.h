@@ -19,8 +19,11 @@ struct worker_env_inputs {
     const char *error_file; /* "" : none */
     const char *progress;   /* path of the status page; "": none */
     const char *stacks;     /* path of the file for its stacks; "" or NULL: none */
-    const char *launch;     /* guard_launch_tag; "" or NULL: none */
-    bool agent_store;       /* an agent serves the store */
+    /* where PyTorch's flight recorder is asked, and writes (torch_recorder.h), "" or
+     * NULL: it is not asked */
+    const char *recorder_pipe, *recorder_dump;
+    const char *launch; /* guard_launch_tag; "" or NULL: none */
+    bool agent_store;   /* an agent serves the store */
 };
 
 /* NULL-ended, in one allocation that the caller frees. base is environ or the like,

@@ -102,6 +102,33 @@ START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
 }
 END_TEST
 
+START_TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did)
+{
+    static const char *const chosen[] = { "TORCH_FR_BUFFER_SIZE=5",
+                                          "TORCH_FR_DUMP_TEMP_FILE=/mine/", NULL };
+    const char **env;
+
+    inputs.recorder_pipe = "/logs/pipe_";
+    inputs.recorder_dump = "/logs/dump_";
+    env = worker_env_build(&inputs, no_base);
+    ck_assert_uint_eq(count(env), OWN_COUNT);
+    free(env);
+
+    config.bootstrap = "/lib/bootstrap";
+    env = worker_env_build(&inputs, no_base);
+    ck_assert_pstr_eq(value(env, "TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000");
+    ck_assert_pstr_eq(value(env, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), "/logs/pipe_");
+    ck_assert_pstr_eq(value(env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), "/logs/dump_");
+    free(env);
+
+    env = worker_env_build(&inputs, chosen);
+    ck_assert_ptr_null(value(env, "TORCH_NCCL_TRACE_BUFFER_SIZE"));
+    ck_assert_ptr_null(value(env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"));
+    ck_assert_pstr_eq(value(env, "TORCH_FR_BUFFER_SIZE"), "5");
+    free(env);
+}
+END_TEST
+
 START_TEST(ranks_of_a_role_are_those_that_were_told)
 {
     struct msg_start told = *inputs.start;
@@ -373,6 +400,8 @@ int main(void)
 
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, a_worker_is_told_who_it_is_and_nothing_more);
+    tcase_add_test(
+        t, the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did);
     tcase_add_test(t, ranks_of_a_role_are_those_that_were_told);
     tcase_add_test(t, our_variables_win_over_those_that_were_there);
     tcase_add_test(t, python_finds_the_bootstrap_first);
