@@ -188,6 +188,18 @@ static bool may_take_long(const struct hang_rank *r)
            (r->progress.watched && r->progress.phase == PROGRESS_UNKNOWN);
 }
 
+/* Between its steps a watched program may do what no hook sees, as plotting. */
+static uint64_t busy_allowance(const struct hang *h, const struct hang_rank *r,
+                               uint64_t step_ms)
+{
+    bool is_guess = h->rule.is_auto && r->progress.watched;
+
+    if (may_take_long(r))
+        return long_allowance(h, step_ms);
+    return is_guess && step_ms < HANG_AUTO_LONG_MS_MIN ? HANG_AUTO_LONG_MS_MIN
+                                                       : step_ms;
+}
+
 static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
@@ -201,9 +213,7 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
         return NEVER;
     if (is_waiting(r))
         return wait_allowance(h, step_ms);
-    if (may_take_long(r))
-        return long_allowance(h, step_ms);
-    return step_ms;
+    return busy_allowance(h, r, step_ms);
 }
 
 /* How long until the rank is overdue; 0: it is overdue. */

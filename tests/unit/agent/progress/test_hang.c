@@ -268,6 +268,19 @@ START_TEST(auto_follows_the_steps)
 }
 END_TEST
 
+START_TEST(auto_leaves_ten_minutes_to_a_watched_program_that_trains)
+{
+    begin_watch(0, true, false);
+    for (int i = 0; i < RANKS; i++)
+        observation[i].progress.watched = true;
+    train(1, 20, paces[_i].step_ms);
+    all_write(PROGRESS_COMMUNICATING, 20);
+    writes(1, PROGRESS_TRAINING, 20);
+    expect(1, 600);
+    end_watch();
+}
+END_TEST
+
 START_TEST(auto_needs_some_steps)
 {
     begin_watch(0, true, false);
@@ -384,6 +397,8 @@ int main(void)
     suite_add_tcase(s, t);
     t = tcase_create("auto");
     tcase_add_loop_test(t, auto_follows_the_steps, 0, COUNT(paces));
+    tcase_add_loop_test(t, auto_leaves_ten_minutes_to_a_watched_program_that_trains, 0,
+                        COUNT(paces));
     tcase_add_test(t, auto_needs_some_steps);
     tcase_add_test(t, auto_forgets_a_long_step);
     tcase_add_test(t, auto_leaves_ten_minutes_to_a_long_phase);
