@@ -405,6 +405,8 @@ install: all
 	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
 	$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
 	    $(installed_python)/$f &&) true
+	$(Q)if command -v python3 > /dev/null; then \
+	    python3 -m compileall -q -d $(PREFIX)/lib/crun/python $(installed_python) || true; fi
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
