@@ -106,6 +106,27 @@ static int open_output(struct warm *w)
 
 /* -- its start ------------------------------------------------------------------ */
 
+/* A program that ends at once, with the workers' command as its arguments: the
+ * bootstrap executes that command. An interpreter that does not load the bootstrap must
+ * not run the workers' program. */
+static const char **template_argv(const char *const *worker_argv)
+{
+    static const char refusal[] = "import sys; sys.exit('workers start cold: Python "
+                                  "does not load the folder that "
+                                  "crun has put in front of PYTHONPATH')";
+    size_t n = 0;
+    const char **argv;
+
+    while (worker_argv[n])
+        n++;
+    argv = xcalloc(n + 4, sizeof(*argv));
+    argv[0] = worker_argv[0];
+    argv[1] = "-c";
+    argv[2] = refusal;
+    memcpy(argv + 3, worker_argv, n * sizeof(*argv));
+    return argv;
+}
+
 static int request_template(struct warm *w, int null, int output, struct err *e)
 {
     extern char **environ;
@@ -114,7 +135,8 @@ static int request_template(struct warm *w, int null, int output, struct err *e)
                                         .start = &start,
                                         .launch = guard_launch_tag(w->guard),
                                         .agent_store = true };
-    const char **argv = worker_env_argv(&inputs);
+    const char **worker_argv = worker_env_argv(&inputs);
+    const char **argv = template_argv(worker_argv);
     const char **env = worker_env_build_template(&inputs, guard_pid(w->guard),
                                                  (const char *const *)environ);
     const struct guard_template template = { .argv = argv,
@@ -125,6 +147,7 @@ static int request_template(struct warm *w, int null, int output, struct err *e)
     int rc = guard_start_template(w->guard, &template, e);
 
     free(argv);
+    free(worker_argv);
     free(env);
     return rc;
 }

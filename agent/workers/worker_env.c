@@ -145,6 +145,8 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
         return;
     put_variable(o, "PYTHONPATH=%s%s%s", f->config->bootstrap, path && *path ? ":" : "",
                  path ? path : "");
+    if (path && !*path) /* not "BOOTSTRAP:", which has the current folder at its end */
+        put_variable(o, "CRUN_EMPTY_PYTHONPATH=1");
     put_variable(o, "CRUN_BOOTSTRAP=watch");
     if (f->stacks && *f->stacks)
         put_variable(o, "CRUN_STACKS=%s", f->stacks);

@@ -18,6 +18,7 @@ from process import ROOT, fail
 BOOTSTRAP = ROOT / "worker-lib" / "python" / "bootstrap"
 PR_SET_CHILD_SUBREAPER = 36
 READY_S = 240
+REFUSAL = "import sys; sys.exit('no bootstrap')"  # template_argv of agent/warm/warm.c
 
 
 def pack(argv, env):
@@ -39,6 +40,8 @@ def pack(argv, env):
 def bootstrap_env(env, bootstrap=BOOTSTRAP, **more):
     """The environment of a worker or template as crun sets it."""
     path = env.get("PYTHONPATH")
+    if path == "":
+        more["CRUN_EMPTY_PYTHONPATH"] = 1
     return {**env, "PYTHONPATH": f"{bootstrap}:{path}" if path else str(bootstrap),
             **{name: str(value) for name, value in more.items()}}
 
@@ -86,7 +89,8 @@ class Template:
             before()
             os.dup2(their_fd, 3)
 
-        self.popen = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL,
+        refusing = [command[0], "-c", REFUSAL, *command]
+        self.popen = subprocess.Popen(refusing, env=env, cwd=cwd, stdin=subprocess.DEVNULL,
                                       stdout=self.messages, stderr=self.messages,
                                       preexec_fn=put_socket, pass_fds=(3, ),
                                       start_new_session=True)

@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import fail, matches, run, same, until  # noqa: E402
-from template import Template, bootstrap_env  # noqa: E402
+from template import BOOTSTRAP, Template, bootstrap_env  # noqa: E402
 
 PYTHON = os.environ.get("PYTHON_EXEC") or shutil.which("python3")
 PROGRAM = "import sys\nprint(*sorted(m for m in sys.modules if m.startswith('lib')))\n"
@@ -401,6 +401,57 @@ def a_template_never_runs_the_program(make):
     same(template.popen.wait(10), 1)
     matches(template.said, "the program's folder has a module ctypes of its own")
     same(os.path.exists(place.path + "/app/ran"), False)
+
+
+@with_place
+def a_template_without_the_bootstrap_never_runs_the_program(make):
+    """The interpreter reports an error in sitecustomize.py, or ignores that there is none, and
+    goes on."""
+    place = make("open('ran', 'w')\n")
+    copy = place.path + "/bootstrap"
+
+    def refuses(said):
+        template = place.template("json", bootstrap=copy)
+        same(template.wait_ready(), False)
+        same(template.popen.wait(10), 1)
+        matches(template.said, said)
+        same(os.path.exists(place.path + "/app/ran"), False)
+
+    refuses("^no bootstrap\n$")
+    for name, text, said in (("sitecustomize.py", "1 +\n", "(?s)SyntaxError.*no bootstrap\n$"),
+                             ("sitecustomize.py", "1 / 0\n", "(?s)Division.*no bootstrap\n$"),
+                             ("command.py", "1 / 0\n", "^crun: cannot start programs warm: Zero"),
+                             ("template.py", "1 +\n", "^crun: cannot start programs warm: Syn")):
+        shutil.copytree(BOOTSTRAP, copy)
+        place.write("bootstrap/" + name, text)
+        refuses(said)
+        shutil.rmtree(copy)
+
+
+@with_place
+def a_template_that_begins_again_without_the_bootstrap_never_runs_the_program(make):
+    place = make("open('ran', 'w')\n", liba="")
+    shutil.copytree(BOOTSTRAP.parent, place.path + "/python")
+    bootstrap = place.path + "/python/bootstrap"
+    place.write("lib/libb.py", f"import os, shutil, socket\ns = socket.socket()\n"
+                               f"shutil.rmtree({bootstrap!r})\n")
+    template = place.template("liba,libb", bootstrap=bootstrap)
+    same(template.wait_ready(), False)
+    same(template.popen.wait(10), 1)
+    matches(template.said, "no bootstrap\n$")
+    same(os.path.exists(place.path + "/app/ran"), False)
+
+
+@with_place
+def an_empty_path_stays_empty(make):
+    place = make("import os, sys\nprint(repr(os.environ['PYTHONPATH']), os.getcwd() in sys.path[1:])\n")
+    place.env["PYTHONPATH"] = ""
+    env = bootstrap_env(place.env, CRUN_BOOTSTRAP="watch")
+    same(subprocess.run(place.command, env=env, capture_output=True, text=True,
+                        cwd=place.path + "/app").stdout, "'' False\n")
+    template = place.template("json")
+    same(template.wait_ready(), True)
+    same(place.worker(template), ("'' False\n", 0))
 
 
 @with_place

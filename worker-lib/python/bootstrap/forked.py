@@ -12,22 +12,12 @@ import time
 from typing import Mapping
 
 from _crun import clean, kernel
+from _crun.command import Environment
 
-Environment = dict[bytes, bytes]
 STREAMS = ("<stdin>", "<stdout>", "<stderr>")
 
 
 # -- environment and arguments ----------------------------------------------------------
-
-
-def environment_of(entries: list[bytes]) -> Environment:
-    """Of each name the first entry counts, as for os.environ."""
-    env: Environment = {}
-    for entry in entries:
-        name, equals, value = entry.partition(b"=")
-        if equals:
-            env.setdefault(name, value)
-    return env
 
 
 def changes(old: Mapping[bytes, bytes], new: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
@@ -63,13 +53,6 @@ def set_environment(env: Environment, template: Mapping[bytes, bytes],
 def command_prefix(command: list[str], arguments: list[str]) -> list[str]:
     """The part of a command that the interpreter has read for itself: all but the arguments."""
     return command[:len(command) - len(arguments) + 1]
-
-
-def original_command() -> list[str]:
-    if sys.version_info >= (3, 10):
-        return sys.orig_argv
-    with open("/proc/self/cmdline", "rb") as file:
-        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
 
 
 def set_arguments(argv: list[bytes], prefix: list[str]) -> None:

@@ -12,6 +12,7 @@ import os
 import sys
 
 import _crun  # type: ignore[import-not-found]
+from _crun import command
 
 NEVER = ("__main__", "__mp_main__", "sitecustomize", "usercustomize", "_crun", "crun")
 PACKAGES = ("site-packages", "dist-packages")
@@ -24,11 +25,7 @@ def _module() -> str | None:
     """Of `python -m`."""
     if _crun.argv[0] != "-m":
         return None
-    if sys.version_info >= (3, 10):
-        words = sys.orig_argv
-    else:
-        with open("/proc/self/cmdline", "rb") as file:
-            words = [os.fsdecode(word) for word in file.read().split(b"\0")]
+    words = command.original()
     return words[words.index("-m") + 1] if "-m" in words else None
 
 

@@ -21,14 +21,14 @@ import sys
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 VARIABLES = ("CRUN_BOOTSTRAP", "CRUN_STACKS", "CRUN_NOTE_MODULES", "CRUN_TEMPLATE_FD",
              "CRUN_TEMPLATE_MODULES", "CRUN_TEMPLATE_PARENT", "CRUN_TEMPLATE_LIMIT",
-             "CRUN_TEMPLATE_LEFT_OUT")
+             "CRUN_TEMPLATE_LEFT_OUT", "CRUN_TEMPLATE_CHECKED", "CRUN_EMPTY_PYTHONPATH")
 FOLLOWERS = ("stacks", "watch")
 
 
 def take_settings():
     """Removes crun's variables from os.environ and returns them."""
     first, _, rest = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
-    if first == FOLDER and rest:
+    if first == FOLDER and (rest or "CRUN_EMPTY_PYTHONPATH" in os.environ):
         os.environ["PYTHONPATH"] = rest
     elif first == FOLDER:
         del os.environ["PYTHONPATH"]
@@ -101,6 +101,9 @@ def run_template(package, import_hidden):
     """Returns in a worker. A template must never run the program, whatever fails."""
     try:
         package.first_modules = set(sys.modules)
+        if "CRUN_TEMPLATE_CHECKED" not in package.settings:
+            from _crun import command
+            command.execute_workers_command()
         from _crun import template
         template.run(import_hidden, lambda: call_followers("prepare"))
     except BaseException:
@@ -137,8 +140,7 @@ class Hidden:
             raise self.error
 
 
-def main():
-    hidden = Hidden()
+def prepare(hidden):
     settings = take_settings()
     remove_from_path()
     is_template = "CRUN_TEMPLATE_FD" in settings
@@ -153,6 +155,18 @@ def main():
     elif is_template:
         os.write(2, b"warm starts need Python 3.9 or newer\n")
         os._exit(1)
+
+
+def main():
+    hidden = Hidden()
+    is_template = "CRUN_TEMPLATE_FD" in os.environ
+    try:
+        prepare(hidden)
+    except BaseException:
+        if not is_template:
+            raise
+        complain("start programs warm")
+        os._exit(1)  # `site` would report the error and let the program run
     hidden.raise_error()
 
 

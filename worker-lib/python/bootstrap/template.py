@@ -25,7 +25,7 @@ import time
 from typing import Callable, NamedTuple, NoReturn
 
 import _crun  # type: ignore[import-not-found]
-from _crun import clean, forked, kernel, modules, notes
+from _crun import clean, command, forked, kernel, modules, notes
 
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
@@ -68,12 +68,6 @@ class Capture:
 
 def say(text: str) -> None:
     os.write(2, f"{text}\n".encode(errors="replace"))
-
-
-def initial_environment() -> forked.Environment:
-    """As it was before the interpreter's start changed it, as it does for LC_CTYPE."""
-    with open("/proc/self/environ", "rb") as file:
-        return forked.environment_of(file.read().split(b"\0"))
 
 
 # -- imports ----------------------------------------------------------------------------
@@ -150,7 +144,7 @@ class Imports:
         self.marker.forget()
         if remember:
             modules.remember(name, reason)
-        env = initial_environment()
+        env = command.initial_environment()
         names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
         env[LEFT_OUT] = b",".join(filter(None, names))
         os.dup2(self.output.messages, 1)
@@ -158,11 +152,11 @@ class Imports:
         begin_again(env)
 
 
-def begin_again(env: forked.Environment) -> NoReturn:
+def begin_again(env: command.Environment) -> NoReturn:
     """In the same process. Requests that come meanwhile wait in the socket."""
     clean.end_children()
     os.closerange(4, 1024)
-    os.execve(sys.executable, forked.original_command(), env)
+    command.execute_again(env)
 
 
 def file_times() -> dict[str, int]:
@@ -250,7 +244,7 @@ class Template:
         self.printed = printed
         self.begun_with = begun_with
         self.changed = forked.changes(begun_with, os.environb)
-        self.prefix = forked.command_prefix(forked.original_command(), sys.argv)
+        self.prefix = forked.command_prefix(command.original(), sys.argv)
         self.times = file_times()
         self.wanted = set(modules.wanted())
         self.noted = modules.watch_notes()
@@ -277,7 +271,7 @@ class Template:
             if self.guard in readable:
                 return
             if not readable:
-                begin_again(initial_environment())
+                begin_again(command.initial_environment())
             os.read(self.noted, 4096)
             self.is_outdated = bool(set(modules.wanted()) - self.wanted)
 
@@ -334,7 +328,7 @@ class Template:
             os._exit(127)
         request.close()
         kernel.show_command(request.argv, request.env)
-        forked.set_environment(forked.environment_of(request.env), self.begun_with, self.changed)
+        forked.set_environment(command.environment_of(request.env), self.begun_with, self.changed)
         forked.set_arguments(request.argv, self.prefix)
         _crun.settings = _crun.take_settings()
         forked.renew_interpreter()
@@ -372,7 +366,7 @@ def import_all(output: Capture, import_hidden: Callable[[], object]) -> None:
 
 def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> None:
     """Returns in a worker."""
-    begun_with = initial_environment()
+    begun_with = command.initial_environment()
     output = Capture()
     atexit.register(gc.unfreeze)  # the last to run: what dies at the end dies there as usual
     collects = gc.isenabled()

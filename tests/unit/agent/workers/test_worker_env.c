@@ -178,9 +178,11 @@ START_TEST(python_finds_the_bootstrap_first)
     ck_assert_pstr_eq(value(env, "PYTHONPATH"), "/lib/bootstrap:/a:/b");
     ck_assert_pstr_eq(value(env, "CRUN_BOOTSTRAP"), "watch");
     ck_assert_ptr_null(value(env, "CRUN_NOTE_MODULES"));
+    ck_assert_ptr_null(value(env, "CRUN_EMPTY_PYTHONPATH"));
     free(env);
     env = worker_env_build(&inputs, with_empty_path);
     ck_assert_pstr_eq(value(env, "PYTHONPATH"), "/lib/bootstrap");
+    ck_assert_pstr_eq(value(env, "CRUN_EMPTY_PYTHONPATH"), "1");
     free(env);
 }
 END_TEST
