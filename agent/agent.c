@@ -110,6 +110,7 @@ static void act_start(struct agent *a)
     struct err e;
 
     failure_list_clear(&a->failures);
+    a->stop_waits = false;
     if (a->start.host_store) {
         if (epoch_store_open(&a->store, a->client, &ready.store_ready, &e) < 0) {
             err_wrap(&e, "the store of rank 0");
