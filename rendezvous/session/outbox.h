@@ -25,6 +25,8 @@ struct msg *outbox_add(struct outbox *o, const struct msg *msg);
 bool outbox_has(const struct outbox *o, uint64_t sequence);
 /* The message is answered; may be called again. */
 void outbox_settle(struct outbox *o, uint64_t sequence);
+/* As if all of this type were answered. */
+void outbox_settle_type(struct outbox *o, enum msg_type type);
 void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg);
 
 #endif

@@ -230,6 +230,8 @@ static void on_welcome(struct session_step *step)
         drop_connection(step, "the rendezvous speaks another version of the protocol");
         return;
     }
+    if (version < PROTO_VERSION_STACKS) /* an older one took the place of that asked */
+        outbox_settle_type(&s->reports, MSG_STACKS);
     session_identity_ask(&s->identity, &s->config.join, &ask);
     s->identity.durable = step->msg->welcome.durable;
     s->asked_at = step->now;

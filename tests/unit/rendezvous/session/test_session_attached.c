@@ -173,6 +173,24 @@ START_TEST(reports_are_sent_again_in_order_until_answered)
 }
 END_TEST
 
+/* It would close the connection, again and again. */
+START_TEST(a_rendezvous_of_version_1_gets_no_stacks)
+{
+    script_attach();
+    script_report(MSG_FAILED, 1);
+    script_report(MSG_STACKS, 1);
+    script_report(MSG_STACKS, 1);
+    script_report(MSG_STOPPED, 1);
+    script_lose("gone");
+    script_join();
+    script_called[0] = '\0';
+    script_receive_joined();
+    script_expect("back; send FAILED 1#1; send STOPPED 1#4; ");
+    script_report(MSG_FINISHED, 1);
+    script_expect("send FINISHED 1#5; ");
+}
+END_TEST
+
 START_TEST(a_refused_report_is_answered)
 {
     script_attach();
@@ -441,6 +459,7 @@ static Suite *suite(void)
     tcase_add_test(t, being_fenced_is_the_end);
     tcase_add_test(t, another_launch_is_not_obeyed);
     tcase_add_test(t, reports_are_sent_again_in_order_until_answered);
+    tcase_add_test(t, a_rendezvous_of_version_1_gets_no_stacks);
     tcase_add_test(t, a_refused_report_is_answered);
     tcase_add_test(t, a_report_refused_for_now_goes_again_with_the_next_heartbeat);
     tcase_add_test(t, failures_beyond_any_reason_are_not_kept);
