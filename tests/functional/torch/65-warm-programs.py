@@ -37,7 +37,7 @@ WHAT_DIFFERS = (
     (rb"0x[0-9a-f]{6,}", b"0xN", "addresses are random"),
     (rb"(MASTER_PORT\W+|CRUN_LAUNCH\W+|CRUN_PROGRESS\W+|RUN_ID\W+|ERROR_FILE\W+)[\w/.:-]+", rb"\1N",
      "each launch has its own"),
-    (rb"<class '_crun.watch._Finder'>, ", b"", "--watch waits there for torch"),
+    (rb"<class '_crun.import_watch.Finder'>, ", b"", "--watch waits there for torch"),
 )
 
 

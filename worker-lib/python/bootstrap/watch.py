@@ -11,66 +11,17 @@ version is left out. Nothing is written unless this process has a status page.
 import os
 import sys
 import threading
-from importlib.machinery import ModuleSpec
-from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, Dict, List, Optional
 
+from . import import_watch, program_line
 from . import page as _page
+from .hooked_code import Hook, Source, hook_function
 from .page import (CHECKPOINTING, COMMUNICATING, EVALUATING, HAS_SAVED, LOADING, TRAINING,
                    UNKNOWN, WATCHED)
+from .program_line import innermost
 
 page = _page.worker_page
-
-
-# -- the line of the program that a phase began in -----------------------------------------
-
-_LIBRARY_FOLDERS = tuple(os.path.join(os.path.dirname(os.path.abspath(path)), "")
-                         for path in (os.__file__, __file__))
-_LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
-# by the id of a code object, because to hash one takes long: the object, to keep it, and
-# what `where` says of each of its instructions; None: no code of the program
-_codes: Dict[int, Tuple[CodeType, Optional[Dict[int, bytes]]]] = {}
-
-
-def _is_library(code: CodeType) -> bool:
-    path = code.co_filename
-    return (path.startswith(_LIBRARY_FOLDERS) or path.startswith("<frozen ") or
-            any(part in path for part in _LIBRARY_PARTS))
-
-
-def _shown_path(path: str) -> str:
-    program = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    for file in (os.path.abspath(program), os.path.abspath("file")):
-        folder = os.path.join(os.path.dirname(file), "")
-        if path.startswith(folder):
-            return path[len(folder):]
-    return path if path.startswith("<") else os.path.basename(path)
-
-
-def _describe(frame: FrameType) -> bytes:
-    text = f"{_shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
-    if frame.f_code.co_name != "<module>":
-        text += f" ({frame.f_code.co_name})"
-    return _page.where_field(text)
-
-
-def _where(frame: Optional[FrameType]) -> bytes:
-    """The innermost line of the program in or outside of this frame: "train.py:91 (main)"."""
-    outermost = frame
-    while frame is not None:
-        code = frame.f_code
-        known = _codes.get(id(code))
-        if known is None:
-            known = _codes[id(code)] = (code, None if _is_library(code) else {})
-        if known[1] is not None:
-            line = known[1].get(frame.f_lasti)
-            if line is None:
-                line = known[1][frame.f_lasti] = _describe(frame)
-            return line
-        outermost = frame
-        frame = frame.f_back
-    return _describe(outermost) if outermost is not None else _page.NOWHERE
 
 
 # -- phases ----------------------------------------------------------------------------------
@@ -105,7 +56,7 @@ def _enter(phase: int, frame: FrameType) -> None:
     if not _is_watched:
         _is_watched = True
         page.set_flags(WATCHED)
-    page.enter(phase, page.where if phase == page.phase else _where(frame))
+    page.enter(phase, page.where if phase == page.phase else innermost(frame))
 
 
 def _set_phase(phase: int, frame: FrameType) -> None:
@@ -113,7 +64,7 @@ def _set_phase(phase: int, frame: FrameType) -> None:
     global evaluating
     evaluating = phase == EVALUATING
     if not page.program_phases:
-        page.set_phase(phase, _where(frame))
+        page.set_phase(phase, innermost(frame))
 
 
 def _train(frame: FrameType) -> None:
@@ -378,14 +329,7 @@ def _answer_request() -> None:
 
 # -- hooks -----------------------------------------------------------------------------------
 
-class _Hook(NamedTuple):
-    """A function, the call before its body and the one after it, if any."""
-    function: str
-    before: str
-    after: Optional[str] = None
-
-
-def _collectives() -> List[_Hook]:
+def _collectives() -> List[Hook]:
     # with a parameter async_op: nothing is waited for where that is true
     names = ("broadcast", "all_reduce", "reduce", "all_gather", "all_gather_into_tensor",
              "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor",
@@ -393,28 +337,28 @@ def _collectives() -> List[_Hook]:
     waiting = ("send", "recv", "all_gather_object", "gather_object", "send_object_list",
                "recv_object_list", "broadcast_object_list", "scatter_object_list",
                "monitored_barrier")
-    return ([_Hook(name, "begin_collective(async_op)", "end()") for name in names] +
-            [_Hook(name, "begin_collective()", "end()") for name in waiting])
+    return ([Hook(name, "begin_collective(async_op)", "end()") for name in names] +
+            [Hook(name, "begin_collective()", "end()") for name in waiting])
 
 
-def _whole_save(name: str) -> List[_Hook]:
-    return [_Hook(name, "begin_save()", "end_save()")]
+def _whole_save(name: str) -> List[Hook]:
+    return [Hook(name, "begin_save()", "end_save()")]
 
 
-_HOOKS: Dict[str, List[_Hook]] = {
-    "torch.autograd": [_Hook("backward", "begin_backward(tensors)", "end()")],
+_HOOKS: Dict[str, List[Hook]] = {
+    "torch.autograd": [Hook("backward", "begin_backward(tensors)", "end()")],
     "torch.utils.data.dataloader": [
-        _Hook("_BaseDataLoaderIter.__next__", "begin_loading()", "end_loading()")],
+        Hook("_BaseDataLoaderIter.__next__", "begin_loading()", "end_loading()")],
     "torch.nn.modules.module": [
-        _Hook("Module.eval", "evaluation_begins(self)"),
-        _Hook("Module.train", "evaluating and mode and {0}.training_begins()")],
-    "torch.serialization": [_Hook("save", "begin_save(f)", "end_save()")],
-    "torch.optim.optimizer": [_Hook("Optimizer.zero_grad", "begin_zero_grad(self)")],
+        Hook("Module.eval", "evaluation_begins(self)"),
+        Hook("Module.train", "evaluating and mode and {0}.training_begins()")],
+    "torch.serialization": [Hook("save", "begin_save(f)", "end_save()")],
+    "torch.optim.optimizer": [Hook("Optimizer.zero_grad", "begin_zero_grad(self)")],
     "torch._dynamo.eval_frame": [],
     "torch.distributed.distributed_c10d": _collectives(),
     "torch.distributed.checkpoint.state_dict_saver": _whole_save("save"),
     "torch.distributed.fsdp._fully_shard._fsdp_param_group": [
-        _Hook("FSDPParamGroup.wait_for_unshard", "begin_collective()", "end()")],
+        Hook("FSDPParamGroup.wait_for_unshard", "begin_collective()", "end()")],
     "safetensors.torch": _whole_save("save_file"),
     "lightning.pytorch.trainer.trainer": _whole_save("Trainer.save_checkpoint"),
     "pytorch_lightning.trainer.trainer": _whole_save("Trainer.save_checkpoint"),
@@ -422,130 +366,12 @@ _HOOKS: Dict[str, List[_Hook]] = {
     "accelerate.accelerator": _whole_save("Accelerator.save_state"),
     "deepspeed.runtime.engine": [
         *_whole_save("DeepSpeedEngine.save_checkpoint"),
-        _Hook("DeepSpeedEngine._take_model_step", "begin_step()", "end_step(self)")],
+        Hook("DeepSpeedEngine._take_model_step", "begin_step()", "end_step(self)")],
 }
-
-_NAME = "_crun_watch"  # of this module among the globals of the hooked functions
-
-
-class _Source:
-    """The lines of a module, to compile its functions from."""
-
-    def __init__(self, module: ModuleType) -> None:
-        import tokenize
-        with tokenize.open(module.__file__ or "") as file:
-            self.lines = file.readlines()
-
-    def compile(self, function: FunctionType, hook: Optional[_Hook]) -> CodeType:
-        """The code of the function; with the hook's calls around its body, if given."""
-        import ast
-        import inspect
-        old = function.__code__
-        first = old.co_firstlineno
-        text = "".join(inspect.getblock(self.lines[first - 1:]))
-        classes = function.__qualname__.split(".")[:-1]
-        head = "".join(f"{' ' * depth}class {name}:\n" for depth, name in enumerate(classes))
-        tree = ast.parse(head + text)
-        ast.increment_lineno(tree, first - 1 - len(classes))
-        imports = [ast.alias(name) for name in _imported_names(function)]
-        if imports:
-            tree.body.insert(0, ast.fix_missing_locations(ast.Import(imports)))
-        if hook:
-            _put_calls_around(_find_definition(tree, old.co_name), hook)
-        code = compile(tree, old.co_filename, "exec", dont_inherit=True,
-                       flags=old.co_flags & _compiler_flags())
-        return _find_code(code, old)
-
-
-def _imported_names(function: FunctionType) -> List[str]:
-    """The names that its module has most likely imported. The compiler makes other code for
-    calls of their attributes."""
-    found = []
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        home = getattr(value, "__module__", None)
-        if type(value) is ModuleType or home not in (None, function.__module__):
-            found.append(name)
-    return found
-
-
-def _compiler_flags() -> int:
-    import __future__
-    flags = 0
-    for name in __future__.all_feature_names:
-        flags |= getattr(__future__, name).compiler_flag
-    return flags & ~0x10  # "nested", whose flag means another thing in code
-
-
-def _find_definition(tree: Any, name: str) -> Any:
-    import ast
-    return next(node for node in ast.walk(tree)
-                if isinstance(node, ast.FunctionDef) and node.name == name)
-
-
-def _find_code(code: CodeType, like: CodeType) -> CodeType:
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            if (const.co_name, const.co_firstlineno) == (like.co_name, like.co_firstlineno):
-                return const
-            try:
-                return _find_code(const, like)
-            except LookupError:
-                pass
-    raise LookupError(like.co_name)
-
-
-def _put_calls_around(definition: Any, hook: _Hook) -> None:
-    import ast
-    body = definition.body
-    doc = body[:1] if ast.get_docstring(definition, clean=False) is not None else []
-    rest = body[len(doc):]
-
-    def call(text: str) -> Any:
-        statement = ast.parse(f"{_NAME}.{text.format(_NAME)}").body[0]
-        for node in ast.walk(statement):
-            if hasattr(node, "lineno"):
-                ast.copy_location(node, rest[0])
-        return statement
-
-    if hook.after:
-        guarded = ast.Try(body=rest, handlers=[], orelse=[], finalbody=[call(hook.after)])
-        rest = [ast.copy_location(guarded, rest[0])]
-    definition.body = [*doc, call(hook.before), *rest]
-
-
-def _same(a: CodeType, b: CodeType, *names: str) -> bool:
-    return all(getattr(a, name) == getattr(b, name) for name in names)
-
-
-def _find_function(module: ModuleType, name: str) -> FunctionType:
-    import inspect
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part)
-    return inspect.unwrap(found)
-
-
-def _replace_code(module: ModuleType, source: _Source, hook: _Hook) -> None:
-    function = _find_function(module, hook.function)
-    if function.__globals__ is not module.__dict__:
-        raise LookupError(f"{hook.function} is defined elsewhere")
-    old = function.__code__
-    if not _same(old, source.compile(function, None), "co_code", "co_names", "co_varnames"):
-        raise LookupError(f"{hook.function} is not what its source says")
-    new = source.compile(function, hook)
-    if not _same(old, new, "co_varnames", "co_freevars", "co_cellvars", "co_argcount",
-                 "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_firstlineno"):
-        raise LookupError(f"{hook.function} would change")
-    if hasattr(old, "co_qualname"):
-        new = new.replace(co_qualname=old.co_qualname)
-    module.__dict__[_NAME] = sys.modules[__name__]
-    function.__code__ = new
-
 
 def _keep_from_compiler(skip_code: Any) -> None:
     """torch.compile leaves the functions of this module and of the page as they are."""
-    for functions in (globals(), vars(_page), vars(_page.Page)):
+    for functions in (globals(), vars(program_line), vars(_page), vars(_page.Page)):
         for function in functions.values():
             function = getattr(function, "fget", function)
             if isinstance(function, FunctionType):
@@ -566,71 +392,20 @@ def _hook_module(module: ModuleType) -> None:
             module.register_optimizer_step_post_hook(after_step)
         if module.__name__ == "torch._dynamo.eval_frame":
             _keep_from_compiler(module.skip_code)
-        source = _Source(module)
+        source = Source(module)
     except Exception as e:
         left_out.append(f"{module.__name__}: {e!r}")
         return
     for hook in _HOOKS[module.__name__]:
         try:
-            _replace_code(module, source, hook)
+            hook_function(module, source, hook, sys.modules[__name__])
         except Exception as e:
             left_out.append(f"{module.__name__}.{hook.function}: {e!r}")
 
 
-# -- when a module has been imported -----------------------------------------------------------
-
-class _HookedSpec(ModuleSpec):
-    """The spec of a module to hook, until it has been imported.
-
-    The import system takes back `_initializing` after the code of the module has run. So
-    nothing of this module is on the stack while it runs, which tracebacks would show.
-    """
-
-    @property
-    def _initializing(self) -> bool:
-        return self.__dict__.get("_initializing", False)
-
-    @_initializing.setter
-    def _initializing(self, value: bool) -> None:
-        self.__dict__["_initializing"] = value
-        if value:
-            return
-        self.__class__ = ModuleSpec  # type: ignore[assignment]
-        module = sys.modules.get(self.name)
-        if type(module) is ModuleType:
-            _hook_module(module)
-
-
-_HookedSpec.__name__ = _HookedSpec.__qualname__ = "ModuleSpec"
-
-
-class _Finder:
-    """Has the other finders look for the modules to hook."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        if name not in _HOOKS:
-            return None
-        for finder in sys.meta_path:
-            find = None if finder is _Finder else getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
-            if spec is not None:
-                if type(spec) is ModuleSpec:
-                    spec.__class__ = _HookedSpec
-                return spec
-        return None
-
-
 def prepare() -> None:
     """Hooks what has been imported, and the rest once it is imported."""
-    if _Finder in sys.meta_path:
-        return
-    sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
-    for name in _HOOKS:
-        module = sys.modules.get(name)
-        spec = getattr(module, "__spec__", None)
-        if type(module) is ModuleType and not getattr(spec, "_initializing", False):
-            _hook_module(module)
+    import_watch.begin(_HOOKS, _hook_module)
 
 
 def start() -> None:
