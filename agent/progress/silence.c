@@ -64,12 +64,18 @@ static uint64_t look_interval_ms(const struct silence *s)
     return ms < SILENCE_LOOK_MS_MIN ? SILENCE_LOOK_MS_MIN : ms;
 }
 
+/* The machine or crun was suspended, and the workers with it. */
+static bool look_is_overdue(const struct silence *s, uint64_t now)
+{
+    return now - s->looked_ms > 2 * look_interval_ms(s);
+}
+
 static void on_look(void *arg)
 {
     struct silence *s = arg;
     uint64_t now = clock_ms();
 
-    if (any_worker_computes(s, now - s->looked_ms))
+    if (any_worker_computes(s, now - s->looked_ms) || look_is_overdue(s, now))
         s->since_ms = now;
     s->looked_ms = now;
     loop_timer_arm(&s->timer, now + look_interval_ms(s));
@@ -118,7 +124,7 @@ void silence_break(struct silence *s)
 
 uint32_t silence_lasts_ms(const struct silence *s)
 {
-    uint64_t ms = clock_ms() - s->since_ms;
+    uint64_t now = clock_ms(), ms = now - s->since_ms;
 
-    return s->group && ms >= s->after_ms ? (uint32_t)ms : 0;
+    return s->group && ms >= s->after_ms && !look_is_overdue(s, now) ? (uint32_t)ms : 0;
 }

@@ -24,7 +24,7 @@ void silence_end(struct silence *s);
 /* Something moves. */
 void silence_break(struct silence *s);
 
-/* 0 before after_ms. */
+/* 0 before after_ms. The time in which this process was suspended does not count. */
 uint32_t silence_lasts_ms(const struct silence *s);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 5 s
+# takes: 10 s
 # no root: without a cgroup the workers are stopped as well
 """Ctrl-Z in a shell suspends a job with its workers, and fg continues it."""
 import contextlib
@@ -118,6 +118,21 @@ def a_pause_is_no_hang(p):
     shell.end(0)
 
 
+def a_pause_is_no_silence(p):
+    shell = Shell(p)
+    shell.command(CRUN, "--silence-warning=2", *sh(
+        "echo $$ >>pids; while [ ! -e enough ]; do echo on; printf x >>work; sleep 0.1; done"))
+    suspend(p, shell, 1)
+    done = size(p)
+    time.sleep(4)  # longer than silence may last, and than two looks
+    shell.type(b"fg; echo code $?; exit 0\n")
+    until(lambda: size(p) > done + 10, "more work", TIMEOUT)
+    p.file("enough")
+    shell.wait_for(b"code 0")
+    shell.end(0)
+    same(b"nothing moves" in shell.said, False)
+
+
 def without_a_shell_nothing_is_suspended(p):
     """Nobody could continue it: as the kernel has it for every program."""
     t = Terminal(p, *sh(WORK))
@@ -152,7 +167,7 @@ def a_node_that_is_suspended(p):
 
 
 CHECKS = [ctrl_z_and_fg, a_suspended_job_can_be_ended, a_pause_is_no_hang,
-          without_a_shell_nothing_is_suspended, a_node_that_is_suspended]
+          a_pause_is_no_silence, without_a_shell_nothing_is_suspended, a_node_that_is_suspended]
 
 if __name__ == "__main__":
     for check in CHECKS:
