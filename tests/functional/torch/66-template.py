@@ -142,6 +142,18 @@ def a_file_is_left_out(make):
 
 
 @with_place
+def a_package_is_left_out_as_a_whole(make):
+    place = make(libgood="")
+    place.write("lib/liba/__init__.py", "import socket\ns = socket.socket()\n")
+    place.write("lib/liba/one.py", "")
+    place.write("lib/liba/two.py", "")
+    template = place.template("liba.one,liba.two,libgood")
+    same(template.wait_ready(), True)
+    same(template.said, "warm starts leave liba out: it leaves a socket open\n")
+    same(place.worker(template), ("libgood\n", 0))
+
+
+@with_place
 def a_child_is_left_out_and_killed(make):
     place = make(liba="""
 import subprocess

@@ -95,12 +95,21 @@ class Imports:
         self.files = clean.open_files()
         with self.reads:
             for name in modules.wanted():
-                if name not in sys.modules:
-                    self._import(name, death.count if death and name == death.module else 0)
+                self._import_with_packages(name, death)
         self.marker.end()
         self.guard.close()
         if entry:
             self._remove_entry(entry)
+
+    def _import_with_packages(self, name: str, death: modules.Death | None) -> None:
+        """Package by package: one that cannot be forked is left out as a whole, at once."""
+        words = name.split(".")
+        for count in range(1, len(words) + 1):
+            part = ".".join(words[:count])
+            if part not in sys.modules:
+                self._import(part, death.count if death and part == death.module else 0)
+            if part not in sys.modules:
+                return
 
     def _import(self, name: str, deaths: int) -> None:
         before = len(sys.modules)
