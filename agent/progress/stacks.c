@@ -212,6 +212,8 @@ static void describe_worker(const struct stacks *s, uint32_t i, struct msg_stack
     struct python_stack stack;
 
     snprintf(m->ranks, sizeof(m->ranks), "%" PRIu32, s->first_rank + i);
+    snprintf(m->log, sizeof(m->log), "%s", group_log_file(s->group, i));
+    m->pid = (uint32_t)pid;
     snprintf(state, sizeof(state), "%s", pid ? proc_state_of_halted(pid) : "");
     if (!pid) {
         m->kind = STACKS_ENDED;
@@ -240,10 +242,14 @@ static void send_group(const struct stacks *s, const struct stack_group *g)
 
     snprintf(m.stacks.brief, sizeof(m.stacks.brief), "%s", g->brief);
     snprintf(m.stacks.threads, sizeof(m.stacks.threads), "%s", g->threads);
+    m.stacks.pid = g->pid;
+    snprintf(m.stacks.log, sizeof(m.stacks.log), "%s", g->log);
     for (unsigned from = 0; from < g->ranks.count;) {
         from = rank_ranges_print(&g->ranks, from, m.stacks.ranks,
                                  sizeof(m.stacks.ranks));
         s->calls.answer(s->calls.arg, &m);
+        m.stacks.pid = 0;
+        *m.stacks.log = '\0';
     }
 }
 

@@ -133,6 +133,11 @@ pid_t group_pid(const struct group *g, uint32_t local_rank)
     return g->running && !w->exited ? w->pid : 0;
 }
 
+const char *group_log_file(const struct group *g, uint32_t local_rank)
+{
+    return logs_stderr_file(g->logs, local_rank);
+}
+
 int group_stack_file(const struct group *g, uint32_t local_rank)
 {
     return g->stack_files ? stack_files_fd(g->stack_files, local_rank) : -1;

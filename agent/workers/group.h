@@ -53,6 +53,9 @@ uint32_t group_alive(const struct group *g);
 /* The process id of a worker that runs, once it is known; else 0. */
 pid_t group_pid(const struct group *g, uint32_t local_rank);
 
+/* The file of a worker's standard error, or "". */
+const char *group_log_file(const struct group *g, uint32_t local_rank);
+
 /* The file for the stacks of a worker (stack_files.h), or -1. */
 int group_stack_file(const struct group *g, uint32_t local_rank);
 

@@ -26,6 +26,7 @@ static const struct {
     [MEMBERSHIP_EV_FINISHED] = { true, true, true },
     [MEMBERSHIP_EV_STOPPED] = { true, true, true },
     [MEMBERSHIP_EV_CHECKPOINTED] = { true, true, true },
+    [MEMBERSHIP_EV_BLAMED] = { true, true, false },
     [MEMBERSHIP_EV_LEAVE] = { true, false, true },
     [MEMBERSHIP_EV_DRAIN] = { true, false, false },
     [MEMBERSHIP_EV_BYE] = { true, false, true },

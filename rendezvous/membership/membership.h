@@ -144,6 +144,7 @@ enum membership_event_type {
     MEMBERSHIP_EV_FINISHED,     /* node, epoch */
     MEMBERSHIP_EV_STOPPED,      /* node, epoch */
     MEMBERSHIP_EV_CHECKPOINTED, /* node, epoch */
+    MEMBERSHIP_EV_BLAMED,       /* node, epoch: it is found to be the root cause */
     MEMBERSHIP_EV_LEAVE,        /* node asks to leave; exit_code if that ends the job */
     MEMBERSHIP_EV_DRAIN, /* node is asked to leave; refused if that would end the job */
     MEMBERSHIP_EV_END,   /* exit_code, now; node, or MEMBERSHIP_NONE: ends the job */

@@ -368,6 +368,20 @@ static enum membership_verdict on_checkpointed(struct step *s)
     return MEMBERSHIP_OK;
 }
 
+/* The failure stands as it was reported, but another node has caused it. */
+static enum membership_verdict on_blamed(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (m->stop.cause != JOB_CAUSE_FAILURE)
+        return MEMBERSHIP_IGNORED;
+    m->stop.root.node = membership_index(m, s->node);
+    m->stop.root.identity = s->node->identity;
+    m->stop.root.at = 0; /* nothing on this node comes before it */
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    return MEMBERSHIP_OK;
+}
+
 static enum membership_verdict end_job(struct step *s, bool now)
 {
     struct membership *m = s->m;
@@ -463,6 +477,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_FAILED] = on_failed_stopping,
         [MEMBERSHIP_EV_STOPPED] = on_stopped_stopping,
+        [MEMBERSHIP_EV_BLAMED] = on_blamed,
         [MEMBERSHIP_EV_LEAVE] = on_leave,
         [MEMBERSHIP_EV_DRAIN] = on_leave,
         [MEMBERSHIP_EV_END] = on_end,

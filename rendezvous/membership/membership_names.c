@@ -13,6 +13,7 @@ static const char *const event_names[MEMBERSHIP_EV_COUNT] = {
     [MEMBERSHIP_EV_FINISHED] = "finished",
     [MEMBERSHIP_EV_STOPPED] = "stopped",
     [MEMBERSHIP_EV_CHECKPOINTED] = "checkpointed",
+    [MEMBERSHIP_EV_BLAMED] = "blamed",
     [MEMBERSHIP_EV_LEAVE] = "leave",
     [MEMBERSHIP_EV_DRAIN] = "drain",
     [MEMBERSHIP_EV_END] = "end",

@@ -319,6 +319,8 @@ struct msg_stacks {
     bool waits;                             /* these ranks wait for other ranks */
     char host[HOST_NAME_MAX_BYTES + 1];     /* only in RANK_STACKS */
     char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "0-3,5"; "": none */
+    uint32_t pid;                           /* of the first of them */
+    char log[ERROR_TEXT_MAX_BYTES + 1];     /* likewise; "": none */
     char brief[STACKS_BRIEF_MAX_BYTES + 1]; /* "all_reduce (train.py:91, in step)" */
     char threads[STACKS_THREADS_MAX_BYTES + 1]; /* all of it, many lines */
 };

@@ -119,6 +119,8 @@ static const struct proto_field stacks[] = {
     BOOL(msg_stacks, waits),
     NAME(msg_stacks, host, OPTIONAL),
     TEXT(msg_stacks, ranks, OPTIONAL),
+    ANY_U32(msg_stacks, pid, OPTIONAL),
+    TEXT(msg_stacks, log, OPTIONAL),
     TEXT(msg_stacks, brief, OPTIONAL),
     TEXT(msg_stacks, threads, OPTIONAL),
 };

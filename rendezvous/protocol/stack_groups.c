@@ -13,6 +13,7 @@ void stack_groups_fini(struct stack_groups *s)
 {
     for (unsigned i = 0; i < s->count; i++) {
         rank_ranges_fini(&s->group[i].ranks);
+        free(s->group[i].log);
         free(s->group[i].brief);
         free(s->group[i].threads);
     }
@@ -54,9 +55,18 @@ static struct stack_group *add_group(struct stack_groups *s, const struct msg_st
     g = &s->group[s->count++];
     *g = (struct stack_group){ .kind = m->kind,
                                .waits = m->waits,
+                               .log = xstrdup(""),
                                .brief = xstrdup(m->brief),
                                .threads = xstrdup(m->threads) };
     return g;
+}
+
+static void note_first_rank(struct stack_group *g, const struct msg_stacks *m)
+{
+    memcpy(g->host, m->host, sizeof(g->host));
+    g->pid = m->pid;
+    free(g->log);
+    g->log = xstrdup(m->log);
 }
 
 void stack_groups_add(struct stack_groups *s, const struct msg_stacks *m)
@@ -73,7 +83,7 @@ void stack_groups_add(struct stack_groups *s, const struct msg_stacks *m)
         g = add_group(s, m);
     if (g && (g->ranks.count == 0 ||
               (ranks.count && ranks.range[0].first < g->ranks.range[0].first)))
-        memcpy(g->host, m->host, sizeof(g->host));
+        note_first_rank(g, m);
     for (unsigned i = 0; g && i < ranks.count; i++)
         rank_ranges_add(&g->ranks, ranks.range[i].first, ranks.range[i].last);
     rank_ranges_fini(&ranks);

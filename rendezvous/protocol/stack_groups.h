@@ -19,6 +19,8 @@ struct stack_group {
     enum stacks_kind kind;
     bool waits;
     char host[HOST_NAME_MAX_BYTES + 1]; /* of its first rank; "": this node */
+    uint32_t pid;                       /* likewise */
+    char *log;                          /* likewise; "": none */
     struct rank_ranges ranks;           /* none: a node that has not answered */
     char *brief, *threads;
 };

@@ -94,23 +94,31 @@ static uint32_t node_of_rank(const struct job *job, uint32_t rank)
 }
 
 /* The rank that was reported may be one of those that wait for the culprit. */
-static void blame_rank(struct job *job, uint32_t rank, const char *brief)
+static void blame_rank(struct registry *g, struct job *job,
+                       const struct stack_group *culprit)
 {
+    struct membership_event ev = { .type = MEMBERSHIP_EV_BLAMED,
+                                   .epoch = job->membership.epoch };
     struct failure *f = &job->failure;
-    uint32_t node = node_of_rank(job, rank);
+    uint32_t rank = culprit->ranks.range[0].first, node = node_of_rank(job, rank);
 
     if (node == MEMBERSHIP_NONE)
         return;
     f->rank = rank;
     f->local_rank = rank - job->membership.node[node].first_rank;
-    f->pid = 0;
-    *f->log = '\0';
+    f->pid = culprit->pid;
+    snprintf(f->log, sizeof(f->log), "%s", culprit->log);
     memcpy(f->host, job->node[node]->host, sizeof(f->host));
     snprintf(f->what, sizeof(f->what), "all other ranks wait for it; it is in %s",
-             brief);
+             culprit->brief);
+    ev.node = node;
+    ev.incarnation = job->membership.node[node].incarnation;
+    if (job->membership.state == JOB_STOPPING) /* else in the step that ends the stop */
+        registry_step(g, job, &ev, NULL, NULL, NULL);
 }
 
-static void explain_failure(struct job *job, const struct stack_groups *s)
+static void explain_failure(struct registry *g, struct job *job,
+                            const struct stack_groups *s)
 {
     struct failure *f = &job->failure;
     const struct stack_group *culprit;
@@ -123,7 +131,7 @@ static void explain_failure(struct job *job, const struct stack_groups *s)
     culprit = &s->group[i];
     phase = strstr(culprit->brief, "; it was "); /* known already */
     if (!rank_ranges_have(&culprit->ranks, f->rank))
-        blame_rank(job, culprit->ranks.range[0].first, culprit->brief);
+        blame_rank(g, job, culprit);
     else if (culprit->kind == STACKS_PYTHON)
         snprintf(f->what + used, sizeof(f->what) - used, ", in %s", culprit->brief);
     else if (culprit->kind == STACKS_SILENT)
@@ -175,7 +183,7 @@ static void conclude_hang(struct registry *g, struct stack_ask *a)
         registry_tell(g, job, "stacks", "", "%s", culprit);
     tell_nodes(job, all, "");
     tell_nodes(job, culprit, culprit);
-    explain_failure(job, &a->groups);
+    explain_failure(g, job, &a->groups);
     keep_stacks(job, &a->groups);
     registry_set_failure_text(job);
     if (g->journal)

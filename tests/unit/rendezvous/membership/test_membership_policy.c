@@ -256,6 +256,20 @@ START_TEST(troubles_that_are_long_ago_do_not_count)
 }
 END_TEST
 
+START_TEST(a_hang_counts_for_the_node_that_caused_it)
+{
+    begin_blaming(1, 2, 2);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!w.node[1].quarantined);
+        send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
+        fail_worker_at(0, w.now, 1);
+        ck_assert_int_eq(send_event(MEMBERSHIP_EV_BLAMED, 1), MEMBERSHIP_OK);
+        stop_all_nodes();
+    }
+    ck_assert(w.node[1].quarantined && !w.node[0].quarantined);
+}
+END_TEST
+
 START_TEST(others_are_not_blamed)
 {
     begin_blaming(1, 2, 2);
@@ -451,6 +465,7 @@ static Suite *policy_suite(void)
         where_no_other_is_free_a_newcomer_has_the_slot_for_good,
         the_third_stop_within_the_window_puts_a_node_last,
         troubles_that_are_long_ago_do_not_count,
+        a_hang_counts_for_the_node_that_caused_it,
         others_are_not_blamed,
         a_node_that_is_needed_is_used_all_the_same,
         a_lost_node_is_known_again_by_its_host,

@@ -133,6 +133,9 @@ END_TEST
 
 START_TEST(a_hang_is_explained_and_its_culprit_named)
 {
+    struct msg m = { .type = MSG_STACKS,
+                     .epoch = 1,
+                     .stacks = { .pid = 77, .last = true } };
     const struct failure *f;
     uint64_t ask;
 
@@ -144,7 +147,11 @@ START_TEST(a_hang_is_explained_and_its_culprit_named)
     answer(0, ask, "0-1", true, "all_reduce (train.py:91)", true);
     ck_assert_ptr_null(message_got(0, MSG_NOTICE));
     link_of[0].count = 0;
-    answer(1, ask, "2-3", false, "load (data.py:40)", true);
+    m.stacks.ask = ask;
+    strcpy(m.stacks.ranks, "2-3");
+    strcpy(m.stacks.brief, "load (data.py:40)");
+    strcpy(m.stacks.log, "/logs/0/stderr.log");
+    ck_assert_int_eq(send_to_registry(1, &m), 0);
     ck_assert_str_eq(
         link_of[0].got[0].notice.text,
         "ranks 0, 1 wait in all_reduce (train.py:91); ranks 2, 3 are in load "
@@ -156,6 +163,9 @@ START_TEST(a_hang_is_explained_and_its_culprit_named)
     f = &registry_jobs(g)->failure;
     ck_assert_uint_eq(f->rank, 2);
     ck_assert_str_eq(f->host, "node-1");
+    ck_assert_uint_eq(f->pid, 77);
+    ck_assert_str_eq(f->log, "/logs/0/stderr.log");
+    ck_assert_uint_eq(registry_jobs(g)->membership.stop.root.node, 1);
     ck_assert_ptr_nonnull(strstr(f->what, "it is in load (data.py:40)"));
     ck_assert_ptr_nonnull(strstr(f->said, "ranks 2, 3 are in load (data.py:40)\n"));
 }
