@@ -124,7 +124,7 @@ class RankReads:
         self._original = original = kind.__getitem__
         found = self.found
 
-        def read(environ: os._Environ, name: str) -> str:
+        def read(environ: os._Environ[str], name: str) -> str:
             try:
                 return original(environ, name)
             except KeyError:  # what the template has, all workers have

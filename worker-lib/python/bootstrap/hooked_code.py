@@ -113,7 +113,8 @@ def _find_function(module: ModuleType, name: str) -> FunctionType:
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part)
-    return inspect.unwrap(found)
+    function: FunctionType = inspect.unwrap(found)
+    return function
 
 
 def hook_function(module: ModuleType, source: Source, hook: Hook, hooks: ModuleType) -> None:

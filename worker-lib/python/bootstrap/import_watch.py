@@ -18,7 +18,7 @@ class _HookedSpec(ModuleSpec):
 
     @property
     def _initializing(self) -> bool:
-        return self.__dict__.get("_initializing", False)
+        return bool(self.__dict__.get("_initializing", False))
 
     @_initializing.setter
     def _initializing(self, value: bool) -> None:
@@ -43,7 +43,7 @@ class Finder:
             return None
         for finder in sys.meta_path:
             find = None if finder is Finder else getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
+            spec: Optional[ModuleSpec] = find(name, path, target) if find else None
             if spec is not None:
                 if type(spec) is ModuleSpec:
                     spec.__class__ = _HookedSpec
@@ -57,7 +57,7 @@ def begin(names: Collection[str], imported: Callable[[ModuleType], None]) -> Non
     if Finder in sys.meta_path:
         return
     _names, _imported = names, imported
-    sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder)
     for name in names:
         module = sys.modules.get(name)
         spec = getattr(module, "__spec__", None)

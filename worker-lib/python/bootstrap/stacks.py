@@ -13,7 +13,7 @@ import sys
 STACKS_SIGNAL = 60  # PROGRESS_STACKS_SIGNAL of progress_page.h
 
 
-def start():
+def start() -> None:
     path = sys.modules["_crun"].settings.get("CRUN_STACKS")
     if not path or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
         return
@@ -27,7 +27,7 @@ def start():
     faulthandler.register(STACKS_SIGNAL, file=fd, all_threads=True, chain=False)
     worker_page.set_stacks_fd(fd)
 
-    def stop():
+    def stop() -> None:
         """The file is for the worker alone, not for processes that it forks."""
         faulthandler.unregister(STACKS_SIGNAL)
         os.close(fd)
