@@ -131,6 +131,24 @@ _thread.start_new_thread(time.sleep, (1000, ))
 
 
 @with_place
+def a_thread_that_a_fork_can_do_without_is_not_left_out(make):
+    place = make(libgood="""
+import _thread, ctypes, time
+named = _thread.allocate_lock()
+named.acquire()
+def work():
+    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd", 0, 0, 0)
+    named.release()
+    time.sleep(1000)
+_thread.start_new_thread(work, ())
+named.acquire()
+""")
+    template = place.template("libgood")
+    same((template.wait_ready(), template.said), (True, ""))
+    same(place.worker(template), ("libgood\n", 0))
+
+
+@with_place
 def a_socket_is_left_out(make):
     left_out(make, "it leaves a socket open", liba="import socket\ns = socket.socket()\n")
 

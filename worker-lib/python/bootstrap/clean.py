@@ -18,6 +18,9 @@ HARMLESS_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/r
 GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
 NVML_FILES = ("/dev/nvidia",)  # NVML opens them without a context on the GPU
 THREAD_END_S = 0.2  # for threads that are ending
+# Of jemalloc, as in pyarrow, on which pandas, datasets and scikit-learn are built: it takes its
+# locks before a fork, and does without the thread in a child.
+HARMLESS_THREADS = (b"jemalloc_bg_thd", )
 
 # Variables that differ between workers: the template has none of them.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK", "WORLD_SIZE",
@@ -77,7 +80,15 @@ def child_problem() -> str | None:
 
 
 def _tasks() -> int:
-    return len(os.listdir("/proc/self/task"))
+    """Those that matter."""
+    count = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm", "rb") as file:
+                count += file.read().rstrip() not in HARMLESS_THREADS
+        except OSError:
+            pass  # it has ended
+    return count
 
 
 def _one_task_left() -> bool:
